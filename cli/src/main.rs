@@ -1,0 +1,2 @@
+//! The nigh binary.
+fn main() {}

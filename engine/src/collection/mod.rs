@@ -1,0 +1,12 @@
+//! The dense collection: ids, versions, deadlines, vectors, payload rows and graph, one writer and many readers.
+//!
+//! A write becomes visible at once through the *tail* (fresh slots searched exactly) and moves into the graph in
+//! rounds planned on any core. Visibility is by sequence number: a slot is visible to a reader with snapshot `s`
+//! when `born <= s < died` and its deadline has not passed, so an upsert is never missing and never seen twice.
+mod config;
+mod dense;
+pub use config::{ConfigError, DenseConfig};
+pub use dense::{
+    BuildError, Dense, DenseWriter, Hit, Point, Query, RestoreError, SearchError, Stats, Write, WriteError,
+    WriteMode,
+};

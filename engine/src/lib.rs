@@ -1,0 +1,16 @@
+//! The embeddable engine of Nigh: slices in, values out.
+//!
+//! No runtime, socket, thread, wall clock or file lives here: time (`now_ms`), randomness (`seed`) and memory limits
+//! arrive as arguments, so property tests, fuzzers and simulation reach all of it.
+//!
+//! Rooms: [`memory`] (arenas, quiescence, published maps), [`distance`] (kernels), [`index`] (graph and exact
+//! search), [`payload`] (tagged values and immutable rows), [`filter`] (grammar, compile, evaluate), [`collection`]
+//! (the dense collection: ids, versions, deadlines, vectors, graph), [`record`] (bytes that reach a disk).
+
+pub mod collection;
+pub mod distance;
+pub mod filter;
+pub mod index;
+pub mod memory;
+pub mod payload;
+pub mod record;

@@ -1,0 +1,1 @@
+//! Codecs of bytes that reach a disk.

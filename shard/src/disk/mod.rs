@@ -1,0 +1,52 @@
+//! Files behind a trait: the real disk (io_uring, O_DIRECT) and a simulated one that can be cloned as after a crash.
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::rc::Rc;
+
+/// A future on this core.
+pub type LocalBoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+/// Write unit of aligned files, bytes.
+pub const BLOCK: usize = 4096;
+
+/// A directory tree rooted at the data directory; paths are relative, `..` refused.
+pub trait Disk {
+    /// Creates (truncates) a file for aligned writes.
+    fn create<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<Rc<dyn DiskFile>>>;
+    /// Opens an existing file for reading and aligned writing.
+    fn open<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<Rc<dyn DiskFile>>>;
+    /// Whole small file (any size, unaligned).
+    fn read<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<Vec<u8>>>;
+    /// Atomically and durably replaces a small file: temporary, sync, rename, sync of the directory.
+    fn replace<'a>(&'a self, path: &'a Path, bytes: &'a [u8]) -> LocalBoxFuture<'a, io::Result<()>>;
+    /// Durable rename.
+    fn rename<'a>(&'a self, from: &'a Path, to: &'a Path) -> LocalBoxFuture<'a, io::Result<()>>;
+    /// Durable removal; missing is fine.
+    fn remove<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<()>>;
+    /// Removes a directory and all below, durably; missing is fine.
+    fn remove_dir<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<()>>;
+    /// Creates a directory and its parents, durably.
+    fn create_dir<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<()>>;
+    /// Names directly inside a directory, sorted; missing directory = empty.
+    fn list<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<Vec<PathBuf>>>;
+    /// Makes names created in a directory durable.
+    fn sync_dir<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<()>>;
+}
+/// One open file. Offsets and lengths of writes are multiples of [`BLOCK`].
+pub trait DiskFile {
+    /// Writes `bytes` (length a multiple of [`BLOCK`]; the callee copies to an aligned buffer) at `offset`.
+    fn write_at<'a>(&'a self, offset: u64, bytes: &'a [u8]) -> LocalBoxFuture<'a, io::Result<()>>;
+    /// Reads up to `len` bytes at any `offset`; short at the end of file.
+    fn read_at<'a>(&'a self, offset: u64, len: usize) -> LocalBoxFuture<'a, io::Result<Vec<u8>>>;
+    /// fdatasync.
+    fn sync<'a>(&'a self) -> LocalBoxFuture<'a, io::Result<()>>;
+    /// Allocates and zero-writes to `len` bytes (a multiple of [`BLOCK`]) so later writes commit no metadata; ENOSPC surfaces here.
+    fn preallocate<'a>(&'a self, len: u64) -> LocalBoxFuture<'a, io::Result<()>>;
+    /// Cuts the file.
+    fn truncate<'a>(&'a self, len: u64) -> LocalBoxFuture<'a, io::Result<()>>;
+    /// Length in bytes.
+    fn len<'a>(&'a self) -> LocalBoxFuture<'a, io::Result<u64>>;
+    /// Closes; dropping without it closes in the background.
+    fn close<'a>(&'a self) -> LocalBoxFuture<'a, io::Result<()>>;
+}
