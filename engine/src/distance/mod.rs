@@ -1,12 +1,46 @@
-//! Distance kernels: scalar reference, AVX2, AVX-512/VNNI, NEON behind one dispatch table chosen at first use.
+//! Distance kernels: a scalar reference, AVX2, AVX-512 (VNNI) and NEON behind one table chosen at first use.
 //!
-//! Rows are padded with zeros to a multiple of [`LANES`] floats, so kernels have no tails. Smaller distance means closer.
+//! Smaller distance means closer, in every metric. Rows are padded with zeros to a multiple of [`LANES`] floats
+//! ([`CODE_LANES`] bytes for int8 codes), so kernels have no tails and rows start on cache lines.
+//!
+//! * [`Kernel`] scores f32 rows under a [`Metric`]: one pair, or one query against many rows of a table with
+//!   prefetch. Both forms run the same instructions in the same order, so their results are bit-identical on one
+//!   machine; across instruction sets sums are reordered and differ in the last bits.
+//! * [`CodeKernel`] multiplies int8 codes exactly; every level gives the same integer.
+//!
+//! This room knows nothing of slots' meaning, graphs or collections.
+
+mod code;
+mod dispatch;
+mod entries;
+mod kernel;
+mod prepare;
+mod scalar;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+
+#[cfg(test)]
+mod tests;
+
+pub use code::{CODE_LANES, CodeKernel, CodeQuery, code_sum};
+pub use dispatch::{SimdLevel, simd_level};
+pub use entries::{prefetch_line, prefetch_row};
+pub use kernel::Kernel;
+pub use prepare::prepare;
+
 /// Floats per padded unit: a row of `dim` occupies `padded(dim)` floats.
 pub const LANES: usize = 16;
+
 /// `dim` rounded up to [`LANES`].
 pub const fn padded(dim: usize) -> usize {
     dim.div_ceil(LANES) * LANES
 }
+
 /// Distance measure of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Metric {
@@ -16,36 +50,4 @@ pub enum Metric {
     L2,
     /// -(a.b).
     Dot,
-}
-/// A chosen metric bound to the chosen kernel: `f(a, b, padded_len) -> distance`.
-#[derive(Clone, Copy)]
-pub struct Kernel {}
-impl Kernel {
-    /// The kernel of `metric` on this machine.
-    pub fn of(metric: Metric) -> Kernel {
-        let _ = metric;
-        todo!()
-    }
-    /// Distance of two padded rows of equal length (a multiple of [`LANES`]; asserted).
-    pub fn distance(&self, a: &[f32], b: &[f32]) -> f32 {
-        let _ = (a, b);
-        todo!()
-    }
-    /// As `distance`, by pointer.
-    /// # Safety
-    /// Both point to `len` readable floats, `len` a multiple of [`LANES`].
-    #[inline]
-    pub unsafe fn distance_ptr(&self, a: *const f32, b: *const f32, len: usize) -> f32 {
-        let _ = (a, b, len);
-        todo!()
-    }
-}
-/// Name of the SIMD level in use, for the start log: `avx512+vnni`, `avx512`, `avx2`, `neon`, `scalar`.
-pub fn simd_level() -> &'static str {
-    todo!()
-}
-/// Copies `src` (dim floats) into `dst` (padded), zero-fills the rest, normalises under cosine (norm in f64).
-pub fn prepare(metric: Metric, src: &[f32], dst: &mut [f32]) {
-    let _ = (metric, src, dst);
-    todo!()
 }
