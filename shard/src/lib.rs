@@ -11,3 +11,4 @@ pub mod log;
 pub mod mesh;
 pub mod reactor;
 pub mod runtime;
+pub mod sim;

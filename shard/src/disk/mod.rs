@@ -1,4 +1,7 @@
 //! Files behind a trait: the real disk (io_uring, O_DIRECT) and a simulated one that can be cloned as after a crash.
+mod sim;
+pub use sim::{Calls, Failure, SimDisk};
+
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};

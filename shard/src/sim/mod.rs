@@ -1,0 +1,8 @@
+//! Seeded simulation: an executor with virtual time on one thread, and the random numbers that drive it.
+//!
+//! Code that sees its disk, clock and sleep through arguments runs here unchanged. One `u64` decides the order in which
+//! ready tasks run, so a failing run replays from the seed it prints. The simulated disk is [`crate::disk::SimDisk`].
+mod executor;
+mod random;
+pub use executor::{Sim, run};
+pub use random::Random;
