@@ -1,7 +1,24 @@
 //! Payload: tagged values and the compact immutable rows that hold them.
+//!
+//! A point's payload is a flat map from key to [`Value`]; every key may carry its own absolute deadline. In memory, in
+//! the log, in checkpoints and between nodes the map is one encoded *row*, written once by [`RowBuilder`] and never
+//! changed: an edit builds a new row and publishes its pointer. [`PayloadRow`] reads a row in place.
+//!
+//! Empty bytes are the empty row everywhere, so a point without payload costs nothing.
+//!
+//! `row.fbs` beside this file documents the bytes as a flatbuffers schema and the rules by which they may grow.
+
 mod row;
+mod row_builder;
+mod row_layout;
 mod value;
-pub use row::{PayloadRow, RowBuilder, RowError};
-pub use value::{Value, ValueRef};
-/// Reserved key that holds the document text.
+
+#[cfg(test)]
+mod row_tests;
+
+pub use row::{Entry, PayloadRow, RowError};
+pub use row_builder::RowBuilder;
+pub use value::{FloatArray, IntArray, Kind, StrArray, Value, ValueRef};
+
+/// Reserved key that holds the document text. An ordinary entry in the row; when its kind is `string` it is the content.
 pub const CONTENT_KEY: &str = "$content";

@@ -1,54 +1,237 @@
-//! Immutable payload rows: flatbuffers, sorted by key, verified when they come from outside.
-use super::{Value, ValueRef};
+//! Reading an encoded row in place.
+
+use super::row_layout as layout;
+use super::{CONTENT_KEY, FloatArray, IntArray, Kind, StrArray, ValueRef};
+use std::cmp::Ordering;
+use std::fmt;
+
 /// Why bytes are not a payload row.
 #[derive(Debug, thiserror::Error)]
 #[error("corrupt payload row: {0}")]
 pub struct RowError(pub String);
-/// Collects entries and encodes one row.
-#[derive(Default)]
-pub struct RowBuilder {}
-impl RowBuilder {
-    /// Empty.
-    pub fn new() -> Self {
-        todo!()
-    }
-    /// Sets `key` (last wins); `deadline_ms` 0 = none, else absolute Unix milliseconds at which the key expires.
-    pub fn set(&mut self, key: &str, value: Value, deadline_ms: u64) {
-        let _ = (key, value, deadline_ms);
-        todo!()
-    }
-    /// No key set.
-    pub fn is_empty(&self) -> bool {
-        todo!()
-    }
-    /// The encoded row.
-    pub fn finish(self) -> Vec<u8> {
-        todo!()
-    }
+
+/// One stored entry, expired or not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Entry<'a> {
+    /// The key.
+    pub key: &'a str,
+    /// The value.
+    pub value: ValueRef<'a>,
+    /// Unix milliseconds at which the key expires, 0 = never.
+    pub deadline_ms: u64,
 }
-/// A view on an encoded row.
-#[derive(Clone, Copy, Debug)]
+
+/// A view on an encoded row: entries in ascending byte order of their keys. Empty bytes are the empty row.
+///
+/// A key is *live* at `now_ms` when its deadline is 0 or after `now_ms`; an expired key is absent for every reader that
+/// passes the time. Equality compares all stored entries, deadlines included, not bytes: rows written by different
+/// versions may differ in bytes and still be equal.
+#[derive(Clone, Copy)]
 pub struct PayloadRow<'a> {
-    _b: &'a [u8],
+    bytes: &'a [u8],
+    /// Position of the first entry's offset.
+    first: usize,
+    /// Entries.
+    len: usize,
+    /// Earliest deadline of any entry, 0 = none.
+    next_deadline_ms: u64,
 }
+
 impl<'a> PayloadRow<'a> {
-    /// Checks every offset once; use on bytes from disk or network.
+    /// Checks every offset, every string and the order of the keys once; use on bytes from disk or network. Linear in
+    /// the length, never panics.
+    ///
+    /// # Errors
+    /// [`RowError`] when the bytes are not a row this version can read in full.
     pub fn verify(bytes: &'a [u8]) -> Result<Self, RowError> {
-        let _ = bytes;
-        todo!()
+        if bytes.is_empty() {
+            return Ok(Self::trusted(bytes));
+        }
+        match bytes.get(4..8) {
+            Some(found) if found == layout::IDENTIFIER.as_bytes() => {}
+            _ => return Err(RowError(format!("no {} identifier at byte 4", layout::IDENTIFIER))),
+        }
+        layout::check_structure(bytes).map_err(|error| RowError(error.to_string().trim_end().to_owned()))?;
+
+        let row = Self::trusted(bytes);
+        let mut earliest = 0;
+        let mut previous: Option<&[u8]> = None;
+        for index in 0..row.len {
+            let table = row.table(index);
+            let key = row.key_bytes(table);
+            if previous.is_some_and(|previous| previous >= key) {
+                return Err(RowError(format!("key of entry {index} is not above the one before it")));
+            }
+            previous = Some(key);
+            let kind = row.stored_kind(table);
+            if Kind::from_stored(kind).is_none() {
+                return Err(RowError(format!("entry {index} has unknown kind {kind}")));
+            }
+            let deadline = row.deadline(table);
+            if deadline != 0 && (earliest == 0 || deadline < earliest) {
+                earliest = deadline;
+            }
+        }
+        if earliest != row.next_deadline_ms {
+            return Err(RowError(format!(
+                "next deadline is {}, the entries say {earliest}",
+                row.next_deadline_ms
+            )));
+        }
+        Ok(row)
     }
-    /// A row this process built or verified before.
+
+    /// A row this process built or verified before; constant time.
+    ///
+    /// Other bytes give wrong answers or a panic here or at a later read.
     pub fn trusted(bytes: &'a [u8]) -> Self {
-        Self { _b: bytes }
+        if bytes.is_empty() {
+            return Self { bytes, first: 0, len: 0, next_deadline_ms: 0 };
+        }
+        let root = layout::target(bytes, 0);
+        let entries =
+            layout::field(bytes, root, layout::ROW_ENTRIES).expect("a payload row has a vector of entries");
+        let (first, len) = layout::vector_behind(bytes, entries);
+        let next_deadline_ms = layout::field(bytes, root, layout::ROW_NEXT_DEADLINE)
+            .map_or(0, |position| layout::u64_at(bytes, position));
+        Self { bytes, first, len, next_deadline_ms }
     }
-    /// Value of `key` if present and not expired at `now_ms` (binary search).
+
+    /// The encoded bytes.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Number of stored entries, expired ones included.
+    pub fn stored_len(&self) -> usize {
+        self.len
+    }
+
+    /// Value of `key` if present and live at `now_ms`. Binary search; allocates nothing.
     pub fn get(&self, key: &str, now_ms: u64) -> Option<ValueRef<'a>> {
-        let _ = (key, now_ms);
-        todo!()
+        let (mut low, mut high) = (0, self.len);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let table = self.table(middle);
+            match self.key_bytes(table).cmp(key.as_bytes()) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return self.is_live(table, now_ms).then(|| self.value(table)),
+            }
+        }
+        None
     }
+
+    /// The document text: [`CONTENT_KEY`] when it is live and of kind `string`.
+    pub fn content(&self, now_ms: u64) -> Option<&'a str> {
+        match self.get(CONTENT_KEY, now_ms) {
+            Some(ValueRef::String(text)) => Some(text),
+            _ => None,
+        }
+    }
+
     /// All live entries in key order, `$content` included.
     pub fn entries(&self, now_ms: u64) -> impl Iterator<Item = (&'a str, ValueRef<'a>)> + use<'a> {
-        let _ = now_ms;
-        std::iter::empty()
+        let row = *self;
+        (0..row.len).filter_map(move |index| {
+            let table = row.table(index);
+            row.is_live(table, now_ms).then(|| (row.key(table), row.value(table)))
+        })
+    }
+
+    /// All stored entries in key order with their deadlines, expired ones included.
+    pub fn stored_entries(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+        let row = *self;
+        (0..row.len).map(move |index| {
+            let table = row.table(index);
+            Entry { key: row.key(table), value: row.value(table), deadline_ms: row.deadline(table) }
+        })
+    }
+
+    /// The earliest deadline of any key, one already past included: at that time a sweep of this row is due. `None` when
+    /// no key expires. Constant time.
+    pub fn next_deadline(&self) -> Option<u64> {
+        (self.next_deadline_ms != 0).then_some(self.next_deadline_ms)
+    }
+
+    fn table(&self, index: usize) -> usize {
+        layout::target(self.bytes, self.first + 4 * index)
+    }
+
+    fn key_bytes(&self, table: usize) -> &'a [u8] {
+        layout::bytes_behind(self.bytes, self.key_position(table))
+    }
+
+    fn key(&self, table: usize) -> &'a str {
+        layout::string_behind(self.bytes, self.key_position(table))
+    }
+
+    fn key_position(&self, table: usize) -> usize {
+        layout::field(self.bytes, table, layout::ENTRY_KEY).expect("an entry of a payload row has a key")
+    }
+
+    fn deadline(&self, table: usize) -> u64 {
+        layout::field(self.bytes, table, layout::ENTRY_DEADLINE)
+            .map_or(0, |position| layout::u64_at(self.bytes, position))
+    }
+
+    fn is_live(&self, table: usize, now_ms: u64) -> bool {
+        // Most rows have no deadline at all; most others have none that is due.
+        if self.next_deadline_ms == 0 || self.next_deadline_ms > now_ms {
+            return true;
+        }
+        let deadline = self.deadline(table);
+        deadline == 0 || deadline > now_ms
+    }
+
+    fn stored_kind(&self, table: usize) -> u8 {
+        layout::field(self.bytes, table, layout::ENTRY_KIND)
+            .map_or(0, |position| layout::u8_at(self.bytes, position))
+    }
+
+    fn word(&self, table: usize, slot: u16) -> u64 {
+        layout::field(self.bytes, table, slot).map_or(0, |position| layout::u64_at(self.bytes, position))
+    }
+
+    fn words(&self, table: usize, slot: u16) -> &'a [[u8; 8]] {
+        layout::field(self.bytes, table, slot)
+            .map_or(&[], |position| layout::words_behind(self.bytes, position))
+    }
+
+    fn value(&self, table: usize) -> ValueRef<'a> {
+        let kind = Kind::from_stored(self.stored_kind(table)).expect("a payload row holds known kinds");
+        match kind {
+            Kind::None => ValueRef::None,
+            Kind::String => ValueRef::String(
+                layout::field(self.bytes, table, layout::ENTRY_STRING)
+                    .map_or("", |position| layout::string_behind(self.bytes, position)),
+            ),
+            Kind::Int => ValueRef::Int(self.word(table, layout::ENTRY_INT) as i64),
+            Kind::Float => ValueRef::Float(f64::from_bits(self.word(table, layout::ENTRY_FLOAT))),
+            Kind::Bool => ValueRef::Bool(self.word(table, layout::ENTRY_INT) != 0),
+            Kind::Strings => {
+                let (first, len) = layout::field(self.bytes, table, layout::ENTRY_STRINGS)
+                    .map_or((0, 0), |position| layout::vector_behind(self.bytes, position));
+                ValueRef::Strings(StrArray::new(self.bytes, first, len))
+            }
+            Kind::Ints => ValueRef::Ints(IntArray::new(self.words(table, layout::ENTRY_INTS))),
+            Kind::Floats => ValueRef::Floats(FloatArray::new(self.words(table, layout::ENTRY_FLOATS))),
+            Kind::Geo => ValueRef::Geo {
+                lat: f64::from_bits(self.word(table, layout::ENTRY_FLOAT)),
+                lon: f64::from_bits(self.word(table, layout::ENTRY_LON)),
+            },
+        }
+    }
+}
+
+impl PartialEq for PayloadRow<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len && self.stored_entries().eq(other.stored_entries())
+    }
+}
+
+impl fmt::Debug for PayloadRow<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.stored_entries()).finish()
     }
 }

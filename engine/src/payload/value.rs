@@ -1,5 +1,80 @@
-//! Tagged payload values.
+//! Tagged payload values: owned, and read in place from a row.
+
+use std::fmt;
+
+/// The kinds a payload value can have. The discriminants are written to disk and never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Explicit null.
+    None = 0,
+    /// Text.
+    String = 1,
+    /// 64-bit signed integer.
+    Int = 2,
+    /// 64-bit float.
+    Float = 3,
+    /// Boolean.
+    Bool = 4,
+    /// Array of text.
+    Strings = 5,
+    /// Array of integers.
+    Ints = 6,
+    /// Array of floats.
+    Floats = 7,
+    /// A point on the globe.
+    Geo = 8,
+}
+
+impl Kind {
+    /// Every kind, by discriminant.
+    pub const ALL: [Kind; 9] = [
+        Kind::None,
+        Kind::String,
+        Kind::Int,
+        Kind::Float,
+        Kind::Bool,
+        Kind::Strings,
+        Kind::Ints,
+        Kind::Floats,
+        Kind::Geo,
+    ];
+
+    /// The kind's name on the wire (`"string"`, `"ints"`, ...).
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::None => "none",
+            Kind::String => "string",
+            Kind::Int => "int",
+            Kind::Float => "float",
+            Kind::Bool => "bool",
+            Kind::Strings => "strings",
+            Kind::Ints => "ints",
+            Kind::Floats => "floats",
+            Kind::Geo => "geo",
+        }
+    }
+
+    /// The kind with this wire name; names are case-sensitive.
+    pub fn from_name(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The kind with this stored discriminant.
+    pub(super) fn from_stored(byte: u8) -> Option<Kind> {
+        Kind::ALL.get(usize::from(byte)).copied()
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// One owned payload value.
+///
+/// Equality is by kind and content: `Int(1)` and `Float(1.0)` differ, floats compare as IEEE numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Explicit null.
@@ -18,7 +93,7 @@ pub enum Value {
     Ints(Vec<i64>),
     /// Array of floats.
     Floats(Vec<f64>),
-    /// Degrees.
+    /// Degrees; the range is not checked, filters that need a range check their own operands.
     Geo {
         /// Latitude.
         lat: f64,
@@ -26,9 +101,28 @@ pub enum Value {
         lon: f64,
     },
 }
-/// One value read from a row without copying. (Array accessors over the row's bytes; design is the implementer's,
-/// but iteration and `to_owned() -> Value` exist.)
-#[derive(Clone, Copy, Debug)]
+
+impl Value {
+    /// The value's kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Value::None => Kind::None,
+            Value::String(_) => Kind::String,
+            Value::Int(_) => Kind::Int,
+            Value::Float(_) => Kind::Float,
+            Value::Bool(_) => Kind::Bool,
+            Value::Strings(_) => Kind::Strings,
+            Value::Ints(_) => Kind::Ints,
+            Value::Floats(_) => Kind::Floats,
+            Value::Geo { .. } => Kind::Geo,
+        }
+    }
+}
+
+/// One value read in place from a row; copying it copies no content.
+///
+/// Compares with another `ValueRef` or a [`Value`] by kind and content, as values do.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ValueRef<'a> {
     /// Explicit null.
     None,
@@ -40,6 +134,172 @@ pub enum ValueRef<'a> {
     Float(f64),
     /// Boolean.
     Bool(bool),
-    /// Placeholder so the lifetime is used; arrays and geo to be added.
-    Strings(&'a [u8]),
+    /// Array of text.
+    Strings(StrArray<'a>),
+    /// Array of integers.
+    Ints(IntArray<'a>),
+    /// Array of floats.
+    Floats(FloatArray<'a>),
+    /// Degrees.
+    Geo {
+        /// Latitude.
+        lat: f64,
+        /// Longitude.
+        lon: f64,
+    },
 }
+
+impl ValueRef<'_> {
+    /// The value's kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            ValueRef::None => Kind::None,
+            ValueRef::String(_) => Kind::String,
+            ValueRef::Int(_) => Kind::Int,
+            ValueRef::Float(_) => Kind::Float,
+            ValueRef::Bool(_) => Kind::Bool,
+            ValueRef::Strings(_) => Kind::Strings,
+            ValueRef::Ints(_) => Kind::Ints,
+            ValueRef::Floats(_) => Kind::Floats,
+            ValueRef::Geo { .. } => Kind::Geo,
+        }
+    }
+
+    /// An owned copy.
+    // By reference although the type is Copy: otherwise `(&v).to_owned()` would pick the blanket `ToOwned` of `Clone`
+    // types and quietly return another `ValueRef`.
+    #[allow(clippy::wrong_self_convention)]
+    pub fn to_owned(&self) -> Value {
+        match *self {
+            ValueRef::None => Value::None,
+            ValueRef::String(text) => Value::String(text.into()),
+            ValueRef::Int(number) => Value::Int(number),
+            ValueRef::Float(number) => Value::Float(number),
+            ValueRef::Bool(flag) => Value::Bool(flag),
+            ValueRef::Strings(array) => Value::Strings(array.iter().map(String::from).collect()),
+            ValueRef::Ints(array) => Value::Ints(array.iter().collect()),
+            ValueRef::Floats(array) => Value::Floats(array.iter().collect()),
+            ValueRef::Geo { lat, lon } => Value::Geo { lat, lon },
+        }
+    }
+}
+
+impl PartialEq<Value> for ValueRef<'_> {
+    fn eq(&self, other: &Value) -> bool {
+        match (*self, other) {
+            (ValueRef::None, Value::None) => true,
+            (ValueRef::String(a), Value::String(b)) => a == b,
+            (ValueRef::Int(a), Value::Int(b)) => a == *b,
+            (ValueRef::Float(a), Value::Float(b)) => a == *b,
+            (ValueRef::Bool(a), Value::Bool(b)) => a == *b,
+            (ValueRef::Strings(a), Value::Strings(b)) => a.len() == b.len() && a.iter().eq(b),
+            (ValueRef::Ints(a), Value::Ints(b)) => a.len() == b.len() && a.iter().eq(b.iter().copied()),
+            (ValueRef::Floats(a), Value::Floats(b)) => a.len() == b.len() && a.iter().eq(b.iter().copied()),
+            (ValueRef::Geo { lat: a, lon: b }, Value::Geo { lat: c, lon: d }) => a == *c && b == *d,
+            _ => false,
+        }
+    }
+}
+
+/// An array of text lying in a row.
+#[derive(Clone, Copy)]
+pub struct StrArray<'a> {
+    /// The whole row: elements are reached by offsets.
+    row: &'a [u8],
+    /// Offset of the first element's offset.
+    first: usize,
+    /// Elements.
+    len: usize,
+}
+
+impl<'a> StrArray<'a> {
+    /// `len` element offsets start at `first` in `row`.
+    pub(super) fn new(row: &'a [u8], first: usize, len: usize) -> Self {
+        Self { row, first, len }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The elements in stored order.
+    pub fn iter(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let Self { row, first, len } = *self;
+        (0..len).map(move |index| super::row_layout::string_behind(row, first + 4 * index))
+    }
+}
+
+impl PartialEq for StrArray<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len && self.iter().eq(other.iter())
+    }
+}
+
+impl fmt::Debug for StrArray<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// The two arrays of 8-byte numbers differ only in how eight little-endian bytes are read.
+macro_rules! number_array {
+    ($(#[$doc:meta])* $name:ident, $number:ty) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub struct $name<'a> {
+            /// Whole little-endian elements, not aligned.
+            elements: &'a [[u8; 8]],
+        }
+
+        impl<'a> $name<'a> {
+            /// Over whole elements.
+            pub(super) fn new(elements: &'a [[u8; 8]]) -> Self {
+                Self { elements }
+            }
+
+            /// Number of elements.
+            pub fn len(&self) -> usize {
+                self.elements.len()
+            }
+
+            /// Whether there is no element.
+            pub fn is_empty(&self) -> bool {
+                self.elements.is_empty()
+            }
+
+            /// The elements in stored order.
+            pub fn iter(&self) -> impl ExactSizeIterator<Item = $number> + DoubleEndedIterator + use<'a> {
+                self.elements.iter().map(|bytes| <$number>::from_le_bytes(*bytes))
+            }
+        }
+
+        impl PartialEq for $name<'_> {
+            fn eq(&self, other: &Self) -> bool {
+                self.iter().eq(other.iter())
+            }
+        }
+
+        impl fmt::Debug for $name<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_list().entries(self.iter()).finish()
+            }
+        }
+    };
+}
+
+number_array!(
+    /// An array of integers lying in a row.
+    IntArray,
+    i64
+);
+number_array!(
+    /// An array of floats lying in a row.
+    FloatArray,
+    f64
+);

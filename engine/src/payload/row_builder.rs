@@ -1,0 +1,209 @@
+//! Building a row.
+
+use super::row_layout as layout;
+use super::{PayloadRow, Value};
+use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
+use std::collections::BTreeMap;
+
+/// Collects entries and encodes one row.
+///
+/// Starts empty or from a stored row (`RowBuilder::from`), so it is also the place where payload edits happen:
+///
+/// * merge: `from` the old row, [`drop_expired`](Self::drop_expired), then [`set_value`](Self::set_value) per key of
+///   the patch, then [`set_deadline`](Self::set_deadline) per key of `key_ttl_ms`;
+/// * overwrite: a new builder with [`set`](Self::set) per key;
+/// * delete keys: `from` the old row, [`remove`](Self::remove) per key.
+///
+/// The encoding is a function of the entries alone: equal entries, in whatever order they were set, give equal bytes.
+#[derive(Clone, Debug, Default)]
+pub struct RowBuilder {
+    entries: BTreeMap<String, Draft>,
+}
+
+#[derive(Clone, Debug)]
+struct Draft {
+    value: Value,
+    deadline_ms: u64,
+}
+
+impl RowBuilder {
+    /// Empty.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets `key` (last wins); `deadline_ms` 0 = none, else absolute Unix milliseconds at which the key expires.
+    pub fn set(&mut self, key: &str, value: Value, deadline_ms: u64) {
+        match self.entries.get_mut(key) {
+            Some(draft) => *draft = Draft { value, deadline_ms },
+            None => {
+                self.entries.insert(key.to_owned(), Draft { value, deadline_ms });
+            }
+        }
+    }
+
+    /// Sets the value of `key` and leaves its deadline as it is (none for a new key): what a merge does to the keys of its
+    /// patch.
+    pub fn set_value(&mut self, key: &str, value: Value) {
+        match self.entries.get_mut(key) {
+            Some(draft) => draft.value = value,
+            None => self.set(key, value, 0),
+        }
+    }
+
+    /// Sets or, with 0, clears the deadline of `key`. False when there is no such key; nothing happens then.
+    pub fn set_deadline(&mut self, key: &str, deadline_ms: u64) -> bool {
+        match self.entries.get_mut(key) {
+            Some(draft) => {
+                draft.deadline_ms = deadline_ms;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Removes `key` and its deadline; false when there was none.
+    pub fn remove(&mut self, key: &str) -> bool {
+        self.entries.remove(key).is_some()
+    }
+
+    /// Removes the keys whose deadline is at or before `now_ms`; returns how many. Called before a merge it makes a write
+    /// to an expired key a fresh one, without the deadline that would hide it at once.
+    pub fn drop_expired(&mut self, now_ms: u64) -> usize {
+        let before = self.entries.len();
+        self.entries.retain(|_, draft| draft.deadline_ms == 0 || draft.deadline_ms > now_ms);
+        before - self.entries.len()
+    }
+
+    /// The value `key` has so far.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.entries.get(key).map(|draft| &draft.value)
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// No key set.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// An upper bound of the encoded length in bytes, for refusing rows before they are built.
+    pub fn encoded_bound(&self) -> usize {
+        // Per string: offset, length, terminator, padding. Per entry: its offset, back offset, and every scalar field
+        // aligned. Per row: root, identifier, root table, and one vtable per shape of entry (nine kinds, with and
+        // without deadline, a few elided fields).
+        const TEXT: usize = 12;
+        const ENTRY: usize = 48 + TEXT;
+        const ROW: usize = 64 + 64 * 24;
+        let entries = self.entries.iter().map(|(key, draft)| {
+            let value = match &draft.value {
+                Value::String(text) => TEXT + text.len(),
+                Value::Strings(texts) => 8 + texts.iter().map(|text| TEXT + text.len()).sum::<usize>(),
+                Value::Ints(numbers) => 12 + 8 * numbers.len(),
+                Value::Floats(numbers) => 12 + 8 * numbers.len(),
+                Value::None | Value::Int(_) | Value::Float(_) | Value::Bool(_) | Value::Geo { .. } => 0,
+            };
+            ENTRY + key.len() + value
+        });
+        ROW + entries.sum::<usize>()
+    }
+
+    /// The encoded row; empty when no key is set.
+    ///
+    /// # Panics
+    /// When the row would pass 2 GiB, which its offsets cannot span; see [`encoded_bound`](Self::encoded_bound).
+    pub fn finish(self) -> Vec<u8> {
+        if self.entries.is_empty() {
+            return Vec::new();
+        }
+        let mut builder = FlatBufferBuilder::with_capacity(self.encoded_bound().next_multiple_of(8));
+        // The buffer fills from its end, so the last key goes first; each key lies right behind its entry.
+        let mut tables: Vec<WIPOffset<TableFinishedWIPOffset>> =
+            self.entries.iter().rev().map(|(key, draft)| encode_entry(&mut builder, key, draft)).collect();
+        tables.reverse();
+        let entries = builder.create_vector(&tables);
+        let next_deadline_ms =
+            self.entries.values().map(|draft| draft.deadline_ms).filter(|&deadline| deadline != 0).min();
+
+        let table = builder.start_table();
+        builder.push_slot_always(layout::ROW_ENTRIES, entries);
+        builder.push_slot(layout::ROW_NEXT_DEADLINE, next_deadline_ms.unwrap_or(0), 0);
+        let root = builder.end_table(table);
+        builder.finish(root, Some(layout::IDENTIFIER));
+        builder.finished_data().to_vec()
+    }
+}
+
+fn encode_entry(
+    builder: &mut FlatBufferBuilder<'_>,
+    key: &str,
+    draft: &Draft,
+) -> WIPOffset<TableFinishedWIPOffset> {
+    /// What the table refers to, written before the table starts.
+    enum Body<'a> {
+        Inline,
+        String(WIPOffset<&'a str>),
+        Vector(u16, WIPOffset<flatbuffers::UnionWIPOffset>),
+    }
+    let body = match &draft.value {
+        Value::String(text) if !text.is_empty() => Body::String(builder.create_string(text)),
+        Value::Strings(texts) if !texts.is_empty() => {
+            let mut offsets: Vec<_> = texts.iter().rev().map(|text| builder.create_string(text)).collect();
+            offsets.reverse();
+            Body::Vector(layout::ENTRY_STRINGS, builder.create_vector(&offsets).as_union_value())
+        }
+        Value::Ints(numbers) if !numbers.is_empty() => {
+            Body::Vector(layout::ENTRY_INTS, builder.create_vector(numbers).as_union_value())
+        }
+        Value::Floats(numbers) if !numbers.is_empty() => {
+            Body::Vector(layout::ENTRY_FLOATS, builder.create_vector(numbers).as_union_value())
+        }
+        _ => Body::Inline,
+    };
+    let key = builder.create_string(key);
+
+    let table = builder.start_table();
+    builder.push_slot(layout::ENTRY_DEADLINE, draft.deadline_ms, 0);
+    match draft.value {
+        Value::Int(number) => builder.push_slot(layout::ENTRY_INT, number, 0),
+        Value::Bool(flag) => builder.push_slot(layout::ENTRY_INT, i64::from(flag), 0),
+        Value::Float(number) => push_float(builder, layout::ENTRY_FLOAT, number),
+        Value::Geo { lat, lon } => {
+            push_float(builder, layout::ENTRY_FLOAT, lat);
+            push_float(builder, layout::ENTRY_LON, lon);
+        }
+        _ => {}
+    }
+    builder.push_slot_always(layout::ENTRY_KEY, key);
+    match body {
+        Body::Inline => {}
+        Body::String(text) => builder.push_slot_always(layout::ENTRY_STRING, text),
+        Body::Vector(slot, vector) => builder.push_slot_always(slot, vector),
+    }
+    builder.push_slot(layout::ENTRY_KIND, draft.value.kind() as u8, 0);
+    builder.end_table(table)
+}
+
+/// Leaves out only positive zero: comparing by number would drop the sign of -0.0.
+fn push_float(builder: &mut FlatBufferBuilder<'_>, slot: u16, number: f64) {
+    if number.to_bits() != 0 {
+        builder.push_slot_always(slot, number);
+    }
+}
+
+impl From<PayloadRow<'_>> for RowBuilder {
+    /// Copies every stored entry with its deadline, expired ones included.
+    fn from(row: PayloadRow<'_>) -> Self {
+        let entries = row
+            .stored_entries()
+            .map(|entry| {
+                let draft = Draft { value: entry.value.to_owned(), deadline_ms: entry.deadline_ms };
+                (entry.key.to_owned(), draft)
+            })
+            .collect();
+        Self { entries }
+    }
+}
