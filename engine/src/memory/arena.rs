@@ -1,5 +1,22 @@
-//! Address-space arenas.
-/// Why an arena could not be made or grown.
+//! Address-space arenas: rows that never move.
+//!
+//! # Invariants
+//!
+//! 1. An arena is one anonymous mapping made by [`Arena::reserve`] and unmapped by drop. In between no row moves, so a
+//!    row's address may be kept and followed by any core for as long as the arena lives.
+//! 2. A page that was never written costs no memory and reads as zero bytes; that is why only [`Zeroable`] types are
+//!    stored.
+//! 3. The arena knows nothing of who may read a row. Plain values are handed out by `unsafe` functions whose duties
+//!    name the race to exclude; atomics are shared safely through [`Arena::cells`].
+
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+/// Reservations from this size on ask the kernel for huge pages: below it there is nothing to gain.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Why an arena could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArenaError {
@@ -11,49 +28,266 @@ pub enum ArenaError {
         /// The kernel's answer.
         source: std::io::Error,
     },
+    /// More bytes than an address can count.
+    #[error("an arena of {capacity} rows of {row_len} values does not fit into the address space")]
+    TooLarge {
+        /// Rows asked for.
+        capacity: usize,
+        /// Values per row.
+        row_len: usize,
+    },
 }
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// Types for which all-zero bytes are a valid value and that need no drop. Sealed.
+///
+/// # Safety
+///
+/// Implementors keep that promise; the list below is the whole list.
+pub unsafe trait Zeroable: sealed::Sealed + Send + Sync {}
+
+/// Atomics: [`Zeroable`] types that many threads may change through a shared reference. Sealed.
+///
+/// # Safety
+///
+/// Every method that takes `&self` is atomic.
+pub unsafe trait Atomic: Zeroable {}
+
+macro_rules! zeroable {
+    ($($t:ty),*) => { $(
+        impl sealed::Sealed for $t {}
+        // SAFETY: integers and IEEE floats accept every bit pattern, zero included.
+        unsafe impl Zeroable for $t {}
+    )* };
+}
+macro_rules! zeroable_atomic {
+    ($($t:ty),*) => { $(
+        zeroable!($t);
+        // SAFETY: a standard atomic.
+        unsafe impl Atomic for $t {}
+    )* };
+}
+zeroable!(u8, i8, u16, u32, u64, f32);
+zeroable_atomic!(AtomicU8, AtomicU16, AtomicU32, AtomicU64);
+impl<P> sealed::Sealed for AtomicPtr<P> {}
+// SAFETY: the null pointer is all zero bytes on every platform Rust supports, and no drop follows the pointer.
+unsafe impl<P> Zeroable for AtomicPtr<P> {}
+// SAFETY: a standard atomic.
+unsafe impl<P> Atomic for AtomicPtr<P> {}
+
 /// `capacity` rows of `row_len` values of `T`, zeroed, reserved in one piece (anonymous, no swap reserve), committed
-/// by first touch. Rows start 64-byte aligned when `row_len * size_of::<T>()` is a multiple of 64. `T` must be valid as all-zero bytes
-/// (sealed trait `Zeroable`: u8, i8, u16, u32, u64, f32, AtomicU8/16/32/64, AtomicPtr).
-pub struct Arena<T> {
-    _t: std::marker::PhantomData<T>,
+/// by first touch.
+///
+/// Rows start 64-byte aligned when `row_len * size_of::<T>()` is a multiple of 64. A capacity or row length of zero is
+/// fine. Reserving costs one system call, whatever the size; the memory itself is paid page by page (huge page by huge
+/// page in reservations of 2 MiB and more, where the kernel grants them).
+pub struct Arena<T: Zeroable> {
+    map: MmapRaw,
+    capacity: usize,
+    row_len: usize,
+    values: PhantomData<T>,
 }
-impl<T> Arena<T> {
+
+// SAFETY: the mapping belongs to the arena alone and may be unmapped by any thread; values are `Send` (`Zeroable`).
+unsafe impl<T: Zeroable> Send for Arena<T> {}
+// SAFETY: a shared arena gives out plain rows by unsafe functions only, whose callers exclude races, and atomics,
+// which are `Sync`.
+unsafe impl<T: Zeroable> Sync for Arena<T> {}
+
+impl<T: Zeroable> Arena<T> {
     /// Reserves the arena. Huge pages are advised when the reservation is at least 2 MiB.
+    ///
+    /// # Errors
+    ///
+    /// [`ArenaError::Reserve`] when the kernel refuses (limits on address space, strict overcommit),
+    /// [`ArenaError::TooLarge`] when the size in bytes cannot be expressed.
     pub fn reserve(capacity: usize, row_len: usize) -> Result<Self, ArenaError> {
-        let _ = (capacity, row_len);
-        todo!()
+        let bytes = capacity
+            .checked_mul(row_len)
+            .and_then(|values| values.checked_mul(size_of::<T>()))
+            .filter(|&bytes| isize::try_from(bytes).is_ok())
+            .ok_or(ArenaError::TooLarge { capacity, row_len })?;
+        let map = MmapOptions::new()
+            .len(bytes)
+            .no_reserve_swap()
+            .map_anon()
+            .map_err(|source| ArenaError::Reserve { bytes, source })?;
+        if bytes >= HUGE_PAGE_BYTES {
+            // A kernel without huge pages refuses the advice; the arena works the same, with more TLB misses.
+            let _ = map.advise(Advice::HugePage);
+        }
+        let arena = Arena::<T> { map: MmapRaw::from(map), capacity, row_len, values: PhantomData };
+        debug_assert_eq!(arena.base().align_offset(64), 0, "mappings start on a page");
+        Ok(arena)
     }
+
     /// Rows reserved.
     pub fn capacity(&self) -> usize {
-        todo!()
+        self.capacity
     }
+
     /// Values per row.
     pub fn row_len(&self) -> usize {
-        todo!()
+        self.row_len
     }
+
     /// Row `slot`, shared. Panics when out of range (debug and release).
+    ///
     /// # Safety
-    /// No thread may be writing the row through [`Self::row_mut_unchecked`] meanwhile.
+    ///
+    /// While the slice lives no thread writes the row through [`Self::row_mut_unchecked`] and none gives it back with
+    /// [`Self::release`]. (Rows of atomics: see [`Self::cells`], which is safe.)
+    #[inline]
     pub unsafe fn row(&self, slot: usize) -> &[T] {
-        let _ = slot;
-        todo!()
+        self.check(slot);
+        // SAFETY: in range (checked), mapped while `self` lives, initialised (zero or written values of `T`); the
+        // caller excludes writers.
+        unsafe { std::slice::from_raw_parts(self.row_ptr(slot), self.row_len) }
     }
+
     /// Pointer to row `slot` (for kernels and prefetch); no bounds check in release.
+    #[inline]
     pub fn row_ptr(&self, slot: usize) -> *const T {
-        let _ = slot;
-        todo!()
+        debug_assert!(slot < self.capacity, "row {slot} of {}", self.capacity);
+        self.base().wrapping_add(slot * self.row_len)
     }
-    /// Exclusive access to a row no reader may see (fresh or reclaimed slot).
+
+    /// Exclusive access to a row no reader may see (fresh or reclaimed slot). Panics when out of range.
+    ///
     /// # Safety
-    /// The caller is the only writer and no reader can reach `slot`.
-    #[allow(clippy::mut_from_ref)]
+    ///
+    /// The caller is the only writer and no reader can reach `slot` while the slice lives.
+    #[inline]
+    #[allow(clippy::mut_from_ref)] // Exclusivity is per row and the caller's duty; the arena itself stays shared.
     pub unsafe fn row_mut_unchecked(&self, slot: usize) -> &mut [T] {
-        let _ = slot;
-        todo!()
+        self.check(slot);
+        // SAFETY: in range (checked), mapped writable while `self` lives, initialised; the caller is alone on the row.
+        unsafe { std::slice::from_raw_parts_mut(self.row_ptr(slot).cast_mut(), self.row_len) }
     }
-    /// Tells the kernel that rows `from..to` are no longer needed (whole pages only); they read as zero again.
-    pub fn release(&self, from: usize, to: usize) {
-        let _ = (from, to);
+
+    /// Tells the kernel that rows `from..to` are no longer needed (whole pages only; one system call). Panics when the
+    /// range is not inside the arena.
+    ///
+    /// Returns whether the kernel took them. Whole pages of the range then read as zero again; values on the partial
+    /// pages at its ends, and everything when false is returned, stay as they are.
+    pub fn release(&self, from: usize, to: usize) -> bool {
+        assert!(from <= to && to <= self.capacity, "rows {from}..{to} of {}", self.capacity);
+        let page = page_bytes();
+        let row_bytes = self.row_len * size_of::<T>();
+        let start = (from * row_bytes).next_multiple_of(page);
+        // The last page of the mapping is ours to its end, even where the rows end before it.
+        let end = if to == self.capacity { to * row_bytes } else { to * row_bytes / page * page };
+        if start >= end {
+            return true;
+        }
+        // SAFETY: the range lies inside the private anonymous mapping. Its pages become zero, a valid value of every
+        // `Zeroable`; holders of plain rows are excluded by the duties of `row` and `row_mut_unchecked`.
+        unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start).is_ok() }
+    }
+
+    fn base(&self) -> *mut T {
+        self.map.as_mut_ptr().cast()
+    }
+
+    #[inline]
+    fn check(&self, slot: usize) {
+        assert!(slot < self.capacity, "row {slot} is outside an arena of {} rows", self.capacity);
+    }
+}
+
+impl<T: Atomic> Arena<T> {
+    /// Row `slot` of an arena of atomics, for any thread. Panics when out of range.
+    ///
+    /// Safe where [`Self::row`] is not: concurrent stores through the atomics and [`Self::release`] are no data races,
+    /// and whoever takes [`Self::row_mut_unchecked`] has promised that nobody reaches the row.
+    #[inline]
+    pub fn cells(&self, slot: usize) -> &[T] {
+        // SAFETY: see above: nothing writes the row except atomically.
+        unsafe { self.row(slot) }
+    }
+}
+
+fn page_bytes() -> usize {
+    // SAFETY: sysconf only reads a constant of the system.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).expect("the page size is positive")
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn rows_are_zero_aligned_and_keep_what_is_written() {
+        let arena = Arena::<f32>::reserve(1000, 48).unwrap();
+        assert_eq!((arena.capacity(), arena.row_len()), (1000, 48));
+        for slot in 0..1000 {
+            assert_eq!(arena.row_ptr(slot).align_offset(64), 0);
+            // SAFETY: one thread, no other reference to the row.
+            unsafe {
+                assert!(arena.row(slot).iter().all(|&v| v == 0.0));
+                arena.row_mut_unchecked(slot).fill(slot as f32);
+            }
+        }
+        for slot in 0..1000 {
+            // SAFETY: nobody writes.
+            assert!(unsafe { arena.row(slot) }.iter().all(|&v| v == slot as f32));
+        }
+    }
+
+    #[test]
+    fn a_huge_reservation_costs_only_what_is_touched() {
+        let arena = Arena::<u8>::reserve(1 << 30, 1 << 10).unwrap();
+        // SAFETY: one thread.
+        unsafe { arena.row_mut_unchecked((1 << 30) - 1)[1023] = 7 };
+        // SAFETY: one thread.
+        assert_eq!(unsafe { arena.row((1 << 30) - 1) }[1023], 7);
+    }
+
+    #[test]
+    fn empty_arenas_and_empty_rows_work() {
+        let arena = Arena::<u64>::reserve(0, 16).unwrap();
+        assert_eq!(arena.capacity(), 0);
+        assert!(arena.release(0, 0));
+        let arena = Arena::<AtomicU32>::reserve(8, 0).unwrap();
+        assert!(arena.cells(7).is_empty());
+        assert!(arena.release(0, 8));
+    }
+
+    #[test]
+    #[should_panic(expected = "row 4 is outside an arena of 4 rows")]
+    fn a_row_out_of_range_panics() {
+        let arena = Arena::<AtomicU64>::reserve(4, 2).unwrap();
+        arena.cells(4);
+    }
+
+    #[test]
+    fn sizes_beyond_the_address_space_are_refused() {
+        assert!(matches!(Arena::<u64>::reserve(usize::MAX / 2, 8), Err(ArenaError::TooLarge { .. })));
+        assert!(matches!(Arena::<u8>::reserve(usize::MAX / 4, 1), Err(ArenaError::Reserve { .. })));
+    }
+
+    #[test]
+    fn release_zeroes_whole_pages_and_spares_their_neighbours() {
+        let page = page_bytes();
+        let rows_per_page = page / 64;
+        let rows = rows_per_page * 8 + 3;
+        let arena = Arena::<AtomicU32>::reserve(rows, 16).unwrap();
+        let fill = || (0..rows).for_each(|slot| arena.cells(slot)[5].store(9, Ordering::Relaxed));
+        for (from, to) in [(0, rows), (1, rows - 1), (rows_per_page, 2 * rows_per_page), (3, 5), (7, 7)] {
+            fill();
+            assert!(arena.release(from, to));
+            for slot in 0..rows {
+                let page_of = slot / rows_per_page;
+                let (first, last) = (page_of * rows_per_page, ((page_of + 1) * rows_per_page).min(rows));
+                let gone = from < to && from <= first && last <= to;
+                let want = if gone { 0 } else { 9 };
+                assert_eq!(arena.cells(slot)[5].load(Ordering::Relaxed), want, "{from}..{to} row {slot}");
+            }
+        }
     }
 }

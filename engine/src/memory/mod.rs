@@ -6,13 +6,23 @@
 //! * [`Limbo`]: the owner's queue of retired things.
 //! * [`Published`]: one pointer swung whole.
 //! * [`IdMap`]: id to slot, written by the owner, read anywhere.
+//!
+//! # Invariants of the room
+//!
+//! 1. *One writer.* Everything here has one owner; a second one at the same time is a bug that panics (`owned`).
+//! 2. *Readers never wait.* No method that takes a [`Pin`] loops on another thread's progress.
+//! 3. *Nothing is reused under a reader.* Unlink, then retire, then ask, then reuse; `quiescence` has the proof.
+//! 4. *Memory is accounted.* What waits in a limbo counts as held.
 
 mod arena;
 mod id_map;
+mod owned;
 mod published;
 mod quiescence;
+mod sync;
+mod table;
 
-pub use arena::{Arena, ArenaError};
+pub use arena::{Arena, ArenaError, Atomic, Zeroable};
 pub use id_map::IdMap;
 pub use published::Published;
 pub use quiescence::{Domain, Limbo, Participant, Pin, RetireTag};
