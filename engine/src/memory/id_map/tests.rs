@@ -243,7 +243,7 @@ fn readers_always_find_what_is_always_there() {
             for step in 0..steps {
                 let id = next(&mut state) % IDS;
                 let slot = (id + IDS * (next(&mut state) % 1000)) as u32;
-                if id % 2 == 1 && next(&mut state) % 2 == 0 {
+                if id % 2 == 1 && next(&mut state).is_multiple_of(2) {
                     assert_eq!(map.remove(id), twin.remove(&id));
                 } else {
                     assert_eq!(map.insert(id, slot), twin.insert(id, slot));
