@@ -1,9 +1,16 @@
 //! Configuration of a dense collection, with the defaults and checks of the interface.
 use crate::distance::Metric;
+
+/// Largest vector length.
+pub const DIM_MAX: usize = 65_536;
+/// Largest degree.
+pub const M_MAX: usize = 128;
+
 /// Why a configuration is refused; text carries the fragment of the interface (`invalid Dim`, `unknown metric "x"` ...).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("vector: {0}")]
 pub struct ConfigError(pub String);
+
 /// What a collection is made with, defaults applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DenseConfig {
@@ -31,17 +38,83 @@ pub struct DenseConfig {
     pub max_bytes: u64,
     /// 0 = no limit.
     pub max_inserts_per_second: u64,
-    /// Cap of filtered beam growth, 0 = 1024.
+    /// Scales how far a filtered search walks the graph before it scans instead, 0 = 1024 (see `Dense::search`).
     pub max_ef_search: usize,
 }
+
 impl DenseConfig {
-    /// Defaults for `dim`.
+    /// Defaults for `dim`: m 16, ef_construction 200, ef_search 64, seed 0, everything else off or unlimited.
     pub fn new(dim: usize, metric: Metric) -> Self {
-        let _ = (dim, metric);
-        todo!()
+        Self {
+            dim,
+            metric,
+            m: 16,
+            ef_construction: 200,
+            ef_search: 64,
+            seed: 0,
+            level0_full_degree: false,
+            extend_candidates: false,
+            extend_candidates_max: 0,
+            max_vectors: 0,
+            max_bytes: 0,
+            max_inserts_per_second: 0,
+            max_ef_search: 0,
+        }
     }
-    /// Checks ranges in the order of the interface.
+
+    /// Checks ranges in the order of the interface; the first failure wins.
+    ///
+    /// # Errors
+    /// `invalid Dim`, `invalid M` (an m of 1 links a chain that no search can walk, so 2 is the least) or `invalid Ef`.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        todo!()
+        if !(1..=DIM_MAX).contains(&self.dim) {
+            return Err(ConfigError(format!("invalid Dim: {} is not in 1..={DIM_MAX}", self.dim)));
+        }
+        if !(2..=M_MAX).contains(&self.m) {
+            return Err(ConfigError(format!("invalid M: {} is not in 2..={M_MAX}", self.m)));
+        }
+        if self.ef_construction == 0 || self.ef_search == 0 {
+            return Err(ConfigError("invalid Ef: ef_construction and ef_search must be positive".into()));
+        }
+        Ok(())
+    }
+
+    /// Bytes one point counts against `max_bytes`: `4 * dim + 12 * m + 32`.
+    ///
+    /// A fixed formula, kept so that a quota accepts the same number of points everywhere; true bytes are in
+    /// [`super::Stats::bytes`].
+    pub fn quota_bytes_per_point(&self) -> u64 {
+        4 * self.dim as u64 + 12 * self.m as u64 + 32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_valid() {
+        let config = DenseConfig::new(8, Metric::Cosine);
+        assert_eq!(config.validate(), Ok(()));
+        assert_eq!((config.m, config.ef_construction, config.ef_search), (16, 200, 64));
+        assert_eq!(config.quota_bytes_per_point(), 32 + 192 + 32);
+    }
+
+    #[test]
+    fn first_failure_wins() {
+        let check = |change: fn(&mut DenseConfig), fragment: &str| {
+            let mut config = DenseConfig::new(8, Metric::L2);
+            change(&mut config);
+            let error = config.validate().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("vector: {fragment}")), "{error}");
+        };
+        check(|c| c.dim = 0, "invalid Dim");
+        check(|c| c.dim = DIM_MAX + 1, "invalid Dim");
+        check(|c| c.m = 0, "invalid M");
+        check(|c| c.m = 1, "invalid M");
+        check(|c| c.m = 129, "invalid M");
+        check(|c| c.ef_search = 0, "invalid Ef");
+        check(|c| (c.dim, c.m, c.ef_construction) = (0, 0, 0), "invalid Dim");
+        check(|c| (c.m, c.ef_construction) = (0, 0), "invalid M");
     }
 }

@@ -1,0 +1,156 @@
+//! Checkpoint images: a consistent state written in slices while the collection serves.
+//!
+//! A capture writes each pending slot as it is when its turn comes. What changes afterwards is pending in the next pass;
+//! passes shrink as long as writing is faster than changing, and the last small one is written in one go together with the end
+//! record, so the image as a whole shows one moment.
+use super::*;
+use crate::record::image::{
+    EdgesRecord, EndRecord, LevelsBuilder, PointRecord, put_edges, put_end, put_free, put_point,
+};
+
+/// Slots that the last pass may write in one go; doubled with each pass, so that a capture ends under any load. About 2 KB
+/// and 1 µs each.
+const LAST_PASS_SLOTS: usize = 256;
+
+/// A capture under way.
+pub(super) struct Capture {
+    /// To be written in this pass.
+    pending: Dirty,
+    cursor: Slot,
+    /// Written so far, in case the image is lost.
+    taken: Dirty,
+    passes: u32,
+    /// First pass of a full image: slots without a point need no record.
+    absent_is_free: bool,
+    complete: bool,
+    levels: LevelsBuilder,
+}
+
+impl DenseWriter {
+    /// Starts a capture: `full` = every point, else what changed since the last capture that became durable. One that was
+    /// not ended counts as lost.
+    pub fn begin_capture(&mut self, full: bool) {
+        self.end_capture(false);
+        self.collect_edge_changes();
+        let changed = std::mem::take(&mut self.dirty);
+        let pending = if full {
+            Dirty { data: SlotSet::all(self.high_water()), state: SlotSet::default() }
+        } else {
+            changed
+        };
+        self.capture = Some(Capture {
+            pending,
+            cursor: 0,
+            taken: Dirty::default(),
+            passes: 0,
+            absent_is_free: full,
+            complete: false,
+            levels: LevelsBuilder::default(),
+        });
+    }
+
+    /// Appends encoded slot records to `out` until about `max_bytes` are added; true when the image is complete and
+    /// consistent as of `seq()` at that moment. Slots changed after they were captured are captured again (later records
+    /// win); the last few are taken in one go, beyond `max_bytes`.
+    ///
+    /// # Panics
+    /// When no capture was begun.
+    pub fn capture_step(&mut self, max_bytes: usize, out: &mut Vec<u8>) -> bool {
+        let mut capture = self.capture.take().expect("begin_capture comes first");
+        let full_at = out.len().saturating_add(max_bytes);
+        while !capture.complete && out.len() < full_at {
+            if self.write_next(&mut capture, out) {
+                continue;
+            }
+            self.collect_edge_changes();
+            capture.absent_is_free = false;
+            capture.pending = std::mem::take(&mut self.dirty);
+            capture.cursor = 0;
+            if capture.pending.len() <= LAST_PASS_SLOTS << capture.passes.min(16) {
+                while self.write_next(&mut capture, out) {}
+                put_end(
+                    out,
+                    &EndRecord {
+                        seq: self.seq,
+                        slots: self.high_water() as u32,
+                        entry: self.shared.graph.entry(),
+                    },
+                );
+                capture.complete = true;
+            }
+            capture.passes += 1;
+        }
+        let complete = capture.complete;
+        self.capture = Some(capture);
+        complete
+    }
+
+    /// The image is durable, or else was abandoned: everything in it counts as changed again. Nothing without a capture.
+    pub fn end_capture(&mut self, durable: bool) {
+        let Some(capture) = self.capture.take() else { return };
+        if !(durable && capture.complete) {
+            self.dirty.insert_all(&capture.taken);
+            self.dirty.insert_all(&capture.pending);
+        }
+    }
+
+    /// Bytes a full image would take, about.
+    pub fn image_bytes(&self) -> u64 {
+        let config = &self.shared.config;
+        // Point record without edges and row, and on average about 1.5 m edges.
+        let per_point = 54 + 4 * config.dim as u64 + 6 * config.m as u64;
+        let points = (self.shared.live.load(Ordering::Relaxed)) + self.dead_linked.len() as u64;
+        points * per_point + self.shared.meta.row_bytes()
+    }
+
+    pub(super) fn collect_edge_changes(&mut self) {
+        let state = &mut self.dirty.state;
+        self.shared.graph.take_dirty(&mut |slot| state.insert(slot));
+    }
+
+    /// Writes the next pending slot; false when none is left.
+    fn write_next(&mut self, capture: &mut Capture, out: &mut Vec<u8>) -> bool {
+        let Some(slot) = capture.pending.next(capture.cursor) else { return false };
+        capture.cursor = slot + 1;
+        // What is written now includes what changed up to now.
+        let data = capture.pending.data.remove(slot) | self.dirty.data.remove(slot);
+        capture.pending.state.remove(slot);
+        self.dirty.state.remove(slot);
+        if data {
+            capture.taken.data.insert(slot);
+        }
+        capture.taken.state.insert(slot);
+
+        let shared = &self.shared;
+        let (dead, linked) = (shared.meta.is_dead(slot), shared.graph.is_linked(slot));
+        if dead && !linked {
+            if !capture.absent_is_free {
+                put_free(out, slot);
+            }
+            return true;
+        }
+        capture.levels.clear();
+        if linked {
+            shared.graph.edges(slot, &mut |_, edges| capture.levels.push(edges));
+        }
+        let levels = capture.levels.levels();
+        if !data {
+            put_edges(out, &EdgesRecord { slot, dead, levels });
+            return true;
+        }
+        let point = PointRecord {
+            slot,
+            dead,
+            id: shared.meta.id(slot),
+            version: shared.meta.version(slot),
+            born: shared.meta.born(slot),
+            deadline_ms: shared.meta.deadline_ms(slot),
+            levels,
+            vector: &[],
+            // SAFETY: this is the owner, and only the owner frees rows. A way-point's row is of no use any more.
+            row: if dead { &[] } else { unsafe { shared.meta.row(slot) } },
+        };
+        put_point(out, &point, &shared.graph.vector(slot)[..shared.config.dim]);
+        true
+    }
+}

@@ -1,0 +1,266 @@
+//! One cache line of facts per slot, and the bitset that makes looking at it rare.
+//!
+//! A slot is visible to a reader with snapshot `s` when `born <= s < died` and its deadline has not passed. Almost
+//! every slot of a settled collection is plainly visible, so one bit per slot says "look closer": it is set for dead
+//! and free slots, for slots with a deadline, and for new ones until no reader can hold a snapshot older than their
+//! birth. A clear bit means visible and costs no line.
+use crate::index::Slot;
+use crate::memory::{Arena, ArenaError};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+/// `died` of a slot that lives.
+pub(super) const ALIVE: u64 = u64::MAX;
+
+/// The line of one slot. All zero = never used, which reads as "died before the first write".
+#[repr(C, align(64))]
+struct Line {
+    id: AtomicU64,
+    version: AtomicU64,
+    born: AtomicU64,
+    died: AtomicU64,
+    deadline_ms: AtomicU64,
+    row: AtomicPtr<u8>,
+    reserved: [AtomicU64; 2],
+}
+const LINE_WORDS: usize = 8;
+const _: () = assert!(size_of::<Line>() == LINE_WORDS * size_of::<u64>());
+
+/// What a slot is born with.
+pub(super) struct Birth<'a> {
+    pub id: u64,
+    pub version: u64,
+    pub born: u64,
+    pub deadline_ms: u64,
+    pub row: &'a [u8],
+}
+
+/// Lines and bits of all slots. Only the owner calls the methods that change something.
+pub(super) struct Meta {
+    lines: Arena<AtomicU64>,
+    special: Arena<AtomicU64>,
+    slots_max: usize,
+    /// Heap bytes of row blocks.
+    row_bytes: AtomicU64,
+}
+
+impl Meta {
+    pub fn reserve(slots_max: usize) -> Result<Meta, ArenaError> {
+        Ok(Meta {
+            lines: Arena::reserve(slots_max, LINE_WORDS)?,
+            special: Arena::reserve(slots_max.div_ceil(64), 1)?,
+            slots_max,
+            row_bytes: AtomicU64::new(0),
+        })
+    }
+
+    #[inline]
+    fn line(&self, slot: Slot) -> &Line {
+        assert!((slot as usize) < self.slots_max, "slot {slot} of {}", self.slots_max);
+        // SAFETY: `slot` is in range, so the pointer leads to a row of LINE_WORDS u64s, 64-byte aligned as 64 divides
+        // the row's size. `Line` has that size, consists of atomics only, and any bytes the arena ever holds there
+        // (zeros, or what this type stored) are valid for it. No exclusive reference to the arena is ever made.
+        unsafe { &*self.lines.row_ptr(slot as usize).cast::<Line>() }
+    }
+
+    #[inline]
+    fn word(&self, index: usize) -> &AtomicU64 {
+        &self.special.cells(index)[0]
+    }
+
+    /// The "look closer" bits of slots `64 * index ..`.
+    #[inline]
+    pub fn special_word(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn is_special(&self, slot: Slot) -> bool {
+        self.word(slot as usize / 64).load(Ordering::Acquire) >> (slot % 64) & 1 == 1
+    }
+
+    /// Owner: plain load and store suffice, there is one writer.
+    fn set_special(&self, slot: Slot, on: bool) {
+        let word = self.word(slot as usize / 64);
+        let (old, bit) = (word.load(Ordering::Relaxed), 1u64 << (slot % 64));
+        word.store(if on { old | bit } else { old & !bit }, Ordering::Release);
+    }
+
+    /// Whether a reader with snapshot `seq` sees the slot.
+    #[inline]
+    pub fn visible(&self, slot: Slot, seq: u64, now_ms: u64) -> bool {
+        !self.is_special(slot) || self.visible_by_line(slot, seq, now_ms)
+    }
+
+    /// As `visible`, from the line alone.
+    #[inline]
+    pub fn visible_by_line(&self, slot: Slot, seq: u64, now_ms: u64) -> bool {
+        let line = self.line(slot);
+        // `died` before `born`: a slot being reused while a scan passes over it either still shows the old death
+        // (at or before any snapshot taken since it was freed) or, stored after it, the new birth.
+        line.died.load(Ordering::Acquire) > seq
+            && line.born.load(Ordering::Acquire) <= seq
+            && !expired(line.deadline_ms.load(Ordering::Relaxed), now_ms)
+    }
+
+    /// Whether the slot's death lies after `seq`.
+    pub fn survives(&self, slot: Slot, seq: u64) -> bool {
+        self.line(slot).died.load(Ordering::Acquire) > seq
+    }
+
+    /// Whether the slot has died (or was never used).
+    #[inline]
+    pub fn is_dead(&self, slot: Slot) -> bool {
+        self.is_special(slot) && self.line(slot).died.load(Ordering::Acquire) != ALIVE
+    }
+
+    pub fn id(&self, slot: Slot) -> u64 {
+        self.line(slot).id.load(Ordering::Relaxed)
+    }
+    pub fn version(&self, slot: Slot) -> u64 {
+        self.line(slot).version.load(Ordering::Relaxed)
+    }
+    pub fn born(&self, slot: Slot) -> u64 {
+        self.line(slot).born.load(Ordering::Relaxed)
+    }
+    pub fn deadline_ms(&self, slot: Slot) -> u64 {
+        self.line(slot).deadline_ms.load(Ordering::Relaxed)
+    }
+
+    /// The payload row, empty = none.
+    ///
+    /// # Safety
+    /// The slot is not freed while the slice lives: the caller is the owner, or holds a pin taken when the slot
+    /// was reachable.
+    #[inline]
+    pub unsafe fn row(&self, slot: Slot) -> &[u8] {
+        match NonNull::new(self.line(slot).row.load(Ordering::Acquire)) {
+            None => &[],
+            // SAFETY: a non-null row pointer is a block made by `birth` and freed by `free` only.
+            Some(block) => unsafe { row_bytes(block) },
+        }
+    }
+
+    /// Owner: fills the line of a slot no reader sees and marks it alive. It stays special until `settle`.
+    pub fn birth(&self, slot: Slot, birth: &Birth<'_>) {
+        let line = self.line(slot);
+        debug_assert!(line.row.load(Ordering::Relaxed).is_null(), "slot {slot} still has a row");
+        self.set_special(slot, true);
+        line.born.store(birth.born, Ordering::Relaxed);
+        line.id.store(birth.id, Ordering::Relaxed);
+        line.version.store(birth.version, Ordering::Relaxed);
+        line.deadline_ms.store(birth.deadline_ms, Ordering::Relaxed);
+        if !birth.row.is_empty() {
+            line.row.store(row_block(birth.row).as_ptr(), Ordering::Relaxed);
+            self.row_bytes.fetch_add(row_cost(birth.row.len()), Ordering::Relaxed);
+        }
+        line.died.store(ALIVE, Ordering::Release);
+    }
+
+    /// Owner: every snapshot still in use is at least `born`, so the slot born then needs no closer look, unless it
+    /// died, has a deadline or was born again.
+    pub fn settle(&self, slot: Slot, born: u64) {
+        let line = self.line(slot);
+        let plain = line.died.load(Ordering::Relaxed) == ALIVE
+            && line.deadline_ms.load(Ordering::Relaxed) == 0
+            && line.born.load(Ordering::Relaxed) == born;
+        if plain {
+            self.set_special(slot, false);
+        }
+    }
+
+    /// Owner: the slot dies at `seq`.
+    pub fn bury(&self, slot: Slot, seq: u64) {
+        self.set_special(slot, true);
+        self.line(slot).died.store(seq, Ordering::Release);
+    }
+
+    /// Owner: gives the row back. The slot stays dead and special until its next birth.
+    ///
+    /// # Safety
+    /// The slot is dead and no reader can hold a reference to its row.
+    pub unsafe fn free(&self, slot: Slot) {
+        let line = self.line(slot);
+        debug_assert!(line.died.load(Ordering::Relaxed) != ALIVE, "slot {slot} is alive");
+        if let Some(block) = NonNull::new(line.row.swap(std::ptr::null_mut(), Ordering::Relaxed)) {
+            // SAFETY: a block of `birth`, taken out of the line just now, so freed once; the caller vouches for readers.
+            let len = unsafe { row_free(block) };
+            self.row_bytes.fetch_sub(row_cost(len), Ordering::Relaxed);
+        }
+    }
+
+    /// Heap bytes of all rows.
+    pub fn row_bytes(&self) -> u64 {
+        self.row_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Committed bytes for `slots` slots, rows apart.
+    pub fn bytes(slots: u64) -> u64 {
+        slots * size_of::<Line>() as u64 + slots.div_ceil(8)
+    }
+
+    /// Frees every row; for dropping the collection.
+    pub fn free_rows(&mut self, slots: usize) {
+        for slot in 0..slots as Slot {
+            self.line(slot).died.store(0, Ordering::Relaxed);
+            // SAFETY: dead as of now, and `&mut self` means no reader exists.
+            unsafe { self.free(slot) };
+        }
+    }
+}
+
+/// Whether an absolute deadline (0 = none) has passed.
+#[inline]
+pub(super) fn expired(deadline_ms: u64, now_ms: u64) -> bool {
+    deadline_ms != 0 && deadline_ms <= now_ms
+}
+
+// A row block is its length (usize) and then the bytes, in one allocation behind a thin pointer, so that one atomic
+// word in the slot's line is enough to find it.
+const ROW_HEADER_BYTES: usize = size_of::<usize>();
+
+fn row_layout(len: usize) -> Layout {
+    Layout::from_size_align(ROW_HEADER_BYTES + len, align_of::<usize>())
+        .expect("a row fits the address space")
+}
+
+/// Block bytes plus what an allocator typically adds.
+fn row_cost(len: usize) -> u64 {
+    (ROW_HEADER_BYTES + len).next_multiple_of(16) as u64
+}
+
+fn row_block(bytes: &[u8]) -> NonNull<u8> {
+    let layout = row_layout(bytes.len());
+    // SAFETY: the layout has a non-zero size (the header).
+    let Some(block) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+    // SAFETY: the allocation has room for the header, aligned for it, and `bytes.len()` bytes after it.
+    unsafe {
+        block.cast::<usize>().write(bytes.len());
+        block.as_ptr().add(ROW_HEADER_BYTES).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+    }
+    block
+}
+
+/// # Safety
+/// `block` came from `row_block` and is not freed during `'a`.
+unsafe fn row_bytes<'a>(block: NonNull<u8>) -> &'a [u8] {
+    // SAFETY: the block starts with its length and holds that many initialised bytes, never changed after.
+    unsafe {
+        let len = block.cast::<usize>().read();
+        std::slice::from_raw_parts(block.as_ptr().add(ROW_HEADER_BYTES), len)
+    }
+}
+
+/// Frees a block and returns the row's length.
+///
+/// # Safety
+/// `block` came from `row_block`, is freed once, and nobody reads it any more.
+unsafe fn row_free(block: NonNull<u8>) -> usize {
+    // SAFETY: as above; the layout is the one it was allocated with, as it depends on the length alone.
+    unsafe {
+        let len = block.cast::<usize>().read();
+        dealloc(block.as_ptr(), row_layout(len));
+        len
+    }
+}

@@ -1,0 +1,325 @@
+//! A dense collection: [`DenseWriter`] is the owner's handle, [`Dense`] what any core reads.
+//!
+//! # Invariants
+//!
+//! 1. *Snapshots.* A reader loads `published_seq` once, after it pinned, and sees exactly the slots with
+//!    `born <= seq < died` whose deadline has not passed. At every sequence number each id has at most one such slot, so no
+//!    result holds an id twice and a replaced id is never missing.
+//! 2. *Order of a write.* Vector, row and line of the new slot; tail entry; id map; death of the old slot;
+//!    `published_seq` (Release). What a snapshot includes is therefore in place for every reader that has it.
+//! 3. *Graph or tail.* A live slot is in the graph, in the tail window, or both (`tail.rs`).
+//! 4. *Reuse.* A slot is freed only when nothing leads to it (no tail entry before `start`, no edge of any linked slot, no
+//!    id), every reader that could have seen it has unpinned, and no indexing round is open (planners hold no pin).
+//! 5. A dead slot of the graph stays a way-point until a repair pass has led all edges around it (`repair.rs`).
+//! 6. All methods of [`DenseWriter`] run on one thread at a time; nothing else changes anything.
+mod capture;
+mod dirty;
+mod meta;
+mod repair;
+mod restore;
+mod rounds;
+mod search;
+mod tail;
+mod top_k;
+mod writer;
+
+use super::config::DenseConfig;
+use crate::filter::Predicate;
+use crate::index::{Graph, GraphConfig, NodePlan, Planner, Round, Scratch, Slot, TargetJob, TargetPlan};
+use crate::memory::{ArenaError, Domain, IdMap, Limbo, Pin, RetireTag};
+use dirty::{Dirty, SlotSet};
+use meta::Meta;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tail::{Passed, Tail};
+
+pub use restore::RestoreError;
+
+/// How a write treats a live id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// Create-only.
+    Insert,
+    /// Insert or replace.
+    Upsert,
+}
+
+/// One accepted write, as logged and applied.
+pub struct Write<'a> {
+    /// Collection sequence number, growing from 1. A write at or below [`DenseWriter::seq`] is already part of the
+    /// state (log replay over a checkpoint) and is ignored.
+    pub seq: u64,
+    /// Point id.
+    pub id: u64,
+    /// Version given by `check_write`.
+    pub version: u64,
+    /// Raw vector of `dim` floats; `apply` prepares it (normalises under cosine).
+    pub vector: &'a [f32],
+    /// Encoded payload row, empty = none.
+    pub row: &'a [u8],
+    /// Absolute deadline in Unix ms, 0 = none.
+    pub deadline_ms: u64,
+}
+
+/// Why a write is refused; nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// Wrong length.
+    #[error("vector: dimension mismatch: expected {expected}, found {found}")]
+    DimensionMismatch {
+        /// Collection's.
+        expected: usize,
+        /// Sent.
+        found: usize,
+    },
+    /// Create-only write of a live id.
+    #[error("vector: id {0} already present")]
+    DuplicateId(u64),
+    /// `expected_version` differs.
+    #[error("vector: version conflict on id {id}: expected {expected}, found {found}")]
+    VersionConflict {
+        /// The id.
+        id: u64,
+        /// Asked for.
+        expected: u64,
+        /// Stored (0 = absent).
+        found: u64,
+    },
+    /// NaN or infinity.
+    #[error("vector: component {index} of id {id} is not a finite number")]
+    NotFinite {
+        /// The id.
+        id: u64,
+        /// Which component.
+        index: usize,
+    },
+    /// Quota.
+    #[error("vector: collection full")]
+    Full,
+    /// Token bucket empty.
+    #[error("vector: collection rate limited")]
+    RateLimited,
+}
+
+/// Why a search is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SearchError {
+    /// Wrong length.
+    #[error("vector: dimension mismatch: expected {expected}, found {found}")]
+    DimensionMismatch {
+        /// Collection's.
+        expected: usize,
+        /// Sent.
+        found: usize,
+    },
+    /// NaN or infinity.
+    #[error("vector: query component {0} is not a finite number")]
+    NotFinite(usize),
+}
+
+/// Errors of a bulk build over staged points.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The collection holds points.
+    #[error("vector: bulk build needs an empty collection")]
+    NotEmpty,
+}
+
+/// A search.
+pub struct Query<'a> {
+    /// `dim` floats, unprepared.
+    pub vector: &'a [f32],
+    /// Results wanted.
+    pub k: usize,
+    /// Beam override; 0 = collection default. The beam is at least k (2k with a filter).
+    pub ef: usize,
+    /// Filter.
+    pub filter: Option<&'a Predicate>,
+    /// Exact instead of graph search.
+    pub exact: bool,
+    /// Now, Unix ms.
+    pub now_ms: u64,
+}
+
+/// A result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hit {
+    /// Point id.
+    pub id: u64,
+    /// Distance; ties ordered by id.
+    pub distance: f32,
+    /// Slot, valid while the pin under which it was found lives.
+    pub slot: Slot,
+}
+
+/// A point read in place.
+pub struct Point<'p> {
+    /// Id.
+    pub id: u64,
+    /// Version.
+    pub version: u64,
+    /// `dim` floats as stored.
+    pub vector: &'p [f32],
+    /// Encoded row, empty = none.
+    pub row: &'p [u8],
+    /// Absolute deadline, 0 = none.
+    pub deadline_ms: u64,
+}
+
+/// Counters and gauges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Ids present (expired but unswept ones included).
+    pub live: u64,
+    /// Dead slots not yet reclaimed.
+    pub tombstoned: u64,
+    /// Live slots waiting in the tail.
+    pub tail: u64,
+    /// Slots ever committed (high-water mark).
+    pub slots: u64,
+    /// Committed bytes: vectors, edges, metadata, id map, rows.
+    pub bytes: u64,
+    /// Candidates a filter refused, since the collection was opened.
+    pub filter_rejects: u64,
+    /// Distances computed by searches, since the collection was opened.
+    pub distances: u64,
+}
+/// Counters that readers add to, on cache lines of their own.
+#[derive(Default)]
+#[repr(align(128))]
+struct SearchCounters {
+    filter_rejects: AtomicU64,
+    distances: AtomicU64,
+}
+
+/// The shared, readable side. `Sync`.
+pub struct Dense {
+    config: DenseConfig,
+    domain: Arc<Domain>,
+    graph: Graph,
+    meta: Meta,
+    tail: Tail,
+    ids: IdMap,
+    /// Writes up to here are visible.
+    published_seq: AtomicU64,
+    /// Slots ever used; every slot that anything leads to is below.
+    slots: AtomicU64,
+    /// Gauges kept by the owner.
+    live: AtomicU64,
+    tombstoned: AtomicU64,
+    tail_live: AtomicU64,
+    owner_bytes: AtomicU64,
+    counters: SearchCounters,
+}
+
+/// The owner's side: the only handle that changes anything. `Send`, one per collection.
+pub struct DenseWriter {
+    shared: Arc<Dense>,
+    slots_max: usize,
+    /// Last applied sequence number.
+    seq: u64,
+    /// Slots ready for reuse, last freed first.
+    free: Vec<Slot>,
+    /// Ids present, for ascending walks.
+    ordered_ids: BTreeSet<u64>,
+    /// (deadline, id) of ids present that have one.
+    deadlines: BTreeSet<(u64, u64)>,
+    /// Slots that still need a closer look because of their birth: (slot, born).
+    newborn: Vec<(Slot, u64)>,
+    /// An older batch of them, waiting for readers with snapshots before their births.
+    settling: Option<(RetireTag, Vec<(Slot, u64)>)>,
+    /// Dead slots nothing leads to, waiting for readers.
+    limbo: Limbo<Vec<Slot>>,
+    /// Dead slots no reader can see, to be freed.
+    freeing: Vec<Slot>,
+    passed: Passed,
+    /// The open indexing round and the tail position after its last slot.
+    round: Option<(Arc<Round>, u64)>,
+    /// Slots in the graph, dead ones included.
+    linked: usize,
+    /// Dead slots in the graph that no repair pass has taken on.
+    dead_linked: Vec<Slot>,
+    pass: Option<repair::Pass>,
+    scratch: Scratch,
+    /// Padded vector being written.
+    prepared: Vec<f32>,
+    dirty: Dirty,
+    capture: Option<capture::Capture>,
+    restoring: Option<restore::Restoring>,
+}
+
+impl Dense {
+    /// Configuration.
+    pub fn config(&self) -> &DenseConfig {
+        &self.config
+    }
+
+    /// Any core: a live point. With one id-map look-up and one cache line; never misses an id that is being replaced.
+    pub fn get<'p>(&'p self, pin: &'p Pin<'_>, id: u64, now_ms: u64) -> Option<Point<'p>> {
+        // The snapshot comes before the look-up. A slot found dead at the snapshot then means the id was absent: were it
+        // replaced, the map would have led to the new slot. A slot born after the snapshot is newer than asked for, which
+        // is as good.
+        let seq = self.published_seq.load(Ordering::Acquire);
+        let slot = self.ids.get(pin, id)?;
+        (self.meta.survives(slot, seq) && !meta::expired(self.meta.deadline_ms(slot), now_ms))
+            .then(|| self.point(pin, slot))
+    }
+
+    /// Point behind a hit of the same pin.
+    pub fn point<'p>(&'p self, pin: &'p Pin<'_>, slot: Slot) -> Point<'p> {
+        let _ = pin;
+        Point {
+            id: self.meta.id(slot),
+            version: self.meta.version(slot),
+            vector: &self.graph.vector(slot)[..self.config.dim],
+            // SAFETY: the slot was reachable under this pin, so it is not freed before the pin drops (invariant 4).
+            row: unsafe { self.meta.row(slot) },
+            deadline_ms: self.meta.deadline_ms(slot),
+        }
+    }
+
+    /// Any core. Gauges are exact between two writes.
+    pub fn stats(&self) -> Stats {
+        let slots = self.slots.load(Ordering::Relaxed);
+        Stats {
+            live: self.live.load(Ordering::Relaxed),
+            tombstoned: self.tombstoned.load(Ordering::Relaxed),
+            tail: self.tail_live.load(Ordering::Relaxed),
+            slots,
+            bytes: self.graph.bytes() as u64
+                + Meta::bytes(slots)
+                + self.meta.row_bytes()
+                + self.tail.bytes()
+                + self.ids.bytes() as u64
+                + self.owner_bytes.load(Ordering::Relaxed),
+            filter_rejects: self.counters.filter_rejects.load(Ordering::Relaxed),
+            distances: self.counters.distances.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Any core: begins the plan of node `index` of `round` (see [`Planner::start`]).
+    pub fn plan_start(&self, planner: &mut Planner, round: &Round, index: usize) {
+        planner.start(&self.graph, round, index);
+    }
+
+    /// Any core: plans in slices of about `max_distances` distances; the plan when done. Between `begin_round` and
+    /// `commit_round` no pin is needed, as the owner frees no slot.
+    pub fn plan_step(&self, planner: &mut Planner, round: &Round, max_distances: usize) -> Option<NodePlan> {
+        planner.step(&self.graph, round, max_distances, |slot| self.meta.is_dead(slot))
+    }
+
+    /// Any core: the second phase of a round, for one target. As `plan_step`, inside the round only.
+    pub fn plan_target(&self, job: &TargetJob, scratch: &mut Scratch) -> TargetPlan {
+        self.graph.plan_target(job, scratch)
+    }
+}
+
+impl Drop for Dense {
+    fn drop(&mut self) {
+        self.meta.free_rows(self.slots.load(Ordering::Relaxed) as usize);
+    }
+}

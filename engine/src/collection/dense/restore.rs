@@ -1,0 +1,317 @@
+//! Loading checkpoint images: a base, then deltas, then the check that makes them a collection again.
+//!
+//! Nothing is trusted: slots, lengths, rows, edges, ids and the entry point are checked, so damaged bytes that got past a
+//! checksum end in an error or in fewer edges, never in a panic or a wild slot.
+use super::meta::Birth;
+use super::writer::add;
+use super::*;
+use crate::payload::PayloadRow;
+use crate::record::image::{EndRecord, Levels, PointRecord, Record, Records};
+
+/// Why an image does not load.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("corrupt collection image at byte {offset}: {what}")]
+pub struct RestoreError {
+    /// Where, from the start of the bytes of the call (0 for what only shows at the end).
+    pub offset: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What is known while images come in.
+#[derive(Default)]
+pub(super) struct Restoring {
+    /// Slots that hold a point or a way-point.
+    present: SlotSet,
+    /// Those that are way-points.
+    dead: SlotSet,
+    /// The end of the last whole image.
+    end: Option<EndRecord>,
+    /// Records came after it.
+    open: bool,
+    /// Edge lists as encoded. They wait for all images, so that each slot is linked once, with edges known to lead
+    /// somewhere; about 150 bytes per point for a while.
+    lists: Vec<u8>,
+    /// Per slot: one more than where in `lists` its newest lists start, 0 = not in the graph.
+    lists_at: Vec<usize>,
+    vector: Vec<f32>,
+}
+
+impl Restoring {
+    fn levels(&self, slot: Slot) -> Option<Levels<'_>> {
+        let at = *self.lists_at.get(slot as usize)?;
+        Levels::get(self.lists.get(at.checked_sub(1)?..)?)
+    }
+
+    fn set_levels(&mut self, slot: Slot, levels: Levels<'_>) {
+        let index = slot as usize;
+        if index >= self.lists_at.len() {
+            self.lists_at.resize(index + 1, 0);
+        }
+        self.lists_at[index] = if levels.is_empty() { 0 } else { self.lists.len() + 1 };
+        if !levels.is_empty() {
+            levels.put(&mut self.lists);
+        }
+    }
+}
+
+impl DenseWriter {
+    /// Applies encoded records of one image in order; images of one collection one after another, base first. The bytes
+    /// passed hold whole records.
+    ///
+    /// # Errors
+    /// Bytes that are not records, or records that do not fit this collection. The collection is then of no use.
+    ///
+    /// # Panics
+    /// When writes have been applied.
+    pub fn restore(&mut self, records: &[u8]) -> Result<(), RestoreError> {
+        assert_eq!(self.seq, 0, "restore comes before writes");
+        let mut restoring = self.restoring.take().unwrap_or_default();
+        let restored = Records::new(records).try_for_each(|record| {
+            let (offset, record) =
+                record.map_err(|error| RestoreError { offset: error.offset, what: error.what.into() })?;
+            self.restore_record(&mut restoring, record).map_err(|what| RestoreError { offset, what })
+        });
+        // Kept after a failure too: it knows which rows to free.
+        self.restoring = Some(restoring);
+        restored
+    }
+
+    fn restore_record(&mut self, restoring: &mut Restoring, record: Record<'_>) -> Result<(), String> {
+        restoring.open = true;
+        match record {
+            Record::Point(point) => {
+                self.restore_slot(point.slot)?;
+                if restoring.present.contains(point.slot) {
+                    self.restore_nothing(restoring, point.slot);
+                }
+                self.restore_point(restoring, &point)
+            }
+            Record::Edges(edges) => {
+                self.restore_slot(edges.slot)?;
+                if !restoring.present.contains(edges.slot) {
+                    return Err(format!("edges of slot {}, which no image holds", edges.slot));
+                }
+                self.restore_state(restoring, edges.slot, edges.dead, edges.levels)
+            }
+            Record::Free(slot) => {
+                self.restore_slot(slot)?;
+                if restoring.present.contains(slot) {
+                    self.restore_nothing(restoring, slot);
+                }
+                Ok(())
+            }
+            Record::End(end) => {
+                if end.slots as usize > self.slots_max {
+                    return Err(format!("{} slots, more than {}", end.slots, self.slots_max));
+                }
+                if restoring.end.is_some_and(|last| last.seq > end.seq || last.slots > end.slots) {
+                    return Err("image is older than the one before it".into());
+                }
+                restoring.end = Some(end);
+                restoring.open = false;
+                Ok(())
+            }
+        }
+    }
+
+    fn restore_slot(&self, slot: Slot) -> Result<(), String> {
+        if (slot as usize) < self.slots_max {
+            Ok(())
+        } else {
+            Err(format!("slot {slot} of a collection of {} slots", self.slots_max))
+        }
+    }
+
+    fn restore_point(&mut self, restoring: &mut Restoring, point: &PointRecord<'_>) -> Result<(), String> {
+        let (slot, dim) = (point.slot, self.shared.config.dim);
+        if point.vector.len() != 4 * dim {
+            return Err(format!("vector of {} components, not {dim}", point.vector.len() / 4));
+        }
+        restoring.vector.clear();
+        restoring.vector.extend(point.vector.as_chunks().0.iter().map(|c| f32::from_le_bytes(*c)));
+        if restoring.vector.iter().any(|component| !component.is_finite()) {
+            return Err(format!("vector of slot {slot} has a component that is not finite"));
+        }
+        if !point.row.is_empty() {
+            PayloadRow::verify(point.row).map_err(|error| format!("row of slot {slot}: {error}"))?;
+        }
+        if point.version == 0 || point.born == 0 || point.born == u64::MAX {
+            return Err(format!("slot {slot} was never written"));
+        }
+        self.shared.graph.write_vector(slot, &restoring.vector);
+        self.shared.meta.birth(
+            slot,
+            &Birth {
+                id: point.id,
+                version: point.version,
+                born: point.born,
+                deadline_ms: point.deadline_ms,
+                row: point.row,
+            },
+        );
+        restoring.present.insert(slot);
+        self.restore_state(restoring, slot, point.dead, point.levels)
+    }
+
+    /// Edges and life of a present slot, as one record has them.
+    fn restore_state(
+        &mut self,
+        restoring: &mut Restoring,
+        slot: Slot,
+        dead: bool,
+        levels: Levels<'_>,
+    ) -> Result<(), String> {
+        if dead {
+            if levels.is_empty() {
+                return Err(format!("slot {slot} is kept as a way-point, but has no edges"));
+            }
+            // When it died is not kept: before every snapshot there will be.
+            self.shared.meta.bury(slot, 0);
+            restoring.dead.insert(slot);
+        } else if restoring.dead.contains(slot) {
+            return Err(format!("slot {slot} comes back from the dead"));
+        }
+        if levels.is_empty() && restoring.levels(slot).is_some() {
+            return Err(format!("slot {slot} leaves the graph but keeps its point"));
+        }
+        restoring.set_levels(slot, levels);
+        Ok(())
+    }
+
+    /// A present slot becomes empty.
+    fn restore_nothing(&mut self, restoring: &mut Restoring, slot: Slot) {
+        restoring.present.remove(slot);
+        restoring.dead.remove(slot);
+        restoring.lists_at[slot as usize] = 0;
+        self.shared.meta.bury(slot, 0);
+        // SAFETY: dead as of now; no reader has been given a slot of a collection that is being restored: ids and tail are
+        // empty, and `slots` is 0.
+        unsafe { self.shared.meta.free(slot) };
+    }
+
+    /// After all images: drops edges that lead nowhere, checks the entry point, rebuilds id map, ordered sets, tail and
+    /// free list, sets `seq`, which is that of the last image (a later one says that the writes between left no trace).
+    ///
+    /// # Errors
+    /// The last image has no end, is of a later `seq`, or two points have one id.
+    pub fn finish_restore(&mut self, seq: u64) -> Result<(), RestoreError> {
+        let mut restoring = self.restoring.take().unwrap_or_default();
+        let finished = self.finish(&mut restoring, seq);
+        if finished.is_err() {
+            self.restoring = Some(restoring);
+        }
+        finished
+    }
+
+    fn finish(&mut self, restoring: &mut Restoring, seq: u64) -> Result<(), RestoreError> {
+        let refuse = |what: String| Err(RestoreError { offset: 0, what });
+        if restoring.open {
+            return refuse("the image has no end".into());
+        }
+        let end = restoring.end.unwrap_or(EndRecord { seq: 0, slots: 0, entry: None });
+        if end.seq > seq {
+            return refuse(format!("the image shows seq {}, later than {seq}", end.seq));
+        }
+        if let Some(slot) = restoring.present.next(end.slots) {
+            return refuse(format!("slot {slot} of an image of {} slots", end.slots));
+        }
+        self.restore_edges(restoring, &end)?;
+
+        let shared = self.shared.clone();
+        let mut tail = Vec::new();
+        for slot in 0..end.slots {
+            if !restoring.present.contains(slot) {
+                shared.meta.bury(slot, 0);
+                continue;
+            }
+            let linked = shared.graph.is_linked(slot);
+            self.linked += usize::from(linked);
+            if restoring.dead.contains(slot) {
+                add(&shared.tombstoned, 1);
+                self.dead_linked.push(slot);
+                continue;
+            }
+            let (id, born) = (shared.meta.id(slot), shared.meta.born(slot));
+            if born > end.seq {
+                return refuse(format!("slot {slot} was written at {born}, after the image"));
+            }
+            if shared.ids.insert(id, slot).is_some() {
+                return refuse(format!("id {id} has two points"));
+            }
+            self.ordered_ids.insert(id);
+            add(&shared.live, 1);
+            match shared.meta.deadline_ms(slot) {
+                0 => shared.meta.settle(slot, born),
+                deadline_ms => _ = self.deadlines.insert((deadline_ms, id)),
+            }
+            if !linked {
+                tail.push((born, slot));
+            }
+        }
+        tail.sort_unstable();
+        for (_, slot) in tail {
+            self.requeue(slot);
+        }
+        self.free = (0..end.slots).rev().filter(|&slot| !restoring.present.contains(slot)).collect();
+        // What was just loaded is what the images hold.
+        self.collect_edge_changes();
+        self.dirty = Dirty::default();
+        shared.slots.store(end.slots.into(), Ordering::Release);
+        self.seq = seq;
+        shared.published_seq.store(seq, Ordering::Release);
+        self.note_bytes();
+        Ok(())
+    }
+
+    /// Links every slot that has edge lists, with those edges that lead to another slot which is on their level too, and
+    /// sets the entry point.
+    fn restore_edges(&mut self, restoring: &Restoring, end: &EndRecord) -> Result<(), RestoreError> {
+        let graph = &self.shared.graph;
+        let heights: Vec<usize> =
+            (0..end.slots).map(|slot| restoring.levels(slot).map_or(0, |levels| levels.len())).collect();
+        let height = |slot: Slot| heights.get(slot as usize).copied().unwrap_or(0);
+        let mut lists: Vec<Vec<Slot>> = Vec::new();
+        for slot in 0..end.slots {
+            let Some(levels) = restoring.levels(slot) else { continue };
+            levels.read_into(&mut lists);
+            for (level, list) in lists.iter_mut().enumerate() {
+                let mut kept = 0;
+                for at in 0..list.len() {
+                    let to = list[at];
+                    if to != slot && height(to) > level && !list[..kept].contains(&to) {
+                        list[kept] = to;
+                        kept += 1;
+                    }
+                }
+                list.truncate(kept);
+            }
+            graph.restore(slot, &lists).map_err(|what| RestoreError { offset: 0, what: what.to_string() })?;
+        }
+        match end.entry {
+            Some((slot, level)) if height(slot) > usize::from(level) => graph.set_entry(end.entry),
+            // An image of ours names a linked slot. Of another's, any entry serves that leads somewhere.
+            _ => {
+                graph.set_entry(None);
+                graph.fix_entry(&mut (0..end.slots).filter(|&slot| graph.is_linked(slot)), &|slot| {
+                    restoring.dead.contains(slot)
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for DenseWriter {
+    /// A restore that did not finish leaves rows that the readable side does not know of.
+    fn drop(&mut self) {
+        let Some(restoring) = self.restoring.take() else { return };
+        let mut next = restoring.present.next(0);
+        while let Some(slot) = next {
+            self.shared.meta.bury(slot, 0);
+            // SAFETY: dead as of now; no reader has been given a slot, as above.
+            unsafe { self.shared.meta.free(slot) };
+            next = restoring.present.next(slot + 1);
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! Checks and application of writes, ordered walks, reclamation. The owner's thread.
+use super::meta::{Birth, expired};
+use super::*;
+use crate::distance::{padded, prepare};
+use std::hash::{BuildHasher, RandomState};
+
+/// Newborn slots after which a write looks for readers that have gone, so that callers who never `reclaim` stay bounded.
+const NEWBORN_MAX: usize = 256;
+/// Slots freed per `reclaim`: each costs about 0.2 µs, and a slice of the owner's time is 300 µs.
+const FREED_PER_RECLAIM: usize = 512;
+/// Bytes of an id in the ordered set: 8 in nodes that are on average three quarters full, and the node headers.
+const ORDERED_ID_BYTES: u64 = 12;
+/// Likewise for a deadline.
+const DEADLINE_BYTES: u64 = 24;
+
+impl DenseWriter {
+    /// Makes an empty collection that may grow to `max_slots` (at most `u32::MAX - 1`; live points, dead ones not yet
+    /// reclaimed and everything in between take one each). Reserves address space only.
+    ///
+    /// # Errors
+    /// The kernel refuses a reservation.
+    pub fn create(
+        config: DenseConfig,
+        max_slots: usize,
+        domain: Arc<Domain>,
+    ) -> Result<DenseWriter, ArenaError> {
+        let max_slots = max_slots.clamp(1, u32::MAX as usize - 1);
+        let graph = Graph::new(GraphConfig {
+            dim: config.dim,
+            metric: config.metric,
+            m: config.m,
+            ef_construction: config.ef_construction,
+            seed: config.seed as u64,
+            level0_full_degree: config.level0_full_degree,
+            extend_candidates: config.extend_candidates,
+            extend_candidates_max: config.extend_candidates_max,
+            capacity: max_slots,
+        })?;
+        // Random on purpose: nobody may craft ids that collide. It decides where the map keeps an id and no result.
+        let id_seed = RandomState::new().hash_one(config.seed);
+        let prepared = vec![0.0; padded(config.dim)];
+        let shared = Dense {
+            graph,
+            meta: Meta::reserve(max_slots)?,
+            tail: Tail::reserve(max_slots)?,
+            ids: IdMap::new(domain.clone(), id_seed),
+            published_seq: AtomicU64::new(0),
+            slots: AtomicU64::new(0),
+            live: AtomicU64::new(0),
+            tombstoned: AtomicU64::new(0),
+            tail_live: AtomicU64::new(0),
+            owner_bytes: AtomicU64::new(0),
+            counters: SearchCounters::default(),
+            config,
+            domain,
+        };
+        Ok(DenseWriter {
+            shared: Arc::new(shared),
+            slots_max: max_slots,
+            seq: 0,
+            free: Vec::new(),
+            ordered_ids: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            newborn: Vec::new(),
+            settling: None,
+            limbo: Limbo::new(),
+            freeing: Vec::new(),
+            passed: Passed::new(),
+            round: None,
+            linked: 0,
+            dead_linked: Vec::new(),
+            pass: None,
+            scratch: Scratch::default(),
+            prepared,
+            dirty: Dirty::default(),
+            capture: None,
+            restoring: None,
+        })
+    }
+
+    /// The readable side.
+    pub fn shared(&self) -> &Arc<Dense> {
+        &self.shared
+    }
+
+    /// Last applied sequence number.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// The slot of a live id.
+    fn live_slot(&self, id: u64, now_ms: u64) -> Option<Slot> {
+        let slot = self.shared.ids.get_owned(id)?;
+        (!expired(self.shared.meta.deadline_ms(slot), now_ms)).then_some(slot)
+    }
+
+    /// Version as conditions see it: 0 for absent, deleted and expired ids.
+    fn live_version(&self, id: u64, now_ms: u64) -> u64 {
+        self.live_slot(id, now_ms).map_or(0, |slot| self.shared.meta.version(slot))
+    }
+
+    /// All checks of a write except the rate itself (`rate_ok` says whether a token was had), in the order of the interface:
+    /// length, finiteness, rate token, version, quotas, duplicate. Returns the version it will get: one more than that of a
+    /// live point it replaces, else 1.
+    ///
+    /// # Errors
+    /// The first check that fails; nothing has changed.
+    pub fn check_write(
+        &self,
+        id: u64,
+        vector: &[f32],
+        mode: WriteMode,
+        expected_version: Option<u64>,
+        rate_ok: bool,
+        now_ms: u64,
+    ) -> Result<u64, WriteError> {
+        let config = &self.shared.config;
+        if vector.len() != config.dim {
+            return Err(WriteError::DimensionMismatch { expected: config.dim, found: vector.len() });
+        }
+        if let Some(index) = vector.iter().position(|component| !component.is_finite()) {
+            return Err(WriteError::NotFinite { id, index });
+        }
+        if !rate_ok {
+            return Err(WriteError::RateLimited);
+        }
+        let found = self.live_version(id, now_ms);
+        if let Some(expected) = expected_version
+            && expected != found
+        {
+            return Err(WriteError::VersionConflict { id, expected, found });
+        }
+        // A refused duplicate on a full collection is told "full": it would have needed room.
+        let duplicate = mode == WriteMode::Insert && found != 0;
+        let needs_room = duplicate || self.shared.ids.get_owned(id).is_none();
+        if (needs_room && self.is_full(now_ms)) || !self.has_slot() {
+            return Err(WriteError::Full);
+        }
+        if duplicate {
+            return Err(WriteError::DuplicateId(id));
+        }
+        Ok(found + 1)
+    }
+
+    /// Whether one more point would exceed a quota. Points expired but not yet swept do not count.
+    fn is_full(&self, now_ms: u64) -> bool {
+        let config = &self.shared.config;
+        let by_bytes = match config.max_bytes {
+            0 => u64::MAX,
+            bytes => bytes / config.quota_bytes_per_point(),
+        };
+        let by_count = if config.max_vectors == 0 { u64::MAX } else { config.max_vectors };
+        let limit = by_bytes.min(by_count);
+        let present = self.ordered_ids.len() as u64;
+        if present < limit {
+            return false;
+        }
+        let to_spare = present - limit + 1;
+        let expired = self.deadlines.range(..=(now_ms, u64::MAX)).take(to_spare as usize).count();
+        (expired as u64) < to_spare
+    }
+
+    fn has_slot(&self) -> bool {
+        !self.free.is_empty() || self.high_water() < self.slots_max
+    }
+
+    pub(super) fn high_water(&self) -> usize {
+        self.shared.slots.load(Ordering::Relaxed) as usize
+    }
+
+    /// Applies a checked write: visible when it returns (through the tail). Costs a row copy, an id-map and an ordered-set
+    /// insert; no distance.
+    ///
+    /// # Panics
+    /// When the vector's length is wrong, or all slots are taken: `check_write` refuses both. Replay of a log that was
+    /// accepted once finds room by reclaiming dead slots first.
+    pub fn apply(&mut self, write: Write<'_>) {
+        debug_assert!(self.restoring.is_none(), "finish_restore comes before writes");
+        if write.seq <= self.seq {
+            return;
+        }
+        assert_eq!(write.vector.len(), self.shared.config.dim, "vector length of id {}", write.id);
+        let slot = self.take_slot();
+        let shared = self.shared.clone();
+        prepare(shared.config.metric, write.vector, &mut self.prepared);
+        shared.graph.write_vector(slot, &self.prepared);
+        shared.meta.birth(
+            slot,
+            &Birth {
+                id: write.id,
+                version: write.version,
+                born: write.seq,
+                deadline_ms: write.deadline_ms,
+                row: write.row,
+            },
+        );
+        if slot as usize == self.high_water() {
+            shared.slots.store(slot as u64 + 1, Ordering::Release);
+        }
+        shared.tail.push(slot);
+        add(&shared.tail_live, 1);
+        match shared.ids.insert(write.id, slot) {
+            Some(old) => self.bury(old, write.seq),
+            None => {
+                self.ordered_ids.insert(write.id);
+                add(&shared.live, 1);
+            }
+        }
+        shared.published_seq.store(write.seq, Ordering::Release);
+        self.seq = write.seq;
+        if write.deadline_ms != 0 {
+            self.deadlines.insert((write.deadline_ms, write.id));
+        }
+        self.dirty.data.insert(slot);
+        self.newborn.push((slot, write.seq));
+        if self.newborn.len() >= NEWBORN_MAX {
+            self.reclaim();
+        }
+    }
+
+    /// The last freed slot, or a fresh one.
+    fn take_slot(&mut self) -> Slot {
+        if self.free.is_empty() && self.high_water() == self.slots_max {
+            self.make_room();
+        }
+        self.free.pop().unwrap_or_else(|| self.high_water() as Slot)
+    }
+
+    /// Out of slots during replay: takes back every dead one, at whatever cost.
+    fn make_room(&mut self) {
+        assert!(self.round.is_none(), "out of slots with an indexing round open");
+        self.reclaim();
+        self.repair_all();
+        assert!(!self.free.is_empty(), "all {} slots hold live points", self.slots_max);
+    }
+
+    /// A slot dies at `seq`: its id is gone or leads elsewhere.
+    fn bury(&mut self, slot: Slot, seq: u64) {
+        let shared = &self.shared;
+        let deadline_ms = shared.meta.deadline_ms(slot);
+        if deadline_ms != 0 {
+            self.deadlines.remove(&(deadline_ms, shared.meta.id(slot)));
+        }
+        shared.meta.bury(slot, seq);
+        add(&shared.tombstoned, 1);
+        if shared.graph.is_linked(slot) {
+            self.dead_linked.push(slot);
+        } else {
+            sub(&shared.tail_live, 1);
+        }
+        self.dirty.state.insert(slot);
+    }
+
+    /// Version check of a delete; Ok(false) = absent (or expired).
+    ///
+    /// # Errors
+    /// [`WriteError::VersionConflict`]; an absent id counts as version 0.
+    pub fn check_delete(
+        &self,
+        id: u64,
+        expected_version: Option<u64>,
+        now_ms: u64,
+    ) -> Result<bool, WriteError> {
+        let found = self.live_version(id, now_ms);
+        match expected_version {
+            Some(expected) if expected != found => Err(WriteError::VersionConflict { id, expected, found }),
+            _ => Ok(found != 0),
+        }
+    }
+
+    /// Applies a delete, also of an expired id; false when absent. As with [`Self::apply`], a `seq` already applied is
+    /// ignored.
+    pub fn apply_delete(&mut self, seq: u64, id: u64) -> bool {
+        debug_assert!(self.restoring.is_none(), "finish_restore comes before writes");
+        if seq <= self.seq {
+            return false;
+        }
+        self.seq = seq;
+        let shared = self.shared.clone();
+        let slot = shared.ids.get_owned(id);
+        if let Some(slot) = slot {
+            self.bury(slot, seq);
+            self.ordered_ids.remove(&id);
+            sub(&shared.live, 1);
+        }
+        // Published before the id goes: a reader that no longer finds the id then has no older snapshot to contradict it.
+        shared.published_seq.store(seq, Ordering::Release);
+        if slot.is_some() {
+            shared.ids.remove(id);
+        }
+        slot.is_some()
+    }
+
+    /// Ids present in ascending order from `from` (inclusive), for scroll and delete by filter. Expired ids are included
+    /// until swept; `get` tells.
+    pub fn ids_from(&self, from: u64) -> impl Iterator<Item = u64> + '_ {
+        self.ordered_ids.range(from..).copied()
+    }
+
+    /// Ids whose deadline is at or before `now_ms`, at most `max`, earliest first (for the sweeper, which deletes them).
+    pub fn expired(&self, now_ms: u64, max: usize) -> Vec<u64> {
+        self.deadlines.range(..=(now_ms, u64::MAX)).take(max).map(|&(_, id)| id).collect()
+    }
+
+    /// Frees what no reader can see any more (slots with their rows, replaced id-map segments, passed tail pages).
+    /// Cheap and bounded; call often.
+    pub fn reclaim(&mut self) {
+        let shared = self.shared.clone();
+        self.settle_newborn();
+        if self.round.is_none() {
+            self.drop_dead_front();
+            if self.freeing.is_empty()
+                && let Some(slots) = self.limbo.pop(&shared.domain)
+            {
+                self.freeing = slots;
+            }
+            let keep = self.freeing.len().saturating_sub(FREED_PER_RECLAIM);
+            for slot in self.freeing.split_off(keep) {
+                self.free_slot(slot);
+            }
+        }
+        self.passed.reclaim(&shared.tail, &shared.domain);
+        shared.ids.reclaim();
+        self.note_bytes();
+    }
+
+    /// Slots whose birth every reader's snapshot includes need no closer look any more.
+    fn settle_newborn(&mut self) {
+        let domain = &self.shared.domain;
+        if let Some((tag, _)) = &self.settling
+            && domain.is_quiescent(*tag)
+        {
+            for (slot, born) in self.settling.take().into_iter().flat_map(|(_, slots)| slots) {
+                self.shared.meta.settle(slot, born);
+            }
+        }
+        if self.settling.is_none() && !self.newborn.is_empty() {
+            self.settling = Some((domain.retire(), std::mem::take(&mut self.newborn)));
+        }
+    }
+
+    /// Moves the tail's start past dead slots at its front.
+    pub(super) fn drop_dead_front(&mut self) {
+        let shared = &self.shared;
+        let window = shared.tail.window();
+        let alive =
+            (window.start..window.end).find(|&position| !shared.meta.is_dead(shared.tail.slot(position)));
+        self.pass_tail(alive.unwrap_or(window.end));
+    }
+
+    /// Moves the tail's start to `position`. What it passes is linked or dead; the dead that were never linked have lost
+    /// their last trace.
+    pub(super) fn pass_tail(&mut self, position: u64) {
+        let shared = &self.shared;
+        let passed = shared.tail.window().start..position;
+        if passed.is_empty() {
+            return;
+        }
+        let gone: Vec<Slot> = passed
+            .map(|position| shared.tail.slot(position))
+            .filter(|&slot| !shared.graph.is_linked(slot))
+            .collect();
+        debug_assert!(gone.iter().all(|&slot| shared.meta.is_dead(slot)));
+        shared.tail.advance(position);
+        if !gone.is_empty() {
+            self.limbo.push(&shared.domain, gone);
+        }
+    }
+
+    /// Frees a slot that nothing leads to and no reader sees.
+    fn free_slot(&mut self, slot: Slot) {
+        debug_assert!(self.round.is_none(), "slot {slot} freed while planners may look at it");
+        let shared = &self.shared;
+        if shared.graph.is_linked(slot) {
+            shared.graph.free(slot);
+            self.linked -= 1;
+        }
+        // SAFETY: dead (only dead slots are retired), and quiescent: it came out of limbo.
+        unsafe { shared.meta.free(slot) };
+        sub(&shared.tombstoned, 1);
+        self.free.push(slot);
+        self.dirty.state.insert(slot);
+    }
+
+    /// Whether a slot of limbo or tail died; for assertions about freed slots.
+    pub(super) fn note_bytes(&self) {
+        let bytes = self.ordered_ids.len() as u64 * ORDERED_ID_BYTES
+            + self.deadlines.len() as u64 * DEADLINE_BYTES
+            + (self.free.capacity() + self.dead_linked.capacity()) as u64 * 4
+            + self.dirty.bytes();
+        self.shared.owner_bytes.store(bytes, Ordering::Relaxed);
+    }
+}
+
+/// One writer: plain load and store.
+pub(super) fn add(gauge: &AtomicU64, n: u64) {
+    gauge.store(gauge.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+}
+
+/// See [`add`].
+pub(super) fn sub(gauge: &AtomicU64, n: u64) {
+    gauge.store(gauge.load(Ordering::Relaxed) - n, Ordering::Relaxed);
+}

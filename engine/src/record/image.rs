@@ -1,0 +1,457 @@
+//! Records of a dense collection's checkpoint image.
+//!
+//! ```text
+//! image    = record* end                       later records of a slot replace earlier ones
+//! record   = length:u32 kind:u8 body           length counts kind and body
+//! point    = 1 slot:u32 flags:u8 id:u64 version:u64 born:u64 deadline_ms:u64 levels dim:u32 f32*dim row:bytes
+//! edges    = 2 slot:u32 flags:u8 levels        point as stored before, new edges
+//! free     = 3 slot:u32                        no point any more
+//! end      = 4 seq:u64 slots:u32 entry:u32 entry_level:u8
+//! levels   = count:u8 (degree:u16 slot:u32*degree)*count     level 0 first; count 0 = not in the graph
+//! flags    = bit 0: dead, kept as a way-point of the graph
+//! ```
+//! All numbers are little-endian; `entry` is `u32::MAX` for an empty graph; a row extends to the end of its record.
+//!
+//! A delta image holds only what changed since the image before it: an edges record spares the vector and row of a point
+//! whose neighbourhood changed, a free record takes a point of an earlier image away.
+
+/// Most levels a decoder accepts; a drawn level stays far below (see the graph).
+pub const LEVELS_MAX: usize = 64;
+const ENTRY_NONE: u32 = u32::MAX;
+const FLAG_DEAD: u8 = 1;
+const KIND_POINT: u8 = 1;
+const KIND_EDGES: u8 = 2;
+const KIND_FREE: u8 = 3;
+const KIND_END: u8 = 4;
+
+/// Why bytes are not image records.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("corrupt image record at byte {offset}: {what}")]
+pub struct ImageError {
+    /// Start of the record, from the start of the bytes.
+    pub offset: usize,
+    /// What is wrong with it.
+    pub what: &'static str,
+}
+
+/// Everything about one point, or about a dead way-point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PointRecord<'a> {
+    /// Slot.
+    pub slot: u32,
+    /// Kept only because edges lead through it.
+    pub dead: bool,
+    /// Point id.
+    pub id: u64,
+    /// Version.
+    pub version: u64,
+    /// Sequence number of the write that made it.
+    pub born: u64,
+    /// Absolute deadline, Unix ms, 0 = none.
+    pub deadline_ms: u64,
+    /// Edges.
+    pub levels: Levels<'a>,
+    /// `dim` little-endian floats.
+    pub vector: &'a [u8],
+    /// Encoded payload row, empty = none.
+    pub row: &'a [u8],
+}
+
+/// New edges of a point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EdgesRecord<'a> {
+    /// Slot.
+    pub slot: u32,
+    /// Whether the point has died since.
+    pub dead: bool,
+    /// Edges.
+    pub levels: Levels<'a>,
+}
+
+/// What closes an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndRecord {
+    /// The image shows exactly the writes up to here.
+    pub seq: u64,
+    /// Slots ever used; every slot is below.
+    pub slots: u32,
+    /// Entry point of the graph and its level.
+    pub entry: Option<(u32, u8)>,
+}
+
+/// One decoded record.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Record<'a> {
+    /// A point with everything.
+    Point(PointRecord<'a>),
+    /// New edges of a point.
+    Edges(EdgesRecord<'a>),
+    /// The slot holds nothing.
+    Free(u32),
+    /// End of the image.
+    End(EndRecord),
+}
+
+/// Encoded edge lists of one node, checked on decoding.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Levels<'a> {
+    count: usize,
+    lists: &'a [u8],
+}
+
+impl<'a> Levels<'a> {
+    /// Appends the lists as records hold them.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        out.push(self.count as u8);
+        out.extend_from_slice(self.lists);
+    }
+
+    /// The lists at the start of `bytes`, as [`Self::put`] left them.
+    pub fn get(bytes: &'a [u8]) -> Option<Levels<'a>> {
+        levels(&mut Fields(bytes)).ok()
+    }
+
+    /// Levels; 0 = not in the graph.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Not in the graph.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Replaces `out` with the lists, level 0 first.
+    pub fn read_into(&self, out: &mut Vec<Vec<u32>>) {
+        out.resize_with(self.count, Vec::new);
+        let mut rest = self.lists;
+        for list in out {
+            // Decoding has checked that the lists fill their bytes, so no split is out of range.
+            let (degree, tail) = rest.split_at(2);
+            let degree = usize::from(u16::from_le_bytes([degree[0], degree[1]]));
+            let (edges, tail) = tail.split_at(4 * degree);
+            list.clear();
+            list.extend(edges.as_chunks().0.iter().map(|edge| u32::from_le_bytes(*edge)));
+            rest = tail;
+        }
+    }
+}
+
+/// Collects the edge lists of one node for the encoder; reusable.
+#[derive(Debug, Default)]
+pub struct LevelsBuilder {
+    count: u8,
+    lists: Vec<u8>,
+}
+
+impl LevelsBuilder {
+    /// Forgets all lists.
+    pub fn clear(&mut self) {
+        self.count = 0;
+        self.lists.clear();
+    }
+
+    /// Adds the next level's list.
+    ///
+    /// # Panics
+    /// When there are more than [`LEVELS_MAX`] levels or 65,535 edges, which no graph has.
+    pub fn push(&mut self, edges: &[u32]) {
+        assert!(usize::from(self.count) < LEVELS_MAX, "more than {LEVELS_MAX} levels");
+        let degree = u16::try_from(edges.len()).expect("a degree fits 16 bits");
+        self.count += 1;
+        self.lists.extend_from_slice(&degree.to_le_bytes());
+        for edge in edges {
+            self.lists.extend_from_slice(&edge.to_le_bytes());
+        }
+    }
+
+    /// The lists collected so far.
+    pub fn levels(&self) -> Levels<'_> {
+        Levels { count: self.count.into(), lists: &self.lists }
+    }
+}
+
+fn record(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.push(kind);
+    body(out);
+    let length = u32::try_from(out.len() - start - 4).expect("a record is far below 4 GiB");
+    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// Appends a point record; `vector` holds `dim` floats (the record's own `vector` bytes are not looked at).
+pub fn put_point(out: &mut Vec<u8>, point: &PointRecord<'_>, vector: &[f32]) {
+    record(out, KIND_POINT, |out| {
+        out.extend_from_slice(&point.slot.to_le_bytes());
+        out.push(if point.dead { FLAG_DEAD } else { 0 });
+        for word in [point.id, point.version, point.born, point.deadline_ms] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        point.levels.put(out);
+        out.extend_from_slice(&(vector.len() as u32).to_le_bytes());
+        out.reserve(4 * vector.len() + point.row.len());
+        for component in vector {
+            out.extend_from_slice(&component.to_le_bytes());
+        }
+        out.extend_from_slice(point.row);
+    });
+}
+
+/// Appends an edges record.
+pub fn put_edges(out: &mut Vec<u8>, edges: &EdgesRecord<'_>) {
+    record(out, KIND_EDGES, |out| {
+        out.extend_from_slice(&edges.slot.to_le_bytes());
+        out.push(if edges.dead { FLAG_DEAD } else { 0 });
+        edges.levels.put(out);
+    });
+}
+
+/// Appends a free record.
+pub fn put_free(out: &mut Vec<u8>, slot: u32) {
+    record(out, KIND_FREE, |out| out.extend_from_slice(&slot.to_le_bytes()));
+}
+
+/// Appends the end record.
+pub fn put_end(out: &mut Vec<u8>, end: &EndRecord) {
+    record(out, KIND_END, |out| {
+        let (entry, level) = end.entry.unwrap_or((ENTRY_NONE, 0));
+        out.extend_from_slice(&end.seq.to_le_bytes());
+        out.extend_from_slice(&end.slots.to_le_bytes());
+        out.extend_from_slice(&entry.to_le_bytes());
+        out.push(level);
+    });
+}
+
+/// Decodes records one after another; after an error it yields nothing more.
+pub struct Records<'a> {
+    bytes: &'a [u8],
+    offset: usize,
+}
+
+impl<'a> Records<'a> {
+    /// Over bytes that hold whole records.
+    pub fn new(bytes: &'a [u8]) -> Records<'a> {
+        Records { bytes, offset: 0 }
+    }
+
+    /// Where the next record starts.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    fn decode(&mut self) -> Result<Record<'a>, &'static str> {
+        let mut frame = Fields(&self.bytes[self.offset..]);
+        let length = frame.u32()? as usize;
+        let mut body = Fields(frame.take(length)?);
+        let record = match body.u8()? {
+            KIND_POINT => Record::Point(point(&mut body)?),
+            KIND_EDGES => Record::Edges(EdgesRecord {
+                slot: body.u32()?,
+                dead: dead(body.u8()?)?,
+                levels: levels(&mut body)?,
+            }),
+            KIND_FREE => Record::Free(body.u32()?),
+            KIND_END => Record::End(EndRecord {
+                seq: body.u64()?,
+                slots: body.u32()?,
+                entry: match (body.u32()?, body.u8()?) {
+                    (ENTRY_NONE, _) => None,
+                    entry => Some(entry),
+                },
+            }),
+            _ => return Err("unknown kind"),
+        };
+        if !body.0.is_empty() {
+            return Err("bytes left over in the record");
+        }
+        self.offset += 4 + length;
+        Ok(record)
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    /// The record and where it starts.
+    type Item = Result<(usize, Record<'a>), ImageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let offset = self.offset;
+        if offset >= self.bytes.len() {
+            return None;
+        }
+        Some(match self.decode() {
+            Ok(record) => Ok((offset, record)),
+            Err(what) => {
+                self.offset = self.bytes.len();
+                Err(ImageError { offset, what })
+            }
+        })
+    }
+}
+
+fn dead(flags: u8) -> Result<bool, &'static str> {
+    if flags & !FLAG_DEAD == 0 { Ok(flags == FLAG_DEAD) } else { Err("unknown flags") }
+}
+
+fn point<'a>(body: &mut Fields<'a>) -> Result<PointRecord<'a>, &'static str> {
+    Ok(PointRecord {
+        slot: body.u32()?,
+        dead: dead(body.u8()?)?,
+        id: body.u64()?,
+        version: body.u64()?,
+        born: body.u64()?,
+        deadline_ms: body.u64()?,
+        levels: levels(body)?,
+        vector: {
+            let dim = body.u32()? as usize;
+            body.take(dim.checked_mul(4).ok_or(CUT)?)?
+        },
+        row: std::mem::take(&mut body.0),
+    })
+}
+
+fn levels<'a>(body: &mut Fields<'a>) -> Result<Levels<'a>, &'static str> {
+    let count = usize::from(body.u8()?);
+    if count > LEVELS_MAX {
+        return Err("too many levels");
+    }
+    let all = body.0;
+    for _ in 0..count {
+        let degree = usize::from(body.u16()?);
+        body.take(4 * degree)?;
+    }
+    Ok(Levels { count, lists: &all[..all.len() - body.0.len()] })
+}
+
+const CUT: &str = "record is cut short";
+
+/// The fields not yet read.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], &'static str> {
+        let (head, tail) = self.0.split_at_checked(len).ok_or(CUT)?;
+        self.0 = tail;
+        Ok(head)
+    }
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], &'static str> {
+        let (head, tail) = self.0.split_first_chunk().ok_or(CUT)?;
+        self.0 = tail;
+        Ok(*head)
+    }
+    fn u8(&mut self) -> Result<u8, &'static str> {
+        Ok(self.array::<1>()?[0])
+    }
+    fn u16(&mut self) -> Result<u16, &'static str> {
+        self.array().map(u16::from_le_bytes)
+    }
+    fn u32(&mut self) -> Result<u32, &'static str> {
+        self.array().map(u32::from_le_bytes)
+    }
+    fn u64(&mut self) -> Result<u64, &'static str> {
+        self.array().map(u64::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> Vec<u8> {
+        let mut levels = LevelsBuilder::default();
+        levels.push(&[3, 9, u32::MAX]);
+        levels.push(&[]);
+        levels.push(&[7]);
+        let mut out = Vec::new();
+        let point = PointRecord {
+            slot: 5,
+            dead: false,
+            id: u64::MAX,
+            version: 2,
+            born: 77,
+            deadline_ms: 1_700_000_000_000,
+            levels: levels.levels(),
+            vector: &[],
+            row: b"row",
+        };
+        put_point(&mut out, &point, &[1.0, -0.5]);
+        put_edges(&mut out, &EdgesRecord { slot: 6, dead: true, levels: levels.levels() });
+        put_free(&mut out, 8);
+        put_end(&mut out, &EndRecord { seq: 78, slots: 9, entry: Some((5, 2)) });
+        out
+    }
+
+    #[test]
+    fn records_come_back() {
+        let bytes = sample();
+        let records: Vec<_> = Records::new(&bytes).map(|r| r.unwrap().1).collect();
+        let Record::Point(point) = records[0] else { panic!("{:?}", records[0]) };
+        assert_eq!((point.slot, point.dead, point.id, point.version), (5, false, u64::MAX, 2));
+        assert_eq!((point.born, point.deadline_ms, point.row), (77, 1_700_000_000_000, &b"row"[..]));
+        assert_eq!(point.vector, [1f32.to_le_bytes(), (-0.5f32).to_le_bytes()].concat());
+        let mut lists = vec![vec![1]; 5];
+        point.levels.read_into(&mut lists);
+        assert_eq!(lists, [vec![3, 9, u32::MAX], vec![], vec![7]]);
+        let mut put = Vec::new();
+        point.levels.put(&mut put);
+        put.push(9);
+        assert_eq!(Levels::get(&put), Some(point.levels));
+        let Record::Edges(edges) = records[1] else { panic!("{:?}", records[1]) };
+        assert_eq!((edges.slot, edges.dead, edges.levels), (6, true, point.levels));
+        assert_eq!(records[2], Record::Free(8));
+        assert_eq!(records[3], Record::End(EndRecord { seq: 78, slots: 9, entry: Some((5, 2)) }));
+        assert_eq!(records.len(), 4);
+    }
+
+    /// Pins the layout: images written by this version must open for ever.
+    #[test]
+    fn the_layout_is_fixed() {
+        let mut out = Vec::new();
+        put_free(&mut out, 0x0102_0304);
+        put_end(&mut out, &EndRecord { seq: 1, slots: 2, entry: None });
+        let mut levels = LevelsBuilder::default();
+        levels.push(&[1]);
+        put_edges(&mut out, &EdgesRecord { slot: 3, dead: true, levels: levels.levels() });
+        #[rustfmt::skip]
+        let expected = [
+            5, 0, 0, 0, 3, 4, 3, 2, 1,
+            18, 0, 0, 0, 4, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 255, 255, 255, 255, 0,
+            13, 0, 0, 0, 2, 3, 0, 0, 0, 1, 1, 1, 0, 1, 0, 0, 0,
+        ];
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn every_cut_is_an_error_or_a_record_boundary() {
+        let bytes = sample();
+        let mut boundaries = vec![0];
+        let mut records = Records::new(&bytes);
+        while records.next().is_some() {
+            boundaries.push(records.offset());
+        }
+        for cut in 0..bytes.len() {
+            let failed = Records::new(&bytes[..cut]).any(|record| record.is_err());
+            assert_eq!(failed, !boundaries.contains(&cut), "cut at {cut}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), at: usize, flip: u8) {
+            let mut lists = Vec::new();
+            let mut damaged = sample();
+            let at = at % damaged.len();
+            damaged[at] ^= flip;
+            for bytes in [bytes, damaged] {
+                for record in Records::new(&bytes).flatten() {
+                    match record.1 {
+                        Record::Point(point) => point.levels.read_into(&mut lists),
+                        Record::Edges(edges) => edges.levels.read_into(&mut lists),
+                        Record::Free(_) | Record::End(_) => {}
+                    }
+                }
+            }
+        }
+    }
+}
