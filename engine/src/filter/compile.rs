@@ -1,0 +1,349 @@
+//! From a parsed tree to an expression: every rule of the grammar is checked here.
+
+use super::datetime::unix_ms_of_rfc3339;
+use super::geo::{Area, BoundingBox, Circle, Polygon};
+use super::leaf::{Relation, Test};
+use super::membership::{FloatSet, Members, Set};
+use super::node::{FilterError, Geo, Node, Operator};
+use super::predicate::Expr;
+use super::re2;
+use super::tokens::{MAX_QUERY_TOKENS, QueryTokens};
+use crate::payload::Value;
+use regex::{Regex, RegexBuilder};
+use std::fmt;
+
+/// Deepest nesting of a filter, the root counted. Evaluation recurses, so this bounds the stack; filters that people and
+/// client builders write stay below ten.
+pub const MAX_DEPTH: usize = 64;
+
+/// Most nodes of one filter; every one of them may be evaluated for every point.
+pub const MAX_NODES: usize = 65_536;
+
+/// Most vertices of a `geo_polygon`; each is visited for every point near the polygon.
+pub const MAX_POLYGON_VERTICES: usize = 65_536;
+
+/// Most regular expressions in one filter. Each takes at most 1 MiB compiled and 1 MiB per thread for its lazily built
+/// automaton, so those of one filter stay within 16 x 2 MiB on a core.
+pub const MAX_REGEXES: usize = 16;
+
+/// Longest regular expression in bytes.
+const MAX_REGEX_BYTES: usize = 16 * 1024;
+
+/// Largest compiled expression: a few milliseconds of compilation on the core that received the request.
+const REGEX_PROGRAM_BYTES: usize = 1 << 20;
+
+/// Where a node stands in the tree, kept on the stack and spelled only when something is wrong.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    parent: Option<&'a Place<'a>>,
+    step: Step,
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Root,
+    And(usize),
+    Or(usize),
+    Not,
+}
+
+impl Place<'_> {
+    fn error(&self, problem: impl fmt::Display) -> FilterError {
+        match self.parent {
+            None => FilterError(problem.to_string()),
+            Some(_) => FilterError(format!("{self}: {problem}")),
+        }
+    }
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(parent) = self.parent {
+            parent.fmt(f)?;
+            if parent.parent.is_some() {
+                f.write_str(".")?;
+            }
+        }
+        match self.step {
+            Step::Root => Ok(()),
+            Step::And(index) => write!(f, "and[{index}]"),
+            Step::Or(index) => write!(f, "or[{index}]"),
+            Step::Not => f.write_str("not"),
+        }
+    }
+}
+
+/// Compiles one filter and counts what it may not have too much of.
+#[derive(Default)]
+pub(super) struct Compiler {
+    nodes: usize,
+    regexes: usize,
+}
+
+impl Compiler {
+    pub(super) fn compile(mut self, root: &Node) -> Result<Expr, FilterError> {
+        self.node(root, Place { parent: None, step: Step::Root }, 1)
+    }
+
+    fn node(&mut self, node: &Node, place: Place<'_>, depth: usize) -> Result<Expr, FilterError> {
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            return Err(FilterError(format!("more than {MAX_NODES} nodes")));
+        }
+        if depth > MAX_DEPTH {
+            return Err(FilterError(format!("nested deeper than {MAX_DEPTH} levels")));
+        }
+        let operator = operator(node, &place)?;
+        check_keys(node, operator, &place)?;
+        let child = |step| Place { parent: Some(&place), step };
+        match operator {
+            Operator::And => {
+                let children = node.and.iter().flatten().enumerate();
+                let children: Result<Vec<Expr>, _> = children
+                    .map(|(index, node)| self.node(node, child(Step::And(index)), depth + 1))
+                    .collect();
+                Ok(Expr::all(children?))
+            }
+            Operator::Or => {
+                let children = node.or.iter().flatten().enumerate();
+                let children: Result<Vec<Expr>, _> = children
+                    .map(|(index, node)| self.node(node, child(Step::Or(index)), depth + 1))
+                    .collect();
+                Ok(Expr::any(children?))
+            }
+            Operator::Not => {
+                let negated =
+                    node.not.as_deref().ok_or_else(|| place.error("op \"not\" needs a node in \"not\""))?;
+                Ok(Expr::not(self.node(negated, child(Step::Not), depth + 1)?))
+            }
+            leaf => self.leaf(node, leaf, &place),
+        }
+    }
+
+    fn leaf(&mut self, node: &Node, operator: Operator, place: &Place<'_>) -> Result<Expr, FilterError> {
+        let op = operator.name();
+        // An empty name could be stored as a key, but here it is nearly always a variable that was not set, and
+        // `is_empty` on it would match (and delete) every point.
+        let field = node
+            .field
+            .as_deref()
+            .filter(|field| !field.is_empty())
+            .ok_or_else(|| place.error(format!("op {op:?} needs a field")))?;
+        let value = node.value.as_ref().unwrap_or(&Value::None);
+        let wrong_kind =
+            |wanted: &str| place.error(format!("op {op:?} needs {wanted}, not {}", value.kind()));
+        let test = match operator {
+            Operator::And | Operator::Or | Operator::Not => unreachable!("handled by the caller"),
+            Operator::Eq => Test::Eq(value.clone()),
+            Operator::Ne => Test::Ne(value.clone()),
+            Operator::Gt | Operator::Gte | Operator::Lt | Operator::Lte => {
+                let relation = relation(operator);
+                match value {
+                    Value::Int(bound) => Test::Number(relation, *bound as f64),
+                    Value::Float(bound) => Test::Number(relation, *bound),
+                    Value::String(bound) => Test::Text(relation, bound.as_str().into()),
+                    // Values of the other kinds have no order: nothing is above or below them.
+                    _ => return Ok(Expr::Never),
+                }
+            }
+            Operator::In => match value {
+                Value::Strings(list) => {
+                    Test::In(Members::Strings(Set::new(list.iter().map(|text| text.as_str().into()))))
+                }
+                Value::Ints(list) => Test::In(Members::Ints(Set::new(list.iter().copied()))),
+                Value::Floats(list) => Test::In(Members::Floats(FloatSet::new(list))),
+                _ => return Err(wrong_kind("a value of kind strings, ints or floats")),
+            },
+            Operator::Contains => match value {
+                Value::String(text) => Test::ContainsString(text.as_str().into()),
+                Value::Int(number) => Test::ContainsInt(*number),
+                Value::Float(number) => Test::ContainsFloat(*number),
+                _ => return Err(wrong_kind("a value of kind string, int or float")),
+            },
+            Operator::Match => match value {
+                Value::String(query) => Test::Match(QueryTokens::new(query).ok_or_else(|| {
+                    place.error(format!("op \"match\" takes at most {MAX_QUERY_TOKENS} distinct words"))
+                })?),
+                _ => return Err(wrong_kind("a value of kind string")),
+            },
+            Operator::Regex => match value {
+                Value::String(pattern) => Test::Regex(self.regex(pattern, place)?),
+                _ => return Err(wrong_kind("a value of kind string")),
+            },
+            Operator::IsEmpty => Test::IsEmpty,
+            Operator::IsNull => Test::IsNull,
+            Operator::DtGt | Operator::DtGte | Operator::DtLt | Operator::DtLte => match value {
+                Value::String(time) => {
+                    let bound = unix_ms_of_rfc3339(time).ok_or_else(|| {
+                        place.error(format!("op {op:?} needs an RFC 3339 time, not {:?}", shortened(time)))
+                    })?;
+                    Test::Number(relation(operator), bound as f64)
+                }
+                _ => return Err(wrong_kind("an RFC 3339 time of kind string")),
+            },
+            Operator::GeoRadius | Operator::GeoBoundingBox | Operator::GeoPolygon => {
+                let geo = node.geo.as_ref().ok_or_else(|| place.error(format!("op {op:?} needs \"geo\"")))?;
+                Test::Inside(area(geo, operator, place)?)
+            }
+        };
+        match test {
+            Test::In(Members::Strings(Set::Walked(list))) if list.is_empty() => Ok(Expr::Never),
+            Test::In(Members::Ints(Set::Walked(list))) if list.is_empty() => Ok(Expr::Never),
+            test => Ok(Expr::Leaf { field: field.into(), test }),
+        }
+    }
+
+    fn regex(&mut self, pattern: &str, place: &Place<'_>) -> Result<Regex, FilterError> {
+        self.regexes += 1;
+        if self.regexes > MAX_REGEXES {
+            return Err(place.error(format!("more than {MAX_REGEXES} regular expressions in one filter")));
+        }
+        if pattern.len() > MAX_REGEX_BYTES {
+            return Err(place.error(format!("regular expression longer than {MAX_REGEX_BYTES} bytes")));
+        }
+        let bad = |problem: &dyn fmt::Display| {
+            place.error(format!("bad regular expression {:?}: {problem}", shortened(pattern)))
+        };
+        let translated = re2::translate(pattern).map_err(|problem| bad(&problem))?;
+        RegexBuilder::new(&translated)
+            .size_limit(REGEX_PROGRAM_BYTES)
+            .dfa_size_limit(REGEX_PROGRAM_BYTES)
+            .nest_limit(100)
+            .build()
+            .map_err(|error| match error {
+                // The library's text draws the pattern over several lines; its last line is the reason.
+                regex::Error::Syntax(text) => {
+                    bad(&text.lines().last().unwrap_or_default().trim_start_matches("error: "))
+                }
+                regex::Error::CompiledTooBig(_) => bad(&"too large once compiled"),
+                other => bad(&other),
+            })
+    }
+}
+
+/// The node's operator; absent (or empty, as some encoders send an unset string) means `and`.
+fn operator(node: &Node, place: &Place<'_>) -> Result<Operator, FilterError> {
+    match node.op.as_deref() {
+        None | Some("") => Ok(Operator::And),
+        Some(name) => Operator::from_name(name)
+            .ok_or_else(|| place.error(format!("unknown operator {:?}", shortened(name)))),
+    }
+}
+
+/// Refuses keys that the operator would not look at: a node such as `{"or":[...]}` without `op` would otherwise be an empty
+/// `and`, which matches everything.
+fn check_keys(node: &Node, operator: Operator, place: &Place<'_>) -> Result<(), FilterError> {
+    let Node { op, field, value, and, or, not, geo } = node;
+    let is_group = matches!(operator, Operator::And | Operator::Or | Operator::Not);
+    let is_geo = matches!(operator, Operator::GeoRadius | Operator::GeoBoundingBox | Operator::GeoPolygon);
+    let takes_value = !is_group && !is_geo && !matches!(operator, Operator::IsEmpty | Operator::IsNull);
+    let keys = [
+        ("field", field.is_some(), !is_group),
+        ("value", value.is_some(), takes_value),
+        ("and", and.is_some(), operator == Operator::And),
+        ("or", or.is_some(), operator == Operator::Or),
+        ("not", not.is_some(), operator == Operator::Not),
+        ("geo", geo.is_some(), is_geo),
+    ];
+    let Some((key, ..)) = keys.into_iter().find(|(_, present, belongs)| *present && !belongs) else {
+        return Ok(());
+    };
+    Err(place.error(match op.as_deref() {
+        None | Some("") => format!("key {key:?} without \"op\""),
+        Some(op) => format!("key {key:?} does not belong to op {op:?}"),
+    }))
+}
+
+fn relation(operator: Operator) -> Relation {
+    match operator {
+        Operator::Gt | Operator::DtGt => Relation::Greater,
+        Operator::Gte | Operator::DtGte => Relation::GreaterOrEqual,
+        Operator::Lt | Operator::DtLt => Relation::Less,
+        Operator::Lte | Operator::DtLte => Relation::LessOrEqual,
+        other => unreachable!("{} is not a range", other.name()),
+    }
+}
+
+fn area(geo: &Geo, operator: Operator, place: &Place<'_>) -> Result<Area, FilterError> {
+    let op = operator.name();
+    let Geo { center_lat, center_lon, radius_m, min_lat, min_lon, max_lat, max_lon, polygon } = geo;
+    let circle = operator == Operator::GeoRadius;
+    let bounds = operator == Operator::GeoBoundingBox;
+    let keys = [
+        ("center_lat", center_lat.is_some(), circle),
+        ("center_lon", center_lon.is_some(), circle),
+        ("radius_m", radius_m.is_some(), circle),
+        ("min_lat", min_lat.is_some(), bounds),
+        ("min_lon", min_lon.is_some(), bounds),
+        ("max_lat", max_lat.is_some(), bounds),
+        ("max_lon", max_lon.is_some(), bounds),
+        ("polygon", polygon.is_some(), operator == Operator::GeoPolygon),
+    ];
+    if let Some((key, ..)) = keys.iter().find(|(_, present, belongs)| *present && !belongs) {
+        return Err(place.error(format!("geo key {key:?} does not belong to op {op:?}")));
+    }
+    if !keys.iter().any(|(_, present, _)| *present) {
+        return Err(place.error(format!("op {op:?} needs coordinates in \"geo\"")));
+    }
+    let coordinate = |name: &str, degrees: f64, limit: f64| {
+        // NaN is in no range.
+        if (-limit..=limit).contains(&degrees) {
+            Ok(degrees)
+        } else {
+            Err(place.error(format!("{name} {degrees} is outside -{limit}..{limit}")))
+        }
+    };
+    let lat = |name: &str, value: &Option<f64>| coordinate(name, value.unwrap_or(0.0), 90.0);
+    let lon = |name: &str, value: &Option<f64>| coordinate(name, value.unwrap_or(0.0), 180.0);
+    match operator {
+        Operator::GeoRadius => {
+            let (lat, lon) = (lat("center_lat", center_lat)?, lon("center_lon", center_lon)?);
+            let radius_m = radius_m.unwrap_or(0.0);
+            if !(radius_m.is_finite() && radius_m > 0.0) {
+                return Err(place.error(format!("radius_m {radius_m} is not a positive number of metres")));
+            }
+            Ok(Area::Circle(Circle::new(lat, lon, radius_m)))
+        }
+        Operator::GeoBoundingBox => {
+            let bounds = BoundingBox {
+                min_lat: lat("min_lat", min_lat)?,
+                min_lon: lon("min_lon", min_lon)?,
+                max_lat: lat("max_lat", max_lat)?,
+                max_lon: lon("max_lon", max_lon)?,
+            };
+            for (axis, min, max) in
+                [("lat", bounds.min_lat, bounds.max_lat), ("lon", bounds.min_lon, bounds.max_lon)]
+            {
+                if min > max {
+                    return Err(place.error(format!("min_{axis} {min} is above max_{axis} {max}")));
+                }
+            }
+            Ok(Area::Box(bounds))
+        }
+        _ => {
+            let coordinates = polygon.as_deref().unwrap_or_default();
+            if !coordinates.len().is_multiple_of(2) {
+                return Err(place.error(format!(
+                    "polygon has {} numbers, not pairs of latitude and longitude",
+                    coordinates.len()
+                )));
+            }
+            let vertices = coordinates.len() / 2;
+            if !(3..=MAX_POLYGON_VERTICES).contains(&vertices) {
+                return Err(place.error(format!(
+                    "polygon has {vertices} vertices, allowed are 3 to {MAX_POLYGON_VERTICES}"
+                )));
+            }
+            for (index, &[lat, lon]) in coordinates.as_chunks().0.iter().enumerate() {
+                coordinate(&format!("latitude of polygon vertex {index}"), lat, 90.0)?;
+                coordinate(&format!("longitude of polygon vertex {index}"), lon, 180.0)?;
+            }
+            Ok(Area::Polygon(Polygon::new(coordinates)))
+        }
+    }
+}
+
+/// What of a client's text goes into an error.
+fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(100)]
+}

@@ -1,0 +1,113 @@
+//! Areas on the globe.
+
+/// Mean radius of the earth in metres, fixed by the interface.
+const EARTH_RADIUS_M: f64 = 6_371_000.0;
+
+/// An area that a geo point is in or not. Degrees throughout.
+#[derive(Debug)]
+pub(crate) enum Area {
+    /// Within a great-circle distance of a centre.
+    Circle(Circle),
+    /// Between two parallels and two meridians, edges included.
+    Box(BoundingBox),
+    /// Inside a polygon.
+    Polygon(Polygon),
+}
+
+impl Area {
+    /// Whether the point lies inside. Stored coordinates may be out of range; the formulas take them as they are.
+    pub(super) fn contains(&self, lat: f64, lon: f64) -> bool {
+        match self {
+            Area::Circle(circle) => circle.contains(lat, lon),
+            Area::Box(bounds) => bounds.contains(lat, lon),
+            Area::Polygon(polygon) => polygon.contains(lat, lon),
+        }
+    }
+}
+
+/// A circle by haversine distance.
+#[derive(Debug)]
+pub(crate) struct Circle {
+    lat: f64,
+    lon: f64,
+    cos_lat: f64,
+    radius_m: f64,
+}
+
+impl Circle {
+    /// `radius_m` is finite and positive, the centre in range.
+    pub(super) fn new(lat: f64, lon: f64, radius_m: f64) -> Self {
+        Self { lat, lon, cos_lat: lat.to_radians().cos(), radius_m }
+    }
+
+    fn contains(&self, lat: f64, lon: f64) -> bool {
+        let half_sine = |degrees: f64| (degrees.to_radians() / 2.0).sin();
+        let (north, east) = (half_sine(lat - self.lat), half_sine(lon - self.lon));
+        let chord = north * north + self.cos_lat * lat.to_radians().cos() * east * east;
+        // Rounding can lift antipodes above 1. NaN fails the comparison.
+        2.0 * EARTH_RADIUS_M * chord.clamp(0.0, 1.0).sqrt().asin() <= self.radius_m
+    }
+}
+
+/// A box that does not cross the antimeridian.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BoundingBox {
+    pub(super) min_lat: f64,
+    pub(super) min_lon: f64,
+    pub(super) max_lat: f64,
+    pub(super) max_lon: f64,
+}
+
+impl BoundingBox {
+    fn contains(&self, lat: f64, lon: f64) -> bool {
+        (self.min_lat..=self.max_lat).contains(&lat) && (self.min_lon..=self.max_lon).contains(&lon)
+    }
+}
+
+/// A polygon by the even-odd rule on the plane of latitude and longitude, implicitly closed.
+#[derive(Debug)]
+pub(crate) struct Polygon {
+    /// (latitude, longitude) of each vertex, at least three.
+    vertices: Box<[(f64, f64)]>,
+    /// Most points lie outside it, which saves the walk around the edges.
+    bounds: BoundingBox,
+}
+
+impl Polygon {
+    /// From lat, lon, lat, lon...
+    pub(super) fn new(coordinates: &[f64]) -> Self {
+        let vertices: Box<[(f64, f64)]> =
+            coordinates.as_chunks().0.iter().map(|&[lat, lon]| (lat, lon)).collect();
+        let mut bounds = BoundingBox {
+            min_lat: f64::INFINITY,
+            min_lon: f64::INFINITY,
+            max_lat: f64::NEG_INFINITY,
+            max_lon: f64::NEG_INFINITY,
+        };
+        for &(lat, lon) in &vertices {
+            bounds.min_lat = bounds.min_lat.min(lat);
+            bounds.min_lon = bounds.min_lon.min(lon);
+            bounds.max_lat = bounds.max_lat.max(lat);
+            bounds.max_lon = bounds.max_lon.max(lon);
+        }
+        Self { vertices, bounds }
+    }
+
+    fn contains(&self, lat: f64, lon: f64) -> bool {
+        if !self.bounds.contains(lat, lon) {
+            return false;
+        }
+        // Counts the edges that a ray towards the east crosses.
+        let mut inside = false;
+        let mut previous = self.vertices[self.vertices.len() - 1];
+        for &vertex in &self.vertices {
+            let ((lat_a, lon_a), (lat_b, lon_b)) = (previous, vertex);
+            if (lat_a > lat) != (lat_b > lat) {
+                let crossing = lon_a + (lon_b - lon_a) * (lat - lat_a) / (lat_b - lat_a);
+                inside ^= lon < crossing;
+            }
+            previous = vertex;
+        }
+        inside
+    }
+}

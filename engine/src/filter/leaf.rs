@@ -1,0 +1,129 @@
+//! The test a leaf applies to one payload value.
+
+use super::geo::Area;
+use super::membership::Members;
+use super::tokens::QueryTokens;
+use crate::payload::{Value, ValueRef};
+use regex::Regex;
+use std::cmp::Ordering;
+
+/// What a leaf asks of its field. Unless stated otherwise an absent field fails, and so does a value of another kind than
+/// the test is about.
+#[derive(Debug)]
+pub(crate) enum Test {
+    /// Same kind and equal.
+    Eq(Value),
+    /// Present and not `Eq`: a value of another kind passes, an absent field fails.
+    Ne(Value),
+    /// An int or float, compared as f64 with the bound; NaN on either side fails.
+    Number(Relation, f64),
+    /// A string, compared by bytes with the bound.
+    Text(Relation, Box<str>),
+    /// A scalar of the list's kind that the list holds.
+    In(Members),
+    /// An array of strings holding this one.
+    ContainsString(Box<str>),
+    /// An array of ints holding this one.
+    ContainsInt(i64),
+    /// An array of floats holding this one.
+    ContainsFloat(f64),
+    /// A string, or one string of an array, that holds every token.
+    Match(QueryTokens),
+    /// A string, or one string of an array, in which the expression is found anywhere.
+    Regex(Regex),
+    /// Absent, none, "", or an array without elements.
+    IsEmpty,
+    /// Present with kind none.
+    IsNull,
+    /// A geo point inside.
+    Inside(Area),
+}
+
+/// How the stored value must stand to the bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Relation {
+    /// Above.
+    Greater,
+    /// Above or equal.
+    GreaterOrEqual,
+    /// Below.
+    Less,
+    /// Below or equal.
+    LessOrEqual,
+}
+
+impl Relation {
+    fn holds(self, order: Ordering) -> bool {
+        match self {
+            Relation::Greater => order.is_gt(),
+            Relation::GreaterOrEqual => order.is_ge(),
+            Relation::Less => order.is_lt(),
+            Relation::LessOrEqual => order.is_le(),
+        }
+    }
+
+    fn holds_between(self, stored: f64, bound: f64) -> bool {
+        stored.partial_cmp(&bound).is_some_and(|order| self.holds(order))
+    }
+}
+
+impl Test {
+    /// Whether the live value of the field, `None` when absent, passes.
+    pub(super) fn matches(&self, value: Option<ValueRef<'_>>) -> bool {
+        let Some(value) = value else {
+            return matches!(self, Test::IsEmpty);
+        };
+        match self {
+            Test::Eq(operand) => value == *operand,
+            Test::Ne(operand) => value != *operand,
+            Test::Number(relation, bound) => match value {
+                // Rounding above 2^53 is part of the contract: numbers compare as f64, mixed or not.
+                ValueRef::Int(stored) => relation.holds_between(stored as f64, *bound),
+                ValueRef::Float(stored) => relation.holds_between(stored, *bound),
+                _ => false,
+            },
+            Test::Text(relation, bound) => match value {
+                ValueRef::String(stored) => relation.holds(stored.as_bytes().cmp(bound.as_bytes())),
+                _ => false,
+            },
+            Test::In(members) => match (members, value) {
+                (Members::Strings(set), ValueRef::String(stored)) => set.contains(stored),
+                (Members::Ints(set), ValueRef::Int(stored)) => set.contains(&stored),
+                (Members::Floats(set), ValueRef::Float(stored)) => set.contains(stored),
+                _ => false,
+            },
+            Test::ContainsString(operand) => {
+                matches!(value, ValueRef::Strings(array) if array.iter().any(|stored| stored == &**operand))
+            }
+            Test::ContainsInt(operand) => {
+                matches!(value, ValueRef::Ints(array) if array.iter().any(|stored| stored == *operand))
+            }
+            Test::ContainsFloat(operand) => {
+                matches!(value, ValueRef::Floats(array) if array.iter().any(|stored| stored == *operand))
+            }
+            Test::Match(tokens) => any_text(value, |text| tokens.all_in(text)),
+            Test::Regex(regex) => any_text(value, |text| regex.is_match(text)),
+            Test::IsEmpty => match value {
+                ValueRef::None => true,
+                ValueRef::String(text) => text.is_empty(),
+                ValueRef::Strings(array) => array.is_empty(),
+                ValueRef::Ints(array) => array.is_empty(),
+                ValueRef::Floats(array) => array.is_empty(),
+                ValueRef::Int(_) | ValueRef::Float(_) | ValueRef::Bool(_) | ValueRef::Geo { .. } => false,
+            },
+            Test::IsNull => matches!(value, ValueRef::None),
+            Test::Inside(area) => {
+                matches!(value, ValueRef::Geo { lat, lon } if area.contains(lat, lon))
+            }
+        }
+    }
+}
+
+/// Whether the string, or any one string of the array, passes.
+fn any_text(value: ValueRef<'_>, mut test: impl FnMut(&str) -> bool) -> bool {
+    match value {
+        ValueRef::String(text) => test(text),
+        ValueRef::Strings(array) => array.iter().any(test),
+        _ => false,
+    }
+}

@@ -1,0 +1,105 @@
+//! The compiled filter and its evaluation.
+
+use super::compile::Compiler;
+use super::leaf::Test;
+use super::node::{FilterError, Node};
+use crate::payload::PayloadRow;
+use std::sync::Arc;
+
+/// A compiled filter, immutable and shareable; cloning copies a pointer.
+#[derive(Clone, Debug)]
+pub struct Predicate {
+    root: Arc<Expr>,
+}
+
+/// What a filter compiles to. Constants are folded on the way up: `Always` and `Never` occur only as the root, and `All`
+/// and `Any` have at least one child, none of them constant.
+#[derive(Debug)]
+pub(crate) enum Expr {
+    /// Matches every point.
+    Always,
+    /// Matches no point.
+    Never,
+    /// Every child matches.
+    All(Box<[Expr]>),
+    /// Some child matches.
+    Any(Box<[Expr]>),
+    /// The child does not match.
+    Not(Box<Expr>),
+    /// A test of one payload key.
+    Leaf {
+        /// The key.
+        field: Box<str>,
+        /// What its value must fulfil.
+        test: Test,
+    },
+}
+
+impl Predicate {
+    /// Compiles a filter tree; `Node::default()` matches everything.
+    ///
+    /// Linear in the size of the tree, plus the compilation of regular expressions, whose number and size are limited.
+    ///
+    /// # Errors
+    /// [`FilterError`] naming the offending node: an unknown operator, a key that does not belong to the operator, a
+    /// missing field or operand, an operand of the wrong kind or out of range, a malformed expression or time, or a
+    /// tree beyond [`MAX_DEPTH`](super::MAX_DEPTH) or [`MAX_NODES`](super::MAX_NODES).
+    pub fn compile(node: &Node) -> Result<Predicate, FilterError> {
+        Ok(Predicate { root: Arc::new(Compiler::default().compile(node)?) })
+    }
+
+    /// Whether every point matches whatever it holds (`{}`, empty `and`, `and` of such, `or` holding such, `not` of a
+    /// trivially false one). Tautologies over payload values are not recognised.
+    pub fn is_trivially_true(&self) -> bool {
+        matches!(*self.root, Expr::Always)
+    }
+
+    /// Whether a point with this payload (None = no payload) matches at `now_ms`. Keys expired by then are absent.
+    ///
+    /// Allocates nothing, except that the first use of a regular expression on a thread sets up its cache.
+    pub fn matches(&self, row: Option<PayloadRow<'_>>, now_ms: u64) -> bool {
+        self.root.matches(row.as_ref(), now_ms)
+    }
+}
+
+impl Expr {
+    /// The conjunction of `children`.
+    pub(super) fn all(children: Vec<Expr>) -> Expr {
+        if children.iter().any(|child| matches!(child, Expr::Never)) {
+            return Expr::Never;
+        }
+        let children: Box<[Expr]> =
+            children.into_iter().filter(|child| !matches!(child, Expr::Always)).collect();
+        if children.is_empty() { Expr::Always } else { Expr::All(children) }
+    }
+
+    /// The disjunction of `children`.
+    pub(super) fn any(children: Vec<Expr>) -> Expr {
+        if children.iter().any(|child| matches!(child, Expr::Always)) {
+            return Expr::Always;
+        }
+        let children: Box<[Expr]> =
+            children.into_iter().filter(|child| !matches!(child, Expr::Never)).collect();
+        if children.is_empty() { Expr::Never } else { Expr::Any(children) }
+    }
+
+    /// The negation of `child`.
+    pub(super) fn not(child: Expr) -> Expr {
+        match child {
+            Expr::Always => Expr::Never,
+            Expr::Never => Expr::Always,
+            child => Expr::Not(Box::new(child)),
+        }
+    }
+
+    fn matches(&self, row: Option<&PayloadRow<'_>>, now_ms: u64) -> bool {
+        match self {
+            Expr::Always => true,
+            Expr::Never => false,
+            Expr::All(children) => children.iter().all(|child| child.matches(row, now_ms)),
+            Expr::Any(children) => children.iter().any(|child| child.matches(row, now_ms)),
+            Expr::Not(child) => !child.matches(row, now_ms),
+            Expr::Leaf { field, test } => test.matches(row.and_then(|row| row.get(field, now_ms))),
+        }
+    }
+}
