@@ -1,0 +1,239 @@
+//! Command line and environment of the server.
+//!
+//! A value comes from the flag, else from the environment variable, else from the default; for the two secrets a
+//! non-empty variable wins over the flag. A variable that is set but empty is a value.
+mod argv;
+mod offered;
+mod server;
+mod usage;
+mod values;
+
+pub use argv::normalise;
+pub use offered::{refusal, without_effect};
+pub use server::ServerFlags;
+pub use usage::{usage, version_line};
+pub use values::{WalSync, parse_bytes};
+
+use argv::name_of;
+use clap::{CommandFactory, Parser};
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Asked {
+    /// Print the grouped usage.
+    Help,
+    /// Print every description.
+    HelpAll,
+    /// Print the build's identity.
+    Version,
+    /// Run the server.
+    Serve(Box<CommandLine>),
+}
+
+/// A checked command line, before the environment is looked at.
+#[derive(Debug)]
+pub struct CommandLine {
+    flags: Vec<String>,
+    rest: Vec<String>,
+}
+
+/// Flags, with what has to be said about where they came from.
+#[derive(Debug)]
+pub struct Resolved {
+    /// Values.
+    pub flags: ServerFlags,
+    /// Sentences to log as warnings.
+    pub warnings: Vec<String>,
+}
+
+/// Checks the arguments (without the program's name).
+///
+/// # Errors
+/// A sentence naming the flag and, when it has one, the bad value.
+pub fn parse(arguments: &[String]) -> Result<Asked, String> {
+    // Help is found before a later mistake is: whoever asks for help does not have the syntax yet.
+    let is_help = |argument: &String| matches!(argument.as_str(), "-h" | "--h" | "-help" | "--help");
+    let command = ServerFlags::command();
+    let line = match normalise(&command, arguments) {
+        Err(_) if arguments.iter().any(is_help) => return Ok(Asked::Help),
+        line => line?,
+    };
+    let flags = from_normalised(&line.flags)?;
+    Ok(match (flags.h || flags.help, flags.help_all, flags.version) {
+        (true, ..) => Asked::Help,
+        (_, true, _) => Asked::HelpAll,
+        (.., true) => Asked::Version,
+        _ => Asked::Serve(Box::new(CommandLine { flags: line.flags, rest: line.rest })),
+    })
+}
+
+impl CommandLine {
+    /// Adds the environment, asked for through `variable`.
+    ///
+    /// # Errors
+    /// A sentence naming the variable, its value and the flag.
+    pub fn resolve(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Resolved, String> {
+        let mut warnings = Vec::new();
+        if let Some(word) = self.rest.first() {
+            warnings
+                .push(format!("arguments from {word:?} on are not read: flags end at the first other word"));
+        }
+        let command = ServerFlags::command();
+        for flag in command.get_arguments().filter_map(|flag| flag.get_long()) {
+            if server::COMMAND_LINE_ONLY.contains(&flag) {
+                continue;
+            }
+            let secret = matches!(flag, "api-key" | "internal-token");
+            let given = self.flags.iter().any(|given| name_of(given) == flag);
+            if secret && given {
+                let variable = variable_of(flag);
+                warnings.push(format!("-{flag} shows in the list of processes; set {variable} instead"));
+            }
+            let Some(value) = variable(&variable_of(flag)) else { continue };
+            if given && !(secret && !value.is_empty()) {
+                continue;
+            }
+            let from_variable = format!("--{flag}={value}");
+            from_normalised(std::slice::from_ref(&from_variable)).map_err(|reason| {
+                format!("environment variable {} has the value {value:?}: {reason}", variable_of(flag))
+            })?;
+            self.flags.push(from_variable);
+        }
+        Ok(Resolved { flags: from_normalised(&self.flags)?, warnings })
+    }
+}
+
+/// The environment variable of a flag.
+fn variable_of(flag: &str) -> String {
+    format!("SVC_{}", flag.to_ascii_uppercase().replace('-', "_"))
+}
+
+fn from_normalised(flags: &[String]) -> Result<ServerFlags, String> {
+    let arguments = std::iter::once("nigh".to_owned()).chain(flags.iter().cloned());
+    ServerFlags::try_parse_from(arguments).map_err(|error| describe(&error, flags))
+}
+
+/// clap's error as one sentence that names the flag as this interface writes it.
+fn describe(error: &clap::Error, flags: &[String]) -> String {
+    use clap::error::{ContextKind, ContextValue};
+    let flag = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) => argument.split([' ', '=']).next().unwrap_or_default(),
+        _ => flags.first().map(String::as_str).unwrap_or_default(),
+    };
+    let name = name_of(flag);
+    match std::error::Error::source(error) {
+        Some(reason) => format!("invalid value for flag -{name}: {reason}"),
+        None => format!("flag -{name}: {}", error.kind()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(arguments: &[&str]) -> Result<Asked, String> {
+        parse(&arguments.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
+    }
+
+    fn resolve(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Resolved, String> {
+        let Asked::Serve(line) = line(arguments).unwrap() else { panic!("not a server: {arguments:?}") };
+        line.resolve(|name| {
+            environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn every_flag_of_the_interface_is_there_with_its_default() {
+        let flags = resolve(&[], &[]).unwrap().flags;
+        assert_eq!(flags.http, ":8080");
+        assert_eq!(
+            (flags.grpc.as_str(), flags.tcp.as_str(), flags.epoll, flags.epoll_loops),
+            ("", "", true, 0)
+        );
+        assert_eq!((flags.shards, flags.cores, flags.wal_sync), (0, 0, WalSync::Always));
+        assert_eq!(flags.ttl_sweep_interval.nanos, 30_000_000_000);
+        assert_eq!(flags.relocate_reserve_interval.nanos, 50_000_000);
+        assert_eq!((flags.node_id.as_str(), flags.raft_addr.as_str()), ("node1", "127.0.0.1:7400"));
+        assert_eq!((flags.backup_prefix.as_str(), flags.backup_retention), ("default", 24));
+        assert!(flags.s3_path_style && flags.pb_auto_failover && !flags.insecure);
+        assert_eq!(refusal(&flags), None);
+        assert!(without_effect(&flags).is_empty());
+        let count = ServerFlags::command().get_arguments().count();
+        assert_eq!(count, 70, "a new flag belongs into offered.rs as well");
+    }
+
+    #[test]
+    fn flag_then_environment_then_default() {
+        let environment = [("SVC_HTTP", ":1"), ("SVC_DATA", "/d"), ("SVC_LOG_LEVEL", "")];
+        let flags = resolve(&["-http", ":2"], &environment).unwrap().flags;
+        assert_eq!((flags.http.as_str(), flags.data.as_str(), flags.log_level.as_str()), (":2", "/d", ""));
+        let flags = resolve(&[], &[("SVC_HTTP", "")]).unwrap().flags;
+        assert_eq!(flags.http, "");
+    }
+
+    #[test]
+    fn a_secret_in_the_environment_wins() {
+        let both = resolve(&["-api-key", "flag"], &[("SVC_API_KEY", "variable")]).unwrap();
+        assert_eq!(both.flags.api_key, "variable");
+        assert_eq!(both.warnings.len(), 1);
+        let empty = resolve(&["-api-key", "flag"], &[("SVC_API_KEY", "")]).unwrap();
+        assert_eq!(empty.flags.api_key, "flag");
+    }
+
+    #[test]
+    fn a_bad_variable_is_named_with_value_and_flag() {
+        for (name, value, flag) in [
+            ("SVC_SHARDS", "many", "-shards"),
+            ("SVC_EPOLL", "", "-epoll"),
+            ("SVC_BACKUP_INTERVAL", "1d", "-backup-interval"),
+        ] {
+            let error = resolve(&[], &[(name, value)]).unwrap_err();
+            assert!(
+                error.contains(name) && error.contains(&format!("{value:?}")) && error.contains(flag),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn help_and_version() {
+        assert!(matches!(line(&["-h"]), Ok(Asked::Help)));
+        assert!(matches!(line(&["--help", "-nonsense"]), Ok(Asked::Help)));
+        assert!(matches!(line(&["-help-all"]), Ok(Asked::HelpAll)));
+        assert!(matches!(line(&["-version"]), Ok(Asked::Version)));
+        let version = version_line();
+        assert!(version.starts_with(&format!("nigh {} (rustc-", env!("CARGO_PKG_VERSION"))), "{version}");
+        for text in [usage(false), usage(true)] {
+            assert!(text.contains("\nTransports:\n") && text.contains("\nLogging:\n"), "{text}");
+            assert!(text.contains("-wal-sync mode"), "{text}");
+        }
+        assert!(usage(true).contains("[SVC_WAL_SYNC]"));
+    }
+
+    #[test]
+    fn bad_values_name_the_flag() {
+        assert_eq!(
+            line(&["-shards", "x"]).unwrap_err(),
+            "invalid value for flag -shards: \"x\" is not an integer"
+        );
+        assert!(line(&["-insecure=maybe"]).unwrap_err().contains("-insecure"));
+    }
+
+    #[test]
+    fn the_last_of_a_repeated_flag_counts() {
+        assert_eq!(resolve(&["-shards", "2", "-shards=4"], &[]).unwrap().flags.shards, 4);
+    }
+
+    #[test]
+    fn features_that_are_not_built_are_refused() {
+        for arguments in
+            [&["-grpc", ":9090"][..], &["-cluster"], &["-tls-cert", "x"], &["-backup-retention", "3"]]
+        {
+            let flags = resolve(arguments, &[]).unwrap().flags;
+            let refusal = refusal(&flags).unwrap();
+            assert!(refusal.starts_with(arguments[0]) && refusal.contains("does not offer"), "{refusal}");
+        }
+        let flags = resolve(&["-sieve-visited-bit"], &[]).unwrap().flags;
+        assert_eq!((refusal(&flags), without_effect(&flags).len()), (None, 1));
+    }
+}

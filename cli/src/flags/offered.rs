@@ -1,0 +1,75 @@
+//! Which flags this build can honour. A flag it cannot honour is refused at start, never ignored.
+use super::server::ServerFlags;
+
+/// One refused use of a flag, or `None` when every flag given can be honoured.
+///
+/// A flag counts as used when its value differs from its default.
+pub fn refusal(flags: &ServerFlags) -> Option<String> {
+    let text = |value: &str| !value.is_empty();
+    let used: [(bool, &str, &str); 49] = [
+        (text(&flags.grpc), "grpc", "the gRPC transport"),
+        (text(&flags.tcp), "tcp", "the binary TCP transport"),
+        (!flags.epoll, "epoll", "the binary TCP transport"),
+        (flags.epoll_loops != 0, "epoll-loops", "the binary TCP transport"),
+        (flags.disable_cold_compaction, "disable-cold-compaction", "the key-value cache"),
+        (text(&flags.internal_token), "internal-token", "clustering"),
+        (text(&flags.keys_file), "keys-file", "the key registry"),
+        (flags.audit_log, "audit-log", "the key registry"),
+        (flags.tenant_isolation, "tenant-isolation", "the key registry"),
+        (text(&flags.jwt_public_key), "jwt-public-key", "JWT authentication"),
+        (text(&flags.jwt_issuer), "jwt-issuer", "JWT authentication"),
+        (text(&flags.jwt_audience), "jwt-audience", "JWT authentication"),
+        (text(&flags.tls_cert), "tls-cert", "TLS"),
+        (text(&flags.tls_key), "tls-key", "TLS"),
+        (text(&flags.tls_ca), "tls-ca", "TLS"),
+        (flags.tls_require_client_cert, "tls-require-client-cert", "TLS"),
+        (text(&flags.tls_node_cert), "tls-node-cert", "TLS"),
+        (text(&flags.tls_node_key), "tls-node-key", "TLS"),
+        (text(&flags.node_cn_allowlist), "node-cn-allowlist", "TLS"),
+        (flags.cluster, "cluster", "clustering"),
+        (flags.node_id != "node1", "node-id", "clustering"),
+        (flags.raft_addr != "127.0.0.1:7400", "raft-addr", "clustering"),
+        (flags.raft_transport != "mux", "raft-transport", "clustering"),
+        (flags.bootstrap, "bootstrap", "clustering"),
+        (text(&flags.peers), "peers", "clustering"),
+        (flags.replication_factor != 0, "replication-factor", "clustering"),
+        (flags.nosync, "nosync", "clustering"),
+        (flags.volatile_log, "volatile-log", "clustering"),
+        (flags.persistent_vectors, "persistent-vectors", "clustering"),
+        (flags.replication_mode != "raft", "replication-mode", "clustering"),
+        (flags.min_isr != 0, "min-isr", "clustering"),
+        (text(&flags.pb_addr), "pb-addr", "clustering"),
+        (flags.pb_commit_primary, "pb-commit-primary", "clustering"),
+        (!flags.pb_auto_failover, "pb-auto-failover", "clustering"),
+        (flags.pb_frontier_stamp_interval.nanos != 0, "pb-frontier-stamp-interval", "clustering"),
+        (flags.reconfigure, "reconfigure", "clustering"),
+        (text(&flags.backup_dir), "backup-dir", "backups"),
+        (flags.backup_interval.nanos != 0, "backup-interval", "backups"),
+        (flags.backup_prefix != "default", "backup-prefix", "backups"),
+        (flags.backup_retention != 24, "backup-retention", "backups"),
+        (text(&flags.backup_bucket), "backup-bucket", "backups"),
+        (text(&flags.backup_endpoint), "backup-endpoint", "backups"),
+        (text(&flags.backup_region), "backup-region", "backups"),
+        (flags.backup_tenant != "default", "backup-tenant", "backups"),
+        (!flags.s3_path_style, "s3-path-style", "backups"),
+        (flags.cold_tier_after.nanos != 0, "cold-tier-after", "the cold tier"),
+        (flags.restore, "restore", "clustering"),
+        (flags.allow_missing_shards, "allow-missing-shards", "clustering"),
+        (flags.wasm_blob_retention.nanos != 0, "wasm-blob-retention", "WASM operations"),
+    ];
+    let (_, name, feature) = used.into_iter().find(|(used, ..)| *used)?;
+    Some(format!("-{name}: this build does not offer {feature}"))
+}
+
+/// Flags that were set but cannot act; each deserves one warning at start.
+pub fn without_effect(flags: &ServerFlags) -> Vec<String> {
+    let knobs = [
+        (flags.relocating_eviction, "relocating-eviction"),
+        (flags.relocate_reserve_interval.nanos != 50_000_000, "relocate-reserve-interval"),
+        (flags.in_place_same_size_update, "in-place-same-size-update"),
+        (flags.in_place_seqlock_reads, "in-place-seqlock-reads"),
+        (flags.sieve_visited_bit, "sieve-visited-bit"),
+    ];
+    let set = knobs.into_iter().filter(|(set, _)| *set);
+    set.map(|(_, name)| format!("-{name} has no effect: this build has no key-value cache")).collect()
+}

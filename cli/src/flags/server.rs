@@ -1,0 +1,259 @@
+//! The table of the server's flags: names, types, defaults, groups and descriptions, in one place.
+use super::values::{Span, WalSync, parse_bool, parse_int, parse_span, parse_wal_sync};
+use clap::{ArgAction, Parser};
+
+/// Every flag of the server. The first sentence of a description is the short help.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "nigh", disable_help_flag = true, disable_version_flag = true, args_override_self = true)]
+#[command(arg_required_else_help = false)]
+pub struct ServerFlags {
+    /// REST/JSON listen address; empty turns it off.
+    #[arg(long, value_name = "addr", default_value = ":8080", help_heading = "Transports")]
+    pub http: String,
+    /// gRPC listen address; empty is off.
+    #[arg(long, value_name = "addr", default_value = "", help_heading = "Transports")]
+    pub grpc: String,
+    /// Binary TCP listen address; empty is off.
+    #[arg(long, value_name = "addr", default_value = "", help_heading = "Transports")]
+    pub tcp: String,
+    /// Serve TCP from the core's readiness loop; off means from its completion ring.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "true", help_heading = "Transports")]
+    pub epoll: bool,
+    /// Readiness loops; 0 is one per core.
+    #[arg(long, value_name = "n", value_parser = parse_int, default_value = "0", help_heading = "Transports")]
+    pub epoll_loops: i64,
+
+    /// JSON file with {"cache":{"max_memory":"8GiB"}}.
+    ///
+    /// The memory limit of the process: past it writes are refused. Without it the limit is nine tenths of the
+    /// smaller of the machine's memory and the container's limit.
+    #[arg(long, value_name = "path", default_value = "", help_heading = "Storage")]
+    pub config: String,
+    /// Data directory; empty keeps everything in memory.
+    ///
+    /// With a data directory an acknowledged write survives kill -9 and power loss. Without one nothing survives
+    /// the process.
+    #[arg(long, value_name = "dir", default_value = "", help_heading = "Storage")]
+    pub data: String,
+    /// Number of shards, a power of two; 0 is 256.
+    ///
+    /// May change from start to start: a data directory opens with any number of shards and cores.
+    #[arg(long, value_name = "n", value_parser = parse_int, default_value = "0", help_heading = "Storage")]
+    pub shards: i64,
+    /// How often expired data is reaped; 0 is off.
+    ///
+    /// Expired data is invisible at once whatever this says; the sweep gives its memory back.
+    #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "30s", help_heading = "Storage")]
+    pub ttl_sweep_interval: Span,
+    /// When an acknowledged write is on disk: always, interval[:ms] or none.
+    ///
+    /// always: before the answer. interval: written at once, synced every so many milliseconds (1000 when not
+    /// given), so a power loss may lose that much. none: never synced. A kill of the process alone loses nothing
+    /// that was written.
+    #[arg(long, value_name = "mode", value_parser = parse_wal_sync, default_value = "always", help_heading = "Storage")]
+    pub wal_sync: WalSync,
+    /// Cores to use; 0 is all that the process may use.
+    #[arg(long, value_name = "n", value_parser = parse_int, default_value = "0", help_heading = "Storage")]
+    pub cores: i64,
+    /// Key-value cache: move records during eviction.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Storage")]
+    pub relocating_eviction: bool,
+    /// Key-value cache: how often the reserve for relocation is refilled.
+    #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "50ms", help_heading = "Storage")]
+    pub relocate_reserve_interval: Span,
+    /// Key-value cache: update values of equal size in place.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Storage")]
+    pub in_place_same_size_update: bool,
+    /// Key-value cache: read in-place values under a sequence number.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Storage")]
+    pub in_place_seqlock_reads: bool,
+    /// Key-value cache: keep a visited bit per record.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Storage")]
+    pub sieve_visited_bit: bool,
+    /// Skip the reclaiming rewrite of page files at open.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Storage")]
+    pub disable_cold_compaction: bool,
+
+    /// Single superuser key; prefer SVC_API_KEY, which wins.
+    #[arg(long, value_name = "secret", default_value = "", help_heading = "Authentication")]
+    pub api_key: String,
+    /// Credential between nodes; prefer SVC_INTERNAL_TOKEN, which wins.
+    #[arg(long, value_name = "secret", default_value = "", help_heading = "Authentication")]
+    pub internal_token: String,
+    /// Role-based key registry.
+    #[arg(long, value_name = "path", default_value = "", help_heading = "Authentication")]
+    pub keys_file: String,
+    /// Log every authorization decision.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Authentication")]
+    pub audit_log: bool,
+    /// A key's tenant is a boundary.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Authentication")]
+    pub tenant_isolation: bool,
+    /// Public key that signs accepted JWTs.
+    #[arg(long, value_name = "path", default_value = "", help_heading = "Authentication")]
+    pub jwt_public_key: String,
+    /// Issuer a JWT must carry.
+    #[arg(long, value_name = "text", default_value = "", help_heading = "Authentication")]
+    pub jwt_issuer: String,
+    /// Audience a JWT must carry.
+    #[arg(long, value_name = "text", default_value = "", help_heading = "Authentication")]
+    pub jwt_audience: String,
+    /// Permit a server without authentication on a reachable address.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Authentication")]
+    pub insecure: bool,
+
+    /// Certificate chain, PEM.
+    #[arg(long, value_name = "path", default_value = "", help_heading = "TLS")]
+    pub tls_cert: String,
+    /// Private key, PEM.
+    #[arg(long, value_name = "path", default_value = "", help_heading = "TLS")]
+    pub tls_key: String,
+    /// Authorities for client certificates, PEM.
+    #[arg(long, value_name = "path", default_value = "", help_heading = "TLS")]
+    pub tls_ca: String,
+    /// Refuse clients without a valid certificate.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "TLS")]
+    pub tls_require_client_cert: bool,
+    /// Certificate shown to peers; empty is -tls-cert.
+    #[arg(long, value_name = "path", default_value = "", help_heading = "TLS")]
+    pub tls_node_cert: String,
+    /// Private key of -tls-node-cert; empty is -tls-key.
+    #[arg(long, value_name = "path", default_value = "", help_heading = "TLS")]
+    pub tls_node_key: String,
+    /// Common names accepted from peers, separated by commas.
+    #[arg(long, value_name = "names", default_value = "", help_heading = "TLS")]
+    pub node_cn_allowlist: String,
+
+    /// Run as a node of a cluster.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Clustering")]
+    pub cluster: bool,
+    /// Name of this node.
+    #[arg(long, value_name = "text", default_value = "node1", help_heading = "Clustering")]
+    pub node_id: String,
+    /// Raft listen address.
+    #[arg(long, value_name = "addr", default_value = "127.0.0.1:7400", help_heading = "Clustering")]
+    pub raft_addr: String,
+    /// Raft transport: mux or fabric.
+    #[arg(long, value_name = "name", default_value = "mux", help_heading = "Clustering")]
+    pub raft_transport: String,
+    /// First start of a new cluster.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Clustering")]
+    pub bootstrap: bool,
+    /// Members: id@raft@server[@pb], separated by commas; empty is this node.
+    #[arg(long, value_name = "list", default_value = "", help_heading = "Clustering")]
+    pub peers: String,
+    /// Copies of each shard; 0 is all peers.
+    #[arg(long, value_name = "n", value_parser = parse_int, default_value = "0", help_heading = "Clustering")]
+    pub replication_factor: i64,
+    /// Raft log without sync.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Clustering")]
+    pub nosync: bool,
+    /// Raft log in memory.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Clustering")]
+    pub volatile_log: bool,
+    /// Keep vectors in mapped files on cluster nodes.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Clustering")]
+    pub persistent_vectors: bool,
+    /// Replication: raft or pb (primary and backups).
+    #[arg(long, value_name = "mode", default_value = "raft", help_heading = "Clustering")]
+    pub replication_mode: String,
+    /// In-sync replicas a write needs in pb mode.
+    #[arg(long, value_name = "n", value_parser = parse_int, default_value = "0", help_heading = "Clustering")]
+    pub min_isr: i64,
+    /// Listen address of pb replication.
+    #[arg(long, value_name = "addr", default_value = "", help_heading = "Clustering")]
+    pub pb_addr: String,
+    /// Commit at the primary before the backups answer.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Clustering")]
+    pub pb_commit_primary: bool,
+    /// Elect a new primary when one fails.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "true", help_heading = "Clustering")]
+    pub pb_auto_failover: bool,
+    /// How often a pb primary stamps its frontier; 0 is 100ms.
+    #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "0", help_heading = "Clustering")]
+    pub pb_frontier_stamp_interval: Span,
+    /// Send the new membership to a running cluster and exit.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Clustering")]
+    pub reconfigure: bool,
+
+    /// Backup directory.
+    #[arg(long, value_name = "dir", default_value = "", help_heading = "Backups & cold tier")]
+    pub backup_dir: String,
+    /// How often to back up; 0 is off.
+    #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "0", help_heading = "Backups & cold tier")]
+    pub backup_interval: Span,
+    /// Key prefix in the directory.
+    #[arg(long, value_name = "text", default_value = "default", help_heading = "Backups & cold tier")]
+    pub backup_prefix: String,
+    /// Snapshots kept of each collection; 0 is all.
+    #[arg(long, value_name = "n", value_parser = parse_int, default_value = "24", help_heading = "Backups & cold tier")]
+    pub backup_retention: i64,
+    /// Object store bucket.
+    #[arg(long, value_name = "text", default_value = "", help_heading = "Backups & cold tier")]
+    pub backup_bucket: String,
+    /// Object store endpoint; empty is the region's.
+    #[arg(long, value_name = "url", default_value = "", help_heading = "Backups & cold tier")]
+    pub backup_endpoint: String,
+    /// Object store region.
+    #[arg(long, value_name = "text", default_value = "", help_heading = "Backups & cold tier")]
+    pub backup_region: String,
+    /// Key prefix in the bucket.
+    #[arg(long, value_name = "text", default_value = "default", help_heading = "Backups & cold tier")]
+    pub backup_tenant: String,
+    /// Bucket in the path; off means in the host name.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "true", help_heading = "Backups & cold tier")]
+    pub s3_path_style: bool,
+    /// Evict collections idle for this long to the bucket; 0 is off.
+    #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "0", help_heading = "Backups & cold tier")]
+    pub cold_tier_after: Span,
+    /// Restore a fresh cluster from its backup, once.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Backups & cold tier")]
+    pub restore: bool,
+    /// Let shards without a backup come up empty in a restore.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Backups & cold tier")]
+    pub allow_missing_shards: bool,
+
+    /// Log format: text or json.
+    #[arg(long, value_name = "format", default_value = "text", help_heading = "Logging")]
+    pub log_format: String,
+    /// Log level: debug, info, warn or error.
+    #[arg(long, value_name = "level", default_value = "info", help_heading = "Logging")]
+    pub log_level: String,
+    /// One line per request.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Logging")]
+    pub access_log: bool,
+
+    /// How long unused WASM blobs are kept; 0 is for ever.
+    #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "0", help_heading = "WASM")]
+    pub wasm_blob_retention: Span,
+
+    /// Print this.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Help")]
+    pub h: bool,
+    /// Print this.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Help")]
+    pub help: bool,
+    /// Print every description.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Help")]
+    pub help_all: bool,
+    /// Print the build's identity.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Help")]
+    pub version: bool,
+}
+
+/// The usage groups, in the order they are printed.
+pub const GROUPS: [&str; 10] = [
+    "Transports",
+    "Storage",
+    "Authentication",
+    "TLS",
+    "Clustering",
+    "Backups & cold tier",
+    "Logging",
+    "WASM",
+    "Help",
+    "Other",
+];
+
+/// Flags that act on the command line alone and have no environment variable.
+pub const COMMAND_LINE_ONLY: [&str; 4] = ["h", "help", "help-all", "version"];

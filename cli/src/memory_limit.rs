@@ -1,0 +1,107 @@
+//! How much memory the process may use: the smaller of the machine's and the container's.
+use std::path::Path;
+
+/// Share of the memory that is there when no limit is configured: the rest is for stacks, socket buffers, the
+/// page cache of the log and the allocator's slack, which the accounting does not see.
+const DEFAULT_PERCENT: u64 = 90;
+
+/// Used when neither machine nor container says how much there is.
+const UNKNOWN_BYTES: u64 = 1 << 30;
+
+/// The memory limit in bytes: `configured`, or nine tenths of what machine and container allow.
+pub fn memory_limit_bytes(configured: Option<u64>) -> u64 {
+    configured.unwrap_or_else(|| {
+        let available = available_bytes(Path::new("/")).unwrap_or(UNKNOWN_BYTES);
+        available / 100 * DEFAULT_PERCENT
+    })
+}
+
+/// The smaller of machine and container memory, read below `root`.
+fn available_bytes(root: &Path) -> Option<u64> {
+    let host = host_bytes(&std::fs::read_to_string(root.join("proc/meminfo")).ok()?);
+    container_bytes(root).into_iter().chain(host).min()
+}
+
+fn host_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// Every limit on the way from this process's control group to the root of the hierarchy, v2 and v1.
+fn container_bytes(root: &Path) -> Vec<u64> {
+    let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let mut limits = Vec::new();
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(group)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        let (mount, file) = match controllers {
+            "" => ("sys/fs/cgroup", "memory.max"),
+            list if list.split(',').any(|name| name == "memory") => {
+                ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let mount = root.join(mount);
+        // Inside a container the group's path may be the host's while the mount shows only our part; then the
+        // mount itself carries the limit, and the walk up ends there either way.
+        let mut directory = mount.join(group.trim_start_matches('/'));
+        while directory.starts_with(&mount) {
+            let limit = std::fs::read_to_string(directory.join(file)).ok();
+            limits.extend(limit.and_then(|text| text.trim().parse::<u64>().ok()));
+            if !directory.pop() {
+                break;
+            }
+        }
+    }
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    const HOST: (&str, &str) = ("proc/meminfo", "MemTotal:       2048 kB\nMemFree: 1 kB\n");
+
+    #[test]
+    fn a_machine_without_groups() {
+        assert_eq!(available_bytes(machine(&[HOST]).path()), Some(2048 * 1024));
+        assert_eq!(available_bytes(machine(&[]).path()), None);
+    }
+
+    #[test]
+    fn the_tightest_group_counts() {
+        let root = machine(&[
+            HOST,
+            ("proc/self/cgroup", "0::/a/b\n"),
+            ("sys/fs/cgroup/a/memory.max", "4096\n"),
+            ("sys/fs/cgroup/a/b/memory.max", "max\n"),
+        ]);
+        assert_eq!(available_bytes(root.path()), Some(4096));
+        let root = machine(&[
+            HOST,
+            ("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/host/path\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "8192\n"),
+        ]);
+        assert_eq!(available_bytes(root.path()), Some(8192));
+    }
+
+    #[test]
+    fn a_configured_limit_is_taken_as_it_is() {
+        assert_eq!(memory_limit_bytes(Some(77)), 77);
+        assert!(memory_limit_bytes(None) > 0);
+    }
+}
