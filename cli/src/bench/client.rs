@@ -1,0 +1,316 @@
+//! A small blocking HTTP/1.1 client: one connection, kept alive, buffers reused.
+//!
+//! Load generators measure themselves when they are expensive. This one writes bytes that were encoded before the
+//! clock started and reads the answer into one buffer.
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// A whole request may take this long; a bulk build of a large corpus answers when it is done.
+const READ_TIMEOUT: Duration = Duration::from_secs(3600);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// No answer to a request of ours is larger; a peer that announces more is not our server.
+const BODY_BYTES_MAX: usize = 1 << 30;
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// Where the server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// `host:port`.
+    pub authority: String,
+}
+
+impl Target {
+    /// Reads `http://host:port`, with or without a slash at the end.
+    ///
+    /// # Errors
+    /// A sentence naming the address.
+    pub fn parse(url: &str) -> Result<Target, String> {
+        let authority = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+        match authority.filter(|authority| !authority.is_empty() && !authority.contains('/')) {
+            Some(authority)
+                if authority.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok()) =>
+            {
+                Ok(Target { authority: authority.to_owned() })
+            }
+            _ => Err(format!("{url:?} is not http://host:port")),
+        }
+    }
+}
+
+/// One request as it goes over the wire.
+pub fn encode(target: &Target, method: &str, path: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_into(&mut bytes, target, method, path, content_type, body);
+    bytes
+}
+
+/// Like [`encode`], into a buffer that is cleared first.
+pub fn encode_into(
+    bytes: &mut Vec<u8>,
+    target: &Target,
+    method: &str,
+    path: &str,
+    content_type: &str,
+    body: &[u8],
+) {
+    bytes.clear();
+    // Writing to a Vec cannot fail.
+    let _ = write!(
+        bytes,
+        "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
+        target.authority,
+        body.len()
+    );
+    bytes.extend_from_slice(body);
+}
+
+/// One kept-alive connection.
+pub struct Client {
+    stream: TcpStream,
+    /// Received bytes; `used` of them belong to the answer already handed out.
+    received: Vec<u8>,
+    used: usize,
+    /// Body of a chunked answer, put together.
+    assembled: Vec<u8>,
+}
+
+/// An answer; the body lives in the client's buffer.
+#[derive(Debug)]
+pub struct Response<'a> {
+    /// HTTP status.
+    pub status: u16,
+    /// Whole body.
+    pub body: &'a [u8],
+}
+
+impl Response<'_> {
+    /// The body, when the status is a success.
+    ///
+    /// # Errors
+    /// `what`, the status and the body as one sentence.
+    pub fn success(&self, what: &str) -> Result<&[u8], String> {
+        match self.status {
+            200..300 => Ok(self.body),
+            status => Err(format!("{what}: status {status}: {}", String::from_utf8_lossy(self.body).trim())),
+        }
+    }
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Of the connection.
+    pub fn connect(target: &Target) -> io::Result<Client> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "no address");
+        for address in target.authority.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    stream.set_read_timeout(Some(READ_TIMEOUT))?;
+                    return Ok(Client { stream, received: Vec::new(), used: 0, assembled: Vec::new() });
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Sends one encoded request and reads its answer.
+    ///
+    /// # Errors
+    /// Of the connection, or `InvalidData` when the answer is not HTTP. The connection is then of no more use.
+    pub fn send(&mut self, request: &[u8]) -> io::Result<Response<'_>> {
+        self.received.drain(..self.used);
+        self.used = 0;
+        self.stream.write_all(request)?;
+        let head_len = self.read_head()?;
+        let head = parse_head(&self.received[..head_len])?;
+        match head.body {
+            BodyLength::Fixed(length) => {
+                let end = head_len + length;
+                while self.received.len() < end {
+                    self.read_more()?;
+                }
+                self.used = end;
+                Ok(Response { status: head.status, body: &self.received[head_len..end] })
+            }
+            BodyLength::Chunked => {
+                self.used = self.read_chunks(head_len)?;
+                Ok(Response { status: head.status, body: &self.assembled })
+            }
+        }
+    }
+
+    /// Length of the head with its blank line.
+    fn read_head(&mut self) -> io::Result<usize> {
+        loop {
+            if let Some(at) = find(&self.received, b"\r\n\r\n") {
+                return Ok(at + 4);
+            }
+            if self.received.len() > HEAD_BYTES_MAX {
+                return Err(invalid("the answer's head has no end"));
+            }
+            self.read_more()?;
+        }
+    }
+
+    /// Puts the chunks from `at` on together; the position after the last one.
+    fn read_chunks(&mut self, mut at: usize) -> io::Result<usize> {
+        self.assembled.clear();
+        loop {
+            let line = self.line_from(at)?;
+            let text = std::str::from_utf8(&self.received[at..line]).unwrap_or_default();
+            let size = text.split(';').next().unwrap_or_default().trim();
+            let size = usize::from_str_radix(size, 16).map_err(|_| invalid("bad chunk size"))?;
+            if size > BODY_BYTES_MAX - self.assembled.len() {
+                return Err(invalid("the answer is too large"));
+            }
+            at = line + 2;
+            if size == 0 {
+                // Trailers, then a blank line.
+                loop {
+                    let end = self.line_from(at)?;
+                    let blank = end == at;
+                    at = end + 2;
+                    if blank {
+                        return Ok(at);
+                    }
+                }
+            }
+            while self.received.len() < at + size + 2 {
+                self.read_more()?;
+            }
+            self.assembled.extend_from_slice(&self.received[at..at + size]);
+            at += size + 2;
+        }
+    }
+
+    /// Position of the next line's end.
+    fn line_from(&mut self, at: usize) -> io::Result<usize> {
+        loop {
+            match find(&self.received[at..], b"\r\n") {
+                Some(length) => return Ok(at + length),
+                None if self.received.len() - at > HEAD_BYTES_MAX => return Err(invalid("endless line")),
+                None => self.read_more()?,
+            }
+        }
+    }
+
+    fn read_more(&mut self) -> io::Result<()> {
+        let filled = self.received.len();
+        self.received.resize(filled.max(4096) * 2, 0);
+        let read = loop {
+            match self.stream.read(&mut self.received[filled..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read,
+            }
+        };
+        self.received.truncate(filled + *read.as_ref().unwrap_or(&0));
+        match read? {
+            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
+            _ => Ok(()),
+        }
+    }
+}
+
+enum BodyLength {
+    Fixed(usize),
+    Chunked,
+}
+
+struct Head {
+    status: u16,
+    body: BodyLength,
+}
+
+fn parse_head(bytes: &[u8]) -> io::Result<Head> {
+    let text = std::str::from_utf8(bytes).map_err(|_| invalid("the answer's head is not text"))?;
+    let mut lines = text.split("\r\n");
+    let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok());
+    let status = status.ok_or_else(|| invalid("the answer is not HTTP/1.1"))?;
+    let mut body = BodyLength::Fixed(0);
+    for (name, value) in lines.filter_map(|line| line.split_once(':')) {
+        let value = value.trim();
+        if name.eq_ignore_ascii_case("content-length") {
+            let length = value.parse().ok().filter(|&length| length <= BODY_BYTES_MAX);
+            body = BodyLength::Fixed(length.ok_or_else(|| invalid("bad Content-Length"))?);
+        } else if name.eq_ignore_ascii_case("transfer-encoding") && value.eq_ignore_ascii_case("chunked") {
+            body = BodyLength::Chunked;
+        }
+    }
+    Ok(Head { status, body })
+}
+
+fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack.windows(needle.len()).position(|window| window == needle)
+}
+
+fn invalid(reason: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// A server that answers each request with the next of `answers`, in pieces of `piece` bytes.
+    fn serve(answers: Vec<&'static str>, piece: usize) -> Target {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = Target { authority: listener.local_addr().unwrap().to_string() };
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 4096];
+            for answer in answers {
+                assert!(stream.read(&mut request).unwrap() > 0);
+                for part in answer.as_bytes().chunks(piece) {
+                    stream.write_all(part).unwrap();
+                    stream.flush().unwrap();
+                }
+            }
+        });
+        target
+    }
+
+    #[test]
+    fn answers_of_every_framing_on_one_connection() {
+        for piece in [1, 7, 1000] {
+            let target = serve(
+                vec![
+                    "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+                    "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}",
+                    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: v\r\n\r\n",
+                    "HTTP/1.1 204 No Content\r\n\r\n",
+                ],
+                piece,
+            );
+            let mut client = Client::connect(&target).unwrap();
+            let request = encode(&target, "GET", "/", "application/json", b"");
+            for (status, body) in [(200, "hello"), (404, "{}"), (200, "abcde"), (204, "")] {
+                let response = client.send(&request).unwrap();
+                assert_eq!((response.status, response.body), (status, body.as_bytes()), "piece {piece}");
+            }
+            assert_eq!(client.send(&request).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        }
+    }
+
+    #[test]
+    fn what_is_not_http_is_refused() {
+        for answer in ["SSH-2.0-x\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"] {
+            let target = serve(vec![answer], 100);
+            let mut client = Client::connect(&target).unwrap();
+            let error = client.send(&encode(&target, "GET", "/", "text/plain", b"")).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{answer}");
+        }
+    }
+
+    #[test]
+    fn targets() {
+        assert_eq!(Target::parse("http://127.0.0.1:8080/").unwrap().authority, "127.0.0.1:8080");
+        for url in ["https://x:1", "http://", "http://host", "http://host:1/path", "host:1"] {
+            assert!(Target::parse(url).is_err(), "{url}");
+        }
+    }
+}

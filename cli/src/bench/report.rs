@@ -1,0 +1,205 @@
+//! What a run says at its end: a table for people, one JSON object for programs.
+use super::ingest::{Background, BackgroundDone, Loaded};
+use super::load::Measured;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// Latency in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Latency {
+    /// Mean.
+    pub mean_us: f64,
+    /// Median.
+    pub p50_us: f64,
+    /// 90th percentile.
+    pub p90_us: f64,
+    /// 95th percentile.
+    pub p95_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// Slowest.
+    pub max_us: f64,
+}
+
+/// One measured stretch of queries.
+#[derive(Clone, Debug, Serialize)]
+pub struct Phase {
+    /// `closed`, or `open`.
+    pub arrival: &'static str,
+    /// Offered queries per second, open loop.
+    pub offered_per_s: Option<f64>,
+    /// Connections.
+    pub connections: usize,
+    /// What went on meanwhile.
+    pub background: Background,
+    /// What the background got done.
+    pub background_done: Option<BackgroundDone>,
+    /// Answered queries.
+    pub queries: u64,
+    /// Answered per second.
+    pub queries_per_s: f64,
+    /// From the client: from the due time (open loop) or from sending (closed loop).
+    pub latency: Latency,
+    /// From the server's own metrics: last byte received to answer handed to the socket.
+    pub server_latency: Option<super::server_metrics::ServerLatency>,
+    /// CPU seconds of this load generator.
+    pub generator_cpu_s: f64,
+    /// CPU seconds of the server, when its process id was given.
+    pub server_cpu_s: Option<f64>,
+    /// Queries answered per CPU second of the server, those of the warm-up included as their CPU time is.
+    pub answered_per_server_cpu_s: Option<f64>,
+}
+
+/// One cycle: a collection made with one set of parameters.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cycle {
+    /// Query beam.
+    pub ef_search: usize,
+    /// Loading.
+    pub ingest: Option<Loaded>,
+    /// Share of the true nearest that was found.
+    pub recall: Option<f64>,
+    /// Queries the recall is over.
+    pub recall_queries: usize,
+    /// Measured stretches.
+    pub phases: Vec<Phase>,
+}
+
+/// The whole run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Corpus.
+    pub dataset: String,
+    /// Vector length.
+    pub dim: usize,
+    /// Points.
+    pub count: usize,
+    /// Distinct queries.
+    pub queries: usize,
+    /// Distance.
+    pub metric: &'static str,
+    /// Degree.
+    pub m: usize,
+    /// Build beam.
+    pub ef_construction: usize,
+    /// Results per query.
+    pub k: usize,
+    /// `binary` or `json`.
+    pub query_body: &'static str,
+    /// Processors this process may use.
+    pub cores: usize,
+    /// Version of this tool.
+    pub version: &'static str,
+    /// Commit this tool was built from.
+    pub commit: &'static str,
+    /// One per value of ef_search.
+    pub cycles: Vec<Cycle>,
+}
+
+impl Latency {
+    /// Percentiles of a load.
+    pub fn of(measured: &Measured) -> Latency {
+        let at = |quantile: f64| measured.latency.value_at_quantile(quantile) as f64 / 1000.0;
+        Latency {
+            mean_us: (measured.latency.mean() / 100.0).round() / 10.0,
+            p50_us: at(0.5),
+            p90_us: at(0.9),
+            p95_us: at(0.95),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+            max_us: measured.latency.max() as f64 / 1000.0,
+        }
+    }
+}
+
+impl Report {
+    /// The run as text.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let _ = writeln!(
+            out,
+            "{}: {} points of {} dimensions, {}, m {}, ef_construction {}, k {}, {} queries ({} bodies)\n\
+             {} processors, nigh {} at {}",
+            self.dataset,
+            self.count,
+            self.dim,
+            self.metric,
+            self.m,
+            self.ef_construction,
+            self.k,
+            self.queries,
+            self.query_body,
+            self.cores,
+            self.version,
+            self.commit
+        );
+        for cycle in &self.cycles {
+            cycle.write(&mut out, self.k);
+        }
+        out
+    }
+}
+
+impl Cycle {
+    fn write(&self, out: &mut String, k: usize) {
+        let _ = writeln!(out, "\nef_search {}", self.ef_search);
+        if let Some(loaded) = &self.ingest {
+            let mode = format!("{:?}", loaded.mode).to_lowercase();
+            let _ = write!(
+                out,
+                "  ingest ({mode}): {} points in {:.1} s",
+                loaded.points,
+                loaded.send_s + loaded.build_s
+            );
+            if loaded.build_s > 0.0 {
+                let _ = write!(out, " (staged in {:.1} s, built in {:.1} s)", loaded.send_s, loaded.build_s);
+            }
+            let _ = writeln!(out, ", {:.0} points/s", loaded.points_per_s);
+        }
+        if let Some(recall) = self.recall {
+            let _ = writeln!(out, "  recall@{k}: {recall:.4} over {} queries", self.recall_queries);
+        }
+        if self.phases.is_empty() {
+            return;
+        }
+        let _ = writeln!(
+            out,
+            "  {:<28}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+            "load", "queries/s", "p50 us", "p90 us", "p95 us", "p99 us", "p99.9 us", "max us"
+        );
+        for phase in &self.phases {
+            phase.write(out);
+        }
+    }
+}
+
+impl Phase {
+    fn write(&self, out: &mut String) {
+        let offered = self.offered_per_s.map(|rate| format!(" {rate:.0}/s")).unwrap_or_default();
+        let load = format!("{}{offered}, {} connections", self.arrival, self.connections);
+        let l = &self.latency;
+        let _ = writeln!(
+            out,
+            "  {load:<28}{:>10.0}{:>10.0}{:>10.0}{:>10.0}{:>10.0}{:>10.0}{:>10.0}",
+            self.queries_per_s, l.p50_us, l.p90_us, l.p95_us, l.p99_us, l.p999_us, l.max_us
+        );
+        if let Some(done) = &self.background_done {
+            let kind = format!("{:?}", self.background).to_lowercase();
+            let _ = writeln!(out, "    with background {kind}: {:.0} points/s", done.points_per_s);
+        }
+        if let Some(server) = &self.server_latency {
+            let _ = writeln!(
+                out,
+                "    server side: p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us over {} searches",
+                server.p50_us, server.p99_us, server.p999_us, server.searches
+            );
+        }
+        let server = self.server_cpu_s.zip(self.answered_per_server_cpu_s);
+        let server =
+            server.map(|(cpu, rate)| format!(", server {cpu:.2} s ({rate:.0} queries per CPU second)"));
+        let _ =
+            writeln!(out, "    CPU: generator {:.2} s{}", self.generator_cpu_s, server.unwrap_or_default());
+    }
+}

@@ -1,0 +1,142 @@
+//! Flags to a checked configuration: everything that can be refused before a file or socket is touched.
+use crate::flags::{ServerFlags, WalSync};
+use crate::{config_file, exposure, memory_limit};
+use std::path::{Path, PathBuf};
+
+/// Shards of a single node when `-shards` is 0.
+const SHARDS_DEFAULT: i64 = 256;
+/// More shards than this only cost memory: a shard is a unit of ownership, and no machine has as many cores.
+const SHARDS_MAX: i64 = 65_536;
+/// The interface's minimum: two pages of 1 MiB per shard.
+const BYTES_PER_SHARD_MIN: u64 = 2 << 20;
+
+/// A server that may start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// REST listen address.
+    pub http: String,
+    /// Data directory; `None` keeps everything in memory.
+    pub data: Option<PathBuf>,
+    /// Units of ownership, a power of two.
+    pub shards: usize,
+    /// Cap on cores, 0 = none.
+    pub cores: usize,
+    /// Durability of acknowledged writes.
+    pub wal_sync: WalSync,
+    /// Past it writes are refused.
+    pub memory_limit_bytes: u64,
+    /// Between two sweeps for expired points, 0 = never.
+    pub sweep_interval_ms: u64,
+    /// Superuser key; `None` serves everyone.
+    pub api_key: Option<String>,
+    /// One line per request.
+    pub access_log: bool,
+}
+
+/// Checks the flags in the order of the interface.
+///
+/// # Errors
+/// One sentence, naming the flag.
+pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
+    if let Some(refusal) = crate::flags::refusal(flags) {
+        return Err(refusal);
+    }
+    let file = match flags.config.as_str() {
+        "" => config_file::ConfigFile::default(),
+        path => config_file::load(Path::new(path))?,
+    };
+    let api_key = Some(flags.api_key.clone()).filter(|key| !key.is_empty());
+    let listeners = [("http", flags.http.as_str()), ("grpc", &flags.grpc), ("tcp", &flags.tcp)];
+    if listeners.iter().all(|(_, address)| address.is_empty()) {
+        return Err("no transport is enabled: give -http an address".into());
+    }
+    if let Some(refusal) = exposure::refusal(&listeners, api_key.is_some(), flags.insecure) {
+        return Err(refusal);
+    }
+    let shards = match flags.shards {
+        0 => SHARDS_DEFAULT,
+        shards @ 1..=SHARDS_MAX if shards & (shards - 1) == 0 => shards,
+        shards => return Err(format!("-shards {shards} is not a power of two between 1 and {SHARDS_MAX}")),
+    };
+    if let Some(bytes) = file.max_memory_bytes
+        && bytes < shards as u64 * BYTES_PER_SHARD_MIN
+    {
+        let least = (shards as u64 * BYTES_PER_SHARD_MIN) >> 20;
+        return Err(format!(
+            "-config: cache.max_memory is {bytes} bytes; {shards} shards need at least {least} MiB"
+        ));
+    }
+    let cores = usize::try_from(flags.cores).map_err(|_| format!("-cores {} is negative", flags.cores))?;
+    let sweep = flags.ttl_sweep_interval.positive();
+    Ok(Settings {
+        http: flags.http.clone(),
+        data: Some(&flags.data).filter(|data| !data.is_empty()).map(PathBuf::from),
+        shards: shards as usize,
+        cores,
+        wal_sync: flags.wal_sync,
+        memory_limit_bytes: memory_limit::memory_limit_bytes(file.max_memory_bytes),
+        // A sweep faster than each millisecond would only burn the core.
+        sweep_interval_ms: sweep.map_or(0, |sweep| (sweep.as_millis() as u64).max(1)),
+        api_key,
+        access_log: flags.access_log,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::{Asked, parse};
+
+    fn flags(arguments: &[&str]) -> ServerFlags {
+        let owned: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
+        let Ok(Asked::Serve(line)) = parse(&owned) else { panic!("{arguments:?}") };
+        line.resolve(|_| None).unwrap().flags
+    }
+
+    const LOOPBACK: [&str; 2] = ["-http", "127.0.0.1:0"];
+
+    fn with(arguments: &[&str]) -> Result<Settings, String> {
+        check(&flags(&[&LOOPBACK, arguments].concat()))
+    }
+
+    #[test]
+    fn defaults() {
+        let settings = with(&[]).unwrap();
+        assert_eq!((settings.shards, settings.cores, settings.data), (256, 0, None));
+        assert_eq!((settings.sweep_interval_ms, settings.wal_sync), (30_000, WalSync::Always));
+        assert!(settings.memory_limit_bytes > 0 && settings.api_key.is_none());
+        assert_eq!(with(&["-ttl-sweep-interval", "0"]).unwrap().sweep_interval_ms, 0);
+        assert_eq!(with(&["-ttl-sweep-interval", "5us"]).unwrap().sweep_interval_ms, 1);
+    }
+
+    #[test]
+    fn an_open_server_stays_on_this_machine() {
+        assert!(check(&flags(&[])).unwrap_err().contains("-insecure"));
+        assert!(check(&flags(&["-insecure"])).is_ok());
+        assert!(check(&flags(&["-api-key", "k"])).is_ok());
+    }
+
+    #[test]
+    fn refusals_name_the_flag() {
+        for (arguments, part) in [
+            (&["-shards", "3"][..], "-shards 3"),
+            (&["-shards", "-1"], "-shards -1"),
+            (&["-cores", "-1"], "-cores -1"),
+            (&["-http", ""], "-http"),
+            (&["-config", "/no/such"], "-config /no/such"),
+            (&["-tcp", "127.0.0.1:1"], "-tcp"),
+        ] {
+            let error = with(arguments).unwrap_err();
+            assert!(error.contains(part), "{arguments:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn memory_from_the_file_must_hold_the_shards() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), r#"{"cache":{"max_memory":"256MiB"}}"#).unwrap();
+        let path = file.path().to_str().unwrap();
+        assert!(with(&["-config", path]).unwrap_err().contains("512 MiB"));
+        assert_eq!(with(&["-config", path, "-shards", "64"]).unwrap().memory_limit_bytes, 256 << 20);
+    }
+}
