@@ -136,7 +136,7 @@ fn worker(
         let request = &load.requests[index as usize % load.requests.len()];
         let response = client.send(request).map_err(|error| format!("search: {error}"))?;
         let body = response.success("search")?;
-        if index % CHECK_EVERY == 0 {
+        if index.is_multiple_of(CHECK_EVERY) {
             let found = found_ids(body)?.len();
             if found != load.hits {
                 return Err(format!("search: {found} hits instead of {}", load.hits));
@@ -203,8 +203,7 @@ pub fn in_parallel(
         let workers: Vec<_> = (0..connections.min(jobs)).map(|_| scope.spawn(work)).collect();
         workers
             .into_iter()
-            .map(|worker| worker.join().unwrap_or_else(|_| Err("a worker panicked".into())))
-            .collect()
+            .try_for_each(|worker| worker.join().unwrap_or_else(|_| Err("a worker panicked".into())))
     })
 }
 

@@ -1,5 +1,5 @@
 //! `nigh bench vector`: loads a corpus over HTTP, checks recall and measures queries.
-mod client;
+pub mod client;
 mod dataset;
 mod ingest;
 mod load;

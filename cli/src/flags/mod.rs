@@ -90,7 +90,8 @@ impl CommandLine {
                 warnings.push(format!("-{flag} shows in the list of processes; set {variable} instead"));
             }
             let Some(value) = variable(&variable_of(flag)) else { continue };
-            if given && !(secret && !value.is_empty()) {
+            let variable_wins = secret && !value.is_empty();
+            if given && !variable_wins {
                 continue;
             }
             let from_variable = format!("--{flag}={value}");

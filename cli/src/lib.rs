@@ -1,0 +1,62 @@
+//! Flags to configuration to calls: what the `nigh` binary does.
+//!
+//! Without a subcommand it is the server; `nigh bench vector` is the load generator, whose HTTP client the project's
+//! own tests use as well.
+mod bench;
+mod config_file;
+mod exposure;
+mod flags;
+mod logging;
+mod memory_limit;
+mod settings;
+
+pub use bench::client;
+
+/// Runs the program with `arguments` (its own name left out); the exit code.
+pub fn run(arguments: &[String]) -> i32 {
+    match arguments.split_first() {
+        Some((name, rest)) if name == "bench" => bench::main(rest),
+        _ => server(arguments),
+    }
+}
+
+/// Runs the server; the exit code.
+fn server(arguments: &[String]) -> i32 {
+    let line = match flags::parse(arguments) {
+        Ok(flags::Asked::Serve(line)) => line,
+        Ok(flags::Asked::Help) => return say(std::io::stderr(), &flags::usage(false), 0),
+        Ok(flags::Asked::HelpAll) => return say(std::io::stdout(), &flags::usage(true), 0),
+        Ok(flags::Asked::Version) => return say(std::io::stdout(), &(flags::version_line() + "\n"), 0),
+        Err(error) => return say(std::io::stderr(), &format!("{error}\n\n{}", flags::usage(false)), 2),
+    };
+    let settings = line
+        .resolve(|name| std::env::var(name).ok())
+        .and_then(|resolved| {
+            let format = logging::parse_format(&resolved.flags.log_format)?;
+            Ok((format, logging::parse_level(&resolved.flags.log_level)?, resolved))
+        })
+        .inspect_err(|_| logging::install(logging::Format::Text, tracing::Level::INFO, false))
+        .and_then(|(format, level, resolved)| {
+            logging::install(format, level, resolved.flags.access_log);
+            for warning in resolved.warnings.iter().chain(&flags::without_effect(&resolved.flags)) {
+                tracing::warn!("{warning}");
+            }
+            settings::check(&resolved.flags)
+        });
+    match settings {
+        Ok(settings) => {
+            tracing::info!("{settings:?}");
+            0
+        }
+        Err(error) => {
+            tracing::error!("{error}");
+            1
+        }
+    }
+}
+
+/// Writes `text` and returns `code`. A reader that has gone away (`nigh -h | head`) is no reason to fail.
+fn say(mut to: impl std::io::Write, text: &str, code: i32) -> i32 {
+    let _reader_gone = to.write_all(text.as_bytes());
+    code
+}
