@@ -1,5 +1,5 @@
 //! Listen addresses: what they mean, and whether others than this machine can reach them.
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::IpAddr;
 
 /// Splits `host:port`, `[v6]:port` or `:port`.
 fn split(address: &str) -> Option<(&str, u16)> {
@@ -36,20 +36,6 @@ pub fn refusal(listeners: &[(&str, &str)], authenticated: bool, insecure: bool) 
     ))
 }
 
-/// The socket addresses to bind for `address`; a bare port is every interface.
-///
-/// # Errors
-/// A sentence naming the address.
-pub fn resolve(address: &str) -> Result<Vec<SocketAddr>, String> {
-    let (host, port) = split(address).ok_or_else(|| format!("{address:?} is not host:port"))?;
-    if host.is_empty() {
-        return Ok(vec![SocketAddr::from(([0u16; 8], port)), SocketAddr::from(([0u8; 4], port))]);
-    }
-    let found = (host, port).to_socket_addrs().map_err(|error| format!("{address:?}: {error}"))?;
-    let found: Vec<_> = found.collect();
-    if found.is_empty() { Err(format!("{address:?}: no address")) } else { Ok(found) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,15 +67,5 @@ mod tests {
         assert_eq!(refusal(&open, true, false), None);
         assert_eq!(refusal(&open, false, true), None);
         assert_eq!(refusal(&[("http", "127.0.0.1:8080"), ("grpc", "")], false, false), None);
-    }
-
-    #[test]
-    fn addresses_to_bind() {
-        assert_eq!(resolve("127.0.0.1:80").unwrap(), ["127.0.0.1:80".parse().unwrap()]);
-        assert_eq!(resolve("[::1]:80").unwrap(), ["[::1]:80".parse().unwrap()]);
-        let every: [SocketAddr; 2] = ["[::]:80".parse().unwrap(), "0.0.0.0:80".parse().unwrap()];
-        assert_eq!(resolve(":80").unwrap(), every);
-        assert!(resolve("80").is_err());
-        assert!(resolve("127.0.0.1:99999").is_err());
     }
 }

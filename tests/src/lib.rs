@@ -1,1 +1,17 @@
-//! Whole-system tests of Nigh.
+//! Helpers of the whole-system tests: real processes, real sockets.
+//!
+//! A [`Server`] is one `nigh` process on a free port of the loopback interface. It is killed by its own process id
+//! when the value is dropped, and by the kernel when the thread that started it dies, so no test leaves one behind.
+
+mod http;
+mod process;
+mod random;
+
+pub use http::{Api, Reply};
+pub use process::{Exit, Server, StartFailure, run_to_end, server_binary};
+pub use random::SplitMix;
+
+/// Whether the long forms of tests were asked for (`NIGH_TEST_LONG=1`).
+pub fn long() -> bool {
+    std::env::var("NIGH_TEST_LONG").is_ok_and(|value| value == "1")
+}

@@ -45,8 +45,6 @@ pub struct Measured {
     pub latency: Histogram<u64>,
     /// Answered queries that were measured.
     pub answered: u64,
-    /// Answered queries, warm-up included.
-    pub answered_in_all: u64,
     /// From the first measured query's due time to the last answer.
     pub elapsed: Duration,
 }
@@ -94,13 +92,11 @@ pub fn run(load: &Load<'_>, progress: &(dyn Fn(Duration) + Sync)) -> Result<Meas
             .map(|worker| worker.join().unwrap_or_else(|_| Err("a worker panicked".into())))
             .collect()
     });
-    let mut total =
-        Measured { latency: histogram(), answered: 0, answered_in_all: 0, elapsed: Duration::ZERO };
+    let mut total = Measured { latency: histogram(), answered: 0, elapsed: Duration::ZERO };
     for result in results {
         let part = result?;
         total.latency.add(&part.latency).map_err(|error| error.to_string())?;
         total.answered += part.answered;
-        total.answered_in_all += part.answered_in_all;
         total.elapsed = total.elapsed.max(part.elapsed);
     }
     Ok(total)
@@ -114,8 +110,7 @@ fn worker(
     start: Instant,
     progress: &dyn Fn(Duration),
 ) -> Result<Measured, String> {
-    let mut measured =
-        Measured { latency: histogram(), answered: 0, answered_in_all: 0, elapsed: Duration::ZERO };
+    let mut measured = Measured { latency: histogram(), answered: 0, elapsed: Duration::ZERO };
     let end = load.warm_up + load.duration;
     let mut last_progress = Duration::ZERO;
     while !stop.load(Ordering::Relaxed) {
@@ -143,7 +138,6 @@ fn worker(
             }
         }
         let done = start.elapsed();
-        measured.answered_in_all += 1;
         if due >= load.warm_up {
             let latency = u64::try_from((done - due).as_nanos()).unwrap_or(LATENCY_NS_MAX);
             measured.latency.saturating_record(latency);

@@ -1,6 +1,7 @@
 //! What a run says at its end: a table for people, one JSON object for programs.
 use super::ingest::{Background, BackgroundDone, Loaded};
 use super::load::Measured;
+use super::server_metrics::ServerSide;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -42,14 +43,10 @@ pub struct Phase {
     pub queries_per_s: f64,
     /// From the client: from the due time (open loop) or from sending (closed loop).
     pub latency: Latency,
-    /// From the server's own metrics: last byte received to answer handed to the socket.
-    pub server_latency: Option<super::server_metrics::ServerLatency>,
-    /// CPU seconds of this load generator.
+    /// The server's own figures over the same time, warm-up included.
+    pub server: ServerSide,
+    /// CPU seconds of this load generator, likewise.
     pub generator_cpu_s: f64,
-    /// CPU seconds of the server, when its process id was given.
-    pub server_cpu_s: Option<f64>,
-    /// Queries answered per CPU second of the server, those of the warm-up included as their CPU time is.
-    pub answered_per_server_cpu_s: Option<f64>,
 }
 
 /// One cycle: a collection made with one set of parameters.
@@ -189,17 +186,21 @@ impl Phase {
             let kind = format!("{:?}", self.background).to_lowercase();
             let _ = writeln!(out, "    with background {kind}: {:.0} points/s", done.points_per_s);
         }
-        if let Some(server) = &self.server_latency {
+        let server = &self.server;
+        if let (Some(p50), Some(p99), Some(p999)) = (server.p50_us, server.p99_us, server.p999_us) {
+            let searches = server.searches;
             let _ = writeln!(
                 out,
-                "    server side: p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us over {} searches",
-                server.p50_us, server.p99_us, server.p999_us, server.searches
+                "    server side: p50 {p50:.0} us, p99 {p99:.0} us, p99.9 {p999:.0} us over {searches} searches"
             );
         }
-        let server = self.server_cpu_s.zip(self.answered_per_server_cpu_s);
-        let server =
-            server.map(|(cpu, rate)| format!(", server {cpu:.2} s ({rate:.0} queries per CPU second)"));
-        let _ =
-            writeln!(out, "    CPU: generator {:.2} s{}", self.generator_cpu_s, server.unwrap_or_default());
+        let _ = write!(out, "    CPU: generator {:.2} s", self.generator_cpu_s);
+        if let (Some(cpu), Some(rate)) = (server.cpu_s, server.searches_per_cpu_s) {
+            let _ = write!(out, ", server {cpu:.2} s ({rate:.0} queries per CPU second)");
+        }
+        if let Some(bytes) = server.resident_bytes {
+            let _ = write!(out, "; server memory {:.0} MiB", bytes / f64::from(1 << 20));
+        }
+        out.push('\n');
     }
 }

@@ -7,7 +7,7 @@ use super::ingest::{
 use super::load::{self, Arrival, Load};
 use super::recall::{Metric, nearest, recall_at_k};
 use super::report::{Cycle, Latency, Phase, Report};
-use super::server_metrics::{self, process_cpu_s};
+use super::server_metrics;
 use super::wire::{BINARY, Corpus, JSON, binary_query, json_query};
 use crate::flags::parse_bool;
 use clap::{ArgAction, Parser};
@@ -39,9 +39,6 @@ pub struct Options {
     /// Keep the collection at the end.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Target")]
     pub keep: bool,
-    /// Process id of a server on this machine, to report its CPU time.
-    #[arg(long, help_heading = "Target")]
-    pub server_pid: Option<u32>,
 
     /// Vectors: .npy (f16, f32, i32), .f16 (raw rows, needs --dim) or .fvecs.
     #[arg(long, help_heading = "Corpus")]
@@ -302,7 +299,7 @@ fn cycle(
             batch: options.batch,
             connections: options.background_connections,
         };
-        phases.push(phase(options, &load, &work)?);
+        phases.push(phase(&load, &work)?);
     }
     if ours && !options.keep {
         drop_collection(&mut control, target, &options.collection)?;
@@ -342,18 +339,16 @@ fn measure_recall(
     Ok((Some(sum / count.max(1) as f64), count))
 }
 
-fn phase(options: &Options, load: &Load<'_>, work: &BackgroundWork<'_>) -> Result<Phase, String> {
+fn phase(load: &Load<'_>, work: &BackgroundWork<'_>) -> Result<Phase, String> {
     let bar = progress_bar("querying", load.duration.as_millis() as u64);
-    let cpu = || (process_cpu_s(std::process::id()), options.server_pid.and_then(process_cpu_s));
-    let scraped_before = server_metrics::scrape(load.target)?;
-    let before = cpu();
+    let server_before = server_metrics::read(load.target)?;
+    let generator_before = cpu_s();
     let (measured, background_done) = while_loading(work, || {
         let measured = load::run(load, &|measured| bar.set_position(measured.as_millis() as u64))?;
-        Ok((measured, cpu(), server_metrics::scrape(load.target)?))
+        Ok((measured, cpu_s() - generator_before, server_metrics::read(load.target)?))
     })?;
     bar.finish_and_clear();
-    let (measured, after, scraped_after) = measured;
-    let used = |before: Option<f64>, after: Option<f64>| Some(after? - before?);
+    let (measured, generator_cpu_s, server_after) = measured;
     let (arrival, offered_per_s) = match load.arrival {
         Arrival::Closed => ("closed", None),
         Arrival::Open(rate) => ("open", Some(rate)),
@@ -367,12 +362,21 @@ fn phase(options: &Options, load: &Load<'_>, work: &BackgroundWork<'_>) -> Resul
         queries: measured.answered,
         queries_per_s: measured.answered as f64 / measured.elapsed.as_secs_f64().max(1e-9),
         latency: Latency::of(&measured),
-        server_latency: scraped_before.zip(scraped_after).and_then(|(a, b)| server_metrics::between(&a, &b)),
-        generator_cpu_s: used(before.0, after.0).unwrap_or_default(),
-        server_cpu_s: used(before.1, after.1),
-        answered_per_server_cpu_s: used(before.1, after.1)
-            .map(|cpu| measured.answered_in_all as f64 / cpu.max(1e-9)),
+        server: server_metrics::between(&server_before, &server_after),
+        generator_cpu_s,
     })
+}
+
+/// CPU seconds of this process so far, user and kernel.
+fn cpu_s() -> f64 {
+    // SAFETY: rusage is plain numbers, for which all zeroes is a value; getrusage writes nothing else.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
 /// A bar on stderr; nothing where stderr is no terminal.

@@ -1,0 +1,62 @@
+//! JSON requests to a server under test.
+use nigh::client::{Client, Target, encode};
+use serde_json::Value;
+use std::io;
+
+/// One connection to a server.
+pub struct Api {
+    target: Target,
+    client: Client,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// HTTP status.
+    pub status: u16,
+    /// Body; null when empty or not JSON.
+    pub body: Value,
+}
+
+impl Api {
+    /// Connects to `authority` (`host:port`).
+    ///
+    /// # Errors
+    /// Of the connection.
+    pub fn connect(authority: &str) -> io::Result<Api> {
+        let target = Target { authority: authority.to_owned() };
+        Ok(Api { client: Client::connect(&target)?, target })
+    }
+
+    /// Sends a JSON body (`Null` = none).
+    ///
+    /// # Errors
+    /// Of the connection: the request may or may not have been carried out.
+    pub fn send(&mut self, method: &str, path: &str, body: &Value) -> io::Result<Reply> {
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        self.send_bytes(method, path, "application/json", &body)
+    }
+
+    /// Sends bytes under a media type.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn send_bytes(&mut self, method: &str, path: &str, media: &str, body: &[u8]) -> io::Result<Reply> {
+        let response = self.client.send(&encode(&self.target, method, path, media, body))?;
+        Ok(Reply {
+            status: response.status,
+            body: serde_json::from_slice(response.body).unwrap_or(Value::Null),
+        })
+    }
+
+    /// Sends and expects success.
+    ///
+    /// # Panics
+    /// When the connection fails or the status is no success.
+    #[track_caller]
+    pub fn ok(&mut self, method: &str, path: &str, body: Value) -> Value {
+        let reply = self.send(method, path, &body).unwrap_or_else(|error| panic!("{method} {path}: {error}"));
+        assert!((200..300).contains(&reply.status), "{method} {path}: {} {}", reply.status, reply.body);
+        reply.body
+    }
+}

@@ -1,0 +1,225 @@
+//! Starting, killing and stopping server processes.
+use crate::Api;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// A start that takes longer has hung: tests open small data directories.
+const START_MAX: Duration = Duration::from_secs(60);
+/// A graceful stop drains for 5 s at most and then flushes.
+const STOP_MAX: Duration = Duration::from_secs(30);
+
+/// Path of the `nigh` binary: `NIGH_BIN`, or the one cargo builds here.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn server_binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(path) = std::env::var_os("NIGH_BIN") {
+            return path.into();
+        }
+        // A test of another package may run before the binary exists or after it changed; cargo knows, and a
+        // finished build costs a fraction of a second. The test's own path says which profile it was built in.
+        let test = std::env::current_exe().expect("a test knows its own path");
+        let directory = test.ancestors().nth(2).expect("target/<profile>/deps/<test>").to_owned();
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        build.args(["build", "--quiet", "-p", "nigh", "--bin", "nigh", "--manifest-path"]);
+        build.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"));
+        if directory.file_name().is_some_and(|profile| profile == "release") {
+            build.arg("--release");
+        }
+        let status = build.status().expect("cargo starts");
+        assert!(status.success(), "building the server failed");
+        directory.join("nigh")
+    })
+}
+
+/// A running server.
+pub struct Server {
+    child: Child,
+    authority: String,
+    log: Arc<Mutex<String>>,
+}
+
+/// A server that ended instead of serving.
+#[derive(Debug)]
+pub struct StartFailure {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// Everything it wrote to stderr.
+    pub log: String,
+}
+
+/// How a process ended.
+#[derive(Debug)]
+pub struct Exit {
+    /// Exit status.
+    pub status: ExitStatus,
+    /// stdout.
+    pub stdout: String,
+    /// stderr.
+    pub stderr: String,
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(server_binary());
+    command.args(arguments).stdin(Stdio::null());
+    // Flags given by the environment of whoever runs the tests must not leak in.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SVC_")) {
+        command.env_remove(name);
+    }
+    // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and touches no memory of ours.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    command
+}
+
+/// Runs the binary until it ends by itself.
+///
+/// # Panics
+/// When it cannot be started.
+pub fn run_to_end(arguments: &[&str], environment: &[(&str, &str)]) -> Exit {
+    let output = command(arguments).envs(environment.iter().copied()).output().expect("the server starts");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Exit { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+impl Server {
+    /// Starts a server on a free loopback port and waits until it serves. `data` is the data directory.
+    ///
+    /// # Errors
+    /// When it ends first.
+    ///
+    /// # Panics
+    /// When it neither serves nor ends.
+    pub fn try_start(data: Option<&Path>, flags: &[&str]) -> Result<Server, StartFailure> {
+        let mut command = command(&["-http", "127.0.0.1:0"]);
+        if let Some(data) = data {
+            command.arg("-data").arg(data);
+        }
+        let mut child =
+            command.args(flags).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("spawn");
+        let stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        let log = Arc::new(Mutex::new(String::new()));
+        let (found, serving) = std::sync::mpsc::channel();
+        let sink = log.clone();
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                if line.contains("msg=serving")
+                    && line.contains("proto=http")
+                    && let Some(addr) = line.split(' ').find_map(|word| word.strip_prefix("addr="))
+                {
+                    let _nobody_waits = found.send(addr.to_owned());
+                }
+                let mut log = sink.lock().expect("nobody panics while logging");
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+        let mut server = Server { child, authority: String::new(), log };
+        match serving.recv_timeout(START_MAX) {
+            Ok(authority) => {
+                server.authority = authority;
+                Ok(server)
+            }
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
+                let status = server.child.wait().expect("our own child");
+                Err(StartFailure { status, log: server.log() })
+            }
+            Err(_) => panic!("the server neither serves nor ends:\n{}", server.log()),
+        }
+    }
+
+    /// Like [`Self::try_start`], expecting success.
+    ///
+    /// # Panics
+    /// With the server's log when it does not serve.
+    #[track_caller]
+    pub fn start(data: Option<&Path>, flags: &[&str]) -> Server {
+        Server::try_start(data, flags)
+            .unwrap_or_else(|failure| panic!("{}:\n{}", failure.status, failure.log))
+    }
+
+    /// `host:port` it serves on.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// A new connection to it.
+    ///
+    /// # Panics
+    /// When it is refused.
+    #[track_caller]
+    pub fn api(&self) -> Api {
+        Api::connect(&self.authority).expect("the server accepts connections")
+    }
+
+    /// Its log so far.
+    pub fn log(&self) -> String {
+        self.log.lock().expect("nobody panics while logging").clone()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it with SIGKILL and waits until it is gone.
+    pub fn kill(mut self) {
+        self.kill_and_wait();
+    }
+
+    fn kill_and_wait(&mut self) {
+        // Both fail only for a child that has been waited for already.
+        let _ended = self.child.kill();
+        let _ended = self.child.wait();
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: the id is our own child's, which has not been waited for, so it cannot be anybody else's.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+    }
+
+    /// Stops it with SIGTERM and returns exit status and log.
+    ///
+    /// # Panics
+    /// When it does not end.
+    pub fn stop(mut self) -> (ExitStatus, String) {
+        self.signal(libc::SIGTERM);
+        let status = self.wait();
+        (status, self.log())
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// When it does not end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        while start.elapsed() < STOP_MAX {
+            if let Some(status) = self.child.try_wait().expect("our own child") {
+                return status;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("the server does not end:\n{}", self.log());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill_and_wait();
+        if std::thread::panicking() {
+            eprintln!("--- log of the server ---\n{}", self.log());
+        }
+    }
+}
