@@ -1,1 +1,19 @@
-//! Nigh net.
+//! Bytes to requests and back: the front ends of Nigh.
+//!
+//! One typed request set ([`request`]) and one dispatcher ([`dispatch`]) stand between every wire format and
+//! the storage behind `nigh_shard::core::Core`; a front end is a codec around them and decides nothing about data.
+//! This crate knows sockets, HTTP and JSON. It knows no engine internals, spawns nothing but connections, and every
+//! limit on what a client may send has a name in [`limits`].
+//!
+//! Reading order: [`request`], [`dispatch`], then [`rest`] (the REST codec) and [`http`] (connections on a core).
+
+pub mod access_log;
+pub mod auth;
+pub mod dispatch;
+pub mod http;
+pub mod limits;
+pub mod metrics;
+pub mod request;
+pub mod rest;
+
+pub use http::{HttpConfig, bind, serve};

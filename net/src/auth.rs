@@ -1,0 +1,100 @@
+//! Who may do what. A front end extracts a token; an [`Authenticator`] decides.
+//!
+//! Two modes exist: open (everyone) and one superuser key. A registry of keys with scopes fits behind the same trait.
+
+use crate::request::Action;
+use sha2::{Digest, Sha256};
+
+/// No or wrong credentials, or a right the principal lacks: one text for all, so that nothing can be learned from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unauthorized;
+
+/// Decides about credentials. One per process, shared by all cores.
+pub trait Authenticator: Send + Sync {
+    /// Whether `token` (as the transport carried it) names someone.
+    ///
+    /// # Errors
+    /// [`Unauthorized`] when it does not.
+    fn authenticate(&self, token: Option<&[u8]>) -> Result<(), Unauthorized>;
+    /// Whether the bearer of `token` may do `action` on `resource` (a full collection name, empty = none).
+    ///
+    /// # Errors
+    /// [`Unauthorized`] when not.
+    fn authorize(&self, token: Option<&[u8]>, action: Action, resource: &str) -> Result<(), Unauthorized>;
+}
+
+/// Everyone may do everything.
+pub struct Open;
+
+impl Authenticator for Open {
+    fn authenticate(&self, _token: Option<&[u8]>) -> Result<(), Unauthorized> {
+        Ok(())
+    }
+    fn authorize(&self, _token: Option<&[u8]>, _: Action, _: &str) -> Result<(), Unauthorized> {
+        Ok(())
+    }
+}
+
+/// One key that may do everything.
+pub struct SingleKey {
+    digest: [u8; 32],
+}
+
+impl SingleKey {
+    /// Takes the key; only its digest is kept.
+    pub fn new(key: &str) -> Self {
+        SingleKey { digest: Sha256::digest(key.as_bytes()).into() }
+    }
+}
+
+impl Authenticator for SingleKey {
+    fn authenticate(&self, token: Option<&[u8]>) -> Result<(), Unauthorized> {
+        let token = token.ok_or(Unauthorized)?;
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        // Every byte is compared whatever the first ones are; equal-length digests also hide the key's length.
+        let difference = digest.iter().zip(&self.digest).fold(0_u8, |sum, (a, b)| sum | (a ^ b));
+        if std::hint::black_box(difference) == 0 { Ok(()) } else { Err(Unauthorized) }
+    }
+    fn authorize(&self, token: Option<&[u8]>, _: Action, _: &str) -> Result<(), Unauthorized> {
+        self.authenticate(token)
+    }
+}
+
+/// The token inside an `Authorization` header value: what follows `Bearer ` (exact case), else the whole value.
+pub fn bearer_token(header: &[u8]) -> &[u8] {
+    header.strip_prefix(b"Bearer ").unwrap_or(header)
+}
+
+/// What a log may show of a token: the first 16 hex digits of its SHA-256.
+pub fn fingerprint(token: &[u8]) -> String {
+    let digest = Sha256::digest(token);
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_key_passes() {
+        let auth = SingleKey::new("s3cret");
+        let check = |token: Option<&[u8]>| auth.authorize(token, Action::Read, "default/docs");
+        assert_eq!(check(Some(b"s3cret")), Ok(()));
+        for wrong in [None, Some(&b""[..]), Some(b"s3cre"), Some(b"s3cret "), Some(b"S3cret")] {
+            assert_eq!(check(wrong), Err(Unauthorized), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn header_with_and_without_prefix() {
+        assert_eq!(bearer_token(b"Bearer abc"), b"abc");
+        assert_eq!(bearer_token(b"abc"), b"abc");
+        assert_eq!(bearer_token(b"bearer abc"), b"bearer abc");
+    }
+
+    #[test]
+    fn fingerprint_is_the_digest_start() {
+        // SHA-256 of "abc" starts ba7816bf 8f01cfea.
+        assert_eq!(fingerprint(b"abc"), "ba7816bf8f01cfea");
+    }
+}

@@ -1,0 +1,50 @@
+//! HTTP/1.1 on one core: listeners, connections, bodies in both directions, and every time limit on them.
+//!
+//! hyper parses and writes messages over a plain non-blocking socket registered with the core's reactor. Time limits
+//! are not hyper's: one sweep per second over the core's connections ([`connection`]) costs a few nanoseconds each,
+//! where a timer per request would cost a tenth of a small request, and it can tell an idle connection from one that
+//! dawdles in its headers.
+
+mod body;
+mod connection;
+mod listen;
+mod reply;
+mod server;
+mod stream;
+
+pub use body::{BodyError, BodyReader};
+pub use listen::bind;
+pub use reply::{Reply, ReplyBody, json_reply};
+pub use server::{Handler, serve_with};
+
+use crate::auth::Authenticator;
+use crate::metrics::Telemetry;
+use crate::rest::RestService;
+use nigh_shard::core::Core;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What the HTTP front end needs to know; one per process, shared by the cores.
+#[derive(Clone)]
+pub struct HttpConfig {
+    /// Decides about credentials.
+    pub auth: Arc<dyn Authenticator>,
+    /// One `access` log line per request, and `X-Request-Id` echoed.
+    pub access_log: bool,
+    /// Open connections per core; further ones are answered 503 and closed.
+    pub max_connections_per_core: usize,
+    /// Counters of all cores.
+    pub telemetry: Arc<Telemetry>,
+}
+
+/// Serves REST on `listener` (one of [`bind`]'s) on this core until the process is asked to stop; returns when the
+/// requests in flight have been answered or their time to finish has passed.
+///
+/// # Errors
+/// When the listener cannot be registered with the reactor.
+pub async fn serve(core: Rc<Core>, listener: TcpListener, config: Rc<HttpConfig>) -> std::io::Result<()> {
+    let runtime = core.runtime().clone();
+    let service = Rc::new(RestService::new(core, config.clone()));
+    serve_with(runtime, listener, service, config).await
+}

@@ -1,0 +1,93 @@
+//! Responses: whole, or streamed page by page.
+
+use super::connection::{Connection, Phase};
+use crate::access_log::AccessEntry;
+use bytes::Bytes;
+use futures_lite::Stream;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+/// A response.
+pub type Reply = Response<ReplyBody>;
+
+enum Content {
+    Whole(Bytes),
+    Pages(Pin<Box<dyn Stream<Item = io::Result<Bytes>>>>),
+}
+
+/// The body of a response. Dropping it, sent or not, ends the request: the access log line is written and the
+/// connection counts as idle.
+pub struct ReplyBody {
+    content: Content,
+    connection: Option<Rc<Connection>>,
+    entry: Option<Box<AccessEntry>>,
+}
+
+impl ReplyBody {
+    /// A body in one piece.
+    pub fn whole(bytes: impl Into<Bytes>) -> Self {
+        ReplyBody { content: Content::Whole(bytes.into()), connection: None, entry: None }
+    }
+
+    /// A body that is made while it is sent; an error cuts the connection, so the client never takes a part for the whole.
+    pub fn pages(pages: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
+        ReplyBody { content: Content::Pages(Box::pin(pages)), connection: None, entry: None }
+    }
+
+    pub(super) fn attach(&mut self, connection: Rc<Connection>, entry: Option<Box<AccessEntry>>) {
+        self.connection = Some(connection);
+        self.entry = entry;
+    }
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let next = match &mut self.content {
+            Content::Whole(bytes) if bytes.is_empty() => None,
+            Content::Whole(bytes) => Some(Ok(std::mem::take(bytes))),
+            Content::Pages(pages) => ready!(pages.as_mut().poll_next(cx)),
+        };
+        if let (Some(Ok(bytes)), Some(entry)) = (&next, &mut self.entry) {
+            entry.bytes += bytes.len() as u64;
+        }
+        Poll::Ready(next.map(|bytes| bytes.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(&self.content, Content::Whole(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Pages(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl Drop for ReplyBody {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.connection {
+            connection.enter(Phase::Idle);
+        }
+    }
+}
+
+/// A JSON response; `body` ends with a newline.
+pub fn json_reply(status: StatusCode, body: ReplyBody) -> Reply {
+    let mut reply = Response::new(body);
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    reply
+}

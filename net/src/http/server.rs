@@ -1,0 +1,309 @@
+//! Accepting connections on one core and running each as a task.
+
+use super::HttpConfig;
+use super::body::BodyReader;
+use super::connection::{Connection, Connections, Phase};
+use super::reply::Reply;
+use super::stream::{Stream, discard};
+use crate::access_log::{AccessEntry, RequestIds};
+use crate::auth::{bearer_token, fingerprint};
+use crate::limits;
+use futures_lite::future::or;
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use http::request::Parts;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use nigh_shard::reactor::Source;
+use nigh_shard::runtime::CoreRuntime;
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Instant;
+
+/// Connections accepted before other tasks get a turn.
+const ACCEPT_BATCH: usize = 64;
+/// Wait after the process ran out of descriptors or memory for a connection.
+const ACCEPT_BACKOFF_US: u64 = 100_000;
+/// Connections the sweep looks at before other tasks get a turn: about 100 us.
+const SWEEP_BATCH: usize = 1024;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Answers requests; one per core.
+pub trait Handler: 'static {
+    /// Answers one request. The future is dropped when the connection breaks.
+    fn handle(&self, head: Parts, body: BodyReader) -> impl Future<Output = Reply>;
+}
+
+struct Server<H> {
+    runtime: CoreRuntime,
+    handler: Rc<H>,
+    config: Rc<HttpConfig>,
+    connections: Rc<Connections>,
+    request_ids: RequestIds,
+    draining: Cell<bool>,
+}
+
+/// Serves `handler` on `listener` until the process is asked to stop, then drains.
+///
+/// # Errors
+/// When the listener cannot be registered with the reactor.
+pub async fn serve_with<H: Handler>(
+    runtime: CoreRuntime,
+    listener: TcpListener,
+    handler: Rc<H>,
+    config: Rc<HttpConfig>,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let source = runtime.reactor().register(OwnedFd::from(listener))?;
+    let server = Rc::new(Server {
+        runtime: runtime.clone(),
+        handler,
+        config,
+        connections: Rc::new(Connections::default()),
+        request_ids: RequestIds::new(),
+        draining: Cell::new(false),
+    });
+    runtime.spawn(sweep(server.clone()));
+    let stopped = async {
+        runtime.stopping().await;
+        Ok(())
+    };
+    or(stopped, accept_all(&server, &source)).await?;
+    drop(source);
+    drain(&server).await;
+    Ok(())
+}
+
+/// Accepts until dropped.
+async fn accept_all<H: Handler>(server: &Rc<Server<H>>, listener: &Source) -> io::Result<()> {
+    let mut exhausted = false;
+    loop {
+        for _ in 0..ACCEPT_BATCH {
+            match accept(listener).await {
+                Ok(socket) => {
+                    exhausted = false;
+                    admit(server, socket);
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                        if !exhausted {
+                            exhausted = true;
+                            tracing::warn!(target: "nigh", %error, "cannot accept connections for now");
+                        }
+                        server.runtime.sleep_us(ACCEPT_BACKOFF_US).await;
+                    }
+                    Some(libc::ECONNABORTED | libc::EPROTO | libc::EINTR | libc::EPERM) => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        server.runtime.yield_now().await;
+    }
+}
+
+async fn accept(listener: &Source) -> io::Result<OwnedFd> {
+    poll_fn(|cx| {
+        loop {
+            if listener.poll_readable(cx).is_pending() {
+                return Poll::Pending;
+            }
+            // SAFETY: null address and length are allowed and mean that the peer's address is not wanted; the
+            // descriptor lives in `listener`.
+            let fd = unsafe {
+                libc::accept4(
+                    listener.as_raw_fd(),
+                    std::ptr::null_mut(),
+                    std::ptr::null_mut(),
+                    libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
+                )
+            };
+            if fd >= 0 {
+                // SAFETY: accept4 has just returned this descriptor, so it is open and nobody else's.
+                return Poll::Ready(Ok(unsafe { OwnedFd::from_raw_fd(fd) }));
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::WouldBlock {
+                return Poll::Ready(Err(error));
+            }
+            listener.clear_readable();
+        }
+    })
+    .await
+}
+
+/// Starts the task of a new connection, or turns it away.
+fn admit<H: Handler>(server: &Rc<Server<H>>, socket: OwnedFd) {
+    let telemetry = server.config.telemetry.core(server.runtime.index());
+    if server.connections.open() >= server.config.max_connections_per_core {
+        telemetry.refused();
+        turn_away(&socket);
+        return;
+    }
+    let on: libc::c_int = 1;
+    // SAFETY: the option value points to a live c_int of the stated size; the descriptor is owned by `socket`. A failure
+    // only costs latency.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NODELAY,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    let source = match server.runtime.reactor().register(socket) {
+        Ok(source) => source,
+        Err(error) => {
+            telemetry.refused();
+            tracing::warn!(target: "nigh", %error, "cannot watch a new connection");
+            return;
+        }
+    };
+    let connection = Rc::new(Connection::new(source));
+    let listed = server.connections.list(connection.clone());
+    telemetry.accepted(server.connections.open());
+    let server = server.clone();
+    server.runtime.clone().spawn(async move {
+        run(&server, connection).await;
+        drop(listed);
+        server.config.telemetry.core(server.runtime.index()).open(server.connections.open());
+    });
+}
+
+/// Best effort: the socket is new, so its send buffer takes the whole answer.
+fn turn_away(socket: &OwnedFd) {
+    const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
+        content-length: 34\r\nretry-after: 1\r\nconnection: close\r\n\r\n{\"error\":\"too many connections\"}\r\n";
+    // SAFETY: the buffer is a live constant of the stated length; the descriptor is owned by `socket`.
+    unsafe { libc::send(socket.as_raw_fd(), ANSWER.as_ptr().cast(), ANSWER.len(), libc::MSG_NOSIGNAL) };
+}
+
+/// Runs one connection to its end.
+async fn run<H: Handler>(server: &Rc<Server<H>>, connection: Rc<Connection>) {
+    let service = {
+        let (server, connection) = (server.clone(), connection.clone());
+        service_fn(move |request: Request<Incoming>| {
+            connection.begin_request();
+            Box::pin(answer(server.clone(), connection.clone(), request))
+        })
+    };
+    let mut http = http1::Builder::new()
+        .max_buf_size(limits::HEADER_BLOCK_MAX_BYTES)
+        // A client that has sent its request may end its half of the stream and still gets the answer.
+        .half_close(true)
+        .pipeline_flush(true)
+        .header_read_timeout(None)
+        .serve_connection(Stream(connection.clone()), service);
+    let mut told_to_drain = false;
+    // An error means a malformed request, which hyper has answered, or a broken connection with nobody to tell.
+    let result = poll_fn(|cx| {
+        connection.note_task(cx);
+        if server.draining.get() && !told_to_drain {
+            told_to_drain = true;
+            Pin::new(&mut http).graceful_shutdown();
+        }
+        http.poll_without_shutdown(cx)
+    })
+    .await;
+    drop(http);
+    if result.is_err() || connection.has_unread_body() {
+        linger(server, &connection).await;
+    }
+}
+
+/// Ends our half and reads on for a while: closing with unread bytes would reset the connection, and the reset could
+/// overtake the answer to an upload that was refused half-way.
+async fn linger<H>(server: &Server<H>, connection: &Connection) {
+    connection.shutdown(libc::SHUT_WR);
+    connection.enter(Phase::Handling);
+    let limit = server.runtime.sleep_us(limits::LINGER_MAX_MS * 1000);
+    or(discard(connection), limit).await;
+}
+
+async fn answer<H: Handler>(
+    server: Rc<Server<H>>,
+    connection: Rc<Connection>,
+    request: Request<Incoming>,
+) -> Result<Reply, Infallible> {
+    let (head, incoming) = request.into_parts();
+    let entry = server.config.access_log.then(|| Box::new(access_entry(&server.request_ids, &head)));
+    let body = BodyReader::new(incoming, connection.clone(), server.runtime.clone());
+    let mut reply = server.handler.handle(head, body).await;
+    let status = reply.status();
+    let entry = entry.map(|mut entry| {
+        entry.status = status.as_str().to_owned();
+        if let Ok(value) = HeaderValue::from_str(&entry.request_id) {
+            reply.headers_mut().insert(REQUEST_ID, value);
+        }
+        entry
+    });
+    connection.enter(Phase::Replying);
+    reply.body_mut().attach(connection, entry);
+    server.config.telemetry.core(server.runtime.index()).answered(status.as_u16());
+    Ok(reply)
+}
+
+fn access_entry(ids: &RequestIds, head: &Parts) -> AccessEntry {
+    let header = |name: HeaderName| head.headers.get(name).map(HeaderValue::as_bytes);
+    let token = header(AUTHORIZATION).map(bearer_token).filter(|token| !token.is_empty());
+    AccessEntry {
+        request_id: ids.choose(header(REQUEST_ID)),
+        transport: "http",
+        op: format!("{} {}", head.method, head.uri.path()),
+        status: String::new(),
+        principal: token.map(|token| format!("token:{}", fingerprint(token))).unwrap_or_default(),
+        bytes: 0,
+        started: Instant::now(),
+    }
+}
+
+/// Once a second, ages every connection and cuts the overdue.
+async fn sweep<H>(server: Rc<Server<H>>) {
+    while !server.draining.get() {
+        server.runtime.sleep_us(1_000_000).await;
+        let mut from = 0;
+        loop {
+            let (cut, more) = server.connections.sweep(from, SWEEP_BATCH);
+            if cut > 0 {
+                server.config.telemetry.core(server.runtime.index()).timed_out(cut);
+            }
+            if !more {
+                break;
+            }
+            from += SWEEP_BATCH;
+            server.runtime.yield_now().await;
+        }
+    }
+}
+
+/// Lets requests in flight finish, then cuts what is left.
+async fn drain<H>(server: &Server<H>) {
+    server.draining.set(true);
+    server.connections.wake_all();
+    let empty = async {
+        while server.connections.open() > 0 {
+            server.runtime.sleep_us(5_000).await;
+        }
+        true
+    };
+    let late = async {
+        server.runtime.sleep_us(limits::DRAIN_MAX_MS * 1000).await;
+        false
+    };
+    if !or(empty, late).await {
+        tracing::warn!(target: "nigh", open = server.connections.open(), "cutting connections that did not finish");
+        server.connections.shutdown_all();
+        // Their tasks see the end of the stream at their next turn; handlers still at work are left behind.
+        let mut turns = pin!(server.runtime.sleep_us(50_000));
+        turns.as_mut().await;
+    }
+}

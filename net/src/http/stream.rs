@@ -1,0 +1,140 @@
+//! A connection's socket as hyper's byte stream.
+
+use super::connection::Connection;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use std::io::{self, IoSlice};
+use std::os::fd::AsRawFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+/// See the module.
+pub struct Stream(pub Rc<Connection>);
+
+impl Stream {
+    fn fd(&self) -> libc::c_int {
+        self.0.source.as_raw_fd()
+    }
+}
+
+impl Read for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.0.source.poll_readable(cx));
+            // SAFETY: the slice is only passed on as pointer and length to be written to; nothing uninitialised is read
+            // and nothing initialised is made uninitialised.
+            let space = unsafe { buffer.as_mut() };
+            // SAFETY: `space` is writable memory of exactly that length, borrowed for the call; the descriptor lives in
+            // the connection.
+            let got = unsafe { libc::recv(self.fd(), space.as_mut_ptr().cast(), space.len(), 0) };
+            if got > 0 {
+                self.0.received();
+                // SAFETY: recv has initialised the first `got` bytes of the unfilled part.
+                unsafe { buffer.advance(got as usize) };
+                return Poll::Ready(Ok(()));
+            }
+            if got == 0 {
+                self.0.saw_end();
+                return Poll::Ready(Ok(()));
+            }
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                io::ErrorKind::WouldBlock => self.0.source.clear_readable(),
+                io::ErrorKind::Interrupted => {}
+                _ => {
+                    self.0.saw_end();
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+    }
+}
+
+impl Write for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.0.source.poll_writable(cx));
+            // SAFETY: an all-zero msghdr is its documented empty state (no name, no control data, no flags).
+            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+            message.msg_iov = slices.as_ptr().cast_mut().cast();
+            // The kernel takes at most 1024 slices; the caller sees how much was taken.
+            message.msg_iovlen = slices.len().min(1024) as _;
+            // SAFETY: IoSlice has the layout of iovec on Unix, so `msg_iov` points to `msg_iovlen` of them, which the
+            // call only reads; each describes memory borrowed for the call. The descriptor lives in the connection.
+            let sent = unsafe { libc::sendmsg(self.fd(), &message, libc::MSG_NOSIGNAL) };
+            if sent >= 0 {
+                self.0.wrote(false);
+                return Poll::Ready(Ok(sent as usize));
+            }
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                io::ErrorKind::WouldBlock => {
+                    self.0.wrote(true);
+                    self.0.source.clear_writable();
+                }
+                io::ErrorKind::Interrupted => {}
+                _ => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.shutdown(libc::SHUT_WR);
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Reads and throws away what the client still sends, until it ends its stream or fails.
+pub async fn discard(connection: &Connection) {
+    std::future::poll_fn(|cx| {
+        let mut taken = 0_usize;
+        loop {
+            if connection.source.poll_readable(cx).is_pending() {
+                return Poll::Pending;
+            }
+            // SAFETY: with MSG_TRUNC a TCP socket drops up to `len` received bytes and writes to no memory, so the null
+            // pointer is never followed; the descriptor lives in the connection.
+            let got = unsafe {
+                libc::recv(connection.source.as_raw_fd(), std::ptr::null_mut(), 1 << 20, libc::MSG_TRUNC)
+            };
+            if got > 0 {
+                taken += got as usize;
+                if taken > 16 << 20 {
+                    // A client that sends as fast as memory allows must not keep the core to itself.
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                continue;
+            }
+            if got == 0 {
+                return Poll::Ready(());
+            }
+            match io::Error::last_os_error().kind() {
+                io::ErrorKind::WouldBlock => connection.source.clear_readable(),
+                io::ErrorKind::Interrupted => {}
+                _ => return Poll::Ready(()),
+            }
+        }
+    })
+    .await;
+}

@@ -1,0 +1,58 @@
+//! Every bound on what a client may send or hold, in one place, with the reason for its size.
+
+/// Longest collection name, bytes after percent-decoding (interface).
+pub const NAME_MAX_BYTES: usize = 247;
+/// Largest `k` of a search (interface).
+pub const K_MAX: i64 = 65_536;
+/// Largest dimension a query may state (interface); 65,536 floats are 256 KiB.
+pub const DIM_MAX: u32 = 65_536;
+
+/// JSON body of an ordinary route.
+pub const JSON_BODY_MAX_BYTES: u64 = 32 << 20;
+/// JSON body of `points/batch`, `points/bulk` and `batch-get`.
+pub const JSON_BULK_BODY_MAX_BYTES: u64 = 256 << 20;
+/// Body of `bulk/build`: the interface reads it without a cap, but all it may hold is `{"workers":n}`.
+pub const BUILD_BODY_MAX_BYTES: u64 = 1 << 20;
+
+/// Points in one binary ingest body.
+pub const BINARY_INGEST_MAX_POINTS: u32 = 262_144;
+/// Rows of one binary ingest body with its header.
+pub const BINARY_INGEST_MAX_BYTES: u64 = 256 << 20;
+/// One payload of a binary ingest body.
+pub const BINARY_PAYLOAD_MAX_BYTES: u32 = 1 << 20;
+/// All payloads of a binary ingest body together. The interface bounds each of 262,144 payloads but not their sum,
+/// which would allow 256 GiB; as much again as the rows is more than any client sends (they stop at 64 MiB in all).
+pub const BINARY_PAYLOADS_MAX_BYTES: u64 = 256 << 20;
+/// One binary query body.
+pub const BINARY_QUERY_MAX_BYTES: u64 = 8 << 20;
+/// Filter inside a binary query body.
+pub const BINARY_QUERY_FILTER_MAX_BYTES: u32 = 1 << 20;
+
+/// One encoded payload row. A single-point body may hold 32 MiB of text; a row has to fit one log record with room
+/// to spare.
+pub const PAYLOAD_ROW_MAX_BYTES: usize = 33 << 20;
+
+/// Request line and headers; beyond it 431.
+pub const HEADER_BLOCK_MAX_BYTES: usize = 1 << 20;
+/// From accept, or from the first byte of a later request, to the end of its headers.
+pub const HEADER_READ_MAX_SECONDS: u32 = 10;
+/// Waiting for body bytes, all waits of one request together, before the transfer's own allowance.
+pub const BODY_READ_MAX_SECONDS: u32 = 60;
+/// Every this many received bytes allow one more second of waiting, so a slow upload that makes progress is never
+/// cut while one that drips a byte a minute is.
+pub const BODY_BYTES_PER_EXTRA_SECOND: u64 = 1024;
+/// A response that the client does not take.
+pub const WRITE_STALL_MAX_SECONDS: u32 = 120;
+/// A kept-alive connection without a request. Clients never retry a write on a pooled connection that died, so this is
+/// not shorter than what they are used to.
+pub const IDLE_MAX_SECONDS: u32 = 120;
+/// How long a closing connection is still read (and the bytes thrown away), so that the answer to an upload that
+/// was refused half-way reaches the client instead of a reset.
+pub const LINGER_MAX_MS: u64 = 5_000;
+/// How long requests in flight may finish after the server is asked to stop.
+pub const DRAIN_MAX_MS: u64 = 5_000;
+
+/// JSON parsed or written between two chances for other work of the core: about 250 us at 250 MB/s.
+pub const SLICE_BYTES: usize = 64 << 10;
+/// Points fetched from storage at a time by a scroll or batch-get of any size; the answer streams page by page.
+pub const PAGE_POINTS: usize = 512;

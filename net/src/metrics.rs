@@ -1,0 +1,363 @@
+//! Counters of the front end, and the Prometheus page with everything on it.
+
+use nigh_shard::core::{CollectionMetrics, LATENCY_BOUNDS_US};
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// First octave of the search histogram: everything below 16 us is one bucket.
+const FIRST_OCTAVE: u32 = 4;
+/// Octaves up to 2^24 us, about 17 s; slower searches count in `+Inf` only.
+const OCTAVES: u32 = 20;
+const BUCKETS: usize = 1 + 4 * OCTAVES as usize;
+
+/// A latency histogram with four buckets per octave (a quantile read from it is at most 25 % high). One core writes, any
+/// core reads.
+pub struct Latency {
+    buckets: [AtomicU64; BUCKETS + 1],
+    sum_us: AtomicU64,
+}
+
+impl Latency {
+    fn new() -> Self {
+        Latency { buckets: std::array::from_fn(|_| AtomicU64::new(0)), sum_us: AtomicU64::new(0) }
+    }
+
+    /// Counts one duration.
+    pub fn record(&self, took: Duration) {
+        let us = took.as_micros() as u64;
+        let octave = us.checked_ilog2().unwrap_or(0);
+        let bucket = if octave < FIRST_OCTAVE {
+            0
+        } else if octave < FIRST_OCTAVE + OCTAVES {
+            let quarter = (us >> (octave - 2)) & 3;
+            1 + 4 * (octave - FIRST_OCTAVE) as usize + quarter as usize
+        } else {
+            BUCKETS
+        };
+        add(&self.buckets[bucket], 1);
+        add(&self.sum_us, us);
+    }
+
+    fn bound_us(bucket: usize) -> u64 {
+        match bucket.checked_sub(1) {
+            None => 1 << FIRST_OCTAVE,
+            Some(index) => {
+                let octave = FIRST_OCTAVE + index as u32 / 4;
+                (1 << octave) + ((index as u64 % 4 + 1) << (octave - 2))
+            }
+        }
+    }
+}
+
+/// One writer: a plain load and store are enough, and cheaper than a locked add.
+fn add(counter: &AtomicU64, amount: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+}
+
+/// Front end counters of one core, on cache lines of their own.
+#[repr(align(128))]
+pub struct CoreTelemetry {
+    connections_open: AtomicU64,
+    connections_accepted: AtomicU64,
+    connections_refused: AtomicU64,
+    connections_timed_out: AtomicU64,
+    /// By status class, 1xx to 5xx.
+    requests: [AtomicU64; 5],
+    /// From the last byte of a search received to its answer handed on.
+    pub searches: Latency,
+}
+
+impl CoreTelemetry {
+    fn new() -> Self {
+        CoreTelemetry {
+            connections_open: AtomicU64::new(0),
+            connections_accepted: AtomicU64::new(0),
+            connections_refused: AtomicU64::new(0),
+            connections_timed_out: AtomicU64::new(0),
+            requests: std::array::from_fn(|_| AtomicU64::new(0)),
+            searches: Latency::new(),
+        }
+    }
+
+    /// A connection was accepted; `open` are open now.
+    pub fn accepted(&self, open: usize) {
+        add(&self.connections_accepted, 1);
+        self.connections_open.store(open as u64, Ordering::Relaxed);
+    }
+
+    /// `open` connections are open now.
+    pub fn open(&self, open: usize) {
+        self.connections_open.store(open as u64, Ordering::Relaxed);
+    }
+
+    /// A connection was turned away.
+    pub fn refused(&self) {
+        add(&self.connections_refused, 1);
+    }
+
+    /// Connections were cut for being slow or idle.
+    pub fn timed_out(&self, count: u64) {
+        add(&self.connections_timed_out, count);
+    }
+
+    /// A request was answered.
+    pub fn answered(&self, status: u16) {
+        if let Some(class) = self.requests.get((status / 100).wrapping_sub(1) as usize) {
+            add(class, 1);
+        }
+    }
+}
+
+/// Front end counters of the process.
+pub struct Telemetry {
+    started: Instant,
+    cores: Vec<CoreTelemetry>,
+}
+
+impl Telemetry {
+    /// For `cores` cores, started now.
+    pub fn new(cores: usize) -> Self {
+        Telemetry { started: Instant::now(), cores: (0..cores).map(|_| CoreTelemetry::new()).collect() }
+    }
+
+    /// The counters that core `index` alone writes.
+    pub fn core(&self, index: usize) -> &CoreTelemetry {
+        &self.cores[index]
+    }
+
+    fn sum(&self, counter: impl Fn(&CoreTelemetry) -> &AtomicU64) -> u64 {
+        self.cores.iter().map(|core| counter(core).load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// Writes the whole page.
+pub fn render(telemetry: &Telemetry, collections: &[CollectionMetrics]) -> String {
+    let mut page = Page { out: String::with_capacity(4096 + 2048 * collections.len()) };
+    process(&mut page, telemetry);
+    front_end(&mut page, telemetry);
+    dense(&mut page, collections);
+    page.out
+}
+
+fn process(page: &mut Page, telemetry: &Telemetry) {
+    page.family("svc_uptime_seconds", "gauge", "Seconds since the process started serving.");
+    page.sample("svc_uptime_seconds", &[], telemetry.started.elapsed().as_secs_f64());
+    page.family("svc_cores", "gauge", "Cores that serve.");
+    page.sample("svc_cores", &[], telemetry.cores.len());
+    if let Some((resident, cpu_seconds)) = process_usage() {
+        page.family("svc_process_resident_bytes", "gauge", "Resident memory of the process.");
+        page.sample("svc_process_resident_bytes", &[], resident);
+        page.family("svc_process_cpu_seconds_total", "counter", "User and system CPU time of the process.");
+        page.sample("svc_process_cpu_seconds_total", &[], cpu_seconds);
+    }
+}
+
+fn front_end(page: &mut Page, telemetry: &Telemetry) {
+    page.family("svc_http_connections", "gauge", "Open HTTP connections.");
+    page.sample("svc_http_connections", &[], telemetry.sum(|core| &core.connections_open));
+    for (name, help, value) in [
+        (
+            "svc_http_connections_total",
+            "Accepted HTTP connections.",
+            telemetry.sum(|core| &core.connections_accepted),
+        ),
+        (
+            "svc_http_connections_refused_total",
+            "HTTP connections turned away because too many were open.",
+            telemetry.sum(|core| &core.connections_refused),
+        ),
+        (
+            "svc_http_connections_timed_out_total",
+            "HTTP connections cut for being slow or idle.",
+            telemetry.sum(|core| &core.connections_timed_out),
+        ),
+    ] {
+        page.family(name, "counter", help);
+        page.sample(name, &[], value);
+    }
+    page.family("svc_http_requests_total", "counter", "Answered HTTP requests by status class.");
+    for (index, class) in ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().enumerate() {
+        page.sample(
+            "svc_http_requests_total",
+            &[("class", class)],
+            telemetry.sum(|core| &core.requests[index]),
+        );
+    }
+    let name = "svc_http_search_seconds";
+    page.family(name, "histogram", "Searches over HTTP, last byte received to answer handed on.");
+    let mut cumulative = 0;
+    for bucket in 0..BUCKETS {
+        cumulative += telemetry.sum(|core| &core.searches.buckets[bucket]);
+        let bound = Latency::bound_us(bucket) as f64 / 1e6;
+        page.bucket(name, &[], &bound.to_string(), cumulative);
+    }
+    cumulative += telemetry.sum(|core| &core.searches.buckets[BUCKETS]);
+    page.histogram_end(name, &[], cumulative, telemetry.sum(|core| &core.searches.sum_us));
+}
+
+/// Name, type, help and value of a per-collection family.
+type Family = (&'static str, &'static str, &'static str, fn(&CollectionMetrics) -> u64);
+
+const DENSE_FAMILIES: [Family; 12] = [
+    ("size", "gauge", "Live points.", |c| c.stats.live),
+    ("tombstoned", "gauge", "Deleted points whose space is not yet reused.", |c| c.stats.tombstoned),
+    ("sparse_vectors", "gauge", "Points with a sparse vector.", |_| 0),
+    ("search_ops_total", "counter", "Searches.", |c| c.search_ops),
+    ("insert_ops_total", "counter", "Points inserted or replaced.", |c| c.insert_ops),
+    ("expired_total", "counter", "Points removed because their time had passed.", |c| c.expired),
+    ("quota_rejects_total", "counter", "Writes refused by a quota.", |c| c.quota_rejects),
+    ("filter_rejects_total", "counter", "Candidates refused by a filter.", |c| c.filter_rejects),
+    ("filter_gates_total", "counter", "Searches gated by an indexed filter.", |_| 0),
+    ("filter_complement_gates_total", "counter", "Searches gated by a complement.", |_| 0),
+    ("filter_column_gates_total", "counter", "Searches gated by a numeric column.", |_| 0),
+    ("filter_column_drops_total", "counter", "Numeric columns dropped.", |_| 0),
+];
+
+/// `LATENCY_BOUNDS_US` as the interface spells them.
+const LATENCY_LE: [&str; LATENCY_BOUNDS_US.len()] =
+    ["1e-06", "1e-05", "0.0001", "0.001", "0.01", "0.1", "1", "10", "100"];
+
+fn dense(page: &mut Page, collections: &[CollectionMetrics]) {
+    for (name, kind, help, value) in DENSE_FAMILIES {
+        let name = format!("svc_vector_{name}");
+        page.family(&name, kind, help);
+        for collection in collections {
+            page.sample(&name, &[("collection", &collection.name)], value(collection));
+        }
+    }
+    page.family("svc_vector_bytes", "gauge", "Memory committed by the collection.");
+    for collection in collections {
+        page.sample("svc_vector_bytes", &[("collection", &collection.name)], collection.stats.bytes);
+    }
+    type Histogram = fn(&CollectionMetrics) -> &[u64; 11];
+    let histograms: [(&str, &str, Histogram); 2] = [
+        ("svc_vector_search_latency_seconds", "Time of a search.", |c| &c.search_latency),
+        ("svc_vector_insert_latency_seconds", "Time of a write.", |c| &c.insert_latency),
+    ];
+    for (name, help, values) in histograms {
+        page.family(name, "histogram", help);
+        for collection in collections {
+            let labels = [("collection", collection.name.as_str())];
+            let values = values(collection);
+            for (le, count) in LATENCY_LE.into_iter().zip(values) {
+                page.bucket(name, &labels, le, *count);
+            }
+            page.histogram_end(name, &labels, values[9], values[10]);
+        }
+    }
+}
+
+/// Prometheus text under construction.
+struct Page {
+    out: String,
+}
+
+impl Page {
+    /// Starts a family; each is started once, with all its samples right behind it.
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        self.out.push_str(name);
+        for (index, (label, text)) in labels.iter().enumerate() {
+            self.out.push(if index == 0 { '{' } else { ',' });
+            let _ = write!(self.out, "{label}=\"");
+            for character in text.chars() {
+                match character {
+                    '\\' => self.out.push_str("\\\\"),
+                    '"' => self.out.push_str("\\\""),
+                    '\n' => self.out.push_str("\\n"),
+                    other => self.out.push(other),
+                }
+            }
+            self.out.push('"');
+        }
+        if !labels.is_empty() {
+            self.out.push('}');
+        }
+        let _ = writeln!(self.out, " {value}");
+    }
+
+    fn bucket(&mut self, name: &str, labels: &[(&str, &str)], le: &str, cumulative: u64) {
+        let mut with_le = labels.to_vec();
+        with_le.push(("le", le));
+        self.sample(&format!("{name}_bucket"), &with_le, cumulative);
+    }
+
+    fn histogram_end(&mut self, name: &str, labels: &[(&str, &str)], count: u64, sum_us: u64) {
+        self.bucket(name, labels, "+Inf", count);
+        self.sample(&format!("{name}_sum"), labels, sum_us as f64 / 1e6);
+        self.sample(&format!("{name}_count"), labels, count);
+    }
+}
+
+/// Resident bytes and CPU seconds of this process.
+fn process_usage() -> Option<(u64, f64)> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    // SAFETY: both calls only read system state; `usage` is plain data, fully written by a successful getrusage.
+    let (page_bytes, usage) = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        if libc::getrusage(libc::RUSAGE_SELF, &mut usage) != 0 {
+            return None;
+        }
+        (libc::sysconf(libc::_SC_PAGESIZE), usage)
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    Some((pages * page_bytes.max(0) as u64, seconds(usage.ru_utime) + seconds(usage.ru_stime)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn buckets_hold_what_they_say() {
+        for us in [0, 1, 15, 16, 17, 19, 20, 31, 32, 1000, 123_456, 16_777_215] {
+            let latency = Latency::new();
+            latency.record(Duration::from_micros(us));
+            let bucket = latency.buckets.iter().position(|count| count.load(Ordering::Relaxed) == 1).unwrap();
+            assert!(us < Latency::bound_us(bucket), "{us} in bucket {bucket}");
+            assert!(bucket == 0 || us >= Latency::bound_us(bucket - 1), "{us} in bucket {bucket}");
+        }
+        let latency = Latency::new();
+        latency.record(Duration::from_secs(60));
+        assert_eq!(latency.buckets[BUCKETS].load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn page_is_valid() {
+        let telemetry = Telemetry::new(2);
+        telemetry.core(1).searches.record(Duration::from_millis(2));
+        telemetry.core(0).answered(200);
+        telemetry.core(1).answered(404);
+        let collections: Vec<_> = ["default/docs", "a\"b\\c\n/d"]
+            .into_iter()
+            .map(|name| CollectionMetrics { name: name.into(), search_ops: 3, ..Default::default() })
+            .collect();
+        let text = render(&telemetry, &collections);
+        let mut families = HashSet::new();
+        let mut current = String::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                current = rest.split(' ').next().unwrap().to_owned();
+                assert!(families.insert(current.clone()), "{current} twice");
+            } else if !line.starts_with('#') {
+                assert!(line.starts_with(&current), "{line} outside {current}");
+                let value = line.rsplit(' ').next().unwrap();
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+            }
+        }
+        assert!(text.contains("svc_vector_search_ops_total{collection=\"default/docs\"} 3\n"));
+        assert!(text.contains(r#"svc_vector_size{collection="a\"b\\c\n/d"} 0"#));
+        assert!(text.contains("svc_http_search_seconds_count 1\n"));
+        assert!(text.contains("svc_http_requests_total{class=\"4xx\"} 1\n"));
+        assert!(text.contains(
+            "svc_vector_insert_latency_seconds_bucket{collection=\"default/docs\",le=\"1e-06\"} 0\n"
+        ));
+        assert!(text.ends_with('\n'));
+    }
+}

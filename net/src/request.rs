@@ -1,0 +1,374 @@
+//! The typed request set: what any front end may ask for, independent of the wire it came over.
+//!
+//! Each request is a struct that implements [`Operation`]: it states the right it needs and the collection it touches,
+//! and [`crate::dispatch::dispatch`] carries it out. Codecs fill these structs and render their outputs.
+
+use crate::limits;
+use nigh_engine::collection::{DenseConfig, WriteError, WriteMode};
+use nigh_engine::filter::{Node, Predicate};
+use nigh_shard::core::{Core, OpError, PointFields, Vectors, WriteBatch};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The right an operation needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Look at points or counters.
+    Read,
+    /// Change points.
+    Write,
+    /// Create, drop, administer.
+    Admin,
+}
+
+/// One operation of the request set.
+pub trait Operation: Sized + 'static {
+    /// What it answers.
+    type Output: 'static;
+    /// The right it needs.
+    const ACTION: Action;
+    /// Whether it changes data. Such an operation runs to its end even when the connection that asked for it breaks.
+    const MUTATES: bool;
+    /// The collection it names, as sent.
+    fn collection(&self) -> &str;
+    /// Checks what can be checked without storage.
+    ///
+    /// # Errors
+    /// What is wrong, as a bad request.
+    fn validate(&self) -> Result<(), ApiError> {
+        Ok(())
+    }
+    /// Carries it out; called by the dispatcher after [`Operation::validate`].
+    fn run(self, core: Rc<Core>) -> impl Future<Output = Result<Self::Output, ApiError>>;
+}
+
+/// Makes a collection.
+pub struct CreateCollection {
+    /// Name as sent.
+    pub collection: String,
+    /// Configuration, defaults applied.
+    pub config: DenseConfig,
+}
+/// Removes a collection and its files; an unknown name is fine.
+pub struct DropCollection {
+    /// Name as sent.
+    pub collection: String,
+}
+/// Inserts or upserts points in order.
+pub struct WritePoints {
+    /// Name as sent.
+    pub collection: String,
+    /// The points.
+    pub batch: WriteBatch,
+}
+/// Stages points for a bulk build.
+pub struct StagePoints {
+    /// Name as sent.
+    pub collection: String,
+    /// The points; its mode is ignored.
+    pub batch: WriteBatch,
+}
+/// Builds the index of what is staged.
+pub struct BuildStaged {
+    /// Name as sent.
+    pub collection: String,
+    /// Cores to use, 0 = all.
+    pub workers: usize,
+}
+/// Reads points by id.
+pub struct GetPoints {
+    /// Name as sent.
+    pub collection: String,
+    /// Ids, repeats allowed.
+    pub ids: Vec<u64>,
+    /// Return vectors.
+    pub with_vector: bool,
+    /// Return payloads.
+    pub with_payload: bool,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+/// Deletes one point.
+pub struct DeletePoint {
+    /// Name as sent.
+    pub collection: String,
+    /// The id.
+    pub id: u64,
+    /// Conditions.
+    pub write: WriteOptions,
+}
+/// Deletes every point that matches.
+pub struct DeleteByFilter {
+    /// Name as sent.
+    pub collection: String,
+    /// The filter; one that matches everything is refused.
+    pub filter: Option<Arc<Predicate>>,
+    /// Conditions.
+    pub write: WriteOptions,
+}
+/// One page of points in id order.
+pub struct ScrollPoints {
+    /// Name as sent.
+    pub collection: String,
+    /// Which points.
+    pub filter: Option<Arc<Predicate>>,
+    /// Continue after this id.
+    pub after: Option<u64>,
+    /// Page size, 0 = everything.
+    pub limit: usize,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+/// Nearest neighbours.
+pub struct SearchPoints {
+    /// Name as sent.
+    pub collection: String,
+    /// Query vector.
+    pub vector: Vec<f32>,
+    /// Results, checked against `1..=65536`.
+    pub k: i64,
+    /// Which points.
+    pub filter: Option<Arc<Predicate>>,
+    /// Return payload rows.
+    pub with_rows: bool,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+
+/// How fresh and how complete a read must be. One node always answers completely and freshly, so beyond their ranges
+/// these change nothing here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// 0 any replica, 1 leader, 2 linearizable, 3 bounded staleness.
+    pub read_consistency: u8,
+    /// 0 partial answers, 1 fail.
+    pub on_partition_unavailable: u8,
+    /// Bound of level 3; ignored otherwise.
+    pub max_staleness: u64,
+}
+
+/// Conditions of a write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Replica acknowledgements wanted, clamped to what exists; negative is refused.
+    pub write_consistency_factor: i64,
+    /// Version the point must have, 0 = absent.
+    pub expected_version: Option<u64>,
+}
+
+impl ReadOptions {
+    /// Range checks.
+    ///
+    /// # Errors
+    /// A bad request that names the field.
+    pub fn validate(&self) -> Result<(), ApiError> {
+        if self.read_consistency > 3 {
+            return Err(ApiError::invalid(format!(
+                "read_consistency must be 0, 1, 2 or 3, found {}",
+                self.read_consistency
+            )));
+        }
+        if self.on_partition_unavailable > 1 {
+            return Err(ApiError::invalid(format!(
+                "on_partition_unavailable must be 0 or 1, found {}",
+                self.on_partition_unavailable
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl WriteOptions {
+    /// Range checks.
+    ///
+    /// # Errors
+    /// A bad request that names the field.
+    pub fn validate(&self) -> Result<(), ApiError> {
+        if self.write_consistency_factor < 0 {
+            return Err(ApiError::invalid(format!(
+                "write_consistency_factor must not be negative, found {}",
+                self.write_consistency_factor
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Compiles a filter as parsed; a node that says nothing at all is no filter.
+///
+/// # Errors
+/// A bad request that names the node which does not compile.
+pub fn compile_filter(node: Option<Node>) -> Result<Option<Arc<Predicate>>, ApiError> {
+    match node {
+        Some(node) if node != Node::default() => match Predicate::compile(&node) {
+            Ok(predicate) => Ok(Some(Arc::new(predicate))),
+            Err(error) => Err(ApiError::invalid(error.to_string())),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// Checks the length of a collection name.
+///
+/// # Errors
+/// `collection name too long` beyond 247 bytes.
+pub fn check_name(name: &str) -> Result<(), ApiError> {
+    if name.len() > limits::NAME_MAX_BYTES {
+        return Err(ApiError::invalid(format!(
+            "collection name too long: {} bytes, at most {}",
+            name.len(),
+            limits::NAME_MAX_BYTES
+        )));
+    }
+    Ok(())
+}
+
+/// Collects points of a body into one batch: vectors of one length share a buffer, mixed lengths are kept apart so
+/// that each point can be refused on its own.
+pub struct BatchBuilder {
+    flat: Vec<f32>,
+    dim: Option<usize>,
+    apart: Vec<Vec<f32>>,
+    points: Vec<PointFields>,
+}
+
+impl BatchBuilder {
+    /// Empty.
+    pub fn new() -> Self {
+        BatchBuilder { flat: Vec::new(), dim: None, apart: Vec::new(), points: Vec::new() }
+    }
+
+    /// Points so far.
+    pub fn len(&self) -> usize {
+        self.points.len()
+    }
+
+    /// No point yet.
+    pub fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+
+    /// Whether all vectors so far have one length.
+    pub fn is_uniform(&self) -> bool {
+        self.apart.is_empty()
+    }
+
+    /// Appends a point.
+    pub fn push(&mut self, vector: Vec<f32>, fields: PointFields) {
+        if !self.apart.is_empty() {
+            self.apart.push(vector);
+        } else if *self.dim.get_or_insert(vector.len()) == vector.len() {
+            self.flat.extend_from_slice(&vector);
+        } else {
+            let dim = self.dim.unwrap_or(0);
+            let count = self.points.len();
+            self.apart.reserve(count + 1);
+            for index in 0..count {
+                self.apart.push(self.flat[index * dim..(index + 1) * dim].to_vec());
+            }
+            self.flat = Vec::new();
+            self.apart.push(vector);
+        }
+        self.points.push(fields);
+    }
+
+    /// The batch.
+    pub fn finish(self, mode: WriteMode) -> WriteBatch {
+        let dim = self.dim.unwrap_or(0);
+        let vectors =
+            if self.apart.is_empty() { Vectors::Native(self.flat) } else { Vectors::PerPoint(self.apart) };
+        WriteBatch { mode, dim, vectors, points: self.points }
+    }
+}
+
+impl Default for BatchBuilder {
+    fn default() -> Self {
+        BatchBuilder::new()
+    }
+}
+
+/// What kind of failure; each transport has its own number for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The request is wrong.
+    Invalid,
+    /// The body is over its limit.
+    TooLarge,
+    /// No or wrong credentials, or not allowed.
+    Unauthorized,
+    /// Collection or point absent.
+    NotFound,
+    /// Exists already, or a version differs.
+    Conflict,
+    /// A quota or rate of the collection.
+    Exhausted,
+    /// Disk or memory of the server is full.
+    Storage,
+    /// Retry later.
+    Unavailable,
+    /// Ours; the client sees no reason, the log does.
+    Internal,
+}
+
+/// A failed request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiError {
+    /// Kind.
+    pub kind: ErrorKind,
+    /// Reason; for [`ErrorKind::Internal`] only for the log.
+    pub message: String,
+    /// Points of a batch that were processed before the failure.
+    pub committed: Option<usize>,
+}
+
+impl ApiError {
+    /// An error of `kind`.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        ApiError { kind, message: message.into(), committed: None }
+    }
+
+    /// A bad request.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        ApiError::new(ErrorKind::Invalid, message)
+    }
+
+    /// A body over its limit.
+    pub fn too_large() -> Self {
+        ApiError::new(ErrorKind::TooLarge, "request body too large")
+    }
+
+    /// The same error with the progress of its batch.
+    pub fn with_committed(mut self, committed: usize) -> Self {
+        self.committed = Some(committed);
+        self
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+impl From<OpError> for ApiError {
+    fn from(error: OpError) -> Self {
+        let kind = match &error {
+            OpError::UnknownCollection(_) => ErrorKind::NotFound,
+            OpError::CollectionExists(_) | OpError::Conflict(_) => ErrorKind::Conflict,
+            OpError::Config(_) | OpError::Search(_) | OpError::BadRequest(_) => ErrorKind::Invalid,
+            OpError::Write(error) => match error {
+                WriteError::DuplicateId(_) | WriteError::VersionConflict { .. } => ErrorKind::Conflict,
+                WriteError::Full | WriteError::RateLimited => ErrorKind::Exhausted,
+                _ => ErrorKind::Invalid,
+            },
+            OpError::NoSpace(_) | OpError::NoMemory(_) => ErrorKind::Storage,
+            OpError::Busy(_) => ErrorKind::Unavailable,
+            _ => ErrorKind::Internal,
+        };
+        ApiError::new(kind, error.to_string())
+    }
+}

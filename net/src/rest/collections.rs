@@ -1,0 +1,302 @@
+//! Creating collections: the create body and what of its configuration this server offers.
+
+use crate::request::ApiError;
+use crate::rest::json::json_object;
+use nigh_engine::collection::DenseConfig;
+use nigh_engine::distance::Metric;
+
+json_object! {
+    /// Body of `POST /v1/collections`.
+    pub struct CreateBody {
+        "name" => name: String,
+        "config" => config: ConfigBody,
+    }
+}
+
+json_object! {
+    /// Every key a configuration may hold.
+    pub struct ConfigBody {
+        "dim" => dim: i64,
+        "metric" => metric: String,
+        "m" => m: i64,
+        "ef_construction" => ef_construction: i64,
+        "ef_search" => ef_search: i64,
+        "seed" => seed: i64,
+        "quant" => quant: String,
+        "rescore_factor" => rescore_factor: i64,
+        "sq_bits" => sq_bits: i64,
+        "prq_layers" => prq_layers: i64,
+        "quant_pq_m" => quant_pq_m: i64,
+        "pq_nbits" => pq_nbits: i64,
+        "opq" => opq: bool,
+        "opq_iters" => opq_iters: i64,
+        "pq_drop_vecs" => pq_drop_vecs: bool,
+        "anisotropic_eta" => anisotropic_eta: f64,
+        "persistent" => persistent: bool,
+        "partitions" => partitions: i64,
+        "index_type" => index_type: String,
+        "ivf_nlist" => ivf_nlist: i64,
+        "ivf_nprobe" => ivf_nprobe: i64,
+        "ivf_pq" => ivf_pq: bool,
+        "ivf_rerank" => ivf_rerank: bool,
+        "ivf_pq_m" => ivf_pq_m: i64,
+        "ivf_train_threshold" => ivf_train_threshold: i64,
+        "ivf_drift_retrain" => ivf_drift_retrain: bool,
+        "ivf_drift_growth_factor" => ivf_drift_growth_factor: f64,
+        "ivf_drift_factor" => ivf_drift_factor: f64,
+        "soar" => soar: bool,
+        "soar_lambda" => soar_lambda: f64,
+        "vamana_r" => vamana_r: i64,
+        "vamana_l" => vamana_l: i64,
+        "vamana_alpha" => vamana_alpha: f64,
+        "extend_candidates" => extend_candidates: bool,
+        "extend_candidates_max" => extend_candidates_max: i64,
+        "level0_full_degree" => level0_full_degree: bool,
+        "quantized_build" => quantized_build: bool,
+        "filter_first_relative_bp" => filter_first_relative_bp: i64,
+        "full_text" => full_text: FullTextBody,
+        "max_vectors" => max_vectors: u64,
+        "max_bytes" => max_bytes: u64,
+        "max_inserts_per_second" => max_inserts_per_second: u64,
+        "max_ef_search" => max_ef_search: u64,
+    }
+}
+
+json_object! {
+    /// Full-text options.
+    pub struct FullTextBody {
+        "analyzer" => analyzer: String,
+        "k1" => k1: f64,
+        "b" => b: f64,
+    }
+}
+
+fn not_offered(what: &str) -> ApiError {
+    ApiError::invalid(format!("vector: this server does not offer {what} yet"))
+}
+
+fn invalid(key: &str, reason: impl std::fmt::Display) -> ApiError {
+    ApiError::invalid(format!("vector: invalid {key}: {reason}"))
+}
+
+impl ConfigBody {
+    /// The configuration with its defaults. Ranges of what remains are checked by `DenseConfig::validate`.
+    ///
+    /// # Errors
+    /// 400 for unknown names, values out of range, and features this server does not have.
+    pub fn into_config(self) -> Result<DenseConfig, ApiError> {
+        let dim = self.dim.unwrap_or(0);
+        let dim = usize::try_from(dim).map_err(|_| invalid("dim", format_args!("{dim} is negative")))?;
+        let metric = match self.metric.as_deref().unwrap_or("") {
+            "" | "cosine" => Metric::Cosine,
+            "l2" | "euclidean" => Metric::L2,
+            "dot" | "dotproduct" | "ip" => Metric::Dot,
+            other => return Err(ApiError::invalid(format!("vector: unknown metric {other:?}"))),
+        };
+        self.check_index_type()?;
+        self.check_quantization()?;
+        self.check_numbers()?;
+        self.check_features()?;
+        let mut config = DenseConfig::new(dim, metric);
+        for (value, target) in [
+            (self.m, &mut config.m),
+            (self.ef_construction, &mut config.ef_construction),
+            (self.ef_search, &mut config.ef_search),
+            (self.extend_candidates_max, &mut config.extend_candidates_max),
+        ] {
+            // Zero and below mean the default.
+            if let Some(value) =
+                value.and_then(|value| usize::try_from(value).ok()).filter(|value| *value > 0)
+            {
+                *target = value;
+            }
+        }
+        config.seed = self.seed.unwrap_or(0);
+        config.level0_full_degree = self.level0_full_degree.unwrap_or(false);
+        config.extend_candidates = self.extend_candidates.unwrap_or(false);
+        config.max_vectors = self.max_vectors.unwrap_or(0);
+        config.max_bytes = self.max_bytes.unwrap_or(0);
+        config.max_inserts_per_second = self.max_inserts_per_second.unwrap_or(0);
+        config.max_ef_search = self.max_ef_search.unwrap_or(0) as usize;
+        Ok(config)
+    }
+
+    fn check_index_type(&self) -> Result<(), ApiError> {
+        match self.index_type.as_deref().unwrap_or("") {
+            "" | "hnsw" => Ok(()),
+            "ivf" | "ivf-flat" | "ivfflat" => Err(not_offered("index_type \"ivf\"")),
+            "vamana" | "diskann" => Err(not_offered("index_type \"vamana\"")),
+            "gpu" => Err(ApiError::invalid(
+                "vector: index_type \"gpu\": GPU support is not compiled into this server",
+            )),
+            other => Err(ApiError::invalid(format!("vector: unknown index_type {other:?}"))),
+        }
+    }
+
+    fn check_quantization(&self) -> Result<(), ApiError> {
+        match self.quant.as_deref().unwrap_or("") {
+            "" | "none" => {}
+            known @ ("sq8" | "bq1" | "pq" | "sq" | "prq") => {
+                return Err(not_offered(&format!("quant {known:?}")));
+            }
+            other => return Err(ApiError::invalid(format!("vector: unknown quant {other:?}"))),
+        }
+        if self.opq == Some(true) {
+            return Err(invalid("opq", "needs quant \"pq\" or \"prq\""));
+        }
+        if self.pq_drop_vecs == Some(true) {
+            return Err(invalid("pq_drop_vecs", "needs quant \"pq\""));
+        }
+        if self.quantized_build == Some(true) {
+            return Err(invalid("quantized_build", "needs a quantizer"));
+        }
+        if self.persistent == Some(true) {
+            return Err(not_offered(
+                "persistent (mapped) collections; with -data every point is durable without it",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_features(&self) -> Result<(), ApiError> {
+        for (key, on) in [("ivf_pq", self.ivf_pq), ("ivf_rerank", self.ivf_rerank), ("soar", self.soar)] {
+            if on == Some(true) {
+                return Err(invalid(key, "needs index_type \"ivf\""));
+            }
+        }
+        if self.partitions.unwrap_or(0) > 1 {
+            return Err(not_offered("partitions above 1"));
+        }
+        if self.filter_first_relative_bp.unwrap_or(0) != 0 {
+            return Err(not_offered("filter_first_relative_bp"));
+        }
+        if self.full_text.is_some() {
+            return Err(not_offered("full_text"));
+        }
+        Ok(())
+    }
+
+    /// Ranges of tuning keys. Those of other index types and quantizers have no effect on this one, and clients send
+    /// some of them always.
+    fn check_numbers(&self) -> Result<(), ApiError> {
+        for (key, value) in [
+            ("partitions", self.partitions),
+            ("rescore_factor", self.rescore_factor),
+            ("prq_layers", self.prq_layers),
+            ("quant_pq_m", self.quant_pq_m),
+            ("ivf_pq_m", self.ivf_pq_m),
+            ("ivf_nlist", self.ivf_nlist),
+            ("ivf_nprobe", self.ivf_nprobe),
+            ("ivf_train_threshold", self.ivf_train_threshold),
+            ("vamana_r", self.vamana_r),
+            ("vamana_l", self.vamana_l),
+            ("extend_candidates_max", self.extend_candidates_max),
+        ] {
+            if value.is_some_and(|value| value < 0) {
+                return Err(invalid(key, "must not be negative"));
+            }
+        }
+        for (key, value, allowed) in
+            [("sq_bits", self.sq_bits, &[0, 4, 6, 8][..]), ("pq_nbits", self.pq_nbits, &[0, 4, 8])]
+        {
+            if value.is_some_and(|value| !allowed.contains(&value)) {
+                return Err(invalid(key, format_args!("must be one of {allowed:?}")));
+            }
+        }
+        for (key, value, max) in [
+            ("opq_iters", self.opq_iters, 20),
+            ("filter_first_relative_bp", self.filter_first_relative_bp, 10_000),
+        ] {
+            if value.is_some_and(|value| !(0..=max).contains(&value)) {
+                return Err(invalid(key, format_args!("must be between 0 and {max}")));
+            }
+        }
+        for (key, value) in [("anisotropic_eta", self.anisotropic_eta), ("soar_lambda", self.soar_lambda)] {
+            if value.is_some_and(|value| value < 0.0) {
+                return Err(invalid(key, "must not be negative"));
+            }
+        }
+        for (key, value) in [
+            ("ivf_drift_growth_factor", self.ivf_drift_growth_factor),
+            ("ivf_drift_factor", self.ivf_drift_factor),
+        ] {
+            if value.is_some_and(|value| value != 0.0 && value <= 1.0) {
+                return Err(invalid(key, "must be above 1, or 0"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rest::json::decode;
+
+    fn config(json: &str) -> Result<DenseConfig, String> {
+        decode::<ConfigBody>(json.as_bytes()).and_then(ConfigBody::into_config).map_err(|error| error.message)
+    }
+
+    #[test]
+    fn what_clients_always_send() {
+        let config = config(
+            r#"{"dim":8,"metric":"l2","m":0,"ef_construction":-1,"ef_search":100,"seed":-5,"quant":"",
+                "persistent":false,"rescore_factor":3}"#,
+        )
+        .unwrap();
+        assert_eq!((config.dim, config.metric), (8, Metric::L2));
+        assert_eq!((config.m, config.ef_construction, config.ef_search, config.seed), (16, 200, 100, -5));
+    }
+
+    #[test]
+    fn aliases_defaults_and_quotas() {
+        for (name, metric) in [
+            ("", Metric::Cosine),
+            ("ip", Metric::Dot),
+            ("dotproduct", Metric::Dot),
+            ("euclidean", Metric::L2),
+        ] {
+            assert_eq!(config(&format!(r#"{{"dim":1,"metric":"{name}"}}"#)).unwrap().metric, metric);
+        }
+        let made = config(
+            r#"{"dim":1,"index_type":"hnsw","quant":"none","partitions":1,"full_text":null,"sq_bits":8,
+                "max_vectors":5,"max_bytes":6,"max_inserts_per_second":7,"max_ef_search":8}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            (made.max_vectors, made.max_bytes, made.max_inserts_per_second, made.max_ef_search),
+            (5, 6, 7, 8)
+        );
+    }
+
+    #[test]
+    fn refusals() {
+        for (json, fragment) in [
+            (r#"{"dim":-1}"#, "dim"),
+            (r#"{"dim":1,"metric":"Cosine"}"#, "unknown metric \"Cosine\""),
+            (r#"{"dim":1,"quant":"zip"}"#, "unknown quant \"zip\""),
+            (r#"{"dim":1,"quant":"sq8"}"#, "does not offer quant \"sq8\""),
+            (r#"{"dim":1,"index_type":"ivfflat"}"#, "does not offer"),
+            (r#"{"dim":1,"index_type":"diskann"}"#, "does not offer"),
+            (r#"{"dim":1,"index_type":"gpu"}"#, "not compiled"),
+            (r#"{"dim":1,"index_type":"tree"}"#, "unknown index_type \"tree\""),
+            (r#"{"dim":1,"partitions":4}"#, "does not offer partitions"),
+            (r#"{"dim":1,"partitions":-4}"#, "partitions"),
+            (r#"{"dim":1,"persistent":true}"#, "persistent"),
+            (r#"{"dim":1,"full_text":{}}"#, "full_text"),
+            (r#"{"dim":1,"full_text":{"lang":"en"}}"#, "unknown field \"lang\""),
+            (r#"{"dim":1,"soar":true}"#, "soar"),
+            (r#"{"dim":1,"opq":true}"#, "opq"),
+            (r#"{"dim":1,"opq_iters":21}"#, "opq_iters"),
+            (r#"{"dim":1,"sq_bits":5}"#, "sq_bits"),
+            (r#"{"dim":1,"anisotropic_eta":-0.5}"#, "anisotropic_eta"),
+            (r#"{"dim":1,"ivf_drift_factor":1}"#, "ivf_drift_factor"),
+            (r#"{"dim":1,"filter_first_relative_bp":10001}"#, "filter_first_relative_bp"),
+            (r#"{"dim":"8"}"#, "field \"dim\""),
+            (r#"{"dim":1,"wat":1}"#, "unknown field \"wat\""),
+        ] {
+            let message = config(json).expect_err(json);
+            assert!(message.contains(fragment), "{json}: {message}");
+        }
+    }
+}

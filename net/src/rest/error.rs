@@ -1,0 +1,59 @@
+//! Errors as HTTP answers.
+
+use crate::http::{Reply, ReplyBody, json_reply};
+use crate::request::{ApiError, ErrorKind};
+use crate::rest::value::write_string;
+use http::StatusCode;
+use http::header::{ALLOW, HeaderValue, RETRY_AFTER};
+use std::io::Write;
+
+/// The status of a failure.
+pub fn status(kind: ErrorKind) -> StatusCode {
+    match kind {
+        ErrorKind::Invalid => StatusCode::BAD_REQUEST,
+        ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        ErrorKind::Unauthorized => StatusCode::UNAUTHORIZED,
+        ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        ErrorKind::Conflict => StatusCode::CONFLICT,
+        ErrorKind::Exhausted => StatusCode::TOO_MANY_REQUESTS,
+        ErrorKind::Storage => StatusCode::INSUFFICIENT_STORAGE,
+        ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// The answer to a failed request.
+pub fn error_reply(error: &ApiError) -> Reply {
+    let mut body = Vec::with_capacity(64 + error.message.len());
+    body.extend_from_slice(b"{\"error\":");
+    // The reason of an internal error is for the log, not for strangers.
+    write_string(
+        &mut body,
+        if error.kind == ErrorKind::Internal { "internal error" } else { &error.message },
+    );
+    if let Some(committed) = error.committed {
+        // Writing to memory does not fail.
+        let _ = write!(body, ",\"committed\":{committed}");
+    }
+    body.extend_from_slice(b"}\n");
+    let mut reply = json_reply(status(error.kind), ReplyBody::whole(body));
+    if error.kind == ErrorKind::Unavailable {
+        reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    reply
+}
+
+/// No such path.
+pub fn not_found() -> Reply {
+    json_reply(StatusCode::NOT_FOUND, ReplyBody::whole(&b"{\"error\":\"not found\"}\n"[..]))
+}
+
+/// A known path under another method.
+pub fn wrong_method(allow: &'static str) -> Reply {
+    let mut reply = json_reply(
+        StatusCode::METHOD_NOT_ALLOWED,
+        ReplyBody::whole(&b"{\"error\":\"method not allowed\"}\n"[..]),
+    );
+    reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    reply
+}

@@ -1,0 +1,305 @@
+//! Typed JSON bodies: unknown keys are refused by name, `null` reads as absent, the last of repeated keys wins, integers
+//! must be integer literals and floats must fit `f32`.
+//!
+//! serde's derive refuses repeated keys and reads `1e39` as infinity, so the objects here are built by
+//! [`json_object!`] and numbers by [`F32`]; values go from text to their place without a tree in between.
+
+use crate::request::ApiError;
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use std::borrow::Cow;
+use std::fmt;
+
+/// A bad-JSON error; every text starts `invalid JSON body:`, which clients match.
+pub fn invalid_json(reason: impl fmt::Display) -> ApiError {
+    ApiError::invalid(format!("invalid JSON body: {reason}"))
+}
+
+/// Decodes a whole body; `null` reads as `{}`.
+///
+/// # Errors
+/// `invalid JSON body: …` naming the field.
+pub fn decode<'de, T: Deserialize<'de> + Default>(body: &'de [u8]) -> Result<T, ApiError> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Err(invalid_json("the body is empty"));
+    }
+    match serde_json::from_slice::<Option<T>>(body) {
+        Ok(value) => Ok(value.unwrap_or_default()),
+        Err(error) => Err(invalid_json(error)),
+    }
+}
+
+/// An object key, borrowed from the body unless it holds escapes.
+pub struct Key<'de>(pub Cow<'de, str>);
+
+impl<'de> Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct KeyVisitor;
+        impl<'de> Visitor<'de> for KeyVisitor {
+            type Value = Key<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object key")
+            }
+            fn visit_borrowed_str<E: de::Error>(self, key: &'de str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Borrowed(key)))
+            }
+            fn visit_str<E: de::Error>(self, key: &str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Owned(key.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(KeyVisitor)
+    }
+}
+
+/// The value of `key`, `None` when it is `null`; errors name the key.
+pub fn field<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
+    map: &mut A,
+    key: &str,
+) -> Result<Option<T>, A::Error> {
+    map.next_value::<Option<T>>().map_err(|error| de::Error::custom(format_args!("field {key:?}: {error}")))
+}
+
+/// The value of `key` through a seed; errors name the key.
+pub fn field_seed<'de, A: MapAccess<'de>, S: DeserializeSeed<'de>>(
+    map: &mut A,
+    key: &str,
+    seed: S,
+) -> Result<S::Value, A::Error> {
+    map.next_value_seed(seed).map_err(|error| de::Error::custom(format_args!("field {key:?}: {error}")))
+}
+
+/// Defines a body object: a struct of optional fields, read under the rules of this module. Keys match exactly, else
+/// regardless of ASCII case.
+macro_rules! json_object {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident { $($(#[$field_meta:meta])* $key:literal => $field:ident: $type:ty),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Default)]
+        $vis struct $name { $($(#[$field_meta])* pub $field: Option<$type>),* }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct ObjectVisitor;
+                impl<'de> serde::de::Visitor<'de> for ObjectVisitor {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("a JSON object")
+                    }
+                    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<$name, A::Error> {
+                        let mut object = $name::default();
+                        while let Some($crate::rest::json::Key(key)) = map.next_key()? {
+                            let mut key = key;
+                            let mut folded = false;
+                            loop {
+                                match key.as_ref() {
+                                    $($key => if let Some(value) = $crate::rest::json::field(&mut map, $key)? {
+                                        object.$field = Some(value);
+                                    },)*
+                                    _ if !folded && key.bytes().any(|byte| byte.is_ascii_uppercase()) => {
+                                        key = key.to_ascii_lowercase().into();
+                                        folded = true;
+                                        continue;
+                                    }
+                                    _ => return Err(serde::de::Error::custom(format_args!("unknown field {key:?}"))),
+                                }
+                                break;
+                            }
+                        }
+                        Ok(object)
+                    }
+                }
+                deserializer.deserialize_map(ObjectVisitor)
+            }
+        }
+    };
+}
+pub(crate) use json_object;
+
+/// One finite `f32`, rounded once from the decimal text.
+pub struct F32(pub f32);
+
+impl<'de> Deserialize<'de> for F32 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct F32Visitor;
+        impl Visitor<'_> for F32Visitor {
+            type Value = F32;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number")
+            }
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<F32, E> {
+                let narrow = value as f32;
+                if narrow.is_finite() {
+                    Ok(F32(narrow))
+                } else {
+                    Err(E::custom(format_args!("number {value:e} is out of the range of a 32-bit float")))
+                }
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<F32, E> {
+                Ok(F32(value as f32))
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<F32, E> {
+                Ok(F32(value as f32))
+            }
+        }
+        deserializer.deserialize_f32(F32Visitor)
+    }
+}
+
+/// An array of finite `f32`, read straight into its vector.
+#[derive(Default)]
+pub struct Floats(pub Vec<f32>);
+
+impl<'de> Deserialize<'de> for Floats {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FloatsVisitor;
+        impl<'de> Visitor<'de> for FloatsVisitor {
+            type Value = Floats;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of numbers")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Floats, A::Error> {
+                // Most vectors have some hundred components; growing from there is at most a few copies.
+                let mut values = Vec::with_capacity(256);
+                while let Some(F32(value)) = seq.next_element()? {
+                    values.push(value);
+                }
+                Ok(Floats(values))
+            }
+        }
+        deserializer.deserialize_seq(FloatsVisitor)
+    }
+}
+
+/// A map of key to integer, last of repeated keys wins, `null` skipped.
+#[derive(Default)]
+pub struct IntMap(pub Vec<(String, i64)>);
+
+impl<'de> Deserialize<'de> for IntMap {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct IntMapVisitor;
+        impl<'de> Visitor<'de> for IntMapVisitor {
+            type Value = IntMap;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of integers")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<IntMap, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(Key(key)) = map.next_key()? {
+                    if let Some(value) = field(&mut map, &key)? {
+                        entries.push((key.into_owned(), value));
+                    }
+                }
+                Ok(IntMap(entries))
+            }
+        }
+        deserializer.deserialize_map(IntMapVisitor)
+    }
+}
+
+json_object! {
+    /// A sparse vector as sent.
+    pub struct SparseBody {
+        "indices" => indices: Vec<u32>,
+        "values" => values: Floats,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    json_object! {
+        struct Sample {
+            "id" => id: u64,
+            "k" => k: i64,
+            "vector" => vector: Floats,
+            "level" => level: u8,
+            "on" => on: bool,
+        }
+    }
+
+    fn error(body: &str) -> String {
+        match decode::<Sample>(body.as_bytes()) {
+            Ok(_) => panic!("{body} was accepted"),
+            Err(error) => error.message,
+        }
+    }
+
+    #[test]
+    fn absent_null_repeated_and_folded_keys() {
+        let sample: Sample =
+            decode(br#" {"id":1,"id":7,"k":null,"Vector":[1,2.5,-3e0],"ON":true} "#).unwrap();
+        assert_eq!(sample.id, Some(7));
+        assert_eq!(sample.k, None);
+        assert_eq!(sample.vector.unwrap().0, [1.0, 2.5, -3.0]);
+        assert_eq!(sample.on, Some(true));
+        assert!(sample.level.is_none());
+        assert!(decode::<Sample>(b"null").unwrap().id.is_none());
+        assert!(decode::<Sample>(b"{}").unwrap().id.is_none());
+    }
+
+    #[test]
+    fn refusals_name_the_field() {
+        for (body, fragment) in [
+            (r#"{"nope":1}"#, "unknown field \"nope\""),
+            (r#"{"id":7.0}"#, "field \"id\""),
+            (r#"{"id":7e0}"#, "field \"id\""),
+            (r#"{"id":"7"}"#, "field \"id\""),
+            (r#"{"id":-1}"#, "field \"id\""),
+            (r#"{"id":18446744073709551616}"#, "field \"id\""),
+            (r#"{"level":256}"#, "field \"level\""),
+            (r#"{"vector":[1,null]}"#, "field \"vector\""),
+            (r#"{"vector":[1,"2"]}"#, "field \"vector\""),
+            (r#"{"vector":[1e39]}"#, "field \"vector\""),
+            (r#"{"vector":[1e400]}"#, "field \"vector\""),
+            (r#"{"vector":[NaN]}"#, "field \"vector\""),
+            (r#"{"vector":[Infinity]}"#, "field \"vector\""),
+            (r#"{"vector":3}"#, "field \"vector\""),
+            (r#"{"on":1}"#, "field \"on\""),
+            (r#"{"id":1"#, "EOF"),
+            (r#"{"id":1} {}"#, "trailing"),
+            ("", "empty"),
+            (" \n", "empty"),
+            ("[]", "a JSON object"),
+            ("3", "a JSON object"),
+        ] {
+            let message = error(body);
+            assert!(message.starts_with("invalid JSON body: "), "{body}: {message}");
+            assert!(message.contains(fragment), "{body}: {message}");
+        }
+    }
+
+    #[test]
+    fn integers_at_their_bounds() {
+        let sample: Sample =
+            decode(br#"{"id":18446744073709551615,"k":-9223372036854775808,"level":255}"#).unwrap();
+        assert_eq!((sample.id, sample.k, sample.level), (Some(u64::MAX), Some(i64::MIN), Some(255)));
+    }
+
+    /// Decimal text must round to `f32` once; rounding to `f64` first is off by one unit for these.
+    #[test]
+    fn floats_round_once() {
+        for text in
+            ["0.1", "16777217.000000001", "1.00000017881393432617187499", "7.006492321624085e-46", "1e-50"]
+        {
+            let sample: Sample = decode(format!("{{\"vector\":[{text}]}}").as_bytes()).unwrap();
+            let expected: f32 = text.parse().unwrap();
+            assert_eq!(sample.vector.unwrap().0[0].to_bits(), expected.to_bits(), "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn shortest_form_reads_back(bits in proptest::prelude::any::<u32>()) {
+            let value = f32::from_bits(bits);
+            if value.is_finite() {
+                let text = format!("{{\"vector\":[{}]}}", serde_json::to_string(&value).unwrap());
+                let sample: Sample = decode(text.as_bytes()).unwrap();
+                proptest::prop_assert_eq!(sample.vector.unwrap().0[0].to_bits(), bits);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_answered(body in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..64)) {
+            let _ = decode::<Sample>(&body);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! REST: the codec between HTTP messages and the request set.
+//!
+//! [`routes`] finds the route, this module authorises it and picks the decoder of its body, the dispatcher carries the
+//! request out, and the answer is written by hand where it is hot. Authorisation comes before the body wherever the
+//! collection is known from the path.
+
+mod binary;
+mod collections;
+mod envelope;
+mod error;
+mod filter;
+mod json;
+mod points;
+mod read;
+mod routes;
+mod search;
+mod value;
+
+pub use binary::{BinaryQuery, IngestDecoder, IngestRoute, decode_query};
+pub use filter::WireFilter;
+
+use crate::auth::{Unauthorized, bearer_token};
+use crate::dispatch::dispatch;
+use crate::http::{BodyReader, Handler, HttpConfig, Reply, ReplyBody, json_reply};
+use crate::limits;
+use crate::metrics;
+use crate::request::{
+    Action, ApiError, BuildStaged, CreateCollection, DeleteByFilter, DeletePoint, DropCollection, ErrorKind,
+    StagePoints, WriteOptions, WritePoints, check_name, compile_filter,
+};
+use ::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use ::http::request::Parts;
+use ::http::{Response, StatusCode};
+use bytes::Bytes;
+use error::{error_reply, not_found, wrong_method};
+use json::{decode, json_object};
+use nigh_shard::core::Core;
+use routes::{PointsRoute, Query, Resolved, Route, parse_id, resolve};
+use std::rc::Rc;
+use std::time::Instant;
+use value::write_string;
+
+/// Answers REST requests on one core.
+pub struct RestService {
+    core: Rc<Core>,
+    config: Rc<HttpConfig>,
+}
+
+json_object! {
+    struct DeleteBody {
+        "filter" => filter: WireFilter,
+        "write_consistency_factor" => write_consistency_factor: i64,
+        "wait" => wait: bool,
+    }
+}
+
+json_object! {
+    struct BuildBody {
+        "workers" => workers: i64,
+    }
+}
+
+impl Handler for RestService {
+    async fn handle(&self, head: Parts, body: BodyReader) -> Reply {
+        let resolved = match resolve(&head.method, head.uri.path()) {
+            Ok(resolved) => resolved,
+            Err(error) => return error_reply(&error),
+        };
+        let route = match resolved {
+            Resolved::Route(route) => route,
+            Resolved::WrongMethod(allow) => return wrong_method(allow),
+            Resolved::NotFound => return not_found(),
+        };
+        match self.route(&head, route, body).await {
+            Ok(reply) => reply,
+            Err(error) => error_reply(&error),
+        }
+    }
+}
+
+impl RestService {
+    /// For one core.
+    pub fn new(core: Rc<Core>, config: Rc<HttpConfig>) -> Self {
+        RestService { core, config }
+    }
+
+    async fn route(&self, head: &Parts, route: Route<'_>, mut body: BodyReader) -> Result<Reply, ApiError> {
+        if let Some((action, collection)) = route.action() {
+            self.authorize(head, action, collection)?;
+        }
+        match route {
+            Route::Health => Ok(ok(&b"{\"status\":\"ok\"}\n"[..])),
+            // One node is ready as soon as it listens: recovery comes before the listeners.
+            Route::Ready => Ok(ok(&b"{\"status\":\"ready\"}\n"[..])),
+            Route::Replication => Ok(ok(&b"{\"shards\":[]}\n"[..])),
+            Route::Metrics => self.metrics().await,
+            Route::Create => self.create(&json_body(&mut body).await?).await,
+            Route::Drop(name) => {
+                let collection = name.into_owned();
+                let answer = named_answer("dropped", &collection);
+                dispatch(&self.core, DropCollection { collection }).await?;
+                Ok(ok(answer))
+            }
+            Route::Points(name, route) => self.points(head, name.into_owned(), route, body).await,
+        }
+    }
+
+    async fn points(
+        &self,
+        head: &Parts,
+        collection: String,
+        route: PointsRoute<'_>,
+        mut body: BodyReader,
+    ) -> Result<Reply, ApiError> {
+        let core = &self.core;
+        let query = Query::new(head.uri.query());
+        match route {
+            PointsRoute::Write => {
+                let (id, batch) = points::decode_write(&json_body(&mut body).await?, core.unix_ms())?;
+                // A single write has no progress to report.
+                dispatch(core, WritePoints { collection, batch })
+                    .await
+                    .map_err(|error| ApiError { committed: None, ..error })?;
+                Ok(ok(format!("{{\"id\":{id}}}\n")))
+            }
+            PointsRoute::Batch => {
+                let batch = self.ingest_body(head, body, IngestRoute::Batch).await?;
+                let conditions: Vec<_> =
+                    batch.points.iter().map(|point| (point.id, point.expected_version.is_some())).collect();
+                let written = dispatch(core, WritePoints { collection, batch }).await?;
+                Ok(ok(points::batch_answer(&conditions, &written)))
+            }
+            PointsRoute::Stage => {
+                let batch = self.ingest_body(head, body, IngestRoute::Staging).await?;
+                let staged = dispatch(core, StagePoints { collection, batch }).await?;
+                Ok(ok(format!("{{\"staged\":{staged}}}\n")))
+            }
+            PointsRoute::Build => {
+                let workers = build_workers(&mut body).await?;
+                dispatch(core, BuildStaged { collection, workers }).await?;
+                Ok(ok(&b"{\"status\":\"built\"}\n"[..]))
+            }
+            PointsRoute::BatchGet => {
+                body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
+                let wanted = points::read_envelope(&mut body, read::BatchGetBody::default()).await?;
+                read::batch_get(core, collection, wanted).await
+            }
+            PointsRoute::DeleteByFilter => {
+                let body: DeleteBody = decode(&json_body(&mut body).await?)?;
+                let request = DeleteByFilter {
+                    collection,
+                    filter: compile_filter(body.filter.map(|filter| filter.0))?,
+                    write: WriteOptions {
+                        write_consistency_factor: body.write_consistency_factor.unwrap_or(0),
+                        expected_version: None,
+                    },
+                };
+                let deleted = dispatch(core, request).await?;
+                Ok(ok(format!("{{\"deleted\":{deleted}}}\n")))
+            }
+            PointsRoute::Scroll => {
+                let body = json_body(&mut body).await?;
+                read::scroll(core, collection, &body).await
+            }
+            PointsRoute::Search => self.search(head, collection, body, false).await,
+            PointsRoute::SearchDocs => self.search(head, collection, body, true).await,
+            PointsRoute::Get(id) => read::get(core, collection, &id, query).await,
+            PointsRoute::Delete(id) => {
+                let request = DeletePoint { collection, id: parse_id(&id)?, write: query.write_options()? };
+                let deleted = dispatch(core, request).await?;
+                Ok(ok(format!("{{\"deleted\":{deleted}}}\n")))
+            }
+        }
+    }
+
+    async fn search(
+        &self,
+        head: &Parts,
+        collection: String,
+        mut body: BodyReader,
+        documents: bool,
+    ) -> Result<Reply, ApiError> {
+        let binary = is_binary(head);
+        body.limit(if binary { limits::BINARY_QUERY_MAX_BYTES } else { limits::JSON_BODY_MAX_BYTES })?;
+        let body = body.whole().await?;
+        let received = Instant::now();
+        let request = if binary {
+            search::decode_binary(collection, &body, documents)?
+        } else {
+            search::decode_json(collection, &body, documents)?
+        };
+        let hits = dispatch(&self.core, request).await?;
+        let answer = if documents {
+            search::documents_answer(&hits, self.core.unix_ms())
+        } else {
+            search::hits_answer(&hits)
+        };
+        self.config.telemetry.core(self.core.runtime().index()).searches.record(received.elapsed());
+        Ok(ok(answer))
+    }
+
+    async fn ingest_body(
+        &self,
+        head: &Parts,
+        body: BodyReader,
+        route: IngestRoute,
+    ) -> Result<nigh_shard::core::WriteBatch, ApiError> {
+        let now_ms = self.core.unix_ms();
+        if is_binary(head) {
+            points::read_binary(body, route, now_ms).await
+        } else {
+            points::read_json(body, route, now_ms).await
+        }
+    }
+
+    async fn create(&self, body: &[u8]) -> Result<Reply, ApiError> {
+        let body: collections::CreateBody = decode(body)?;
+        let collection = body.name.unwrap_or_default();
+        check_name(&collection)?;
+        let config = body.config.unwrap_or_default().into_config()?;
+        let answer = named_answer("name", &collection);
+        dispatch(&self.core, CreateCollection { collection, config }).await?;
+        Ok(json_reply(StatusCode::CREATED, ReplyBody::whole(answer)))
+    }
+
+    async fn metrics(&self) -> Result<Reply, ApiError> {
+        let collections = self.core.metrics().await;
+        let page = metrics::render(&self.config.telemetry, &collections);
+        let mut reply = Response::new(ReplyBody::whole(page));
+        reply
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
+        Ok(reply)
+    }
+
+    fn authorize(&self, head: &Parts, action: Action, collection: &str) -> Result<(), ApiError> {
+        let token = head.headers.get(AUTHORIZATION).map(|value| bearer_token(value.as_bytes()));
+        let full;
+        let resource = if collection.is_empty() || collection.contains('/') {
+            collection
+        } else {
+            full = format!("default/{collection}");
+            &full
+        };
+        self.config
+            .auth
+            .authorize(token, action, resource)
+            .map_err(|Unauthorized| ApiError::new(ErrorKind::Unauthorized, "unauthorized"))
+    }
+}
+
+/// A 200 with a JSON body.
+fn ok(body: impl Into<Bytes>) -> Reply {
+    json_reply(StatusCode::OK, ReplyBody::whole(body))
+}
+
+/// `{"<key>":"<name>"}`.
+fn named_answer(key: &str, name: &str) -> Vec<u8> {
+    let mut out = format!("{{\"{key}\":").into_bytes();
+    write_string(&mut out, name);
+    out.extend_from_slice(b"}\n");
+    out
+}
+
+/// The whole body of an ordinary JSON route.
+async fn json_body(body: &mut BodyReader) -> Result<Bytes, ApiError> {
+    body.limit(limits::JSON_BODY_MAX_BYTES)?;
+    Ok(body.whole().await?)
+}
+
+/// Workers asked for by a build. The body is optional: it is read only when its length is declared, and what cannot
+/// be decoded means the default.
+async fn build_workers(body: &mut BodyReader) -> Result<usize, ApiError> {
+    if body.declared_bytes().is_none_or(|bytes| bytes == 0) {
+        return Ok(0);
+    }
+    body.limit(limits::BUILD_BODY_MAX_BYTES)?;
+    let body: BuildBody = decode(&body.whole().await?).unwrap_or_default();
+    Ok(body.workers.and_then(|workers| usize::try_from(workers).ok()).unwrap_or(0))
+}
+
+/// Whether the body is one of the binary forms; only the media type counts.
+fn is_binary(head: &Parts) -> bool {
+    let Some(value) = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else {
+        return false;
+    };
+    let media_type = value.split(';').next().unwrap_or("").trim();
+    media_type.eq_ignore_ascii_case("application/octet-stream")
+}

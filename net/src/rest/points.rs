@@ -1,0 +1,339 @@
+//! Writing points: single, batch and staging bodies, JSON and binary.
+
+use crate::http::BodyReader;
+use crate::limits;
+use crate::request::{ApiError, BatchBuilder, WriteOptions};
+use crate::rest::binary::{IngestDecoder, IngestRoute};
+use crate::rest::envelope::{Envelope, EnvelopeReader};
+use crate::rest::json::{Floats, IntMap, SparseBody, decode, invalid_json, json_object};
+use crate::rest::value::{WirePayload, encode_row};
+use nigh_engine::collection::WriteMode;
+use nigh_shard::core::{PointFields, WriteBatch, Written};
+use std::io::Write;
+
+json_object! {
+    /// A point as written.
+    pub struct PointBody {
+        "id" => id: u64,
+        "vector" => vector: Floats,
+        "content" => content: String,
+        "metadata" => metadata: WirePayload,
+        "sparse" => sparse: SparseBody,
+        "ttl_ms" => ttl_ms: i64,
+        "key_ttl_ms" => key_ttl_ms: IntMap,
+        "upsert" => upsert: bool,
+        "expected_version" => expected_version: u64,
+        "write_consistency_factor" => write_consistency_factor: i64,
+        "wait" => wait: bool,
+    }
+}
+
+impl PointBody {
+    fn check_sparse(&self) -> Result<(), ApiError> {
+        let Some(sparse) = &self.sparse else { return Ok(()) };
+        let indices = sparse.indices.as_deref().unwrap_or_default();
+        let values = sparse.values.as_ref().map_or(0, |values| values.0.len());
+        if indices.len() != values {
+            return Err(ApiError::invalid(format!("sparse: {} indices but {values} values", indices.len())));
+        }
+        if !indices.is_sorted_by(|a, b| a < b) {
+            return Err(ApiError::invalid("sparse: indices must be strictly ascending"));
+        }
+        if indices.is_empty() {
+            return Ok(());
+        }
+        Err(ApiError::invalid("sparse: this server does not offer sparse vectors yet"))
+    }
+
+    /// What staging does not take, named.
+    fn check_staged(&self) -> Result<(), ApiError> {
+        let refused = [
+            ("content", self.content.as_ref().is_some_and(|content| !content.is_empty())),
+            ("sparse", self.sparse.is_some()),
+            ("ttl_ms", self.ttl_ms.is_some_and(|ttl_ms| ttl_ms != 0)),
+            ("key_ttl_ms", self.key_ttl_ms.as_ref().is_some_and(|ttls| !ttls.0.is_empty())),
+            ("expected_version", self.expected_version.is_some()),
+        ];
+        match refused.iter().find(|(_, sent)| *sent) {
+            Some((name, _)) => Err(ApiError::invalid(format!("{name} is not possible when staging"))),
+            None => Ok(()),
+        }
+    }
+
+    fn into_parts(self, now_ms: u64) -> Result<(Vec<f32>, PointFields), ApiError> {
+        let key_ttl_ms = self.key_ttl_ms.unwrap_or_default().0;
+        let row = encode_row(self.metadata.unwrap_or_default(), self.content, &key_ttl_ms, now_ms)?;
+        let fields = PointFields {
+            id: self.id.unwrap_or(0),
+            row,
+            ttl_ms: self.ttl_ms.unwrap_or(0),
+            expected_version: self.expected_version,
+        };
+        Ok((self.vector.unwrap_or_default().0, fields))
+    }
+}
+
+/// Decodes the body of `POST …/points`; the id is that of the point.
+///
+/// # Errors
+/// 400.
+pub fn decode_write(body: &[u8], now_ms: u64) -> Result<(u64, WriteBatch), ApiError> {
+    let point: PointBody = decode(body)?;
+    let options = WriteOptions {
+        write_consistency_factor: point.write_consistency_factor.unwrap_or(0),
+        expected_version: point.expected_version,
+    };
+    options.validate()?;
+    point.check_sparse()?;
+    let mode = if point.upsert == Some(true) { WriteMode::Upsert } else { WriteMode::Insert };
+    let (vector, fields) = point.into_parts(now_ms)?;
+    let id = fields.id;
+    let mut batch = BatchBuilder::new();
+    batch.push(vector, fields);
+    Ok((id, batch.finish(mode)))
+}
+
+/// A batch or staging body under construction.
+struct PointsEnvelope {
+    route: IngestRoute,
+    now_ms: u64,
+    upsert: bool,
+    batch: BatchBuilder,
+}
+
+impl Envelope for PointsEnvelope {
+    const ARRAY: &'static str = "points";
+
+    fn restart(&mut self) {
+        self.batch = BatchBuilder::new();
+    }
+
+    fn element(&mut self, json: &[u8]) -> Result<(), ApiError> {
+        let index = self.batch.len();
+        let point: PointBody = match serde_json::from_slice::<Option<PointBody>>(json) {
+            Ok(point) => point.unwrap_or_default(),
+            Err(error) => return Err(invalid_json(format_args!("points[{index}]: {error}"))),
+        };
+        let located = |error: ApiError| ApiError::invalid(format!("points[{index}]: {error}"));
+        match self.route {
+            IngestRoute::Staging => point.check_staged().map_err(located)?,
+            IngestRoute::Batch => {
+                if point.write_consistency_factor.unwrap_or(0) != 0 || point.wait == Some(false) {
+                    return Err(located(ApiError::invalid(
+                        "write_consistency_factor and wait are not possible in a batch",
+                    )));
+                }
+                point.check_sparse().map_err(located)?;
+            }
+        }
+        let (vector, fields) = point.into_parts(self.now_ms)?;
+        self.batch.push(vector, fields);
+        if self.route == IngestRoute::Staging && !self.batch.is_uniform() {
+            return Err(located(ApiError::invalid("dimension mismatch: staged vectors differ in length")));
+        }
+        Ok(())
+    }
+
+    fn field(&mut self, key: &str, json: &[u8]) -> Result<bool, ApiError> {
+        if !key.eq_ignore_ascii_case("upsert") {
+            return Ok(false);
+        }
+        match serde_json::from_slice::<Option<bool>>(json) {
+            Ok(upsert) => self.upsert = upsert.unwrap_or(self.upsert),
+            Err(error) => return Err(invalid_json(format_args!("field \"upsert\": {error}"))),
+        }
+        Ok(true)
+    }
+}
+
+/// Reads a JSON batch or staging body as it arrives.
+///
+/// # Errors
+/// 400, 413.
+pub async fn read_json(
+    mut body: BodyReader,
+    route: IngestRoute,
+    now_ms: u64,
+) -> Result<WriteBatch, ApiError> {
+    body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
+    let envelope = PointsEnvelope { route, now_ms, upsert: false, batch: BatchBuilder::new() };
+    let envelope = read_envelope(&mut body, envelope).await?;
+    if route == IngestRoute::Staging && envelope.upsert {
+        return Err(ApiError::invalid("upsert is not possible when staging; use points/batch"));
+    }
+    let mode = if envelope.upsert { WriteMode::Upsert } else { WriteMode::Insert };
+    Ok(envelope.batch.finish(mode))
+}
+
+/// Feeds a body to an envelope in slices, between which other work of the core runs.
+///
+/// # Errors
+/// 400, 413.
+pub async fn read_envelope<E: Envelope>(body: &mut BodyReader, envelope: E) -> Result<E, ApiError> {
+    let mut reader = EnvelopeReader::new(envelope);
+    let mut slice = 0;
+    while let Some(bytes) = body.next().await? {
+        for piece in bytes.chunks(limits::SLICE_BYTES) {
+            if slice + piece.len() > limits::SLICE_BYTES {
+                slice = 0;
+                body.breathe().await;
+            }
+            slice += piece.len();
+            reader.feed(piece)?;
+        }
+    }
+    reader.finish()
+}
+
+/// Reads a binary batch or staging body as it arrives.
+///
+/// # Errors
+/// 400, 413.
+pub async fn read_binary(
+    mut body: BodyReader,
+    route: IngestRoute,
+    now_ms: u64,
+) -> Result<WriteBatch, ApiError> {
+    // Rows cost a copy and a look at each exponent, payload JSON several times that.
+    const ROW_SLICE_BYTES: usize = 4 * limits::SLICE_BYTES;
+    let mut decoder = IngestDecoder::new(route, now_ms);
+    let mut slice = 0;
+    while let Some(bytes) = body.next().await? {
+        for piece in bytes.chunks(limits::SLICE_BYTES) {
+            let slice_max = if decoder.is_in_payloads() { limits::SLICE_BYTES } else { ROW_SLICE_BYTES };
+            if slice + piece.len() > slice_max {
+                slice = 0;
+                body.breathe().await;
+            }
+            slice += piece.len();
+            decoder.feed(piece)?;
+        }
+    }
+    decoder.finish()
+}
+
+/// The answer to a batch: a count, or one result per point when any had a condition.
+pub fn batch_answer(ids_and_conditions: &[(u64, bool)], written: &[Written]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(32);
+    // Writing to memory does not fail.
+    if !ids_and_conditions.iter().any(|(_, conditional)| *conditional) {
+        let _ = writeln!(out, "{{\"count\":{}}}", written.len());
+        return out;
+    }
+    out.extend_from_slice(b"{\"results\":[");
+    for (index, ((id, _), written)) in ids_and_conditions.iter().zip(written).enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        let _ = match written {
+            Written::Ok { version } => {
+                write!(out, "{{\"id\":{id},\"version\":{version},\"status\":\"ok\"}}")
+            }
+            Written::Conflict => write!(out, "{{\"id\":{id},\"status\":\"conflict\"}}"),
+        };
+    }
+    out.extend_from_slice(b"]}\n");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nigh_shard::core::Vectors;
+
+    fn envelope(route: IngestRoute, body: &str) -> Result<WriteBatch, String> {
+        let envelope = PointsEnvelope { route, now_ms: 1_000, upsert: false, batch: BatchBuilder::new() };
+        let mut reader = EnvelopeReader::new(envelope);
+        reader.feed(body.as_bytes()).map_err(|error| error.message)?;
+        let envelope = reader.finish().map_err(|error| error.message)?;
+        let mode = if envelope.upsert { WriteMode::Upsert } else { WriteMode::Insert };
+        Ok(envelope.batch.finish(mode))
+    }
+
+    #[test]
+    fn a_point_as_clients_send_it() {
+        let (id, batch) = decode_write(
+            br#"{"id": 42, "vector": [0.1, 0.2], "content": "", "ttl_ms": 0, "metadata": null, "upsert": true}"#,
+            1_000,
+        )
+        .unwrap();
+        assert_eq!((id, batch.mode, batch.dim), (42, WriteMode::Upsert, 2));
+        assert!(matches!(batch.vectors, Vectors::Native(flat) if flat == [0.1, 0.2]));
+        assert!(batch.points[0].row.is_empty());
+        assert_eq!((batch.points[0].ttl_ms, batch.points[0].expected_version), (0, None));
+    }
+
+    #[test]
+    fn defaults_of_an_empty_point() {
+        let (id, batch) = decode_write(b"{}", 0).unwrap();
+        assert_eq!((id, batch.mode, batch.dim, batch.points.len()), (0, WriteMode::Insert, 0, 1));
+    }
+
+    #[test]
+    fn write_refusals() {
+        for (body, fragment) in [
+            (r#"{"write_consistency_factor":-1}"#, "write_consistency_factor"),
+            (r#"{"sparse":{"indices":[1,2],"values":[1]}}"#, "2 indices but 1 values"),
+            (r#"{"sparse":{"indices":[2,2],"values":[1,1]}}"#, "ascending"),
+            (r#"{"sparse":{"indices":[1],"values":[1]}}"#, "does not offer sparse"),
+            (r#"{"sparse":{"index":[1]}}"#, "unknown field \"index\""),
+            (r#"{"expected_version":-1}"#, "field \"expected_version\""),
+            (r#"{"metadata":{"a":{"kind":"int","int":1.5}}}"#, "field \"metadata\""),
+            (r#"{"payload":{}}"#, "unknown field \"payload\""),
+        ] {
+            let error = decode_write(body.as_bytes(), 0).expect_err(body);
+            assert!(error.message.contains(fragment), "{body}: {error}");
+        }
+        assert!(decode_write(br#"{"sparse":{},"wait":false,"write_consistency_factor":3}"#, 0).is_ok());
+    }
+
+    #[test]
+    fn batches() {
+        let batch = envelope(
+            IngestRoute::Batch,
+            r#"{"points":[{"id":1,"vector":[1,2]},{"id":2,"vector":[3,4],"upsert":false,"expected_version":0}],"upsert":true}"#,
+        )
+        .unwrap();
+        assert_eq!((batch.mode, batch.dim, batch.points.len()), (WriteMode::Upsert, 2, 2));
+        assert_eq!(batch.points[1].expected_version, Some(0));
+        assert!(matches!(batch.vectors, Vectors::Native(flat) if flat == [1.0, 2.0, 3.0, 4.0]));
+
+        let mixed =
+            envelope(IngestRoute::Batch, r#"{"points":[{"vector":[1,2]},{"vector":[3]},{}]}"#).unwrap();
+        let Vectors::PerPoint(vectors) = mixed.vectors else { panic!("mixed lengths in one buffer") };
+        assert_eq!(vectors, [vec![1.0, 2.0], vec![3.0], vec![]]);
+    }
+
+    #[test]
+    fn batch_and_staging_refusals() {
+        use IngestRoute::{Batch, Staging};
+        for (route, point, fragment) in [
+            (Batch, r#"{"wait":false}"#, "points[1]: "),
+            (Batch, r#"{"write_consistency_factor":1}"#, "not possible in a batch"),
+            (Batch, r#"{"vektor":[]}"#, "invalid JSON body: points[1]: unknown field \"vektor\""),
+            (Staging, r#"{"content":"x"}"#, "content"),
+            (Staging, r#"{"sparse":{}}"#, "sparse"),
+            (Staging, r#"{"ttl_ms":1}"#, "ttl_ms"),
+            (Staging, r#"{"key_ttl_ms":{"a":1}}"#, "key_ttl_ms"),
+            (Staging, r#"{"expected_version":0}"#, "expected_version"),
+            (Staging, r#"{"vector":[1,2]}"#, "dimension mismatch"),
+        ] {
+            let body = format!(r#"{{"points":[{{"vector":[1]}},{point}]}}"#);
+            let message = envelope(route, &body).expect_err(&body);
+            assert!(message.contains(fragment), "{body}: {message}");
+        }
+        let taken = r#"{"points":[{"vector":[1],"content":"","sparse":null,"ttl_ms":0,"key_ttl_ms":{}}]}"#;
+        assert_eq!(envelope(Staging, taken).unwrap().points.len(), 1);
+    }
+
+    #[test]
+    fn answers() {
+        let ok = |version| Written::Ok { version };
+        assert_eq!(batch_answer(&[(1, false), (2, false)], &[ok(1), ok(1)]), b"{\"count\":2}\n");
+        assert_eq!(batch_answer(&[], &[]), b"{\"count\":0}\n");
+        assert_eq!(
+            batch_answer(&[(1, true), (2, false)], &[ok(3), Written::Conflict]),
+            b"{\"results\":[{\"id\":1,\"version\":3,\"status\":\"ok\"},{\"id\":2,\"status\":\"conflict\"}]}\n"
+        );
+    }
+}

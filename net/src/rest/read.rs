@@ -1,0 +1,373 @@
+//! Reading points: by id, by many ids, and scrolling. Answers of any length are made page by page while they are sent.
+
+use crate::dispatch::dispatch;
+use crate::http::{Reply, ReplyBody, json_reply};
+use crate::limits::PAGE_POINTS;
+use crate::request::{ApiError, ErrorKind, GetPoints, ReadOptions, ScrollPoints, compile_filter};
+use crate::rest::envelope::Envelope;
+use crate::rest::filter::WireFilter;
+use crate::rest::json::{decode, invalid_json, json_object};
+use crate::rest::routes::{Query, parse_id};
+use crate::rest::search::write_hit_document;
+use crate::rest::value::{write_json, write_payload};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use futures_lite::stream;
+use http::StatusCode;
+use nigh_shard::core::{Core, StoredPoint};
+use serde::de::{Deserialize, Deserializer, IgnoredAny};
+use std::io;
+use std::rc::Rc;
+
+/// Appends `"vector":…,"payload":…,"ttl_ms":…,"version":…}`.
+fn write_point(out: &mut Vec<u8>, point: &StoredPoint, now_ms: u64) {
+    out.extend_from_slice(b"\"vector\":");
+    match &point.vector {
+        Some(vector) if !vector.is_empty() => write_json(out, vector),
+        _ => out.extend_from_slice(b"null"),
+    }
+    out.extend_from_slice(b",\"payload\":");
+    write_payload(out, &point.row, now_ms);
+    out.extend_from_slice(b",\"ttl_ms\":");
+    write_json(out, &point.ttl_ms);
+    out.extend_from_slice(b",\"version\":");
+    write_json(out, &point.version);
+    out.push(b'}');
+}
+
+/// `GET …/points/{id}`.
+///
+/// # Errors
+/// 400, 404.
+pub async fn get(core: &Rc<Core>, collection: String, id: &str, query: Query<'_>) -> Result<Reply, ApiError> {
+    let request = GetPoints {
+        collection,
+        ids: vec![parse_id(id)?],
+        with_vector: query.is_on("with_vector"),
+        with_payload: query.is_on("with_payload"),
+        read: query.read_options()?,
+    };
+    let mut points = dispatch(core, request).await?;
+    let Some(point) = points.pop().flatten() else {
+        return Err(ApiError::new(ErrorKind::NotFound, format!("point not found: id {id}")));
+    };
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(b"{\"found\":true,");
+    write_point(&mut out, &point, core.unix_ms());
+    out.push(b'\n');
+    Ok(json_reply(StatusCode::OK, ReplyBody::whole(out)))
+}
+
+/// Body of `…/batch-get`.
+#[derive(Default)]
+pub struct BatchGetBody {
+    ids: Vec<u64>,
+    with_vector: Option<bool>,
+    with_payload: Option<bool>,
+}
+
+impl Envelope for BatchGetBody {
+    const ARRAY: &'static str = "ids";
+
+    fn restart(&mut self) {
+        self.ids.clear();
+    }
+
+    fn element(&mut self, json: &[u8]) -> Result<(), ApiError> {
+        match serde_json::from_slice(json) {
+            Ok(id) => self.ids.push(id),
+            Err(error) => return Err(invalid_json(format_args!("ids[{}]: {error}", self.ids.len()))),
+        }
+        Ok(())
+    }
+
+    fn field(&mut self, key: &str, json: &[u8]) -> Result<bool, ApiError> {
+        let target = match key.to_ascii_lowercase().as_str() {
+            "with_vector" => &mut self.with_vector,
+            "with_payload" => &mut self.with_payload,
+            _ => return Ok(false),
+        };
+        match serde_json::from_slice::<Option<bool>>(json) {
+            Ok(value) => *target = value.or(*target),
+            Err(error) => return Err(invalid_json(format_args!("field {key:?}: {error}"))),
+        }
+        Ok(true)
+    }
+}
+
+/// `POST …/batch-get`.
+///
+/// # Errors
+/// 400, 404 for the collection only.
+pub async fn batch_get(core: &Rc<Core>, collection: String, body: BatchGetBody) -> Result<Reply, ApiError> {
+    let mut pages = GetPages {
+        core: core.clone(),
+        collection,
+        with_vector: body.with_vector.unwrap_or(true),
+        with_payload: body.with_payload.unwrap_or(true),
+        ids: body.ids,
+        at: 0,
+        wrote_any: false,
+        missing: Vec::new(),
+    };
+    // The first page decides about the status; an empty list of ids still checks the collection.
+    let mut first = b"{\"points\":[".to_vec();
+    pages.next(&mut first).await?;
+    Ok(json_reply(StatusCode::OK, stream_pages(first, pages)))
+}
+
+struct GetPages {
+    core: Rc<Core>,
+    collection: String,
+    with_vector: bool,
+    with_payload: bool,
+    ids: Vec<u64>,
+    at: usize,
+    wrote_any: bool,
+    missing: Vec<u64>,
+}
+
+impl Pages for GetPages {
+    async fn next(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        let ids = self.ids[self.at..].iter().copied().take(PAGE_POINTS).collect::<Vec<_>>();
+        let request = GetPoints {
+            collection: self.collection.clone(),
+            ids: ids.clone(),
+            with_vector: self.with_vector,
+            with_payload: self.with_payload,
+            read: ReadOptions::default(),
+        };
+        let points = dispatch(&self.core, request).await?;
+        let now_ms = self.core.unix_ms();
+        for (id, point) in ids.iter().zip(points) {
+            match point {
+                None => self.missing.push(*id),
+                Some(point) => {
+                    out.extend_from_slice(if self.wrote_any { b",{\"id\":" } else { b"{\"id\":" });
+                    self.wrote_any = true;
+                    write_json(out, id);
+                    out.push(b',');
+                    write_point(out, &point, now_ms);
+                }
+            }
+        }
+        self.at += ids.len();
+        if self.at == self.ids.len() {
+            out.extend_from_slice(b"],\"missing\":");
+            write_json(out, &self.missing);
+            out.extend_from_slice(b"}\n");
+        }
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.at == self.ids.len()
+    }
+}
+
+/// Something that is written page by page.
+trait Pages: 'static {
+    /// Appends the next page; the last one with the end of the body.
+    async fn next(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError>;
+    /// Whether the last page was appended.
+    fn is_done(&self) -> bool;
+}
+
+/// A body that starts with `first` and goes on with the pages not yet written.
+fn stream_pages<P: Pages>(first: Vec<u8>, pages: P) -> ReplyBody {
+    if pages.is_done() {
+        return ReplyBody::whole(first);
+    }
+    ReplyBody::pages(stream::unfold((Some(first), pages), |(first, mut pages)| async move {
+        if let Some(first) = first {
+            return Some((Ok(Bytes::from(first)), (None, pages)));
+        }
+        if pages.is_done() {
+            return None;
+        }
+        let mut out = Vec::new();
+        match pages.next(&mut out).await {
+            Ok(()) => Some((Ok(Bytes::from(out)), (None, pages))),
+            // The status is long gone; a cut connection is the only honest answer left.
+            Err(error) => Some((Err(io::Error::other(error)), (None, pages))),
+        }
+    }))
+}
+
+/// A key whose value matters only by its presence.
+pub struct Anything;
+
+impl<'de> Deserialize<'de> for Anything {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Anything)
+    }
+}
+
+json_object! {
+    /// Body of `…/scroll`.
+    pub struct ScrollBody {
+        "filter" => filter: WireFilter,
+        "limit" => limit: i64,
+        "cursor" => cursor: String,
+        "order_by" => order_by: Anything,
+        "read_consistency" => read_consistency: u8,
+        "on_partition_unavailable" => on_partition_unavailable: u8,
+        "max_staleness" => max_staleness: u64,
+    }
+}
+
+/// Version byte of a cursor that continues after an id.
+const CURSOR_BY_ID: u8 = 1;
+
+fn encode_cursor(after: u64) -> String {
+    let mut bytes = [CURSOR_BY_ID; 9];
+    bytes[1..].copy_from_slice(&after.to_be_bytes());
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+fn decode_cursor(cursor: &str) -> Result<u64, ApiError> {
+    match URL_SAFE_NO_PAD.decode(cursor).as_deref() {
+        Ok([CURSOR_BY_ID, id @ ..]) => {
+            if let Ok(id) = id.try_into() {
+                return Ok(u64::from_be_bytes(id));
+            }
+        }
+        Ok([2..=4, ..]) => {
+            return Err(ApiError::invalid("the cursor was issued for another order_by"));
+        }
+        _ => {}
+    }
+    Err(ApiError::invalid(format!("malformed cursor {cursor:?}")))
+}
+
+/// `POST …/scroll`.
+///
+/// # Errors
+/// 400, 404.
+pub async fn scroll(core: &Rc<Core>, collection: String, body: &[u8]) -> Result<Reply, ApiError> {
+    let body: ScrollBody = decode(body)?;
+    if body.order_by.is_some() {
+        return Err(ApiError::invalid("order_by: this server does not offer ordered scrolling yet"));
+    }
+    let after = match body.cursor.as_deref().unwrap_or("") {
+        "" => None,
+        cursor => Some(decode_cursor(cursor)?),
+    };
+    let mut pages = ScrollPages {
+        core: core.clone(),
+        collection,
+        filter: compile_filter(body.filter.map(|filter| filter.0))?,
+        after,
+        // Zero and negative limits mean no cap.
+        left: body.limit.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0),
+        read: ReadOptions {
+            read_consistency: body.read_consistency.unwrap_or(0),
+            on_partition_unavailable: body.on_partition_unavailable.unwrap_or(0),
+            max_staleness: body.max_staleness.unwrap_or(0),
+        },
+        wrote_any: false,
+        done: false,
+    };
+    let mut first = b"{\"documents\":[".to_vec();
+    pages.next(&mut first).await?;
+    Ok(json_reply(StatusCode::OK, stream_pages(first, pages)))
+}
+
+struct ScrollPages {
+    core: Rc<Core>,
+    collection: String,
+    filter: Option<std::sync::Arc<nigh_engine::filter::Predicate>>,
+    after: Option<u64>,
+    left: Option<usize>,
+    read: ReadOptions,
+    wrote_any: bool,
+    done: bool,
+}
+
+impl Pages for ScrollPages {
+    async fn next(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        let request = ScrollPoints {
+            collection: self.collection.clone(),
+            filter: self.filter.clone(),
+            after: self.after,
+            limit: self.left.unwrap_or(usize::MAX).min(PAGE_POINTS),
+            read: self.read,
+        };
+        let page = dispatch(&self.core, request).await?;
+        let now_ms = self.core.unix_ms();
+        for point in &page.points {
+            if self.wrote_any {
+                out.push(b',');
+            }
+            self.wrote_any = true;
+            write_hit_document(out, point.id, 0.0, &point.row, now_ms);
+        }
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(page.points.len());
+        }
+        self.after = page.next_after.or(self.after);
+        self.done = page.next_after.is_none() || self.left == Some(0);
+        if self.done {
+            out.extend_from_slice(b"],\"degraded\":false,\"missing\":[],\"next_cursor\":");
+            write_json(out, &page.next_after.map(encode_cursor).unwrap_or_default());
+            out.extend_from_slice(b"}\n");
+        }
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rest::envelope::EnvelopeReader;
+
+    #[test]
+    fn cursors_read_back() {
+        for after in [0, 1, u64::MAX] {
+            assert_eq!(decode_cursor(&encode_cursor(after)), Ok(after));
+        }
+        for bad in ["x", "AQ", "AQAAAAAAAAAAAA", "!!!!", "BQAAAAAAAAAA", &encode_cursor(1)[1..]] {
+            assert_eq!(decode_cursor(bad).unwrap_err().kind, ErrorKind::Invalid, "{bad}");
+        }
+        let ordered = URL_SAFE_NO_PAD.encode([2, 0, 0, 0]);
+        assert!(decode_cursor(&ordered).unwrap_err().message.contains("order_by"));
+    }
+
+    #[test]
+    fn batch_get_bodies() {
+        let read = |body: &str| {
+            let mut reader = EnvelopeReader::new(BatchGetBody::default());
+            reader.feed(body.as_bytes())?;
+            reader.finish()
+        };
+        let body = read(r#"{"ids":[1,18446744073709551615,1],"with_vector":false}"#).ok().unwrap();
+        assert_eq!(body.ids, [1, u64::MAX, 1]);
+        assert_eq!((body.with_vector, body.with_payload), (Some(false), None));
+        for bad in [
+            r#"{"ids":[1.0]}"#,
+            r#"{"ids":[null]}"#,
+            r#"{"ids":["1"]}"#,
+            r#"{"ids":[-1]}"#,
+            r#"{"read_consistency":1}"#,
+        ] {
+            let error = read(bad).err().expect(bad);
+            assert!(error.message.starts_with("invalid JSON body: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn points_as_json() {
+        let mut out = Vec::new();
+        let point = StoredPoint { id: 1, vector: Some(vec![0.5, 1.0]), row: vec![], ttl_ms: 7, version: 3 };
+        write_point(&mut out, &point, 0);
+        assert_eq!(out, br#""vector":[0.5,1.0],"payload":null,"ttl_ms":7,"version":3}"#);
+        out.clear();
+        write_point(&mut out, &StoredPoint { vector: None, ..point }, 0);
+        assert!(out.starts_with(b"\"vector\":null,"));
+    }
+}

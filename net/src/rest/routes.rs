@@ -1,0 +1,388 @@
+//! Paths, methods and query strings.
+
+use crate::request::{Action, ApiError, ReadOptions, WriteOptions, check_name};
+use http::Method;
+use percent_encoding::percent_decode_str;
+use std::borrow::Cow;
+
+/// A route of the interface, with what its path names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route<'p> {
+    /// `GET /v1/health`.
+    Health,
+    /// `GET /v1/ready`.
+    Ready,
+    /// `GET /v1/replication`.
+    Replication,
+    /// `GET /metrics`, `GET /v1/metrics`.
+    Metrics,
+    /// `POST /v1/collections`.
+    Create,
+    /// `DELETE /v1/collections/{name}`.
+    Drop(Cow<'p, str>),
+    /// A route under `/v1/collections/{name}/points`.
+    Points(Cow<'p, str>, PointsRoute<'p>),
+}
+
+/// What follows `points`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PointsRoute<'p> {
+    /// `POST …`.
+    Write,
+    /// `POST …/batch`.
+    Batch,
+    /// `POST …/bulk`.
+    Stage,
+    /// `POST …/bulk/build`.
+    Build,
+    /// `POST …/batch-get`.
+    BatchGet,
+    /// `POST …/delete`.
+    DeleteByFilter,
+    /// `POST …/scroll`.
+    Scroll,
+    /// `POST …/search`.
+    Search,
+    /// `POST …/search/docs`.
+    SearchDocs,
+    /// `GET …/{id}`.
+    Get(Cow<'p, str>),
+    /// `DELETE …/{id}`.
+    Delete(Cow<'p, str>),
+}
+
+/// Where a request goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolved<'p> {
+    /// To a route.
+    Route(Route<'p>),
+    /// The path exists under these methods only.
+    WrongMethod(&'static str),
+    /// Nowhere.
+    NotFound,
+}
+
+impl Route<'_> {
+    /// The right the route needs and the collection it is about; `None` = everyone may.
+    pub fn action(&self) -> Option<(Action, &str)> {
+        match self {
+            Route::Health | Route::Ready | Route::Replication => None,
+            Route::Metrics => Some((Action::Read, "")),
+            Route::Create => Some((Action::Admin, "")),
+            Route::Drop(name) => Some((Action::Admin, name)),
+            Route::Points(name, route) => Some((route.action(), name)),
+        }
+    }
+}
+
+impl PointsRoute<'_> {
+    fn action(&self) -> Action {
+        match self {
+            PointsRoute::Write
+            | PointsRoute::Batch
+            | PointsRoute::Stage
+            | PointsRoute::Build
+            | PointsRoute::DeleteByFilter
+            | PointsRoute::Delete(_) => Action::Write,
+            PointsRoute::BatchGet
+            | PointsRoute::Scroll
+            | PointsRoute::Search
+            | PointsRoute::SearchDocs
+            | PointsRoute::Get(_) => Action::Read,
+        }
+    }
+}
+
+/// Finds the route of a path. Segments are decoded after splitting, so an encoded slash stays inside its segment.
+///
+/// # Errors
+/// Escapes that are not text, or a collection name that is too long.
+pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiError> {
+    // The longest path of the interface has seven segments; one more tells that a path is none of them.
+    let mut segments: [Cow<'p, str>; 8] = Default::default();
+    let mut count = 0;
+    for segment in path.strip_prefix('/').unwrap_or(path).split('/') {
+        if count == segments.len() {
+            return Ok(Resolved::NotFound);
+        }
+        segments[count] = decode_segment(segment)?;
+        count += 1;
+    }
+    let read = *method == Method::GET || *method == Method::HEAD;
+    let post = *method == Method::POST;
+    let delete = *method == Method::DELETE;
+    let when = |allowed: bool, route: Route<'p>, allow: &'static str| {
+        if allowed { Resolved::Route(route) } else { Resolved::WrongMethod(allow) }
+    };
+    let names: Vec<&str> = segments[..count].iter().map(AsRef::as_ref).collect();
+    Ok(match names.as_slice() {
+        ["metrics"] | ["v1", "metrics"] => when(read, Route::Metrics, "GET, HEAD"),
+        ["v1", "health"] => when(read, Route::Health, "GET, HEAD"),
+        ["v1", "ready"] => when(read, Route::Ready, "GET, HEAD"),
+        ["v1", "replication"] => when(read, Route::Replication, "GET, HEAD"),
+        ["v1", "collections"] => when(post, Route::Create, "POST"),
+        ["v1", "collections", name] if !name.is_empty() => {
+            check_name(name)?;
+            let name = std::mem::take(&mut segments[2]);
+            when(delete, Route::Drop(name), "DELETE")
+        }
+        ["v1", "collections", name, "points", rest @ ..] if !name.is_empty() => {
+            let literal = match rest {
+                [] => Some(PointsRoute::Write),
+                ["batch"] => Some(PointsRoute::Batch),
+                ["bulk"] => Some(PointsRoute::Stage),
+                ["bulk", "build"] => Some(PointsRoute::Build),
+                ["batch-get"] => Some(PointsRoute::BatchGet),
+                ["delete"] => Some(PointsRoute::DeleteByFilter),
+                ["scroll"] => Some(PointsRoute::Scroll),
+                ["search"] => Some(PointsRoute::Search),
+                ["search", "docs"] => Some(PointsRoute::SearchDocs),
+                _ => None,
+            };
+            // `…/points/batch` is also the point whose id is "batch", for the methods that take ids.
+            let is_id = matches!(rest, [id] if !id.is_empty());
+            if literal.is_none() && !is_id {
+                return Ok(Resolved::NotFound);
+            }
+            check_name(name)?;
+            let name = std::mem::take(&mut segments[2]);
+            let id = std::mem::take(&mut segments[4]);
+            match literal {
+                Some(route) if post => Resolved::Route(Route::Points(name, route)),
+                _ if is_id && read => Resolved::Route(Route::Points(name, PointsRoute::Get(id))),
+                _ if is_id && delete => Resolved::Route(Route::Points(name, PointsRoute::Delete(id))),
+                Some(_) if is_id => Resolved::WrongMethod("DELETE, GET, HEAD, POST"),
+                Some(_) => Resolved::WrongMethod("POST"),
+                None => Resolved::WrongMethod("DELETE, GET, HEAD"),
+            }
+        }
+        _ => Resolved::NotFound,
+    })
+}
+
+fn decode_segment(segment: &str) -> Result<Cow<'_, str>, ApiError> {
+    let bytes = segment.as_bytes();
+    for (at, byte) in bytes.iter().enumerate() {
+        if *byte == b'%' && !(bytes.len() > at + 2 && bytes[at + 1..at + 3].iter().all(u8::is_ascii_hexdigit))
+        {
+            return Err(ApiError::invalid(format!("invalid path: {segment:?} holds a malformed escape")));
+        }
+    }
+    percent_decode_str(segment)
+        .decode_utf8()
+        .map_err(|_| ApiError::invalid(format!("invalid path: {segment:?} is not UTF-8 once decoded")))
+}
+
+/// A point id of a path: decimal digits only.
+///
+/// # Errors
+/// `invalid id: …`.
+pub fn parse_id(text: &str) -> Result<u64, ApiError> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse() {
+        Ok(id) if digits => Ok(id),
+        _ => Err(ApiError::invalid(format!("invalid id: {text:?}"))),
+    }
+}
+
+/// The parameters of a query string; of repeated ones the first counts, an empty value counts as absent.
+pub struct Query<'q>(&'q str);
+
+impl<'q> Query<'q> {
+    /// Of a request, `None` = no query string.
+    pub fn new(query: Option<&'q str>) -> Self {
+        Query(query.unwrap_or(""))
+    }
+
+    /// The decoded value of `name`.
+    pub fn get(&self, name: &str) -> Option<String> {
+        let decode = |text: &str| {
+            let spaced = text.replace('+', " ");
+            percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+        };
+        self.0
+            .split('&')
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+            .find(|(key, _)| decode(key) == name)
+            .map(|(_, value)| decode(value))
+            .filter(|value| !value.is_empty())
+    }
+
+    fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(text) => match text.parse() {
+                Ok(value) => Ok(Some(value)),
+                Err(_) => Err(ApiError::invalid(format!("{name}: {text:?} is not a valid number"))),
+            },
+        }
+    }
+
+    fn boolean(&self, name: &str) -> Result<Option<bool>, ApiError> {
+        match self.get(name).as_deref() {
+            None => Ok(None),
+            Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(Some(true)),
+            Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(Some(false)),
+            Some(text) => Err(ApiError::invalid(format!("{name}: {text:?} is not a boolean"))),
+        }
+    }
+
+    /// `with_vector` and the like: on unless `false` or `0`.
+    pub fn is_on(&self, name: &str) -> bool {
+        !self.get(name).is_some_and(|value| value == "0" || value.eq_ignore_ascii_case("false"))
+    }
+
+    /// Read options.
+    ///
+    /// # Errors
+    /// A value that is no number; names the parameter.
+    pub fn read_options(&self) -> Result<ReadOptions, ApiError> {
+        Ok(ReadOptions {
+            read_consistency: self.number("read_consistency")?.unwrap_or_default(),
+            on_partition_unavailable: self.number("on_partition_unavailable")?.unwrap_or_default(),
+            max_staleness: self.number("max_staleness")?.unwrap_or_default(),
+        })
+    }
+
+    /// Write options. `wait` is checked and has no effect on one node, where an answer always means durable.
+    ///
+    /// # Errors
+    /// A value of the wrong type; names the parameter.
+    pub fn write_options(&self) -> Result<WriteOptions, ApiError> {
+        self.boolean("wait")?;
+        Ok(WriteOptions {
+            write_consistency_factor: self.number("write_consistency_factor")?.unwrap_or_default(),
+            expected_version: self.number("expected_version")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(method: &str, path: &str) -> Resolved<'static> {
+        resolve(&method.parse().unwrap(), path.to_owned().leak()).unwrap()
+    }
+
+    fn points(route: PointsRoute<'static>) -> Resolved<'static> {
+        Resolved::Route(Route::Points("docs".into(), route))
+    }
+
+    #[test]
+    fn every_route() {
+        for (method, path, route) in [
+            ("GET", "/v1/health", Route::Health),
+            ("HEAD", "/v1/health", Route::Health),
+            ("GET", "/v1/ready", Route::Ready),
+            ("GET", "/v1/replication", Route::Replication),
+            ("GET", "/metrics", Route::Metrics),
+            ("GET", "/v1/metrics", Route::Metrics),
+            ("POST", "/v1/collections", Route::Create),
+            ("DELETE", "/v1/collections/acme%2Fdocs", Route::Drop("acme/docs".into())),
+        ] {
+            assert_eq!(at(method, path), Resolved::Route(route), "{method} {path}");
+        }
+        for (method, rest, route) in [
+            ("POST", "", PointsRoute::Write),
+            ("POST", "/batch", PointsRoute::Batch),
+            ("POST", "/bulk", PointsRoute::Stage),
+            ("POST", "/bulk/build", PointsRoute::Build),
+            ("POST", "/batch-get", PointsRoute::BatchGet),
+            ("POST", "/delete", PointsRoute::DeleteByFilter),
+            ("POST", "/scroll", PointsRoute::Scroll),
+            ("POST", "/search", PointsRoute::Search),
+            ("POST", "/search/docs", PointsRoute::SearchDocs),
+            ("GET", "/7", PointsRoute::Get("7".into())),
+            ("HEAD", "/7", PointsRoute::Get("7".into())),
+            ("GET", "/batch", PointsRoute::Get("batch".into())),
+            ("DELETE", "/%37", PointsRoute::Delete("7".into())),
+        ] {
+            let path = format!("/v1/collections/docs/points{rest}");
+            assert_eq!(at(method, &path), points(route), "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn wrong_methods_name_the_right_ones() {
+        for (method, path, allow) in [
+            ("POST", "/v1/health", "GET, HEAD"),
+            ("OPTIONS", "/v1/collections", "POST"),
+            ("GET", "/v1/collections/docs", "DELETE"),
+            ("GET", "/v1/collections/docs/points", "POST"),
+            ("PUT", "/v1/collections/docs/points/search", "DELETE, GET, HEAD, POST"),
+            ("PUT", "/v1/collections/docs/points/search/docs", "POST"),
+            ("POST", "/v1/collections/docs/points/7", "DELETE, GET, HEAD"),
+        ] {
+            assert_eq!(at(method, path), Resolved::WrongMethod(allow), "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn paths_that_lead_nowhere() {
+        for path in [
+            "/",
+            "",
+            "/v1",
+            "/v1/",
+            "/v1/health/",
+            "/v2/health",
+            "/v1/collections/",
+            "/v1/collections//points",
+            "/v1/collections/docs/",
+            "/v1/collections/docs/points/",
+            "/v1/collections/docs/points/7/8/9/10",
+            "/v1/collections/docs/points/bulk/",
+            "/V1/health",
+            "/v1/collections/docs/point",
+            "//v1/health",
+        ] {
+            assert_eq!(at("GET", path), Resolved::NotFound, "{path}");
+        }
+    }
+
+    #[test]
+    fn long_names_and_bad_escapes() {
+        let path = |length: usize| format!("/v1/collections/{}/points", "x".repeat(length));
+        assert!(resolve(&Method::POST, &path(247)).is_ok());
+        let error = resolve(&Method::POST, &path(248)).unwrap_err();
+        assert!(error.message.contains("collection name too long"), "{error}");
+        for bad in ["/v1/collections/%/points", "/v1/collections/%4/points", "/v1/collections/%ff/points"] {
+            assert!(resolve(&Method::POST, bad).unwrap_err().message.contains("invalid path"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ids_are_plain_decimal() {
+        assert_eq!(parse_id("0"), Ok(0));
+        assert_eq!(parse_id("18446744073709551615"), Ok(u64::MAX));
+        for bad in ["", "-1", "+1", "1.0", "1e3", "0x1", "18446744073709551616", "abc", " 1"] {
+            assert!(parse_id(bad).unwrap_err().message.starts_with("invalid id:"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn query_strings() {
+        let query =
+            Query::new(Some("with_vector=FALSE&with_payload=&wait=T&expected_version=3&a+b=c%20d&wait=x"));
+        assert!(!query.is_on("with_vector"));
+        assert!(query.is_on("with_payload") && query.is_on("absent"));
+        assert_eq!(query.get("a b").as_deref(), Some("c d"));
+        assert_eq!(query.write_options().unwrap().expected_version, Some(3));
+        for (bad, name) in [
+            ("read_consistency=256", "read_consistency"),
+            ("read_consistency=x", "read_consistency"),
+            ("max_staleness=-1", "max_staleness"),
+            ("on_partition_unavailable=1.0", "on_partition_unavailable"),
+        ] {
+            assert!(Query::new(Some(bad)).read_options().unwrap_err().message.contains(name), "{bad}");
+        }
+        for (bad, name) in [
+            ("wait=yes", "wait"),
+            ("expected_version=-1", "expected_version"),
+            ("write_consistency_factor=a", "write_"),
+        ] {
+            assert!(Query::new(Some(bad)).write_options().unwrap_err().message.contains(name), "{bad}");
+        }
+    }
+}
