@@ -412,3 +412,19 @@ fn find(lines: &[Line], hash: u64, id: u64) -> (&Line, usize, Probe) {
 
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+/// A map of two-line segments, for the models.
+#[cfg(all(test, loom))]
+pub(super) fn tiny(domain: Arc<Domain>, seed: u64) -> IdMap {
+    IdMap::with_shape(domain, seed, Shape { segment_lines_log2: 1, depth_slack: DEPTH_SLACK })
+}
+
+/// Ids that fill a segment of [`tiny`]: the next one splits it.
+#[cfg(all(test, loom))]
+pub(super) const TINY_CLAIMS: u64 = (CLAIMS_PER_LINE << 1) as u64;
+
+/// Where probing for `id` starts in a map of [`tiny`] segments.
+#[cfg(all(test, loom))]
+pub(super) fn first_line(map: &IdMap, id: u64) -> u64 {
+    map.hasher.hash_one(id) & 1
+}

@@ -26,3 +26,6 @@ pub use arena::{Arena, ArenaError, Atomic, Zeroable};
 pub use id_map::IdMap;
 pub use published::Published;
 pub use quiescence::{Domain, Limbo, Participant, Pin, RetireTag};
+
+#[cfg(all(test, loom))]
+mod loom_models;

@@ -6,6 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Whether the consumer sleeps, or is about to. Apart from the descriptor, so that the models can use it.
 ///
+/// All changes are exchanges. Stores would do, and cost the same instruction on x86; but a producer's exchange that finds
+/// the flag down and the consumer's next raise are ordered only because nothing comes between an exchange and the value it
+/// found, a rule that loom does not apply to plain stores.
+///
 /// Alone on its cache lines: producers read it after every batch.
 #[repr(align(128))]
 pub(super) struct SleepFlag(AtomicU32);
@@ -17,14 +21,14 @@ impl SleepFlag {
 
     /// Consumer: up, and the fence that orders it before the check of the rings.
     pub(super) fn raise(&self) {
-        self.0.store(1, Ordering::SeqCst);
+        self.0.swap(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
     /// Consumer: down.
     pub(super) fn lower(&self) {
         // A producer that took the flag before us writes the descriptor; that wake-up is spurious and harmless.
-        self.0.store(0, Ordering::SeqCst);
+        self.0.swap(0, Ordering::SeqCst);
     }
 
     pub(super) fn is_raised(&self) -> bool {

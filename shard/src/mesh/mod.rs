@@ -32,5 +32,7 @@ mod sync;
 pub use bell::Bell;
 pub use ring::{Consumer, Producer, ring};
 
+#[cfg(all(test, loom))]
+mod loom_models;
 #[cfg(all(test, not(loom)))]
 mod tests;
