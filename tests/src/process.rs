@@ -148,6 +148,19 @@ impl Server {
             .unwrap_or_else(|failure| panic!("{}:\n{}", failure.status, failure.log))
     }
 
+    /// Starts a server on a data directory and kills it `after` that long, wherever it is by then.
+    ///
+    /// # Panics
+    /// When the process cannot be started.
+    pub fn kill_while_starting(data: &Path, flags: &[&str], after: Duration) {
+        let mut command = command(&["-http", "127.0.0.1:0"]);
+        command.arg("-data").arg(data).args(flags).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().expect("the server starts");
+        let mut server = Server { child, authority: String::new(), log: Arc::default() };
+        std::thread::sleep(after);
+        server.kill_and_wait();
+    }
+
     /// `host:port` it serves on.
     pub fn authority(&self) -> &str {
         &self.authority

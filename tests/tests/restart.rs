@@ -1,0 +1,297 @@
+//! The same data directory under other conditions: other cores, other shards, damage, a full disk.
+use nigh_tests::{Api, Server, SplitMix};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+const DIM: usize = 24;
+
+fn vector(id: u64) -> Vec<f32> {
+    SplitMix(id.wrapping_mul(77) + 1).vector(DIM)
+}
+
+fn points(ids: std::ops::Range<u64>) -> Value {
+    ids.map(|id| json!({"id": id, "vector": vector(id), "metadata": {"n": {"kind": "int", "int": id}}}))
+        .collect()
+}
+
+fn create(api: &mut Api, name: &str) {
+    api.ok("POST", "/v1/collections", json!({"name": name, "config": {"dim": DIM, "metric": "cosine"}}));
+}
+
+/// Ids and distances of ten neighbours of each of fifty queries.
+fn answers(server: &Server, name: &str) -> Vec<Vec<(u64, f64)>> {
+    let mut api = server.api();
+    let path = format!("/v1/collections/{name}/points/search");
+    let hits = |query: u64| {
+        let answer = api.ok("POST", &path, json!({"query": vector(1_000_000 + query), "k": 10}));
+        let hits = answer["results"].as_array().expect("results").clone();
+        hits.iter().filter_map(|hit| Some((hit["id"].as_u64()?, hit["distance"].as_f64()?))).collect()
+    };
+    (0..50).map(hits).collect()
+}
+
+/// The exact answers over the live `ids`, from the vectors alone.
+fn exact(ids: impl Iterator<Item = u64> + Clone) -> Vec<Vec<u64>> {
+    let unit = |id| {
+        let vector = vector(id);
+        let norm = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
+        vector.iter().map(|x| f64::from(*x) / norm).collect::<Vec<f64>>()
+    };
+    let rows: Vec<(u64, Vec<f64>)> = ids.map(|id| (id, unit(id))).collect();
+    let nearest = |query: u64| {
+        let query = unit(1_000_000 + query);
+        let distance = |row: &[f64]| -row.iter().zip(&query).map(|(a, b)| a * b).sum::<f64>();
+        let mut all: Vec<(f64, u64)> = rows.iter().map(|(id, row)| (distance(row), *id)).collect();
+        all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        all[..10].iter().map(|(_, id)| *id).collect()
+    };
+    (0..50).map(nearest).collect()
+}
+
+/// Share of the exact neighbours among the answers.
+fn recall(answers: &[Vec<(u64, f64)>], exact: &[Vec<u64>]) -> f64 {
+    let pairs = answers.iter().zip(exact);
+    let found: usize =
+        pairs.map(|(a, e)| e.iter().filter(|id| a.iter().any(|(found, _)| found == *id)).count()).sum();
+    found as f64 / (10 * exact.len()) as f64
+}
+
+#[test]
+fn any_cores_and_any_shards_give_the_same_answers() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(Some(data.path()), &["-cores", "2"]);
+    let mut api = server.api();
+    for name in ["a", "b", "acme%2Fc"] {
+        create(&mut api, &name.replace("%2F", "/"));
+        for first in (0..1500).step_by(500) {
+            let body = json!({"points": points(first..first + 500)});
+            api.ok("POST", &format!("/v1/collections/{name}/points/batch"), body);
+        }
+        for id in (0..1500).step_by(10) {
+            api.ok("DELETE", &format!("/v1/collections/{name}/points/{id}"), Value::Null);
+        }
+    }
+    let truth = exact((0..1500).filter(|id| id % 10 != 0));
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    let mut first = None;
+    for flags in [
+        ["-cores", "1", "-shards", "1"],
+        ["-cores", "2", "-shards", "256"],
+        ["-cores", "1", "-shards", "64"],
+        ["-cores", "2", "-shards", "2"],
+    ] {
+        let server = Server::start(Some(data.path()), &flags);
+        let found: Vec<_> = ["a", "b", "acme%2Fc"].map(|name| answers(&server, name)).into();
+        for one in &found {
+            assert!(recall(one, &truth) >= 0.99, "{flags:?}: recall {}", recall(one, &truth));
+        }
+        assert_eq!(first.get_or_insert(found.clone()), &found, "{flags:?}");
+        // Half of the restarts come after a kill.
+        if flags[1] == "2" { server.kill() } else { drop(server.stop()) }
+    }
+}
+
+#[test]
+fn an_answered_build_survives_a_kill() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(Some(data.path()), &[]);
+    let mut api = server.api();
+    create(&mut api, "built");
+    let staged = api.ok("POST", "/v1/collections/built/points/bulk", json!({"points": points(0..1000)}));
+    assert_eq!(staged["staged"], 1000);
+    api.ok("POST", "/v1/collections/built/points/bulk/build", json!({"workers": 0}));
+    let before = answers(&server, "built");
+    assert!(recall(&before, &exact(0..1000)) >= 0.99);
+    server.kill();
+    let server = Server::start(Some(data.path()), &[]);
+    assert!(recall(&answers(&server, "built"), &exact(0..1000)) >= 0.99);
+    let page = server.api().ok("POST", "/v1/collections/built/points/scroll", json!({}));
+    assert_eq!(page["documents"].as_array().map(Vec::len), Some(1000));
+}
+
+#[test]
+fn drops_and_creates_are_durable_when_answered() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(Some(data.path()), &["-cores", "1"]);
+    let mut api = server.api();
+    for name in ["kept", "dropped"] {
+        create(&mut api, name);
+        api.ok("POST", &format!("/v1/collections/{name}/points/batch"), json!({"points": points(0..100)}));
+    }
+    api.ok("DELETE", "/v1/collections/dropped", Value::Null);
+    create(&mut api, "empty");
+    server.kill();
+    let server = Server::start(Some(data.path()), &["-cores", "1"]);
+    let mut api = server.api();
+    let count = |api: &mut Api, name: &str| {
+        let page = api.ok("POST", &format!("/v1/collections/{name}/points/scroll"), json!({}));
+        page["documents"].as_array().map(Vec::len)
+    };
+    assert_eq!((count(&mut api, "kept"), count(&mut api, "empty")), (Some(100), Some(0)));
+    let gone = api.send("POST", "/v1/collections/dropped/points/scroll", &json!({})).expect("an answer");
+    assert_eq!(gone.status, 404);
+    // The name is free again, and starts empty.
+    create(&mut api, "dropped");
+    assert_eq!(count(&mut api, "dropped"), Some(0));
+}
+
+#[test]
+fn deadlines_are_absolute() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(Some(data.path()), &["-cores", "1"]);
+    let mut api = server.api();
+    create(&mut api, "ttl");
+    let long = json!({"id": 1, "vector": vector(1), "ttl_ms": 3_600_000});
+    let short = json!({"id": 2, "vector": vector(2), "ttl_ms": 1});
+    api.ok("POST", "/v1/collections/ttl/points", long);
+    api.ok("POST", "/v1/collections/ttl/points", short);
+    server.kill();
+    let server = Server::start(Some(data.path()), &["-cores", "1"]);
+    let mut api = server.api();
+    let left =
+        api.ok("GET", "/v1/collections/ttl/points/1", Value::Null)["ttl_ms"].as_u64().expect("a number");
+    assert!((1..3_600_000).contains(&left), "{left}");
+    assert_eq!(api.send("GET", "/v1/collections/ttl/points/2", &Value::Null).expect("an answer").status, 404);
+}
+
+/// Every file below `directory`.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).expect("readable").flatten();
+    let mut found: Vec<PathBuf> = entries
+        .flat_map(|entry| if entry.path().is_dir() { files(&entry.path()) } else { vec![entry.path()] })
+        .collect();
+    found.sort();
+    found
+}
+
+/// Flips one byte in the middle of the first occurrence of `needle` in the files; the file it was in.
+fn damage(files: &[PathBuf], needle: &[u8]) -> Option<PathBuf> {
+    files.iter().find_map(|path| {
+        let mut bytes = std::fs::read(path).ok()?;
+        let at = bytes.windows(needle.len()).position(|window| window == needle)?;
+        bytes[at + needle.len() / 2] ^= 0x20;
+        std::fs::write(path, bytes).ok()?;
+        Some(path.clone())
+    })
+}
+
+#[test]
+fn damage_stops_the_collection_it_belongs_to() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(Some(data.path()), &["-cores", "1"]);
+    let mut api = server.api();
+    for name in ["healthy", "damaged"] {
+        create(&mut api, name);
+        for id in 0..50 {
+            let text = format!("{name} payload number {id}");
+            let body =
+                json!({"id": id, "vector": vector(id), "metadata": {"t": {"kind": "string", "str": text}}});
+            api.ok("POST", &format!("/v1/collections/{name}/points"), body);
+        }
+    }
+    server.kill();
+    // In the log: nothing was checkpointed that soon.
+    let hit = damage(&files(data.path()), b"damaged payload number 20");
+    assert!(hit.is_some(), "the record is in none of {:?}", files(data.path()));
+
+    let server = Server::start(Some(data.path()), &["-cores", "1"]);
+    let mut api = server.api();
+    let search = json!({"query": vector(7), "k": 1});
+    let healthy = api.ok("POST", "/v1/collections/healthy/points/search", search.clone());
+    assert_eq!(healthy["results"][0]["id"], 7);
+    let damaged = api.send("POST", "/v1/collections/damaged/points/search", &search).expect("an answer");
+    assert!(damaged.status >= 500, "{} {}", damaged.status, damaged.body);
+    let write = json!({"id": 99, "vector": vector(99)});
+    let refused = api.send("POST", "/v1/collections/damaged/points", &write).expect("an answer");
+    assert!(refused.status >= 500, "{} {}", refused.status, refused.body);
+    api.ok("POST", "/v1/collections/healthy/points", write.clone());
+    assert!(server.log().contains("level=ERROR") && server.log().contains("damaged"), "{}", server.log());
+    // It can be dropped and made anew.
+    api.ok("DELETE", "/v1/collections/damaged", Value::Null);
+    create(&mut api, "damaged");
+    api.ok("POST", "/v1/collections/damaged/points", write);
+    drop(server);
+    let server = Server::start(Some(data.path()), &["-cores", "1"]);
+    let page = server.api().ok("POST", "/v1/collections/damaged/points/scroll", json!({}));
+    assert_eq!(page["documents"].as_array().map(Vec::len), Some(1));
+}
+
+/// A file system of its own, unmounted when dropped.
+struct SmallDisk {
+    directory: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    /// `None` where this process may not mount.
+    fn mount(mebibytes: usize) -> Option<SmallDisk> {
+        let directory = tempfile::tempdir().ok()?;
+        let options = format!("size={mebibytes}m");
+        let mount = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "none"])
+            .arg(directory.path())
+            .stderr(std::process::Stdio::null())
+            .status();
+        mount.is_ok_and(|status| status.success()).then_some(SmallDisk { directory })
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Left mounted, the temporary directory stays behind; nothing else depends on it.
+        let _left = std::process::Command::new("umount").arg("-l").arg(self.directory.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_writes_and_recovers() {
+    let Some(disk) = SmallDisk::mount(96) else {
+        println!("SKIPPED: this process may not mount a small file system, so a full disk was not tried");
+        return;
+    };
+    let data = disk.directory.path().join("data");
+    let ballast = disk.directory.path().join("ballast");
+    std::fs::write(&ballast, vec![1u8; 40 << 20]).expect("the disk holds the ballast");
+    let server = Server::start(Some(&data), &["-cores", "1"]);
+    let mut api = server.api();
+    create(&mut api, "full");
+    let mut stored = 0;
+    let refused = loop {
+        let body = json!({"upsert": true, "points": padded(stored..stored + 100)});
+        let reply = api.send("POST", "/v1/collections/full/points/batch", &body).expect("an answer");
+        if reply.status != 200 {
+            stored += reply.body["committed"].as_u64().expect("how far it came");
+            break reply;
+        }
+        stored += 100;
+        assert!(stored < 100_000, "the disk never fills");
+    };
+    assert_eq!(refused.status, 507, "{}", refused.body);
+    let count = |api: &mut Api| {
+        let page = api.ok("POST", "/v1/collections/full/points/scroll", json!({}));
+        page["documents"].as_array().map_or(0, |documents| documents.len() as u64)
+    };
+    assert_eq!(count(&mut api), stored);
+    let found = api.ok("POST", "/v1/collections/full/points/search", json!({"query": vector(3), "k": 1}));
+    assert_eq!(found["results"][0]["id"], 3);
+
+    std::fs::remove_file(&ballast).expect("the ballast goes");
+    let body = json!({"upsert": true, "points": padded(stored..stored + 1)});
+    let mut tries = 0;
+    while api.send("POST", "/v1/collections/full/points/batch", &body).expect("an answer").status != 200 {
+        tries += 1;
+        assert!(tries < 300, "writes stay refused after space returned:\n{}", server.log());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    stored += 1;
+    server.kill();
+    let server = Server::start(Some(&data), &["-cores", "1"]);
+    assert_eq!(count(&mut server.api()), stored);
+}
+
+/// Points with about 2 KiB of payload each.
+fn padded(ids: std::ops::Range<u64>) -> Value {
+    let pad = "p".repeat(2000);
+    ids.map(|id| json!({"id": id, "vector": vector(id), "metadata": {"pad": {"kind": "string", "str": pad}}}))
+        .collect()
+}

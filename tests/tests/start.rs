@@ -1,0 +1,195 @@
+//! How the server starts, refuses to start, and stops.
+use nigh_tests::{Server, run_to_end};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
+/// Runs the binary and expects it to end with `code`, saying `parts` on stderr.
+#[track_caller]
+fn check(arguments: &[&str], environment: &[(&str, &str)], code: i32, parts: &[&str]) {
+    let exit = run_to_end(arguments, environment);
+    assert_eq!(exit.status.code(), Some(code), "{arguments:?}: {}", exit.stderr);
+    for part in parts {
+        assert!(exit.stderr.contains(part), "{arguments:?}: no {part:?} in {}", exit.stderr);
+    }
+}
+
+/// A refused start on a data directory, with the parts of its message.
+#[track_caller]
+fn refused(data: &Path, parts: &[&str]) {
+    let failure = match Server::try_start(Some(data), &[]) {
+        Err(failure) => failure,
+        Ok(server) => panic!("it started: {}", server.log()),
+    };
+    assert_eq!(failure.status.code(), Some(1), "{}", failure.log);
+    assert_eq!(failure.log.matches("level=ERROR").count(), 1, "{}", failure.log);
+    for part in parts {
+        assert!(failure.log.contains(part), "no {part:?} in {}", failure.log);
+    }
+}
+
+#[test]
+fn help_and_version() {
+    check(&["-h"], &[], 0, &["Transports:", "-http addr", "Clustering:"]);
+    check(&["--help"], &[("SVC_SHARDS", "nonsense")], 0, &["Storage:"]);
+    let all = run_to_end(&["-help-all"], &[]);
+    assert!(all.status.success() && all.stdout.contains("[SVC_BACKUP_BUCKET]"), "{}", all.stdout);
+    let version = run_to_end(&["-version"], &[("SVC_LOG_FORMAT", "nonsense")]);
+    assert!(version.status.success() && version.stdout.starts_with("nigh "), "{}", version.stdout);
+}
+
+#[test]
+fn bad_command_lines_end_with_2() {
+    check(&["-no-such-flag"], &[], 2, &["-no-such-flag", "Transports:"]);
+    check(&["-shards", "many"], &[], 2, &["-shards", "\"many\"", "Transports:"]);
+    check(&["bench"], &[], 2, &["nigh bench vector"]);
+    check(&["bench", "vector", "--k", "x"], &[], 2, &["--k"]);
+}
+
+#[test]
+fn bad_configurations_end_with_1_and_one_line() {
+    check(&[], &[], 1, &["level=ERROR", "-http :8080", "-insecure"]);
+    check(&["-http", ""], &[], 1, &["no transport"]);
+    check(&[], &[("SVC_EPOLL", "")], 1, &["SVC_EPOLL", "\\\"\\\"", "-epoll"]);
+    check(&["-log-level", "loud"], &[], 1, &["loud"]);
+    check(&["-http", "127.0.0.1:0", "-shards", "3"], &[], 1, &["power of two"]);
+    check(&["-http", "127.0.0.1:0", "-config", "/no/such/file"], &[], 1, &["/no/such/file"]);
+    check(&["-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0"], &[], 1, &["does not offer the gRPC transport"]);
+    check(&["-http", "127.0.0.1:0"], &[("SVC_CLUSTER", "true")], 1, &["does not offer clustering"]);
+    let json = run_to_end(&["-log-format", "json"], &[]);
+    let line: Value = serde_json::from_str(json.stderr.trim()).expect("one JSON line");
+    assert_eq!((json.status.code(), &line["level"]), (Some(1), &json!("ERROR")));
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("bound").to_string();
+    check(&["-http", &address], &[], 1, &["level=ERROR", &address]);
+}
+
+#[test]
+fn the_start_log_says_what_it_runs_on() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(Some(data.path()), &["-cores", "1", "-wal-sync", "interval:50"]);
+    let log = server.log();
+    for part in
+        ["msg=starting", "cores=1", "pinned=", "simd=", "durability=interval:50", "msg=serving", "proto=http"]
+    {
+        assert!(log.contains(part), "no {part:?} in {log}");
+    }
+    assert!(log.contains(&format!("data={}", data.path().display())), "{log}");
+    assert!(log.contains("a power loss may lose the last 50 ms"), "{log}");
+    let log = Server::start(None, &["-cores", "1"]).log();
+    assert!(log.contains("nothing survives this process"), "{log}");
+}
+
+#[test]
+fn a_key_guards_the_server_and_stays_out_of_the_logs() {
+    let server = Server::start(None, &["-api-key", "s3cret-key", "-access-log", "-cores", "1"]);
+    let mut api = server.api();
+    assert_eq!(api.send("GET", "/v1/health", &Value::Null).expect("an answer").status, 200);
+    let reply =
+        api.send("POST", "/v1/collections", &json!({"name": "a", "config": {"dim": 2}})).expect("an answer");
+    assert_eq!((reply.status, &reply.body), (401, &json!({"error": "unauthorized"})));
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    assert!(
+        log.contains("SVC_API_KEY") && log.contains("msg=access") && !log.contains("s3cret-key"),
+        "{log}"
+    );
+}
+
+#[test]
+fn sigterm_and_sigint_end_with_0() {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let mut server = Server::start(None, &["-cores", "1"]);
+        server.signal(signal);
+        let status = server.wait();
+        assert_eq!(status.code(), Some(0), "{}", server.log());
+        assert!(server.log().contains("msg=\"shutting down\""), "{}", server.log());
+    }
+}
+
+#[test]
+fn a_second_signal_ends_with_1_at_once() {
+    let mut server = Server::start(None, &["-cores", "1"]);
+    // A request whose body never comes keeps the drain waiting.
+    let mut stream = std::net::TcpStream::connect(server.authority()).expect("a connection");
+    let head = "POST /v1/collections HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{";
+    stream.write_all(head.as_bytes()).expect("sent");
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    server.signal(libc::SIGTERM);
+    while !server.log().contains("shutting down") {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    server.signal(libc::SIGTERM);
+    assert_eq!(server.wait().code(), Some(1), "{}", server.log());
+}
+
+#[test]
+fn a_data_directory_has_one_server() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(Some(data.path()), &["-cores", "1"]);
+    refused(data.path(), &["locked", &server.pid().to_string(), &data.path().display().to_string()]);
+    server.kill();
+    Server::start(Some(data.path()), &["-cores", "1"]);
+}
+
+#[test]
+fn unusable_data_directories_are_named() {
+    // Not even root can make directories here; file permissions would not stop it.
+    refused(Path::new("/proc/no-such-place"), &["/proc/no-such-place"]);
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    refused(file.path(), &[&file.path().display().to_string()]);
+}
+
+#[test]
+fn a_newer_data_directory_is_left_alone() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    Server::start(Some(data.path()), &["-cores", "1"]).kill();
+    let format = data.path().join("FORMAT");
+    std::fs::write(&format, "nigh 999\n").expect("writable");
+    refused(data.path(), &["newer", "999"]);
+    assert_eq!(std::fs::read_to_string(&format).expect("still there"), "nigh 999\n");
+}
+
+#[test]
+fn refused_io_uring_is_named_with_its_remedy() {
+    // What container runtimes do by default: the three calls answer EPERM.
+    let mut command = std::process::Command::new(nigh_tests::server_binary());
+    command.args(["-http", "127.0.0.1:0", "-cores", "1"]);
+    // SAFETY: between fork and exec only prctl is called, on memory of this closure.
+    unsafe {
+        command.pre_exec(forbid_io_uring);
+    }
+    let output = command.output().expect("the server starts");
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{log}");
+    assert!(log.contains("level=ERROR") && log.contains("io_uring") && log.contains("seccomp"), "{log}");
+}
+
+/// Installs a filter on this process under which io_uring_setup, _enter and _register (425 to 427) answer EPERM.
+fn forbid_io_uring() -> std::io::Result<()> {
+    let statement = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut filter = [
+        // The call's number is the first word of what a filter sees.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 425, 0, 2),
+        statement(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, 427, 1, 0),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0, 0),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: `program` and `filter` outlive the calls, which only read them.
+    unsafe {
+        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) != 0
+        {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
