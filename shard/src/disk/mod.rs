@@ -37,6 +37,7 @@ pub trait Disk {
     fn sync_dir<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<()>>;
 }
 /// One open file. Offsets and lengths of writes are multiples of [`BLOCK`].
+#[expect(clippy::len_without_is_empty, reason = "a file is asked for its bytes, never whether it has any")]
 pub trait DiskFile {
     /// Writes `bytes` (length a multiple of [`BLOCK`]; the callee copies to an aligned buffer) at `offset`.
     fn write_at<'a>(&'a self, offset: u64, bytes: &'a [u8]) -> LocalBoxFuture<'a, io::Result<()>>;

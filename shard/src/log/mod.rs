@@ -1,7 +1,27 @@
 //! The group-commit log: one per core; all writes of a loop turn share one sync.
-use crate::disk::{Disk, LocalBoxFuture};
+//!
+//! Invariants:
+//! * What [`Log::durable`] has returned for is delivered by every later [`scan`] until it is trimmed.
+//! * What a scan delivers of one run is, record by record, a beginning of what was appended (but for damage, which is
+//!   reported). So a lost record takes everything after it along, in every [`SyncMode`].
+//! * [`Log::append`] never waits and never promises room it does not have: a record is given its place in a segment
+//!   that is already allocated, or it is refused before anything changed.
+//! * After a failed write or sync the log takes nothing more; what the device holds is then unknown until a restart.
+//! * A segment is written by one run only. Old ones are read, cut and removed, never continued.
+//!
+//! The bytes are described in `format`.
+mod flush;
+mod format;
+mod old;
+mod scan;
+mod signal;
+mod writer;
+
+pub use old::OldSegments;
+pub use scan::{ScanReport, scan};
+pub use writer::Log;
+
 use std::path::PathBuf;
-use std::rc::Rc;
 
 /// When an append counts as durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,26 +30,29 @@ pub enum SyncMode {
     Always,
     /// Written at once, synced every so many milliseconds; a power loss may lose that much.
     Interval(u64),
-    /// Never synced.
+    /// Never synced, except by [`Log::stop`]; a power loss may lose everything since the start.
     None,
 }
+
 /// Sizes of a log.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
-    /// Directory of this core's segments, inside the data directory.
+    /// Directory of this core's segments, inside the data directory: `<root of all logs>/<core number>`.
     pub dir: PathBuf,
     /// Generation given to segments of this run (greater than any on disk).
     pub generation: u64,
-    /// Bytes per segment.
+    /// Usual bytes per segment; a record that needs more gets a longer one.
     pub segment_bytes: u64,
     /// Durability.
     pub sync: SyncMode,
 }
-/// Position of an append; pass to [`Log::durable`].
+
+/// Position of an append; pass to [`Log::durable`]. Appends of one flush share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
+
 /// Why the log does not take or keep a record.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
     /// No space for another segment: the write is refused before anything changed; retry when space returns (507).
@@ -41,9 +64,14 @@ pub enum LogError {
     /// Record larger than [`RECORD_BYTES_MAX`].
     #[error("record of {0} bytes is larger than the log takes")]
     TooLarge(usize),
+    /// A segment that is no longer needed could not be removed; the log itself is well. Try again later.
+    #[error("an old log segment cannot be removed: {0}")]
+    Trim(String),
 }
+
 /// Largest record, bytes (64 MiB).
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
+
 /// Owner of a record, for trimming: (collection uid, its sequence number).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RecordKey {
@@ -52,67 +80,6 @@ pub struct RecordKey {
     /// Its sequence number.
     pub seq: u64,
 }
-/// See the module. `Rc`-shared on one core.
-pub struct Log {}
-impl Log {
-    /// Creates the first segment and returns the log; run [`Log::flush_loop`] as a task.
-    pub async fn create(disk: Rc<dyn Disk>, config: LogConfig) -> Result<Rc<Log>, LogError> {
-        let _ = (disk, config);
-        todo!()
-    }
-    /// Copies the record into the pending batch. Synchronous; refused when no space is left for it.
-    pub fn append(&self, key: RecordKey, record: &[u8]) -> Result<Ticket, LogError> {
-        let _ = (key, record);
-        todo!()
-    }
-    /// Waits until the append is as durable as the mode promises.
-    pub fn durable(&self, ticket: Ticket) -> LocalBoxFuture<'_, Result<(), LogError>> {
-        let _ = ticket;
-        todo!()
-    }
-    /// Writes and syncs batches until [`Log::stop`]; keeps the next segment allocated ahead; retries allocation after ENOSPC.
-    /// `sleep` sleeps for the given microseconds (runtime's timer or the simulator's).
-    pub async fn flush_loop(self: Rc<Self>, sleep: Rc<dyn Fn(u64) -> LocalBoxFuture<'static, ()>>) {
-        let _ = sleep;
-        todo!()
-    }
-    /// Flushes what is pending and ends the loop.
-    pub async fn stop(&self) {
-        todo!()
-    }
-    /// Bytes in segments not yet removed.
-    pub fn live_bytes(&self) -> u64 {
-        todo!()
-    }
-    /// Removes closed segments whose every record is covered: `covered(collection)` = checkpointed seq, None = dropped collection.
-    pub async fn trim(&self, covered: &dyn Fn(u64) -> Option<u64>) -> Result<(), LogError> {
-        let _ = covered;
-        todo!()
-    }
-    /// Collections whose oldest uncovered record pins the oldest segment (candidates for a checkpoint).
-    pub fn pinned_by(&self, covered: &dyn Fn(u64) -> Option<u64>) -> Vec<u64> {
-        let _ = covered;
-        todo!()
-    }
-}
-/// What a scan of old segments found.
-#[derive(Debug, Default)]
-pub struct ScanReport {
-    /// Records delivered.
-    pub records: u64,
-    /// Bytes cut off as a torn tail.
-    pub torn_bytes: u64,
-    /// Human-readable reports of damage in the middle (offset, file); each is logged loudly.
-    pub damage: Vec<String>,
-    /// Highest generation seen.
-    pub generation_max: u64,
-}
-/// Reads every segment of every core's log under `root` in order, calling `record(key, bytes)`; cuts torn tails on disk.
-pub async fn scan(
-    disk: &dyn Disk,
-    root: &std::path::Path,
-    record: &mut dyn FnMut(RecordKey, &[u8]),
-) -> std::io::Result<ScanReport> {
-    let _ = (disk, root, record);
-    todo!()
-}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! The log's task: writes and syncs frames, allocates segments ahead, keeps the interval.
+use super::SyncMode;
+use super::format::{FRAME_HEADER_BYTES, FrameHeader, SegmentId, block_up};
+use super::writer::{FRAME_BYTES_MAX, Frame, Log};
+use crate::disk::{DiskFile, LocalBoxFuture};
+use futures_lite::future;
+use std::io;
+use std::rc::Rc;
+
+/// Pause after a failed allocation: space returns when somebody frees it, which nobody does in microseconds.
+const ALLOCATION_RETRY_US: u64 = 200_000;
+
+type Sleep = Rc<dyn Fn(u64) -> LocalBoxFuture<'static, ()>>;
+
+/// What the flusher does next.
+enum Step {
+    Write(Frame, Rc<dyn DiskFile>),
+    Sync,
+    Wait,
+    End,
+}
+
+impl Log {
+    /// Writes and syncs batches until [`Log::stop`]; keeps the next segment allocated ahead; retries allocation after ENOSPC.
+    /// `sleep` sleeps for the given microseconds (runtime's timer or the simulator's).
+    ///
+    /// Run it once, as one task. One flush is in flight at a time; what is appended meanwhile goes into the next one.
+    /// Should the task be dropped before its end, the log fails, so that nobody waits for ever.
+    pub async fn flush_loop(self: Rc<Self>, sleep: Sleep) {
+        let _ended = EndGuard(&self);
+        let flusher = self.flusher();
+        let helpers = future::zip(self.allocator(&sleep), self.ticker(&sleep));
+        future::zip(flusher, helpers).await;
+    }
+
+    async fn flusher(&self) {
+        loop {
+            let changed = self.work.changed();
+            match self.next_step() {
+                Step::Write(frame, file) => self.write(frame, file).await,
+                Step::Sync => self.sync().await,
+                Step::Wait => changed.await,
+                Step::End => break,
+            }
+        }
+        self.want.notify();
+    }
+
+    fn next_step(&self) -> Step {
+        let mut state = self.state.borrow_mut();
+        if state.failed.is_some() {
+            return Step::End;
+        }
+        if state.sync_due {
+            state.sync_due = false;
+            if !state.unsynced.is_empty() {
+                return Step::Sync;
+            }
+        }
+        if let Some(frame) = state.pending.pop_front() {
+            let file = state.segment(frame.segment).file.clone();
+            return Step::Write(frame, file);
+        }
+        match (state.stopping, state.unsynced.is_empty()) {
+            (false, _) => Step::Wait,
+            (true, false) => Step::Sync,
+            (true, true) => {
+                state.finished = true;
+                Step::End
+            }
+        }
+    }
+
+    async fn write(&self, mut frame: Frame, file: Rc<dyn DiskFile>) {
+        let id = SegmentId { generation: self.config.generation, core: self.core, number: frame.segment };
+        let header = FrameHeader {
+            flush: frame.flush,
+            synced: self.state.borrow().synced,
+            bytes: (frame.bytes.len() - FRAME_HEADER_BYTES) as u32,
+            records: frame.records,
+        };
+        header.encode(id, frame.offset, &mut frame.bytes);
+        let padded = block_up(frame.bytes.len() as u64) as usize;
+        frame.bytes.resize(padded, 0);
+        let written = async {
+            file.write_at(frame.offset, &frame.bytes).await?;
+            if self.config.sync == SyncMode::Always { file.sync().await } else { Ok(()) }
+        };
+        if let Err(error) = written.await {
+            return self.fail(&format!("writing segment {} at byte {}", id.number, frame.offset), &error);
+        }
+        let finished = {
+            let mut state = self.state.borrow_mut();
+            state.written = frame.flush;
+            state.durable = frame.flush;
+            if self.config.sync == SyncMode::Always {
+                state.synced = frame.flush;
+            } else if state.unsynced.last().is_none_or(|&(number, _)| number != frame.segment) {
+                state.unsynced.push((frame.segment, file));
+            }
+            if frame.bytes.capacity() <= 2 * FRAME_BYTES_MAX {
+                state.spare = frame.bytes;
+            }
+            state.take_finished_waiters()
+        };
+        finished.into_iter().for_each(std::task::Waker::wake);
+    }
+
+    /// Syncs what was written so far. Only the flusher writes, so nothing is written meanwhile.
+    async fn sync(&self) {
+        let (upto, files) = {
+            let mut state = self.state.borrow_mut();
+            (state.written, std::mem::take(&mut state.unsynced))
+        };
+        for (number, file) in files {
+            if let Err(error) = file.sync().await {
+                return self.fail(&format!("syncing segment {number}"), &error);
+            }
+        }
+        self.state.borrow_mut().synced = upto;
+    }
+
+    fn fail(&self, doing: &str, error: &io::Error) {
+        tracing::error!(core = self.core, %error, doing, "the log failed; this core takes no more writes");
+        self.end_with(format!("{doing}: {error}"));
+    }
+
+    /// Nothing is taken or kept from here on; everybody who waits learns it.
+    fn end_with(&self, cause: String) {
+        let finished = {
+            let mut state = self.state.borrow_mut();
+            state.failed.get_or_insert(cause);
+            state.pending.clear();
+            state.take_finished_waiters()
+        };
+        finished.into_iter().for_each(std::task::Waker::wake);
+        self.want.notify();
+        self.room.notify();
+    }
+
+    fn ending(&self) -> bool {
+        let state = self.state.borrow();
+        state.stopping || state.failed.is_some()
+    }
+
+    /// Keeps a segment ahead.
+    async fn allocator(&self, sleep: &Sleep) {
+        loop {
+            let changed = self.want.changed();
+            if self.ending() {
+                return;
+            }
+            let wanted = self.state.borrow().allocation_wanted(self.config.segment_bytes);
+            let Some(bytes) = wanted else {
+                changed.await;
+                continue;
+            };
+            let allocated = self.allocate(bytes).await;
+            let failed = {
+                let mut state = self.state.borrow_mut();
+                if bytes >= state.wanted_bytes {
+                    state.wanted_bytes = 0;
+                }
+                if let Err(cause) = &allocated {
+                    state.no_space = Some(cause.clone());
+                }
+                allocated.is_err()
+            };
+            self.room.notify();
+            if failed {
+                self.sleep_unless_ending(sleep, ALLOCATION_RETRY_US).await;
+                self.state.borrow_mut().no_space = None;
+            }
+        }
+    }
+
+    /// Makes a sync due every interval.
+    async fn ticker(&self, sleep: &Sleep) {
+        let SyncMode::Interval(ms) = self.config.sync else { return };
+        while !self.ending() {
+            self.sleep_unless_ending(sleep, ms.max(1).saturating_mul(1000)).await;
+            self.state.borrow_mut().sync_due = true;
+            self.work.notify();
+        }
+    }
+
+    async fn sleep_unless_ending(&self, sleep: &Sleep, us: u64) {
+        let ending = async {
+            loop {
+                let changed = self.want.changed();
+                if self.ending() {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        future::or(ending, sleep(us)).await;
+    }
+}
+
+/// Marks the end of the flush loop, also when it is dropped half-way.
+struct EndGuard<'a>(&'a Log);
+
+impl Drop for EndGuard<'_> {
+    fn drop(&mut self) {
+        if !self.0.state.borrow().finished {
+            self.0.end_with("its task has ended".into());
+        }
+        self.0.state.borrow_mut().ended = true;
+        self.0.ended.notify();
+    }
+}

@@ -1,0 +1,441 @@
+//! Reads what earlier runs left: delivers the good records, cuts the torn end, reports damage.
+//!
+//! The segments of one core and generation form a *chain* of frames numbered without gaps. Where a frame is missing or
+//! bad, `synced` of any frame of the chain decides: a flush up to the greatest such mark was on the device once, so its
+//! loss is damage, and what follows is still good. A flush beyond it never was promised to anybody: it is the torn end,
+//! whose leading good records are kept and everything after them is dropped, on the disk as well.
+use super::format::{
+    FORMAT_VERSION, FRAME_HEADER_BYTES, FRAMES_START, FrameHeader, SegmentHeader, SegmentId, block_up,
+    decode_segment_header, leading_records, surviving_records,
+};
+use super::old::{Highest, OldSegment, OldSegments};
+use super::writer::FRAME_BYTES_MAX;
+use super::{RECORD_BYTES_MAX, RecordKey};
+use crate::disk::{BLOCK, Disk, DiskFile};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Bytes read at once.
+const WINDOW_BYTES: usize = 1 << 20;
+/// No frame is longer: a full one with the largest record on top.
+const FRAME_READ_BYTES_MAX: u64 = (RECORD_BYTES_MAX + 2 * FRAME_BYTES_MAX) as u64;
+/// Of a run of missing flushes, how many are looked for in the damaged bytes: more than one only if several frames in a
+/// row have lost their headers.
+const MISSING_TRIED_MAX: u64 = 16;
+
+/// What a scan of old segments found.
+#[derive(Debug, Default)]
+pub struct ScanReport {
+    /// Records delivered.
+    pub records: u64,
+    /// Bytes cut off as a torn tail.
+    pub torn_bytes: u64,
+    /// Human-readable reports of damage in the middle (offset, file); each is logged loudly.
+    pub damage: Vec<String>,
+    /// Records known to be lost to damage (their body is bad, their header is not). Others may be lost too: they show as
+    /// a gap in their collection's sequence numbers.
+    pub lost: Vec<RecordKey>,
+    /// Highest generation seen.
+    pub generation_max: u64,
+    /// What was read; remove it once checkpoints cover it.
+    pub segments: OldSegments,
+}
+
+/// Reads every segment of every core's log under `root` in order, calling `record(key, bytes)`; cuts torn tails on disk.
+///
+/// Oldest generation first, then by core, then in the order of appending: the records of one collection come in the
+/// order of their sequence numbers as long as a generation keeps a collection on one core. A record may come again that
+/// a checkpoint already holds. Reads each segment about once; holds one frame (usually 4 MiB, at most one record more) in memory.
+///
+/// # Errors
+/// A segment of a newer format (nothing has been cut then), or a failing disk. Bad bytes are never an error.
+pub async fn scan(
+    disk: &dyn Disk,
+    root: &Path,
+    record: &mut dyn FnMut(RecordKey, &[u8]),
+) -> io::Result<ScanReport> {
+    let mut report = ScanReport::default();
+    let chains = find_chains(disk, root, &mut report).await?;
+    for chain in chains {
+        ChainScan { disk, segments: chain, report: &mut report, record }.run().await?;
+    }
+    for damage in &report.damage {
+        tracing::error!(damage, "the log is damaged");
+    }
+    Ok(report)
+}
+
+fn at_path(path: &Path) -> impl Fn(io::Error) -> io::Error + '_ {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// One segment and what lies in it.
+struct Segment {
+    id: SegmentId,
+    path: PathBuf,
+    file: Rc<dyn DiskFile>,
+    file_bytes: u64,
+    header_good: bool,
+    items: Vec<Item>,
+    highest: Highest,
+    /// Bytes of frames delivered from it.
+    bytes: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Item {
+    Frame {
+        offset: u64,
+        header: FrameHeader,
+    },
+    /// Blocks that begin no frame, with something in them; `end` is just past the last byte that is not zero.
+    Bad {
+        offset: u64,
+        end: u64,
+    },
+}
+
+/// All segments, grouped by run and core, in the order of delivery. Refuses newer formats before anything is touched.
+async fn find_chains(disk: &dyn Disk, root: &Path, report: &mut ScanReport) -> io::Result<Vec<Vec<Segment>>> {
+    let mut chains: BTreeMap<(u64, u32), Vec<Segment>> = BTreeMap::new();
+    for core_name in disk.list(root).await.map_err(at_path(root))? {
+        let Some(core) = core_name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let dir = root.join(&core_name);
+        for name in disk.list(&dir).await.map_err(at_path(&dir))? {
+            let Some(id) = SegmentId::parse(core, &name) else { continue };
+            let path = dir.join(&name);
+            let file = disk.open(&path).await.map_err(at_path(&path))?;
+            report.generation_max = report.generation_max.max(id.generation);
+            let header = file.read_at(0, BLOCK).await.map_err(at_path(&path))?;
+            let file_bytes = file.len().await.map_err(at_path(&path))?;
+            let header_good = match decode_segment_header(&header) {
+                SegmentHeader::Newer(found) => {
+                    let text = format!(
+                        "log segment {} has format {found}, newer than {FORMAT_VERSION}: it needs a newer program",
+                        path.display()
+                    );
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+                }
+                SegmentHeader::Known(found) if found != id => {
+                    let text =
+                        "it says it is another segment than its name says; it is left alone and not read";
+                    report.damage.push(format!("log segment {}: {text}", path.display()));
+                    continue;
+                }
+                SegmentHeader::Known(_) => true,
+                SegmentHeader::Bad => false,
+            };
+            chains.entry((id.generation, core)).or_default().push(Segment {
+                id,
+                path,
+                file,
+                file_bytes,
+                header_good,
+                items: Vec::new(),
+                highest: Highest::default(),
+                bytes: 0,
+            });
+        }
+    }
+    for chain in chains.values_mut() {
+        chain.sort_by_key(|segment| segment.id.number);
+    }
+    Ok(chains.into_values().collect())
+}
+
+/// Reads a file in large pieces.
+struct Window {
+    file: Rc<dyn DiskFile>,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    fn new(file: Rc<dyn DiskFile>) -> Window {
+        Window { file, start: 0, bytes: Vec::new() }
+    }
+
+    /// `len` bytes at `offset`, fewer at the end of the file.
+    async fn get(&mut self, offset: u64, len: usize) -> io::Result<&[u8]> {
+        let held = self.start..self.start + self.bytes.len() as u64;
+        if !(held.contains(&offset) && offset + len as u64 <= held.end) {
+            self.bytes = self.file.read_at(offset, len.max(WINDOW_BYTES)).await?;
+            self.start = offset;
+        }
+        let from = (offset - self.start) as usize;
+        Ok(&self.bytes[from..self.bytes.len().min(from.saturating_add(len))])
+    }
+}
+
+/// Finds the frames of a segment by their headers; bodies are looked at later.
+async fn find_items(id: SegmentId, file: &Rc<dyn DiskFile>) -> io::Result<Vec<Item>> {
+    let mut window = Window::new(file.clone());
+    let (mut items, mut offset) = (Vec::new(), FRAMES_START);
+    loop {
+        let block = window.get(offset, BLOCK).await?;
+        if block.is_empty() {
+            return Ok(items);
+        }
+        if let Some(header) = FrameHeader::decode(id, offset, block) {
+            items.push(Item::Frame { offset, header });
+            offset += header.frame_bytes();
+            continue;
+        }
+        if let Some(last) = block.iter().rposition(|&byte| byte != 0) {
+            let end = offset + last as u64 + 1;
+            match items.last_mut() {
+                Some(Item::Bad { end: bad_end, .. }) => *bad_end = end,
+                _ => items.push(Item::Bad { offset, end }),
+            }
+        }
+        offset += BLOCK as u64;
+    }
+}
+
+/// A place in the chain: index of the segment, offset in it.
+#[derive(Clone, Copy)]
+struct Place {
+    segment: usize,
+    offset: u64,
+    end: u64,
+}
+
+struct ChainScan<'a> {
+    disk: &'a dyn Disk,
+    segments: Vec<Segment>,
+    report: &'a mut ScanReport,
+    record: &'a mut dyn FnMut(RecordKey, &[u8]),
+}
+
+impl ChainScan<'_> {
+    async fn run(mut self) -> io::Result<()> {
+        for segment in &mut self.segments {
+            segment.items = find_items(segment.id, &segment.file).await.map_err(at_path(&segment.path))?;
+            // Without frames it is an allocation that a crash interrupted: no reason for alarm.
+            if !segment.header_good && segment.items.iter().any(|item| matches!(item, Item::Frame { .. })) {
+                let text = format!("log segment {}: its header is damaged", segment.path.display());
+                self.report.damage.push(text);
+            }
+        }
+        let synced = self.frames().map(|header| header.synced).max().unwrap_or(0);
+        let mut last_flush = None;
+        // Bad blocks since the last frame.
+        let mut bad: Vec<Place> = Vec::new();
+        for index in 0..self.segments.len() {
+            for item in self.segments[index].items.clone() {
+                let (offset, header) = match item {
+                    Item::Bad { offset, end } => {
+                        bad.push(Place { segment: index, offset, end });
+                        continue;
+                    }
+                    Item::Frame { offset, header } => (offset, header),
+                };
+                let place = Place { segment: index, offset, end: offset + header.frame_bytes() };
+                if last_flush.is_some_and(|last| header.flush <= last) {
+                    self.damage(place, &format!("flush {} comes again or too late", header.flush));
+                    continue;
+                }
+                let missing = self.first_missing(last_flush, &bad, header.flush)..header.flush;
+                if !missing.is_empty() {
+                    if missing.start <= synced {
+                        self.report_missing(&bad, place, missing.clone()).await?;
+                    }
+                    if missing.end - 1 > synced {
+                        let torn = bad.first().copied().unwrap_or(place);
+                        return self
+                            .cut(torn, Some(missing.start.max(synced.saturating_add(1))), synced)
+                            .await;
+                    }
+                }
+                bad.clear();
+                last_flush = Some(header.flush);
+                if !self.deliver_frame(place, header, header.flush <= synced).await? {
+                    return self.cut(place, Some(header.flush), synced).await;
+                }
+            }
+        }
+        if let Some(&torn) = bad.first() {
+            // A run that has written nothing durable starts at flush 1.
+            let untrimmed = self.segments[0].id.number == 1;
+            let flush = last_flush.map(|last| last.saturating_add(1)).or(untrimmed.then_some(1));
+            return self.cut(torn, flush, synced).await;
+        }
+        self.finish();
+        Ok(())
+    }
+
+    fn frames(&self) -> impl Iterator<Item = &FrameHeader> {
+        self.segments.iter().flat_map(|segment| &segment.items).filter_map(|item| match item {
+            Item::Frame { header, .. } => Some(header),
+            Item::Bad { .. } => None,
+        })
+    }
+
+    /// First flush that should stand before a frame of flush `next` and does not. Without an earlier frame the chain may
+    /// have been trimmed up to here; only bad blocks then say that something is missing.
+    fn first_missing(&self, last: Option<u64>, bad: &[Place], next: u64) -> u64 {
+        match last {
+            Some(last) => last.saturating_add(1),
+            None if self.segments[0].id.number == 1 => 1.min(next),
+            None if bad.is_empty() => next,
+            None => next.saturating_sub(1).max(1).min(next),
+        }
+    }
+
+    async fn read(&self, place: Place) -> io::Result<Vec<u8>> {
+        let segment = &self.segments[place.segment];
+        let end = place.end.min(segment.file_bytes);
+        let len = end.saturating_sub(place.offset).min(FRAME_READ_BYTES_MAX);
+        segment.file.read_at(place.offset, len as usize).await.map_err(at_path(&segment.path))
+    }
+
+    fn damage(&mut self, place: Place, what: &str) {
+        let path = self.segments[place.segment].path.display();
+        self.report.damage.push(format!("log segment {path}, byte {}: {what}", place.offset));
+    }
+
+    fn deliver(&mut self, segment: usize, key: RecordKey, body: &[u8]) {
+        self.segments[segment].highest.note(key);
+        self.report.records += 1;
+        (self.record)(key, body);
+    }
+
+    /// Delivers a frame; of a bad one that is `proven` to have been good, what is left. False: it is the torn end.
+    async fn deliver_frame(&mut self, place: Place, header: FrameHeader, proven: bool) -> io::Result<bool> {
+        let bytes = self.read(place).await?;
+        let id = self.segments[place.segment].id;
+        let (count, end) = leading_records(&bytes, id, header.flush, |_, _| ());
+        let expected_end = FRAME_HEADER_BYTES as u64 + u64::from(header.bytes);
+        if count == header.records && end as u64 == expected_end {
+            leading_records(&bytes, id, header.flush, |key, body| self.deliver(place.segment, key, body));
+        } else if proven {
+            let found = self.deliver_survivors(place.segment, &bytes, header.flush);
+            let text =
+                format!("flush {} is damaged: {found} of {} records are good", header.flush, header.records);
+            self.damage(place, &text);
+        } else {
+            return Ok(false);
+        }
+        self.segments[place.segment].bytes += place.end - place.offset;
+        Ok(true)
+    }
+
+    fn deliver_survivors(&mut self, segment: usize, bytes: &[u8], flush: u64) -> u64 {
+        let id = self.segments[segment].id;
+        let (mut found, mut lost) = (Vec::new(), Vec::new());
+        surviving_records(
+            bytes,
+            id,
+            flush,
+            |key, body| found.push((key, body.to_vec())),
+            |key| lost.push(key),
+        );
+        for (key, body) in &found {
+            self.deliver(segment, *key, body);
+        }
+        for key in lost {
+            self.segments[segment].highest.note(key);
+            self.report.lost.push(key);
+        }
+        found.len() as u64
+    }
+
+    /// Flushes that were on the device once are gone, or have lost their headers; `next` is the frame after them.
+    async fn report_missing(
+        &mut self,
+        bad: &[Place],
+        next: Place,
+        missing: std::ops::Range<u64>,
+    ) -> io::Result<()> {
+        let mut found = 0;
+        for &place in bad {
+            let bytes = self.read(Place { end: block_up(place.end), ..place }).await?;
+            for flush in missing.clone().take(MISSING_TRIED_MAX as usize) {
+                found += self.deliver_survivors(place.segment, &bytes, flush);
+            }
+        }
+        let at = bad.first().copied().unwrap_or(next);
+        let text =
+            format!("flushes {} to {} are missing; {found} records found", missing.start, missing.end - 1);
+        self.damage(at, &text);
+        Ok(())
+    }
+
+    /// Ends the chain at `torn`: keeps the good records at its beginning and drops all that follows, on the disk too.
+    ///
+    /// Every step leaves a chain that the next scan cuts at the same place. The kept frame carries the mark `synced`
+    /// of those dropped, so that it goes on telling damage from an end.
+    async fn cut(mut self, torn: Place, flush: Option<u64>, synced: u64) -> io::Result<()> {
+        let id = self.segments[torn.segment].id;
+        let path = self.segments[torn.segment].path.clone();
+        let file = self.segments[torn.segment].file.clone();
+        let mut dropped_bytes = self.bytes_after(torn);
+        while self.segments.len() > torn.segment + 1 {
+            let last = self.segments.pop().expect("longer than one");
+            last.file.close().await.map_err(at_path(&last.path))?;
+            self.disk.remove(&last.path).await.map_err(at_path(&last.path))?;
+        }
+        let mut kept = Vec::new();
+        if let Some(flush) = flush {
+            // The records may reach further than the bad blocks tell: a header that is bad hides the length.
+            let bytes = self.read(Place { end: torn.offset + FRAME_READ_BYTES_MAX, ..torn }).await?;
+            let (records, end) =
+                leading_records(&bytes, id, flush, |key, body| self.deliver(torn.segment, key, body));
+            kept = bytes;
+            kept.resize(end, 0);
+            let header = FrameHeader { flush, synced, bytes: (end - FRAME_HEADER_BYTES) as u32, records };
+            header.encode(id, torn.offset, &mut kept);
+            dropped_bytes = dropped_bytes.saturating_sub(end as u64);
+            kept.resize(block_up(end as u64) as usize, 0);
+        }
+        let end = torn.offset + kept.len() as u64;
+        let cut = async {
+            file.truncate(end).await?;
+            file.sync().await?;
+            if !kept.is_empty() {
+                file.write_at(torn.offset, &kept).await?;
+                file.sync().await?;
+            }
+            Ok(())
+        };
+        cut.await.map_err(at_path(&path))?;
+        tracing::warn!(
+            segment = %path.display(), offset = torn.offset, dropped_bytes,
+            "cut the torn end of a log: writes that were never acknowledged"
+        );
+        self.report.torn_bytes += dropped_bytes;
+        self.segments[torn.segment].bytes += kept.len() as u64;
+        self.finish();
+        Ok(())
+    }
+
+    /// Bytes of this chain from `torn` on, without the zeros behind.
+    fn bytes_after(&self, torn: Place) -> u64 {
+        let mut bytes = 0;
+        for (index, segment) in self.segments.iter().enumerate().skip(torn.segment) {
+            for item in &segment.items {
+                let (offset, end) = match *item {
+                    Item::Bad { offset, end } => (offset, end),
+                    Item::Frame { offset, header } => {
+                        (offset, offset + FRAME_HEADER_BYTES as u64 + u64::from(header.bytes))
+                    }
+                };
+                if index > torn.segment || offset >= torn.offset {
+                    bytes += end.min(segment.file_bytes).saturating_sub(offset);
+                }
+            }
+        }
+        bytes
+    }
+
+    fn finish(self) {
+        let old = self.segments.into_iter().map(|segment| OldSegment {
+            path: segment.path,
+            bytes: segment.bytes,
+            highest: segment.highest,
+        });
+        self.report.segments.push_chain(old.collect());
+    }
+}

@@ -1,0 +1,310 @@
+//! A log at work: group commit, waiting, room, trimming, failures.
+use super::*;
+use crate::disk::{Calls, Failure};
+use std::cell::Cell;
+
+#[test]
+fn records_come_back_in_order_over_many_segments_and_runs() {
+    let first = records(7, 300);
+    let disk = written_disk(&first);
+    let (found, report) = scan_now(&disk);
+    assert!(found == first);
+    assert!(report.segments.live_bytes() > 5 * SEGMENT_BYTES, "several segments");
+    assert_eq!((report.records, report.torn_bytes, report.generation_max), (300, 0, 1));
+    assert_eq!(report.damage, Vec::<String>::new());
+    let second: Vec<Record> = records(7, 350).split_off(300);
+    sim::run(2, |sim| {
+        let (disk, second) = (disk.clone(), second.clone());
+        async move {
+            let log = start(&sim, &disk, 2, SyncMode::Always).await;
+            write_all(&log, &second).await;
+        }
+    });
+    let (found, report) = scan_now(&disk);
+    assert!(found == records(7, 350));
+    assert_eq!(report.generation_max, 2);
+}
+
+#[test]
+fn cores_and_generations_come_in_order() {
+    sim::run(1, |sim| async move {
+        let disk = SimDisk::new(1);
+        for (core, generation) in [(1, 2), (0, 1), (10, 1), (0, 2), (1, 11)] {
+            let config = config(core, generation, SyncMode::Always);
+            let log = Log::create(Rc::new(disk.clone()), config).await.unwrap();
+            sim.spawn(log.clone().flush_loop(sleeper(&sim)));
+            write_all(&log, &[(key(u64::from(core), generation), vec![1])]).await;
+            log.stop().await;
+        }
+        disk.put("log/strangers/1-1.wal", vec![1; 100]);
+        disk.put("log/0/note.txt", vec![1; 100]);
+        let (found, report) = scan_all(&disk).await;
+        let keys: Vec<(u64, u64)> = found.iter().map(|(key, _)| (key.seq, key.collection)).collect();
+        assert_eq!(keys, [(1, 0), (1, 10), (2, 0), (2, 1), (11, 1)]);
+        assert_eq!(report.generation_max, 11);
+    });
+}
+
+#[test]
+fn what_is_appended_during_a_flush_shares_the_next_one() {
+    sim::run(1, |sim| async move {
+        let disk = SimDisk::new(1);
+        let log = start(&sim, &disk, 1, SyncMode::Always).await;
+        sim.sleep_us(1000).await;
+        let (writes, syncs) = (disk.calls(Calls::Write), disk.calls(Calls::Sync));
+        let tickets: Vec<Ticket> = records(1, 50).iter().map(|(k, b)| log.append(*k, b).unwrap()).collect();
+        assert!(tickets.iter().all(|&ticket| ticket == tickets[0]));
+        log.durable(tickets[0]).await.unwrap();
+        assert_eq!((disk.calls(Calls::Write), disk.calls(Calls::Sync)), (writes + 1, syncs + 1));
+    });
+}
+
+#[test]
+fn a_waiter_is_woken_when_its_flush_is_durable_and_not_before() {
+    struct Count(std::sync::atomic::AtomicUsize);
+    impl std::task::Wake for Count {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    sim::run(1, |sim| async move {
+        let disk = SimDisk::new(1);
+        let log = Log::create(Rc::new(disk.clone()), config(0, 1, SyncMode::Always)).await.unwrap();
+        let first = log.append(key(1, 1), b"x").unwrap();
+        let mut flusher = Box::pin(log.clone().flush_loop(sleeper(&sim)));
+        // Polled by hand until the first frame is on its way.
+        disk.set_yielding(true);
+        let counts: Vec<_> = (0..2).map(|_| std::sync::Arc::new(Count(Default::default()))).collect();
+        let wakers: Vec<_> = counts.iter().map(|count| std::task::Waker::from(count.clone())).collect();
+        let woken = |index: usize| counts[index].0.load(std::sync::atomic::Ordering::Relaxed);
+        let mut waits = vec![log.durable(first)];
+        let mut second = None;
+        while woken(0) == 0 {
+            let _ = waits[0].as_mut().poll(&mut std::task::Context::from_waker(&wakers[0]));
+            let _ = futures_lite::future::poll_once(&mut flusher).await;
+            if log.state.borrow().pending.is_empty() && second.is_none() {
+                second = log.append(key(1, 2), b"x").ok();
+                let mut wait = log.durable(second.unwrap());
+                assert!(wait.as_mut().poll(&mut std::task::Context::from_waker(&wakers[1])).is_pending());
+                waits.push(wait);
+            }
+        }
+        assert!(second.unwrap() > first);
+        assert_eq!(woken(1), 0);
+        while woken(1) == 0 {
+            let _ = futures_lite::future::poll_once(&mut flusher).await;
+        }
+        assert_eq!((woken(0), woken(1)), (1, 1));
+    });
+}
+
+#[test]
+fn a_record_longer_than_a_segment_gets_one_of_its_own_length() {
+    let large = (key(1, 2), vec![9; 5 * SEGMENT_BYTES as usize]);
+    let all = [(key(1, 1), vec![1]), large, (key(1, 3), vec![3; 5000])];
+    let disk = written_disk(&all);
+    assert!(scan_now(&disk).0 == all);
+    sim::run(1, |sim| async move {
+        let log = start(&sim, &disk, 2, SyncMode::Always).await;
+        let refused = log.append(key(1, 4), &vec![0; RECORD_BYTES_MAX + 1]);
+        assert_eq!(refused, Err(LogError::TooLarge(RECORD_BYTES_MAX + 1)));
+        assert_eq!(log.make_room(usize::MAX).await, Err(LogError::TooLarge(usize::MAX)));
+    });
+}
+
+#[test]
+fn the_largest_record_is_taken() {
+    let disk = written_disk(&[(key(1, 1), vec![7; RECORD_BYTES_MAX])]);
+    let (found, _) = scan_now(&disk);
+    assert!(found == [(key(1, 1), vec![7; RECORD_BYTES_MAX])]);
+}
+
+#[test]
+fn a_full_disk_refuses_and_recovers() {
+    sim::run(1, |sim| async move {
+        let disk = SimDisk::new(1);
+        let log = start(&sim, &disk, 1, SyncMode::Always).await;
+        sim.sleep_us(1000).await;
+        disk.put("ballast", vec![0; 4096]);
+        disk.set_space(Some(disk.used_bytes() + 2 * 4096));
+        let (mut seq, mut last) = (0, Ticket(0));
+        let refused = loop {
+            let body = vec![1; 3000];
+            match log.append(key(1, seq + 1), &body) {
+                Ok(ticket) => last = ticket,
+                Err(error) => break error,
+            }
+            seq += 1;
+            log.durable(last).await.unwrap();
+        };
+        assert!(matches!(refused, LogError::NoSpace(_)), "{refused}");
+        assert!(seq >= 13, "both allocated segments were filled: {seq}");
+        sim.sleep_us(1000).await;
+        let told = log.make_room(3000).await.unwrap_err().to_string();
+        assert!(told.contains("No space left on device"), "{told}");
+        log.append(key(1, seq + 1), &[1; 3000]).expect_err("still full");
+        assert_eq!(disk.paths().len(), 3, "a failed allocation leaves nothing behind: {:?}", disk.paths());
+        disk.set_space(None);
+        sim.sleep_us(300_000).await;
+        let ticket = log.append(key(1, seq + 1), &[1; 3000]).expect("space is back");
+        log.durable(ticket).await.unwrap();
+        let (found, _) = scan_all(&disk.crash_clone(1)).await;
+        assert_eq!(found.len() as u64, seq + 1);
+    });
+}
+
+#[test]
+fn a_failed_write_or_sync_is_final() {
+    for (calls, failure) in
+        [(Calls::Write, Failure::Io), (Calls::Write, Failure::Short), (Calls::Sync, Failure::Io)]
+    {
+        sim::run(1, |sim| async move {
+            let disk = SimDisk::new(1);
+            let log = start(&sim, &disk, 1, SyncMode::Always).await;
+            sim.sleep_us(1000).await;
+            let good = log.append(key(1, 1), b"good").unwrap();
+            log.durable(good).await.unwrap();
+            disk.fail(calls, 0, failure);
+            let bad = log.append(key(1, 2), b"bad").unwrap();
+            let error = log.durable(bad).await.unwrap_err();
+            assert!(matches!(&error, LogError::Failed(text) if text.contains("os error 5")), "{error}");
+            assert_eq!(log.append(key(1, 3), b"more").unwrap_err(), error);
+            assert_eq!(log.make_room(1).await.unwrap_err(), error);
+            assert_eq!(log.durable(good).await, Ok(()), "what was durable stays so");
+            log.stop().await;
+            let (found, _) = scan_all(&disk.crash_clone(1)).await;
+            assert_eq!(found[0], (key(1, 1), b"good".to_vec()));
+        });
+    }
+}
+
+#[test]
+fn stop_flushes_and_refuses_afterwards() {
+    for sync in [SyncMode::Always, SyncMode::Interval(1000), SyncMode::None] {
+        sim::run(1, |sim| async move {
+            let disk = SimDisk::new(1);
+            let log = start(&sim, &disk, 1, sync).await;
+            for (key, body) in records(1, 20) {
+                log.append(key, &body).unwrap();
+            }
+            log.stop().await;
+            assert!(matches!(log.append(key(1, 21), b"late"), Err(LogError::Failed(_))));
+            for seed in 0..20 {
+                let (found, report) = scan_all(&disk.crash_clone(seed)).await;
+                assert_eq!((found.len(), report.torn_bytes), (20, 0), "{sync:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_dropped_loop_leaves_nobody_waiting() {
+    sim::run(1, |sim| async move {
+        let disk = SimDisk::new(1);
+        let log = Log::create(Rc::new(disk), config(0, 1, SyncMode::Always)).await.unwrap();
+        let mut flusher = Box::pin(log.clone().flush_loop(sleeper(&sim)));
+        let _ = futures_lite::future::poll_once(&mut flusher).await;
+        let ticket = log.append(key(1, 1), b"x").unwrap();
+        drop(flusher);
+        assert!(matches!(log.durable(ticket).await, Err(LogError::Failed(_))));
+        log.stop().await;
+    });
+}
+
+#[test]
+fn an_interval_syncs_by_itself() {
+    sim::run(1, |sim| async move {
+        let disk = SimDisk::new(1);
+        let log = start(&sim, &disk, 1, SyncMode::Interval(50)).await;
+        sim.sleep_us(1000).await;
+        let syncs = disk.calls(Calls::Sync);
+        write_all(&log, &records(1, 5)).await;
+        assert_eq!(disk.calls(Calls::Sync), syncs, "answers do not wait for the interval");
+        sim.sleep_us(60_000).await;
+        assert_eq!(disk.calls(Calls::Sync), syncs + 1);
+        sim.sleep_us(500_000).await;
+        assert_eq!(disk.calls(Calls::Sync), syncs + 1, "nothing new, nothing to sync");
+        for seed in 0..20 {
+            assert_eq!(scan_all(&disk.crash_clone(seed)).await.0.len(), 5);
+        }
+    });
+}
+
+#[test]
+fn trimming_removes_what_is_covered_oldest_first() {
+    sim::run(1, |sim| async move {
+        let disk = SimDisk::new(1);
+        let log = start(&sim, &disk, 1, SyncMode::Always).await;
+        // Collection 2 writes once, early: it pins the first segment.
+        write_all(&log, &[(key(2, 1), vec![2; 10])]).await;
+        write_all(&log, &records(1, 60)).await;
+        let before = log.live_bytes();
+        let covered = Cell::new((Some(0), Some(0)));
+        let by = |collection: u64| if collection == 1 { covered.get().0 } else { covered.get().1 };
+        assert_eq!(log.pinned_by(&by), [1, 2]);
+        covered.set((Some(60), Some(0)));
+        assert_eq!(log.pinned_by(&by), [2]);
+        log.trim(&by).await.unwrap();
+        assert_eq!(log.live_bytes(), before, "collection 2 still needs the oldest");
+        covered.set((Some(30), None));
+        log.trim(&by).await.unwrap();
+        let after = log.live_bytes();
+        assert!(after < before && after > 0, "{after} of {before}");
+        assert_eq!(log.pinned_by(&by), [1]);
+        let (found, report) = scan_all(&disk.crash_clone(1)).await;
+        assert!(found.iter().any(|(key, _)| key.seq == 31) && found.last().unwrap().0.seq == 60);
+        assert_eq!(report.damage, Vec::<String>::new(), "a trimmed beginning is no damage");
+        covered.set((Some(60), None));
+        log.trim(&by).await.unwrap();
+        assert!(log.live_bytes() <= SEGMENT_BYTES, "only the segment being filled is left");
+        assert!(log.pinned_by(&by).is_empty());
+        write_all(&log, &[(key(1, 61), vec![1])]).await;
+    });
+}
+
+#[test]
+fn a_segment_that_cannot_be_removed_is_tried_again() {
+    sim::run(1, |sim| async move {
+        let disk = SimDisk::new(1);
+        let log = start(&sim, &disk, 1, SyncMode::Always).await;
+        write_all(&log, &records(1, 60)).await;
+        let before = log.live_bytes();
+        disk.fail(Calls::Other, 0, Failure::Io);
+        assert!(matches!(log.trim(&|_| None).await, Err(LogError::Trim(_))));
+        assert_eq!(log.live_bytes(), before);
+        log.trim(&|_| None).await.unwrap();
+        assert!(log.live_bytes() < before);
+    });
+}
+
+#[test]
+fn old_segments_go_when_covered() {
+    sim::run(1, |_| async move {
+        let disk = written_disk(&records(1, 100));
+        let (_, report) = scan_all(&disk).await;
+        let old = report.segments;
+        assert_eq!(old.pinned_by(&|_| Some(99)), Vec::<u64>::new(), "the oldest segment ends before 99");
+        old.trim(&disk, &|_| Some(50)).await.unwrap();
+        assert!(!old.is_empty());
+        assert_eq!(old.pinned_by(&|_| Some(50)), [1]);
+        let (found, report) = scan_all(&disk).await;
+        assert!(found.iter().any(|(key, _)| key.seq == 51));
+        assert_eq!(report.segments.live_bytes(), old.live_bytes());
+        disk.fail(Calls::Other, 0, Failure::Io);
+        assert!(matches!(old.trim(&disk, &|_| None).await, Err(LogError::Trim(_))));
+        old.trim(&disk, &|_| None).await.unwrap();
+        assert!(old.is_empty() && disk.paths().is_empty());
+        assert_eq!(old.live_bytes(), 0);
+    });
+}
+
+#[test]
+fn a_generation_is_used_once_and_directories_are_numbered() {
+    let disk = written_disk(&records(1, 1));
+    futures_lite::future::block_on(async {
+        let again = Log::create(Rc::new(disk.clone()), config(0, 1, SyncMode::Always)).await;
+        assert!(matches!(again, Err(LogError::Failed(text)) if text.contains("not newer")));
+        let config = LogConfig { dir: "log/zero".into(), ..config(0, 2, SyncMode::Always) };
+        assert!(matches!(Log::create(Rc::new(disk.clone()), config).await, Err(LogError::Failed(_))));
+    });
+}
