@@ -96,6 +96,27 @@ fn a_torn_end_is_counted_and_a_later_run_goes_on() {
 }
 
 #[test]
+fn a_last_frame_without_its_header_gives_up_its_records() {
+    let (disk, all) = batched_disk(3, 4);
+    let path = segment_path(0, 1, 1);
+    let mut bytes = disk.bytes(&path).unwrap();
+    let (last, _) = *frames(&bytes, ID).last().unwrap();
+    bytes[last + 5] ^= 1;
+    disk.put(&path, bytes);
+    let (found, report) = scan_now(&disk);
+    assert!(found == all && report.damage.is_empty());
+    let bytes = disk.bytes(&path).unwrap();
+    assert_eq!(frames(&bytes, ID).len(), 3, "the frame was written anew");
+    assert!(scan_now(&disk).0 == all);
+    // The same in a run of which nothing else is there.
+    let (disk, all) = batched_disk(1, 4);
+    let mut bytes = disk.bytes(&path).unwrap();
+    bytes[4096] ^= 1;
+    disk.put(&path, bytes);
+    assert!(scan_now(&disk).0 == all);
+}
+
+#[test]
 fn damage_in_the_middle_is_reported_and_costs_only_what_it_hit() {
     let (disk, all) = batched_disk(5, 4);
     let path = segment_path(0, 1, 1);
