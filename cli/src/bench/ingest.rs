@@ -6,7 +6,8 @@ use clap::ValueEnum;
 use serde::Serialize;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Instant;
 
 /// How points travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -203,21 +204,24 @@ pub fn while_loading<R>(
     }
     let stop = AtomicBool::new(false);
     let points = AtomicU64::new(0);
-    let start = Instant::now();
+    let (begun, has_begun) = sync_channel(1);
     std::thread::scope(|scope| {
-        let worker = scope.spawn(|| match work.kind {
-            Background::Build => build_over_and_over(work, &stop, &points),
-            _ => upsert_over_and_over(work, &stop, &points),
+        let (stop, points) = (&stop, &points);
+        let worker = scope.spawn(move || match work.kind {
+            Background::Build => build_over_and_over(work, stop, points, &begun),
+            _ => upsert_over_and_over(work, stop, points, &begun),
         });
-        // The first requests are on their way before the measurement starts.
-        std::thread::sleep(Duration::from_millis(100));
+        // Until a first batch is stored, or a build is under way; an error is a worker that failed, reported below.
+        let _failed = has_begun.recv();
+        let before = points.load(Ordering::Relaxed);
+        let start = Instant::now();
         let result = measure();
-        stop.store(true, Ordering::Relaxed);
         let elapsed = start.elapsed().as_secs_f64();
+        let points = points.load(Ordering::Relaxed) - before;
+        stop.store(true, Ordering::Relaxed);
         let background = worker.join().unwrap_or_else(|_| Err("background work panicked".into()));
         let result = result?;
         background?;
-        let points = points.load(Ordering::Relaxed);
         Ok((result, Some(BackgroundDone { points, points_per_s: points as f64 / elapsed })))
     })
 }
@@ -226,16 +230,20 @@ fn upsert_over_and_over(
     work: &BackgroundWork<'_>,
     stop: &AtomicBool,
     points: &AtomicU64,
+    begun: &SyncSender<()>,
 ) -> Result<(), String> {
     let count = work.corpus.docs.count();
     let batches = count.div_ceil(work.batch).max(1);
     let next = AtomicU64::new(0);
     in_parallel(work.target, work.connections, work.connections, &|client, _| {
+        let begun = begun.clone();
         while !stop.load(Ordering::Relaxed) {
             let index = next.fetch_add(1, Ordering::Relaxed) as usize % batches;
             let ids = index * work.batch..((index + 1) * work.batch).min(count);
-            points.fetch_add(ids.len() as u64, Ordering::Relaxed);
+            let sent = ids.len() as u64;
             send_batch(client, work.target, work.collection, work.corpus, Ingest::Binary, ids, true)?;
+            points.fetch_add(sent, Ordering::Relaxed);
+            let _said_before = begun.try_send(());
         }
         Ok(())
     })
@@ -245,6 +253,7 @@ fn build_over_and_over(
     work: &BackgroundWork<'_>,
     stop: &AtomicBool,
     points: &AtomicU64,
+    begun: &SyncSender<()>,
 ) -> Result<(), String> {
     let name = format!("{}-background", work.collection);
     let count = work.corpus.docs.count();
@@ -256,6 +265,7 @@ fn build_over_and_over(
             let ids = first..(first + work.batch).min(count);
             send_batch(&mut client, work.target, &name, work.corpus, Ingest::Staged, ids, false)?;
         }
+        let _said_before = begun.try_send(());
         build(&mut client, work.target, &name)?;
         points.fetch_add(count as u64, Ordering::Relaxed);
     }

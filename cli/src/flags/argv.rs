@@ -38,7 +38,9 @@ pub fn normalise(command: &Command, arguments: &[String]) -> Result<Normalised, 
         };
         let flag = command
             .get_arguments()
-            .find(|flag| flag.get_long() == Some(name))
+            .find(|flag| {
+                flag.get_long() == Some(name) || flag.get_all_aliases().unwrap_or_default().contains(&name)
+            })
             .ok_or_else(|| format!("unknown flag -{name}"))?;
         let value = match inline {
             Some(value) => value,
