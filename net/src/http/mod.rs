@@ -1,7 +1,7 @@
 //! HTTP/1.1 on one core: listeners, connections, bodies in both directions, and every time limit on them.
 //!
 //! hyper parses and writes messages over a plain non-blocking socket registered with the core's reactor. Time limits
-//! are not hyper's: one sweep per second over the core's connections ([`connection`]) costs a few nanoseconds each,
+//! are not hyper's: one sweep per second over the core's connections (`connection`) costs a few nanoseconds each,
 //! where a timer per request would cost a tenth of a small request, and it can tell an idle connection from one that
 //! dawdles in its headers.
 
@@ -24,6 +24,7 @@ use nigh_shard::core::Core;
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What the HTTP front end needs to know; one per process, shared by the cores.
 #[derive(Clone)]
@@ -36,6 +37,21 @@ pub struct HttpConfig {
     pub max_connections_per_core: usize,
     /// Counters of all cores.
     pub telemetry: Arc<Telemetry>,
+    /// What the limits on slow clients in [`crate::limits`] take for a second; shorter only in tests.
+    pub second: Duration,
+}
+
+impl HttpConfig {
+    /// Without access log, with room for 16,384 connections per core (about 20 KiB each while idle).
+    pub fn new(auth: Arc<dyn Authenticator>, telemetry: Arc<Telemetry>) -> Self {
+        HttpConfig {
+            auth,
+            access_log: false,
+            max_connections_per_core: 16_384,
+            telemetry,
+            second: Duration::from_secs(1),
+        }
+    }
 }
 
 /// Serves REST on `listener` (one of [`bind`]'s) on this core until the process is asked to stop; returns when the

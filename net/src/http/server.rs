@@ -269,7 +269,7 @@ fn access_entry(ids: &RequestIds, head: &Parts) -> AccessEntry {
 /// Once a second, ages every connection and cuts the overdue.
 async fn sweep<H>(server: Rc<Server<H>>) {
     while !server.draining.get() {
-        server.runtime.sleep_us(1_000_000).await;
+        server.runtime.sleep_us(server.config.second.as_micros() as u64).await;
         let mut from = 0;
         loop {
             let (cut, more) = server.connections.sweep(from, SWEEP_BATCH);

