@@ -5,7 +5,11 @@
 
 // Under `--cfg loom` the mesh is built alone, for its models: the executor beneath the other rooms does not know loom.
 #[cfg(not(loom))]
+pub mod catalog;
+#[cfg(not(loom))]
 pub mod checkpoint;
+#[cfg(not(loom))]
+mod collection_file;
 #[cfg(not(loom))]
 pub mod core;
 #[cfg(not(loom))]
@@ -13,11 +17,23 @@ pub mod cores;
 #[cfg(not(loom))]
 pub mod disk;
 #[cfg(not(loom))]
+pub mod env;
+#[cfg(not(loom))]
+pub mod event;
+#[cfg(not(loom))]
 pub mod log;
 pub mod mesh;
 #[cfg(not(loom))]
+pub mod node;
+#[cfg(not(loom))]
+pub mod owner;
+#[cfg(not(loom))]
 pub mod reactor;
+#[cfg(not(loom))]
+mod recovery;
 #[cfg(not(loom))]
 pub mod runtime;
 #[cfg(not(loom))]
 pub mod sim;
+#[cfg(not(loom))]
+pub mod start;

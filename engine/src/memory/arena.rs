@@ -13,8 +13,9 @@ use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-/// Reservations from this size on ask the kernel for huge pages: below it there is nothing to gain.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// An arena asks for huge pages past its first so many bytes. From the start, each of a small collection's ten arenas
+/// would commit 2 MiB at its first touch.
+const SMALL_PAGES_BYTES: usize = 2 << 20;
 
 /// Why an arena could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +84,7 @@ unsafe impl<P> Atomic for AtomicPtr<P> {}
 ///
 /// Rows start 64-byte aligned when `row_len * size_of::<T>()` is a multiple of 64. A capacity or row length of zero is
 /// fine. Reserving costs one system call, whatever the size; the memory itself is paid page by page (huge page by huge
-/// page in reservations of 2 MiB and more, where the kernel grants them).
+/// page past the first 2 MiB, where the kernel grants them).
 pub struct Arena<T: Zeroable> {
     map: MmapRaw,
     capacity: usize,
@@ -98,7 +99,7 @@ unsafe impl<T: Zeroable> Send for Arena<T> {}
 unsafe impl<T: Zeroable> Sync for Arena<T> {}
 
 impl<T: Zeroable> Arena<T> {
-    /// Reserves the arena. Huge pages are advised when the reservation is at least 2 MiB.
+    /// Reserves the arena. Huge pages are advised past the first 2 MiB.
     ///
     /// # Errors
     ///
@@ -115,9 +116,9 @@ impl<T: Zeroable> Arena<T> {
             .no_reserve_swap()
             .map_anon()
             .map_err(|source| ArenaError::Reserve { bytes, source })?;
-        if bytes >= HUGE_PAGE_BYTES {
+        if bytes > SMALL_PAGES_BYTES {
             // A kernel without huge pages refuses the advice; the arena works the same, with more TLB misses.
-            let _ = map.advise(Advice::HugePage);
+            let _ = map.advise_range(Advice::HugePage, SMALL_PAGES_BYTES, bytes - SMALL_PAGES_BYTES);
         }
         let arena = Arena::<T> { map: MmapRaw::from(map), capacity, row_len, values: PhantomData };
         debug_assert_eq!(arena.base().align_offset(64), 0, "mappings start on a page");

@@ -225,7 +225,7 @@ impl RestService {
     }
 
     async fn metrics(&self) -> Result<Reply, ApiError> {
-        let collections = self.core.metrics().await;
+        let collections = self.core.metrics();
         let page = metrics::render(&self.config.telemetry, &collections);
         let mut reply = Response::new(ReplyBody::whole(page));
         reply

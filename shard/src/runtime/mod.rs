@@ -82,6 +82,11 @@ impl CoreRuntime {
         let _ = (to, message);
         todo!()
     }
+    /// Queues the answer to a message that came from `to`; never refused (what was asked for is bounded).
+    pub fn reply(&self, to: usize, message: Message) {
+        let _ = (to, message);
+        todo!()
+    }
     /// Runs `f` on core `to` and waits for its future's result; Err when the mesh refuses (busy) or the peer stops.
     pub async fn call<R: Send + 'static, F>(
         &self,

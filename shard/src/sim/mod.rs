@@ -2,7 +2,11 @@
 //!
 //! Code that sees its disk, clock and sleep through arguments runs here unchanged. One `u64` decides the order in which
 //! ready tasks run, so a failing run replays from the seed it prints. The simulated disk is [`crate::disk::SimDisk`].
+mod env;
 mod executor;
 mod random;
+pub use env::{Cores, SimEnv};
 pub use executor::{Sim, run};
 pub use random::Random;
+#[cfg(test)]
+mod store_test;

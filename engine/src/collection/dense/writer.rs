@@ -176,9 +176,45 @@ impl DenseWriter {
     /// accepted once finds room by reclaiming dead slots first.
     pub fn apply(&mut self, write: Write<'_>) {
         debug_assert!(self.restoring.is_none(), "finish_restore comes before writes");
-        if write.seq <= self.seq {
-            return;
+        if write.seq > self.seq {
+            self.put(write);
         }
+    }
+
+    /// Fills a writer that no reader sees yet (a bulk build): as [`Self::apply`], at a sequence number that may repeat.
+    ///
+    /// # Panics
+    /// As [`Self::apply`], and when `write.seq` is below [`Self::seq`].
+    pub fn load(&mut self, write: Write<'_>) {
+        assert!(write.seq >= self.seq, "loaded at {} after {}", write.seq, self.seq);
+        self.put(write);
+    }
+
+    /// As [`Self::load`]: takes `id` out at the current sequence number; false when absent.
+    pub fn unload(&mut self, id: u64) -> bool {
+        self.remove(self.seq, id)
+    }
+
+    /// Removes a point whose deadline has passed, at the current sequence number: no reader sees it any more, so nothing
+    /// is logged and nothing changes for them. False when absent or not expired.
+    pub fn expire(&mut self, id: u64, now_ms: u64) -> bool {
+        let gone = self
+            .shared
+            .ids
+            .get_owned(id)
+            .is_some_and(|slot| expired(self.shared.meta.deadline_ms(slot), now_ms));
+        gone && self.remove(self.seq, id)
+    }
+
+    /// Raises [`Self::seq`] without a change: what lies between was applied elsewhere or changes nothing here.
+    pub fn advance_seq(&mut self, seq: u64) {
+        if seq > self.seq {
+            self.seq = seq;
+            self.shared.published_seq.store(seq, Ordering::Release);
+        }
+    }
+
+    fn put(&mut self, write: Write<'_>) {
         assert_eq!(write.vector.len(), self.shared.config.dim, "vector length of id {}", write.id);
         let slot = self.take_slot();
         let shared = self.shared.clone();
@@ -272,9 +308,10 @@ impl DenseWriter {
     /// ignored.
     pub fn apply_delete(&mut self, seq: u64, id: u64) -> bool {
         debug_assert!(self.restoring.is_none(), "finish_restore comes before writes");
-        if seq <= self.seq {
-            return false;
-        }
+        seq > self.seq && self.remove(seq, id)
+    }
+
+    fn remove(&mut self, seq: u64, id: u64) -> bool {
         self.seq = seq;
         let shared = self.shared.clone();
         let slot = shared.ids.get_owned(id);

@@ -1,0 +1,184 @@
+//! Names to collections: one immutable map, published to every core, changed on core 0 alone.
+
+use crate::core::{CollectionMetrics, LATENCY_BOUNDS_US, OpError};
+use ahash::HashMap;
+use nigh_engine::collection::{Dense, DenseConfig};
+use nigh_engine::memory::{Pin, Published};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+/// Longest collection name, bytes.
+pub const NAME_BYTES_MAX: usize = 247;
+
+/// Every collection by full name (`<tenant>/<name>`).
+#[derive(Default, Clone)]
+pub struct Catalog {
+    /// The map; handles are shared, the map is replaced whole.
+    pub by_name: HashMap<String, Arc<CollectionHandle>>,
+}
+
+/// What every core knows of a collection.
+pub struct CollectionHandle {
+    /// Never reused, names its directory and its log records.
+    pub uid: u64,
+    /// `<tenant>/<name>`.
+    pub name: String,
+    /// As created.
+    pub config: Arc<DenseConfig>,
+    /// The core whose shard holds it.
+    pub owner: usize,
+    /// The readable side; swung whole by a bulk build.
+    pub view: Published<Arc<Dense>>,
+    /// Counters of all cores.
+    pub counters: Counters,
+    /// Sequence number of the newest durable checkpoint: log records up to it are not needed any more.
+    pub covered_seq: AtomicU64,
+    /// Why the collection answers nothing, once that is so (corrupt image, hole in the log).
+    pub damage: OnceLock<String>,
+}
+
+impl CollectionHandle {
+    /// The readable side under a pin.
+    pub fn dense<'p>(&'p self, pin: &'p Pin<'_>) -> &'p Dense {
+        self.view.load(pin)
+    }
+
+    /// Refuses when the collection is damaged.
+    pub fn healthy(&self) -> Result<(), OpError> {
+        match self.damage.get() {
+            None => Ok(()),
+            Some(why) => Err(OpError::Unavailable(format!("collection {:?} is damaged: {why}", self.name))),
+        }
+    }
+}
+
+/// A histogram with the interface's fixed bounds.
+#[derive(Default)]
+pub struct LatencyBuckets {
+    counts: [AtomicU64; LATENCY_BOUNDS_US.len() + 1],
+    sum_us: AtomicU64,
+}
+
+impl LatencyBuckets {
+    /// Records one observation.
+    pub fn record_us(&self, us: u64) {
+        let bucket =
+            LATENCY_BOUNDS_US.iter().position(|bound| us < *bound).unwrap_or(LATENCY_BOUNDS_US.len());
+        self.counts[bucket].fetch_add(1, Relaxed);
+        self.sum_us.fetch_add(us, Relaxed);
+    }
+
+    /// Cumulative counts, +Inf last, then the sum in microseconds.
+    pub fn snapshot(&self) -> [u64; LATENCY_BOUNDS_US.len() + 2] {
+        let mut out = [0; LATENCY_BOUNDS_US.len() + 2];
+        let mut total = 0;
+        for (to, count) in out.iter_mut().zip(&self.counts) {
+            total += count.load(Relaxed);
+            *to = total;
+        }
+        out[LATENCY_BOUNDS_US.len() + 1] = self.sum_us.load(Relaxed);
+        out
+    }
+}
+
+/// Counters that any core bumps.
+#[derive(Default)]
+pub struct Counters {
+    /// Searches that passed validation.
+    pub search_ops: AtomicU64,
+    /// Successful inserts and upserts.
+    pub insert_ops: AtomicU64,
+    /// Points removed by the sweeper.
+    pub expired: AtomicU64,
+    /// Writes refused by a quota.
+    pub quota_rejects: AtomicU64,
+    /// Searches.
+    pub search_latency: LatencyBuckets,
+    /// Insert calls.
+    pub insert_latency: LatencyBuckets,
+}
+
+impl CollectionHandle {
+    /// For the metrics page.
+    pub fn metrics(&self, pin: &Pin<'_>) -> CollectionMetrics {
+        let stats = self.dense(pin).stats();
+        CollectionMetrics {
+            name: self.name.clone(),
+            stats,
+            search_ops: self.counters.search_ops.load(Relaxed),
+            insert_ops: self.counters.insert_ops.load(Relaxed),
+            expired: self.counters.expired.load(Relaxed),
+            quota_rejects: self.counters.quota_rejects.load(Relaxed),
+            filter_rejects: stats.filter_rejects,
+            search_latency: self.counters.search_latency.snapshot(),
+            insert_latency: self.counters.insert_latency.snapshot(),
+        }
+    }
+}
+
+/// `<tenant>/<name>` of a name as a client writes it; a bare name belongs to tenant `default`. `None` when the form is wrong.
+pub fn full_name(name: &str) -> Option<String> {
+    match name.split_once('/') {
+        None if !name.is_empty() => Some(format!("default/{name}")),
+        Some((tenant, rest)) if !tenant.is_empty() && !rest.is_empty() && !rest.contains('/') => {
+            Some(name.to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Checks a name for create and returns the full name.
+///
+/// # Errors
+/// [`OpError::BadRequest`] naming what is wrong: length over 247 bytes, empty parts, `.` or `..`, control bytes, `#` or `@`.
+pub fn checked_name(name: &str) -> Result<String, OpError> {
+    let bad = |what: &str| Err(OpError::BadRequest(format!("invalid collection name {name:?}: {what}")));
+    if name.len() > NAME_BYTES_MAX {
+        return Err(OpError::BadRequest(format!(
+            "collection name too long: {} bytes, at most {NAME_BYTES_MAX}",
+            name.len()
+        )));
+    }
+    let Some(full) = full_name(name) else {
+        return bad("expected NAME or TENANT/NAME, both parts non-empty");
+    };
+    if name.chars().any(char::is_control) {
+        return bad("control characters are not allowed");
+    }
+    if name.contains(['#', '@']) {
+        return bad("'#' and '@' are reserved");
+    }
+    if full.split('/').any(|part| part == "." || part == "..") {
+        return bad("'.' and '..' are not names");
+    }
+    Ok(full)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_completed_and_checked() {
+        let ok = |name: &str, full: &str| assert_eq!(checked_name(name).unwrap(), full);
+        ok("docs", "default/docs");
+        ok("acme/docs", "acme/docs");
+        ok("a b.c", "default/a b.c");
+        for bad in ["", "a/", "/b", "a/b/c", "..", ".", "a/..", "x\u{1}y", "a#b", "a@b", &"n".repeat(248)] {
+            assert!(matches!(checked_name(bad), Err(OpError::BadRequest(_))), "{bad:?}");
+        }
+        assert!(checked_name(&"n".repeat(247)).is_ok());
+    }
+
+    #[test]
+    fn latency_buckets_are_cumulative_with_strict_bounds() {
+        let buckets = LatencyBuckets::default();
+        for us in [0, 1, 9, 10, 1_000_000_000] {
+            buckets.record_us(us);
+        }
+        let snapshot = buckets.snapshot();
+        assert_eq!(&snapshot[..3], &[1, 3, 4]);
+        assert_eq!(snapshot[9], 5);
+        assert_eq!(snapshot[10], 1_000_000_020);
+    }
+}

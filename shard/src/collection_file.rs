@@ -1,0 +1,135 @@
+//! `collection.json`: a collection's identity and configuration, written once at create.
+
+use nigh_engine::collection::DenseConfig;
+use nigh_engine::distance::Metric;
+use serde::{Deserialize, Serialize};
+
+/// File name inside the collection's directory.
+pub const FILE: &str = "collection.json";
+/// Newest format this build reads and the one it writes.
+pub const FORMAT: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct FileV1 {
+    format: u32,
+    uid: u64,
+    name: String,
+    dim: usize,
+    metric: String,
+    m: usize,
+    ef_construction: usize,
+    ef_search: usize,
+    seed: i64,
+    level0_full_degree: bool,
+    extend_candidates: bool,
+    extend_candidates_max: usize,
+    max_vectors: u64,
+    max_bytes: u64,
+    max_inserts_per_second: u64,
+    max_ef_search: usize,
+    checksum: u32,
+}
+
+/// Only the format number, so that a newer file is told apart from a corrupt one.
+#[derive(Deserialize)]
+struct FormatOnly {
+    format: u32,
+}
+
+/// Encodes a collection's file.
+pub fn encode(uid: u64, name: &str, config: &DenseConfig) -> Vec<u8> {
+    let mut file = FileV1 {
+        format: FORMAT,
+        uid,
+        name: name.to_owned(),
+        dim: config.dim,
+        metric: match config.metric {
+            Metric::Cosine => "cosine",
+            Metric::L2 => "l2",
+            Metric::Dot => "dot",
+        }
+        .to_owned(),
+        m: config.m,
+        ef_construction: config.ef_construction,
+        ef_search: config.ef_search,
+        seed: config.seed,
+        level0_full_degree: config.level0_full_degree,
+        extend_candidates: config.extend_candidates,
+        extend_candidates_max: config.extend_candidates_max,
+        max_vectors: config.max_vectors,
+        max_bytes: config.max_bytes,
+        max_inserts_per_second: config.max_inserts_per_second,
+        max_ef_search: config.max_ef_search,
+        checksum: 0,
+    };
+    file.checksum = checksum(&file);
+    let mut bytes = serde_json::to_vec_pretty(&file).expect("plain fields encode");
+    bytes.push(b'\n');
+    bytes
+}
+
+fn checksum(file: &FileV1) -> u32 {
+    let mut value = serde_json::to_value(file).expect("plain fields encode");
+    value["checksum"] = 0.into();
+    crc32c::crc32c(value.to_string().as_bytes())
+}
+
+/// Decodes a collection's file: (uid, full name, configuration).
+///
+/// # Errors
+/// A sentence: newer format, not JSON, or a checksum that does not match.
+pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), String> {
+    let format: FormatOnly =
+        serde_json::from_slice(bytes).map_err(|e| format!("not a collection file: {e}"))?;
+    if format.format > FORMAT {
+        return Err(format!("format {} is newer than this build reads ({FORMAT})", format.format));
+    }
+    let file: FileV1 = serde_json::from_slice(bytes).map_err(|e| format!("not a collection file: {e}"))?;
+    if checksum(&file) != file.checksum {
+        return Err("checksum does not match: the file is damaged or was edited".to_owned());
+    }
+    let metric = match file.metric.as_str() {
+        "cosine" => Metric::Cosine,
+        "l2" => Metric::L2,
+        "dot" => Metric::Dot,
+        other => return Err(format!("unknown metric {other:?}")),
+    };
+    let config = DenseConfig {
+        dim: file.dim,
+        metric,
+        m: file.m,
+        ef_construction: file.ef_construction,
+        ef_search: file.ef_search,
+        seed: file.seed,
+        level0_full_degree: file.level0_full_degree,
+        extend_candidates: file.extend_candidates,
+        extend_candidates_max: file.extend_candidates_max,
+        max_vectors: file.max_vectors,
+        max_bytes: file.max_bytes,
+        max_inserts_per_second: file.max_inserts_per_second,
+        max_ef_search: file.max_ef_search,
+    };
+    config.validate().map_err(|e| e.to_string())?;
+    Ok((file.uid, file.name, config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collection_file_round_trips_and_damage_is_named() {
+        let mut config = DenseConfig::new(3, Metric::L2);
+        config.max_vectors = 9;
+        let bytes = encode(77, "default/a\"b", &config);
+        assert_eq!(decode(&bytes).unwrap(), (77, "default/a\"b".to_owned(), config));
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        let newer = text.replace("\"format\": 1", "\"format\": 2");
+        assert!(decode(newer.as_bytes()).unwrap_err().contains("newer"));
+        let edited = text.replace("\"dim\": 3", "\"dim\": 4");
+        assert!(decode(edited.as_bytes()).unwrap_err().contains("checksum"));
+        for cut in 0..bytes.len() - 2 {
+            assert!(decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Reads: searches and gets run on any core against the published view; scrolls at the owner, who keeps the ids in order.
+
+use super::Core;
+use super::types::{CollectionMetrics, FoundPoint, OpError, ScrollPage, SearchRequest, StoredPoint};
+use crate::catalog::CollectionHandle;
+use crate::env::call;
+use crate::owner::indexer::Slice;
+use nigh_engine::collection::{Point, Query};
+use nigh_engine::filter::Predicate;
+use nigh_engine::payload::PayloadRow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A search moves to another core when this many more wait here than there: one message each way costs some 15 µs,
+/// a search 100 to 1000.
+const HAND_OFF_LEAD: u32 = 1;
+/// Points looked at between two looks at the clock of a scroll or delete by filter.
+const SCROLL_STEP: usize = 64;
+
+fn stored(point: &Point<'_>, with_vector: bool, with_payload: bool, now_ms: u64) -> StoredPoint {
+    StoredPoint {
+        id: point.id,
+        vector: with_vector.then(|| point.vector.to_vec()),
+        row: if with_payload { point.row.to_vec() } else { Vec::new() },
+        ttl_ms: match point.deadline_ms {
+            0 => 0,
+            deadline => deadline.saturating_sub(now_ms).max(1),
+        },
+        version: point.version,
+    }
+}
+
+fn matches(filter: Option<&Predicate>, row: &[u8], now_ms: u64) -> bool {
+    filter.is_none_or(|f| f.matches((!row.is_empty()).then(|| PayloadRow::trusted(row)), now_ms))
+}
+
+/// One search counted in its core's load while it waits or runs.
+struct Waiting<'a>(&'a std::sync::atomic::AtomicU32);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Core {
+    /// Nearest neighbours, nearest first, ties by id. Runs here, or on the least loaded core when searches queue up.
+    ///
+    /// # Errors
+    /// Unknown or damaged collection, wrong dimension, non-finite query.
+    pub async fn search(
+        self: &Rc<Self>,
+        name: &str,
+        request: SearchRequest,
+    ) -> Result<Vec<FoundPoint>, OpError> {
+        let handle = self.handle(name)?;
+        handle.healthy()?;
+        let began_ns = self.env().now_ns();
+        let loads = &self.node().loads;
+        let me = self.env().index();
+        loads[me].fetch_add(1, Relaxed);
+        let waiting = Waiting(&loads[me]);
+        if loads.len() > 1 {
+            // Requests that arrived in the same turn count themselves before the first of them runs.
+            self.env().yield_now().await;
+            let mine = loads[me].load(Relaxed);
+            let (least, load) = (0..loads.len())
+                .filter(|core| *core != me)
+                .map(|core| (core, loads[core].load(Relaxed)))
+                .min_by_key(|(_, load)| *load)
+                .expect("there are other cores");
+            if mine > load + HAND_OFF_LEAD {
+                drop(waiting);
+                loads[least].fetch_add(1, Relaxed);
+                let _waiting = Waiting(&loads[least]);
+                return call(self, least, move |there| async move {
+                    there.search_here(&handle, &request, began_ns)
+                })
+                .await?;
+            }
+        }
+        self.search_here(&handle, &request, began_ns)
+    }
+
+    fn search_here(
+        &self,
+        handle: &CollectionHandle,
+        request: &SearchRequest,
+        began_ns: u64,
+    ) -> Result<Vec<FoundPoint>, OpError> {
+        let mut scratch = self.take_scratch();
+        let mut hits = Vec::with_capacity(request.k.min(1024));
+        let pin = self.pin();
+        let dense = handle.dense(&pin);
+        let query = Query {
+            vector: &request.vector,
+            k: request.k,
+            ef: 0,
+            filter: request.filter.as_deref(),
+            exact: false,
+            now_ms: self.env().unix_ms(),
+        };
+        let result = dense.search(&pin, &query, &mut scratch, &mut hits);
+        let found = result.map(|()| {
+            hits.iter()
+                .map(|hit| FoundPoint {
+                    id: hit.id,
+                    distance: hit.distance,
+                    row: if request.with_rows {
+                        dense.point(&pin, hit.slot).row.to_vec()
+                    } else {
+                        Vec::new()
+                    },
+                })
+                .collect()
+        });
+        drop(pin);
+        self.give_scratch(scratch);
+        if found.is_ok() {
+            let us = self.env().now_ns().saturating_sub(began_ns) / 1000;
+            handle.counters.search_ops.fetch_add(1, Relaxed);
+            handle.counters.search_latency.record_us(us);
+            self.record_search_us(us);
+        }
+        Ok(found?)
+    }
+
+    /// Points by id, in request order, `None` = absent, deleted or expired.
+    ///
+    /// # Errors
+    /// Unknown or damaged collection.
+    pub async fn get(
+        self: &Rc<Self>,
+        name: &str,
+        ids: Vec<u64>,
+        with_vector: bool,
+        with_payload: bool,
+    ) -> Result<Vec<Option<StoredPoint>>, OpError> {
+        let handle = self.handle(name)?;
+        handle.healthy()?;
+        let mut slice = Slice::begin(self.env());
+        let mut points = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(SCROLL_STEP) {
+            let now_ms = self.env().unix_ms();
+            {
+                let pin = self.pin();
+                let dense = handle.dense(&pin);
+                points.extend(ids.iter().map(|id| {
+                    dense.get(&pin, *id, now_ms).map(|p| stored(&p, with_vector, with_payload, now_ms))
+                }));
+            }
+            slice.check().await;
+        }
+        Ok(points)
+    }
+
+    /// A page in ascending id order of points that match; `limit` 0 = everything; starts after id `after`.
+    ///
+    /// # Errors
+    /// Unknown or damaged collection.
+    pub async fn scroll(
+        self: &Rc<Self>,
+        name: &str,
+        filter: Option<Arc<Predicate>>,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<ScrollPage, OpError> {
+        let handle = self.handle(name)?;
+        handle.healthy()?;
+        let (uid, name) = (handle.uid, name.to_owned());
+        call(self, handle.owner, move |there| async move {
+            there.owned_scroll(uid, &name, filter.as_deref(), after, limit).await
+        })
+        .await?
+    }
+
+    async fn owned_scroll(
+        self: &Rc<Self>,
+        uid: u64,
+        name: &str,
+        filter: Option<&Predicate>,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<ScrollPage, OpError> {
+        let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
+        let mut page = ScrollPage::default();
+        let mut slice = Slice::begin(self.env());
+        let mut next = match after {
+            None => Some(0),
+            Some(id) => id.checked_add(1),
+        };
+        while let Some(from) = next {
+            owned.usable()?;
+            {
+                let writer = owned.writer.borrow();
+                let ids: Vec<u64> = writer.ids_from(from).take(SCROLL_STEP).collect();
+                next =
+                    if ids.len() == SCROLL_STEP { ids.last().and_then(|id| id.checked_add(1)) } else { None };
+                let now_ms = self.env().unix_ms();
+                let pin = self.pin();
+                for id in ids {
+                    let Some(point) = writer.shared().get(&pin, id, now_ms) else { continue };
+                    if !matches(filter, point.row, now_ms) {
+                        continue;
+                    }
+                    if limit > 0 && page.points.len() == limit {
+                        // One more match exists, so the page has a successor.
+                        page.next_after = page.points.last().map(|p| p.id);
+                        return Ok(page);
+                    }
+                    page.points.push(stored(&point, false, true, now_ms));
+                }
+            }
+            slice.check().await;
+        }
+        Ok(page)
+    }
+
+    pub(crate) async fn owned_delete_by_filter(
+        self: &Rc<Self>,
+        uid: u64,
+        name: &str,
+        filter: &Predicate,
+    ) -> Result<u64, OpError> {
+        let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
+        let mut record = Vec::new();
+        let mut slice = Slice::begin(self.env());
+        let (mut deleted, mut last_ticket) = (0, None);
+        let mut next = Some(0);
+        while let Some(from) = next {
+            let matching: Vec<u64> = {
+                let writer = owned.writer.borrow();
+                let ids: Vec<u64> = writer.ids_from(from).take(SCROLL_STEP).collect();
+                next =
+                    if ids.len() == SCROLL_STEP { ids.last().and_then(|id| id.checked_add(1)) } else { None };
+                let now_ms = self.env().unix_ms();
+                let pin = self.pin();
+                ids.into_iter()
+                    .filter(|id| {
+                        writer
+                            .shared()
+                            .get(&pin, *id, now_ms)
+                            .is_some_and(|point| matches(Some(filter), point.row, now_ms))
+                    })
+                    .collect()
+            };
+            for id in matching {
+                self.room_in_log(crate::owner::op_record::DELETE_BYTES).await?;
+                let (gone, ticket) = self.delete_point(&owned, id, None, &mut record)?;
+                deleted += u64::from(gone);
+                last_ticket = ticket.or(last_ticket);
+            }
+            slice.check().await;
+        }
+        owned.changed.notify();
+        self.wait_durable(last_ticket).await?;
+        Ok(deleted)
+    }
+
+    /// Counters and gauges of every collection, by name. Reads shared counters: no walk over points, no message.
+    pub fn metrics(&self) -> Vec<CollectionMetrics> {
+        let pin = self.pin();
+        let mut all: Vec<CollectionMetrics> =
+            self.node().catalog.load(&pin).by_name.values().map(|handle| handle.metrics(&pin)).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+}

@@ -1,0 +1,87 @@
+//! Writes: routed to the owner.
+
+use super::Core;
+use super::types::{BatchError, OpError, WriteBatch, Written};
+use crate::env::{Busy, call};
+use nigh_engine::filter::Predicate;
+use std::rc::Rc;
+use std::sync::Arc;
+
+impl From<Busy> for OpError {
+    fn from(busy: Busy) -> Self {
+        OpError::Busy(busy.to_string())
+    }
+}
+
+impl Core {
+    /// Writes points in order and answers when they are durable; results in input order.
+    ///
+    /// # Errors
+    /// The first point's error that is no version conflict; points before it stay written.
+    pub async fn write(self: &Rc<Self>, name: &str, batch: WriteBatch) -> Result<Vec<Written>, BatchError> {
+        let nothing = |error| BatchError { committed: 0, error };
+        let handle = self.handle(name).map_err(nothing)?;
+        handle.healthy().map_err(nothing)?;
+        let (uid, name) = (handle.uid, name.to_owned());
+        call(self, handle.owner, move |there| async move { there.owned_write(uid, &name, batch).await })
+            .await
+            .map_err(|busy| nothing(busy.into()))?
+    }
+
+    /// Deletes one point; false when absent.
+    ///
+    /// # Errors
+    /// Unknown collection, version conflict, or a log that takes no more.
+    pub async fn delete(
+        self: &Rc<Self>,
+        name: &str,
+        id: u64,
+        expected_version: Option<u64>,
+    ) -> Result<bool, OpError> {
+        let handle = self.handle(name)?;
+        let (uid, name) = (handle.uid, name.to_owned());
+        call(self, handle.owner, move |there| async move {
+            there.owned_delete(uid, &name, id, expected_version).await
+        })
+        .await?
+    }
+
+    /// Deletes every match, one by one; the count removed.
+    ///
+    /// # Errors
+    /// As [`Core::delete`]; points removed before stay removed.
+    pub async fn delete_by_filter(
+        self: &Rc<Self>,
+        name: &str,
+        filter: Arc<Predicate>,
+    ) -> Result<u64, OpError> {
+        let handle = self.handle(name)?;
+        let (uid, name) = (handle.uid, name.to_owned());
+        call(self, handle.owner, move |there| async move {
+            there.owned_delete_by_filter(uid, &name, &filter).await
+        })
+        .await?
+    }
+
+    /// Stages points for a bulk build, all or nothing; the count staged by this call.
+    ///
+    /// # Errors
+    /// A wrong dimension, a non-finite component or an id staged twice: nothing of the request is staged.
+    pub async fn stage(self: &Rc<Self>, name: &str, batch: WriteBatch) -> Result<usize, OpError> {
+        let handle = self.handle(name)?;
+        let (uid, name) = (handle.uid, name.to_owned());
+        call(self, handle.owner, move |there| async move { there.owned_stage(uid, &name, batch).await })
+            .await?
+    }
+
+    /// Builds what is staged on `workers` cores (0 = all); durable when it returns.
+    ///
+    /// # Errors
+    /// [`OpError::Conflict`] when the collection is not empty; whatever fails, the staged points stay.
+    pub async fn build(self: &Rc<Self>, name: &str, workers: usize) -> Result<(), OpError> {
+        let handle = self.handle(name)?;
+        let (uid, name) = (handle.uid, name.to_owned());
+        call(self, handle.owner, move |there| async move { there.owned_build(uid, &name, workers).await })
+            .await?
+    }
+}

@@ -1,0 +1,310 @@
+//! A node: the state all cores share, and how a data directory is opened.
+
+use crate::catalog::Catalog;
+use crate::core::Core;
+use crate::env::Env;
+use crate::log::SyncMode;
+use nigh_engine::collection::DenseConfig;
+use nigh_engine::memory::{Domain, Published};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+/// Newest layout of a data directory this build opens and the one it makes.
+pub const DIRECTORY_FORMAT: u32 = 1;
+/// Usual log segment size, bytes. Two always exist per core, zero-written.
+pub const SEGMENT_BYTES: u64 = 8 << 20;
+/// Usual log bytes of one core at which collections that pin it are checkpointed: half of the 64 MiB that recovery
+/// may replay, so that the log has room while images are written.
+pub const LOG_BYTES_SOFT: u64 = 32 << 20;
+
+/// How a node runs.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// Data directory; `None` = memory only, nothing survives.
+    pub data: Option<PathBuf>,
+    /// Units of ownership; collections map to shards, shards to cores. A power of two.
+    pub shards: usize,
+    /// Durability of acknowledged writes.
+    pub sync: SyncMode,
+    /// Past it writes are refused, bytes.
+    pub memory_limit_bytes: u64,
+    /// Log segment size, bytes ([`SEGMENT_BYTES`]).
+    pub segment_bytes: u64,
+    /// Log bytes per core that start checkpoints ([`LOG_BYTES_SOFT`]).
+    pub log_bytes_soft: u64,
+    /// Between two sweeps for expired points, 0 = never.
+    pub sweep_interval_ms: u64,
+}
+
+/// State of a node that every core sees.
+pub struct NodeShared {
+    /// Start options.
+    pub options: NodeOptions,
+    /// Readers of published state.
+    pub domain: Arc<Domain>,
+    /// Names to collections.
+    pub catalog: Published<Catalog>,
+    /// Searches waiting or running per core.
+    pub loads: Vec<AtomicU32>,
+    pub(crate) memory_used: AtomicU64,
+    pub(crate) cores_ready: AtomicUsize,
+    next_uid: AtomicU64,
+    /// Why the node could not start, when it could not.
+    pub failure: OnceLock<String>,
+}
+
+impl NodeShared {
+    /// State for `cores` cores.
+    pub fn new(options: NodeOptions, cores: usize) -> Arc<NodeShared> {
+        let domain = Domain::new(cores);
+        Arc::new(NodeShared {
+            options,
+            catalog: Published::new(domain.clone(), Catalog::default()),
+            domain,
+            loads: (0..cores).map(|_| AtomicU32::new(0)).collect(),
+            memory_used: AtomicU64::new(0),
+            cores_ready: AtomicUsize::new(0),
+            next_uid: AtomicU64::new(1),
+            failure: OnceLock::new(),
+        })
+    }
+
+    /// Bytes that collections hold, as of the last accounting (50 ms).
+    pub fn memory_used(&self) -> u64 {
+        self.memory_used.load(Relaxed)
+    }
+
+    /// A uid greater than every one before, also before a restart: it starts at the wall clock in microseconds.
+    pub(crate) fn next_uid(&self) -> u64 {
+        self.next_uid.fetch_add(1, Relaxed)
+    }
+
+    pub(crate) fn raise_uid(&self, at_least: u64) {
+        self.next_uid.fetch_max(at_least, Relaxed);
+    }
+
+    /// The core that owns a collection: uid to shard to core.
+    pub fn owner_of(&self, uid: u64, cores: usize) -> usize {
+        // Fibonacci hashing: uids are consecutive, neighbours go to different shards.
+        let hash = uid.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        (hash as usize & (self.options.shards - 1)) % cores
+    }
+
+    /// Slots a collection may grow to: what the memory limit holds, at least one million so that a small limit does
+    /// not turn into an odd slot limit, at most 2^32 - 2.
+    pub(crate) fn slots_max(&self, config: &DenseConfig) -> usize {
+        let by_memory = self.options.memory_limit_bytes / config.quota_bytes_per_point().max(1);
+        by_memory.clamp(1 << 20, u64::from(u32::MAX) - 1) as usize
+    }
+}
+
+/// Why a data directory does not open.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirectoryError {
+    /// Another process holds it.
+    #[error("data directory {path} is locked by another process{holder}; stop it or choose another -data")]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+        /// ` (pid N)` when known.
+        holder: String,
+    },
+    /// Not writable, no space, not a directory ...
+    #[error("data directory {path} cannot be used: {source}")]
+    Io {
+        /// The directory or file.
+        path: PathBuf,
+        /// Cause.
+        source: std::io::Error,
+    },
+    /// Made by a newer version.
+    #[error(
+        "data directory {path} has format {found}, newer than this build opens ({DIRECTORY_FORMAT}); use a newer nigh"
+    )]
+    Newer {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// The format file is damaged or the directory belongs to something else.
+    #[error("data directory {path} is not one of ours: {what}")]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// A data directory locked for this process until dropped.
+#[derive(Debug)]
+pub struct DirectoryLock {
+    _file: File,
+}
+
+impl DirectoryLock {
+    /// Creates the directory if needed, locks it, and checks its format.
+    ///
+    /// # Errors
+    /// See [`DirectoryError`].
+    pub fn acquire(path: &Path) -> Result<DirectoryLock, DirectoryError> {
+        let io = |at: &Path| {
+            let at = at.to_owned();
+            move |source| DirectoryError::Io { path: at, source }
+        };
+        std::fs::create_dir_all(path).map_err(io(path))?;
+        let lock_path = path.join("LOCK");
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&lock_path)
+            .map_err(io(&lock_path))?;
+        // SAFETY: flock has no memory effects; the descriptor is open for as long as `file` lives.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+            let error = std::io::Error::last_os_error();
+            if error.kind() != std::io::ErrorKind::WouldBlock {
+                return Err(DirectoryError::Io { path: lock_path, source: error });
+            }
+            let holder = std::fs::read_to_string(&lock_path).unwrap_or_default();
+            let holder = match holder.trim() {
+                "" => String::new(),
+                pid => format!(" (pid {pid})"),
+            };
+            return Err(DirectoryError::Locked { path: path.to_owned(), holder });
+        }
+        file.set_len(0).map_err(io(&lock_path))?;
+        writeln!(file, "{}", std::process::id()).map_err(io(&lock_path))?;
+        let format_path = path.join("FORMAT");
+        match std::fs::read_to_string(&format_path) {
+            Ok(text) => {
+                let found = text.trim().strip_prefix("nigh ").and_then(|n| n.parse::<u32>().ok());
+                match found {
+                    Some(found) if found > DIRECTORY_FORMAT => {
+                        return Err(DirectoryError::Newer { path: path.to_owned(), found });
+                    }
+                    Some(1..) => {}
+                    _ => {
+                        let what = format!("its FORMAT file says {:?}", text.trim());
+                        return Err(DirectoryError::Foreign { path: path.to_owned(), what });
+                    }
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                if path.join("collections").exists() {
+                    let what = "it holds collections but no FORMAT file".to_owned();
+                    return Err(DirectoryError::Foreign { path: path.to_owned(), what });
+                }
+                let temporary = path.join("FORMAT.new");
+                let written = (|| {
+                    let mut file = File::create(&temporary)?;
+                    writeln!(file, "nigh {DIRECTORY_FORMAT}")?;
+                    file.sync_all()?;
+                    std::fs::rename(&temporary, &format_path)?;
+                    File::open(path)?.sync_all()
+                })();
+                written.map_err(io(&format_path))?;
+            }
+            Err(source) => return Err(DirectoryError::Io { path: format_path, source }),
+        }
+        Ok(DirectoryLock { _file: file })
+    }
+}
+
+impl Core {
+    /// Starts this core's part of the node and waits until the store is open on all cores.
+    ///
+    /// # Errors
+    /// A sentence; the same failure is in [`NodeShared::failure`] for every core.
+    pub async fn start(env: Rc<dyn Env>, shared: Arc<NodeShared>) -> Result<Rc<Core>, String> {
+        let core = Core::begin(env, shared);
+        Core::set_current(Some(core.clone()));
+        core.finish_start().await
+    }
+
+    /// First half of [`Core::start`]: the core exists and can receive messages.
+    pub(crate) fn begin(env: Rc<dyn Env>, shared: Arc<NodeShared>) -> Rc<Core> {
+        Core::new(env, shared)
+    }
+
+    /// Second half: opens the store together with the other cores.
+    pub(crate) async fn finish_start(self: Rc<Self>) -> Result<Rc<Core>, String> {
+        let core = self;
+        let (env, shared) = (core.env().clone(), core.shared_node());
+        shared.cores_ready.fetch_add(1, Relaxed);
+        if env.index() == 0 {
+            while shared.cores_ready.load(Relaxed) < env.cores() {
+                env.sleep_us(200).await;
+            }
+            shared.raise_uid(env.unix_ms().saturating_mul(1000));
+            if let Err(error) = crate::recovery::open(&core).await {
+                // The first failure is the one reported; it can only be set here.
+                let _first = shared.failure.set(error);
+            }
+            for to in 0..env.cores() {
+                crate::env::call_own(&core, to, |there| async move {
+                    there.is_open.set(true);
+                    there.opened.notify();
+                })
+                .await;
+            }
+        }
+        while !core.is_open.get() {
+            core.opened.wait().await;
+        }
+        if let Some(failure) = shared.failure.get() {
+            return Err(failure.clone());
+        }
+        env.spawn(Box::pin(core.clone().housekeeping()));
+        env.spawn_background(Box::pin(crate::owner::checkpointer::run(core.clone())));
+        env.spawn_background(Box::pin(crate::owner::sweeper::run(
+            core.clone(),
+            shared.options.sweep_interval_ms,
+        )));
+        Ok(core)
+    }
+
+    /// Flushes what is pending and ends this core's tasks. Call on every core once no request is in flight.
+    pub async fn stop(self: &Rc<Self>) {
+        self.begin_stop();
+        if let Some(log) = self.log() {
+            log.stop().await;
+        }
+        for owned in self.all_owned() {
+            owned.dropped.set(true);
+            owned.changed.notify();
+            owned.indexed.notify();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_made_locked_and_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        let lock = DirectoryLock::acquire(&path).unwrap();
+        // flock belongs to the open file description, so a second open in the same process is refused as well.
+        assert!(matches!(DirectoryLock::acquire(&path), Err(DirectoryError::Locked { .. })));
+        drop(lock);
+        DirectoryLock::acquire(&path).unwrap();
+        std::fs::write(path.join("FORMAT"), "nigh 999\n").unwrap();
+        assert!(matches!(DirectoryLock::acquire(&path), Err(DirectoryError::Newer { found: 999, .. })));
+        std::fs::write(path.join("FORMAT"), "redis\n").unwrap();
+        assert!(matches!(DirectoryLock::acquire(&path), Err(DirectoryError::Foreign { .. })));
+        let file = dir.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        assert!(matches!(DirectoryLock::acquire(&file), Err(DirectoryError::Io { .. })));
+    }
+}

@@ -1,0 +1,227 @@
+//! Bulk loads: points staged in memory, built aside on every core, published in one step.
+//!
+//! Reads and other writes go on during a build: it fills a second writer, made durable by a base image, and replays
+//! onto it the ids that changed meanwhile. If anything fails the staged points stay.
+
+use crate::core::Core;
+use crate::core::{OpError, WriteBatch};
+use crate::owner::checkpointer::write_image;
+use crate::owner::indexer::{ROUND_BULK, Slice, run_round};
+use crate::owner::{Owned, batch_vector};
+use ahash::HashSet;
+use nigh_engine::collection::{DenseWriter, Write, WriteError};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// Changes replayed without a pause at the end of a build, when the swap must be in one piece.
+const DELTA_IN_ONE_GO: usize = 256;
+
+/// Points waiting for a build; in memory only, as the interface says.
+#[derive(Default)]
+pub struct Staged {
+    batches: Vec<Rc<WriteBatch>>,
+    ids: HashSet<u64>,
+}
+
+impl Staged {
+    /// Points staged.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Nothing staged.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
+impl Core {
+    /// Stages a batch on the owner core; all or nothing.
+    pub(crate) async fn owned_stage(
+        self: &Rc<Self>,
+        uid: u64,
+        name: &str,
+        batch: WriteBatch,
+    ) -> Result<usize, OpError> {
+        let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
+        owned.usable()?;
+        self.room_in_memory()?;
+        if owned.build_delta.borrow().is_some() {
+            return Err(OpError::Conflict(format!("a bulk build of collection {name:?} is running")));
+        }
+        let dim = owned.handle.config.dim;
+        let mut slice = Slice::begin(self.env());
+        let mut buffer = Vec::new();
+        let mut fresh = HashSet::default();
+        for (index, point) in batch.points.iter().enumerate() {
+            let vector = batch_vector(&batch.vectors, batch.dim, index, &mut buffer);
+            if vector.len() != dim {
+                return Err(WriteError::DimensionMismatch { expected: dim, found: vector.len() }.into());
+            }
+            if let Some(index) = vector.iter().position(|x| !x.is_finite()) {
+                return Err(WriteError::NotFinite { id: point.id, index }.into());
+            }
+            if owned.staged.borrow().ids.contains(&point.id) || !fresh.insert(point.id) {
+                return Err(OpError::BadRequest(format!(
+                    "id {} is staged twice; nothing of this request was staged",
+                    point.id
+                )));
+            }
+            slice.check().await;
+        }
+        let count = batch.points.len();
+        let mut staged = owned.staged.borrow_mut();
+        // Another request may have staged the same id while this one was being checked in slices.
+        if let Some(id) = fresh.iter().find(|id| staged.ids.contains(id)) {
+            return Err(OpError::BadRequest(format!(
+                "id {id} is staged twice; nothing of this request was staged"
+            )));
+        }
+        staged.ids.extend(fresh);
+        staged.batches.push(Rc::new(batch));
+        Ok(count)
+    }
+
+    /// Builds what is staged; the collection must hold no live point when it starts.
+    pub(crate) async fn owned_build(
+        self: &Rc<Self>,
+        uid: u64,
+        name: &str,
+        workers: usize,
+    ) -> Result<(), OpError> {
+        let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
+        owned.usable()?;
+        if owned.build_delta.borrow().is_some() {
+            return Err(OpError::Conflict(format!("a bulk build of collection {name:?} is already running")));
+        }
+        if owned.writer.borrow().shared().stats().live > 0 {
+            return Err(OpError::Conflict(format!(
+                "collection {name:?} is not empty: a bulk build needs an empty one"
+            )));
+        }
+        if owned.staged.borrow().is_empty() {
+            return Ok(());
+        }
+        let quota = owned.handle.config.max_vectors;
+        let config = &owned.handle.config;
+        let points = owned.staged.borrow().len() as u64;
+        let bytes = points.saturating_mul(config.quota_bytes_per_point());
+        if (quota > 0 && points > quota) || (config.max_bytes > 0 && bytes > config.max_bytes) {
+            return Err(WriteError::Full.into());
+        }
+        *owned.build_delta.borrow_mut() = Some(BTreeSet::new());
+        let workers = if workers == 0 { self.env().cores() } else { workers };
+        let result = self.build_aside(&owned, workers).await;
+        *owned.build_delta.borrow_mut() = None;
+        if result.is_ok() {
+            *owned.staged.borrow_mut() = Staged::default();
+            owned.handle.counters.insert_ops.fetch_add(points, std::sync::atomic::Ordering::Relaxed);
+        }
+        owned.changed.notify();
+        result
+    }
+
+    async fn build_aside(self: &Rc<Self>, owned: &Rc<Owned>, workers: usize) -> Result<(), OpError> {
+        let env = self.env().clone();
+        let fresh = self.new_writer(&owned.handle.config)?;
+        let aside = RefCell::new(fresh);
+        let mut slice = Slice::begin(&env);
+        let batches = owned.staged.borrow().batches.clone();
+        let mut buffer = Vec::new();
+        // The staged points carry the sequence number at the start: whatever was logged later is newer than they are.
+        let seq = owned.writer.borrow().seq();
+        for batch in &batches {
+            for (index, point) in batch.points.iter().enumerate() {
+                if owned.dropped.get() {
+                    return Err(OpError::UnknownCollection(owned.handle.name.clone()));
+                }
+                let vector = batch_vector(&batch.vectors, batch.dim, index, &mut buffer);
+                self.room_in_memory()?;
+                aside.borrow_mut().load(Write {
+                    seq,
+                    id: point.id,
+                    version: 1,
+                    vector,
+                    row: &point.row,
+                    deadline_ms: 0,
+                });
+                slice.check().await;
+            }
+        }
+        while run_round(self, &aside, ROUND_BULK, workers).await {
+            if owned.dropped.get() {
+                return Err(OpError::UnknownCollection(owned.handle.name.clone()));
+            }
+            slice.check().await;
+        }
+
+        // The image is consistent as of the moment its capture starts: all changes so far are on it, later ones are in the
+        // log above its sequence number.
+        let _held = owned.checkpoint_lock.lock().await;
+        self.replay_delta(owned, &aside, &mut slice).await;
+        write_image(self, owned, &aside, true).await.map_err(|error| {
+            OpError::Unavailable(format!("the built collection could not be made durable: {error}"))
+        })?;
+
+        let _round = owned.round_lock.lock().await;
+        self.replay_delta(owned, &aside, &mut slice).await;
+        // No await from here to the swap, and the delta is empty: both writers hold the same points.
+        let fresh = aside.into_inner();
+        let view = fresh.shared().clone();
+        let old_writer = std::mem::replace(&mut *owned.writer.borrow_mut(), fresh);
+        self.publish_view(owned, view, old_writer);
+        Ok(())
+    }
+
+    /// Brings `aside` up to date with what changed in the serving writer; returns with nothing left and no await since.
+    async fn replay_delta(
+        self: &Rc<Self>,
+        owned: &Rc<Owned>,
+        aside: &RefCell<DenseWriter>,
+        slice: &mut Slice,
+    ) {
+        loop {
+            let ids: Vec<u64> = {
+                let mut delta = owned.build_delta.borrow_mut();
+                let delta = delta.as_mut().expect("a running build keeps its delta");
+                let in_one_go = delta.len() <= DELTA_IN_ONE_GO;
+                let ids: Vec<u64> = delta.iter().copied().take(DELTA_IN_ONE_GO).collect();
+                for id in &ids {
+                    delta.remove(id);
+                }
+                if in_one_go {
+                    self.copy_points(owned, aside, &ids);
+                    return;
+                }
+                ids
+            };
+            self.copy_points(owned, aside, &ids);
+            slice.check().await;
+        }
+    }
+
+    fn copy_points(&self, owned: &Owned, aside: &RefCell<DenseWriter>, ids: &[u64]) {
+        let serving = owned.writer.borrow();
+        let mut aside = aside.borrow_mut();
+        let now_ms = self.env().unix_ms();
+        let seq = serving.seq();
+        let pin = self.pin();
+        for &id in ids {
+            match serving.shared().get(&pin, id, now_ms) {
+                Some(point) => aside.load(Write {
+                    seq,
+                    id,
+                    version: point.version,
+                    vector: point.vector,
+                    row: point.row,
+                    deadline_ms: point.deadline_ms,
+                }),
+                None => {
+                    aside.unload(id);
+                }
+            }
+        }
+        aside.advance_seq(seq);
+    }
+}

@@ -1,0 +1,194 @@
+//! Checkpoints: images of collections written in slices while serving, so that the log to replay stays short.
+//!
+//! A collection's durable state is a base image and deltas named by its manifest, consistent as of the manifest's
+//! sequence number; recovery replays the log from there. When the deltas outgrow the base, or are many, the next
+//! image is a new base. Old files go only after the new manifest is durable.
+
+use crate::checkpoint::{CheckpointError, ImageWriter, Manifest};
+use crate::core::Core;
+use crate::env::call_own;
+use crate::owner::Owned;
+use crate::owner::indexer::Slice;
+use ahash::HashMap;
+use nigh_engine::collection::DenseWriter;
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Images of one manifest before the next one is a base again: opening reads them all.
+const IMAGES_MAX: usize = 12;
+/// Bytes captured in one go: a copy of 128 KiB takes some 30 µs.
+const CAPTURE_STEP_BYTES: usize = 128 << 10;
+/// Bytes per block of an image file.
+const BLOCK_BYTES: usize = 1 << 20;
+/// Looks at the log this often, microseconds.
+const PERIOD_US: u64 = 100_000;
+
+/// The files of one collection.
+#[derive(Debug, Default)]
+pub struct CheckpointState {
+    /// Newest durable manifest.
+    pub manifest: Manifest,
+    /// Number of the next image file.
+    pub next_image: u64,
+}
+
+/// Directory of a collection, inside the data directory.
+pub fn collection_dir(uid: u64) -> PathBuf {
+    PathBuf::from(format!("collections/{uid:016x}"))
+}
+
+/// Writes one image of `writer` and makes it part of `owned`'s manifest. The caller holds the checkpoint lock.
+///
+/// `base` starts the manifest anew (a full image); otherwise the kind is chosen by size.
+///
+/// # Errors
+/// The file error; nothing is lost: the old manifest stays, and everything counts as changed again.
+pub async fn write_image(
+    core: &Rc<Core>,
+    owned: &Owned,
+    writer: &RefCell<DenseWriter>,
+    base: bool,
+) -> Result<(), CheckpointError> {
+    let Some(disk) = core.env().disk() else { return Ok(()) };
+    let dir = collection_dir(owned.handle.uid);
+    let (old, name) = {
+        let mut state = owned.checkpoint.borrow_mut();
+        state.next_image += 1;
+        (state.manifest.clone(), format!("{:08x}.img", state.next_image))
+    };
+    let deltas: u64 = old.images.iter().skip(1).map(|(_, bytes)| bytes).sum();
+    let base = base
+        || old.images.is_empty()
+        || old.images.len() >= IMAGES_MAX
+        || deltas > old.images.first().map_or(0, |(_, bytes)| *bytes);
+
+    writer.borrow_mut().begin_capture(base);
+    let result = async {
+        let mut image = ImageWriter::create(disk.clone(), &dir, &name).await?;
+        let mut slice = Slice::begin(core.env());
+        let mut block = Vec::with_capacity(BLOCK_BYTES + CAPTURE_STEP_BYTES);
+        let seq = loop {
+            let done = {
+                let mut writer = writer.borrow_mut();
+                writer.capture_step(CAPTURE_STEP_BYTES, &mut block).then(|| writer.seq())
+            };
+            if done.is_some() || block.len() >= BLOCK_BYTES {
+                image.block(&block).await?;
+                block.clear();
+            }
+            if let Some(seq) = done {
+                break seq;
+            }
+            slice.check().await;
+        };
+        let bytes = image.finish(seq).await?;
+        let mut manifest = if base { Manifest::default() } else { old.clone() };
+        manifest.seq = seq;
+        manifest.images.push((name.clone(), bytes));
+        manifest.store(&*disk, &dir).await?;
+        Ok(manifest)
+    }
+    .await;
+    writer.borrow_mut().end_capture(result.is_ok());
+    match result {
+        Ok(manifest) => {
+            owned.handle.covered_seq.store(manifest.seq, Relaxed);
+            owned.checkpoint.borrow_mut().manifest = manifest;
+            if base {
+                for (old_name, _) in &old.images {
+                    if let Err(error) = disk.remove(&dir.join(old_name)).await {
+                        tracing::warn!(collection = owned.handle.name, file = old_name, %error, "old image not removed");
+                    }
+                }
+            }
+            Ok(())
+        }
+        Err(error) => {
+            // The torn file is not named by any manifest; a removal that fails costs space, not correctness.
+            let _unreferenced = disk.remove(&dir.join(&name)).await;
+            Err(error)
+        }
+    }
+}
+
+impl Core {
+    /// The newest checkpointed sequence number of every collection; one that is missing has been dropped.
+    fn covered(&self) -> HashMap<u64, u64> {
+        let pin = self.pin();
+        let catalog = self.node().catalog.load(&pin);
+        catalog.by_name.values().map(|handle| (handle.uid, handle.covered_seq.load(Relaxed))).collect()
+    }
+
+    /// As [`Core::checkpoint`]; a failure is logged unless it was `reported` before. False when it must be tried again.
+    async fn checkpoint_reported(self: &Rc<Self>, uid: u64, reported: bool) -> bool {
+        let Some(owned) = self.owned(uid) else { return true };
+        match self.checkpoint(&owned).await {
+            Ok(()) => true,
+            Err(error) => {
+                if !reported {
+                    tracing::error!(collection = owned.handle.name, %error, "checkpoint failed; it will be tried again");
+                }
+                false
+            }
+        }
+    }
+
+    /// Checkpoints one collection if it changed since its last image.
+    pub(crate) async fn checkpoint(self: &Rc<Self>, owned: &Rc<Owned>) -> Result<(), CheckpointError> {
+        let _held = owned.checkpoint_lock.lock().await;
+        if owned.dropped.get() || owned.handle.damage.get().is_some() {
+            return Ok(());
+        }
+        write_image(self, owned, &owned.writer, false).await
+    }
+}
+
+/// The checkpoint task of one core.
+pub async fn run(core: Rc<Core>) {
+    let env = core.env().clone();
+    let Some(log) = core.log() else { return };
+    let mut reported = false;
+    while !core.is_stopping() {
+        env.sleep_us(PERIOD_US).await;
+        let mut failed = false;
+        if core.log_bytes() > core.options().log_bytes_soft {
+            let covered = core.covered();
+            for uid in log.pinned_by(&|uid| covered.get(&uid).copied()) {
+                failed |= !core.checkpoint_reported(uid, reported).await;
+            }
+            let covered = core.covered();
+            if let Err(error) = log.trim(&|uid| covered.get(&uid).copied()).await {
+                tracing::warn!(%error, "log segments not removed");
+            }
+        }
+        if core.has_old_segments() {
+            failed |= !retire_old_segments(&core, reported).await;
+        }
+        reported = failed;
+        if failed {
+            env.sleep_us(10 * PERIOD_US).await;
+        }
+    }
+}
+
+/// Checkpoints what old segments still hold, wherever it is owned, and removes the segments; false when it must be
+/// tried again.
+async fn retire_old_segments(core: &Rc<Core>, reported: bool) -> bool {
+    let Some(disk) = core.env().disk() else { return true };
+    let covered = core.covered();
+    let mut done = true;
+    for uid in core.old_segments().pinned_by(&|uid| covered.get(&uid).copied()) {
+        let owner = core.node().owner_of(uid, core.env().cores());
+        done &=
+            call_own(core, owner, move |there| async move { there.checkpoint_reported(uid, reported).await })
+                .await;
+    }
+    let covered = core.covered();
+    if let Err(error) = core.old_segments().trim(&*disk, &|uid| covered.get(&uid).copied()).await {
+        tracing::warn!(%error, "old log segments not removed");
+        done = false;
+    }
+    done
+}

@@ -1,0 +1,240 @@
+//! Moves a collection's tail into its graph, in rounds planned on every core, and repairs the graph around the dead.
+//!
+//! A round has three parts: nodes are planned in parallel against the frozen graph, then the edge lists of the nodes
+//! they point at, then the owner stores both. Only the owner changes the graph, so neither readers nor planners take
+//! a lock, and the result depends on the data and the order of writes, not on who planned what.
+
+use crate::core::Core;
+use crate::env::{Env, call};
+use crate::owner::Owned;
+use nigh_engine::collection::{Dense, DenseWriter};
+use nigh_engine::index::{NodePlan, Planner, Round, Scratch, TargetJob, TargetPlan};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+/// Points per round while serving: the owner's commit of a round of 128 stays near 0.2 ms.
+pub const ROUND_SERVING: usize = 128;
+/// Points per round of a bulk build, where nobody reads what is being built.
+pub const ROUND_BULK: usize = 512;
+/// A background slice ends at the first chance after this, nanoseconds.
+pub const SLICE_NS: u64 = 250_000;
+/// Distances between two looks at the clock: about 30 µs at 384 dimensions.
+const DISTANCES_PER_STEP: usize = 256;
+/// Target lists taken at once from the shared counter.
+const TARGETS_PER_GRAB: usize = 8;
+/// Rounds smaller than this are planned by the owner alone: a message each way costs more than it saves.
+const SHARED_ROUND_MIN: usize = 4;
+/// Nodes repaired between two looks at the clock.
+const REPAIR_NODES_PER_STEP: usize = 16;
+
+/// Background work notices the passage of a slice.
+pub struct Slice {
+    env: Rc<dyn Env>,
+    start_ns: u64,
+}
+
+impl Slice {
+    /// Starts now.
+    pub fn begin(env: &Rc<dyn Env>) -> Slice {
+        Slice { env: env.clone(), start_ns: env.now_ns() }
+    }
+
+    /// Lets others run when the slice is used up.
+    pub async fn check(&mut self) {
+        if self.env.now_ns() - self.start_ns >= SLICE_NS {
+            self.env.breathe().await;
+            self.start_ns = self.env.now_ns();
+        }
+    }
+}
+
+/// A round shared by the cores that plan it: each takes the next index until none is left.
+struct NodeWork {
+    dense: Arc<Dense>,
+    round: Arc<Round>,
+    next: AtomicUsize,
+    plans: Vec<OnceLock<NodePlan>>,
+}
+
+struct TargetWork {
+    dense: Arc<Dense>,
+    jobs: Vec<TargetJob>,
+    next: AtomicUsize,
+    plans: Vec<OnceLock<TargetPlan>>,
+}
+
+async fn plan_nodes(env: Rc<dyn Env>, work: Arc<NodeWork>) {
+    let mut planner = Planner::new();
+    let mut slice = Slice::begin(&env);
+    loop {
+        let index = work.next.fetch_add(1, Relaxed);
+        let Some(place) = work.plans.get(index) else { return };
+        work.dense.plan_start(&mut planner, &work.round, index);
+        let plan = loop {
+            if let Some(plan) = work.dense.plan_step(&mut planner, &work.round, DISTANCES_PER_STEP) {
+                break plan;
+            }
+            slice.check().await;
+        };
+        assert!(place.set(plan).is_ok(), "an index is taken once");
+        slice.check().await;
+    }
+}
+
+async fn plan_targets(env: Rc<dyn Env>, work: Arc<TargetWork>) {
+    let mut scratch = Scratch::default();
+    let mut slice = Slice::begin(&env);
+    loop {
+        let from = work.next.fetch_add(TARGETS_PER_GRAB, Relaxed);
+        if from >= work.jobs.len() {
+            return;
+        }
+        for index in from..work.jobs.len().min(from + TARGETS_PER_GRAB) {
+            let plan = work.dense.plan_target(&work.jobs[index], &mut scratch);
+            assert!(work.plans[index].set(plan).is_ok(), "an index is taken once");
+        }
+        slice.check().await;
+    }
+}
+
+/// Runs `part` here and on up to `workers - 1` other cores, and waits for all of them.
+async fn on_cores<F>(
+    core: &Rc<Core>,
+    workers: usize,
+    part: impl Fn(Rc<dyn Env>) -> F + Clone + Send + 'static,
+) where
+    F: Future<Output = ()> + 'static,
+{
+    let cores = core.env().cores();
+    let me = core.env().index();
+    let helpers: Vec<_> = (1..workers.min(cores))
+        .map(|step| {
+            let part = part.clone();
+            let core = core.clone();
+            let done = Rc::new((RefCell::new(false), crate::event::Event::default()));
+            let signal = done.clone();
+            // A task of its own, so that asking the others starts before this core's own part.
+            core.env().clone().spawn(Box::pin(async move {
+                // A busy mesh means the peer does not help; the work is taken from the shared counter, so nothing is lost.
+                let _busy_peer_is_fine = call(&core, (me + step) % cores, move |there| {
+                    let finished = Rc::new((RefCell::new(false), crate::event::Event::default()));
+                    let signal = finished.clone();
+                    let work = part(there.env().clone());
+                    there.env().spawn_background(Box::pin(async move {
+                        work.await;
+                        *signal.0.borrow_mut() = true;
+                        signal.1.notify();
+                    }));
+                    async move {
+                        while !*finished.0.borrow() {
+                            finished.1.wait().await;
+                        }
+                    }
+                })
+                .await;
+                *signal.0.borrow_mut() = true;
+                signal.1.notify();
+            }));
+            done
+        })
+        .collect();
+    part(core.env().clone()).await;
+    for done in helpers {
+        while !*done.0.borrow() {
+            done.1.wait().await;
+        }
+    }
+}
+
+/// Plans and commits one round of `writer`'s tail; false when the tail is empty.
+///
+/// The caller holds the collection's round lock. `writer` is borrowed only between awaits.
+pub async fn run_round(
+    core: &Rc<Core>,
+    writer: &RefCell<DenseWriter>,
+    round_max: usize,
+    workers: usize,
+) -> bool {
+    let (round, dense) = {
+        let mut writer = writer.borrow_mut();
+        let Some(round) = writer.begin_round(round_max) else { return false };
+        (round, writer.shared().clone())
+    };
+    let nodes = round.slots.len();
+    let workers = if nodes < SHARED_ROUND_MIN { 1 } else { workers };
+    let work = Arc::new(NodeWork {
+        dense: dense.clone(),
+        round,
+        next: AtomicUsize::new(0),
+        plans: (0..nodes).map(|_| OnceLock::new()).collect(),
+    });
+    let shared = work.clone();
+    on_cores(core, workers, move |env| plan_nodes(env, shared.clone())).await;
+    let plans = collect(work, |work| &mut work.plans);
+
+    let jobs = writer.borrow().target_jobs(&plans);
+    let count = jobs.len();
+    let work = Arc::new(TargetWork {
+        dense,
+        jobs,
+        next: AtomicUsize::new(0),
+        plans: (0..count).map(|_| OnceLock::new()).collect(),
+    });
+    let shared = work.clone();
+    on_cores(core, workers, move |env| plan_targets(env, shared.clone())).await;
+    let targets = collect(work, |work| &mut work.plans);
+    writer.borrow_mut().commit_round(plans, targets);
+    true
+}
+
+/// Takes the filled places out of shared work; every helper has finished, so ours is the last reference or the
+/// others are only being dropped.
+fn collect<W, P>(mut work: Arc<W>, plans: impl Fn(&mut W) -> &mut Vec<OnceLock<P>>) -> Vec<P> {
+    loop {
+        match Arc::try_unwrap(work) {
+            Ok(mut work) => {
+                let plans = std::mem::take(plans(&mut work));
+                return plans.into_iter().map(|p| p.into_inner().expect("every place was filled")).collect();
+            }
+            // A helper core has signalled the end and is about to drop its reference.
+            Err(shared) => {
+                work = shared;
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+/// The indexing task of one collection; ends when the collection is dropped.
+pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
+    let env = core.env().clone();
+    while !owned.dropped.get() {
+        let waiting = owned.changed.wait();
+        let guard = owned.round_lock.lock().await;
+        let mut worked = run_round(&core, &owned.writer, ROUND_SERVING, env.cores()).await;
+        if worked {
+            owned.indexed.notify();
+        }
+        let mut slice = Slice::begin(&env);
+        while owned.writer.borrow().repair_due() {
+            let more = owned.writer.borrow_mut().repair_step(REPAIR_NODES_PER_STEP);
+            worked |= more;
+            slice.check().await;
+            // Writers waiting for the tail come before a long repair pass.
+            if !more || owned.writer.borrow().tail_len() > 0 || owned.dropped.get() {
+                break;
+            }
+        }
+        owned.writer.borrow_mut().reclaim();
+        drop(guard);
+        if worked {
+            env.breathe().await;
+        } else {
+            waiting.await;
+        }
+    }
+    owned.indexer_ended.set(true);
+    owned.indexed.notify();
+}

@@ -1,0 +1,149 @@
+//! The body of a log record: one accepted change of one collection.
+//!
+//! ```text
+//! record   = kind:u8 rest
+//! write    = 1 id:u64 version:u64 deadline_ms:u64 dim:u32 row_len:u32 vector:f32*dim row:u8*row_len
+//! delete   = 2 id:u64
+//! ```
+//! Little-endian. The collection and its sequence number stand in the log's own record key. Deadlines are absolute,
+//! so replay never prolongs a life. Kinds are never reused; an unknown one stops the collection it belongs to.
+
+use nigh_engine::payload::PayloadRow;
+
+/// A decoded change. The vector is given as bytes: its alignment in the log is arbitrary.
+#[derive(Debug, PartialEq)]
+pub enum Op<'a> {
+    /// Insert or replace.
+    Write {
+        /// Point.
+        id: u64,
+        /// Version it got.
+        version: u64,
+        /// Absolute, Unix ms, 0 = none.
+        deadline_ms: u64,
+        /// Stored form.
+        vector: Vec<f32>,
+        /// Encoded payload row, empty = none.
+        row: &'a [u8],
+    },
+    /// Removal.
+    Delete {
+        /// Point.
+        id: u64,
+    },
+}
+
+/// Why a body does not decode although its checksum is good: a newer writer or our own bug.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpError {
+    /// Unknown kind.
+    #[error("unknown record kind {0}")]
+    UnknownKind(u8),
+    /// Lengths do not add up.
+    #[error("record of {found} bytes does not hold what it declares ({what})")]
+    Length {
+        /// Bytes found.
+        found: usize,
+        /// Part.
+        what: &'static str,
+    },
+    /// Payload row.
+    #[error("record holds a corrupt payload row: {0}")]
+    Row(String),
+}
+
+/// Bytes of a write's body before its vector.
+const WRITE_HEADER_BYTES: usize = 33;
+
+/// Bytes of a write's body.
+pub fn write_bytes(dim: usize, row: &[u8]) -> usize {
+    WRITE_HEADER_BYTES + 4 * dim + row.len()
+}
+
+/// Bytes of a delete's body.
+pub const DELETE_BYTES: usize = 9;
+
+const KIND_WRITE: u8 = 1;
+const KIND_DELETE: u8 = 2;
+
+/// Encodes a write into `out` (cleared first).
+pub fn encode_write(out: &mut Vec<u8>, id: u64, version: u64, deadline_ms: u64, vector: &[f32], row: &[u8]) {
+    out.clear();
+    out.reserve(write_bytes(vector.len(), row));
+    out.push(KIND_WRITE);
+    out.extend_from_slice(&id.to_le_bytes());
+    out.extend_from_slice(&version.to_le_bytes());
+    out.extend_from_slice(&deadline_ms.to_le_bytes());
+    out.extend_from_slice(&(vector.len() as u32).to_le_bytes());
+    out.extend_from_slice(&(row.len() as u32).to_le_bytes());
+    for x in vector {
+        out.extend_from_slice(&x.to_le_bytes());
+    }
+    out.extend_from_slice(row);
+}
+
+/// Encodes a delete into `out` (cleared first).
+pub fn encode_delete(out: &mut Vec<u8>, id: u64) {
+    out.clear();
+    out.push(KIND_DELETE);
+    out.extend_from_slice(&id.to_le_bytes());
+}
+
+/// Decodes one body; never panics.
+pub fn decode(body: &[u8]) -> Result<Op<'_>, OpError> {
+    let found = body.len();
+    let u64_at = |at: usize, what| -> Result<u64, OpError> {
+        let bytes = body.get(at..at + 8).ok_or(OpError::Length { found, what })?;
+        Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+    };
+    let u32_at = |at: usize, what| -> Result<usize, OpError> {
+        let bytes = body.get(at..at + 4).ok_or(OpError::Length { found, what })?;
+        Ok(u32::from_le_bytes(bytes.try_into().expect("four bytes")) as usize)
+    };
+    match body.first() {
+        Some(&KIND_WRITE) => {
+            let (id, version, deadline_ms) =
+                (u64_at(1, "id")?, u64_at(9, "version")?, u64_at(17, "deadline")?);
+            let (dim, row_len) = (u32_at(25, "dimension")?, u32_at(29, "row length")?);
+            let rest = &body[WRITE_HEADER_BYTES..];
+            if Some(rest.len()) != dim.checked_mul(4).and_then(|v| v.checked_add(row_len)) {
+                return Err(OpError::Length { found, what: "vector and row" });
+            }
+            let (vector, row) = rest.split_at(4 * dim);
+            if !row.is_empty() {
+                PayloadRow::verify(row).map_err(|e| OpError::Row(e.to_string()))?;
+            }
+            let vector =
+                vector.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect::<Vec<f32>>();
+            Ok(Op::Write { id, version, deadline_ms, vector, row })
+        }
+        Some(&KIND_DELETE) if found == DELETE_BYTES => Ok(Op::Delete { id: u64_at(1, "id")? }),
+        Some(&KIND_DELETE) => Err(OpError::Length { found, what: "delete" }),
+        Some(&kind) => Err(OpError::UnknownKind(kind)),
+        None => Err(OpError::Length { found, what: "kind" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_and_deletes_round_trip_and_every_truncation_is_refused() {
+        let mut out = Vec::new();
+        encode_write(&mut out, 7, 3, 99, &[1.5, -2.0], &[]);
+        assert_eq!(
+            decode(&out).unwrap(),
+            Op::Write { id: 7, version: 3, deadline_ms: 99, vector: vec![1.5, -2.0], row: &[] }
+        );
+        for cut in 0..out.len() {
+            assert!(decode(&out[..cut]).is_err(), "cut at {cut}");
+        }
+        encode_delete(&mut out, 5);
+        assert_eq!(decode(&out).unwrap(), Op::Delete { id: 5 });
+        for cut in 0..out.len() {
+            assert!(decode(&out[..cut]).is_err(), "cut at {cut}");
+        }
+        assert_eq!(decode(&[9, 0]), Err(OpError::UnknownKind(9)));
+    }
+}

@@ -1,0 +1,37 @@
+//! Removes expired points. They are invisible from their deadline on; this only gives their memory back.
+//!
+//! Nothing is logged: deadlines are absolute, so a point that comes back at replay is as expired as before.
+
+use crate::core::Core;
+use crate::owner::indexer::Slice;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Points removed between two looks at the clock.
+const SWEEP_STEP: usize = 64;
+
+/// Sweeps every collection of this core each `interval_ms`; 0 = never.
+pub async fn run(core: Rc<Core>, interval_ms: u64) {
+    if interval_ms == 0 {
+        return;
+    }
+    let env = core.env().clone();
+    while !core.is_stopping() {
+        env.sleep_us(interval_ms.saturating_mul(1000)).await;
+        for owned in core.all_owned() {
+            let mut slice = Slice::begin(&env);
+            loop {
+                let expired = owned.writer.borrow().expired(env.unix_ms(), SWEEP_STEP);
+                if expired.is_empty() || owned.dropped.get() {
+                    break;
+                }
+                let mut writer = owned.writer.borrow_mut();
+                let removed = expired.iter().filter(|id| writer.expire(**id, env.unix_ms())).count();
+                drop(writer);
+                owned.handle.counters.expired.fetch_add(removed as u64, Relaxed);
+                slice.check().await;
+            }
+            owned.changed.notify();
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Opening a data directory: catalog, images, log, in that order, with any number of cores and shards.
+//!
+//! Core 0 reads the catalog and every core's old log; each owner loads its collections' images and replays the
+//! records above them by sequence number, whatever core wrote them. A hole in a collection's sequence means a lost
+//! record: that collection is reported damaged and serves nothing, the others go on. New log segments get a generation above
+//! every old one; old segments are read-only and go once checkpoints cover them.
+
+use crate::checkpoint::{CheckpointError, Manifest, read_image};
+use crate::collection_file;
+use crate::core::Core;
+use crate::env::call_own;
+use crate::log::{self, Log, LogConfig, OldSegments};
+use crate::owner::Owned;
+use crate::owner::checkpointer::{CheckpointState, collection_dir};
+use crate::owner::op_record::{self, Op};
+use ahash::HashMap;
+use nigh_engine::collection::{DenseConfig, DenseWriter, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Replayed records between two looks at the clock.
+const REPLAY_STEP: usize = 64;
+
+/// Records of one collection, by sequence number.
+type Records = Vec<(u64, Vec<u8>)>;
+
+/// Opens the store on every core; runs on core 0.
+pub async fn open(core: &Rc<Core>) -> Result<(), String> {
+    let Some(disk) = core.env().disk() else { return Ok(()) };
+    let text = |what: &'static str| move |e: std::io::Error| format!("{what}: {e}");
+    disk.remove_dir(Path::new("trash")).await.map_err(text("removing dropped collections"))?;
+    for dir in ["collections", "log"] {
+        disk.create_dir(Path::new(dir)).await.map_err(text("making the data directory"))?;
+    }
+
+    let mut entries = Vec::new();
+    for dir in disk.list(Path::new("collections")).await.map_err(text("reading the catalog"))? {
+        let dir = Path::new("collections").join(dir);
+        let file = dir.join(collection_file::FILE);
+        match disk.read(&file).await {
+            Ok(bytes) => {
+                let entry =
+                    collection_file::decode(&bytes).map_err(|what| format!("{}: {what}", file.display()))?;
+                entries.push(entry);
+            }
+            // A create that did not finish: nothing was acknowledged.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                disk.remove_dir(&dir).await.map_err(text("removing an unfinished collection"))?;
+            }
+            Err(e) => return Err(format!("{}: {e}", file.display())),
+        }
+    }
+
+    // Manifests first: records they cover are not even kept in memory.
+    let mut manifests: HashMap<u64, Result<Manifest, CheckpointError>> = HashMap::default();
+    for (uid, ..) in &entries {
+        manifests.insert(*uid, Manifest::load(&*disk, &collection_dir(*uid)).await);
+    }
+    let mut records: HashMap<u64, Records> = HashMap::default();
+    let scanned = log::scan(&*disk, Path::new("log"), &mut |key, bytes| {
+        match manifests.get(&key.collection) {
+            Some(Ok(manifest)) if key.seq > manifest.seq => {
+                records.entry(key.collection).or_default().push((key.seq, bytes.to_vec()));
+            }
+            // Covered by an image, dropped, or of a collection that does not load anyway.
+            _ => {}
+        }
+    })
+    .await
+    .map_err(text("reading the log"))?;
+    if scanned.torn_bytes > 0 {
+        tracing::info!(
+            bytes = scanned.torn_bytes,
+            "cut the torn tail of the log: no acknowledged write was in it"
+        );
+    }
+    // A record whose body is damaged leaves a hole, also where no later record shows it.
+    let mut lost: HashMap<u64, u64> = HashMap::default();
+    for key in &scanned.lost {
+        let first = lost.entry(key.collection).or_insert(key.seq);
+        *first = key.seq.min(*first);
+    }
+    core.node().raise_uid(entries.iter().map(|(uid, ..)| uid + 1).max().unwrap_or(0));
+
+    let generation = scanned.generation_max + 1;
+    let mut old = Some(scanned.segments);
+    for to in 0..core.env().cores() {
+        // Old segments are trimmed by core 0, which can ask every owner how far it is covered.
+        let old = if to == 0 { old.take() } else { None };
+        if to == 0 {
+            core.create_log(generation, old.unwrap_or_default()).await?;
+        } else {
+            call_own(core, to, move |there| async move {
+                there.create_log(generation, OldSegments::default()).await
+            })
+            .await?;
+        }
+    }
+
+    let mut catalog = core.catalog_copy();
+    for (uid, name, config) in entries {
+        let manifest = manifests.remove(&uid).expect("every entry has one").map_err(|e| e.to_string());
+        let records = records.remove(&uid).unwrap_or_default();
+        let manifest = manifest.and_then(|manifest| match lost.get(&uid) {
+            Some(seq) if *seq > manifest.seq => Err(format!("log record {seq} is damaged")),
+            _ => Ok(manifest),
+        });
+        let owner = core.node().owner_of(uid, core.env().cores());
+        let handle = call_own(core, owner, move |there| async move {
+            there.load_collection(uid, name, config, manifest, records).await
+        })
+        .await?;
+        catalog.by_name.insert(handle.name.clone(), handle);
+    }
+    core.publish_catalog(catalog);
+    Ok(())
+}
+
+impl Core {
+    /// Creates this core's log of the new generation and starts its flushing.
+    async fn create_log(self: &Rc<Self>, generation: u64, old: OldSegments) -> Result<(), String> {
+        let disk = self.env().disk().expect("a log is made only on a disk");
+        let config = LogConfig {
+            dir: PathBuf::from(format!("log/{:04}", self.env().index())),
+            generation,
+            segment_bytes: self.options().segment_bytes,
+            sync: self.options().sync,
+        };
+        let log = Log::create(disk, config).await.map_err(|e| format!("creating the log: {e}"))?;
+        let env = self.env().clone();
+        let sleep = Rc::new(move |us| env.sleep_us(us));
+        self.env().spawn(Box::pin(log.clone().flush_loop(sleep)));
+        self.set_log(log, old);
+        Ok(())
+    }
+
+    /// Loads a collection on its owner core. Damage is recorded in the handle, not returned: the server goes on.
+    async fn load_collection(
+        self: &Rc<Self>,
+        uid: u64,
+        name: String,
+        config: DenseConfig,
+        manifest: Result<Manifest, String>,
+        records: Records,
+    ) -> Result<Arc<crate::catalog::CollectionHandle>, String> {
+        let mut writer = self.new_writer(&config).map_err(|e| e.to_string())?;
+        let (manifest, loaded) = match manifest {
+            Err(why) => (Manifest::default(), Err(why)),
+            Ok(manifest) => {
+                let loaded = self.load_images(uid, &manifest, &mut writer).await;
+                (manifest, loaded)
+            }
+        };
+        let loaded = match loaded {
+            Ok(()) => self.replay(&mut writer, records).await,
+            Err(why) => Err(why),
+        };
+        let handle = self.new_handle(uid, name, config, &writer);
+        handle.covered_seq.store(manifest.seq, Relaxed);
+        if let Err(why) = loaded {
+            tracing::error!(collection = handle.name, why, "collection is damaged and serves nothing");
+            // Set once, here, before anybody else sees the handle.
+            let _only_once = handle.damage.set(why);
+        }
+        let owned = Owned::new(handle.clone(), writer, self.env().unix_ms());
+        let next_image = manifest
+            .images
+            .iter()
+            .filter_map(|(name, _)| u64::from_str_radix(name.strip_suffix(".img")?, 16).ok())
+            .max()
+            .unwrap_or(0);
+        self.remove_stray_images(uid, &manifest).await;
+        *owned.checkpoint.borrow_mut() = CheckpointState { manifest, next_image };
+        self.start_owned(owned);
+        Ok(handle)
+    }
+
+    async fn load_images(
+        &self,
+        uid: u64,
+        manifest: &Manifest,
+        writer: &mut DenseWriter,
+    ) -> Result<(), String> {
+        let disk = self.env().disk().expect("images lie on a disk");
+        let dir = collection_dir(uid);
+        for (name, _) in &manifest.images {
+            read_image(&*disk, &dir, name, &mut |block| writer.restore(block).map_err(|e| e.to_string()))
+                .await
+                .map_err(|e| e.to_string())?;
+        }
+        writer.finish_restore(manifest.seq).map_err(|e| e.to_string())
+    }
+
+    async fn replay(&self, writer: &mut DenseWriter, mut records: Records) -> Result<(), String> {
+        records.sort_by_key(|(seq, _)| *seq);
+        for (index, (seq, body)) in records.iter().enumerate() {
+            let expected = writer.seq() + 1;
+            if *seq != expected {
+                return Err(format!("the log lacks record {expected} (found {seq} next)"));
+            }
+            match op_record::decode(body).map_err(|e| format!("log record {seq}: {e}"))? {
+                Op::Write { id, version, deadline_ms, vector, row } => {
+                    if vector.len() != writer.shared().config().dim {
+                        return Err(format!("log record {seq} holds a vector of {} floats", vector.len()));
+                    }
+                    writer.apply(Write { seq: *seq, id, version, vector: &vector, row, deadline_ms });
+                }
+                Op::Delete { id } => {
+                    writer.apply_delete(*seq, id);
+                }
+            }
+            if index % REPLAY_STEP == 0 {
+                self.env().yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes image files that no manifest names: checkpoints that a crash interrupted.
+    async fn remove_stray_images(&self, uid: u64, manifest: &Manifest) {
+        let disk = self.env().disk().expect("images lie on a disk");
+        let dir = collection_dir(uid);
+        let Ok(names) = disk.list(&dir).await else { return };
+        for name in names {
+            let Some(text) = name.to_str() else { continue };
+            if text.ends_with(".img") && !manifest.images.iter().any(|(known, _)| known == text) {
+                if let Err(error) = disk.remove(&dir.join(&name)).await {
+                    tracing::warn!(file = text, %error, "stray image not removed");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Whole nodes in simulation: random clients, random crashes, any number of cores; nothing acknowledged is ever lost.
+//!
+//! Each client writes ids of its own, so the history of an id is a sequence. A crash may leave the last acknowledged
+//! state or any state asked for since; never an older one, never one that was refused.
+
+use super::{Cores, Random, Sim, SimEnv};
+use crate::core::Core;
+use crate::core::{OpError, PointFields, SearchRequest, Vectors, WriteBatch, Written};
+use crate::disk::SimDisk;
+use crate::log::SyncMode;
+use crate::node::{NodeOptions, NodeShared};
+use nigh_engine::collection::{DenseConfig, WriteError, WriteMode};
+use nigh_engine::distance::Metric;
+use nigh_engine::payload::{RowBuilder, Value};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+const DIM: usize = 4;
+const CLIENTS: u64 = 3;
+const IDS_PER_CLIENT: u64 = 12;
+const COLLECTIONS: [&str; 2] = ["docs", "acme/notes"];
+
+#[derive(Clone, Debug, PartialEq)]
+struct Stored {
+    version: u64,
+    vector: Vec<f32>,
+    tag: i64,
+}
+
+/// What may be found for one id: the first is the acknowledged one.
+type Possible = Vec<Option<Stored>>;
+type Model = BTreeMap<(usize, u64), Possible>;
+
+fn row(tag: i64) -> Vec<u8> {
+    let mut row = RowBuilder::new();
+    row.set("tag", Value::Int(tag), 0);
+    row.finish()
+}
+
+fn tag_of(row: &[u8]) -> i64 {
+    use nigh_engine::payload::{PayloadRow, ValueRef};
+    match PayloadRow::verify(row).expect("a stored row is whole").get("tag", 0) {
+        Some(ValueRef::Int(tag)) => tag,
+        other => panic!("unexpected tag {other:?}"),
+    }
+}
+
+fn random_vector(random: &Random) -> Vec<f32> {
+    (0..DIM).map(|_| random.below(2001) as f32 / 100.0 - 10.0).collect()
+}
+
+fn batch(mode: WriteMode, points: Vec<(PointFields, Vec<f32>)>) -> WriteBatch {
+    let (points, rows) = points.into_iter().unzip();
+    WriteBatch { mode, dim: DIM, vectors: Vectors::PerPoint(rows), points }
+}
+
+async fn read(core: &Rc<Core>, name: &str, id: u64) -> Option<Stored> {
+    let found = core.get(name, vec![id], true, true).await.expect("a healthy collection reads");
+    found.into_iter().next().flatten().map(|p| Stored {
+        version: p.version,
+        vector: p.vector.expect("asked for"),
+        tag: tag_of(&p.row),
+    })
+}
+
+/// One step of a client on one of its ids.
+async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collection: usize, id: u64) {
+    let key = (collection, id);
+    let name = COLLECTIONS[collection];
+    let before = model.borrow().get(&key).map_or(None, |p| p[0].clone());
+    let version = before.as_ref().map_or(0, |s| s.version);
+    match random.below(10) {
+        0..=5 => {
+            let stored = Stored {
+                version: version + 1,
+                vector: random_vector(random),
+                tag: random.below(1000) as i64,
+            };
+            let mode = if random.chance(1, 3) { WriteMode::Insert } else { WriteMode::Upsert };
+            let wrong = random.chance(1, 8);
+            let expected = random.chance(1, 3).then_some(if wrong { version + 7 } else { version });
+            let accepted = (mode == WriteMode::Upsert || before.is_none()) && !(expected.is_some() && wrong);
+            if accepted {
+                model.borrow_mut().entry(key).or_insert_with(|| vec![None]).push(Some(stored.clone()));
+            }
+            let point = PointFields { id, row: row(stored.tag), ttl_ms: 0, expected_version: expected };
+            let answer = core.write(name, batch(mode, vec![(point, stored.vector.clone())])).await;
+            match answer {
+                Ok(written) if accepted => {
+                    assert_eq!(written, [Written::Ok { version: stored.version }], "{name} {id}");
+                    model.borrow_mut().insert(key, vec![Some(stored)]);
+                }
+                Ok(written) => assert_eq!(written, [Written::Conflict], "{name} {id} should be refused"),
+                Err(error) => match error.error {
+                    OpError::Busy(_) => settle(core, model, key).await,
+                    OpError::Write(WriteError::DuplicateId(_)) if !accepted => {}
+                    other => panic!("{name} {id}: {other}"),
+                },
+            }
+        }
+        6 | 7 => {
+            model.borrow_mut().entry(key).or_insert_with(|| vec![None]).push(None);
+            match core.delete(name, id, None).await {
+                Ok(deleted) => {
+                    assert_eq!(deleted, before.is_some());
+                    model.borrow_mut().insert(key, vec![None]);
+                }
+                Err(OpError::Busy(_)) => settle(core, model, key).await,
+                Err(other) => panic!("{name} {id}: {other}"),
+            }
+        }
+        _ => {
+            // Reads its own writes, by id and by search.
+            assert_eq!(read(core, name, id).await, before, "{name} {id}");
+            if let Some(stored) = before {
+                let request =
+                    SearchRequest { vector: stored.vector.clone(), k: 64, filter: None, with_rows: true };
+                match core.search(name, request).await {
+                    Ok(hits) => {
+                        let mine: Vec<_> = hits.iter().filter(|hit| hit.id == id).collect();
+                        assert_eq!(mine.len(), 1, "{name} {id} is found once");
+                        assert_eq!(tag_of(&mine[0].row), stored.tag);
+                    }
+                    Err(OpError::Busy(_)) => {}
+                    Err(other) => panic!("{name}: {other}"),
+                }
+            }
+        }
+    }
+}
+
+/// A refused call may or may not have been done: look.
+async fn settle(core: &Rc<Core>, model: &RefCell<Model>, key: (usize, u64)) {
+    let found = read(core, COLLECTIONS[key.0], key.1).await;
+    let mut model = model.borrow_mut();
+    let possible = model.entry(key).or_insert_with(|| vec![None]);
+    assert!(possible.contains(&found), "{key:?}: found {found:?}, possible {possible:?}");
+    *possible = vec![found];
+}
+
+fn options(random: &Random) -> NodeOptions {
+    NodeOptions {
+        data: Some("simulated".into()),
+        shards: 1 << random.below(5),
+        sync: SyncMode::Always,
+        memory_limit_bytes: 1 << 30,
+        // Small, so that segments turn over, are checkpointed and trimmed within a life.
+        segment_bytes: 4096 * (2 + random.below(8)),
+        log_bytes_soft: 4096 * (4 + random.below(16)),
+        sweep_interval_ms: 50,
+    }
+}
+
+/// One life of a node: opens, checks the model, works, and ends at a random moment.
+async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>) {
+    let random = sim.random().fork();
+    let count = 1 + random.index(3);
+    let cores = Cores::new(count);
+    let shared = NodeShared::new(options(&random), count);
+    let opened = Rc::new(RefCell::new(Vec::new()));
+    for index in 0..count {
+        let env = SimEnv::new(sim.clone(), index, cores.clone(), Some(disk.clone()));
+        let (shared, cores, opened) = (shared.clone(), cores.clone(), opened.clone());
+        let start = Core::begin(env, shared);
+        cores.register(index, start.clone());
+        sim.spawn(async move {
+            let core = start.finish_start().await.expect("the store opens");
+            opened.borrow_mut().push(core);
+        });
+    }
+    while opened.borrow().len() < count {
+        sim.sleep_us(100).await;
+    }
+    let any = |random: &Random| opened.borrow()[random.index(count)].clone();
+
+    for name in COLLECTIONS {
+        let mut config = DenseConfig::new(DIM, Metric::L2);
+        config.m = 4;
+        config.ef_construction = 32;
+        match any(&random).create_collection(name, config).await {
+            Ok(()) | Err(OpError::CollectionExists(_)) => {}
+            Err(OpError::Busy(_)) => return,
+            Err(other) => panic!("create {name}: {other}"),
+        }
+    }
+    let keys: Vec<_> = model.borrow().keys().copied().collect();
+    for key in keys {
+        settle(&any(&random), &model, key).await;
+    }
+
+    for client in 0..CLIENTS {
+        let (sim, model, opened, random) = (sim.clone(), model.clone(), opened.clone(), random.fork());
+        sim.clone().spawn(async move {
+            loop {
+                let core = opened.borrow()[random.index(count)].clone();
+                let id = client * IDS_PER_CLIENT + random.below(IDS_PER_CLIENT);
+                step(&core, &random, &model, random.index(COLLECTIONS.len()), id).await;
+                sim.sleep_us(random.below(300)).await;
+            }
+        });
+    }
+    let (sim2, checkpointers) = (sim.clone(), opened.clone());
+    let pace = random.fork();
+    sim.spawn(async move {
+        loop {
+            sim2.sleep_us(500 + pace.below(5_000)).await;
+            let core = checkpointers.borrow()[pace.index(count)].clone();
+            for owned in core.all_owned() {
+                core.checkpoint(&owned).await.expect("the simulated disk has room");
+            }
+        }
+    });
+    sim.sleep_us(random.below(30_000)).await;
+    if random.chance(1, 4) {
+        // A clean stop is a special case of a crash: everything acknowledged must be there as well.
+        for core in opened.borrow().clone() {
+            core.stop().await;
+        }
+    }
+}
+
+fn check_seed(seed: u64) {
+    let random = Random::new(seed);
+    let mut disk = SimDisk::new(random.next());
+    disk.set_yielding(true);
+    let model = Rc::new(RefCell::new(Model::new()));
+    for _ in 0..4 {
+        let shared_disk = Rc::new(disk);
+        super::run(random.next(), |sim| life(sim, shared_disk.clone(), model.clone()));
+        Core::set_current(None);
+        disk = shared_disk.crash_clone(random.next());
+        disk.set_yielding(true);
+    }
+}
+
+#[test]
+fn acknowledged_writes_survive_crashes_in_simulation() {
+    let seeds = match std::env::var("NIGH_TEST_SEEDS") {
+        Ok(text) => text.parse().expect("NIGH_TEST_SEEDS is a number"),
+        Err(_) if std::env::var_os("NIGH_TEST_LONG").is_some() => 10_000,
+        Err(_) => 200,
+    };
+    let first = match std::env::var("NIGH_TEST_SEED") {
+        Ok(text) => text.parse().expect("NIGH_TEST_SEED is a number"),
+        Err(_) => 1,
+    };
+    for seed in first..first + seeds {
+        let result = std::panic::catch_unwind(|| check_seed(seed));
+        if let Err(panic) = result {
+            eprintln!("failing seed: {seed} (replay with NIGH_TEST_SEED={seed} NIGH_TEST_SEEDS=1)");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
