@@ -1,0 +1,121 @@
+//! Background slices: how work that nobody waits for shares a core with work that somebody does.
+//!
+//! The executor polls its rings only when its run queue is empty, and with the default preemption timer it never takes a
+//! task off the core. So background tasks cut themselves into slices that end in [`super::CoreRuntime::breathe`], and a
+//! slice ends in a timer of the executor: that empties the queue, the rings are polled, and everybody else goes first.
+//!
+//! The executor's shares cannot bound the background part, because a queue that keeps emptying is never compared with
+//! another. This does: after a slice of length `t` the next one (of any background task of the core) waits until
+//! foreground tasks have left the core alone for one pause, or `t * 9` have passed. So an idle core is used in full and a
+//! saturated one gives 10 %. Waiting tasks take turns in the order they came, one slice per pause.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+/// Pause between slices; also how often a waiting background task looks again.
+pub(super) const PAUSE_NS: u64 = 20_000;
+/// Percent of a saturated core that background work gets; the queue's shares say the same to the executor.
+pub(super) const SHARE_PERCENT: u64 = 10;
+
+/// The background state of one core.
+#[derive(Default)]
+pub(super) struct Background {
+    /// Tickets of the tasks that wait for a slice, in order.
+    waiting: RefCell<VecDeque<u64>>,
+    next_ticket: Cell<u64>,
+    slice_started_ns: Cell<u64>,
+    slice_ended_ns: Cell<u64>,
+    /// Foreground work may hold the next slice off until then.
+    resume_ns: Cell<u64>,
+    /// Polls of foreground tasks so far.
+    foreground_polls: Cell<u64>,
+}
+
+/// A place in the line; given up when dropped.
+pub(super) struct Place<'a> {
+    background: &'a Background,
+    ticket: u64,
+}
+
+impl Background {
+    pub(super) fn foreground_polled(&self) {
+        self.foreground_polls.set(self.foreground_polls.get() + 1);
+    }
+
+    pub(super) fn foreground_polls(&self) -> u64 {
+        self.foreground_polls.get()
+    }
+
+    pub(super) fn start_slice(&self, now_ns: u64) {
+        self.slice_started_ns.set(now_ns);
+    }
+
+    /// Ends the running slice; its length.
+    pub(super) fn end_slice(&self, now_ns: u64) -> u64 {
+        let length_ns = now_ns.saturating_sub(self.slice_started_ns.get());
+        self.slice_ended_ns.set(now_ns);
+        self.resume_ns.set(now_ns + length_ns * (100 - SHARE_PERCENT) / SHARE_PERCENT);
+        length_ns
+    }
+
+    /// Whether a task waits for its slice.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.borrow().is_empty()
+    }
+
+    /// Queues up for the next slice.
+    pub(super) fn line_up(&self) -> Place<'_> {
+        let ticket = self.next_ticket.get();
+        self.next_ticket.set(ticket + 1);
+        self.waiting.borrow_mut().push_back(ticket);
+        Place { background: self, ticket }
+    }
+}
+
+impl Place<'_> {
+    /// Whether this task may run now. `quiet`: no foreground task was polled during the last pause, and none is about to be.
+    pub(super) fn may_run(&self, now_ns: u64, quiet: bool) -> bool {
+        let background = self.background;
+        background.waiting.borrow().front() == Some(&self.ticket)
+            && now_ns >= background.slice_ended_ns.get() + PAUSE_NS
+            && (quiet || now_ns >= background.resume_ns.get())
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.background.waiting.borrow_mut().retain(|&ticket| ticket != self.ticket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_core_gives_a_tenth_and_an_idle_one_everything() {
+        let background = Background::default();
+        background.start_slice(1_000_000);
+        assert_eq!(background.end_slice(1_300_000), 300_000);
+        let place = background.line_up();
+        assert!(!place.may_run(1_310_000, true), "the rings are polled between two slices");
+        assert!(place.may_run(1_320_000, true));
+        assert!(!place.may_run(1_320_000, false));
+        assert!(!place.may_run(3_999_999, false));
+        assert!(place.may_run(4_000_000, false));
+    }
+
+    #[test]
+    fn tasks_take_turns_and_leave_the_line_when_dropped() {
+        let background = Background::default();
+        let (first, second) = (background.line_up(), background.line_up());
+        let far = u64::MAX / 2;
+        assert!(first.may_run(far, true) && !second.may_run(far, true));
+        drop(first);
+        assert!(second.may_run(far, true));
+        let third = background.line_up();
+        assert!(!third.may_run(far, true));
+        drop(second);
+        assert!(third.may_run(far, true));
+    }
+}
