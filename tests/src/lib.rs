@@ -3,6 +3,7 @@
 //! A [`Server`] is one `nigh` process on a free port of the loopback interface. It is killed by its own process id
 //! when the value is dropped, and by the kernel when the thread that started it dies, so no test leaves one behind.
 
+pub mod decoders;
 mod http;
 mod process;
 mod random;

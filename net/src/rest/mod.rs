@@ -12,6 +12,8 @@ mod filter;
 mod floats;
 mod json;
 mod points;
+#[doc(hidden)]
+pub mod probe;
 mod read;
 mod routes;
 mod search;

@@ -1,0 +1,44 @@
+//! Every decoder of bytes that come from outside, as one function that must survive any input.
+//!
+//! Each [`Decoder`] is used twice: `fuzz/` lets libFuzzer search for inputs that break it, and `tests/decoders.rs` runs it
+//! on mutated valid inputs, so that the stable toolchain and every CI run cover it too. Inputs that once broke a decoder lie
+//! in `tests/regressions/<name>/` and are run first.
+//!
+//! A run breaks by panicking: in the decoder, or in an assertion about what it accepted (what was read can be read again,
+//! written again and comes out the same).
+
+mod engine;
+mod mutate;
+mod net;
+
+pub use mutate::Mutator;
+
+/// A decoder and valid inputs to start from.
+pub struct Decoder {
+    /// Name of the fuzz target and of the regression folder.
+    pub name: &'static str,
+    /// Feeds one input; panics when the decoder is broken.
+    pub run: fn(&[u8]),
+    /// Valid inputs, small and varied.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them.
+pub const ALL: &[Decoder] = &[
+    Decoder { name: "payload_row", run: engine::payload_row, seeds: engine::payload_row_seeds },
+    Decoder { name: "filter_tree", run: engine::filter_tree, seeds: engine::filter_tree_seeds },
+    Decoder { name: "filter_text", run: engine::filter_text, seeds: engine::filter_text_seeds },
+    Decoder { name: "binary_ingest", run: net::binary_ingest, seeds: net::binary_ingest_seeds },
+    Decoder { name: "binary_query", run: net::binary_query, seeds: net::binary_query_seeds },
+    Decoder { name: "json_body", run: net::json_body, seeds: net::json_body_seeds },
+    Decoder { name: "request_target", run: net::request_target, seeds: net::request_target_seeds },
+    Decoder { name: "stored_row_answer", run: net::stored_row_answer, seeds: engine::payload_row_seeds },
+];
+
+/// The decoder called `name`.
+///
+/// # Panics
+/// When there is none.
+pub fn named(name: &str) -> &'static Decoder {
+    ALL.iter().find(|decoder| decoder.name == name).unwrap_or_else(|| panic!("no decoder is called {name:?}"))
+}
