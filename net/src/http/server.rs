@@ -198,9 +198,9 @@ async fn run<H: Handler>(server: &Rc<Server<H>>, connection: Rc<Connection>) {
     };
     let mut http = http1::Builder::new()
         .max_buf_size(limits::HEADER_BLOCK_MAX_BYTES)
+        .max_header_size(limits::HEADER_BLOCK_MAX_BYTES)
         // A client that has sent its request may end its half of the stream and still gets the answer.
         .half_close(true)
-        .pipeline_flush(true)
         .header_read_timeout(None)
         .serve_connection(Stream(connection.clone()), service);
     let mut told_to_drain = false;
