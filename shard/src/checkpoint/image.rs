@@ -1,0 +1,251 @@
+//! Image files, format version 1. All integers are little-endian.
+//!
+//! ```text
+//! image  = header (64 bytes, see the module above), zeros to 4096, block*, footer, zeros to a multiple of 4096
+//! block  = magic "NBLK", kind u32 = 1, bytes u64, ordinal u64, body crc u32, crc u32, body
+//! footer = a block of kind 2 whose body is seq u64, blocks u64, bytes of all bodies u64
+//! ```
+//!
+//! Checksums are CRC32C; that of a block header covers the 28 bytes before it. Every byte of the file is either under
+//! a checksum or checked to be zero, so that a flipped bit anywhere is noticed.
+use super::{CheckpointError, FILE_HEADER_BYTES, check_file_header, encode_file_header, u32_at, u64_at};
+use crate::disk::{BLOCK, Disk, DiskFile};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+const MAGIC: &[u8; 8] = b"NIGHIMG\0";
+const FORMAT_VERSION: u32 = 1;
+const BLOCK_MAGIC: &[u8; 4] = b"NBLK";
+const BLOCK_HEADER_BYTES: usize = 32;
+const FOOTER_BYTES: usize = 24;
+/// What is collected before it is written, and read at once.
+const BUFFER_BYTES: usize = 1 << 20;
+
+const KIND_RECORDS: u32 = 1;
+const KIND_FOOTER: u32 = 2;
+
+fn encode_block_header(kind: u32, ordinal: u64, body: &[u8]) -> [u8; BLOCK_HEADER_BYTES] {
+    let mut header = [0; BLOCK_HEADER_BYTES];
+    header[..4].copy_from_slice(BLOCK_MAGIC);
+    header[4..8].copy_from_slice(&kind.to_le_bytes());
+    header[8..16].copy_from_slice(&(body.len() as u64).to_le_bytes());
+    header[16..24].copy_from_slice(&ordinal.to_le_bytes());
+    header[24..28].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
+    let crc = crc32c::crc32c(&header[..28]);
+    header[28..].copy_from_slice(&crc.to_le_bytes());
+    header
+}
+
+/// Writes one image file block by block. Dropped before [`ImageWriter::finish`], it leaves a file that no manifest names;
+/// remove it.
+pub struct ImageWriter {
+    disk: Rc<dyn Disk>,
+    dir: PathBuf,
+    path: PathBuf,
+    file: Rc<dyn DiskFile>,
+    /// Bytes not yet written.
+    buffer: Vec<u8>,
+    /// Bytes written, a multiple of [`BLOCK`].
+    written: u64,
+    blocks: u64,
+    body_bytes: u64,
+}
+
+impl ImageWriter {
+    /// Creates `dir/name`; `dir` exists. A file of that name is replaced.
+    ///
+    /// # Errors
+    /// The disk refused.
+    pub async fn create(disk: Rc<dyn Disk>, dir: &Path, name: &str) -> Result<ImageWriter, CheckpointError> {
+        let path = dir.join(name);
+        let file = disk.create(&path).await.map_err(CheckpointError::io(&path))?;
+        let mut buffer = Vec::with_capacity(BUFFER_BYTES + BLOCK);
+        buffer.extend_from_slice(&encode_file_header(MAGIC, FORMAT_VERSION));
+        buffer.resize(BLOCK, 0);
+        Ok(ImageWriter {
+            disk,
+            dir: dir.to_owned(),
+            path,
+            file,
+            buffer,
+            written: 0,
+            blocks: 0,
+            body_bytes: 0,
+        })
+    }
+
+    /// Appends one block of whole records (any length; nothing for an empty one). Writes when about 1 MiB is collected.
+    ///
+    /// # Errors
+    /// The disk refused; the image is then good for nothing.
+    pub async fn block(&mut self, records: &[u8]) -> Result<(), CheckpointError> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.buffer.extend_from_slice(&encode_block_header(KIND_RECORDS, self.blocks, records));
+        self.buffer.extend_from_slice(records);
+        self.blocks += 1;
+        self.body_bytes += records.len() as u64;
+        if self.buffer.len() >= BUFFER_BYTES { self.write().await } else { Ok(()) }
+    }
+
+    /// Writes the whole blocks of the buffer.
+    async fn write(&mut self) -> Result<(), CheckpointError> {
+        let whole = self.buffer.len() / BLOCK * BLOCK;
+        let written = self.file.write_at(self.written, &self.buffer[..whole]).await;
+        written.map_err(CheckpointError::io(&self.path))?;
+        self.written += whole as u64;
+        self.buffer.drain(..whole);
+        Ok(())
+    }
+
+    /// Footer with `seq` and block count, sync, sync of the directory; returns bytes written.
+    ///
+    /// # Errors
+    /// The disk refused; the image is then good for nothing.
+    pub async fn finish(mut self, seq: u64) -> Result<u64, CheckpointError> {
+        let mut footer = [0; FOOTER_BYTES];
+        footer[..8].copy_from_slice(&seq.to_le_bytes());
+        footer[8..16].copy_from_slice(&self.blocks.to_le_bytes());
+        footer[16..].copy_from_slice(&self.body_bytes.to_le_bytes());
+        self.buffer.extend_from_slice(&encode_block_header(KIND_FOOTER, self.blocks, &footer));
+        self.buffer.extend_from_slice(&footer);
+        self.buffer.resize(self.buffer.len().next_multiple_of(BLOCK), 0);
+        self.write().await?;
+        let finished = async {
+            self.file.sync().await?;
+            self.file.close().await?;
+            self.disk.sync_dir(&self.dir).await
+        };
+        finished.await.map_err(CheckpointError::io(&self.path))?;
+        Ok(self.written)
+    }
+}
+
+/// Reads one image, calling `block` with each block's bytes; checks every checksum and the footer; returns the footer's seq.
+///
+/// Blocks are handed out as they are read, so a file that is damaged further on has delivered its beginning: on an error
+/// throw away what was made of it. Holds one block and about 1 MiB in memory.
+///
+/// # Errors
+/// The file cannot be read, is newer, or is damaged; `block` failed (its text becomes that of `Corrupt`).
+pub async fn read_image(
+    disk: &dyn Disk,
+    dir: &Path,
+    name: &str,
+    block: &mut dyn FnMut(&[u8]) -> Result<(), String>,
+) -> Result<u64, CheckpointError> {
+    let path = dir.join(name);
+    let file = disk.open(&path).await.map_err(CheckpointError::io(&path))?;
+    let file_bytes = file.len().await.map_err(CheckpointError::io(&path))?;
+    let mut reader =
+        Reader { path: &path, file: &*file, file_bytes, offset: 0, buffer: Vec::new(), taken: 0 };
+    let seq = read_blocks(&mut reader, block).await?;
+    file.close().await.map_err(CheckpointError::io(&path))?;
+    Ok(seq)
+}
+
+async fn read_blocks(
+    reader: &mut Reader<'_>,
+    block: &mut dyn FnMut(&[u8]) -> Result<(), String>,
+) -> Result<u64, CheckpointError> {
+    let path = reader.path;
+    let first = reader.take(BLOCK as u64).await?;
+    check_file_header(path, first.first_chunk().expect("a whole block"), MAGIC, FORMAT_VERSION)?;
+    check_zeros(path, FILE_HEADER_BYTES as u64, &first[FILE_HEADER_BYTES..])?;
+    let (mut blocks, mut body_bytes) = (0u64, 0u64);
+    loop {
+        let at = reader.position();
+        let corrupt = |what: String| CheckpointError::corrupt(path, at, what);
+        let header: [u8; BLOCK_HEADER_BYTES] =
+            *reader.take(BLOCK_HEADER_BYTES as u64).await?.first_chunk().expect("as many as asked for");
+        if !header.starts_with(BLOCK_MAGIC) || u32_at(&header, 28) != crc32c::crc32c(&header[..28]) {
+            return Err(corrupt("the header of a block is damaged".into()));
+        }
+        if u64_at(&header, 16) != blocks {
+            return Err(corrupt(format!("block {} stands where {blocks} belongs", u64_at(&header, 16))));
+        }
+        let body = reader.take(u64_at(&header, 8)).await?;
+        if u32_at(&header, 24) != crc32c::crc32c(body) {
+            return Err(corrupt(format!("the checksum of block {blocks} is wrong")));
+        }
+        match u32_at(&header, 4) {
+            KIND_RECORDS => {
+                block(body).map_err(corrupt)?;
+                blocks += 1;
+                body_bytes += body.len() as u64;
+            }
+            KIND_FOOTER if body.len() == FOOTER_BYTES => {
+                let (seq, counted) = (u64_at(body, 0), (u64_at(body, 8), u64_at(body, 16)));
+                if counted != (blocks, body_bytes) {
+                    let found = (blocks, body_bytes);
+                    return Err(corrupt(format!(
+                        "the footer counts {counted:?} blocks and bytes, not {found:?}"
+                    )));
+                }
+                let end = reader.position();
+                let padding = reader.take(end.next_multiple_of(BLOCK as u64) - end).await?;
+                check_zeros(path, end, padding)?;
+                if reader.position() != reader.file_bytes {
+                    return Err(corrupt("something follows the footer".into()));
+                }
+                return Ok(seq);
+            }
+            kind => return Err(corrupt(format!("a block of unknown kind {kind}"))),
+        }
+    }
+}
+
+fn check_zeros(path: &Path, offset: u64, bytes: &[u8]) -> Result<(), CheckpointError> {
+    match bytes.iter().position(|&byte| byte != 0) {
+        Some(at) => Err(CheckpointError::corrupt(path, offset + at as u64, "padding is not zero")),
+        None => Ok(()),
+    }
+}
+
+/// Takes a file apart from front to back.
+struct Reader<'a> {
+    path: &'a Path,
+    file: &'a dyn DiskFile,
+    file_bytes: u64,
+    /// Bytes of the file read so far: where the buffer ends.
+    offset: u64,
+    buffer: Vec<u8>,
+    /// Bytes of the buffer handed out.
+    taken: usize,
+}
+
+impl Reader<'_> {
+    /// Where the next byte comes from.
+    fn position(&self) -> u64 {
+        self.offset - (self.buffer.len() - self.taken) as u64
+    }
+
+    /// The next `len` bytes.
+    async fn take(&mut self, len: u64) -> Result<&[u8], CheckpointError> {
+        let at = self.position();
+        let ends_early = |end: u64| {
+            let what = format!("{len} bytes belong here, the file ends at {end}");
+            CheckpointError::corrupt(self.path, at, what)
+        };
+        // Before anything is allocated for it: the length comes from the file.
+        if len > self.file_bytes.saturating_sub(at) {
+            return Err(ends_early(self.file_bytes));
+        }
+        let len = len as usize;
+        if self.buffer.len() - self.taken < len {
+            self.buffer.drain(..self.taken);
+            self.taken = 0;
+            let wanted = (len - self.buffer.len()).max(BUFFER_BYTES);
+            let read = self.file.read_at(self.offset, wanted).await;
+            let read = read.map_err(CheckpointError::io(self.path))?;
+            self.offset += read.len() as u64;
+            self.buffer.extend_from_slice(&read);
+            if self.buffer.len() < len {
+                return Err(ends_early(self.offset));
+            }
+        }
+        self.taken += len;
+        Ok(&self.buffer[self.taken - len..self.taken])
+    }
+}

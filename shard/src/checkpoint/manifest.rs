@@ -1,0 +1,193 @@
+//! The manifest: which images make up a collection.
+//!
+//! File = header of 64 bytes (see the module above), `bytes u32, crc32c u32` of the body, body. The body is a flatbuffer
+//! `Manifest { seq: u64; images: [Image] (required); }`, `Image { name: string (required); bytes: u64; }`: tables, so
+//! that later versions may add fields without a new format.
+use super::{CheckpointError, FILE_HEADER_BYTES, check_file_header, encode_file_header, u32_at};
+use crate::disk::Disk;
+use flatbuffers::{
+    FlatBufferBuilder, Follow, ForwardsUOffset, InvalidFlatbuffer, Table, VOffsetT, Vector, Verifiable,
+    Verifier, VerifierOptions,
+};
+use std::io;
+use std::path::{Component, Path};
+
+const FILE: &str = "manifest";
+const MAGIC: &[u8; 8] = b"NIGHMAN\0";
+const FORMAT_VERSION: u32 = 1;
+const BODY_START: usize = FILE_HEADER_BYTES + 8;
+
+/// The files that make up the newest durable state of one collection, oldest first (flatbuffers on disk, replaced atomically).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Manifest {
+    /// Sequence number the images are consistent with.
+    pub seq: u64,
+    /// Base image, then deltas: (file name, bytes).
+    pub images: Vec<(String, u64)>,
+}
+
+impl Manifest {
+    /// Reads `dir/manifest`; a missing one is the default (no images).
+    ///
+    /// # Errors
+    /// The file cannot be read, is newer, or is damaged in any bit.
+    pub async fn load(disk: &dyn Disk, dir: &Path) -> Result<Manifest, CheckpointError> {
+        let path = dir.join(FILE);
+        match disk.read(&path).await {
+            Ok(bytes) => Manifest::decode(&path, &bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Manifest::default()),
+            Err(error) => Err(CheckpointError::io(&path)(error)),
+        }
+    }
+
+    /// Replaces it durably; `dir` exists.
+    ///
+    /// # Errors
+    /// The disk refused; the old manifest is then still there, or the new one already.
+    pub async fn store(&self, disk: &dyn Disk, dir: &Path) -> Result<(), CheckpointError> {
+        let path = dir.join(FILE);
+        disk.replace(&path, &self.encode()).await.map_err(CheckpointError::io(&path))
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut builder = FlatBufferBuilder::new();
+        let mut images = Vec::with_capacity(self.images.len());
+        for (name, bytes) in &self.images {
+            let name = builder.create_string(name);
+            let table = builder.start_table();
+            builder.push_slot_always(layout::IMAGE_NAME, name);
+            builder.push_slot_always(layout::IMAGE_BYTES, *bytes);
+            images.push(builder.end_table(table));
+        }
+        let images = builder.create_vector(&images);
+        let table = builder.start_table();
+        builder.push_slot_always(layout::SEQ, self.seq);
+        builder.push_slot_always(layout::IMAGES, images);
+        let root = builder.end_table(table);
+        builder.finish_minimal(root);
+        let body = builder.finished_data();
+        let mut file = encode_file_header(MAGIC, FORMAT_VERSION).to_vec();
+        file.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        file.extend_from_slice(&crc32c::crc32c(body).to_le_bytes());
+        file.extend_from_slice(body);
+        file
+    }
+
+    fn decode(path: &Path, file: &[u8]) -> Result<Manifest, CheckpointError> {
+        let corrupt = |offset: usize, what: String| CheckpointError::corrupt(path, offset as u64, what);
+        let short = || corrupt(file.len(), "the file ends too early".into());
+        check_file_header(path, file.first_chunk().ok_or_else(short)?, MAGIC, FORMAT_VERSION)?;
+        let (sums, body) = file[FILE_HEADER_BYTES..].split_at_checked(8).ok_or_else(short)?;
+        if u32_at(sums, 0) as usize != body.len() {
+            let what = format!("{} bytes follow, {} were written", body.len(), u32_at(sums, 0));
+            return Err(corrupt(FILE_HEADER_BYTES, what));
+        }
+        if crc32c::crc32c(body) != u32_at(sums, 4) {
+            return Err(corrupt(FILE_HEADER_BYTES, "the checksum of the body is wrong".into()));
+        }
+        let manifest = layout::read(body).map_err(|error| corrupt(BODY_START, error.to_string()))?;
+        for (name, _) in &manifest.images {
+            let mut parts = Path::new(name).components();
+            if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
+                return Err(corrupt(BODY_START, format!("image name {name:?} leaves the directory")));
+            }
+        }
+        Ok(manifest)
+    }
+}
+
+/// Field slots and checked reading of the body.
+mod layout {
+    use super::*;
+
+    const fn slot(id: VOffsetT) -> VOffsetT {
+        4 + 2 * id
+    }
+
+    pub(super) const SEQ: VOffsetT = slot(0);
+    pub(super) const IMAGES: VOffsetT = slot(1);
+    pub(super) const IMAGE_NAME: VOffsetT = slot(0);
+    pub(super) const IMAGE_BYTES: VOffsetT = slot(1);
+
+    type Images<'a> = ForwardsUOffset<Vector<'a, ForwardsUOffset<Image<'a>>>>;
+
+    struct Root<'a>(Table<'a>);
+
+    struct Image<'a>(Table<'a>);
+
+    /// Checks every offset of `body`, then reads it.
+    pub(super) fn read(body: &[u8]) -> Result<Manifest, InvalidFlatbuffer> {
+        // Room for every image a body of this length can hold; each is a table of at least 4 bytes.
+        let options = VerifierOptions { max_tables: body.len() / 4 + 1, ..VerifierOptions::default() };
+        let root = flatbuffers::root_with_opts::<Root<'_>>(&options, body)?;
+        Ok(Manifest {
+            seq: root.seq(),
+            images: root.images().iter().map(|i| (i.name(), i.bytes())).collect(),
+        })
+    }
+
+    impl<'a> Root<'a> {
+        fn seq(&self) -> u64 {
+            // SAFETY: `read` obtains a `Root` only from the verifier, which checked this slot as a u64.
+            unsafe { self.0.get::<u64>(SEQ, Some(0)) }.unwrap_or(0)
+        }
+
+        fn images(&self) -> Vector<'a, ForwardsUOffset<Image<'a>>> {
+            // SAFETY: as in `seq`; the verifier checked this slot as a vector of image tables, present and in bounds.
+            unsafe { self.0.get::<Images<'a>>(IMAGES, None) }.expect("the verifier requires it")
+        }
+    }
+
+    impl Image<'_> {
+        fn name(&self) -> String {
+            // SAFETY: an `Image` comes only out of the verified vector of `Root`, each of whose elements the verifier
+            // checked, this slot as a UTF-8 string that is present.
+            unsafe { self.0.get::<ForwardsUOffset<&str>>(IMAGE_NAME, None) }
+                .expect("the verifier requires it")
+                .to_owned()
+        }
+
+        fn bytes(&self) -> u64 {
+            // SAFETY: as in `name`; this slot was checked as a u64.
+            unsafe { self.0.get::<u64>(IMAGE_BYTES, Some(0)) }.unwrap_or(0)
+        }
+    }
+
+    impl<'a> Follow<'a> for Root<'a> {
+        type Inner = Root<'a>;
+        unsafe fn follow(body: &'a [u8], at: usize) -> Root<'a> {
+            // SAFETY: the caller of `follow` promises a table at `at`.
+            Root(unsafe { Table::new(body, at) })
+        }
+    }
+
+    impl<'a> Follow<'a> for Image<'a> {
+        type Inner = Image<'a>;
+        unsafe fn follow(body: &'a [u8], at: usize) -> Image<'a> {
+            // SAFETY: the caller of `follow` promises a table at `at`.
+            Image(unsafe { Table::new(body, at) })
+        }
+    }
+
+    impl Verifiable for Root<'_> {
+        fn run_verifier(verifier: &mut Verifier<'_, '_>, at: usize) -> Result<(), InvalidFlatbuffer> {
+            verifier
+                .visit_table(at)?
+                .visit_field::<u64>("seq", SEQ, false)?
+                .visit_field::<Images<'_>>("images", IMAGES, true)?
+                .finish();
+            Ok(())
+        }
+    }
+
+    impl Verifiable for Image<'_> {
+        fn run_verifier(verifier: &mut Verifier<'_, '_>, at: usize) -> Result<(), InvalidFlatbuffer> {
+            verifier
+                .visit_table(at)?
+                .visit_field::<ForwardsUOffset<&str>>("name", IMAGE_NAME, true)?
+                .visit_field::<u64>("bytes", IMAGE_BYTES, false)?
+                .finish();
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Checkpoint files of one collection: a base image and deltas, each checksummed per block, named by a manifest.
+//!
+//! An image is written once, beside the ones in use, and counts only when a manifest names it; the manifest is replaced
+//! whole. So a crash at any moment leaves the old state or the new one, and perhaps an image that nobody names.
+mod image;
+mod manifest;
+
+pub use image::{ImageWriter, read_image};
+pub use manifest::Manifest;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a checkpoint cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// I/O.
+    #[error("checkpoint {path}: {source}")]
+    Io {
+        /// File.
+        path: PathBuf,
+        /// Cause.
+        source: io::Error,
+    },
+    /// Written by a newer version.
+    #[error("checkpoint {path} has format {found}, newer than {known}")]
+    Newer {
+        /// File.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// Newest known.
+        known: u32,
+    },
+    /// Damaged.
+    #[error("checkpoint {path} is corrupt at byte {offset}: {what}")]
+    Corrupt {
+        /// File.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// What.
+        what: String,
+    },
+}
+
+impl CheckpointError {
+    fn io(path: &Path) -> impl Fn(io::Error) -> CheckpointError + '_ {
+        move |source| CheckpointError::Io { path: path.to_owned(), source }
+    }
+
+    fn corrupt(path: &Path, offset: u64, what: impl Into<String>) -> CheckpointError {
+        CheckpointError::Corrupt { path: path.to_owned(), offset, what: what.into() }
+    }
+}
+
+/// Bytes of the header that both kinds of file begin with.
+const FILE_HEADER_BYTES: usize = 64;
+
+/// `magic [8], version u32, zeros to 60, crc32c u32`, little-endian: keeps its meaning in every version of either file,
+/// so that an older program can say which version it meets.
+fn encode_file_header(magic: &[u8; 8], version: u32) -> [u8; FILE_HEADER_BYTES] {
+    let mut header = [0; FILE_HEADER_BYTES];
+    header[..8].copy_from_slice(magic);
+    header[8..12].copy_from_slice(&version.to_le_bytes());
+    let crc = crc32c::crc32c(&header[..FILE_HEADER_BYTES - 4]);
+    header[FILE_HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+    header
+}
+
+/// Checks a header; `known` is the newest version that can be read.
+fn check_file_header(
+    path: &Path,
+    header: &[u8; FILE_HEADER_BYTES],
+    magic: &[u8; 8],
+    known: u32,
+) -> Result<(), CheckpointError> {
+    let (fields, crc) = header.split_at(FILE_HEADER_BYTES - 4);
+    if !fields.starts_with(magic) {
+        return Err(CheckpointError::corrupt(path, 0, "it does not begin like such a file"));
+    }
+    if crc != crc32c::crc32c(fields).to_le_bytes() {
+        return Err(CheckpointError::corrupt(path, 0, "the checksum of the header is wrong"));
+    }
+    let found = u32_at(fields, 8);
+    if found > known {
+        return Err(CheckpointError::Newer { path: path.to_owned(), found, known });
+    }
+    Ok(())
+}
+
+/// The number at `at`, which the caller knows to be inside.
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(*bytes[at..].first_chunk().expect("inside a header of fixed size"))
+}
+
+/// The number at `at`, which the caller knows to be inside.
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(*bytes[at..].first_chunk().expect("inside a header of fixed size"))
+}
+
+#[cfg(test)]
+mod tests;
