@@ -1,6 +1,7 @@
 //! The log on the simulated disk.
 mod crash;
 mod damage;
+mod golden;
 mod running;
 
 use super::*;
