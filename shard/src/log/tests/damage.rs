@@ -22,8 +22,9 @@ fn batched_disk(flushes: u64, per_flush: u64) -> (SimDisk, Vec<Record>) {
             let log = Log::create(Rc::new(disk), config).await.unwrap();
             sim.spawn(log.clone().flush_loop(sleeper(&sim)));
             for batch in all.chunks(per_flush as usize) {
-                let tickets = batch.iter().map(|(key, body)| log.append(*key, body).unwrap());
-                log.durable(tickets.last().unwrap()).await.unwrap();
+                let tickets: Vec<Ticket> =
+                    batch.iter().map(|(key, body)| log.append(*key, body).unwrap()).collect();
+                log.durable(tickets[0]).await.unwrap();
             }
         }
     });

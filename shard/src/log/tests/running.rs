@@ -127,15 +127,15 @@ fn a_full_disk_refuses_and_recovers() {
         sim.sleep_us(1000).await;
         disk.put("ballast", vec![0; 4096]);
         disk.set_space(Some(disk.used_bytes() + 2 * 4096));
-        let (mut seq, mut last) = (0, Ticket(0));
+        let mut seq = 0;
         let refused = loop {
             let body = vec![1; 3000];
-            match log.append(key(1, seq + 1), &body) {
-                Ok(ticket) => last = ticket,
+            let ticket = match log.append(key(1, seq + 1), &body) {
+                Ok(ticket) => ticket,
                 Err(error) => break error,
-            }
+            };
             seq += 1;
-            log.durable(last).await.unwrap();
+            log.durable(ticket).await.unwrap();
         };
         assert!(matches!(refused, LogError::NoSpace(_)), "{refused}");
         assert!(seq >= 13, "both allocated segments were filled: {seq}");
