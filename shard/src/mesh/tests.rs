@@ -153,7 +153,7 @@ fn one_write_per_sleep_and_each_is_an_edge() {
 #[test]
 fn no_wake_up_is_lost() {
     const PRODUCERS: usize = 3;
-    let count = messages(150_000, 30_000_000);
+    let count = messages(150_000, 35_000_000);
     let bell = Arc::new(Bell::new().unwrap());
     let sleeper = Sleeper::new(&bell);
     let mut consumers = Vec::new();

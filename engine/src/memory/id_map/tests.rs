@@ -211,7 +211,7 @@ fn next(state: &mut u64) -> u64 {
 fn readers_always_find_what_is_always_there() {
     const IDS: u64 = 512;
     let steps = match (cfg!(miri), std::env::var_os("NIGH_TEST_LONG")) {
-        (true, _) => 600,
+        (true, _) => 60,
         (_, None) => 300_000,
         (_, Some(_)) => 20_000_000,
     };
