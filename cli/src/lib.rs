@@ -8,6 +8,7 @@ mod exposure;
 mod flags;
 mod logging;
 mod memory_limit;
+mod serve;
 mod settings;
 
 pub use bench::client;
@@ -29,7 +30,7 @@ fn server(arguments: &[String]) -> i32 {
         Ok(flags::Asked::Version) => return say(std::io::stdout(), &(flags::version_line() + "\n"), 0),
         Err(error) => return say(std::io::stderr(), &format!("{error}\n\n{}", flags::usage(false)), 2),
     };
-    let settings = line
+    let ended = line
         .resolve(|name| std::env::var(name).ok())
         .and_then(|resolved| {
             let format = logging::parse_format(&resolved.flags.log_format)?;
@@ -41,13 +42,10 @@ fn server(arguments: &[String]) -> i32 {
             for warning in resolved.warnings.iter().chain(&flags::without_effect(&resolved.flags)) {
                 tracing::warn!("{warning}");
             }
-            settings::check(&resolved.flags)
+            serve::run(&settings::check(&resolved.flags)?)
         });
-    match settings {
-        Ok(settings) => {
-            tracing::info!("{settings:?}");
-            0
-        }
+    match ended {
+        Ok(()) => 0,
         Err(error) => {
             tracing::error!("{error}");
             1

@@ -1,0 +1,163 @@
+//! The server's life: listen, open the store on every core, serve, and stop in order.
+use crate::flags::WalSync;
+use crate::settings::Settings;
+use nigh_engine::distance::simd_level;
+use nigh_net::auth::{Authenticator, Open, SingleKey};
+use nigh_net::metrics::Telemetry;
+use nigh_net::{HttpConfig, bind};
+use nigh_shard::cores::Placement;
+use nigh_shard::log::SyncMode;
+use nigh_shard::node::{LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
+use nigh_shard::start::{Node, Serve};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Descriptors kept for files, rings and event channels; the rest may become connections.
+const DESCRIPTORS_RESERVED: u64 = 1024;
+/// More connections per core would only wait in its queue.
+const CONNECTIONS_PER_CORE_MAX: u64 = 65_536;
+
+/// Serves until a signal asks to stop.
+///
+/// # Errors
+/// One sentence saying why the server did not start, or how a core ended.
+pub fn run(settings: &Settings) -> Result<(), String> {
+    let stop_asked = stop_signals().map_err(|error| format!("signal handlers: {error}"))?;
+    let placement = Placement::detect(settings.cores);
+    let cores = placement.cpus.len();
+    log_start(settings, &placement);
+
+    let listeners = bind(&settings.http, cores).map_err(|error| format!("-http: {error}"))?;
+    let address = listeners[0].local_addr().map_err(|error| format!("-http: {error}"))?;
+    let auth: Arc<dyn Authenticator> = match &settings.api_key {
+        Some(key) => Arc::new(SingleKey::new(key)),
+        None => Arc::new(Open),
+    };
+    let config = HttpConfig {
+        auth,
+        access_log: settings.access_log,
+        max_connections_per_core: connections_per_core(cores),
+        telemetry: Arc::new(Telemetry::new(cores)),
+        second: Duration::from_secs(1),
+    };
+    // One listener per core, taken by the core that serves it.
+    let listeners = Mutex::new(listeners.into_iter().map(Some).collect::<Vec<_>>());
+    let serve: Serve = Arc::new(move |core| {
+        let listener = listeners.lock().ok().and_then(|mut all| all.get_mut(core.runtime().index())?.take());
+        let config = Rc::new(config.clone());
+        Box::pin(async move {
+            let Some(listener) = listener else { return };
+            if let Err(error) = nigh_net::serve(core, listener, config).await {
+                tracing::error!(%error, "a core cannot serve");
+            }
+        })
+    });
+    let options = NodeOptions {
+        data: settings.data.clone(),
+        shards: settings.shards,
+        sync: match settings.wal_sync {
+            WalSync::Always => SyncMode::Always,
+            WalSync::Interval(ms) => SyncMode::Interval(ms),
+            WalSync::None => SyncMode::None,
+        },
+        memory_limit_bytes: settings.memory_limit_bytes,
+        segment_bytes: SEGMENT_BYTES,
+        log_bytes_soft: LOG_BYTES_SOFT,
+        sweep_interval_ms: settings.sweep_interval_ms,
+    };
+    let node = Node::start(options, &placement, serve).map_err(|error| error.to_string())?;
+    tracing::info!(proto = "http", addr = %address, mode = "single", data = data_text(settings), "serving");
+
+    // The sender lives as long as the process.
+    let _signal = stop_asked.recv();
+    tracing::info!("shutting down");
+    node.stop().map_err(|error| error.to_string())
+}
+
+fn data_text(settings: &Settings) -> String {
+    settings.data.as_ref().map_or("memory".into(), |data| data.display().to_string())
+}
+
+fn log_start(settings: &Settings, placement: &Placement) {
+    let pinned = placement.cpus.iter().all(Option::is_some);
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        commit = env!("NIGH_COMMIT"),
+        cores = placement.cpus.len(),
+        pinned,
+        placement = placement.reason,
+        simd = simd_level(),
+        data = data_text(settings),
+        durability = match settings.data {
+            Some(_) => settings.wal_sync.to_string(),
+            None => "none".into(),
+        },
+        shards = settings.shards,
+        memory_limit_bytes = settings.memory_limit_bytes,
+        "starting"
+    );
+    match (&settings.data, settings.wal_sync) {
+        (None, _) => tracing::warn!("no -data directory: nothing survives this process"),
+        (_, WalSync::Always) => {}
+        (_, WalSync::Interval(ms)) => {
+            tracing::warn!(
+                "-wal-sync interval: a power loss may lose the last {ms} ms of acknowledged writes"
+            );
+        }
+        (_, WalSync::None) => tracing::warn!("-wal-sync none: a power loss may lose acknowledged writes"),
+    }
+}
+
+/// Raises the soft limit of open files to the hard one and shares it out.
+fn connections_per_core(cores: usize) -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls touch nothing but `limit`, which lives across them.
+    let open_max = unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
+            DESCRIPTORS_RESERVED
+        } else {
+            let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
+            if libc::setrlimit(libc::RLIMIT_NOFILE, &raised) == 0 { limit.rlim_max } else { limit.rlim_cur }
+        }
+    };
+    // A quarter of a small limit is better than nothing left over for files.
+    let for_connections = open_max.saturating_sub(DESCRIPTORS_RESERVED).max(open_max / 4);
+    (for_connections / cores.max(1) as u64).clamp(1, CONNECTIONS_PER_CORE_MAX) as usize
+}
+
+/// A channel that gets a word when SIGINT or SIGTERM arrives; the second signal ends the process with code 1.
+///
+/// The signals are taken by a thread of their own and blocked everywhere else: a core interrupted in a system call
+/// would have to treat that as an event. Call before any other thread starts.
+fn stop_signals() -> std::io::Result<Receiver<()>> {
+    let (mut woken, wake) = UnixStream::pair()?;
+    let stopping = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // Handlers run in the order they were registered: the first signal finds `stopping` unset and sets it.
+        signal_hook::flag::register_conditional_shutdown(signal, 1, stopping.clone())?;
+        signal_hook::flag::register(signal, stopping.clone())?;
+        signal_hook::low_level::pipe::register(signal, wake.try_clone()?)?;
+    }
+    let (send, receive) = channel();
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut byte = [0];
+        while woken.read_exact(&mut byte).is_ok() && send.send(()).is_ok() {}
+    })?;
+    // SAFETY: `set` is written by sigemptyset before it is read, and the calls touch nothing else of ours.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, SIGINT);
+        libc::sigaddset(&mut set, SIGTERM);
+        match libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) {
+            0 => Ok(receive),
+            error => Err(std::io::Error::from_raw_os_error(error)),
+        }
+    }
+}
