@@ -49,7 +49,8 @@ fn damaged_inputs_do_not_break_decoders() {
         let seeds = (decoder.seeds)();
         for (index, seed) in seeds.iter().enumerate() {
             run(decoder, seed, &format!("seed {index}"));
-            for len in 0..seed.len() {
+            // All of a short one, and of a long one about a thousand.
+            for len in (0..seed.len()).step_by(1 + seed.len() / 1_000) {
                 run(decoder, &seed[..len], &format!("the first {len} bytes of seed {index}"));
             }
         }

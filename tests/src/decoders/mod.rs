@@ -10,6 +10,7 @@
 mod engine;
 mod mutate;
 mod net;
+mod shard;
 
 pub use mutate::Mutator;
 
@@ -33,6 +34,14 @@ pub const ALL: &[Decoder] = &[
     Decoder { name: "json_body", run: net::json_body, seeds: net::json_body_seeds },
     Decoder { name: "request_target", run: net::request_target, seeds: net::request_target_seeds },
     Decoder { name: "stored_row_answer", run: net::stored_row_answer, seeds: engine::payload_row_seeds },
+    Decoder { name: "log_segment", run: shard::log_segment, seeds: shard::log_segment_seeds },
+    Decoder { name: "log_record", run: shard::log_record, seeds: shard::log_record_seeds },
+    Decoder { name: "checkpoint_image", run: shard::checkpoint_image, seeds: shard::checkpoint_image_seeds },
+    Decoder {
+        name: "checkpoint_manifest",
+        run: shard::checkpoint_manifest,
+        seeds: shard::checkpoint_manifest_seeds,
+    },
 ];
 
 /// The decoder called `name`.
