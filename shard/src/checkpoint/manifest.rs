@@ -34,7 +34,12 @@ impl Manifest {
     pub async fn load(disk: &dyn Disk, dir: &Path) -> Result<Manifest, CheckpointError> {
         let path = dir.join(FILE);
         match disk.read(&path).await {
-            Ok(bytes) => Manifest::decode(&path, &bytes),
+            Ok(bytes) => {
+                // A process killed while it replaced the manifest may have left the new name in a cache only. What is
+                // read here is acted upon (images it does not name are removed), so it must not change any more.
+                disk.sync_dir(dir).await.map_err(CheckpointError::io(dir))?;
+                Manifest::decode(&path, &bytes)
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Manifest::default()),
             Err(error) => Err(CheckpointError::io(&path)(error)),
         }

@@ -213,6 +213,29 @@ fn a_crash_leaves_a_whole_checkpoint() {
     }
 }
 
+/// A killed process may leave a manifest that only a cache knows; once read it stays.
+#[test]
+fn a_manifest_that_was_read_stays() {
+    for seed in 0..200 {
+        let disk = disk(seed);
+        let replaced = Manifest { seq: 78, images: vec![] };
+        block_on(manifest().store(&disk, Path::new(DIR))).unwrap();
+        disk.set_yielding(true);
+        let running = disk.clone();
+        let replacing = replaced.clone();
+        sim::run(seed, |sim| async move {
+            sim.spawn(async move { replacing.store(&running, Path::new(DIR)).await.unwrap() });
+            for _ in 0..sim.random().below(8) {
+                sim.yield_now().await;
+            }
+        });
+        let found = block_on(Manifest::load(&disk, Path::new(DIR))).unwrap();
+        assert!(found == manifest() || found == replaced);
+        let after = disk.crash_clone(seed);
+        assert_eq!(block_on(Manifest::load(&after, Path::new(DIR))).unwrap(), found, "seed {seed}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..9000)) {

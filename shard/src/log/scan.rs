@@ -3,7 +3,8 @@
 //! The segments of one core and generation form a *chain* of frames numbered without gaps. Where a frame is missing or
 //! bad, `synced` of any frame of the chain decides: a flush up to the greatest such mark was on the device once, so its
 //! loss is damage, and what follows is still good. A flush beyond it never was promised to anybody: it is the torn end,
-//! whose leading good records are kept and everything after them is dropped, on the disk as well.
+//! whose leading good records are kept and everything after them is dropped, on the disk as well. Good frames beyond the
+//! mark are written again and synced, since a process that was killed may have left them in a cache only.
 use super::format::{
     FORMAT_VERSION, FRAME_HEADER_BYTES, FRAMES_START, FrameHeader, SegmentHeader, SegmentId, block_up,
     decode_segment_header, leading_records, surviving_records,
@@ -82,6 +83,8 @@ struct Segment {
     highest: Highest,
     /// Bytes of frames delivered from it.
     bytes: u64,
+    /// Frames were written anew and are to be synced.
+    rewritten: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -136,6 +139,7 @@ async fn find_chains(disk: &dyn Disk, root: &Path, report: &mut ScanReport) -> i
                 items: Vec::new(),
                 highest: Highest::default(),
                 bytes: 0,
+                rewritten: false,
             });
         }
     }
@@ -262,8 +266,7 @@ impl ChainScan<'_> {
             let flush = last_flush.map(|last| last.saturating_add(1)).or(untrimmed.then_some(1));
             return self.cut(torn, flush, synced).await;
         }
-        self.finish();
-        Ok(())
+        self.finish().await
     }
 
     fn frames(&self) -> impl Iterator<Item = &FrameHeader> {
@@ -304,12 +307,16 @@ impl ChainScan<'_> {
 
     /// Delivers a frame; of a bad one that is `proven` to have been good, what is left. False: it is the torn end.
     async fn deliver_frame(&mut self, place: Place, header: FrameHeader, proven: bool) -> io::Result<bool> {
-        let bytes = self.read(place).await?;
+        let mut bytes = self.read(place).await?;
         let id = self.segments[place.segment].id;
         let (count, end) = leading_records(&bytes, id, header.flush, |_, _| ());
         let expected_end = FRAME_HEADER_BYTES as u64 + u64::from(header.bytes);
         if count == header.records && end as u64 == expected_end {
             leading_records(&bytes, id, header.flush, |key, body| self.deliver(place.segment, key, body));
+            if !proven {
+                bytes.resize((place.end - place.offset) as usize, 0);
+                self.rewrite(place, &bytes).await?;
+            }
         } else if proven {
             let found = self.deliver_survivors(place.segment, &bytes, header.flush);
             let text =
@@ -320,6 +327,14 @@ impl ChainScan<'_> {
         }
         self.segments[place.segment].bytes += place.end - place.offset;
         Ok(true)
+    }
+
+    /// Writes a frame again as it is. After a kill it may be readable without being on the device, even if its sync was
+    /// tried: what is delivered here must not be gone after the next power loss, for later records build on it.
+    async fn rewrite(&mut self, place: Place, bytes: &[u8]) -> io::Result<()> {
+        let segment = &mut self.segments[place.segment];
+        segment.rewritten = true;
+        segment.file.write_at(place.offset, bytes).await.map_err(at_path(&segment.path))
     }
 
     fn deliver_survivors(&mut self, segment: usize, bytes: &[u8], flush: u64) -> u64 {
@@ -407,8 +422,7 @@ impl ChainScan<'_> {
         );
         self.report.torn_bytes += dropped_bytes;
         self.segments[torn.segment].bytes += kept.len() as u64;
-        self.finish();
-        Ok(())
+        self.finish().await
     }
 
     /// Bytes of this chain from `torn` on, without the zeros behind.
@@ -430,12 +444,19 @@ impl ChainScan<'_> {
         bytes
     }
 
-    fn finish(self) {
+    async fn finish(self) -> io::Result<()> {
+        for segment in &self.segments {
+            if segment.rewritten {
+                segment.file.sync().await.map_err(at_path(&segment.path))?;
+            }
+            segment.file.close().await.map_err(at_path(&segment.path))?;
+        }
         let old = self.segments.into_iter().map(|segment| OldSegment {
             path: segment.path,
             bytes: segment.bytes,
             highest: segment.highest,
         });
         self.report.segments.push_chain(old.collect());
+        Ok(())
     }
 }

@@ -49,6 +49,10 @@ impl Faults {
         self.plans.push((calls, self.count(calls) + skip, failure));
     }
 
+    pub(super) fn forget(&mut self) {
+        self.plans.clear();
+    }
+
     pub(super) fn count(&self, calls: Calls) -> u64 {
         match calls {
             Calls::Write => self.write,

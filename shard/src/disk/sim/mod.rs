@@ -83,6 +83,11 @@ impl SimDisk {
         self.shared.state.borrow_mut().faults.plan(calls, skip, failure);
     }
 
+    /// Forgets the failures planned and not yet met.
+    pub fn heal(&self) {
+        self.shared.state.borrow_mut().faults.forget();
+    }
+
     /// Calls of this kind made so far.
     pub fn calls(&self, calls: Calls) -> u64 {
         self.shared.state.borrow().faults.count(calls)

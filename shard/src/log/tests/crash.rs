@@ -22,6 +22,12 @@ impl Book {
 
 /// Several writers, a trimmer, and a power failure at a random moment; `fail` may plan a fault first.
 fn run_and_crash(seed: u64, sync: SyncMode, fail: impl FnOnce(&SimDisk)) -> (SimDisk, Rc<Book>) {
+    let (disk, book) = run_and_kill(seed, sync, fail);
+    (disk.crash_clone(seed), book)
+}
+
+/// The same, the power stays: the disk as the next process finds it.
+fn run_and_kill(seed: u64, sync: SyncMode, fail: impl FnOnce(&SimDisk)) -> (SimDisk, Rc<Book>) {
     let disk = SimDisk::new(seed);
     disk.set_yielding(true);
     fail(&disk);
@@ -42,7 +48,7 @@ fn run_and_crash(seed: u64, sync: SyncMode, fail: impl FnOnce(&SimDisk)) -> (Sim
             log.stop().await;
         }
     });
-    (before.crash_clone(seed), book)
+    (before, book)
 }
 
 async fn write_for_ever(sim: Sim, log: Rc<Log>, book: Rc<Book>, collection: u64, pause_us: u64) {
@@ -149,6 +155,36 @@ fn a_crash_during_the_scan_after_a_crash_changes_nothing() {
             }
         });
         check(seed, &interrupted, &book, book.acknowledged.get());
+    }
+}
+
+/// A killed process leaves what it wrote readable but not on the device. The next one builds on it; then the power fails.
+#[test]
+fn what_was_read_after_a_kill_survives_a_crash() {
+    for seed in 0..seeds() / 2 {
+        for sync in [SyncMode::Always, SyncMode::None] {
+            let (disk, book) = run_and_kill(seed, sync, |disk| {
+                if seed % 2 == 0 {
+                    disk.fail(Calls::Sync, 2 + seed % 9, Failure::Io);
+                }
+            });
+            disk.heal();
+            let (found, report) = scan_now(&disk);
+            assert!(report.damage.is_empty(), "seed {seed}");
+            let last = sim::run(seed, |sim| {
+                let disk = disk.clone();
+                async move {
+                    let log = start(&sim, &disk, 2, SyncMode::Always).await;
+                    let last = (key(9, 1), vec![9; 10]);
+                    write_all(&log, std::slice::from_ref(&last)).await;
+                    last
+                }
+            });
+            let (after, report) = scan_now(&disk.crash_clone(seed));
+            assert!(report.damage.is_empty(), "seed {seed}: {:?}", report.damage);
+            assert!(after[..found.len()] == found && after[found.len()..] == [last], "seed {seed}, {sync:?}");
+            assert!(found.len() <= book.appended.borrow().len());
+        }
     }
 }
 
