@@ -102,7 +102,7 @@ macro_rules! float_entries {
             out: *mut f32,
         ) {
             use $crate::distance::entries::{FLOAT_ROWS_AHEAD, prefetch_row};
-            // SAFETY (of the closure's arithmetic): `i < count`, and every named row lies inside the table.
+            // SAFETY: only called with `i < count`; every named row lies inside the table.
             let row = |i: usize| unsafe { table.add(*slots.add(i) as usize * len) };
             for i in 0..count.min(FLOAT_ROWS_AHEAD) {
                 prefetch_row(row(i), len * size_of::<f32>());
@@ -145,7 +145,7 @@ macro_rules! code_entry {
             out: *mut i32,
         ) {
             use $crate::distance::entries::{CODE_ROWS_AHEAD, prefetch_row};
-            // SAFETY (of the closure's arithmetic): `i < count`, and every named row lies inside the table.
+            // SAFETY: only called with `i < count`; every named row lies inside the table.
             let row = |i: usize| unsafe { table.add(*slots.add(i) as usize * len) };
             for i in 0..count.min(CODE_ROWS_AHEAD) {
                 prefetch_row(row(i), len);

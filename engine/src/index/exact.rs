@@ -1,17 +1,52 @@
 //! Exact search over an explicit list of slots.
+use super::pool::Pool;
 use super::{Neighbor, Slot};
 use crate::distance::Kernel;
 use crate::memory::Arena;
-/// Scores `slots` against the padded `query` and keeps the nearest `k` that `admit` accepts, nearest first.
-/// # Safety-free face: the caller guarantees (debug-asserted) that slots are below the arena's capacity and written.
+
+/// Slots scored per kernel call: enough to keep the prefetcher ahead, small enough for the stack.
+const CHUNK: usize = 64;
+
+/// Scores `slots` against the padded, prepared `query` and returns the nearest `k` that `admit` accepts, nearest
+/// first, ties by slot. `admit` is asked before a slot is scored. Cost: one distance per admitted slot.
+///
+/// The rows named by `slots` must be published: written, and not rewritten while the caller may see them.
+///
+/// # Panics
+/// When a slot is outside the arena or `query` is not a row long.
 pub fn exact_search(
     kernel: Kernel,
     vectors: &Arena<f32>,
     query: &[f32],
     slots: impl Iterator<Item = Slot>,
     k: usize,
-    admit: impl FnMut(Slot) -> bool,
+    mut admit: impl FnMut(Slot) -> bool,
 ) -> Vec<Neighbor> {
-    let _ = (kernel, vectors, query, slots.count(), k, admit);
-    todo!()
+    if k == 0 {
+        return Vec::new();
+    }
+    let mut pool = Pool::default();
+    pool.reset(k);
+    let mut slots = slots.filter(|&slot| admit(slot));
+    let mut distances = [0.0; CHUNK];
+    let mut chunk = Vec::with_capacity(CHUNK);
+    loop {
+        chunk.clear();
+        chunk.extend(slots.by_ref().take(CHUNK));
+        if chunk.is_empty() {
+            return pool.admitted().collect();
+        }
+        for &slot in &chunk {
+            assert!((slot as usize) < vectors.capacity(), "slot {slot} of {}", vectors.capacity());
+        }
+        // SAFETY: every slot is inside the arena (asserted above), whose rows are `row_len` floats, and published
+        // rows are not written (the caller's word).
+        unsafe { kernel.distances(query, vectors.row_ptr(0), vectors.row_len(), &chunk, &mut distances) };
+        for (&slot, &distance) in chunk.iter().zip(&distances) {
+            let order = Neighbor { distance, slot }.order();
+            if pool.wants(order) {
+                pool.insert(order, true);
+            }
+        }
+    }
 }

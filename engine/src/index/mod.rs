@@ -5,18 +5,15 @@
 //! closure.
 mod exact;
 mod hnsw;
+mod neighbor;
+mod pool;
 
 pub use exact::exact_search;
-pub use hnsw::{Graph, GraphConfig, NodePlan, Planner, Round, Scratch, SearchStats, TargetJob, TargetPlan};
+pub use hnsw::{
+    Graph, GraphConfig, NodePlan, Planner, ROUND_NODES_MAX, Round, SLOTS_MAX, Scratch, SearchStats,
+    TargetJob, TargetPlan, insert_all,
+};
+pub use neighbor::Neighbor;
 
 /// A slot: row number of a point in every arena of its collection.
 pub type Slot = u32;
-
-/// A found slot; ordered by (distance, slot) with NaN last.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Neighbor {
-    /// Distance to the query, smaller is closer.
-    pub distance: f32,
-    /// The slot.
-    pub slot: Slot,
-}

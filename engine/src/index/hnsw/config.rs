@@ -1,0 +1,53 @@
+//! Shape of a graph.
+use crate::distance::Metric;
+
+/// Most slots of one graph: edges are stored as slot + 1 in 32 bits.
+pub const SLOTS_MAX: usize = u32::MAX as usize - 1;
+
+/// Range of [`GraphConfig::m`]. A graph of degree 1 is a chain that no search gets through.
+const M_RANGE: std::ops::RangeInclusive<usize> = 2..=128;
+
+/// Shape of a graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GraphConfig {
+    /// Vector length.
+    pub dim: usize,
+    /// Distance.
+    pub metric: Metric,
+    /// Degree on upper levels; twice that on level 0. 2..=128.
+    pub m: usize,
+    /// Beam while planning inserts.
+    pub ef_construction: usize,
+    /// Seeds the level draw: level = f(seed, key), so a graph depends on data and order only.
+    pub seed: u64,
+    /// Give a new node 2m forward edges on level 0.
+    pub level0_full_degree: bool,
+    /// Candidate pool is widened by the candidates' neighbours before selection.
+    pub extend_candidates: bool,
+    /// Cap of that pool, 0 = none.
+    pub extend_candidates_max: usize,
+    /// Slots reserved.
+    pub capacity: usize,
+}
+
+impl GraphConfig {
+    /// Most edges of a node on `level`.
+    #[inline]
+    pub(super) fn degree_max(&self, level: u8) -> usize {
+        if level == 0 { 2 * self.m } else { self.m }
+    }
+
+    /// Edges given to a new node on `level`.
+    pub(super) fn degree_forward(&self, level: u8) -> usize {
+        if level == 0 && self.level0_full_degree { 2 * self.m } else { self.m }
+    }
+
+    /// # Panics
+    /// When a field is out of range. The collection refuses such requests before it makes a graph.
+    pub(super) fn check(&self) {
+        assert!(self.dim > 0, "a vector of 0 floats");
+        assert!(M_RANGE.contains(&self.m), "m is {}; it must be in {M_RANGE:?}", self.m);
+        assert!(self.ef_construction > 0, "a beam of width 0 finds nothing");
+        assert!(self.capacity <= SLOTS_MAX, "{} slots; at most {SLOTS_MAX}", self.capacity);
+    }
+}

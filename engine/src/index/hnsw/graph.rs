@@ -1,0 +1,352 @@
+//! The graph itself: vectors, edges, marks and the entry point, and what loads and saves them.
+//!
+//! # Invariants
+//!
+//! 1. Every linked slot's vector is written and immutable until the slot is freed.
+//! 2. No list names its own node or a node twice; level-0 lists name at most `2m` nodes, others `m`.
+//! 3. The linked slots that were not given up (see `repair`) form a tree whose edges are in the level-0 lists of both
+//!    their ends (see `tree`), so level 0 leads from every node to every other.
+//! 4. The entry point is linked, on at least the level it is entered with.
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use super::links::{LEVEL_MAX, Links, UpperRuns};
+use super::owner::{OwnerCell, OwnerGuard};
+use super::{GraphConfig, Scratch};
+use crate::distance::{Kernel, padded};
+use crate::index::Slot;
+use crate::memory::{Arena, ArenaError};
+
+/// Marks of a slot: flags above, the [`Shape`] of its level-0 list below.
+const LINKED: u32 = 1 << 31;
+const DIRTY: u32 = 1 << 30;
+/// The slot is dead and no longer in the tree.
+const GIVEN_UP: u32 = 1 << 29;
+const SHAPE_BITS: u32 = 9;
+const SHAPE: u32 = (1 << SHAPE_BITS) - 1;
+
+/// How a level-0 list is laid out: the edges that the heuristic kept, nearest first; the refill, nearest first; then
+/// edges that only the tree holds. Lets the next overflow look at the new edge instead of all pairs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Shape {
+    /// Edges kept; 0 when the layout is unknown (the list was never over its cap, or was restored).
+    pub(super) kept: usize,
+    /// Edges at the end held by the tree only.
+    pub(super) tail: usize,
+}
+
+/// Vectors and edges. Shared by reference between cores; methods marked "owner" are for the single writer, which is
+/// checked: two of them at once panic.
+pub struct Graph {
+    pub(super) config: GraphConfig,
+    pub(super) kernel: Kernel,
+    pub(super) vectors: Arena<f32>,
+    pub(super) links: Links,
+    marks: Arena<AtomicU32>,
+    /// Per slot: its parent in the tree + 1, 0 when it has none.
+    parents: Arena<AtomicU32>,
+    /// `(slot + 1) << 8 | level`, 0 when there is none.
+    entry: AtomicU64,
+    /// One past the highest slot ever written.
+    slots_end: AtomicU32,
+    owner: OwnerCell<Owner>,
+}
+
+/// What only the owner uses.
+pub(super) struct Owner {
+    pub(super) runs: UpperRuns,
+    dirty: Vec<Slot>,
+    /// Top of the tree.
+    pub(super) root: Option<Slot>,
+    /// Slots that lost their parent and wait for a new one; settled before an owner method that can returns.
+    pub(super) orphans: Vec<Slot>,
+    /// Restored slots are not in the tree yet.
+    pub(super) tree_stale: bool,
+    /// The list about to be stored, and the one it replaces.
+    pub(super) new: Vec<Slot>,
+    pub(super) old: Vec<Slot>,
+    pub(super) scratch: Scratch,
+}
+
+impl Graph {
+    /// Reserves arenas: address space for `capacity` slots, memory only as slots are written.
+    ///
+    /// # Errors
+    /// When address space runs out.
+    ///
+    /// # Panics
+    /// When a field of the configuration is out of its documented range.
+    pub fn new(config: GraphConfig) -> Result<Self, ArenaError> {
+        config.check();
+        let capacity = config.capacity;
+        let links = Links::reserve(&config)?;
+        Ok(Graph {
+            kernel: Kernel::of(config.metric),
+            vectors: Arena::reserve(capacity, padded(config.dim))?,
+            marks: Arena::reserve(capacity, 1)?,
+            parents: Arena::reserve(capacity, 1)?,
+            entry: AtomicU64::new(0),
+            slots_end: AtomicU32::new(0),
+            owner: OwnerCell::new(Owner {
+                runs: UpperRuns::new(links.upper_capacity()),
+                dirty: Vec::new(),
+                root: None,
+                orphans: Vec::new(),
+                tree_stale: false,
+                new: Vec::new(),
+                old: Vec::new(),
+                scratch: Scratch::new(),
+            }),
+            links,
+            config,
+        })
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &GraphConfig {
+        &self.config
+    }
+
+    /// The kernel of its metric.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
+    }
+
+    /// The vector arena (padded rows).
+    pub fn vectors(&self) -> &Arena<f32> {
+        &self.vectors
+    }
+
+    /// Padded row of a written slot. Panics when out of range.
+    #[inline]
+    pub fn vector(&self, slot: Slot) -> &[f32] {
+        // SAFETY: rows are written by `write_vector` only, on slots that nobody can reach (its contract).
+        unsafe { self.vectors.row(slot as usize) }
+    }
+
+    /// Level a node with `key` (the point id) draws: `floor(-ln(u) / ln(m))` with `u` a hash of seed and key, so
+    /// `P(level >= l) = m^-l`. Integer arithmetic: the same on every machine.
+    pub fn level_of(&self, key: u64) -> u8 {
+        let hash = mix(mix(self.config.seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ key);
+        let mut threshold = u64::MAX / self.config.m as u64;
+        let mut level = 0;
+        while hash < threshold && level < LEVEL_MAX {
+            level += 1;
+            threshold /= self.config.m as u64;
+        }
+        level
+    }
+
+    /// Owner: writes the (already prepared, padded or unpadded) vector of a fresh slot; readers cannot reach it yet.
+    ///
+    /// # Panics
+    /// When the slot is linked or out of range, or the vector is longer than a row.
+    pub fn write_vector(&self, slot: Slot, prepared: &[f32]) {
+        let _owner = self.owner.enter();
+        assert!(!self.is_linked(slot), "slot {slot} is in use");
+        // SAFETY: the slot is not linked, so no list names it and no reader follows an edge to it; freed slots are
+        // given back after quiescence only (contract of `free`). The guard keeps other writers out.
+        let row = unsafe { self.vectors.row_mut_unchecked(slot as usize) };
+        row[..prepared.len()].copy_from_slice(prepared);
+        row[prepared.len()..].fill(0.0);
+        self.slots_end.fetch_max(slot + 1, Relaxed);
+    }
+
+    /// Whether the slot is linked (committed and not freed).
+    pub fn is_linked(&self, slot: Slot) -> bool {
+        self.mark(slot) & LINKED != 0
+    }
+
+    /// Edges of a slot on every level, level 0 first, for checkpoints: calls `f(level, edges)`; not at all when the
+    /// slot is not linked. The first on level 0 is its parent in the tree, which [`Self::restore`] makes use of.
+    pub fn edges(&self, slot: Slot, f: &mut dyn FnMut(u8, &[Slot])) {
+        if !self.is_linked(slot) {
+            return;
+        }
+        let mut edges = Vec::with_capacity(self.config.degree_max(0));
+        for level in 0..=self.links.level(slot) {
+            self.links.read(slot, level, &mut edges);
+            if let (0, Some(parent)) = (level, self.parent(slot)) {
+                let at = edges.iter().position(|&edge| edge == parent);
+                at.into_iter().for_each(|at| edges[..=at].rotate_right(1));
+            }
+            f(level, &edges);
+        }
+    }
+
+    /// Owner: restores a linked slot (checkpoint load) whose vector is written. Lists may name slots that are
+    /// restored later; one that never is routes nowhere and is dropped by [`Self::repair`].
+    ///
+    /// # Errors
+    /// A sentence that says so when lists are missing, too long or too many, name slots beyond the capacity, their
+    /// own slot or one twice, or when the slot is linked already. Nothing is changed then.
+    pub fn restore(&self, slot: Slot, levels: &[Vec<Slot>]) -> Result<(), String> {
+        let mut owner = self.owner.enter();
+        self.check_restorable(slot, levels)
+            .map_err(|reason| format!("edges of slot {slot} cannot be restored: {reason}"))?;
+        let level = self.place_node(&mut owner, slot, (levels.len() - 1) as u8);
+        for (at, edges) in (0..=level).zip(levels) {
+            self.links.write(slot, at, edges);
+        }
+        self.set_parent(slot, levels[0].first().copied());
+        owner.tree_stale = true;
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        self.set_mark(slot, LINKED);
+        Ok(())
+    }
+
+    fn check_restorable(&self, slot: Slot, levels: &[Vec<Slot>]) -> Result<(), String> {
+        let capacity = self.config.capacity;
+        if slot as usize >= capacity {
+            return Err(format!("the graph has {capacity} slots"));
+        }
+        if self.is_linked(slot) {
+            return Err("it is linked already".into());
+        }
+        if levels.is_empty() || levels.len() > usize::from(LEVEL_MAX) + 1 {
+            return Err(format!("{} levels; 1..={} are possible", levels.len(), LEVEL_MAX + 1));
+        }
+        for (level, edges) in levels.iter().enumerate() {
+            let max = self.config.degree_max(level as u8);
+            if edges.len() > max {
+                return Err(format!("{} edges on level {level}; at most {max} fit", edges.len()));
+            }
+            for (i, &edge) in edges.iter().enumerate() {
+                if edge as usize >= capacity {
+                    return Err(format!("an edge on level {level} names slot {edge} of {capacity}"));
+                }
+                if edge == slot || edges[..i].contains(&edge) {
+                    return Err(format!(
+                        "the edge to slot {edge} on level {level} is a loop or a repetition"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Entry point and its level.
+    pub fn entry(&self) -> Option<(Slot, u8)> {
+        match self.entry.load(std::sync::atomic::Ordering::Acquire) {
+            0 => None,
+            word => Some(((word >> 8) as Slot - 1, word as u8)),
+        }
+    }
+
+    /// Owner: sets the entry point, after all slots of a checkpoint are restored. Builds the tree over them: a few
+    /// hundred nanoseconds per slot.
+    ///
+    /// # Panics
+    /// When the slot is out of range.
+    pub fn set_entry(&self, entry: Option<(Slot, u8)>) {
+        if let Some((slot, _)) = entry {
+            assert!((slot as usize) < self.config.capacity, "entry {slot} of {}", self.config.capacity);
+        }
+        let mut owner = self.owner.enter();
+        self.store_entry(entry);
+        self.refresh_tree(&mut owner);
+    }
+
+    pub(super) fn store_entry(&self, entry: Option<(Slot, u8)>) {
+        let word = entry.map_or(0, |(slot, level)| (u64::from(slot) + 1) << 8 | u64::from(level));
+        // Release: a reader that enters here sees the node's vector and lists.
+        self.entry.store(word, std::sync::atomic::Ordering::Release);
+    }
+
+    /// Owner: called with each slot whose edges changed since the last call, then forgets them (dirty tracking for
+    /// checkpoints). A slot freed in between is still named; [`Self::edges`] then has nothing for it.
+    pub fn take_dirty(&self, f: &mut dyn FnMut(Slot)) {
+        let dirty = std::mem::take(&mut self.owner.enter().dirty);
+        for slot in dirty {
+            self.set_mark(slot, self.mark(slot) & !DIRTY);
+            f(slot);
+        }
+    }
+
+    /// Committed bytes of arenas in use: rows up to the highest slot ever written.
+    pub fn bytes(&self) -> usize {
+        let slots = self.slots_end();
+        let per_slot = self.vectors.row_len() * size_of::<f32>() + 2 * size_of::<AtomicU32>();
+        slots * per_slot + self.links.bytes(slots, self.owner.enter().runs.used())
+    }
+
+    /// One past the highest slot ever written.
+    #[inline]
+    pub(super) fn slots_end(&self) -> usize {
+        self.slots_end.load(Relaxed) as usize
+    }
+
+    /// The owner's state, with the tree in order.
+    pub(super) fn owner(&self) -> OwnerGuard<'_, Owner> {
+        let mut owner = self.owner.enter();
+        self.refresh_tree(&mut owner);
+        owner
+    }
+
+    /// Owner: gives a fresh node its upper blocks. The level may come out lower when address space for them ran out
+    /// (the graph only gets a little slower). Returns it.
+    pub(super) fn place_node(&self, owner: &mut Owner, slot: Slot, level: u8) -> u8 {
+        let run = if level == 0 { None } else { owner.runs.allocate(level) };
+        let level = if run.is_some() { level } else { 0 };
+        self.links.set_place(slot, run.unwrap_or(0), level);
+        level
+    }
+
+    #[inline]
+    fn mark(&self, slot: Slot) -> u32 {
+        self.marks.cells(slot as usize)[0].load(Relaxed)
+    }
+
+    /// Only the owner stores marks, so load and store need not be one step.
+    fn set_mark(&self, slot: Slot, mark: u32) {
+        self.marks.cells(slot as usize)[0].store(mark, Relaxed);
+    }
+
+    pub(super) fn mark_linked(&self, slot: Slot) {
+        self.set_mark(slot, self.mark(slot) | LINKED);
+    }
+
+    /// Forgets everything about the slot except that it is dirty.
+    pub(super) fn mark_freed(&self, slot: Slot) {
+        self.set_mark(slot, self.mark(slot) & DIRTY);
+    }
+
+    pub(super) fn mark_dirty(&self, owner: &mut Owner, slot: Slot) {
+        if self.mark(slot) & DIRTY == 0 {
+            self.set_mark(slot, self.mark(slot) | DIRTY);
+            owner.dirty.push(slot);
+        }
+    }
+
+    pub(super) fn is_given_up(&self, slot: Slot) -> bool {
+        self.mark(slot) & GIVEN_UP != 0
+    }
+
+    pub(super) fn mark_given_up(&self, slot: Slot) {
+        self.set_mark(slot, self.mark(slot) | GIVEN_UP);
+    }
+
+    pub(super) fn shape(&self, slot: Slot) -> Shape {
+        let mark = self.mark(slot);
+        Shape { kept: (mark & SHAPE) as usize, tail: (mark >> SHAPE_BITS & SHAPE) as usize }
+    }
+
+    pub(super) fn set_shape(&self, slot: Slot, shape: Shape) {
+        let bits = shape.kept as u32 | (shape.tail as u32) << SHAPE_BITS;
+        self.set_mark(slot, self.mark(slot) & !(SHAPE | SHAPE << SHAPE_BITS) | bits);
+    }
+
+    pub(super) fn parent(&self, slot: Slot) -> Option<Slot> {
+        self.parents.cells(slot as usize)[0].load(Relaxed).checked_sub(1)
+    }
+
+    pub(super) fn set_parent(&self, slot: Slot, parent: Option<Slot>) {
+        self.parents.cells(slot as usize)[0].store(parent.map_or(0, |parent| parent + 1), Relaxed);
+    }
+}
+
+/// A bijection of 64-bit words that spreads every input bit over all output bits (the finalizer of splitmix64).
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

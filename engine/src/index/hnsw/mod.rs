@@ -1,0 +1,34 @@
+//! HNSW (Malkov, Yashunin, arXiv:1603.09320): single writer, readers on any core.
+//!
+//! Deviations from the paper: levels are drawn from a hash of the key, so a graph depends on data and order only;
+//! inserts come in rounds that any cores plan and the owner commits; dead nodes keep routing until their neighbours
+//! are relinked (FreshDiskANN, arXiv:2105.09613); a tree of edges that pruning may not touch keeps all nodes reachable.
+//!
+//! Reading order: [`config`](self) and `round` are the words, `graph`, `links` and `owner` the state, `search` and
+//! `scratch` the beam, `select` the choice of neighbours, `plan`, `target` and `commit` an insert, `tree` what keeps
+//! nodes reachable, `repair` a delete.
+mod commit;
+mod config;
+mod graph;
+mod insert_all;
+mod links;
+mod owner;
+mod plan;
+mod repair;
+mod round;
+mod scratch;
+mod search;
+mod select;
+mod target;
+mod tree;
+mod visited;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{GraphConfig, SLOTS_MAX};
+pub use graph::Graph;
+pub use insert_all::insert_all;
+pub use plan::Planner;
+pub use round::{NodePlan, ROUND_NODES_MAX, Round, TargetJob, TargetPlan};
+pub use scratch::{Scratch, SearchStats};

@@ -1,0 +1,32 @@
+//! Reusable state of one beam.
+use super::visited::Visited;
+use crate::index::pool::Pool;
+use crate::index::{Neighbor, Slot};
+
+/// Counters of one search.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SearchStats {
+    /// Distances computed.
+    pub distances: u64,
+    /// Nodes expanded.
+    pub expanded: u64,
+}
+
+/// Reusable beam state; one per concurrent search on a core; allocation-free once grown. Fits any graph.
+#[derive(Default)]
+pub struct Scratch {
+    pub(super) pool: Pool,
+    pub(super) visited: Visited,
+    /// Slots to score and their distances.
+    pub(super) fresh: Vec<Slot>,
+    pub(super) distances: Vec<f32>,
+    pub(super) found: Vec<Neighbor>,
+    pub(super) stats: SearchStats,
+}
+
+impl Scratch {
+    /// Empty.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}

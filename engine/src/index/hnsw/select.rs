@@ -1,0 +1,79 @@
+//! Which candidates become neighbours: the paper's diversity heuristic (Algorithm 4) with refill.
+//!
+//! Candidates are taken nearest first. One is kept unless some kept one is nearer to it than the base node is;
+//! afterwards the nearest discarded ones fill the list up to its cap. Only kept candidates decide about others, so
+//! the outcome for a set stays valid when discarded ones leave it: [`Selection::add`] uses that to put one more
+//! candidate into a finished selection at the price of a few distances instead of hundreds.
+use super::Graph;
+use crate::index::{Neighbor, Slot};
+
+/// A finished or running choice. Both lists ascend; together they are every candidate seen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Selection {
+    pub(super) kept: Vec<Neighbor>,
+    pub(super) discarded: Vec<Neighbor>,
+}
+
+impl Selection {
+    pub(super) fn clear(&mut self) {
+        self.kept.clear();
+        self.discarded.clear();
+    }
+
+    /// Offers the next candidate, not nearer than any before. Cost: at most one distance per kept one; returns how
+    /// many were computed.
+    pub(super) fn offer(&mut self, graph: &Graph, candidate: Neighbor) -> usize {
+        // The latest kept ones first: they are about as far from the base as the candidate, so likely in its way.
+        let blocker = self.kept.iter().rev().position(|kept| blocks(graph, kept.slot, candidate));
+        match blocker {
+            Some(at) => {
+                self.discarded.push(candidate);
+                at + 1
+            }
+            None => {
+                self.kept.push(candidate);
+                self.kept.len() - 1
+            }
+        }
+    }
+
+    /// Runs the heuristic over `candidates` (ascending) until `cap` are kept.
+    pub(super) fn run(&mut self, graph: &Graph, candidates: &[Neighbor], cap: usize) {
+        self.clear();
+        for &candidate in candidates {
+            if self.kept.len() == cap {
+                break;
+            }
+            self.offer(graph, candidate);
+        }
+    }
+
+    /// Adds one candidate to the outcome of a run over other candidates; the result is that of a run over all of
+    /// them. False when it would push out a kept one, which may bring back ones it had discarded: run again then.
+    #[must_use]
+    pub(super) fn add(&mut self, graph: &Graph, candidate: Neighbor) -> bool {
+        let at = self.kept.partition_point(|&kept| kept < candidate);
+        let (nearer, farther) = self.kept.split_at(at);
+        if nearer.iter().rev().any(|kept| blocks(graph, kept.slot, candidate)) {
+            let at = self.discarded.partition_point(|&other| other < candidate);
+            self.discarded.insert(at, candidate);
+            return true;
+        }
+        if farther.iter().any(|&kept| blocks(graph, candidate.slot, kept)) {
+            return false;
+        }
+        self.kept.insert(at, candidate);
+        true
+    }
+
+    /// The chosen neighbours, at most `cap`: kept ones, then refill.
+    pub(super) fn chosen(&self, cap: usize) -> impl Iterator<Item = Neighbor> {
+        self.kept.iter().chain(&self.discarded).take(cap).copied()
+    }
+}
+
+/// Whether `kept` is nearer to the candidate than the base node is.
+#[inline]
+fn blocks(graph: &Graph, kept: Slot, candidate: Neighbor) -> bool {
+    graph.distance(kept, candidate.slot) < candidate.distance
+}

@@ -1,0 +1,223 @@
+//! The tree that keeps every node reachable.
+//!
+//! Pruning looks at one list at a time and may cut off a node, or a whole cluster, that no other list leads to. So
+//! each node has a parent, and the edges between the two are held in both level-0 lists whatever the heuristic says.
+//! The parent of a new node is its nearest neighbour that lists it anyway, so the tree's edges are mostly ones the
+//! heuristic would keep: it takes about two of a list's `2m` places.
+//!
+//! A dead node stays in the tree, as it still routes, until repair gives it up; its children then look for a new
+//! parent among their neighbours. No parent is taken from a node's own subtree: one walk towards the root decides.
+use super::Graph;
+use super::NodePlan;
+use super::graph::Owner;
+use crate::index::Slot;
+
+impl Graph {
+    /// Whether the tree holds the edge between two nodes.
+    #[inline]
+    pub(super) fn is_tree_edge(&self, a: Slot, b: Slot) -> bool {
+        self.parent(b) == Some(a) || self.parent(a) == Some(b)
+    }
+
+    /// Gives a new node its place in the tree.
+    pub(super) fn join_tree(&self, owner: &mut Owner, plan: &NodePlan, is_dead: &dyn Fn(Slot) -> bool) {
+        let node = plan.slot;
+        if is_dead(node) {
+            // Nobody links to it, so it needs no place.
+            self.mark_given_up(node);
+            return;
+        }
+        // Neighbours precede the node in the tree, so none of them is below it. They may have died since the plan.
+        let near = || plan.levels[0].iter().map(|n| n.slot).filter(|&slot| !is_dead(slot));
+        let lists_it = |slot: Slot| {
+            let mut found = false;
+            self.links.for_each(slot, 0, |edge| found |= edge == node);
+            found
+        };
+        match near().find(|&slot| lists_it(slot)).or_else(|| near().next()) {
+            Some(host) => self.hang(owner, node, host, is_dead),
+            None => {
+                owner.orphans.push(node);
+                self.adopt_orphans(owner, is_dead);
+            }
+        }
+    }
+
+    /// Makes `node`, which has no parent, a child of `host`, or of a node below that has a place in its list.
+    fn hang(&self, owner: &mut Owner, node: Slot, host: Slot, is_dead: &dyn Fn(Slot) -> bool) {
+        let mut host = host;
+        while !self.has_place(host) {
+            // The tree holds the whole list. A dead child can be given up, which frees its place; else look below:
+            // leaves have places, as lists hold at least four edges.
+            match self.children(host).into_iter().min_by_key(|&child| !is_dead(child)) {
+                Some(child) if is_dead(child) => self.give_up(owner, child, is_dead),
+                Some(child) => host = child,
+                None => unreachable!("{host} has no children, yet the tree holds its whole list"),
+            }
+        }
+        let down = self.push_edge(owner, host, node);
+        self.set_parent(node, Some(host));
+        let up = self.push_edge(owner, node, host);
+        assert!(down && up, "no place for the edges between {node} and its parent {host}");
+    }
+
+    /// Whether a node may have another child: its list keeps a place for a parent to come.
+    fn has_place(&self, slot: Slot) -> bool {
+        let mut held = usize::from(self.parent(slot).is_none());
+        self.links.for_each(slot, 0, |edge| held += usize::from(self.is_tree_edge(slot, edge)));
+        held < self.config.degree_max(0)
+    }
+
+    fn children(&self, slot: Slot) -> Vec<Slot> {
+        let mut children = Vec::new();
+        self.links.for_each(slot, 0, |edge| {
+            if self.parent(edge) == Some(slot) {
+                children.push(edge);
+            }
+        });
+        children
+    }
+
+    /// The ancestor of `slot` that has no parent; `slot` itself when it has none.
+    fn top_of(&self, slot: Slot) -> Slot {
+        let mut top = slot;
+        while let Some(parent) = self.parent(top) {
+            top = parent;
+        }
+        top
+    }
+
+    /// Takes a dead node out of the tree, together with the dead nodes that hang together with it: a parent that will
+    /// be given up next is no use. Live children become orphans.
+    pub(super) fn give_up(&self, owner: &mut Owner, slot: Slot, is_dead: &dyn Fn(Slot) -> bool) {
+        if !self.is_linked(slot) || self.is_given_up(slot) {
+            return;
+        }
+        let mut highest = slot;
+        while let Some(parent) = self.parent(highest).filter(|&parent| is_dead(parent)) {
+            highest = parent;
+        }
+        let mut dead = vec![highest];
+        while let Some(slot) = dead.pop() {
+            self.leave_tree(owner, slot);
+            let (gone, live): (Vec<Slot>, Vec<Slot>) =
+                owner.orphans.drain(..).partition(|&child| is_dead(child));
+            owner.orphans.extend(live);
+            dead.extend(gone);
+        }
+    }
+
+    /// Takes a node out of the tree; its children become orphans.
+    pub(super) fn leave_tree(&self, owner: &mut Owner, slot: Slot) {
+        for child in self.children(slot) {
+            self.set_parent(child, None);
+            owner.orphans.push(child);
+        }
+        self.set_parent(slot, None);
+        self.mark_given_up(slot);
+        owner.root = owner.root.filter(|&root| root != slot);
+    }
+
+    /// Finds a parent for every orphan. Dead ones are given up instead.
+    pub(super) fn adopt_orphans(&self, owner: &mut Owner, is_dead: &dyn Fn(Slot) -> bool) {
+        while let Some(orphan) = owner.orphans.pop() {
+            // Meanwhile its slot may have been freed, and even reused by a node with a parent.
+            let settled = self.parent(orphan).is_some() || owner.root == Some(orphan);
+            if settled || !self.is_linked(orphan) || self.is_given_up(orphan) {
+                continue;
+            }
+            if is_dead(orphan) {
+                self.give_up(owner, orphan, is_dead);
+            } else if let Some(host) = self.foster(owner, orphan, is_dead) {
+                self.hang(owner, orphan, host, is_dead);
+            } else {
+                self.start_tree(owner, orphan, is_dead);
+            }
+        }
+    }
+
+    /// A live node of the tree: a neighbour, else one that a search finds near it, else the root.
+    fn foster(&self, owner: &mut Owner, orphan: Slot, is_dead: &dyn Fn(Slot) -> bool) -> Option<Slot> {
+        let root = owner.root?;
+        // Neither the orphan's own subtree nor that of another orphan, nor nodes of a round that have yet to join.
+        let may_host = |slot: Slot| self.is_linked(slot) && !is_dead(slot) && self.top_of(slot) == root;
+        self.links.read(orphan, 0, &mut owner.old);
+        if let Some(&near) = owner.old.iter().find(|&&slot| may_host(slot)) {
+            return Some(near);
+        }
+        let (query, ef) = (self.vector(orphan), self.config.ef_construction);
+        self.search_level(query, 0, ef, &mut owner.scratch, &mut |slot| may_host(slot));
+        let found = owner.scratch.pool.admitted().next();
+        found.map(|n| n.slot).or(may_host(root).then_some(root))
+    }
+
+    /// There is no live node to hang on: the tree begins anew here, and so does the graph if its entry point died.
+    fn start_tree(&self, owner: &mut Owner, node: Slot, is_dead: &dyn Fn(Slot) -> bool) {
+        if let Some(root) = owner.root {
+            self.give_up(owner, root, is_dead);
+        }
+        owner.root = Some(node);
+        if self.entry().is_none_or(|(entry, _)| is_dead(entry) || !self.is_linked(entry)) {
+            self.store_entry(Some((node, self.links.level(node))));
+        }
+    }
+
+    /// Builds the tree over restored slots: from the entry point along the edges that were the tree's when they were
+    /// saved (the first of each list), then along any, then whatever is left finds a parent as orphans do. After a
+    /// consistent checkpoint the first step reaches all and no list changes.
+    pub(super) fn refresh_tree(&self, owner: &mut Owner) {
+        if !std::mem::take(&mut owner.tree_stale) {
+            return;
+        }
+        let linked = || (0..self.slots_end() as Slot).filter(|&slot| self.is_linked(slot));
+        let highest = linked().max_by_key(|&slot| (self.links.level(slot), !slot));
+        let entry = self.entry().map(|(entry, _)| entry).filter(|&entry| self.is_linked(entry)).or(highest);
+        let Some(root) = entry else { return };
+        if self.entry().is_none_or(|(entry, _)| entry != root) {
+            self.store_entry(Some((root, self.links.level(root))));
+        }
+        owner.root = Some(root);
+
+        let lists = |slot: Slot, other: Slot| {
+            let mut found = false;
+            self.links.for_each(slot, 0, |edge| found |= edge == other);
+            found
+        };
+        let mut reached = vec![false; self.slots_end()];
+        reached[root as usize] = true;
+        let mut order = vec![root];
+        let mut saved_parent = vec![self.parent(root)];
+        self.set_parent(root, None);
+        let mut edges = Vec::new();
+        let mut next = 0;
+        while let Some(&slot) = order.get(next) {
+            self.links.read(slot, 0, &mut edges);
+            for &edge in &edges {
+                let saved = self.parent(edge) == Some(slot) || saved_parent[next] == Some(edge);
+                if saved && !reached[edge as usize] && self.is_linked(edge) && lists(edge, slot) {
+                    reached[edge as usize] = true;
+                    order.push(edge);
+                    saved_parent.push(self.parent(edge));
+                    self.set_parent(edge, Some(slot));
+                }
+            }
+            next += 1;
+        }
+        linked().filter(|&slot| !reached[slot as usize]).for_each(|slot| self.set_parent(slot, None));
+        let mut next = 0;
+        while let Some(&slot) = order.get(next) {
+            self.links.read(slot, 0, &mut edges);
+            for &edge in &edges {
+                if self.is_linked(edge) && !reached[edge as usize] {
+                    reached[edge as usize] = true;
+                    order.push(edge);
+                    self.set_parent(edge, Some(slot));
+                    self.push_edge(owner, edge, slot);
+                }
+            }
+            next += 1;
+        }
+        owner.orphans.extend(linked().filter(|&slot| !reached[slot as usize]));
+        self.adopt_orphans(owner, &|_| false);
+    }
+}
