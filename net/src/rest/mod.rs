@@ -26,7 +26,7 @@ use crate::auth::{Unauthorized, bearer_token};
 use crate::dispatch::dispatch;
 use crate::http::{BodyReader, Handler, HttpConfig, Reply, ReplyBody, json_reply};
 use crate::limits;
-use crate::metrics;
+use crate::metrics::{self, NodeGauges};
 use crate::request::{
     Action, ApiError, BuildStaged, CreateCollection, DeleteByFilter, DeletePoint, DropCollection, ErrorKind,
     StagePoints, WriteOptions, WritePoints, check_name, compile_filter,
@@ -37,7 +37,7 @@ use ::http::{Response, StatusCode};
 use bytes::Bytes;
 use error::{error_reply, not_found, wrong_method};
 use json::{decode, json_object};
-use nigh_shard::core::Core;
+use nigh_shard::core::{Core, Written};
 use routes::{PointsRoute, Query, Resolved, Route, parse_id, resolve};
 use std::rc::Rc;
 use std::time::Instant;
@@ -121,9 +121,15 @@ impl RestService {
             PointsRoute::Write => {
                 let (id, batch) = points::decode_write(&json_body(&mut body).await?, core.unix_ms())?;
                 // A single write has no progress to report.
-                dispatch(core, WritePoints { collection, batch })
+                let written = dispatch(core, WritePoints { collection, batch })
                     .await
                     .map_err(|error| ApiError { committed: None, ..error })?;
+                if written.contains(&Written::Conflict) {
+                    return Err(ApiError::new(
+                        ErrorKind::Conflict,
+                        format!("version conflict on id {id}: expected_version is not the stored one"),
+                    ));
+                }
                 Ok(ok(format!("{{\"id\":{id}}}\n")))
             }
             PointsRoute::Batch => {
@@ -227,8 +233,20 @@ impl RestService {
     }
 
     async fn metrics(&self) -> Result<Reply, ApiError> {
-        let collections = self.core.metrics();
-        let page = metrics::render(&self.config.telemetry, &collections);
+        let runtime = self.core.runtime();
+        let mut log_bytes = Vec::with_capacity(runtime.cores());
+        for core in 0..runtime.cores() {
+            // A core that is too busy to say counts as unknown, and the page still comes.
+            let bytes = runtime.call(core, || async { Core::current().log_bytes() }).await;
+            log_bytes.push(bytes.unwrap_or(0));
+        }
+        let node = NodeGauges {
+            memory_used_bytes: self.core.node().memory_used(),
+            memory_limit_bytes: self.core.options().memory_limit_bytes,
+            log_bytes,
+            health: runtime.remote().health().cores,
+        };
+        let page = metrics::render(&self.config.telemetry, &node, &self.core.metrics());
         let mut reply = Response::new(ReplyBody::whole(page));
         reply
             .headers_mut()
