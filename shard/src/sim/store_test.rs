@@ -64,8 +64,8 @@ async fn read(core: &Rc<Core>, name: &str, id: u64) -> Option<Stored> {
     })
 }
 
-/// One step of a client on one of its ids.
-async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collection: usize, id: u64) {
+/// One step of a client on one of its ids; false when the node stops and takes no more.
+async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collection: usize, id: u64) -> bool {
     let key = (collection, id);
     let name = COLLECTIONS[collection];
     let before = model.borrow().get(&key).map_or(None, |p| p[0].clone());
@@ -94,6 +94,9 @@ async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collecti
                 Ok(written) => assert_eq!(written, [Written::Conflict], "{name} {id} should be refused"),
                 Err(error) => match error.error {
                     OpError::Busy(_) => settle(core, model, key).await,
+                    OpError::Unavailable(_) | OpError::UnknownCollection(_) if core.is_stopping() => {
+                        return false;
+                    }
                     OpError::Write(WriteError::DuplicateId(_)) if !accepted => {}
                     other => panic!("{name} {id}: {other}"),
                 },
@@ -107,6 +110,9 @@ async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collecti
                     model.borrow_mut().insert(key, vec![None]);
                 }
                 Err(OpError::Busy(_)) => settle(core, model, key).await,
+                Err(OpError::Unavailable(_) | OpError::UnknownCollection(_)) if core.is_stopping() => {
+                    return false;
+                }
                 Err(other) => panic!("{name} {id}: {other}"),
             }
         }
@@ -128,6 +134,7 @@ async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collecti
             }
         }
     }
+    true
 }
 
 /// A refused call may or may not have been done: look.
@@ -195,7 +202,9 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>) {
             loop {
                 let core = opened.borrow()[random.index(count)].clone();
                 let id = client * IDS_PER_CLIENT + random.below(IDS_PER_CLIENT);
-                step(&core, &random, &model, random.index(COLLECTIONS.len()), id).await;
+                if !step(&core, &random, &model, random.index(COLLECTIONS.len()), id).await {
+                    return;
+                }
                 sim.sleep_us(random.below(300)).await;
             }
         });
@@ -214,6 +223,9 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>) {
     sim.sleep_us(random.below(30_000)).await;
     if random.chance(1, 4) {
         // A clean stop is a special case of a crash: everything acknowledged must be there as well.
+        for core in opened.borrow().clone() {
+            core.begin_stop();
+        }
         for core in opened.borrow().clone() {
             core.stop().await;
         }
