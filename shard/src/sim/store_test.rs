@@ -159,11 +159,21 @@ fn options(random: &Random) -> NodeOptions {
     }
 }
 
+/// Cores and their surroundings hold each other; ten thousand lives would leak their arenas.
+struct EndOfLife(Rc<Cores>);
+
+impl Drop for EndOfLife {
+    fn drop(&mut self) {
+        self.0.clear();
+    }
+}
+
 /// One life of a node: opens, checks the model, works, and ends at a random moment.
 async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>) {
     let random = sim.random().fork();
     let count = 1 + random.index(3);
     let cores = Cores::new(count);
+    let _end = EndOfLife(cores.clone());
     let shared = NodeShared::new(options(&random), count);
     let opened = Rc::new(RefCell::new(Vec::new()));
     for index in 0..count {
