@@ -5,7 +5,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A start that takes longer has hung: tests open small data directories.
@@ -44,8 +43,6 @@ pub struct Server {
     child: Child,
     authority: String,
     log: Arc<Mutex<String>>,
-    /// Fills `log` until the process closes its stderr.
-    reader: Option<JoinHandle<()>>,
 }
 
 /// A server that ended instead of serving.
@@ -114,28 +111,27 @@ impl Server {
         let log = Arc::new(Mutex::new(String::new()));
         let (found, serving) = std::sync::mpsc::channel();
         let sink = log.clone();
-        let reader = std::thread::spawn(move || {
+        std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                let mut log = sink.lock().expect("nobody panics while logging");
-                log.push_str(&line);
-                log.push('\n');
-                drop(log);
-                let addr = line.split(' ').find_map(|word| word.strip_prefix("addr="));
-                if line.contains("msg=serving proto=http")
-                    && let Some(addr) = addr
+                if line.contains("msg=serving")
+                    && line.contains("proto=http")
+                    && let Some(addr) = line.split(' ').find_map(|word| word.strip_prefix("addr="))
                 {
                     let _nobody_waits = found.send(addr.to_owned());
                 }
+                let mut log = sink.lock().expect("nobody panics while logging");
+                log.push_str(&line);
+                log.push('\n');
             }
         });
-        let mut server = Server { child, authority: String::new(), log, reader: Some(reader) };
+        let mut server = Server { child, authority: String::new(), log };
         match serving.recv_timeout(START_MAX) {
             Ok(authority) => {
                 server.authority = authority;
                 Ok(server)
             }
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
-                let status = server.wait();
+                let status = server.child.wait().expect("our own child");
                 Err(StartFailure { status, log: server.log() })
             }
             Err(_) => panic!("the server neither serves nor ends:\n{}", server.log()),
@@ -160,7 +156,7 @@ impl Server {
         let mut command = command(&["-http", "127.0.0.1:0"]);
         command.arg("-data").arg(data).args(flags).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().expect("the server starts");
-        let mut server = Server { child, authority: String::new(), log: Arc::default(), reader: None };
+        let mut server = Server { child, authority: String::new(), log: Arc::default() };
         std::thread::sleep(after);
         server.kill_and_wait();
     }
@@ -216,7 +212,7 @@ impl Server {
         (status, self.log())
     }
 
-    /// Waits for its end; the log is complete then.
+    /// Waits for its end.
     ///
     /// # Panics
     /// When it does not end.
@@ -224,9 +220,6 @@ impl Server {
         let start = Instant::now();
         while start.elapsed() < STOP_MAX {
             if let Some(status) = self.child.try_wait().expect("our own child") {
-                if let Some(reader) = self.reader.take() {
-                    reader.join().expect("the reader does not panic");
-                }
                 return status;
             }
             std::thread::sleep(Duration::from_millis(5));

@@ -20,6 +20,8 @@ mod restore;
 mod rounds;
 mod search;
 mod tail;
+#[cfg(test)]
+mod tests;
 mod top_k;
 mod writer;
 
@@ -120,15 +122,6 @@ pub enum SearchError {
     NotFinite(usize),
 }
 
-/// Errors of a bulk build over staged points.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// The collection holds points.
-    #[error("vector: bulk build needs an empty collection")]
-    NotEmpty,
-}
-
 /// A search.
 pub struct Query<'a> {
     /// `dim` floats, unprepared.
@@ -212,6 +205,7 @@ pub struct Dense {
     live: AtomicU64,
     tombstoned: AtomicU64,
     tail_live: AtomicU64,
+    /// Bytes of the graph and of what only the owner has.
     owner_bytes: AtomicU64,
     counters: SearchCounters,
 }
@@ -252,6 +246,13 @@ pub struct DenseWriter {
     restoring: Option<restore::Restoring>,
 }
 
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    const fn owned<T: Send>() {}
+    shared::<Dense>();
+    owned::<DenseWriter>();
+};
+
 impl Dense {
     /// Configuration.
     pub fn config(&self) -> &DenseConfig {
@@ -282,7 +283,7 @@ impl Dense {
         }
     }
 
-    /// Any core. Gauges are exact between two writes.
+    /// Any core. Gauges are exact between two writes; `bytes` follows with the next `reclaim`.
     pub fn stats(&self) -> Stats {
         let slots = self.slots.load(Ordering::Relaxed);
         Stats {
@@ -290,8 +291,7 @@ impl Dense {
             tombstoned: self.tombstoned.load(Ordering::Relaxed),
             tail: self.tail_live.load(Ordering::Relaxed),
             slots,
-            bytes: self.graph.bytes() as u64
-                + Meta::bytes(slots)
+            bytes: Meta::bytes(slots)
                 + self.meta.row_bytes()
                 + self.tail.bytes()
                 + self.ids.bytes() as u64
