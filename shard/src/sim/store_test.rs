@@ -68,7 +68,7 @@ async fn read(core: &Rc<Core>, name: &str, id: u64) -> Option<Stored> {
 async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collection: usize, id: u64) -> bool {
     let key = (collection, id);
     let name = COLLECTIONS[collection];
-    let before = model.borrow().get(&key).map_or(None, |p| p[0].clone());
+    let before = model.borrow().get(&key).and_then(|p| p[0].clone());
     let version = before.as_ref().map_or(0, |s| s.version);
     match random.below(10) {
         0..=5 => {
@@ -233,10 +233,11 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>) {
     sim.sleep_us(random.below(30_000)).await;
     if random.chance(1, 4) {
         // A clean stop is a special case of a crash: everything acknowledged must be there as well.
-        for core in opened.borrow().clone() {
+        let cores = opened.borrow().clone();
+        for core in &cores {
             core.begin_stop();
         }
-        for core in opened.borrow().clone() {
+        for core in &cores {
             core.stop().await;
         }
     }
