@@ -34,7 +34,7 @@ fn vector_of(tag: u64) -> Vec<f32> {
 }
 
 fn payload_of(tag: u64) -> Value {
-    let pad = "x".repeat((SplitMix(tag ^ 0xabcd).below(PAD_MAX)) as usize);
+    let pad = "x".repeat(1 + SplitMix(tag ^ 0xabcd).below(PAD_MAX) as usize);
     json!({"tag": {"kind": "int", "int": tag}, "pad": {"kind": "string", "str": pad}})
 }
 
