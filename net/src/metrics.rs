@@ -114,12 +114,33 @@ impl CoreTelemetry {
 pub struct Telemetry {
     started: Instant,
     cores: Vec<CoreTelemetry>,
+    /// Bytes of larger request bodies in memory; every core adds and subtracts.
+    body_bytes: AtomicU64,
 }
 
 impl Telemetry {
     /// For `cores` cores, started now.
     pub fn new(cores: usize) -> Self {
-        Telemetry { started: Instant::now(), cores: (0..cores).map(|_| CoreTelemetry::new()).collect() }
+        Telemetry {
+            started: Instant::now(),
+            cores: (0..cores).map(|_| CoreTelemetry::new()).collect(),
+            body_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts `bytes` more of request bodies in memory unless that would pass `max`; whether it did.
+    pub fn take_body_bytes(&self, bytes: u64, max: u64) -> bool {
+        let before = self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before.saturating_add(bytes) <= max;
+        if !fits {
+            self.give_body_bytes(bytes);
+        }
+        fits
+    }
+
+    /// Takes back what was counted.
+    pub fn give_body_bytes(&self, bytes: u64) {
+        self.body_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// The counters that core `index` alone writes.
@@ -211,6 +232,8 @@ fn process(page: &mut Page, telemetry: &Telemetry) {
 fn front_end(page: &mut Page, telemetry: &Telemetry) {
     page.family("svc_http_connections", "gauge", "Open HTTP connections.");
     page.sample("svc_http_connections", &[], telemetry.sum(|core| &core.connections_open));
+    page.family("svc_http_body_bytes", "gauge", "Larger request bodies in memory.");
+    page.sample("svc_http_body_bytes", &[], telemetry.body_bytes.load(Ordering::Relaxed));
     for (name, help, value) in [
         (
             "svc_http_connections_total",

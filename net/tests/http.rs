@@ -323,3 +323,29 @@ fn stopping_finishes_what_is_in_flight() {
     assert!(started.elapsed() < Duration::from_secs(5), "idle clients hold up the stop");
     assert!(TcpStream::connect(server.address).is_err());
 }
+
+/// Uploads beyond what the process may hold at a time are refused, and their bytes are given back.
+#[test]
+fn bodies_in_memory_are_bounded() {
+    let server = Server::start(|config| config.max_body_bytes = 1 << 20);
+    let mut slow = server.connect();
+    send(
+        &mut slow,
+        format!("POST /slow-upload HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", 900 << 10),
+    );
+    send(&mut slow, vec![0; 800 << 10]);
+    std::thread::sleep(Duration::from_millis(100));
+    let mut second = server.connect();
+    send(&mut second, post("/second", &vec![0; 500 << 10]));
+    let refused = answer(&mut second, true).unwrap();
+    assert_eq!(refused.status, 400, "this handler knows no other failure");
+    assert!(refused.text().contains("too many request bytes in flight"), "{}", refused.text());
+    let mut small = server.connect();
+    send(&mut small, post("/small", b"abc"));
+    assert_eq!(answer(&mut small, true).unwrap().text(), "/small 3 294\n");
+    send(&mut slow, vec![0; 100 << 10]);
+    assert_eq!(answer(&mut slow, true).unwrap().text(), "/slow-upload 921600 0\n");
+    let mut third = server.connect();
+    send(&mut third, post("/third", &vec![0; 900 << 10]));
+    assert_eq!(answer(&mut third, true).unwrap().text(), "/third 921600 0\n");
+}
