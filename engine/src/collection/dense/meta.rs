@@ -127,6 +127,9 @@ impl Meta {
     pub fn version(&self, slot: Slot) -> u64 {
         self.line(slot).version.load(Ordering::Relaxed)
     }
+    pub fn died(&self, slot: Slot) -> u64 {
+        self.line(slot).died.load(Ordering::Relaxed)
+    }
     pub fn born(&self, slot: Slot) -> u64 {
         self.line(slot).born.load(Ordering::Relaxed)
     }

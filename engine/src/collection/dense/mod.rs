@@ -238,6 +238,8 @@ pub struct DenseWriter {
     /// Dead slots in the graph that no repair pass has taken on.
     dead_linked: Vec<Slot>,
     pass: Option<repair::Pass>,
+    /// See `repair_owed`.
+    repair_owed: usize,
     scratch: Scratch,
     /// Padded vector being written.
     prepared: Vec<f32>,

@@ -74,6 +74,7 @@ impl DenseWriter {
         for plan in &plans {
             self.dirty.state.insert(plan.slot);
         }
+        self.owe_repair(plans.len());
         self.pass_tail(end);
         self.reclaim();
     }

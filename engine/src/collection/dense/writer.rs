@@ -70,6 +70,7 @@ impl DenseWriter {
             linked: 0,
             dead_linked: Vec::new(),
             pass: None,
+            repair_owed: 0,
             scratch: Scratch::default(),
             prepared,
             dirty: Dirty::default(),

@@ -37,7 +37,7 @@ fn churn_keeps_slots_and_recall() {
             at_round_3 = stats.bytes;
         }
         assert!(stats.slots <= n * 8 / 5, "round {round}: {stats:?}");
-        assert!(stats.tombstoned <= n / 10, "round {round}: {stats:?}");
+        assert!(stats.tombstoned <= n / 8, "round {round}: {stats:?}");
         if round > 3 {
             assert!(stats.bytes as f64 <= 1.1 * at_round_3 as f64, "round {round}: {stats:?}");
         }
@@ -45,6 +45,33 @@ fn churn_keeps_slots_and_recall() {
     let recall = bed.recall(&mut rng, 50, 60);
     assert!(recall >= recall_before - 0.02, "recall {recall_before} before, {recall} after");
     assert_eq!(bed.lost(80), 0);
+}
+
+#[test]
+fn repair_that_pays_what_it_owes_keeps_pace_with_replacements() {
+    let n = 1500;
+    let mut rng = Rng(21);
+    let mut bed = Bed::new(small_config(4, Metric::L2), 4 * n as usize);
+    for id in 0..n {
+        let vector = rng.vector(4);
+        bed.upsert(id, &vector);
+    }
+    bed.settle();
+    assert_eq!(bed.writer.repair_owed(), 0);
+    let mut most = 0;
+    for _ in 0..10 * n / 50 {
+        for _ in 0..50 {
+            let (id, vector) = (rng.below(n), rng.vector(4));
+            bed.upsert(id, &vector);
+        }
+        // Never idle: the tail is never waited for, and repair runs only as much as it must.
+        bed.writer.index_all();
+        while bed.writer.repair_owed() > 0 && bed.writer.repair_step(16) {}
+        most = most.max(bed.writer.shared().stats().tombstoned);
+    }
+    assert!(most < n * 2 / 5, "{most} dead of {n}");
+    assert!(bed.writer.shared().stats().slots < n * 3 / 2);
+    bed.check(&mut rng);
 }
 
 #[test]
@@ -62,7 +89,8 @@ fn survivors_of_a_mass_deletion_stay_reachable() {
     }
     bed.settle();
     let stats = bed.writer.shared().stats();
-    assert_eq!((stats.live, stats.tombstoned), (n / 20, 0));
+    assert_eq!(stats.live, n / 20);
+    assert!(stats.tombstoned <= 64, "{stats:?}");
     // A beam so small that the graph is used, not a scan.
     let ef = (n / 20 / 6 - 1) as usize;
     let lost = bed.lost(ef);
