@@ -76,6 +76,8 @@ pub(super) async fn run(inner: Rc<Inner>) {
             worked_ns = monotonic_ns();
             gap_ns = worked_ns - idle_from_ns.take().unwrap_or(now_ns);
         } else if idle {
+            // Again: the turn may have moved the last overflow, after which nothing would end a sleep.
+            say_goodbye(&inner, &mut farewell_ns);
             idle_from_ns.get_or_insert(now_ns);
             if inner.executor_busy() || monotonic_ns() >= worked_ns + BLOCK_NS {
                 parking.park(&inner).await;

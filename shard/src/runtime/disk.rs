@@ -16,6 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
@@ -33,6 +34,9 @@ pub(super) struct RealDisk {
 
 impl RealDisk {
     pub(super) fn new(runtime: CoreRuntime, root: &Path) -> RealDisk {
+        if runtime.index() == 0 && is_memory(root) {
+            tracing::warn!(root = %root.display(), "a memory file system: no O_DIRECT, and nothing survives power loss");
+        }
         RealDisk { runtime, root: root.to_owned(), buffered: Cell::new(false) }
     }
 
@@ -154,6 +158,16 @@ impl Disk for RealDisk {
             let path = self.locate(path)?;
             self.blocking(move || sync_directory(&path)).await
         })
+    }
+}
+
+/// Whether `path` lies on tmpfs.
+fn is_memory(path: &Path) -> bool {
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: zero is a valid statfs, and both pointers outlive the call.
+    unsafe {
+        let mut found: libc::statfs = std::mem::zeroed();
+        libc::statfs(path.as_ptr(), &mut found) == 0 && found.f_type == libc::TMPFS_MAGIC
     }
 }
 

@@ -325,17 +325,43 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+/// Runs one test of this file alone in a child process, with [`is_child`] true in it.
+fn in_child(test: &str) -> std::process::Output {
+    std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "--test-threads=1", &format!("runtime::tests::{test}")])
+        .env("NIGH_TEST_ALONE", "1")
+        .output()
+        .unwrap()
+}
+
+fn is_child() -> bool {
+    std::env::var_os("NIGH_TEST_ALONE").is_some()
+}
+
+#[test]
+fn a_panic_ends_the_process_when_nobody_asked_to_be_told() {
+    if is_child() {
+        run(2, |runtime| async move {
+            runtime.spawn(async { panic!("planned, to end the process") });
+            runtime.stopping().await;
+        });
+        unreachable!("the process has ended");
+    }
+    let output = in_child("a_panic_ends_the_process_when_nobody_asked_to_be_told");
+    assert_eq!(output.status.code(), Some(101));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("planned, to end the process") && !said.contains("the process has ended"),
+        "{said}"
+    );
+}
+
 #[test]
 fn stopping_under_load_ends_and_a_stopped_cluster_leaves_nothing_behind() {
-    // The parent runs this test alone in a child process, so that the descriptors counted are its own.
-    if std::env::var_os("NIGH_TEST_ALONE").is_none() {
-        let output = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "--nocapture", "--test-threads=1"])
-            .arg("runtime::tests::stopping_under_load_ends_and_a_stopped_cluster_leaves_nothing_behind")
-            .env("NIGH_TEST_ALONE", "1")
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    // Alone in a process, so that the descriptors counted are its own.
+    if !is_child() {
+        let output = in_child("stopping_under_load_ends_and_a_stopped_cluster_leaves_nothing_behind");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         return;
     }
     let round = || {

@@ -194,3 +194,25 @@ fn many_operations_may_be_under_way_and_be_given_up() {
         assert!((0..64).all(|n| bytes[n * BLOCK..][..BLOCK] == [n as u8; BLOCK]));
     });
 }
+
+#[test]
+fn tasks_that_only_yield_do_not_starve_the_disk() {
+    with_disk(|runtime, disk, _| async move {
+        let done = Rc::new(Cell::new(false));
+        for n in 0..3 {
+            let (inner, done) = (runtime.clone(), done.clone());
+            runtime.spawn(async move {
+                while !done.get() {
+                    if n == 0 { inner.breathe().await } else { inner.yield_now().await }
+                }
+            });
+        }
+        let file = disk.create(Path::new("patient")).await.unwrap();
+        for n in 0..20 {
+            file.write_at(n * BLOCK as u64, &[1; BLOCK]).await.unwrap();
+            file.sync().await.unwrap();
+        }
+        done.set(true);
+        assert_eq!(runtime.health().rescues, 0);
+    });
+}
