@@ -1,1 +1,4 @@
 //! Whole-system benches of Nigh.
+
+pub mod corpus;
+pub mod cpu;

@@ -108,7 +108,6 @@ pub struct DeleteByFilter {
     pub write: WriteOptions,
 }
 /// One page of points in id order.
-#[derive(Clone)]
 pub struct ScrollPoints {
     /// Name as sent.
     pub collection: String,

@@ -28,28 +28,31 @@ pub(super) const COSINE: usize = 0;
 pub(super) const L2: usize = 1;
 pub(super) const DOT: usize = 2;
 
-/// Rows of floats fetched ahead of the one being scored. A row is many cache lines: deeper look-ahead only fills
-/// the miss buffers with rows that are not needed yet.
-pub(super) const FLOAT_ROWS_AHEAD: usize = 4;
+/// Rows of floats fetched ahead of the one being scored: a plateau from 4 to 8 (384 floats, Zen 4).
+pub(super) const FLOAT_ROWS_AHEAD: usize = 6;
 /// Rows of codes fetched ahead: they are a quarter of the size.
 pub(super) const CODE_ROWS_AHEAD: usize = 8;
 
 const LINE_BYTES: usize = 64;
 
-/// Asks for the cache line at `p`. A hint: any address is allowed.
+/// Asks for the cache line at `p`, into the second-level cache. A hint: any address is allowed.
+///
+/// Not into the first level: its few miss buffers are held until the line arrives, and a row ahead wants more of them
+/// than there are (24 lines at 384 floats). The second level has more; graph searches over 117,659 rows of 384 floats
+/// ran 1.5 times faster for this (11,300 against 7,400 per CPU-second at recall 0.95, Zen 4).
 #[inline(always)]
 pub fn prefetch_line<T>(p: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         // SAFETY: a prefetch never faults, whatever the address; SSE is part of x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
     }
     #[cfg(target_arch = "aarch64")]
     {
         // SAFETY: PRFM never faults, whatever the address, and changes no register or flag.
         unsafe {
-            std::arch::asm!("prfm pldl1keep, [{p}]", p = in(reg) p, options(nostack, preserves_flags, readonly))
+            std::arch::asm!("prfm pldl2keep, [{p}]", p = in(reg) p, options(nostack, preserves_flags, readonly))
         }
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

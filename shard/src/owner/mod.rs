@@ -215,8 +215,10 @@ impl Core {
             }
         }
         owned.changed.notify();
-        if let Err(error) = self.wait_durable(ticket).await {
-            return Err(BatchError { committed: 0, error });
+        if let (Some(ticket), Some(log)) = (ticket, self.log()) {
+            if let Err(error) = log.durable(ticket).await {
+                return Err(BatchError { committed: 0, error: log_error(error) });
+            }
         }
         match failure {
             None => Ok(written),

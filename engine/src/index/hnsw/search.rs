@@ -75,6 +75,7 @@ impl Graph {
         at: Neighbor,
         scratch: &mut Scratch,
     ) -> Option<Neighbor> {
+        scratch.fresh.clear();
         self.gather(at.slot, level, scratch);
         self.score(query, scratch);
         scratch.stats.expanded += 1;
@@ -96,7 +97,9 @@ impl Graph {
         scratch.pool.insert(start.order(), admit(start.slot));
     }
 
-    /// Expands the nearest open node of the beam; false when none is left that could matter.
+    /// Expands the two nearest open nodes of the beam; false when none is left that could matter. Two, because the
+    /// first row of a batch is waited for in full: halving the batches is worth 6 % of a search at ef 40, for 2 %
+    /// more distances (and slightly more recall).
     #[inline]
     pub(super) fn expand(
         &self,
@@ -105,10 +108,13 @@ impl Graph {
         scratch: &mut Scratch,
         admit: &mut impl FnMut(Slot) -> bool,
     ) -> bool {
-        let Some(slot) = scratch.pool.pop() else { return false };
-        self.gather(slot, level, scratch);
+        let Some(nearest) = scratch.pool.pop() else { return false };
+        let second = scratch.pool.pop();
+        scratch.fresh.clear();
+        self.gather(nearest, level, scratch);
+        second.into_iter().for_each(|second| self.gather(second, level, scratch));
         self.score(query, scratch);
-        scratch.stats.expanded += 1;
+        scratch.stats.expanded += 1 + u64::from(second.is_some());
         for (&slot, &distance) in scratch.fresh.iter().zip(&scratch.distances) {
             let order = Neighbor { distance, slot }.order();
             if scratch.pool.wants(order) {
@@ -119,11 +125,10 @@ impl Graph {
         true
     }
 
-    /// Collects the neighbours of `slot` that were not met yet.
+    /// Adds the neighbours of `slot` that were not met yet to those to be scored.
     #[inline]
     fn gather(&self, slot: Slot, level: u8, scratch: &mut Scratch) {
         let Scratch { visited, fresh, .. } = scratch;
-        fresh.clear();
         self.links.for_each(slot, level, |edge| {
             if visited.insert(edge) {
                 fresh.push(edge);
@@ -132,7 +137,7 @@ impl Graph {
         Links::acquire();
     }
 
-    /// Scores what [`Self::gather`] collected.
+    /// Scores what was collected.
     #[inline]
     pub(super) fn score(&self, query: &[f32], scratch: &mut Scratch) {
         let Scratch { fresh, distances, stats, .. } = scratch;

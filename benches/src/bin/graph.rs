@@ -1,0 +1,246 @@
+//! The graph alone, in process: build rate, and recall against queries per CPU-second.
+//!
+//! `graph <corpus directory> [--threads N] [--m M] [--ef-construction E] [--docs N] [--queries N] [--k K]
+//! [--round N] [--ef A,B,..] [--repeat N]` prints one JSON object per line: the machine and parameters, the build,
+//! then one line per `ef`. With `--serve` it builds, then answers each line `ef` on stdin with one measurement, so
+//! that a driver can alternate it with another program.
+use std::collections::HashMap;
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use nigh_benches::corpus::{Corpus, Rows};
+use nigh_benches::cpu;
+use nigh_engine::distance::{Metric, padded, prepare, simd_level};
+use nigh_engine::index::{Graph, GraphConfig, Planner, ROUND_NODES_MAX, Round, Scratch, Slot};
+use serde_json::json;
+
+struct Options {
+    directory: PathBuf,
+    threads: usize,
+    docs: usize,
+    queries: usize,
+    k: usize,
+    round: usize,
+    repeat: usize,
+    ef: Vec<usize>,
+    serve: bool,
+    m: usize,
+    ef_construction: usize,
+}
+
+impl Options {
+    fn parse() -> Result<Options, String> {
+        let mut directory = None;
+        let mut serve = false;
+        let mut named: HashMap<String, String> = HashMap::new();
+        let mut arguments = std::env::args().skip(1);
+        while let Some(argument) = arguments.next() {
+            match argument.strip_prefix("--") {
+                Some("serve") => serve = true,
+                Some(name) => {
+                    let value = arguments.next().ok_or(format!("--{name} needs a value"))?;
+                    named.insert(name.to_owned(), value);
+                }
+                None => directory = Some(PathBuf::from(argument)),
+            }
+        }
+        let mut number = |name: &str, default: usize| match named.remove(name) {
+            Some(text) => text.parse().map_err(|_| format!("--{name} {text} is not a number")),
+            None => Ok(default),
+        };
+        let options = Options {
+            threads: number("threads", 1)?.max(1),
+            docs: number("docs", usize::MAX)?,
+            queries: number("queries", usize::MAX)?,
+            k: number("k", 10)?,
+            round: number("round", ROUND_NODES_MAX)?.clamp(1, ROUND_NODES_MAX),
+            repeat: number("repeat", 1)?,
+            m: number("m", 16)?,
+            ef_construction: number("ef-construction", 200)?,
+            ef: match named.remove("ef") {
+                Some(list) => list
+                    .split(',')
+                    .map(str::parse)
+                    .collect::<Result<_, std::num::ParseIntError>>()
+                    .map_err(|e| e.to_string())?,
+                None => vec![10, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384],
+            },
+            serve,
+            directory: directory.ok_or("the first argument is the corpus directory")?,
+        };
+        match named.into_keys().next() {
+            Some(name) => Err(format!("unknown option --{name}")),
+            None => Ok(options),
+        }
+    }
+}
+
+fn main() {
+    let options = Options::parse().unwrap_or_else(|error| fail(&error));
+    let corpus = Corpus::read(&options.directory).unwrap_or_else(|error| fail(&error.to_string()));
+    let n = corpus.docs.len().min(options.docs);
+    let queries = padded_rows(&corpus.queries, options.queries);
+    println!(
+        "{}",
+        json!({
+            "program": "nigh", "simd": simd_level(), "docs": n, "dim": corpus.docs.width, "queries": queries.len(),
+            "k": options.k, "m": options.m, "ef_construction": options.ef_construction, "threads": options.threads,
+        })
+    );
+    let graph = build(&options, &corpus.docs, n);
+    let mut scratch = Scratch::new();
+    let mut measure = |ef: usize| {
+        let line = search(&graph, &queries, &corpus.truth, n, options.k, ef, &mut scratch);
+        println!("{line}");
+        std::io::stdout().flush().expect("stdout is open");
+    };
+    if options.serve {
+        for line in std::io::stdin().lock().lines() {
+            let line = line.expect("stdin is text");
+            measure(line.trim().parse().unwrap_or_else(|_| fail(&format!("{line} is not an ef"))));
+        }
+    } else {
+        for _ in 0..options.repeat {
+            options.ef.iter().for_each(|&ef| measure(ef));
+        }
+    }
+}
+
+fn fail(error: &str) -> ! {
+    eprintln!("graph: {error}");
+    std::process::exit(2)
+}
+
+fn padded_rows(rows: &Rows<f32>, max: usize) -> Vec<Vec<f32>> {
+    (0..rows.len().min(max))
+        .map(|i| {
+            let mut row = vec![0.0; padded(rows.width)];
+            prepare(Metric::Cosine, rows.row(i), &mut row);
+            row
+        })
+        .collect()
+}
+
+/// Inserts documents 0..n in order, in rounds planned by all threads; the calling thread is the owner and one of
+/// them. Prints the build's line.
+fn build(options: &Options, docs: &Rows<f32>, n: usize) -> Graph {
+    let graph = Graph::new(GraphConfig {
+        dim: docs.width,
+        metric: Metric::Cosine,
+        m: options.m,
+        ef_construction: options.ef_construction,
+        seed: 1,
+        level0_full_degree: false,
+        extend_candidates: false,
+        extend_candidates_max: 0,
+        capacity: n,
+    })
+    .unwrap_or_else(|error| fail(&error.to_string()));
+    let (wall, cpu) = (Instant::now(), cpu::process_time());
+    let mut row = vec![0.0; padded(docs.width)];
+    for slot in 0..n {
+        prepare(Metric::Cosine, docs.row(slot), &mut row);
+        graph.write_vector(slot as Slot, &row);
+    }
+    let points: Vec<(Slot, u64)> = (0..n as Slot).map(|slot| (slot, u64::from(slot))).collect();
+    let mut workers: Vec<Worker> = (0..options.threads).map(|_| Worker::default()).collect();
+    for points in points.chunks(options.round) {
+        run_round(&graph, &Round::of(&graph, points), &mut workers);
+    }
+    let (wall, cpu) = (wall.elapsed().as_secs_f64(), (cpu::process_time() - cpu).as_secs_f64());
+    println!(
+        "{}",
+        json!({
+            "build_wall_s": wall, "build_cpu_s": cpu, "inserts_per_s": n as f64 / wall,
+            "inserts_per_cpu_s": n as f64 / cpu, "bytes_per_vector": graph.bytes() / n,
+        })
+    );
+    graph
+}
+
+/// What a thread keeps from round to round.
+#[derive(Default)]
+struct Worker {
+    planner: Planner,
+    scratch: Scratch,
+}
+
+fn run_round(graph: &Graph, round: &Round, workers: &mut [Worker]) {
+    let plans = in_parallel(workers, round.slots.len(), |worker, index| {
+        worker.planner.start(graph, round, index);
+        worker.planner.step(graph, round, usize::MAX, |_| false).expect("an unbounded step finishes the plan")
+    });
+    let jobs = graph.target_jobs(&plans);
+    let targets = in_parallel(workers, jobs.len(), |worker, index| {
+        graph.plan_target(&jobs[index], &mut worker.scratch)
+    });
+    graph.commit(&plans, &targets, |_| false);
+}
+
+/// `work` of 0..count in index order, each item on whichever worker is free; the first runs on this thread.
+fn in_parallel<T: Send>(
+    workers: &mut [Worker],
+    count: usize,
+    work: impl Fn(&mut Worker, usize) -> T + Sync,
+) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let run = |worker: &mut Worker| {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return done;
+            }
+            done.push((index, work(worker, index)));
+        }
+    };
+    let (first, others) = workers.split_first_mut().expect("at least one thread");
+    let mut done = std::thread::scope(|scope| {
+        let others: Vec<_> = others.iter_mut().map(|worker| scope.spawn(|| run(worker))).collect();
+        let mut done = run(first);
+        for other in others {
+            done.extend(other.join().expect("a planning thread panicked"));
+        }
+        done
+    });
+    done.sort_unstable_by_key(|item| item.0);
+    done.into_iter().map(|item| item.1).collect()
+}
+
+/// Runs every query once on this thread; recall is counted outside the measured time. Truth beyond the first `n`
+/// documents (a shortened corpus) does not count.
+fn search(
+    graph: &Graph,
+    queries: &[Vec<f32>],
+    truth: &Rows<i32>,
+    n: usize,
+    k: usize,
+    ef: usize,
+    scratch: &mut Scratch,
+) -> serde_json::Value {
+    let mut found: Vec<Slot> = Vec::with_capacity(queries.len() * k);
+    let mut ends = Vec::with_capacity(queries.len());
+    let mut distances = 0;
+    let start = cpu::thread_time();
+    for query in queries {
+        found.extend(graph.search(query, ef.max(k), scratch, |_| true).iter().take(k).map(|hit| hit.slot));
+        ends.push(found.len());
+        distances += Graph::stats(scratch).distances;
+    }
+    let cpu = (cpu::thread_time() - start).as_secs_f64();
+    let (mut hits, mut wanted, mut from) = (0, 0, 0);
+    for (index, &end) in ends.iter().enumerate() {
+        let exact = truth.row(index).iter().filter(|&&id| (id as usize) < n).take(k);
+        for &id in exact {
+            wanted += 1;
+            hits += usize::from(found[from..end].contains(&(id as Slot)));
+        }
+        from = end;
+    }
+    json!({
+        "ef": ef, "recall": hits as f64 / f64::from(wanted.max(1)), "queries_per_cpu_s": queries.len() as f64 / cpu,
+        "distances_per_query": distances as f64 / queries.len() as f64,
+    })
+}

@@ -1,2 +1,0 @@
-#![no_main]
-nigh_fuzz::target!("dense_image");
