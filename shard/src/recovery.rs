@@ -159,6 +159,10 @@ impl Core {
         };
         let handle = self.new_handle(uid, name, config, &writer);
         handle.covered_seq.store(manifest.seq, Relaxed);
+        // Only a manifest that loaded can say which images are strays: a failing read must not cost a collection.
+        if loaded.is_ok() {
+            self.remove_stray_images(uid, &manifest).await;
+        }
         if let Err(why) = loaded {
             tracing::error!(collection = handle.name, why, "collection is damaged and serves nothing");
             // Set once, here, before anybody else sees the handle.
@@ -171,7 +175,6 @@ impl Core {
             .filter_map(|(name, _)| u64::from_str_radix(name.strip_suffix(".img")?, 16).ok())
             .max()
             .unwrap_or(0);
-        self.remove_stray_images(uid, &manifest).await;
         *owned.checkpoint.borrow_mut() = CheckpointState { manifest, next_image };
         self.start_owned(owned);
         Ok(handle)
