@@ -222,8 +222,11 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
             let more = owned.writer.borrow_mut().repair_step(REPAIR_NODES_PER_STEP);
             worked |= more;
             slice.check().await;
-            // Writers waiting for the tail come before a long repair pass.
-            if !more || owned.writer.borrow().tail_len() > 0 || owned.dropped.get() {
+            // Writers waiting for the tail come before a long repair pass, unless writes have outrun it: then they
+            // wait, or dead slots would grow without bound.
+            let writer = owned.writer.borrow();
+            let outrun = writer.repair_owed() > 0;
+            if !more || (writer.tail_len() > 0 && !outrun) || owned.dropped.get() {
                 break;
             }
         }
