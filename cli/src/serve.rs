@@ -3,6 +3,7 @@ use crate::flags::WalSync;
 use crate::settings::Settings;
 use nigh_engine::distance::simd_level;
 use nigh_net::auth::{Authenticator, Open, SingleKey};
+use nigh_net::limits::BODIES_MAX_BYTES;
 use nigh_net::metrics::Telemetry;
 use nigh_net::{HttpConfig, bind};
 use nigh_shard::cores::Placement;
@@ -16,7 +17,6 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// Descriptors kept for files, rings and event channels; the rest may become connections.
 const DESCRIPTORS_RESERVED: u64 = 1024;
@@ -40,11 +40,10 @@ pub fn run(settings: &Settings) -> Result<(), String> {
         None => Arc::new(Open),
     };
     let config = HttpConfig {
-        auth,
         access_log: settings.access_log,
         max_connections_per_core: connections_per_core(cores),
-        telemetry: Arc::new(Telemetry::new(cores)),
-        second: Duration::from_secs(1),
+        max_body_bytes: BODIES_MAX_BYTES.min(settings.memory_limit_bytes / 2),
+        ..HttpConfig::new(auth, Arc::new(Telemetry::new(cores)))
     };
     // One listener per core, taken by the core that serves it.
     let listeners = Mutex::new(listeners.into_iter().map(Some).collect::<Vec<_>>());

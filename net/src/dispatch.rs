@@ -104,7 +104,6 @@ impl Operation for WritePoints {
         &self.collection
     }
     async fn run(self, core: Rc<Core>) -> Result<Vec<Written>, ApiError> {
-        core.config(&self.collection).map_err(|error| ApiError::from(error).with_committed(0))?;
         core.write(&self.collection, self.batch)
             .await
             .map_err(|stopped| ApiError::from(stopped.error).with_committed(stopped.committed))

@@ -54,5 +54,16 @@ pub const DRAIN_MAX_MS: u64 = 5_000;
 
 /// JSON parsed between two chances for other work of the core: 230 us at the measured 280 MB/s.
 pub const SLICE_BYTES: usize = 64 << 10;
-/// Points fetched from storage at a time by a scroll or batch-get of any size; the answer streams page by page.
-pub const PAGE_POINTS: usize = 512;
+/// JSON bodies of ordinary routes beyond this are decoded on a thread of their own: 32 MiB take over 100 ms, and they
+/// cannot be cut into slices. Usual ones take well under 1 ms here and would wait longer for the thread.
+pub const INLINE_JSON_MAX_BYTES: usize = 256 << 10;
+/// Points of an answer that are fetched and written at a time, about 250 us with payloads of 100 bytes; longer answers
+/// stream page by page.
+pub const PAGE_POINTS: usize = 256;
+/// Vector components of an answer that are written at a time, 200 us at 25 ns each.
+pub const PAGE_COMPONENTS: usize = 8192;
+/// Request bodies being received or worked on in the process, bytes; more are refused with 503. Two of the largest fit
+/// four times over; without a bound, clients could fill memory with half-sent uploads.
+pub const BODIES_MAX_BYTES: u64 = 2 << 30;
+/// Bodies up to this many bytes count nothing: connections are capped, and counting would cost more than they do.
+pub const BODY_UNCOUNTED_BYTES: u64 = 64 << 10;

@@ -1,6 +1,7 @@
 //! Counters of the front end, and the Prometheus page with everything on it.
 
 use nigh_shard::core::{CollectionMetrics, LATENCY_BOUNDS_US};
+use nigh_shard::runtime::CoreHealth;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -113,12 +114,33 @@ impl CoreTelemetry {
 pub struct Telemetry {
     started: Instant,
     cores: Vec<CoreTelemetry>,
+    /// Bytes of larger request bodies in memory; every core adds and subtracts.
+    body_bytes: AtomicU64,
 }
 
 impl Telemetry {
     /// For `cores` cores, started now.
     pub fn new(cores: usize) -> Self {
-        Telemetry { started: Instant::now(), cores: (0..cores).map(|_| CoreTelemetry::new()).collect() }
+        Telemetry {
+            started: Instant::now(),
+            cores: (0..cores).map(|_| CoreTelemetry::new()).collect(),
+            body_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts `bytes` more of request bodies in memory unless that would pass `max`; whether it did.
+    pub fn take_body_bytes(&self, bytes: u64, max: u64) -> bool {
+        let before = self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before.saturating_add(bytes) <= max;
+        if !fits {
+            self.give_body_bytes(bytes);
+        }
+        fits
+    }
+
+    /// Takes back what was counted.
+    pub fn give_body_bytes(&self, bytes: u64) {
+        self.body_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// The counters that core `index` alone writes.
@@ -131,13 +153,67 @@ impl Telemetry {
     }
 }
 
+/// Gauges of the node below the front end.
+#[derive(Clone, Debug, Default)]
+pub struct NodeGauges {
+    /// Bytes held by collections.
+    pub memory_used_bytes: u64,
+    /// Bytes past which writes are refused.
+    pub memory_limit_bytes: u64,
+    /// Per core: log bytes that a recovery would read.
+    pub log_bytes: Vec<u64>,
+    /// Per core: what the watchdog has seen.
+    pub health: Vec<CoreHealth>,
+}
+
 /// Writes the whole page.
-pub fn render(telemetry: &Telemetry, collections: &[CollectionMetrics]) -> String {
-    let mut page = Page { out: String::with_capacity(4096 + 2048 * collections.len()) };
+pub fn render(telemetry: &Telemetry, node: &NodeGauges, collections: &[CollectionMetrics]) -> String {
+    let mut page = Page { out: String::with_capacity(16_384 + 4096 * collections.len()) };
     process(&mut page, telemetry);
+    node_gauges(&mut page, node);
     front_end(&mut page, telemetry);
     dense(&mut page, collections);
     page.out
+}
+
+fn node_gauges(page: &mut Page, node: &NodeGauges) {
+    page.family("svc_memory_used_bytes", "gauge", "Memory that collections hold.");
+    page.sample("svc_memory_used_bytes", &[], node.memory_used_bytes);
+    page.family("svc_memory_limit_bytes", "gauge", "Memory past which writes are refused.");
+    page.sample("svc_memory_limit_bytes", &[], node.memory_limit_bytes);
+    let mut per_core = |name: &str, kind: &str, help: &str, values: &mut dyn Iterator<Item = f64>| {
+        page.family(name, kind, help);
+        for (core, value) in values.enumerate() {
+            page.sample(name, &[("core", &core.to_string())], value);
+        }
+    };
+    let logs = &mut node.log_bytes.iter().map(|bytes| *bytes as f64);
+    per_core("svc_log_bytes", "gauge", "Log that a recovery would read.", logs);
+    let health = || node.health.iter();
+    per_core(
+        "svc_watchdog_rescues_total",
+        "counter",
+        "Times the watchdog woke a core that slept with work to do.",
+        &mut health().map(|core| core.rescues as f64),
+    );
+    per_core(
+        "svc_core_stalls_total",
+        "counter",
+        "Times a core made no progress for longer than it should.",
+        &mut health().map(|core| core.stalls as f64),
+    );
+    per_core(
+        "svc_core_stall_longest_seconds",
+        "gauge",
+        "Longest time without progress since the start.",
+        &mut health().map(|core| core.stall_longest_us as f64 / 1e6),
+    );
+    per_core(
+        "svc_core_background_slice_longest_seconds",
+        "gauge",
+        "Longest slice of background work since the start.",
+        &mut health().map(|core| core.background_slice_longest_us as f64 / 1e6),
+    );
 }
 
 fn process(page: &mut Page, telemetry: &Telemetry) {
@@ -156,6 +232,8 @@ fn process(page: &mut Page, telemetry: &Telemetry) {
 fn front_end(page: &mut Page, telemetry: &Telemetry) {
     page.family("svc_http_connections", "gauge", "Open HTTP connections.");
     page.sample("svc_http_connections", &[], telemetry.sum(|core| &core.connections_open));
+    page.family("svc_http_body_bytes", "gauge", "Larger request bodies in memory.");
+    page.sample("svc_http_body_bytes", &[], telemetry.body_bytes.load(Ordering::Relaxed));
     for (name, help, value) in [
         (
             "svc_http_connections_total",
@@ -338,7 +416,12 @@ mod tests {
             .into_iter()
             .map(|name| CollectionMetrics { name: name.into(), search_ops: 3, ..Default::default() })
             .collect();
-        let text = render(&telemetry, &collections);
+        let node = NodeGauges {
+            log_bytes: vec![5, 6],
+            health: vec![CoreHealth::default(); 2],
+            ..NodeGauges::default()
+        };
+        let text = render(&telemetry, &node, &collections);
         let mut families = HashSet::new();
         let mut current = String::new();
         for line in text.lines() {
@@ -353,6 +436,7 @@ mod tests {
         }
         assert!(text.contains("svc_vector_search_ops_total{collection=\"default/docs\"} 3\n"));
         assert!(text.contains(r#"svc_vector_size{collection="a\"b\\c\n/d"} 0"#));
+        assert!(text.contains("svc_log_bytes{core=\"1\"} 6\n"));
         assert!(text.contains("svc_http_search_seconds_count 1\n"));
         assert!(text.contains("svc_http_requests_total{class=\"4xx\"} 1\n"));
         assert!(text.contains(

@@ -108,6 +108,7 @@ pub struct DeleteByFilter {
     pub write: WriteOptions,
 }
 /// One page of points in id order.
+#[derive(Clone)]
 pub struct ScrollPoints {
     /// Name as sent.
     pub collection: String,

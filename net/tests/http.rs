@@ -1,4 +1,6 @@
 //! The HTTP server over real sockets, with a handler that says back what it read.
+mod common;
+use common::{answer, is_closed, line, post, send};
 use http::request::Parts;
 use http::{Response, StatusCode};
 use nigh_net::auth::Open;
@@ -6,7 +8,7 @@ use nigh_net::http::{BodyReader, Handler, HttpConfig, Reply, ReplyBody, bind, js
 use nigh_net::metrics::Telemetry;
 use nigh_shard::cores::Placement;
 use nigh_shard::runtime::{Cluster, CoreMain, CoreRuntime};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -98,75 +100,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-#[derive(Debug)]
-struct Answer {
-    status: u16,
-    headers: Vec<(String, String)>,
-    body: Vec<u8>,
-}
-
-impl Answer {
-    fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
-    }
-
-    fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).unwrap()
-    }
-}
-
-fn line(stream: &mut BufReader<TcpStream>) -> io::Result<String> {
-    let mut line = String::new();
-    if stream.read_line(&mut line)? == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(line.trim_end().to_owned())
-}
-
-/// Reads an answer; `has_body` is false for HEAD.
-fn answer(stream: &mut BufReader<TcpStream>, has_body: bool) -> io::Result<Answer> {
-    let status = line(stream)?.split(' ').nth(1).unwrap().parse().unwrap();
-    let mut answer = Answer { status, headers: Vec::new(), body: Vec::new() };
-    loop {
-        let line = line(stream)?;
-        match line.split_once(": ") {
-            Some((name, value)) => answer.headers.push((name.to_lowercase(), value.to_owned())),
-            None => break,
-        }
-    }
-    if !has_body {
-        return Ok(answer);
-    }
-    if let Some(length) = answer.header("content-length") {
-        answer.body = vec![0; length.parse().unwrap()];
-        stream.read_exact(&mut answer.body)?;
-    } else if answer.header("transfer-encoding") == Some("chunked") {
-        loop {
-            let length = usize::from_str_radix(&line(stream)?, 16).unwrap();
-            let mut chunk = vec![0; length + 2];
-            stream.read_exact(&mut chunk)?;
-            if length == 0 {
-                break;
-            }
-            answer.body.extend_from_slice(&chunk[..length]);
-        }
-    }
-    Ok(answer)
-}
-
-fn send(stream: &mut BufReader<TcpStream>, bytes: impl AsRef<[u8]>) {
-    stream.get_mut().write_all(bytes.as_ref()).unwrap();
-}
-
-fn post(path: &str, body: &[u8]) -> Vec<u8> {
-    let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
-    [head.as_bytes(), body].concat()
-}
-
-fn is_closed(stream: &mut BufReader<TcpStream>) -> bool {
-    matches!(stream.read(&mut [0; 16]), Ok(0) | Err(_))
 }
 
 #[test]
@@ -389,4 +322,30 @@ fn stopping_finishes_what_is_in_flight() {
     assert!(is_closed(&mut idle));
     assert!(started.elapsed() < Duration::from_secs(5), "idle clients hold up the stop");
     assert!(TcpStream::connect(server.address).is_err());
+}
+
+/// Uploads beyond what the process may hold at a time are refused, and their bytes are given back.
+#[test]
+fn bodies_in_memory_are_bounded() {
+    let server = Server::start(|config| config.max_body_bytes = 1 << 20);
+    let mut slow = server.connect();
+    send(
+        &mut slow,
+        format!("POST /slow-upload HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", 900 << 10),
+    );
+    send(&mut slow, vec![0; 800 << 10]);
+    std::thread::sleep(Duration::from_millis(100));
+    let mut second = server.connect();
+    send(&mut second, post("/second", &vec![0; 500 << 10]));
+    let refused = answer(&mut second, true).unwrap();
+    assert_eq!(refused.status, 400, "this handler knows no other failure");
+    assert!(refused.text().contains("too many request bytes in flight"), "{}", refused.text());
+    let mut small = server.connect();
+    send(&mut small, post("/small", b"abc"));
+    assert_eq!(answer(&mut small, true).unwrap().text(), "/small 3 294\n");
+    send(&mut slow, vec![0; 100 << 10]);
+    assert_eq!(answer(&mut slow, true).unwrap().text(), "/slow-upload 921600 0\n");
+    let mut third = server.connect();
+    send(&mut third, post("/third", &vec![0; 900 << 10]));
+    assert_eq!(answer(&mut third, true).unwrap().text(), "/third 921600 0\n");
 }

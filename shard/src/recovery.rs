@@ -228,10 +228,11 @@ impl Core {
         let Ok(names) = disk.list(&dir).await else { return };
         for name in names {
             let Some(text) = name.to_str() else { continue };
-            if text.ends_with(".img") && !manifest.images.iter().any(|(known, _)| known == text) {
-                if let Err(error) = disk.remove(&dir.join(&name)).await {
-                    tracing::warn!(file = text, %error, "stray image not removed");
-                }
+            if text.ends_with(".img")
+                && !manifest.images.iter().any(|(known, _)| known == text)
+                && let Err(error) = disk.remove(&dir.join(&name)).await
+            {
+                tracing::warn!(file = text, %error, "stray image not removed");
             }
         }
     }

@@ -11,8 +11,9 @@ const DIM: usize = 16;
 const WRITERS: u64 = 4;
 const IDS_PER_WRITER: u64 = 250;
 const COLLECTION: &str = "/v1/collections/kill";
-/// Longest filler of a payload: enough that log segments fill and checkpoints happen between kills.
-const PAD_MAX: u64 = 3000;
+/// Fillers of payloads are shorter than 2 to one of so many powers from 5 on: 5 KiB on average, 64 KiB at most, so that log
+/// segments fill and checkpoints happen between kills.
+const PAD_POWERS: u64 = 12;
 
 /// A stored point as its writer knows it. The tag names the write: vector and payload follow from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,9 @@ fn vector_of(tag: u64) -> Vec<f32> {
 }
 
 fn payload_of(tag: u64) -> Value {
-    let pad = "x".repeat((SplitMix(tag ^ 0xabcd).below(PAD_MAX)) as usize);
+    let mut random = SplitMix(tag ^ 0xabcd);
+    let bound = 1 << (5 + random.below(PAD_POWERS));
+    let pad = "x".repeat(1 + random.below(bound) as usize);
     json!({"tag": {"kind": "int", "int": tag}, "pad": {"kind": "string", "str": pad}})
 }
 
@@ -283,8 +286,17 @@ fn check(server: &Server, all: &mut [Known], round: u64) {
         listed.len(),
         live.len()
     );
-    for (id, stored) in all.iter().flat_map(|known| &known.live) {
-        let body = json!({"query": vector_of(stored.tag), "k": 3});
+    std::thread::scope(|scope| {
+        for known in all.iter() {
+            scope.spawn(|| check_found(server.api(), known, round));
+        }
+    });
+}
+
+/// Every live point is the nearest to its own vector.
+fn check_found(mut api: Api, known: &Known, round: u64) {
+    for (id, stored) in &known.live {
+        let body = json!({"query": vector_of(stored.tag), "k": 1});
         let answer = api.ok("POST", &format!("{COLLECTION}/points/search/docs"), body);
         let hit = &answer["documents"][0];
         assert_eq!(
@@ -320,7 +332,7 @@ fn acknowledged_writes_survive_kill_9() {
         check(&server, &mut all, round);
         let seeds: Vec<u64> = (0..WRITERS).map(|_| random.next()).collect();
         // Some kills come in the first milliseconds, most while logs and checkpoints are busy.
-        let magnitude = 10 + random.below(10);
+        let magnitude = 12 + random.below(9);
         let lifetime = Duration::from_micros(random.below(1 << magnitude));
         let writers: Vec<_> = all
             .iter()

@@ -292,7 +292,11 @@ mod tests {
                 let response = client.send(&request).unwrap();
                 assert_eq!((response.status, response.body), (status, body.as_bytes()), "piece {piece}");
             }
-            assert_eq!(client.send(&request).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+            // The peer has closed with the request unread: whichever of the two the kernel reports first.
+            let kind = client.send(&request).unwrap_err().kind();
+            let closed =
+                [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
+            assert!(closed.contains(&kind), "{kind:?}");
         }
     }
 

@@ -7,6 +7,5 @@ mod config;
 mod dense;
 pub use config::{ConfigError, DenseConfig};
 pub use dense::{
-    BuildError, Dense, DenseWriter, Hit, Point, Query, RestoreError, SearchError, Stats, Write, WriteError,
-    WriteMode,
+    Dense, DenseWriter, Hit, Point, Query, RestoreError, SearchError, Stats, Write, WriteError, WriteMode,
 };

@@ -115,12 +115,13 @@ mod tests {
             for (order, op) in ops {
                 let order = u64::from(order);
                 let bound = model.iter().filter(|(_, e)| e.0).nth(ef - 1).map(|(&o, _)| o);
+                let known = model.contains_key(&order);
                 if op == 0 {
                     let next = model.iter().find(|(_, e)| !e.1).map(|(&o, _)| o);
                     let next = next.filter(|&o| bound.is_none_or(|b| o <= b));
                     prop_assert_eq!(pool.pop(), next.map(|o| o as Slot));
                     next.and_then(|o| model.get_mut(&o)).into_iter().for_each(|e| e.1 = true);
-                } else if !model.contains_key(&order) {
+                } else if !known {
                     prop_assert_eq!(pool.wants(order), bound.is_none_or(|b| order < b));
                     if pool.wants(order) {
                         pool.insert(order, op < 4);

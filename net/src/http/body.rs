@@ -1,11 +1,14 @@
 //! Request bodies: counted while they stream in, with the client's slowness (and only that) on the clock.
 
+use super::HttpConfig;
 use super::connection::{Connection, Phase};
-use crate::request::ApiError;
+use crate::limits;
+use crate::request::{ApiError, ErrorKind};
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use hyper::body::Incoming;
 use nigh_shard::runtime::CoreRuntime;
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -20,6 +23,9 @@ pub enum BodyError {
     /// Over the route's limit.
     #[error("request body too large")]
     TooLarge,
+    /// Too many bytes of bodies are in memory already.
+    #[error("too many request bytes in flight; try again")]
+    Crowded,
     /// The connection broke, ended early, or its chunks are malformed.
     #[error("the request body is incomplete: {0}")]
     Incomplete(hyper::Error),
@@ -29,7 +35,40 @@ impl From<BodyError> for ApiError {
     fn from(error: BodyError) -> Self {
         match error {
             BodyError::TooLarge => ApiError::too_large(),
+            BodyError::Crowded => ApiError::new(ErrorKind::Unavailable, error.to_string()),
             BodyError::Incomplete(_) => ApiError::invalid(error.to_string()),
+        }
+    }
+}
+
+/// Body bytes of one request that are counted against the process's bound, until it is dropped.
+pub(super) struct HeldBytes {
+    config: Rc<HttpConfig>,
+    bytes: Cell<u64>,
+}
+
+impl HeldBytes {
+    pub(super) fn new(config: Rc<HttpConfig>) -> Rc<Self> {
+        Rc::new(HeldBytes { config, bytes: Cell::new(0) })
+    }
+
+    fn grow(&self, total: u64) -> Result<(), BodyError> {
+        let wanted = if total > limits::BODY_UNCOUNTED_BYTES { total } else { 0 };
+        let more = wanted.saturating_sub(self.bytes.get());
+        if more > 0 {
+            if !self.config.telemetry.take_body_bytes(more, self.config.max_body_bytes) {
+                return Err(BodyError::Crowded);
+            }
+            self.bytes.set(wanted);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        if self.bytes.get() > 0 {
+            self.config.telemetry.give_body_bytes(self.bytes.get());
         }
     }
 }
@@ -39,6 +78,7 @@ pub struct BodyReader {
     incoming: Incoming,
     connection: Rc<Connection>,
     runtime: CoreRuntime,
+    held: Rc<HeldBytes>,
     received: u64,
     limit: u64,
 }
@@ -52,8 +92,13 @@ impl Drop for BodyReader {
 }
 
 impl BodyReader {
-    pub(super) fn new(incoming: Incoming, connection: Rc<Connection>, runtime: CoreRuntime) -> Self {
-        BodyReader { incoming, connection, runtime, received: 0, limit: u64::MAX }
+    pub(super) fn new(
+        incoming: Incoming,
+        connection: Rc<Connection>,
+        runtime: CoreRuntime,
+        held: Rc<HeldBytes>,
+    ) -> Self {
+        BodyReader { incoming, connection, runtime, held, received: 0, limit: u64::MAX }
     }
 
     /// Sets the limit of this body.
@@ -96,6 +141,7 @@ impl BodyReader {
             if self.received > self.limit {
                 return Err(BodyError::TooLarge);
             }
+            self.held.grow(self.received)?;
             if !bytes.is_empty() {
                 return Ok(Some(bytes));
             }

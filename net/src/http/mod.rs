@@ -37,6 +37,8 @@ pub struct HttpConfig {
     pub max_connections_per_core: usize,
     /// Counters of all cores.
     pub telemetry: Arc<Telemetry>,
+    /// Request bodies in memory, whole process; see [`crate::limits::BODIES_MAX_BYTES`].
+    pub max_body_bytes: u64,
     /// What the limits on slow clients in [`crate::limits`] take for a second; shorter only in tests.
     pub second: Duration,
 }
@@ -49,6 +51,7 @@ impl HttpConfig {
             access_log: false,
             max_connections_per_core: 16_384,
             telemetry,
+            max_body_bytes: crate::limits::BODIES_MAX_BYTES,
             second: Duration::from_secs(1),
         }
     }

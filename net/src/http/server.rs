@@ -1,7 +1,7 @@
 //! Accepting connections on one core and running each as a task.
 
 use super::HttpConfig;
-use super::body::BodyReader;
+use super::body::{BodyReader, HeldBytes};
 use super::connection::{Connection, Connections, Phase};
 use super::reply::Reply;
 use super::stream::{Stream, discard};
@@ -236,8 +236,11 @@ async fn answer<H: Handler>(
 ) -> Result<Reply, Infallible> {
     let (head, incoming) = request.into_parts();
     let entry = server.config.access_log.then(|| Box::new(access_entry(&server.request_ids, &head)));
-    let body = BodyReader::new(incoming, connection.clone(), server.runtime.clone());
+    // Held until the request is answered: what was read from the body lives on in the request.
+    let held = HeldBytes::new(server.config.clone());
+    let body = BodyReader::new(incoming, connection.clone(), server.runtime.clone(), held.clone());
     let mut reply = server.handler.handle(head, body).await;
+    drop(held);
     let status = reply.status();
     let entry = entry.map(|mut entry| {
         entry.status = status.as_str().to_owned();

@@ -11,6 +11,7 @@ mod error;
 mod filter;
 mod floats;
 mod json;
+mod pages;
 mod points;
 #[doc(hidden)]
 pub mod probe;
@@ -26,7 +27,7 @@ use crate::auth::{Unauthorized, bearer_token};
 use crate::dispatch::dispatch;
 use crate::http::{BodyReader, Handler, HttpConfig, Reply, ReplyBody, json_reply};
 use crate::limits;
-use crate::metrics;
+use crate::metrics::{self, NodeGauges};
 use crate::request::{
     Action, ApiError, BuildStaged, CreateCollection, DeleteByFilter, DeletePoint, DropCollection, ErrorKind,
     StagePoints, WriteOptions, WritePoints, check_name, compile_filter,
@@ -37,8 +38,11 @@ use ::http::{Response, StatusCode};
 use bytes::Bytes;
 use error::{error_reply, not_found, wrong_method};
 use json::{decode, json_object};
-use nigh_shard::core::Core;
+use nigh_shard::core::{Core, Written};
+use pages::stream_pages;
+use points::BatchPages;
 use routes::{PointsRoute, Query, Resolved, Route, parse_id, resolve};
+use search::FoundPages;
 use std::rc::Rc;
 use std::time::Instant;
 use value::write_string;
@@ -97,7 +101,10 @@ impl RestService {
             Route::Ready => Ok(ok(&b"{\"status\":\"ready\"}\n"[..])),
             Route::Replication => Ok(ok(&b"{\"shards\":[]}\n"[..])),
             Route::Metrics => self.metrics().await,
-            Route::Create => self.create(&json_body(&mut body).await?).await,
+            Route::Create => {
+                let body = json_body(&mut body).await?;
+                self.create(body).await
+            }
             Route::Drop(name) => {
                 let collection = name.into_owned();
                 let answer = named_answer("dropped", &collection);
@@ -119,19 +126,29 @@ impl RestService {
         let query = Query::new(head.uri.query());
         match route {
             PointsRoute::Write => {
-                let (id, batch) = points::decode_write(&json_body(&mut body).await?, core.unix_ms())?;
+                let now_ms = core.unix_ms();
+                let body = json_body(&mut body).await?;
+                let (id, batch) = self.decode(body, move |body| points::decode_write(body, now_ms)).await?;
                 // A single write has no progress to report.
-                dispatch(core, WritePoints { collection, batch })
+                let written = dispatch(core, WritePoints { collection, batch })
                     .await
                     .map_err(|error| ApiError { committed: None, ..error })?;
+                if written.contains(&Written::Conflict) {
+                    return Err(ApiError::new(
+                        ErrorKind::Conflict,
+                        format!("version conflict on id {id}: expected_version is not the stored one"),
+                    ));
+                }
                 Ok(ok(format!("{{\"id\":{id}}}\n")))
             }
             PointsRoute::Batch => {
                 let batch = self.ingest_body(head, body, IngestRoute::Batch).await?;
-                let conditions: Vec<_> =
-                    batch.points.iter().map(|point| (point.id, point.expected_version.is_some())).collect();
+                let pages = BatchPages::before(&batch);
                 let written = dispatch(core, WritePoints { collection, batch }).await?;
-                Ok(ok(points::batch_answer(&conditions, &written)))
+                let mut pages = pages.after(written);
+                let mut first = Vec::new();
+                pages.write(&mut first);
+                Ok(json_reply(StatusCode::OK, stream_pages(core.runtime(), first, pages)))
             }
             PointsRoute::Stage => {
                 let batch = self.ingest_body(head, body, IngestRoute::Staging).await?;
@@ -149,21 +166,15 @@ impl RestService {
                 read::batch_get(core, collection, wanted).await
             }
             PointsRoute::DeleteByFilter => {
-                let body: DeleteBody = decode(&json_body(&mut body).await?)?;
-                let request = DeleteByFilter {
-                    collection,
-                    filter: compile_filter(body.filter.map(|filter| filter.0))?,
-                    write: WriteOptions {
-                        write_consistency_factor: body.write_consistency_factor.unwrap_or(0),
-                        expected_version: None,
-                    },
-                };
+                let body = json_body(&mut body).await?;
+                let request = self.decode(body, move |body| decode_delete(collection, body)).await?;
                 let deleted = dispatch(core, request).await?;
                 Ok(ok(format!("{{\"deleted\":{deleted}}}\n")))
             }
             PointsRoute::Scroll => {
                 let body = json_body(&mut body).await?;
-                read::scroll(core, collection, &body).await
+                let request = self.decode(body, move |body| read::decode_scroll(collection, body)).await?;
+                read::scroll(core, request).await
             }
             PointsRoute::Search => self.search(head, collection, body, false).await,
             PointsRoute::SearchDocs => self.search(head, collection, body, true).await,
@@ -187,19 +198,34 @@ impl RestService {
         body.limit(if binary { limits::BINARY_QUERY_MAX_BYTES } else { limits::JSON_BODY_MAX_BYTES })?;
         let body = body.whole().await?;
         let received = Instant::now();
-        let request = if binary {
-            search::decode_binary(collection, &body, documents)?
-        } else {
-            search::decode_json(collection, &body, documents)?
-        };
+        let request = self
+            .decode(body, move |body| {
+                if binary {
+                    search::decode_binary(collection, body, documents)
+                } else {
+                    search::decode_json(collection, body, documents)
+                }
+            })
+            .await?;
         let hits = dispatch(&self.core, request).await?;
-        let answer = if documents {
-            search::documents_answer(&hits, self.core.unix_ms())
-        } else {
-            search::hits_answer(&hits)
-        };
-        self.config.telemetry.core(self.core.runtime().index()).searches.record(received.elapsed());
-        Ok(ok(answer))
+        let mut pages = FoundPages::new(hits, documents, self.core.unix_ms());
+        let mut first = Vec::new();
+        pages.write(&mut first);
+        let runtime = self.core.runtime();
+        self.config.telemetry.core(runtime.index()).searches.record(received.elapsed());
+        Ok(json_reply(StatusCode::OK, stream_pages(runtime, first, pages)))
+    }
+
+    /// Decodes a body here, or a very large one on a thread that may be busy for long.
+    async fn decode<T: Send + 'static>(
+        &self,
+        body: Bytes,
+        decode: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        if body.len() <= limits::INLINE_JSON_MAX_BYTES {
+            return decode(&body);
+        }
+        self.core.runtime().blocking(move || decode(&body)).await
     }
 
     async fn ingest_body(
@@ -216,8 +242,8 @@ impl RestService {
         }
     }
 
-    async fn create(&self, body: &[u8]) -> Result<Reply, ApiError> {
-        let body: collections::CreateBody = decode(body)?;
+    async fn create(&self, body: Bytes) -> Result<Reply, ApiError> {
+        let body: collections::CreateBody = self.decode(body, |body| decode(body)).await?;
         let collection = body.name.unwrap_or_default();
         check_name(&collection)?;
         let config = body.config.unwrap_or_default().into_config()?;
@@ -227,8 +253,20 @@ impl RestService {
     }
 
     async fn metrics(&self) -> Result<Reply, ApiError> {
-        let collections = self.core.metrics();
-        let page = metrics::render(&self.config.telemetry, &collections);
+        let runtime = self.core.runtime();
+        let mut log_bytes = Vec::with_capacity(runtime.cores());
+        for core in 0..runtime.cores() {
+            // A core that is too busy to say counts as unknown, and the page still comes.
+            let bytes = runtime.call(core, || async { Core::current().log_bytes() }).await;
+            log_bytes.push(bytes.unwrap_or(0));
+        }
+        let node = NodeGauges {
+            memory_used_bytes: self.core.node().memory_used(),
+            memory_limit_bytes: self.core.options().memory_limit_bytes,
+            log_bytes,
+            health: runtime.remote().health().cores,
+        };
+        let page = metrics::render(&self.config.telemetry, &node, &self.core.metrics());
         let mut reply = Response::new(ReplyBody::whole(page));
         reply
             .headers_mut()
@@ -250,6 +288,19 @@ impl RestService {
             .authorize(token, action, resource)
             .map_err(|Unauthorized| ApiError::new(ErrorKind::Unauthorized, "unauthorized"))
     }
+}
+
+/// Decodes the body of `…/points/delete`.
+fn decode_delete(collection: String, body: &[u8]) -> Result<DeleteByFilter, ApiError> {
+    let body: DeleteBody = decode(body)?;
+    Ok(DeleteByFilter {
+        collection,
+        filter: compile_filter(body.filter.map(|filter| filter.0))?,
+        write: WriteOptions {
+            write_consistency_factor: body.write_consistency_factor.unwrap_or(0),
+            expected_version: None,
+        },
+    })
 }
 
 /// A 200 with a JSON body.

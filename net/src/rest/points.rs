@@ -6,6 +6,7 @@ use crate::request::{ApiError, BatchBuilder, WriteOptions};
 use crate::rest::binary::{IngestDecoder, IngestRoute};
 use crate::rest::envelope::{Envelope, EnvelopeReader};
 use crate::rest::json::{Floats, IntMap, SparseBody, decode, invalid_json, json_object};
+use crate::rest::pages::Pages;
 use crate::rest::value::{WirePayload, encode_row};
 use nigh_engine::collection::WriteMode;
 use nigh_shard::core::{PointFields, WriteBatch, Written};
@@ -212,28 +213,66 @@ pub async fn read_binary(
     decoder.finish()
 }
 
-/// The answer to a batch: a count, or one result per point when any had a condition.
-pub fn batch_answer(ids_and_conditions: &[(u64, bool)], written: &[Written]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(32);
-    // Writing to memory does not fail.
-    if !ids_and_conditions.iter().any(|(_, conditional)| *conditional) {
-        let _ = writeln!(out, "{{\"count\":{}}}", written.len());
-        return out;
+/// The answer to a batch, written page by page: a count, or one result per point when any had a condition.
+pub struct BatchPages {
+    /// Ids in input order, kept only when results are due.
+    ids: Option<Vec<u64>>,
+    written: Vec<Written>,
+    at: usize,
+}
+
+impl BatchPages {
+    /// What must be remembered of a batch before it is handed over.
+    pub fn before(batch: &WriteBatch) -> Self {
+        let conditional = batch.points.iter().any(|point| point.expected_version.is_some());
+        let ids = conditional.then(|| batch.points.iter().map(|point| point.id).collect());
+        BatchPages { ids, written: Vec::new(), at: 0 }
     }
-    out.extend_from_slice(b"{\"results\":[");
-    for (index, ((id, _), written)) in ids_and_conditions.iter().zip(written).enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        let _ = match written {
-            Written::Ok { version } => {
-                write!(out, "{{\"id\":{id},\"version\":{version},\"status\":\"ok\"}}")
-            }
-            Written::Conflict => write!(out, "{{\"id\":{id},\"status\":\"conflict\"}}"),
+
+    /// With its outcome.
+    pub fn after(self, written: Vec<Written>) -> Self {
+        BatchPages { written, ..self }
+    }
+
+    /// Appends the next page.
+    pub fn write(&mut self, out: &mut Vec<u8>) {
+        // Writing to memory does not fail.
+        let Some(ids) = &self.ids else {
+            let _ = writeln!(out, "{{\"count\":{}}}", self.written.len());
+            self.at = self.written.len();
+            return;
         };
+        let end = self.written.len().min(self.at + 8 * limits::PAGE_POINTS);
+        if self.at == 0 {
+            out.extend_from_slice(b"{\"results\":[");
+        }
+        for (index, (id, written)) in ids.iter().zip(&self.written).enumerate().take(end).skip(self.at) {
+            if index > 0 {
+                out.push(b',');
+            }
+            let _ = match written {
+                Written::Ok { version } => {
+                    write!(out, "{{\"id\":{id},\"version\":{version},\"status\":\"ok\"}}")
+                }
+                Written::Conflict => write!(out, "{{\"id\":{id},\"status\":\"conflict\"}}"),
+            };
+        }
+        self.at = end;
+        if self.at == self.written.len() {
+            out.extend_from_slice(b"]}\n");
+        }
     }
-    out.extend_from_slice(b"]}\n");
-    out
+}
+
+impl Pages for BatchPages {
+    async fn next(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        self.write(out);
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.at == self.written.len()
+    }
 }
 
 #[cfg(test)]
@@ -326,14 +365,32 @@ mod tests {
         assert_eq!(envelope(Staging, taken).unwrap().points.len(), 1);
     }
 
+    fn answered(conditions: &[(u64, Option<u64>)], written: Vec<Written>) -> String {
+        let mut batch = BatchBuilder::new();
+        for (id, expected_version) in conditions {
+            let fields = PointFields { id: *id, expected_version: *expected_version, ..Default::default() };
+            batch.push(vec![], fields);
+        }
+        let mut pages = BatchPages::before(&batch.finish(WriteMode::Insert)).after(written);
+        let mut out = Vec::new();
+        pages.write(&mut out);
+        while !pages.is_done() {
+            pages.write(&mut out);
+        }
+        String::from_utf8(out).unwrap()
+    }
+
     #[test]
     fn answers() {
         let ok = |version| Written::Ok { version };
-        assert_eq!(batch_answer(&[(1, false), (2, false)], &[ok(1), ok(1)]), b"{\"count\":2}\n");
-        assert_eq!(batch_answer(&[], &[]), b"{\"count\":0}\n");
+        assert_eq!(answered(&[(1, None), (2, None)], vec![ok(1), ok(1)]), "{\"count\":2}\n");
+        assert_eq!(answered(&[], vec![]), "{\"count\":0}\n");
         assert_eq!(
-            batch_answer(&[(1, true), (2, false)], &[ok(3), Written::Conflict]),
-            b"{\"results\":[{\"id\":1,\"version\":3,\"status\":\"ok\"},{\"id\":2,\"status\":\"conflict\"}]}\n"
+            answered(&[(1, Some(2)), (2, None)], vec![ok(3), Written::Conflict]),
+            "{\"results\":[{\"id\":1,\"version\":3,\"status\":\"ok\"},{\"id\":2,\"status\":\"conflict\"}]}\n"
         );
+        let many: Vec<_> = (0..10_000).map(|id| (id, Some(0))).collect();
+        let answer: serde_json::Value = serde_json::from_str(&answered(&many, vec![ok(1); 10_000])).unwrap();
+        assert_eq!(answer["results"].as_array().unwrap().len(), 10_000);
     }
 }

@@ -2,22 +2,20 @@
 
 use crate::dispatch::dispatch;
 use crate::http::{Reply, ReplyBody, json_reply};
-use crate::limits::PAGE_POINTS;
+use crate::limits::{PAGE_COMPONENTS, PAGE_POINTS};
 use crate::request::{ApiError, ErrorKind, GetPoints, ReadOptions, ScrollPoints, compile_filter};
 use crate::rest::envelope::Envelope;
 use crate::rest::filter::WireFilter;
 use crate::rest::json::{decode, invalid_json, json_object};
+use crate::rest::pages::{Pages, stream_pages};
 use crate::rest::routes::{Query, parse_id};
 use crate::rest::search::write_hit_document;
 use crate::rest::value::{write_json, write_payload};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bytes::Bytes;
-use futures_lite::stream;
 use http::StatusCode;
 use nigh_shard::core::{Core, StoredPoint};
 use serde::de::{Deserialize, Deserializer, IgnoredAny};
-use std::io;
 use std::rc::Rc;
 
 /// Appends `"vector":…,"payload":…,"ttl_ms":…,"version":…}`.
@@ -108,13 +106,18 @@ pub async fn batch_get(core: &Rc<Core>, collection: String, body: BatchGetBody) 
         with_payload: body.with_payload.unwrap_or(true),
         ids: body.ids,
         at: 0,
+        page_points: PAGE_POINTS,
         wrote_any: false,
         missing: Vec::new(),
     };
+    if pages.with_vector {
+        let dim = core.config(&pages.collection)?.dim;
+        pages.page_points = (PAGE_COMPONENTS / dim).clamp(1, PAGE_POINTS);
+    }
     // The first page decides about the status; an empty list of ids still checks the collection.
     let mut first = b"{\"points\":[".to_vec();
     pages.next(&mut first).await?;
-    Ok(json_reply(StatusCode::OK, stream_pages(first, pages)))
+    Ok(json_reply(StatusCode::OK, stream_pages(core.runtime(), first, pages)))
 }
 
 struct GetPages {
@@ -124,13 +127,14 @@ struct GetPages {
     with_payload: bool,
     ids: Vec<u64>,
     at: usize,
+    page_points: usize,
     wrote_any: bool,
     missing: Vec<u64>,
 }
 
 impl Pages for GetPages {
     async fn next(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
-        let ids = self.ids[self.at..].iter().copied().take(PAGE_POINTS).collect::<Vec<_>>();
+        let ids = self.ids[self.at..].iter().copied().take(self.page_points).collect::<Vec<_>>();
         let request = GetPoints {
             collection: self.collection.clone(),
             ids: ids.clone(),
@@ -164,35 +168,6 @@ impl Pages for GetPages {
     fn is_done(&self) -> bool {
         self.at == self.ids.len()
     }
-}
-
-/// Something that is written page by page.
-trait Pages: 'static {
-    /// Appends the next page; the last one with the end of the body.
-    async fn next(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError>;
-    /// Whether the last page was appended.
-    fn is_done(&self) -> bool;
-}
-
-/// A body that starts with `first` and goes on with the pages not yet written.
-fn stream_pages<P: Pages>(first: Vec<u8>, pages: P) -> ReplyBody {
-    if pages.is_done() {
-        return ReplyBody::whole(first);
-    }
-    ReplyBody::pages(stream::unfold((Some(first), pages), |(first, mut pages)| async move {
-        if let Some(first) = first {
-            return Some((Ok(Bytes::from(first)), (None, pages)));
-        }
-        if pages.is_done() {
-            return None;
-        }
-        let mut out = Vec::new();
-        match pages.next(&mut out).await {
-            Ok(()) => Some((Ok(Bytes::from(out)), (None, pages))),
-            // The status is long gone; a cut connection is the only honest answer left.
-            Err(error) => Some((Err(io::Error::other(error)), (None, pages))),
-        }
-    }))
 }
 
 /// A key whose value matters only by its presence.
@@ -241,11 +216,11 @@ fn decode_cursor(cursor: &str) -> Result<u64, ApiError> {
     Err(ApiError::invalid(format!("malformed cursor {cursor:?}")))
 }
 
-/// `POST …/scroll`.
+/// Decodes the body of `…/scroll`; the request asks for all pages at once.
 ///
 /// # Errors
-/// 400, 404.
-pub async fn scroll(core: &Rc<Core>, collection: String, body: &[u8]) -> Result<Reply, ApiError> {
+/// 400.
+pub fn decode_scroll(collection: String, body: &[u8]) -> Result<ScrollPoints, ApiError> {
     let body: ScrollBody = decode(body)?;
     if body.order_by.is_some() {
         return Err(ApiError::invalid("order_by: this server does not offer ordered scrolling yet"));
@@ -254,46 +229,45 @@ pub async fn scroll(core: &Rc<Core>, collection: String, body: &[u8]) -> Result<
         "" => None,
         cursor => Some(decode_cursor(cursor)?),
     };
-    let mut pages = ScrollPages {
-        core: core.clone(),
+    Ok(ScrollPoints {
         collection,
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         after,
-        // Zero and negative limits mean no cap.
-        left: body.limit.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0),
+        // Negative limits mean no cap as well.
+        limit: body.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(0),
         read: ReadOptions {
             read_consistency: body.read_consistency.unwrap_or(0),
             on_partition_unavailable: body.on_partition_unavailable.unwrap_or(0),
             max_staleness: body.max_staleness.unwrap_or(0),
         },
-        wrote_any: false,
-        done: false,
-    };
+    })
+}
+
+/// `POST …/scroll`.
+///
+/// # Errors
+/// 400, 404.
+pub async fn scroll(core: &Rc<Core>, request: ScrollPoints) -> Result<Reply, ApiError> {
+    let left = (request.limit > 0).then_some(request.limit);
+    let mut pages = ScrollPages { core: core.clone(), request, left, wrote_any: false, done: false };
     let mut first = b"{\"documents\":[".to_vec();
     pages.next(&mut first).await?;
-    Ok(json_reply(StatusCode::OK, stream_pages(first, pages)))
+    Ok(json_reply(StatusCode::OK, stream_pages(core.runtime(), first, pages)))
 }
 
 struct ScrollPages {
     core: Rc<Core>,
-    collection: String,
-    filter: Option<std::sync::Arc<nigh_engine::filter::Predicate>>,
-    after: Option<u64>,
+    /// What comes next; its limit is that of the whole answer.
+    request: ScrollPoints,
     left: Option<usize>,
-    read: ReadOptions,
     wrote_any: bool,
     done: bool,
 }
 
 impl Pages for ScrollPages {
     async fn next(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
-        let request = ScrollPoints {
-            collection: self.collection.clone(),
-            filter: self.filter.clone(),
-            after: self.after,
-            limit: self.left.unwrap_or(usize::MAX).min(PAGE_POINTS),
-            read: self.read,
-        };
+        let limit = self.left.unwrap_or(usize::MAX).min(PAGE_POINTS);
+        let request = ScrollPoints { limit, ..self.request.clone() };
         let page = dispatch(&self.core, request).await?;
         let now_ms = self.core.unix_ms();
         for point in &page.points {
@@ -306,7 +280,7 @@ impl Pages for ScrollPages {
         if let Some(left) = &mut self.left {
             *left = left.saturating_sub(page.points.len());
         }
-        self.after = page.next_after.or(self.after);
+        self.request.after = page.next_after.or(self.request.after);
         self.done = page.next_after.is_none() || self.left == Some(0);
         if self.done {
             out.extend_from_slice(b"],\"degraded\":false,\"missing\":[],\"next_cursor\":");

@@ -1,9 +1,11 @@
 //! Searches: JSON and binary queries in, hits or documents out.
 
+use crate::limits::PAGE_POINTS;
 use crate::request::{ApiError, ReadOptions, SearchPoints, compile_filter};
 use crate::rest::binary::decode_query;
 use crate::rest::filter::WireFilter;
 use crate::rest::json::{Floats, decode, json_object};
+use crate::rest::pages::Pages;
 use crate::rest::value::{write_document, write_json};
 use nigh_shard::core::FoundPoint;
 
@@ -72,33 +74,56 @@ pub fn write_hit_document(out: &mut Vec<u8>, id: u64, distance: f32, row: &[u8],
     out.push(b'}');
 }
 
-/// The answer of `…/search`.
-pub fn hits_answer(hits: &[FoundPoint]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(64 + 64 * hits.len());
-    out.extend_from_slice(b"{\"results\":[");
-    for (index, hit) in hits.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        write_hit(&mut out, hit.id, hit.distance);
-        out.push(b'}');
-    }
-    out.extend_from_slice(b"],\"degraded\":false,\"missing\":[]}\n");
-    out
+/// The answer to a search, written page by page.
+pub struct FoundPages {
+    hits: Vec<FoundPoint>,
+    at: usize,
+    documents: bool,
+    now_ms: u64,
 }
 
-/// The answer of `…/search/docs`.
-pub fn documents_answer(hits: &[FoundPoint], now_ms: u64) -> Vec<u8> {
-    let mut out = Vec::with_capacity(64 + hits.iter().map(|hit| 128 + 2 * hit.row.len()).sum::<usize>());
-    out.extend_from_slice(b"{\"documents\":[");
-    for (index, hit) in hits.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        write_hit_document(&mut out, hit.id, hit.distance, &hit.row, now_ms);
+impl FoundPages {
+    /// For `…/search`, or with `documents` for `…/search/docs`.
+    pub fn new(hits: Vec<FoundPoint>, documents: bool, now_ms: u64) -> Self {
+        FoundPages { hits, at: 0, documents, now_ms }
     }
-    out.extend_from_slice(b"],\"degraded\":false,\"missing\":[]}\n");
-    out
+
+    /// Appends the next page.
+    pub fn write(&mut self, out: &mut Vec<u8>) {
+        // A document costs some ten times a bare hit.
+        let page = if self.documents { PAGE_POINTS } else { 8 * PAGE_POINTS };
+        let hits = &self.hits[self.at..self.hits.len().min(self.at + page)];
+        out.reserve(128 + hits.iter().map(|hit| 64 + 2 * hit.row.len()).sum::<usize>());
+        if self.at == 0 {
+            out.extend_from_slice(if self.documents { b"{\"documents\":[" } else { b"{\"results\":[" });
+        }
+        for (index, hit) in hits.iter().enumerate() {
+            if self.at + index > 0 {
+                out.push(b',');
+            }
+            if self.documents {
+                write_hit_document(out, hit.id, hit.distance, &hit.row, self.now_ms);
+            } else {
+                write_hit(out, hit.id, hit.distance);
+                out.push(b'}');
+            }
+        }
+        self.at += hits.len();
+        if self.at == self.hits.len() {
+            out.extend_from_slice(b"],\"degraded\":false,\"missing\":[]}\n");
+        }
+    }
+}
+
+impl Pages for FoundPages {
+    async fn next(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        self.write(out);
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.at == self.hits.len()
+    }
 }
 
 #[cfg(test)]
@@ -127,10 +152,30 @@ mod tests {
         }
     }
 
+    fn written(hits: Vec<FoundPoint>, documents: bool) -> Vec<u8> {
+        let mut pages = FoundPages::new(hits, documents, 5);
+        let mut out = Vec::new();
+        pages.write(&mut out);
+        while !pages.is_done() {
+            pages.write(&mut out);
+        }
+        out
+    }
+
+    #[test]
+    fn long_answers_are_the_same_in_pages() {
+        for (documents, key) in [(false, "results"), (true, "documents")] {
+            let hits: Vec<_> = (0..5_000).map(|id| hit(id, id as f32, vec![])).collect();
+            let answer: serde_json::Value = serde_json::from_slice(&written(hits, documents)).unwrap();
+            let ids: Vec<_> = answer[key].as_array().unwrap().iter().map(|hit| hit["id"].as_u64()).collect();
+            assert_eq!(ids, (0..5_000).map(Some).collect::<Vec<_>>());
+        }
+    }
+
     #[test]
     fn hits() {
-        assert_eq!(hits_answer(&[]), b"{\"results\":[],\"degraded\":false,\"missing\":[]}\n");
-        let text = hits_answer(&[hit(u64::MAX, 0.1, vec![]), hit(0, -1.0e-7, vec![])]);
+        assert_eq!(written(vec![], false), b"{\"results\":[],\"degraded\":false,\"missing\":[]}\n");
+        let text = written(vec![hit(u64::MAX, 0.1, vec![]), hit(0, -1.0e-7, vec![])], false);
         assert_eq!(
             String::from_utf8(text).unwrap(),
             "{\"results\":[{\"id\":18446744073709551615,\"distance\":0.1,\"score\":0},\
@@ -146,9 +191,9 @@ mod tests {
         row.set("tags", Value::Strings(vec!["x".into(), "y".into()]), 0);
         let mut only_content = RowBuilder::new();
         only_content.set("$content", Value::String("t".into()), 0);
-        let text = documents_answer(
-            &[hit(1, 0.5, row.finish()), hit(2, 0.75, vec![]), hit(3, 1.0, only_content.finish())],
-            5,
+        let text = written(
+            vec![hit(1, 0.5, row.finish()), hit(2, 0.75, vec![]), hit(3, 1.0, only_content.finish())],
+            true,
         );
         assert_eq!(
             String::from_utf8(text).unwrap(),

@@ -101,4 +101,6 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 #[cfg(test)]
+mod golden_test;
+#[cfg(test)]
 mod tests;

@@ -215,10 +215,8 @@ impl Core {
             }
         }
         owned.changed.notify();
-        if let (Some(ticket), Some(log)) = (ticket, self.log()) {
-            if let Err(error) = log.durable(ticket).await {
-                return Err(BatchError { committed: 0, error: log_error(error) });
-            }
+        if let Err(error) = self.wait_durable(ticket).await {
+            return Err(BatchError { committed: 0, error });
         }
         match failure {
             None => Ok(written),

@@ -25,9 +25,10 @@ pub async fn run(core: Rc<Core>, interval_ms: u64) {
                 if expired.is_empty() || owned.dropped.get() {
                     break;
                 }
-                let mut writer = owned.writer.borrow_mut();
-                let removed = expired.iter().filter(|id| writer.expire(**id, env.unix_ms())).count();
-                drop(writer);
+                let removed = {
+                    let mut writer = owned.writer.borrow_mut();
+                    expired.iter().filter(|id| writer.expire(**id, env.unix_ms())).count()
+                };
                 owned.handle.counters.expired.fetch_add(removed as u64, Relaxed);
                 slice.check().await;
             }

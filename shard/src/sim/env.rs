@@ -31,6 +31,13 @@ impl Cores {
         Rc::new(Cores { all: RefCell::new(vec![None; count]), rings: RefCell::new(rings) })
     }
 
+    /// Forgets the cores, which hold this through their surroundings; call at the end of a life.
+    pub fn clear(&self) {
+        let cores: Vec<_> = self.all.borrow_mut().iter_mut().map(Option::take).collect();
+        drop(cores);
+        self.rings.borrow_mut().clear();
+    }
+
     /// Makes core `index` reachable for messages.
     pub fn register(&self, index: usize, core: Rc<Core>) {
         self.all.borrow_mut()[index] = Some(core);

@@ -1,7 +1,7 @@
 //! The executor: ready tasks run in an order drawn from the seed, time moves only when nobody can run.
 use super::Random;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -29,6 +29,7 @@ struct Inner {
     next_task: Cell<TaskId>,
     next_timer: Cell<u64>,
     spawned: RefCell<Vec<(TaskId, LocalTask)>>,
+    ended: Cell<bool>,
     timers: RefCell<BTreeMap<(u64, u64), Waker>>,
     ready: Arc<ReadyQueue>,
 }
@@ -83,11 +84,13 @@ where
         next_task: Cell::new(1),
         next_timer: Cell::new(0),
         spawned: RefCell::new(Vec::new()),
+        ended: Cell::new(false),
         timers: RefCell::new(BTreeMap::new()),
         ready: Arc::new(ReadyQueue::default()),
     });
     let mut main = std::pin::pin!(main(Sim { inner: inner.clone() }));
-    let mut tasks: HashMap<TaskId, LocalTask> = HashMap::new();
+    // Ordered, so that even dropping them at the end goes the same way each time.
+    let mut tasks: BTreeMap<TaskId, LocalTask> = BTreeMap::new();
     const MAIN: TaskId = 0;
     inner.ready.push(MAIN);
     loop {
@@ -109,7 +112,9 @@ where
         let mut cx = Context::from_waker(&waker);
         if id == MAIN {
             if let Poll::Ready(value) = main.as_mut().poll(&mut cx) {
-                // Tasks spawned in this very poll hold the handle that holds them: break the cycle.
+                // Tasks not yet started hold the handle that holds them: break the cycle, and let what is spawned while
+                // tasks are dropped (they may clean up that way) not make a new one.
+                inner.ended.set(true);
                 drop(std::mem::take(&mut *inner.spawned.borrow_mut()));
                 return value;
             }
@@ -138,8 +143,11 @@ impl Inner {
 }
 
 impl Sim {
-    /// Starts a task; it is dropped when the run ends.
+    /// Starts a task; it is dropped when the run ends, at once if it has ended.
     pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        if self.inner.ended.get() {
+            return;
+        }
         let id = self.inner.next_task.get();
         self.inner.next_task.set(id + 1);
         self.inner.spawned.borrow_mut().push((id, Box::pin(task)));
@@ -247,6 +255,29 @@ mod tests {
             });
             sim.sleep_us(100).await;
         });
+    }
+
+    #[test]
+    fn nothing_outlives_a_run() {
+        struct SpawnsWhenDropped(Sim, Rc<()>);
+        impl Drop for SpawnsWhenDropped {
+            fn drop(&mut self) {
+                let alive = self.1.clone();
+                self.0.spawn(async move { drop(alive) });
+            }
+        }
+        let alive = Rc::new(());
+        run(1, |sim| {
+            let held = SpawnsWhenDropped(sim.clone(), alive.clone());
+            async move {
+                sim.spawn(async move {
+                    let _held = held;
+                    std::future::pending::<()>().await;
+                });
+                sim.sleep_us(10).await;
+            }
+        });
+        assert_eq!(Rc::strong_count(&alive), 1);
     }
 
     #[test]

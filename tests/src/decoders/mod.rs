@@ -7,6 +7,7 @@
 //! A run breaks by panicking: in the decoder, or in an assertion about what it accepted (what was read can be read again,
 //! written again and comes out the same).
 
+mod collection;
 mod engine;
 mod mutate;
 mod net;
@@ -34,6 +35,7 @@ pub const ALL: &[Decoder] = &[
     Decoder { name: "json_body", run: net::json_body, seeds: net::json_body_seeds },
     Decoder { name: "request_target", run: net::request_target, seeds: net::request_target_seeds },
     Decoder { name: "stored_row_answer", run: net::stored_row_answer, seeds: engine::payload_row_seeds },
+    Decoder { name: "dense_image", run: collection::dense_image, seeds: collection::dense_image_seeds },
     Decoder { name: "log_segment", run: shard::log_segment, seeds: shard::log_segment_seeds },
     Decoder { name: "log_record", run: shard::log_record, seeds: shard::log_record_seeds },
     Decoder { name: "checkpoint_image", run: shard::checkpoint_image, seeds: shard::checkpoint_image_seeds },

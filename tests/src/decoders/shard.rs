@@ -35,7 +35,8 @@ fn put_sum(bytes: &mut [u8], at: usize, seed: u32, covered: std::ops::Range<usiz
 const SEGMENT: &str = "log/3/0000004660-0000000001.wal";
 const SEGMENT_ID: (u64, u32, u64) = (0x1234, 3, 1);
 
-/// Any bytes as a segment: a scan delivers what is good, cuts the end that is not, and finds the same the next time.
+/// Any bytes as a segment: a scan delivers what is good, cuts the end that is not, and what it
+/// leaves is not cut again.
 pub(super) fn log_segment(bytes: &[u8]) {
     scan_segment(bytes.to_vec());
     let mut bytes = bytes.to_vec();
@@ -44,19 +45,24 @@ pub(super) fn log_segment(bytes: &[u8]) {
 }
 
 fn scan_segment(bytes: Vec<u8>) {
-    type Found = Vec<(RecordKey, Vec<u8>)>;
     let disk = SimDisk::new(1);
     disk.put(SEGMENT, bytes);
     let read = || {
-        let mut found: Found = Vec::new();
+        let mut found: Vec<(RecordKey, Vec<u8>)> = Vec::new();
         let report =
             block_on(scan(&disk, Path::new("log"), &mut |key, body| found.push((key, body.to_vec()))));
-        report.map(|report| (found, report.torn_bytes))
+        report.map(|report| (found, report))
     };
     match read() {
-        Ok((first, _)) => {
-            let (second, torn_bytes) = read().expect("what was read once can be read again");
-            assert_eq!((second, torn_bytes), (first, 0), "a second scan differs");
+        Ok((first, report)) => {
+            let (second, again) = read().expect("what was read once can be read again");
+            assert_eq!(again.torn_bytes, 0, "a second scan cuts again");
+            if report.damage.is_empty() {
+                assert_eq!(second, first, "a second scan differs");
+            } else {
+                // What was saved out of damaged blocks may have gone with a torn end that lay among them.
+                assert!(second.iter().all(|record| first.contains(record)), "a second scan finds more");
+            }
         }
         // A segment of a later format is refused and left alone.
         Err(error) => assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}"),
@@ -167,7 +173,8 @@ pub(super) fn checkpoint_manifest(bytes: &[u8]) {
         disk.put("c/manifest", bytes);
         let Ok(manifest) = block_on(Manifest::load(&disk, dir)) else { continue };
         for (name, _) in &manifest.images {
-            assert!(!name.contains('/') && name != "..", "{name:?}");
+            let path = dir.join(name);
+            assert!(path.parent() == Some(dir) && path.file_name().is_some(), "{name:?}");
         }
         block_on(manifest.store(&disk, dir)).expect("the disk is well");
         assert_eq!(block_on(Manifest::load(&disk, dir)).expect("it was just stored"), manifest);

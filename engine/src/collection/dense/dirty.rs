@@ -12,7 +12,7 @@ impl SlotSet {
     /// Slots `0..slots`.
     pub fn all(slots: usize) -> SlotSet {
         let mut words = vec![u64::MAX; slots / 64];
-        if slots % 64 != 0 {
+        if !slots.is_multiple_of(64) {
             words.push((1 << (slots % 64)) - 1);
         }
         SlotSet { words, len: slots }

@@ -109,6 +109,12 @@ impl Meta {
         self.line(slot).died.load(Ordering::Acquire) > seq
     }
 
+    /// Whether the slot had died at `seq`.
+    #[inline]
+    pub fn died_by(&self, slot: Slot, seq: u64) -> bool {
+        self.is_special(slot) && !self.survives(slot, seq)
+    }
+
     /// Whether the slot has died (or was never used).
     #[inline]
     pub fn is_dead(&self, slot: Slot) -> bool {
@@ -120,6 +126,9 @@ impl Meta {
     }
     pub fn version(&self, slot: Slot) -> u64 {
         self.line(slot).version.load(Ordering::Relaxed)
+    }
+    pub fn died(&self, slot: Slot) -> u64 {
+        self.line(slot).died.load(Ordering::Relaxed)
     }
     pub fn born(&self, slot: Slot) -> u64 {
         self.line(slot).born.load(Ordering::Relaxed)

@@ -20,6 +20,8 @@ mod restore;
 mod rounds;
 mod search;
 mod tail;
+#[cfg(test)]
+mod tests;
 mod top_k;
 mod writer;
 
@@ -120,15 +122,6 @@ pub enum SearchError {
     NotFinite(usize),
 }
 
-/// Errors of a bulk build over staged points.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// The collection holds points.
-    #[error("vector: bulk build needs an empty collection")]
-    NotEmpty,
-}
-
 /// A search.
 pub struct Query<'a> {
     /// `dim` floats, unprepared.
@@ -212,6 +205,7 @@ pub struct Dense {
     live: AtomicU64,
     tombstoned: AtomicU64,
     tail_live: AtomicU64,
+    /// Bytes of the graph and of what only the owner has.
     owner_bytes: AtomicU64,
     counters: SearchCounters,
 }
@@ -244,6 +238,8 @@ pub struct DenseWriter {
     /// Dead slots in the graph that no repair pass has taken on.
     dead_linked: Vec<Slot>,
     pass: Option<repair::Pass>,
+    /// See `repair_owed`.
+    repair_owed: usize,
     scratch: Scratch,
     /// Padded vector being written.
     prepared: Vec<f32>,
@@ -251,6 +247,13 @@ pub struct DenseWriter {
     capture: Option<capture::Capture>,
     restoring: Option<restore::Restoring>,
 }
+
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    const fn owned<T: Send>() {}
+    shared::<Dense>();
+    owned::<DenseWriter>();
+};
 
 impl Dense {
     /// Configuration.
@@ -282,7 +285,7 @@ impl Dense {
         }
     }
 
-    /// Any core. Gauges are exact between two writes.
+    /// Any core. Gauges are exact between two writes; `bytes` follows with the next `reclaim`.
     pub fn stats(&self) -> Stats {
         let slots = self.slots.load(Ordering::Relaxed);
         Stats {
@@ -290,8 +293,7 @@ impl Dense {
             tombstoned: self.tombstoned.load(Ordering::Relaxed),
             tail: self.tail_live.load(Ordering::Relaxed),
             slots,
-            bytes: self.graph.bytes() as u64
-                + Meta::bytes(slots)
+            bytes: Meta::bytes(slots)
                 + self.meta.row_bytes()
                 + self.tail.bytes()
                 + self.ids.bytes() as u64

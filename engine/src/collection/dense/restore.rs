@@ -136,7 +136,8 @@ impl DenseWriter {
         if !point.row.is_empty() {
             PayloadRow::verify(point.row).map_err(|error| format!("row of slot {slot}: {error}"))?;
         }
-        if point.version == 0 || point.born == 0 || point.born == u64::MAX {
+        // Born at 0 is a bulk load into a collection that has seen no write.
+        if point.version == 0 || point.born == u64::MAX {
             return Err(format!("slot {slot} was never written"));
         }
         self.shared.graph.write_vector(slot, &restoring.vector);

@@ -1,6 +1,7 @@
 //! Indexing rounds: tail slots move into the graph. Planned on any core, opened and committed by the owner.
 use super::writer::{add, sub};
 use super::*;
+use crate::index::ROUND_NODES_MAX;
 
 /// Round size while the graph is smaller than that: its nodes see each other exactly, so an empty graph can start there.
 const ROUND_MIN: usize = 32;
@@ -24,7 +25,7 @@ impl DenseWriter {
     pub fn begin_round(&mut self, max: usize) -> Option<Arc<Round>> {
         assert!(self.round.is_none(), "one round at a time");
         self.drop_dead_front();
-        let limit = max.max(1).min(self.linked.max(ROUND_MIN));
+        let limit = max.max(1).min(self.linked.max(ROUND_MIN)).min(ROUND_NODES_MAX);
         let shared = &self.shared;
         let window = shared.tail.window();
         let mut slots = Vec::new();
@@ -73,6 +74,7 @@ impl DenseWriter {
         for plan in &plans {
             self.dirty.state.insert(plan.slot);
         }
+        self.owe_repair(plans.len());
         self.pass_tail(end);
         self.reclaim();
     }

@@ -134,7 +134,12 @@ impl Dense {
                 false
             }
         });
-        out.extend(found.iter().map(|near| Hit {
+        // Only what may end among the first k, ties by id included, is worth the cache line that holds its id.
+        let worth = match found.get(k - 1) {
+            Some(kth) => found.partition_point(|near| near.distance <= kth.distance).max(k),
+            None => found.len(),
+        };
+        out.extend(found[..worth].iter().map(|near| Hit {
             id: self.meta.id(near.slot),
             distance: near.distance,
             slot: near.slot,

@@ -43,8 +43,9 @@ impl TopK {
     /// Whether a hit at this distance could still enter: spares the caller the look-up of its id.
     #[inline]
     pub fn admits(&self, distance: f32) -> bool {
-        // Negated, so that NaN on either side goes on to the exact comparison.
-        self.worst_first.len() < self.k || self.worst_first.peek().is_some_and(|w| !(distance > w.0.distance))
+        let Some(worst) = self.worst_first.peek() else { return self.k > 0 };
+        // Equal goes on to the comparison by id, and so does what cannot be compared (NaN).
+        self.worst_first.len() < self.k || distance.partial_cmp(&worst.0.distance) != Some(Ordering::Greater)
     }
 
     pub fn offer(&mut self, hit: Hit) {

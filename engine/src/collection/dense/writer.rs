@@ -14,7 +14,7 @@ const ORDERED_ID_BYTES: u64 = 12;
 const DEADLINE_BYTES: u64 = 24;
 
 impl DenseWriter {
-    /// Makes an empty collection that may grow to `max_slots` (at most `u32::MAX - 1`; live points, dead ones not yet
+    /// Makes an empty collection that may grow to `max_slots` (at most [`crate::index::SLOTS_MAX`]; live points, dead ones not yet
     /// reclaimed and everything in between take one each). Reserves address space only.
     ///
     /// # Errors
@@ -24,7 +24,7 @@ impl DenseWriter {
         max_slots: usize,
         domain: Arc<Domain>,
     ) -> Result<DenseWriter, ArenaError> {
-        let max_slots = max_slots.clamp(1, u32::MAX as usize - 1);
+        let max_slots = max_slots.clamp(1, crate::index::SLOTS_MAX);
         let graph = Graph::new(GraphConfig {
             dim: config.dim,
             metric: config.metric,
@@ -70,6 +70,7 @@ impl DenseWriter {
             linked: 0,
             dead_linked: Vec::new(),
             pass: None,
+            repair_owed: 0,
             scratch: Scratch::default(),
             prepared,
             dirty: Dirty::default(),
@@ -131,12 +132,11 @@ impl DenseWriter {
             return Err(WriteError::VersionConflict { id, expected, found });
         }
         // A refused duplicate on a full collection is told "full": it would have needed room.
-        let duplicate = mode == WriteMode::Insert && found != 0;
-        let needs_room = duplicate || self.shared.ids.get_owned(id).is_none();
-        if (needs_room && self.is_full(now_ms)) || !self.has_slot() {
+        let replaces = mode == WriteMode::Upsert && found != 0;
+        if (!replaces && self.is_full(now_ms)) || !self.has_slot() {
             return Err(WriteError::Full);
         }
-        if duplicate {
+        if mode == WriteMode::Insert && found != 0 {
             return Err(WriteError::DuplicateId(id));
         }
         Ok(found + 1)
@@ -361,6 +361,11 @@ impl DenseWriter {
         self.note_bytes();
     }
 
+    /// Slots nothing leads to that are not free yet; a batch in limbo counts as one.
+    pub(super) fn retired(&self) -> usize {
+        self.freeing.len() + self.limbo.len()
+    }
+
     /// Slots whose birth every reader's snapshot includes need no closer look any more.
     fn settle_newborn(&mut self) {
         let domain = &self.shared.domain;
@@ -419,9 +424,10 @@ impl DenseWriter {
         self.dirty.state.insert(slot);
     }
 
-    /// Whether a slot of limbo or tail died; for assertions about freed slots.
+    /// Publishes the bytes that only the owner can count.
     pub(super) fn note_bytes(&self) {
-        let bytes = self.ordered_ids.len() as u64 * ORDERED_ID_BYTES
+        let bytes = self.shared.graph.bytes() as u64
+            + self.ordered_ids.len() as u64 * ORDERED_ID_BYTES
             + self.deadlines.len() as u64 * DEADLINE_BYTES
             + (self.free.capacity() + self.dead_linked.capacity()) as u64 * 4
             + self.dirty.bytes();

@@ -1,0 +1,121 @@
+//! Deleting and inserting for ever must not grow anything.
+use super::bed::{Bed, Rng, small_config};
+use super::rounds;
+use crate::distance::Metric;
+
+#[test]
+fn churn_keeps_slots_and_recall() {
+    let n = rounds(1200, 20_000) as u64;
+    let mut rng = Rng(11);
+    let mut bed = Bed::new(small_config(8, Metric::L2), 4 * n as usize);
+    for id in 0..n {
+        let vector = rng.vector(8);
+        bed.upsert(id, &vector);
+    }
+    bed.settle();
+    let recall_before = bed.recall(&mut rng, 50, 60);
+    let mut at_round_3 = 0;
+    for round in 0..20 {
+        for i in 0..n / 2 {
+            bed.delete((i * 2 + round) % n, false);
+            // A server repairs and indexes all the time, not only between rounds.
+            if i % 64 == 0 {
+                bed.writer.repair_step(256);
+            }
+        }
+        for i in 0..n / 2 {
+            let vector = rng.vector(8);
+            bed.upsert((i * 2 + round) % n, &vector);
+            if i % 64 == 0 {
+                bed.writer.index_all();
+                bed.writer.repair_step(256);
+            }
+        }
+        bed.settle();
+        let stats = bed.writer.shared().stats();
+        if round == 3 {
+            at_round_3 = stats.bytes;
+        }
+        assert!(stats.slots <= n * 8 / 5, "round {round}: {stats:?}");
+        assert!(stats.tombstoned <= n / 8, "round {round}: {stats:?}");
+        if round > 3 {
+            assert!(stats.bytes as f64 <= 1.1 * at_round_3 as f64, "round {round}: {stats:?}");
+        }
+    }
+    let recall = bed.recall(&mut rng, 50, 60);
+    assert!(recall >= recall_before - 0.02, "recall {recall_before} before, {recall} after");
+    assert_eq!(bed.lost(80), 0);
+}
+
+#[test]
+fn repair_that_pays_what_it_owes_keeps_pace_with_replacements() {
+    let n = 1500;
+    let mut rng = Rng(21);
+    let mut bed = Bed::new(small_config(4, Metric::L2), 4 * n as usize);
+    for id in 0..n {
+        let vector = rng.vector(4);
+        bed.upsert(id, &vector);
+    }
+    bed.settle();
+    assert_eq!(bed.writer.repair_owed(), 0);
+    let mut most = 0;
+    for _ in 0..10 * n / 50 {
+        for _ in 0..50 {
+            let (id, vector) = (rng.below(n), rng.vector(4));
+            bed.upsert(id, &vector);
+        }
+        // Never idle: the tail is never waited for, and repair runs only as much as it must.
+        bed.writer.index_all();
+        while bed.writer.repair_owed() > 0 && bed.writer.repair_step(16) {}
+        most = most.max(bed.writer.shared().stats().tombstoned);
+    }
+    assert!(most < n * 2 / 5, "{most} dead of {n}");
+    assert!(bed.writer.shared().stats().slots < n * 3 / 2);
+    bed.check(&mut rng);
+}
+
+#[test]
+fn survivors_of_a_mass_deletion_stay_reachable() {
+    let n = rounds(3000, 20_000) as u64;
+    let mut rng = Rng(5);
+    let mut bed = Bed::new(small_config(8, Metric::Cosine), 2 * n as usize);
+    for id in 0..n {
+        let vector = rng.vector(8);
+        bed.upsert(id, &vector);
+    }
+    bed.writer.index_all();
+    for id in (0..n).filter(|id| id % 20 != 0) {
+        bed.delete(id, false);
+    }
+    bed.settle();
+    let stats = bed.writer.shared().stats();
+    assert_eq!(stats.live, n / 20);
+    assert!(stats.tombstoned <= 64, "{stats:?}");
+    // A beam so small that the graph is used, not a scan.
+    let ef = (n / 20 / 6 - 1) as usize;
+    let lost = bed.lost(ef);
+    assert_eq!(lost, 0, "of {}", n / 20);
+    let recall = bed.recall(&mut rng, 50, ef);
+    assert!(recall >= 0.9, "recall {recall}");
+}
+
+#[test]
+fn deleting_everything_leaves_a_working_collection() {
+    let mut rng = Rng(6);
+    let mut bed = Bed::new(small_config(4, Metric::L2), 2000);
+    for round in 0..3 {
+        for id in 0..500 {
+            let vector = rng.vector(4);
+            bed.upsert(id + round, &vector);
+        }
+        bed.writer.index_all();
+        bed.check(&mut rng);
+        assert_eq!(bed.lost(40), 0, "round {round}");
+        for id in 0..500 {
+            bed.delete(id + round, false);
+        }
+        bed.settle();
+        bed.check(&mut rng);
+        assert_eq!(bed.writer.shared().stats().tombstoned, 0);
+    }
+}

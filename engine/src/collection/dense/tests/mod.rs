@@ -1,0 +1,12 @@
+//! Tests of the whole collection against an exact naive twin.
+mod bed;
+mod checks;
+mod churn;
+mod images;
+mod readers;
+mod walk;
+
+/// Long forms of the tests run with `NIGH_TEST_LONG=1`.
+fn rounds(short: usize, long: usize) -> usize {
+    if std::env::var("NIGH_TEST_LONG").is_ok_and(|value| value == "1") { long } else { short }
+}
