@@ -5,9 +5,9 @@
 //! slice ends in a timer of the executor: that empties the queue, the rings are polled, and everybody else goes first.
 //!
 //! The executor's shares cannot bound the background part, because a queue that keeps emptying is never compared with
-//! another. This does: after a slice of length `t` the next one (of any background task of the core) waits until
-//! foreground tasks have left the core alone for one pause, or `t * 9` have passed. So an idle core is used in full and a
-//! saturated one gives 10 %. Waiting tasks take turns in the order they came, one slice per pause.
+//! another. This does: after a slice of length `t` the next one (of any background task of the core) waits, pause after
+//! pause, until a turn finds the core with nothing else to do, or `t * 9` have passed. So whatever the foreground leaves is
+//! used, and a saturated core gives 10 %. Waiting tasks take turns in the order they came, one slice per pause.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -27,8 +27,6 @@ pub(super) struct Background {
     slice_ended_ns: Cell<u64>,
     /// Foreground work may hold the next slice off until then.
     resume_ns: Cell<u64>,
-    /// Polls of foreground tasks so far.
-    foreground_polls: Cell<u64>,
 }
 
 /// A place in the line; given up when dropped.
@@ -38,14 +36,6 @@ pub(super) struct Place<'a> {
 }
 
 impl Background {
-    pub(super) fn foreground_polled(&self) {
-        self.foreground_polls.set(self.foreground_polls.get() + 1);
-    }
-
-    pub(super) fn foreground_polls(&self) -> u64 {
-        self.foreground_polls.get()
-    }
-
     pub(super) fn start_slice(&self, now_ns: u64) {
         self.slice_started_ns.set(now_ns);
     }
@@ -73,12 +63,12 @@ impl Background {
 }
 
 impl Place<'_> {
-    /// Whether this task may run now. `quiet`: no foreground task was polled during the last pause, and none is about to be.
-    pub(super) fn may_run(&self, now_ns: u64, quiet: bool) -> bool {
+    /// Whether this task may run now. `idle`: the core has nothing else to do.
+    pub(super) fn may_run(&self, now_ns: u64, idle: bool) -> bool {
         let background = self.background;
         background.waiting.borrow().front() == Some(&self.ticket)
             && now_ns >= background.slice_ended_ns.get() + PAUSE_NS
-            && (quiet || now_ns >= background.resume_ns.get())
+            && (idle || now_ns >= background.resume_ns.get())
     }
 }
 

@@ -145,10 +145,8 @@ impl Inner {
         cell.advance();
         let entered = Entered { inner: self, kind, before: (self.kind.replace(kind), cell.state()) };
         cell.set_state(State::Running);
-        match kind {
-            Kind::Foreground => self.background.foreground_polled(),
-            Kind::Background => self.background.start_slice(monotonic_ns()),
-            Kind::Loop => {}
+        if kind == Kind::Background {
+            self.background.start_slice(monotonic_ns());
         }
         entered
     }
@@ -205,9 +203,9 @@ impl Inner {
         events + fired + messages > 0
     }
 
-    /// A turn in the middle of some task, for tasks that keep the core for long.
-    pub(super) fn turn_inline(&self) {
-        self.turn(0);
+    /// A turn in the middle of some task, for tasks that keep the core for long; true when it found something.
+    pub(super) fn turn_inline(&self) -> bool {
+        let worked = self.turn(0);
         if self.parked_until_ns.get().is_some() {
             // The turn may have eaten the event that would have woken the parked loop, and its bell is spent: arm it again.
             self.core().bell.arm();
@@ -216,6 +214,7 @@ impl Inner {
                 self.kick();
             }
         }
+        worked
     }
 
     /// Ends the core loop's sleep.

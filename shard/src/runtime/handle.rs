@@ -88,11 +88,10 @@ impl CoreRuntime {
         inner.turn_inline();
         let place = inner.background.line_up();
         loop {
-            let polls = inner.background.foreground_polls();
             inner.executor_pause(PAUSE_NS).await;
-            let quiet =
-                inner.background.foreground_polls() == polls && inner.core().cell.runnable_foreground() == 0;
-            if place.may_run(monotonic_ns(), quiet) {
+            let worked = inner.turn_inline();
+            let idle = !worked && inner.core().cell.runnable_foreground() == 0;
+            if place.may_run(monotonic_ns(), idle) {
                 break;
             }
         }

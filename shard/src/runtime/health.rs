@@ -153,7 +153,7 @@ impl CoreCell {
 pub struct CoreHealth {
     /// Times the watchdog woke an executor that slept with runnable tasks. With the default timer this stays 0.
     pub rescues: u64,
-    /// Times the core made no progress for a stall's length ([`super::watchdog::STALL_NS`]) while it had something to do.
+    /// Times the core made no progress for a stall's length (10 ms) while it had something to do.
     pub stalls: u64,
     /// The longest of those, microseconds (to a tick).
     pub stall_longest_us: u64,
