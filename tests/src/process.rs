@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A start that takes longer has hung: tests open small data directories.
@@ -43,6 +44,8 @@ pub struct Server {
     child: Child,
     authority: String,
     log: Arc<Mutex<String>>,
+    /// Fills `log` until the process closes its stderr.
+    reader: Option<JoinHandle<()>>,
 }
 
 /// A server that ended instead of serving.
@@ -111,27 +114,28 @@ impl Server {
         let log = Arc::new(Mutex::new(String::new()));
         let (found, serving) = std::sync::mpsc::channel();
         let sink = log.clone();
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                if line.contains("msg=serving")
-                    && line.contains("proto=http")
-                    && let Some(addr) = line.split(' ').find_map(|word| word.strip_prefix("addr="))
-                {
-                    let _nobody_waits = found.send(addr.to_owned());
-                }
                 let mut log = sink.lock().expect("nobody panics while logging");
                 log.push_str(&line);
                 log.push('\n');
+                drop(log);
+                let addr = line.split(' ').find_map(|word| word.strip_prefix("addr="));
+                if line.contains("msg=serving proto=http")
+                    && let Some(addr) = addr
+                {
+                    let _nobody_waits = found.send(addr.to_owned());
+                }
             }
         });
-        let mut server = Server { child, authority: String::new(), log };
+        let mut server = Server { child, authority: String::new(), log, reader: Some(reader) };
         match serving.recv_timeout(START_MAX) {
             Ok(authority) => {
                 server.authority = authority;
                 Ok(server)
             }
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
-                let status = server.child.wait().expect("our own child");
+                let status = server.wait();
                 Err(StartFailure { status, log: server.log() })
             }
             Err(_) => panic!("the server neither serves nor ends:\n{}", server.log()),
@@ -156,7 +160,7 @@ impl Server {
         let mut command = command(&["-http", "127.0.0.1:0"]);
         command.arg("-data").arg(data).args(flags).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().expect("the server starts");
-        let mut server = Server { child, authority: String::new(), log: Arc::default() };
+        let mut server = Server { child, authority: String::new(), log: Arc::default(), reader: None };
         std::thread::sleep(after);
         server.kill_and_wait();
     }
@@ -212,7 +216,7 @@ impl Server {
         (status, self.log())
     }
 
-    /// Waits for its end.
+    /// Waits for its end; the log is complete then.
     ///
     /// # Panics
     /// When it does not end.
@@ -220,6 +224,9 @@ impl Server {
         let start = Instant::now();
         while start.elapsed() < STOP_MAX {
             if let Some(status) = self.child.try_wait().expect("our own child") {
+                if let Some(reader) = self.reader.take() {
+                    reader.join().expect("the reader does not panic");
+                }
                 return status;
             }
             std::thread::sleep(Duration::from_millis(5));
