@@ -260,28 +260,22 @@ pub(super) fn leading_records(
     (count, at)
 }
 
-/// Good records wherever they are in a damaged frame, and the keys of those whose header alone is good.
-pub(super) fn surviving_records(
-    frame: &[u8],
+/// The records wherever they are in a damaged frame, those whose header alone is good among them.
+pub(super) fn surviving_records<'a>(
+    frame: &'a [u8],
     id: SegmentId,
     flush: u64,
-    mut record: impl FnMut(RecordKey, &[u8]),
-    mut lost: impl FnMut(RecordKey),
+    mut record: impl FnMut(FoundRecord<'a>),
 ) {
     let mut at = FRAME_HEADER_BYTES;
     while at < frame.len() {
-        at = match decode_record(frame, at, id, flush) {
-            Some(FoundRecord::Good { key, body, end, .. }) => {
-                record(key, body);
-                end
-            }
-            Some(FoundRecord::BadBody { key, end }) => {
-                lost(key);
-                end
-            }
+        let found = decode_record(frame, at, id, flush);
+        at = match found {
+            Some(FoundRecord::Good { end, .. } | FoundRecord::BadBody { end, .. }) => end,
             // A damaged header hides the length: look for the next one. Costs one short sum per 8 bytes.
             None => at + RECORD_ALIGN,
         };
+        found.into_iter().for_each(&mut record);
     }
 }
 
@@ -359,7 +353,11 @@ mod tests {
             let bit = at.index((bytes.len() - FRAME_HEADER_BYTES) * 8);
             bytes[FRAME_HEADER_BYTES + bit / 8] ^= 1 << (bit % 8);
             let mut read = Vec::new();
-            surviving_records(&bytes, ID, 9, |key, body| read.push((key.seq, body.to_vec())), |_| ());
+            surviving_records(&bytes, ID, 9, |record| {
+                if let FoundRecord::Good { key, body, .. } = record {
+                    read.push((key.seq, body.to_vec()));
+                }
+            });
             prop_assert!(read.len() + 1 >= bodies.len());
             for (seq, body) in read {
                 prop_assert_eq!(&body, &bodies[seq as usize - 1]);
@@ -370,7 +368,7 @@ mod tests {
         fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = decode_segment_header(&bytes);
             let _ = FrameHeader::decode(ID, 0, &bytes);
-            surviving_records(&bytes, ID, 9, |_, _| (), |_| ());
+            surviving_records(&bytes, ID, 9, |_| ());
         }
     }
 }

@@ -6,8 +6,8 @@
 //! whose leading good records are kept and everything after them is dropped, on the disk as well. Good frames beyond the
 //! mark are written again and synced, since a process that was killed may have left them in a cache only.
 use super::format::{
-    FORMAT_VERSION, FRAME_HEADER_BYTES, FRAMES_START, FrameHeader, SegmentHeader, SegmentId, block_up,
-    decode_segment_header, leading_records, surviving_records,
+    FORMAT_VERSION, FRAME_HEADER_BYTES, FRAMES_START, FoundRecord, FrameHeader, SegmentHeader, SegmentId,
+    block_up, decode_segment_header, leading_records, surviving_records,
 };
 use super::old::{Highest, OldSegment, OldSegments};
 use super::writer::FRAME_BYTES_MAX;
@@ -206,6 +206,13 @@ struct Place {
     end: u64,
 }
 
+/// Good records of a damaged flush.
+struct Survivors {
+    records: u64,
+    /// Where the last of them ends, in the bytes looked through.
+    end: u64,
+}
+
 struct ChainScan<'a> {
     disk: &'a dyn Disk,
     segments: Vec<Segment>,
@@ -243,11 +250,13 @@ impl ChainScan<'_> {
                 }
                 let missing = self.first_missing(last_flush, &bad, header.flush)..header.flush;
                 if !missing.is_empty() {
+                    let mut torn = bad.first().copied().unwrap_or(place);
                     if missing.start <= synced {
-                        self.report_missing(&bad, place, missing.clone()).await?;
+                        let once_synced = missing.start..missing.end.min(synced.saturating_add(1));
+                        // What was saved stays on the disk for the next scan: the end is behind it.
+                        torn = self.report_missing(&bad, place, once_synced).await?.unwrap_or(torn);
                     }
                     if missing.end - 1 > synced {
-                        let torn = bad.first().copied().unwrap_or(place);
                         return self
                             .cut(torn, Some(missing.start.max(synced.saturating_add(1))), synced)
                             .await;
@@ -318,7 +327,7 @@ impl ChainScan<'_> {
                 self.rewrite(place, &bytes).await?;
             }
         } else if proven {
-            let found = self.deliver_survivors(place.segment, &bytes, header.flush);
+            let found = self.deliver_survivors(place.segment, &bytes, header.flush).records;
             let text =
                 format!("flush {} is damaged: {found} of {} records are good", header.flush, header.records);
             self.damage(place, &text);
@@ -337,16 +346,16 @@ impl ChainScan<'_> {
         segment.file.write_at(place.offset, bytes).await.map_err(at_path(&segment.path))
     }
 
-    fn deliver_survivors(&mut self, segment: usize, bytes: &[u8], flush: u64) -> u64 {
+    fn deliver_survivors(&mut self, segment: usize, bytes: &[u8], flush: u64) -> Survivors {
         let id = self.segments[segment].id;
-        let (mut found, mut lost) = (Vec::new(), Vec::new());
-        surviving_records(
-            bytes,
-            id,
-            flush,
-            |key, body| found.push((key, body.to_vec())),
-            |key| lost.push(key),
-        );
+        let (mut found, mut lost, mut end) = (Vec::new(), Vec::new(), 0);
+        surviving_records(bytes, id, flush, |record| match record {
+            FoundRecord::Good { key, body, end: record_end, .. } => {
+                found.push((key, body.to_vec()));
+                end = record_end.min(bytes.len());
+            }
+            FoundRecord::BadBody { key, .. } => lost.push(key),
+        });
         for (key, body) in &found {
             self.deliver(segment, *key, body);
         }
@@ -354,28 +363,38 @@ impl ChainScan<'_> {
             self.segments[segment].highest.note(key);
             self.report.lost.push(key);
         }
-        found.len() as u64
+        Survivors { records: found.len() as u64, end: end as u64 }
     }
 
     /// Flushes that were on the device once are gone, or have lost their headers; `next` is the frame after them.
+    /// Delivers what is left of them; returns the first block behind that.
     async fn report_missing(
         &mut self,
         bad: &[Place],
         next: Place,
         missing: std::ops::Range<u64>,
-    ) -> io::Result<()> {
-        let mut found = 0;
+    ) -> io::Result<Option<Place>> {
+        let (mut found, mut behind) = (0, None);
         for &place in bad {
-            let bytes = self.read(Place { end: block_up(place.end), ..place }).await?;
+            // Not to the last byte that is not zero: a record may end in zeros.
+            let end = if place.segment == next.segment { next.offset } else { u64::MAX };
+            let bytes = self.read(Place { end, ..place }).await?;
             for flush in missing.clone().take(MISSING_TRIED_MAX as usize) {
-                found += self.deliver_survivors(place.segment, &bytes, flush);
+                let survivors = self.deliver_survivors(place.segment, &bytes, flush);
+                found += survivors.records;
+                if survivors.records > 0 {
+                    let offset = place.offset + block_up(survivors.end);
+                    let known = behind.filter(|known: &Place| known.segment == place.segment);
+                    let offset = known.map_or(offset, |known| known.offset.max(offset));
+                    behind = Some(Place { offset, ..place });
+                }
             }
         }
         let at = bad.first().copied().unwrap_or(next);
         let text =
             format!("flushes {} to {} are missing; {found} records found", missing.start, missing.end - 1);
         self.damage(at, &text);
-        Ok(())
+        Ok(behind)
     }
 
     /// Ends the chain at `torn`: keeps the good records at its beginning and drops all that follows, on the disk too.
