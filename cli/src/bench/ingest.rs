@@ -80,9 +80,9 @@ pub fn load(
     let sent = AtomicU64::new(0);
     let start = Instant::now();
     in_parallel(target, points.div_ceil(batch), connections, &|client, index| {
-        let ids = index * batch..((index + 1) * batch).min(points);
+        let ids = batch_ids(points, batch, index);
         let count = ids.len();
-        send_batch(client, target, collection, corpus, mode, ids, false)?;
+        send_batch(client, target, collection, corpus, mode, &ids, false)?;
         progress(sent.fetch_add(count as u64, Ordering::Relaxed) as usize + count);
         Ok(())
     })?;
@@ -97,13 +97,22 @@ pub fn load(
     Ok(Loaded { mode, points, send_s, build_s, points_per_s: points as f64 / (send_s + build_s).max(1e-9) })
 }
 
-fn send_batch(
+/// Rows of the `index`th batch of `batch` rows.
+fn batch_ids(points: usize, batch: usize, index: usize) -> Vec<usize> {
+    (index * batch..((index + 1) * batch).min(points)).collect()
+}
+
+/// Sends the points `ids` in one request and checks that all were stored.
+///
+/// # Errors
+/// When the request is refused or the answer counts differently.
+pub fn send_batch(
     client: &mut Client,
     target: &Target,
     collection: &str,
     corpus: Corpus<'_>,
     mode: Ingest,
-    ids: std::ops::Range<usize>,
+    ids: &[usize],
     upsert: bool,
 ) -> Result<(), String> {
     BUFFERS.with_borrow_mut(|(body, request)| {
@@ -239,9 +248,9 @@ fn upsert_over_and_over(
         let begun = begun.clone();
         while !stop.load(Ordering::Relaxed) {
             let index = next.fetch_add(1, Ordering::Relaxed) as usize % batches;
-            let ids = index * work.batch..((index + 1) * work.batch).min(count);
+            let ids = batch_ids(count, work.batch, index);
             let sent = ids.len() as u64;
-            send_batch(client, work.target, work.collection, work.corpus, Ingest::Binary, ids, true)?;
+            send_batch(client, work.target, work.collection, work.corpus, Ingest::Binary, &ids, true)?;
             points.fetch_add(sent, Ordering::Relaxed);
             let _said_before = begun.try_send(());
         }
@@ -261,9 +270,9 @@ fn build_over_and_over(
     while !stop.load(Ordering::Relaxed) {
         drop_collection(&mut client, work.target, &name)?;
         create(&mut client, work.target, &name, work.config)?;
-        for first in (0..count).step_by(work.batch) {
-            let ids = first..(first + work.batch).min(count);
-            send_batch(&mut client, work.target, &name, work.corpus, Ingest::Staged, ids, false)?;
+        for index in 0..count.div_ceil(work.batch) {
+            let ids = batch_ids(count, work.batch, index);
+            send_batch(&mut client, work.target, &name, work.corpus, Ingest::Staged, &ids, false)?;
         }
         let _said_before = begun.try_send(());
         build(&mut client, work.target, &name)?;

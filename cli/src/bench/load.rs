@@ -2,6 +2,7 @@
 //! on a fixed schedule, and latency counts from the moment a query was due, so that a stalled server cannot hide the
 //! queries it kept waiting).
 use super::client::{Client, Target};
+use super::processor_wait::ProcessorWait;
 use super::wire::found_ids;
 use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,14 +44,23 @@ pub struct Load<'a> {
 pub struct Measured {
     /// Latency in nanoseconds.
     pub latency: Histogram<u64>,
+    /// From sending to the answer, less what this program waited for a processor meanwhile, nanoseconds. Empty where
+    /// the kernel does not tell that.
+    pub without_own_wait: Histogram<u64>,
     /// Answered queries that were measured.
     pub answered: u64,
     /// From the first measured query's due time to the last answer.
     pub elapsed: Duration,
 }
 
+impl Measured {
+    fn new() -> Measured {
+        Measured { latency: histogram(), without_own_wait: histogram(), answered: 0, elapsed: Duration::ZERO }
+    }
+}
+
 /// A histogram that holds every latency we record.
-pub fn histogram() -> Histogram<u64> {
+fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are constants that fit")
 }
 
@@ -92,10 +102,11 @@ pub fn run(load: &Load<'_>, progress: &(dyn Fn(Duration) + Sync)) -> Result<Meas
             .map(|worker| worker.join().unwrap_or_else(|_| Err("a worker panicked".into())))
             .collect()
     });
-    let mut total = Measured { latency: histogram(), answered: 0, elapsed: Duration::ZERO };
+    let mut total = Measured::new();
     for result in results {
         let part = result?;
         total.latency.add(&part.latency).map_err(|error| error.to_string())?;
+        total.without_own_wait.add(&part.without_own_wait).map_err(|error| error.to_string())?;
         total.answered += part.answered;
         total.elapsed = total.elapsed.max(part.elapsed);
     }
@@ -110,7 +121,8 @@ fn worker(
     start: Instant,
     progress: &dyn Fn(Duration),
 ) -> Result<Measured, String> {
-    let mut measured = Measured { latency: histogram(), answered: 0, elapsed: Duration::ZERO };
+    let mut measured = Measured::new();
+    let own_wait = ProcessorWait::of_this_thread();
     let end = load.warm_up + load.duration;
     let mut last_progress = Duration::ZERO;
     while !stop.load(Ordering::Relaxed) {
@@ -129,7 +141,9 @@ fn worker(
             break;
         }
         let request = &load.requests[index as usize % load.requests.len()];
+        let (sent, waited) = (start.elapsed(), own_wait.total());
         let response = client.send(request).map_err(|error| format!("search: {error}"))?;
+        let (done, waited) = (start.elapsed(), own_wait.total().zip(waited));
         let body = response.success("search")?;
         if index.is_multiple_of(CHECK_EVERY) {
             let found = found_ids(body)?.len();
@@ -137,10 +151,13 @@ fn worker(
                 return Err(format!("search: {found} hits instead of {}", load.hits));
             }
         }
-        let done = start.elapsed();
         if due >= load.warm_up {
-            let latency = u64::try_from((done - due).as_nanos()).unwrap_or(LATENCY_NS_MAX);
-            measured.latency.saturating_record(latency);
+            let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(LATENCY_NS_MAX);
+            measured.latency.saturating_record(nanos(done - due));
+            if let Some((after, before)) = waited {
+                let own = after.saturating_sub(before);
+                measured.without_own_wait.saturating_record(nanos((done - sent).saturating_sub(own)));
+            }
             measured.answered += 1;
             measured.elapsed = done - load.warm_up;
             if measured.elapsed > last_progress + Duration::from_millis(100) {

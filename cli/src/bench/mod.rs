@@ -1,8 +1,10 @@
 //! `nigh bench vector`: loads a corpus over HTTP, checks recall and measures queries.
+mod churn;
 pub mod client;
 mod dataset;
 mod ingest;
 mod load;
+mod processor_wait;
 mod recall;
 mod report;
 mod server_metrics;

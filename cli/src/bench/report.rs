@@ -1,7 +1,8 @@
 //! What a run says at its end: a table for people, one JSON object for programs.
+use super::churn::Round;
 use super::ingest::{Background, BackgroundDone, Loaded};
-use super::load::Measured;
 use super::server_metrics::ServerSide;
+use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -43,6 +44,8 @@ pub struct Phase {
     pub queries_per_s: f64,
     /// From the client: from the due time (open loop) or from sending (closed loop).
     pub latency: Latency,
+    /// From sending, less what the load generator waited for a processor itself; `None` where the kernel does not tell.
+    pub without_own_wait: Option<Latency>,
     /// The server's own figures over the same time, warm-up included.
     pub server: ServerSide,
     /// CPU seconds of this load generator, likewise.
@@ -60,6 +63,8 @@ pub struct Cycle {
     pub recall: Option<f64>,
     /// Queries the recall is over.
     pub recall_queries: usize,
+    /// Rounds of deleting and inserting again, before the measured stretches.
+    pub churn: Vec<Round>,
     /// Measured stretches.
     pub phases: Vec<Phase>,
 }
@@ -96,19 +101,23 @@ pub struct Report {
 }
 
 impl Latency {
-    /// Percentiles of a load.
-    pub fn of(measured: &Measured) -> Latency {
-        let at = |quantile: f64| measured.latency.value_at_quantile(quantile) as f64 / 1000.0;
+    /// Percentiles of nanoseconds.
+    pub fn of(nanos: &Histogram<u64>) -> Latency {
+        let at = |quantile: f64| nanos.value_at_quantile(quantile) as f64 / 1000.0;
         Latency {
-            mean_us: (measured.latency.mean() / 100.0).round() / 10.0,
+            mean_us: (nanos.mean() / 100.0).round() / 10.0,
             p50_us: at(0.5),
             p90_us: at(0.9),
             p95_us: at(0.95),
             p99_us: at(0.99),
             p999_us: at(0.999),
-            max_us: measured.latency.max() as f64 / 1000.0,
+            max_us: nanos.max() as f64 / 1000.0,
         }
     }
+}
+
+fn mib(bytes: f64) -> f64 {
+    bytes / f64::from(1 << 20)
 }
 
 impl Report {
@@ -158,6 +167,18 @@ impl Cycle {
         if let Some(recall) = self.recall {
             let _ = writeln!(out, "  recall@{k}: {recall:.4} over {} queries", self.recall_queries);
         }
+        for (index, round) in self.churn.iter().enumerate() {
+            let recall = round.recall.map(|recall| format!(", recall@{k} {recall:.4}")).unwrap_or_default();
+            let memory = round.resident_bytes.map(|bytes| format!(", server memory {:.0} MiB", mib(bytes)));
+            let _ = writeln!(
+                out,
+                "  churn round {}: deleted in {:.1} s, inserted in {:.1} s{recall}{}",
+                index + 1,
+                round.delete_s,
+                round.insert_s,
+                memory.unwrap_or_default()
+            );
+        }
         if self.phases.is_empty() {
             return;
         }
@@ -186,6 +207,13 @@ impl Phase {
             let kind = format!("{:?}", self.background).to_lowercase();
             let _ = writeln!(out, "    with background {kind}: {:.0} points/s", done.points_per_s);
         }
+        if let Some(l) = &self.without_own_wait {
+            let _ = writeln!(
+                out,
+                "    {:<26}{:>10}{:>10.0}{:>10.0}{:>10.0}{:>10.0}{:>10.0}{:>10.0}",
+                "without own waits", "", l.p50_us, l.p90_us, l.p95_us, l.p99_us, l.p999_us, l.max_us
+            );
+        }
         let server = &self.server;
         if let (Some(p50), Some(p99), Some(p999)) = (server.p50_us, server.p99_us, server.p999_us) {
             let searches = server.searches;
@@ -199,7 +227,7 @@ impl Phase {
             let _ = write!(out, ", server {cpu:.2} s ({rate:.0} queries per CPU second)");
         }
         if let Some(bytes) = server.resident_bytes {
-            let _ = write!(out, "; server memory {:.0} MiB", bytes / f64::from(1 << 20));
+            let _ = write!(out, "; server memory {:.0} MiB", mib(bytes));
         }
         out.push('\n');
     }

@@ -19,6 +19,13 @@ pub struct Reading {
     resident_bytes: Option<f64>,
 }
 
+impl Reading {
+    /// Resident memory of the server.
+    pub fn resident_bytes(&self) -> Option<f64> {
+        self.resident_bytes
+    }
+}
+
 /// The server during a load.
 #[derive(Clone, Copy, Debug, Default, Serialize, PartialEq)]
 pub struct ServerSide {

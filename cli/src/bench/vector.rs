@@ -1,4 +1,5 @@
 //! The vector benchmark: options, and the order of things.
+use super::churn;
 use super::client::{Client, Target, encode};
 use super::dataset::{Matrix, read_payloads, read_truth, read_vectors, synthetic};
 use super::ingest::{
@@ -84,6 +85,11 @@ pub struct Options {
     /// Points per request.
     #[arg(long, default_value_t = 1000, help_heading = "Ingest")]
     pub batch: usize,
+
+    /// Before queries are measured, delete half of the corpus and insert it again so many times; recall and the
+    /// server's memory are shown for each round.
+    #[arg(long, default_value_t = 0, help_heading = "Ingest")]
+    pub churn_rounds: usize,
 
     /// Results per query.
     #[arg(long, default_value_t = 10, help_heading = "Queries")]
@@ -268,6 +274,15 @@ fn cycle(
         Some(truth) => measure_recall(options, target, &requests, truth)?,
         None => (None, 0),
     };
+    let mut churned = Vec::new();
+    for number in 0..options.churn_rounds {
+        let recall = || match &prepared.truth {
+            Some(truth) => Ok(measure_recall(options, target, &requests, truth)?.0),
+            None => Ok(None),
+        };
+        let shape = (number, options.batch, options.connections);
+        churned.push(churn::round(target, &options.collection, corpus, shape, &recall)?);
+    }
     let mut phases = Vec::new();
     let arrivals: Vec<Arrival> = match options.rate[..] {
         [] => vec![Arrival::Closed],
@@ -304,7 +319,7 @@ fn cycle(
     if ours && !options.keep {
         drop_collection(&mut control, target, &options.collection)?;
     }
-    Ok(Cycle { ef_search, ingest: loaded, recall, recall_queries, phases })
+    Ok(Cycle { ef_search, ingest: loaded, recall, recall_queries, churn: churned, phases })
 }
 
 fn encode_queries(options: &Options, target: &Target, queries: &Matrix<f32>) -> Vec<Vec<u8>> {
@@ -361,7 +376,9 @@ fn phase(load: &Load<'_>, work: &BackgroundWork<'_>) -> Result<Phase, String> {
         background_done,
         queries: measured.answered,
         queries_per_s: measured.answered as f64 / measured.elapsed.as_secs_f64().max(1e-9),
-        latency: Latency::of(&measured),
+        latency: Latency::of(&measured.latency),
+        without_own_wait: (!measured.without_own_wait.is_empty())
+            .then(|| Latency::of(&measured.without_own_wait)),
         server: server_metrics::between(&server_before, &server_after),
         generator_cpu_s,
     })

@@ -1,7 +1,6 @@
 //! Request bodies of the interface: binary and JSON ingest, binary and JSON queries, and the answers' ids.
 use super::dataset::Matrix;
 use serde::Deserialize;
-use std::ops::Range;
 
 /// Media type of the binary bodies.
 pub const BINARY: &str = "application/octet-stream";
@@ -18,7 +17,7 @@ pub struct Corpus<'a> {
 }
 
 /// An `RVB1` body for the points `ids`, into a buffer that is cleared first.
-pub fn binary_ingest(body: &mut Vec<u8>, corpus: Corpus<'_>, ids: Range<usize>, upsert: bool) {
+pub fn binary_ingest(body: &mut Vec<u8>, corpus: Corpus<'_>, ids: &[usize], upsert: bool) {
     body.clear();
     body.extend_from_slice(b"RVB1");
     let with_payloads = !corpus.payloads.is_empty();
@@ -26,12 +25,12 @@ pub fn binary_ingest(body: &mut Vec<u8>, corpus: Corpus<'_>, ids: Range<usize>, 
     {
         body.extend_from_slice(&word.to_be_bytes());
     }
-    for id in ids.clone() {
+    for &id in ids {
         body.extend_from_slice(&(id as u64).to_be_bytes());
         body.extend(corpus.docs.row(id).iter().flat_map(|value| value.to_be_bytes()));
     }
     if with_payloads {
-        for id in ids {
+        for &id in ids {
             let payload = corpus.payloads.get(id).map_or(&[][..], Vec::as_slice);
             body.extend_from_slice(&(payload.len() as u32).to_be_bytes());
             body.extend_from_slice(payload);
@@ -40,10 +39,10 @@ pub fn binary_ingest(body: &mut Vec<u8>, corpus: Corpus<'_>, ids: Range<usize>, 
 }
 
 /// The JSON batch body for the points `ids`, into a buffer that is cleared first.
-pub fn json_ingest(body: &mut Vec<u8>, corpus: Corpus<'_>, ids: Range<usize>, upsert: bool) {
+pub fn json_ingest(body: &mut Vec<u8>, corpus: Corpus<'_>, ids: &[usize], upsert: bool) {
     body.clear();
     body.extend_from_slice(if upsert { b"{\"upsert\":true,\"points\":[" } else { b"{\"points\":[" });
-    for (position, id) in ids.enumerate() {
+    for (position, &id) in ids.iter().enumerate() {
         if position > 0 {
             body.push(b',');
         }
@@ -114,12 +113,12 @@ mod tests {
         let docs = Matrix { dim: 2, values: vec![1.0, 2.0, 3.0, 4.0, 0.5, -1.0] };
         let payloads = vec![b"{}".to_vec(); 3];
         let mut body = Vec::new();
-        binary_ingest(&mut body, Corpus { docs: &docs, payloads: &payloads }, 1..3, true);
+        binary_ingest(&mut body, Corpus { docs: &docs, payloads: &payloads }, &[1, 2], true);
         assert_eq!(&body[..16], b"RVB1\0\0\0\x03\0\0\0\x02\0\0\0\x02");
         assert_eq!(&body[16..24], 1u64.to_be_bytes());
         assert_eq!(&body[24..28], 3f32.to_be_bytes());
         assert_eq!(body.len(), 16 + 2 * 16 + 2 * 6);
-        json_ingest(&mut body, Corpus { docs: &docs, payloads: &payloads }, 2..3, false);
+        json_ingest(&mut body, Corpus { docs: &docs, payloads: &payloads }, &[2], false);
         assert_eq!(body, b"{\"points\":[{\"id\":2,\"vector\":[0.5,-1.0],\"metadata\":{}}]}");
         let query = binary_query(&[1.0], 10);
         assert_eq!(query.len(), 28 + 4);
