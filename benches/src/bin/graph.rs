@@ -176,7 +176,7 @@ fn run_round(graph: &Graph, round: &Round, workers: &mut [Worker]) {
     let targets = in_parallel(workers, jobs.len(), |worker, index| {
         graph.plan_target(&jobs[index], &mut worker.scratch)
     });
-    graph.commit(&plans, &targets, |_| false);
+    graph.commit(plans, targets, |_| false);
 }
 
 /// `work` of 0..count in index order, each item on whichever worker is free; the first runs on this thread.

@@ -10,7 +10,7 @@ mod pool;
 
 pub use exact::exact_search;
 pub use hnsw::{
-    Graph, GraphConfig, NodePlan, Planner, ROUND_NODES_MAX, Round, SLOTS_MAX, Scratch, SearchStats,
+    Commit, Graph, GraphConfig, NodePlan, Planner, ROUND_NODES_MAX, Round, SLOTS_MAX, Scratch, SearchStats,
     TargetJob, TargetPlan, insert_all,
 };
 pub use neighbor::Neighbor;

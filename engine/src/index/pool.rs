@@ -1,28 +1,27 @@
-//! The pool of a best-first beam: one sorted array that is both the queue of nodes to expand and the result.
+//! The pool of a best-first beam: what it has found, and the queue of nodes to expand.
 //!
 //! Rejected entries (dead, filtered) are walked through but not returned, so they do not count towards `ef`: the
-//! pool holds every known entry up to the `ef`-th admitted one. Without rejections that is the usual array of `ef`.
+//! pool knows every entry up to the `ef`-th admitted one. Admitted ones are a sorted array of `ef`, which at this size beats
+//! two heaps. Rejected ones may be a hundred times as many (a walk through a deleted cluster), so they wait in a heap.
 use super::{Neighbor, Slot};
-
-/// Not expanded, admitted.
-const OPEN: u32 = 0;
-const EXPANDED: u32 = 1;
-const REJECTED: u32 = 2;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 #[derive(Clone, Copy)]
 struct Entry {
     order: u64,
-    state: u32,
+    expanded: bool,
 }
 
 /// See the module docs. Reusable; allocation-free once grown.
 #[derive(Default)]
 pub(super) struct Pool {
-    /// Ascending by order.
+    /// Admitted, ascending by order, at most `ef`.
     entries: Vec<Entry>,
     /// Everything before it is expanded.
     cursor: usize,
-    admitted: usize,
+    /// Rejected and not expanded.
+    rejected: BinaryHeap<Reverse<u64>>,
     ef: usize,
     /// Order of the `ef`-th admitted entry: nothing from there on can matter.
     bound: u64,
@@ -34,7 +33,7 @@ impl Pool {
         debug_assert!(ef > 0);
         self.entries.clear();
         self.cursor = 0;
-        self.admitted = 0;
+        self.rejected.clear();
         self.ef = ef;
         self.bound = u64::MAX;
     }
@@ -48,48 +47,41 @@ impl Pool {
     /// Adds a neighbour that [`Self::wants`]; the caller adds a slot once.
     #[inline]
     pub(super) fn insert(&mut self, order: u64, admitted: bool) {
-        let at = self.entries.partition_point(|e| e.order < order);
-        self.entries.insert(at, Entry { order, state: if admitted { OPEN } else { REJECTED } });
-        self.cursor = self.cursor.min(at);
-        if admitted {
-            self.admitted += 1;
-            if self.admitted >= self.ef {
-                self.trim();
-            }
+        if !admitted {
+            self.rejected.push(Reverse(order));
+            return;
         }
-    }
-
-    /// Drops what lies beyond the `ef`-th admitted entry and moves the bound there.
-    #[inline]
-    fn trim(&mut self) {
-        while let Some(last) = self.entries.last() {
-            if last.state & REJECTED == 0 {
-                if self.admitted == self.ef {
-                    self.bound = last.order;
-                    return;
-                }
-                self.admitted -= 1;
-            }
-            self.entries.pop();
+        let at = self.entries.partition_point(|e| e.order < order);
+        self.entries.insert(at, Entry { order, expanded: false });
+        self.cursor = self.cursor.min(at);
+        self.entries.truncate(self.ef);
+        if self.entries.len() == self.ef {
+            self.bound = self.entries[self.ef - 1].order;
         }
     }
 
     /// The nearest entry that was not expanded yet, marked expanded.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Slot> {
-        while let Some(entry) = self.entries.get_mut(self.cursor) {
+        while self.entries.get(self.cursor).is_some_and(|entry| entry.expanded) {
             self.cursor += 1;
-            if entry.state & EXPANDED == 0 {
-                entry.state |= EXPANDED;
-                return Some(entry.order as Slot);
-            }
         }
-        None
+        let open = self.entries.get_mut(self.cursor);
+        if let Some(&Reverse(rejected)) = self.rejected.peek()
+            && rejected < open.as_ref().map_or(self.bound, |entry| entry.order)
+        {
+            self.rejected.pop();
+            return Some(rejected as Slot);
+        }
+        let entry = open?;
+        entry.expanded = true;
+        self.cursor += 1;
+        Some(entry.order as Slot)
     }
 
     /// The admitted entries, nearest first.
     pub(super) fn admitted(&self) -> impl Iterator<Item = Neighbor> {
-        self.entries.iter().filter(|e| e.state & REJECTED == 0).map(|e| Neighbor::from_order(e.order))
+        self.entries.iter().map(|e| Neighbor::from_order(e.order))
     }
 }
 

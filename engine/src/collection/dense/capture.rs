@@ -67,6 +67,10 @@ impl DenseWriter {
             capture.pending = std::mem::take(&mut self.dirty);
             capture.cursor = 0;
             if capture.pending.len() <= LAST_PASS_SLOTS << capture.passes.min(16) {
+                // A round half linked would come back with nodes that few lead to.
+                while !self.commit_step(usize::MAX) {}
+                self.collect_edge_changes();
+                capture.pending.insert_all(&std::mem::take(&mut self.dirty));
                 while self.write_next(&mut capture, out) {}
                 put_end(
                     out,

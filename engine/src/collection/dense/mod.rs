@@ -27,7 +27,9 @@ mod writer;
 
 use super::config::DenseConfig;
 use crate::filter::Predicate;
-use crate::index::{Graph, GraphConfig, NodePlan, Planner, Round, Scratch, Slot, TargetJob, TargetPlan};
+use crate::index::{
+    Commit, Graph, GraphConfig, NodePlan, Planner, Round, Scratch, Slot, TargetJob, TargetPlan,
+};
 use crate::memory::{ArenaError, Domain, IdMap, Limbo, Pin, RetireTag};
 use dirty::{Dirty, SlotSet};
 use meta::Meta;
@@ -233,6 +235,8 @@ pub struct DenseWriter {
     passed: Passed,
     /// The open indexing round and the tail position after its last slot.
     round: Option<(Arc<Round>, u64)>,
+    /// The open round once it is planned, while its nodes are linked.
+    committing: Option<Commit>,
     /// Slots in the graph, dead ones included.
     linked: usize,
     /// Dead slots in the graph that no repair pass has taken on.
@@ -309,7 +313,7 @@ impl Dense {
     }
 
     /// Any core: plans in slices of about `max_distances` distances; the plan when done. Between `begin_round` and
-    /// `commit_round` no pin is needed, as the owner frees no slot.
+    /// the end of the commit no pin is needed, as the owner frees no slot.
     pub fn plan_step(&self, planner: &mut Planner, round: &Round, max_distances: usize) -> Option<NodePlan> {
         planner.step(&self.graph, round, max_distances, |slot| self.meta.is_dead(slot))
     }

@@ -15,10 +15,12 @@ const DEAD_MIN: usize = 64;
 /// make each cheaper: at this share 0.1 ms of one core per replaced point of 384 dimensions, half of what inserting it took.
 const DEAD_SHARE: usize = 10;
 /// Most dead slots a pass takes on, or one in `DEAD_SHARE` if that is more. After a mass deletion several passes follow each
-/// other, because the step that first meets a dead slot also settles the dead ones that hang together with it.
+/// other, so that slots come back before all of it is done.
 const DEAD_PER_PASS: usize = 1024;
 /// Price of a node with dead neighbours, in nodes without: hundreds of distances against some bitset look-ups.
 const RELINKED_NODE: usize = 8;
+/// Nodes that lost their place in the graph's tree and get another in one step; each may take a search of 0.1 ms.
+const ORPHANS_PER_STEP: usize = 2;
 /// Nodes to walk for each node a round adds while a pass is due. A pass walks all linked slots, so at this pace it ends when a
 /// tenth as many have been added, and about a tenth have died in their place.
 const WALKED_PER_ADDED: usize = DEAD_SHARE;
@@ -55,7 +57,8 @@ impl DenseWriter {
     /// One slice of the repair pass (about `max_nodes` nodes): relink around dead slots, then retire them, then free them once
     /// quiescent. Returns true while there is more to do now; does nothing while a round is open.
     ///
-    /// A node costs about 2m look-ups in a bitset; one with dead neighbours up to `4m^2` distances, and counts as eight.
+    /// A node costs about 2m look-ups in a bitset; one with dead neighbours up to `4m^2` distances, and counts as eight. The node
+    /// that first meets a dead slot may take several steps, in which all that hung on it finds another place.
     pub fn repair_step(&mut self, max_nodes: usize) -> bool {
         let free = self.free.len();
         self.reclaim();
@@ -131,6 +134,11 @@ impl DenseWriter {
             if !shared.graph.is_linked(slot) || is_taken(slot) {
                 budget -= 1;
                 continue;
+            }
+            let orphans = if max_nodes == usize::MAX { usize::MAX } else { ORPHANS_PER_STEP };
+            if !shared.graph.settle_around(slot, orphans, &is_taken) {
+                pass.cursor -= 1;
+                break;
             }
             walked += 1;
             let relinked = shared.graph.repair(slot, &is_taken, &mut self.scratch);

@@ -51,32 +51,54 @@ impl DenseWriter {
         self.shared.graph.target_jobs(plans)
     }
 
-    /// Ends the round: links its nodes, then takes them out of the tail. Slots that died meanwhile are not linked, and
-    /// nothing is linked to them.
+    /// Ends the round in one go: [`Self::begin_commit`] and all its steps.
     ///
     /// # Panics
-    /// When no round is open, or `plans` are not those of its slots in order.
-    pub fn commit_round(&mut self, mut plans: Vec<NodePlan>, mut targets: Vec<TargetPlan>) {
-        let (round, end) = self.round.take().expect("a round is open");
+    /// As [`Self::begin_commit`].
+    pub fn commit_round(&mut self, plans: Vec<NodePlan>, targets: Vec<TargetPlan>) {
+        self.begin_commit(plans, targets);
+        while !self.commit_step(usize::MAX) {}
+    }
+
+    /// Begins to link the round's nodes; [`Self::commit_step`] does it. Slots that died meanwhile are not linked, and nothing is
+    /// linked to them.
+    ///
+    /// # Panics
+    /// When no round is open or this one is being committed already, or `plans` are not those of its slots in order.
+    pub fn begin_commit(&mut self, plans: Vec<NodePlan>, targets: Vec<TargetPlan>) {
+        let (round, _) = self.round.as_ref().expect("a round is open");
+        assert!(self.committing.is_none(), "a round is committed once");
+        let commit = Commit::new(plans, targets);
         assert!(
-            plans.iter().map(|plan| plan.slot).eq(round.slots.iter().copied()),
+            commit.slots().eq(round.slots.iter().copied()),
             "one plan for each slot of the round, in order"
         );
+        self.committing = Some(commit);
+    }
+
+    /// Stores about `lists` more edge lists, each some hundred nanoseconds; true when no commit is under way (any more). The
+    /// round stays open until then; writes may come between steps.
+    pub fn commit_step(&mut self, lists: usize) -> bool {
+        let Some(mut commit) = self.committing.take() else { return true };
         let shared = self.shared.clone();
         let is_dead = |slot: Slot| shared.meta.is_dead(slot);
-        plans.retain(|plan| !is_dead(plan.slot));
-        // A dead target is either a node of this round, which must not come to life in the graph, or a way-point, whose
-        // old edges serve as well.
-        targets.retain(|target| !is_dead(target.target));
-        shared.graph.commit(&plans, &targets, is_dead);
-        self.linked += plans.len();
-        sub(&shared.tail_live, plans.len() as u64);
-        for plan in &plans {
-            self.dirty.state.insert(plan.slot);
+        let mut linked = 0;
+        let done = shared.graph.commit_step(&mut commit, lists, &is_dead, |slot| {
+            linked += 1;
+            self.dirty.state.insert(slot);
+        });
+        // Who dies from here on is counted by what is linked.
+        self.linked += linked;
+        sub(&shared.tail_live, linked as u64);
+        self.owe_repair(linked);
+        if done {
+            let (_, end) = self.round.take().expect("the round is open while it is committed");
+            self.pass_tail(end);
+            self.reclaim();
+        } else {
+            self.committing = Some(commit);
         }
-        self.owe_repair(plans.len());
-        self.pass_tail(end);
-        self.reclaim();
+        done
     }
 
     /// Drives indexing to an empty tail on the calling thread (tests, library use).

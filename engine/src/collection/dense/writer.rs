@@ -67,6 +67,7 @@ impl DenseWriter {
             freeing: Vec::new(),
             passed: Passed::new(),
             round: None,
+            committing: None,
             linked: 0,
             dead_linked: Vec::new(),
             pass: None,

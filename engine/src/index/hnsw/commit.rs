@@ -5,34 +5,126 @@ use super::graph::{Owner, Shape};
 use super::{Graph, NodePlan, TargetPlan};
 use crate::index::Slot;
 
+/// Lists that finding an orphan a parent counts for in [`Graph::commit_step`]: it may take a search.
+const LISTS_PER_ORPHAN: usize = 64;
+
+/// A planned round on its way into the graph.
+///
+/// First the new nodes get their own lists, then their targets get theirs, so a reader that meets a new node finds its edges;
+/// then each new node joins the tree that keeps all nodes reachable.
+#[derive(Debug)]
+pub struct Commit {
+    plans: Vec<NodePlan>,
+    targets: Vec<TargetPlan>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// Orphans of earlier changes find parents, as new nodes may hang on nobody who has none.
+    Settle,
+    Node(usize),
+    Target(usize),
+    Join(usize),
+    Adopt,
+    Done,
+}
+
+impl Commit {
+    /// Nothing linked yet.
+    pub fn new(plans: Vec<NodePlan>, targets: Vec<TargetPlan>) -> Commit {
+        Commit { plans, targets, stage: Stage::Settle }
+    }
+
+    /// Slots of the round.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.plans.iter().map(|plan| plan.slot)
+    }
+}
+
 impl Graph {
-    /// Owner: links a planned round. Nodes become reachable here. `is_dead` slots are never linked to.
-    ///
-    /// First the new nodes' own lists, then those of their targets, so a reader that meets a new node finds its edges;
-    /// then each new node joins the tree that keeps all nodes reachable. Cost: no distances; a few hundred
-    /// nanoseconds per target.
+    /// Owner: links a planned round in one go; see [`Self::commit_step`].
     ///
     /// # Panics
     /// When a planned slot is linked already, or a plan holds more edges than fit.
-    pub fn commit(&self, plans: &[NodePlan], targets: &[TargetPlan], is_dead: impl Fn(Slot) -> bool) {
+    pub fn commit(&self, plans: Vec<NodePlan>, targets: Vec<TargetPlan>, is_dead: impl Fn(Slot) -> bool) {
+        let mut commit = Commit::new(plans, targets);
+        while !self.commit_step(&mut commit, usize::MAX, &is_dead, |_| ()) {}
+    }
+
+    /// Owner: the next `lists` lists (about, and at least one) of a planned round; true at its end. Nodes become reachable on
+    /// the way; `linked` is called with each as it is linked. Slots that `is_dead` are not linked, nor linked to; more of them
+    /// may be dead at each step. Cost: no distances; a few hundred nanoseconds per list.
+    ///
+    /// # Panics
+    /// When a planned slot is linked already, or a plan holds more edges than fit.
+    pub fn commit_step(
+        &self,
+        commit: &mut Commit,
+        lists: usize,
+        is_dead: &impl Fn(Slot) -> bool,
+        mut linked: impl FnMut(Slot),
+    ) -> bool {
         let mut owner = self.owner();
-        self.adopt_orphans(&mut owner, &is_dead);
-        for plan in plans {
-            self.link_node(&mut owner, plan, &is_dead);
+        let mut left = lists.max(1);
+        while left > 0 {
+            let mut cost = 1;
+            commit.stage = match commit.stage {
+                Stage::Settle | Stage::Adopt => {
+                    let orphans = (left / LISTS_PER_ORPHAN).max(1);
+                    cost = orphans.min(owner.orphans.len()) * LISTS_PER_ORPHAN;
+                    match (self.adopt_some(&mut owner, orphans, is_dead), commit.stage) {
+                        (false, stage) => stage,
+                        (true, Stage::Settle) => Stage::Node(0),
+                        (true, _) => Stage::Done,
+                    }
+                }
+                Stage::Node(index) => match commit.plans.get(index) {
+                    Some(plan) => {
+                        if !is_dead(plan.slot) {
+                            self.link_node(&mut owner, plan, is_dead);
+                            linked(plan.slot);
+                        }
+                        Stage::Node(index + 1)
+                    }
+                    None => {
+                        // Whoever copies an edge to a new node and fences sees the node's vector and lists.
+                        fence(Ordering::Release);
+                        Stage::Target(0)
+                    }
+                },
+                Stage::Target(index) => match commit.targets.get(index) {
+                    Some(plan) => {
+                        // A dead target is a node of this round that was not linked, or a way-point, whose old edges serve as well.
+                        if !is_dead(plan.target) {
+                            self.link_target(&mut owner, plan, is_dead);
+                        }
+                        Stage::Target(index + 1)
+                    }
+                    None => Stage::Join(0),
+                },
+                Stage::Join(index) => match commit.plans.get(index) {
+                    Some(plan) => {
+                        if self.is_linked(plan.slot) {
+                            self.join(&mut owner, plan, is_dead);
+                        }
+                        Stage::Join(index + 1)
+                    }
+                    None => Stage::Adopt,
+                },
+                Stage::Done => return true,
+            };
+            left = left.saturating_sub(cost);
         }
-        // Whoever copies an edge to a new node and fences sees the node's vector and lists.
-        fence(Ordering::Release);
-        for plan in targets {
-            self.link_target(&mut owner, plan, &is_dead);
+        matches!(commit.stage, Stage::Done)
+    }
+
+    fn join(&self, owner: &mut Owner, plan: &NodePlan, is_dead: &impl Fn(Slot) -> bool) {
+        self.join_tree(owner, plan, is_dead);
+        let level = self.links.level(plan.slot);
+        if !is_dead(plan.slot) && self.entry().is_some_and(|(_, top)| level > top) {
+            self.store_entry(Some((plan.slot, level)));
         }
-        for plan in plans {
-            self.join_tree(&mut owner, plan, &is_dead);
-            let level = self.links.level(plan.slot);
-            if !is_dead(plan.slot) && self.entry().is_some_and(|(_, top)| level > top) {
-                self.store_entry(Some((plan.slot, level)));
-            }
-        }
-        self.adopt_orphans(&mut owner, &is_dead);
     }
 
     fn link_node(&self, owner: &mut Owner, plan: &NodePlan, is_dead: &impl Fn(Slot) -> bool) {

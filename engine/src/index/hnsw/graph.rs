@@ -57,7 +57,7 @@ pub(super) struct Owner {
     dirty: Vec<Slot>,
     /// Top of the tree.
     pub(super) root: Option<Slot>,
-    /// Slots that lost their parent and wait for a new one; settled before an owner method that can returns.
+    /// Slots that lost their parent, or never had one, and wait for one.
     pub(super) orphans: Vec<Slot>,
     /// Restored slots are not in the tree yet.
     pub(super) tree_stale: bool,

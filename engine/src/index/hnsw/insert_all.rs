@@ -13,7 +13,7 @@ impl Round {
 }
 
 /// Owner: inserts `points` (slot and key; vectors written) in rounds of at most [`ROUND_NODES_MAX`], planned and
-/// committed on this thread. `is_dead` slots are never linked to.
+/// committed on this thread. `is_dead` slots are not linked, nor linked to.
 pub fn insert_all(graph: &Graph, points: &[(Slot, u64)], is_dead: impl Fn(Slot) -> bool) {
     let mut planner = Planner::new();
     let mut scratch = Scratch::new();
@@ -31,6 +31,6 @@ pub fn insert_all(graph: &Graph, points: &[(Slot, u64)], is_dead: impl Fn(Slot) 
             .collect();
         let jobs = graph.target_jobs(&plans);
         let targets: Vec<_> = jobs.iter().map(|job| graph.plan_target(job, &mut scratch)).collect();
-        graph.commit(&plans, &targets, &is_dead);
+        graph.commit(plans, targets, &is_dead);
     }
 }

@@ -26,6 +26,7 @@ mod visited;
 #[cfg(test)]
 mod tests;
 
+pub use commit::Commit;
 pub use config::{GraphConfig, SLOTS_MAX};
 pub use graph::Graph;
 pub use insert_all::insert_all;

@@ -1,10 +1,14 @@
 //! Planning one node's edges, in slices (Algorithm 1 up to the point where it changes the graph).
+use super::search::Patience;
 use super::select::Selection;
 use super::{Graph, NodePlan, Round, Scratch, SearchStats};
 use crate::index::{Neighbor, Slot};
 
 /// Peers scored between two looks at the budget.
 const PEERS_PER_UNIT: usize = 64;
+/// Dead candidates a beam may pass over, as a multiple of `ef_construction`. Around a point whose whole neighbourhood was just
+/// deleted or replaced, an insert would otherwise walk through all of that: on a tenth of 118,000 points up to 55 ms.
+const REFUSALS_PER_EF: usize = 8;
 
 /// Plans one node in slices: `start`, then `step` until it returns the plan. Reusable; allocation-free once grown,
 /// but for the plan. Holds no pin; the owner frees no slot while a round is in flight.
@@ -19,6 +23,8 @@ pub struct Planner {
     /// Where the search on the next level begins.
     at: Option<Neighbor>,
     stage: Stage,
+    /// Of the beam on the current level.
+    patience: Patience,
     lists: Vec<Vec<Neighbor>>,
 }
 
@@ -100,10 +106,11 @@ impl Planner {
             Stage::Enter { level } => self.enter(graph, level, is_dead),
             Stage::Beam { level } => {
                 let query = graph.vector(self.node);
-                if graph.expand(query, level, &mut self.scratch, &mut |slot| !is_dead(slot)) {
+                let Planner { patience, scratch, .. } = self;
+                if graph.expand(query, level, scratch, &mut |slot| patience.admits(!is_dead(slot))) {
                     return Stage::Beam { level };
                 }
-                self.candidates.extend(self.scratch.pool.admitted());
+                self.candidates.extend(self.scratch.pool.admitted().filter(|near| !is_dead(near.slot)));
                 self.at = self.candidates.first().copied().or(self.at);
                 Stage::Peers { level, next: 0 }
             }
@@ -147,7 +154,9 @@ impl Planner {
         match (self.at, graph.entry()) {
             (Some(start), Some((_, top))) if level <= top => {
                 let ef = graph.config.ef_construction;
-                graph.begin_beam(start, ef, &mut self.scratch, &mut |slot| !is_dead(slot));
+                let Planner { patience, scratch, .. } = self;
+                *patience = Patience(REFUSALS_PER_EF * ef);
+                graph.begin_beam(start, ef, scratch, &mut |slot| patience.admits(!is_dead(slot)));
                 Stage::Beam { level }
             }
             _ => Stage::Peers { level, next: 0 },

@@ -7,21 +7,41 @@ use super::select::Selection;
 use super::{Graph, Scratch, SearchStats};
 use crate::index::{Neighbor, Slot};
 
+/// Dead slots that the search for candidates may pass over, as a multiple of its beam.
+const REFUSALS_PER_EF: usize = 4;
+
 impl Graph {
+    /// Owner: gives up the dead neighbours of `node` and finds parents for at most `orphans` of the nodes that hung on them, or on
+    /// dead ones that hung together with them. True when nothing is left to do: [`Self::repair`] is then bounded.
+    pub fn settle_around(&self, node: Slot, orphans: usize, is_dead: &dyn Fn(Slot) -> bool) -> bool {
+        let mut owner = self.owner();
+        if self.is_linked(node) {
+            let mut old = std::mem::take(&mut owner.old);
+            self.links.read(node, 0, &mut old);
+            for &edge in old.iter().filter(|&&edge| is_dead(edge)) {
+                self.give_up(&mut owner, edge, is_dead);
+            }
+            owner.old = old;
+        }
+        self.adopt_some(&mut owner, orphans, is_dead)
+    }
+
     /// Owner: relinks `node`'s edge lists around dead slots (FreshDiskANN consolidation): candidates are its live
-    /// neighbours and the live out-neighbours of its dead ones, chosen by the heuristic; when those are fewer than
-    /// `m`, a search finds more. Returns whether something changed. Cost: nothing when no neighbour is dead, else
-    /// up to `4m^2` distances and as many again for the choice.
+    /// neighbours and the live out-neighbours of its dead ones, the nearest `ef_construction` of them, chosen by the heuristic;
+    /// when those are fewer than `m`, a search finds more. Returns whether something changed.
+    ///
+    /// Settles around the node first, if the caller has not, at whatever cost that is. Cost of the rest: nothing when no neighbour
+    /// is dead, else up to `4m^2` distances and about as many again for the choice.
     pub fn repair(&self, node: Slot, is_dead: &dyn Fn(Slot) -> bool, scratch: &mut Scratch) -> bool {
         if !self.is_linked(node) {
             return false;
         }
+        while !self.settle_around(node, usize::MAX, is_dead) {}
         let mut owner = self.owner();
         let mut changed = false;
         for level in (0..=self.links.level(node)).rev() {
             changed |= self.repair_list(&mut owner, node, level, is_dead, scratch);
         }
-        self.adopt_orphans(&mut owner, is_dead);
         changed
     }
 
@@ -57,9 +77,6 @@ impl Graph {
                     scratch.fresh.push(next);
                 }
             });
-            if level == 0 && is_dead(edge) {
-                self.give_up(owner, edge, is_dead);
-            }
         }
         let candidates = self.repair_candidates(node, level, &is_gone, scratch);
         let cap = self.config.degree_max(level);
@@ -84,12 +101,14 @@ impl Graph {
         let mut candidates: Vec<Neighbor> =
             scored.map(|(&slot, &distance)| Neighbor { distance, slot }).collect();
         if candidates.len() < self.config.m {
-            let mut admit = |slot| slot != node && !is_gone(slot);
-            self.search_level(query, level, self.config.ef_construction, scratch, &mut admit);
-            candidates.extend(scratch.pool.admitted());
+            let ef = self.config.ef_construction;
+            let fits = |slot| slot != node && !is_gone(slot);
+            let refusals = REFUSALS_PER_EF * ef;
+            candidates.extend(self.search_level_with_patience(query, level, ef, refusals, scratch, &fits));
         }
         candidates.sort_unstable();
         candidates.dedup();
+        candidates.truncate(self.config.ef_construction);
         candidates
     }
 

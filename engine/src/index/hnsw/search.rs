@@ -3,6 +3,25 @@ use super::links::Links;
 use super::{Graph, Scratch, SearchStats};
 use crate::index::{Neighbor, Slot};
 
+/// How many candidates a walk may still refuse. One that refuses without end (what it looks for is nowhere near, or lies
+/// behind a cluster of deleted nodes) would visit the whole graph.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Patience(pub(super) usize);
+
+impl Patience {
+    /// Whether the beam takes a candidate that `fits` or does not.
+    #[inline]
+    pub(super) fn admits(&mut self, fits: bool) -> bool {
+        fits || match self.0.checked_sub(1) {
+            Some(left) => {
+                self.0 = left;
+                false
+            }
+            None => true,
+        }
+    }
+}
+
 impl Graph {
     /// The `ef` nearest reachable slots that `admit` accepts, nearest first, ties by slot, walking through others.
     /// `query` is padded and prepared. Stops when `ef` admitted slots are held and the next candidate is farther than
@@ -49,6 +68,22 @@ impl Graph {
         }
         self.begin_beam(at, ef, scratch, admit);
         while self.expand(query, level, scratch, admit) {}
+    }
+
+    /// As [`Self::search_level`], for at most `refusals` slots that do not fit: from then on the beam fills with whatever
+    /// comes, which lets the search end. Returns the fitting ones, nearest first; none does not mean that there are none.
+    pub(super) fn search_level_with_patience<'s>(
+        &self,
+        query: &[f32],
+        level: u8,
+        ef: usize,
+        refusals: usize,
+        scratch: &'s mut Scratch,
+        fits: &'s impl Fn(Slot) -> bool,
+    ) -> impl Iterator<Item = Neighbor> + 's {
+        let mut patience = Patience(refusals);
+        self.search_level(query, level, ef, scratch, &mut |slot| patience.admits(fits(slot)));
+        scratch.pool.admitted().filter(|near| fits(near.slot))
     }
 
     /// Counters of the last search in `scratch`.

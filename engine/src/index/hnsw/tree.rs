@@ -12,6 +12,12 @@ use super::NodePlan;
 use super::graph::Owner;
 use crate::index::Slot;
 
+/// Beam of the search for a parent: one is enough.
+const FOSTER_EF: usize = 16;
+/// Candidates that search may refuse. Must exceed what lies between two clusters, not what a cluster holds: whoever finds
+/// nobody near hangs below the root.
+const FOSTER_REFUSALS_MAX: usize = 512;
+
 impl Graph {
     /// Whether the tree holds the edge between two nodes.
     #[inline]
@@ -19,11 +25,11 @@ impl Graph {
         self.parent(b) == Some(a) || self.parent(a) == Some(b)
     }
 
-    /// Gives a new node its place in the tree.
+    /// Gives a new node its place in the tree, or lets it wait among the orphans.
     pub(super) fn join_tree(&self, owner: &mut Owner, plan: &NodePlan, is_dead: &dyn Fn(Slot) -> bool) {
         let node = plan.slot;
         if is_dead(node) {
-            // Nobody links to it, so it needs no place.
+            // It died since it was linked. It routes until repair, but nobody shall hang on it.
             self.mark_given_up(node);
             return;
         }
@@ -36,10 +42,7 @@ impl Graph {
         };
         match near().find(|&slot| lists_it(slot)).or_else(|| near().next()) {
             Some(host) => self.hang(owner, node, host, is_dead),
-            None => {
-                owner.orphans.push(node);
-                self.adopt_orphans(owner, is_dead);
-            }
+            None => owner.orphans.push(node),
         }
     }
 
@@ -87,8 +90,8 @@ impl Graph {
         top
     }
 
-    /// Takes a dead node out of the tree, together with the dead nodes that hang together with it: a parent that will
-    /// be given up next is no use. Live children become orphans.
+    /// Takes a dead node out of the tree, or the highest of the dead nodes it hangs on: a parent that will be given up next is
+    /// no use. What hung on it becomes orphans; dead ones among them are given up when their turn comes.
     pub(super) fn give_up(&self, owner: &mut Owner, slot: Slot, is_dead: &dyn Fn(Slot) -> bool) {
         if !self.is_linked(slot) || self.is_given_up(slot) {
             return;
@@ -97,14 +100,7 @@ impl Graph {
         while let Some(parent) = self.parent(highest).filter(|&parent| is_dead(parent)) {
             highest = parent;
         }
-        let mut dead = vec![highest];
-        while let Some(slot) = dead.pop() {
-            self.leave_tree(owner, slot);
-            let (gone, live): (Vec<Slot>, Vec<Slot>) =
-                owner.orphans.drain(..).partition(|&child| is_dead(child));
-            owner.orphans.extend(live);
-            dead.extend(gone);
-        }
+        self.leave_tree(owner, highest);
     }
 
     /// Takes a node out of the tree; its children become orphans.
@@ -120,7 +116,14 @@ impl Graph {
 
     /// Finds a parent for every orphan. Dead ones are given up instead.
     pub(super) fn adopt_orphans(&self, owner: &mut Owner, is_dead: &dyn Fn(Slot) -> bool) {
-        while let Some(orphan) = owner.orphans.pop() {
+        while !self.adopt_some(owner, usize::MAX, is_dead) {}
+    }
+
+    /// As [`Self::adopt_orphans`] for at most `max` of them; true when none is left. Each costs a look at its neighbours, or a
+    /// search of up to a thousand distances.
+    pub(super) fn adopt_some(&self, owner: &mut Owner, max: usize, is_dead: &dyn Fn(Slot) -> bool) -> bool {
+        for _ in 0..max {
+            let Some(orphan) = owner.orphans.pop() else { return true };
             // Meanwhile its slot may have been freed, and even reused by a node with a parent.
             let settled = self.parent(orphan).is_some() || owner.root == Some(orphan);
             if settled || !self.is_linked(orphan) || self.is_given_up(orphan) {
@@ -134,6 +137,7 @@ impl Graph {
                 self.start_tree(owner, orphan, is_dead);
             }
         }
+        owner.orphans.is_empty()
     }
 
     /// A live node of the tree: a neighbour, else one that a search finds near it, else the root.
@@ -145,10 +149,13 @@ impl Graph {
         if let Some(&near) = owner.old.iter().find(|&&slot| may_host(slot)) {
             return Some(near);
         }
-        let (query, ef) = (self.vector(orphan), self.config.ef_construction);
-        self.search_level(query, 0, ef, &mut owner.scratch, &mut |slot| may_host(slot));
-        let found = owner.scratch.pool.admitted().next();
-        found.map(|n| n.slot).or(may_host(root).then_some(root))
+        // An orphan with a large subtree has nothing else around it, so the search must not insist.
+        let query = self.vector(orphan);
+        let scratch = &mut owner.scratch;
+        let near = self
+            .search_level_with_patience(query, 0, FOSTER_EF, FOSTER_REFUSALS_MAX, scratch, &may_host)
+            .next();
+        near.map(|n| n.slot).or(may_host(root).then_some(root))
     }
 
     /// There is no live node to hang on: the tree begins anew here, and so does the graph if its entry point died.

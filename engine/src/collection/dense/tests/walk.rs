@@ -14,6 +14,7 @@ struct Open {
     round: Arc<Round>,
     plans: Vec<NodePlan>,
     planner: Planner,
+    committing: bool,
 }
 
 struct Walk {
@@ -52,10 +53,16 @@ impl Walk {
             if let Some(round) = self.bed.writer.begin_round(max) {
                 let mut planner = Planner::new();
                 shared.plan_start(&mut planner, &round, 0);
-                self.open = Some(Open { round, plans: Vec::new(), planner });
+                self.open = Some(Open { round, plans: Vec::new(), planner, committing: false });
             }
             return;
         };
+        if open.committing {
+            if self.bed.writer.commit_step(1 + self.rng.below(300) as usize) {
+                self.open = None;
+            }
+            return;
+        }
         for _ in 0..self.rng.below(200) {
             if let Some(plan) = shared.plan_step(&mut open.planner, &open.round, 50) {
                 open.plans.push(plan);
@@ -68,12 +75,14 @@ impl Walk {
     }
 
     fn commit(&mut self) {
-        let open = self.open.take().unwrap();
+        let open = self.open.as_mut().unwrap();
         let shared = self.bed.writer.shared().clone();
-        let jobs = self.bed.writer.target_jobs(&open.plans);
+        let plans = std::mem::take(&mut open.plans);
+        let jobs = self.bed.writer.target_jobs(&plans);
         let mut scratch = Scratch::default();
         let targets = jobs.iter().map(|job| shared.plan_target(job, &mut scratch)).collect();
-        self.bed.writer.commit_round(open.plans, targets);
+        self.bed.writer.begin_commit(plans, targets);
+        open.committing = true;
     }
 
     fn capture(&mut self) {

@@ -142,7 +142,7 @@ fn insert_shuffled(graph: &Graph, points: &[(Slot, u64)], round_nodes: usize, rn
         let jobs = graph.target_jobs(&plans);
         let mut targets: Vec<_> = jobs.iter().rev().map(|job| graph.plan_target(job, &mut scratch)).collect();
         targets.reverse();
-        graph.commit(&plans, &targets, |_| false);
+        graph.commit(plans, targets, |_| false);
     }
 }
 
