@@ -12,6 +12,9 @@ use crate::record::image::{
 /// and 1 µs each.
 const LAST_PASS_SLOTS: usize = 256;
 
+/// Bytes that count for a slot which turns out to need no record.
+const BYTES_PER_LOOK: usize = 64;
+
 /// A capture under way.
 pub(super) struct Capture {
     /// To be written in this pass.
@@ -58,7 +61,10 @@ impl DenseWriter {
     pub fn capture_step(&mut self, max_bytes: usize, out: &mut Vec<u8>) -> bool {
         let mut capture = self.capture.take().expect("begin_capture comes first");
         let full_at = out.len().saturating_add(max_bytes);
-        while !capture.complete && out.len() < full_at {
+        // Slots without a record cost a look as well.
+        let mut looks = max_bytes / BYTES_PER_LOOK + 1;
+        while !capture.complete && out.len() < full_at && looks > 0 {
+            looks -= 1;
             if self.write_next(&mut capture, out) {
                 continue;
             }
@@ -71,6 +77,10 @@ impl DenseWriter {
                 while !self.commit_step(usize::MAX) {}
                 self.collect_edge_changes();
                 capture.pending.insert_all(&std::mem::take(&mut self.dirty));
+                capture.passes += 1;
+                if capture.pending.len() > LAST_PASS_SLOTS << capture.passes.min(16) {
+                    continue;
+                }
                 while self.write_next(&mut capture, out) {}
                 put_end(
                     out,

@@ -109,12 +109,6 @@ impl Meta {
         self.line(slot).died.load(Ordering::Acquire) > seq
     }
 
-    /// Whether the slot had died at `seq`.
-    #[inline]
-    pub fn died_by(&self, slot: Slot, seq: u64) -> bool {
-        self.is_special(slot) && !self.survives(slot, seq)
-    }
-
     /// Whether the slot has died (or was never used).
     #[inline]
     pub fn is_dead(&self, slot: Slot) -> bool {

@@ -6,6 +6,7 @@
 //! arXiv:2105.09613). Rounds may run between slices: they link to nothing dead, so after the walk nothing leads to the slots
 //! taken on, and they go to limbo. Slots that die meanwhile belong to the next pass; they are walked like live ones, as
 //! way-points that stay must not lead to what goes.
+use super::dirty::SlotSet;
 use super::*;
 
 /// Dead slots that never trigger a pass: walking the graph for less is not worth it.
@@ -31,10 +32,11 @@ const ENTRIES_MAX: usize = 64;
 
 /// A pass under way.
 pub(super) struct Pass {
-    /// Slots that were dead at this sequence number are the pass's.
-    seq: u64,
-    /// They: all of them that are linked.
+    /// The dead slots it takes on; all of them are linked.
     dead: Vec<Slot>,
+    /// The same, to look up. Not the time of death: points expire without a sequence number of their own, so more may die at the
+    /// one at which the pass began.
+    taken: SlotSet,
     /// Walked up to here.
     cursor: usize,
     /// Walk ends here: slots used later are linked without edges to dead ones.
@@ -51,7 +53,8 @@ impl DenseWriter {
     }
 
     fn pass_due(&self) -> bool {
-        self.pass.is_some() || self.dead_linked.len() > DEAD_MIN.max(self.linked / DEAD_SHARE)
+        let worth_it = self.dead_linked.len() > DEAD_MIN.max(self.linked / DEAD_SHARE);
+        self.pass.is_some() || worth_it || (!self.dead_linked.is_empty() && !self.has_slot())
     }
 
     /// One slice of the repair pass (about `max_nodes` nodes): relink around dead slots, then retire them, then free them once
@@ -112,20 +115,17 @@ impl DenseWriter {
         let seq = self.dead_linked.iter().take(most).next_back().map_or(0, |&slot| meta.died(slot));
         let taken = self.dead_linked.partition_point(|&slot| meta.died(slot) <= seq);
         let later = self.dead_linked.split_off(taken);
-        Pass {
-            seq,
-            dead: std::mem::replace(&mut self.dead_linked, later),
-            cursor: 0,
-            end: self.high_water(),
-            highest: (0, Vec::new()),
-        }
+        let dead = std::mem::replace(&mut self.dead_linked, later);
+        let mut taken = SlotSet::default();
+        dead.iter().for_each(|&slot| taken.insert(slot));
+        Pass { dead, taken, cursor: 0, end: self.high_water(), highest: (0, Vec::new()) }
     }
 
     /// Walks on; true at the end.
     fn walk(&mut self, pass: &mut Pass, max_nodes: usize) -> bool {
-        let pass_seq = pass.seq;
         let shared = &self.shared;
-        let is_taken = |slot: Slot| shared.meta.died_by(slot, pass_seq);
+        let taken = &pass.taken;
+        let is_taken = |slot: Slot| taken.contains(slot);
         let mut budget = max_nodes.max(1).saturating_mul(SKIPPED_PER_NODE);
         let mut walked = 0;
         while pass.cursor < pass.end && budget > 0 {
@@ -170,6 +170,10 @@ impl DenseWriter {
                 let slots = 0..self.high_water() as Slot;
                 shared.graph.fix_entry(&mut slots.filter(in_graph), &is_dead);
             }
+        }
+        // Readers that come from now on must not enter at a slot that is about to be freed.
+        if shared.graph.entry().is_some_and(|(slot, _)| pass.taken.contains(slot)) {
+            shared.graph.move_entry(self.dead_linked.first().copied());
         }
         if !pass.dead.is_empty() {
             self.limbo.push(&shared.domain, pass.dead);

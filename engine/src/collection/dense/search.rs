@@ -11,6 +11,9 @@ use std::sync::atomic::Ordering;
 /// `max_ef_search` when the configuration leaves it at 0.
 const MAX_EF_SEARCH_DEFAULT: usize = 1024;
 
+/// Widest beam: its array is moved with each insertion, which from here on costs more than looking at everything.
+const EF_MAX: usize = 16_384;
+
 /// What one search sees and counts.
 struct View<'a> {
     dense: &'a Dense,
@@ -97,7 +100,7 @@ impl Dense {
         let live = self.live.load(Ordering::Relaxed) as usize;
         let pool = if view.filter.is_some() { query.k.saturating_mul(2) } else { query.k };
         let ef = if query.ef == 0 { self.config.ef_search } else { query.ef }.max(pool);
-        let scan_at_once = query.exact || ef.saturating_mul(self.config.m) >= live;
+        let scan_at_once = query.exact || ef > EF_MAX || ef.saturating_mul(self.config.m) >= live;
         if scan_at_once || !self.search_graph(&prepared, query.k, ef, live, &mut view, scratch, out) {
             self.scan(&prepared, query.k, &mut view, out);
         }

@@ -161,8 +161,19 @@ impl DenseWriter {
         (expired as u64) < to_spare
     }
 
-    fn has_slot(&self) -> bool {
+    /// Slots it may ever use.
+    pub fn slots_max(&self) -> usize {
+        self.slots_max
+    }
+
+    /// Whether one more point fits, before anything dead is reclaimed.
+    pub fn has_slot(&self) -> bool {
         !self.free.is_empty() || self.high_water() < self.slots_max
+    }
+
+    /// Whether the next point takes the place of one that is gone.
+    pub fn reuses_slot(&self) -> bool {
+        !self.free.is_empty()
     }
 
     pub(super) fn high_water(&self) -> usize {

@@ -76,7 +76,10 @@ impl Graph {
                     match (self.adopt_some(&mut owner, orphans, is_dead), commit.stage) {
                         (false, stage) => stage,
                         (true, Stage::Settle) => Stage::Node(0),
-                        (true, _) => Stage::Done,
+                        (true, _) => {
+                            self.raise_entry(&commit.plans, is_dead);
+                            Stage::Done
+                        }
                     }
                 }
                 Stage::Node(index) => match commit.plans.get(index) {
@@ -106,7 +109,7 @@ impl Graph {
                 Stage::Join(index) => match commit.plans.get(index) {
                     Some(plan) => {
                         if self.is_linked(plan.slot) {
-                            self.join(&mut owner, plan, is_dead);
+                            self.join_tree(&mut owner, plan, is_dead);
                         }
                         Stage::Join(index + 1)
                     }
@@ -119,11 +122,13 @@ impl Graph {
         matches!(commit.stage, Stage::Done)
     }
 
-    fn join(&self, owner: &mut Owner, plan: &NodePlan, is_dead: &impl Fn(Slot) -> bool) {
-        self.join_tree(owner, plan, is_dead);
-        let level = self.links.level(plan.slot);
-        if !is_dead(plan.slot) && self.entry().is_some_and(|(_, top)| level > top) {
-            self.store_entry(Some((plan.slot, level)));
+    /// Enters at a new node that is higher than the entry point. Last, as the entry point may be the round's own.
+    fn raise_entry(&self, plans: &[NodePlan], is_dead: &impl Fn(Slot) -> bool) {
+        for plan in plans.iter().filter(|plan| self.is_linked(plan.slot) && !is_dead(plan.slot)) {
+            let level = self.links.level(plan.slot);
+            if self.entry().is_some_and(|(_, top)| level > top) {
+                self.store_entry(Some((plan.slot, level)));
+            }
         }
     }
 

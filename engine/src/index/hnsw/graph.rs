@@ -345,7 +345,7 @@ impl Graph {
 }
 
 /// A bijection of 64-bit words that spreads every input bit over all output bits (the finalizer of splitmix64).
-fn mix(mut x: u64) -> u64 {
+pub(super) fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

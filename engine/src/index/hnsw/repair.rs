@@ -19,7 +19,7 @@ impl Graph {
             let mut old = std::mem::take(&mut owner.old);
             self.links.read(node, 0, &mut old);
             for &edge in old.iter().filter(|&&edge| is_dead(edge)) {
-                self.give_up(&mut owner, edge, is_dead);
+                self.give_up(&mut owner, edge);
             }
             owner.old = old;
         }
@@ -125,6 +125,12 @@ impl Graph {
         if let Some(slot) = best {
             self.store_entry(Some((slot, self.links.level(slot))));
         }
+    }
+
+    /// Owner: enters at `slot` from now on, which is linked; nowhere when there is none.
+    pub fn move_entry(&self, slot: Option<Slot>) {
+        let _owner = self.owner();
+        self.store_entry(slot.map(|slot| (slot, self.links.level(slot))));
     }
 
     /// Owner: frees a slot's edges and upper-level blocks. **Once quiescent**: no reader may hold the slot or a list

@@ -9,14 +9,18 @@
 //! parent among their neighbours. No parent is taken from a node's own subtree: one walk towards the root decides.
 use super::Graph;
 use super::NodePlan;
-use super::graph::Owner;
+use super::graph::{Owner, mix};
 use crate::index::Slot;
+use std::cell::Cell;
 
 /// Beam of the search for a parent: one is enough.
 const FOSTER_EF: usize = 16;
 /// Candidates that search may refuse. Must exceed what lies between two clusters, not what a cluster holds: whoever finds
 /// nobody near hangs below the root.
 const FOSTER_REFUSALS_MAX: usize = 512;
+/// Steps towards the root that all candidates together may take. Points that come along a line hang one below the other, as
+/// deep as the line is long; whoever is too deep is no host.
+const FOSTER_CLIMB_MAX: usize = 8192;
 
 impl Graph {
     /// Whether the tree holds the edge between two nodes.
@@ -52,12 +56,18 @@ impl Graph {
         while !self.has_place(host) {
             // The tree holds the whole list. A dead child can be given up, which frees its place; else look below:
             // leaves have places, as lists hold at least four edges.
-            match self.children(host).into_iter().min_by_key(|&child| !is_dead(child)) {
-                Some(child) if is_dead(child) => self.give_up(owner, child, is_dead),
-                Some(child) => host = child,
-                None => unreachable!("{host} has no children, yet the tree holds its whole list"),
+            let children = self.children(host);
+            if let Some(&child) = children.iter().find(|&&child| is_dead(child)) {
+                self.give_up(owner, child);
+                continue;
             }
+            // Any child, but not always the same: of a thousand equal points all would hang below one another.
+            let pick = mix(u64::from(node) << 32 | u64::from(host)) % children.len().max(1) as u64;
+            host = *children
+                .get(pick as usize)
+                .unwrap_or_else(|| unreachable!("{host} has no children, yet the tree holds its whole list"));
         }
+        assert_ne!(node, host, "a node would hang on itself");
         let down = self.push_edge(owner, host, node);
         self.set_parent(node, Some(host));
         let up = self.push_edge(owner, node, host);
@@ -81,26 +91,29 @@ impl Graph {
         children
     }
 
-    /// The ancestor of `slot` that has no parent; `slot` itself when it has none.
-    fn top_of(&self, slot: Slot) -> Slot {
+    /// Whether the ancestors of `slot` lead to `root`, within as many steps as are `left`; false when that is not known.
+    fn hangs_on(&self, slot: Slot, root: Slot, left: &Cell<usize>) -> bool {
         let mut top = slot;
         while let Some(parent) = self.parent(top) {
+            let Some(fewer) = left.get().checked_sub(1) else { return false };
+            left.set(fewer);
             top = parent;
         }
-        top
+        top == root
     }
 
-    /// Takes a dead node out of the tree, or the highest of the dead nodes it hangs on: a parent that will be given up next is
-    /// no use. What hung on it becomes orphans; dead ones among them are given up when their turn comes.
-    pub(super) fn give_up(&self, owner: &mut Owner, slot: Slot, is_dead: &dyn Fn(Slot) -> bool) {
-        if !self.is_linked(slot) || self.is_given_up(slot) {
-            return;
+    /// Ancestors of a node.
+    #[cfg(test)]
+    pub(crate) fn depth(&self, slot: Slot) -> usize {
+        std::iter::successors(self.parent(slot), |&parent| self.parent(parent)).count()
+    }
+
+    /// Takes a dead node out of the tree. What hung on it becomes orphans; dead ones among them are given up when their turn
+    /// comes.
+    pub(super) fn give_up(&self, owner: &mut Owner, slot: Slot) {
+        if self.is_linked(slot) && !self.is_given_up(slot) {
+            self.leave_tree(owner, slot);
         }
-        let mut highest = slot;
-        while let Some(parent) = self.parent(highest).filter(|&parent| is_dead(parent)) {
-            highest = parent;
-        }
-        self.leave_tree(owner, highest);
     }
 
     /// Takes a node out of the tree; its children become orphans.
@@ -130,7 +143,7 @@ impl Graph {
                 continue;
             }
             if is_dead(orphan) {
-                self.give_up(owner, orphan, is_dead);
+                self.give_up(owner, orphan);
             } else if let Some(host) = self.foster(owner, orphan, is_dead) {
                 self.hang(owner, orphan, host, is_dead);
             } else {
@@ -144,7 +157,9 @@ impl Graph {
     fn foster(&self, owner: &mut Owner, orphan: Slot, is_dead: &dyn Fn(Slot) -> bool) -> Option<Slot> {
         let root = owner.root?;
         // Neither the orphan's own subtree nor that of another orphan, nor nodes of a round that have yet to join.
-        let may_host = |slot: Slot| self.is_linked(slot) && !is_dead(slot) && self.top_of(slot) == root;
+        let left = Cell::new(FOSTER_CLIMB_MAX);
+        let may_host =
+            |slot: Slot| self.is_linked(slot) && !is_dead(slot) && self.hangs_on(slot, root, &left);
         self.links.read(orphan, 0, &mut owner.old);
         if let Some(&near) = owner.old.iter().find(|&&slot| may_host(slot)) {
             return Some(near);
@@ -161,7 +176,7 @@ impl Graph {
     /// There is no live node to hang on: the tree begins anew here, and so does the graph if its entry point died.
     fn start_tree(&self, owner: &mut Owner, node: Slot, is_dead: &dyn Fn(Slot) -> bool) {
         if let Some(root) = owner.root {
-            self.give_up(owner, root, is_dead);
+            self.give_up(owner, root);
         }
         owner.root = Some(node);
         if self.entry().is_none_or(|(entry, _)| is_dead(entry) || !self.is_linked(entry)) {

@@ -1,7 +1,9 @@
 //! Deleting and inserting for ever must not grow anything.
 use super::bed::{Bed, Rng, small_config};
 use super::rounds;
+use crate::collection::WriteMode;
 use crate::distance::Metric;
+use crate::index::Slot;
 
 #[test]
 fn churn_keeps_slots_and_recall() {
@@ -118,4 +120,66 @@ fn deleting_everything_leaves_a_working_collection() {
         bed.check(&mut rng);
         assert_eq!(bed.writer.shared().stats().tombstoned, 0);
     }
+}
+
+/// Every edge of a linked slot leads to a linked slot.
+fn check_edges(bed: &Bed) {
+    let shared = bed.writer.shared();
+    for slot in 0..bed.writer.high_water() as Slot {
+        if shared.graph.is_linked(slot) {
+            shared.graph.edges(slot, &mut |_, edges| {
+                for &edge in edges {
+                    assert!(shared.graph.is_linked(edge), "{slot} leads to {edge}, which is free");
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn points_that_expire_during_a_repair_pass_wait_for_the_next() {
+    let mut bed = Bed::new(small_config(8, Metric::L2), 4096);
+    let mut rng = Rng(5);
+    for id in 0..1500 {
+        let deadline_ms = bed.now_ms + if id % 3 == 0 { 1 } else { 1_000_000 };
+        bed.write(WriteMode::Insert, id, &rng.vector(8), 0, deadline_ms);
+    }
+    bed.settle();
+    bed.now_ms += 1;
+    // No sequence number passes between these deaths.
+    let expired = bed.writer.expired(bed.now_ms, usize::MAX);
+    assert_eq!(expired.len(), 500);
+    let (first, later) = expired.split_at(250);
+    first.iter().for_each(|&id| assert!(bed.writer.expire(id, bed.now_ms)));
+    assert!(bed.writer.repair_step(64), "a pass is under way");
+    later.iter().for_each(|&id| assert!(bed.writer.expire(id, bed.now_ms)));
+    expired.iter().for_each(|id| _ = bed.twin.remove(id));
+    for _ in 0..10_000 {
+        bed.writer.repair_step(64);
+        check_edges(&bed);
+        if bed.writer.reuses_slot() {
+            break;
+        }
+    }
+    assert!(bed.writer.reuses_slot(), "the first pass gives its slots back");
+    for id in 2000..2400 {
+        bed.write(WriteMode::Insert, id, &rng.vector(8), 0, 0);
+    }
+    bed.settle();
+    check_edges(&bed);
+    bed.check(&mut rng);
+    assert!(bed.recall(&mut rng, 30, 30) > 0.9);
+}
+
+#[test]
+fn a_thousand_equal_points_hang_in_a_shallow_tree() {
+    let mut bed = Bed::new(small_config(8, Metric::L2), 8192);
+    for id in 0..4000 {
+        bed.upsert(id, &[0.5; 8]);
+    }
+    bed.settle();
+    let graph = &bed.writer.shared().graph;
+    let depth = (0..bed.writer.high_water() as Slot).map(|slot| graph.depth(slot)).max();
+    assert!(depth.is_some_and(|depth| depth < 40), "{depth:?}");
+    check_edges(&bed);
 }
