@@ -74,25 +74,37 @@ fn checksum(file: &FileV1) -> u32 {
     crc32c::crc32c(value.to_string().as_bytes())
 }
 
+/// Why a collection's file is of no use.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// Of a newer version.
+    #[error("format {0} is newer than this build reads ({FORMAT})")]
+    Newer(u32),
+    /// Not what was written.
+    #[error("{0}")]
+    Damaged(String),
+}
+
 /// Decodes a collection's file: (uid, full name, configuration).
 ///
 /// # Errors
-/// A sentence: newer format, not JSON, or a checksum that does not match.
-pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), String> {
-    let format: FormatOnly =
-        serde_json::from_slice(bytes).map_err(|e| format!("not a collection file: {e}"))?;
+/// Newer format, not JSON, or a checksum that does not match.
+pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
+    let damaged = |error: serde_json::Error| Unreadable::Damaged(format!("not a collection file: {error}"));
+    let format: FormatOnly = serde_json::from_slice(bytes).map_err(damaged)?;
     if format.format > FORMAT {
-        return Err(format!("format {} is newer than this build reads ({FORMAT})", format.format));
+        return Err(Unreadable::Newer(format.format));
     }
-    let file: FileV1 = serde_json::from_slice(bytes).map_err(|e| format!("not a collection file: {e}"))?;
+    let file: FileV1 = serde_json::from_slice(bytes).map_err(damaged)?;
     if checksum(&file) != file.checksum {
-        return Err("checksum does not match: the file is damaged or was edited".to_owned());
+        let what = "checksum does not match: the file is damaged or was edited";
+        return Err(Unreadable::Damaged(what.to_owned()));
     }
     let metric = match file.metric.as_str() {
         "cosine" => Metric::Cosine,
         "l2" => Metric::L2,
         "dot" => Metric::Dot,
-        other => return Err(format!("unknown metric {other:?}")),
+        other => return Err(Unreadable::Damaged(format!("unknown metric {other:?}"))),
     };
     let config = DenseConfig {
         dim: file.dim,
@@ -109,7 +121,7 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), String> {
         max_inserts_per_second: file.max_inserts_per_second,
         max_ef_search: file.max_ef_search,
     };
-    config.validate().map_err(|e| e.to_string())?;
+    config.validate().map_err(|e| Unreadable::Damaged(e.to_string()))?;
     Ok((file.uid, file.name, config))
 }
 
@@ -125,9 +137,9 @@ mod tests {
         assert_eq!(decode(&bytes).unwrap(), (77, "default/a\"b".to_owned(), config));
         let text = String::from_utf8(bytes.clone()).unwrap();
         let newer = text.replace("\"format\": 1", "\"format\": 2");
-        assert!(decode(newer.as_bytes()).unwrap_err().contains("newer"));
+        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(2)));
         let edited = text.replace("\"dim\": 3", "\"dim\": 4");
-        assert!(decode(edited.as_bytes()).unwrap_err().contains("checksum"));
+        assert!(decode(edited.as_bytes()).unwrap_err().to_string().contains("checksum"));
         for cut in 0..bytes.len() - 2 {
             assert!(decode(&bytes[..cut]).is_err(), "cut at {cut}");
         }

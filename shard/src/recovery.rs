@@ -6,8 +6,9 @@
 //! every old one; old segments are read-only and go once checkpoints cover them.
 
 use crate::checkpoint::{CheckpointError, Manifest, read_image};
-use crate::collection_file;
+use crate::collection_file::{self, Unreadable};
 use crate::core::Core;
+use crate::disk::Disk;
 use crate::env::call_own;
 use crate::log::{self, Log, LogConfig, OldSegments};
 use crate::owner::Owned;
@@ -15,6 +16,7 @@ use crate::owner::checkpointer::{CheckpointState, collection_dir};
 use crate::owner::op_record::{self, Op};
 use ahash::HashMap;
 use nigh_engine::collection::{DenseConfig, DenseWriter, Write};
+use nigh_engine::distance::Metric;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -35,31 +37,18 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         disk.create_dir(Path::new(dir)).await.map_err(text("making the data directory"))?;
     }
 
-    let mut entries = Vec::new();
-    for dir in disk.list(Path::new("collections")).await.map_err(text("reading the catalog"))? {
-        let dir = Path::new("collections").join(dir);
-        let file = dir.join(collection_file::FILE);
-        match disk.read(&file).await {
-            Ok(bytes) => {
-                let entry =
-                    collection_file::decode(&bytes).map_err(|what| format!("{}: {what}", file.display()))?;
-                entries.push(entry);
-            }
-            // A create that did not finish: nothing was acknowledged.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                disk.remove_dir(&dir).await.map_err(text("removing an unfinished collection"))?;
-            }
-            Err(e) => return Err(format!("{}: {e}", file.display())),
-        }
-    }
+    let entries = read_catalog(&*disk).await?;
 
     // Manifests first: records they cover are not even kept in memory.
     let mut manifests: HashMap<u64, Result<Manifest, CheckpointError>> = HashMap::default();
-    for (uid, ..) in &entries {
-        manifests.insert(*uid, Manifest::load(&*disk, &collection_dir(*uid)).await);
+    for entry in entries.iter().filter(|entry| entry.damage.is_none()) {
+        manifests.insert(entry.uid, load_manifest(&*disk, entry.uid).await);
     }
+    // Uids of dropped collections count too: their records may still lie in the log.
+    let mut uid_max = entries.iter().map(|entry| entry.uid).max().unwrap_or(0);
     let mut records: HashMap<u64, Records> = HashMap::default();
     let scanned = log::scan(&*disk, Path::new("log"), &mut |key, bytes| {
+        uid_max = uid_max.max(key.collection);
         match manifests.get(&key.collection) {
             Some(Ok(manifest)) if key.seq > manifest.seq => {
                 records.entry(key.collection).or_default().push((key.seq, bytes.to_vec()));
@@ -82,7 +71,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         let first = lost.entry(key.collection).or_insert(key.seq);
         *first = key.seq.min(*first);
     }
-    core.node().raise_uid(entries.iter().map(|(uid, ..)| uid + 1).max().unwrap_or(0));
+    core.node().raise_uid(uid_max.saturating_add(1));
 
     let generation = scanned.generation_max + 1;
     let mut old = Some(scanned.segments);
@@ -100,8 +89,11 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     }
 
     let mut catalog = core.catalog_copy();
-    for (uid, name, config) in entries {
-        let manifest = manifests.remove(&uid).expect("every entry has one").map_err(|e| e.to_string());
+    for Entry { uid, name, config, damage } in entries {
+        let manifest = match (damage, manifests.remove(&uid)) {
+            (Some(damage), _) => Err(damage),
+            (None, manifest) => manifest.expect("every whole entry has one").map_err(|e| e.to_string()),
+        };
         let records = records.remove(&uid).unwrap_or_default();
         let manifest = manifest.and_then(|manifest| match lost.get(&uid) {
             Some(seq) if *seq > manifest.seq => Err(format!("log record {seq} is damaged")),
@@ -116,6 +108,87 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     }
     core.publish_catalog(catalog);
     Ok(())
+}
+
+/// A collection as the catalog of the disk has it.
+struct Entry {
+    uid: u64,
+    name: String,
+    config: DenseConfig,
+    /// Why it cannot be loaded. It keeps its place all the same, so that what the log holds of it is not taken for that of
+    /// a dropped collection.
+    damage: Option<String>,
+}
+
+impl Entry {
+    /// One that serves nothing, under a name that no client can ask for.
+    fn damaged(uid: u64, why: String) -> Entry {
+        let config = DenseConfig::new(1, Metric::L2);
+        Entry { uid, name: format!("default/#damaged-{uid:016x}"), config, damage: Some(why) }
+    }
+}
+
+/// Reads what is under `collections/`. What is there and cannot be read is left alone and reported.
+async fn read_catalog(disk: &dyn Disk) -> Result<Vec<Entry>, String> {
+    /// What a create that did not finish leaves.
+    const UNFINISHED: [&str; 4] = ["manifest", "manifest.tmp", "collection.json", "collection.json.tmp"];
+    let text = |what: &'static str| move |e: std::io::Error| format!("{what}: {e}");
+    let mut entries: Vec<Entry> = Vec::new();
+    // The newest first: of two with one name the older was never acknowledged, or its drop was.
+    let mut names = disk.list(Path::new("collections")).await.map_err(text("reading the catalog"))?;
+    names.sort_unstable_by(|a, b| b.cmp(a));
+    for name in names {
+        let dir = Path::new("collections").join(&name);
+        let uid = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
+        let Some(uid) = uid.filter(|uid| collection_dir(*uid) == dir) else {
+            tracing::error!(path = %dir.display(), "this is no collection's directory; it is left alone");
+            continue;
+        };
+        let file = dir.join(collection_file::FILE);
+        let entry = match disk.read(&file).await {
+            Ok(bytes) => match collection_file::decode(&bytes) {
+                Ok((found, ..)) if found != uid => {
+                    Entry::damaged(uid, format!("it is a copy of {found:016x}"))
+                }
+                Ok((_, name, _)) if entries.iter().any(|entry| entry.name == name) => {
+                    Entry::damaged(uid, format!("a newer collection has its name, {name:?}"))
+                }
+                Ok((uid, name, config)) => Entry { uid, name, config, damage: None },
+                Err(why @ Unreadable::Newer(_)) => return Err(format!("{}: {why}", file.display())),
+                Err(why) => Entry::damaged(uid, why.to_string()),
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let names = disk.list(&dir).await.map_err(text("reading a collection's directory"))?;
+                if names.iter().all(|name| UNFINISHED.iter().any(|known| name == Path::new(known))) {
+                    // Nothing of it was acknowledged.
+                    disk.remove_dir(&dir).await.map_err(text("removing an unfinished collection"))?;
+                    continue;
+                }
+                Entry::damaged(uid, format!("{} is missing", collection_file::FILE))
+            }
+            Err(error) => Entry::damaged(uid, error.to_string()),
+        };
+        if let Some(why) = &entry.damage {
+            tracing::error!(path = %file.display(), why, "a collection cannot be read; it is left alone");
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+/// A collection's manifest, which its create has written.
+async fn load_manifest(disk: &dyn Disk, uid: u64) -> Result<Manifest, CheckpointError> {
+    let dir = collection_dir(uid);
+    let manifest = Manifest::load(disk, &dir).await?;
+    if manifest == Manifest::default() {
+        let io = |source| CheckpointError::Io { path: dir.clone(), source };
+        let names = disk.list(&dir).await.map_err(io)?;
+        let is = |name: &PathBuf, what: &str| name.to_str().is_some_and(|name| name.ends_with(what));
+        if names.iter().any(|name| is(name, ".img")) && !names.iter().any(|name| is(name, "manifest")) {
+            return Err(CheckpointError::Missing { path: dir.join("manifest") });
+        }
+    }
+    Ok(manifest)
 }
 
 impl Core {
@@ -145,7 +218,10 @@ impl Core {
         manifest: Result<Manifest, String>,
         records: Records,
     ) -> Result<Arc<crate::catalog::CollectionHandle>, String> {
-        let mut writer = self.new_writer(&config).map_err(|e| e.to_string())?;
+        // Each stored point takes at least its floats in an image. Twice the log: what it replaces may be reclaimed late.
+        let image_bytes: u64 = manifest.iter().flat_map(|m| &m.images).map(|(_, bytes)| *bytes).sum();
+        let slots = image_bytes as usize / (size_of::<f32>() * config.dim) + 2 * records.len();
+        let mut writer = self.new_writer_for(&config, slots).map_err(|e| e.to_string())?;
         let (manifest, loaded) = match manifest {
             Err(why) => (Manifest::default(), Err(why)),
             Ok(manifest) => {

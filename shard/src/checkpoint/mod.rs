@@ -33,6 +33,15 @@ pub enum CheckpointError {
         /// Newest known.
         known: u32,
     },
+    /// The collection was dropped meanwhile.
+    #[error("the collection was dropped")]
+    Dropped,
+    /// The directory has images and no manifest.
+    #[error("checkpoint {path} is missing, and there are images it should name")]
+    Missing {
+        /// File.
+        path: PathBuf,
+    },
     /// Damaged.
     #[error("checkpoint {path} is corrupt at byte {offset}: {what}")]
     Corrupt {

@@ -3,6 +3,7 @@
 use super::Core;
 use super::types::OpError;
 use crate::catalog::{Catalog, CollectionHandle, Counters, checked_name, full_name};
+use crate::checkpoint::{CheckpointError, Manifest};
 use crate::collection_file;
 use crate::env::{call, call_own};
 use crate::owner::checkpointer::collection_dir;
@@ -49,6 +50,12 @@ impl Core {
             let bytes = collection_file::encode(uid, &name, &handle.config);
             let written = async {
                 disk.create_dir(&dir).await?;
+                // From the start, so that a missing one is damage and no empty collection.
+                let stored = Manifest::default().store(&*disk, &dir).await;
+                stored.map_err(|error| match error {
+                    CheckpointError::Io { source, .. } => source,
+                    other => std::io::Error::other(other.to_string()),
+                })?;
                 disk.replace(&dir.join(collection_file::FILE), &bytes).await
             };
             if let Err(error) = written.await {
@@ -70,9 +77,19 @@ impl Core {
         let Some(handle) = catalog.by_name.remove(&name) else { return Ok(false) };
         // The rename is the moment of the drop: after a crash the collection is either whole or gone.
         let trash = PathBuf::from(format!("trash/{:016x}", handle.uid));
+        let mut failed = None;
         if let Some(disk) = self.env().disk() {
             disk.create_dir(&PathBuf::from("trash")).await.map_err(|e| io_error(&e))?;
-            disk.rename(&collection_dir(handle.uid), &trash).await.map_err(|e| io_error(&e))?;
+            let dir = collection_dir(handle.uid);
+            if let Err(error) = disk.rename(&dir, &trash).await {
+                // It may have happened all the same (the sync behind it failed): then what is written from here on would
+                // go with it at the next start.
+                let file = disk.read(&dir.join(collection_file::FILE)).await;
+                if !file.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
+                    return Err(io_error(&error));
+                }
+                failed = Some(io_error(&error));
+            }
         }
         self.publish_catalog(catalog);
         let uid = handle.uid;
@@ -80,7 +97,7 @@ impl Core {
         if let Some(disk) = self.env().disk() {
             disk.remove_dir(&trash).await.map_err(|e| io_error(&e))?;
         }
-        Ok(true)
+        failed.map_or(Ok(true), Err)
     }
 
     pub(crate) fn catalog_copy(&self) -> Catalog {

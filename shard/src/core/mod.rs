@@ -189,9 +189,11 @@ impl Core {
         self.stopping.set(true);
     }
 
-    /// Refuses growth past the memory limit.
-    pub(crate) fn room_in_memory(&self) -> Result<(), OpError> {
+    /// Refuses growth past the memory limit. What `reuses` the place of a deleted point may go a little beyond (its payload may
+    /// be larger): otherwise a full node could not even replace.
+    pub(crate) fn room_in_memory(&self, reuses: bool) -> Result<(), OpError> {
         let (used, limit) = (self.shared.memory_used(), self.shared.options.memory_limit_bytes);
+        let limit = if reuses { limit.saturating_add(limit / REUSE_SHARE) } else { limit };
         if used >= limit {
             return Err(OpError::NoMemory(format!("{used} of {limit} bytes are in use")));
         }
@@ -268,6 +270,7 @@ impl Core {
                     owned.writer.borrow_mut().reclaim();
                 }
                 bytes += owned.writer.borrow().shared().stats().bytes;
+                bytes += owned.staged.borrow().bytes() + owned.aside_bytes.get();
             }
             self.shared.memory_used.fetch_add(bytes.wrapping_sub(accounted), Relaxed);
             accounted = bytes;
@@ -279,11 +282,21 @@ impl Core {
     /// # Errors
     /// [`OpError::NoMemory`] when the address space for it cannot be reserved.
     pub(crate) fn new_writer(&self, config: &DenseConfig) -> Result<DenseWriter, OpError> {
-        let slots = self.shared.slots_max(config);
+        self.new_writer_for(config, 0)
+    }
+
+    /// As [`Self::new_writer`], for at least `slots` points: what was stored once opens under a lower memory limit too.
+    ///
+    /// # Errors
+    /// As [`Self::new_writer`].
+    pub(crate) fn new_writer_for(&self, config: &DenseConfig, slots: usize) -> Result<DenseWriter, OpError> {
+        let slots = self.shared.slots_max(config).max(slots);
         DenseWriter::create(config.clone(), slots, self.shared.domain.clone())
             .map_err(|error| OpError::NoMemory(error.to_string()))
     }
 }
 
+/// The part of the memory limit that may be used beyond it by what reuses places.
+const REUSE_SHARE: u64 = 32;
 /// Between two rounds of chores, microseconds.
 const HOUSEKEEPING_US: u64 = 50_000;

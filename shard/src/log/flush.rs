@@ -114,6 +114,10 @@ impl Log {
         };
         for (number, file) in files {
             if let Err(error) = file.sync().await {
+                // Trimmed meanwhile: removed and closed, because nothing of it is needed any more.
+                if self.state.borrow().segments.front().is_none_or(|oldest| number < oldest.number) {
+                    continue;
+                }
                 return self.fail(&format!("syncing segment {number}"), &error);
             }
         }

@@ -206,10 +206,11 @@ struct Place {
     end: u64,
 }
 
-/// Good records of a damaged flush.
+/// What is left of a damaged flush.
 struct Survivors {
+    /// Good records.
     records: u64,
-    /// Where the last of them ends, in the bytes looked through.
+    /// Where the last one ends whose header is good, in the bytes looked through; 0 without any.
     end: u64,
 }
 
@@ -354,7 +355,10 @@ impl ChainScan<'_> {
                 found.push((key, body.to_vec()));
                 end = record_end.min(bytes.len());
             }
-            FoundRecord::BadBody { key, .. } => lost.push(key),
+            FoundRecord::BadBody { key, end: record_end } => {
+                lost.push(key);
+                end = record_end.min(bytes.len());
+            }
         });
         for (key, body) in &found {
             self.deliver(segment, *key, body);
@@ -367,7 +371,7 @@ impl ChainScan<'_> {
     }
 
     /// Flushes that were on the device once are gone, or have lost their headers; `next` is the frame after them.
-    /// Delivers what is left of them; returns the first block behind that.
+    /// Delivers what is left of them; returns the first block behind that and behind what is known to be lost.
     async fn report_missing(
         &mut self,
         bad: &[Place],
@@ -382,7 +386,7 @@ impl ChainScan<'_> {
             for flush in missing.clone().take(MISSING_TRIED_MAX as usize) {
                 let survivors = self.deliver_survivors(place.segment, &bytes, flush);
                 found += survivors.records;
-                if survivors.records > 0 {
+                if survivors.end > 0 {
                     let offset = place.offset + block_up(survivors.end);
                     let known = behind.filter(|known: &Place| known.segment == place.segment);
                     let offset = known.map_or(offset, |known| known.offset.max(offset));

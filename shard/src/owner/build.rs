@@ -17,17 +17,26 @@ use std::rc::Rc;
 /// Changes replayed without a pause at the end of a build, when the swap must be in one piece.
 const DELTA_IN_ONE_GO: usize = 256;
 
+/// Bytes of a staged point beside its vector and row: its fields, its id in the set.
+const ID_BYTES: u64 = 80;
+
 /// Points waiting for a build; in memory only, as the interface says.
 #[derive(Default)]
 pub struct Staged {
     batches: Vec<Rc<WriteBatch>>,
     ids: HashSet<u64>,
+    bytes: u64,
 }
 
 impl Staged {
     /// Points staged.
     pub fn len(&self) -> usize {
         self.ids.len()
+    }
+
+    /// Bytes they take, about.
+    pub fn bytes(&self) -> u64 {
+        self.bytes + self.ids.len() as u64 * ID_BYTES
     }
 
     /// Nothing staged.
@@ -46,7 +55,7 @@ impl Core {
     ) -> Result<usize, OpError> {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         owned.usable()?;
-        self.room_in_memory()?;
+        self.room_in_memory(false)?;
         if owned.build_delta.borrow().is_some() {
             return Err(OpError::Conflict(format!("a bulk build of collection {name:?} is running")));
         }
@@ -71,6 +80,11 @@ impl Core {
             slice.check().await;
         }
         let count = batch.points.len();
+        // What began while this request was checked in slices: a build would not see these points, and empty the stage.
+        owned.usable()?;
+        if owned.build_delta.borrow().is_some() {
+            return Err(OpError::Conflict(format!("a bulk build of collection {name:?} is running")));
+        }
         let mut staged = owned.staged.borrow_mut();
         // Another request may have staged the same id while this one was being checked in slices.
         if let Some(id) = fresh.iter().find(|id| staged.ids.contains(id)) {
@@ -79,6 +93,8 @@ impl Core {
             )));
         }
         staged.ids.extend(fresh);
+        staged.bytes += batch.points.iter().map(|point| point.row.len() as u64).sum::<u64>();
+        staged.bytes += (count * dim * size_of::<f32>()) as u64;
         staged.batches.push(Rc::new(batch));
         Ok(count)
     }
@@ -110,10 +126,14 @@ impl Core {
         if (quota > 0 && points > quota) || (config.max_bytes > 0 && bytes > config.max_bytes) {
             return Err(WriteError::Full.into());
         }
+        if points > owned.writer.borrow().slots_max() as u64 {
+            return Err(WriteError::Full.into());
+        }
         *owned.build_delta.borrow_mut() = Some(BTreeSet::new());
         let workers = if workers == 0 { self.env().cores() } else { workers };
         let result = self.build_aside(&owned, workers).await;
         *owned.build_delta.borrow_mut() = None;
+        owned.aside_bytes.set(0);
         if result.is_ok() {
             *owned.staged.borrow_mut() = Staged::default();
             owned.handle.counters.insert_ops.fetch_add(points, std::sync::atomic::Ordering::Relaxed);
@@ -137,35 +157,37 @@ impl Core {
                     return Err(OpError::UnknownCollection(owned.handle.name.clone()));
                 }
                 let vector = batch_vector(&batch.vectors, batch.dim, index, &mut buffer);
-                self.room_in_memory()?;
-                aside.borrow_mut().load(Write {
-                    seq,
-                    id: point.id,
-                    version: 1,
-                    vector,
-                    row: &point.row,
-                    deadline_ms: 0,
-                });
+                self.room_in_memory(false)?;
+                {
+                    let mut writer = aside.borrow_mut();
+                    if !writer.has_slot() {
+                        return Err(WriteError::Full.into());
+                    }
+                    let (id, row) = (point.id, &point.row[..]);
+                    writer.load(Write { seq, id, version: 1, vector, row, deadline_ms: 0 });
+                }
                 slice.check().await;
             }
+            owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
         }
         while run_round(self, &aside, ROUND_BULK, workers).await {
             if owned.dropped.get() {
                 return Err(OpError::UnknownCollection(owned.handle.name.clone()));
             }
+            owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
             slice.check().await;
         }
 
         // The image is consistent as of the moment its capture starts: all changes so far are on it, later ones are in the
         // log above its sequence number.
         let _held = owned.checkpoint_lock.lock().await;
-        self.replay_delta(owned, &aside, &mut slice).await;
+        self.replay_delta(owned, &aside, &mut slice).await?;
         write_image(self, owned, &aside, true).await.map_err(|error| {
             OpError::Unavailable(format!("the built collection could not be made durable: {error}"))
         })?;
 
         let _round = owned.round_lock.lock().await;
-        self.replay_delta(owned, &aside, &mut slice).await;
+        self.replay_delta(owned, &aside, &mut slice).await?;
         // No await from here to the swap, and the delta is empty: both writers hold the same points.
         let fresh = aside.into_inner();
         let view = fresh.shared().clone();
@@ -180,7 +202,7 @@ impl Core {
         owned: &Rc<Owned>,
         aside: &RefCell<DenseWriter>,
         slice: &mut Slice,
-    ) {
+    ) -> Result<(), OpError> {
         loop {
             let ids: Vec<u64> = {
                 let mut delta = owned.build_delta.borrow_mut();
@@ -191,17 +213,18 @@ impl Core {
                     delta.remove(id);
                 }
                 if in_one_go {
-                    self.copy_points(owned, aside, &ids);
-                    return;
+                    return self.copy_points(owned, aside, &ids);
                 }
                 ids
             };
-            self.copy_points(owned, aside, &ids);
+            self.copy_points(owned, aside, &ids)?;
             slice.check().await;
         }
     }
 
-    fn copy_points(&self, owned: &Owned, aside: &RefCell<DenseWriter>, ids: &[u64]) {
+    /// # Errors
+    /// Full: the serving writer has freed slots that the new one still holds.
+    fn copy_points(&self, owned: &Owned, aside: &RefCell<DenseWriter>, ids: &[u64]) -> Result<(), OpError> {
         let serving = owned.writer.borrow();
         let mut aside = aside.borrow_mut();
         let now_ms = self.env().unix_ms();
@@ -209,6 +232,7 @@ impl Core {
         let pin = self.pin();
         for &id in ids {
             match serving.shared().get(&pin, id, now_ms) {
+                Some(_) if !aside.has_slot() => return Err(WriteError::Full.into()),
                 Some(point) => aside.load(Write {
                     seq,
                     id,
@@ -223,5 +247,6 @@ impl Core {
             }
         }
         aside.advance_seq(seq);
+        Ok(())
     }
 }

@@ -65,11 +65,15 @@ pub async fn write_image(
         || deltas > old.images.first().map_or(0, |(_, bytes)| *bytes);
 
     writer.borrow_mut().begin_capture(base);
+    let mut may_be_named = false;
     let result = async {
         let mut image = ImageWriter::create(disk.clone(), &dir, &name).await?;
         let mut slice = Slice::begin(core.env());
         let mut block = Vec::with_capacity(BLOCK_BYTES + CAPTURE_STEP_BYTES);
         let seq = loop {
+            if owned.dropped.get() {
+                return Err(CheckpointError::Dropped);
+            }
             let done = {
                 let mut writer = writer.borrow_mut();
                 writer.capture_step(CAPTURE_STEP_BYTES, &mut block).then(|| writer.seq())
@@ -87,6 +91,7 @@ pub async fn write_image(
         let mut manifest = if base { Manifest::default() } else { old.clone() };
         manifest.seq = seq;
         manifest.images.push((name.clone(), bytes));
+        may_be_named = true;
         manifest.store(&*disk, &dir).await?;
         Ok(manifest)
     }
@@ -106,15 +111,19 @@ pub async fn write_image(
             Ok(())
         }
         Err(error) => {
-            // The torn file is not named by any manifest; a removal that fails costs space, not correctness.
-            let _unreferenced = disk.remove(&dir.join(&name)).await;
+            // A manifest whose storing failed may still be the one that the next start finds, so its image stays: what
+            // nobody names is removed at that start. Otherwise a removal that fails costs space, not correctness.
+            if !may_be_named {
+                let _unreferenced = disk.remove(&dir.join(&name)).await;
+            }
             Err(error)
         }
     }
 }
 
 impl Core {
-    /// The newest checkpointed sequence number of every collection; one that is missing has been dropped.
+    /// The newest checkpointed sequence number of every collection; one that is missing has been dropped, if it is older than
+    /// this run.
     fn covered(&self) -> HashMap<u64, u64> {
         let pin = self.pin();
         let catalog = self.node().catalog.load(&pin);
@@ -126,6 +135,7 @@ impl Core {
         let Some(owned) = self.owned(uid) else { return true };
         match self.checkpoint(&owned).await {
             Ok(()) => true,
+            Err(CheckpointError::Dropped) => true,
             Err(error) => {
                 if !reported {
                     tracing::error!(collection = owned.handle.name, %error, "checkpoint failed; it will be tried again");
@@ -150,16 +160,17 @@ pub async fn run(core: Rc<Core>) {
     let env = core.env().clone();
     let Some(log) = core.log() else { return };
     let mut reported = false;
+    // Asked for each segment at that moment: this core's log holds records of what it owns only, and a collection that is
+    // created while segments are being removed must not pass for a dropped one.
+    let covered = |uid| core.owned(uid).map(|owned| owned.handle.covered_seq.load(Relaxed));
     while !core.is_stopping() {
         env.sleep_us(PERIOD_US).await;
         let mut failed = false;
         if core.log_bytes() > core.options().log_bytes_soft {
-            let covered = core.covered();
-            for uid in log.pinned_by(&|uid| covered.get(&uid).copied()) {
+            for uid in log.pinned_by(&covered) {
                 failed |= !core.checkpoint_reported(uid, reported).await;
             }
-            let covered = core.covered();
-            if let Err(error) = log.trim(&|uid| covered.get(&uid).copied()).await {
+            if let Err(error) = log.trim(&covered).await {
                 tracing::warn!(%error, "log segments not removed");
             }
         }

@@ -42,6 +42,8 @@ pub struct Owned {
     pub changed: Event,
     /// Staged points of a bulk load.
     pub staged: RefCell<build::Staged>,
+    /// Bytes of the writer that a running build fills.
+    pub aside_bytes: Cell<u64>,
     /// Ids written since a running build began; `None` when none runs.
     pub build_delta: RefCell<Option<std::collections::BTreeSet<u64>>>,
     /// Serialises checkpoints and the swap of a build.
@@ -68,6 +70,7 @@ impl Owned {
             indexed: Event::default(),
             changed: Event::default(),
             staged: RefCell::default(),
+            aside_bytes: Cell::new(0),
             build_delta: RefCell::default(),
             checkpoint_lock: Rc::default(),
             checkpoint: RefCell::default(),
@@ -234,9 +237,9 @@ impl Core {
         record: &mut Vec<u8>,
     ) -> Result<(u64, Option<Ticket>), OpError> {
         owned.usable()?;
-        self.room_in_memory()?;
-        let now_ms = self.env().unix_ms();
         let mut writer = owned.writer.borrow_mut();
+        self.room_in_memory(writer.reuses_slot())?;
+        let now_ms = self.env().unix_ms();
         let rate_ok = vector.len() != owned.handle.config.dim || owned.tokens.borrow_mut().take(now_ms);
         let version =
             writer.check_write(point.id, vector, batch.mode, point.expected_version, rate_ok, now_ms)?;

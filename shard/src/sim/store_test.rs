@@ -6,20 +6,30 @@
 use super::{Cores, Random, Sim, SimEnv};
 use crate::core::Core;
 use crate::core::{OpError, PointFields, SearchRequest, Vectors, WriteBatch, Written};
-use crate::disk::SimDisk;
+use crate::disk::{Calls, Failure, SimDisk};
 use crate::log::SyncMode;
 use crate::node::{NodeOptions, NodeShared};
 use nigh_engine::collection::{DenseConfig, WriteError, WriteMode};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::{RowBuilder, Value};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 const DIM: usize = 4;
 const CLIENTS: u64 = 3;
 const IDS_PER_CLIENT: u64 = 12;
-const COLLECTIONS: [&str; 2] = ["docs", "acme/notes"];
+/// Collections from the start; more are created on the way.
+const COLLECTIONS: usize = 2;
+const COLLECTIONS_MAX: usize = 6;
+
+fn name_of(collection: usize) -> String {
+    match collection {
+        0 => "docs".to_owned(),
+        1 => "acme/notes".to_owned(),
+        later => format!("later{later}"),
+    }
+}
 
 #[derive(Clone, Debug, PartialEq)]
 struct Stored {
@@ -67,7 +77,7 @@ async fn read(core: &Rc<Core>, name: &str, id: u64) -> Option<Stored> {
 /// One step of a client on one of its ids; false when the node stops and takes no more.
 async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collection: usize, id: u64) -> bool {
     let key = (collection, id);
-    let name = COLLECTIONS[collection];
+    let name = &*name_of(collection);
     let before = model.borrow().get(&key).and_then(|p| p[0].clone());
     let version = before.as_ref().map_or(0, |s| s.version);
     match random.below(10) {
@@ -93,7 +103,8 @@ async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collecti
                 }
                 Ok(written) => assert_eq!(written, [Written::Conflict], "{name} {id} should be refused"),
                 Err(error) => match error.error {
-                    OpError::Busy(_) => settle(core, model, key).await,
+                    // Without room in the log nothing is done.
+                    OpError::Busy(_) | OpError::NoSpace(_) => settle(core, model, key).await,
                     OpError::Unavailable(_) | OpError::UnknownCollection(_) if core.is_stopping() => {
                         return false;
                     }
@@ -109,7 +120,7 @@ async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collecti
                     assert_eq!(deleted, before.is_some());
                     model.borrow_mut().insert(key, vec![None]);
                 }
-                Err(OpError::Busy(_)) => settle(core, model, key).await,
+                Err(OpError::Busy(_) | OpError::NoSpace(_)) => settle(core, model, key).await,
                 Err(OpError::Unavailable(_) | OpError::UnknownCollection(_)) if core.is_stopping() => {
                     return false;
                 }
@@ -139,7 +150,7 @@ async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collecti
 
 /// A refused call may or may not have been done: look.
 async fn settle(core: &Rc<Core>, model: &RefCell<Model>, key: (usize, u64)) {
-    let found = read(core, COLLECTIONS[key.0], key.1).await;
+    let found = read(core, &name_of(key.0), key.1).await;
     let mut model = model.borrow_mut();
     let possible = model.entry(key).or_insert_with(|| vec![None]);
     assert!(possible.contains(&found), "{key:?}: found {found:?}, possible {possible:?}");
@@ -169,7 +180,13 @@ impl Drop for EndOfLife {
 }
 
 /// One life of a node: opens, checks the model, works, and ends at a random moment.
-async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>) {
+async fn life(
+    sim: Sim,
+    disk: Rc<SimDisk>,
+    model: Rc<RefCell<Model>>,
+    created: Rc<Cell<usize>>,
+    failing: bool,
+) {
     let random = sim.random().fork();
     let count = 1 + random.index(3);
     let cores = Cores::new(count);
@@ -191,14 +208,11 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>) {
     }
     let any = |random: &Random| opened.borrow()[random.index(count)].clone();
 
-    for name in COLLECTIONS {
-        let mut config = DenseConfig::new(DIM, Metric::L2);
-        config.m = 4;
-        config.ef_construction = 32;
-        match any(&random).create_collection(name, config).await {
+    for collection in 0..created.get() {
+        match any(&random).create_collection(&name_of(collection), small_config()).await {
             Ok(()) | Err(OpError::CollectionExists(_)) => {}
             Err(OpError::Busy(_)) => return,
-            Err(other) => panic!("create {name}: {other}"),
+            Err(other) => panic!("create {collection}: {other}"),
         }
     }
     let keys: Vec<_> = model.borrow().keys().copied().collect();
@@ -206,13 +220,40 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>) {
         settle(&any(&random), &model, key).await;
     }
 
+    let (sim2, opened2, created2, random2) = (sim.clone(), opened.clone(), created.clone(), random.fork());
+    sim.spawn(async move {
+        // While segments are checkpointed and trimmed, new collections come to lie in them.
+        while created2.get() < COLLECTIONS_MAX {
+            sim2.sleep_us(500 + random2.below(20_000)).await;
+            let core = opened2.borrow()[random2.index(count)].clone();
+            match core.create_collection(&name_of(created2.get()), small_config()).await {
+                // Existing: the life before ended between the deed and the answer.
+                Ok(()) | Err(OpError::CollectionExists(_)) => created2.set(created2.get() + 1),
+                Err(OpError::Busy(_)) => {}
+                Err(OpError::Unavailable(_) | OpError::NoSpace(_)) if failing || core.is_stopping() => {}
+                Err(other) => panic!("create: {other}"),
+            }
+        }
+    });
+    if failing {
+        let (sim2, disk2, random2) = (sim.clone(), disk.clone(), random.fork());
+        sim.spawn(async move {
+            loop {
+                sim2.sleep_us(random2.below(3_000)).await;
+                let calls = if random2.chance(1, 2) { Calls::NameSync } else { Calls::Other };
+                let failure = if random2.chance(1, 2) { Failure::Io } else { Failure::NoSpace };
+                disk2.fail(calls, random2.below(4), failure);
+            }
+        });
+    }
     for client in 0..CLIENTS {
         let (sim, model, opened, random) = (sim.clone(), model.clone(), opened.clone(), random.fork());
+        let created = created.clone();
         sim.clone().spawn(async move {
             loop {
                 let core = opened.borrow()[random.index(count)].clone();
                 let id = client * IDS_PER_CLIENT + random.below(IDS_PER_CLIENT);
-                if !step(&core, &random, &model, random.index(COLLECTIONS.len()), id).await {
+                if !step(&core, &random, &model, random.index(created.get()), id).await {
                     return;
                 }
                 sim.sleep_us(random.below(300)).await;
@@ -226,7 +267,8 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>) {
             sim2.sleep_us(500 + pace.below(5_000)).await;
             let core = checkpointers.borrow()[pace.index(count)].clone();
             for owned in core.all_owned() {
-                core.checkpoint(&owned).await.expect("the simulated disk has room");
+                let written = core.checkpoint(&owned).await;
+                assert!(failing || written.is_ok(), "the simulated disk has room: {written:?}");
             }
         }
     });
@@ -243,15 +285,27 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>) {
     }
 }
 
-fn check_seed(seed: u64) {
+fn small_config() -> DenseConfig {
+    let mut config = DenseConfig::new(DIM, Metric::L2);
+    config.m = 4;
+    config.ef_construction = 32;
+    config
+}
+
+/// Four lives. With `failing`, names and files other than log writes and syncs (those end a core's log) fail now and then.
+fn check_seed(seed: u64, failing: bool) {
     let random = Random::new(seed);
     let mut disk = SimDisk::new(random.next());
     disk.set_yielding(true);
     let model = Rc::new(RefCell::new(Model::new()));
+    let created = Rc::new(Cell::new(COLLECTIONS));
     for _ in 0..4 {
         let shared_disk = Rc::new(disk);
-        super::run(random.next(), |sim| life(sim, shared_disk.clone(), model.clone()));
+        super::run(random.next(), |sim| {
+            life(sim, shared_disk.clone(), model.clone(), created.clone(), failing)
+        });
         Core::set_current(None);
+        shared_disk.heal();
         // Half of the lives end by a kill: the next process reads what no device may hold yet.
         disk = match random.chance(1, 2) {
             true => (*shared_disk).clone(),
@@ -262,6 +316,15 @@ fn check_seed(seed: u64) {
 
 #[test]
 fn acknowledged_writes_survive_crashes_in_simulation() {
+    check_seeds(false);
+}
+
+#[test]
+fn acknowledged_writes_survive_failing_disks_in_simulation() {
+    check_seeds(true);
+}
+
+fn check_seeds(failing: bool) {
     let seeds = match std::env::var("NIGH_TEST_SEEDS") {
         Ok(text) => text.parse().expect("NIGH_TEST_SEEDS is a number"),
         Err(_) if std::env::var_os("NIGH_TEST_LONG").is_some() => 10_000,
@@ -272,7 +335,7 @@ fn acknowledged_writes_survive_crashes_in_simulation() {
         Err(_) => 1,
     };
     for seed in first..first + seeds {
-        let result = std::panic::catch_unwind(|| check_seed(seed));
+        let result = std::panic::catch_unwind(|| check_seed(seed, failing));
         if let Err(panic) = result {
             eprintln!("failing seed: {seed} (replay with NIGH_TEST_SEED={seed} NIGH_TEST_SEEDS=1)");
             std::panic::resume_unwind(panic);

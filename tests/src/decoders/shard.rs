@@ -57,6 +57,10 @@ fn scan_segment(bytes: Vec<u8>) {
         Ok((first, report)) => {
             let (second, again) = read().expect("what was read once can be read again");
             assert_eq!(again.torn_bytes, 0, "a second scan cuts again");
+            let lost = |report: &nigh_shard::log::ScanReport| {
+                report.lost.iter().map(|key| (key.collection, key.seq)).collect::<Vec<_>>()
+            };
+            assert_eq!(lost(&again), lost(&report), "a second scan knows of other losses");
             assert_eq!(second, first, "a second scan differs ({:?}, then {:?})", report.damage, again.damage);
         }
         // A segment of a later format is refused and left alone.

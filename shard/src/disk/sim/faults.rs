@@ -8,6 +8,8 @@ pub enum Calls {
     Write,
     /// `sync` of a file.
     Sync,
+    /// The sync of a directory behind a change of names in it: the change is done, and may be lost.
+    NameSync,
     /// Everything else.
     Other,
     /// All of them.
@@ -40,6 +42,7 @@ impl Failure {
 pub(super) struct Faults {
     write: u64,
     sync: u64,
+    name_sync: u64,
     other: u64,
     plans: Vec<(Calls, u64, Failure)>,
 }
@@ -57,8 +60,9 @@ impl Faults {
         match calls {
             Calls::Write => self.write,
             Calls::Sync => self.sync,
+            Calls::NameSync => self.name_sync,
             Calls::Other => self.other,
-            Calls::Any => self.write + self.sync + self.other,
+            Calls::Any => self.write + self.sync + self.name_sync + self.other,
         }
     }
 
@@ -70,6 +74,7 @@ impl Faults {
         match calls {
             Calls::Write => self.write += 1,
             Calls::Sync => self.sync += 1,
+            Calls::NameSync => self.name_sync += 1,
             Calls::Other | Calls::Any => self.other += 1,
         }
         hit.map(|index| self.plans.swap_remove(index).2)

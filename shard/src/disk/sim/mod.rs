@@ -157,6 +157,7 @@ impl Shared {
     /// Makes the changes of names in `dir` durable.
     async fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.pause().await;
+        self.enter(Calls::NameSync)?;
         self.state.borrow_mut().sync_names(dir);
         self.pause().await;
         Ok(())
@@ -240,7 +241,8 @@ impl Disk for SimDisk {
                 file
             };
             self.shared.pause().await;
-            Ok(Rc::new(SimFile { shared: self.shared.clone(), file }) as Rc<dyn DiskFile>)
+            Ok(Rc::new(SimFile { shared: self.shared.clone(), file, closed: Cell::new(false) })
+                as Rc<dyn DiskFile>)
         })
     }
 
@@ -249,7 +251,8 @@ impl Disk for SimDisk {
             self.shared.enter(Calls::Other)?;
             self.shared.pause().await;
             let file = self.shared.state.borrow().names.file(checked(path)?)?;
-            Ok(Rc::new(SimFile { shared: self.shared.clone(), file }) as Rc<dyn DiskFile>)
+            Ok(Rc::new(SimFile { shared: self.shared.clone(), file, closed: Cell::new(false) })
+                as Rc<dyn DiskFile>)
         })
     }
 
@@ -384,6 +387,13 @@ impl Disk for SimDisk {
 struct SimFile {
     shared: Rc<Shared>,
     file: FileId,
+    closed: Cell<bool>,
+}
+
+impl SimFile {
+    fn check_open(&self) -> io::Result<()> {
+        if self.closed.get() { Err(io::Error::other("the file has been closed")) } else { Ok(()) }
+    }
 }
 
 fn check_aligned(what: &str, value: u64) -> io::Result<()> {
@@ -398,6 +408,7 @@ fn check_aligned(what: &str, value: u64) -> io::Result<()> {
 impl DiskFile for SimFile {
     fn write_at<'a>(&'a self, offset: u64, bytes: &'a [u8]) -> LocalBoxFuture<'a, io::Result<()>> {
         Box::pin(async move {
+            self.check_open()?;
             check_aligned("offset", offset)?;
             check_aligned("length", bytes.len() as u64)?;
             let failure = self.shared.state.borrow_mut().faults.enter(Calls::Write);
@@ -427,6 +438,7 @@ impl DiskFile for SimFile {
         Box::pin(async move {
             self.shared.enter(Calls::Other)?;
             self.shared.pause().await;
+            self.check_open()?;
             let mut state = self.shared.state.borrow_mut();
             let bytes = state.contents(self.file).current();
             let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
@@ -437,6 +449,7 @@ impl DiskFile for SimFile {
 
     fn sync<'a>(&'a self) -> LocalBoxFuture<'a, io::Result<()>> {
         Box::pin(async move {
+            self.check_open()?;
             let (failure, upto) = {
                 let mut state = self.shared.state.borrow_mut();
                 (state.faults.enter(Calls::Sync), state.contents(self.file).written())
@@ -497,7 +510,10 @@ impl DiskFile for SimFile {
     }
 
     fn close<'a>(&'a self) -> LocalBoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { self.shared.enter(Calls::Other) })
+        Box::pin(async move {
+            self.closed.set(true);
+            self.shared.enter(Calls::Other)
+        })
     }
 }
 
