@@ -16,6 +16,10 @@ pub const BUILD_BODY_MAX_BYTES: u64 = 1 << 20;
 
 /// Points in one binary ingest body.
 pub const BINARY_INGEST_MAX_POINTS: u32 = 262_144;
+/// Points in one JSON ingest body: as many. The shortest point has 3 bytes of text and some 60 in memory.
+pub const JSON_INGEST_MAX_POINTS: usize = BINARY_INGEST_MAX_POINTS as usize;
+/// Nodes of one filter. The shortest has 3 bytes of text and some 270 in memory.
+pub const FILTER_NODES_MAX: usize = nigh_engine::filter::MAX_NODES;
 /// Rows of one binary ingest body with its header.
 pub const BINARY_INGEST_MAX_BYTES: u64 = 256 << 20;
 /// One payload of a binary ingest body.
@@ -60,6 +64,10 @@ pub const INLINE_JSON_MAX_BYTES: usize = 256 << 10;
 /// Points of an answer that are fetched and written at a time, about 250 us with payloads of 100 bytes; longer answers
 /// stream page by page.
 pub const PAGE_POINTS: usize = 256;
+/// Points of the first page of an answer with payloads, before their size is known.
+pub const FIRST_PAGE_POINTS: usize = 16;
+/// A page larger than this makes the next one smaller.
+pub const PAGE_BYTES: usize = 1 << 20;
 /// Vector components of an answer that are written at a time, 200 us at 25 ns each.
 pub const PAGE_COMPONENTS: usize = 8192;
 /// Request bodies being received or worked on in the process, bytes; more are refused with 503. Two of the largest fit

@@ -297,18 +297,19 @@ impl Core {
         Ok(())
     }
 
-    /// Removes image files that no manifest names: checkpoints that a crash interrupted.
+    /// Removes image files that no manifest names, and half-made replacements: checkpoints that a crash interrupted. The latter
+    /// could else become a manifest yet, when a later replacement is interrupted in its turn.
     async fn remove_stray_images(&self, uid: u64, manifest: &Manifest) {
         let disk = self.env().disk().expect("images lie on a disk");
         let dir = collection_dir(uid);
         let Ok(names) = disk.list(&dir).await else { return };
         for name in names {
             let Some(text) = name.to_str() else { continue };
-            if text.ends_with(".img")
-                && !manifest.images.iter().any(|(known, _)| known == text)
+            let named = manifest.images.iter().any(|(known, _)| known == text);
+            if ((text.ends_with(".img") && !named) || text.ends_with(".tmp"))
                 && let Err(error) = disk.remove(&dir.join(&name)).await
             {
-                tracing::warn!(file = text, %error, "stray image not removed");
+                tracing::warn!(file = text, %error, "stray file not removed");
             }
         }
     }

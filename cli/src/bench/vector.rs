@@ -317,6 +317,8 @@ fn cycle(
         phases.push(phase(&load, &work)?);
     }
     if ours && !options.keep {
+        // A connection of its own: the first one has been idle for as long as all this took.
+        let mut control = Client::connect(target).map_err(|error| format!("{}: {error}", options.url))?;
         drop_collection(&mut control, target, &options.collection)?;
     }
     Ok(Cycle { ef_search, ingest: loaded, recall, recall_queries, churn: churned, phases })

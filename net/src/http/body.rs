@@ -81,11 +81,13 @@ pub struct BodyReader {
     held: Rc<HeldBytes>,
     received: u64,
     limit: u64,
+    /// The end was seen; of a chunked body nothing else tells.
+    ended: bool,
 }
 
 impl Drop for BodyReader {
     fn drop(&mut self) {
-        if !self.incoming.is_end_stream() {
+        if !self.ended && !self.incoming.is_end_stream() {
             self.connection.left_body_unread();
         }
     }
@@ -98,7 +100,7 @@ impl BodyReader {
         runtime: CoreRuntime,
         held: Rc<HeldBytes>,
     ) -> Self {
-        BodyReader { incoming, connection, runtime, held, received: 0, limit: u64::MAX }
+        BodyReader { incoming, connection, runtime, held, received: 0, limit: u64::MAX, ended: false }
     }
 
     /// Sets the limit of this body.
@@ -133,7 +135,10 @@ impl BodyReader {
             })
             .await;
             self.connection.enter(Phase::Handling);
-            let Some(frame) = frame else { return Ok(None) };
+            let Some(frame) = frame else {
+                self.ended = true;
+                return Ok(None);
+            };
             // Trailers mean nothing here.
             let Ok(bytes) = frame.map_err(BodyError::Incomplete)?.into_data() else { continue };
             self.received += bytes.len() as u64;

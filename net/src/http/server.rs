@@ -102,7 +102,12 @@ async fn accept_all<H: Handler>(server: &Rc<Server<H>>, listener: &Source) -> io
                         server.runtime.sleep_us(ACCEPT_BACKOFF_US).await;
                     }
                     Some(libc::ECONNABORTED | libc::EPROTO | libc::EINTR | libc::EPERM) => {}
-                    _ => return Err(error),
+                    Some(libc::EBADF | libc::EINVAL | libc::ENOTSOCK) => return Err(error),
+                    // The network, a security module: not of our making, and it may pass.
+                    _ => {
+                        tracing::warn!(target: "nigh", %error, "a connection could not be accepted");
+                        server.runtime.sleep_us(ACCEPT_BACKOFF_US).await;
+                    }
                 },
             }
         }

@@ -1,10 +1,12 @@
 //! Filters as JSON.
 
+use crate::limits::FILTER_NODES_MAX;
 use crate::rest::json::json_object;
 use crate::rest::value::{UnknownKeys, ValueSeed};
 use nigh_engine::filter::{Geo, Node, is_operator};
 use nigh_engine::payload::Value;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer};
+use std::cell::Cell;
 
 /// A filter node as sent.
 #[derive(Default)]
@@ -44,8 +46,36 @@ json_object! {
     }
 }
 
+thread_local! {
+    /// Nodes of the filter being read, and how deep the reader is in it.
+    static READING: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// One node being read: counts it, while there is room, in the filter it belongs to.
+struct Reading;
+
+impl Reading {
+    fn begin() -> Result<Reading, &'static str> {
+        let (nodes, depth) = READING.get();
+        let nodes = if depth == 0 { 0 } else { nodes };
+        if nodes >= FILTER_NODES_MAX {
+            return Err("the filter has too many nodes");
+        }
+        READING.set((nodes + 1, depth + 1));
+        Ok(Reading)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let (nodes, depth) = READING.get();
+        READING.set((nodes, depth - 1));
+    }
+}
+
 impl<'de> Deserialize<'de> for WireFilter {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let _counted = Reading::begin().map_err(de::Error::custom)?;
         let body = NodeBody::deserialize(deserializer)?;
         if let Some(op) = &body.op
             && !is_operator(op)
@@ -81,6 +111,16 @@ mod tests {
 
     fn parse(body: &str) -> Node {
         decode::<WireFilter>(body.as_bytes()).unwrap().0
+    }
+
+    #[test]
+    fn nodes_are_counted_per_filter() {
+        let filter = |nodes: usize| format!(r#"{{"op":"and","and":[{}]}}"#, vec!["{}"; nodes].join(","));
+        for _ in 0..2 {
+            assert!(decode::<WireFilter>(filter(FILTER_NODES_MAX - 1).as_bytes()).is_ok());
+            let error = decode::<WireFilter>(filter(FILTER_NODES_MAX).as_bytes()).err().unwrap();
+            assert!(error.message.contains("too many nodes"), "{error}");
+        }
     }
 
     #[test]

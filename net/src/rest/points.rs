@@ -111,6 +111,9 @@ impl Envelope for PointsEnvelope {
 
     fn element(&mut self, json: &[u8]) -> Result<(), ApiError> {
         let index = self.batch.len();
+        if index >= limits::JSON_INGEST_MAX_POINTS {
+            return Err(ApiError::too_large());
+        }
         let point: PointBody = match serde_json::from_slice::<Option<PointBody>>(json) {
             Ok(point) => point.unwrap_or_default(),
             Err(error) => return Err(invalid_json(format_args!("points[{index}]: {error}"))),
@@ -324,6 +327,14 @@ mod tests {
             assert!(error.message.contains(fragment), "{body}: {error}");
         }
         assert!(decode_write(br#"{"sparse":{},"wait":false,"write_consistency_factor":3}"#, 0).is_ok());
+    }
+
+    #[test]
+    fn a_body_of_tiny_points_ends_where_a_binary_one_would() {
+        let body = |points: usize| format!("{{\"points\":[{}]}}", vec!["{}"; points].join(","));
+        assert!(envelope(IngestRoute::Batch, &body(limits::JSON_INGEST_MAX_POINTS)).is_ok());
+        let refused = envelope(IngestRoute::Batch, &body(limits::JSON_INGEST_MAX_POINTS + 1));
+        assert!(refused.is_err_and(|error| error.contains("too large")));
     }
 
     #[test]

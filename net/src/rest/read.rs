@@ -2,7 +2,7 @@
 
 use crate::dispatch::dispatch;
 use crate::http::{Reply, ReplyBody, json_reply};
-use crate::limits::{PAGE_COMPONENTS, PAGE_POINTS};
+use crate::limits::{FIRST_PAGE_POINTS, PAGE_BYTES, PAGE_COMPONENTS, PAGE_POINTS};
 use crate::request::{ApiError, ErrorKind, GetPoints, ReadOptions, ScrollPoints, compile_filter};
 use crate::rest::envelope::Envelope;
 use crate::rest::filter::WireFilter;
@@ -107,17 +107,28 @@ pub async fn batch_get(core: &Rc<Core>, collection: String, body: BatchGetBody) 
         ids: body.ids,
         at: 0,
         page_points: PAGE_POINTS,
+        page_points_max: PAGE_POINTS,
         wrote_any: false,
         missing: Vec::new(),
     };
     if pages.with_vector {
         let dim = core.config(&pages.collection)?.dim;
-        pages.page_points = (PAGE_COMPONENTS / dim).clamp(1, PAGE_POINTS);
+        pages.page_points_max = (PAGE_COMPONENTS / dim).clamp(1, PAGE_POINTS);
+    }
+    if pages.with_payload {
+        // Nothing is known yet of how large the payloads are.
+        pages.page_points = pages.page_points_max.min(FIRST_PAGE_POINTS);
     }
     // The first page decides about the status; an empty list of ids still checks the collection.
     let mut first = b"{\"points\":[".to_vec();
     pages.next(&mut first).await?;
     Ok(json_reply(StatusCode::OK, stream_pages(core.runtime(), first, pages)))
+}
+
+/// How many points the next page may have, when the last one had `points` and filled `bytes`: pages adapt to payloads, one
+/// of which may be 33 MiB.
+pub(super) fn next_page(points: usize, max: usize, bytes: usize) -> usize {
+    if bytes > PAGE_BYTES { (points / 4).max(1) } else { (points * 2).min(max) }
 }
 
 struct GetPages {
@@ -128,6 +139,7 @@ struct GetPages {
     ids: Vec<u64>,
     at: usize,
     page_points: usize,
+    page_points_max: usize,
     wrote_any: bool,
     missing: Vec<u64>,
 }
@@ -135,6 +147,7 @@ struct GetPages {
 impl Pages for GetPages {
     async fn next(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
         let ids = self.ids[self.at..].iter().copied().take(self.page_points).collect::<Vec<_>>();
+        let before = out.len();
         let request = GetPoints {
             collection: self.collection.clone(),
             ids: ids.clone(),
@@ -157,6 +170,7 @@ impl Pages for GetPages {
             }
         }
         self.at += ids.len();
+        self.page_points = next_page(self.page_points, self.page_points_max, out.len() - before);
         if self.at == self.ids.len() {
             out.extend_from_slice(b"],\"missing\":");
             write_json(out, &self.missing);
@@ -249,7 +263,14 @@ pub fn decode_scroll(collection: String, body: &[u8]) -> Result<ScrollPoints, Ap
 /// 400, 404.
 pub async fn scroll(core: &Rc<Core>, request: ScrollPoints) -> Result<Reply, ApiError> {
     let left = (request.limit > 0).then_some(request.limit);
-    let mut pages = ScrollPages { core: core.clone(), request, left, wrote_any: false, done: false };
+    let mut pages = ScrollPages {
+        core: core.clone(),
+        request,
+        left,
+        page_points: FIRST_PAGE_POINTS,
+        wrote_any: false,
+        done: false,
+    };
     let mut first = b"{\"documents\":[".to_vec();
     pages.next(&mut first).await?;
     Ok(json_reply(StatusCode::OK, stream_pages(core.runtime(), first, pages)))
@@ -260,13 +281,15 @@ struct ScrollPages {
     /// What comes next; its limit is that of the whole answer.
     request: ScrollPoints,
     left: Option<usize>,
+    page_points: usize,
     wrote_any: bool,
     done: bool,
 }
 
 impl Pages for ScrollPages {
     async fn next(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
-        let limit = self.left.unwrap_or(usize::MAX).min(PAGE_POINTS);
+        let limit = self.left.unwrap_or(usize::MAX).min(self.page_points);
+        let before = out.len();
         let request = ScrollPoints { limit, ..self.request.clone() };
         let page = dispatch(&self.core, request).await?;
         let now_ms = self.core.unix_ms();
@@ -277,6 +300,7 @@ impl Pages for ScrollPages {
             self.wrote_any = true;
             write_hit_document(out, point.id, 0.0, &point.row, now_ms);
         }
+        self.page_points = next_page(self.page_points, PAGE_POINTS, out.len() - before);
         if let Some(left) = &mut self.left {
             *left = left.saturating_sub(page.points.len());
         }

@@ -5,7 +5,7 @@ use super::types::{CollectionMetrics, FoundPoint, OpError, ScrollPage, SearchReq
 use crate::catalog::CollectionHandle;
 use crate::env::call;
 use crate::owner::indexer::Slice;
-use nigh_engine::collection::{Point, Query};
+use nigh_engine::collection::{Hit, Point, Query};
 use nigh_engine::filter::Predicate;
 use nigh_engine::payload::PayloadRow;
 use std::rc::Rc;
@@ -15,6 +15,8 @@ use std::sync::atomic::Ordering::Relaxed;
 /// A search moves to another core when this many more wait here than there: one message each way costs some 15 µs,
 /// a search 100 to 1000.
 const HAND_OFF_LEAD: u32 = 1;
+/// Payloads in one answer, as stored. They are copied out in one go, so that they show one moment.
+const ANSWER_ROWS_MAX_BYTES: usize = 256 << 20;
 /// Points looked at between two looks at the clock of a scroll or delete by filter.
 const SCROLL_STEP: usize = 64;
 
@@ -102,18 +104,15 @@ impl Core {
             now_ms: self.env().unix_ms(),
         };
         let result = dense.search(&pin, &query, &mut scratch, &mut hits);
-        let found = result.map(|()| {
-            hits.iter()
-                .map(|hit| FoundPoint {
-                    id: hit.id,
-                    distance: hit.distance,
-                    row: if request.with_rows {
-                        dense.point(&pin, hit.slot).row.to_vec()
-                    } else {
-                        Vec::new()
-                    },
-                })
-                .collect()
+        let row = |hit: &Hit| if request.with_rows { dense.point(&pin, hit.slot).row } else { &[] };
+        let found = result.map_err(OpError::from).and_then(|()| {
+            let bytes: usize = hits.iter().map(|hit| row(hit).len()).sum();
+            if bytes > ANSWER_ROWS_MAX_BYTES {
+                let text = format!("{bytes} bytes of payload would be in the answer; ask for fewer points");
+                return Err(OpError::BadRequest(text));
+            }
+            let found = |hit: &Hit| FoundPoint { id: hit.id, distance: hit.distance, row: row(hit).to_vec() };
+            Ok(hits.iter().map(found).collect())
         });
         drop(pin);
         self.give_scratch(scratch);
@@ -123,7 +122,7 @@ impl Core {
             handle.counters.search_latency.record_us(us);
             self.record_search_us(us);
         }
-        Ok(found?)
+        found
     }
 
     /// Points by id, in request order, `None` = absent, deleted or expired.

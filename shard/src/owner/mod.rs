@@ -27,6 +27,13 @@ use std::sync::atomic::Ordering::Relaxed;
 /// 10 GB/s a scan of 512 rows costs 80 µs, half of a graph search.
 pub const TAIL_MAX: usize = 512;
 
+/// Log bytes of a core beyond which writes wait for checkpoints, as a multiple of those that start them: 256 MiB usually. What
+/// a recovery reads and holds in memory, and what a log can take of a full disk, is bounded by it.
+const LOG_HARD_FACTOR: u64 = 8;
+/// How long a write waits for them before it is refused, microseconds, and how often it looks.
+const CHECKPOINT_WAIT_MAX_US: u64 = 30_000_000;
+const CHECKPOINT_POLL_US: u64 = 5_000;
+
 /// Longest stretch of unbroken work of one write batch, nanoseconds.
 const WRITE_SLICE_NS: u64 = 250_000;
 
@@ -306,12 +313,23 @@ impl Core {
     /// Waits while the log allocates room for a record of `bytes`; an append right after, without an await, is taken.
     ///
     /// # Errors
-    /// [`OpError::NoSpace`] when the disk is full, [`OpError::Unavailable`] when the log has failed.
+    /// [`OpError::NoSpace`] when the disk is full, [`OpError::Unavailable`] when the log has failed, [`OpError::Busy`] when
+    /// checkpoints are far behind.
     pub(crate) async fn room_in_log(&self, bytes: usize) -> Result<(), OpError> {
-        match self.log() {
-            Some(log) => log.make_room(bytes).await.map_err(log_error),
-            None => Ok(()),
+        let Some(log) = self.log() else { return Ok(()) };
+        let hard = self.options().log_bytes_soft.saturating_mul(LOG_HARD_FACTOR);
+        let mut waited_us = 0;
+        while log.live_bytes() > hard {
+            if waited_us >= CHECKPOINT_WAIT_MAX_US || self.is_stopping() {
+                return Err(OpError::Busy(format!(
+                    "checkpoints do not keep up: {} bytes of log wait for them; try again",
+                    log.live_bytes()
+                )));
+            }
+            self.env().sleep_us(CHECKPOINT_POLL_US).await;
+            waited_us += CHECKPOINT_POLL_US;
         }
+        log.make_room(bytes).await.map_err(log_error)
     }
 
     /// Waits until `ticket` is as durable as the configured mode promises.
