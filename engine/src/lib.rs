@@ -5,7 +5,8 @@
 //!
 //! Rooms: [`memory`] (arenas, quiescence, published maps), [`distance`] (kernels), [`index`] (graph and exact
 //! search), [`payload`] (tagged values and immutable rows), [`filter`] (grammar, compile, evaluate), [`collection`]
-//! (the dense collection: ids, versions, deadlines, vectors, graph), [`record`] (bytes that reach a disk).
+//! (the dense collection: ids, versions, deadlines, vectors, graph), [`sparse`] (an inverted index over the slots of a
+//! collection), [`record`] (bytes that reach a disk).
 
 pub mod collection;
 pub mod distance;
@@ -13,4 +14,6 @@ pub mod filter;
 pub mod index;
 pub mod memory;
 pub mod payload;
+mod postings;
 pub mod record;
+pub mod sparse;

@@ -1,6 +1,7 @@
 //! Memory that one owner writes and every core reads.
 //!
 //! * [`Arena`] reserves address space once and commits pages as it grows: nothing ever moves.
+//! * [`Rows`]: a table of rows of atomics that grows by doubling chunks.
 //! * [`Domain`], [`Participant`], [`Pin`]: quiescence. A reader pins before it follows published pointers or slots;
 //!   the owner retires what readers may still see and reuses it once every participant has unpinned.
 //! * [`Limbo`]: the owner's queue of retired things.
@@ -19,6 +20,7 @@ mod id_map;
 mod owned;
 mod published;
 mod quiescence;
+mod rows;
 mod sync;
 mod table;
 
@@ -26,6 +28,7 @@ pub use arena::{Arena, ArenaError, Atomic, Zeroable};
 pub use id_map::IdMap;
 pub use published::Published;
 pub use quiescence::{Domain, Limbo, Participant, Pin, RetireTag};
+pub use rows::Rows;
 
 #[cfg(all(test, loom))]
 mod loom_models;

@@ -1,0 +1,269 @@
+//! The best k of a query, exactly, without looking at most postings.
+//!
+//! # Algorithm
+//!
+//! MaxScore (Turtle, Flood 1995) with block maxima (Ding, Suel: Faster top-k document retrieval using block-max indexes,
+//! SIGIR 2011), term at a time within windows of slots.
+//!
+//! The score of a point is the sum over the query's terms of what its posting contributes; a term without a posting
+//! contributes 0. Every point touched by at least one term is a candidate, also when its score is not positive. Let the
+//! *threshold* be the score of the k-th best hit so far, minus infinity while there are fewer.
+//!
+//! 1. For a set of postings with contributions in `[low, high]`, a term raises the score of any point by at most
+//!    `max(high, 0)`, its *reach* there. Terms are ordered by their reach over the whole list; the longest front of that
+//!    order whose sum of reaches stays below the threshold is *idle*: points touched by idle terms alone cannot enter. The next
+//!    window begins at the next slot of a term that is not idle. As the threshold rises, terms fall idle for good.
+//! 2. Within the window reaches come from the blocks that overlap it. When all of them together stay below the threshold, the
+//!    window is skipped. Else the longest front, by reach in this window, that stays below is left out, and the postings of
+//!    the other terms are added up into one cell per slot.
+//! 3. Each touched slot whose sum can still reach the threshold with the reaches of the terms left out is completed, term by
+//!    term in falling order of reach, as long as it can. What survives is asked for admission and enters.
+//!
+//! # Why the bounds hold, rounding included
+//!
+//! Contributions are `f64` values that the summaries bound exactly ([`Scorer::bounds`]), sums are `f64`, a score is its sum
+//! rounded to `f32`, and only scores are compared with the threshold. A sum of `m` terms in any order is off by at most
+//! `m * 2^-52` times the sum of the terms' absolute maxima; a multiple of that is added to each bound before it is
+//! rounded. Rounding is monotone, so a bound below the threshold means a score below it, and a score equal to the threshold
+//! is never cut: ties go to the lower id. The score of a hit is added up anew in the order of the query's terms, so
+//! it has the same bits however it was found.
+
+use super::Summary;
+use super::cursor::Cursor;
+use super::hit::{LaneHit, TopK};
+use super::lists::{ListId, Lists};
+use crate::index::Slot;
+
+/// Least and greatest number of slots in a window. The least has 16 KiB of sums, which a core's first cache holds beside the
+/// postings; the greatest keeps queries whose postings lie far apart from paying for hundreds of empty windows.
+const WINDOW_MIN: usize = 1 << 11;
+const WINDOW_MAX: usize = 1 << 14;
+
+/// Postings that a window is to have, if its size allows: a window costs as much as some hundred of them.
+const WINDOW_POSTINGS: u64 = 1024;
+
+/// A query: what postings of its terms contribute.
+pub(crate) trait Scorer {
+    /// The lane's.
+    type Summary: Summary;
+
+    /// What one posting adds to the score of its slot. Finite.
+    fn score(&self, term: usize, slot: Slot, value: u32) -> f64;
+
+    /// Least and greatest contribution among the postings of a summary that is not of nothing.
+    fn bounds(&self, term: usize, summary: &Self::Summary) -> (f64, f64);
+
+    /// The summary of one posting.
+    fn summarize(&self, slot: Slot, value: u32) -> Self::Summary;
+}
+
+/// What one search looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneStats {
+    /// Postings in the lists of the query's terms: what a plain scan would score.
+    pub postings: u64,
+    /// Contributions computed. Those of hits count twice when there are more than two terms.
+    pub scored: u64,
+}
+
+impl LaneStats {
+    /// Postings never scored.
+    pub fn skipped(&self) -> u64 {
+        self.postings.saturating_sub(self.scored)
+    }
+}
+
+/// Buffers of searches, to be reused; any lane, any index. About 130 KiB.
+pub struct LaneScratch {
+    sums: Box<[f64]>,
+    touched: Box<[u64]>,
+    tails: Vec<(Slot, u32)>,
+    terms: Vec<Term>,
+    /// Positions in `terms` by rising reach in the window.
+    by_reach: Vec<usize>,
+    stats: LaneStats,
+}
+
+impl Default for LaneScratch {
+    fn default() -> Self {
+        LaneScratch {
+            sums: vec![0.0; WINDOW_MAX].into(),
+            touched: vec![0; WINDOW_MAX / 64].into(),
+            tails: Vec::new(),
+            terms: Vec::new(),
+            by_reach: Vec::new(),
+            stats: LaneStats::default(),
+        }
+    }
+}
+
+impl LaneScratch {
+    /// What the last search looked at.
+    pub fn stats(&self) -> LaneStats {
+        self.stats
+    }
+}
+
+/// Bounds of one term; kept by rising `reach`.
+#[derive(Clone, Copy)]
+struct Term {
+    /// Position in the query.
+    term: usize,
+    /// `max(high, 0)` over the whole list.
+    reach: f64,
+    /// The same within the window; minus infinity when the term has nothing there.
+    reach_here: f64,
+}
+
+/// Replaces `out` with the `k` best admitted slots of `lists`, one list per term of the query, best first.
+#[allow(clippy::too_many_arguments)] // Two call sites; a struct would only rename the list.
+pub(crate) fn search<R: Scorer>(
+    index: &Lists,
+    lists: &[ListId],
+    scorer: &R,
+    k: usize,
+    mut admit: impl FnMut(Slot) -> bool,
+    id_of: impl Fn(Slot) -> u64,
+    scratch: &mut LaneScratch,
+    out: &mut Vec<LaneHit>,
+) {
+    out.clear();
+    let LaneScratch { sums, touched, tails, terms, by_reach, stats } = scratch;
+    *stats = LaneStats::default();
+    tails.clear();
+    terms.clear();
+    if k == 0 {
+        return;
+    }
+    let mut cursors = Vec::with_capacity(lists.len());
+    let mut magnitude = 0.0f64;
+    let mut span = 0;
+    for (term, &list) in lists.iter().enumerate() {
+        let mut cursor = Cursor::new(index, list, tails, |slot, value| scorer.summarize(slot, value));
+        stats.postings += u64::from(index.postings(list));
+        if cursor.next_slot(0, tails).is_none() {
+            continue;
+        }
+        span = span.max(cursor.last_slot(tails));
+        let (low, high) = scorer.bounds(term, &cursor.summary);
+        magnitude += high.abs().max(low.abs());
+        cursors.push((high.max(0.0), term, cursor));
+    }
+    cursors.sort_by(|a, b| a.0.total_cmp(&b.0));
+    terms.extend(cursors.iter().map(|&(reach, term, _)| Term { term, reach, reach_here: 0.0 }));
+    let mut cursors: Vec<Cursor<'_, R::Summary>> = cursors.into_iter().map(|(_, _, cursor)| cursor).collect();
+    // In the order of the query, for adding up a hit's score anew. The sum of two does not depend on the order.
+    let mut in_order: Vec<(usize, Cursor<'_, R::Summary>)> = match terms.len() {
+        0..=2 => Vec::new(),
+        _ => terms.iter().zip(&cursors).map(|(term, cursor)| (term.term, cursor.clone())).collect(),
+    };
+    in_order.sort_unstable_by_key(|&(term, _)| term);
+
+    let window = window_slots(stats.postings, span);
+    let slack = magnitude * (terms.len() + 2) as f64 * f64::EPSILON * 4.0;
+    let below = |bound: f64, threshold: f32| ((bound + slack) as f32) < threshold;
+    let mut top = TopK::new(k);
+    let mut idle = 0;
+    let mut idle_reach = 0.0;
+    let mut from: Slot = 0;
+    let mut scored = 0;
+
+    loop {
+        let threshold = top.threshold();
+        while idle < terms.len() && below(idle_reach + terms[idle].reach, threshold) {
+            idle_reach += terms[idle].reach;
+            idle += 1;
+        }
+        let mut next = None;
+        for cursor in &mut cursors[idle..] {
+            cursor.seek(from, tails);
+            if let Some(slot) = cursor.next_slot(from, tails) {
+                next = Some(next.map_or(slot, |least: Slot| least.min(slot)));
+            }
+        }
+        let Some(first) = next else { break };
+        let last = first.saturating_add(window as Slot - 1);
+
+        let mut total = 0.0;
+        by_reach.clear();
+        for (at, cursor) in cursors.iter_mut().enumerate() {
+            cursor.seek(first, tails);
+            let term = terms[at].term;
+            if let Some((_, high)) = cursor.bounds(last, tails, |summary| scorer.bounds(term, summary)) {
+                terms[at].reach_here = high.max(0.0);
+                total += terms[at].reach_here;
+                by_reach.push(at);
+            }
+        }
+        if !below(total, threshold) {
+            by_reach.sort_unstable_by(|&a, &b| terms[a].reach_here.total_cmp(&terms[b].reach_here));
+            let (mut left_out, mut out_reach) = (0, 0.0);
+            while left_out < by_reach.len()
+                && below(out_reach + terms[by_reach[left_out]].reach_here, threshold)
+            {
+                out_reach += terms[by_reach[left_out]].reach_here;
+                left_out += 1;
+            }
+            for &at in &by_reach[left_out..] {
+                let term = terms[at].term;
+                cursors[at].pass(first, last, tails, |slot, value| {
+                    let place = (slot - first) as usize;
+                    // The first touch overwrites what an earlier window has left.
+                    let bit = 1u64 << (place % 64);
+                    let word = &mut touched[place / 64];
+                    let before = if *word & bit != 0 { sums[place] } else { 0.0 };
+                    *word |= bit;
+                    sums[place] = before + scorer.score(term, slot, value);
+                    scored += 1;
+                });
+            }
+            for word in 0..window / 64 {
+                let mut bits = std::mem::take(&mut touched[word]);
+                while bits != 0 {
+                    let place = word * 64 + bits.trailing_zeros() as usize;
+                    bits &= bits - 1;
+                    let slot = first + place as Slot;
+                    let mut sum = sums[place];
+                    let mut reach = out_reach;
+                    let threshold = top.threshold();
+                    let mut rest = by_reach[..left_out].iter().rev();
+                    let complete = loop {
+                        if below(sum + reach, threshold) {
+                            break false;
+                        }
+                        let Some(&at) = rest.next() else { break true };
+                        reach -= terms[at].reach_here;
+                        if let Some(value) = cursors[at].find(slot, tails) {
+                            sum += scorer.score(terms[at].term, slot, value);
+                            scored += 1;
+                        }
+                    };
+                    if complete && admit(slot) {
+                        if !in_order.is_empty() {
+                            sum = 0.0;
+                            for (term, cursor) in &mut in_order {
+                                if let Some(value) = cursor.find(slot, tails) {
+                                    sum += scorer.score(*term, slot, value);
+                                    scored += 1;
+                                }
+                            }
+                        }
+                        top.offer(LaneHit { id: id_of(slot), score: sum as f32, slot });
+                    }
+                }
+            }
+        }
+        match last.checked_add(1) {
+            Some(slot) => from = slot,
+            None => break,
+        }
+    }
+    stats.scored = scored;
+    top.write_to(out);
+}
+
+/// Slots of a window for a query whose lists have so many postings up to slot `span`.
+fn window_slots(postings: u64, span: Slot) -> usize {
+    let wanted = u64::from(span) * WINDOW_POSTINGS / postings.max(1);
+    (wanted as usize).next_power_of_two().clamp(WINDOW_MIN, WINDOW_MAX)
+}

@@ -1,0 +1,133 @@
+//! Lists alone against a map, through every shape they take.
+
+use super::test_bed::Rng;
+use super::*;
+use crate::index::Slot;
+use crate::memory::Domain;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A lane without bounds: each posting contributes its value.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Most(u32);
+
+impl Summary for Most {
+    const WORDS: usize = 1;
+    const EMPTY: Most = Most(0);
+    fn merge(&mut self, other: &Most) {
+        self.0 = self.0.max(other.0);
+    }
+    fn store(&self, words: &[AtomicU32]) {
+        words[0].store(self.0, std::sync::atomic::Ordering::Relaxed);
+    }
+    fn load(words: &[AtomicU32]) -> Most {
+        Most(words[0].load(std::sync::atomic::Ordering::Relaxed))
+    }
+}
+
+struct Plain;
+impl Scorer for Plain {
+    type Summary = Most;
+    fn score(&self, _: usize, _: Slot, value: u32) -> f64 {
+        f64::from(value)
+    }
+    fn bounds(&self, _: usize, summary: &Most) -> (f64, f64) {
+        (0.0, f64::from(summary.0))
+    }
+    fn summarize(&self, _: Slot, value: u32) -> Most {
+        Most(value)
+    }
+}
+
+fn content(lists: &Lists, list: ListId, scratch: &mut LaneScratch) -> BTreeMap<Slot, u32> {
+    let mut out = Vec::new();
+    search(lists, &[list], &Plain, usize::MAX, |_| true, u64::from, scratch, &mut out);
+    out.iter().map(|hit| (hit.slot, hit.score as u32)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Insertions and removals in random, ascending and descending order leave what they leave in a map; memory is
+    /// reused.
+    #[test]
+    fn a_list_is_a_map(seed: u64, slots in 1u64..3000, order in 0..3, rounds in 1usize..6) {
+        let domain = Domain::new(1);
+        let lists = Arc::new(Lists::new());
+        let mut writer = ListsWriter::<Most>::new(lists.clone(), domain);
+        let list = writer.new_list();
+        let mut rng = Rng(seed);
+        let mut scratch = LaneScratch::default();
+        let mut twin: BTreeMap<Slot, u32> = BTreeMap::new();
+        let of = |_: Slot, value: u32| Most(value);
+        for _ in 0..rounds {
+            for i in 0..slots {
+                let slot = match order { 0 => rng.below(slots), 1 => i, _ => slots - 1 - i } as Slot * 3;
+                let value = rng.below(1000) as u32;
+                if twin.insert(slot, value).is_some() {
+                    prop_assert!(writer.remove(list, slot, &of));
+                }
+                writer.insert(list, slot, value, &of);
+                if rng.below(3) == 0 {
+                    let gone = rng.below(slots) as Slot * 3;
+                    prop_assert_eq!(writer.remove(list, gone, &of), twin.remove(&gone).is_some());
+                }
+                writer.seal(0);
+            }
+            prop_assert_eq!(lists.postings(list) as usize, twin.len());
+            prop_assert_eq!(&content(&lists, list, &mut scratch), &twin);
+            // Down to a few, which changes the shape back.
+            let keep = rng.below(slots + 1);
+            let gone: Vec<Slot> = twin.keys().copied().filter(|_| rng.below(slots) >= keep).collect();
+            for slot in gone {
+                twin.remove(&slot);
+                prop_assert!(writer.remove(list, slot, &of));
+                prop_assert!(!writer.remove(list, slot, &of));
+                writer.seal(0);
+            }
+            prop_assert_eq!(&content(&lists, list, &mut scratch), &twin);
+        }
+    }
+}
+
+#[test]
+fn ascending_slots_are_never_copied() {
+    let domain = Domain::new(1);
+    let lists = Arc::new(Lists::new());
+    let mut writer = ListsWriter::<Most>::new(lists.clone(), domain);
+    let list = writer.new_list();
+    for slot in 0..100_000 {
+        writer.insert(list, slot, 1, &|_, value| Most(value));
+        writer.seal(0);
+    }
+    // 8 bytes per posting, and a directory twice as it doubled.
+    let bytes = lists.bytes() as f64 / 100_000.0;
+    assert!(bytes < 9.0, "{bytes} bytes per posting");
+}
+
+#[test]
+fn many_lists_come_and_go_in_the_same_memory() {
+    let domain = Domain::new(1);
+    let lists = Arc::new(Lists::new());
+    let mut writer = ListsWriter::<Most>::new(lists.clone(), domain);
+    let of = |_: Slot, value: u32| Most(value);
+    let mut rng = Rng(5);
+    let mut settled = 0;
+    for round in 0..40 {
+        let made: Vec<ListId> = (0..200).map(|_| writer.new_list()).collect();
+        for &list in &made {
+            let len = rng.skewed(800) as Slot;
+            (0..len).for_each(|slot| writer.insert(list, slot, 1, &of));
+            (0..len).for_each(|slot| assert!(writer.remove(list, slot, &of)));
+            writer.drop_list(list);
+            writer.seal(0);
+        }
+        writer.reclaim(0);
+        if round == 10 {
+            settled = lists.bytes();
+        }
+    }
+    assert!(lists.bytes() < settled * 5 / 4, "{settled} grew to {}", lists.bytes());
+    assert!(writer.lists_used() <= 400, "{} numbers for 200 lists", writer.lists_used());
+}
