@@ -5,8 +5,8 @@
 //!
 //! Rooms: [`memory`] (arenas, quiescence, published maps), [`distance`] (kernels), [`index`] (graph and exact
 //! search), [`payload`] (tagged values and immutable rows), [`filter`] (grammar, compile, evaluate), [`collection`]
-//! (the dense collection: ids, versions, deadlines, vectors, graph), [`sparse`] (an inverted index over the slots of a
-//! collection), [`record`] (bytes that reach a disk).
+//! (the dense collection: ids, versions, deadlines, vectors, graph), [`sparse`] and [`text`] (inverted indexes over the
+//! slots of a collection), [`record`] (bytes that reach a disk).
 
 pub mod collection;
 pub mod distance;
@@ -17,3 +17,4 @@ pub mod payload;
 mod postings;
 pub mod record;
 pub mod sparse;
+pub mod text;

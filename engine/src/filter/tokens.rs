@@ -1,4 +1,5 @@
-//! Tokens of the `match` operator: maximal runs of Unicode letters and decimal digits, lower-cased per character.
+//! Tokens of the `match` operator and of full text: maximal runs of Unicode letters and decimal digits, lower-cased per
+//! character.
 
 use std::sync::LazyLock;
 
@@ -44,11 +45,12 @@ impl QueryTokens {
 }
 
 /// The tokens of `text` in order, as they are spelled.
-fn tokens(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn tokens(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c| !is_token_char(c)).filter(|token| !token.is_empty())
 }
 
-fn lowered(token: &str) -> impl Iterator<Item = char> {
+/// The characters of a token in lower case.
+pub(crate) fn lowered(token: &str) -> impl Iterator<Item = char> {
     token.chars().map(lower)
 }
 

@@ -254,6 +254,11 @@ impl Lists {
         self.rows.cells(list)[1].store(u64::from(postings) | u64::from(counted) << 32, Ordering::Relaxed);
     }
 
+    /// The cells of an extent that a lane has allocated for itself.
+    pub fn cells(&self, extent: Extent) -> &[AtomicU32] {
+        self.extents.cells(extent)
+    }
+
     /// An extent of postings.
     #[inline]
     pub(super) fn postings_of(&self, extent: Extent) -> Cells<'_> {

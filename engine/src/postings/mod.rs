@@ -45,6 +45,7 @@ mod tests;
 mod writer;
 
 pub(crate) use counters::LaneCounters;
+pub(crate) use extents::Extent;
 pub use hit::LaneHit;
 pub(crate) use lists::{ListId, Lists};
 pub use search::{LaneScratch, LaneStats};

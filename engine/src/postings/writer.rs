@@ -62,6 +62,16 @@ impl<S: Summary> ListsWriter<S> {
         self.books.retire(Retired::List(list));
     }
 
+    /// Cells for a lane's own use, of whatever content.
+    pub fn allocate(&mut self, cells: usize) -> Extent {
+        self.books.allocate(&self.lists.extents, cells)
+    }
+
+    /// Gives such cells back.
+    pub fn retire(&mut self, extent: Extent) {
+        self.books.retire(Retired::Extent(extent));
+    }
+
     /// Ends an operation on any number of lists; what it left behind waits for readers as one. `more_bytes` is what the
     /// lane holds besides.
     pub fn seal(&mut self, more_bytes: usize) {
@@ -81,7 +91,6 @@ impl<S: Summary> ListsWriter<S> {
     }
 
     /// Numbers of lists ever used.
-    #[cfg(test)]
     pub fn lists_used(&self) -> usize {
         self.books.lists()
     }

@@ -1,0 +1,227 @@
+//! Full text: BM25 over the terms of documents. [`TextWriter`] is the owner's handle, [`TextIndex`] what any core searches.
+//!
+//! A document is the text of a slot; its terms are what the analyzer keeps. The score of a document is the sum over the
+//! query's distinct terms of
+//!
+//! ```text
+//! idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / average length)),  idf = ln(1 + (n - df + 0.5) / (df + 0.5))
+//! ```
+//!
+//! with `tf` and `length` counted in kept tokens. idf is computed in `f64` and used in `f32`, as are the terms; they are
+//! added in `f64` in the order of the query and rounded once. Results are exact: score descending, then id ascending.
+//!
+//! The statistics `n`, `df` and the average length are those of the moment of the search and of live documents only: a
+//! document counts from [`TextWriter::insert`] to [`TextWriter::forget`] (or `remove`). The index can therefore store no
+//! scores; its blocks hold what bounds them under any statistics (`scorer::Frontier`).
+//!
+//! # Slots and points
+//!
+//! As in [`sparse`](crate::sparse): insert before the point of a slot becomes visible, remove before the slot is born
+//! again, best once no reader has a snapshot in which it lived; `admit` says what a snapshot includes. Call `forget`
+//! when the point dies, so that the statistics follow at once.
+
+mod analyzer;
+mod dictionary;
+mod scorer;
+mod stop_words;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use crate::index::Slot;
+use crate::memory::{Pin, Rows};
+use crate::postings::{LaneCounters, ListId, Lists, search};
+use dictionary::Dictionary;
+use scorer::{Bm25, Saturation, idf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+pub use crate::postings::{LaneHit, LaneScratch, LaneStats};
+pub use analyzer::{MAX_TOKENS, TextQuery};
+pub use writer::TextWriter;
+
+/// Parameters of BM25.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TextConfig {
+    /// Saturation of the term frequency; not above 0 (or not a number) means 1.2.
+    pub k1: f32,
+    /// Weight of the document length, at most 1; not above 0 (or not a number) means 0.75.
+    pub b: f32,
+}
+
+impl Default for TextConfig {
+    fn default() -> Self {
+        TextConfig { k1: 1.2, b: 0.75 }
+    }
+}
+
+/// Beyond this `k1` scores are proportional to the frequency for all that f32 can tell.
+const K1_MAX: f32 = 1e6;
+
+impl TextConfig {
+    /// With defaults in place, and within the bounds in which scores grow with frequency and fall with length.
+    fn effective(self) -> TextConfig {
+        let default = TextConfig::default();
+        TextConfig {
+            k1: if self.k1 > 0.0 { self.k1.min(K1_MAX) } else { default.k1 },
+            b: if self.b > 0.0 { self.b.min(1.0) } else { default.b },
+        }
+    }
+}
+
+/// What scores depend on besides the document: sums over all documents, and one number per term of a query.
+///
+/// Add up those of several indexes ([`Self::add`]) and search each with the sum to rank as one index would.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TextStats {
+    /// Documents with at least one kept token.
+    pub docs: u64,
+    /// Kept tokens of all of them.
+    pub tokens: u64,
+    /// Documents with the term, per term of the query, in its order.
+    pub df: Vec<u64>,
+}
+
+impl TextStats {
+    /// Adds another index's statistics of the same query.
+    pub fn add(&mut self, other: &TextStats) {
+        self.docs += other.docs;
+        self.tokens += other.tokens;
+        self.df.resize(self.df.len().max(other.df.len()), 0);
+        for (mine, other) in self.df.iter_mut().zip(&other.df) {
+            *mine += other;
+        }
+    }
+}
+
+/// Counters and gauges of a text index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TextIndexStats {
+    /// Documents that count.
+    pub docs: u64,
+    /// Their kept tokens.
+    pub tokens: u64,
+    /// Distinct terms that have a list.
+    pub terms: u64,
+    /// Committed bytes.
+    pub bytes: u64,
+    /// Postings in the lists of searched terms, since the index was made.
+    pub postings: u64,
+    /// Contributions computed by searches.
+    pub scored: u64,
+}
+
+/// Kept tokens per slot.
+struct Lengths {
+    rows: Rows<AtomicU32>,
+}
+
+/// Set in the length of a document that is still in the lists but no longer counts.
+const FORGOTTEN: u32 = 1 << 31;
+
+impl Lengths {
+    fn new() -> Lengths {
+        Lengths { rows: Rows::new(1) }
+    }
+
+    /// The length of a slot that has postings.
+    #[inline]
+    fn get(&self, slot: Slot) -> u32 {
+        self.rows.cells(slot)[0].load(Ordering::Relaxed) & !FORGOTTEN
+    }
+}
+
+/// The shared, readable side.
+pub struct TextIndex {
+    config: TextConfig,
+    dictionary: Dictionary,
+    lists: Arc<Lists>,
+    lengths: Lengths,
+    docs: AtomicU64,
+    tokens: AtomicU64,
+    counters: LaneCounters,
+}
+
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    const fn owned<T: Send>() {}
+    shared::<TextIndex>();
+    owned::<TextWriter>();
+};
+
+impl TextIndex {
+    /// Any core: the statistics of a query. One look-up per term.
+    ///
+    /// # Panics
+    /// When the pin is of another domain.
+    pub fn text_stats(&self, pin: &Pin<'_>, query: &TextQuery) -> TextStats {
+        let df = |term: &str| {
+            self.dictionary.find(pin, &self.lists, term).map_or(0, |list| u64::from(self.lists.counted(list)))
+        };
+        TextStats {
+            docs: self.docs.load(Ordering::Relaxed),
+            tokens: self.tokens.load(Ordering::Relaxed),
+            df: query.terms().iter().map(|term| df(term)).collect(),
+        }
+    }
+
+    /// Any core. Replaces `out` with the `k` best documents that `admit` lets pass, best first, exactly. `stats` replaces
+    /// the index's own statistics, unless it knows of no document. A query without terms finds nothing.
+    ///
+    /// `admit` is asked once per slot that could enter the result, in ascending order; `id_of` for those admitted.
+    ///
+    /// Cost: 2 to 4 ns per posting scored; how many are is in `scratch.stats()`.
+    ///
+    /// # Panics
+    /// When the pin is of another domain, or `stats` is of a query of another number of terms.
+    #[allow(clippy::too_many_arguments)] // Two of them are buffers; a struct would only rename the list.
+    pub fn search(
+        &self,
+        pin: &Pin<'_>,
+        query: &TextQuery,
+        stats: Option<&TextStats>,
+        k: usize,
+        admit: impl FnMut(Slot) -> bool,
+        id_of: impl Fn(Slot) -> u64,
+        scratch: &mut LaneScratch,
+        out: &mut Vec<LaneHit>,
+    ) {
+        let stats = stats.filter(|stats| stats.docs > 0);
+        if let Some(stats) = stats {
+            assert_eq!(stats.df.len(), query.terms().len(), "statistics of another query");
+        }
+        let docs = stats.map_or_else(|| self.docs.load(Ordering::Relaxed), |stats| stats.docs);
+        let tokens = stats.map_or_else(|| self.tokens.load(Ordering::Relaxed), |stats| stats.tokens);
+        let saturation = Saturation::new(self.config.k1, self.config.b, docs, tokens);
+        let mut lists: Vec<ListId> = Vec::with_capacity(query.terms().len());
+        let mut weights = Vec::with_capacity(query.terms().len());
+        for (at, term) in query.terms().iter().enumerate() {
+            if let Some(list) = self.dictionary.find(pin, &self.lists, term) {
+                let df = stats.map_or_else(|| u64::from(self.lists.counted(list)), |stats| stats.df[at]);
+                lists.push(list);
+                weights.push(saturation.weight(idf(docs, df)));
+            }
+        }
+        let bm25 = Bm25 { saturation, weights: &weights, lengths: &self.lengths };
+        search(&self.lists, &lists, &bm25, k, admit, id_of, scratch, out);
+        self.counters.add(&scratch.stats());
+    }
+
+    /// Any core.
+    pub fn stats(&self) -> TextIndexStats {
+        let searched = self.counters.sum();
+        TextIndexStats {
+            docs: self.docs.load(Ordering::Relaxed),
+            tokens: self.tokens.load(Ordering::Relaxed),
+            terms: self.dictionary.len() as u64,
+            bytes: self.bytes(),
+            postings: searched.postings,
+            scored: searched.scored,
+        }
+    }
+
+    /// Any core: committed bytes: lists, terms, document lengths, what waits for readers and what is free for reuse.
+    pub fn bytes(&self) -> u64 {
+        self.lists.bytes()
+    }
+}
