@@ -28,4 +28,3 @@ pub use compile::{MAX_DEPTH, MAX_NODES, MAX_POLYGON_VERTICES, MAX_REGEXES};
 pub use datetime::unix_ms_of_rfc3339;
 pub use node::{FilterError, Geo, Node, is_operator};
 pub use predicate::Predicate;
-pub(crate) use tokens::{lowered, tokens};

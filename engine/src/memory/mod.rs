@@ -5,7 +5,7 @@
 //! * [`Domain`], [`Participant`], [`Pin`]: quiescence. A reader pins before it follows published pointers or slots;
 //!   the owner retires what readers may still see and reuses it once every participant has unpinned.
 //! * [`Limbo`]: the owner's queue of retired things.
-//! * [`Published`]: one pointer swung whole.
+//! * [`Published`]: one pointer swung whole; `attic`: the same for structures of many parts.
 //! * [`IdMap`]: id to slot, written by the owner, read anywhere.
 //!
 //! # Invariants of the room
@@ -16,6 +16,7 @@
 //! 4. *Memory is accounted.* What waits in a limbo counts as held.
 
 mod arena;
+mod attic;
 mod id_map;
 mod owned;
 mod published;
@@ -25,7 +26,9 @@ mod sync;
 mod table;
 
 pub use arena::{Arena, ArenaError, Atomic, Zeroable};
+pub(crate) use attic::{Attic, Held, Link, LinkCell, allocated};
 pub use id_map::IdMap;
+pub(crate) use owned::Owned;
 pub use published::Published;
 pub use quiescence::{Domain, Limbo, Participant, Pin, RetireTag};
 pub use rows::Rows;

@@ -9,7 +9,7 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
 /// State that whoever holds the gate may change.
-pub(super) struct Owned<W> {
+pub(crate) struct Owned<W> {
     busy: AtomicBool,
     state: UnsafeCell<W>,
 }
@@ -18,13 +18,13 @@ pub(super) struct Owned<W> {
 unsafe impl<W: Send> Sync for Owned<W> {}
 
 impl<W> Owned<W> {
-    pub(super) fn new(state: W) -> Self {
+    pub(crate) fn new(state: W) -> Self {
         Owned { busy: AtomicBool::new(false), state: UnsafeCell::new(state) }
     }
 
     /// Enters as the owner. Panics when an owner is inside: that is a bug of the caller, and going on would tear.
     #[inline]
-    pub(super) fn enter(&self) -> OwnerGuard<'_, W> {
+    pub(crate) fn enter(&self) -> OwnerGuard<'_, W> {
         let was_busy = self.busy.swap(true, Ordering::Acquire);
         assert!(!was_busy, "two owner calls at the same time on a structure with a single owner");
         OwnerGuard { gate: self }
@@ -32,7 +32,7 @@ impl<W> Owned<W> {
 }
 
 /// Being inside the gate.
-pub(super) struct OwnerGuard<'a, W> {
+pub(crate) struct OwnerGuard<'a, W> {
     gate: &'a Owned<W>,
 }
 

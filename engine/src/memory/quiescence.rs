@@ -188,7 +188,7 @@ pub struct Pin<'a> {
 impl Pin<'_> {
     /// Panics when this pin is of another domain than `domain`: it would protect nothing there.
     #[inline]
-    pub(super) fn assert_of(&self, domain: &Arc<Domain>) {
+    pub(crate) fn assert_of(&self, domain: &Arc<Domain>) {
         assert!(Arc::ptr_eq(&self.participant.domain, domain), "the pin belongs to another domain");
     }
 }

@@ -1,7 +1,7 @@
 //! From text to terms: tokens, without stop words, stemmed.
 
 use super::stop_words::is_stop_word;
-use crate::filter::{lowered, tokens};
+use crate::payload::words::{lowered, words};
 use rust_stemmers::{Algorithm, Stemmer};
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ const UNSTEMMED_BYTES: usize = 2;
 fn analyze(text: &str, mut visit: impl FnMut(&str)) {
     let stemmer = Stemmer::create(Algorithm::English);
     let mut word = String::new();
-    for token in tokens(text).take(MAX_TOKENS) {
+    for token in words(text).take(MAX_TOKENS) {
         word.clear();
         word.extend(lowered(token));
         if is_stop_word(&word) {

@@ -1,0 +1,390 @@
+//! The payload index: from a value to the slots that hold it, for every key but `$content`, with nothing to declare.
+//!
+//! Per field nine ordered dictionaries ([`Class`]), each from a term to its postings. The owner files a slot before it shows
+//! it and takes it out when it frees it, so the postings hold every slot a reader may see, and some it may not (dead,
+//! expired, or born after its snapshot): what is found here is looked at again for visibility, and for the filter too where
+//! a dictionary keeps less than the values say ([`View::is_exact`]).
+//!
+//! Cost: filing or taking out a term is two walks down a dictionary, about 0.3 µs; a term held by one slot takes about 70 bytes
+//! with its share of a leaf, a further slot 2 to 5.
+//!
+//! # Invariants
+//!
+//! 1. All parts of an index come from its one attic; readers reach them through [`View`], which checks that its pin is of
+//!    the attic's domain.
+//! 2. Only the owner changes anything, one call at a time (`Owned` panics otherwise).
+
+mod cells;
+mod container;
+mod key;
+mod postings;
+mod selection;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+#[allow(unused_imports)]
+pub(crate) use selection::{Selection, Terms};
+
+use super::words::{lowered, words};
+use super::{CONTENT_KEY, PayloadRow, ValueRef};
+use crate::index::Slot;
+use crate::memory::{Attic, Domain, Owned, Pin};
+use ahash::RandomState;
+use key::{KeyRef, Span};
+use postings::Postings;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tree::Tree;
+
+/// What the keys of a dictionary are made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Scalars, by kind.
+    String,
+    /// See above.
+    Int,
+    /// See above; not NaN.
+    Float,
+    /// See above.
+    Bool,
+    /// Elements of arrays, by kind.
+    StringElement,
+    /// See above.
+    IntElement,
+    /// See above; not NaN.
+    FloatElement,
+    /// Words of strings, alone or in arrays.
+    Word,
+    /// Cells of geo points.
+    Cell,
+}
+const CLASSES: usize = Class::Cell as usize + 1;
+
+/// The dictionaries of one key.
+struct Field {
+    classes: [Tree<Postings>; CLASSES],
+}
+
+impl Field {
+    fn new() -> Field {
+        Field { classes: std::array::from_fn(|_| Tree::new()) }
+    }
+
+    fn class(&self, class: Class) -> &Tree<Postings> {
+        &self.classes[class as usize]
+    }
+}
+
+/// The index of one collection. `Sync`: one owner, any readers.
+pub(crate) struct PayloadIndex {
+    domain: Arc<Domain>,
+    /// By name; a field's weight is the number of slots that have the key, whatever its value.
+    fields: Tree<Field>,
+    /// Hashes long texts, with a seed of its own: nobody may craft texts that meet.
+    hasher: RandomState,
+    /// Filed rows of which some key expires.
+    expiring: AtomicU64,
+    bytes: AtomicU64,
+    owner: Owned<Filing>,
+}
+
+/// What the owner needs.
+struct Filing {
+    attic: Attic,
+    /// The word at hand, lower-cased.
+    word: String,
+    /// Terms filed or taken out by the call under way.
+    steps: usize,
+}
+
+impl PayloadIndex {
+    /// Empty, for readers of `domain`.
+    pub fn new(domain: Arc<Domain>) -> PayloadIndex {
+        PayloadIndex {
+            fields: Tree::new(),
+            hasher: RandomState::new(),
+            expiring: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            owner: Owned::new(Filing { attic: Attic::new(domain.clone()), word: String::new(), steps: 0 }),
+            domain,
+        }
+    }
+
+    /// Owner: files a slot under everything its row holds; the number of terms. A slot is filed once until it is taken out.
+    pub fn insert(&self, slot: Slot, row: PayloadRow<'_>) -> usize {
+        self.file(slot, row, true)
+    }
+
+    /// Owner: takes a slot out, which was filed with this row; the number of terms.
+    pub fn remove(&self, slot: Slot, row: PayloadRow<'_>) -> usize {
+        self.file(slot, row, false)
+    }
+
+    fn file(&self, slot: Slot, row: PayloadRow<'_>, insert: bool) -> usize {
+        let mut filing = self.owner.enter();
+        filing.steps = 0;
+        for entry in row.stored_entries().filter(|entry| entry.key != CONTENT_KEY) {
+            self.file_entry(slot, entry.key, entry.value, insert, &mut filing);
+        }
+        if row.next_deadline().is_some() {
+            let expiring = self.expiring.load(Ordering::Relaxed);
+            self.expiring.store(if insert { expiring + 1 } else { expiring - 1 }, Ordering::Relaxed);
+        }
+        self.bytes.store(filing.attic.held_bytes() as u64, Ordering::Relaxed);
+        filing.steps
+    }
+
+    fn file_entry(&self, slot: Slot, name: &str, value: ValueRef<'_>, insert: bool, filing: &mut Filing) {
+        let Filing { attic, word, steps } = filing;
+        let hasher = &self.hasher;
+        key::of_text(name, hasher, |name| {
+            let mut file = |field: &Field, attic: &mut Attic| {
+                let mut filer = Filer { field, slot, insert, attic, steps, hasher };
+                filer.value(value, word);
+            };
+            // SAFETY: the one attic; readers are checked in `view`.
+            unsafe {
+                if insert {
+                    self.fields.update(attic, name, Field::new, |field, attic| {
+                        file(field, attic);
+                        (1, ())
+                    });
+                } else {
+                    self.fields.update_existing(attic, name, |field, attic| {
+                        file(field, attic);
+                        (-1, ())
+                    });
+                    if self.fields.get(name).is_some_and(|(_, slots)| slots == 0) {
+                        self.fields.remove(attic, name);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Owner: frees up to `max` replaced parts that no reader can hold any more.
+    pub fn reclaim(&self, max: usize) {
+        let mut filing = self.owner.enter();
+        filing.attic.reclaim(max);
+        self.bytes.store(filing.attic.held_bytes() as u64, Ordering::Relaxed);
+    }
+
+    /// Heap bytes, parts that wait for readers included, about (allocations are counted in classes of 16).
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Any core: what may be looked up while `pin` lives. Panics when the pin is of another domain.
+    pub fn view<'p>(&'p self, pin: &'p Pin<'_>) -> View<'p> {
+        pin.assert_of(&self.domain);
+        View { index: self }
+    }
+}
+
+/// Files one slot under the terms of one field, or takes it out.
+struct Filer<'a> {
+    field: &'a Field,
+    slot: Slot,
+    insert: bool,
+    attic: &'a mut Attic,
+    steps: &'a mut usize,
+    hasher: &'a RandomState,
+}
+
+impl Filer<'_> {
+    fn value(&mut self, value: ValueRef<'_>, word: &mut String) {
+        match value {
+            ValueRef::None => {}
+            ValueRef::String(text) => {
+                self.text(Class::String, text);
+                self.words(text, word);
+            }
+            ValueRef::Int(number) => self.term(Class::Int, KeyRef::number(key::of_int(number))),
+            ValueRef::Float(number) => self.float(Class::Float, number),
+            ValueRef::Bool(flag) => self.term(Class::Bool, KeyRef::number(flag.into())),
+            ValueRef::Strings(array) => {
+                for text in array.iter() {
+                    self.text(Class::StringElement, text);
+                    self.words(text, word);
+                }
+            }
+            ValueRef::Ints(array) => {
+                for number in array.iter() {
+                    self.term(Class::IntElement, KeyRef::number(key::of_int(number)));
+                }
+            }
+            ValueRef::Floats(array) => {
+                array.iter().for_each(|number| self.float(Class::FloatElement, number))
+            }
+            ValueRef::Geo { lat, lon } => {
+                self.term(Class::Cell, KeyRef::number(cells::cell(lat, lon).into()));
+            }
+        }
+    }
+
+    fn float(&mut self, class: Class, number: f64) {
+        if let Some(order) = key::of_float(number) {
+            self.term(class, KeyRef::number(order));
+        }
+    }
+
+    fn text(&mut self, class: Class, text: &str) {
+        let hasher = self.hasher;
+        key::of_text(text, hasher, |key| self.term(class, key));
+    }
+
+    fn words(&mut self, text: &str, word: &mut String) {
+        for spelled in words(text) {
+            word.clear();
+            word.extend(lowered(spelled));
+            self.text(Class::Word, word);
+        }
+    }
+
+    /// A term that occurs twice in a row changes nothing the second time.
+    fn term(&mut self, class: Class, key: KeyRef<'_>) {
+        let (tree, slot) = (self.field.class(class), self.slot);
+        *self.steps += 1;
+        // SAFETY: the one attic of the index this field is part of; readers are checked in `PayloadIndex::view`.
+        unsafe {
+            if self.insert {
+                tree.update(self.attic, key, Postings::new, |postings, attic| {
+                    (postings.insert(slot, attic).into(), ())
+                });
+                return;
+            }
+            let is_last = tree.update_existing(self.attic, key, |postings, attic| {
+                let removed = postings.remove(slot, attic);
+                let is_last = removed && postings.is_empty();
+                if is_last {
+                    postings.clear(attic);
+                }
+                (-i32::from(removed), is_last)
+            });
+            if is_last == Some(true) {
+                tree.remove(self.attic, key);
+            }
+        }
+    }
+}
+
+/// The index as a reader sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'p> {
+    index: &'p PayloadIndex,
+}
+
+/// A bound of a range and whether it is inside.
+pub(crate) type Bound<T> = Option<(T, bool)>;
+
+impl<'p> View<'p> {
+    /// Whether terms stand for values of `field`: no filed row has a key that expires, and the name is its own key.
+    pub fn is_exact(self, field: &str) -> bool {
+        self.index.expiring.load(Ordering::Relaxed) == 0 && field.len() <= key::WHOLE_BYTES
+    }
+
+    fn tree(self, field: &str, class: Class) -> Option<&'p Tree<Postings>> {
+        // SAFETY: `view` has checked the pin, which outlives `'p`.
+        let found = key::of_text(field, &self.index.hasher, |name| unsafe { self.index.fields.get(name) });
+        found.map(|(field, _)| field.class(class))
+    }
+
+    fn terms(self, field: &str, class: Class, spans: impl IntoIterator<Item = Span>) -> Terms<'p> {
+        let mut terms = Terms::default();
+        if let Some(tree) = self.tree(field, class) {
+            spans.into_iter().for_each(|span| terms.add(tree, span));
+        }
+        terms
+    }
+
+    /// Slots with this text as the value, or as an element or a word; and whether the term stands for nothing longer.
+    pub fn text(self, field: &str, class: Class, text: &str) -> (Terms<'p>, bool) {
+        let span = key::of_text(text, &self.index.hasher, Span::only);
+        (self.terms(field, class, [span]), text.len() <= key::WHOLE_BYTES)
+    }
+
+    /// Slots whose string lies between two bounds by bytes; and whether they hold no other.
+    pub fn text_range(self, field: &str, low: Bound<&str>, high: Bound<&str>) -> (Terms<'p>, bool) {
+        let (span, exact) = key::text_span(low, high);
+        (self.terms(field, Class::String, [span]), exact)
+    }
+
+    /// Slots with this integer as the value or an element.
+    pub fn int(self, field: &str, class: Class, value: i64) -> Terms<'p> {
+        self.terms(field, class, [Span::only(KeyRef::number(key::of_int(value)))])
+    }
+
+    /// Slots with this float as the value or an element; none for NaN.
+    pub fn float(self, field: &str, class: Class, value: f64) -> Terms<'p> {
+        let spans = key::of_float(value).map(|order| Span::only(KeyRef::number(order)));
+        self.terms(field, class, spans)
+    }
+
+    /// Slots with this boolean as the value.
+    pub fn bool(self, field: &str, value: bool) -> Terms<'p> {
+        self.terms(field, Class::Bool, [Span::only(KeyRef::number(value.into()))])
+    }
+
+    /// Slots whose int or float, as f64, lies between two bounds; none when one is NaN.
+    pub fn number_range(self, field: &str, low: Bound<f64>, high: Bound<f64>) -> Terms<'p> {
+        let mut terms = Terms::default();
+        let is_nan = |bound: Bound<f64>| bound.is_some_and(|(bound, _)| bound.is_nan());
+        if is_nan(low) || is_nan(high) {
+            return terms;
+        }
+        if let Some(tree) = self.tree(field, Class::Float) {
+            let number = |(bound, _)| KeyRef::number(key::of_float(bound).unwrap_or_default());
+            let low = low.map(|bound| (number(bound), !bound.1));
+            terms.add(tree, Span::between(low, high.map(|bound| (number(bound), bound.1))));
+        }
+        if let Some(tree) = self.tree(field, Class::Int) {
+            let first = low.map_or(Some(i64::MIN), |(bound, inclusive)| first_int(bound, inclusive));
+            // Ints from here on are above the bound.
+            let end = high.and_then(|(bound, inclusive)| first_int(bound, !inclusive));
+            let edge = |value: i64| (KeyRef::number(key::of_int(value)), false);
+            if let Some(first) = first {
+                terms.add(tree, Span::between(Some(edge(first)), end.map(edge)));
+            }
+        }
+        terms
+    }
+
+    /// Slots in the cells of a box in degrees, and all points that are off the map when asked for; `None` when the box is
+    /// too tall.
+    pub fn geo_box(
+        self,
+        field: &str,
+        [south, west, north, east]: [f64; 4],
+        off_the_map: bool,
+    ) -> Option<Terms<'p>> {
+        let number = |cell: u32| KeyRef::number(cell.into());
+        let between = |(west, east)| Span::between(Some((number(west), false)), Some((number(east), true)));
+        let outside = off_the_map.then(|| Span::only(number(cells::OUTSIDE)));
+        let rows = cells::rows_of(south, west, north, east)?;
+        Some(self.terms(field, Class::Cell, rows.map(between).chain(outside)))
+    }
+
+    /// Slots that have the key, whatever its value.
+    pub fn holders(self, field: &str) -> u64 {
+        // SAFETY: as in `tree`.
+        let found = key::of_text(field, &self.index.hasher, |name| unsafe { self.index.fields.get(name) });
+        found.map_or(0, |(_, slots)| slots)
+    }
+}
+
+/// The least integer that, as f64, is above `bound`, or equal to it when `inclusive`. Integers near 2^63 round, so the
+/// comparison itself is searched.
+fn first_int(bound: f64, inclusive: bool) -> Option<i64> {
+    let fits = |value: i64| value as f64 > bound || (inclusive && value as f64 == bound);
+    let (mut low, mut high) = (i128::from(i64::MIN), i128::from(i64::MAX) + 1);
+    while low < high {
+        let middle = (low + high) >> 1;
+        if fits(middle as i64) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    i64::try_from(low).ok()
+}

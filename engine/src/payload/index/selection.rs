@@ -1,0 +1,248 @@
+//! Sets of slots described by terms: how many they are, and walks over them that stop early.
+
+use super::key::Span;
+use super::postings::{Cursor, Postings};
+use super::tree::Tree;
+use crate::index::Slot;
+use std::ops::ControlFlow;
+
+/// Terms up to this number are walked side by side; more are merged first.
+const SIDE_BY_SIDE: usize = 8;
+
+/// The slots of all terms in some spans of dictionaries.
+#[derive(Clone, Default)]
+pub(crate) struct Terms<'p> {
+    spans: Vec<(&'p Tree<Postings>, Span)>,
+    postings: u64,
+    terms: u64,
+}
+
+/// A set of slots, not looked up yet.
+#[derive(Clone)]
+pub(crate) enum Selection<'p> {
+    /// Of some terms.
+    Terms(Terms<'p>),
+    /// In every one of these; not empty.
+    All(Vec<Selection<'p>>),
+    /// In any of these.
+    Any(Vec<Selection<'p>>),
+}
+
+impl<'p> Terms<'p> {
+    /// Adds a span. The dictionary was reached under the pin that `'p` stands for.
+    pub(super) fn add(&mut self, tree: &'p Tree<Postings>, span: Span) {
+        // SAFETY: the pin of the `View` that calls this.
+        let postings = unsafe { tree.weight_of(&span) };
+        if postings > 0 {
+            // Terms in the span: as many per posting as in the whole dictionary.
+            self.terms += (postings as f64 / tree.weight().max(1) as f64 * tree.keys() as f64).ceil() as u64;
+            self.postings += postings;
+            self.spans.push((tree, span));
+        }
+    }
+
+    /// Joins another set of terms to this one.
+    pub fn join(&mut self, other: Terms<'p>) {
+        self.spans.extend(other.spans);
+        self.postings += other.postings;
+        self.terms += other.terms;
+    }
+
+    fn for_each(&self, mut visit: impl FnMut(Cursor<'p>) -> ControlFlow<()>) -> ControlFlow<()> {
+        for (tree, span) in &self.spans {
+            // SAFETY: the pin of the `View` that made these terms outlives `'p`.
+            unsafe { tree.for_each(span, &mut |postings| visit(postings.cursor())) }?;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl<'p> Selection<'p> {
+    /// No slot.
+    pub fn nothing() -> Self {
+        Selection::Terms(Terms::default())
+    }
+
+    /// The set holds no more slots than this. Costs nothing to speak of.
+    pub fn at_most(&self) -> u64 {
+        match self {
+            Selection::Terms(terms) => terms.postings,
+            Selection::All(parts) => parts.iter().map(Selection::at_most).min().unwrap_or(0),
+            Selection::Any(parts) => parts.iter().map(Selection::at_most).fold(0, u64::saturating_add),
+        }
+    }
+
+    /// Share of `slots` in the set, were its parts independent.
+    pub fn share(&self, slots: u64) -> f64 {
+        match self {
+            Selection::Terms(terms) => (terms.postings as f64 / slots.max(1) as f64).min(1.0),
+            Selection::All(parts) => parts.iter().map(|part| part.share(slots)).product(),
+            Selection::Any(parts) => 1.0 - parts.iter().map(|part| 1.0 - part.share(slots)).product::<f64>(),
+        }
+    }
+
+    /// Terms to be visited to look all of it up.
+    pub fn terms(&self) -> u64 {
+        match self {
+            Selection::Terms(terms) => terms.terms,
+            Selection::All(parts) | Selection::Any(parts) => parts.iter().map(Selection::terms).sum(),
+        }
+    }
+
+    /// Postings to be visited to look all of it up.
+    pub fn postings(&self) -> u64 {
+        match self {
+            Selection::Terms(terms) => terms.postings,
+            Selection::All(parts) | Selection::Any(parts) => parts.iter().map(Selection::postings).sum(),
+        }
+    }
+
+    /// Adds the slots below `64 * words.len()` to a bitset.
+    pub fn mark(&self, words: &mut [u64]) {
+        match self {
+            Selection::Terms(terms) => {
+                let _ = terms.for_each(|cursor| {
+                    cursor.mark(words);
+                    ControlFlow::Continue(())
+                });
+            }
+            Selection::Any(parts) => parts.iter().for_each(|part| part.mark(words)),
+            Selection::All(parts) => {
+                let mut all = vec![0; words.len()];
+                let mut one = Vec::new();
+                for (index, part) in parts.iter().enumerate() {
+                    if index == 0 {
+                        part.mark(&mut all);
+                        continue;
+                    }
+                    one.clear();
+                    one.resize(words.len(), 0);
+                    part.mark(&mut one);
+                    all.iter_mut().zip(&one).for_each(|(word, other)| *word &= other);
+                }
+                words.iter_mut().zip(&all).for_each(|(word, more)| *word |= more);
+            }
+        }
+    }
+
+    /// A walk over the set in ascending order of slots, and whether it yields nothing else; `None` when more than `limit` slots
+    /// would have to be collected first. Of an intersection the smallest part leads; parts that would cost more to look up than
+    /// to check slot by slot are left out, and then the walk yields more.
+    pub fn walk(&self, limit: usize) -> Option<(Walk<'p>, bool)> {
+        match self {
+            Selection::Terms(terms) => Some((terms.walk(limit)?, true)),
+            Selection::Any(parts) => {
+                let mut exact = true;
+                let mut walks = Vec::with_capacity(parts.len());
+                for part in parts {
+                    let (walk, part_exact) = part.walk(limit)?;
+                    exact &= part_exact;
+                    walks.push(walk);
+                }
+                Some((Walk::Any(walks), exact))
+            }
+            Selection::All(parts) => {
+                let mut order: Vec<&Selection<'p>> = parts.iter().collect();
+                order.sort_by_key(|part| part.at_most());
+                let (lead, others) = order.split_first()?;
+                let (lead_walk, mut exact) = lead.walk(limit)?;
+                let mut walks = vec![lead_walk];
+                for part in others {
+                    let worth = part.terms() <= SIDE_BY_SIDE as u64 || part.postings() <= 2 * lead.at_most();
+                    match worth.then(|| part.walk(limit)).flatten() {
+                        Some((walk, part_exact)) => {
+                            exact &= part_exact;
+                            walks.push(walk);
+                        }
+                        None => exact = false,
+                    }
+                }
+                Some((Walk::All(walks), exact))
+            }
+        }
+    }
+}
+
+impl<'p> Terms<'p> {
+    fn walk(&self, limit: usize) -> Option<Walk<'p>> {
+        let mut cursors = Vec::new();
+        let few = self.for_each(|cursor| {
+            cursors.push(cursor);
+            if cursors.len() > SIDE_BY_SIDE { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if few.is_continue() {
+            return Some(match cursors[..] {
+                [cursor] => Walk::Term(cursor),
+                _ => Walk::Any(cursors.into_iter().map(Walk::Term).collect()),
+            });
+        }
+        let mut slots = Vec::with_capacity((self.postings as usize).min(limit));
+        let within = self.for_each(|cursor| {
+            cursor.for_each(|slot| slots.push(slot));
+            if slots.len() > limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        within.is_continue().then(|| {
+            slots.sort_unstable();
+            slots.dedup();
+            Walk::Listed(slots.into_iter())
+        })
+    }
+}
+
+/// A walk over a set by ascending slots.
+pub(crate) enum Walk<'p> {
+    /// The slots of a term.
+    Term(Cursor<'p>),
+    /// Slots collected before.
+    Listed(std::vec::IntoIter<Slot>),
+    /// Slots that any walk yields.
+    Any(Vec<Walk<'p>>),
+    /// Slots that every walk yields; the first leads.
+    All(Vec<Walk<'p>>),
+}
+
+impl Walk<'_> {
+    /// The first slot at or after `from`; `from` must not fall below what was returned last.
+    pub fn seek(&mut self, from: Slot) -> Option<Slot> {
+        match self {
+            Walk::Term(cursor) => cursor.seek(from),
+            Walk::Listed(slots) => {
+                let rest = slots.as_slice();
+                // Mostly the next one; else a leap.
+                let skip = match rest.first() {
+                    Some(&first) if first >= from => 0,
+                    _ => rest.partition_point(|&slot| slot < from),
+                };
+                if skip > 0 {
+                    slots.nth(skip - 1);
+                }
+                slots.as_slice().first().copied()
+            }
+            Walk::Any(walks) => walks.iter_mut().filter_map(|walk| walk.seek(from)).min(),
+            Walk::All(walks) => {
+                let (lead, others) = walks.split_first_mut()?;
+                let mut slot = lead.seek(from)?;
+                'next: loop {
+                    for other in others.iter_mut() {
+                        let at = other.seek(slot)?;
+                        if at > slot {
+                            slot = lead.seek(at)?;
+                            continue 'next;
+                        }
+                    }
+                    return Some(slot);
+                }
+            }
+        }
+    }
+
+    /// All slots from here on below `end`.
+    pub fn below(mut self, end: Slot) -> impl Iterator<Item = Slot> {
+        let mut from = Some(0);
+        std::iter::from_fn(move || {
+            let slot = self.seek(from?).filter(|&slot| slot < end)?;
+            from = slot.checked_add(1);
+            Some(slot)
+        })
+    }
+}

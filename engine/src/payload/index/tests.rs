@@ -1,0 +1,294 @@
+//! The index against a naive twin, under random changes and under readers.
+
+use super::*;
+use crate::payload::{RowBuilder, Value};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
+
+type Twin = BTreeMap<Slot, Vec<(&'static str, Value)>>;
+
+fn row(payload: &[(&'static str, Value)]) -> Vec<u8> {
+    let mut builder = RowBuilder::new();
+    for (key, value) in payload {
+        builder.set(key, value.clone(), 0);
+    }
+    builder.finish()
+}
+
+fn any_text() -> BoxedStrategy<String> {
+    prop_oneof!["[ab]{0,2}", "[a-c ]{0,6}", Just("x".repeat(60)), Just("x".repeat(70)), Just("x".repeat(71))]
+        .boxed()
+}
+
+fn any_value() -> BoxedStrategy<Value> {
+    let float = prop_oneof![(-3..4i32).prop_map(|x| f64::from(x) / 2.0), Just(-0.0), Just(f64::NAN)].boxed();
+    let int = prop_oneof![4 => -3..4i64, 1 => Just(i64::MAX), 1 => Just(i64::MIN)].boxed();
+    prop_oneof![
+        Just(Value::None),
+        any_text().prop_map(Value::String),
+        int.clone().prop_map(Value::Int),
+        float.clone().prop_map(Value::Float),
+        any::<bool>().prop_map(Value::Bool),
+        prop::collection::vec(any_text(), 0..3).prop_map(Value::Strings),
+        prop::collection::vec(int, 0..3).prop_map(Value::Ints),
+        prop::collection::vec(float, 0..3).prop_map(Value::Floats),
+        (-91..92i32, -181..182i32)
+            .prop_map(|(lat, lon)| Value::Geo { lat: f64::from(lat) + 0.5, lon: f64::from(lon) + 0.5 }),
+    ]
+    .boxed()
+}
+
+fn any_payload() -> BoxedStrategy<Vec<(&'static str, Value)>> {
+    let key = prop::sample::select(vec!["a", "b", CONTENT_KEY]);
+    prop::collection::btree_map(key, any_value(), 0..4).prop_map(|map| map.into_iter().collect()).boxed()
+}
+
+fn slots_of(selection: &Selection<'_>) -> BTreeSet<Slot> {
+    let (walk, exact) = selection.walk(usize::MAX).unwrap();
+    assert!(exact);
+    let found: Vec<Slot> = walk.below(Slot::MAX).collect();
+    assert!(found.is_sorted_by(|a, b| a < b));
+    found.into_iter().collect()
+}
+
+/// Slots whose value of `field` passes.
+fn wanted(twin: &Twin, field: &str, test: impl Fn(&Value) -> bool) -> BTreeSet<Slot> {
+    let has = |payload: &[(&str, Value)]| payload.iter().any(|(key, value)| *key == field && test(value));
+    twin.iter().filter(|(_, payload)| has(payload)).map(|(&slot, _)| slot).collect()
+}
+
+fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Int(number) => Some(*number as f64),
+        Value::Float(number) => Some(*number),
+        _ => None,
+    }
+}
+
+fn check(index: &PayloadIndex, pin: &Pin<'_>, twin: &Twin) {
+    let view = index.view(pin);
+    for field in ["a", "b", "c", CONTENT_KEY] {
+        let filed = |test: &dyn Fn(&Value) -> bool| {
+            if field == CONTENT_KEY { BTreeSet::new() } else { wanted(twin, field, test) }
+        };
+        let same = |terms: Terms<'_>, test: &dyn Fn(&Value) -> bool| {
+            let (wanted, selection) = (filed(test), Selection::Terms(terms));
+            assert_eq!(slots_of(&selection), wanted, "{field}");
+            assert!(selection.at_most() >= wanted.len() as u64);
+            let mut words = vec![0; 4096 / 64];
+            selection.mark(&mut words);
+            assert_eq!(words.iter().map(|word| word.count_ones() as usize).sum::<usize>(), wanted.len());
+        };
+        assert_eq!(view.holders(field), filed(&|_| true).len() as u64);
+        for number in -4..5i64 {
+            let (float, bound) = (number as f64 / 2.0, number as f64 / 2.0 + 0.25);
+            same(view.int(field, Class::Int, number), &|value| *value == Value::Int(number));
+            same(view.float(field, Class::Float, float), &|value| *value == Value::Float(float));
+            same(
+                view.int(field, Class::IntElement, number),
+                &|value| matches!(value, Value::Ints(array) if array.contains(&number)),
+            );
+            same(
+                view.float(field, Class::FloatElement, float),
+                &|value| matches!(value, Value::Floats(array) if array.contains(&float)),
+            );
+            for (low, high) in [(float, bound), (bound, 2.0), (-9e18, float), (float, i64::MAX as f64)] {
+                let passes =
+                    |value: &Value| super::tests::number(value).is_some_and(|x| x > low && x <= high);
+                same(view.number_range(field, Some((low, false)), Some((high, true))), &passes);
+                let passes =
+                    |value: &Value| super::tests::number(value).is_some_and(|x| x >= low && x < high);
+                same(view.number_range(field, Some((low, true)), Some((high, false))), &passes);
+                let passes = |value: &Value| super::tests::number(value).is_some_and(|x| x >= low);
+                same(view.number_range(field, Some((low, true)), None), &passes);
+            }
+        }
+        same(view.number_range(field, Some((f64::NAN, true)), None), &|_| false);
+        same(view.bool(field, true), &|value| *value == Value::Bool(true));
+        for text in ["", "a", "b", "ab", "abc", &"x".repeat(60), &"x".repeat(70)] {
+            same(view.text(field, Class::String, text).0, &|value| *value == Value::String(text.into()));
+            same(
+                view.text(field, Class::StringElement, text).0,
+                &|value| matches!(value, Value::Strings(array) if array.iter().any(|element| element == text)),
+            );
+            let holds = |sentence: &str| words(sentence).any(|word| word == text);
+            same(view.text(field, Class::Word, text).0, &|value| match value {
+                Value::String(sentence) => holds(sentence),
+                Value::Strings(array) => array.iter().any(|sentence| holds(sentence)),
+                _ => false,
+            });
+            let (terms, exact) = view.text_range(field, Some((text, false)), None);
+            let passes = |value: &Value| matches!(value, Value::String(stored) if stored.as_str() > text);
+            match exact {
+                true => same(terms, &passes),
+                false => assert!(slots_of(&Selection::Terms(terms)).is_superset(&filed(&passes))),
+            }
+        }
+        let [south, west, north, east] = [-5.0, -20.0, 4.9, 170.0];
+        let terms = view.geo_box(field, [south, west, north, east], false).unwrap();
+        same(terms, &|value| {
+            let &Value::Geo { lat, lon } = value else { return false };
+            (south..=north).contains(&lat) && (west..=east).contains(&lon)
+        });
+    }
+    // Two fields together.
+    let a = Selection::Terms(view.number_range("a", Some((0.0, true)), None));
+    let b = Selection::Terms(view.number_range("b", None, Some((1.0, true))));
+    let (in_a, in_b) = (slots_of(&a), slots_of(&b));
+    let both = Selection::All(vec![a.clone(), b.clone()]);
+    let (walk, exact) = both.walk(usize::MAX).unwrap();
+    let found: BTreeSet<Slot> = walk.below(Slot::MAX).collect();
+    let intersection: BTreeSet<Slot> = in_a.intersection(&in_b).copied().collect();
+    assert!(found.is_superset(&intersection) && (!exact || found == intersection));
+    let mut words = vec![0; 4096 / 64];
+    both.mark(&mut words);
+    assert_eq!(words.iter().map(|word| word.count_ones() as usize).sum::<usize>(), intersection.len());
+    let union: BTreeSet<Slot> = in_a.union(&in_b).copied().collect();
+    assert_eq!(slots_of(&Selection::Any(vec![a, b])), union);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_index_agrees_with_its_rows(
+        ops in prop::collection::vec((0..4000u32, any_payload()), 1..400),
+    ) {
+        let domain = Domain::new(1);
+        let seat = domain.participant(0);
+        let index = PayloadIndex::new(domain);
+        let mut twin = Twin::new();
+        for (round, chunk) in ops.chunks(100).enumerate() {
+            for (slot, payload) in chunk {
+                // Slots near each other, taken out as often as they are filed.
+                let slot = slot % 300;
+                if let Some(payload) = twin.remove(&slot) {
+                    index.remove(slot, PayloadRow::trusted(&row(&payload)));
+                } else {
+                    index.insert(slot, PayloadRow::trusted(&row(payload)));
+                    twin.insert(slot, payload.clone());
+                }
+            }
+            if round % 2 == 0 {
+                index.reclaim(usize::MAX);
+            }
+            check(&index, &seat.pin(), &twin);
+        }
+        for (slot, payload) in twin {
+            index.remove(slot, PayloadRow::trusted(&row(&payload)));
+        }
+        index.reclaim(usize::MAX);
+        prop_assert_eq!(index.bytes(), 0, "everything comes back");
+    }
+}
+
+#[test]
+fn rows_that_expire_make_terms_inexact() {
+    let domain = Domain::new(1);
+    let seat = domain.participant(0);
+    let index = PayloadIndex::new(domain);
+    let mut builder = RowBuilder::new();
+    builder.set("a", Value::Int(1), 99);
+    let row = builder.finish();
+    let pin = seat.pin();
+    assert!(index.view(&pin).is_exact("a"));
+    index.insert(7, PayloadRow::trusted(&row));
+    assert!(!index.view(&pin).is_exact("a"));
+    index.remove(7, PayloadRow::trusted(&row));
+    assert!(index.view(&pin).is_exact("a") && !index.view(&pin).is_exact(&"long".repeat(20)));
+}
+
+#[test]
+fn churn_leaves_no_bytes_behind() {
+    let domain = Domain::new(1);
+    let index = PayloadIndex::new(domain);
+    let at = |n: u64| {
+        row(&[
+            ("unique", Value::Int(n as i64)),
+            ("group", Value::Int((n % 7) as i64)),
+            ("text", Value::String(format!("word{} of {}", n % 50, n))),
+        ])
+    };
+    let mut most = 0;
+    for n in 0..30_000u64 {
+        if n >= 1000 {
+            index.remove(((n - 1000) % 1009) as Slot, PayloadRow::trusted(&at(n - 1000)));
+        }
+        index.insert((n % 1009) as Slot, PayloadRow::trusted(&at(n)));
+        index.reclaim(64);
+        if n == 2000 {
+            most = index.bytes();
+        }
+    }
+    assert!(index.bytes() < most * 3 / 2, "{} after {most}", index.bytes());
+}
+
+/// One owner files and takes out; a slot below `STABLE` keeps its terms throughout and is found by every look-up.
+#[test]
+fn readers_find_what_stays_while_the_rest_changes() {
+    const STABLE: u32 = 500;
+    let domain = Domain::new(3);
+    let index = PayloadIndex::new(domain.clone());
+    let at = |slot: u32| {
+        row(&[("group", Value::Int(i64::from(slot % 5))), ("unique", Value::Int(i64::from(slot)))])
+    };
+    for slot in 0..STABLE {
+        index.insert(slot * 37, PayloadRow::trusted(&at(slot * 37)));
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|seat| {
+                let (seat, index, stop) = (domain.participant(seat), &index, &stop);
+                scope.spawn(move || {
+                    let mut looks = 0;
+                    while !stop.load(Ordering::Relaxed) || looks < 50 {
+                        let pin = seat.pin();
+                        let view = index.view(&pin);
+                        for group in 0..5 {
+                            let found = slots_of(&Selection::Terms(view.int("group", Class::Int, group)));
+                            let stay =
+                                (0..STABLE).map(|n| n * 37).filter(|slot| i64::from(slot % 5) == group);
+                            assert!(stay.into_iter().all(|slot| found.contains(&slot)));
+                            assert!(found.iter().all(|slot| i64::from(slot % 5) == group));
+                        }
+                        let found = slots_of(&Selection::Terms(view.number_range(
+                            "unique",
+                            Some((100.0, true)),
+                            Some((9000.0, true)),
+                        )));
+                        assert!(
+                            (0..STABLE)
+                                .map(|n| n * 37)
+                                .filter(|n| (100..=9000).contains(n))
+                                .all(|slot| found.contains(&slot))
+                        );
+                        assert!(found.iter().all(|slot| (100..=9000).contains(slot)));
+                        looks += 1;
+                    }
+                })
+            })
+            .collect();
+        let mut filed = BTreeSet::new();
+        let mut state = 1u64;
+        for step in 0..40_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let slot = (state >> 40) as u32 % 20_000;
+            if slot.is_multiple_of(37) {
+                continue;
+            }
+            if filed.remove(&slot) {
+                index.remove(slot, PayloadRow::trusted(&at(slot)));
+            } else {
+                index.insert(slot, PayloadRow::trusted(&at(slot)));
+                filed.insert(slot);
+            }
+            if step % 16 == 0 {
+                index.reclaim(1000);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    });
+}
