@@ -8,7 +8,7 @@ use nigh_net::metrics::Telemetry;
 use nigh_net::{HttpConfig, bind};
 use nigh_shard::cores::Placement;
 use nigh_shard::log::SyncMode;
-use nigh_shard::node::{LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
+use nigh_shard::node::{IMAGE_RECORDS_MIN, LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
 use nigh_shard::start::{Node, Serve};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::Read;
@@ -68,6 +68,7 @@ pub fn run(settings: &Settings) -> Result<(), String> {
         memory_limit_bytes: settings.memory_limit_bytes,
         segment_bytes: SEGMENT_BYTES,
         log_bytes_soft: LOG_BYTES_SOFT,
+        image_records_min: IMAGE_RECORDS_MIN,
         sweep_interval_ms: settings.sweep_interval_ms,
     };
     let node = Node::start(options, &placement, serve).map_err(|error| error.to_string())?;

@@ -6,7 +6,7 @@ use nigh_net::http::{HttpConfig, bind, serve};
 use nigh_net::metrics::Telemetry;
 use nigh_shard::cores::Placement;
 use nigh_shard::log::SyncMode;
-use nigh_shard::node::{LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
+use nigh_shard::node::{IMAGE_RECORDS_MIN, LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
 use nigh_shard::start::{Node, Serve};
 use serde_json::{Value, json};
 use std::io::BufReader;
@@ -39,6 +39,7 @@ impl Server {
             memory_limit_bytes: 4 << 30,
             segment_bytes: SEGMENT_BYTES,
             log_bytes_soft: LOG_BYTES_SOFT,
+            image_records_min: IMAGE_RECORDS_MIN,
             sweep_interval_ms: 100,
         };
         let node = Node::start(options, &Placement::unpinned(2), serving).unwrap();

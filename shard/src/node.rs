@@ -21,6 +21,9 @@ pub const SEGMENT_BYTES: u64 = 8 << 20;
 /// Usual log bytes of one core at which collections that pin it are checkpointed: half of the 64 MiB that recovery
 /// may replay, so that the log has room while images are written.
 pub const LOG_BYTES_SOFT: u64 = 32 << 20;
+/// Usual records above a collection's newest image that make another worth writing, although the log has room, when it has had
+/// no write for seconds or the server stops: a start puts replayed points into the graph once more, some thousands per second.
+pub const IMAGE_RECORDS_MIN: u64 = 4096;
 
 /// How a node runs.
 #[derive(Clone, Debug)]
@@ -37,6 +40,8 @@ pub struct NodeOptions {
     pub segment_bytes: u64,
     /// Log bytes per core that start checkpoints ([`LOG_BYTES_SOFT`]).
     pub log_bytes_soft: u64,
+    /// Records that make an image worth writing at rest ([`IMAGE_RECORDS_MIN`]).
+    pub image_records_min: u64,
     /// Between two sweeps for expired points, 0 = never.
     pub sweep_interval_ms: u64,
 }
@@ -278,6 +283,8 @@ impl Core {
         if let Some(log) = self.log() {
             log.stop().await;
         }
+        // After the log: a process that is killed while it stops has lost time, nothing else.
+        crate::owner::checkpointer::finish(self).await;
         for owned in self.all_owned() {
             owned.dropped.set(true);
             owned.changed.notify();

@@ -13,6 +13,7 @@ use crate::env::call_own;
 use crate::log::{self, Log, LogConfig, OldSegments};
 use crate::owner::Owned;
 use crate::owner::checkpointer::{CheckpointState, collection_dir};
+use crate::owner::indexer::replayed;
 use crate::owner::op_record::{self, Op};
 use ahash::HashMap;
 use nigh_engine::collection::{DenseConfig, DenseWriter, Write};
@@ -243,6 +244,14 @@ impl Core {
             tracing::error!(collection = handle.name, why, "collection is damaged and serves nothing");
             // Set once, here, before anybody else sees the handle.
             let _only_once = handle.damage.set(why);
+        }
+        let points = replayed(&writer);
+        if points > 0 {
+            tracing::info!(
+                collection = handle.name,
+                points,
+                "points from the log are being indexed; until then searches compare with each of them"
+            );
         }
         let owned = Owned::new(handle.clone(), writer, self.env().unix_ms());
         let next_image = manifest

@@ -5,7 +5,7 @@ use crate::cores::Placement;
 use crate::disk::{Disk, LocalBoxFuture};
 use crate::env::Env;
 use crate::node::{DirectoryError, DirectoryLock, NodeOptions, NodeShared};
-use crate::runtime::{Cluster, CoreRuntime, Message, StartError};
+use crate::runtime::{Cluster, ClusterOptions, CoreRuntime, Message, StartError};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
@@ -124,7 +124,8 @@ impl Node {
                 main
             })
         };
-        let cluster = Cluster::start(placement, main)?;
+        let options = ClusterOptions { opening: true, ..ClusterOptions::default() };
+        let cluster = Cluster::start_with(placement, main, options)?;
         for _ in 0..cores {
             match reports.recv() {
                 Ok(Ok(())) => {}
@@ -138,6 +139,7 @@ impl Node {
                 }
             }
         }
+        cluster.opened();
         Ok(Node { cluster, shared, _directory: directory })
     }
 

@@ -110,6 +110,58 @@ fn an_answered_build_survives_a_kill() {
     assert_eq!(page["documents"].as_array().map(Vec::len), Some(1000));
 }
 
+/// What the server says when it starts with many points that no image holds.
+const REPLAYED: &str = "points from the log are being indexed";
+
+#[test]
+fn what_a_stop_or_a_pause_leaves_needs_no_indexing() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let start = || Server::start(Some(data.path()), &["-cores", "1"]);
+    let fill = |server: &Server, first: u64| {
+        for first in (first..first + 6000).step_by(2000) {
+            let body = json!({"points": points(first..first + 2000)});
+            server.api().ok("POST", "/v1/collections/c/points/batch", body);
+        }
+    };
+    let server = start();
+    create(&mut server.api(), "c");
+    fill(&server, 0);
+    let (status, log) = server.stop();
+    assert!(status.success() && !log.contains(REPLAYED), "{log}");
+
+    let server = start();
+    assert!(!server.log().contains(REPLAYED), "a clean stop left points in the log: {}", server.log());
+    fill(&server, 6000);
+    server.kill();
+    let server = start();
+    assert!(server.log().contains(REPLAYED), "{}", server.log());
+    // Writes do not wait until all of it is indexed.
+    let more = json!({"points": points(50_000..50_100)});
+    server.api().ok("POST", "/v1/collections/c/points/batch", more);
+    assert!(!server.log().contains("points from the log are indexed"), "{}", server.log());
+    assert!(recall(&answers(&server, "c"), &exact((0..12_000).chain(50_000..50_100))) >= 0.98);
+
+    // Images that cover the old log are written soon after the start, those of a collection at rest some seconds later.
+    let wait_until = |what: &dyn Fn() -> bool| {
+        let patience = std::time::Instant::now();
+        while !what() {
+            assert!(patience.elapsed().as_secs() < 120, "{}", server.log());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    };
+    wait_until(&|| server.log().contains("points from the log are indexed"));
+    fill(&server, 100_000);
+    let manifest = || {
+        let found = files(data.path()).into_iter().find(|path| path.ends_with("manifest"));
+        std::fs::read(found.expect("a collection has a manifest")).expect("a manifest can be read")
+    };
+    let written = manifest();
+    wait_until(&|| manifest() != written);
+    server.kill();
+    let server = start();
+    assert!(!server.log().contains(REPLAYED), "a pause wrote no image: {}", server.log());
+}
+
 #[test]
 fn drops_and_creates_are_durable_when_answered() {
     let data = tempfile::tempdir().expect("a temporary directory");

@@ -170,7 +170,7 @@ impl Core {
             }
             owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
         }
-        while run_round(self, &aside, ROUND_BULK, workers).await {
+        while run_round(self, &aside, ROUND_BULK, workers).await > 0 {
             if owned.dropped.get() {
                 return Err(OpError::UnknownCollection(owned.handle.name.clone()));
             }

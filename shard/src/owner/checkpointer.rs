@@ -11,7 +11,7 @@ use crate::owner::Owned;
 use crate::owner::indexer::Slice;
 use ahash::HashMap;
 use nigh_engine::collection::DenseWriter;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,6 +24,14 @@ const CAPTURE_STEP_BYTES: usize = 32 << 10;
 const BLOCK_BYTES: usize = 1 << 20;
 /// Looks at the log this often, microseconds.
 const PERIOD_US: u64 = 100_000;
+/// A collection without a write for this long is at rest, microseconds.
+const IDLE_US: u64 = 5_000_000;
+/// What makes an image of it worth writing is also at least this part of its points: after [`IMAGES_MAX`] deltas comes a base,
+/// which writes them all.
+const IMAGE_RECORDS_PART: u64 = 64;
+/// A stop waits no longer than this for images, microseconds; what they lack is in the log.
+const STOP_US: u64 = 8_000_000;
+const STOP_POLL_US: u64 = 1_000;
 
 /// The files of one collection.
 #[derive(Debug, Default)]
@@ -155,11 +163,75 @@ impl Core {
     }
 }
 
+/// Whether opening `owned` after a stop would take so long that an image now is worth its writing.
+fn worth_an_image(owned: &Owned, records_min: u64) -> bool {
+    let writer = owned.writer.borrow();
+    let uncovered = writer.seq().saturating_sub(owned.handle.covered_seq.load(Relaxed));
+    uncovered >= records_min.max(writer.shared().stats().live / IMAGE_RECORDS_PART)
+}
+
+/// Finds the collections that have had no write for a while.
+#[derive(Default)]
+struct Idle {
+    looked_ns: u64,
+    /// By uid, the sequence number at the last look.
+    seqs: HashMap<u64, u64>,
+}
+
+impl Idle {
+    /// Those of this core that are idle, indexed and worth an image; none before the next look is due.
+    fn due(&mut self, core: &Core) -> Vec<u64> {
+        let now_ns = core.env().now_ns();
+        if now_ns - self.looked_ns < IDLE_US * 1000 {
+            return Vec::new();
+        }
+        self.looked_ns = now_ns;
+        let before = std::mem::take(&mut self.seqs);
+        let mut due = Vec::new();
+        for owned in core.all_owned() {
+            let (uid, seq) = (owned.handle.uid, owned.writer.borrow().seq());
+            self.seqs.insert(uid, seq);
+            if before.get(&uid) == Some(&seq)
+                && owned.writer.borrow().tail_len() == 0
+                && worth_an_image(&owned, core.options().image_records_min)
+            {
+                due.push(uid);
+            }
+        }
+        due
+    }
+}
+
+/// Writes images of what the next start would have to index again. Call when this core takes no more writes.
+pub async fn finish(core: &Rc<Core>) {
+    if core.log().is_none() {
+        return;
+    }
+    let records_min = core.options().image_records_min;
+    let mut due = core.all_owned();
+    due.retain(|owned| worth_an_image(owned, records_min));
+    let env = core.env().clone();
+    let left = Rc::new(Cell::new(due.len()));
+    for uid in due.iter().map(|owned| owned.handle.uid) {
+        let (core, left) = (core.clone(), left.clone());
+        env.spawn_background(Box::pin(async move {
+            core.checkpoint_reported(uid, false).await;
+            left.set(left.get() - 1);
+        }));
+    }
+    let mut waited_us = 0;
+    while left.get() > 0 && waited_us < STOP_US {
+        env.sleep_us(STOP_POLL_US).await;
+        waited_us += STOP_POLL_US;
+    }
+}
+
 /// The checkpoint task of one core.
 pub async fn run(core: Rc<Core>) {
     let env = core.env().clone();
     let Some(log) = core.log() else { return };
     let mut reported = false;
+    let mut idle = Idle::default();
     // Asked for each segment at that moment: this core's log holds records of what it owns only, and a collection that is
     // created while segments are being removed must not pass for a dropped one.
     let covered = |uid| core.owned(uid).map(|owned| owned.handle.covered_seq.load(Relaxed));
@@ -173,6 +245,9 @@ pub async fn run(core: Rc<Core>) {
             if let Err(error) = log.trim(&covered).await {
                 tracing::warn!(%error, "log segments not removed");
             }
+        }
+        for uid in idle.due(&core) {
+            failed |= !core.checkpoint_reported(uid, reported).await;
         }
         if core.has_old_segments() {
             failed |= !retire_old_segments(&core, reported).await;

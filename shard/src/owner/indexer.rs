@@ -6,7 +6,7 @@
 
 use crate::core::Core;
 use crate::env::{Env, call};
-use crate::owner::Owned;
+use crate::owner::{Owned, TAIL_MAX};
 use nigh_engine::collection::{Dense, DenseWriter};
 use nigh_engine::index::{NodePlan, Planner, Round, Scratch, TargetJob, TargetPlan};
 use std::cell::RefCell;
@@ -15,9 +15,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// Points per round while serving: a writer that waits for the tail waits for no more than that.
-pub const ROUND_SERVING: usize = 128;
-/// Points per round of a bulk build, where nobody reads what is being built.
+const ROUND_SERVING: usize = 128;
+/// Points per round of a bulk build, where nobody reads what is being built, and of a tail that a start has replayed.
 pub const ROUND_BULK: usize = 512;
+/// A tail longer than that was replayed.
+const TAIL_REPLAYED: usize = 2 * TAIL_MAX;
 /// A background slice ends at the first chance after this, nanoseconds.
 pub const SLICE_NS: u64 = 250_000;
 /// Distances between two looks at the clock: about 30 µs at 384 dimensions.
@@ -150,7 +152,7 @@ async fn on_cores<F>(
     }
 }
 
-/// Plans and commits one round of `writer`'s tail; false when the tail is empty.
+/// Plans and commits one round of `writer`'s tail; its points, 0 when the tail is empty.
 ///
 /// The caller holds the collection's round lock. `writer` is borrowed only between awaits.
 pub async fn run_round(
@@ -158,10 +160,10 @@ pub async fn run_round(
     writer: &RefCell<DenseWriter>,
     round_max: usize,
     workers: usize,
-) -> bool {
+) -> usize {
     let (round, dense) = {
         let mut writer = writer.borrow_mut();
-        let Some(round) = writer.begin_round(round_max) else { return false };
+        let Some(round) = writer.begin_round(round_max) else { return 0 };
         (round, writer.shared().clone())
     };
     let nodes = round.slots.len();
@@ -192,7 +194,7 @@ pub async fn run_round(
     while !writer.borrow_mut().commit_step(LISTS_PER_STEP) {
         slice.check().await;
     }
-    true
+    nodes
 }
 
 /// Takes the filled places out of shared work; every helper has finished, so ours is the last reference or the
@@ -213,15 +215,63 @@ fn collect<W, P>(mut work: Arc<W>, plans: impl Fn(&mut W) -> &mut Vec<OnceLock<P
     }
 }
 
+/// Points in the tail of a writer just opened, 0 when they are no more than usual.
+pub fn replayed(writer: &DenseWriter) -> usize {
+    Some(writer.tail_len()).filter(|&points| points > TAIL_REPLAYED).unwrap_or(0)
+}
+
+/// Tells when what a start has replayed is indexed; that it is being indexed was told when it was opened.
+struct Replayed {
+    env: Rc<dyn Env>,
+    name: String,
+    points: usize,
+    left: usize,
+    from_ns: u64,
+}
+
+impl Replayed {
+    fn new(env: &Rc<dyn Env>, owned: &Owned) -> Replayed {
+        let points = replayed(&owned.writer.borrow());
+        Replayed {
+            env: env.clone(),
+            name: owned.handle.name.clone(),
+            points,
+            left: points,
+            from_ns: env.now_ns(),
+        }
+    }
+
+    /// The oldest are indexed first.
+    fn moved(&mut self, points: usize) {
+        if self.left > 0 {
+            self.left = self.left.saturating_sub(points);
+            if self.left == 0 {
+                let took_ms = (self.env.now_ns() - self.from_ns) / 1_000_000;
+                tracing::info!(
+                    collection = self.name,
+                    points = self.points,
+                    took_ms,
+                    "points from the log are indexed"
+                );
+            }
+        }
+    }
+}
+
 /// The indexing task of one collection; ends when the collection is dropped.
 pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
     let env = core.env().clone();
+    let mut replayed = Replayed::new(&env, &owned);
     while !owned.dropped.get() {
         let waiting = owned.changed.wait();
         let guard = owned.round_lock.lock().await;
-        let mut worked = run_round(&core, &owned.writer, ROUND_SERVING, env.cores()).await;
+        let long = owned.writer.borrow().tail_len() > TAIL_REPLAYED;
+        let round_max = if long { ROUND_BULK } else { ROUND_SERVING };
+        let moved = run_round(&core, &owned.writer, round_max, env.cores()).await;
+        let mut worked = moved > 0;
         if worked {
-            owned.indexed.notify();
+            owned.note_indexed(moved);
+            replayed.moved(moved);
         }
         let mut slice = Slice::begin(&env);
         while owned.writer.borrow().repair_due() {

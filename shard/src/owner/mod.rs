@@ -25,6 +25,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Fresh points searched exactly beside the graph before writes must wait for the indexer. At 384 dimensions and
 /// 10 GB/s a scan of 512 rows costs 80 µs, half of a graph search.
+///
+/// What a start has replayed from the log is allowed for on top, see [`Owned::tail_bound`].
 pub const TAIL_MAX: usize = 512;
 
 /// Log bytes of a core beyond which writes wait for checkpoints, as a multiple of those that start them: 256 MiB usually. What
@@ -45,6 +47,8 @@ pub struct Owned {
     pub writer: RefCell<DenseWriter>,
     /// A round moved points from the tail into the graph.
     pub indexed: Event,
+    /// Tail length at which writes wait: [`TAIL_MAX`], and more while what the start replayed is being indexed.
+    tail_bound: Cell<usize>,
     /// The tail has grown or something died.
     pub changed: Event,
     /// Staged points of a bulk load.
@@ -73,6 +77,7 @@ impl Owned {
         let rate = handle.config.max_inserts_per_second;
         Rc::new(Owned {
             handle,
+            tail_bound: Cell::new(writer.tail_len() + TAIL_MAX),
             writer: RefCell::new(writer),
             indexed: Event::default(),
             changed: Event::default(),
@@ -94,6 +99,18 @@ impl Owned {
             return Err(OpError::UnknownCollection(self.handle.name.clone()));
         }
         self.handle.healthy()
+    }
+
+    /// Writes wait until the indexer has moved points of the tail into the graph.
+    fn tail_is_full(&self) -> bool {
+        self.writer.borrow().tail_len() >= self.tail_bound.get()
+    }
+
+    /// The indexer has moved `points` out of the tail. Writers may fill half of their places as long as more than [`TAIL_MAX`]
+    /// are waiting: neither do they wait until all of a long replay is indexed, nor does the tail stay as long as it is.
+    pub fn note_indexed(&self, points: usize) {
+        self.tail_bound.set(self.tail_bound.get().saturating_sub(points.div_ceil(2)).max(TAIL_MAX));
+        self.indexed.notify();
     }
 
     /// Notes a change of `id` for a build that runs beside.
@@ -185,7 +202,7 @@ impl Core {
         let (mut vector_buffer, mut record) = (Vec::new(), Vec::new());
         let mut slice_start = env.now_ns();
         for (index, point) in batch.points.iter().enumerate() {
-            while !owned.dropped.get() && owned.writer.borrow().tail_len() >= TAIL_MAX {
+            while !owned.dropped.get() && owned.tail_is_full() {
                 owned.indexed.wait().await;
                 slice_start = env.now_ns();
             }

@@ -35,13 +35,15 @@ pub struct StartError(pub String);
 /// Told of a panic instead of ending the process.
 pub type FatalHook = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What tests change about a cluster. The default is what production runs.
+/// What nodes and tests change about a cluster.
 #[derive(Clone, Default)]
 pub struct ClusterOptions {
     /// The executor's preemption timer. Anything but the default invites its parking bug: for the soak test of the watchdog.
     pub preempt_timer: Option<Duration>,
     /// Called on a panic in place of exiting with code 101; the cluster then stops and `join` returns the panic as its error.
     pub on_fatal: Option<FatalHook>,
+    /// Long stretches of work are no stalls before [`Cluster::opened`]: nobody is served yet.
+    pub opening: bool,
 }
 
 /// What all cores of a cluster share.
@@ -172,7 +174,8 @@ impl Cluster {
             if ready.len() < count {
                 return Err(StartError("a core's thread ended before it was ready".to_owned()));
             }
-            Watchdog::start(shared.cores.clone()).map_err(|error| failed("starting the watchdog", &error))
+            Watchdog::start(shared.cores.clone(), options.opening)
+                .map_err(|error| failed("starting the watchdog", &error))
         });
         match watchdog {
             Ok(watchdog) => {
@@ -190,6 +193,13 @@ impl Cluster {
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// Ends what [`ClusterOptions::opening`] began.
+    pub fn opened(&self) {
+        if let Some(watchdog) = &self.watchdog {
+            watchdog.opened();
         }
     }
 

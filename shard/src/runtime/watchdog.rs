@@ -25,29 +25,41 @@ const CONFIRM: Duration = Duration::from_micros(100);
 pub(super) const STALL_NS: u64 = 10_000_000;
 /// A stall of this length is worth a line in the log.
 const STALL_LOG_NS: u64 = 100_000_000;
+/// But one line per core in this time says enough; it tells how many it stands for.
+const LOG_PERIOD_NS: u64 = 10_000_000_000;
 /// Its default action is to do nothing and no library uses it: an empty handler turns it into a pure interruption.
 const RESCUE_SIGNAL: i32 = libc::SIGURG;
 
 /// The running thread; stops when dropped.
 pub(super) struct Watchdog {
     stop: Arc<AtomicBool>,
+    /// Nobody is served yet, so nobody waits for a core that takes long.
+    opening: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watchdog {
-    /// Watches `cores` from now on.
-    pub(super) fn start(cores: Vec<Arc<CoreShared>>) -> std::io::Result<Watchdog> {
+    /// Watches `cores` from now on; stalls count from [`Self::opened`] when `opening`, else at once.
+    pub(super) fn start(cores: Vec<Arc<CoreShared>>, opening: bool) -> std::io::Result<Watchdog> {
         install_handler();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
+        let opening = Arc::new(AtomicBool::new(opening));
+        let still_opening = opening.clone();
         let thread = std::thread::Builder::new().name("nigh-watchdog".to_owned()).spawn(move || {
-            let mut watches: Vec<Watch> = cores.into_iter().map(Watch::new).collect();
+            let mut watches: Vec<Watch> = cores.into_iter().enumerate().map(Watch::new).collect();
             while !stopped.load(Relaxed) {
                 std::thread::park_timeout(TICK);
-                watches.iter_mut().for_each(Watch::look);
+                let counts = !still_opening.load(Relaxed);
+                watches.iter_mut().for_each(|watch| watch.look(counts));
             }
         })?;
-        Ok(Watchdog { stop, thread: Some(thread) })
+        Ok(Watchdog { stop, opening, thread: Some(thread) })
+    }
+
+    /// From now on a core that takes long keeps somebody waiting.
+    pub(super) fn opened(&self) {
+        self.opening.store(false, Relaxed);
     }
 }
 
@@ -64,27 +76,41 @@ impl Drop for Watchdog {
 
 /// What the watchdog remembers about one core.
 struct Watch {
+    index: usize,
     core: Arc<CoreShared>,
     progress: u64,
     /// When it was last seen to move, or to have nothing to do.
     moved_ns: u64,
     rescued: bool,
     stalled: bool,
+    /// When a long stall was last logged, and how many there were since.
+    logged_ns: Option<u64>,
+    unlogged: u64,
 }
 
 impl Watch {
-    fn new(core: Arc<CoreShared>) -> Watch {
-        Watch { core, progress: 0, moved_ns: monotonic_ns(), rescued: false, stalled: false }
+    fn new((index, core): (usize, Arc<CoreShared>)) -> Watch {
+        Watch {
+            index,
+            core,
+            progress: 0,
+            moved_ns: monotonic_ns(),
+            rescued: false,
+            stalled: false,
+            logged_ns: None,
+            unlogged: 0,
+        }
     }
 
-    fn look(&mut self) {
+    /// `counts`: whether a stall keeps anybody waiting.
+    fn look(&mut self, counts: bool) {
         let now_ns = monotonic_ns();
         let progress = self.core.cell.progress();
         let still_ns = now_ns.saturating_sub(self.moved_ns);
         if progress != self.progress || self.may_sleep(now_ns) {
             if self.stalled || self.rescued {
                 self.core.cell.stalled_for(still_ns);
-                self.report(still_ns);
+                self.report(now_ns, still_ns);
             }
             (self.progress, self.moved_ns) = (progress, now_ns);
             (self.rescued, self.stalled) = (false, false);
@@ -96,7 +122,7 @@ impl Watch {
         if self.sleeps_wrongly() {
             self.rescue();
         }
-        if still_ns >= STALL_NS && !self.stalled {
+        if still_ns >= STALL_NS && !self.stalled && counts {
             self.stalled = true;
             self.core.cell.count_stall();
         }
@@ -137,15 +163,22 @@ impl Watch {
         self.core.bell.ring_always();
     }
 
-    fn report(&self, still_ns: u64) {
-        let (thread, still_ms) = (self.core.cell.thread(), still_ns / 1_000_000);
+    fn report(&mut self, now_ns: u64, still_ns: u64) {
+        let (core, still_ms) = (self.index, still_ns / 1_000_000);
         if self.rescued {
-            tracing::warn!(thread, still_ms, "an executor slept with runnable tasks and was woken");
+            tracing::warn!(core, still_ms, "an executor slept with runnable tasks and was woken");
         } else if still_ns >= STALL_LOG_NS {
+            if self.logged_ns.is_some_and(|logged_ns| now_ns < logged_ns + LOG_PERIOD_NS) {
+                self.unlogged += 1;
+                return;
+            }
+            self.logged_ns = Some(now_ns);
+            let others = std::mem::take(&mut self.unlogged);
             tracing::warn!(
-                thread,
+                core,
                 still_ms,
-                "a core made no progress: something ran or blocked for this long"
+                others,
+                "a core made no progress: something ran or blocked for this long, or the host gave the CPU to others"
             );
         }
     }
@@ -245,7 +278,7 @@ mod tests {
     #[test]
     fn only_a_core_with_something_to_do_must_move() {
         let core = Arc::new(CoreShared::new().unwrap());
-        let watch = Watch::new(core.clone());
+        let watch = Watch::new((0, core.clone()));
         assert!(watch.may_sleep(0), "not started");
         core.cell.set_state(State::Running);
         assert!(!watch.may_sleep(0));

@@ -166,6 +166,7 @@ fn options(random: &Random) -> NodeOptions {
         // Small, so that segments turn over, are checkpointed and trimmed within a life.
         segment_bytes: 4096 * (2 + random.below(8)),
         log_bytes_soft: 4096 * (4 + random.below(16)),
+        image_records_min: 1 + random.below(40),
         sweep_interval_ms: 50,
     }
 }
