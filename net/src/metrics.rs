@@ -286,10 +286,14 @@ const DENSE_FAMILIES: [Family; 12] = [
     ("expired_total", "counter", "Points removed because their time had passed.", |c| c.expired),
     ("quota_rejects_total", "counter", "Writes refused by a quota.", |c| c.quota_rejects),
     ("filter_rejects_total", "counter", "Candidates refused by a filter.", |c| c.filter_rejects),
-    ("filter_gates_total", "counter", "Searches gated by an indexed filter.", |_| 0),
-    ("filter_complement_gates_total", "counter", "Searches gated by a complement.", |_| 0),
-    ("filter_column_gates_total", "counter", "Searches gated by a numeric column.", |_| 0),
-    ("filter_column_drops_total", "counter", "Numeric columns dropped.", |_| 0),
+    ("filter_gates_total", "counter", "Searches gated by an indexed filter.", |c| c.stats.filter_gates),
+    ("filter_complement_gates_total", "counter", "Searches gated by a complement.", |c| {
+        c.stats.filter_complement_gates
+    }),
+    ("filter_column_gates_total", "counter", "Searches gated by a numeric column.", |c| {
+        c.stats.filter_column_gates
+    }),
+    ("filter_column_drops_total", "counter", "Numeric columns dropped.", |c| c.stats.filter_column_drops),
 ];
 
 /// `LATENCY_BOUNDS_US` as the interface spells them.

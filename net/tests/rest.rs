@@ -740,6 +740,53 @@ fn scrolling_and_deleting_by_filter() {
     assert_eq!(client.json("POST", scroll, json!({}))["documents"].as_array().unwrap().len(), 2_000);
 }
 
+/// What is far from the first id of a scroll is found through the payload index, in the order of ids all the same.
+#[test]
+fn scrolling_by_a_filter_that_few_match() {
+    let mut client = SHARED.client();
+    client.create("few", 1, "l2");
+    let (scroll, batch) = ("/v1/collections/few/points/scroll", "/v1/collections/few/points/batch");
+    // Backwards, so that the order of slots is not that of ids.
+    for first in [9_000, 6_000, 3_000, 0u64] {
+        let points: Vec<Value> = (first..first + 3_000)
+            .rev()
+            .map(|id| {
+                let metadata = json!({"n": {"kind": "int", "int": id % 97}, "late": {"kind": "bool", "bool": id > 11_000}});
+                json!({"id": id, "vector": [id as f32], "metadata": metadata})
+            })
+            .collect();
+        client.json("POST", batch, json!({"points": points}));
+    }
+    for (filter, expected) in [
+        (
+            json!({"op": "eq", "field": "n", "value": 5}),
+            (0..12_000u64).filter(|id| id % 97 == 5).collect::<Vec<_>>(),
+        ),
+        (json!({"op": "eq", "field": "late", "value": true}), (11_001..12_000).collect()),
+        (json!({"op": "ne", "field": "late", "value": false}), (11_001..12_000).collect()),
+        (json!({"op": "eq", "field": "n", "value": 98}), Vec::new()),
+    ] {
+        for limit in [7, 100, 0] {
+            let (mut found, mut cursor) = (Vec::new(), String::new());
+            loop {
+                let page =
+                    client.json("POST", scroll, json!({"limit": limit, "cursor": cursor, "filter": filter}));
+                let documents = page["documents"].as_array().unwrap();
+                assert!(limit == 0 || documents.len() <= limit);
+                found.extend(documents.iter().map(|document| document["id"].as_u64().unwrap()));
+                cursor = page["next_cursor"].as_str().unwrap().to_owned();
+                if cursor.is_empty() {
+                    break;
+                }
+                assert_eq!(documents.len(), limit);
+            }
+            assert_eq!(found, expected, "{filter}");
+        }
+    }
+    let delete = json!({"filter": {"op": "eq", "field": "late", "value": true}});
+    assert_eq!(client.json("POST", "/v1/collections/few/points/delete", delete), json!({"deleted": 999}));
+}
+
 #[test]
 fn quotas() {
     let mut client = SHARED.client();

@@ -27,7 +27,15 @@ struct FileV1 {
     max_bytes: u64,
     max_inserts_per_second: u64,
     max_ef_search: usize,
+    // Keys that came later are left out when they hold nothing, so that a file written before they did keeps its checksum.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    filter_first_relative_bp: u32,
     checksum: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The attribute passes a reference.
+fn is_zero(value: &u32) -> bool {
+    *value == 0
 }
 
 /// Only the format number, so that a newer file is told apart from a corrupt one.
@@ -60,6 +68,7 @@ pub fn encode(uid: u64, name: &str, config: &DenseConfig) -> Vec<u8> {
         max_bytes: config.max_bytes,
         max_inserts_per_second: config.max_inserts_per_second,
         max_ef_search: config.max_ef_search,
+        filter_first_relative_bp: config.filter_first_relative_bp,
         checksum: 0,
     };
     file.checksum = checksum(&file);
@@ -120,6 +129,7 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
         max_bytes: file.max_bytes,
         max_inserts_per_second: file.max_inserts_per_second,
         max_ef_search: file.max_ef_search,
+        filter_first_relative_bp: file.filter_first_relative_bp,
     };
     config.validate().map_err(|e| Unreadable::Damaged(e.to_string()))?;
     Ok((file.uid, file.name, config))
@@ -133,6 +143,7 @@ mod tests {
     fn a_collection_file_round_trips_and_damage_is_named() {
         let mut config = DenseConfig::new(3, Metric::L2);
         config.max_vectors = 9;
+        config.filter_first_relative_bp = 250;
         let bytes = encode(77, "default/a\"b", &config);
         assert_eq!(decode(&bytes).unwrap(), (77, "default/a\"b".to_owned(), config));
         let text = String::from_utf8(bytes.clone()).unwrap();

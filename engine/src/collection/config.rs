@@ -40,6 +40,10 @@ pub struct DenseConfig {
     pub max_inserts_per_second: u64,
     /// Scales how far a filtered search walks the graph before it scans instead, 0 = 1024 (see `Dense::search`).
     pub max_ef_search: usize,
+    /// Lets filtered searches collect up to this share of all points before they would walk the graph, in basis points (1 =
+    /// 0.01 %), at least 10,000 points and at most a million. 0 leaves it at 10,000. It bounds what is looked up; whether
+    /// scoring it is cheaper than a walk is decided by cost.
+    pub filter_first_relative_bp: u32,
 }
 
 impl DenseConfig {
@@ -59,6 +63,7 @@ impl DenseConfig {
             max_bytes: 0,
             max_inserts_per_second: 0,
             max_ef_search: 0,
+            filter_first_relative_bp: 0,
         }
     }
 

@@ -7,5 +7,6 @@ mod config;
 mod dense;
 pub use config::{ConfigError, DenseConfig};
 pub use dense::{
-    Dense, DenseWriter, Hit, Point, Query, RestoreError, SearchError, Stats, Write, WriteError, WriteMode,
+    Dense, DenseWriter, Explain, Hit, Matching, Point, Query, RestoreError, SearchError, Stats, Write,
+    WriteError, WriteMode,
 };

@@ -25,6 +25,19 @@ impl Area {
     }
 }
 
+impl Area {
+    /// South, west, north and east of a box that holds all of the area on the map, and whether points off the map may be inside
+    /// too; `None` when the box would go around a pole or the antimeridian.
+    pub(super) fn covering(&self) -> Option<([f64; 4], bool)> {
+        let corners = |b: &BoundingBox| [b.min_lat, b.min_lon, b.max_lat, b.max_lon];
+        match self {
+            Area::Circle(circle) => circle.covering().map(|corners| (corners, true)),
+            Area::Box(bounds) => Some((corners(bounds), false)),
+            Area::Polygon(polygon) => Some((corners(&polygon.bounds), false)),
+        }
+    }
+}
+
 /// A circle by haversine distance.
 #[derive(Debug)]
 pub(crate) struct Circle {
@@ -38,6 +51,21 @@ impl Circle {
     /// `radius_m` is finite and positive, the centre in range.
     pub(super) fn new(lat: f64, lon: f64, radius_m: f64) -> Self {
         Self { lat, lon, cos_lat: lat.to_radians().cos(), radius_m }
+    }
+
+    fn covering(&self) -> Option<[f64; 4]> {
+        /// Degrees (a tenth of a metre) that rounding may be off by.
+        const MARGIN: f64 = 1e-6;
+        let angle = self.radius_m / EARTH_RADIUS_M;
+        let tall = angle.to_degrees() + MARGIN;
+        let (south, north) = (self.lat - tall, self.lat + tall);
+        if angle > 1.0 || south < -90.0 || north > 90.0 {
+            return None;
+        }
+        // Where the circle touches its outermost meridians.
+        let wide = (angle.sin() / self.cos_lat).min(1.0).asin().to_degrees() + MARGIN;
+        let (west, east) = (self.lon - wide, self.lon + wide);
+        (west >= -180.0 && east <= 180.0).then_some([south, west, north, east])
     }
 
     fn contains(&self, lat: f64, lon: f64) -> bool {

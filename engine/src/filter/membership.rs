@@ -38,6 +38,21 @@ impl<T: Hash + Eq> Set<T> {
         }
     }
 
+    /// The elements, each once where they are hashed.
+    pub(super) fn iter(&self) -> Box<dyn Iterator<Item = &T> + '_> {
+        match self {
+            Set::Walked(elements) => Box::new(elements.iter()),
+            Set::Hashed(elements) => Box::new(elements.iter()),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Set::Walked(elements) => elements.len(),
+            Set::Hashed(elements) => elements.len(),
+        }
+    }
+
     /// Whether `element` is in the set.
     pub(super) fn contains<Q>(&self, element: &Q) -> bool
     where
@@ -60,6 +75,15 @@ impl FloatSet {
     pub(super) fn new(elements: &[f64]) -> Self {
         let numbers: Vec<u64> = elements.iter().filter(|x| !x.is_nan()).map(|x| bits(*x)).collect();
         Self(Set::new(numbers.into_iter()))
+    }
+
+    /// The elements.
+    pub(super) fn iter(&self) -> impl Iterator<Item = f64> {
+        self.0.iter().map(|&bits| f64::from_bits(bits))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Whether `number` is in the set.

@@ -4,6 +4,8 @@
 //! once and keeps what evaluation needs (parsed times, hashed lists, compiled expressions), so that
 //! [`Predicate::matches`] only compares: it neither fails nor allocates.
 //!
+//! `planner` chooses how a search answers a filter; `narrow` finds the slots that can match in the payload index.
+//!
 //! Every leaf reads one payload key. A key that is missing or expired is *absent*; how absence is judged belongs to
 //! each operator and is stated at `leaf::Test`.
 
@@ -12,7 +14,9 @@ mod datetime;
 mod geo;
 mod leaf;
 mod membership;
+mod narrow;
 mod node;
+pub(crate) mod planner;
 mod predicate;
 mod re2;
 mod tokens;
@@ -27,4 +31,5 @@ mod twin_tests;
 pub use compile::{MAX_DEPTH, MAX_NODES, MAX_POLYGON_VERTICES, MAX_REGEXES};
 pub use datetime::unix_ms_of_rfc3339;
 pub use node::{FilterError, Geo, Node, is_operator};
+pub use planner::{Estimate, Path};
 pub use predicate::Predicate;

@@ -54,6 +54,11 @@ impl Predicate {
         matches!(*self.root, Expr::Always)
     }
 
+    /// The expression, for the planner.
+    pub(super) fn expr(&self) -> &Expr {
+        &self.root
+    }
+
     /// Whether a point with this payload (None = no payload) matches at `now_ms`. Keys expired by then are absent.
     ///
     /// Allocates nothing, except that the first use of a regular expression on a thread sets up its cache.

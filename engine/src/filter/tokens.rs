@@ -24,6 +24,11 @@ impl QueryTokens {
         (tokens.len() <= MAX_QUERY_TOKENS).then_some(Self { tokens })
     }
 
+    /// The tokens as they are filed in a payload index.
+    pub(super) fn iter(&self) -> impl Iterator<Item = String> {
+        self.tokens.iter().map(|token| token.iter().collect())
+    }
+
     /// Whether every token of the query is a token of `text`; true for a query without tokens. One pass over the text
     /// per 64 query tokens, stopping at the first batch that is not complete.
     pub(super) fn all_in(&self, text: &str) -> bool {

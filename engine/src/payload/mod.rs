@@ -10,7 +10,6 @@
 //!
 //! `row.fbs` beside this file documents the bytes as a flatbuffers schema and the rules by which they may grow.
 
-#[allow(dead_code)] // Kept here, looked up by the filter planner, which is the next step.
 pub(crate) mod index;
 mod row;
 mod row_builder;

@@ -118,6 +118,8 @@ impl ConfigBody {
         config.max_bytes = self.max_bytes.unwrap_or(0);
         config.max_inserts_per_second = self.max_inserts_per_second.unwrap_or(0);
         config.max_ef_search = self.max_ef_search.unwrap_or(0) as usize;
+        // Checked: at most 10,000.
+        config.filter_first_relative_bp = self.filter_first_relative_bp.unwrap_or(0) as u32;
         Ok(config)
     }
 
@@ -166,9 +168,6 @@ impl ConfigBody {
         }
         if self.partitions.unwrap_or(0) > 1 {
             return Err(not_offered("partitions above 1"));
-        }
-        if self.filter_first_relative_bp.unwrap_or(0) != 0 {
-            return Err(not_offered("filter_first_relative_bp"));
         }
         if self.full_text.is_some() {
             return Err(not_offered("full_text"));

@@ -4,10 +4,13 @@ use super::Core;
 use super::types::{CollectionMetrics, FoundPoint, OpError, ScrollPage, SearchRequest, StoredPoint};
 use crate::catalog::CollectionHandle;
 use crate::env::call;
+use crate::owner::Owned;
 use crate::owner::indexer::Slice;
 use nigh_engine::collection::{Hit, Point, Query};
 use nigh_engine::filter::Predicate;
+use nigh_engine::index::Slot;
 use nigh_engine::payload::PayloadRow;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,6 +22,10 @@ const HAND_OFF_LEAD: u32 = 1;
 const ANSWER_ROWS_MAX_BYTES: usize = 256 << 20;
 /// Points looked at between two looks at the clock of a scroll or delete by filter.
 const SCROLL_STEP: usize = 64;
+/// Points asked in the order of ids before a filtered scroll goes by the payload index, which has no such order.
+const SCROLL_BY_ID_MAX: usize = 4096;
+/// Points looked at before the planner is asked again.
+const MATCHING_STEP: usize = 2048;
 
 fn stored(point: &Point<'_>, with_vector: bool, with_payload: bool, now_ms: u64) -> StoredPoint {
     StoredPoint {
@@ -185,15 +192,25 @@ impl Core {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         let mut page = ScrollPage::default();
         let mut slice = Slice::begin(self.env());
+        let mut looked = 0;
         let mut next = match after {
             None => Some(0),
             Some(id) => id.checked_add(1),
         };
         while let Some(from) = next {
             owned.usable()?;
+            if let Some(filter) = filter
+                && looked >= SCROLL_BY_ID_MAX
+            {
+                // Few match: what the payload index names is found without asking every point.
+                let room = if limit > 0 { limit + 1 - page.points.len() } else { usize::MAX };
+                let ids = self.lowest_matches(&owned, filter, from, room, &mut slice).await?;
+                return self.finish_page(&owned, filter, &ids, limit, page, &mut slice).await;
+            }
             {
                 let writer = owned.writer.borrow();
                 let ids: Vec<u64> = writer.ids_from(from).take(SCROLL_STEP).collect();
+                looked += ids.len();
                 next =
                     if ids.len() == SCROLL_STEP { ids.last().and_then(|id| id.checked_add(1)) } else { None };
                 let now_ms = self.env().unix_ms();
@@ -203,15 +220,89 @@ impl Core {
                     if !matches(filter, point.row, now_ms) {
                         continue;
                     }
-                    if limit > 0 && page.points.len() == limit {
-                        // One more match exists, so the page has a successor.
-                        page.next_after = page.points.last().map(|p| p.id);
+                    if page.is_full(limit) {
                         return Ok(page);
                     }
                     page.points.push(stored(&point, false, true, now_ms));
                 }
             }
             slice.check().await;
+        }
+        Ok(page)
+    }
+
+    /// The `room` lowest ids from `from` on whose points match, ascending.
+    async fn lowest_matches(
+        &self,
+        owned: &Owned,
+        filter: &Predicate,
+        from: u64,
+        room: usize,
+        slice: &mut Slice,
+    ) -> Result<Vec<u64>, OpError> {
+        let mut lowest = BTreeSet::new();
+        let mut next_slot = Some(0);
+        while let Some(slot) = next_slot {
+            owned.usable()?;
+            next_slot = self.some_matches(owned, filter, slot, |id| {
+                if id >= from && (lowest.len() < room || lowest.last().is_some_and(|&last| id < last)) {
+                    lowest.insert(id);
+                    if lowest.len() > room {
+                        lowest.pop_last();
+                    }
+                }
+            });
+            slice.check().await;
+        }
+        Ok(lowest.into_iter().collect())
+    }
+
+    /// Hands ids of matching points from slot `from` on to `each`; where to go on, `None` at the end.
+    fn some_matches(
+        &self,
+        owned: &Owned,
+        filter: &Predicate,
+        from: Slot,
+        mut each: impl FnMut(u64),
+    ) -> Option<Slot> {
+        let pin = self.pin();
+        let dense = owned.handle.dense(&pin);
+        let mut matching = dense.matching(&pin, filter, self.env().unix_ms(), from);
+        matching.look(MATCHING_STEP, |slot| each(dense.point(&pin, slot).id))
+    }
+
+    /// Adds the points of `ids`, ascending, that still match.
+    async fn finish_page(
+        &self,
+        owned: &Owned,
+        filter: &Predicate,
+        ids: &[u64],
+        limit: usize,
+        mut page: ScrollPage,
+        slice: &mut Slice,
+    ) -> Result<ScrollPage, OpError> {
+        let room = (limit + 1).saturating_sub(page.points.len());
+        for ids in ids.chunks(SCROLL_STEP) {
+            {
+                let pin = self.pin();
+                let dense = owned.handle.dense(&pin);
+                let now_ms = self.env().unix_ms();
+                for id in ids {
+                    let Some(point) = dense.get(&pin, *id, now_ms) else { continue };
+                    if !matches(Some(filter), point.row, now_ms) {
+                        continue;
+                    }
+                    if page.is_full(limit) {
+                        return Ok(page);
+                    }
+                    page.points.push(stored(&point, false, true, now_ms));
+                }
+            }
+            slice.check().await;
+        }
+        // Some have gone meanwhile; more may come after the last of these.
+        if limit > 0 && ids.len() >= room {
+            page.next_after = ids.last().copied();
         }
         Ok(page)
     }
@@ -228,27 +319,22 @@ impl Core {
         let (mut deleted, mut last_ticket) = (0, None);
         let mut next = Some(0);
         while let Some(from) = next {
-            let matching: Vec<u64> = {
-                let writer = owned.writer.borrow();
-                let ids: Vec<u64> = writer.ids_from(from).take(SCROLL_STEP).collect();
-                next =
-                    if ids.len() == SCROLL_STEP { ids.last().and_then(|id| id.checked_add(1)) } else { None };
-                let now_ms = self.env().unix_ms();
-                let pin = self.pin();
-                ids.into_iter()
-                    .filter(|id| {
-                        writer
-                            .shared()
-                            .get(&pin, *id, now_ms)
-                            .is_some_and(|point| matches(Some(filter), point.row, now_ms))
-                    })
-                    .collect()
-            };
+            let mut matching = Vec::new();
+            next = self.some_matches(&owned, filter, from, |id| matching.push(id));
             for id in matching {
                 self.room_in_log(crate::owner::op_record::DELETE_BYTES).await?;
-                let (gone, ticket) = self.delete_point(&owned, id, None, &mut record)?;
-                deleted += u64::from(gone);
-                last_ticket = ticket.or(last_ticket);
+                // Again: it may have been replaced since.
+                let still = {
+                    let (pin, now_ms) = (self.pin(), self.env().unix_ms());
+                    let point = owned.handle.dense(&pin).get(&pin, id, now_ms);
+                    point.is_some_and(|point| matches(Some(filter), point.row, now_ms))
+                };
+                if still {
+                    let (gone, ticket) = self.delete_point(&owned, id, None, &mut record)?;
+                    deleted += u64::from(gone);
+                    last_ticket = ticket.or(last_ticket);
+                }
+                slice.check().await;
             }
             slice.check().await;
         }

@@ -138,6 +138,18 @@ pub struct ScrollPage {
     /// Id to continue after, when more exist.
     pub next_after: Option<u64>,
 }
+
+impl ScrollPage {
+    /// Asked when one more match has been found: whether the page has its `limit` (0 = none), and so a successor.
+    pub(super) fn is_full(&mut self, limit: usize) -> bool {
+        let full = limit > 0 && self.points.len() == limit;
+        if full {
+            self.next_after = self.points.last().map(|point| point.id);
+        }
+        full
+    }
+}
+
 /// Counters of one collection for the metrics page.
 #[derive(Clone, Debug, Default)]
 pub struct CollectionMetrics {

@@ -5,7 +5,7 @@
 //! 1. *Snapshots.* A reader loads `published_seq` once, after it pinned, and sees exactly the slots with
 //!    `born <= seq < died` whose deadline has not passed. At every sequence number each id has at most one such slot, so no
 //!    result holds an id twice and a replaced id is never missing.
-//! 2. *Order of a write.* Vector, row and line of the new slot; tail entry; id map; death of the old slot;
+//! 2. *Order of a write.* Vector, row and line of the new slot; payload index; tail entry; id map; death of the old slot;
 //!    `published_seq` (Release). What a snapshot includes is therefore in place for every reader that has it.
 //! 3. *Graph or tail.* A live slot is in the graph, in the tail window, or both (`tail.rs`).
 //! 4. *Reuse.* A slot is freed only when nothing leads to it (no tail entry before `start`, no edge of any linked slot, no
@@ -14,6 +14,7 @@
 //! 6. All methods of [`DenseWriter`] run on one thread at a time; nothing else changes anything.
 mod capture;
 mod dirty;
+mod matching;
 mod meta;
 mod repair;
 mod restore;
@@ -31,6 +32,7 @@ use crate::index::{
     Commit, Graph, GraphConfig, NodePlan, Planner, Round, Scratch, Slot, TargetJob, TargetPlan,
 };
 use crate::memory::{ArenaError, Domain, IdMap, Limbo, Pin, RetireTag};
+use crate::payload::index::PayloadIndex;
 use dirty::{Dirty, SlotSet};
 use meta::Meta;
 use std::collections::BTreeSet;
@@ -38,7 +40,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tail::{Passed, Tail};
 
+pub use matching::Matching;
 pub use restore::RestoreError;
+pub use search::Explain;
 
 /// How a write treats a live id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,10 +180,18 @@ pub struct Stats {
     pub tail: u64,
     /// Slots ever committed (high-water mark).
     pub slots: u64,
-    /// Committed bytes: vectors, edges, metadata, id map, rows.
+    /// Committed bytes: vectors, edges, metadata, id map, rows, payload index.
     pub bytes: u64,
     /// Candidates a filter refused, since the collection was opened.
     pub filter_rejects: u64,
+    /// Searches that walked the graph behind a gate of any sort.
+    pub filter_gates: u64,
+    /// Of these, behind the complement of a range.
+    pub filter_complement_gates: u64,
+    /// And behind a column of numbers.
+    pub filter_column_gates: u64,
+    /// Times that the columns were dropped to make room for a point.
+    pub filter_column_drops: u64,
     /// Distances computed by searches, since the collection was opened.
     pub distances: u64,
 }
@@ -188,6 +200,9 @@ pub struct Stats {
 #[repr(align(128))]
 struct SearchCounters {
     filter_rejects: AtomicU64,
+    filter_gates: AtomicU64,
+    filter_complement_gates: AtomicU64,
+    filter_column_gates: AtomicU64,
     distances: AtomicU64,
 }
 
@@ -199,6 +214,8 @@ pub struct Dense {
     meta: Meta,
     tail: Tail,
     ids: IdMap,
+    /// Every slot that holds a row, dead ones until they are freed.
+    index: PayloadIndex,
     /// Writes up to here are visible.
     published_seq: AtomicU64,
     /// Slots ever used; every slot that anything leads to is below.
@@ -209,6 +226,7 @@ pub struct Dense {
     tail_live: AtomicU64,
     /// Bytes of the graph and of what only the owner has.
     owner_bytes: AtomicU64,
+    column_drops: AtomicU64,
     counters: SearchCounters,
 }
 
@@ -244,6 +262,8 @@ pub struct DenseWriter {
     pass: Option<repair::Pass>,
     /// See `repair_owed`.
     repair_owed: usize,
+    /// Steps that the writes since the last `reclaim` ask of the next.
+    reclaim_owed: usize,
     scratch: Scratch,
     /// Padded vector being written.
     prepared: Vec<f32>,
@@ -301,8 +321,13 @@ impl Dense {
                 + self.meta.row_bytes()
                 + self.tail.bytes()
                 + self.ids.bytes() as u64
+                + self.index.bytes()
                 + self.owner_bytes.load(Ordering::Relaxed),
             filter_rejects: self.counters.filter_rejects.load(Ordering::Relaxed),
+            filter_gates: self.counters.filter_gates.load(Ordering::Relaxed),
+            filter_complement_gates: self.counters.filter_complement_gates.load(Ordering::Relaxed),
+            filter_column_gates: self.counters.filter_column_gates.load(Ordering::Relaxed),
+            filter_column_drops: self.column_drops.load(Ordering::Relaxed),
             distances: self.counters.distances.load(Ordering::Relaxed),
         }
     }

@@ -191,7 +191,7 @@ impl DenseWriter {
         unsafe { self.shared.meta.free(slot) };
     }
 
-    /// After all images: drops edges that lead nowhere, checks the entry point, rebuilds id map, ordered sets, tail and
+    /// After all images: drops edges that lead nowhere, checks the entry point, rebuilds id map, payload index, ordered sets, tail and
     /// free list, sets `seq`, which is that of the last image (a later one says that the writes between left no trace).
     ///
     /// # Errors
@@ -226,6 +226,8 @@ impl DenseWriter {
                 shared.meta.bury(slot, 0);
                 continue;
             }
+            // SAFETY: the owner, which frees nothing meanwhile.
+            shared.index.insert(slot, PayloadRow::trusted(unsafe { shared.meta.row(slot) }));
             let linked = shared.graph.is_linked(slot);
             self.linked += usize::from(linked);
             if restoring.dead.contains(slot) {

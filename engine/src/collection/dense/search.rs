@@ -1,12 +1,13 @@
 //! Searching, on any core.
 use super::top_k::{TopK, by_distance_then_id};
 use super::{Dense, Hit, Query, SearchError};
-use crate::distance::{Kernel, padded, prepare};
-use crate::filter::Predicate;
+use crate::distance::{padded, prepare};
+use crate::filter::planner::{Gate, Graph as Walked, Plan, Situation, plan};
+use crate::filter::{Estimate, Path, Predicate};
 use crate::index::{Graph, Scratch, Slot};
 use crate::memory::Pin;
 use crate::payload::PayloadRow;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// `max_ef_search` when the configuration leaves it at 0.
 const MAX_EF_SEARCH_DEFAULT: usize = 1024;
@@ -14,24 +15,47 @@ const MAX_EF_SEARCH_DEFAULT: usize = 1024;
 /// Widest beam: its array is moved with each insertion, which from here on costs more than looking at everything.
 const EF_MAX: usize = 16_384;
 
+/// Slots scored per call of the kernel.
+const CHUNK: usize = 64;
+
+/// How a search went, for `explain`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Explain {
+    /// What the planner expected of the filter; all default without one.
+    pub estimate: Estimate,
+    /// The way that gave the result: another than the estimate's when a walk was given up.
+    pub path: Path,
+    /// The result is exact.
+    pub exact: bool,
+    /// Distances computed.
+    pub distances: u64,
+    /// Candidates that the filter refused: by the predicate, or by a gate where it came near.
+    pub rejects: u64,
+}
+
 /// What one search sees and counts.
-struct View<'a> {
-    dense: &'a Dense,
-    seq: u64,
-    now_ms: u64,
-    filter: Option<&'a Predicate>,
-    filter_rejects: u64,
-    distances: u64,
+pub(super) struct View<'a> {
+    pub dense: &'a Dense,
+    pub seq: u64,
+    pub now_ms: u64,
+    pub filter: Option<&'a Predicate>,
+    pub filter_rejects: u64,
+    pub distances: u64,
 }
 
 impl View<'_> {
     #[inline]
-    fn admits(&mut self, slot: Slot) -> bool {
-        self.dense.meta.visible(slot, self.seq, self.now_ms) && self.matches(slot)
+    pub fn visible(&self, slot: Slot) -> bool {
+        self.dense.meta.visible(slot, self.seq, self.now_ms)
     }
 
     #[inline]
-    fn matches(&mut self, slot: Slot) -> bool {
+    fn admits(&mut self, slot: Slot) -> bool {
+        self.visible(slot) && self.matches(slot)
+    }
+
+    #[inline]
+    pub fn matches(&mut self, slot: Slot) -> bool {
         let Some(filter) = self.filter else { return true };
         // SAFETY: `search` holds a pin, under which `slot` was found visible, so it is not freed meanwhile.
         let row = unsafe { self.dense.meta.row(slot) };
@@ -40,13 +64,47 @@ impl View<'_> {
         self.filter_rejects += u64::from(!matches);
         matches
     }
+}
 
-    fn offer(&mut self, kernel: Kernel, query: &[f32], slot: Slot, top: &mut TopK) {
-        let distance = kernel.distance(query, self.dense.graph.vector(slot));
-        self.distances += 1;
-        if top.admits(distance) {
-            top.offer(Hit { id: self.dense.meta.id(slot), distance, slot });
+/// The nearest of slots that come one by one, scored in chunks.
+struct Scorer<'a> {
+    graph: &'a Graph,
+    query: &'a [f32],
+    top: TopK,
+    chunk: Vec<Slot>,
+    scored: u64,
+}
+
+impl<'a> Scorer<'a> {
+    fn new(graph: &'a Graph, query: &'a [f32], k: usize) -> Self {
+        Scorer { graph, query, top: TopK::new(k), chunk: Vec::with_capacity(CHUNK), scored: 0 }
+    }
+
+    #[inline]
+    fn push(&mut self, dense: &Dense, slot: Slot) {
+        self.chunk.push(slot);
+        if self.chunk.len() == CHUNK {
+            self.score(dense);
         }
+    }
+
+    fn score(&mut self, dense: &Dense) {
+        let mut distances = [0.0; CHUNK];
+        self.graph.score_all(self.query, &self.chunk, &mut distances);
+        self.scored += self.chunk.len() as u64;
+        for (&slot, &distance) in self.chunk.iter().zip(&distances) {
+            if self.top.admits(distance) {
+                self.top.offer(Hit { id: dense.meta.id(slot), distance, slot });
+            }
+        }
+        self.chunk.clear();
+    }
+
+    /// Appends what was kept, in no order; the number of distances.
+    fn finish(mut self, dense: &Dense, out: &mut Vec<Hit>) -> u64 {
+        self.score(dense);
+        self.top.append_to(out);
+        self.scored
     }
 }
 
@@ -54,13 +112,16 @@ impl Dense {
     /// Any core. Replaces `out` with the `k` nearest visible points, nearest first, ties by id; fewer only when fewer match.
     ///
     /// The beam is `max(ef, k)`, `2k` with a filter. Collections so small that the graph would score most of them anyway
-    /// are scanned, exactly, and so is everything when `query.exact`. A walk that meets too many candidates it may
-    /// not return (a selective filter, many expired points), or ends with fewer than `k` results, is given up for an exact scan
-    /// of all points, so `k` results come whenever `k` points match. Too many is `max(max_ef_search * m, points / 4)`:
-    /// a walked candidate costs about three scanned ones, so giving up never doubles the price of scanning at once.
+    /// are scanned, exactly, and so is everything when `query.exact`. With a filter the planner decides by cost
+    /// (`filter::planner`): the points the payload index names are scored, or the graph is walked among those that
+    /// pass a gate, or asking the predicate. Only what matches fills the beam, so it never has to be widened and walked again.
+    /// A walk that meets too many candidates it may not return, spends more than the exact way would have cost, or ends with
+    /// fewer than `k` results, is given up for an exact scan of the matching points, so `k` results come whenever `k` points match.
+    /// For a walk that asks the predicate too many is `max(max_ef_search * m, points / 4)`: a walked candidate costs about three
+    /// scanned ones, so giving up never doubles the price of scanning at once.
     ///
     /// Cost: about `ef * 2m` distances and one distance per tail slot; for a scan one distance per match.
-    /// Allocates the padded query and, for the tail or a scan, a heap of at most `k`.
+    /// Allocates the padded query, for the tail or a scan a heap of at most `k`, for a gate one bit per slot.
     ///
     /// # Errors
     /// Wrong length, or a component that is not finite.
@@ -71,8 +132,20 @@ impl Dense {
         scratch: &mut Scratch,
         out: &mut Vec<Hit>,
     ) -> Result<(), SearchError> {
-        // Everything below lives on the caller's pin; nothing here outlives the borrow.
-        let _ = pin;
+        self.search_explained(pin, query, scratch, out).map(|_| ())
+    }
+
+    /// As [`Self::search`], and says how.
+    ///
+    /// # Errors
+    /// As [`Self::search`].
+    pub fn search_explained(
+        &self,
+        pin: &Pin<'_>,
+        query: &Query<'_>,
+        scratch: &mut Scratch,
+        out: &mut Vec<Hit>,
+    ) -> Result<Explain, SearchError> {
         out.clear();
         if query.vector.len() != self.config.dim {
             return Err(SearchError::DimensionMismatch {
@@ -84,41 +157,140 @@ impl Dense {
             return Err(SearchError::NotFinite(index));
         }
         if query.k == 0 {
-            return Ok(());
+            return Ok(Explain { exact: true, ..Explain::default() });
         }
         let mut prepared = vec![0.0; padded(self.config.dim)];
         prepare(self.config.metric, query.vector, &mut prepared);
 
-        let mut view = View {
-            dense: self,
-            seq: self.published_seq.load(Ordering::Acquire),
-            now_ms: query.now_ms,
-            filter: query.filter.filter(|filter| !filter.is_trivially_true()),
-            filter_rejects: 0,
-            distances: 0,
-        };
+        let mut view = self.view_at(query.filter, query.now_ms);
         let live = self.live.load(Ordering::Relaxed) as usize;
         let pool = if view.filter.is_some() { query.k.saturating_mul(2) } else { query.k };
         let ef = if query.ef == 0 { self.config.ef_search } else { query.ef }.max(pool);
         let scan_at_once = query.exact || ef > EF_MAX || ef.saturating_mul(self.config.m) >= live;
-        if scan_at_once || !self.search_graph(&prepared, query.k, ef, live, &mut view, scratch, out) {
-            self.scan(&prepared, query.k, &mut view, out);
+        let mut explain = Explain { exact: scan_at_once, ..Explain::default() };
+        match view.filter {
+            Some(filter) => {
+                let situation = self.situation(ef, scan_at_once);
+                let (plan, estimate) = plan(filter, self.index.view(pin), &situation);
+                explain = Explain { estimate, path: estimate.path, ..explain };
+                self.follow(plan, &prepared, query.k, ef, live, &mut view, scratch, out, &mut explain);
+            }
+            None if scan_at_once => self.scan(&prepared, query.k, &mut view, out),
+            None => {
+                let open = Walked {
+                    gate: Gate::Open,
+                    leads: false,
+                    exact: false,
+                    effort: usize::MAX,
+                    selection: None,
+                };
+                if !self.search_graph(&prepared, query.k, ef, live, &open, &mut view, scratch, out) {
+                    explain.exact = true;
+                    self.scan(&prepared, query.k, &mut view, out);
+                }
+            }
         }
+        explain.distances = view.distances;
+        explain.rejects = view.filter_rejects;
         self.counters.distances.fetch_add(view.distances, Ordering::Relaxed);
         if view.filter_rejects > 0 {
             self.counters.filter_rejects.fetch_add(view.filter_rejects, Ordering::Relaxed);
         }
-        Ok(())
+        Ok(explain)
+    }
+
+    /// A snapshot as of now. The snapshot comes before any look into the index: what it includes is filed.
+    pub(super) fn view_at<'a>(&'a self, filter: Option<&'a Predicate>, now_ms: u64) -> View<'a> {
+        View {
+            dense: self,
+            seq: self.published_seq.load(Ordering::Acquire),
+            now_ms,
+            filter: filter.filter(|filter| !filter.is_trivially_true()),
+            filter_rejects: 0,
+            distances: 0,
+        }
+    }
+
+    /// What the planner goes by.
+    pub(super) fn situation(&self, ef: usize, exact: bool) -> Situation {
+        let live = self.live.load(Ordering::Relaxed);
+        Situation {
+            live,
+            filed: live + self.tombstoned.load(Ordering::Relaxed),
+            slots: self.slots.load(Ordering::Acquire) as usize,
+            dim: self.config.dim,
+            m: self.config.m,
+            ef,
+            exact,
+            relative_bp: u64::from(self.config.filter_first_relative_bp),
+        }
+    }
+
+    /// Carries a plan out.
+    #[allow(clippy::too_many_arguments)] // One call site; a struct would only rename the list.
+    fn follow(
+        &self,
+        plan: Plan<'_>,
+        query: &[f32],
+        k: usize,
+        ef: usize,
+        live: usize,
+        view: &mut View<'_>,
+        scratch: &mut Scratch,
+        out: &mut Vec<Hit>,
+        explain: &mut Explain,
+    ) {
+        let walked = match plan {
+            Plan::Nothing => {
+                explain.exact = true;
+                return;
+            }
+            Plan::Points { walk, exact } => {
+                explain.exact = true;
+                return self.score_points(walk, exact, query, k, view, out);
+            }
+            Plan::Everything => {
+                explain.exact = true;
+                return self.scan(query, k, view, out);
+            }
+            Plan::Graph(walked) => walked,
+        };
+        let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
+        if !matches!(walked.gate, Gate::Open) {
+            count(&self.counters.filter_gates);
+        }
+        match explain.path {
+            Path::Complement => _ = count(&self.counters.filter_complement_gates),
+            Path::Column => _ = count(&self.counters.filter_column_gates),
+            _ => {}
+        }
+        if self.search_graph(query, k, ef, live, &walked, view, scratch, out) {
+            return;
+        }
+        explain.exact = true;
+        out.clear();
+        match walked.selection.and_then(|selection| selection.walk(usize::MAX)) {
+            Some((walk, whole)) => {
+                explain.path = Path::Points;
+                // A complement's bits say less than the terms do, but to ask once more is only a cost.
+                self.score_points(walk, whole && walked.exact, query, k, view, out);
+            }
+            None => {
+                explain.path = Path::Everything;
+                self.scan(query, k, view, out);
+            }
+        }
     }
 
     /// Graph and tail; false when there may be more matches than were found.
-    #[allow(clippy::too_many_arguments)] // One call site; a struct would only rename the list.
+    #[allow(clippy::too_many_arguments)] // As above.
     fn search_graph(
         &self,
         query: &[f32],
         k: usize,
         ef: usize,
         live: usize,
+        walked: &Walked<'_>,
         view: &mut View<'_>,
         scratch: &mut Scratch,
         out: &mut Vec<Hit>,
@@ -129,38 +301,54 @@ impl Dense {
             0 => MAX_EF_SEARCH_DEFAULT,
             ef => ef,
         };
+        let gate = |slot: Slot| walked.gate.passes(slot);
         let mut refusals_left = widest.saturating_mul(self.config.m).max(live / 4);
-        let found = self.graph.search(query, ef, scratch, |slot| {
+        let mut admit = |slot: Slot| {
+            let admitted = view.visible(slot) && (walked.exact || view.matches(slot));
             // Out of patience: admit anything, so that the beam fills and the walk ends.
-            refusals_left == 0 || view.admits(slot) || {
+            refusals_left == 0 || admitted || {
                 refusals_left -= 1;
                 false
             }
-        });
-        // Only what may end among the first k, ties by id included, is worth the cache line that holds its id.
-        let worth = match found.get(k - 1) {
-            Some(kth) => found.partition_point(|near| near.distance <= kth.distance).max(k),
-            None => found.len(),
         };
-        out.extend(found[..worth].iter().map(|near| Hit {
-            id: self.meta.id(near.slot),
-            distance: near.distance,
-            slot: near.slot,
-        }));
+        let found = if walked.leads {
+            self.graph.search_gated(query, ef, walked.effort, scratch, gate, admit)
+        } else {
+            let mut rejects = 0;
+            let found = self.graph.search(query, ef, scratch, |slot| {
+                let passes = gate(slot);
+                rejects += u64::from(!passes);
+                passes && admit(slot)
+            });
+            view.filter_rejects += rejects;
+            Some(found)
+        };
+        if let Some(found) = found {
+            // Only what may end among the first k, ties by id included, is worth the cache line that holds its id.
+            let worth = match found.get(k - 1) {
+                Some(kth) => found.partition_point(|near| near.distance <= kth.distance).max(k),
+                None => found.len(),
+            };
+            out.extend(found[..worth].iter().map(|near| Hit {
+                id: self.meta.id(near.slot),
+                distance: near.distance,
+                slot: near.slot,
+            }));
+        }
+        let complete = found.is_some() && refusals_left > 0;
         view.distances += Graph::stats(scratch).distances;
-        if refusals_left == 0 {
+        if !complete {
             return false;
         }
 
-        let kernel = Kernel::of(self.config.metric);
-        let mut top = TopK::new(k);
+        let mut scorer = Scorer::new(&self.graph, query, k);
         for position in window.start..window.end {
             let slot = self.tail.slot(position);
             if view.admits(slot) {
-                view.offer(kernel, query, slot, &mut top);
+                scorer.push(self, slot);
             }
         }
-        top.append_to(out);
+        view.distances += scorer.finish(self, out);
         // A slot linked meanwhile was found in both places, at the same distance: equal neighbours after sorting.
         out.sort_unstable_by(by_distance_then_id);
         out.dedup_by_key(|hit| hit.slot);
@@ -168,11 +356,30 @@ impl Dense {
         out.len() == k
     }
 
+    /// The visible ones of the points that the index names.
+    fn score_points(
+        &self,
+        walk: crate::payload::index::Walk<'_>,
+        exact: bool,
+        query: &[f32],
+        k: usize,
+        view: &mut View<'_>,
+        out: &mut Vec<Hit>,
+    ) {
+        let mut scorer = Scorer::new(&self.graph, query, k);
+        walk.for_each_below(self.slots.load(Ordering::Acquire) as Slot, |slot| {
+            if view.visible(slot) && (exact || view.matches(slot)) {
+                scorer.push(self, slot);
+            }
+        });
+        view.distances += scorer.finish(self, out);
+        out.sort_unstable_by(by_distance_then_id);
+    }
+
     /// All visible points.
     fn scan(&self, query: &[f32], k: usize, view: &mut View<'_>, out: &mut Vec<Hit>) {
         out.clear();
-        let kernel = Kernel::of(self.config.metric);
-        let mut top = TopK::new(k);
+        let mut scorer = Scorer::new(&self.graph, query, k);
         // After the snapshot: every slot it includes is below.
         let slots = self.slots.load(Ordering::Acquire) as Slot;
         for first in (0..slots).step_by(64) {
@@ -180,11 +387,11 @@ impl Dense {
             for slot in first..slots.min(first.saturating_add(64)) {
                 let plain = special >> (slot % 64) & 1 == 0;
                 if (plain || self.meta.visible_by_line(slot, view.seq, view.now_ms)) && view.matches(slot) {
-                    view.offer(kernel, query, slot, &mut top);
+                    scorer.push(self, slot);
                 }
             }
         }
-        top.append_to(out);
+        view.distances += scorer.finish(self, out);
         out.sort_unstable_by(by_distance_then_id);
     }
 }

@@ -2,16 +2,28 @@
 use super::meta::{Birth, expired};
 use super::*;
 use crate::distance::{padded, prepare};
+use crate::payload::PayloadRow;
 use std::hash::{BuildHasher, RandomState};
 
 /// Newborn slots after which a write looks for readers that have gone, so that callers who never `reclaim` stay bounded.
 const NEWBORN_MAX: usize = 256;
-/// Slots freed per `reclaim`: each costs about 0.2 µs, and a slice of the owner's time is 300 µs.
-const FREED_PER_RECLAIM: usize = 512;
+/// Work of one `reclaim`, in steps of about 0.2 µs: a slice of the owner's time is 300 µs. More when writes have come faster than
+/// calls.
+const STEPS_PER_RECLAIM: usize = 512;
+/// A slot is a step, to file it in the payload index or to take it out is so many for each of its terms.
+const TERM_STEPS: usize = 2;
+/// Slots whose numbers are put into a column of the payload index per `reclaim`, about 0.1 µs each.
+const COLUMN_SLOTS_PER_RECLAIM: usize = 1024;
+/// Replaced parts of the payload index freed per step, some 50 ns each.
+const PARTS_PER_STEP: usize = 2;
 /// Bytes of an id in the ordered set: 8 in nodes that are on average three quarters full, and the node headers.
 const ORDERED_ID_BYTES: u64 = 12;
 /// Likewise for a deadline.
 const DEADLINE_BYTES: u64 = 24;
+
+fn slot_steps(terms: usize) -> usize {
+    1 + terms * TERM_STEPS
+}
 
 impl DenseWriter {
     /// Makes an empty collection that may grow to `max_slots` (at most [`crate::index::SLOTS_MAX`]; live points, dead ones not yet
@@ -44,12 +56,14 @@ impl DenseWriter {
             meta: Meta::reserve(max_slots)?,
             tail: Tail::reserve(max_slots)?,
             ids: IdMap::new(domain.clone(), id_seed),
+            index: PayloadIndex::new(max_slots, domain.clone()),
             published_seq: AtomicU64::new(0),
             slots: AtomicU64::new(0),
             live: AtomicU64::new(0),
             tombstoned: AtomicU64::new(0),
             tail_live: AtomicU64::new(0),
             owner_bytes: AtomicU64::new(0),
+            column_drops: AtomicU64::new(0),
             counters: SearchCounters::default(),
             config,
             domain,
@@ -72,6 +86,7 @@ impl DenseWriter {
             dead_linked: Vec::new(),
             pass: None,
             repair_owed: 0,
+            reclaim_owed: 0,
             scratch: Scratch::default(),
             prepared,
             dirty: Dirty::default(),
@@ -181,7 +196,7 @@ impl DenseWriter {
     }
 
     /// Applies a checked write: visible when it returns (through the tail). Costs a row copy, an id-map and an ordered-set
-    /// insert; no distance.
+    /// insert, and two walks down a dictionary per term of the row; no distance.
     ///
     /// # Panics
     /// When the vector's length is wrong, or all slots are taken: `check_write` refuses both. Replay of a log that was
@@ -228,8 +243,15 @@ impl DenseWriter {
 
     fn put(&mut self, write: Write<'_>) {
         assert_eq!(write.vector.len(), self.shared.config.dim, "vector length of id {}", write.id);
-        let slot = self.take_slot();
         let shared = self.shared.clone();
+        let columns = shared.index.column_bytes();
+        if columns > 0
+            && self.quota_needs(columns + shared.config.quota_bytes_per_point())
+            && shared.index.drop_columns()
+        {
+            add(&shared.column_drops, 1);
+        }
+        let slot = self.take_slot();
         prepare(shared.config.metric, write.vector, &mut self.prepared);
         shared.graph.write_vector(slot, &self.prepared);
         shared.meta.birth(
@@ -242,6 +264,7 @@ impl DenseWriter {
                 row: write.row,
             },
         );
+        let terms = shared.index.insert(slot, PayloadRow::trusted(write.row));
         if slot as usize == self.high_water() {
             shared.slots.store(slot as u64 + 1, Ordering::Release);
         }
@@ -261,7 +284,9 @@ impl DenseWriter {
         }
         self.dirty.data.insert(slot);
         self.newborn.push((slot, write.seq));
-        if self.newborn.len() >= NEWBORN_MAX {
+        // Twice what the write took: what dies is freed faster than it can be replaced.
+        self.reclaim_owed += 2 * slot_steps(terms);
+        if self.newborn.len() >= NEWBORN_MAX || self.reclaim_owed >= STEPS_PER_RECLAIM {
             self.reclaim();
         }
     }
@@ -355,6 +380,7 @@ impl DenseWriter {
     /// Cheap and bounded; call often.
     pub fn reclaim(&mut self) {
         let shared = self.shared.clone();
+        let steps = std::mem::take(&mut self.reclaim_owed).max(STEPS_PER_RECLAIM);
         self.settle_newborn();
         if self.round.is_none() {
             self.drop_dead_front();
@@ -363,14 +389,38 @@ impl DenseWriter {
             {
                 self.freeing = slots;
             }
-            let keep = self.freeing.len().saturating_sub(FREED_PER_RECLAIM);
-            for slot in self.freeing.split_off(keep) {
-                self.free_slot(slot);
+            let mut steps_left = steps;
+            while steps_left > 0
+                && let Some(slot) = self.freeing.pop()
+            {
+                steps_left = steps_left.saturating_sub(slot_steps(self.free_slot(slot)));
             }
         }
         self.passed.reclaim(&shared.tail, &shared.domain);
         shared.ids.reclaim();
+        shared.index.reclaim(steps * PARTS_PER_STEP);
+        self.fill_columns(COLUMN_SLOTS_PER_RECLAIM);
         self.note_bytes();
+    }
+
+    /// One slice of building a column that searches want, as long as the quota has room for it. Part of [`Self::reclaim`].
+    pub fn fill_columns(&self, max_slots: usize) {
+        let shared = &self.shared;
+        let slots = self.high_water();
+        if let Some(more) = shared.index.column_due()
+            && !self.quota_needs(shared.index.column_bytes() + more * 8 * slots as u64)
+        {
+            // SAFETY: the owner, which frees nothing meanwhile.
+            let row = |slot| PayloadRow::trusted(unsafe { shared.meta.row(slot) });
+            shared.index.column_step(slots, max_slots, row);
+        }
+    }
+
+    /// Whether the points present leave less than `bytes` of the byte quota.
+    fn quota_needs(&self, bytes: u64) -> bool {
+        let config = &self.shared.config;
+        let used = self.ordered_ids.len() as u64 * config.quota_bytes_per_point();
+        config.max_bytes != 0 && used + bytes > config.max_bytes
     }
 
     /// Slots nothing leads to that are not free yet; a batch in limbo counts as one.
@@ -421,19 +471,22 @@ impl DenseWriter {
         }
     }
 
-    /// Frees a slot that nothing leads to and no reader sees.
-    fn free_slot(&mut self, slot: Slot) {
+    /// Frees a slot that nothing leads to and no reader sees; returns the number of its terms in the payload index.
+    fn free_slot(&mut self, slot: Slot) -> usize {
         debug_assert!(self.round.is_none(), "slot {slot} freed while planners may look at it");
         let shared = &self.shared;
         if shared.graph.is_linked(slot) {
             shared.graph.free(slot);
             self.linked -= 1;
         }
+        // SAFETY: freed below, and only here.
+        let terms = shared.index.remove(slot, PayloadRow::trusted(unsafe { shared.meta.row(slot) }));
         // SAFETY: dead (only dead slots are retired), and quiescent: it came out of limbo.
         unsafe { shared.meta.free(slot) };
         sub(&shared.tombstoned, 1);
         self.free.push(slot);
         self.dirty.state.insert(slot);
+        terms
     }
 
     /// Publishes the bytes that only the owner can count.

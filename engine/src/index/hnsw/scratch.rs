@@ -20,6 +20,8 @@ pub struct Scratch {
     /// Slots to score and their distances.
     pub(super) fresh: Vec<Slot>,
     pub(super) distances: Vec<f32>,
+    /// Neighbours that do not pass a gate.
+    pub(super) blocked: Vec<Slot>,
     pub(super) found: Vec<Neighbor>,
     pub(super) stats: SearchStats,
 }

@@ -20,6 +20,12 @@ impl Visited {
         }
     }
 
+    /// Whether a slot is marked.
+    #[inline]
+    pub(super) fn contains(&self, slot: Slot) -> bool {
+        self.words.get((slot / 64) as usize).is_some_and(|word| word >> (slot % 64) & 1 == 1)
+    }
+
     /// Marks a slot; whether it was new.
     #[inline]
     pub(super) fn insert(&mut self, slot: Slot) -> bool {

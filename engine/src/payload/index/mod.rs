@@ -15,6 +15,7 @@
 //! 2. Only the owner changes anything, one call at a time (`Owned` panics otherwise).
 
 mod cells;
+mod columns;
 mod container;
 mod key;
 mod postings;
@@ -23,18 +24,18 @@ mod selection;
 mod tests;
 mod tree;
 
-#[allow(unused_imports)]
-pub(crate) use selection::{Selection, Terms};
+pub(crate) use columns::Column;
+pub(crate) use selection::{Selection, Terms, Walk};
 
 use super::words::{lowered, words};
 use super::{CONTENT_KEY, PayloadRow, ValueRef};
 use crate::index::Slot;
-use crate::memory::{Attic, Domain, Owned, Pin};
+use crate::memory::{Attic, Domain, LinkCell, Owned, Pin};
 use ahash::RandomState;
 use key::{KeyRef, Span};
 use postings::Postings;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tree::Tree;
 
 /// What the keys of a dictionary are made from.
@@ -63,12 +64,21 @@ const CLASSES: usize = Class::Cell as usize + 1;
 
 /// The dictionaries of one key.
 struct Field {
+    name: Box<str>,
+    column: LinkCell<columns::Numbers>,
+    /// A reader would have used a column.
+    column_wanted: AtomicBool,
     classes: [Tree<Postings>; CLASSES],
 }
 
 impl Field {
-    fn new() -> Field {
-        Field { classes: std::array::from_fn(|_| Tree::new()) }
+    fn new(name: &str) -> Field {
+        Field {
+            name: name.into(),
+            column: LinkCell::new(None),
+            column_wanted: AtomicBool::new(false),
+            classes: std::array::from_fn(|_| Tree::new()),
+        }
     }
 
     fn class(&self, class: Class) -> &Tree<Postings> {
@@ -86,12 +96,17 @@ pub(crate) struct PayloadIndex {
     /// Filed rows of which some key expires.
     expiring: AtomicU64,
     bytes: AtomicU64,
+    column_bytes: AtomicU64,
+    /// Some field's column is wanted.
+    column_wanted: AtomicBool,
+    slots_max: usize,
     owner: Owned<Filing>,
 }
 
 /// What the owner needs.
 struct Filing {
     attic: Attic,
+    columns: columns::Columns,
     /// The word at hand, lower-cased.
     word: String,
     /// Terms filed or taken out by the call under way.
@@ -99,14 +114,23 @@ struct Filing {
 }
 
 impl PayloadIndex {
-    /// Empty, for readers of `domain`.
-    pub fn new(domain: Arc<Domain>) -> PayloadIndex {
+    /// Empty, for slots below `slots_max` and readers of `domain`.
+    pub fn new(slots_max: usize, domain: Arc<Domain>) -> PayloadIndex {
+        let filing = Filing {
+            attic: Attic::new(domain.clone()),
+            columns: columns::Columns::default(),
+            word: String::new(),
+            steps: 0,
+        };
         PayloadIndex {
             fields: Tree::new(),
             hasher: RandomState::new(),
             expiring: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            owner: Owned::new(Filing { attic: Attic::new(domain.clone()), word: String::new(), steps: 0 }),
+            column_bytes: AtomicU64::new(0),
+            column_wanted: AtomicBool::new(false),
+            slots_max,
+            owner: Owned::new(filing),
             domain,
         }
     }
@@ -136,27 +160,37 @@ impl PayloadIndex {
     }
 
     fn file_entry(&self, slot: Slot, name: &str, value: ValueRef<'_>, insert: bool, filing: &mut Filing) {
-        let Filing { attic, word, steps } = filing;
+        let Filing { attic, columns, word, steps } = filing;
         let hasher = &self.hasher;
-        key::of_text(name, hasher, |name| {
+        key::of_text(name, hasher, |key| {
             let mut file = |field: &Field, attic: &mut Attic| {
+                if let Some(column) = field.column.load() {
+                    // SAFETY: the owner, and a column that is linked.
+                    unsafe { column.get() }.set(slot, columns::number(value).filter(|_| insert));
+                }
                 let mut filer = Filer { field, slot, insert, attic, steps, hasher };
                 filer.value(value, word);
             };
             // SAFETY: the one attic; readers are checked in `view`.
             unsafe {
                 if insert {
-                    self.fields.update(attic, name, Field::new, |field, attic| {
-                        file(field, attic);
-                        (1, ())
-                    });
+                    self.fields.update(
+                        attic,
+                        key,
+                        || Field::new(name),
+                        |field, attic| {
+                            file(field, attic);
+                            (1, ())
+                        },
+                    );
                 } else {
-                    self.fields.update_existing(attic, name, |field, attic| {
+                    self.fields.update_existing(attic, key, |field, attic| {
                         file(field, attic);
                         (-1, ())
                     });
-                    if self.fields.get(name).is_some_and(|(_, slots)| slots == 0) {
-                        self.fields.remove(attic, name);
+                    if let Some((field, 0)) = self.fields.get(key) {
+                        self.forget_column(field, columns, attic);
+                        self.fields.remove(attic, key);
                     }
                 }
             }
@@ -170,9 +204,9 @@ impl PayloadIndex {
         self.bytes.store(filing.attic.held_bytes() as u64, Ordering::Relaxed);
     }
 
-    /// Heap bytes, parts that wait for readers included, about (allocations are counted in classes of 16).
+    /// Bytes, columns and parts that wait for readers included, about (allocations are counted in classes of 16).
     pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Relaxed) + self.column_bytes()
     }
 
     /// Any core: what may be looked up while `pin` lives. Panics when the pin is of another domain.
@@ -366,6 +400,7 @@ impl<'p> View<'p> {
     }
 
     /// Slots that have the key, whatever its value.
+    #[cfg(test)]
     pub fn holders(self, field: &str) -> u64 {
         // SAFETY: as in `tree`.
         let found = key::of_text(field, &self.index.hasher, |name| unsafe { self.index.fields.get(name) });

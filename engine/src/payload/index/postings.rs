@@ -284,7 +284,7 @@ impl Cursor<'_> {
     }
 
     /// Whether `slot` is a member.
-    #[inline]
+    #[cfg(test)]
     pub fn contains(&self, slot: Slot) -> bool {
         match self {
             Cursor::One(one) => *one == Some(slot),

@@ -236,6 +236,21 @@ impl Walk<'_> {
         }
     }
 
+    /// Passes all slots below `end` to `visit`.
+    pub fn for_each_below(self, end: Slot, mut visit: impl FnMut(Slot)) {
+        let mut inside = |slot| {
+            if slot < end {
+                visit(slot);
+            }
+        };
+        match self {
+            // Without a search for every step.
+            Walk::Term(cursor) => cursor.for_each(inside),
+            Walk::Listed(slots) => slots.for_each(inside),
+            walk => walk.below(end).for_each(&mut inside),
+        }
+    }
+
     /// All slots from here on below `end`.
     pub fn below(mut self, end: Slot) -> impl Iterator<Item = Slot> {
         let mut from = Some(0);

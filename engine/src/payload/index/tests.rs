@@ -81,6 +81,14 @@ fn check(index: &PayloadIndex, pin: &Pin<'_>, twin: &Twin) {
             assert_eq!(words.iter().map(|word| word.count_ones() as usize).sum::<usize>(), wanted.len());
         };
         assert_eq!(view.holders(field), filed(&|_| true).len() as u64);
+        if let Some(column) = view.column(field) {
+            for slot in 0..300 {
+                let payload =
+                    twin.get(&slot).and_then(|payload| payload.iter().find(|(key, _)| *key == field));
+                let wanted = payload.and_then(|(_, value)| number(value)).filter(|number| !number.is_nan());
+                assert_eq!(column.get(slot), wanted, "slot {slot} of {field}");
+            }
+        }
         for number in -4..5i64 {
             let (float, bound) = (number as f64 / 2.0, number as f64 / 2.0 + 0.25);
             same(view.int(field, Class::Int, number), &|value| *value == Value::Int(number));
@@ -157,7 +165,7 @@ proptest! {
     ) {
         let domain = Domain::new(1);
         let seat = domain.participant(0);
-        let index = PayloadIndex::new(domain);
+        let index = PayloadIndex::new(1 << 16, domain);
         let mut twin = Twin::new();
         for (round, chunk) in ops.chunks(100).enumerate() {
             for (slot, payload) in chunk {
@@ -174,7 +182,16 @@ proptest! {
                 index.reclaim(usize::MAX);
             }
             check(&index, &seat.pin(), &twin);
+            // Columns that the check of the round before asked for, in slices between changes.
+            let rows: BTreeMap<Slot, Vec<u8>> = twin.iter().map(|(&slot, payload)| (slot, row(payload))).collect();
+            let row_of = |slot: Slot| PayloadRow::trusted(rows.get(&slot).map_or(&[][..], |row| row));
+            (0..round).for_each(|_| index.column_step(300, 120, row_of));
         }
+        if ops.len() > 100 && ["a", "b"].iter().any(|field| !wanted(&twin, field, |value| number(value).is_some()).is_empty()) {
+            prop_assert!(index.column_bytes() > 0);
+        }
+        index.drop_columns();
+        prop_assert_eq!(index.column_bytes(), 0);
         for (slot, payload) in twin {
             index.remove(slot, PayloadRow::trusted(&row(&payload)));
         }
@@ -184,10 +201,42 @@ proptest! {
 }
 
 #[test]
+fn eight_fields_have_columns_and_the_unused_make_room() {
+    let domain = Domain::new(1);
+    let seat = domain.participant(0);
+    let index = PayloadIndex::new(1 << 10, domain);
+    let names: Vec<String> = (0..12).map(|n| format!("field{n}")).collect();
+    let mut builder = RowBuilder::new();
+    names.iter().for_each(|name| builder.set(name, Value::Int(7), 0));
+    let row = builder.finish();
+    index.insert(3, PayloadRow::trusted(&row));
+    let pin = seat.pin();
+    let has = |name: &str| index.view(&pin).column(name).is_some_and(|column| column.get(3) == Some(7.0));
+    let build = || {
+        (0..20).for_each(|_| {
+            index.column_step(4, 2, |slot| PayloadRow::trusted(if slot == 3 { &row } else { &[] }))
+        })
+    };
+    assert!(!has("nothing") && index.column_due().is_none());
+    names[..8].iter().for_each(|name| assert!(!has(name)));
+    assert_eq!(index.column_due(), Some(1));
+    build();
+    assert!(names[..8].iter().all(|name| has(name)) && index.column_due().is_none());
+    assert_eq!(index.column_bytes(), 8 * 8 * 4);
+    // The first to come finds all in use and takes the place that the hand began at; the next spare those used since.
+    assert!(!has(&names[8]));
+    build();
+    assert!(has(&names[8]) && index.view(&pin).column(&names[0]).is_none());
+    assert_eq!(index.column_bytes(), 8 * 8 * 4);
+    index.remove(3, PayloadRow::trusted(&row));
+    assert!(!has(&names[8]), "a field that is gone has no column");
+}
+
+#[test]
 fn rows_that_expire_make_terms_inexact() {
     let domain = Domain::new(1);
     let seat = domain.participant(0);
-    let index = PayloadIndex::new(domain);
+    let index = PayloadIndex::new(1 << 16, domain);
     let mut builder = RowBuilder::new();
     builder.set("a", Value::Int(1), 99);
     let row = builder.finish();
@@ -202,7 +251,7 @@ fn rows_that_expire_make_terms_inexact() {
 #[test]
 fn churn_leaves_no_bytes_behind() {
     let domain = Domain::new(1);
-    let index = PayloadIndex::new(domain);
+    let index = PayloadIndex::new(1 << 16, domain);
     let at = |n: u64| {
         row(&[
             ("unique", Value::Int(n as i64)),
@@ -229,7 +278,7 @@ fn churn_leaves_no_bytes_behind() {
 fn readers_find_what_stays_while_the_rest_changes() {
     const STABLE: u32 = 500;
     let domain = Domain::new(3);
-    let index = PayloadIndex::new(domain.clone());
+    let index = PayloadIndex::new(1 << 16, domain.clone());
     let at = |slot: u32| {
         row(&[("group", Value::Int(i64::from(slot % 5))), ("unique", Value::Int(i64::from(slot)))])
     };

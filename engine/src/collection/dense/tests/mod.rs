@@ -2,6 +2,7 @@
 mod bed;
 mod checks;
 mod churn;
+mod filtered;
 mod images;
 mod readers;
 mod walk;

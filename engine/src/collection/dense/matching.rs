@@ -1,0 +1,86 @@
+//! All points that match a filter, for scroll, count, facets and delete by filter.
+use super::search::View;
+use super::{Dense, Pin, Slot};
+use crate::filter::Predicate;
+use crate::filter::planner::{Plan, plan};
+use crate::payload::index::Walk;
+use std::sync::atomic::Ordering;
+
+/// See [`Dense::matching`].
+pub struct Matching<'p> {
+    view: View<'p>,
+    /// The slots the index names; none when every slot is looked at.
+    named: Option<Walk<'p>>,
+    /// What is named matches.
+    exact: bool,
+    next: Slot,
+    end: Slot,
+}
+
+impl Dense {
+    /// Any core: the slots from `from` on whose visible points match, ascending, as of now. Through the payload index where
+    /// that costs less than asking about every point; the walk is lazy, so a caller that wants few pays for few (a range over
+    /// many values is collected first).
+    ///
+    /// To go on under another pin start again one above the last slot: points written meanwhile may be missed or met, and one
+    /// that was replaced meanwhile may be met twice (under its new slot).
+    pub fn matching<'p>(
+        &'p self,
+        pin: &'p Pin<'_>,
+        filter: &'p Predicate,
+        now_ms: u64,
+        from: Slot,
+    ) -> Matching<'p> {
+        let view = self.view_at(Some(filter), now_ms);
+        let end = self.slots.load(Ordering::Acquire) as Slot;
+        let mut matching = Matching { view, named: None, exact: false, next: from, end };
+        if matching.view.filter.is_some() {
+            match plan(filter, self.index.view(pin), &self.situation(0, true)).0 {
+                Plan::Nothing => matching.end = 0,
+                Plan::Points { walk, exact } => (matching.named, matching.exact) = (Some(walk), exact),
+                Plan::Graph(_) | Plan::Everything => {}
+            }
+        }
+        matching
+    }
+}
+
+impl Matching<'_> {
+    /// Looks at up to `looks` more slots (those the index names, else all) and hands on what matches; where to go on under another
+    /// pin, `None` at the end. For walks in slices: planning again costs as much as some hundred looks.
+    pub fn look(&mut self, looks: usize, mut each: impl FnMut(Slot)) -> Option<Slot> {
+        for _ in 0..looks {
+            if self.next >= self.end {
+                return None;
+            }
+            let slot = match &mut self.named {
+                Some(walk) => walk.seek(self.next).filter(|&slot| slot < self.end)?,
+                None => self.next,
+            };
+            self.next = slot + 1;
+            if self.view.visible(slot) && (self.exact || self.view.matches(slot)) {
+                each(slot);
+            }
+        }
+        (self.next < self.end).then_some(self.next)
+    }
+}
+
+impl Iterator for Matching<'_> {
+    type Item = Slot;
+
+    fn next(&mut self) -> Option<Slot> {
+        let mut found = None;
+        while found.is_none() && self.look(1, |slot| found = Some(slot)).is_some() {}
+        found
+    }
+}
+
+impl Drop for Matching<'_> {
+    fn drop(&mut self) {
+        if self.view.filter_rejects > 0 {
+            let rejects = &self.view.dense.counters.filter_rejects;
+            rejects.fetch_add(self.view.filter_rejects, Ordering::Relaxed);
+        }
+    }
+}

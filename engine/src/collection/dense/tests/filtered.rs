@@ -1,0 +1,350 @@
+//! Filtered searches and walks over all matches, against the rows themselves: small collections, where every answer is exact,
+//! and one large enough for every path of the planner.
+use super::bed::{Rng, small_config};
+use crate::collection::dense::top_k::by_distance_then_id;
+use crate::collection::{DenseWriter, Explain, Hit, Query, Write};
+use crate::distance::{Kernel, Metric, padded, prepare};
+use crate::filter::{Geo, Node, Path, Predicate};
+use crate::index::Scratch;
+use crate::memory::{Domain, Participant};
+use crate::payload::{PayloadRow, RowBuilder, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+const DIM: usize = 8;
+const NOW: u64 = 1000;
+
+struct Filtered {
+    seat: Participant,
+    writer: DenseWriter,
+    twin: BTreeMap<u64, (Vec<f32>, Vec<u8>)>,
+    rng: Rng,
+    seq: u64,
+    /// Some keys expire.
+    expiring: bool,
+}
+
+fn leaf(op: &str, field: &str, value: Value) -> Node {
+    Node { op: Some(op.into()), field: Some(field.into()), value: Some(value), ..Node::default() }
+}
+
+fn and(children: Vec<Node>) -> Node {
+    Node { op: Some("and".into()), and: Some(children), ..Node::default() }
+}
+
+fn compiled(node: &Node) -> Predicate {
+    Predicate::compile(node).unwrap()
+}
+
+const WORDS: [&str; 6] = ["red", "green", "blue", "stone", "tree", "river"];
+
+impl Filtered {
+    fn new(seed: u64, expiring: bool) -> Filtered {
+        let domain = Domain::new(2);
+        let config = small_config(DIM, Metric::Cosine);
+        let writer = DenseWriter::create(config, 1 << 15, domain.clone()).unwrap();
+        Filtered {
+            seat: domain.participant(0),
+            writer,
+            twin: BTreeMap::new(),
+            rng: Rng(seed),
+            seq: 0,
+            expiring,
+        }
+    }
+
+    fn row(&mut self) -> Vec<u8> {
+        let rng = &mut self.rng;
+        let mut row = RowBuilder::new();
+        let expiring = self.expiring;
+        let mut set = |rng: &mut Rng, key: &str, value: Value| {
+            let deadline = if expiring && rng.below(10) == 0 { NOW - 5 + rng.below(10) } else { 0 };
+            if rng.below(12) > 0 {
+                row.set(key, value, deadline);
+            }
+        };
+        let (group, unique, price) = (rng.below(20), rng.below(1 << 40), rng.below(2000));
+        set(rng, "group", Value::Int(group as i64));
+        row_always(&mut set, rng, "unique", Value::Int(unique as i64));
+        let price = price as f64 / 10.0;
+        let price = if rng.below(3) == 0 { Value::Int(price as i64) } else { Value::Float(price) };
+        set(rng, "price", price);
+        let word = |rng: &mut Rng| WORDS[rng.below(6) as usize].to_owned();
+        let title = format!("{} {} {}", word(rng), word(rng), "long ".repeat(rng.below(20) as usize));
+        set(rng, "title", Value::String(title));
+        let tags = (0..rng.below(3)).map(|_| format!("{} {}", word(rng), word(rng))).collect();
+        set(rng, "tags", Value::Strings(tags));
+        let place = Value::Geo { lat: rng.below(40) as f64 / 10.0, lon: rng.below(40) as f64 / 10.0 };
+        set(rng, "place", place);
+        row.finish()
+    }
+
+    fn upsert(&mut self, id: u64) {
+        let (vector, row) = (self.rng.vector(DIM), self.row());
+        self.seq += 1;
+        self.writer.apply(Write {
+            seq: self.seq,
+            id,
+            version: 1,
+            vector: &vector,
+            row: &row,
+            deadline_ms: 0,
+        });
+        let mut prepared = vec![0.0; padded(DIM)];
+        prepare(Metric::Cosine, &vector, &mut prepared);
+        self.twin.insert(id, (prepared, row));
+    }
+
+    fn delete(&mut self, id: u64) {
+        self.seq += 1;
+        self.writer.apply_delete(self.seq, id);
+        self.twin.remove(&id);
+    }
+
+    fn any_leaf(&mut self) -> Node {
+        let rng = &mut self.rng;
+        let number = |rng: &mut Rng| Value::Float(rng.below(2100) as f64 / 10.0);
+        let word = |rng: &mut Rng| WORDS[rng.below(6) as usize].to_owned();
+        let compare = ["gt", "gte", "lt", "lte"][rng.below(4) as usize];
+        match rng.below(12) {
+            0 => leaf("eq", "group", Value::Int(rng.below(22) as i64)),
+            1 => leaf("in", "group", Value::Ints(vec![1, 3, rng.below(20) as i64])),
+            2 | 3 => leaf(compare, "price", number(rng)),
+            4 => leaf(compare, "unique", Value::Int(rng.below(1 << 40) as i64)),
+            5 => leaf("match", "title", Value::String(format!("{} {}", word(rng), word(rng)))),
+            6 => leaf("match", "tags", Value::String(format!("{} {}", word(rng), word(rng)))),
+            7 => leaf("contains", "tags", Value::String(format!("{} {}", word(rng), word(rng)))),
+            8 => leaf(compare, "title", Value::String(word(rng))),
+            9 => leaf("ne", "group", Value::Int(rng.below(20) as i64)),
+            10 => leaf("regex", "title", Value::String("^(red|blue) st".into())),
+            _ => Node {
+                op: Some("geo_radius".into()),
+                field: Some("place".into()),
+                geo: Some(Geo {
+                    center_lat: Some(rng.below(40) as f64 / 10.0),
+                    center_lon: Some(rng.below(40) as f64 / 10.0),
+                    radius_m: Some(20_000.0 * (1 + rng.below(10)) as f64),
+                    ..Geo::default()
+                }),
+                ..Node::default()
+            },
+        }
+    }
+
+    fn any_filter(&mut self) -> Node {
+        let list = |this: &mut Self| (0..1 + this.rng.below(3)).map(|_| this.any_leaf()).collect::<Vec<_>>();
+        match self.rng.below(6) {
+            0 => Node { op: Some("or".into()), or: Some(list(self)), ..Node::default() },
+            1 => {
+                let not = Some(Box::new(self.any_leaf()));
+                and(vec![self.any_leaf(), Node { op: Some("not".into()), not, ..Node::default() }])
+            }
+            2 | 3 => and(list(self)),
+            _ => self.any_leaf(),
+        }
+    }
+
+    fn matching(&self, filter: &Predicate) -> BTreeSet<u64> {
+        let matches = |row: &[u8]| filter.matches((!row.is_empty()).then(|| PayloadRow::trusted(row)), NOW);
+        self.twin.iter().filter(|(_, (_, row))| matches(row)).map(|(&id, _)| id).collect()
+    }
+
+    fn truth(&self, vector: &[f32], k: usize, among: &BTreeSet<u64>) -> Vec<(u64, u32)> {
+        let kernel = Kernel::of(Metric::Cosine);
+        let mut prepared = vec![0.0; padded(DIM)];
+        prepare(Metric::Cosine, vector, &mut prepared);
+        let mut hits: Vec<Hit> = among
+            .iter()
+            .map(|&id| Hit { id, distance: kernel.distance(&prepared, &self.twin[&id].0), slot: 0 })
+            .collect();
+        hits.sort_by(by_distance_then_id);
+        hits.truncate(k);
+        hits.into_iter().map(|hit| (hit.id, hit.distance.to_bits())).collect()
+    }
+
+    fn search(&self, query: &Query<'_>) -> (Vec<(u64, u32)>, Explain) {
+        let (mut hits, shared) = (Vec::new(), self.writer.shared());
+        let pin = self.seat.pin();
+        let explain = shared.search_explained(&pin, query, &mut Scratch::default(), &mut hits).unwrap();
+        assert!(hits.is_sorted_by(|a, b| by_distance_then_id(a, b).is_lt()));
+        (hits.into_iter().map(|hit| (hit.id, hit.distance.to_bits())).collect(), explain)
+    }
+
+    fn check(&mut self, filters: usize) {
+        for _ in 0..filters {
+            let node = self.any_filter();
+            let filter = compiled(&node);
+            let wanted = self.matching(&filter);
+            let pin = self.seat.pin();
+            let shared = self.writer.shared();
+            let slots: Vec<_> = shared.matching(&pin, &filter, NOW, 0).collect();
+            assert!(slots.is_sorted_by(|a, b| a < b));
+            let ids: BTreeSet<u64> = slots.iter().map(|&slot| shared.point(&pin, slot).id).collect();
+            assert_eq!((ids.len(), &ids), (slots.len(), &wanted), "{node:?}");
+            if let Some(&middle) = slots.get(slots.len() / 2) {
+                assert!(
+                    shared.matching(&pin, &filter, NOW, middle).eq(slots[slots.len() / 2..].iter().copied())
+                );
+            }
+            drop(pin);
+            let vector = self.rng.vector(DIM);
+            for (k, exact) in [(3, true), (10, false), (1000, false)] {
+                let query = Query { vector: &vector, k, ef: 0, filter: Some(&filter), exact, now_ms: NOW };
+                let (found, explain) = self.search(&query);
+                let truth = self.truth(&vector, k, &wanted);
+                assert_eq!(found.len(), truth.len(), "k results whenever k match: {node:?} {explain:?}");
+                assert!(found.iter().all(|(id, _)| wanted.contains(id)), "{node:?} {explain:?}");
+                if explain.exact {
+                    assert_eq!(found, truth, "{node:?} {explain:?}");
+                }
+                assert!(explain.exact || !exact);
+                if let Some(at_most) = explain.estimate.at_most {
+                    assert!(at_most >= wanted.len() as u64, "{node:?}");
+                }
+            }
+        }
+    }
+}
+
+fn row_always(set: &mut impl FnMut(&mut Rng, &str, Value), rng: &mut Rng, key: &str, value: Value) {
+    // Tried until it is set, so that every point has it.
+    (0..40).for_each(|_| set(rng, key, value.clone()));
+}
+
+#[test]
+fn filters_agree_with_the_rows_under_churn() {
+    for expiring in [false, true] {
+        let mut bed = Filtered::new(11 + u64::from(expiring), expiring);
+        for round in 0..12 {
+            for _ in 0..150 {
+                let id = bed.rng.below(500);
+                if bed.rng.below(4) == 0 { bed.delete(id) } else { bed.upsert(id) }
+            }
+            match round % 3 {
+                0 => bed.writer.index_all(),
+                1 => while bed.writer.repair_step(100) {},
+                _ => bed.writer.reclaim(),
+            }
+            bed.check(30);
+        }
+        while !bed.twin.is_empty() {
+            let id = *bed.twin.keys().next().unwrap();
+            bed.delete(id);
+        }
+        bed.check(5);
+    }
+}
+
+#[test]
+fn the_index_comes_back_with_an_image() {
+    let mut bed = Filtered::new(5, false);
+    (0..400).for_each(|id| bed.upsert(id));
+    bed.writer.index_all();
+    (0..90).for_each(|id| bed.delete(id * 3));
+    let mut image = Vec::new();
+    bed.writer.begin_capture(true);
+    while !bed.writer.capture_step(50, &mut image) {}
+    let domain = Domain::new(1);
+    let mut writer =
+        DenseWriter::create(bed.writer.shared().config().clone(), 1 << 15, domain.clone()).unwrap();
+    writer.restore(&image).unwrap();
+    writer.finish_restore(bed.seq).unwrap();
+    (bed.writer, bed.seat) = (writer, domain.participant(0));
+    bed.check(40);
+    (0..300).for_each(|id| bed.upsert(id * 2));
+    bed.writer.index_all();
+    while bed.writer.repair_step(100) {}
+    bed.check(40);
+}
+
+/// One filter per share of the points, in each of the forms that are answered in different ways.
+#[test]
+fn recall_holds_at_every_selectivity_and_on_every_path() {
+    let mut bed = Filtered::new(23, false);
+    const N: u64 = 12_000;
+    (0..N).for_each(|id| bed.upsert(id));
+    bed.writer.index_all();
+    let mut paths = BTreeSet::new();
+    for columns in [false, true] {
+        for share in [0.9f64, 0.5, 0.3, 0.1, 0.03, 0.01, 0.001, 0.0] {
+            let bound = |share: f64| Value::Int((share * (1u64 << 40) as f64) as i64);
+            let range = |low: f64| {
+                and(vec![leaf("gte", "unique", bound(low)), leaf("lt", "unique", bound(low + share))])
+            };
+            let below = leaf("lt", "unique", bound(share));
+            let with_regex =
+                and(vec![below.clone(), leaf("regex", "title", Value::String("red|green".into()))]);
+            let hidden =
+                Node { op: Some("not".into()), not: Some(Box::new(below.clone())), ..Node::default() };
+            let groups = leaf("in", "group", Value::Ints((0..(share * 20.0).round() as i64).collect()));
+            for node in [range((1.0 - share) / 2.0), below, with_regex, hidden, groups] {
+                let filter = compiled(&node);
+                let among = bed.matching(&filter);
+                let (mut found, mut wanted) = (0, 0);
+                for _ in 0..25 {
+                    let vector = bed.rng.vector(DIM);
+                    let query = Query {
+                        vector: &vector,
+                        k: 10,
+                        ef: 64,
+                        filter: Some(&filter),
+                        exact: false,
+                        now_ms: NOW,
+                    };
+                    let (hits, explain) = bed.search(&query);
+                    let truth = bed.truth(&vector, 10, &among);
+                    assert_eq!(hits.len(), truth.len());
+                    assert!(hits.iter().all(|(id, _)| among.contains(id)), "{node:?} {explain:?}");
+                    assert!(!explain.exact || hits == truth, "{node:?} {explain:?}");
+                    wanted += truth.len();
+                    found += truth.iter().filter(|hit| hits.contains(hit)).count();
+                    paths.insert(format!("{:?}", explain.path));
+                }
+                assert!(found * 100 >= wanted * 95, "{found} of {wanted}: {node:?}");
+            }
+        }
+        if !columns {
+            // The searches have said which columns they miss.
+            (0..100).for_each(|_| bed.writer.reclaim());
+        }
+    }
+    let stats = bed.writer.shared().stats();
+    assert!(stats.filter_gates > stats.filter_column_gates && stats.filter_column_gates > 0, "{stats:?}");
+    for path in [Path::Nothing, Path::Points, Path::Gate, Path::Column, Path::Predicate] {
+        assert!(paths.contains(&format!("{path:?}")), "{path:?} was not taken: {paths:?}");
+    }
+}
+
+#[test]
+fn columns_go_when_the_quota_needs_their_room() {
+    let domain = Domain::new(1);
+    let seat = domain.participant(0);
+    let mut config = small_config(DIM, Metric::L2);
+    config.max_bytes = 3200 * config.quota_bytes_per_point();
+    let mut writer = DenseWriter::create(config, 4096, domain).unwrap();
+    let mut rng = Rng(1);
+    let mut put = |writer: &mut DenseWriter, id: u64| {
+        let mut row = RowBuilder::new();
+        row.set("n", Value::Int(id as i64), 0);
+        let (vector, row) = (rng.vector(DIM), row.finish());
+        writer.apply(Write { seq: id + 1, id, version: 1, vector: &vector, row: &row, deadline_ms: 0 });
+    };
+    (0..2900).for_each(|id| put(&mut writer, id));
+    writer.index_all();
+    let filter = compiled(&leaf("gt", "n", Value::Int(1000)));
+    let search = |writer: &DenseWriter| {
+        let vector = [0.3; DIM];
+        let query = Query { vector: &vector, k: 5, ef: 0, filter: Some(&filter), exact: false, now_ms: 0 };
+        let mut hits = Vec::new();
+        let pin = seat.pin();
+        writer.shared().search_explained(&pin, &query, &mut Scratch::default(), &mut hits).unwrap()
+    };
+    assert_ne!(search(&writer).path, Path::Column);
+    let before = writer.shared().stats().bytes;
+    (0..10).for_each(|_| writer.reclaim());
+    assert_eq!(search(&writer).path, Path::Column, "built since");
+    assert!(writer.shared().stats().bytes >= before + 8 * 2900);
+    // 300 points' room was left, of which the column took about 170.
+    (2900..3100).for_each(|id| put(&mut writer, id));
+    assert_eq!(writer.shared().stats().filter_column_drops, 1);
+    assert_ne!(search(&writer).path, Path::Column);
+}
