@@ -24,7 +24,7 @@ impl Api {
     /// # Errors
     /// Of the connection.
     pub fn connect(authority: &str) -> io::Result<Api> {
-        let target = Target { authority: authority.to_owned() };
+        let target = Target { authority: authority.to_owned(), api_key: None };
         Ok(Api { client: Client::connect(&target)?, target })
     }
 

@@ -13,11 +13,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const BODY_BYTES_MAX: usize = 1 << 30;
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Where the server is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where the server is, and what it asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// `host:port`.
     pub authority: String,
+    /// Sent with every request when there is one.
+    pub api_key: Option<String>,
 }
 
 impl Target {
@@ -31,9 +33,20 @@ impl Target {
             Some(authority)
                 if authority.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok()) =>
             {
-                Ok(Target { authority: authority.to_owned() })
+                Ok(Target { authority: authority.to_owned(), api_key: None })
             }
             _ => Err(format!("{url:?} is not http://host:port")),
+        }
+    }
+
+    /// With a key; an empty one is none.
+    ///
+    /// # Errors
+    /// A sentence, without the key, when it cannot travel in a header.
+    pub fn with_key(self, key: &str) -> Result<Target, String> {
+        match key.bytes().any(|byte| byte.is_ascii_control()) {
+            true => Err("the API key holds a control character, which no header can carry".into()),
+            false => Ok(Target { api_key: Some(key.to_owned()).filter(|key| !key.is_empty()), ..self }),
         }
     }
 }
@@ -58,10 +71,14 @@ pub fn encode_into(
     // Writing to a Vec cannot fail.
     let _ = write!(
         bytes,
-        "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
+        "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n",
         target.authority,
         body.len()
     );
+    if let Some(key) = &target.api_key {
+        let _ = write!(bytes, "Authorization: Bearer {key}\r\n");
+    }
+    bytes.extend_from_slice(b"\r\n");
     bytes.extend_from_slice(body);
 }
 
@@ -92,7 +109,11 @@ impl Response<'_> {
     pub fn success(&self, what: &str) -> Result<&[u8], String> {
         match self.status {
             200..300 => Ok(self.body),
-            status => Err(format!("{what}: status {status}: {}", String::from_utf8_lossy(self.body).trim())),
+            status => {
+                let hint =
+                    if status == 401 { "; the key is given with --api-key or NIGH_API_KEY" } else { "" };
+                Err(format!("{what}: status {status}: {}{hint}", String::from_utf8_lossy(self.body).trim()))
+            }
         }
     }
 }
@@ -259,7 +280,7 @@ mod tests {
     /// A server that answers each request with the next of `answers`, in pieces of `piece` bytes.
     fn serve(answers: Vec<&'static str>, piece: usize) -> Target {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let target = Target { authority: listener.local_addr().unwrap().to_string() };
+        let target = Target::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut request = [0; 4096];
@@ -316,5 +337,25 @@ mod tests {
         for url in ["https://x:1", "http://", "http://host", "http://host:1/path", "host:1"] {
             assert!(Target::parse(url).is_err(), "{url}");
         }
+    }
+
+    #[test]
+    fn a_key_travels_as_a_bearer_token() {
+        let head = |key: &str| {
+            let target = Target::parse("http://h:1").unwrap().with_key(key).unwrap();
+            String::from_utf8(encode(&target, "GET", "/x", "text/plain", b"body")).unwrap()
+        };
+        let plain = "GET /x HTTP/1.1\r\nHost: h:1\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n";
+        assert_eq!(head("k3y"), format!("{plain}Authorization: Bearer k3y\r\n\r\nbody"));
+        assert_eq!(head(""), format!("{plain}\r\nbody"));
+        let error = Target::default().with_key("a\r\nb").unwrap_err();
+        assert!(error.contains("API key") && !error.contains("a\r"), "{error}");
+    }
+
+    #[test]
+    fn a_refused_key_names_the_flag() {
+        let said = |status| Response { status, body: b"{}" }.success("create").unwrap_err();
+        assert!(said(401).contains("--api-key"), "{}", said(401));
+        assert_eq!(said(500), "create: status 500: {}");
     }
 }

@@ -149,7 +149,7 @@ fn build(client: &mut Client, target: &Target, collection: &str) -> Result<(), S
 /// Creates a collection from its JSON configuration.
 ///
 /// # Errors
-/// When it is refused.
+/// When it is refused; of a name that is taken the sentence says what to do about it.
 pub fn create(
     client: &mut Client,
     target: &Target,
@@ -158,8 +158,13 @@ pub fn create(
 ) -> Result<(), String> {
     let body = serde_json::json!({"name": name, "config": config}).to_string();
     let request = encode(target, "POST", "/v1/collections", JSON, body.as_bytes());
-    client.send(&request).map_err(|error| format!("create: {error}"))?.success("create")?;
-    Ok(())
+    let response = client.send(&request).map_err(|error| format!("create: {error}"))?;
+    match (response.status, response.success("create")) {
+        (409, Err(refusal)) => Err(format!(
+            "{refusal}: --replace drops the collection {name:?} first, --collection chooses another name"
+        )),
+        (_, created) => created.map(drop),
+    }
 }
 
 /// Drops a collection; an unknown one is fine.

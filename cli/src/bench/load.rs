@@ -227,7 +227,7 @@ mod tests {
     /// Answers every request on every connection with `body` after `delay`.
     fn server(body: &'static str, delay: Duration) -> Target {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let target = Target { authority: listener.local_addr().unwrap().to_string() };
+        let target = Target::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();

@@ -36,7 +36,7 @@ fn vector_main(arguments: &[String]) -> i32 {
         }
     });
     let options = match options {
-        Ok(options) => options,
+        Ok(options) => with_environment(options, std::env::var("NIGH_API_KEY").ok()),
         Err(error) => return say(std::io::stderr(), &format!("{error}\n"), 2),
     };
     match vector::run(&options) {
@@ -47,5 +47,27 @@ fn vector_main(arguments: &[String]) -> i32 {
         }
         Ok(report) => say(std::io::stdout(), &report.text(), 0),
         Err(error) => say(std::io::stderr(), &format!("nigh bench vector: {error}\n"), 1),
+    }
+}
+
+/// Options with what the environment adds. It is not `SVC_API_KEY`: that is the server's own secret, and would travel
+/// in clear text to whatever server a flag names.
+fn with_environment(options: vector::Options, api_key: Option<String>) -> vector::Options {
+    vector::Options { api_key: options.api_key.or(api_key), ..options }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flag_wins_over_the_variable() {
+        for (flag, variable, key) in
+            [(Some("f"), Some("v"), Some("f")), (None, Some("v"), Some("v")), (None, None, None)]
+        {
+            let flags = flag.map(|value| format!("--api-key={value}"));
+            let options = vector::Options::parse_from(std::iter::once("bench".to_owned()).chain(flags));
+            assert_eq!(with_environment(options, variable.map(str::to_owned)).api_key.as_deref(), key);
+        }
     }
 }

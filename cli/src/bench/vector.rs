@@ -31,6 +31,10 @@ pub struct Options {
     /// Server.
     #[arg(long, default_value = "http://127.0.0.1:8080", help_heading = "Target")]
     pub url: String,
+    /// Key of a server that asks for one; without this flag it is taken from the variable NIGH_API_KEY, which does
+    /// not show in the list of processes.
+    #[arg(long, value_name = "SECRET", help_heading = "Target")]
+    pub api_key: Option<String>,
     /// Collection to create.
     #[arg(long, default_value = "nigh-bench", help_heading = "Target")]
     pub collection: String,
@@ -155,12 +159,13 @@ pub fn run(options: &Options) -> Result<Report, String> {
     let span =
         |seconds| Duration::try_from_secs_f64(seconds).map_err(|error| format!("{seconds} s: {error}"));
     let (warm_up, duration) = (span(options.warm_up)?, span(options.duration)?);
-    let target = Target::parse(&options.url)?;
-    // Before minutes go into reading files and computing truth: is anybody there?
-    let mut client = Client::connect(&target).map_err(|error| format!("{}: {error}", options.url))?;
+    let target = Target::parse(&options.url)?.with_key(options.api_key.as_deref().unwrap_or(""))?;
+    // Before minutes go into reading files and computing truth: is anybody there, and does the key open the door?
+    let mut client = Client::connect(&target).map_err(|error| not_connected(options, &target, &error))?;
     let health = encode(&target, "GET", "/v1/health", JSON, b"");
     client.send(&health).map_err(|error| format!("{}: {error}", options.url))?.success("health")?;
     drop(client);
+    server_metrics::read(&target)?;
     let prepared = prepare(options)?;
     if prepared.queries.dim != prepared.docs.dim {
         return Err(format!(
@@ -187,6 +192,18 @@ pub fn run(options: &Options) -> Result<Report, String> {
         commit: env!("NIGH_COMMIT"),
         cycles,
     })
+}
+
+/// What to do when nobody listens.
+fn not_connected(options: &Options, target: &Target, error: &std::io::Error) -> String {
+    let sentence = format!("{}: {error}", options.url);
+    match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => format!(
+            "{sentence}: no server listens there; start one with `nigh -http {}`, or name another with --url",
+            target.authority
+        ),
+        _ => format!("{sentence}; --url names the server"),
+    }
 }
 
 fn cores() -> usize {
