@@ -32,8 +32,11 @@ fn refused(data: &Path, parts: &[&str]) {
 
 #[test]
 fn help_and_version() {
-    check(&["-h"], &[], 0, &["Transports:", "-http addr", "Clustering:"]);
-    check(&["--help"], &[("SVC_SHARDS", "nonsense")], 0, &["Storage:"]);
+    for (flag, part) in [("-h", "-http addr"), ("-help", "REFUSED AT START"), ("--help", "Clustering:")] {
+        let help = run_to_end(&[flag], &[("SVC_SHARDS", "nonsense")]);
+        assert!(help.status.success() && help.stdout.contains(part), "{flag}: {}", help.stdout);
+        assert!(help.stdout.contains("Storage:") && help.stderr.is_empty(), "{flag}: {}", help.stderr);
+    }
     let all = run_to_end(&["-help-all"], &[]);
     assert!(all.status.success() && all.stdout.contains("[SVC_BACKUP_BUCKET]"), "{}", all.stdout);
     let version = run_to_end(&["-version"], &[("SVC_LOG_FORMAT", "nonsense")]);

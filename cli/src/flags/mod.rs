@@ -197,6 +197,23 @@ mod tests {
     }
 
     #[test]
+    fn usage_keeps_apart_what_works_and_what_is_refused() {
+        for text in [usage(false), usage(true)] {
+            let (works, rest) = text.split_once("\nACCEPTED WITH A WARNING").unwrap();
+            let (idle, refused) = rest.split_once("\nREFUSED AT START").unwrap();
+            for (part, flag) in [
+                (works, "-http addr"),
+                (works, "-version"),
+                (idle, "-sieve-visited-bit"),
+                (refused, "-cluster "),
+            ] {
+                assert!(part.contains(&format!("\n  {flag}")), "{flag}");
+                assert_eq!(text.matches(&format!("\n  {flag}")).count(), 1, "{flag}");
+            }
+        }
+    }
+
+    #[test]
     fn help_and_version() {
         assert!(matches!(line(&["-h"]), Ok(Asked::Help)));
         assert!(matches!(line(&["--help", "-nonsense"]), Ok(Asked::Help)));

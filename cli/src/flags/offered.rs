@@ -1,12 +1,45 @@
 //! Which flags this build can honour. A flag it cannot honour is refused at start, never ignored.
 use super::server::ServerFlags;
+use clap::Parser;
+
+/// What this build makes of a flag that is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It acts.
+    Works,
+    /// It stops the start.
+    Refused,
+    /// It is warned about.
+    WithoutEffect,
+}
+
+/// Answers what setting the flag of a name would do.
+pub fn standings() -> impl Fn(&str) -> Standing {
+    let unset = ServerFlags::parse_from(["nigh"]);
+    let (refused, knobs) = (not_offered(&unset), knobs(&unset));
+    move |name| {
+        if refused.iter().any(|(_, refused, _)| *refused == name) {
+            Standing::Refused
+        } else if knobs.iter().any(|(_, knob)| *knob == name) {
+            Standing::WithoutEffect
+        } else {
+            Standing::Works
+        }
+    }
+}
 
 /// One refused use of a flag, or `None` when every flag given can be honoured.
 ///
 /// A flag counts as used when its value differs from its default.
 pub fn refusal(flags: &ServerFlags) -> Option<String> {
+    let (_, name, feature) = not_offered(flags).into_iter().find(|(used, ..)| *used)?;
+    Some(format!("-{name}: this build does not offer {feature}"))
+}
+
+/// Every flag whose feature is missing: whether it is used, its name, the feature.
+fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 49] {
     let text = |value: &str| !value.is_empty();
-    let used: [(bool, &str, &str); 49] = [
+    [
         (text(&flags.grpc), "grpc", "the gRPC transport"),
         (text(&flags.tcp), "tcp", "the binary TCP transport"),
         (!flags.epoll, "epoll", "the binary TCP transport"),
@@ -56,20 +89,46 @@ pub fn refusal(flags: &ServerFlags) -> Option<String> {
         (flags.restore, "restore", "clustering"),
         (flags.allow_missing_shards, "allow-missing-shards", "clustering"),
         (flags.wasm_blob_retention.nanos != 0, "wasm-blob-retention", "WASM operations"),
-    ];
-    let (_, name, feature) = used.into_iter().find(|(used, ..)| *used)?;
-    Some(format!("-{name}: this build does not offer {feature}"))
+    ]
 }
 
 /// Flags that were set but cannot act; each deserves one warning at start.
 pub fn without_effect(flags: &ServerFlags) -> Vec<String> {
-    let knobs = [
+    let set = knobs(flags).into_iter().filter(|(set, _)| *set);
+    set.map(|(_, name)| format!("-{name} has no effect: this build has no key-value cache")).collect()
+}
+
+/// Every flag without effect, and whether it is set.
+fn knobs(flags: &ServerFlags) -> [(bool, &'static str); 5] {
+    [
         (flags.relocating_eviction, "relocating-eviction"),
         (flags.relocate_reserve_interval.nanos != 50_000_000, "relocate-reserve-interval"),
         (flags.in_place_same_size_update, "in-place-same-size-update"),
         (flags.in_place_seqlock_reads, "in-place-seqlock-reads"),
         (flags.sieve_visited_bit, "sieve-visited-bit"),
-    ];
-    let set = knobs.into_iter().filter(|(set, _)| *set);
-    set.map(|(_, name)| format!("-{name} has no effect: this build has no key-value cache")).collect()
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_name_is_a_flag() {
+        let unset = ServerFlags::parse_from(["nigh"]);
+        let refused = not_offered(&unset).map(|(used, name, _)| (used, name));
+        let command = ServerFlags::command();
+        for (used, name) in refused.into_iter().chain(knobs(&unset)) {
+            assert!(!used, "-{name} counts as used when it is not");
+            assert!(command.get_arguments().any(|flag| flag.get_long() == Some(name)), "-{name}");
+        }
+    }
+
+    #[test]
+    fn standings_of_one_flag_each() {
+        let standing = standings();
+        let found = ["http", "grpc", "sieve-visited-bit"].map(&standing);
+        assert_eq!(found, [Standing::Works, Standing::Refused, Standing::WithoutEffect]);
+    }
 }

@@ -1,4 +1,5 @@
 //! Grouped usage of the server.
+use super::offered::{Standing, standings};
 use super::server::{COMMAND_LINE_ONLY, GROUPS, ServerFlags};
 use clap::{Arg, CommandFactory};
 use std::fmt::Write;
@@ -14,7 +15,15 @@ pub fn version_line() -> String {
     )
 }
 
-/// Flags by group, one line each; with `full` every description and environment variable as well.
+/// What setting a flag does, and the heading its groups stand under. Working flags come first and have none.
+const PARTS: [(Standing, &str); 3] = [
+    (Standing::Works, ""),
+    (Standing::WithoutEffect, "ACCEPTED WITH A WARNING, WITHOUT EFFECT IN THIS BUILD"),
+    (Standing::Refused, "REFUSED AT START WHEN CHANGED FROM THE DEFAULT: THIS BUILD LACKS THE FEATURE"),
+];
+
+/// Flags by what this build makes of them and by group, one line each; with `full` every description and environment
+/// variable as well.
 pub fn usage(full: bool) -> String {
     let mut text = String::from(
         "Usage: nigh [flags]\n       nigh bench vector [flags]\n\n\
@@ -22,14 +31,22 @@ pub fn usage(full: bool) -> String {
          Each flag is also an environment variable: SVC_, then the name in capitals with _ for -.\n",
     );
     let command = ServerFlags::command();
-    for group in GROUPS {
-        let mut flags = command.get_arguments().filter(|flag| heading(flag) == group).peekable();
-        if flags.peek().is_none() {
-            continue;
+    let standing = standings();
+    for (part, title) in PARTS {
+        if !title.is_empty() {
+            let _ = writeln!(text, "\n{title}");
         }
-        let _ = writeln!(text, "\n{group}:");
-        for flag in flags {
-            describe(&mut text, flag, full);
+        for group in GROUPS {
+            let belongs =
+                |flag: &&Arg| heading(flag) == group && standing(flag.get_long().unwrap_or_default()) == part;
+            let mut flags = command.get_arguments().filter(belongs).peekable();
+            if flags.peek().is_none() {
+                continue;
+            }
+            let _ = writeln!(text, "\n{group}:");
+            for flag in flags {
+                describe(&mut text, flag, full);
+            }
         }
     }
     if !full {
