@@ -24,6 +24,15 @@ pub fn is_exposed(address: &str) -> bool {
     }
 }
 
+/// The sentence about the first address that is none, if there is one. An empty address is a listener that is off.
+pub fn not_an_address(listeners: &[(&str, &str)]) -> Option<String> {
+    let (flag, address) =
+        listeners.iter().find(|(_, address)| !address.is_empty() && split(address).is_none())?;
+    Some(format!(
+        "-{flag} {address:?} is not an address: write host:port, such as 127.0.0.1:8080, or :port for every interface"
+    ))
+}
+
 /// The sentence that refuses an open server on reachable listeners, if it must be refused.
 pub fn refusal(listeners: &[(&str, &str)], authenticated: bool, insecure: bool) -> Option<String> {
     if authenticated || insecure {
@@ -57,6 +66,17 @@ mod tests {
             "x:y",
         ] {
             assert!(is_exposed(address), "{address}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_host_and_port() {
+        for address in ["foo", "8080", "foo:", "foo:http", "foo:65536", "::1", "[::1]", "http://foo"] {
+            let said = not_an_address(&[("grpc", ""), ("http", address)]).expect(address);
+            assert!(said.starts_with(&format!("-http {address:?} ")) && said.contains("host:port"), "{said}");
+        }
+        for address in ["", ":8080", "foo:8080", "127.0.0.1:0", "[::1]:8080"] {
+            assert_eq!(not_an_address(&[("http", address)]), None, "{address}");
         }
     }
 

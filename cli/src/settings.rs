@@ -50,6 +50,9 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
     if listeners.iter().all(|(_, address)| address.is_empty()) {
         return Err("no transport is enabled: give -http an address".into());
     }
+    if let Some(refusal) = exposure::not_an_address(&listeners) {
+        return Err(refusal);
+    }
     if let Some(refusal) = exposure::refusal(&listeners, api_key.is_some(), flags.insecure) {
         return Err(refusal);
     }
@@ -123,6 +126,8 @@ mod tests {
             (&["-shards", "-1"], "-shards -1"),
             (&["-cores", "-1"], "-cores -1"),
             (&["-http", ""], "-http"),
+            (&["-http", "foo"], "-http \"foo\" is not an address: write host:port"),
+            (&["-http", "foo", "-api-key", "k"], "host:port"),
             (&["-config", "/no/such"], "-config /no/such"),
             (&["-tcp", "127.0.0.1:1"], "-tcp"),
         ] {

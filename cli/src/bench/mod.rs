@@ -29,7 +29,10 @@ fn vector_main(arguments: &[String]) -> i32 {
         return say(std::io::stdout(), &command.render_long_help().to_string(), 0);
     }
     let options = normalise(&command, arguments).and_then(|line| match line.rest.first() {
-        Some(word) => Err(format!("unexpected argument {word:?}")),
+        Some(word) => {
+            let hint = line.boolean_hint().map_or(String::new(), |hint| format!(": {hint}"));
+            Err(format!("unexpected argument {word:?}{hint}"))
+        }
         None => {
             vector::Options::try_parse_from(std::iter::once("nigh bench vector".to_owned()).chain(line.flags))
                 .map_err(|error| error.to_string())

@@ -3,6 +3,7 @@
 //! The interface's rules differ from clap's: `-name` and `--name` are the same, a boolean never takes the next
 //! argument as its value, and the first argument that is not a flag ends flag parsing. So the list is walked here,
 //! with the command's own table of flags, and clap checks names, types and defaults of the result.
+use super::values::parse_bool;
 use clap::Command;
 use std::any::TypeId;
 
@@ -13,6 +14,20 @@ pub struct Normalised {
     pub flags: Vec<String>,
     /// The first argument that is not a flag, and all after it.
     pub rest: Vec<String>,
+    /// The boolean flag that stands, without a value, right before `rest`.
+    pub boolean_before_rest: Option<String>,
+}
+
+impl Normalised {
+    /// How to write what was probably meant, when the first word of the rest looks like the value of a boolean.
+    pub fn boolean_hint(&self) -> Option<String> {
+        let (name, word) = (self.boolean_before_rest.as_ref()?, self.rest.first()?);
+        let is_true = parse_bool(word).ok()?;
+        Some(match is_true {
+            true => format!("a boolean is written -{name} or -{name}=true"),
+            false => format!("a boolean is written -{name}=false"),
+        })
+    }
 }
 
 /// Rewrites `arguments` (without the program's name) for `command`.
@@ -22,9 +37,11 @@ pub struct Normalised {
 pub fn normalise(command: &Command, arguments: &[String]) -> Result<Normalised, String> {
     let mut flags = Vec::new();
     let mut index = 0;
+    let mut bare_boolean = None;
     while let Some(argument) = arguments.get(index) {
         let Some(body) = argument.strip_prefix('-').filter(|body| !body.is_empty()) else { break };
         index += 1;
+        bare_boolean = None;
         if body == "-" {
             break;
         }
@@ -44,7 +61,10 @@ pub fn normalise(command: &Command, arguments: &[String]) -> Result<Normalised, 
             .ok_or_else(|| format!("unknown flag -{name}"))?;
         let value = match inline {
             Some(value) => value,
-            None if flag.get_value_parser().type_id() == TypeId::of::<bool>() => "true".to_owned(),
+            None if flag.get_value_parser().type_id() == TypeId::of::<bool>() => {
+                bare_boolean = Some(name.to_owned());
+                "true".to_owned()
+            }
             None => {
                 let value = arguments.get(index).ok_or_else(|| format!("flag -{name} needs a value"))?;
                 index += 1;
@@ -53,7 +73,8 @@ pub fn normalise(command: &Command, arguments: &[String]) -> Result<Normalised, 
         };
         flags.push(format!("--{name}={value}"));
     }
-    Ok(Normalised { flags, rest: arguments[index..].to_vec() })
+    let rest = arguments[index..].to_vec();
+    Ok(Normalised { flags, boolean_before_rest: bare_boolean.filter(|_| !rest.is_empty()), rest })
 }
 
 /// The name in a normalised flag.
@@ -71,7 +92,8 @@ mod tests {
     fn check(arguments: &[&str], flags: &[&str], rest: &[&str]) {
         let owned = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
         let found = normalise(&ServerFlags::command(), &owned(arguments));
-        assert_eq!(found, Ok(Normalised { flags: owned(flags), rest: owned(rest) }), "{arguments:?}");
+        let found = found.map(|line| (line.flags, line.rest));
+        assert_eq!(found, Ok((owned(flags), owned(rest))), "{arguments:?}");
     }
 
     #[test]
@@ -86,6 +108,26 @@ mod tests {
         check(&["-insecure", "-http", ":1"], &["--insecure=true", "--http=:1"], &[]);
         check(&["-epoll", "false", "-http", ":1"], &["--epoll=true"], &["false", "-http", ":1"]);
         check(&["-epoll=false"], &["--epoll=false"], &[]);
+    }
+
+    #[test]
+    fn a_boolean_with_a_word_behind_it_is_told_how_to_write_it() {
+        let hint = |list: &[&str]| {
+            let owned: Vec<_> = list.iter().map(|&text| text.to_owned()).collect();
+            normalise(&ServerFlags::command(), &owned).unwrap().boolean_hint()
+        };
+        let hinted = hint(&["-access-log", "true", "-http", ":1"]);
+        assert_eq!(hinted.as_deref(), Some("a boolean is written -access-log or -access-log=true"));
+        assert_eq!(hint(&["-epoll", "false"]).as_deref(), Some("a boolean is written -epoll=false"));
+        for other in [
+            &["-access-log", "yes"][..],
+            &["-access-log=true", "true"],
+            &["-access-log", "--", "true"],
+            &["-http", ":1", "true"],
+            &["-access-log"],
+        ] {
+            assert_eq!(hint(other), None, "{other:?}");
+        }
     }
 
     #[test]

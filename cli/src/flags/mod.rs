@@ -8,7 +8,7 @@ mod server;
 mod usage;
 mod values;
 
-pub use argv::normalise;
+pub use argv::{Normalised, normalise};
 pub use offered::{refusal, without_effect};
 pub use server::ServerFlags;
 pub use usage::{usage, version_line};
@@ -32,10 +32,7 @@ pub enum Asked {
 
 /// A checked command line, before the environment is looked at.
 #[derive(Debug)]
-pub struct CommandLine {
-    flags: Vec<String>,
-    rest: Vec<String>,
-}
+pub struct CommandLine(Normalised);
 
 /// Flags, with what has to be said about where they came from.
 #[derive(Debug)]
@@ -63,7 +60,7 @@ pub fn parse(arguments: &[String]) -> Result<Asked, String> {
         (true, ..) => Asked::Help,
         (_, true, _) => Asked::HelpAll,
         (.., true) => Asked::Version,
-        _ => Asked::Serve(Box::new(CommandLine { flags: line.flags, rest: line.rest })),
+        _ => Asked::Serve(Box::new(CommandLine(line))),
     })
 }
 
@@ -74,9 +71,10 @@ impl CommandLine {
     /// A sentence naming the variable, its value and the flag.
     pub fn resolve(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Resolved, String> {
         let mut warnings = Vec::new();
-        if let Some(word) = self.rest.first() {
-            warnings
-                .push(format!("arguments from {word:?} on are not read: flags end at the first other word"));
+        if let Some(word) = self.0.rest.first() {
+            let reason =
+                self.0.boolean_hint().unwrap_or_else(|| "flags end at the first other word".to_owned());
+            warnings.push(format!("arguments from {word:?} on are not read: {reason}"));
         }
         let command = ServerFlags::command();
         for flag in command.get_arguments().filter_map(|flag| flag.get_long()) {
@@ -84,7 +82,7 @@ impl CommandLine {
                 continue;
             }
             let secret = matches!(flag, "api-key" | "internal-token");
-            let given = self.flags.iter().any(|given| name_of(given) == flag);
+            let given = self.0.flags.iter().any(|given| name_of(given) == flag);
             if secret && given {
                 let variable = variable_of(flag);
                 warnings.push(format!("-{flag} shows in the list of processes; set {variable} instead"));
@@ -98,9 +96,9 @@ impl CommandLine {
             from_normalised(std::slice::from_ref(&from_variable)).map_err(|reason| {
                 format!("environment variable {} has the value {value:?}: {reason}", variable_of(flag))
             })?;
-            self.flags.push(from_variable);
+            self.0.flags.push(from_variable);
         }
-        Ok(Resolved { flags: from_normalised(&self.flags)?, warnings })
+        Ok(Resolved { flags: from_normalised(&self.0.flags)?, warnings })
     }
 }
 
@@ -194,6 +192,13 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn words_after_the_flags_are_named() {
+        let warning = |arguments: &[&str]| resolve(arguments, &[]).unwrap().warnings.remove(0);
+        assert!(warning(&["-access-log", "true", "-data", "x"]).contains("-access-log=true"));
+        assert!(warning(&["word"]).contains("flags end at the first other word"));
     }
 
     #[test]
