@@ -39,7 +39,11 @@ fn server(arguments: &[String]) -> i32 {
         .inspect_err(|_| logging::install(logging::Format::Text, tracing::Level::INFO, false))
         .and_then(|(format, level, resolved)| {
             logging::install(format, level, resolved.flags.access_log);
-            for warning in resolved.warnings.iter().chain(&flags::without_effect(&resolved.flags)) {
+            // A name that is not text cannot be a flag's.
+            let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+            let unknown = flags::unknown_variables(names);
+            let idle = flags::without_effect(&resolved.flags);
+            for warning in resolved.warnings.iter().chain(&unknown).chain(&idle) {
                 tracing::warn!("{warning}");
             }
             serve::run(&settings::check(&resolved.flags)?)

@@ -57,6 +57,12 @@ fn bad_configurations_end_with_1_and_one_line() {
     check(&["-http", ""], &[], 1, &["no transport"]);
     check(&["-http", "foo"], &[], 1, &["-http", "foo", "host:port"]);
     check(&["-access-log", "true", "-http", "127.0.0.1:0"], &[], 1, &["level=WARN", "-access-log=true"]);
+    check(
+        &["-http", ""],
+        &[("SVC_PORT", "1"), ("SVC_APIKEY", "s")],
+        1,
+        &["level=WARN", "SVC_APIKEY, SVC_PORT"],
+    );
     check(&[], &[("SVC_EPOLL", "")], 1, &["SVC_EPOLL", "\\\"\\\"", "-epoll"]);
     check(&["-log-level", "loud"], &[], 1, &["loud"]);
     check(&["-http", "127.0.0.1:0", "-shards", "3"], &[], 1, &["power of two"]);

@@ -102,9 +102,27 @@ impl CommandLine {
     }
 }
 
+/// What the name of every variable of the server begins with.
+const VARIABLE_PREFIX: &str = "SVC_";
+
+/// The warning about those of the environment's `names` that look like a flag's and are none, if there are any.
+pub fn unknown_variables(names: impl Iterator<Item = String>) -> Option<String> {
+    let command = ServerFlags::command();
+    let flags = command.get_arguments().filter_map(|flag| flag.get_long());
+    let known: Vec<String> =
+        flags.filter(|flag| !server::COMMAND_LINE_ONLY.contains(flag)).map(variable_of).collect();
+    let mut unknown: Vec<String> =
+        names.filter(|name| name.starts_with(VARIABLE_PREFIX) && !known.contains(name)).collect();
+    unknown.sort();
+    let list = unknown.join(", ");
+    (!list.is_empty()).then(|| {
+        format!("environment variables that name no flag are not read: {list}; -help-all lists the names")
+    })
+}
+
 /// The environment variable of a flag.
 fn variable_of(flag: &str) -> String {
-    format!("SVC_{}", flag.to_ascii_uppercase().replace('-', "_"))
+    format!("{VARIABLE_PREFIX}{}", flag.to_ascii_uppercase().replace('-', "_"))
 }
 
 fn from_normalised(flags: &[String]) -> Result<ServerFlags, String> {
@@ -192,6 +210,14 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn a_variable_that_names_no_flag_is_named() {
+        let warning = |names: &[&str]| unknown_variables(names.iter().map(|&name| name.to_owned()));
+        let unknown = warning(&["SVC_PORT", "SVC_DATA", "HOME", "SVC_HELP", "SVC_API-KEY"]).unwrap();
+        assert!(unknown.contains(": SVC_API-KEY, SVC_HELP, SVC_PORT;"), "{unknown}");
+        assert_eq!(warning(&["SVC_DATA", "SVC_WAL_SYNC", "SVCDATA", "svc_data"]), None);
     }
 
     #[test]
