@@ -30,6 +30,6 @@ mod twin_tests;
 
 pub use compile::{MAX_DEPTH, MAX_NODES, MAX_POLYGON_VERTICES, MAX_REGEXES};
 pub use datetime::unix_ms_of_rfc3339;
-pub use node::{FilterError, Geo, Node, is_operator};
+pub use node::{FilterError, Geo, Node, is_operator, operator_names};
 pub use planner::{Estimate, Path};
 pub use predicate::Predicate;

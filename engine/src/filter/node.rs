@@ -116,3 +116,8 @@ impl Operator {
 pub fn is_operator(name: &str) -> bool {
     Operator::from_name(name).is_some()
 }
+
+/// The operators of the grammar, for whoever sent another.
+pub fn operator_names() -> impl Iterator<Item = &'static str> {
+    Operator::ALL.iter().map(|entry| entry.0)
+}

@@ -1,6 +1,7 @@
 //! Filters that do not compile: each with the node and the reason its error names.
 
-use super::{Geo, MAX_DEPTH, MAX_NODES, MAX_POLYGON_VERTICES, MAX_REGEXES, Node, Predicate, is_operator};
+use super::{Geo, MAX_DEPTH, MAX_NODES, MAX_POLYGON_VERTICES, MAX_REGEXES, Node, Predicate};
+use super::{is_operator, operator_names};
 use crate::payload::Value;
 
 fn node(op: &str) -> Node {
@@ -200,4 +201,5 @@ fn absurd_trees_are_refused() {
 fn operators_are_known_by_their_exact_names() {
     assert!(is_operator("geo_bounding_box") && is_operator("and"));
     assert!(!is_operator("") && !is_operator("Eq"));
+    assert!(operator_names().all(is_operator) && operator_names().any(|name| name == "is_null"));
 }

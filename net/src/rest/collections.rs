@@ -1,7 +1,7 @@
 //! Creating collections: the create body and what of its configuration this server offers.
 
 use crate::request::ApiError;
-use crate::rest::json::json_object;
+use crate::rest::json::{json_object, one_of};
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::distance::Metric;
 
@@ -75,6 +75,11 @@ fn not_offered(what: &str) -> ApiError {
     ApiError::invalid(format!("vector: this server does not offer {what} yet"))
 }
 
+/// `offered`: the names that this server accepts, aliases included.
+fn unknown(key: &str, value: &str, offered: &[&str]) -> ApiError {
+    ApiError::invalid(format!("vector: unknown {key} {value:?}; {}", one_of(offered.iter().copied())))
+}
+
 fn invalid(key: &str, reason: impl std::fmt::Display) -> ApiError {
     ApiError::invalid(format!("vector: invalid {key}: {reason}"))
 }
@@ -91,7 +96,10 @@ impl ConfigBody {
             "" | "cosine" => Metric::Cosine,
             "l2" | "euclidean" => Metric::L2,
             "dot" | "dotproduct" | "ip" => Metric::Dot,
-            other => return Err(ApiError::invalid(format!("vector: unknown metric {other:?}"))),
+            other => {
+                let offered = ["cosine", "l2", "euclidean", "dot", "dotproduct", "ip"];
+                return Err(unknown("metric", other, &offered));
+            }
         };
         self.check_index_type()?;
         self.check_quantization()?;
@@ -131,7 +139,7 @@ impl ConfigBody {
             "gpu" => Err(ApiError::invalid(
                 "vector: index_type \"gpu\": GPU support is not compiled into this server",
             )),
-            other => Err(ApiError::invalid(format!("vector: unknown index_type {other:?}"))),
+            other => Err(unknown("index_type", other, &["hnsw"])),
         }
     }
 
@@ -141,7 +149,7 @@ impl ConfigBody {
             known @ ("sq8" | "bq1" | "pq" | "sq" | "prq") => {
                 return Err(not_offered(&format!("quant {known:?}")));
             }
-            other => return Err(ApiError::invalid(format!("vector: unknown quant {other:?}"))),
+            other => return Err(unknown("quant", other, &["none"])),
         }
         if self.opq == Some(true) {
             return Err(invalid("opq", "needs quant \"pq\" or \"prq\""));
@@ -272,13 +280,16 @@ mod tests {
     fn refusals() {
         for (json, fragment) in [
             (r#"{"dim":-1}"#, "dim"),
-            (r#"{"dim":1,"metric":"Cosine"}"#, "unknown metric \"Cosine\""),
-            (r#"{"dim":1,"quant":"zip"}"#, "unknown quant \"zip\""),
+            (
+                r#"{"dim":1,"metric":"Cosine"}"#,
+                "unknown metric \"Cosine\"; it must be one of cosine, l2, euclidean, dot, dotproduct, ip",
+            ),
+            (r#"{"dim":1,"quant":"zip"}"#, "unknown quant \"zip\"; it must be none"),
             (r#"{"dim":1,"quant":"sq8"}"#, "does not offer quant \"sq8\""),
             (r#"{"dim":1,"index_type":"ivfflat"}"#, "does not offer"),
             (r#"{"dim":1,"index_type":"diskann"}"#, "does not offer"),
             (r#"{"dim":1,"index_type":"gpu"}"#, "not compiled"),
-            (r#"{"dim":1,"index_type":"tree"}"#, "unknown index_type \"tree\""),
+            (r#"{"dim":1,"index_type":"tree"}"#, "unknown index_type \"tree\"; it must be hnsw"),
             (r#"{"dim":1,"partitions":4}"#, "does not offer partitions"),
             (r#"{"dim":1,"partitions":-4}"#, "partitions"),
             (r#"{"dim":1,"persistent":true}"#, "persistent"),

@@ -1,9 +1,9 @@
 //! Filters as JSON.
 
 use crate::limits::FILTER_NODES_MAX;
-use crate::rest::json::json_object;
+use crate::rest::json::{json_object, one_of};
 use crate::rest::value::{UnknownKeys, ValueSeed};
-use nigh_engine::filter::{Geo, Node, is_operator};
+use nigh_engine::filter::{Geo, Node, is_operator, operator_names};
 use nigh_engine::payload::Value;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer};
 use std::cell::Cell;
@@ -80,7 +80,7 @@ impl<'de> Deserialize<'de> for WireFilter {
         if let Some(op) = &body.op
             && !is_operator(op)
         {
-            return Err(de::Error::custom(format_args!("unknown op {op:?}")));
+            return Err(de::Error::custom(format_args!("unknown op {op:?}; {}", one_of(operator_names()))));
         }
         let children = |nodes: Vec<WireFilter>| nodes.into_iter().map(|node| node.0).collect();
         Ok(WireFilter(Node {
@@ -121,6 +121,14 @@ mod tests {
             let error = decode::<WireFilter>(filter(FILTER_NODES_MAX).as_bytes()).err().unwrap();
             assert!(error.message.contains("too many nodes"), "{error}");
         }
+    }
+
+    #[test]
+    fn an_unknown_op_is_answered_with_the_known_ones() {
+        let error = decode::<WireFilter>(br#"{"op":"and","and":[{"op":"equals"}]}"#).err().unwrap().message;
+        assert!(error.starts_with("invalid JSON body: "), "{error}");
+        assert!(error.contains(r#"unknown op "equals"; it must be one of and, or, not, eq, ne,"#), "{error}");
+        assert!(error.contains(", geo_polygon"), "{error}");
     }
 
     #[test]

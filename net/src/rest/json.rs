@@ -69,6 +69,14 @@ pub fn field_seed<'de, A: MapAccess<'de>, S: DeserializeSeed<'de>>(
     map.next_value_seed(seed).map_err(|error| de::Error::custom(format_args!("field {key:?}: {error}")))
 }
 
+/// The valid names, for whoever sent another.
+pub fn one_of<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    match names.into_iter().collect::<Vec<_>>()[..] {
+        [name] => format!("it must be {name}"),
+        ref names => format!("it must be one of {}", names.join(", ")),
+    }
+}
+
 /// Defines a body object: a struct of optional fields, read under the rules of this module. Keys match exactly, else
 /// regardless of ASCII case.
 macro_rules! json_object {

@@ -223,7 +223,9 @@ impl<'q> Query<'q> {
             None => Ok(None),
             Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(Some(true)),
             Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(Some(false)),
-            Some(text) => Err(ApiError::invalid(format!("{name}: {text:?} is not a boolean"))),
+            Some(text) => {
+                Err(ApiError::invalid(format!("{name}: {text:?} is not a boolean; it must be true or false")))
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::limits;
 use crate::request::{ApiError, ErrorKind};
-use crate::rest::json::{Key, field, field_seed};
+use crate::rest::json::{Key, field, field_seed, one_of};
 use nigh_engine::payload::{CONTENT_KEY, Kind, PayloadRow, RowBuilder, Value, ValueRef};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
@@ -120,9 +120,12 @@ impl<'de> Visitor<'de> for ValueSeed {
                 _ => return Err(de::Error::custom(format_args!("unknown field {key:?} in a value"))),
             }
         }
-        let kind = kind.ok_or_else(|| de::Error::custom("a value object needs a \"kind\""))?;
-        let kind =
-            Kind::from_name(&kind).ok_or_else(|| de::Error::custom(format_args!("unknown kind {kind:?}")))?;
+        let refused = |sentence: String| {
+            let kinds = one_of(Kind::ALL.into_iter().map(Kind::name));
+            de::Error::custom(format_args!("{sentence}; {kinds}"))
+        };
+        let kind = kind.ok_or_else(|| refused("a value object needs a \"kind\"".to_owned()))?;
+        let kind = Kind::from_name(&kind).ok_or_else(|| refused(format!("unknown kind {kind:?}")))?;
         Ok(match kind {
             Kind::None => Value::None,
             Kind::String => Value::String(string.unwrap_or_default()),
@@ -403,9 +406,9 @@ mod tests {
             assert_eq!(read(json), Ok(value), "{json}");
         }
         for (json, fragment) in [
-            ("{}", "kind"),
+            ("{}", "needs a \"kind\"; it must be one of none, string, int,"),
             (r#"{"kind":"int","int":1.0}"#, "field \"int\""),
-            (r#"{"kind":"blob"}"#, "unknown kind"),
+            (r#"{"kind":"blob"}"#, "unknown kind \"blob\"; it must be one of none, string, int,"),
             (r#"{"kind":"int","x":1}"#, "unknown field"),
             ("[1,\"a\"]", "only strings or only numbers"),
             ("[\"a\",1]", "only strings or only numbers"),
