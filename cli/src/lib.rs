@@ -25,7 +25,8 @@ pub fn run(arguments: &[String]) -> i32 {
 fn server(arguments: &[String]) -> i32 {
     let line = match flags::parse(arguments) {
         Ok(flags::Asked::Serve(line)) => line,
-        Ok(flags::Asked::Help) => return say(std::io::stdout(), &flags::usage(false), 0),
+        // Where the interface has it; only the full text goes to stdout.
+        Ok(flags::Asked::Help) => return say(std::io::stderr(), &flags::usage(false), 0),
         Ok(flags::Asked::HelpAll) => return say(std::io::stdout(), &flags::usage(true), 0),
         Ok(flags::Asked::Version) => return say(std::io::stdout(), &(flags::version_line() + "\n"), 0),
         Err(error) => return say(std::io::stderr(), &format!("{error}\n\n{}", flags::usage(false)), 2),

@@ -34,8 +34,8 @@ fn refused(data: &Path, parts: &[&str]) {
 fn help_and_version() {
     for (flag, part) in [("-h", "-http addr"), ("-help", "REFUSED AT START"), ("--help", "Clustering:")] {
         let help = run_to_end(&[flag], &[("SVC_SHARDS", "nonsense")]);
-        assert!(help.status.success() && help.stdout.contains(part), "{flag}: {}", help.stdout);
-        assert!(help.stdout.contains("Storage:") && help.stderr.is_empty(), "{flag}: {}", help.stderr);
+        assert!(help.status.success() && help.stderr.contains(part), "{flag}: {}", help.stderr);
+        assert!(help.stderr.contains("Storage:") && help.stdout.is_empty(), "{flag}: {}", help.stdout);
     }
     let all = run_to_end(&["-help-all"], &[]);
     assert!(all.status.success() && all.stdout.contains("[SVC_BACKUP_BUCKET]"), "{}", all.stdout);
