@@ -23,8 +23,8 @@ pub(crate) struct Interval {
     pub(super) high: Bound<f64>,
 }
 
-/// What the index says about a filter; `None` when it has nothing to say (`not`, `ne`, expressions, tests of emptiness, the
-/// content). In a conjunction what narrows is taken and the rest checked point by point.
+/// What the index says about a filter; `None` when it has nothing to say (expressions, tests of emptiness, the content, and
+/// the negation of what it does not know exactly). In a conjunction what narrows is taken and the rest checked point by point.
 pub(super) fn narrow<'p>(filter: &Predicate, view: View<'p>) -> Option<Narrowed<'p>> {
     expr(filter.expr(), view)
 }
@@ -63,13 +63,19 @@ pub(super) fn parted<'f, 'p>(filter: &'f Predicate, view: View<'p>) -> Parted<'f
 
 fn expr<'p>(expr: &Expr, view: View<'p>) -> Option<Narrowed<'p>> {
     match expr {
-        Expr::Always | Expr::Not(_) => None,
+        Expr::Always => None,
+        // What is filed under exactly what matches is all that does not match.
+        Expr::Not(child) => complement(self::expr(child, view)),
         Expr::Never => Some(Narrowed { selection: Selection::nothing(), exact: true }),
         Expr::Leaf { field, test } => {
-            let narrowed = if let Test::Number(..) | Test::Text(..) = test {
-                range(std::slice::from_ref(expr), field, test, view)
-            } else {
-                leaf(field, test, view)
+            let narrowed = match test {
+                Test::Number(..) | Test::Text(..) => range(std::slice::from_ref(expr), field, test, view),
+                // A point without the field matches neither, so the rest is asked.
+                Test::Ne(value) => {
+                    let equal = settled(leaf(field, &Test::Eq(value.clone()), view), field, view);
+                    return complement(equal).map(|others| Narrowed { exact: false, ..others });
+                }
+                test => leaf(field, test, view),
             };
             settled(narrowed, field, view)
         }
@@ -85,6 +91,12 @@ fn expr<'p>(expr: &Expr, view: View<'p>) -> Option<Narrowed<'p>> {
             Some(Narrowed { selection: Selection::Any(parts), exact })
         }
     }
+}
+
+/// The rest of an exact answer, which is exact as well.
+fn complement(narrowed: Option<Narrowed<'_>>) -> Option<Narrowed<'_>> {
+    let Narrowed { selection, .. } = narrowed.filter(|narrowed| narrowed.exact)?;
+    Some(Narrowed { selection: Selection::Not(Box::new(selection)), exact: true })
 }
 
 /// A leaf's answer, with what holds for every leaf.
@@ -223,20 +235,22 @@ fn r#in<'p>(field: &str, members: &Members, view: View<'p>) -> Option<(Terms<'p>
     if len > IN_MAX {
         return None;
     }
-    let mut exact = true;
-    let mut all = Terms::default();
-    let mut join = |(terms, whole): (Terms<'p>, bool)| {
-        exact &= whole;
-        all.join(terms);
-    };
-    match members {
-        Members::Strings(set) => set.iter().for_each(|text| join(view.text(field, Class::String, text))),
+    // In order: neighbours in a dictionary share its nodes.
+    Some(match members {
+        Members::Strings(set) => {
+            let mut texts: Vec<&str> = set.iter().map(|text| &**text).collect();
+            texts.sort_unstable();
+            view.texts(field, texts.into_iter())
+        }
         Members::Ints(set) => {
-            set.iter().for_each(|&number| join((view.int(field, Class::Int, number), true)))
+            let mut numbers: Vec<i64> = set.iter().copied().collect();
+            numbers.sort_unstable();
+            (view.ints(field, numbers.into_iter()), true)
         }
         Members::Floats(set) => {
-            set.iter().for_each(|number| join((view.float(field, Class::Float, number), true)));
+            let mut numbers: Vec<f64> = set.iter().collect();
+            numbers.sort_unstable_by(f64::total_cmp);
+            (view.floats(field, numbers.into_iter()), true)
         }
-    }
-    Some((all, exact))
+    })
 }

@@ -20,25 +20,33 @@ use crate::payload::index::{Column, Selection, View, Walk};
 
 /// A distance of a walk with all that goes with it (edges, visited, pool): `WALK_NS + WALK_COMPONENT_NS * dim`.
 const WALK_NS: f64 = 50.0;
-const WALK_COMPONENT_NS: f64 = 0.15;
+const WALK_COMPONENT_NS: f64 = 0.2;
 /// A distance of a scan of listed slots, with visibility and the heap of results.
 const SCAN_NS: f64 = 20.0;
 const SCAN_COMPONENT_NS: f64 = 0.1;
 /// The predicate asked about a point: mostly the misses of line and row.
 const PREDICATE_NS: f64 = 150.0;
+/// Asked per distance of a walk that has no gate: rows from all over memory, and candidates refused by the hundred.
+const ASKED_NS: f64 = 1.5 * PREDICATE_NS;
 /// A term of a range visited: the entry is a miss.
 const TERM_NS: f64 = 40.0;
+/// A search in a dictionary: a node or two are misses, and so are the postings it ends at.
+const SPAN_NS: f64 = 700.0;
 /// A posting collected, and sorted if there are several terms.
 const POSTING_NS: f64 = 4.0;
 const SORTED_POSTING_NS: f64 = 25.0;
 /// A word of a bitset cleared, filled and combined, per term.
 const WORD_NS: f64 = 0.3;
 /// A number of a column compared while all of them are.
-const COLUMN_NS: f64 = 0.5;
-/// A number of a column compared by itself: often a miss of the first-level cache.
-const PASSES_NS: f64 = 4.0;
-/// What a led walk pays per distance for looking through what does not pass, times how many there are to one that does.
-const LOOK_NS: f64 = 3.5;
+const COLUMN_NS: f64 = 0.7;
+/// A number of a column compared by itself: a miss of the first-level cache or two.
+const PASSES_NS: f64 = 20.0;
+/// What a led walk pays per distance for looking through what does not pass, times how many there are to one that does; edge
+/// lists of those are misses.
+const LOOK_NS: f64 = 12.0;
+/// A walk must promise to be that much cheaper than the exact way, which cannot disappoint: where the matching points lie far from
+/// the query a walk is given up for it after half its cost.
+const WALK_LEAD: f64 = 1.25;
 
 /// Share of points from which a walk asks the gate only of what comes near, instead of leading through it: most neighbours
 /// pass, so nothing has to be sought behind those that do not.
@@ -127,6 +135,8 @@ pub(crate) struct Graph<'p> {
     pub leads: bool,
     /// What passes the gate matches.
     pub exact: bool,
+    /// The beam, against that of an unfiltered walk.
+    pub widen: f64,
     /// Distances after which the exact way would have been cheaper.
     pub effort: usize,
     /// The exact way.
@@ -160,6 +170,31 @@ impl Gate<'_> {
     }
 }
 
+impl Gate<'_> {
+    /// All slots below `slots` that pass, ascending.
+    fn list(&self, slots: usize) -> Vec<u32> {
+        let mut listed = Vec::new();
+        match self {
+            Gate::Bits(words) | Gate::Columns(_, Some(words)) => {
+                for (index, &word) in words.iter().enumerate() {
+                    let mut left = word;
+                    while left != 0 {
+                        let slot = index as u32 * 64 + left.trailing_zeros();
+                        left &= left - 1;
+                        if (slot as usize) < slots && (matches!(self, Gate::Bits(_)) || self.passes(slot)) {
+                            listed.push(slot);
+                        }
+                    }
+                }
+            }
+            Gate::Open | Gate::Columns(_, None) => {
+                listed.extend((0..slots as u32).filter(|&slot| self.passes(slot)));
+            }
+        }
+        listed
+    }
+}
+
 /// Slots beyond the end were born after the snapshot.
 #[inline]
 fn bit(words: &[u64], slot: u32) -> bool {
@@ -167,6 +202,18 @@ fn bit(words: &[u64], slot: u32) -> bool {
 }
 
 impl Interval {
+    /// The least and the greatest number inside, NaN where a bound is.
+    fn closed(&self) -> (f64, f64) {
+        // Nothing lies beyond infinity.
+        let beyond = |bound: f64, next: f64| if next == bound { f64::NAN } else { next };
+        let low =
+            self.low.map(|(bound, inclusive)| if inclusive { bound } else { beyond(bound, bound.next_up()) });
+        let high = self
+            .high
+            .map(|(bound, inclusive)| if inclusive { bound } else { beyond(bound, bound.next_down()) });
+        (low.unwrap_or(f64::NEG_INFINITY), high.unwrap_or(f64::INFINITY))
+    }
+
     /// Whether a number lies inside; NaN does not.
     #[inline]
     pub(super) fn contains(&self, x: f64) -> bool {
@@ -204,7 +251,7 @@ pub(crate) fn plan<'p>(filter: &Predicate, view: View<'p>, s: &Situation) -> (Pl
     let mut estimate = Estimate::default();
     let Some(narrowed) = narrow(filter, view) else {
         estimate.everything_ns = live * (PREDICATE_NS + s.scored_ns());
-        estimate.walk_ns = s.distances() * (s.walked_ns() + PREDICATE_NS / 2.0);
+        estimate.walk_ns = s.distances() * (s.walked_ns() + ASKED_NS);
         estimate.points_ns = f64::INFINITY;
         // Unknown how many match; a walk gives up in time.
         if s.exact || estimate.walk_ns > estimate.everything_ns {
@@ -212,8 +259,14 @@ pub(crate) fn plan<'p>(filter: &Predicate, view: View<'p>, s: &Situation) -> (Pl
             return (Plan::Everything, estimate);
         }
         estimate.path = Path::Predicate;
-        let graph =
-            Graph { gate: Gate::Open, leads: false, exact: false, effort: usize::MAX, selection: None };
+        let graph = Graph {
+            gate: Gate::Open,
+            leads: false,
+            exact: false,
+            widen: 1.0,
+            effort: usize::MAX,
+            selection: None,
+        };
         return (Plan::Graph(graph), estimate);
     };
     let (selection, exact) = (narrowed.selection, narrowed.exact);
@@ -225,31 +278,38 @@ pub(crate) fn plan<'p>(filter: &Predicate, view: View<'p>, s: &Situation) -> (Pl
     let share = selection.share(s.filed).clamp(1.0 / live, 1.0);
     estimate.at_most = Some(at_most);
     estimate.expected = Some((share * live) as u64);
-    estimate.points_ns = points_ns(&selection, exact, share, s);
     estimate.everything_ns = live * (PREDICATE_NS + share * s.scored_ns());
 
-    let (mut way, gated_ns) = gate(filter, view, &selection, share, s);
-    let led = share < MOST && way.is_some();
-    let distances = if led { s.distances() * led_share(share) } else { s.distances() / share };
+    let (way, gated_ns) = gate(filter, view, &selection, share, s);
+    // What a walk without a gate pays more: the predicate of each candidate, and a longer way.
+    let spared_ns = s.distances() / share * (s.walked_ns() + ASKED_NS)
+        - s.distances() * led_share(share).min(1.0 / share) * (s.walked_ns() + LOOK_NS / share);
+    let gated = gated_ns <= spared_ns;
+    let led = share < MOST && gated;
+    let widen = if led { widening(share) } else { 1.0 };
+    let distances = widen * if led { s.distances() * led_share(share) } else { s.distances() / share };
     let look_ns = if led { LOOK_NS / share } else { 0.0 };
-    let asked_ns = if exact && way.is_some() { 0.0 } else { PREDICATE_NS / 2.0 };
-    estimate.walk_ns = gated_ns + distances * (s.walked_ns() + look_ns + asked_ns);
+    let asked_ns = match (gated, exact) {
+        (true, true) => 0.0,
+        (true, false) => PREDICATE_NS / 2.0,
+        (false, _) => ASKED_NS,
+    };
+    estimate.walk_ns = if gated { gated_ns } else { 0.0 } + distances * (s.walked_ns() + look_ns + asked_ns);
+
+    let asked_ns = if exact { 0.0 } else { PREDICATE_NS };
+    let scored_ns = share * live * s.scored_ns();
+    let by_walk_ns = walked_list_ns(&selection, asked_ns) + scored_ns;
+    let by_gate_ns = way.listing_ns(&selection, s) + share * live * asked_ns + scored_ns;
+    estimate.points_ns = by_walk_ns.min(by_gate_ns);
     let best_exact = estimate.points_ns.min(estimate.everything_ns);
 
-    if let Some(Way::Columns(columns, _)) = &way
-        && estimate.points_ns < estimate.walk_ns.min(estimate.everything_ns)
-        && at_most <= s.points_limit()
-        && gated_ns + s.slots as f64 * COLUMN_NS * (columns.len() as f64) < lookup_ns(&selection)
-        && let Some(way) = way.take()
-    {
-        // The columns are read through faster than the terms of the ranges are visited and sorted.
-        let (gate, _) = way.build(&selection, s);
-        let listed: Vec<u32> = (0..s.slots as u32).filter(|&slot| gate.passes(slot)).collect();
-        estimate.path = Path::Points;
-        return (Plan::Points { walk: Walk::Listed(listed.into_iter()), exact }, estimate);
-    }
     let few = at_most <= s.points_limit() || estimate.points_ns <= estimate.everything_ns;
-    if s.exact || estimate.walk_ns >= best_exact {
+    if s.exact || estimate.walk_ns * WALK_LEAD >= best_exact {
+        if few && by_gate_ns < by_walk_ns {
+            let (gate, _) = way.build(&selection, s);
+            estimate.path = Path::Points;
+            return (Plan::Points { walk: Walk::Listed(gate.list(s.slots).into_iter()), exact }, estimate);
+        }
         if few && let Some((walk, whole)) = selection.walk(usize::MAX) {
             estimate.path = Path::Points;
             return (Plan::Points { walk, exact: exact && whole }, estimate);
@@ -257,46 +317,81 @@ pub(crate) fn plan<'p>(filter: &Predicate, view: View<'p>, s: &Situation) -> (Pl
         estimate.path = Path::Everything;
         return (Plan::Everything, estimate);
     }
-    let effort = 2.0 * distances + best_exact / s.walked_ns();
-    let (gate, path) = match way.take() {
-        Some(way) => way.build(&selection, s),
-        None => (Gate::Open, Path::Predicate),
-    };
+    let effort = (1.5 * distances).max(best_exact / s.walked_ns());
+    let (gate, path) = if gated { way.build(&selection, s) } else { (Gate::Open, Path::Predicate) };
     estimate.path = path;
     let exact = exact && matches!(path, Path::Gate | Path::Column);
-    let graph = Graph { gate, leads: led, exact, effort: effort as usize, selection: Some(selection) };
+    let graph = Graph { gate, leads: led, exact, widen, effort: effort as usize, selection: Some(selection) };
     (Plan::Graph(graph), estimate)
 }
 
 /// Distances of a led walk against an unfiltered one, as measured; see `Graph::search_gated`.
 fn led_share(share: f64) -> f64 {
-    0.55 + 0.8 * share
+    0.58 + 0.75 * share
 }
 
-/// The exact way over what the index names.
-fn points_ns(selection: &Selection<'_>, exact: bool, share: f64, s: &Situation) -> f64 {
-    let asked_ns = if exact { 0.0 } else { PREDICATE_NS };
-    let lead = selection.at_most() as f64;
-    lookup_ns(selection) + lead * asked_ns + (share * s.live as f64) * s.scored_ns()
+/// How much wider the beam of a led walk is than that of an unfiltered one: the fewer pass, the more edges that would have led on
+/// are missing.
+fn widening(share: f64) -> f64 {
+    1.0 + 0.5 * (1.0 - share / 0.3).max(0.0)
 }
 
-/// Collecting what the index names.
-fn lookup_ns(selection: &Selection<'_>) -> f64 {
+/// Collecting what the index names, term by term, and asking about it.
+fn walked_list_ns(selection: &Selection<'_>, asked_ns: f64) -> f64 {
+    if selection.at_most() == u64::MAX {
+        return f64::INFINITY;
+    }
     let posting = if selection.terms() > 8 { SORTED_POSTING_NS } else { POSTING_NS };
     // The smallest part leads, and the others are asked about its slots.
     let collected = (selection.postings() as f64).min(3.0 * selection.at_most() as f64);
     let terms = (selection.terms() as f64).min(collected);
-    terms * TERM_NS + collected * posting
+    let asked_ns = if matches!(selection, Selection::All(_)) { PREDICATE_NS } else { asked_ns };
+    selection.spans() as f64 * SPAN_NS
+        + terms * TERM_NS
+        + collected * posting
+        + selection.at_most() as f64 * asked_ns
+}
+
+/// Marking a selection in a bitset.
+fn bits_ns(of: &Selection<'_>, s: &Situation) -> f64 {
+    let words = s.words() as f64 * WORD_NS * 3.0;
+    words
+        + of.spans() as f64 * SPAN_NS
+        + of.terms() as f64 * TERM_NS
+        + of.postings().min(s.filed) as f64 * POSTING_NS / 4.0
+}
+
+/// Reading columns through.
+fn marking_ns(columns: usize, s: &Situation) -> f64 {
+    s.slots as f64 * COLUMN_NS * columns as f64
 }
 
 /// A gate not built yet.
 enum Way<'p> {
     Bits,
     Complement(Selection<'p>),
-    Columns(Vec<(Column<'p>, Interval)>, Option<Selection<'p>>),
+    /// Asked number by number, or read through once into a bitset, whichever costs less.
+    Columns {
+        columns: Vec<(Column<'p>, Interval)>,
+        others: Option<Selection<'p>>,
+        marked: bool,
+    },
 }
 
 impl<'p> Way<'p> {
+    /// Building the gate and listing what passes.
+    fn listing_ns(&self, selection: &Selection<'_>, s: &Situation) -> f64 {
+        let listed = s.words() as f64 * WORD_NS * 3.0;
+        match self {
+            Way::Bits => bits_ns(selection, s) + listed,
+            Way::Complement(rejected) => bits_ns(rejected, s) + listed,
+            Way::Columns { columns, others, .. } => {
+                let others_ns = others.as_ref().map_or(0.0, |others| bits_ns(others, s));
+                others_ns + listed + marking_ns(columns.len(), s)
+            }
+        }
+    }
+
     fn build(self, selection: &Selection<'p>, s: &Situation) -> (Gate<'p>, Path) {
         match self {
             Way::Bits => {
@@ -310,34 +405,35 @@ impl<'p> Way<'p> {
                 words.iter_mut().for_each(|word| *word = !*word);
                 (Gate::Bits(words), Path::Complement)
             }
-            Way::Columns(columns, others) => {
-                let marked = others.map(|others| {
+            Way::Columns { columns, others, marked } => {
+                let of_others = others.map(|others| {
                     let mut words = vec![0; s.words()];
                     others.mark(&mut words);
                     words
                 });
-                (Gate::Columns(columns, marked), Path::Column)
+                if !marked {
+                    return (Gate::Columns(columns, of_others), Path::Column);
+                }
+                let mut words = of_others.unwrap_or_else(|| vec![u64::MAX; s.words()]);
+                for (column, interval) in columns {
+                    let (low, high) = interval.closed();
+                    column.retain(&mut words, low, high);
+                }
+                (Gate::Bits(words), Path::Column)
             }
         }
     }
 }
 
-/// The cheapest gate and what it costs to build; none when asking the predicate costs less.
+/// The cheapest gate and what it costs to build, or in the case of columns to ask.
 fn gate<'p>(
     filter: &Predicate,
     view: View<'p>,
     selection: &Selection<'p>,
     share: f64,
     s: &Situation,
-) -> (Option<Way<'p>>, f64) {
-    let bits_ns = |of: &Selection<'_>| {
-        let words = s.words() as f64 * WORD_NS * 3.0;
-        words + of.terms() as f64 * TERM_NS + of.postings().min(s.filed) as f64 * POSTING_NS / 4.0
-    };
-    let mut best = (Some(Way::Bits), bits_ns(selection));
-    // What a walk without a gate pays more: the predicate of each candidate, and a longer way.
-    let spared_ns = s.distances() / share * (s.walked_ns() + PREDICATE_NS / 2.0)
-        - s.distances() * led_share(share).min(1.0 / share) * (s.walked_ns() + LOOK_NS / share);
+) -> (Way<'p>, f64) {
+    let mut best = (Way::Bits, bits_ns(selection, s));
     let Parted { ranges, others, only_ranges } = parted(filter, view);
     let columns: Option<Vec<_>> = (!ranges.is_empty())
         .then(|| {
@@ -347,17 +443,19 @@ fn gate<'p>(
         .flatten();
     if let Some(columns) = columns {
         let sought = s.distances() * led_share(share) * (1.0 / share).min(2.0 * s.m as f64);
-        let column_ns = sought * PASSES_NS + others.as_ref().map_or(0.0, bits_ns);
+        let (asked_ns, marking_ns) = (sought * PASSES_NS, marking_ns(columns.len(), s));
+        let others_ns = others.as_ref().map_or(0.0, |others| bits_ns(others, s));
+        let column_ns = asked_ns.min(marking_ns) + others_ns;
         if column_ns < best.1 {
-            best = (Some(Way::Columns(columns, others)), column_ns);
+            best = (Way::Columns { columns, others, marked: marking_ns <= asked_ns }, column_ns);
         }
     } else if only_ranges && let Some(rejected) = outside(&ranges, view, s) {
-        let rejected_ns = bits_ns(&rejected);
+        let rejected_ns = bits_ns(&rejected, s);
         if rejected_ns < best.1 {
-            best = (Some(Way::Complement(rejected)), rejected_ns);
+            best = (Way::Complement(rejected), rejected_ns);
         }
     }
-    if best.1 > spared_ns { (None, 0.0) } else { best }
+    best
 }
 
 /// What lies outside some range of `ranges`; `None` when a point may lie neither inside nor outside.
@@ -381,4 +479,31 @@ fn outside<'p>(ranges: &[(&str, Interval)], view: View<'p>, s: &Situation) -> Op
         }
     }
     Some(Selection::Any(parts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closed_bounds_hold_the_same_numbers() {
+        let edges =
+            [f64::NEG_INFINITY, f64::MIN, -1.0, -0.0, 0.0, f64::MIN_POSITIVE, 1.0, f64::INFINITY, f64::NAN];
+        let bounds = edges.iter().flat_map(|&edge| [Some((edge, true)), Some((edge, false))]).chain([None]);
+        let bounds: Vec<_> = bounds.collect();
+        let numbers = edges.iter().flat_map(|&edge| [edge, edge.next_up(), edge.next_down()]);
+        for number in numbers {
+            for &low in &bounds {
+                for &high in &bounds {
+                    let interval = Interval { low, high };
+                    let (least, most) = interval.closed();
+                    assert_eq!(
+                        interval.contains(number) && !number.is_nan(),
+                        number >= least && number <= most,
+                        "{number} {interval:?}"
+                    );
+                }
+            }
+        }
+    }
 }

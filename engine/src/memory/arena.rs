@@ -209,6 +209,18 @@ impl<T: Atomic> Arena<T> {
         // SAFETY: see above: nothing writes the row except atomically.
         unsafe { self.row(slot) }
     }
+
+    /// Rows `first..end`, one after the other, as [`Self::cells`]. Panics when out of range.
+    pub fn cells_of(&self, first: usize, end: usize) -> &[T] {
+        assert!(first <= end && end <= self.capacity, "rows {first}..{end} of {}", self.capacity);
+        // SAFETY: as in `cells`, for rows that lie one after the other in one mapping.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.base().cast_const().add(first * self.row_len),
+                (end - first) * self.row_len,
+            )
+        }
+    }
 }
 
 fn page_bytes() -> usize {
@@ -221,6 +233,17 @@ fn page_bytes() -> usize {
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering;
+
+    #[test]
+    fn rows_lie_one_after_the_other() {
+        let arena = Arena::<std::sync::atomic::AtomicU64>::reserve(100, 2).unwrap();
+        arena.cells(7)[1].store(3, Ordering::Relaxed);
+        let cells = arena.cells_of(6, 9);
+        assert_eq!(cells.len(), 6);
+        assert_eq!(cells[3].load(Ordering::Relaxed), 3);
+        assert!(arena.cells_of(100, 100).is_empty());
+        assert!(std::panic::catch_unwind(|| arena.cells_of(99, 101).len()).is_err());
+    }
 
     #[test]
     fn rows_are_zero_aligned_and_keep_what_is_written() {

@@ -181,6 +181,7 @@ impl Dense {
                     gate: Gate::Open,
                     leads: false,
                     exact: false,
+                    widen: 1.0,
                     effort: usize::MAX,
                     selection: None,
                 };
@@ -312,6 +313,7 @@ impl Dense {
             }
         };
         let found = if walked.leads {
+            let ef = (ef as f64 * walked.widen) as usize;
             self.graph.search_gated(query, ef, walked.effort, scratch, gate, admit)
         } else {
             let mut rejects = 0;

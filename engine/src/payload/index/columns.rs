@@ -85,6 +85,22 @@ impl Column<'_> {
             bits => Some(f64::from_bits(bits ^ NONE)),
         }
     }
+
+    /// Clears the bits of slots whose number is not between `low` and `high`, both inclusive, and of those without one; reads
+    /// all.
+    pub fn retain(self, words: &mut [u64], low: f64, high: f64) {
+        let values = &self.0.values;
+        for (index, word) in words.iter_mut().enumerate() {
+            let first = index * 64;
+            let mut passing = 0;
+            for (bit, value) in values.cells_of(first, values.capacity().min(first + 64)).iter().enumerate() {
+                // What is missing is NaN, which lies nowhere.
+                let number = f64::from_bits(value.load(Ordering::Relaxed) ^ NONE);
+                passing |= u64::from((number >= low) & (number <= high)) << bit;
+            }
+            *word &= passing;
+        }
+    }
 }
 
 impl<'p> View<'p> {

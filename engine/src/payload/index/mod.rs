@@ -344,6 +344,28 @@ impl<'p> View<'p> {
         (self.terms(field, Class::String, [span]), exact)
     }
 
+    /// Slots with any of these integers as the value.
+    pub fn ints(self, field: &str, values: impl Iterator<Item = i64>) -> Terms<'p> {
+        self.terms(field, Class::Int, values.map(|value| Span::only(KeyRef::number(key::of_int(value)))))
+    }
+
+    /// Slots with any of these floats as the value.
+    pub fn floats(self, field: &str, values: impl Iterator<Item = f64>) -> Terms<'p> {
+        let spans = values.filter_map(key::of_float).map(|order| Span::only(KeyRef::number(order)));
+        self.terms(field, Class::Float, spans)
+    }
+
+    /// Slots with any of these texts as the value; and whether the terms stand for nothing longer.
+    pub fn texts<'t>(self, field: &str, values: impl Iterator<Item = &'t str>) -> (Terms<'p>, bool) {
+        let mut exact = true;
+        let spans = values.map(|text| {
+            exact &= text.len() <= key::WHOLE_BYTES;
+            key::of_text(text, &self.index.hasher, Span::only)
+        });
+        let terms = self.terms(field, Class::String, spans);
+        (terms, exact)
+    }
+
     /// Slots with this integer as the value or an element.
     pub fn int(self, field: &str, class: Class, value: i64) -> Terms<'p> {
         self.terms(field, class, [Span::only(KeyRef::number(key::of_int(value)))])

@@ -26,6 +26,8 @@ pub(crate) enum Selection<'p> {
     All(Vec<Selection<'p>>),
     /// In any of these.
     Any(Vec<Selection<'p>>),
+    /// Every other slot, empty ones included. It cannot be walked, only marked.
+    Not(Box<Selection<'p>>),
 }
 
 impl<'p> Terms<'p> {
@@ -39,13 +41,6 @@ impl<'p> Terms<'p> {
             self.postings += postings;
             self.spans.push((tree, span));
         }
-    }
-
-    /// Joins another set of terms to this one.
-    pub fn join(&mut self, other: Terms<'p>) {
-        self.spans.extend(other.spans);
-        self.postings += other.postings;
-        self.terms += other.terms;
     }
 
     fn for_each(&self, mut visit: impl FnMut(Cursor<'p>) -> ControlFlow<()>) -> ControlFlow<()> {
@@ -69,6 +64,7 @@ impl<'p> Selection<'p> {
             Selection::Terms(terms) => terms.postings,
             Selection::All(parts) => parts.iter().map(Selection::at_most).min().unwrap_or(0),
             Selection::Any(parts) => parts.iter().map(Selection::at_most).fold(0, u64::saturating_add),
+            Selection::Not(_) => u64::MAX,
         }
     }
 
@@ -78,6 +74,7 @@ impl<'p> Selection<'p> {
             Selection::Terms(terms) => (terms.postings as f64 / slots.max(1) as f64).min(1.0),
             Selection::All(parts) => parts.iter().map(|part| part.share(slots)).product(),
             Selection::Any(parts) => 1.0 - parts.iter().map(|part| 1.0 - part.share(slots)).product::<f64>(),
+            Selection::Not(part) => 1.0 - part.share(slots),
         }
     }
 
@@ -86,6 +83,7 @@ impl<'p> Selection<'p> {
         match self {
             Selection::Terms(terms) => terms.terms,
             Selection::All(parts) | Selection::Any(parts) => parts.iter().map(Selection::terms).sum(),
+            Selection::Not(part) => part.terms(),
         }
     }
 
@@ -94,6 +92,16 @@ impl<'p> Selection<'p> {
         match self {
             Selection::Terms(terms) => terms.postings,
             Selection::All(parts) | Selection::Any(parts) => parts.iter().map(Selection::postings).sum(),
+            Selection::Not(part) => part.postings(),
+        }
+    }
+
+    /// Searches in dictionaries that looking all of it up begins with.
+    pub fn spans(&self) -> usize {
+        match self {
+            Selection::Terms(terms) => terms.spans.len(),
+            Selection::All(parts) | Selection::Any(parts) => parts.iter().map(Selection::spans).sum(),
+            Selection::Not(part) => part.spans(),
         }
     }
 
@@ -121,6 +129,11 @@ impl<'p> Selection<'p> {
                     all.iter_mut().zip(&one).for_each(|(word, other)| *word &= other);
                 }
                 words.iter_mut().zip(&all).for_each(|(word, more)| *word |= more);
+            }
+            Selection::Not(part) => {
+                let mut others = vec![0; words.len()];
+                part.mark(&mut others);
+                words.iter_mut().zip(&others).for_each(|(word, other)| *word |= !other);
             }
         }
     }
@@ -159,6 +172,7 @@ impl<'p> Selection<'p> {
                 }
                 Some((Walk::All(walks), exact))
             }
+            Selection::Not(_) => None,
         }
     }
 }

@@ -1,0 +1,362 @@
+//! Filtered search in process on one core: recall and rate from all points down to one in ten thousand, beside the rate without
+//! a filter and that of an exact scan over just the matching points, which is given to it as a ready list of slots.
+//!
+//! `filters <corpus directory> [--docs N] [--queries N] [--k K] [--ef N] [--m M] [--ef-construction N] [--threads N]` builds a
+//! collection with payloads (the documents' own: part of speech, file, words, text; and a uniform random number) and prints one
+//! JSON object per filter. The three rates of a line are taken in turns of a few queries, so that a machine that slows
+//! down slows all three. `floor` is the larger of half the unfiltered rate and the rate of the scan: `share_of_floor` at or above 1 means
+//! that the filter has no cliff there.
+use flate2::read::GzDecoder;
+use nigh_benches::corpus::{Corpus, Rows};
+use nigh_benches::cpu;
+use nigh_engine::collection::{Dense, DenseConfig, DenseWriter, Hit, Query, Write};
+use nigh_engine::distance::{Kernel, Metric, padded, prepare};
+use nigh_engine::filter::{Node, Path as Way, Predicate};
+use nigh_engine::index::{Planner, Scratch, Slot, exact_search};
+use nigh_engine::memory::{Arena, Domain, Participant};
+use nigh_engine::payload::{PayloadRow, RowBuilder, Value};
+use serde_json::json;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Queries of one kind before the next kind has its turn.
+const TURN: usize = 10;
+/// Points per round of the build.
+const ROUND: usize = 256;
+/// Uniform numbers are below that.
+const UNIFORM: i64 = 1_000_000;
+
+struct Options {
+    directory: PathBuf,
+    numbers: HashMap<String, usize>,
+}
+
+impl Options {
+    fn parse() -> Result<Options, String> {
+        const KNOWN: [&str; 7] = ["docs", "queries", "k", "ef", "m", "ef-construction", "threads"];
+        let (mut directory, mut numbers) = (None, HashMap::new());
+        let mut arguments = std::env::args().skip(1);
+        while let Some(argument) = arguments.next() {
+            match argument.strip_prefix("--") {
+                Some(name) if KNOWN.contains(&name) => {
+                    let value = arguments.next().ok_or(format!("--{name} needs a value"))?;
+                    let number = value.parse().map_err(|_| format!("--{name} {value} is not a number"))?;
+                    numbers.insert(name.to_owned(), number);
+                }
+                Some(name) => return Err(format!("unknown option --{name}")),
+                None => directory = Some(PathBuf::from(argument)),
+            }
+        }
+        Ok(Options { directory: directory.ok_or("which corpus directory?")?, numbers })
+    }
+
+    fn get(&self, name: &str, default: usize) -> usize {
+        self.numbers.get(name).copied().unwrap_or(default)
+    }
+}
+
+fn main() {
+    let options = Options::parse().unwrap_or_else(|error| fail(&error));
+    if let Err(error) = run(&options) {
+        fail(&error.to_string());
+    }
+}
+
+fn fail(error: &str) -> ! {
+    eprintln!("filters: {error}");
+    std::process::exit(2)
+}
+
+fn run(options: &Options) -> io::Result<()> {
+    let corpus = Corpus::read(&options.directory)?;
+    let n = corpus.docs.len().min(options.get("docs", usize::MAX));
+    let rows = payloads(&options.directory, n)?;
+    let bench = Bench::build(options, &corpus, rows);
+    let queries = corpus.queries.len().min(options.get("queries", 500));
+    println!(
+        "{}",
+        json!({
+            "docs": n, "dim": corpus.docs.width, "queries": queries, "k": bench.k, "ef": bench.ef,
+            "build_s": bench.build_s, "bytes_per_point": bench.dense.stats().bytes / n as u64,
+        })
+    );
+    for (name, node) in filters() {
+        let filter = Predicate::compile(&node).unwrap_or_else(|error| fail(&format!("{name}: {error}")));
+        println!("{}", bench.measure(&name, &filter, &corpus.queries, queries));
+        io::stdout().flush()?;
+    }
+    Ok(())
+}
+
+/// The payload row of each document.
+fn payloads(directory: &Path, n: usize) -> io::Result<Vec<Vec<u8>>> {
+    let path = directory.join("docs.jsonl.gz");
+    let file = File::open(&path).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+    let mut random = 88_172_645_463_325_252u64;
+    let row = |line: io::Result<String>| {
+        let doc: serde_json::Value = serde_json::from_str(&line?)?;
+        let text = |key: &str| Value::String(doc[key].as_str().unwrap_or_default().to_owned());
+        let number = |key: &str| Value::Int(doc[key].as_i64().unwrap_or_default());
+        let words = doc["words"].as_array().into_iter().flatten().filter_map(|word| word.as_str());
+        // Marsaglia's xorshift: the same corpus and the same numbers every time.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let uniform = (random >> 11) as i64 % UNIFORM;
+        let mut row = RowBuilder::new();
+        row.set("id", number("id"), 0);
+        row.set("pos", text("pos"), 0);
+        row.set("lex", number("lex"), 0);
+        row.set("nwords", number("nwords"), 0);
+        row.set("words", Value::Strings(words.map(str::to_owned).collect()), 0);
+        row.set("text", text("text"), 0);
+        row.set("uniform", Value::Int(uniform), 0);
+        row.set("group", Value::Int(uniform / (UNIFORM / 1000)), 0);
+        Ok(row.finish())
+    };
+    BufReader::new(GzDecoder::new(file)).lines().take(n).map(row).collect()
+}
+
+fn leaf(op: &str, field: &str, value: Value) -> Node {
+    Node { op: Some(op.into()), field: Some(field.into()), value: Some(value), ..Node::default() }
+}
+
+fn and(nodes: Vec<Node>) -> Node {
+    Node { op: Some("and".into()), and: Some(nodes), ..Node::default() }
+}
+
+fn not(node: Node) -> Node {
+    Node { op: Some("not".into()), not: Some(Box::new(node)), ..Node::default() }
+}
+
+/// Equality, range, text and combinations; independent of the vectors (`uniform`, `group`) and not (the rest).
+fn filters() -> Vec<(String, Node)> {
+    let text = |value: &str| Value::String(value.to_owned());
+    let below = |share: f64| leaf("lt", "uniform", Value::Int((share * UNIFORM as f64) as i64));
+    let mut all = Vec::new();
+    for share in [1.0, 0.9, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0001] {
+        all.push((format!("range: uniform below {share}"), below(share)));
+    }
+    for share in [0.5, 0.1, 0.01] {
+        let low = leaf("gte", "uniform", Value::Int((0.3 * UNIFORM as f64) as i64));
+        all.push((format!("range: both bounds, {share}"), and(vec![low, below(0.3 + share)])));
+        all.push((
+            format!("range: id, the first {share}"),
+            leaf("lt", "id", Value::Int((share * 117_659.0) as i64)),
+        ));
+    }
+    for groups in [500, 200, 100, 20, 10, 1] {
+        all.push((
+            format!("in: {groups} of 1000 groups"),
+            leaf("in", "group", Value::Ints((0..groups).collect())),
+        ));
+    }
+    all.push(("eq: one of 1000 groups".to_owned(), leaf("eq", "group", Value::Int(7))));
+    for pos in ["noun", "adj", "verb", "adv"] {
+        all.push((format!("eq: pos {pos}"), leaf("eq", "pos", text(pos))));
+        all.push((format!("ne: pos {pos}"), leaf("ne", "pos", text(pos))));
+    }
+    for lex in [0, 6, 20, 27, 28, 37, 43, 16] {
+        all.push((format!("eq: lex {lex}"), leaf("eq", "lex", Value::Int(lex))));
+    }
+    for word in ["genus", "make", "water"] {
+        all.push((format!("contains: words {word}"), leaf("contains", "words", text(word))));
+    }
+    for tokens in ["of", "the", "person", "plant", "water", "large river"] {
+        all.push((format!("match: text {tokens}"), leaf("match", "text", text(tokens))));
+    }
+    all.push(("regex: text ^[a-f]".to_owned(), leaf("regex", "text", text("^[a-f]"))));
+    all.push(("noun and half".to_owned(), and(vec![leaf("eq", "pos", text("noun")), below(0.5)])));
+    all.push(("verb and a tenth".to_owned(), and(vec![leaf("eq", "pos", text("verb")), below(0.1)])));
+    all.push((
+        "noun and text of and a tenth".to_owned(),
+        and(vec![leaf("eq", "pos", text("noun")), leaf("match", "text", text("of")), below(0.1)]),
+    ));
+    all.push(("not noun".to_owned(), not(leaf("eq", "pos", text("noun")))));
+    all.push(("not below a hundredth".to_owned(), not(below(0.01))));
+    all.push((
+        "adverb or one hundredth".to_owned(),
+        Node {
+            op: Some("or".into()),
+            or: Some(vec![leaf("eq", "pos", text("adv")), below(0.01)]),
+            ..Node::default()
+        },
+    ));
+    all
+}
+
+struct Bench {
+    dense: Arc<Dense>,
+    /// Fills columns that searches ask for, as a server's owner would.
+    writer: DenseWriter,
+    seat: Participant,
+    /// Prepared rows for truth and for the scan.
+    rows: Arena<f32>,
+    payloads: Vec<Vec<u8>>,
+    k: usize,
+    ef: usize,
+    build_s: f64,
+}
+
+impl Bench {
+    fn build(options: &Options, corpus: &Corpus, payloads: Vec<Vec<u8>>) -> Bench {
+        let (n, dim) = (payloads.len(), corpus.docs.width);
+        let mut config = DenseConfig::new(dim, Metric::Cosine);
+        config.m = options.get("m", 16);
+        config.ef_construction = options.get("ef-construction", 200);
+        let threads = options.get("threads", std::thread::available_parallelism().map_or(1, usize::from));
+        let domain = Domain::new(1);
+        let seat = domain.participant(0);
+        let mut writer =
+            DenseWriter::create(config, n, domain).unwrap_or_else(|error| fail(&error.to_string()));
+        let rows = Arena::reserve(n, padded(dim)).unwrap_or_else(|error| fail(&error.to_string()));
+        let started = Instant::now();
+        for (slot, row) in payloads.iter().enumerate() {
+            let (id, vector) = (slot as u64, corpus.docs.row(slot));
+            // SAFETY: nobody else has the arena yet.
+            prepare(Metric::Cosine, vector, unsafe { rows.row_mut_unchecked(slot) });
+            writer.apply(Write { seq: id + 1, id, version: 1, vector, row, deadline_ms: 0 });
+        }
+        index(&mut writer, threads);
+        let build_s = started.elapsed().as_secs_f64();
+        let dense = writer.shared().clone();
+        Bench {
+            dense,
+            writer,
+            seat,
+            rows,
+            payloads,
+            k: options.get("k", 10),
+            ef: options.get("ef", 64),
+            build_s,
+        }
+    }
+
+    fn search(
+        &self,
+        query: &[f32],
+        filter: Option<&Predicate>,
+        scratch: &mut Scratch,
+        out: &mut Vec<Hit>,
+    ) -> (Way, u64) {
+        let query = Query { vector: query, k: self.k, ef: self.ef, filter, exact: false, now_ms: 0 };
+        let pin = self.seat.pin();
+        match self.dense.search_explained(&pin, &query, scratch, out) {
+            Ok(explain) => (explain.path, explain.distances),
+            Err(error) => fail(&error.to_string()),
+        }
+    }
+
+    fn scan(&self, kernel: Kernel, query: &[f32], slots: &[Slot]) -> Vec<u64> {
+        let mut prepared = vec![0.0; self.rows.row_len()];
+        prepare(Metric::Cosine, query, &mut prepared);
+        let hits = exact_search(kernel, &self.rows, &prepared, slots.iter().copied(), self.k, |_| true);
+        hits.iter().map(|hit| u64::from(hit.slot)).collect()
+    }
+
+    fn measure(
+        &self,
+        name: &str,
+        filter: &Predicate,
+        queries: &Rows<f32>,
+        count: usize,
+    ) -> serde_json::Value {
+        let kernel = Kernel::of(Metric::Cosine);
+        let slots: Vec<Slot> = (0..self.payloads.len() as Slot)
+            .filter(|&slot| filter.matches(Some(PayloadRow::trusted(&self.payloads[slot as usize])), 0))
+            .collect();
+        let (mut scratch, mut hits) = (Scratch::new(), Vec::new());
+        // Searches say which columns they miss, and the owner fills them between writes.
+        self.search(queries.row(0), Some(filter), &mut scratch, &mut hits);
+        for _ in 0..self.payloads.len() / 256 {
+            self.writer.fill_columns(1024);
+        }
+        let mut spent = [Duration::ZERO; 3];
+        let mut ways: HashMap<String, usize> = HashMap::new();
+        let (mut found, mut wanted, mut distances) = (0, 0, 0);
+        for first in (0..count).step_by(TURN) {
+            let turn = || (first..count.min(first + TURN)).map(|index| queries.row(index));
+            let mut answers = Vec::new();
+            let started = cpu::thread_time();
+            for query in turn() {
+                let (way, scored) = self.search(query, Some(filter), &mut scratch, &mut hits);
+                distances += scored;
+                answers.push((way, hits.iter().map(|hit| hit.id).collect::<Vec<u64>>()));
+            }
+            let filtered = cpu::thread_time();
+            let truth: Vec<Vec<u64>> = turn().map(|query| self.scan(kernel, query, &slots)).collect();
+            let scanned = cpu::thread_time();
+            for query in turn() {
+                self.search(query, None, &mut scratch, &mut hits);
+            }
+            let unfiltered = cpu::thread_time();
+            for (total, part) in
+                spent.iter_mut().zip([filtered - started, scanned - filtered, unfiltered - scanned])
+            {
+                *total += part;
+            }
+            for ((way, answer), truth) in answers.into_iter().zip(&truth) {
+                *ways.entry(format!("{way:?}")).or_default() += 1;
+                wanted += truth.len();
+                found += truth.iter().filter(|id| answer.contains(id)).count();
+            }
+        }
+        let [filtered, scan, unfiltered] = spent.map(|spent| count as f64 / spent.as_secs_f64());
+        let floor = scan.max(unfiltered / 2.0);
+        json!({
+            "filter": name, "matching": slots.len(), "share": slots.len() as f64 / self.payloads.len() as f64,
+            "recall": if wanted == 0 { 1.0 } else { found as f64 / wanted as f64 }, "ways": ways,
+            "distances_per_query": distances / count as u64,
+            "queries_per_cpu_s": filtered.round(), "unfiltered": unfiltered.round(), "scan_of_matching": scan.round(),
+            "share_of_floor": (filtered / floor * 100.0).round() / 100.0,
+        })
+    }
+}
+
+/// Moves the tail into the graph, in rounds planned by `threads` threads.
+fn index(writer: &mut DenseWriter, threads: usize) {
+    let dense = writer.shared().clone();
+    let workers: Vec<Mutex<(Planner, Scratch)>> = (0..threads.max(1)).map(|_| Mutex::default()).collect();
+    while let Some(round) = writer.begin_round(ROUND) {
+        let plans = in_parallel(&workers, round.slots.len(), |(planner, _), index| {
+            dense.plan_start(planner, &round, index);
+            dense
+                .plan_step(planner, &round, usize::MAX)
+                .unwrap_or_else(|| fail("an unbounded step did not end"))
+        });
+        let jobs = writer.target_jobs(&plans);
+        let targets =
+            in_parallel(&workers, jobs.len(), |(_, scratch), index| dense.plan_target(&jobs[index], scratch));
+        writer.commit_round(plans, targets);
+    }
+}
+
+/// `work` of 0..count in index order, on as many threads as there are workers.
+fn in_parallel<W: Send, T: Send + Sync>(
+    workers: &[Mutex<W>],
+    count: usize,
+    work: impl Fn(&mut W, usize) -> T + Sync,
+) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let done: Vec<OnceLock<T>> = (0..count).map(|_| OnceLock::new()).collect();
+    std::thread::scope(|scope| {
+        for worker in workers {
+            let (next, done, work) = (&next, &done, &work);
+            scope.spawn(move || {
+                let mut worker = worker.lock().unwrap_or_else(|_| fail("a thread panicked"));
+                loop {
+                    let index = next.fetch_add(1, Relaxed);
+                    let Some(place) = done.get(index) else { return };
+                    let _taken_once = place.set(work(&mut worker, index));
+                }
+            });
+        }
+    });
+    done.into_iter().map(|place| place.into_inner().unwrap_or_else(|| fail("a thread panicked"))).collect()
+}
