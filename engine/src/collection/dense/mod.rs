@@ -251,6 +251,8 @@ pub struct DenseWriter {
     ordered_ids: BTreeSet<u64>,
     /// (deadline, id) of ids present that have one.
     deadlines: BTreeSet<(u64, u64)>,
+    /// (deadline, id) of ids present whose row has a key that expires, by the earliest of them.
+    key_deadlines: BTreeSet<(u64, u64)>,
     /// Slots that still need a closer look because of their birth: (slot, born).
     newborn: Vec<(Slot, u64)>,
     /// An older batch of them, waiting for readers with snapshots before their births.

@@ -3,10 +3,12 @@
 //! The new row's terms are filed, then row and version are swung in one store. The old row waits in limbo, and so do its terms: a
 //! reader that pinned before may look for the point under any of them. When no such reader is left the terms that no newer row of
 //! the slot has are taken out.
+//!
+//! Keys that have expired are taken out the same way, by the sweeper.
 use super::row_block::RowBlock;
 use super::*;
 use crate::memory::Owned;
-use crate::payload::PayloadRow;
+use crate::payload::{PayloadRow, RowBuilder};
 use ahash::HashMap;
 use std::collections::VecDeque;
 
@@ -86,9 +88,53 @@ impl DenseWriter {
         slot.is_some()
     }
 
+    /// Ids of points with keys whose deadline is at or before `now_ms`, at most `max`, earliest first (for the sweeper).
+    pub fn with_expired_keys(&self, now_ms: u64, max: usize) -> Vec<u64> {
+        self.key_deadlines.range(..=(now_ms, u64::MAX)).take(max).map(|&(_, id)| id).collect()
+    }
+
+    /// Takes the keys out of a point whose deadline has passed. No reader sees them any more, so version and sequence number stay and
+    /// nothing is logged: deadlines are absolute, and what comes back at replay is taken out again. False when there is none.
+    pub fn drop_expired_keys(&mut self, id: u64, now_ms: u64) -> bool {
+        let Some(slot) = self.shared.ids.get_owned(id) else { return false };
+        let shared = self.shared.clone();
+        // SAFETY: the owner, which frees no row meanwhile.
+        let (row, version) = unsafe { shared.meta.row_and_version(slot) };
+        let row = PayloadRow::trusted(row);
+        if row.next_deadline().is_none_or(|deadline| deadline > now_ms) {
+            return false;
+        }
+        let mut left = RowBuilder::from(row);
+        left.drop_expired(now_ms);
+        self.rewrite(slot, &left.finish(), version);
+        true
+    }
+
+    /// Notes when the first key of a new row expires.
+    pub(super) fn watch_keys(&mut self, id: u64, row: &[u8]) {
+        if let Some(deadline_ms) = PayloadRow::trusted(row).next_deadline() {
+            self.key_deadlines.insert((deadline_ms, id));
+        }
+    }
+
+    /// The row that a slot has so far is about to go.
+    pub(super) fn unwatch_keys(&mut self, slot: Slot) {
+        if self.key_deadlines.is_empty() {
+            return;
+        }
+        let meta = &self.shared.meta;
+        // SAFETY: the owner, which frees no row meanwhile.
+        let row = PayloadRow::trusted(unsafe { meta.row(slot) });
+        if let Some(deadline_ms) = row.next_deadline() {
+            self.key_deadlines.remove(&(deadline_ms, meta.id(slot)));
+        }
+    }
+
     /// Gives a slot another row.
     fn rewrite(&mut self, slot: Slot, row: &[u8], version: u64) {
         let shared = self.shared.clone();
+        self.unwatch_keys(slot);
+        self.watch_keys(shared.meta.id(slot), row);
         // SAFETY: the owner, which frees no row meanwhile.
         let old = PayloadRow::trusted(unsafe { shared.meta.row(slot) });
         let terms = shared.index.supersede(slot, old, PayloadRow::trusted(row));

@@ -76,6 +76,7 @@ impl DenseWriter {
             free: Vec::new(),
             ordered_ids: BTreeSet::new(),
             deadlines: BTreeSet::new(),
+            key_deadlines: BTreeSet::new(),
             newborn: Vec::new(),
             settling: None,
             limbo: Limbo::new(),
@@ -284,6 +285,7 @@ impl DenseWriter {
         if write.deadline_ms != 0 {
             self.deadlines.insert((write.deadline_ms, write.id));
         }
+        self.watch_keys(write.id, write.row);
         self.dirty.data.insert(slot);
         self.newborn.push((slot, write.seq));
         self.owe_reclaim(terms);
@@ -321,6 +323,8 @@ impl DenseWriter {
         if deadline_ms != 0 {
             self.deadlines.remove(&(deadline_ms, shared.meta.id(slot)));
         }
+        self.unwatch_keys(slot);
+        let shared = &self.shared;
         shared.meta.bury(slot, seq);
         add(&shared.tombstoned, 1);
         if shared.graph.is_linked(slot) {
@@ -506,7 +510,7 @@ impl DenseWriter {
     pub(super) fn note_bytes(&self) {
         let bytes = self.shared.graph.bytes() as u64
             + self.ordered_ids.len() as u64 * ORDERED_ID_BYTES
-            + self.deadlines.len() as u64 * DEADLINE_BYTES
+            + (self.deadlines.len() + self.key_deadlines.len()) as u64 * DEADLINE_BYTES
             + (self.free.capacity() + self.dead_linked.capacity()) as u64 * 4
             + self.dirty.bytes();
         self.shared.owner_bytes.store(bytes, Ordering::Relaxed);
