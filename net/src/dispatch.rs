@@ -2,8 +2,9 @@
 
 use crate::limits;
 use crate::request::{
-    Action, ApiError, BuildStaged, CreateCollection, DeleteByFilter, DeletePoint, DropCollection, ErrorKind,
-    GetPoints, Operation, ScrollPoints, SearchPoints, StagePoints, WritePoints, check_name,
+    Action, ApiError, BuildStaged, ChangePayload, CreateCollection, DeleteByFilter, DeletePoint,
+    DropCollection, ErrorKind, GetPoints, Operation, ScrollPoints, SearchPoints, StagePoints, WritePoints,
+    check_name,
 };
 use nigh_shard::core::{Core, FoundPoint, ScrollPage, SearchRequest, StoredPoint, Written};
 use std::cell::RefCell;
@@ -161,6 +162,23 @@ impl Operation for DeletePoint {
     }
     async fn run(self, core: Rc<Core>) -> Result<bool, ApiError> {
         Ok(core.delete(&self.collection, self.id, self.write.expected_version).await?)
+    }
+}
+
+impl Operation for ChangePayload {
+    type Output = ();
+    const ACTION: Action = Action::Write;
+    const MUTATES: bool = true;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        self.write.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<(), ApiError> {
+        let expected = self.write.expected_version;
+        core.change_payload(&self.collection, self.id, self.change, expected).await?;
+        Ok(())
     }
 }
 

@@ -32,9 +32,8 @@ pub const BINARY_QUERY_MAX_BYTES: u64 = 8 << 20;
 /// Filter inside a binary query body.
 pub const BINARY_QUERY_FILTER_MAX_BYTES: u32 = 1 << 20;
 
-/// One encoded payload row. A single-point body may hold 32 MiB of text; a row has to fit one log record with room
-/// to spare.
-pub const PAYLOAD_ROW_MAX_BYTES: usize = 33 << 20;
+/// One encoded payload row.
+pub const PAYLOAD_ROW_MAX_BYTES: usize = nigh_shard::core::PAYLOAD_ROW_MAX_BYTES;
 
 /// Request line and headers; beyond it 431.
 pub const HEADER_BLOCK_MAX_BYTES: usize = 1 << 20;

@@ -6,7 +6,7 @@
 use crate::limits;
 use nigh_engine::collection::{DenseConfig, WriteError, WriteMode};
 use nigh_engine::filter::{Node, Predicate};
-use nigh_shard::core::{Core, OpError, PointFields, Vectors, WriteBatch};
+use nigh_shard::core::{Core, OpError, PayloadChange, PointFields, Vectors, WriteBatch};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -95,6 +95,17 @@ pub struct DeletePoint {
     pub collection: String,
     /// The id.
     pub id: u64,
+    /// Conditions.
+    pub write: WriteOptions,
+}
+/// Changes the payload of one point.
+pub struct ChangePayload {
+    /// Name as sent.
+    pub collection: String,
+    /// The id.
+    pub id: u64,
+    /// What to change.
+    pub change: PayloadChange,
     /// Conditions.
     pub write: WriteOptions,
 }
@@ -358,7 +369,8 @@ impl std::error::Error for ApiError {}
 impl From<OpError> for ApiError {
     fn from(error: OpError) -> Self {
         let kind = match &error {
-            OpError::UnknownCollection(_) => ErrorKind::NotFound,
+            OpError::UnknownCollection(_) | OpError::PointNotFound(_) => ErrorKind::NotFound,
+            OpError::PayloadTooLarge => ErrorKind::TooLarge,
             OpError::CollectionExists(_) | OpError::Conflict(_) => ErrorKind::Conflict,
             OpError::Config(_) | OpError::Search(_) | OpError::BadRequest(_) => ErrorKind::Invalid,
             OpError::Write(error) => match error {

@@ -16,7 +16,7 @@ use crate::owner::checkpointer::{CheckpointState, collection_dir};
 use crate::owner::indexer::replayed;
 use crate::owner::op_record::{self, Op};
 use ahash::HashMap;
-use nigh_engine::collection::{DenseConfig, DenseWriter, Write};
+use nigh_engine::collection::{DenseConfig, DenseWriter, RowWrite, Write};
 use nigh_engine::distance::Metric;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -294,6 +294,9 @@ impl Core {
                         return Err(format!("log record {seq} holds a vector of {} floats", vector.len()));
                     }
                     writer.apply(Write { seq: *seq, id, version, vector: &vector, row, deadline_ms });
+                }
+                Op::Payload { id, version, row } => {
+                    writer.apply_row(&RowWrite { seq: *seq, id, version, row });
                 }
                 Op::Delete { id } => {
                     writer.apply_delete(*seq, id);

@@ -458,8 +458,11 @@ fn gate<'p>(
     best
 }
 
-/// What lies outside some range of `ranges`; `None` when a point may lie neither inside nor outside.
+/// What lies outside some range of `ranges`; `None` when a point may lie neither inside nor outside, or both.
 fn outside<'p>(ranges: &[(&str, Interval)], view: View<'p>, s: &Situation) -> Option<Selection<'p>> {
+    if !view.is_settled() {
+        return None;
+    }
     let mut parts = Vec::new();
     for &(field, Interval { low, high }) in ranges {
         let numbers = Selection::Terms(view.number_range(field, None, None)).at_most();

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 ///
 /// * merge: `from` the old row, [`drop_expired`](Self::drop_expired), then [`set_value`](Self::set_value) per key of
 ///   the patch, then [`set_deadline`](Self::set_deadline) per key of `key_ttl_ms`;
-/// * overwrite: a new builder with [`set`](Self::set) per key;
+/// * overwrite: `from` the old row, [`remove_all`](Self::remove_all), then [`set`](Self::set) per key;
 /// * delete keys: `from` the old row, [`remove`](Self::remove) per key.
 ///
 /// The encoding is a function of the entries alone: equal entries, in whatever order they were set, give equal bytes.
@@ -65,6 +65,11 @@ impl RowBuilder {
     /// Removes `key` and its deadline; false when there was none.
     pub fn remove(&mut self, key: &str) -> bool {
         self.entries.remove(key).is_some()
+    }
+
+    /// Removes every key.
+    pub fn remove_all(&mut self) {
+        self.entries.clear();
     }
 
     /// Removes the keys whose deadline is at or before `now_ms`; returns how many. Called before a merge it makes a write

@@ -12,6 +12,7 @@ mod filter;
 mod floats;
 mod json;
 mod pages;
+mod payload;
 mod points;
 #[doc(hidden)]
 pub mod probe;
@@ -29,8 +30,8 @@ use crate::http::{BodyReader, Handler, HttpConfig, Reply, ReplyBody, json_reply}
 use crate::limits;
 use crate::metrics::{self, NodeGauges};
 use crate::request::{
-    Action, ApiError, BuildStaged, CreateCollection, DeleteByFilter, DeletePoint, DropCollection, ErrorKind,
-    StagePoints, WriteOptions, WritePoints, check_name, compile_filter,
+    Action, ApiError, BuildStaged, ChangePayload, CreateCollection, DeleteByFilter, DeletePoint,
+    DropCollection, ErrorKind, StagePoints, WriteOptions, WritePoints, check_name, compile_filter,
 };
 use ::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use ::http::request::Parts;
@@ -178,6 +179,13 @@ impl RestService {
             }
             PointsRoute::Search => self.search(head, collection, body, false).await,
             PointsRoute::SearchDocs => self.search(head, collection, body, true).await,
+            PointsRoute::Payload(id, route) => {
+                let (id, write) = (parse_id(&id)?, query.write_options()?);
+                let body = json_body(&mut body).await?;
+                let change = self.decode(body, move |body| payload::decode_change(route, body)).await?;
+                dispatch(core, ChangePayload { collection, id, change, write }).await?;
+                Ok(ok(&b"{\"applied\":true}\n"[..]))
+            }
             PointsRoute::Get(id) => read::get(core, collection, &id, query).await,
             PointsRoute::Delete(id) => {
                 let request = DeletePoint { collection, id: parse_id(&id)?, write: query.write_options()? };

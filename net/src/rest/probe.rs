@@ -5,8 +5,9 @@ use super::binary::{IngestDecoder, IngestRoute};
 use super::collections::CreateBody;
 use super::envelope::{Envelope, EnvelopeReader};
 use super::json::{decode, invalid_json};
+use super::payload::decode_change;
 use super::read::{BatchGetBody, ScrollBody};
-use super::routes::{Query, Resolved, parse_id, resolve};
+use super::routes::{PayloadRoute, Query, Resolved, parse_id, resolve};
 use super::value::{write_document, write_payload};
 use super::{points, search};
 use crate::request::{Action, ApiError, SearchPoints, check_name, compile_filter};
@@ -102,6 +103,16 @@ pub fn search(body: &[u8], binary: bool) -> Result<SearchPoints, ApiError> {
 pub fn scroll(body: &[u8]) -> Result<(), ApiError> {
     let body: ScrollBody = decode(body)?;
     compile_filter(body.filter.map(|filter| filter.0)).map(drop)
+}
+
+/// Body of each route under `…/points/{id}/payload`.
+///
+/// # Errors
+/// 400.
+pub fn payload_changes(body: &[u8]) -> Result<(), ApiError> {
+    [PayloadRoute::Merge, PayloadRoute::Overwrite, PayloadRoute::Delete]
+        .into_iter()
+        .try_for_each(|route| decode_change(route, body).map(drop))
 }
 
 /// Body of `POST /v1/collections`.

@@ -49,6 +49,21 @@ pub enum PointsRoute<'p> {
     Get(Cow<'p, str>),
     /// `DELETE …/{id}`.
     Delete(Cow<'p, str>),
+    /// Under `…/{id}/payload`.
+    Payload(Cow<'p, str>, PayloadRoute),
+}
+
+/// What is to become of a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayloadRoute {
+    /// `POST …/payload`.
+    Merge,
+    /// `POST …/payload/overwrite`, `PUT …/payload`.
+    Overwrite,
+    /// `POST …/payload/delete`.
+    Delete,
+    /// `POST …/payload/clear`.
+    Clear,
 }
 
 /// Where a request goes.
@@ -83,7 +98,8 @@ impl PointsRoute<'_> {
             | PointsRoute::Stage
             | PointsRoute::Build
             | PointsRoute::DeleteByFilter
-            | PointsRoute::Delete(_) => Action::Write,
+            | PointsRoute::Delete(_)
+            | PointsRoute::Payload(..) => Action::Write,
             PointsRoute::BatchGet
             | PointsRoute::Scroll
             | PointsRoute::Search
@@ -125,6 +141,22 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
             check_name(name)?;
             let name = std::mem::take(&mut segments[2]);
             when(delete, Route::Drop(name), "DELETE")
+        }
+        ["v1", "collections", name, "points", id, "payload", rest @ ..]
+            if !name.is_empty() && !id.is_empty() =>
+        {
+            let (route, allow) = match rest {
+                [] if *method == Method::PUT => (PayloadRoute::Overwrite, "POST, PUT"),
+                [] => (PayloadRoute::Merge, "POST, PUT"),
+                ["overwrite"] => (PayloadRoute::Overwrite, "POST"),
+                ["delete"] => (PayloadRoute::Delete, "POST"),
+                ["clear"] => (PayloadRoute::Clear, "POST"),
+                _ => return Ok(Resolved::NotFound),
+            };
+            check_name(name)?;
+            let allowed = post || (rest.is_empty() && *method == Method::PUT);
+            let (name, id) = (std::mem::take(&mut segments[2]), std::mem::take(&mut segments[4]));
+            when(allowed, Route::Points(name, PointsRoute::Payload(id, route)), allow)
         }
         ["v1", "collections", name, "points", rest @ ..] if !name.is_empty() => {
             let literal = match rest {
@@ -299,6 +331,11 @@ mod tests {
             ("HEAD", "/7", PointsRoute::Get("7".into())),
             ("GET", "/batch", PointsRoute::Get("batch".into())),
             ("DELETE", "/%37", PointsRoute::Delete("7".into())),
+            ("POST", "/7/payload", PointsRoute::Payload("7".into(), PayloadRoute::Merge)),
+            ("PUT", "/7/payload", PointsRoute::Payload("7".into(), PayloadRoute::Overwrite)),
+            ("POST", "/7/payload/overwrite", PointsRoute::Payload("7".into(), PayloadRoute::Overwrite)),
+            ("POST", "/7/payload/delete", PointsRoute::Payload("7".into(), PayloadRoute::Delete)),
+            ("POST", "/7/payload/clear", PointsRoute::Payload("7".into(), PayloadRoute::Clear)),
         ] {
             let path = format!("/v1/collections/docs/points{rest}");
             assert_eq!(at(method, &path), points(route), "{method} {path}");
@@ -315,6 +352,8 @@ mod tests {
             ("PUT", "/v1/collections/docs/points/search", "DELETE, GET, HEAD, POST"),
             ("PUT", "/v1/collections/docs/points/search/docs", "POST"),
             ("POST", "/v1/collections/docs/points/7", "DELETE, GET, HEAD"),
+            ("GET", "/v1/collections/docs/points/7/payload", "POST, PUT"),
+            ("PUT", "/v1/collections/docs/points/7/payload/clear", "POST"),
         ] {
             assert_eq!(at(method, path), Resolved::WrongMethod(allow), "{method} {path}");
         }
@@ -334,6 +373,9 @@ mod tests {
             "/v1/collections/docs/",
             "/v1/collections/docs/points/",
             "/v1/collections/docs/points/7/8/9/10",
+            "/v1/collections/docs/points/7/payload/none",
+            "/v1/collections/docs/points/7/payload/clear/all",
+            "/v1/collections/docs/points//payload",
             "/v1/collections/docs/points/bulk/",
             "/V1/health",
             "/v1/collections/docs/point",

@@ -63,6 +63,12 @@ pub enum OpError {
     /// 404.
     #[error("unknown collection {0:?}")]
     UnknownCollection(String),
+    /// 404.
+    #[error("point not found: id {0}")]
+    PointNotFound(u64),
+    /// 413.
+    #[error("payload too large: at most {} bytes per point", super::PAYLOAD_ROW_MAX_BYTES)]
+    PayloadTooLarge,
     /// 409.
     #[error("collection {0:?} already exists")]
     CollectionExists(String),

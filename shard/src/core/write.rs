@@ -1,6 +1,7 @@
 //! Writes: routed to the owner.
 
 use super::Core;
+use super::PayloadChange;
 use super::types::{BatchError, OpError, WriteBatch, Written};
 use crate::env::{Busy, call};
 use nigh_engine::filter::Predicate;
@@ -42,6 +43,27 @@ impl Core {
         let (uid, name) = (handle.uid, name.to_owned());
         call(self, handle.owner, move |there| async move {
             there.owned_delete(uid, &name, id, expected_version).await
+        })
+        .await?
+    }
+
+    /// Changes the payload of one point; durable when it answers with the new version.
+    ///
+    /// # Errors
+    /// Unknown collection, [`OpError::PointNotFound`], version conflict, a payload that would be too large, or a log that takes no
+    /// more; nothing has changed.
+    pub async fn change_payload(
+        self: &Rc<Self>,
+        name: &str,
+        id: u64,
+        change: PayloadChange,
+        expected_version: Option<u64>,
+    ) -> Result<u64, OpError> {
+        let handle = self.handle(name)?;
+        handle.healthy()?;
+        let (uid, name) = (handle.uid, name.to_owned());
+        call(self, handle.owner, move |there| async move {
+            there.owned_change_payload(uid, &name, id, change, expected_version).await
         })
         .await?
     }

@@ -9,6 +9,7 @@ pub mod build;
 pub mod checkpointer;
 pub mod indexer;
 pub mod op_record;
+mod payload;
 pub mod sweeper;
 
 use crate::catalog::CollectionHandle;

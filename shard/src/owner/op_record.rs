@@ -4,6 +4,7 @@
 //! record   = kind:u8 rest
 //! write    = 1 id:u64 version:u64 deadline_ms:u64 dim:u32 row_len:u32 vector:f32*dim row:u8*row_len
 //! delete   = 2 id:u64
+//! payload  = 3 id:u64 version:u64 row_len:u32 row:u8*row_len
 //! ```
 //! Little-endian. The collection and its sequence number stand in the log's own record key. Deadlines are absolute,
 //! so replay never prolongs a life. Kinds are never reused; an unknown one stops the collection it belongs to.
@@ -24,6 +25,15 @@ pub enum Op<'a> {
         /// Stored form.
         vector: Vec<f32>,
         /// Encoded payload row, empty = none.
+        row: &'a [u8],
+    },
+    /// Another payload; vector and deadline stay.
+    Payload {
+        /// Point.
+        id: u64,
+        /// Version it got.
+        version: u64,
+        /// Encoded payload row, whole; empty = none.
         row: &'a [u8],
     },
     /// Removal.
@@ -60,11 +70,20 @@ pub fn write_bytes(dim: usize, row: &[u8]) -> usize {
     WRITE_HEADER_BYTES + 4 * dim + row.len()
 }
 
+/// Bytes of a payload change's body before its row.
+const PAYLOAD_HEADER_BYTES: usize = 21;
+
+/// Bytes of a payload change's body.
+pub fn payload_bytes(row: &[u8]) -> usize {
+    PAYLOAD_HEADER_BYTES + row.len()
+}
+
 /// Bytes of a delete's body.
 pub const DELETE_BYTES: usize = 9;
 
 const KIND_WRITE: u8 = 1;
 const KIND_DELETE: u8 = 2;
+const KIND_PAYLOAD: u8 = 3;
 
 /// Encodes a write into `out` (cleared first).
 pub fn encode_write(out: &mut Vec<u8>, id: u64, version: u64, deadline_ms: u64, vector: &[f32], row: &[u8]) {
@@ -79,6 +98,17 @@ pub fn encode_write(out: &mut Vec<u8>, id: u64, version: u64, deadline_ms: u64, 
     for x in vector {
         out.extend_from_slice(&x.to_le_bytes());
     }
+    out.extend_from_slice(row);
+}
+
+/// Encodes a payload change into `out` (cleared first).
+pub fn encode_payload(out: &mut Vec<u8>, id: u64, version: u64, row: &[u8]) {
+    out.clear();
+    out.reserve(payload_bytes(row));
+    out.push(KIND_PAYLOAD);
+    out.extend_from_slice(&id.to_le_bytes());
+    out.extend_from_slice(&version.to_le_bytes());
+    out.extend_from_slice(&(row.len() as u32).to_le_bytes());
     out.extend_from_slice(row);
 }
 
@@ -117,6 +147,17 @@ pub fn decode(body: &[u8]) -> Result<Op<'_>, OpError> {
                 vector.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect::<Vec<f32>>();
             Ok(Op::Write { id, version, deadline_ms, vector, row })
         }
+        Some(&KIND_PAYLOAD) => {
+            let (id, version, row_len) = (u64_at(1, "id")?, u64_at(9, "version")?, u32_at(17, "row length")?);
+            let row = &body[PAYLOAD_HEADER_BYTES..];
+            if row.len() != row_len {
+                return Err(OpError::Length { found, what: "row" });
+            }
+            if !row.is_empty() {
+                PayloadRow::verify(row).map_err(|e| OpError::Row(e.to_string()))?;
+            }
+            Ok(Op::Payload { id, version, row })
+        }
         Some(&KIND_DELETE) if found == DELETE_BYTES => Ok(Op::Delete { id: u64_at(1, "id")? }),
         Some(&KIND_DELETE) => Err(OpError::Length { found, what: "delete" }),
         Some(&kind) => Err(OpError::UnknownKind(kind)),
@@ -129,8 +170,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_and_deletes_round_trip_and_every_truncation_is_refused() {
+    fn records_round_trip_and_every_truncation_is_refused() {
         let mut out = Vec::new();
+        let mut row = nigh_engine::payload::RowBuilder::new();
+        row.set("a", nigh_engine::payload::Value::Int(1), 0);
+        let row = row.finish();
+        encode_payload(&mut out, 7, 3, &row);
+        assert_eq!(
+            (out.len(), decode(&out)),
+            (payload_bytes(&row), Ok(Op::Payload { id: 7, version: 3, row: &row }))
+        );
+        for cut in 0..out.len() {
+            assert!(decode(&out[..cut]).is_err(), "cut at {cut}");
+        }
+        out[payload_bytes(&row) - 1] ^= 0xff;
+        out[25] ^= 0xff;
+        assert!(matches!(decode(&out), Err(OpError::Row(_))));
+        encode_payload(&mut out, 7, 4, &[]);
+        assert_eq!(decode(&out), Ok(Op::Payload { id: 7, version: 4, row: &[] }));
         encode_write(&mut out, 7, 3, 99, &[1.5, -2.0], &[]);
         assert_eq!(
             decode(&out).unwrap(),

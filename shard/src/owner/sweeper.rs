@@ -1,13 +1,14 @@
-//! Removes expired points. They are invisible from their deadline on; this only gives their memory back.
+//! Removes expired points, and expired keys of points. They are invisible from their deadline on; this only gives their memory
+//! back.
 //!
-//! Nothing is logged: deadlines are absolute, so a point that comes back at replay is as expired as before.
+//! Nothing is logged: deadlines are absolute, so what comes back at replay is as expired as before.
 
 use crate::core::Core;
 use crate::owner::indexer::Slice;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Points removed between two looks at the clock.
+/// Points removed or relieved of keys between two looks at the clock.
 const SWEEP_STEP: usize = 64;
 
 /// Sweeps every collection of this core each `interval_ms`; 0 = never.
@@ -30,6 +31,16 @@ pub async fn run(core: Rc<Core>, interval_ms: u64) {
                     expired.iter().filter(|id| writer.expire(**id, env.unix_ms())).count()
                 };
                 owned.handle.counters.expired.fetch_add(removed as u64, Relaxed);
+                slice.check().await;
+            }
+            loop {
+                let expired = owned.writer.borrow().with_expired_keys(env.unix_ms(), SWEEP_STEP);
+                if expired.is_empty() || owned.dropped.get() {
+                    break;
+                }
+                for id in expired {
+                    owned.writer.borrow_mut().drop_expired_keys(id, env.unix_ms());
+                }
                 slice.check().await;
             }
             owned.changed.notify();

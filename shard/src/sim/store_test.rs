@@ -6,7 +6,7 @@
 use super::{Cores, Random, Sim, SimEnv};
 use crate::checkpoint::CheckpointError;
 use crate::core::Core;
-use crate::core::{OpError, PointFields, SearchRequest, Vectors, WriteBatch, Written};
+use crate::core::{OpError, PayloadChange, PointFields, SearchRequest, Vectors, WriteBatch, Written};
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::log::SyncMode;
 use crate::node::{NodeOptions, NodeShared};
@@ -81,7 +81,7 @@ async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collecti
     let name = &*name_of(collection);
     let before = model.borrow().get(&key).and_then(|p| p[0].clone());
     let version = before.as_ref().map_or(0, |s| s.version);
-    match random.below(10) {
+    match random.below(12) {
         0..=5 => {
             let stored = Stored {
                 version: version + 1,
@@ -114,6 +114,7 @@ async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collecti
                 },
             }
         }
+        10 | 11 => return change_payload(core, random, model, key, before).await,
         6 | 7 => {
             model.borrow_mut().entry(key).or_insert_with(|| vec![None]).push(None);
             match core.delete(name, id, None).await {
@@ -145,6 +146,47 @@ async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collecti
                 }
             }
         }
+    }
+    true
+}
+
+/// One change of payload; false when the node stops and takes no more.
+async fn change_payload(
+    core: &Rc<Core>,
+    random: &Random,
+    model: &RefCell<Model>,
+    key: (usize, u64),
+    before: Option<Stored>,
+) -> bool {
+    let (name, id) = (&*name_of(key.0), key.1);
+    let tag = random.below(1000) as i64;
+    let entries = vec![("tag".to_owned(), Value::Int(tag))];
+    let change = match random.below(3) {
+        0 => PayloadChange::Overwrite { entries, key_ttl_ms: Vec::new() },
+        1 => PayloadChange::DeleteKeys(vec!["none".to_owned()]),
+        _ => PayloadChange::Merge { entries, key_ttl_ms: Vec::new() },
+    };
+    let tag = if matches!(change, PayloadChange::DeleteKeys(_)) { None } else { Some(tag) };
+    let wrong = random.chance(1, 8);
+    let version = before.as_ref().map_or(0, |stored| stored.version);
+    let expected = random.chance(1, 3).then_some(if wrong { version + 7 } else { version });
+    let accepted = !(expected.is_some() && wrong);
+    let after =
+        before.map(|stored| Stored { version: version + 1, tag: tag.unwrap_or(stored.tag), ..stored });
+    if accepted && after.is_some() {
+        model.borrow_mut().entry(key).or_insert_with(|| vec![None]).push(after.clone());
+    }
+    match core.change_payload(name, id, change, expected).await {
+        Ok(version) => {
+            assert!(accepted, "{name} {id} should be refused");
+            assert_eq!(Some(version), after.as_ref().map(|stored| stored.version), "{name} {id}");
+            model.borrow_mut().insert(key, vec![after]);
+        }
+        Err(OpError::PointNotFound(_)) => assert_eq!(after, None, "{name} {id}"),
+        Err(OpError::Write(WriteError::VersionConflict { .. })) if !accepted => {}
+        Err(OpError::Busy(_) | OpError::NoSpace(_)) => settle(core, model, key).await,
+        Err(OpError::Unavailable(_) | OpError::UnknownCollection(_)) if core.is_stopping() => return false,
+        Err(other) => panic!("{name} {id}: {other}"),
     }
     true
 }

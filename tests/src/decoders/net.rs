@@ -147,8 +147,9 @@ pub(super) fn json_body(body: &[u8]) {
     assert!(ids.iter().all(|other| other.is_ok() == ids[0].is_ok()));
     let search = probe::search(body, false);
     let scroll = probe::scroll(body);
+    let payload = probe::payload_changes(body);
     let create = probe::create(body);
-    let whole = [single.is_ok(), search.is_ok(), scroll.is_ok(), create.is_ok()];
+    let whole = [single.is_ok(), search.is_ok(), scroll.is_ok(), payload.is_ok(), create.is_ok()];
     if whole.contains(&true) {
         let json: Result<Value, _> = serde_json::from_slice(body);
         assert!(json.is_ok(), "{json:?}");

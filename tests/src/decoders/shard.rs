@@ -107,6 +107,9 @@ pub(super) fn log_record(bytes: &[u8]) {
         Ok(op_record::Op::Write { id, version, deadline_ms, vector, row }) => {
             op_record::encode_write(&mut again, id, version, deadline_ms, &vector, row);
         }
+        Ok(op_record::Op::Payload { id, version, row }) => {
+            op_record::encode_payload(&mut again, id, version, row);
+        }
         Ok(op_record::Op::Delete { id }) => op_record::encode_delete(&mut again, id),
         Err(_) => return,
     }
@@ -120,7 +123,13 @@ pub(super) fn log_record_seeds() -> Vec<Vec<u8>> {
         op_record::encode_write(&mut full, u64::MAX, 7, 1_700_000_000_000, &[1.0], &row);
     }
     op_record::encode_delete(&mut delete, 9);
-    vec![plain, full, delete]
+    let rows = super::engine::payload_row_seeds();
+    let payload = rows.iter().map(|row| {
+        let mut record = Vec::new();
+        op_record::encode_payload(&mut record, 3, 2, row);
+        record
+    });
+    payload.chain([plain, full, delete]).collect()
 }
 
 /// Any bytes as an image file: its blocks, or where it is damaged.

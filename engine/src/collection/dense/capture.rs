@@ -152,17 +152,19 @@ impl DenseWriter {
             put_edges(out, &EdgesRecord { slot, dead, levels });
             return true;
         }
+        // SAFETY: this is the owner, and only the owner frees rows.
+        let (row, version) = unsafe { shared.meta.row_and_version(slot) };
         let point = PointRecord {
             slot,
             dead,
             id: shared.meta.id(slot),
-            version: shared.meta.version(slot),
+            version,
             born: shared.meta.born(slot),
             deadline_ms: shared.meta.deadline_ms(slot),
             levels,
             vector: &[],
-            // SAFETY: this is the owner, and only the owner frees rows. A way-point's row is of no use any more.
-            row: if dead { &[] } else { unsafe { shared.meta.row(slot) } },
+            // A way-point's row is of no use any more.
+            row: if dead { &[] } else { row },
         };
         put_point(out, &point, &shared.graph.vector(slot)[..shared.config.dim]);
         true

@@ -58,7 +58,7 @@ impl Matching<'_> {
                 None => self.next,
             };
             self.next = slot + 1;
-            if self.view.visible(slot) && (self.exact || self.view.matches(slot)) {
+            if self.view.visible(slot) && self.view.confirms(slot, self.exact) {
                 each(slot);
             }
         }

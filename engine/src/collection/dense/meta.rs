@@ -4,10 +4,9 @@
 //! every slot of a settled collection is plainly visible, so one bit per slot says "look closer": it is set for dead
 //! and free slots, for slots with a deadline, and for new ones until no reader can hold a snapshot older than their
 //! birth. A clear bit means visible and costs no line.
+use super::row_block::{RowBlock, row_cost};
 use crate::index::Slot;
 use crate::memory::{Arena, ArenaError};
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// `died` of a slot that lives.
@@ -17,6 +16,7 @@ pub(super) const ALIVE: u64 = u64::MAX;
 #[repr(C, align(64))]
 struct Line {
     id: AtomicU64,
+    /// At birth. A row carries its own, so that the two are read as of one moment.
     version: AtomicU64,
     born: AtomicU64,
     died: AtomicU64,
@@ -118,9 +118,6 @@ impl Meta {
     pub fn id(&self, slot: Slot) -> u64 {
         self.line(slot).id.load(Ordering::Relaxed)
     }
-    pub fn version(&self, slot: Slot) -> u64 {
-        self.line(slot).version.load(Ordering::Relaxed)
-    }
     pub fn died(&self, slot: Slot) -> u64 {
         self.line(slot).died.load(Ordering::Relaxed)
     }
@@ -134,15 +131,48 @@ impl Meta {
     /// The payload row, empty = none.
     ///
     /// # Safety
-    /// The slot is not freed while the slice lives: the caller is the owner, or holds a pin taken when the slot
-    /// was reachable.
+    /// The row is not freed while the slice lives: the caller is the owner, or holds a pin taken when the slot was
+    /// reachable.
     #[inline]
     pub unsafe fn row(&self, slot: Slot) -> &[u8] {
-        match NonNull::new(self.line(slot).row.load(Ordering::Acquire)) {
-            None => &[],
-            // SAFETY: a non-null row pointer is a block made by `birth` and freed by `free` only.
-            Some(block) => unsafe { row_bytes(block) },
+        // SAFETY: a row word leads to a block that is freed by `free` or by the owner's limbo only (caller).
+        self.block(slot).map_or(&[], |block| unsafe { block.bytes() })
+    }
+
+    /// The payload row and the version of the point that has it, as of one moment.
+    ///
+    /// # Safety
+    /// As [`Self::row`].
+    pub unsafe fn row_and_version(&self, slot: Slot) -> (&[u8], u64) {
+        match self.block(slot) {
+            // SAFETY: as in `row`.
+            Some(block) => unsafe { (block.bytes(), block.version()) },
+            // Born without a row and never given one since: `swap_row` leaves a block, if an empty one.
+            None => (&[], self.line(slot).version.load(Ordering::Relaxed)),
         }
+    }
+
+    /// The block of a slot's row; none = born without.
+    fn block(&self, slot: Slot) -> Option<RowBlock> {
+        RowBlock::from_ptr(self.line(slot).row.load(Ordering::Acquire))
+    }
+
+    /// Owner: gives a live slot another row and version in one store. What it had is the caller's to free, once no reader is left.
+    pub fn swap_row(&self, slot: Slot, row: &[u8], version: u64) -> Option<RowBlock> {
+        let old = self.block(slot);
+        self.line(slot).row.store(RowBlock::new(version, row).as_ptr(), Ordering::Release);
+        self.row_bytes.fetch_add(row_cost(row.len()), Ordering::Relaxed);
+        old
+    }
+
+    /// Owner: frees a block that [`Self::swap_row`] gave out.
+    ///
+    /// # Safety
+    /// Freed once, and no reader can hold a reference to it.
+    pub unsafe fn free_block(&self, block: RowBlock) {
+        // SAFETY: the caller's.
+        let len = unsafe { block.free() };
+        self.row_bytes.fetch_sub(row_cost(len), Ordering::Relaxed);
     }
 
     /// Owner: fills the line of a slot no reader sees and marks it alive. It stays special until `settle`.
@@ -155,7 +185,7 @@ impl Meta {
         line.version.store(birth.version, Ordering::Relaxed);
         line.deadline_ms.store(birth.deadline_ms, Ordering::Relaxed);
         if !birth.row.is_empty() {
-            line.row.store(row_block(birth.row).as_ptr(), Ordering::Relaxed);
+            line.row.store(RowBlock::new(birth.version, birth.row).as_ptr(), Ordering::Relaxed);
             self.row_bytes.fetch_add(row_cost(birth.row.len()), Ordering::Relaxed);
         }
         line.died.store(ALIVE, Ordering::Release);
@@ -186,10 +216,9 @@ impl Meta {
     pub unsafe fn free(&self, slot: Slot) {
         let line = self.line(slot);
         debug_assert!(line.died.load(Ordering::Relaxed) != ALIVE, "slot {slot} is alive");
-        if let Some(block) = NonNull::new(line.row.swap(std::ptr::null_mut(), Ordering::Relaxed)) {
-            // SAFETY: a block of `birth`, taken out of the line just now, so freed once; the caller vouches for readers.
-            let len = unsafe { row_free(block) };
-            self.row_bytes.fetch_sub(row_cost(len), Ordering::Relaxed);
+        if let Some(block) = RowBlock::from_ptr(line.row.swap(std::ptr::null_mut(), Ordering::Relaxed)) {
+            // SAFETY: taken out of the line just now, so freed once; the caller vouches for readers.
+            unsafe { self.free_block(block) };
         }
     }
 
@@ -217,53 +246,4 @@ impl Meta {
 #[inline]
 pub(super) fn expired(deadline_ms: u64, now_ms: u64) -> bool {
     deadline_ms != 0 && deadline_ms <= now_ms
-}
-
-// A row block is its length (usize) and then the bytes, in one allocation behind a thin pointer, so that one atomic
-// word in the slot's line is enough to find it.
-const ROW_HEADER_BYTES: usize = size_of::<usize>();
-
-fn row_layout(len: usize) -> Layout {
-    Layout::from_size_align(ROW_HEADER_BYTES + len, align_of::<usize>())
-        .expect("a row fits the address space")
-}
-
-/// Block bytes plus what an allocator typically adds.
-fn row_cost(len: usize) -> u64 {
-    (ROW_HEADER_BYTES + len).next_multiple_of(16) as u64
-}
-
-fn row_block(bytes: &[u8]) -> NonNull<u8> {
-    let layout = row_layout(bytes.len());
-    // SAFETY: the layout has a non-zero size (the header).
-    let Some(block) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
-    // SAFETY: the allocation has room for the header, aligned for it, and `bytes.len()` bytes after it.
-    unsafe {
-        block.cast::<usize>().write(bytes.len());
-        block.as_ptr().add(ROW_HEADER_BYTES).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-    }
-    block
-}
-
-/// # Safety
-/// `block` came from `row_block` and is not freed during `'a`.
-unsafe fn row_bytes<'a>(block: NonNull<u8>) -> &'a [u8] {
-    // SAFETY: the block starts with its length and holds that many initialised bytes, never changed after.
-    unsafe {
-        let len = block.cast::<usize>().read();
-        std::slice::from_raw_parts(block.as_ptr().add(ROW_HEADER_BYTES), len)
-    }
-}
-
-/// Frees a block and returns the row's length.
-///
-/// # Safety
-/// `block` came from `row_block`, is freed once, and nobody reads it any more.
-unsafe fn row_free(block: NonNull<u8>) -> usize {
-    // SAFETY: as above; the layout is the one it was allocated with, as it depends on the length alone.
-    unsafe {
-        let len = block.cast::<usize>().read();
-        dealloc(block.as_ptr(), row_layout(len));
-        len
-    }
 }

@@ -11,14 +11,19 @@
 //! 4. *Reuse.* A slot is freed only when nothing leads to it (no tail entry before `start`, no edge of any linked slot, no
 //!    id), every reader that could have seen it has unpinned, and no indexing round is open (planners hold no pin).
 //! 5. A dead slot of the graph stays a way-point until a repair pass has led all edges around it (`repair.rs`).
-//! 6. All methods of [`DenseWriter`] run on one thread at a time; nothing else changes anything.
+//! 6. A payload is replaced in its slot (`rewrite.rs`): row and version in one store, a snapshot does not keep the old ones. What a
+//!    reader looks up, asks and returns is each the row of some moment of its pin; a filter that holds before and after a
+//!    replacement finds the point.
+//! 7. All methods of [`DenseWriter`] run on one thread at a time; nothing else changes anything.
 mod capture;
 mod dirty;
 mod matching;
 mod meta;
 mod repair;
 mod restore;
+mod rewrite;
 mod rounds;
+mod row_block;
 mod search;
 mod tail;
 #[cfg(test)]
@@ -35,6 +40,7 @@ use crate::memory::{ArenaError, Domain, IdMap, Limbo, Pin, RetireTag};
 use crate::payload::index::PayloadIndex;
 use dirty::{Dirty, SlotSet};
 use meta::Meta;
+use rewrite::{Retired, Superseded};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +48,7 @@ use tail::{Passed, Tail};
 
 pub use matching::Matching;
 pub use restore::RestoreError;
+pub use rewrite::RowWrite;
 pub use search::Explain;
 
 /// How a write treats a live id.
@@ -216,6 +223,8 @@ pub struct Dense {
     ids: IdMap,
     /// Every slot that holds a row, dead ones until they are freed.
     index: PayloadIndex,
+    /// Rows that have been replaced and may still be read.
+    superseded: Superseded,
     /// Writes up to here are visible.
     published_seq: AtomicU64,
     /// Slots ever used; every slot that anything leads to is below.
@@ -242,12 +251,14 @@ pub struct DenseWriter {
     ordered_ids: BTreeSet<u64>,
     /// (deadline, id) of ids present that have one.
     deadlines: BTreeSet<(u64, u64)>,
+    /// (deadline, id) of ids present whose row has a key that expires, by the earliest of them.
+    key_deadlines: BTreeSet<(u64, u64)>,
     /// Slots that still need a closer look because of their birth: (slot, born).
     newborn: Vec<(Slot, u64)>,
     /// An older batch of them, waiting for readers with snapshots before their births.
     settling: Option<(RetireTag, Vec<(Slot, u64)>)>,
-    /// Dead slots nothing leads to, waiting for readers.
-    limbo: Limbo<Vec<Slot>>,
+    /// Dead slots nothing leads to and replaced rows, waiting for readers.
+    limbo: Limbo<Retired>,
     /// Dead slots no reader can see, to be freed.
     freeing: Vec<Slot>,
     passed: Passed,
@@ -299,12 +310,14 @@ impl Dense {
     /// Point behind a hit of the same pin.
     pub fn point<'p>(&'p self, pin: &'p Pin<'_>, slot: Slot) -> Point<'p> {
         let _ = pin;
+        // SAFETY: the slot was reachable under this pin, so neither it nor a row of it is freed before the pin drops
+        // (invariant 4).
+        let (row, version) = unsafe { self.meta.row_and_version(slot) };
         Point {
             id: self.meta.id(slot),
-            version: self.meta.version(slot),
+            version,
             vector: &self.graph.vector(slot)[..self.config.dim],
-            // SAFETY: the slot was reachable under this pin, so it is not freed before the pin drops (invariant 4).
-            row: unsafe { self.meta.row(slot) },
+            row,
             deadline_ms: self.meta.deadline_ms(slot),
         }
     }

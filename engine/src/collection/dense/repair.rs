@@ -99,9 +99,9 @@ impl DenseWriter {
             self.finish_pass(pass);
         }
         loop {
-            let free = self.free.len();
+            let before = (self.free.len(), self.retired());
             self.reclaim();
-            if self.free.len() == free {
+            if (self.free.len(), self.retired()) == before {
                 break;
             }
         }
@@ -176,7 +176,7 @@ impl DenseWriter {
             shared.graph.move_entry(self.dead_linked.first().copied());
         }
         if !pass.dead.is_empty() {
-            self.limbo.push(&shared.domain, pass.dead);
+            self.limbo.push(&shared.domain, Retired::Slots(pass.dead));
         }
     }
 }

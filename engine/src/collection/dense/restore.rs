@@ -244,6 +244,8 @@ impl DenseWriter {
             }
             self.ordered_ids.insert(id);
             add(&shared.live, 1);
+            // SAFETY: as above.
+            self.watch_keys(id, unsafe { shared.meta.row(slot) });
             match shared.meta.deadline_ms(slot) {
                 0 => shared.meta.settle(slot, born),
                 deadline_ms => _ = self.deadlines.insert((deadline_ms, id)),

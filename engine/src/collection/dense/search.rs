@@ -41,9 +41,18 @@ pub(super) struct View<'a> {
     pub filter: Option<&'a Predicate>,
     pub filter_rejects: u64,
     pub distances: u64,
+    /// Payloads replaced before anything was looked up.
+    replacements: u64,
 }
 
 impl View<'_> {
+    /// Whether a slot that the index names matches, with `exact` by its word. That it gave for the rows of the time: a
+    /// slot whose row is replaced meanwhile may be found under terms of both, which neither has.
+    #[inline]
+    pub fn confirms(&mut self, slot: Slot, exact: bool) -> bool {
+        (exact && self.dense.index.replacements() == self.replacements) || self.matches(slot)
+    }
+
     #[inline]
     pub fn visible(&self, slot: Slot) -> bool {
         self.dense.meta.visible(slot, self.seq, self.now_ms)
@@ -205,6 +214,7 @@ impl Dense {
         View {
             dense: self,
             seq: self.published_seq.load(Ordering::Acquire),
+            replacements: self.index.replacements(),
             now_ms,
             filter: filter.filter(|filter| !filter.is_trivially_true()),
             filter_rejects: 0,
@@ -305,7 +315,7 @@ impl Dense {
         let gate = |slot: Slot| walked.gate.passes(slot);
         let mut refusals_left = widest.saturating_mul(self.config.m).max(live / 4);
         let mut admit = |slot: Slot| {
-            let admitted = view.visible(slot) && (walked.exact || view.matches(slot));
+            let admitted = view.visible(slot) && view.confirms(slot, walked.exact);
             // Out of patience: admit anything, so that the beam fills and the walk ends.
             refusals_left == 0 || admitted || {
                 refusals_left -= 1;
@@ -370,7 +380,7 @@ impl Dense {
     ) {
         let mut scorer = Scorer::new(&self.graph, query, k);
         walk.for_each_below(self.slots.load(Ordering::Acquire) as Slot, |slot| {
-            if view.visible(slot) && (exact || view.matches(slot)) {
+            if view.visible(slot) && view.confirms(slot, exact) {
                 scorer.push(self, slot);
             }
         });

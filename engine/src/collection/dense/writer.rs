@@ -57,6 +57,7 @@ impl DenseWriter {
             tail: Tail::reserve(max_slots)?,
             ids: IdMap::new(domain.clone(), id_seed),
             index: PayloadIndex::new(max_slots, domain.clone()),
+            superseded: Superseded::new(),
             published_seq: AtomicU64::new(0),
             slots: AtomicU64::new(0),
             live: AtomicU64::new(0),
@@ -75,6 +76,7 @@ impl DenseWriter {
             free: Vec::new(),
             ordered_ids: BTreeSet::new(),
             deadlines: BTreeSet::new(),
+            key_deadlines: BTreeSet::new(),
             newborn: Vec::new(),
             settling: None,
             limbo: Limbo::new(),
@@ -106,14 +108,15 @@ impl DenseWriter {
     }
 
     /// The slot of a live id.
-    fn live_slot(&self, id: u64, now_ms: u64) -> Option<Slot> {
+    pub(super) fn live_slot(&self, id: u64, now_ms: u64) -> Option<Slot> {
         let slot = self.shared.ids.get_owned(id)?;
         (!expired(self.shared.meta.deadline_ms(slot), now_ms)).then_some(slot)
     }
 
     /// Version as conditions see it: 0 for absent, deleted and expired ids.
-    fn live_version(&self, id: u64, now_ms: u64) -> u64 {
-        self.live_slot(id, now_ms).map_or(0, |slot| self.shared.meta.version(slot))
+    pub(super) fn live_version(&self, id: u64, now_ms: u64) -> u64 {
+        // SAFETY: the owner, which frees no row meanwhile.
+        self.live_slot(id, now_ms).map_or(0, |slot| unsafe { self.shared.meta.row_and_version(slot) }.1)
     }
 
     /// All checks of a write except the rate itself (`rate_ok` says whether a token was had), in the order of the interface:
@@ -282,8 +285,14 @@ impl DenseWriter {
         if write.deadline_ms != 0 {
             self.deadlines.insert((write.deadline_ms, write.id));
         }
+        self.watch_keys(write.id, write.row);
         self.dirty.data.insert(slot);
         self.newborn.push((slot, write.seq));
+        self.owe_reclaim(terms);
+    }
+
+    /// A write has filed `terms`, and what it replaced is to be taken out in time.
+    pub(super) fn owe_reclaim(&mut self, terms: usize) {
         // Twice what the write took: what dies is freed faster than it can be replaced.
         self.reclaim_owed += 2 * slot_steps(terms);
         if self.newborn.len() >= NEWBORN_MAX || self.reclaim_owed >= STEPS_PER_RECLAIM {
@@ -314,6 +323,8 @@ impl DenseWriter {
         if deadline_ms != 0 {
             self.deadlines.remove(&(deadline_ms, shared.meta.id(slot)));
         }
+        self.unwatch_keys(slot);
+        let shared = &self.shared;
         shared.meta.bury(slot, seq);
         add(&shared.tombstoned, 1);
         if shared.graph.is_linked(slot) {
@@ -384,16 +395,22 @@ impl DenseWriter {
         self.settle_newborn();
         if self.round.is_none() {
             self.drop_dead_front();
-            if self.freeing.is_empty()
-                && let Some(slots) = self.limbo.pop(&shared.domain)
-            {
-                self.freeing = slots;
-            }
             let mut steps_left = steps;
-            while steps_left > 0
-                && let Some(slot) = self.freeing.pop()
-            {
-                steps_left = steps_left.saturating_sub(slot_steps(self.free_slot(slot)));
+            while steps_left > 0 {
+                let terms = if let Some(slot) = self.freeing.pop() {
+                    self.free_slot(slot)
+                } else {
+                    // In order: the replaced rows of a slot come before its own end.
+                    match self.limbo.pop(&shared.domain) {
+                        Some(Retired::Slots(slots)) => {
+                            self.freeing = slots;
+                            continue;
+                        }
+                        Some(Retired::Row(slot)) => self.release_row(slot),
+                        None => break,
+                    }
+                };
+                steps_left = steps_left.saturating_sub(slot_steps(terms));
             }
         }
         self.passed.reclaim(&shared.tail, &shared.domain);
@@ -423,7 +440,7 @@ impl DenseWriter {
         config.max_bytes != 0 && used + bytes > config.max_bytes
     }
 
-    /// Slots nothing leads to that are not free yet; a batch in limbo counts as one.
+    /// Slots nothing leads to that are not free yet, and replaced rows; a batch of slots in limbo counts as one.
     pub(super) fn retired(&self) -> usize {
         self.freeing.len() + self.limbo.len()
     }
@@ -467,7 +484,7 @@ impl DenseWriter {
         debug_assert!(gone.iter().all(|&slot| shared.meta.is_dead(slot)));
         shared.tail.advance(position);
         if !gone.is_empty() {
-            self.limbo.push(&shared.domain, gone);
+            self.limbo.push(&shared.domain, Retired::Slots(gone));
         }
     }
 
@@ -493,7 +510,7 @@ impl DenseWriter {
     pub(super) fn note_bytes(&self) {
         let bytes = self.shared.graph.bytes() as u64
             + self.ordered_ids.len() as u64 * ORDERED_ID_BYTES
-            + self.deadlines.len() as u64 * DEADLINE_BYTES
+            + (self.deadlines.len() + self.key_deadlines.len()) as u64 * DEADLINE_BYTES
             + (self.free.capacity() + self.dead_linked.capacity()) as u64 * 4
             + self.dirty.bytes();
         self.shared.owner_bytes.store(bytes, Ordering::Relaxed);

@@ -70,6 +70,19 @@ impl Columns {
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
+
+    /// The slot has none of these fields any more.
+    pub(super) fn forget<'k>(&self, slot: Slot, fields: impl Iterator<Item = &'k str>) {
+        if self.all.is_empty() {
+            return;
+        }
+        for field in fields {
+            for column in self.all.iter().filter(|column| *column.field == *field) {
+                // SAFETY: the owner, and it is in the list of columns that are not retired.
+                unsafe { column.numbers.get() }.set(slot, None);
+            }
+        }
+    }
 }
 
 /// A complete column under a pin.

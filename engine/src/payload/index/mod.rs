@@ -3,7 +3,8 @@
 //! Per field nine ordered dictionaries ([`Class`]), each from a term to its postings. The owner files a slot before it shows
 //! it and takes it out when it frees it, so the postings hold every slot a reader may see, and some it may not (dead,
 //! expired, or born after its snapshot): what is found here is looked at again for visibility, and for the filter too where
-//! a dictionary keeps less than the values say ([`View::is_exact`]).
+//! a dictionary keeps less than the values say ([`View::is_exact`]). A slot whose row is replaced is filed under the terms of both
+//! until no reader of the old row is left ([`PayloadIndex::supersede`]).
 //!
 //! Cost: filing or taking out a term is two walks down a dictionary, about 0.3 µs; a term held by one slot takes about 70 bytes
 //! with its share of a leaf, a further slot 2 to 5.
@@ -32,10 +33,10 @@ use super::{CONTENT_KEY, PayloadRow, ValueRef};
 use crate::index::Slot;
 use crate::memory::{Attic, Domain, LinkCell, Owned, Pin};
 use ahash::RandomState;
-use key::{KeyRef, Span};
+use key::{Key, KeyRef, Span};
 use postings::Postings;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use tree::Tree;
 
 /// What the keys of a dictionary are made from.
@@ -95,6 +96,10 @@ pub(crate) struct PayloadIndex {
     hasher: RandomState,
     /// Filed rows of which some key expires.
     expiring: AtomicU64,
+    /// Rows that are filed beside a newer one of their slot.
+    superseded: AtomicU64,
+    /// Rows that have ever been superseded.
+    replacements: AtomicU64,
     bytes: AtomicU64,
     column_bytes: AtomicU64,
     /// Some field's column is wanted.
@@ -126,6 +131,8 @@ impl PayloadIndex {
             fields: Tree::new(),
             hasher: RandomState::new(),
             expiring: AtomicU64::new(0),
+            superseded: AtomicU64::new(0),
+            replacements: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             column_bytes: AtomicU64::new(0),
             column_wanted: AtomicBool::new(false),
@@ -137,19 +144,75 @@ impl PayloadIndex {
 
     /// Owner: files a slot under everything its row holds; the number of terms. A slot is filed once until it is taken out.
     pub fn insert(&self, slot: Slot, row: PayloadRow<'_>) -> usize {
-        self.file(slot, row, true)
+        self.file(slot, row, true, |_, _| Turn::WHOLE)
     }
 
-    /// Owner: takes a slot out, which was filed with this row; the number of terms.
+    /// Owner: takes a slot out, which was filed with this row and no other; the number of terms.
     pub fn remove(&self, slot: Slot, row: PayloadRow<'_>) -> usize {
-        self.file(slot, row, false)
+        self.file(slot, row, false, |_, _| Turn::WHOLE)
     }
 
-    fn file(&self, slot: Slot, row: PayloadRow<'_>, insert: bool) -> usize {
+    /// Owner: files a slot under what its next row, `new`, holds and `old`, its row so far, does not; the number of terms. Those of
+    /// `old` stay until [`Self::release`]: a reader that has looked some of them up must not miss the point under the others. To
+    /// be called before readers can find `new`.
+    pub fn supersede(&self, slot: Slot, old: PayloadRow<'_>, new: PayloadRow<'_>) -> usize {
+        let count =
+            |counter: &AtomicU64| counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        count(&self.superseded);
+        count(&self.replacements);
+        // Whoever sees one of the new terms sees the counts (`replacements`).
+        fence(Ordering::Release);
+        // At time 0 no key has expired.
+        let terms = self.file(slot, new, true, |key, value| {
+            if old.get(key, 0) == Some(value) { Turn::NOTHING } else { Turn::WHOLE }
+        });
+        let gone = |entry: &super::Entry<'_>| new.get(entry.key, 0).is_none();
+        self.owner.enter().columns.forget(slot, old.stored_entries().filter(gone).map(|entry| entry.key));
+        terms
+    }
+
+    /// Owner: takes a slot out of the terms that `old` has and no row of `newer` has, in which are all rows the slot is filed with
+    /// beside `old`; the number of terms looked at.
+    pub fn release(&self, slot: Slot, old: PayloadRow<'_>, newer: &[PayloadRow<'_>]) -> usize {
+        let terms = self.file(slot, old, false, |key, value| {
+            let others = newer.iter().filter_map(|row| row.get(key, 0));
+            if others.clone().any(|other| other == value) {
+                return Turn::NOTHING;
+            }
+            let (mut kept, mut word) = (Vec::new(), String::new());
+            for other in others {
+                terms_of(other, &self.hasher, &mut word, &mut |class, key| {
+                    kept.push((class, key.to_owned()))
+                });
+            }
+            kept.sort_unstable_by(|a, b| order(a, (b.0, b.1.as_ref())));
+            Turn { column: false, terms: true, kept }
+        });
+        // Whoever sees the lower count sees the terms gone (`is_exact`).
+        self.superseded.store(self.superseded.load(Ordering::Relaxed) - 1, Ordering::Release);
+        terms
+    }
+
+    /// Any core: how many rows have been replaced so far. When it is what it was before terms were looked up, none of them was that
+    /// of a row yet to come.
+    #[inline]
+    pub fn replacements(&self) -> u64 {
+        fence(Ordering::Acquire);
+        self.replacements.load(Ordering::Relaxed)
+    }
+
+    fn file(
+        &self,
+        slot: Slot,
+        row: PayloadRow<'_>,
+        insert: bool,
+        turn: impl Fn(&str, ValueRef<'_>) -> Turn,
+    ) -> usize {
         let mut filing = self.owner.enter();
         filing.steps = 0;
         for entry in row.stored_entries().filter(|entry| entry.key != CONTENT_KEY) {
-            self.file_entry(slot, entry.key, entry.value, insert, &mut filing);
+            let turn = turn(entry.key, entry.value);
+            self.file_entry(slot, entry.key, entry.value, insert, &turn, &mut filing);
         }
         if row.next_deadline().is_some() {
             let expiring = self.expiring.load(Ordering::Relaxed);
@@ -159,17 +222,29 @@ impl PayloadIndex {
         filing.steps
     }
 
-    fn file_entry(&self, slot: Slot, name: &str, value: ValueRef<'_>, insert: bool, filing: &mut Filing) {
+    fn file_entry(
+        &self,
+        slot: Slot,
+        name: &str,
+        value: ValueRef<'_>,
+        insert: bool,
+        turn: &Turn,
+        filing: &mut Filing,
+    ) {
         let Filing { attic, columns, word, steps } = filing;
         let hasher = &self.hasher;
         key::of_text(name, hasher, |key| {
             let mut file = |field: &Field, attic: &mut Attic| {
-                if let Some(column) = field.column.load() {
+                if turn.column
+                    && let Some(column) = field.column.load()
+                {
                     // SAFETY: the owner, and a column that is linked.
                     unsafe { column.get() }.set(slot, columns::number(value).filter(|_| insert));
                 }
-                let mut filer = Filer { field, slot, insert, attic, steps, hasher };
-                filer.value(value, word);
+                if turn.terms {
+                    let mut filer = Filer { field, slot, insert, kept: &turn.kept, attic, steps };
+                    terms_of(value, hasher, word, &mut |class, key| filer.term(class, key));
+                }
             };
             // SAFETY: the one attic; readers are checked in `view`.
             unsafe {
@@ -216,70 +291,45 @@ impl PayloadIndex {
     }
 }
 
+/// What is to be done about one entry of a row.
+struct Turn {
+    /// Set or clear the number in the field's column.
+    column: bool,
+    /// File or take out its terms.
+    terms: bool,
+    /// But for these, in order.
+    kept: Vec<(Class, Key)>,
+}
+
+impl Turn {
+    const WHOLE: Turn = Turn { column: true, terms: true, kept: Vec::new() };
+    /// Another row of the slot has the same.
+    const NOTHING: Turn = Turn { column: false, terms: false, kept: Vec::new() };
+}
+
+/// Order of terms, for those that are kept.
+fn order(a: &(Class, Key), b: (Class, KeyRef<'_>)) -> std::cmp::Ordering {
+    (a.0 as usize).cmp(&(b.0 as usize)).then_with(|| a.1.as_ref().cmp(&b.1))
+}
+
 /// Files one slot under the terms of one field, or takes it out.
 struct Filer<'a> {
     field: &'a Field,
     slot: Slot,
     insert: bool,
+    kept: &'a [(Class, Key)],
     attic: &'a mut Attic,
     steps: &'a mut usize,
-    hasher: &'a RandomState,
 }
 
 impl Filer<'_> {
-    fn value(&mut self, value: ValueRef<'_>, word: &mut String) {
-        match value {
-            ValueRef::None => {}
-            ValueRef::String(text) => {
-                self.text(Class::String, text);
-                self.words(text, word);
-            }
-            ValueRef::Int(number) => self.term(Class::Int, KeyRef::number(key::of_int(number))),
-            ValueRef::Float(number) => self.float(Class::Float, number),
-            ValueRef::Bool(flag) => self.term(Class::Bool, KeyRef::number(flag.into())),
-            ValueRef::Strings(array) => {
-                for text in array.iter() {
-                    self.text(Class::StringElement, text);
-                    self.words(text, word);
-                }
-            }
-            ValueRef::Ints(array) => {
-                for number in array.iter() {
-                    self.term(Class::IntElement, KeyRef::number(key::of_int(number)));
-                }
-            }
-            ValueRef::Floats(array) => {
-                array.iter().for_each(|number| self.float(Class::FloatElement, number))
-            }
-            ValueRef::Geo { lat, lon } => {
-                self.term(Class::Cell, KeyRef::number(cells::cell(lat, lon).into()));
-            }
-        }
-    }
-
-    fn float(&mut self, class: Class, number: f64) {
-        if let Some(order) = key::of_float(number) {
-            self.term(class, KeyRef::number(order));
-        }
-    }
-
-    fn text(&mut self, class: Class, text: &str) {
-        let hasher = self.hasher;
-        key::of_text(text, hasher, |key| self.term(class, key));
-    }
-
-    fn words(&mut self, text: &str, word: &mut String) {
-        for spelled in words(text) {
-            word.clear();
-            word.extend(lowered(spelled));
-            self.text(Class::Word, word);
-        }
-    }
-
     /// A term that occurs twice in a row changes nothing the second time.
     fn term(&mut self, class: Class, key: KeyRef<'_>) {
         let (tree, slot) = (self.field.class(class), self.slot);
         *self.steps += 1;
+        if self.kept.binary_search_by(|term| order(term, (class, key))).is_ok() {
+            return;
+        }
         // SAFETY: the one attic of the index this field is part of; readers are checked in `PayloadIndex::view`.
         unsafe {
             if self.insert {
@@ -303,6 +353,46 @@ impl Filer<'_> {
     }
 }
 
+/// Hands on every term of a value, repeats included. `word` is room for one, lower-cased.
+fn terms_of(
+    value: ValueRef<'_>,
+    hasher: &RandomState,
+    word: &mut String,
+    term: &mut dyn FnMut(Class, KeyRef<'_>),
+) {
+    let mut number =
+        |class, order: Option<u64>| order.into_iter().for_each(|n| term(class, KeyRef::number(n)));
+    match value {
+        ValueRef::None => {}
+        ValueRef::Int(value) => number(Class::Int, Some(key::of_int(value))),
+        ValueRef::Float(value) => number(Class::Float, key::of_float(value)),
+        ValueRef::Bool(flag) => number(Class::Bool, Some(flag.into())),
+        ValueRef::Ints(array) => array.iter().for_each(|n| number(Class::IntElement, Some(key::of_int(n)))),
+        ValueRef::Floats(array) => array.iter().for_each(|n| number(Class::FloatElement, key::of_float(n))),
+        ValueRef::Geo { lat, lon } => number(Class::Cell, Some(cells::cell(lat, lon).into())),
+        ValueRef::String(text) => text_terms(Class::String, text, hasher, word, term),
+        ValueRef::Strings(array) => {
+            array.iter().for_each(|text| text_terms(Class::StringElement, text, hasher, word, term));
+        }
+    }
+}
+
+/// A text as a whole and its words.
+fn text_terms(
+    class: Class,
+    text: &str,
+    hasher: &RandomState,
+    word: &mut String,
+    term: &mut dyn FnMut(Class, KeyRef<'_>),
+) {
+    key::of_text(text, hasher, |key| term(class, key));
+    for spelled in words(text) {
+        word.clear();
+        word.extend(lowered(spelled));
+        key::of_text(word, hasher, |key| term(Class::Word, key));
+    }
+}
+
 /// The index as a reader sees it.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'p> {
@@ -313,9 +403,18 @@ pub(crate) struct View<'p> {
 pub(crate) type Bound<T> = Option<(T, bool)>;
 
 impl<'p> View<'p> {
-    /// Whether terms stand for values of `field`: no filed row has a key that expires, and the name is its own key.
+    /// Whether terms stand for values of `field`: no filed row has a key that expires, none has been replaced, and the name is its
+    /// own key. Rows may be replaced right after: see [`PayloadIndex::replacements`].
     pub fn is_exact(self, field: &str) -> bool {
-        self.index.expiring.load(Ordering::Relaxed) == 0 && field.len() <= key::WHOLE_BYTES
+        self.index.expiring.load(Ordering::Relaxed) == 0
+            && self.is_settled()
+            && field.len() <= key::WHOLE_BYTES
+    }
+
+    /// Whether every slot is filed under the terms of one row. If not, a slot outside of some terms may be inside as well, by
+    /// the row that came after.
+    pub fn is_settled(self) -> bool {
+        self.index.superseded.load(Ordering::Acquire) == 0
     }
 
     fn tree(self, field: &str, class: Class) -> Option<&'p Tree<Postings>> {

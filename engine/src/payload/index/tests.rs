@@ -273,6 +273,74 @@ fn churn_leaves_no_bytes_behind() {
     assert!(index.bytes() < most * 3 / 2, "{} after {most}", index.bytes());
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// While a row waits for its readers the slot is found under its terms as well; then it is as if the newest had been alone.
+    #[test]
+    fn replaced_rows_keep_their_terms_until_they_are_released(
+        ops in prop::collection::vec((0..5u32, 0..3u32, any_payload()), 1..60),
+    ) {
+        let domain = Domain::new(1);
+        let seat = domain.participant(0);
+        let index = PayloadIndex::new(1 << 10, domain);
+        // Per slot its rows, oldest first; the last is the newest.
+        let mut rows: BTreeMap<Slot, Vec<Vec<(&'static str, Value)>>> = BTreeMap::new();
+        let release = |slot: Slot, rows: &mut Vec<Vec<(&'static str, Value)>>| {
+            let oldest = row(&rows.remove(0));
+            let newer: Vec<Vec<u8>> = rows.iter().map(|payload| row(payload)).collect();
+            let newer: Vec<PayloadRow<'_>> = newer.iter().map(|row| PayloadRow::trusted(row)).collect();
+            index.release(slot, PayloadRow::trusted(&oldest), &newer);
+        };
+        for (slot, op, payload) in ops {
+            let next = row(&payload);
+            match rows.get_mut(&slot) {
+                None => {
+                    index.insert(slot, PayloadRow::trusted(&next));
+                    rows.insert(slot, vec![payload]);
+                }
+                Some(rows) if op == 0 && rows.len() > 1 => release(slot, rows),
+                Some(rows) => {
+                    let replaced = index.replacements();
+                    index.supersede(slot, PayloadRow::trusted(&row(rows.last().unwrap())), PayloadRow::trusted(&next));
+                    rows.push(payload);
+                    prop_assert!(index.replacements() != replaced);
+                }
+            }
+            let pin = seat.pin();
+            let view = index.view(&pin);
+            prop_assert_eq!(view.is_settled(), rows.values().all(|rows| rows.len() == 1));
+            for field in ["a", "b"] {
+                let found = slots_of(&Selection::Terms(view.number_range(field, None, None)));
+                let is_number = |value: &Value| number(value).is_some_and(|number| !number.is_nan());
+                let any = |rows: &Vec<Vec<(&str, Value)>>| {
+                    rows.iter().flatten().any(|(key, value)| *key == field && is_number(value))
+                };
+                let wanted: BTreeSet<Slot> =
+                    rows.iter().filter(|(_, rows)| any(rows)).map(|(&slot, _)| slot).collect();
+                prop_assert_eq!(found, wanted);
+            }
+        }
+        for (&slot, rows) in &mut rows {
+            while rows.len() > 1 {
+                release(slot, rows);
+            }
+        }
+        let twin: Twin = rows.into_iter().map(|(slot, mut rows)| (slot, rows.remove(0))).collect();
+        check(&index, &seat.pin(), &twin);
+        let all: BTreeMap<Slot, Vec<u8>> = twin.iter().map(|(&slot, payload)| (slot, row(payload))).collect();
+        let row_of = |slot: Slot| PayloadRow::trusted(all.get(&slot).map_or(&[][..], |row| row));
+        (0..4).for_each(|_| index.column_step(5, 5, row_of));
+        check(&index, &seat.pin(), &twin);
+        index.drop_columns();
+        for (slot, row) in &all {
+            index.remove(*slot, PayloadRow::trusted(row));
+        }
+        index.reclaim(usize::MAX);
+        prop_assert_eq!(index.bytes(), 0, "everything comes back");
+    }
+}
+
 /// One owner files and takes out; a slot below `STABLE` keeps its terms throughout and is found by every look-up.
 #[test]
 fn readers_find_what_stays_while_the_rest_changes() {

@@ -1,6 +1,6 @@
 //! A collection beside its twin: a sorted map of everything that should be there.
 use crate::collection::dense::top_k::by_distance_then_id;
-use crate::collection::{DenseConfig, DenseWriter, Hit, Query, Write, WriteError, WriteMode};
+use crate::collection::{DenseConfig, DenseWriter, Hit, Query, RowWrite, Write, WriteError, WriteMode};
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::filter::{Node, Predicate};
 use crate::index::Scratch;
@@ -42,12 +42,13 @@ pub struct TwinPoint {
 #[derive(Clone, Debug)]
 pub enum Logged {
     Write { seq: u64, id: u64, version: u64, vector: Vec<f32>, row: Vec<u8>, deadline_ms: u64 },
+    Row { seq: u64, id: u64, version: u64, row: Vec<u8> },
     Delete { seq: u64, id: u64 },
 }
 impl Logged {
     pub fn seq(&self) -> u64 {
         match self {
-            Logged::Write { seq, .. } | Logged::Delete { seq, .. } => *seq,
+            Logged::Write { seq, .. } | Logged::Row { seq, .. } | Logged::Delete { seq, .. } => *seq,
         }
     }
     pub fn apply(&self, writer: &mut DenseWriter) {
@@ -60,6 +61,9 @@ impl Logged {
                 row,
                 deadline_ms: *deadline_ms,
             }),
+            Logged::Row { seq, id, version, row } => {
+                writer.apply_row(&RowWrite { seq: *seq, id: *id, version: *version, row });
+            }
             Logged::Delete { seq, id } => _ = writer.apply_delete(*seq, *id),
         }
     }
@@ -152,6 +156,23 @@ impl Bed {
 
     pub fn upsert(&mut self, id: u64, vector: &[f32]) {
         self.write(WriteMode::Upsert, id, vector, (id % 5) as i64, 0);
+    }
+
+    /// Replaces the payload of a point, if it is alive.
+    pub fn rewrite(&mut self, id: u64, group: i64) {
+        let found = self.alive(id).map(|point| (&point.row[..], point.version));
+        assert_eq!(self.writer.check_rewrite(id, None, self.now_ms), Ok(found));
+        let Some((_, version)) = found else { return };
+        let expected = version + 1;
+        let conflict = WriteError::VersionConflict { id, expected, found: version };
+        assert_eq!(self.writer.check_rewrite(id, Some(expected), self.now_ms), Err(conflict));
+        self.seq += 1;
+        let row = if group < 0 { Vec::new() } else { row(group) };
+        let logged = Logged::Row { seq: self.seq, id, version: version + 1, row: row.clone() };
+        logged.apply(&mut self.writer);
+        self.log.push(logged);
+        let point = self.twin.get_mut(&id).unwrap();
+        (point.row, point.group, point.version) = (row, group, version + 1);
     }
 
     /// Deletes a point if it is alive, or, as the sweeper does, if it is there at all.

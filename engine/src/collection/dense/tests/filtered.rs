@@ -2,7 +2,7 @@
 //! and one large enough for every path of the planner.
 use super::bed::{Rng, small_config};
 use crate::collection::dense::top_k::by_distance_then_id;
-use crate::collection::{DenseWriter, Explain, Hit, Query, Write};
+use crate::collection::{DenseWriter, Explain, Hit, Query, RowWrite, Write};
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::filter::{Geo, Node, Path, Predicate};
 use crate::index::Scratch;
@@ -92,6 +92,16 @@ impl Filtered {
         let mut prepared = vec![0.0; padded(DIM)];
         prepare(Metric::Cosine, &vector, &mut prepared);
         self.twin.insert(id, (prepared, row));
+    }
+
+    fn rewrite(&mut self, id: u64) {
+        let row = if self.rng.below(10) == 0 { Vec::new() } else { self.row() };
+        self.seq += 1;
+        let there = self.writer.apply_row(&RowWrite { seq: self.seq, id, version: 2, row: &row });
+        assert_eq!(there, self.twin.contains_key(&id));
+        if let Some(point) = self.twin.get_mut(&id) {
+            point.1 = row;
+        }
     }
 
     fn delete(&mut self, id: u64) {
@@ -217,7 +227,11 @@ fn filters_agree_with_the_rows_under_churn() {
         for round in 0..12 {
             for _ in 0..150 {
                 let id = bed.rng.below(500);
-                if bed.rng.below(4) == 0 { bed.delete(id) } else { bed.upsert(id) }
+                match bed.rng.below(8) {
+                    0 | 1 => bed.delete(id),
+                    2 | 3 => bed.rewrite(id),
+                    _ => bed.upsert(id),
+                }
             }
             match round % 3 {
                 0 => bed.writer.index_all(),

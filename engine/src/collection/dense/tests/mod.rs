@@ -4,6 +4,7 @@ mod checks;
 mod churn;
 mod filtered;
 mod images;
+mod keys;
 mod readers;
 mod walk;
 

@@ -1,10 +1,12 @@
 //! Readers on other threads while the owner writes, indexes, repairs and frees.
 use super::bed::{Rng, group_is, row, small_config};
 use super::rounds;
-use crate::collection::{DenseWriter, Query, Write};
+use crate::collection::{DenseWriter, Query, RowWrite, Write};
 use crate::distance::Metric;
+use crate::filter::{Node, Predicate};
 use crate::index::Scratch;
 use crate::memory::Domain;
+use crate::payload::{PayloadRow, RowBuilder, Value, ValueRef};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -108,6 +110,107 @@ fn an_id_that_is_always_there_is_found_exactly_once() {
     });
     let stats = writer.shared().stats();
     assert!(stats.slots < 4000, "slots come back while readers run: {stats:?}");
+}
+
+/// Payloads go from one state to the next and back in their slots. What a filter says of every state it says throughout: a
+/// point is not missed between the terms of two rows, nor found by one term of each.
+#[test]
+fn a_payload_that_is_replaced_is_in_one_state_or_the_next() {
+    let domain = Domain::new(3);
+    let mut writer = DenseWriter::create(small_config(DIM, Metric::Cosine), 1 << 12, domain.clone()).unwrap();
+    const STATES: u64 = 4;
+    let in_state = |id: u64, state: u64, version: u64| {
+        let mut row = RowBuilder::new();
+        row.set("id", Value::Int(id as i64), 0);
+        row.set("state", Value::Int(state as i64), 0);
+        row.set("again", Value::Int(state as i64), 0);
+        row.set("version", Value::Int(version as i64), 0);
+        row.finish()
+    };
+    for id in 0..ALWAYS {
+        let row = in_state(id, 0, 1);
+        let vector = direction(id);
+        writer.apply(Write { seq: id + 1, id, version: 1, vector: &vector, row: &row, deadline_ms: 0 });
+    }
+    writer.index_all();
+    let leaf = |op: &str, field: &str, value: Value| Node {
+        op: Some(op.into()),
+        field: Some(field.into()),
+        value: Some(value),
+        ..Node::default()
+    };
+    let is = |field: &str, value: u64| leaf("eq", field, Value::Int(value as i64));
+    let any = |of: Vec<Node>| Node { op: Some("or".into()), or: Some(of), ..Node::default() };
+    let all = |of: Vec<Node>| Node { op: Some("and".into()), and: Some(of), ..Node::default() };
+    // Of every state, of none, and by each path: terms, ranges, what a column holds.
+    let always = [
+        any((0..STATES).map(|state| is("state", state)).collect()),
+        any((0..STATES).rev().map(|state| is("again", state)).collect()),
+        leaf("in", "state", Value::Ints((0..STATES as i64).collect())),
+        all(vec![leaf("gte", "state", Value::Int(0)), leaf("lt", "again", Value::Int(STATES as i64))]),
+    ];
+    let never: Vec<Node> =
+        (1..STATES).map(|state| all(vec![is("state", state), is("again", state - 1)])).collect();
+    let compile = |nodes: &[Node]| -> Vec<Predicate> {
+        nodes.iter().map(|node| Predicate::compile(node).unwrap()).collect()
+    };
+    let (always, never) = (compile(&always), compile(&never));
+
+    let stop = AtomicBool::new(false);
+    let looks = AtomicU64::new(0);
+    let shared = writer.shared().clone();
+    std::thread::scope(|scope| {
+        let stopper = Stopper(&stop);
+        for reader in 0..2 {
+            let (seat, shared, stop, looks) = (domain.participant(reader), &shared, &stop, &looks);
+            let (always, never) = (&always, &never);
+            scope.spawn(move || {
+                let (mut scratch, mut hits) = (Scratch::default(), Vec::new());
+                let mut rng = Rng(reader as u64);
+                while !stop.load(Ordering::Relaxed) {
+                    let pin = seat.pin();
+                    let filter = &always[rng.below(always.len() as u64) as usize];
+                    let found = shared.matching(&pin, filter, 0, 0).count();
+                    assert_eq!(found as u64, ALWAYS, "missed");
+                    let vector = direction(rng.below(ALWAYS));
+                    for exact in [false, true] {
+                        let k = ALWAYS as usize;
+                        let query =
+                            Query { vector: &vector, k, ef: 0, filter: Some(filter), exact, now_ms: 0 };
+                        shared.search(&pin, &query, &mut scratch, &mut hits).unwrap();
+                        assert_eq!(hits.len(), k, "missed");
+                    }
+                    let filter = &never[rng.below(never.len() as u64) as usize];
+                    assert_eq!(shared.matching(&pin, filter, 0, 0).count(), 0, "in two states");
+                    let point = shared.get(&pin, rng.below(ALWAYS), 0).unwrap();
+                    let version = PayloadRow::trusted(point.row).get("version", 0);
+                    assert_eq!(version, Some(ValueRef::Int(point.version as i64)), "row and version");
+                    looks.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let (mut seq, mut version) = (ALWAYS, 1);
+        while looks.load(Ordering::Relaxed) < rounds(4_000, 400_000) as u64 && seq < 5_000_000 {
+            version += 1;
+            for id in 0..ALWAYS {
+                seq += 1;
+                let row = in_state(id, version % STATES, version);
+                writer.apply_row(&RowWrite { seq, id, version, row: &row });
+            }
+            writer.reclaim();
+        }
+        drop(stopper);
+    });
+    for _ in 0..1000 {
+        writer.reclaim();
+    }
+    let stats = writer.shared().stats();
+    assert_eq!((stats.slots, stats.tail), (ALWAYS, 0), "no slot is written anew");
+    let pin = domain.participant(2);
+    let pin = pin.pin();
+    let state = writer.shared().get(&pin, 0, 0).unwrap().version % STATES;
+    let filter = Predicate::compile(&is("state", state)).unwrap();
+    assert_eq!(writer.shared().matching(&pin, &filter, 0, 0).count() as u64, ALWAYS);
 }
 
 /// Stops the readers also when the owner panics, so that the scope ends.

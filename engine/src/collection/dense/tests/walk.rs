@@ -115,7 +115,11 @@ impl Walk {
 
     fn step(&mut self) {
         match self.rng.below(1000) {
-            0..400 => self.write(),
+            0..330 => self.write(),
+            330..400 => {
+                let (id, group) = (self.rng.below(IDS), self.rng.below(6) as i64 - 1);
+                self.bed.rewrite(id, group);
+            }
             400..500 => {
                 let id = self.rng.below(IDS);
                 self.bed.delete(id, false);

@@ -1,0 +1,130 @@
+//! Changes of a point's payload: `…/points/{id}/payload` and what is below it.
+//!
+//! The body of a merge or an overwrite is the payload itself; one key in it is reserved for the times to live.
+
+use crate::request::ApiError;
+use crate::rest::json::{IntMap, Key, decode, field, field_seed, json_object};
+use crate::rest::routes::PayloadRoute;
+use crate::rest::value::{UnknownKeys, ValueSeed};
+use nigh_engine::payload::Value;
+use nigh_shard::core::PayloadChange;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use std::fmt;
+
+/// The key of a body that holds times to live and is never a payload key.
+const KEY_TTL_MS: &str = "key_ttl_ms";
+
+/// A payload with its times to live.
+#[derive(Default)]
+struct PayloadBody {
+    entries: Vec<(String, Value)>,
+    key_ttl_ms: Vec<(String, i64)>,
+}
+
+impl<'de> Deserialize<'de> for PayloadBody {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PayloadVisitor;
+        impl<'de> Visitor<'de> for PayloadVisitor {
+            type Value = PayloadBody;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of payload values")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PayloadBody, A::Error> {
+                let mut body = PayloadBody::default();
+                while let Some(Key(key)) = map.next_key()? {
+                    if key == KEY_TTL_MS {
+                        if let Some(IntMap(ttls)) = field(&mut map, &key)? {
+                            body.key_ttl_ms = ttls;
+                        }
+                        continue;
+                    }
+                    let value = field_seed(&mut map, &key, ValueSeed(UnknownKeys::Ignored))?;
+                    body.entries.push((key.into_owned(), value));
+                }
+                Ok(body)
+            }
+        }
+        deserializer.deserialize_map(PayloadVisitor)
+    }
+}
+
+json_object! {
+    struct KeysBody {
+        "keys" => keys: Vec<String>,
+    }
+}
+
+/// The change a body asks for.
+///
+/// # Errors
+/// 400.
+pub fn decode_change(route: PayloadRoute, body: &[u8]) -> Result<PayloadChange, ApiError> {
+    let payload = || decode::<PayloadBody>(body);
+    Ok(match route {
+        PayloadRoute::Merge => {
+            let PayloadBody { entries, key_ttl_ms } = payload()?;
+            PayloadChange::Merge { entries, key_ttl_ms }
+        }
+        PayloadRoute::Overwrite => {
+            let PayloadBody { entries, key_ttl_ms } = payload()?;
+            PayloadChange::Overwrite { entries, key_ttl_ms }
+        }
+        PayloadRoute::Delete => {
+            let body: KeysBody = decode(body)?;
+            PayloadChange::DeleteKeys(body.keys.unwrap_or_default())
+        }
+        PayloadRoute::Clear => PayloadChange::Clear,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(route: PayloadRoute, body: &str) -> Result<PayloadChange, String> {
+        decode_change(route, body.as_bytes()).map_err(|error| error.message)
+    }
+
+    #[test]
+    fn bodies_are_payloads() {
+        let body = r#"{"a":{"kind":"int","int":1,"x":2},"key_ttl_ms":{"a":5,"b":null},"Key_TTL_ms":"text","n":null,"":true}"#;
+        let entries = vec![
+            ("a".to_owned(), Value::Int(1)),
+            ("Key_TTL_ms".to_owned(), Value::String("text".into())),
+            ("n".to_owned(), Value::None),
+            (String::new(), Value::Bool(true)),
+        ];
+        let key_ttl_ms = vec![("a".to_owned(), 5)];
+        let merge = PayloadChange::Merge { entries: entries.clone(), key_ttl_ms: key_ttl_ms.clone() };
+        assert_eq!(change(PayloadRoute::Merge, body), Ok(merge));
+        assert_eq!(
+            change(PayloadRoute::Overwrite, body),
+            Ok(PayloadChange::Overwrite { entries, key_ttl_ms })
+        );
+        let nothing = PayloadChange::Merge { entries: Vec::new(), key_ttl_ms: Vec::new() };
+        for body in ["{}", "null", r#"{"key_ttl_ms":null}"#, r#"{"key_ttl_ms":{}}"#] {
+            assert_eq!(change(PayloadRoute::Merge, body), Ok(nothing.clone()), "{body}");
+        }
+        let keys = PayloadChange::DeleteKeys(vec!["a".into(), "$content".into()]);
+        assert_eq!(change(PayloadRoute::Delete, r#"{"keys":["a","$content"]}"#), Ok(keys));
+        assert_eq!(change(PayloadRoute::Delete, "{}"), Ok(PayloadChange::DeleteKeys(Vec::new())));
+        assert_eq!(change(PayloadRoute::Clear, "whatever"), Ok(PayloadChange::Clear));
+    }
+
+    #[test]
+    fn refusals_name_the_field() {
+        for (route, body, fragment) in [
+            (PayloadRoute::Merge, "", "empty"),
+            (PayloadRoute::Merge, "[]", "an object of payload values"),
+            (PayloadRoute::Merge, r#"{"a":{"kind":"blob"}}"#, "field \"a\""),
+            (PayloadRoute::Overwrite, r#"{"a":{}}"#, "field \"a\""),
+            (PayloadRoute::Overwrite, r#"{"key_ttl_ms":{"a":1.5}}"#, "field \"key_ttl_ms\""),
+            (PayloadRoute::Overwrite, r#"{"key_ttl_ms":7}"#, "field \"key_ttl_ms\""),
+            (PayloadRoute::Delete, r#"{"keys":[1]}"#, "field \"keys\""),
+            (PayloadRoute::Delete, r#"{"key":[]}"#, "unknown field \"key\""),
+        ] {
+            let message = change(route, body).expect_err(body);
+            assert!(message.starts_with("invalid JSON body: ") && message.contains(fragment), "{message}");
+        }
+    }
+}
