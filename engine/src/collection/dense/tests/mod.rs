@@ -4,6 +4,7 @@ mod checks;
 mod churn;
 mod filtered;
 mod images;
+mod lanes;
 mod readers;
 mod walk;
 
