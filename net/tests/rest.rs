@@ -1,5 +1,7 @@
 //! Every REST route as existing clients use it, over sockets, against a node of two cores in memory.
 mod common;
+#[path = "rest/lanes.rs"]
+mod lanes;
 use common::{Answer, answer, send};
 use nigh_net::auth::{Authenticator, Open, SingleKey};
 use nigh_net::http::{HttpConfig, bind, serve};

@@ -9,7 +9,7 @@ use crate::owner::indexer::Slice;
 use nigh_engine::collection::{Hit, Point, Query};
 use nigh_engine::filter::Predicate;
 use nigh_engine::index::Slot;
-use nigh_engine::payload::PayloadRow;
+use nigh_engine::payload::{PayloadRow, RowBuilder};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,13 +31,24 @@ fn stored(point: &Point<'_>, with_vector: bool, with_payload: bool, now_ms: u64)
     StoredPoint {
         id: point.id,
         vector: with_vector.then(|| point.vector.to_vec()),
-        row: if with_payload { point.row.to_vec() } else { Vec::new() },
+        row: match (with_payload, with_vector) {
+            (true, _) => point.row.to_vec(),
+            (false, true) => sparse_only(point.row),
+            (false, false) => Vec::new(),
+        },
         ttl_ms: match point.deadline_ms {
             0 => 0,
             deadline => deadline.saturating_sub(now_ms).max(1),
         },
         version: point.version,
     }
+}
+
+/// The row without its payload: the sparse vector is a vector.
+fn sparse_only(row: &[u8]) -> Vec<u8> {
+    let mut only = RowBuilder::new();
+    only.set_sparse(PayloadRow::trusted(row).sparse().collect()).expect("the sparse vector of a row ascends");
+    only.finish()
 }
 
 fn matches(filter: Option<&Predicate>, row: &[u8], now_ms: u64) -> bool {

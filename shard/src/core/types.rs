@@ -123,7 +123,7 @@ pub struct StoredPoint {
     pub id: u64,
     /// Vector when asked for.
     pub vector: Option<Vec<f32>>,
-    /// Row when asked for and present.
+    /// Row when asked for and present; with a vector but no payload asked for, a row with the sparse vector alone.
     pub row: Vec<u8>,
     /// Remaining ms, 0 = none.
     pub ttl_ms: u64,
