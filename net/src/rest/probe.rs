@@ -8,7 +8,7 @@ use super::json::{decode, invalid_json};
 use super::read::{BatchGetBody, ScrollBody};
 use super::routes::{Query, Resolved, parse_id, resolve};
 use super::value::{write_document, write_payload};
-use super::{points, search};
+use super::{lanes, points, search};
 use crate::request::{Action, ApiError, SearchPoints, check_name, compile_filter};
 use http::Method;
 use nigh_engine::collection::DenseConfig;
@@ -102,6 +102,11 @@ pub fn search(body: &[u8], binary: bool) -> Result<SearchPoints, ApiError> {
 pub fn scroll(body: &[u8]) -> Result<(), ApiError> {
     let body: ScrollBody = decode(body)?;
     compile_filter(body.filter.map(|filter| filter.0)).map(drop)
+}
+
+/// Body of a search by lanes, read as each of them; whether any is right.
+pub fn lanes(body: &[u8]) -> bool {
+    lanes::reads(body).contains(&true)
 }
 
 /// Body of `POST /v1/collections`.

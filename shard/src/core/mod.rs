@@ -5,10 +5,12 @@
 //! to the owner. Changes of the catalog travel to core 0.
 
 mod admin;
+mod query;
 mod read;
 mod types;
 mod write;
 
+pub use query::{FoundGroup, GroupBy, QueryAnswer, QueryRequest};
 pub use types::{
     BatchError, CollectionMetrics, FoundPoint, LATENCY_BOUNDS_US, OpError, PointFields, ScrollPage,
     SearchRequest, StoredPoint, Vectors, WriteBatch, Written,
