@@ -11,6 +11,7 @@ pub mod access_log;
 pub mod auth;
 pub mod dispatch;
 pub mod http;
+pub mod lane_requests;
 pub mod limits;
 pub mod metrics;
 pub mod request;

@@ -4,6 +4,16 @@
 pub const NAME_MAX_BYTES: usize = 247;
 /// Largest `k` of a search (interface).
 pub const K_MAX: i64 = 65_536;
+/// Hits a lane of a hybrid search may contribute: as many as a search may return.
+pub const LANE_POOL_MAX: i64 = K_MAX;
+/// Hits a lane contributes unless asked, at least (interface).
+pub const LANE_POOL_MIN: usize = 50;
+/// Lanes of one query (interface).
+pub const QUERY_LANES_MAX: usize = 64;
+/// Hits a lane of a query may contribute (interface); more is cut to this.
+pub const QUERY_POOL_MAX: usize = 10_000;
+/// Results of a query that does not say how many (interface).
+pub const QUERY_K_DEFAULT: usize = 10;
 /// Largest dimension a query may state (interface); 65,536 floats are 256 KiB.
 pub const DIM_MAX: u32 = 65_536;
 

@@ -280,7 +280,7 @@ type Family = (&'static str, &'static str, &'static str, fn(&CollectionMetrics) 
 const DENSE_FAMILIES: [Family; 12] = [
     ("size", "gauge", "Live points.", |c| c.stats.live),
     ("tombstoned", "gauge", "Deleted points whose space is not yet reused.", |c| c.stats.tombstoned),
-    ("sparse_vectors", "gauge", "Points with a sparse vector.", |_| 0),
+    ("sparse_vectors", "gauge", "Points with a sparse vector.", |c| c.stats.sparse_vectors),
     ("search_ops_total", "counter", "Searches.", |c| c.search_ops),
     ("insert_ops_total", "counter", "Points inserted or replaced.", |c| c.insert_ops),
     ("expired_total", "counter", "Points removed because their time had passed.", |c| c.expired),

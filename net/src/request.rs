@@ -6,6 +6,7 @@
 use crate::limits;
 use nigh_engine::collection::{DenseConfig, WriteError, WriteMode};
 use nigh_engine::filter::{Node, Predicate};
+use nigh_engine::query::LaneError;
 use nigh_shard::core::{Core, OpError, PayloadChange, PointFields, Vectors, WriteBatch};
 use std::fmt;
 use std::rc::Rc;
@@ -369,10 +370,14 @@ impl std::error::Error for ApiError {}
 impl From<OpError> for ApiError {
     fn from(error: OpError) -> Self {
         let kind = match &error {
-            OpError::UnknownCollection(_) | OpError::PointNotFound(_) => ErrorKind::NotFound,
+            OpError::UnknownCollection(_)
+            | OpError::PointNotFound(_)
+            | OpError::Lanes(LaneError::UnknownExample(_)) => ErrorKind::NotFound,
             OpError::PayloadTooLarge => ErrorKind::TooLarge,
             OpError::CollectionExists(_) | OpError::Conflict(_) => ErrorKind::Conflict,
-            OpError::Config(_) | OpError::Search(_) | OpError::BadRequest(_) => ErrorKind::Invalid,
+            OpError::Config(_) | OpError::Search(_) | OpError::Lanes(_) | OpError::BadRequest(_) => {
+                ErrorKind::Invalid
+            }
             OpError::Write(error) => match error {
                 WriteError::DuplicateId(_) | WriteError::VersionConflict { .. } => ErrorKind::Conflict,
                 WriteError::Full | WriteError::RateLimited => ErrorKind::Exhausted,

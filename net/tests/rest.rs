@@ -1,5 +1,7 @@
 //! REST over real sockets, against a node of two cores in memory.
 mod common;
+#[path = "rest/lanes.rs"]
+mod lanes;
 use common::server::{SHARED, Server};
 use nigh_net::auth::SingleKey;
 use serde_json::{Value, json};

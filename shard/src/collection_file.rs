@@ -2,6 +2,7 @@
 
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::distance::Metric;
+use nigh_engine::text::TextConfig;
 use serde::{Deserialize, Serialize};
 
 /// File name inside the collection's directory.
@@ -30,8 +31,21 @@ struct FileV1 {
     // Keys that came later are left out when they hold nothing, so that a file written before they did keeps its checksum.
     #[serde(default, skip_serializing_if = "is_zero")]
     filter_first_relative_bp: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    full_text: Option<FullTextV1>,
     checksum: u32,
 }
+
+/// Floats by their bits, which no way through decimals can change.
+#[derive(Serialize, Deserialize)]
+struct FullTextV1 {
+    analyzer: String,
+    k1_bits: u32,
+    b_bits: u32,
+}
+
+/// The only analyzer there is.
+const ENGLISH: &str = "english";
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // The attribute passes a reference.
 fn is_zero(value: &u32) -> bool {
@@ -69,6 +83,11 @@ pub fn encode(uid: u64, name: &str, config: &DenseConfig) -> Vec<u8> {
         max_inserts_per_second: config.max_inserts_per_second,
         max_ef_search: config.max_ef_search,
         filter_first_relative_bp: config.filter_first_relative_bp,
+        full_text: config.full_text.map(|text| FullTextV1 {
+            analyzer: ENGLISH.to_owned(),
+            k1_bits: text.k1.to_bits(),
+            b_bits: text.b.to_bits(),
+        }),
         checksum: 0,
     };
     file.checksum = checksum(&file);
@@ -115,6 +134,13 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
         "dot" => Metric::Dot,
         other => return Err(Unreadable::Damaged(format!("unknown metric {other:?}"))),
     };
+    let full_text = match file.full_text {
+        None => None,
+        Some(text) if text.analyzer == ENGLISH => {
+            Some(TextConfig { k1: f32::from_bits(text.k1_bits), b: f32::from_bits(text.b_bits) })
+        }
+        Some(text) => return Err(Unreadable::Damaged(format!("unknown analyzer {:?}", text.analyzer))),
+    };
     let config = DenseConfig {
         dim: file.dim,
         metric,
@@ -130,6 +156,7 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
         max_inserts_per_second: file.max_inserts_per_second,
         max_ef_search: file.max_ef_search,
         filter_first_relative_bp: file.filter_first_relative_bp,
+        full_text,
     };
     config.validate().map_err(|e| Unreadable::Damaged(e.to_string()))?;
     Ok((file.uid, file.name, config))
@@ -144,6 +171,7 @@ mod tests {
         let mut config = DenseConfig::new(3, Metric::L2);
         config.max_vectors = 9;
         config.filter_first_relative_bp = 250;
+        config.full_text = Some(TextConfig { k1: 0.1 + 0.2, b: -0.0 });
         let bytes = encode(77, "default/a\"b", &config);
         assert_eq!(decode(&bytes).unwrap(), (77, "default/a\"b".to_owned(), config));
         let text = String::from_utf8(bytes.clone()).unwrap();
@@ -154,5 +182,15 @@ mod tests {
         for cut in 0..bytes.len() - 2 {
             assert!(decode(&bytes[..cut]).is_err(), "cut at {cut}");
         }
+    }
+
+    /// Written before `filter_first_relative_bp` and `full_text` were keys.
+    #[test]
+    fn a_file_without_the_keys_that_came_later_keeps_its_checksum() {
+        let config = DenseConfig::new(3, Metric::L2);
+        let text = String::from_utf8(encode(77, "default/a", &config)).unwrap();
+        assert!(!text.contains("filter_first_relative_bp") && !text.contains("full_text"), "{text}");
+        assert!(text.contains("\"checksum\": 2030584139\n"), "{text}");
+        assert_eq!(decode(text.as_bytes()).unwrap().2, config);
     }
 }

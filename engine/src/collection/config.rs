@@ -1,5 +1,6 @@
 //! Configuration of a dense collection, with the defaults and checks of the interface.
 use crate::distance::Metric;
+use crate::text::TextConfig;
 
 /// Largest vector length.
 pub const DIM_MAX: usize = 65_536;
@@ -44,6 +45,8 @@ pub struct DenseConfig {
     /// 0.01 %), at least 10,000 points and at most a million. 0 leaves it at 10,000. It bounds what is looked up; whether
     /// scoring it is cheaper than a walk is decided by cost.
     pub filter_first_relative_bp: u32,
+    /// Full text over `$content`, `None` = off.
+    pub full_text: Option<TextConfig>,
 }
 
 impl DenseConfig {
@@ -64,6 +67,7 @@ impl DenseConfig {
             max_inserts_per_second: 0,
             max_ef_search: 0,
             filter_first_relative_bp: 0,
+            full_text: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::row_layout as layout;
 use super::{CONTENT_KEY, FloatArray, IntArray, Kind, StrArray, ValueRef};
+use crate::sparse::check_sparse;
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -24,7 +25,7 @@ pub struct Entry<'a> {
 /// A view on an encoded row: entries in ascending byte order of their keys. Empty bytes are the empty row.
 ///
 /// A key is *live* at `now_ms` when its deadline is 0 or after `now_ms`; an expired key is absent for every reader that
-/// passes the time. Equality compares all stored entries, deadlines included, not bytes: rows written by different
+/// passes the time. Equality compares all stored entries, deadlines included, and the sparse vector, not bytes: rows written by different
 /// versions may differ in bytes and still be equal.
 #[derive(Clone, Copy)]
 pub struct PayloadRow<'a> {
@@ -78,6 +79,12 @@ impl<'a> PayloadRow<'a> {
                 row.next_deadline_ms
             )));
         }
+        let [indices, values] = row.sparse_parts();
+        if indices.len() != values.len() {
+            return Err(RowError(format!("{} sparse indices, {} values", indices.len(), values.len())));
+        }
+        let sparse: Vec<(u32, f32)> = row.sparse().collect();
+        check_sparse(&sparse).map_err(|error| RowError(error.to_string()))?;
         Ok(row)
     }
 
@@ -145,6 +152,26 @@ impl<'a> PayloadRow<'a> {
         (0..row.len).map(move |index| {
             let table = row.table(index);
             Entry { key: row.key(table), value: row.value(table), deadline_ms: row.deadline(table) }
+        })
+    }
+
+    /// The point's sparse vector as (dimension, value), dimensions strictly ascending; nothing when it has none. It is no
+    /// entry: it has no key and no deadline, and entries, filters and the payload index do not see it.
+    pub fn sparse(&self) -> impl ExactSizeIterator<Item = (u32, f32)> + use<'a> {
+        let [indices, values] = self.sparse_parts();
+        let pair =
+            |(index, value): (&[u8; 4], &[u8; 4])| (u32::from_le_bytes(*index), f32::from_le_bytes(*value));
+        indices.iter().zip(values).map(pair)
+    }
+
+    fn sparse_parts(&self) -> [&'a [[u8; 4]]; 2] {
+        if self.bytes.is_empty() {
+            return [&[], &[]];
+        }
+        let root = layout::target(self.bytes, 0);
+        [layout::ROW_SPARSE_INDICES, layout::ROW_SPARSE_VALUES].map(|slot| {
+            layout::field(self.bytes, root, slot)
+                .map_or(&[][..], |position| layout::quads_behind(self.bytes, position))
         })
     }
 
@@ -226,7 +253,9 @@ impl<'a> PayloadRow<'a> {
 
 impl PartialEq for PayloadRow<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.len == other.len && self.stored_entries().eq(other.stored_entries())
+        self.len == other.len
+            && self.stored_entries().eq(other.stored_entries())
+            && self.sparse().eq(other.sparse())
     }
 }
 

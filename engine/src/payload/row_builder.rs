@@ -2,6 +2,7 @@
 
 use super::row_layout as layout;
 use super::{PayloadRow, Value};
+use crate::sparse::{SparseError, check_sparse};
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
 use std::collections::BTreeMap;
 
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub struct RowBuilder {
     entries: BTreeMap<String, Draft>,
+    sparse: Vec<(u32, f32)>,
 }
 
 #[derive(Clone, Debug)]
@@ -62,6 +64,16 @@ impl RowBuilder {
         }
     }
 
+    /// Replaces the point's sparse vector (dimension, value); empty = none.
+    ///
+    /// # Errors
+    /// Dimensions that do not ascend strictly, values that are not finite; nothing has changed then.
+    pub fn set_sparse(&mut self, vector: Vec<(u32, f32)>) -> Result<(), SparseError> {
+        check_sparse(&vector)?;
+        self.sparse = vector;
+        Ok(())
+    }
+
     /// Removes `key` and its deadline; false when there was none.
     pub fn remove(&mut self, key: &str) -> bool {
         self.entries.remove(key).is_some()
@@ -102,7 +114,7 @@ impl RowBuilder {
         // without deadline, a few elided fields).
         const TEXT: usize = 12;
         const ENTRY: usize = 48 + TEXT;
-        const ROW: usize = 64 + 64 * 24;
+        const ROW: usize = 96 + 64 * 24;
         let entries = self.entries.iter().map(|(key, draft)| {
             let value = match &draft.value {
                 Value::String(text) => TEXT + text.len(),
@@ -113,15 +125,15 @@ impl RowBuilder {
             };
             ENTRY + key.len() + value
         });
-        ROW + entries.sum::<usize>()
+        ROW + entries.sum::<usize>() + 8 * self.sparse.len()
     }
 
-    /// The encoded row; empty when no key is set.
+    /// The encoded row; empty when no key and no sparse vector is set.
     ///
     /// # Panics
     /// When the row would pass 2 GiB, which its offsets cannot span; see [`encoded_bound`](Self::encoded_bound).
     pub fn finish(self) -> Vec<u8> {
-        if self.entries.is_empty() {
+        if self.entries.is_empty() && self.sparse.is_empty() {
             return Vec::new();
         }
         let mut builder = FlatBufferBuilder::with_capacity(self.encoded_bound().next_multiple_of(8));
@@ -133,8 +145,17 @@ impl RowBuilder {
         let next_deadline_ms =
             self.entries.values().map(|draft| draft.deadline_ms).filter(|&deadline| deadline != 0).min();
 
+        let sparse = (!self.sparse.is_empty()).then(|| {
+            let (indices, values): (Vec<u32>, Vec<f32>) = self.sparse.iter().copied().unzip();
+            (builder.create_vector(&indices), builder.create_vector(&values))
+        });
+
         let table = builder.start_table();
         builder.push_slot_always(layout::ROW_ENTRIES, entries);
+        if let Some((indices, values)) = sparse {
+            builder.push_slot_always(layout::ROW_SPARSE_INDICES, indices);
+            builder.push_slot_always(layout::ROW_SPARSE_VALUES, values);
+        }
         builder.push_slot(layout::ROW_NEXT_DEADLINE, next_deadline_ms.unwrap_or(0), 0);
         let root = builder.end_table(table);
         builder.finish(root, Some(layout::IDENTIFIER));
@@ -200,7 +221,7 @@ fn push_float(builder: &mut FlatBufferBuilder<'_>, slot: u16, number: f64) {
 }
 
 impl From<PayloadRow<'_>> for RowBuilder {
-    /// Copies every stored entry with its deadline, expired ones included.
+    /// Copies every stored entry with its deadline, expired ones included, and the sparse vector.
     fn from(row: PayloadRow<'_>) -> Self {
         let entries = row
             .stored_entries()
@@ -209,6 +230,6 @@ impl From<PayloadRow<'_>> for RowBuilder {
                 (entry.key.to_owned(), draft)
             })
             .collect();
-        Self { entries }
+        Self { entries, sparse: row.sparse().collect() }
     }
 }

@@ -18,6 +18,8 @@ const fn slot(id: VOffsetT) -> VOffsetT {
 
 pub(super) const ROW_ENTRIES: VOffsetT = slot(0);
 pub(super) const ROW_NEXT_DEADLINE: VOffsetT = slot(1);
+pub(super) const ROW_SPARSE_INDICES: VOffsetT = slot(2);
+pub(super) const ROW_SPARSE_VALUES: VOffsetT = slot(3);
 
 pub(super) const ENTRY_KEY: VOffsetT = slot(0);
 pub(super) const ENTRY_KIND: VOffsetT = slot(1);
@@ -96,6 +98,12 @@ pub(super) fn words_behind(row: &[u8], position: usize) -> &[[u8; 8]] {
     row[first..][..8 * len].as_chunks().0
 }
 
+/// The 4-byte elements of the vector behind the forward offset at `position`.
+pub(super) fn quads_behind(row: &[u8], position: usize) -> &[[u8; 4]] {
+    let (first, len) = vector_behind(row, position);
+    row[first..][..4 * len].as_chunks().0
+}
+
 /// Checks every offset, bound and string of `row`, which is not empty, against the schema. Linear in `row.len()`.
 pub(super) fn check_structure(row: &[u8]) -> Result<(), InvalidFlatbuffer> {
     let options = VerifierOptions {
@@ -136,6 +144,8 @@ impl Verifiable for RowTable {
                 true,
             )?
             .visit_field::<u64>("next_deadline_ms", ROW_NEXT_DEADLINE, false)?
+            .visit_field::<ForwardsUOffset<Vector<'_, u32>>>("sparse_indices", ROW_SPARSE_INDICES, false)?
+            .visit_field::<ForwardsUOffset<Vector<'_, f32>>>("sparse_values", ROW_SPARSE_VALUES, false)?
             .finish();
         Ok(())
     }

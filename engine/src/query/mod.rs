@@ -1,5 +1,13 @@
 //! Queries of several lanes: what each lane found becomes one result.
 
+mod examples;
 mod fusion;
+mod lanes;
+#[cfg(test)]
+mod tests;
 
 pub use fusion::{FusedHit, Fusion, Lane, RRF_K_DEFAULT, Ranking, fuse, lane_weights};
+pub use lanes::{
+    Anchor, Combine, Discover, Found, Group, LaneError, LaneQuery, Leaf, Method, QueryScratch, Recommend,
+    Source, Strategy, group_hits, search_lanes,
+};

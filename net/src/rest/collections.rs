@@ -4,6 +4,7 @@ use crate::request::ApiError;
 use crate::rest::json::{json_object, one_of};
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::distance::Metric;
+use nigh_engine::text::TextConfig;
 
 json_object! {
     /// Body of `POST /v1/collections`.
@@ -71,6 +72,26 @@ json_object! {
     }
 }
 
+impl FullTextBody {
+    /// Zero and below mean the default of the interface.
+    fn config(&self) -> Result<TextConfig, ApiError> {
+        match self.analyzer.as_deref().unwrap_or("") {
+            "" | "english" => {}
+            other => return Err(ApiError::invalid(format!("vector: unknown analyzer {other:?}"))),
+        }
+        let or_default = |key: &str, value: Option<f64>, default: f32| match value.unwrap_or(0.0) as f32 {
+            value if value > 0.0 && value.is_finite() => Ok(value),
+            value if value <= 0.0 => Ok(default),
+            _ => Err(invalid(key, "out of the range of a 32-bit float")),
+        };
+        let default = TextConfig::default();
+        Ok(TextConfig {
+            k1: or_default("full_text.k1", self.k1, default.k1)?,
+            b: or_default("full_text.b", self.b, default.b)?,
+        })
+    }
+}
+
 fn not_offered(what: &str) -> ApiError {
     ApiError::invalid(format!("vector: this server does not offer {what} yet"))
 }
@@ -119,6 +140,7 @@ impl ConfigBody {
                 *target = value;
             }
         }
+        config.full_text = self.full_text.as_ref().map(FullTextBody::config).transpose()?;
         config.seed = self.seed.unwrap_or(0);
         config.level0_full_degree = self.level0_full_degree.unwrap_or(false);
         config.extend_candidates = self.extend_candidates.unwrap_or(false);
@@ -176,9 +198,6 @@ impl ConfigBody {
         }
         if self.partitions.unwrap_or(0) > 1 {
             return Err(not_offered("partitions above 1"));
-        }
-        if self.full_text.is_some() {
-            return Err(not_offered("full_text"));
         }
         Ok(())
     }
@@ -277,6 +296,20 @@ mod tests {
     }
 
     #[test]
+    fn full_text() {
+        let text = |json: &str| {
+            config(&format!(r#"{{"dim":1,"full_text":{json}}}"#))
+                .unwrap()
+                .full_text
+                .map(|text| (text.k1, text.b))
+        };
+        assert_eq!(text("null"), None);
+        assert_eq!(text("{}"), Some((1.2, 0.75)));
+        assert_eq!(text(r#"{"analyzer":"","k1":0,"b":-1}"#), Some((1.2, 0.75)));
+        assert_eq!(text(r#"{"analyzer":"english","k1":0.9,"b":0.4}"#), Some((0.9, 0.4)));
+    }
+
+    #[test]
     fn refusals() {
         for (json, fragment) in [
             (r#"{"dim":-1}"#, "dim"),
@@ -293,7 +326,8 @@ mod tests {
             (r#"{"dim":1,"partitions":4}"#, "does not offer partitions"),
             (r#"{"dim":1,"partitions":-4}"#, "partitions"),
             (r#"{"dim":1,"persistent":true}"#, "persistent"),
-            (r#"{"dim":1,"full_text":{}}"#, "full_text"),
+            (r#"{"dim":1,"full_text":{"analyzer":"klingon"}}"#, "unknown analyzer \"klingon\""),
+            (r#"{"dim":1,"full_text":{"k1":1e39}}"#, "full_text.k1"),
             (r#"{"dim":1,"full_text":{"lang":"en"}}"#, "unknown field \"lang\""),
             (r#"{"dim":1,"soar":true}"#, "soar"),
             (r#"{"dim":1,"opq":true}"#, "opq"),

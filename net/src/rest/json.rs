@@ -168,6 +168,33 @@ json_object! {
     }
 }
 
+impl SparseBody {
+    /// As (dimension, value); empty = no sparse vector.
+    ///
+    /// # Errors
+    /// 400: lengths differ, indices do not ascend strictly.
+    pub fn into_vector(self) -> Result<Vec<(u32, f32)>, ApiError> {
+        let indices = self.indices.unwrap_or_default();
+        let values = self.values.unwrap_or_default().0;
+        if indices.len() != values.len() {
+            return Err(ApiError::invalid(format!(
+                "sparse: {} indices but {} values",
+                indices.len(),
+                values.len()
+            )));
+        }
+        let vector: Vec<(u32, f32)> = indices.into_iter().zip(values).collect();
+        if let Some(at) = vector.windows(2).position(|pair| pair[0].0 >= pair[1].0) {
+            return Err(ApiError::invalid(format!(
+                "sparse: indices must be strictly ascending, but {} follows {}",
+                vector[at + 1].0,
+                vector[at].0
+            )));
+        }
+        Ok(vector)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,7 @@ mod error;
 mod filter;
 mod floats;
 mod json;
+mod lanes;
 mod pages;
 mod payload;
 mod points;
@@ -39,6 +40,7 @@ use ::http::{Response, StatusCode};
 use bytes::Bytes;
 use error::{error_reply, not_found, wrong_method};
 use json::{decode, json_object};
+use lanes::LaneRoute;
 use nigh_shard::core::{Core, Written};
 use pages::stream_pages;
 use points::BatchPages;
@@ -112,6 +114,7 @@ impl RestService {
                 dispatch(&self.core, DropCollection { collection }).await?;
                 Ok(ok(answer))
             }
+            Route::Query(name) => self.lanes(name.into_owned(), LaneRoute::Query, body).await,
             Route::Points(name, route) => self.points(head, name.into_owned(), route, body).await,
         }
     }
@@ -186,6 +189,7 @@ impl RestService {
                 dispatch(core, ChangePayload { collection, id, change, write }).await?;
                 Ok(ok(&b"{\"applied\":true}\n"[..]))
             }
+            PointsRoute::Lanes(route) => self.lanes(collection, route, body).await,
             PointsRoute::Get(id) => read::get(core, collection, &id, query).await,
             PointsRoute::Delete(id) => {
                 let request = DeletePoint { collection, id: parse_id(&id)?, write: query.write_options()? };

@@ -2,12 +2,12 @@
 
 use crate::http::BodyReader;
 use crate::limits;
-use crate::request::{ApiError, BatchBuilder, WriteOptions};
+use crate::request::{ApiError, BatchBuilder, ErrorKind, WriteOptions};
 use crate::rest::binary::{IngestDecoder, IngestRoute};
 use crate::rest::envelope::{Envelope, EnvelopeReader};
 use crate::rest::json::{Floats, IntMap, SparseBody, decode, invalid_json, json_object};
 use crate::rest::pages::Pages;
-use crate::rest::value::{WirePayload, encode_row};
+use crate::rest::value::{WirePayload, encode_point_row};
 use nigh_engine::collection::WriteMode;
 use nigh_shard::core::{PointFields, WriteBatch, Written};
 use std::io::Write;
@@ -30,22 +30,6 @@ json_object! {
 }
 
 impl PointBody {
-    fn check_sparse(&self) -> Result<(), ApiError> {
-        let Some(sparse) = &self.sparse else { return Ok(()) };
-        let indices = sparse.indices.as_deref().unwrap_or_default();
-        let values = sparse.values.as_ref().map_or(0, |values| values.0.len());
-        if indices.len() != values {
-            return Err(ApiError::invalid(format!("sparse: {} indices but {values} values", indices.len())));
-        }
-        if !indices.is_sorted_by(|a, b| a < b) {
-            return Err(ApiError::invalid("sparse: indices must be strictly ascending"));
-        }
-        if indices.is_empty() {
-            return Ok(());
-        }
-        Err(ApiError::invalid("sparse: this server does not offer sparse vectors yet"))
-    }
-
     /// What staging does not take, named.
     fn check_staged(&self) -> Result<(), ApiError> {
         let refused = [
@@ -63,7 +47,9 @@ impl PointBody {
 
     fn into_parts(self, now_ms: u64) -> Result<(Vec<f32>, PointFields), ApiError> {
         let key_ttl_ms = self.key_ttl_ms.unwrap_or_default().0;
-        let row = encode_row(self.metadata.unwrap_or_default(), self.content, &key_ttl_ms, now_ms)?;
+        let sparse = self.sparse.unwrap_or_default().into_vector()?;
+        let metadata = self.metadata.unwrap_or_default();
+        let row = encode_point_row(metadata, self.content, sparse, &key_ttl_ms, now_ms)?;
         let fields = PointFields {
             id: self.id.unwrap_or(0),
             row,
@@ -85,7 +71,6 @@ pub fn decode_write(body: &[u8], now_ms: u64) -> Result<(u64, WriteBatch), ApiEr
         expected_version: point.expected_version,
     };
     options.validate()?;
-    point.check_sparse()?;
     let mode = if point.upsert == Some(true) { WriteMode::Upsert } else { WriteMode::Insert };
     let (vector, fields) = point.into_parts(now_ms)?;
     let id = fields.id;
@@ -127,10 +112,12 @@ impl Envelope for PointsEnvelope {
                         "write_consistency_factor and wait are not possible in a batch",
                     )));
                 }
-                point.check_sparse().map_err(located)?;
             }
         }
-        let (vector, fields) = point.into_parts(self.now_ms)?;
+        let (vector, fields) = point.into_parts(self.now_ms).map_err(|error| match error.kind {
+            ErrorKind::Invalid => located(error),
+            _ => error,
+        })?;
         self.batch.push(vector, fields);
         if self.route == IngestRoute::Staging && !self.batch.is_uniform() {
             return Err(located(ApiError::invalid("dimension mismatch: staged vectors differ in length")));
@@ -281,6 +268,7 @@ impl Pages for BatchPages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nigh_engine::payload::PayloadRow;
     use nigh_shard::core::Vectors;
 
     fn envelope(route: IngestRoute, body: &str) -> Result<WriteBatch, String> {
@@ -306,6 +294,17 @@ mod tests {
     }
 
     #[test]
+    fn a_sparse_vector_travels_in_the_row() {
+        let body = br#"{"sparse":{"indices":[2,4294967295],"values":[0.5,-1]},"metadata":null}"#;
+        let (_, batch) = decode_write(body, 0).unwrap();
+        let row = PayloadRow::verify(&batch.points[0].row).unwrap();
+        assert_eq!(row.sparse().collect::<Vec<_>>(), [(2, 0.5), (u32::MAX, -1.0)]);
+        assert_eq!(row.stored_len(), 0);
+        let (_, batch) = decode_write(br#"{"sparse":{"indices":[],"values":[]}}"#, 0).unwrap();
+        assert!(batch.points[0].row.is_empty());
+    }
+
+    #[test]
     fn defaults_of_an_empty_point() {
         let (id, batch) = decode_write(b"{}", 0).unwrap();
         assert_eq!((id, batch.mode, batch.dim, batch.points.len()), (0, WriteMode::Insert, 0, 1));
@@ -317,7 +316,9 @@ mod tests {
             (r#"{"write_consistency_factor":-1}"#, "write_consistency_factor"),
             (r#"{"sparse":{"indices":[1,2],"values":[1]}}"#, "2 indices but 1 values"),
             (r#"{"sparse":{"indices":[2,2],"values":[1,1]}}"#, "ascending"),
-            (r#"{"sparse":{"indices":[1],"values":[1]}}"#, "does not offer sparse"),
+            (r#"{"sparse":{"indices":[1]}}"#, "1 indices but 0 values"),
+            (r#"{"sparse":{"indices":[-1],"values":[1]}}"#, "field \"indices\""),
+            (r#"{"sparse":{"indices":[1],"values":[1e39]}}"#, "field \"values\""),
             (r#"{"sparse":{"index":[1]}}"#, "unknown field \"index\""),
             (r#"{"expected_version":-1}"#, "field \"expected_version\""),
             (r#"{"metadata":{"a":{"kind":"int","int":1.5}}}"#, "field \"metadata\""),
@@ -360,6 +361,7 @@ mod tests {
         for (route, point, fragment) in [
             (Batch, r#"{"wait":false}"#, "points[1]: "),
             (Batch, r#"{"write_consistency_factor":1}"#, "not possible in a batch"),
+            (Batch, r#"{"sparse":{"indices":[3,1],"values":[1,1]}}"#, "points[1]: sparse: indices must be"),
             (Batch, r#"{"vektor":[]}"#, "invalid JSON body: points[1]: unknown field \"vektor\""),
             (Staging, r#"{"content":"x"}"#, "content"),
             (Staging, r#"{"sparse":{}}"#, "sparse"),

@@ -9,7 +9,7 @@ use super::payload::decode_change;
 use super::read::{BatchGetBody, ScrollBody};
 use super::routes::{PayloadRoute, Query, Resolved, parse_id, resolve};
 use super::value::{write_document, write_payload};
-use super::{points, search};
+use super::{lanes, points, search};
 use crate::request::{Action, ApiError, SearchPoints, check_name, compile_filter};
 use http::Method;
 use nigh_engine::collection::DenseConfig;
@@ -113,6 +113,11 @@ pub fn payload_changes(body: &[u8]) -> Result<(), ApiError> {
     [PayloadRoute::Merge, PayloadRoute::Overwrite, PayloadRoute::Delete]
         .into_iter()
         .try_for_each(|route| decode_change(route, body).map(drop))
+}
+
+/// Body of a search by lanes, read as each of them; whether any is right.
+pub fn lanes(body: &[u8]) -> bool {
+    lanes::reads(body).contains(&true)
 }
 
 /// Body of `POST /v1/collections`.

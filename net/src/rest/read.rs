@@ -10,7 +10,7 @@ use crate::rest::json::{decode, invalid_json, json_object};
 use crate::rest::pages::{Pages, stream_pages};
 use crate::rest::routes::{Query, parse_id};
 use crate::rest::search::write_hit_document;
-use crate::rest::value::{write_json, write_payload};
+use crate::rest::value::{write_json, write_payload, write_sparse};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
@@ -18,7 +18,8 @@ use nigh_shard::core::{Core, StoredPoint};
 use serde::de::{Deserialize, Deserializer, IgnoredAny};
 use std::rc::Rc;
 
-/// Appends `"vector":…,"payload":…,"ttl_ms":…,"version":…}`.
+/// Appends `"vector":…,"payload":…,"ttl_ms":…,"version":…}`, and `sparse` before the end when vectors are asked for and the
+/// point has one.
 fn write_point(out: &mut Vec<u8>, point: &StoredPoint, now_ms: u64) {
     out.extend_from_slice(b"\"vector\":");
     match &point.vector {
@@ -31,6 +32,9 @@ fn write_point(out: &mut Vec<u8>, point: &StoredPoint, now_ms: u64) {
     write_json(out, &point.ttl_ms);
     out.extend_from_slice(b",\"version\":");
     write_json(out, &point.version);
+    if point.vector.is_some() {
+        write_sparse(out, &point.row);
+    }
     out.push(b'}');
 }
 

@@ -1,6 +1,7 @@
 //! Paths, methods and query strings.
 
 use crate::request::{Action, ApiError, ReadOptions, WriteOptions, check_name};
+use crate::rest::lanes::LaneRoute;
 use http::Method;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
@@ -20,6 +21,8 @@ pub enum Route<'p> {
     Create,
     /// `DELETE /v1/collections/{name}`.
     Drop(Cow<'p, str>),
+    /// `POST /v1/collections/{name}/query`.
+    Query(Cow<'p, str>),
     /// A route under `/v1/collections/{name}/points`.
     Points(Cow<'p, str>, PointsRoute<'p>),
 }
@@ -45,6 +48,8 @@ pub enum PointsRoute<'p> {
     Search,
     /// `POST …/search/docs`.
     SearchDocs,
+    /// `POST …/search/…` by lanes.
+    Lanes(LaneRoute),
     /// `GET …/{id}`.
     Get(Cow<'p, str>),
     /// `DELETE …/{id}`.
@@ -85,6 +90,7 @@ impl Route<'_> {
             Route::Metrics => Some((Action::Read, "")),
             Route::Create => Some((Action::Admin, "")),
             Route::Drop(name) => Some((Action::Admin, name)),
+            Route::Query(name) => Some((Action::Read, name)),
             Route::Points(name, route) => Some((route.action(), name)),
         }
     }
@@ -104,6 +110,7 @@ impl PointsRoute<'_> {
             | PointsRoute::Scroll
             | PointsRoute::Search
             | PointsRoute::SearchDocs
+            | PointsRoute::Lanes(_)
             | PointsRoute::Get(_) => Action::Read,
         }
     }
@@ -158,6 +165,11 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
             let (name, id) = (std::mem::take(&mut segments[2]), std::mem::take(&mut segments[4]));
             when(allowed, Route::Points(name, PointsRoute::Payload(id, route)), allow)
         }
+        ["v1", "collections", name, "query"] if !name.is_empty() => {
+            check_name(name)?;
+            let name = std::mem::take(&mut segments[2]);
+            when(post, Route::Query(name), "POST")
+        }
         ["v1", "collections", name, "points", rest @ ..] if !name.is_empty() => {
             let literal = match rest {
                 [] => Some(PointsRoute::Write),
@@ -169,6 +181,10 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
                 ["scroll"] => Some(PointsRoute::Scroll),
                 ["search"] => Some(PointsRoute::Search),
                 ["search", "docs"] => Some(PointsRoute::SearchDocs),
+                ["search", "hybrid"] => Some(PointsRoute::Lanes(LaneRoute::Hybrid)),
+                ["search", "text"] => Some(PointsRoute::Lanes(LaneRoute::Text)),
+                ["search", "hybrid-text"] => Some(PointsRoute::Lanes(LaneRoute::HybridText)),
+                ["search", "groups"] => Some(PointsRoute::Lanes(LaneRoute::Groups)),
                 _ => None,
             };
             // `…/points/batch` is also the point whose id is "batch", for the methods that take ids.
@@ -313,6 +329,7 @@ mod tests {
             ("GET", "/metrics", Route::Metrics),
             ("GET", "/v1/metrics", Route::Metrics),
             ("POST", "/v1/collections", Route::Create),
+            ("POST", "/v1/collections/acme%2Fdocs/query", Route::Query("acme/docs".into())),
             ("DELETE", "/v1/collections/acme%2Fdocs", Route::Drop("acme/docs".into())),
         ] {
             assert_eq!(at(method, path), Resolved::Route(route), "{method} {path}");
@@ -327,6 +344,10 @@ mod tests {
             ("POST", "/scroll", PointsRoute::Scroll),
             ("POST", "/search", PointsRoute::Search),
             ("POST", "/search/docs", PointsRoute::SearchDocs),
+            ("POST", "/search/hybrid", PointsRoute::Lanes(LaneRoute::Hybrid)),
+            ("POST", "/search/text", PointsRoute::Lanes(LaneRoute::Text)),
+            ("POST", "/search/hybrid-text", PointsRoute::Lanes(LaneRoute::HybridText)),
+            ("POST", "/search/groups", PointsRoute::Lanes(LaneRoute::Groups)),
             ("GET", "/7", PointsRoute::Get("7".into())),
             ("HEAD", "/7", PointsRoute::Get("7".into())),
             ("GET", "/batch", PointsRoute::Get("batch".into())),
@@ -349,6 +370,8 @@ mod tests {
             ("OPTIONS", "/v1/collections", "POST"),
             ("GET", "/v1/collections/docs", "DELETE"),
             ("GET", "/v1/collections/docs/points", "POST"),
+            ("GET", "/v1/collections/docs/query", "POST"),
+            ("GET", "/v1/collections/docs/points/search/text", "POST"),
             ("PUT", "/v1/collections/docs/points/search", "DELETE, GET, HEAD, POST"),
             ("PUT", "/v1/collections/docs/points/search/docs", "POST"),
             ("POST", "/v1/collections/docs/points/7", "DELETE, GET, HEAD"),

@@ -57,18 +57,33 @@ pub fn decode_binary(collection: String, body: &[u8], with_rows: bool) -> Result
     })
 }
 
-/// Appends `"id":…,"distance":…,"score":0` of a hit.
-fn write_hit(out: &mut Vec<u8>, id: u64, distance: f32) {
+/// Appends `{"id":…,"distance":…,"score":…` of a hit.
+fn write_hit(out: &mut Vec<u8>, id: u64, distance: f32, score: f32) {
     out.extend_from_slice(b"{\"id\":");
     write_json(out, &id);
     out.extend_from_slice(b",\"distance\":");
     write_json(out, &distance);
-    out.extend_from_slice(b",\"score\":0");
+    out.extend_from_slice(b",\"score\":");
+    if score == 0.0 {
+        out.push(b'0');
+    } else {
+        write_json(out, &score);
+    }
 }
 
-/// Appends a document.
+/// Appends a hit, with `documents_at` as the document it is at that time.
+pub fn write_found(out: &mut Vec<u8>, hit: &FoundPoint, documents_at: Option<u64>) {
+    write_hit(out, hit.id, hit.distance, hit.score);
+    if let Some(now_ms) = documents_at {
+        out.push(b',');
+        write_document(out, &hit.row, now_ms);
+    }
+    out.push(b'}');
+}
+
+/// Appends a document that no score ranks.
 pub fn write_hit_document(out: &mut Vec<u8>, id: u64, distance: f32, row: &[u8], now_ms: u64) {
-    write_hit(out, id, distance);
+    write_hit(out, id, distance, 0.0);
     out.push(b',');
     write_document(out, row, now_ms);
     out.push(b'}');
@@ -83,7 +98,7 @@ pub struct FoundPages {
 }
 
 impl FoundPages {
-    /// For `…/search`, or with `documents` for `…/search/docs`.
+    /// For routes that answer `results`, or with `documents` for those that answer `documents`.
     pub fn new(hits: Vec<FoundPoint>, documents: bool, now_ms: u64) -> Self {
         FoundPages { hits, at: 0, documents, now_ms }
     }
@@ -101,12 +116,7 @@ impl FoundPages {
             if self.at + index > 0 {
                 out.push(b',');
             }
-            if self.documents {
-                write_hit_document(out, hit.id, hit.distance, &hit.row, self.now_ms);
-            } else {
-                write_hit(out, hit.id, hit.distance);
-                out.push(b'}');
-            }
+            write_found(out, hit, self.documents.then_some(self.now_ms));
         }
         self.at += hits.len();
         if self.at == self.hits.len() {
@@ -132,7 +142,7 @@ mod tests {
     use nigh_engine::payload::{RowBuilder, Value};
 
     fn hit(id: u64, distance: f32, row: Vec<u8>) -> FoundPoint {
-        FoundPoint { id, distance, row }
+        FoundPoint { id, distance, score: 0.0, row }
     }
 
     #[test]

@@ -186,6 +186,20 @@ pub fn encode_row(
     key_ttl_ms: &[(String, i64)],
     now_ms: u64,
 ) -> Result<Vec<u8>, ApiError> {
+    encode_point_row(metadata, content, Vec::new(), key_ttl_ms, now_ms)
+}
+
+/// As [`encode_row`], with the point's sparse vector, empty = none.
+///
+/// # Errors
+/// 413 as there; 400 for a sparse vector that does not ascend strictly.
+pub fn encode_point_row(
+    metadata: WirePayload,
+    content: Option<String>,
+    sparse: Vec<(u32, f32)>,
+    key_ttl_ms: &[(String, i64)],
+    now_ms: u64,
+) -> Result<Vec<u8>, ApiError> {
     let deadline = |key: &str| -> u64 {
         match key_ttl_ms.iter().rev().find(|(name, _)| name == key) {
             Some((_, ttl_ms)) if *ttl_ms > 0 => now_ms.saturating_add(*ttl_ms as u64),
@@ -199,6 +213,7 @@ pub fn encode_row(
     if let Some(content) = content.filter(|content| !content.is_empty()) {
         row.set(CONTENT_KEY, Value::String(content), deadline(CONTENT_KEY));
     }
+    row.set_sparse(sparse).map_err(|error| ApiError::invalid(error.to_string()))?;
     if row.encoded_bound() > limits::PAYLOAD_ROW_MAX_BYTES {
         return Err(ApiError::new(
             ErrorKind::TooLarge,
@@ -305,6 +320,19 @@ pub fn write_payload(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
     } else {
         out.push(b'}');
     }
+}
+
+/// Writes `,"sparse":{"indices":[…],"values":[…]}` when the point has a sparse vector.
+pub fn write_sparse(out: &mut Vec<u8>, row: &[u8]) {
+    let (indices, values): (Vec<u32>, Vec<f32>) = PayloadRow::trusted(row).sparse().unzip();
+    if indices.is_empty() {
+        return;
+    }
+    out.extend_from_slice(b",\"sparse\":{\"indices\":");
+    write_json(out, &indices);
+    out.extend_from_slice(b",\"values\":");
+    write_json(out, &values);
+    out.push(b'}');
 }
 
 /// Writes `"content":"…"` and, when anything else lives in the row, `,"metadata":{…}`.

@@ -6,11 +6,13 @@
 
 mod admin;
 mod payload_change;
+mod query;
 mod read;
 mod types;
 mod write;
 
 pub use payload_change::{PAYLOAD_ROW_MAX_BYTES, PayloadChange};
+pub use query::{FoundGroup, GroupBy, QueryAnswer, QueryRequest};
 pub use types::{
     BatchError, CollectionMetrics, FoundPoint, LATENCY_BOUNDS_US, OpError, PointFields, ScrollPage,
     SearchRequest, StoredPoint, Vectors, WriteBatch, Written,

@@ -9,7 +9,7 @@ use crate::owner::indexer::Slice;
 use nigh_engine::collection::{Hit, Point, Query};
 use nigh_engine::filter::Predicate;
 use nigh_engine::index::Slot;
-use nigh_engine::payload::PayloadRow;
+use nigh_engine::payload::{PayloadRow, RowBuilder};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// a search 100 to 1000.
 const HAND_OFF_LEAD: u32 = 1;
 /// Payloads in one answer, as stored. They are copied out in one go, so that they show one moment.
-const ANSWER_ROWS_MAX_BYTES: usize = 256 << 20;
+pub(super) const ANSWER_ROWS_MAX_BYTES: usize = 256 << 20;
 /// Points looked at between two looks at the clock of a scroll or delete by filter.
 const SCROLL_STEP: usize = 64;
 /// Points asked in the order of ids before a filtered scroll goes by the payload index, which has no such order.
@@ -31,13 +31,24 @@ fn stored(point: &Point<'_>, with_vector: bool, with_payload: bool, now_ms: u64)
     StoredPoint {
         id: point.id,
         vector: with_vector.then(|| point.vector.to_vec()),
-        row: if with_payload { point.row.to_vec() } else { Vec::new() },
+        row: match (with_payload, with_vector) {
+            (true, _) => point.row.to_vec(),
+            (false, true) => sparse_only(point.row),
+            (false, false) => Vec::new(),
+        },
         ttl_ms: match point.deadline_ms {
             0 => 0,
             deadline => deadline.saturating_sub(now_ms).max(1),
         },
         version: point.version,
     }
+}
+
+/// The row without its payload: the sparse vector is a vector.
+fn sparse_only(row: &[u8]) -> Vec<u8> {
+    let mut only = RowBuilder::new();
+    only.set_sparse(PayloadRow::trusted(row).sparse().collect()).expect("the sparse vector of a row ascends");
+    only.finish()
 }
 
 fn matches(filter: Option<&Predicate>, row: &[u8], now_ms: u64) -> bool {
@@ -66,6 +77,14 @@ impl Core {
         let handle = self.handle(name)?;
         handle.healthy()?;
         let began_ns = self.env().now_ns();
+        self.run_search(move |core| core.search_here(&handle, &request, began_ns)).await
+    }
+
+    /// Runs a search here, or on the least loaded core when searches queue up.
+    pub(super) async fn run_search<T: Send + 'static>(
+        self: &Rc<Self>,
+        search: impl FnOnce(&Core) -> Result<T, OpError> + Send + 'static,
+    ) -> Result<T, OpError> {
         let loads = &self.node().loads;
         let me = self.env().index();
         loads[me].fetch_add(1, Relaxed);
@@ -83,13 +102,18 @@ impl Core {
                 drop(waiting);
                 loads[least].fetch_add(1, Relaxed);
                 let _waiting = Waiting(&loads[least]);
-                return call(self, least, move |there| async move {
-                    there.search_here(&handle, &request, began_ns)
-                })
-                .await?;
+                return call(self, least, move |there| async move { search(&there) }).await?;
             }
         }
-        self.search_here(&handle, &request, began_ns)
+        search(self)
+    }
+
+    /// Counts a search that gave a result.
+    pub(super) fn count_search(&self, handle: &CollectionHandle, began_ns: u64) {
+        let us = self.env().now_ns().saturating_sub(began_ns) / 1000;
+        handle.counters.search_ops.fetch_add(1, Relaxed);
+        handle.counters.search_latency.record_us(us);
+        self.record_search_us(us);
     }
 
     fn search_here(
@@ -118,16 +142,18 @@ impl Core {
                 let text = format!("{bytes} bytes of payload would be in the answer; ask for fewer points");
                 return Err(OpError::BadRequest(text));
             }
-            let found = |hit: &Hit| FoundPoint { id: hit.id, distance: hit.distance, row: row(hit).to_vec() };
+            let found = |hit: &Hit| FoundPoint {
+                id: hit.id,
+                distance: hit.distance,
+                score: 0.0,
+                row: row(hit).to_vec(),
+            };
             Ok(hits.iter().map(found).collect())
         });
         drop(pin);
         self.give_scratch(scratch);
         if found.is_ok() {
-            let us = self.env().now_ns().saturating_sub(began_ns) / 1000;
-            handle.counters.search_ops.fetch_add(1, Relaxed);
-            handle.counters.search_latency.record_us(us);
-            self.record_search_us(us);
+            self.count_search(handle, began_ns);
         }
         found
     }

@@ -2,6 +2,7 @@
 use bytes::Bytes;
 use nigh_engine::collection::{ConfigError, SearchError, Stats, WriteError, WriteMode};
 use nigh_engine::filter::Predicate;
+use nigh_engine::query::LaneError;
 use std::sync::Arc;
 /// Where the f32 rows of a batch lie.
 #[derive(Clone, Debug)]
@@ -81,6 +82,9 @@ pub enum OpError {
     /// 400.
     #[error(transparent)]
     Search(#[from] SearchError),
+    /// 404 for an example that is not there, else 400.
+    #[error(transparent)]
+    Lanes(LaneError),
     /// 400; text names what is wrong.
     #[error("{0}")]
     BadRequest(String),
@@ -100,6 +104,16 @@ pub enum OpError {
     #[error("{0}")]
     Unavailable(String),
 }
+
+impl From<LaneError> for OpError {
+    fn from(error: LaneError) -> Self {
+        match error {
+            LaneError::Search(error) => OpError::Search(error),
+            error => OpError::Lanes(error),
+        }
+    }
+}
+
 /// A search.
 #[derive(Clone, Debug)]
 pub struct SearchRequest {
@@ -117,8 +131,10 @@ pub struct SearchRequest {
 pub struct FoundPoint {
     /// Id.
     pub id: u64,
-    /// Distance.
+    /// Distance; 0 in lanes that rank by score.
     pub distance: f32,
+    /// Score of a query of lanes; 0 where only distances rank.
+    pub score: f32,
     /// Encoded row when asked for and present, else empty.
     pub row: Vec<u8>,
 }
@@ -129,7 +145,7 @@ pub struct StoredPoint {
     pub id: u64,
     /// Vector when asked for.
     pub vector: Option<Vec<f32>>,
-    /// Row when asked for and present.
+    /// Row when asked for and present; with a vector but no payload asked for, a row with the sparse vector alone.
     pub row: Vec<u8>,
     /// Remaining ms, 0 = none.
     pub ttl_ms: u64,

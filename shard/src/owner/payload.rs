@@ -3,7 +3,7 @@
 use super::{Owned, log_error, op_record};
 use crate::core::{Core, OpError, PayloadChange};
 use crate::log::{RecordKey, Ticket};
-use nigh_engine::collection::RowWrite;
+use nigh_engine::collection::{RowWrite, WriteError};
 use std::rc::Rc;
 
 impl Core {
@@ -19,6 +19,10 @@ impl Core {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         loop {
             let (seq, row, version) = self.changed_row(&owned, id, &change, expected_version)?;
+            // A change of text takes a place in the tail.
+            while !owned.dropped.get() && owned.tail_is_full() && owned.writer.borrow().moves(id, &row) {
+                owned.indexed.wait().await;
+            }
             self.room_in_log(op_record::payload_bytes(&row)).await?;
             // Waiting for room is rare; if anything was written meanwhile the change is made of what is there now.
             if owned.writer.borrow().seq() != seq {
@@ -53,6 +57,9 @@ impl Core {
     fn write_row(&self, owned: &Owned, id: u64, version: u64, row: &[u8]) -> Result<Option<Ticket>, OpError> {
         owned.usable()?;
         let mut writer = owned.writer.borrow_mut();
+        if writer.moves(id, row) && !writer.has_slot() {
+            return Err(OpError::Write(WriteError::Full));
+        }
         let seq = writer.seq() + 1;
         let ticket = match self.log() {
             None => None,
@@ -65,6 +72,7 @@ impl Core {
         };
         writer.apply_row(&RowWrite { seq, id, version, row });
         drop(writer);
+        owned.changed.notify();
         owned.note_delta(id);
         Ok(ticket)
     }

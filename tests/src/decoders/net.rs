@@ -149,7 +149,8 @@ pub(super) fn json_body(body: &[u8]) {
     let scroll = probe::scroll(body);
     let payload = probe::payload_changes(body);
     let create = probe::create(body);
-    let whole = [single.is_ok(), search.is_ok(), scroll.is_ok(), payload.is_ok(), create.is_ok()];
+    let lanes = probe::lanes(body);
+    let whole = [single.is_ok(), search.is_ok(), scroll.is_ok(), payload.is_ok(), create.is_ok(), lanes];
     if whole.contains(&true) {
         let json: Result<Value, _> = serde_json::from_slice(body);
         assert!(json.is_ok(), "{json:?}");
@@ -166,6 +167,10 @@ pub(super) fn json_body_seeds() -> Vec<Vec<u8>> {
         r#"{"filter":{"op":"geo_radius","field":"g","geo":{"center_lat":1,"center_lon":2,"radius_m":3}},"limit":10,"cursor":"AQAAAAAAAAAB"}"#,
         r#"{"filter":{"and":[{"op":"geo_polygon","field":"g","geo":{"polygon":[0,0,1,0,0,1]}},{"op":"dt_gt","field":"t","value":"2024-01-01T00:00:00Z"}]}}"#,
         r#"{"name":"acme/docs","config":{"dim":4,"metric":"l2","m":16,"ef_construction":100,"seed":-1,"index_type":"hnsw","full_text":null,"max_vectors":5}}"#,
+        r#"{"dense":[1,2],"sparse":{"indices":[1,7],"values":[0.5,1]},"k":3,"method":"weighted","alpha":0.3,"dense_k":60}"#,
+        r#"{"vector":[1,2],"text":"some words","k":3,"rrf_k":10,"global_idf":true}"#,
+        r#"{"query":[1,2],"k":3,"group_by":"g","group_size":2,"fetch_k":90}"#,
+        r#"{"prefetch":[{"sparse":{"indices":[1],"values":[2]},"lane_k":5},{"recommend":{"positive":[1],"negative":[2],"strategy":"best"}},{"discover":{"target":0,"context":[{"positive":1,"negative":2},{"positive_vec":[1],"negative_vec":[2]}]}}],"root":{"dense":[1,2]},"mode":"rerank"}"#,
         "null",
         r#"{"\u0069d":7,"id":8,"vector":[]}"#,
     ]

@@ -5,7 +5,7 @@
 //! 1. *Snapshots.* A reader loads `published_seq` once, after it pinned, and sees exactly the slots with
 //!    `born <= seq < died` whose deadline has not passed. At every sequence number each id has at most one such slot, so no
 //!    result holds an id twice and a replaced id is never missing.
-//! 2. *Order of a write.* Vector, row and line of the new slot; payload index; tail entry; id map; death of the old slot;
+//! 2. *Order of a write.* Vector, row and line of the new slot; payload index, sparse and text lists; tail entry; id map; death of the old slot;
 //!    `published_seq` (Release). What a snapshot includes is therefore in place for every reader that has it.
 //! 3. *Graph or tail.* A live slot is in the graph, in the tail window, or both (`tail.rs`).
 //! 4. *Reuse.* A slot is freed only when nothing leads to it (no tail entry before `start`, no edge of any linked slot, no
@@ -17,6 +17,7 @@
 //! 7. All methods of [`DenseWriter`] run on one thread at a time; nothing else changes anything.
 mod capture;
 mod dirty;
+mod lanes;
 mod matching;
 mod meta;
 mod repair;
@@ -38,7 +39,9 @@ use crate::index::{
 };
 use crate::memory::{ArenaError, Domain, IdMap, Limbo, Pin, RetireTag};
 use crate::payload::index::PayloadIndex;
+use crate::sparse::SparseError;
 use dirty::{Dirty, SlotSet};
+use lanes::{LaneWriters, Lanes};
 use meta::Meta;
 use rewrite::{Retired, Superseded};
 use std::collections::BTreeSet;
@@ -133,6 +136,12 @@ pub enum SearchError {
     /// NaN or infinity.
     #[error("vector: query component {0} is not a finite number")]
     NotFinite(usize),
+    /// Of a sparse query.
+    #[error(transparent)]
+    Sparse(#[from] SparseError),
+    /// A text search of a collection without `full_text`.
+    #[error("vector: full-text disabled: the collection was made without full_text")]
+    TextDisabled,
 }
 
 /// A search.
@@ -187,7 +196,9 @@ pub struct Stats {
     pub tail: u64,
     /// Slots ever committed (high-water mark).
     pub slots: u64,
-    /// Committed bytes: vectors, edges, metadata, id map, rows, payload index.
+    /// Live points with a sparse vector.
+    pub sparse_vectors: u64,
+    /// Committed bytes: vectors, edges, metadata, id map, rows, payload index, sparse and text lists.
     pub bytes: u64,
     /// Candidates a filter refused, since the collection was opened.
     pub filter_rejects: u64,
@@ -225,6 +236,7 @@ pub struct Dense {
     index: PayloadIndex,
     /// Rows that have been replaced and may still be read.
     superseded: Superseded,
+    lanes: Lanes,
     /// Writes up to here are visible.
     published_seq: AtomicU64,
     /// Slots ever used; every slot that anything leads to is below.
@@ -276,6 +288,7 @@ pub struct DenseWriter {
     /// Steps that the writes since the last `reclaim` ask of the next.
     reclaim_owed: usize,
     scratch: Scratch,
+    lanes: LaneWriters,
     /// Padded vector being written.
     prepared: Vec<f32>,
     dirty: Dirty,
@@ -330,11 +343,13 @@ impl Dense {
             tombstoned: self.tombstoned.load(Ordering::Relaxed),
             tail: self.tail_live.load(Ordering::Relaxed),
             slots,
+            sparse_vectors: self.lanes.sparse_vectors(),
             bytes: Meta::bytes(slots)
                 + self.meta.row_bytes()
                 + self.tail.bytes()
                 + self.ids.bytes() as u64
                 + self.index.bytes()
+                + self.lanes.bytes()
                 + self.owner_bytes.load(Ordering::Relaxed),
             filter_rejects: self.counters.filter_rejects.load(Ordering::Relaxed),
             filter_gates: self.counters.filter_gates.load(Ordering::Relaxed),

@@ -227,7 +227,8 @@ impl DenseWriter {
                 continue;
             }
             // SAFETY: the owner, which frees nothing meanwhile.
-            shared.index.insert(slot, PayloadRow::trusted(unsafe { shared.meta.row(slot) }));
+            let row = PayloadRow::trusted(unsafe { shared.meta.row(slot) });
+            shared.index.insert(slot, row);
             let linked = shared.graph.is_linked(slot);
             self.linked += usize::from(linked);
             if restoring.dead.contains(slot) {
@@ -242,6 +243,7 @@ impl DenseWriter {
             if shared.ids.insert(id, slot).is_some() {
                 return refuse(format!("id {id} has two points"));
             }
+            self.lanes.insert(&shared.lanes, slot, row);
             self.ordered_ids.insert(id);
             add(&shared.live, 1);
             // SAFETY: as above.

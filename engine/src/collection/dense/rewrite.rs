@@ -4,6 +4,9 @@
 //! reader that pinned before may look for the point under any of them. When no such reader is left the terms that no newer row of
 //! the slot has are taken out.
 //!
+//! A change of a text that is searched moves the point to another slot, with the same vector: statistics of documents count a slot
+//! once, and a reader must find it under its old words until it no longer can.
+//!
 //! Keys that have expired are taken out the same way, by the sweeper.
 use super::row_block::RowBlock;
 use super::*;
@@ -81,11 +84,36 @@ impl DenseWriter {
         }
         let slot = self.shared.ids.get_owned(write.id);
         if let Some(slot) = slot {
+            if self.moves(write.id, write.row) {
+                self.move_to_another_slot(slot, write);
+                return true;
+            }
             self.rewrite(slot, write.row, write.version);
         }
         self.shared.published_seq.store(write.seq, Ordering::Release);
         self.seq = write.seq;
         slot.is_some()
+    }
+
+    /// Whether this row's text differs from the one the point is found by, so that the change takes another slot and a place in the
+    /// tail, like a write.
+    pub fn moves(&self, id: u64, row: &[u8]) -> bool {
+        let shared = &self.shared;
+        // SAFETY: the owner, which frees no row meanwhile.
+        let row_of = |slot| PayloadRow::trusted(unsafe { shared.meta.row(slot) });
+        shared
+            .ids
+            .get_owned(id)
+            .is_some_and(|slot| self.lanes.texts_differ(row_of(slot), PayloadRow::trusted(row)))
+    }
+
+    fn move_to_another_slot(&mut self, slot: Slot, write: &RowWrite<'_>) {
+        let shared = self.shared.clone();
+        // To prepare a prepared vector again changes no more than its last bits.
+        let vector = &shared.graph.vector(slot)[..shared.config.dim];
+        let deadline_ms = shared.meta.deadline_ms(slot);
+        let RowWrite { seq, id, version, row } = *write;
+        self.put(Write { seq, id, version, vector, row, deadline_ms });
     }
 
     /// Ids of points with keys whose deadline is at or before `now_ms`, at most `max`, earliest first (for the sweeper).
@@ -106,6 +134,10 @@ impl DenseWriter {
         }
         let mut left = RowBuilder::from(row);
         left.drop_expired(now_ms);
+        if row.content(now_ms).is_none() {
+            // No reader may find it any more, so it need not wait for them.
+            self.lanes.retract_text(slot, row);
+        }
         self.rewrite(slot, &left.finish(), version);
         true
     }

@@ -156,15 +156,7 @@ impl Dense {
         out: &mut Vec<Hit>,
     ) -> Result<Explain, SearchError> {
         out.clear();
-        if query.vector.len() != self.config.dim {
-            return Err(SearchError::DimensionMismatch {
-                expected: self.config.dim,
-                found: query.vector.len(),
-            });
-        }
-        if let Some(index) = query.vector.iter().position(|component| !component.is_finite()) {
-            return Err(SearchError::NotFinite(index));
-        }
+        self.check_query(query.vector)?;
         if query.k == 0 {
             return Ok(Explain { exact: true, ..Explain::default() });
         }
@@ -207,6 +199,26 @@ impl Dense {
             self.counters.filter_rejects.fetch_add(view.filter_rejects, Ordering::Relaxed);
         }
         Ok(explain)
+    }
+
+    /// Whether a query vector fits.
+    ///
+    /// # Errors
+    /// Wrong length, or a component that is not finite.
+    pub(crate) fn check_query(&self, vector: &[f32]) -> Result<(), SearchError> {
+        if vector.len() != self.config.dim {
+            return Err(SearchError::DimensionMismatch { expected: self.config.dim, found: vector.len() });
+        }
+        match vector.iter().position(|component| !component.is_finite()) {
+            Some(index) => Err(SearchError::NotFinite(index)),
+            None => Ok(()),
+        }
+    }
+
+    /// The padded vector of a slot found under this pin.
+    pub(crate) fn stored_vector<'p>(&'p self, pin: &'p Pin<'_>, slot: Slot) -> &'p [f32] {
+        let _ = pin;
+        self.graph.vector(slot)
     }
 
     /// A snapshot as of now. The snapshot comes before any look into the index: what it includes is filed.

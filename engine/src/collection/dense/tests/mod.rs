@@ -5,6 +5,7 @@ mod churn;
 mod filtered;
 mod images;
 mod keys;
+mod lanes;
 mod readers;
 mod walk;
 

@@ -1,0 +1,272 @@
+//! The sparse and the full-text lane of a collection: inverted lists over the slots that hold its points.
+//!
+//! Both are filed from the payload row alone, so that the log, images and a bulk build carry them without a word: the sparse
+//! vector is a part of the row, the document is its `$content`. They follow a slot as the payload index does: filed before
+//! the birth is published, taken out when the slot is freed. Scores of text depend on statistics of all documents, which
+//! follow the death at once.
+use super::search::View;
+use super::writer::{add, sub};
+use super::{Dense, Pin, SearchError, Slot};
+use crate::collection::DenseConfig;
+use crate::filter::Predicate;
+use crate::filter::planner::{Plan, plan};
+use crate::memory::Domain;
+use crate::payload::PayloadRow;
+use crate::payload::index::Walk;
+use crate::sparse::{LaneHit, LaneScratch, SparseIndex, SparseWriter};
+use crate::text::{TextIndex, TextQuery, TextWriter};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What readers search.
+pub(super) struct Lanes {
+    /// Made with the first sparse vector: most collections have none, and an empty map of dimensions takes 16 KiB.
+    sparse: OnceLock<Arc<SparseIndex>>,
+    text: Option<Arc<TextIndex>>,
+    /// Live slots with a sparse vector.
+    sparse_live: AtomicU64,
+}
+
+/// The owner's handles.
+pub(super) struct LaneWriters {
+    domain: Arc<Domain>,
+    seed: u64,
+    sparse: Option<SparseWriter>,
+    text: Option<TextWriter>,
+    vector: Vec<(u32, f32)>,
+}
+
+impl LaneWriters {
+    /// Empty lanes as configured; `seed` keys their hashes.
+    pub fn new(config: &DenseConfig, domain: Arc<Domain>, seed: u64) -> (LaneWriters, Lanes) {
+        let text = config.full_text.map(|text| TextWriter::new(text, domain.clone(), seed));
+        let lanes = Lanes {
+            sparse: OnceLock::new(),
+            text: text.as_ref().map(|text| text.shared().clone()),
+            sparse_live: AtomicU64::new(0),
+        };
+        (LaneWriters { domain, seed, sparse: None, text, vector: Vec::new() }, lanes)
+    }
+
+    /// Files the row of a live slot that no reader sees yet; the number of components and tokens.
+    ///
+    /// # Panics
+    /// When the sparse vector is none: rows are checked when they are built and when they are read from outside.
+    pub fn insert(&mut self, lanes: &Lanes, slot: Slot, row: PayloadRow<'_>) -> usize {
+        let mut filed = 0;
+        if row.sparse().len() > 0 {
+            let sparse = self.sparse.get_or_insert_with(|| {
+                let writer = SparseWriter::new(self.domain.clone(), self.seed);
+                assert!(lanes.sparse.set(writer.shared().clone()).is_ok(), "one sparse index per collection");
+                writer
+            });
+            self.vector.clear();
+            self.vector.extend(row.sparse());
+            sparse.insert(slot, &self.vector).expect("the sparse vector of a row ascends and is finite");
+            add(&lanes.sparse_live, 1);
+            filed += self.vector.len();
+        }
+        if let Some(text) = &mut self.text
+            && let Some(content) = document(row)
+        {
+            filed += text.insert(slot, content) as usize;
+        }
+        filed
+    }
+
+    /// A slot dies: what counts live points forgets it, whoever still sees it finds it.
+    pub fn forget(&mut self, lanes: &Lanes, slot: Slot, row: PayloadRow<'_>) {
+        if row.sparse().len() > 0 {
+            sub(&lanes.sparse_live, 1);
+        }
+        if let Some(text) = &mut self.text
+            && let Some(content) = document(row)
+        {
+            text.forget(slot, content);
+        }
+    }
+
+    /// Whether two rows of a point would be found by different words.
+    pub fn texts_differ(&self, old: PayloadRow<'_>, new: PayloadRow<'_>) -> bool {
+        self.text.is_some() && document(old) != document(new)
+    }
+
+    /// Takes out the text of a live slot, which no reader may find any more.
+    pub fn retract_text(&mut self, slot: Slot, row: PayloadRow<'_>) {
+        if let Some(text) = &mut self.text
+            && let Some(content) = document(row)
+        {
+            text.forget(slot, content);
+            text.remove(slot, content);
+        }
+    }
+
+    /// Takes a dead slot out that no reader sees; what was never filed (a way-point of an image) is fine. The number of
+    /// components, and of bytes of text in place of tokens.
+    pub fn remove(&mut self, slot: Slot, row: PayloadRow<'_>) -> usize {
+        let mut taken = 0;
+        if let Some(sparse) = &mut self.sparse
+            && row.sparse().len() > 0
+        {
+            self.vector.clear();
+            self.vector.extend(row.sparse());
+            sparse.remove(slot, &self.vector);
+            taken += self.vector.len();
+        }
+        if let Some(text) = &mut self.text
+            && let Some(content) = document(row)
+            && text.remove(slot, content)
+        {
+            taken += content.len() / BYTES_PER_TOKEN;
+        }
+        taken
+    }
+
+    /// Gives back what no reader sees any more.
+    pub fn reclaim(&mut self) {
+        if let Some(sparse) = &mut self.sparse {
+            sparse.reclaim();
+        }
+        if let Some(text) = &mut self.text {
+            text.reclaim();
+        }
+    }
+}
+
+/// A token and what separates it from the next, about.
+const BYTES_PER_TOKEN: usize = 6;
+
+/// The text of a row, whether its key has expired or not: the lists hold it until the slot is freed.
+fn document(row: PayloadRow<'_>) -> Option<&str> {
+    // No deadline lies at or before 0.
+    row.content(0)
+}
+
+impl Lanes {
+    /// Live points with a sparse vector.
+    pub fn sparse_vectors(&self) -> u64 {
+        self.sparse_live.load(Ordering::Relaxed)
+    }
+
+    /// Committed bytes.
+    pub fn bytes(&self) -> u64 {
+        self.sparse.get().map_or(0, |sparse| sparse.bytes())
+            + self.text.as_ref().map_or(0, |text| text.bytes())
+    }
+}
+
+/// The slots a filter may admit, as the payload index knows them.
+enum Named<'p> {
+    None,
+    /// These; `exact`: all of them match.
+    Slots {
+        walk: Walk<'p>,
+        exact: bool,
+    },
+    /// Not narrowed down: the predicate is asked.
+    Any,
+}
+
+impl Dense {
+    /// Any core. Replaces `out` with the `k` visible points that match and have the greatest dot product with `query`
+    /// (dimension, value), best first, ties by id. Exact; a point that shares a dimension is a hit whatever its score.
+    ///
+    /// Cost: 1 to 3 ns per posting of the query's dimensions that has to be looked at; a filter is asked of those that could
+    /// enter the result, or looked up in the payload index before if that names the points that match.
+    ///
+    /// # Errors
+    /// Dimensions that do not ascend strictly, values that are not finite.
+    #[allow(clippy::too_many_arguments)] // Two of them are buffers; a struct would only rename the list.
+    pub fn search_sparse(
+        &self,
+        pin: &Pin<'_>,
+        query: &[(u32, f32)],
+        k: usize,
+        filter: Option<&Predicate>,
+        now_ms: u64,
+        scratch: &mut LaneScratch,
+        out: &mut Vec<LaneHit>,
+    ) -> Result<(), SearchError> {
+        out.clear();
+        crate::sparse::check_sparse(query)?;
+        // The snapshot first: what it includes is filed, and the index is there.
+        let mut view = self.view_at(filter, now_ms);
+        let Some(sparse) = self.lanes.sparse.get() else { return Ok(()) };
+        let mut named = self.named(pin, &view);
+        let admit = |slot| self.lane_admits(&mut view, &mut named, slot);
+        sparse.search(pin, query, k, admit, |slot| self.meta.id(slot), scratch, out)?;
+        self.count_rejects(&view);
+        Ok(())
+    }
+
+    /// Any core. Replaces `out` with the `k` visible points that match and whose `$content` scores best for `query` (BM25, see
+    /// [`crate::text`]), best first, ties by id. Exact, with the statistics of all live documents at this moment.
+    ///
+    /// Cost: as [`Self::search_sparse`].
+    ///
+    /// # Errors
+    /// [`SearchError::TextDisabled`].
+    #[allow(clippy::too_many_arguments)] // As above.
+    pub fn search_text(
+        &self,
+        pin: &Pin<'_>,
+        query: &TextQuery,
+        k: usize,
+        filter: Option<&Predicate>,
+        now_ms: u64,
+        scratch: &mut LaneScratch,
+        out: &mut Vec<LaneHit>,
+    ) -> Result<(), SearchError> {
+        out.clear();
+        let text = self.lanes.text.as_ref().ok_or(SearchError::TextDisabled)?;
+        let mut view = self.view_at(filter, now_ms);
+        let mut named = self.named(pin, &view);
+        let admit = |slot| {
+            self.lane_admits(&mut view, &mut named, slot) && {
+                // SAFETY: found visible under this pin, so not freed meanwhile.
+                let row = PayloadRow::trusted(unsafe { self.meta.row(slot) });
+                // A text that has expired is gone for searches at once; its postings go with the slot.
+                row.next_deadline().is_none_or(|deadline| deadline > now_ms) || row.content(now_ms).is_some()
+            }
+        };
+        text.search(pin, query, None, k, admit, |slot| self.meta.id(slot), scratch, out);
+        self.count_rejects(&view);
+        Ok(())
+    }
+
+    /// Whether the collection has a full-text lane.
+    pub fn has_text(&self) -> bool {
+        self.lanes.text.is_some()
+    }
+
+    fn named<'p>(&'p self, pin: &'p Pin<'_>, view: &View<'_>) -> Named<'p> {
+        let Some(filter) = view.filter else { return Named::Any };
+        match plan(filter, self.index.view(pin), &self.situation(0, true)).0 {
+            Plan::Nothing => Named::None,
+            Plan::Points { walk, exact } => Named::Slots { walk, exact },
+            Plan::Graph(_) | Plan::Everything => Named::Any,
+        }
+    }
+
+    /// Slots come in ascending order, so the walk over those named goes along.
+    fn lane_admits(&self, view: &mut View<'_>, named: &mut Named<'_>, slot: Slot) -> bool {
+        let asked = match named {
+            Named::None => return false,
+            Named::Slots { walk, exact } => {
+                if walk.seek(slot) != Some(slot) {
+                    view.filter_rejects += 1;
+                    return false;
+                }
+                !*exact
+            }
+            Named::Any => true,
+        };
+        view.visible(slot) && (!asked || view.matches(slot))
+    }
+
+    fn count_rejects(&self, view: &View<'_>) {
+        if view.filter_rejects > 0 {
+            self.counters.filter_rejects.fetch_add(view.filter_rejects, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Queries by example: recommend (near some points, far from others) and discover (on the right side of pairs).
+
+use super::lanes::{Anchor, Discover, Found, LaneError, Recommend, Run, Strategy, by_score};
+use crate::distance::{Kernel, Metric, padded, prepare};
+use crate::index::Slot;
+use std::cmp::Ordering;
+
+/// Candidates per result of a lane that scores what is near a seed: the score is another than the distance to the seed, so
+/// more than the lane's length have to be looked at.
+const CANDIDATES_PER_HIT: usize = 4;
+/// And at least so many.
+const CANDIDATES_MIN: usize = 50;
+
+/// A vector as the collection stores them: normalised under cosine, padded.
+type Stored = Vec<f32>;
+
+/// What a query by example compares candidates with.
+pub(super) enum Examples {
+    /// The one vector that stands for all of them.
+    Average(Stored),
+    /// Scored against each.
+    Best { positive: Vec<Stored>, negative: Vec<Stored>, seed: Stored },
+    /// Sides of pairs.
+    Pairs { pairs: Vec<(Stored, Stored)>, seed: Stored },
+}
+
+impl Examples {
+    /// Looks the points of a recommendation up.
+    ///
+    /// # Errors
+    /// No positive id, none that is there, or a strategy the metric does not know.
+    pub fn of_recommend(run: &Run<'_>, recommend: &Recommend) -> Result<Examples, LaneError> {
+        let first = *recommend.positive.first().ok_or(LaneError::NoPositive)?;
+        let vectors = |ids: &[u64]| -> Vec<Stored> { ids.iter().filter_map(|&id| run.stored(id)).collect() };
+        let (positive, negative) = (vectors(&recommend.positive), vectors(&recommend.negative));
+        if positive.is_empty() {
+            return Err(LaneError::UnknownExample(first));
+        }
+        let metric = run.dense.config().metric;
+        let mut seed = mean(&positive);
+        match recommend.strategy {
+            Strategy::Average => {
+                if !negative.is_empty() {
+                    let away = mean(&negative);
+                    seed.iter_mut().zip(&away).for_each(|(to, from)| *to -= from);
+                }
+                Ok(Examples::Average(run.prepared(&seed[..run.dense.config().dim])?))
+            }
+            // The negated square of a distance has no sign that could tell the better from the worse.
+            Strategy::BestScore if metric == Metric::L2 && !recommend.negative.is_empty() => {
+                Err(LaneError::NegativesUnderL2)
+            }
+            Strategy::BestScore => {
+                let seed = run.prepared(&seed[..run.dense.config().dim])?;
+                Ok(Examples::Best { positive, negative, seed })
+            }
+        }
+    }
+
+    /// Looks the points of a discovery up and prepares its vectors.
+    ///
+    /// # Errors
+    /// No pair, a target or all pairs that are not there, vectors that do not fit.
+    pub fn of_discover(run: &Run<'_>, discover: &Discover) -> Result<Examples, LaneError> {
+        if discover.context.is_empty() {
+            return Err(LaneError::NoContext);
+        }
+        let resolve = |anchor: &Anchor| match anchor {
+            Anchor::Id(id) => Ok(run.stored(*id)),
+            Anchor::Vector(vector) => run.prepared(vector).map(Some),
+        };
+        let mut pairs = Vec::with_capacity(discover.context.len());
+        for (positive, negative) in &discover.context {
+            if let (Some(positive), Some(negative)) = (resolve(positive)?, resolve(negative)?) {
+                pairs.push((positive, negative));
+            }
+        }
+        let missing = |anchor: &Anchor| match anchor {
+            Anchor::Id(id) if run.stored(*id).is_none() => Some(*id),
+            _ => None,
+        };
+        if pairs.is_empty() {
+            let mut sides = discover.context.iter().flat_map(|(positive, negative)| [positive, negative]);
+            let id = sides.find_map(missing).expect("a pair that did not resolve names an absent id");
+            return Err(LaneError::UnknownExample(id));
+        }
+        let seed = match &discover.target {
+            Some(target) => {
+                let found = resolve(target)?;
+                found.ok_or_else(|| LaneError::UnknownExample(missing(target).unwrap_or_default()))?
+            }
+            None => {
+                let positive: Vec<Stored> = pairs.iter().map(|(positive, _)| positive.clone()).collect();
+                run.prepared(&mean(&positive)[..run.dense.config().dim])?
+            }
+        };
+        Ok(Examples::Pairs { pairs, seed })
+    }
+
+    /// Where candidates are sought.
+    pub fn seed(&self) -> &[f32] {
+        match self {
+            Examples::Average(seed) | Examples::Best { seed, .. } | Examples::Pairs { seed, .. } => seed,
+        }
+    }
+
+    /// How many are sought for a lane of `pool` hits.
+    pub fn candidates(&self, pool: usize) -> usize {
+        match self {
+            Examples::Average(_) => pool,
+            _ => pool.saturating_mul(CANDIDATES_PER_HIT).max(CANDIDATES_MIN),
+        }
+    }
+
+    /// Distance and score of a point; what a lane does not have is 0.
+    pub fn score(&self, run: &Run<'_>, slot: Slot) -> (f32, f32) {
+        let metric = run.dense.config().metric;
+        let kernel = Kernel::of(metric);
+        let vector = run.dense.stored_vector(run.pin, slot);
+        let distance = |to: &Stored| kernel.distance(to, vector);
+        match self {
+            Examples::Average(query) => (distance(query), 0.0),
+            Examples::Best { positive, negative, .. } => {
+                let most = |to: &[Stored]| {
+                    to.iter().map(|to| similarity(metric, distance(to))).fold(f32::NEG_INFINITY, f32::max)
+                };
+                let (near, far) = (most(positive), most(negative));
+                (0.0, if negative.is_empty() || near > far { near } else { -far })
+            }
+            Examples::Pairs { pairs, seed } => {
+                let score = pairs.iter().map(|(positive, negative)| {
+                    let (near, far) = (distance(positive), distance(negative));
+                    if near <= far { 1.0 } else { f64::from(far) - f64::from(near) }
+                });
+                (distance(seed), score.sum::<f64>() as f32)
+            }
+        }
+    }
+
+    /// The order of hits.
+    pub fn order(&self, a: &Found, b: &Found) -> Ordering {
+        let by_distance = a.distance.total_cmp(&b.distance);
+        match self {
+            Examples::Average(_) => by_distance,
+            Examples::Best { .. } => by_score(a, b),
+            Examples::Pairs { .. } => by_score(a, b).then(by_distance),
+        }
+        .then(a.id.cmp(&b.id))
+    }
+}
+
+/// cos, dot product, or the negated square of the distance.
+fn similarity(metric: Metric, distance: f32) -> f32 {
+    match metric {
+        Metric::Cosine => 1.0 - distance,
+        Metric::Dot | Metric::L2 => -distance,
+    }
+}
+
+/// Component by component.
+fn mean(vectors: &[Stored]) -> Stored {
+    let mut sums = vec![0.0f64; vectors[0].len()];
+    for vector in vectors {
+        sums.iter_mut().zip(vector).for_each(|(sum, &x)| *sum += f64::from(x));
+    }
+    sums.iter().map(|sum| (sum / vectors.len() as f64) as f32).collect()
+}
+
+impl Run<'_> {
+    /// The stored vector of a live point.
+    fn stored(&self, id: u64) -> Option<Stored> {
+        let point = self.dense.get(self.pin, id, self.now_ms)?;
+        let mut stored = vec![0.0; padded(point.vector.len())];
+        stored[..point.vector.len()].copy_from_slice(point.vector);
+        Some(stored)
+    }
+
+    /// A vector sent along, as it would be stored.
+    ///
+    /// # Errors
+    /// Wrong length, or a component that is not finite.
+    pub(super) fn prepared(&self, vector: &[f32]) -> Result<Stored, LaneError> {
+        let config = self.dense.config();
+        self.dense.check_query(vector)?;
+        let mut prepared = vec![0.0; padded(config.dim)];
+        prepare(config.metric, vector, &mut prepared);
+        Ok(prepared)
+    }
+}

@@ -1,0 +1,483 @@
+//! A query of several lanes over one collection, carried out under one pin: each lane ranks points in its own way, then the
+//! lanes are fused, or what they found is ranked anew by one more query.
+
+use super::examples::Examples;
+use super::fusion::{Fusion, Lane, Ranking, fuse, lane_weights};
+use crate::collection::{Dense, Query, SearchError};
+use crate::filter::Predicate;
+use crate::index::{Scratch, Slot};
+use crate::memory::Pin;
+use crate::payload::{CONTENT_KEY, PayloadRow, Value, ValueRef};
+use crate::sparse::LaneScratch;
+use crate::text::TextQuery;
+use ahash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// Why a query of lanes is refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaneError {
+    /// A vector that does not fit, or a lane the collection does not have.
+    #[error(transparent)]
+    Search(#[from] SearchError),
+    /// A recommendation from nothing.
+    #[error("query: recommend needs at least one positive id")]
+    NoPositive,
+    /// A discovery without pairs.
+    #[error("query: discover needs at least one context pair")]
+    NoContext,
+    /// An example that had to be there is not.
+    #[error("query: example point not found: id {0}")]
+    UnknownExample(u64),
+    /// See the text.
+    #[error("query: strategy best_score takes no negative ids under the l2 metric")]
+    NegativesUnderL2,
+}
+
+/// A point given by its id or by a vector.
+#[derive(Clone, Debug)]
+pub enum Anchor {
+    /// A stored point.
+    Id(u64),
+    /// `dim` floats.
+    Vector(Vec<f32>),
+}
+
+/// How a recommendation weighs its examples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// Near the mean of the positives minus the mean of the negatives.
+    Average,
+    /// By the most similar example: its similarity if that is a positive one, else the negated similarity.
+    BestScore,
+}
+
+/// Points like some and unlike others.
+#[derive(Clone, Debug)]
+pub struct Recommend {
+    /// Ids; those that are absent are skipped, one at least must be there.
+    pub positive: Vec<u64>,
+    /// Ids; those that are absent are skipped.
+    pub negative: Vec<u64>,
+    /// Way of scoring.
+    pub strategy: Strategy,
+}
+
+/// Points on the right side of pairs.
+#[derive(Clone, Debug)]
+pub struct Discover {
+    /// Where to look; else around the mean of the positives.
+    pub target: Option<Anchor>,
+    /// Positive and negative; pairs with an absent id are skipped, one at least must remain.
+    pub context: Vec<(Anchor, Anchor)>,
+}
+
+/// What ranks points.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// By distance to a vector of `dim` floats.
+    Dense(Vec<f32>),
+    /// By dot product with a sparse vector (dimension, value).
+    Sparse(Vec<(u32, f32)>),
+    /// By BM25.
+    Text(TextQuery),
+    /// By examples.
+    Recommend(Recommend),
+    /// By pairs of examples.
+    Discover(Discover),
+}
+
+/// One lane.
+#[derive(Clone, Debug)]
+pub struct Leaf {
+    /// What ranks.
+    pub source: Source,
+    /// Hits it contributes.
+    pub pool: usize,
+    /// Which points.
+    pub filter: Option<Arc<Predicate>>,
+}
+
+/// A fusion method, its weights by one `alpha` (see [`lane_weights`]).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Method {
+    /// Reciprocal ranks; `c` not above 0 means 60.
+    Rrf {
+        /// Damps the first ranks.
+        c: f64,
+    },
+    /// Min-max normalised values.
+    Weighted {
+        /// Share of the first lane.
+        alpha: Option<f64>,
+    },
+    /// Values normalised by their distribution.
+    Dbsf {
+        /// Share of the first lane.
+        alpha: Option<f64>,
+    },
+}
+
+/// What becomes of what the lanes found.
+#[derive(Clone, Debug)]
+pub enum Combine {
+    /// One score from all.
+    Fuse(Method),
+    /// Ranked anew, exactly, by this one; its pool does not count.
+    Rerank(Box<Leaf>),
+}
+
+/// A query of lanes.
+#[derive(Clone, Debug)]
+pub struct LaneQuery {
+    /// At least one.
+    pub lanes: Vec<Leaf>,
+    /// What becomes of them.
+    pub combine: Combine,
+    /// Results wanted.
+    pub k: usize,
+}
+
+/// A result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Found {
+    /// Point id.
+    pub id: u64,
+    /// Of the first lane that ranks by distance and found the point, else 0.
+    pub distance: f32,
+    /// Fused, or of the only lane that found something, or of the reranking query; 0 where that ranks by distance.
+    pub score: f32,
+    /// Slot, valid while the pin lives.
+    pub slot: Slot,
+}
+
+/// Buffers, to be reused.
+#[derive(Default)]
+pub struct QueryScratch {
+    /// Of walks.
+    pub dense: Scratch,
+    /// Of lists; made when first needed, as it is large.
+    pub lists: Option<LaneScratch>,
+}
+
+/// What a query is carried out with.
+pub(super) struct Run<'a> {
+    pub dense: &'a Dense,
+    pub pin: &'a Pin<'a>,
+    pub now_ms: u64,
+}
+
+/// Carries a query out, best first, ties by id.
+///
+/// With a single lane, or if only one found anything, its hits come as they are. Points that a recommend lane (or root) names
+/// as examples are not in the result; the query looks for as many more.
+///
+/// Each lane takes its snapshot when its turn comes: a point replaced meanwhile may be found as it was by one lane and as
+/// it is by another, once in the result.
+///
+/// Cost: that of the lanes' searches, about 50 ns per hit of each to fuse, a distance per point and example to rerank.
+///
+/// # Errors
+/// A vector that does not fit, a lane that is not there, examples that are not.
+pub fn search_lanes(
+    dense: &Dense,
+    pin: &Pin<'_>,
+    query: &LaneQuery,
+    now_ms: u64,
+    scratch: &mut QueryScratch,
+) -> Result<Vec<Found>, LaneError> {
+    let run = Run { dense, pin, now_ms };
+    let root = match &query.combine {
+        Combine::Rerank(root) => Some(&**root),
+        Combine::Fuse(_) => None,
+    };
+    let mut examples: HashSet<u64> = HashSet::new();
+    for leaf in query.lanes.iter().chain(root) {
+        if let Source::Recommend(recommend) = &leaf.source {
+            examples.extend(recommend.positive.iter().chain(&recommend.negative));
+        }
+    }
+    let mut lanes = Vec::with_capacity(query.lanes.len());
+    for leaf in &query.lanes {
+        lanes.push(run.lane(leaf, scratch)?);
+    }
+    let mut hits = match (&query.combine, root) {
+        (Combine::Fuse(method), _) => fused(&lanes, *method, query.k.saturating_add(examples.len())),
+        (_, Some(root)) => run.reranked(&lanes, root, scratch)?,
+        (Combine::Rerank(_), None) => Vec::new(),
+    };
+    if !examples.is_empty() {
+        hits.retain(|hit| !examples.contains(&hit.id));
+    }
+    hits.truncate(query.k);
+    Ok(hits)
+}
+
+/// What one lane found.
+struct Ranked {
+    ranking: Ranking,
+    hits: Vec<Found>,
+}
+
+impl Run<'_> {
+    fn lane(&self, leaf: &Leaf, scratch: &mut QueryScratch) -> Result<Ranked, LaneError> {
+        // No more can be found, and a pool may be any number.
+        let pool = leaf.pool.min(self.dense.stats().live as usize);
+        let ranking = match &leaf.source {
+            Source::Dense(_) => Ranking::Distance,
+            Source::Recommend(Recommend { strategy: Strategy::Average, .. }) => Ranking::Distance,
+            _ => Ranking::Score,
+        };
+        let hits = match &leaf.source {
+            Source::Dense(vector) => self.nearest(vector, pool, leaf.filter.as_deref(), scratch)?,
+            Source::Sparse(_) | Source::Text(_) => self.listed(leaf, pool, scratch)?,
+            Source::Recommend(recommend) => {
+                let examples = Examples::of_recommend(self, recommend)?;
+                let named: HashSet<u64> =
+                    recommend.positive.iter().chain(&recommend.negative).copied().collect();
+                self.by_examples(&examples, &named, leaf, pool, scratch)?
+            }
+            Source::Discover(discover) => {
+                let examples = Examples::of_discover(self, discover)?;
+                self.by_examples(&examples, &HashSet::new(), leaf, pool, scratch)?
+            }
+        };
+        Ok(Ranked { ranking, hits })
+    }
+
+    fn nearest(
+        &self,
+        vector: &[f32],
+        k: usize,
+        filter: Option<&Predicate>,
+        scratch: &mut QueryScratch,
+    ) -> Result<Vec<Found>, LaneError> {
+        let mut hits = Vec::new();
+        let query = Query { vector, k, ef: 0, filter, exact: false, now_ms: self.now_ms };
+        self.dense.search(self.pin, &query, &mut scratch.dense, &mut hits)?;
+        let found = |hit: crate::collection::Hit| Found {
+            id: hit.id,
+            distance: hit.distance,
+            score: 0.0,
+            slot: hit.slot,
+        };
+        Ok(hits.into_iter().map(found).collect())
+    }
+
+    fn listed(&self, leaf: &Leaf, k: usize, scratch: &mut QueryScratch) -> Result<Vec<Found>, LaneError> {
+        let (dense, pin, now_ms, filter) = (self.dense, self.pin, self.now_ms, leaf.filter.as_deref());
+        let lists = scratch.lists.get_or_insert_default();
+        let mut hits = Vec::new();
+        match &leaf.source {
+            Source::Sparse(query) => {
+                dense.search_sparse(pin, query, k, filter, now_ms, lists, &mut hits)?;
+            }
+            Source::Text(query) => dense.search_text(pin, query, k, filter, now_ms, lists, &mut hits)?,
+            _ => {}
+        }
+        let found = |hit: crate::sparse::LaneHit| Found {
+            id: hit.id,
+            distance: 0.0,
+            score: hit.score,
+            slot: hit.slot,
+        };
+        Ok(hits.into_iter().map(found).collect())
+    }
+
+    /// The best `pool` points near the seed, without those `named`.
+    fn by_examples(
+        &self,
+        examples: &Examples,
+        named: &HashSet<u64>,
+        leaf: &Leaf,
+        pool: usize,
+        scratch: &mut QueryScratch,
+    ) -> Result<Vec<Found>, LaneError> {
+        let seed = &examples.seed()[..self.dense.config().dim];
+        let candidates = examples.candidates(pool).saturating_add(named.len());
+        let mut hits = self.nearest(seed, candidates, leaf.filter.as_deref(), scratch)?;
+        hits.retain(|hit| !named.contains(&hit.id));
+        if !matches!(examples, Examples::Average(_)) {
+            for hit in &mut hits {
+                (hit.distance, hit.score) = examples.score(self, hit.slot);
+            }
+            hits.sort_unstable_by(|a, b| examples.order(a, b));
+        }
+        hits.truncate(pool);
+        Ok(hits)
+    }
+
+    /// All points that any lane found, as `root` ranks them.
+    fn reranked(
+        &self,
+        lanes: &[Ranked],
+        root: &Leaf,
+        scratch: &mut QueryScratch,
+    ) -> Result<Vec<Found>, LaneError> {
+        let mut seen = HashSet::new();
+        let mut hits: Vec<Found> = lanes.iter().flat_map(|lane| &lane.hits).copied().collect();
+        hits.retain(|hit| seen.insert(hit.id) && self.matches(root, hit.slot));
+        match &root.source {
+            Source::Dense(vector) => self.rank_by(&Examples::Average(self.prepared(vector)?), &mut hits),
+            Source::Recommend(recommend) => {
+                self.rank_by(&Examples::of_recommend(self, recommend)?, &mut hits);
+            }
+            Source::Discover(discover) => {
+                self.rank_by(&Examples::of_discover(self, discover)?, &mut hits);
+                hits.iter_mut().for_each(|hit| hit.distance = 0.0);
+            }
+            // A point that shares no dimension or term with the query is none of its hits here either.
+            Source::Sparse(query) => {
+                crate::sparse::check_sparse(query).map_err(SearchError::from)?;
+                hits.retain_mut(|hit| {
+                    let row = PayloadRow::trusted(self.dense.point(self.pin, hit.slot).row);
+                    let score = product(query, row);
+                    (hit.distance, hit.score) = (0.0, score.unwrap_or(0.0));
+                    score.is_some()
+                });
+                hits.sort_unstable_by(|a, b| by_score(a, b).then(a.id.cmp(&b.id)));
+            }
+            Source::Text(_) => {
+                let all = self.listed(root, usize::MAX, scratch)?;
+                hits = all.into_iter().filter(|hit| seen.contains(&hit.id)).collect();
+            }
+        }
+        Ok(hits)
+    }
+
+    fn rank_by(&self, examples: &Examples, hits: &mut [Found]) {
+        for hit in hits.iter_mut() {
+            (hit.distance, hit.score) = examples.score(self, hit.slot);
+        }
+        hits.sort_unstable_by(|a, b| examples.order(a, b));
+    }
+
+    fn matches(&self, leaf: &Leaf, slot: Slot) -> bool {
+        let Some(filter) = &leaf.filter else { return true };
+        let row = self.dense.point(self.pin, slot).row;
+        filter.matches((!row.is_empty()).then(|| PayloadRow::trusted(row)), self.now_ms)
+    }
+}
+
+/// Greatest first; zeros of both signs are equal.
+pub(super) fn by_score(a: &Found, b: &Found) -> Ordering {
+    (b.score + 0.0).total_cmp(&(a.score + 0.0))
+}
+
+/// The dot product of a query with a row's sparse vector, as the sparse lane sums it; `None` when they share no dimension.
+fn product(query: &[(u32, f32)], row: PayloadRow<'_>) -> Option<f32> {
+    let (mut sum, mut shared) = (0.0f64, false);
+    let mut wanted = query.iter().peekable();
+    for (dimension, value) in row.sparse() {
+        while wanted.next_if(|term| term.0 < dimension).is_some() {}
+        if let Some(term) = wanted.next_if(|term| term.0 == dimension) {
+            sum += f64::from(term.1) * f64::from(value);
+            shared = true;
+        }
+    }
+    shared.then_some(sum as f32)
+}
+
+fn fused(lanes: &[Ranked], method: Method, k: usize) -> Vec<Found> {
+    let mut filled = lanes.iter().filter(|lane| !lane.hits.is_empty());
+    let first = filled.next();
+    if filled.next().is_none() {
+        return first.map_or_else(Vec::new, |lane| lane.hits[..k.min(lane.hits.len())].to_vec());
+    }
+    let mut slots: HashMap<u64, Slot> =
+        HashMap::with_capacity(lanes.iter().map(|lane| lane.hits.len()).sum());
+    let values: Vec<Vec<(u64, f32)>> = lanes
+        .iter()
+        .map(|lane| {
+            let value = |hit: &Found| match lane.ranking {
+                Ranking::Distance => (hit.id, hit.distance),
+                Ranking::Score => (hit.id, hit.score),
+            };
+            lane.hits.iter().inspect(|hit| _ = slots.entry(hit.id).or_insert(hit.slot)).map(value).collect()
+        })
+        .collect();
+    let lanes: Vec<Lane<'_>> =
+        lanes.iter().zip(&values).map(|(lane, hits)| Lane { ranking: lane.ranking, hits }).collect();
+    let weights = match method {
+        Method::Rrf { .. } => Vec::new(),
+        Method::Weighted { alpha } | Method::Dbsf { alpha } => lane_weights(alpha, lanes.len()),
+    };
+    let method = match method {
+        Method::Rrf { c } => Fusion::Rrf { c },
+        Method::Weighted { .. } => Fusion::Weighted(&weights),
+        Method::Dbsf { .. } => Fusion::Dbsf(&weights),
+    };
+    let found = fuse(&lanes, method, k);
+    found
+        .into_iter()
+        .map(|hit| Found { id: hit.id, distance: hit.distance, score: hit.score, slot: slots[&hit.id] })
+        .collect()
+}
+
+/// Results that share a value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// The value.
+    pub key: Value,
+    /// Best first.
+    pub hits: Vec<Found>,
+}
+
+/// The first `groups` values of `field` among `hits`, which come best first, each with its first `size` hits. Only strings,
+/// numbers and booleans make groups, values of different kinds different ones; the document text makes none. Hits
+/// without such a value are left out.
+pub fn group_hits(
+    dense: &Dense,
+    pin: &Pin<'_>,
+    hits: &[Found],
+    field: &str,
+    groups: usize,
+    size: usize,
+    now_ms: u64,
+) -> Vec<Group> {
+    let mut made: Vec<Group> = Vec::new();
+    if field == CONTENT_KEY {
+        return made;
+    }
+    let mut places: HashMap<GroupKey<'_>, usize> = HashMap::new();
+    for hit in hits {
+        let row = PayloadRow::trusted(dense.point(pin, hit.slot).row);
+        let Some(value) = row.get(field, now_ms) else { continue };
+        let Some(key) = GroupKey::of(value) else { continue };
+        let place = match places.get(&key) {
+            Some(&place) => place,
+            None if made.len() == groups => continue,
+            None => {
+                places.insert(key, made.len());
+                made.push(Group { key: value.to_owned(), hits: Vec::new() });
+                made.len() - 1
+            }
+        };
+        if made[place].hits.len() < size {
+            made[place].hits.push(*hit);
+        }
+    }
+    made
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum GroupKey<'a> {
+    String(&'a str),
+    Int(i64),
+    Float(u64),
+    Bool(bool),
+}
+
+impl<'a> GroupKey<'a> {
+    fn of(value: ValueRef<'a>) -> Option<GroupKey<'a>> {
+        Some(match value {
+            ValueRef::String(text) => GroupKey::String(text),
+            ValueRef::Int(number) => GroupKey::Int(number),
+            // Zeros of both signs are one value.
+            ValueRef::Float(number) => GroupKey::Float((number + 0.0).to_bits()),
+            ValueRef::Bool(flag) => GroupKey::Bool(flag),
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,274 @@
+//! The typed requests that search by several lanes: hybrid, full text, groups, and the query of any lanes.
+
+use crate::limits;
+use crate::request::{Action, ApiError, Operation, ReadOptions};
+use nigh_engine::filter::Predicate;
+use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, Source};
+use nigh_shard::core::{Core, FoundGroup, FoundPoint, GroupBy, QueryAnswer, QueryRequest};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A dense lane and one that ranks by score, fused.
+pub struct HybridPoints {
+    /// Name as sent.
+    pub collection: String,
+    /// Query vector of the dense lane, empty = no such lane.
+    pub dense: Vec<f32>,
+    /// The other lane: sparse or text.
+    pub other: Source,
+    /// Results, checked against `1..=65536`.
+    pub k: i64,
+    /// Which points, for both lanes.
+    pub filter: Option<Arc<Predicate>>,
+    /// How they are fused.
+    pub method: Method,
+    /// Hits of the dense lane, 0 = `max(k, 50)`.
+    pub dense_k: i64,
+    /// Hits of the other lane, likewise.
+    pub other_k: i64,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+
+/// The documents that match a text best.
+pub struct TextPoints {
+    /// Name as sent.
+    pub collection: String,
+    /// An analyzed text.
+    pub text: Source,
+    /// Results, checked against `1..=65536`.
+    pub k: i64,
+    /// Which points.
+    pub filter: Option<Arc<Predicate>>,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+
+/// Nearest neighbours by value of a payload key.
+pub struct GroupPoints {
+    /// Name as sent.
+    pub collection: String,
+    /// Query vector.
+    pub vector: Vec<f32>,
+    /// Groups, checked against `1..=65536`.
+    pub k: i64,
+    /// Payload key.
+    pub group_by: String,
+    /// Hits per group, below 1 = 1.
+    pub group_size: i64,
+    /// Neighbours the groups are made from; less than `k * group_size` = four times that, at least 50.
+    pub fetch_k: i64,
+    /// Which points.
+    pub filter: Option<Arc<Predicate>>,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+
+/// One lane of a [`QueryPoints`].
+pub struct QueryLeaf {
+    /// What ranks.
+    pub source: Source,
+    /// Hits it contributes unless `lane_k` says so; below 1 = as many as the result needs, at least 50.
+    pub k: i64,
+    /// Hits it contributes when above 0.
+    pub lane_k: i64,
+    /// Which points.
+    pub filter: Option<Arc<Predicate>>,
+}
+
+/// Any lanes, fused or ranked anew.
+pub struct QueryPoints {
+    /// Name as sent.
+    pub collection: String,
+    /// 1 to 64.
+    pub lanes: Vec<QueryLeaf>,
+    /// Ranks what the lanes found, instead of fusion.
+    pub root: Option<QueryLeaf>,
+    /// How they are fused.
+    pub method: Method,
+    /// Results, or groups; below 1 = 10.
+    pub k: i64,
+    /// Payload key to group by, empty = no groups.
+    pub group_by: String,
+    /// Hits per group, below 1 = 1.
+    pub group_size: i64,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+
+/// A fusion method by its name, empty = `rrf`. An `alpha` of 0 counts as absent, an `rrf_k` not above 0 as 60.
+///
+/// # Errors
+/// A bad request for another name.
+pub fn fusion_method(name: &str, alpha: Option<f64>, rrf_k: Option<i64>) -> Result<Method, ApiError> {
+    let alpha = alpha.filter(|alpha| *alpha != 0.0);
+    match name {
+        "" | "rrf" => Ok(Method::Rrf { c: rrf_k.unwrap_or(0) as f64 }),
+        "weighted" => Ok(Method::Weighted { alpha }),
+        "dbsf" => Ok(Method::Dbsf { alpha }),
+        other => Err(ApiError::invalid(format!("unknown fusion method {other:?}"))),
+    }
+}
+
+/// Checks the number of results asked for.
+///
+/// # Errors
+/// `k must be between 1 and 65536`.
+fn check_k(k: i64) -> Result<(), ApiError> {
+    if (1..=limits::K_MAX).contains(&k) {
+        return Ok(());
+    }
+    Err(ApiError::invalid(format!("k must be between 1 and {}, found {k}", limits::K_MAX)))
+}
+
+fn check_pool(key: &str, pool: i64) -> Result<(), ApiError> {
+    if (0..=limits::LANE_POOL_MAX).contains(&pool) {
+        return Ok(());
+    }
+    Err(ApiError::invalid(format!("{key} must be between 0 and {}, found {pool}", limits::LANE_POOL_MAX)))
+}
+
+fn positive(number: i64) -> Option<usize> {
+    usize::try_from(number).ok().filter(|number| *number > 0)
+}
+
+/// Hits that `groups` groups are made from.
+fn group_pool(groups: usize, size: usize, fetch_k: i64) -> usize {
+    let needed = groups.saturating_mul(size);
+    match positive(fetch_k) {
+        Some(fetch_k) if fetch_k >= needed => fetch_k,
+        _ => needed.saturating_mul(4).max(limits::LANE_POOL_MIN),
+    }
+}
+
+async fn hits(core: &Rc<Core>, collection: &str, request: QueryRequest) -> Result<Vec<FoundPoint>, ApiError> {
+    match core.query(collection, request).await? {
+        QueryAnswer::Hits(hits) => Ok(hits),
+        // Not asked for; their hits are what there is.
+        QueryAnswer::Groups(groups) => Ok(groups.into_iter().flat_map(|group| group.hits).collect()),
+    }
+}
+
+impl Operation for HybridPoints {
+    type Output = Vec<FoundPoint>;
+    const ACTION: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        check_k(self.k)?;
+        check_pool("dense_k", self.dense_k)?;
+        check_pool("sparse_k", self.other_k)?;
+        self.read.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<Vec<FoundPoint>, ApiError> {
+        let k = self.k as usize;
+        let leaf = |source, pool| Leaf {
+            source,
+            pool: positive(pool).unwrap_or(k.max(limits::LANE_POOL_MIN)),
+            filter: self.filter.clone(),
+        };
+        let mut lanes = Vec::with_capacity(2);
+        if !self.dense.is_empty() {
+            lanes.push(leaf(Source::Dense(self.dense), self.dense_k));
+        }
+        // Kept when it is empty: the collection may not have such a lane at all, which is to be said.
+        lanes.push(leaf(self.other, self.other_k));
+        let lanes = LaneQuery { lanes, combine: Combine::Fuse(self.method), k };
+        hits(&core, &self.collection, QueryRequest { lanes, group: None, with_rows: false }).await
+    }
+}
+
+impl Operation for TextPoints {
+    type Output = Vec<FoundPoint>;
+    const ACTION: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        check_k(self.k)?;
+        self.read.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<Vec<FoundPoint>, ApiError> {
+        let k = self.k as usize;
+        let lanes = vec![Leaf { source: self.text, pool: k, filter: self.filter }];
+        let lanes = LaneQuery { lanes, combine: Combine::Fuse(Method::Rrf { c: 0.0 }), k };
+        hits(&core, &self.collection, QueryRequest { lanes, group: None, with_rows: true }).await
+    }
+}
+
+impl Operation for GroupPoints {
+    type Output = Vec<FoundGroup>;
+    const ACTION: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        check_k(self.k)?;
+        if self.group_by.is_empty() {
+            return Err(ApiError::invalid("group_by must name a payload key"));
+        }
+        self.read.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<Vec<FoundGroup>, ApiError> {
+        let (groups, size) = (self.k as usize, positive(self.group_size).unwrap_or(1));
+        let pool = group_pool(groups, size, self.fetch_k);
+        let lanes = vec![Leaf { source: Source::Dense(self.vector), pool, filter: self.filter }];
+        let lanes = LaneQuery { lanes, combine: Combine::Fuse(Method::Rrf { c: 0.0 }), k: pool };
+        let group = Some(GroupBy { field: self.group_by, groups, size });
+        match core.query(&self.collection, QueryRequest { lanes, group, with_rows: true }).await? {
+            QueryAnswer::Groups(groups) => Ok(groups),
+            QueryAnswer::Hits(_) => Ok(Vec::new()),
+        }
+    }
+}
+
+impl QueryLeaf {
+    /// The lane of a query for `k` results.
+    fn into_leaf(self, k: usize) -> Leaf {
+        let pool = positive(self.lane_k).or(positive(self.k)).unwrap_or(k.max(limits::LANE_POOL_MIN));
+        Leaf { source: self.source, pool: pool.min(limits::QUERY_POOL_MAX), filter: self.filter }
+    }
+}
+
+impl Operation for QueryPoints {
+    type Output = QueryAnswer;
+    const ACTION: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        if self.lanes.is_empty() {
+            return Err(ApiError::invalid("prefetch must hold at least one lane"));
+        }
+        if self.lanes.len() > limits::QUERY_LANES_MAX {
+            return Err(ApiError::invalid(format!(
+                "prefetch must hold at most {} lanes, found {}",
+                limits::QUERY_LANES_MAX,
+                self.lanes.len()
+            )));
+        }
+        self.read.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<QueryAnswer, ApiError> {
+        let wanted = positive(self.k).unwrap_or(limits::QUERY_K_DEFAULT);
+        let size = positive(self.group_size).unwrap_or(1);
+        let grouped = !self.group_by.is_empty();
+        let k = if grouped { group_pool(wanted, size, 0) } else { wanted };
+        let combine = match self.root {
+            Some(root) => Combine::Rerank(Box::new(root.into_leaf(k))),
+            None => Combine::Fuse(self.method),
+        };
+        let lanes = self.lanes.into_iter().map(|leaf| leaf.into_leaf(k)).collect();
+        let request = QueryRequest {
+            lanes: LaneQuery { lanes, combine, k },
+            group: grouped.then_some(GroupBy { field: self.group_by, groups: wanted, size }),
+            with_rows: false,
+        };
+        Ok(core.query(&self.collection, request).await?)
+    }
+}

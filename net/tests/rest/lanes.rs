@@ -1,0 +1,311 @@
+//! Sparse and full-text lanes, and everything that fuses them.
+use crate::common::server::{Client, SHARED};
+use serde_json::{Value, json};
+
+fn gauge(client: &mut Client, name: &str, collection: &str) -> u64 {
+    let page = client.request("GET", "/metrics", "", b"");
+    let start = format!("svc_vector_{name}{{collection=\"default/{collection}\"}} ");
+    let line = page.text().lines().find_map(|line| line.strip_prefix(&start)).map(str::to_owned);
+    line.unwrap().parse().unwrap()
+}
+
+#[test]
+fn sparse_vectors_are_written_read_and_replaced() {
+    let mut client = SHARED.client();
+    client.create("sparse", 2, "l2");
+    let points = "/v1/collections/sparse/points";
+    let sparse = json!({"indices": [2, 4294967295u32], "values": [0.5, -1]});
+    client.json("POST", points, json!({"id": 1, "vector": [1, 2], "sparse": sparse, "content": "c"}));
+    client.golden(
+        "GET",
+        &format!("{points}/1"),
+        "",
+        200,
+        r#"{"found":true,"vector":[1.0,2.0],"payload":{"$content":{"kind":"string","str":"c"}},"ttl_ms":0,"version":1,"sparse":{"indices":[2,4294967295],"values":[0.5,-1.0]}}"#,
+    );
+    let read = client.json("GET", &format!("{points}/1?with_payload=0"), json!(null));
+    assert_eq!((&read["payload"], &read["sparse"]["indices"][0]), (&json!(null), &json!(2)));
+    let read = client.json("GET", &format!("{points}/1?with_vector=0"), json!(null));
+    assert_eq!((read.get("sparse"), &read["vector"]), (None, &json!(null)));
+
+    let batch = json!({"upsert": true, "points": [
+        {"id": 1, "vector": [1, 2]},
+        {"id": 2, "vector": [1, 2], "sparse": {"indices": [7], "values": [1]}},
+        {"id": 3, "vector": [1, 2], "sparse": {}},
+    ]});
+    client.json("POST", &format!("{points}/batch"), batch);
+    let read = client.json("POST", &format!("{points}/batch-get"), json!({"ids": [1, 2, 3]}));
+    let with_sparse: Vec<bool> =
+        read["points"].as_array().unwrap().iter().map(|point| point.get("sparse").is_some()).collect();
+    assert_eq!(with_sparse, [false, true, false], "an upsert replaces the whole point");
+    assert_eq!(read["points"][1]["payload"], json!(null));
+    assert_eq!(gauge(&mut client, "sparse_vectors", "sparse"), 1);
+    client.json("DELETE", &format!("{points}/2"), json!(null));
+    assert_eq!(gauge(&mut client, "sparse_vectors", "sparse"), 0);
+
+    for (body, fragment) in [
+        (r#"{"id":9,"vector":[1,2],"sparse":{"indices":[1,1],"values":[1,1]}}"#, "strictly ascending"),
+        (r#"{"id":9,"vector":[1,2],"sparse":{"indices":[1]}}"#, "1 indices but 0 values"),
+        (r#"{"id":9,"vector":[1,2],"sparse":{"dims":[1]}}"#, "unknown field \"dims\""),
+    ] {
+        client.refused("POST", points, body, 400, fragment);
+        let batch = format!("{{\"points\":[{body}]}}");
+        client.refused("POST", &format!("{points}/batch"), &batch, 400, fragment);
+        client.refused("POST", &format!("{points}/bulk"), &batch, 400, "sparse");
+    }
+    client.golden("GET", &format!("{points}/9"), "", 404, r#"{"error":"point not found: id 9"}"#);
+}
+
+/// Four points over two dimensions, with full text.
+fn films(client: &mut Client, name: &str) {
+    let config = json!({"dim": 2, "metric": "l2", "full_text": {"analyzer": "english"}});
+    client.json("POST", "/v1/collections", json!({"name": name, "config": config}));
+    let points = json!({"points": [
+        {"id": 1, "vector": [0, 0], "content": "A river runs", "metadata": {"year": 1992, "tag": "a"},
+            "sparse": {"indices": [1], "values": [4]}},
+        {"id": 2, "vector": [1, 0], "content": "Rivers and tides", "metadata": {"year": 2001, "tag": "1"},
+            "sparse": {"indices": [1, 2], "values": [1, 1]}},
+        {"id": 3, "vector": [2, 0], "content": "The sky", "metadata": {"year": 1992, "tag": 1},
+            "sparse": {"indices": [2], "values": [3]}},
+        {"id": 4, "vector": [3, 0], "metadata": {"year": 2001, "tag": ["a"]}},
+    ]});
+    client.json("POST", &format!("/v1/collections/{name}/points/batch"), points);
+}
+
+/// Ids, in order.
+fn ids(hits: &Value) -> Vec<u64> {
+    hits.as_array().unwrap().iter().map(|hit| hit["id"].as_u64().unwrap()).collect()
+}
+
+fn scores(hits: &Value) -> Vec<f64> {
+    hits.as_array().unwrap().iter().map(|hit| hit["score"].as_f64().unwrap()).collect()
+}
+
+#[track_caller]
+fn near(found: &[f64], wanted: &[f64]) {
+    let close = found.len() == wanted.len() && found.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-6);
+    assert!(close, "{found:?} instead of {wanted:?}");
+}
+
+#[test]
+fn hybrid_search_fuses_dense_and_sparse() {
+    let mut client = SHARED.client();
+    films(&mut client, "hybrid");
+    let path = "/v1/collections/hybrid/points/search/hybrid";
+    let sparse = json!({"indices": [2], "values": [1]});
+    let answer = client.json("POST", path, json!({"dense": [0, 0], "sparse": sparse, "k": 10}));
+    // Dense ranks 1 2 3 4, sparse 3 2.
+    let rrf = |ranks: &[f64]| ranks.iter().map(|rank| 1.0 / (60.0 + rank)).sum::<f64>();
+    assert_eq!(ids(&answer["results"]), [3, 2, 1, 4]);
+    near(&scores(&answer["results"]), &[rrf(&[3.0, 1.0]), rrf(&[2.0, 2.0]), rrf(&[1.0]), rrf(&[4.0])]);
+    assert_eq!((&answer["results"][0]["distance"], &answer["degraded"]), (&json!(4.0), &json!(false)));
+    assert_eq!(answer["missing"], json!([]));
+
+    // As the existing clients send it, every numeric key with its zero.
+    let zeros = json!({"dense": [0, 0], "sparse": sparse, "k": 10, "method": "rrf", "alpha": 0, "rrf_k": 0,
+        "dense_k": 0, "sparse_k": 0});
+    assert_eq!(client.json("POST", path, zeros), answer);
+    let weighted = json!({"dense": [0, 0], "sparse": sparse, "k": 3, "method": "weighted", "alpha": 0.25});
+    let answer = client.json("POST", path, weighted);
+    assert_eq!(ids(&answer["results"]), [3, 1, 2]);
+    near(&scores(&answer["results"]), &[0.25 * (1.0 - 4.0 / 9.0) + 0.75, 0.25, 0.25 * (1.0 - 1.0 / 9.0)]);
+    // A pool of one: only the best of each lane is ranked.
+    let pools = json!({"dense": [0, 0], "sparse": sparse, "k": 9, "dense_k": 1, "sparse_k": 1, "rrf_k": 1});
+    let answer = client.json("POST", path, pools);
+    assert_eq!(ids(&answer["results"]), [1, 3]);
+    near(&scores(&answer["results"]), &[0.5, 0.5]);
+    let filter = json!({"op": "eq", "field": "year", "value": 1992});
+    let filtered = json!({"dense": [0, 0], "sparse": sparse, "k": 9, "filter": filter});
+    assert_eq!(ids(&client.json("POST", path, filtered)["results"]), [3, 1]);
+
+    let empty = r#"{"results":[],"degraded":false,"missing":[]}"#;
+    client.golden("POST", path, r#"{"k":3}"#, 200, empty);
+    client.golden("POST", path, r#"{"k":3,"sparse":{"indices":[77],"values":[1]}}"#, 200, empty);
+    client.golden(
+        "POST",
+        path,
+        r#"{"dense":[0,0],"sparse":{},"k":1}"#,
+        200,
+        r#"{"results":[{"id":1,"distance":0.0,"score":0}],"degraded":false,"missing":[]}"#,
+    );
+    client.golden(
+        "POST",
+        path,
+        r#"{"sparse":{"indices":[1],"values":[0.5]},"k":1}"#,
+        200,
+        r#"{"results":[{"id":1,"distance":0.0,"score":2.0}],"degraded":false,"missing":[]}"#,
+    );
+    for (body, fragment) in [
+        (r#"{"dense":[0,0],"k":0}"#, "k must be between 1 and 65536"),
+        (r#"{"dense":[0],"k":1}"#, "dimension mismatch"),
+        (r#"{"dense":[0,0],"k":1,"method":"sum"}"#, "unknown fusion method \"sum\""),
+        (r#"{"sparse":{"indices":[1],"values":[]},"k":1}"#, "1 indices but 0 values"),
+        (r#"{"dense":[0,0],"k":1,"sparse_k":-5}"#, "sparse_k"),
+    ] {
+        client.refused("POST", path, body, 400, fragment);
+    }
+    client.refused(
+        "POST",
+        "/v1/collections/none/points/search/hybrid",
+        r#"{"k":1}"#,
+        404,
+        "unknown collection",
+    );
+}
+
+#[test]
+fn text_search_and_its_hybrid() {
+    let mut client = SHARED.client();
+    films(&mut client, "texts");
+    let path = "/v1/collections/texts/points/search/text";
+    let answer = client.json("POST", path, json!({"text": "the RIVER", "k": 5, "global_idf": true}));
+    assert_eq!(ids(&answer["documents"]), [1, 2]);
+    assert_eq!(answer["documents"][1]["content"], json!("Rivers and tides"));
+    assert_eq!(answer["documents"][1]["metadata"]["year"], json!({"kind": "int", "int": 2001}));
+    assert_eq!(answer["documents"][0]["distance"], json!(0.0));
+    // Three documents of 2, 2 and 1 kept tokens, df 2; both have the term once among two.
+    let idf = (1.0f64 + (3.0 - 2.0 + 0.5) / 2.5).ln();
+    let score = idf * 2.2 / (1.0 + 1.2 * (0.25 + 0.75 * 2.0 / (5.0 / 3.0)));
+    near(&scores(&answer["documents"]), &[score, score]);
+    client.golden(
+        "POST",
+        path,
+        r#"{"text":"the of and","k":5}"#,
+        200,
+        r#"{"documents":[],"degraded":false,"missing":[]}"#,
+    );
+    // Statistics and postings follow a replacement at once.
+    let replaced = json!({"id": 2, "vector": [1, 0], "content": "sky", "upsert": true});
+    client.json("POST", "/v1/collections/texts/points", replaced);
+    assert_eq!(ids(&client.json("POST", path, json!({"text": "river", "k": 5}))["documents"]), [1]);
+    assert_eq!(ids(&client.json("POST", path, json!({"text": "sky river", "k": 5}))["documents"]), [1, 2, 3]);
+
+    let hybrid = "/v1/collections/texts/points/search/hybrid-text";
+    for key in ["vector", "dense"] {
+        let answer = client.json("POST", hybrid, json!({key: [3, 0], "text": "river", "k": 2}));
+        assert_eq!(ids(&answer["results"]), [1, 4]);
+        near(&scores(&answer["results"]), &[1.0 / 64.0 + 1.0 / 61.0, 1.0 / 61.0]);
+        assert_eq!(answer["results"][0]["distance"], json!(9.0));
+    }
+    let answer = client.json("POST", hybrid, json!({"vector": [3, 0], "text": "of the", "k": 2}));
+    assert_eq!((ids(&answer["results"]), scores(&answer["results"])), (vec![4, 3], vec![0.0, 0.0]));
+
+    client.create("mute", 2, "l2");
+    let mute = "/v1/collections/mute/points/search";
+    for (route, body) in [("text", r#"{"text":"a","k":1}"#), ("hybrid-text", r#"{"vector":[1,1],"k":1}"#)] {
+        client.refused("POST", &format!("{mute}/{route}"), body, 400, "full-text disabled");
+    }
+    client.refused("POST", path, r#"{"text":"a"}"#, 400, "k must be between");
+}
+
+#[test]
+fn groups_are_led_by_their_best_hit() {
+    let mut client = SHARED.client();
+    films(&mut client, "grouped");
+    let path = "/v1/collections/grouped/points/search/groups";
+    client.golden(
+        "POST",
+        path,
+        r#"{"query":[2,0],"k":5,"group_by":"tag","group_size":0,"fetch_k":0}"#,
+        200,
+        concat!(
+            r#"{"groups":[{"key":{"kind":"int","int":1},"hits":[{"id":3,"distance":0.0,"score":0,"content":"The sky","#,
+            r#""metadata":{"tag":{"kind":"int","int":1},"year":{"kind":"int","int":1992}}}]},"#,
+            r#"{"key":{"kind":"string","str":"1"},"hits":[{"id":2,"distance":1.0,"score":0,"content":"Rivers and tides","#,
+            r#""metadata":{"tag":{"kind":"string","str":"1"},"year":{"kind":"int","int":2001}}}]},"#,
+            r#"{"key":{"kind":"string","str":"a"},"hits":[{"id":1,"distance":4.0,"score":0,"content":"A river runs","#,
+            r#""metadata":{"tag":{"kind":"string","str":"a"},"year":{"kind":"int","int":1992}}}]}],"#,
+            r#""degraded":false,"missing":[]}"#,
+        ),
+    );
+    let answer =
+        client.json("POST", path, json!({"query": [0, 0], "k": 2, "group_by": "year", "group_size": 2}));
+    let groups = answer["groups"].as_array().unwrap();
+    assert_eq!(groups.iter().map(|group| ids(&group["hits"])).collect::<Vec<_>>(), [[1, 3], [2, 4]]);
+    let answer = client.json("POST", path, json!({"query": [0, 0], "k": 1, "group_by": "absent"}));
+    assert_eq!(answer["groups"], json!([]));
+    client.refused("POST", path, r#"{"query":[0,0],"k":1}"#, 400, "group_by");
+    client.refused("POST", path, r#"{"query":[0],"k":1,"group_by":"a"}"#, 400, "dimension mismatch");
+    client.refused("POST", path, r#"{"query":[0,0],"k":65537,"group_by":"a"}"#, 400, "k must be");
+}
+
+#[test]
+fn queries_of_any_lanes() {
+    let mut client = SHARED.client();
+    films(&mut client, "lanes");
+    let path = "/v1/collections/lanes/query";
+    let mut results = |body: Value| client.json("POST", path, body)["results"].clone();
+    // As the existing clients send it.
+    let lane = |leaf: Value| json!({"prefetch": [leaf], "mode": "fusion", "method": "rrf", "alpha": 0, "rrf_k": 0, "k": 0});
+    let one = results(lane(json!({"dense": [3, 0], "k": 2})));
+    assert_eq!(one, json!([{"id": 4, "distance": 0.0, "score": 0}, {"id": 3, "distance": 1.0, "score": 0}]));
+
+    let three = results(json!({"prefetch": [
+        {"dense": [0, 0]}, {"sparse": {"indices": [2], "values": [1]}}, {"dense": [3, 0], "lane_k": 1},
+    ], "k": 2}));
+    // Ranks: 1 2 3 4; 3 2; 4.
+    assert_eq!(ids(&three), [3, 2]);
+    near(&scores(&three), &[1.0 / 63.0 + 1.0 / 61.0, 2.0 / 62.0]);
+
+    let liked = results(lane(json!({"recommend": {"positive": [1, 99]}, "k": 5})));
+    assert_eq!(ids(&liked), [2, 3, 4], "the example is not among the results");
+    assert_eq!(liked[0], json!({"id": 2, "distance": 1.0, "score": 0}));
+    let best = results(lane(json!({"recommend": {"positive": [1, 4], "strategy": "best_score"}, "k": 5})));
+    assert_eq!(best[0], json!({"id": 2, "distance": 0.0, "score": -1.0}));
+    assert_eq!(ids(&best), [2, 3]);
+
+    let context = json!([{"positive": 1, "negative": 4}]);
+    let found = results(lane(json!({"discover": {"target_vec": [2, 0], "context": context}, "k": 4})));
+    assert_eq!(
+        ids(&found),
+        [2, 1, 3, 4],
+        "the right side first, by distance to the target; then how far on the wrong one"
+    );
+    assert_eq!(found[0], json!({"id": 2, "distance": 1.0, "score": 1.0}));
+    assert_eq!((&found[2]["score"], &found[3]["score"]), (&json!(-3.0), &json!(-9.0)));
+
+    let lanes = json!([{"dense": [0, 0], "k": 2}, {"sparse": {"indices": [2], "values": [1]}}]);
+    let ranked = results(json!({"prefetch": lanes, "mode": "rerank", "root": {"dense": [3, 0]}, "k": 9}));
+    assert_eq!(ids(&ranked), [3, 2, 1]);
+    assert_eq!(ranked[0], json!({"id": 3, "distance": 1.0, "score": 0}));
+    let filter = json!({"op": "eq", "field": "year", "value": 1992});
+    let root = json!({"sparse": {"indices": [1], "values": [1]}, "filter": filter});
+    let ranked = results(json!({"prefetch": lanes, "mode": "rerank", "root": root}));
+    assert_eq!(ranked, json!([{"id": 1, "distance": 0.0, "score": 4.0}]));
+
+    let grouped = json!({"prefetch": [{"dense": [0, 0]}], "k": 1, "group_by": "year", "group_size": 5});
+    let answer = client.json("POST", path, grouped);
+    assert_eq!(answer["groups"][0]["key"], json!({"kind": "int", "int": 1992}));
+    assert_eq!(ids(&answer["groups"][0]["hits"]), [1, 3]);
+    assert_eq!(answer["groups"][0]["hits"][0]["content"], json!("A river runs"));
+
+    for (body, status, fragment) in [
+        (r#"{}"#, 400, "at least one lane"),
+        (r#"{"prefetch":[{}]}"#, 400, "dimension mismatch"),
+        (r#"{"prefetch":[{"dense":[1,2]}],"mode":"rerank"}"#, 400, "needs a root"),
+        (r#"{"prefetch":[{"dense":[1,2]}],"mode":"rerank","root":{"dense":[1]}}"#, 400, "dimension mismatch"),
+        (r#"{"prefetch":[{"prefetch":[{"dense":[1,2]}]}]}"#, 400, "unknown field \"prefetch\""),
+        (r#"{"prefetch":[{"recommend":{"negative":[1]}}]}"#, 400, "at least one positive"),
+        (r#"{"prefetch":[{"recommend":{"positive":[77,78]}}]}"#, 404, "example point not found: id 77"),
+        (
+            r#"{"prefetch":[{"recommend":{"positive":[1],"negative":[2],"strategy":"best"}}]}"#,
+            400,
+            "best_score takes no negative",
+        ),
+        (r#"{"prefetch":[{"discover":{"target":1}}]}"#, 400, "at least one context pair"),
+        (r#"{"prefetch":[{"discover":{"target":0,"context":[{"positive":1,"negative":2}]}}]}"#, 404, "id 0"),
+        (
+            r#"{"prefetch":[{"discover":{"context":[{"positive":1,"negative_vec":[1,2]}]}}]}"#,
+            400,
+            "context[0]",
+        ),
+        (
+            r#"{"prefetch":[{"discover":{"context":[{"positive_vec":[1,2],"negative_vec":[1]}]}}]}"#,
+            400,
+            "dimension mismatch",
+        ),
+    ] {
+        client.refused("POST", path, body, status, fragment);
+    }
+    client.refused("POST", "/v1/collections/none/query", r#"{"prefetch":[{}]}"#, 404, "unknown collection");
+}

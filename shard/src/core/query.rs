@@ -1,0 +1,124 @@
+//! Queries of lanes: run like searches, on the receiving or a less loaded core, under one pin.
+
+use super::Core;
+use super::read::ANSWER_ROWS_MAX_BYTES;
+use super::types::{FoundPoint, OpError};
+use crate::catalog::CollectionHandle;
+use nigh_engine::collection::Dense;
+use nigh_engine::memory::Pin;
+use nigh_engine::payload::Value;
+use nigh_engine::query::{Found, LaneQuery, QueryScratch, group_hits, search_lanes};
+use nigh_engine::sparse::LaneScratch;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// A query.
+#[derive(Clone, Debug)]
+pub struct QueryRequest {
+    /// Lanes and what becomes of them. When grouped, its `k` is the pool that groups are made from.
+    pub lanes: LaneQuery,
+    /// Group the result.
+    pub group: Option<GroupBy>,
+    /// Also return payload rows; groups always do.
+    pub with_rows: bool,
+}
+
+/// How a result is grouped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupBy {
+    /// Payload key.
+    pub field: String,
+    /// Most groups.
+    pub groups: usize,
+    /// Most hits of each.
+    pub size: usize,
+}
+
+/// A result.
+#[derive(Clone, Debug, PartialEq)]
+pub enum QueryAnswer {
+    /// Best first.
+    Hits(Vec<FoundPoint>),
+    /// By their best hit.
+    Groups(Vec<FoundGroup>),
+}
+
+/// Hits that share a value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FoundGroup {
+    /// The value.
+    pub key: Value,
+    /// Best first.
+    pub hits: Vec<FoundPoint>,
+}
+
+thread_local! {
+    /// Kept between queries: clearing it anew would cost more than a small query.
+    static LISTS: Cell<Option<LaneScratch>> = const { Cell::new(None) };
+}
+
+impl Core {
+    /// Carries out a query of lanes.
+    ///
+    /// # Errors
+    /// Unknown or damaged collection; vectors that do not fit; full text where there is none; examples that are not there.
+    pub async fn query(self: &Rc<Self>, name: &str, request: QueryRequest) -> Result<QueryAnswer, OpError> {
+        let handle = self.handle(name)?;
+        handle.healthy()?;
+        let began_ns = self.env().now_ns();
+        self.run_search(move |core| core.query_here(&handle, &request, began_ns)).await
+    }
+
+    fn query_here(
+        &self,
+        handle: &CollectionHandle,
+        request: &QueryRequest,
+        began_ns: u64,
+    ) -> Result<QueryAnswer, OpError> {
+        let now_ms = self.env().unix_ms();
+        let mut scratch = QueryScratch { dense: self.take_scratch(), lists: LISTS.take() };
+        let answer = {
+            let pin = self.pin();
+            let dense = handle.dense(&pin);
+            search_lanes(dense, &pin, &request.lanes, now_ms, &mut scratch)
+                .map_err(OpError::from)
+                .and_then(|hits| copy_out(dense, &pin, &hits, request, now_ms))
+        };
+        LISTS.set(scratch.lists);
+        self.give_scratch(scratch.dense);
+        if answer.is_ok() {
+            self.count_search(handle, began_ns);
+        }
+        answer
+    }
+}
+
+fn copy_out(
+    dense: &Dense,
+    pin: &Pin<'_>,
+    hits: &[Found],
+    request: &QueryRequest,
+    now_ms: u64,
+) -> Result<QueryAnswer, OpError> {
+    let mut room = ANSWER_ROWS_MAX_BYTES;
+    let mut copied = |hits: &[Found], with_rows: bool| -> Result<Vec<FoundPoint>, OpError> {
+        let mut points = Vec::with_capacity(hits.len());
+        for hit in hits {
+            let row = if with_rows { dense.point(pin, hit.slot).row } else { &[] };
+            room = room.checked_sub(row.len()).ok_or_else(|| {
+                OpError::BadRequest(format!(
+                    "more than {ANSWER_ROWS_MAX_BYTES} bytes of payload would be in the answer; ask for fewer points"
+                ))
+            })?;
+            let (id, distance, score) = (hit.id, hit.distance, hit.score);
+            points.push(FoundPoint { id, distance, score, row: row.to_vec() });
+        }
+        Ok(points)
+    };
+    let Some(by) = &request.group else { return Ok(QueryAnswer::Hits(copied(hits, request.with_rows)?)) };
+    let groups = group_hits(dense, pin, hits, &by.field, by.groups, by.size, now_ms)
+        .into_iter()
+        .map(|group| Ok(FoundGroup { hits: copied(&group.hits, true)?, key: group.key }))
+        .collect::<Result<_, OpError>>()?;
+    Ok(QueryAnswer::Groups(groups))
+}
