@@ -11,6 +11,7 @@ mod error;
 mod filter;
 mod floats;
 mod json;
+mod order;
 mod pages;
 mod payload;
 mod points;
@@ -175,7 +176,10 @@ impl RestService {
             PointsRoute::Scroll => {
                 let body = json_body(&mut body).await?;
                 let request = self.decode(body, move |body| read::decode_scroll(collection, body)).await?;
-                read::scroll(core, request).await
+                match request {
+                    read::Scroll::ById(request) => read::scroll(core, request).await,
+                    read::Scroll::Ordered(request) => order::scroll(core, request).await,
+                }
             }
             PointsRoute::Search => self.search(head, collection, body, false).await,
             PointsRoute::SearchDocs => self.search(head, collection, body, true).await,
