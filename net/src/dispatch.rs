@@ -3,10 +3,10 @@
 use crate::limits;
 use crate::request::{
     Action, ApiError, BuildStaged, ChangePayload, CreateCollection, DeleteByFilter, DeletePoint,
-    DropCollection, ErrorKind, GetPoints, Operation, ScrollPoints, SearchPoints, StagePoints, WritePoints,
-    check_name,
+    DropCollection, ErrorKind, GetPoints, Operation, ScrollOrdered, ScrollPoints, SearchPoints, StagePoints,
+    WritePoints, check_name,
 };
-use nigh_shard::core::{Core, FoundPoint, ScrollPage, SearchRequest, StoredPoint, Written};
+use nigh_shard::core::{Core, FoundPoint, Ordered, ScrollPage, SearchRequest, StoredPoint, Written};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -219,6 +219,21 @@ impl Operation for ScrollPoints {
     }
     async fn run(self, core: Rc<Core>) -> Result<ScrollPage, ApiError> {
         Ok(core.scroll(&self.collection, self.filter, self.after, self.limit).await?)
+    }
+}
+
+impl Operation for ScrollOrdered {
+    type Output = Ordered;
+    const ACTION: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        self.read.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<Ordered, ApiError> {
+        Ok(core.ordered(&self.collection, self.order).await?)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::limits;
 use nigh_engine::collection::{DenseConfig, WriteError, WriteMode};
 use nigh_engine::filter::{Node, Predicate};
 use nigh_engine::query::LaneError;
-use nigh_shard::core::{Core, OpError, PayloadChange, PointFields, Vectors, WriteBatch};
+use nigh_shard::core::{Core, OpError, OrderedScroll, PayloadChange, PointFields, Vectors, WriteBatch};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -130,6 +130,16 @@ pub struct ScrollPoints {
     pub after: Option<u64>,
     /// Page size, 0 = everything.
     pub limit: usize,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+/// The first positions in the order of payload values; the points are read by id.
+#[derive(Clone)]
+pub struct ScrollOrdered {
+    /// Name as sent.
+    pub collection: String,
+    /// Which points in which order.
+    pub order: OrderedScroll,
     /// Consistency.
     pub read: ReadOptions,
 }

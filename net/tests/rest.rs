@@ -547,7 +547,6 @@ fn scrolling_and_deleting_by_filter() {
     );
     assert_eq!((filtered["documents"].as_array().unwrap().len(), &filtered["next_cursor"]), (2, &json!("")));
     client.refused("POST", scroll, r#"{"cursor":"x"}"#, 400, "cursor");
-    client.refused("POST", scroll, r#"{"order_by":{"key":"n"}}"#, 400, "order_by");
     client.refused("POST", "/v1/collections/nowhere/points/scroll", "{}", 404, "unknown collection");
 
     // More ids than a page, repeats and strangers among them.

@@ -12,6 +12,7 @@ mod filter;
 mod floats;
 mod json;
 mod lanes;
+mod order;
 mod pages;
 mod payload;
 mod points;
@@ -178,7 +179,10 @@ impl RestService {
             PointsRoute::Scroll => {
                 let body = json_body(&mut body).await?;
                 let request = self.decode(body, move |body| read::decode_scroll(collection, body)).await?;
-                read::scroll(core, request).await
+                match request {
+                    read::Scroll::ById(request) => read::scroll(core, request).await,
+                    read::Scroll::Ordered(request) => order::scroll(core, request).await,
+                }
             }
             PointsRoute::Search => self.search(head, collection, body, false).await,
             PointsRoute::SearchDocs => self.search(head, collection, body, true).await,

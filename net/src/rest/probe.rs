@@ -6,11 +6,11 @@ use super::collections::CreateBody;
 use super::envelope::{Envelope, EnvelopeReader};
 use super::json::{decode, invalid_json};
 use super::payload::decode_change;
-use super::read::{BatchGetBody, ScrollBody};
+use super::read::{BatchGetBody, decode_scroll};
 use super::routes::{PayloadRoute, Query, Resolved, parse_id, resolve};
 use super::value::{write_document, write_payload};
 use super::{lanes, points, search};
-use crate::request::{Action, ApiError, SearchPoints, check_name, compile_filter};
+use crate::request::{Action, ApiError, SearchPoints, check_name};
 use http::Method;
 use nigh_engine::collection::DenseConfig;
 use nigh_shard::core::WriteBatch;
@@ -101,8 +101,7 @@ pub fn search(body: &[u8], binary: bool) -> Result<SearchPoints, ApiError> {
 /// # Errors
 /// 400.
 pub fn scroll(body: &[u8]) -> Result<(), ApiError> {
-    let body: ScrollBody = decode(body)?;
-    compile_filter(body.filter.map(|filter| filter.0)).map(drop)
+    decode_scroll(String::new(), body).map(drop)
 }
 
 /// Body of each route under `…/points/{id}/payload`.

@@ -3,10 +3,13 @@
 use crate::dispatch::dispatch;
 use crate::http::{Reply, ReplyBody, json_reply};
 use crate::limits::{FIRST_PAGE_POINTS, PAGE_BYTES, PAGE_COMPONENTS, PAGE_POINTS};
-use crate::request::{ApiError, ErrorKind, GetPoints, ReadOptions, ScrollPoints, compile_filter};
+use crate::request::{
+    ApiError, ErrorKind, GetPoints, ReadOptions, ScrollOrdered, ScrollPoints, compile_filter,
+};
 use crate::rest::envelope::Envelope;
 use crate::rest::filter::WireFilter;
 use crate::rest::json::{decode, invalid_json, json_object};
+use crate::rest::order::{self, OrderBody};
 use crate::rest::pages::{Pages, stream_pages};
 use crate::rest::routes::{Query, parse_id};
 use crate::rest::search::write_hit_document;
@@ -14,8 +17,7 @@ use crate::rest::value::{write_json, write_payload, write_sparse};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
-use nigh_shard::core::{Core, StoredPoint};
-use serde::de::{Deserialize, Deserializer, IgnoredAny};
+use nigh_shard::core::{Core, OrderedScroll, StoredPoint};
 use std::rc::Rc;
 
 /// Appends `"vector":…,"payload":…,"ttl_ms":…,"version":…}`, and `sparse` before the end when vectors are asked for and the
@@ -188,22 +190,13 @@ impl Pages for GetPages {
     }
 }
 
-/// A key whose value matters only by its presence.
-pub struct Anything;
-
-impl<'de> Deserialize<'de> for Anything {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        IgnoredAny::deserialize(deserializer).map(|_| Anything)
-    }
-}
-
 json_object! {
     /// Body of `…/scroll`.
     pub struct ScrollBody {
         "filter" => filter: WireFilter,
         "limit" => limit: i64,
         "cursor" => cursor: String,
-        "order_by" => order_by: Anything,
+        "order_by" => order_by: OrderBody,
         "read_consistency" => read_consistency: u8,
         "on_partition_unavailable" => on_partition_unavailable: u8,
         "max_staleness" => max_staleness: u64,
@@ -234,30 +227,40 @@ fn decode_cursor(cursor: &str) -> Result<u64, ApiError> {
     Err(ApiError::invalid(format!("malformed cursor {cursor:?}")))
 }
 
+/// A scroll as asked for.
+pub enum Scroll {
+    /// By id.
+    ById(ScrollPoints),
+    /// By values.
+    Ordered(ScrollOrdered),
+}
+
 /// Decodes the body of `…/scroll`; the request asks for all pages at once.
 ///
 /// # Errors
 /// 400.
-pub fn decode_scroll(collection: String, body: &[u8]) -> Result<ScrollPoints, ApiError> {
+pub fn decode_scroll(collection: String, body: &[u8]) -> Result<Scroll, ApiError> {
     let body: ScrollBody = decode(body)?;
-    if body.order_by.is_some() {
-        return Err(ApiError::invalid("order_by: this server does not offer ordered scrolling yet"));
-    }
-    let after = match body.cursor.as_deref().unwrap_or("") {
-        "" => None,
-        cursor => Some(decode_cursor(cursor)?),
+    let order = body.order_by.map(OrderBody::into_order).transpose()?;
+    let cursor = body.cursor.as_deref().filter(|cursor| !cursor.is_empty());
+    let filter = compile_filter(body.filter.map(|filter| filter.0))?;
+    // Negative limits mean no cap as well.
+    let limit = body.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(0);
+    let read = ReadOptions {
+        read_consistency: body.read_consistency.unwrap_or(0),
+        on_partition_unavailable: body.on_partition_unavailable.unwrap_or(0),
+        max_staleness: body.max_staleness.unwrap_or(0),
     };
-    Ok(ScrollPoints {
-        collection,
-        filter: compile_filter(body.filter.map(|filter| filter.0))?,
-        after,
-        // Negative limits mean no cap as well.
-        limit: body.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(0),
-        read: ReadOptions {
-            read_consistency: body.read_consistency.unwrap_or(0),
-            on_partition_unavailable: body.on_partition_unavailable.unwrap_or(0),
-            max_staleness: body.max_staleness.unwrap_or(0),
-        },
+    Ok(match order {
+        None => {
+            let after = cursor.map(decode_cursor).transpose()?;
+            Scroll::ById(ScrollPoints { collection, filter, after, limit, read })
+        }
+        Some((keys, start_from)) => {
+            let after = cursor.map(|cursor| order::decode_cursor(&keys, cursor)).transpose()?;
+            let order = OrderedScroll { filter, keys, after, start_from, limit };
+            Scroll::Ordered(ScrollOrdered { collection, order, read })
+        }
     })
 }
 

@@ -5,12 +5,15 @@
 //! to the owner. Changes of the catalog travel to core 0.
 
 mod admin;
+mod order;
 mod payload_change;
 mod query;
 mod read;
 mod types;
+mod walk;
 mod write;
 
+pub use order::{ORDER_TEXT_MAX_BYTES, OrderKey, Ordered, OrderedScroll, Part, Position};
 pub use payload_change::{PAYLOAD_ROW_MAX_BYTES, PayloadChange};
 pub use query::{FoundGroup, GroupBy, QueryAnswer, QueryRequest};
 pub use types::{

@@ -25,7 +25,7 @@ const SCROLL_STEP: usize = 64;
 /// Points asked in the order of ids before a filtered scroll goes by the payload index, which has no such order.
 const SCROLL_BY_ID_MAX: usize = 4096;
 /// Points looked at before the planner is asked again.
-const MATCHING_STEP: usize = 2048;
+pub(super) const MATCHING_STEP: usize = 2048;
 
 fn stored(point: &Point<'_>, with_vector: bool, with_payload: bool, now_ms: u64) -> StoredPoint {
     StoredPoint {
