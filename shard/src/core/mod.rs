@@ -10,7 +10,7 @@ mod read;
 mod types;
 mod write;
 
-pub use query::{FoundGroup, GroupBy, QueryAnswer, QueryRequest};
+pub use query::{Explained, FoundGroup, GroupBy, QueryAnswer, QueryOutcome, QueryRequest};
 pub use types::{
     BatchError, CollectionMetrics, FoundPoint, LATENCY_BOUNDS_US, OpError, PointFields, ScrollPage,
     SearchRequest, StoredPoint, Vectors, WriteBatch, Written,
