@@ -1,10 +1,10 @@
 //! The typed requests that search by several lanes: hybrid, full text, groups, and the query of any lanes.
 
 use crate::limits;
-use crate::request::{Action, ApiError, Operation, ReadOptions};
+use crate::request::{Action, ApiError, Operation, ReadOptions, SearchPoints};
 use nigh_engine::filter::Predicate;
 use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, Source};
-use nigh_shard::core::{Core, FoundGroup, FoundPoint, GroupBy, QueryAnswer, QueryRequest};
+use nigh_shard::core::{Core, GroupBy, QueryOutcome, QueryRequest};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -26,6 +26,8 @@ pub struct HybridPoints {
     pub dense_k: i64,
     /// Hits of the other lane, likewise.
     pub other_k: i64,
+    /// Say how it went.
+    pub explain: bool,
     /// Consistency.
     pub read: ReadOptions,
 }
@@ -40,6 +42,8 @@ pub struct TextPoints {
     pub k: i64,
     /// Which points.
     pub filter: Option<Arc<Predicate>>,
+    /// Say how it went.
+    pub explain: bool,
     /// Consistency.
     pub read: ReadOptions,
 }
@@ -60,6 +64,8 @@ pub struct GroupPoints {
     pub fetch_k: i64,
     /// Which points.
     pub filter: Option<Arc<Predicate>>,
+    /// Say how it went.
+    pub explain: bool,
     /// Consistency.
     pub read: ReadOptions,
 }
@@ -92,6 +98,8 @@ pub struct QueryPoints {
     pub group_by: String,
     /// Hits per group, below 1 = 1.
     pub group_size: i64,
+    /// Say how it went.
+    pub explain: bool,
     /// Consistency.
     pub read: ReadOptions,
 }
@@ -141,16 +149,42 @@ fn group_pool(groups: usize, size: usize, fetch_k: i64) -> usize {
     }
 }
 
-async fn hits(core: &Rc<Core>, collection: &str, request: QueryRequest) -> Result<Vec<FoundPoint>, ApiError> {
-    match core.query(collection, request).await? {
-        QueryAnswer::Hits(hits) => Ok(hits),
-        // Not asked for; their hits are what there is.
-        QueryAnswer::Groups(groups) => Ok(groups.into_iter().flat_map(|group| group.hits).collect()),
+/// Carries out a search of one lane.
+async fn one_lane(
+    core: &Rc<Core>,
+    collection: &str,
+    lane: Leaf,
+    request: impl FnOnce(LaneQuery) -> QueryRequest,
+) -> Result<QueryOutcome, ApiError> {
+    let k = lane.pool;
+    // Nothing is fused.
+    let lanes = LaneQuery { lanes: vec![lane], combine: Combine::Fuse(Method::Rrf { c: 0.0 }), k };
+    Ok(core.query(collection, request(lanes)).await?)
+}
+
+/// A plain search that says how it went.
+pub struct ExplainedSearch(pub SearchPoints);
+
+impl Operation for ExplainedSearch {
+    type Output = QueryOutcome;
+    const ACTION: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.0.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        self.0.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
+        let SearchPoints { collection, vector, k, filter, with_rows, .. } = self.0;
+        let lane = Leaf { source: Source::Dense(vector), pool: k as usize, filter };
+        let request = |lanes| QueryRequest { lanes, group: None, with_rows, explain: true };
+        one_lane(&core, &collection, lane, request).await
     }
 }
 
 impl Operation for HybridPoints {
-    type Output = Vec<FoundPoint>;
+    type Output = QueryOutcome;
     const ACTION: Action = Action::Read;
     const MUTATES: bool = false;
     fn collection(&self) -> &str {
@@ -162,7 +196,7 @@ impl Operation for HybridPoints {
         check_pool("sparse_k", self.other_k)?;
         self.read.validate()
     }
-    async fn run(self, core: Rc<Core>) -> Result<Vec<FoundPoint>, ApiError> {
+    async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
         let k = self.k as usize;
         let leaf = |source, pool| Leaf {
             source,
@@ -176,12 +210,13 @@ impl Operation for HybridPoints {
         // Kept when it is empty: the collection may not have such a lane at all, which is to be said.
         lanes.push(leaf(self.other, self.other_k));
         let lanes = LaneQuery { lanes, combine: Combine::Fuse(self.method), k };
-        hits(&core, &self.collection, QueryRequest { lanes, group: None, with_rows: false }).await
+        let request = QueryRequest { lanes, group: None, with_rows: false, explain: self.explain };
+        Ok(core.query(&self.collection, request).await?)
     }
 }
 
 impl Operation for TextPoints {
-    type Output = Vec<FoundPoint>;
+    type Output = QueryOutcome;
     const ACTION: Action = Action::Read;
     const MUTATES: bool = false;
     fn collection(&self) -> &str {
@@ -191,16 +226,15 @@ impl Operation for TextPoints {
         check_k(self.k)?;
         self.read.validate()
     }
-    async fn run(self, core: Rc<Core>) -> Result<Vec<FoundPoint>, ApiError> {
-        let k = self.k as usize;
-        let lanes = vec![Leaf { source: self.text, pool: k, filter: self.filter }];
-        let lanes = LaneQuery { lanes, combine: Combine::Fuse(Method::Rrf { c: 0.0 }), k };
-        hits(&core, &self.collection, QueryRequest { lanes, group: None, with_rows: true }).await
+    async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
+        let lane = Leaf { source: self.text, pool: self.k as usize, filter: self.filter };
+        let request = |lanes| QueryRequest { lanes, group: None, with_rows: true, explain: self.explain };
+        one_lane(&core, &self.collection, lane, request).await
     }
 }
 
 impl Operation for GroupPoints {
-    type Output = Vec<FoundGroup>;
+    type Output = QueryOutcome;
     const ACTION: Action = Action::Read;
     const MUTATES: bool = false;
     fn collection(&self) -> &str {
@@ -213,16 +247,13 @@ impl Operation for GroupPoints {
         }
         self.read.validate()
     }
-    async fn run(self, core: Rc<Core>) -> Result<Vec<FoundGroup>, ApiError> {
+    async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
         let (groups, size) = (self.k as usize, positive(self.group_size).unwrap_or(1));
         let pool = group_pool(groups, size, self.fetch_k);
-        let lanes = vec![Leaf { source: Source::Dense(self.vector), pool, filter: self.filter }];
-        let lanes = LaneQuery { lanes, combine: Combine::Fuse(Method::Rrf { c: 0.0 }), k: pool };
+        let lane = Leaf { source: Source::Dense(self.vector), pool, filter: self.filter };
         let group = Some(GroupBy { field: self.group_by, groups, size });
-        match core.query(&self.collection, QueryRequest { lanes, group, with_rows: true }).await? {
-            QueryAnswer::Groups(groups) => Ok(groups),
-            QueryAnswer::Hits(_) => Ok(Vec::new()),
-        }
+        let request = |lanes| QueryRequest { lanes, group, with_rows: true, explain: self.explain };
+        one_lane(&core, &self.collection, lane, request).await
     }
 }
 
@@ -235,7 +266,7 @@ impl QueryLeaf {
 }
 
 impl Operation for QueryPoints {
-    type Output = QueryAnswer;
+    type Output = QueryOutcome;
     const ACTION: Action = Action::Read;
     const MUTATES: bool = false;
     fn collection(&self) -> &str {
@@ -254,7 +285,7 @@ impl Operation for QueryPoints {
         }
         self.read.validate()
     }
-    async fn run(self, core: Rc<Core>) -> Result<QueryAnswer, ApiError> {
+    async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
         let wanted = positive(self.k).unwrap_or(limits::QUERY_K_DEFAULT);
         let size = positive(self.group_size).unwrap_or(1);
         let grouped = !self.group_by.is_empty();
@@ -268,6 +299,7 @@ impl Operation for QueryPoints {
             lanes: LaneQuery { lanes, combine, k },
             group: grouped.then_some(GroupBy { field: self.group_by, groups: wanted, size }),
             with_rows: false,
+            explain: self.explain,
         };
         Ok(core.query(&self.collection, request).await?)
     }

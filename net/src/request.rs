@@ -155,6 +155,8 @@ pub struct SearchPoints {
     pub filter: Option<Arc<Predicate>>,
     /// Return payload rows.
     pub with_rows: bool,
+    /// Say how it went; see [`crate::lane_requests::ExplainedSearch`].
+    pub explain: bool,
     /// Consistency.
     pub read: ReadOptions,
 }

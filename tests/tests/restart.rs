@@ -110,6 +110,67 @@ fn an_answered_build_survives_a_kill() {
     assert_eq!(page["documents"].as_array().map(Vec::len), Some(1000));
 }
 
+#[test]
+fn text_and_sparse_vectors_come_back_from_the_log_from_images_and_from_a_build() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let mut server = Server::start(Some(data.path()), &["-cores", "2"]);
+    let mut api = server.api();
+    let config = json!({"dim": DIM, "metric": "cosine", "full_text": {"k1": 0.9, "b": 0.3}});
+    for name in ["written", "built"] {
+        api.ok("POST", "/v1/collections", json!({"name": name, "config": config}));
+    }
+    let text = |id: u64| format!("{} number{}", ["river", "stone rivers", "sky"][id as usize % 3], id % 7);
+    let staged: Vec<Value> = (0..700)
+        .map(|id| {
+            let content = json!({"kind": "string", "str": text(id)});
+            json!({"id": id, "vector": vector(id), "metadata": {"$content": content}})
+        })
+        .collect();
+    api.ok("POST", "/v1/collections/built/points/bulk", json!({"points": staged}));
+    api.ok("POST", "/v1/collections/built/points/bulk/build", json!({}));
+    let write = |server: &Server, ids: std::ops::Range<u64>, dimension: u64| {
+        let points: Vec<Value> = ids
+            .map(|id| {
+                let sparse = json!({"indices": [dimension, 100 + id % 5], "values": [1, id % 11]});
+                json!({"id": id, "vector": vector(id), "content": text(id), "sparse": sparse})
+            })
+            .collect();
+        let body = json!({"upsert": true, "points": points});
+        server.api().ok("POST", "/v1/collections/written/points/batch", body);
+    };
+    let found = |server: &Server| -> Vec<Value> {
+        let mut api = server.api();
+        let mut answers = Vec::new();
+        for name in ["written", "built"] {
+            let path = format!("/v1/collections/{name}/points/search");
+            for query in ["river", "stone number3", "sky number1 number2"] {
+                answers.push(api.ok("POST", &format!("{path}/text"), json!({"text": query, "k": 500})));
+            }
+            let sparse = json!({"indices": [1, 2, 101, 103], "values": [0.5, 1, 1, 2]});
+            answers.push(api.ok("POST", &format!("{path}/hybrid"), json!({"sparse": sparse, "k": 700})));
+        }
+        answers
+    };
+    write(&server, 0..500, 1);
+    for round in 0..4 {
+        // Replaced points leave nothing behind in the lists.
+        write(&server, 100 * round..100 * round + 200, 2);
+        server.api().ok("DELETE", &format!("/v1/collections/written/points/{}", 7 * round), Value::Null);
+        server.api().ok("DELETE", &format!("/v1/collections/built/points/{}", 7 * round), Value::Null);
+        let before = found(&server);
+        assert!(before[3]["results"].as_array().is_some_and(|hits| hits.len() > 450), "{}", before[3]);
+        let left = [466, 465, 465, 464][round as usize];
+        assert_eq!(before[4]["documents"].as_array().map(Vec::len), Some(left), "of 467 that were staged");
+        if round % 2 == 0 {
+            server.kill()
+        } else {
+            drop(server.stop())
+        }
+        server = Server::start(Some(data.path()), &["-cores", if round < 2 { "1" } else { "2" }]);
+        assert_eq!(found(&server), before, "round {round}");
+    }
+}
+
 /// What the server says when it starts with many points that no image holds.
 const REPLAYED: &str = "points from the log are being indexed";
 

@@ -98,6 +98,22 @@ pub enum Path {
     Everything,
 }
 
+impl Path {
+    /// Its name in answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Path::Unfiltered => "unfiltered",
+            Path::Nothing => "nothing",
+            Path::Points => "points",
+            Path::Gate => "gate",
+            Path::Complement => "complement",
+            Path::Column => "column",
+            Path::Predicate => "predicate",
+            Path::Everything => "everything",
+        }
+    }
+}
+
 /// What the planner expected, for `explain`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {

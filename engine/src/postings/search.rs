@@ -98,6 +98,11 @@ impl Default for LaneScratch {
 }
 
 impl LaneScratch {
+    /// As if the last search had looked at nothing: for one that ends before it begins.
+    pub(crate) fn clear_stats(&mut self) {
+        self.stats = LaneStats::default();
+    }
+
     /// What the last search looked at.
     pub fn stats(&self) -> LaneStats {
         self.stats

@@ -3,12 +3,12 @@
 
 use super::examples::Examples;
 use super::fusion::{Fusion, Lane, Ranking, fuse, lane_weights};
-use crate::collection::{Dense, Query, SearchError};
+use crate::collection::{Dense, Explain, Query, SearchError};
 use crate::filter::Predicate;
 use crate::index::{Scratch, Slot};
 use crate::memory::Pin;
 use crate::payload::{CONTENT_KEY, PayloadRow, Value, ValueRef};
-use crate::sparse::LaneScratch;
+use crate::sparse::{LaneScratch, LaneStats};
 use crate::text::TextQuery;
 use ahash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::cmp::Ordering;
@@ -159,6 +159,44 @@ pub struct QueryScratch {
     pub dense: Scratch,
     /// Of lists; made when first needed, as it is large.
     pub lists: Option<LaneScratch>,
+    /// How the lanes of the last query went, in their order, as far as it came.
+    pub reports: Vec<LaneReport>,
+    /// The last search of the graph.
+    explain: Option<Explain>,
+}
+
+/// How a lane went, for `explain`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LaneReport {
+    /// `dense`, `sparse`, `text`, `recommend` or `discover`.
+    pub lane: &'static str,
+    /// Hits it might have contributed.
+    pub pool: usize,
+    /// Hits it has.
+    pub hits: usize,
+    /// The search for what is near: of a dense lane, and of candidates where examples rank.
+    pub near: Option<Explain>,
+    /// What a lane of lists looked at.
+    pub lists: Option<LaneStats>,
+}
+
+impl QueryScratch {
+    /// Buffers made of those of others.
+    pub fn new(dense: Scratch, lists: Option<LaneScratch>) -> QueryScratch {
+        QueryScratch { dense, lists, ..QueryScratch::default() }
+    }
+
+    fn report(&self, leaf: &Leaf, hits: usize) -> LaneReport {
+        let lists = || self.lists.as_ref().map(LaneScratch::stats);
+        let (lane, lists) = match &leaf.source {
+            Source::Dense(_) => ("dense", None),
+            Source::Sparse(_) => ("sparse", lists()),
+            Source::Text(_) => ("text", lists()),
+            Source::Recommend(_) => ("recommend", None),
+            Source::Discover(_) => ("discover", None),
+        };
+        LaneReport { lane, pool: leaf.pool, hits, near: self.explain, lists }
+    }
 }
 
 /// What a query is carried out with.
@@ -199,8 +237,12 @@ pub fn search_lanes(
         }
     }
     let mut lanes = Vec::with_capacity(query.lanes.len());
+    scratch.reports.clear();
     for leaf in &query.lanes {
-        lanes.push(run.lane(leaf, scratch)?);
+        scratch.explain = None;
+        let lane = run.lane(leaf, scratch)?;
+        scratch.reports.push(scratch.report(leaf, lane.hits.len()));
+        lanes.push(lane);
     }
     let mut hits = match (&query.combine, root) {
         (Combine::Fuse(method), _) => fused(&lanes, *method, query.k.saturating_add(examples.len())),
@@ -255,7 +297,8 @@ impl Run<'_> {
     ) -> Result<Vec<Found>, LaneError> {
         let mut hits = Vec::new();
         let query = Query { vector, k, ef: 0, filter, exact: false, now_ms: self.now_ms };
-        self.dense.search(self.pin, &query, &mut scratch.dense, &mut hits)?;
+        scratch.explain =
+            Some(self.dense.search_explained(self.pin, &query, &mut scratch.dense, &mut hits)?);
         let found = |hit: crate::collection::Hit| Found {
             id: hit.id,
             distance: hit.distance,

@@ -8,6 +8,6 @@ mod tests;
 
 pub use fusion::{FusedHit, Fusion, Lane, RRF_K_DEFAULT, Ranking, fuse, lane_weights};
 pub use lanes::{
-    Anchor, Combine, Discover, Found, Group, LaneError, LaneQuery, Leaf, Method, QueryScratch, Recommend,
-    Source, Strategy, group_hits, search_lanes,
+    Anchor, Combine, Discover, Found, Group, LaneError, LaneQuery, LaneReport, Leaf, Method, QueryScratch,
+    Recommend, Source, Strategy, group_hits, search_lanes,
 };

@@ -1,6 +1,6 @@
 //! Searches by lanes: `search/hybrid`, `search/text`, `search/hybrid-text`, `search/groups` and `query`.
 
-use super::search::{FoundPages, write_found};
+use super::search::{FoundPages, write_end, write_found};
 use super::{RestService, json_body};
 use crate::dispatch::dispatch;
 use crate::http::BodyReader;
@@ -16,7 +16,7 @@ use http::StatusCode;
 use nigh_engine::payload::{Value, ValueRef};
 use nigh_engine::query::{Anchor, Discover, Recommend, Source, Strategy};
 use nigh_engine::text::TextQuery;
-use nigh_shard::core::{FoundGroup, QueryAnswer};
+use nigh_shard::core::{Explained, FoundGroup, QueryAnswer, QueryOutcome};
 use std::time::Instant;
 
 /// Which of them.
@@ -46,6 +46,7 @@ json_object! {
         "rrf_k" => rrf_k: i64,
         "dense_k" => dense_k: i64,
         "sparse_k" => sparse_k: i64,
+        "explain" => explain: bool,
         "read_consistency" => read_consistency: u8,
         "on_partition_unavailable" => on_partition_unavailable: u8,
         "max_staleness" => max_staleness: u64,
@@ -60,6 +61,7 @@ json_object! {
         "filter" => filter: WireFilter,
         // Statistics are always those of the whole collection.
         "global_idf" => global_idf: bool,
+        "explain" => explain: bool,
         "read_consistency" => read_consistency: u8,
         "on_partition_unavailable" => on_partition_unavailable: u8,
         "max_staleness" => max_staleness: u64,
@@ -80,6 +82,7 @@ json_object! {
         "dense_k" => dense_k: i64,
         "sparse_k" => sparse_k: i64,
         "global_idf" => global_idf: bool,
+        "explain" => explain: bool,
         "read_consistency" => read_consistency: u8,
         "on_partition_unavailable" => on_partition_unavailable: u8,
         "max_staleness" => max_staleness: u64,
@@ -95,6 +98,7 @@ json_object! {
         "group_size" => group_size: i64,
         "fetch_k" => fetch_k: i64,
         "filter" => filter: WireFilter,
+        "explain" => explain: bool,
         "read_consistency" => read_consistency: u8,
         "on_partition_unavailable" => on_partition_unavailable: u8,
         "max_staleness" => max_staleness: u64,
@@ -113,6 +117,7 @@ json_object! {
         "k" => k: i64,
         "group_by" => group_by: String,
         "group_size" => group_size: i64,
+        "explain" => explain: bool,
         "read_consistency" => read_consistency: u8,
         "on_partition_unavailable" => on_partition_unavailable: u8,
         "max_staleness" => max_staleness: u64,
@@ -182,6 +187,7 @@ fn decode_hybrid(collection: String, body: &[u8]) -> Result<HybridPoints, ApiErr
         method: fusion_method(body.method.as_deref().unwrap_or(""), body.alpha, body.rrf_k)?,
         dense_k: body.dense_k.unwrap_or(0),
         other_k: body.sparse_k.unwrap_or(0),
+        explain: body.explain.unwrap_or(false),
         read: read_options!(body),
     })
 }
@@ -197,6 +203,7 @@ fn decode_hybrid_text(collection: String, body: &[u8]) -> Result<HybridPoints, A
         method: fusion_method(body.method.as_deref().unwrap_or(""), body.alpha, body.rrf_k)?,
         dense_k: body.dense_k.unwrap_or(0),
         other_k: body.sparse_k.unwrap_or(0),
+        explain: body.explain.unwrap_or(false),
         read: read_options!(body),
     })
 }
@@ -208,6 +215,7 @@ fn decode_text(collection: String, body: &[u8]) -> Result<TextPoints, ApiError> 
         text: Source::Text(TextQuery::new(body.text.as_deref().unwrap_or(""))),
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
+        explain: body.explain.unwrap_or(false),
         read: read_options!(body),
     })
 }
@@ -222,6 +230,7 @@ fn decode_groups(collection: String, body: &[u8]) -> Result<GroupPoints, ApiErro
         group_size: body.group_size.unwrap_or(0),
         fetch_k: body.fetch_k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
+        explain: body.explain.unwrap_or(false),
         read: read_options!(body),
     })
 }
@@ -250,6 +259,7 @@ fn decode_query(collection: String, body: &[u8]) -> Result<QueryPoints, ApiError
         k: body.k.unwrap_or(0),
         group_by: body.group_by.unwrap_or_default(),
         group_size: body.group_size.unwrap_or(0),
+        explain: body.explain.unwrap_or(false),
         read: read_options!(body),
     })
 }
@@ -330,44 +340,46 @@ impl RestService {
         let body = json_body(&mut body).await?;
         let received = Instant::now();
         let core = &self.core;
-        let answer = match route {
+        let outcome = match route {
             LaneRoute::Hybrid => {
-                let request = self.decode(body, move |body| decode_hybrid(collection, body)).await?;
-                QueryAnswer::Hits(dispatch(core, request).await?)
+                dispatch(core, self.decode(body, move |body| decode_hybrid(collection, body)).await?).await?
             }
             LaneRoute::HybridText => {
                 let request = self.decode(body, move |body| decode_hybrid_text(collection, body)).await?;
-                QueryAnswer::Hits(dispatch(core, request).await?)
-            }
-            LaneRoute::Text => {
-                let request = self.decode(body, move |body| decode_text(collection, body)).await?;
-                QueryAnswer::Hits(dispatch(core, request).await?)
-            }
-            LaneRoute::Groups => {
-                let request = self.decode(body, move |body| decode_groups(collection, body)).await?;
-                QueryAnswer::Groups(dispatch(core, request).await?)
-            }
-            LaneRoute::Query => {
-                let request = self.decode(body, move |body| decode_query(collection, body)).await?;
                 dispatch(core, request).await?
             }
+            LaneRoute::Text => {
+                dispatch(core, self.decode(body, move |body| decode_text(collection, body)).await?).await?
+            }
+            LaneRoute::Groups => {
+                dispatch(core, self.decode(body, move |body| decode_groups(collection, body)).await?).await?
+            }
+            LaneRoute::Query => {
+                dispatch(core, self.decode(body, move |body| decode_query(collection, body)).await?).await?
+            }
         };
-        let (now_ms, runtime) = (core.unix_ms(), core.runtime());
+        Ok(self.lanes_reply(outcome, route == LaneRoute::Text, received))
+    }
+
+    /// The answer to a search by lanes.
+    pub(super) fn lanes_reply(&self, outcome: QueryOutcome, documents: bool, received: Instant) -> Reply {
+        let (now_ms, runtime) = (self.core.unix_ms(), self.core.runtime());
+        let explained = outcome.explained;
         let mut first = Vec::new();
-        let body = match answer {
+        let body = match outcome.answer {
             QueryAnswer::Hits(hits) => {
-                let mut pages = FoundPages::new(hits, route == LaneRoute::Text, now_ms);
+                let mut pages = FoundPages::new(hits, documents, now_ms).explained(explained);
                 pages.write(&mut first);
                 stream_pages(runtime.clone(), first, pages)
             }
             QueryAnswer::Groups(groups) => {
-                let mut pages = GroupPages { groups, at: 0, now_ms };
+                let mut pages = GroupPages { groups, at: 0, now_ms, explained };
                 pages.write(&mut first);
                 stream_pages(runtime.clone(), first, pages)
             }
         };
         self.config.telemetry.core(runtime.index()).searches.record(received.elapsed());
-        Ok(json_reply(StatusCode::OK, body))
+        json_reply(StatusCode::OK, body)
     }
 }
 
@@ -387,6 +399,7 @@ struct GroupPages {
     groups: Vec<FoundGroup>,
     at: usize,
     now_ms: u64,
+    explained: Option<Explained>,
 }
 
 impl GroupPages {
@@ -413,7 +426,7 @@ impl GroupPages {
             written += group.hits.len();
         }
         if self.at == self.groups.len() {
-            out.extend_from_slice(b"],\"degraded\":false,\"missing\":[]}\n");
+            write_end(out, self.explained.as_ref());
         }
     }
 }

@@ -29,6 +29,7 @@ pub use filter::WireFilter;
 use crate::auth::{Unauthorized, bearer_token};
 use crate::dispatch::dispatch;
 use crate::http::{BodyReader, Handler, HttpConfig, Reply, ReplyBody, json_reply};
+use crate::lane_requests::ExplainedSearch;
 use crate::limits;
 use crate::metrics::{self, NodeGauges};
 use crate::request::{
@@ -223,6 +224,10 @@ impl RestService {
                 }
             })
             .await?;
+        if request.explain {
+            let outcome = dispatch(&self.core, ExplainedSearch(request)).await?;
+            return Ok(self.lanes_reply(outcome, documents, received));
+        }
         let hits = dispatch(&self.core, request).await?;
         let mut pages = FoundPages::new(hits, documents, self.core.unix_ms());
         let mut first = Vec::new();

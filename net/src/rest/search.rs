@@ -7,7 +7,9 @@ use crate::rest::filter::WireFilter;
 use crate::rest::json::{Floats, decode, json_object};
 use crate::rest::pages::Pages;
 use crate::rest::value::{write_document, write_json};
-use nigh_shard::core::FoundPoint;
+use nigh_engine::query::LaneReport;
+use nigh_shard::core::{Explained, FoundPoint};
+use serde_json::json;
 
 json_object! {
     /// Body of `…/search` and `…/search/docs`.
@@ -15,6 +17,7 @@ json_object! {
         "query" => query: Floats,
         "k" => k: i64,
         "filter" => filter: WireFilter,
+        "explain" => explain: bool,
         "read_consistency" => read_consistency: u8,
         "on_partition_unavailable" => on_partition_unavailable: u8,
         "max_staleness" => max_staleness: u64,
@@ -33,6 +36,7 @@ pub fn decode_json(collection: String, body: &[u8], with_rows: bool) -> Result<S
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         with_rows,
+        explain: body.explain.unwrap_or(false),
         read: ReadOptions {
             read_consistency: body.read_consistency.unwrap_or(0),
             on_partition_unavailable: body.on_partition_unavailable.unwrap_or(0),
@@ -53,6 +57,7 @@ pub fn decode_binary(collection: String, body: &[u8], with_rows: bool) -> Result
         k: i64::from(query.k),
         filter: compile_filter(query.filter)?,
         with_rows,
+        explain: false,
         read: query.read,
     })
 }
@@ -95,12 +100,18 @@ pub struct FoundPages {
     at: usize,
     documents: bool,
     now_ms: u64,
+    explained: Option<Explained>,
 }
 
 impl FoundPages {
     /// For routes that answer `results`, or with `documents` for those that answer `documents`.
     pub fn new(hits: Vec<FoundPoint>, documents: bool, now_ms: u64) -> Self {
-        FoundPages { hits, at: 0, documents, now_ms }
+        FoundPages { hits, at: 0, documents, now_ms, explained: None }
+    }
+
+    /// Says how the search went at the end.
+    pub fn explained(self, explained: Option<Explained>) -> Self {
+        FoundPages { explained, ..self }
     }
 
     /// Appends the next page.
@@ -120,9 +131,39 @@ impl FoundPages {
         }
         self.at += hits.len();
         if self.at == self.hits.len() {
-            out.extend_from_slice(b"],\"degraded\":false,\"missing\":[]}\n");
+            write_end(out, self.explained.as_ref());
         }
     }
+}
+
+/// Ends an answer.
+pub fn write_end(out: &mut Vec<u8>, explained: Option<&Explained>) {
+    out.extend_from_slice(b"],\"degraded\":false,\"missing\":[]");
+    if let Some(explained) = explained {
+        let lane = |lane: &LaneReport| {
+            let mut report = json!({"lane": lane.lane, "pool": lane.pool, "hits": lane.hits});
+            if let Some(near) = &lane.near {
+                let estimate = &near.estimate;
+                report["plan"] = near.path.name().into();
+                report["exact"] = near.exact.into();
+                // A way that is out of the question costs infinitely much, which JSON says as null.
+                report["estimate"] = json!({"plan": estimate.path.name(), "at_most": estimate.at_most,
+                    "expected": estimate.expected, "points_ns": estimate.points_ns,
+                    "walk_ns": estimate.walk_ns, "everything_ns": estimate.everything_ns});
+                report["distances"] = near.distances.into();
+                report["rejects"] = near.rejects.into();
+            }
+            if let Some(lists) = &lane.lists {
+                report["postings"] = lists.postings.into();
+                report["scored"] = lists.scored.into();
+            }
+            report
+        };
+        let lanes: Vec<_> = explained.lanes.iter().map(lane).collect();
+        out.extend_from_slice(b",\"explain\":");
+        write_json(out, &json!({"microseconds": explained.us, "lanes": lanes}));
+    }
+    out.extend_from_slice(b"}\n");
 }
 
 impl Pages for FoundPages {

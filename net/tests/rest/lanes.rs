@@ -309,3 +309,40 @@ fn queries_of_any_lanes() {
     }
     client.refused("POST", "/v1/collections/none/query", r#"{"prefetch":[{}]}"#, 404, "unknown collection");
 }
+
+#[test]
+fn searches_explain_themselves_when_asked() {
+    let mut client = SHARED.client();
+    films(&mut client, "explained");
+    let points = "/v1/collections/explained/points/search";
+    let filter = json!({"op": "eq", "field": "year", "value": 1992});
+    let search = json!({"query": [0, 0], "k": 3, "filter": filter});
+    for (route, key) in [("", "results"), ("/docs", "documents")] {
+        let plain = client.json("POST", &format!("{points}{route}"), search.clone());
+        assert_eq!(plain.get("explain"), None);
+        let mut asked = search.clone();
+        asked["explain"] = json!(true);
+        let answer = client.json("POST", &format!("{points}{route}"), asked);
+        assert_eq!(answer[key], plain[key], "the answer is the same");
+        let lane = &answer["explain"]["lanes"][0];
+        assert_eq!((&lane["lane"], &lane["pool"], &lane["hits"]), (&json!("dense"), &json!(3), &json!(2)));
+        assert_eq!((&lane["plan"], &lane["exact"]), (&json!("points"), &json!(true)));
+        assert_eq!((&lane["estimate"]["at_most"], &lane["distances"]), (&json!(2), &json!(2)));
+        assert!(answer["explain"]["microseconds"].is_u64());
+    }
+    let hybrid = json!({"vector": [0, 0], "text": "river", "k": 3, "explain": true});
+    let answer = client.json("POST", &format!("{points}/hybrid-text"), hybrid);
+    let lanes = answer["explain"]["lanes"].as_array().unwrap();
+    let names: Vec<&str> = lanes.iter().map(|lane| lane["lane"].as_str().unwrap()).collect();
+    assert_eq!(names, ["dense", "text"]);
+    assert_eq!(
+        (&lanes[1]["hits"], &lanes[1]["postings"], lanes[1].get("plan")),
+        (&json!(2), &json!(2), None)
+    );
+    let groups = json!({"query": [0, 0], "k": 3, "group_by": "year", "explain": true});
+    let answer = client.json("POST", &format!("{points}/groups"), groups);
+    assert_eq!(answer["explain"]["lanes"][0]["pool"], json!(50));
+    let query = json!({"prefetch": [{"sparse": {"indices": [9], "values": [1]}}], "explain": false});
+    let answer = client.json("POST", "/v1/collections/explained/query", query);
+    assert_eq!(answer.get("explain"), None);
+}

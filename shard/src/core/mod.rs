@@ -15,7 +15,7 @@ mod write;
 
 pub use order::{ORDER_TEXT_MAX_BYTES, OrderKey, Ordered, OrderedScroll, Part, Position};
 pub use payload_change::{PAYLOAD_ROW_MAX_BYTES, PayloadChange};
-pub use query::{FoundGroup, GroupBy, QueryAnswer, QueryRequest};
+pub use query::{Explained, FoundGroup, GroupBy, QueryAnswer, QueryOutcome, QueryRequest};
 pub use types::{
     BatchError, CollectionMetrics, FoundPoint, LATENCY_BOUNDS_US, OpError, PointFields, ScrollPage,
     SearchRequest, StoredPoint, Vectors, WriteBatch, Written,

@@ -7,7 +7,7 @@ use crate::catalog::CollectionHandle;
 use nigh_engine::collection::Dense;
 use nigh_engine::memory::Pin;
 use nigh_engine::payload::Value;
-use nigh_engine::query::{Found, LaneQuery, QueryScratch, group_hits, search_lanes};
+use nigh_engine::query::{Found, LaneQuery, LaneReport, QueryScratch, group_hits, search_lanes};
 use nigh_engine::sparse::LaneScratch;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -21,6 +21,26 @@ pub struct QueryRequest {
     pub group: Option<GroupBy>,
     /// Also return payload rows; groups always do.
     pub with_rows: bool,
+    /// Say how it went.
+    pub explain: bool,
+}
+
+/// A result, and how it came about when that was asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueryOutcome {
+    /// The result.
+    pub answer: QueryAnswer,
+    /// How.
+    pub explained: Option<Explained>,
+}
+
+/// How a query went.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explained {
+    /// Its lanes, in their order.
+    pub lanes: Vec<LaneReport>,
+    /// From its arrival at a core to the end of the search, waiting for its turn included.
+    pub us: u64,
 }
 
 /// How a result is grouped.
@@ -62,7 +82,7 @@ impl Core {
     ///
     /// # Errors
     /// Unknown or damaged collection; vectors that do not fit; full text where there is none; examples that are not there.
-    pub async fn query(self: &Rc<Self>, name: &str, request: QueryRequest) -> Result<QueryAnswer, OpError> {
+    pub async fn query(self: &Rc<Self>, name: &str, request: QueryRequest) -> Result<QueryOutcome, OpError> {
         let handle = self.handle(name)?;
         handle.healthy()?;
         let began_ns = self.env().now_ns();
@@ -74,9 +94,9 @@ impl Core {
         handle: &CollectionHandle,
         request: &QueryRequest,
         began_ns: u64,
-    ) -> Result<QueryAnswer, OpError> {
+    ) -> Result<QueryOutcome, OpError> {
         let now_ms = self.env().unix_ms();
-        let mut scratch = QueryScratch { dense: self.take_scratch(), lists: LISTS.take() };
+        let mut scratch = QueryScratch::new(self.take_scratch(), LISTS.take());
         let answer = {
             let pin = self.pin();
             let dense = handle.dense(&pin);
@@ -89,7 +109,11 @@ impl Core {
         if answer.is_ok() {
             self.count_search(handle, began_ns);
         }
-        answer
+        let explained = request.explain.then(|| Explained {
+            lanes: scratch.reports,
+            us: self.env().now_ns().saturating_sub(began_ns) / 1000,
+        });
+        answer.map(|answer| QueryOutcome { answer, explained })
     }
 }
 

@@ -191,7 +191,10 @@ impl Dense {
         crate::sparse::check_sparse(query)?;
         // The snapshot first: what it includes is filed, and the index is there.
         let mut view = self.view_at(filter, now_ms);
-        let Some(sparse) = self.lanes.sparse.get() else { return Ok(()) };
+        let Some(sparse) = self.lanes.sparse.get() else {
+            scratch.clear_stats();
+            return Ok(());
+        };
         let mut named = self.named(pin, &view);
         let admit = |slot| self.lane_admits(&mut view, &mut named, slot);
         sparse.search(pin, query, k, admit, |slot| self.meta.id(slot), scratch, out)?;
