@@ -2,11 +2,13 @@
 
 use crate::limits;
 use crate::request::{
-    Action, ApiError, BuildStaged, ChangePayload, CreateCollection, DeleteByFilter, DeletePoint,
-    DropCollection, ErrorKind, GetPoints, Operation, ScrollOrdered, ScrollPoints, SearchPoints, StagePoints,
-    WritePoints, check_name,
+    Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CreateCollection, DeleteByFilter,
+    DeletePoint, DropCollection, ErrorKind, GetPoints, ListAliases, Operation, ScrollOrdered, ScrollPoints,
+    SearchPoints, StagePoints, WritePoints, check_name,
 };
-use nigh_shard::core::{Core, FoundPoint, Ordered, ScrollPage, SearchRequest, StoredPoint, Written};
+use nigh_shard::core::{
+    Alias, AliasChange, Core, FoundPoint, Ordered, ScrollPage, SearchRequest, StoredPoint, Written,
+};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -94,6 +96,38 @@ impl Operation for DropCollection {
     }
     async fn run(self, core: Rc<Core>) -> Result<bool, ApiError> {
         Ok(core.drop_collection(&self.collection).await?)
+    }
+}
+
+impl Operation for ChangeAliases {
+    type Output = ();
+    const ACTION: Action = Action::Admin;
+    const MUTATES: bool = true;
+    fn collection(&self) -> &str {
+        ""
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        self.changes.iter().try_for_each(|change| match change {
+            AliasChange::Create { alias, collection } => {
+                check_name(alias).and_then(|()| check_name(collection))
+            }
+            AliasChange::Delete { alias } => check_name(alias),
+        })
+    }
+    async fn run(self, core: Rc<Core>) -> Result<(), ApiError> {
+        Ok(core.change_aliases(self.changes).await?)
+    }
+}
+
+impl Operation for ListAliases {
+    type Output = Vec<Alias>;
+    const ACTION: Action = Action::Admin;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        self.target.as_deref().unwrap_or_default()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<Vec<Alias>, ApiError> {
+        Ok(core.aliases(self.target.as_deref()))
     }
 }
 

@@ -7,7 +7,9 @@ use crate::limits;
 use nigh_engine::collection::{DenseConfig, WriteError, WriteMode};
 use nigh_engine::filter::{Node, Predicate};
 use nigh_engine::query::LaneError;
-use nigh_shard::core::{Core, OpError, OrderedScroll, PayloadChange, PointFields, Vectors, WriteBatch};
+use nigh_shard::core::{
+    AliasChange, Core, OpError, OrderedScroll, PayloadChange, PointFields, Vectors, WriteBatch,
+};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -55,6 +57,16 @@ pub struct CreateCollection {
 pub struct DropCollection {
     /// Name as sent.
     pub collection: String,
+}
+/// Makes or removes aliases, all or none.
+pub struct ChangeAliases {
+    /// In order.
+    pub changes: Vec<AliasChange>,
+}
+/// Aliases in order.
+pub struct ListAliases {
+    /// Those of one collection.
+    pub target: Option<String>,
 }
 /// Inserts or upserts points in order.
 pub struct WritePoints {

@@ -4,6 +4,7 @@ use crate::core::{CollectionMetrics, LATENCY_BOUNDS_US, OpError};
 use ahash::HashMap;
 use nigh_engine::collection::{Dense, DenseConfig};
 use nigh_engine::memory::{Pin, Published};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
@@ -15,6 +16,15 @@ pub const NAME_BYTES_MAX: usize = 247;
 pub struct Catalog {
     /// The map; handles are shared, the map is replaced whole.
     pub by_name: HashMap<String, Arc<CollectionHandle>>,
+    /// Alias to collection, both by full name; no alias stands for another. A target may have been dropped.
+    pub aliases: BTreeMap<String, String>,
+}
+
+impl Catalog {
+    /// What a full name stands for, directly or as an alias.
+    pub fn resolve(&self, full: &str) -> Option<&Arc<CollectionHandle>> {
+        self.by_name.get(full).or_else(|| self.by_name.get(self.aliases.get(full)?))
+    }
 }
 
 /// What every core knows of a collection.

@@ -5,6 +5,7 @@
 //! record: that collection is reported damaged and serves nothing, the others go on. New log segments get a generation above
 //! every old one; old segments are read-only and go once checkpoints cover them.
 
+use crate::alias_file;
 use crate::checkpoint::{CheckpointError, Manifest, read_image};
 use crate::collection_file::{self, Unreadable};
 use crate::core::Core;
@@ -18,6 +19,7 @@ use crate::owner::op_record::{self, Op};
 use ahash::HashMap;
 use nigh_engine::collection::{DenseConfig, DenseWriter, RowWrite, Write};
 use nigh_engine::distance::Metric;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,6 +41,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     }
 
     let entries = read_catalog(&*disk).await?;
+    let aliases = read_aliases(&*disk).await?;
 
     // Manifests first: records they cover are not even kept in memory.
     let mut manifests: HashMap<u64, Result<Manifest, CheckpointError>> = HashMap::default();
@@ -90,6 +93,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     }
 
     let mut catalog = core.catalog_copy();
+    catalog.aliases = aliases;
     for Entry { uid, name, config, damage } in entries {
         let manifest = match (damage, manifests.remove(&uid)) {
             (Some(damage), _) => Err(damage),
@@ -175,6 +179,22 @@ async fn read_catalog(disk: &dyn Disk) -> Result<Vec<Entry>, String> {
         entries.push(entry);
     }
     Ok(entries)
+}
+
+/// Reads the aliases. A file that cannot be read stops the start: without it names would lead nowhere, and the next change would
+/// replace what may yet be rescued.
+async fn read_aliases(disk: &dyn Disk) -> Result<BTreeMap<String, String>, String> {
+    let failed = |why: String| {
+        format!("{}: {why}; repair it, or move it away to start without aliases", alias_file::FILE)
+    };
+    let bytes = match disk.read(Path::new(alias_file::FILE)).await {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) => return Err(failed(error.to_string())),
+    };
+    // As for manifests: a process killed while it replaced the file may have left the new name in a cache only.
+    disk.sync_dir(Path::new("")).await.map_err(|error| failed(error.to_string()))?;
+    alias_file::decode(&bytes).map_err(|why| failed(why.to_string()))
 }
 
 /// A collection's manifest, which its create has written.

@@ -4,6 +4,7 @@
 //! request out, and the answer is written by hand where it is hot. Authorisation comes before the body wherever the
 //! collection is known from the path.
 
+mod aliases;
 mod binary;
 mod collections;
 mod envelope;
@@ -33,8 +34,9 @@ use crate::lane_requests::ExplainedSearch;
 use crate::limits;
 use crate::metrics::{self, NodeGauges};
 use crate::request::{
-    Action, ApiError, BuildStaged, ChangePayload, CreateCollection, DeleteByFilter, DeletePoint,
-    DropCollection, ErrorKind, StagePoints, WriteOptions, WritePoints, check_name, compile_filter,
+    Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CreateCollection, DeleteByFilter,
+    DeletePoint, DropCollection, ErrorKind, ListAliases, StagePoints, WriteOptions, WritePoints, check_name,
+    compile_filter,
 };
 use ::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use ::http::request::Parts;
@@ -43,7 +45,7 @@ use bytes::Bytes;
 use error::{error_reply, not_found, wrong_method};
 use json::{decode, json_object};
 use lanes::LaneRoute;
-use nigh_shard::core::{Core, Written};
+use nigh_shard::core::{AliasChange, Core, Written};
 use pages::stream_pages;
 use points::BatchPages;
 use routes::{PointsRoute, Query, Resolved, Route, parse_id, resolve};
@@ -117,6 +119,33 @@ impl RestService {
                 Ok(ok(answer))
             }
             Route::Query(name) => self.lanes(name.into_owned(), LaneRoute::Query, body).await,
+            Route::CreateAlias => {
+                let body = json_body(&mut body).await?;
+                let (alias, collection) = aliases::decode_create(&body)?;
+                let mut answer = Vec::new();
+                aliases::write_alias(&mut answer, &alias, &collection);
+                answer.push(b'\n');
+                let changes = vec![AliasChange::Create { alias, collection }];
+                dispatch(&self.core, ChangeAliases { changes }).await?;
+                Ok(json_reply(StatusCode::CREATED, ReplyBody::whole(answer)))
+            }
+            Route::ListAliases => {
+                let target = Query::new(head.uri.query()).get("collection");
+                Ok(ok(aliases::list_answer(&dispatch(&self.core, ListAliases { target }).await?)))
+            }
+            Route::ChangeAliases => {
+                let body = json_body(&mut body).await?;
+                let request = self.decode(body, aliases::decode_batch).await?;
+                let applied = request.changes.len();
+                dispatch(&self.core, request).await?;
+                Ok(ok(format!("{{\"applied\":{applied}}}\n")))
+            }
+            Route::DeleteAlias(alias) => {
+                let alias = alias.into_owned();
+                let answer = named_answer("deleted", &alias);
+                dispatch(&self.core, ChangeAliases { changes: vec![AliasChange::Delete { alias }] }).await?;
+                Ok(ok(answer))
+            }
             Route::Points(name, route) => self.points(head, name.into_owned(), route, body).await,
         }
     }

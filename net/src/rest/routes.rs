@@ -23,6 +23,14 @@ pub enum Route<'p> {
     Drop(Cow<'p, str>),
     /// `POST /v1/collections/{name}/query`.
     Query(Cow<'p, str>),
+    /// `POST /v1/aliases`.
+    CreateAlias,
+    /// `GET /v1/aliases`.
+    ListAliases,
+    /// `POST /v1/aliases/batch`.
+    ChangeAliases,
+    /// `DELETE /v1/aliases/{alias}`.
+    DeleteAlias(Cow<'p, str>),
     /// A route under `/v1/collections/{name}/points`.
     Points(Cow<'p, str>, PointsRoute<'p>),
 }
@@ -88,7 +96,11 @@ impl Route<'_> {
         match self {
             Route::Health | Route::Ready | Route::Replication => None,
             Route::Metrics => Some((Action::Read, "")),
-            Route::Create => Some((Action::Admin, "")),
+            Route::Create
+            | Route::CreateAlias
+            | Route::ListAliases
+            | Route::ChangeAliases
+            | Route::DeleteAlias(_) => Some((Action::Admin, "")),
             Route::Drop(name) => Some((Action::Admin, name)),
             Route::Query(name) => Some((Action::Read, name)),
             Route::Points(name, route) => Some((route.action(), name)),
@@ -144,6 +156,15 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
         ["v1", "ready"] => when(read, Route::Ready, "GET, HEAD"),
         ["v1", "replication"] => when(read, Route::Replication, "GET, HEAD"),
         ["v1", "collections"] => when(post, Route::Create, "POST"),
+        ["v1", "aliases"] if post => Resolved::Route(Route::CreateAlias),
+        ["v1", "aliases"] => when(read, Route::ListAliases, "GET, HEAD, POST"),
+        ["v1", "aliases", "batch"] if post => Resolved::Route(Route::ChangeAliases),
+        ["v1", "aliases", alias] if !alias.is_empty() => {
+            check_name(alias)?;
+            let allow = if *alias == "batch" { "DELETE, POST" } else { "DELETE" };
+            let alias = std::mem::take(&mut segments[2]);
+            when(delete, Route::DeleteAlias(alias), allow)
+        }
         ["v1", "collections", name] if !name.is_empty() => {
             check_name(name)?;
             let name = std::mem::take(&mut segments[2]);
@@ -331,6 +352,11 @@ mod tests {
             ("POST", "/v1/collections", Route::Create),
             ("POST", "/v1/collections/acme%2Fdocs/query", Route::Query("acme/docs".into())),
             ("DELETE", "/v1/collections/acme%2Fdocs", Route::Drop("acme/docs".into())),
+            ("POST", "/v1/aliases", Route::CreateAlias),
+            ("GET", "/v1/aliases", Route::ListAliases),
+            ("POST", "/v1/aliases/batch", Route::ChangeAliases),
+            ("DELETE", "/v1/aliases/batch", Route::DeleteAlias("batch".into())),
+            ("DELETE", "/v1/aliases/acme%2Flive", Route::DeleteAlias("acme/live".into())),
         ] {
             assert_eq!(at(method, path), Resolved::Route(route), "{method} {path}");
         }

@@ -1,4 +1,5 @@
 //! Routes about payloads, orders, aliases and what a collection holds, over sockets, against a node of two cores in memory.
+mod aliases;
 #[path = "../common/mod.rs"]
 mod common;
 mod order;

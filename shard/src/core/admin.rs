@@ -39,8 +39,12 @@ impl Core {
 
     async fn create_on_core_0(self: &Rc<Self>, name: String, config: DenseConfig) -> Result<(), OpError> {
         let _held = self.catalog_lock.lock().await;
-        if self.catalog_copy().by_name.contains_key(&name) {
+        let catalog = self.catalog_copy();
+        if catalog.by_name.contains_key(&name) {
             return Err(OpError::CollectionExists(name));
+        }
+        if catalog.aliases.contains_key(&name) {
+            return Err(OpError::Conflict(format!("an alias named {name:?} already exists")));
         }
         let uid = self.node().next_uid();
         let writer = self.new_writer(&config)?;

@@ -5,6 +5,7 @@
 //! to the owner. Changes of the catalog travel to core 0.
 
 mod admin;
+mod aliases;
 mod order;
 mod payload_change;
 mod query;
@@ -13,6 +14,7 @@ mod types;
 mod walk;
 mod write;
 
+pub use aliases::{Alias, AliasChange};
 pub use order::{ORDER_TEXT_MAX_BYTES, OrderKey, Ordered, OrderedScroll, Part, Position};
 pub use payload_change::{PAYLOAD_ROW_MAX_BYTES, PayloadChange};
 pub use query::{Explained, FoundGroup, GroupBy, QueryAnswer, QueryOutcome, QueryRequest};
@@ -207,12 +209,12 @@ impl Core {
         Ok(())
     }
 
-    /// The handle behind a client's name.
+    /// The handle behind a client's name, which may be an alias.
     pub(crate) fn handle(&self, name: &str) -> Result<Arc<CollectionHandle>, OpError> {
         let unknown = || OpError::UnknownCollection(name.to_owned());
         let full = full_name(name).ok_or_else(unknown)?;
         let pin = self.pin();
-        self.shared.catalog.load(&pin).by_name.get(&full).cloned().ok_or_else(unknown)
+        self.shared.catalog.load(&pin).resolve(&full).cloned().ok_or_else(unknown)
     }
 
     /// Configuration of a collection; also the existence check.

@@ -9,4 +9,6 @@ pub use env::{Cores, SimEnv};
 pub use executor::{Sim, run};
 pub use random::Random;
 #[cfg(test)]
+mod alias_test;
+#[cfg(test)]
 mod store_test;

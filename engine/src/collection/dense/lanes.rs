@@ -228,8 +228,11 @@ impl Dense {
             self.lane_admits(&mut view, &mut named, slot) && {
                 // SAFETY: found visible under this pin, so not freed meanwhile.
                 let row = PayloadRow::trusted(unsafe { self.meta.row(slot) });
-                // A text that has expired is gone for searches at once; its postings go with the slot.
-                row.next_deadline().is_none_or(|deadline| deadline > now_ms) || row.content(now_ms).is_some()
+                // After the row was read: one that was replaced says for itself whether it has a text.
+                let replaced = view.was_replaced();
+                // A text that has expired is gone for searches at once; its postings go with the sweep.
+                (row.next_deadline().is_none_or(|deadline| deadline > now_ms) && !replaced)
+                    || row.content(now_ms).is_some()
             }
         };
         text.search(pin, query, None, k, admit, |slot| self.meta.id(slot), scratch, out);
@@ -253,18 +256,18 @@ impl Dense {
 
     /// Slots come in ascending order, so the walk over those named goes along.
     fn lane_admits(&self, view: &mut View<'_>, named: &mut Named<'_>, slot: Slot) -> bool {
-        let asked = match named {
+        let exact = match named {
             Named::None => return false,
             Named::Slots { walk, exact } => {
                 if walk.seek(slot) != Some(slot) {
                     view.filter_rejects += 1;
                     return false;
                 }
-                !*exact
+                *exact
             }
-            Named::Any => true,
+            Named::Any => false,
         };
-        view.visible(slot) && (!asked || view.matches(slot))
+        view.visible(slot) && view.confirms(slot, exact)
     }
 
     fn count_rejects(&self, view: &View<'_>) {

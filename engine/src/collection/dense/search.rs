@@ -50,7 +50,13 @@ impl View<'_> {
     /// slot whose row is replaced meanwhile may be found under terms of both, which neither has.
     #[inline]
     pub fn confirms(&mut self, slot: Slot, exact: bool) -> bool {
-        (exact && self.dense.index.replacements() == self.replacements) || self.matches(slot)
+        (exact && !self.was_replaced()) || self.matches(slot)
+    }
+
+    /// Whether some point's row was replaced since this view was taken.
+    #[inline]
+    pub fn was_replaced(&self) -> bool {
+        self.dense.index.replacements() != self.replacements
     }
 
     #[inline]

@@ -1,0 +1,132 @@
+//! Alias bodies and answers.
+
+use crate::request::{ApiError, ChangeAliases};
+use crate::rest::json::{decode, json_object};
+use crate::rest::value::write_string;
+use nigh_shard::core::{Alias, AliasChange};
+
+json_object! {
+    /// Body of `POST /v1/aliases`.
+    pub struct AliasBody {
+        "alias" => alias: String,
+        "collection" => collection: String,
+    }
+}
+
+json_object! {
+    struct NameBody {
+        "alias" => alias: String,
+    }
+}
+
+json_object! {
+    struct ActionBody {
+        "create" => create: AliasBody,
+        "delete" => delete: NameBody,
+    }
+}
+
+json_object! {
+    struct BatchBody {
+        "actions" => actions: Vec<ActionBody>,
+    }
+}
+
+impl AliasBody {
+    /// Both names.
+    ///
+    /// # Errors
+    /// 400 when one is missing.
+    pub fn into_names(self) -> Result<(String, String), ApiError> {
+        let present = |name: Option<String>, key: &str| {
+            name.filter(|name| !name.is_empty())
+                .ok_or_else(|| ApiError::invalid(format!("alias: {key} is required")))
+        };
+        Ok((present(self.alias, "alias")?, present(self.collection, "collection")?))
+    }
+}
+
+/// Decodes the body of `POST /v1/aliases`: the names, for the answer.
+///
+/// # Errors
+/// 400.
+pub fn decode_create(body: &[u8]) -> Result<(String, String), ApiError> {
+    decode::<AliasBody>(body)?.into_names()
+}
+
+/// Decodes the body of `POST /v1/aliases/batch`.
+///
+/// # Errors
+/// 400.
+pub fn decode_batch(body: &[u8]) -> Result<ChangeAliases, ApiError> {
+    let body: BatchBody = decode(body)?;
+    let mut changes = Vec::new();
+    for (index, action) in body.actions.unwrap_or_default().into_iter().enumerate() {
+        let located = |error: ApiError| ApiError::invalid(format!("actions[{index}]: {error}"));
+        changes.push(match (action.create, action.delete) {
+            (Some(create), None) => {
+                let (alias, collection) = create.into_names().map_err(located)?;
+                AliasChange::Create { alias, collection }
+            }
+            (None, Some(NameBody { alias: Some(alias) })) if !alias.is_empty() => {
+                AliasChange::Delete { alias }
+            }
+            (None, Some(_)) => return Err(located(ApiError::invalid("alias: alias is required"))),
+            _ => return Err(located(ApiError::invalid("expected exactly one of create and delete"))),
+        });
+    }
+    Ok(ChangeAliases { changes })
+}
+
+/// `{"alias":…,"collection":…}`.
+pub fn write_alias(out: &mut Vec<u8>, alias: &str, collection: &str) {
+    out.extend_from_slice(b"{\"alias\":");
+    write_string(out, alias);
+    out.extend_from_slice(b",\"collection\":");
+    write_string(out, collection);
+    out.push(b'}');
+}
+
+/// The answer of `GET /v1/aliases`, without the tenant that a bare name has.
+pub fn list_answer(aliases: &[Alias]) -> Vec<u8> {
+    let bare = |name: &str| name.strip_prefix("default/").unwrap_or(name).to_owned();
+    let mut out = b"{\"aliases\":[".to_vec();
+    for (index, alias) in aliases.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_alias(&mut out, &bare(&alias.alias), &bare(&alias.collection));
+    }
+    out.extend_from_slice(b"]}\n");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_as_sent() {
+        let batch =
+            |json: &str| decode_batch(json.as_bytes()).map(|batch| batch.changes).map_err(|e| e.message);
+        let create = AliasChange::Create { alias: "a".into(), collection: "c".into() };
+        let delete = AliasChange::Delete { alias: "b".into() };
+        let json = r#"{"actions":[{"create":{"alias":"a","collection":"c"}},{"delete":{"alias":"b"},"create":null}]}"#;
+        assert_eq!(batch(json), Ok(vec![create, delete]));
+        assert_eq!(batch("{}"), Ok(Vec::new()));
+        for (json, fragment) in [
+            (r#"{"actions":[{}]}"#, "actions[0]: expected exactly one"),
+            (
+                r#"{"actions":[{"delete":{"alias":"b"}},{"create":{"alias":"a","collection":"c"},"delete":{"alias":"b"}}]}"#,
+                "actions[1]: expected exactly one",
+            ),
+            (r#"{"actions":[{"create":{"alias":"a"}}]}"#, "collection is required"),
+            (r#"{"actions":[{"delete":{}}]}"#, "alias is required"),
+            (r#"{"actions":[{"rename":{}}]}"#, "unknown field \"rename\""),
+            (r#"{"action":[]}"#, "unknown field \"action\""),
+        ] {
+            let message = batch(json).expect_err(json);
+            assert!(message.contains(fragment), "{json}: {message}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Aliases in simulation: what was answered is there after a crash; a batch is there whole or not at all.
+
+use super::{Cores, Random, Sim, SimEnv};
+use crate::core::{AliasChange, Core, OpError};
+use crate::disk::{Calls, Failure, SimDisk};
+use crate::log::SyncMode;
+use crate::node::{NodeOptions, NodeShared};
+use nigh_engine::collection::DenseConfig;
+use nigh_engine::distance::Metric;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+type Aliases = BTreeMap<String, String>;
+const COLLECTIONS: [&str; 3] = ["one", "two", "acme/three"];
+const ALIASES: [&str; 4] = ["live", "next", "acme/live", "old"];
+
+fn full(name: &str) -> String {
+    if name.contains('/') { name.to_owned() } else { format!("default/{name}") }
+}
+
+fn listed(core: &Core) -> Aliases {
+    core.aliases(None).into_iter().map(|alias| (alias.alias, alias.collection)).collect()
+}
+
+/// One life: what may be there is checked, then batches until its end. The first of `possible` is what was answered last.
+async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Rc<RefCell<Vec<Aliases>>>) {
+    let random = sim.random().fork();
+    let count = 1 + random.index(2);
+    let cores = Cores::new(count);
+    let options = NodeOptions {
+        data: Some("simulated".into()),
+        shards: 4,
+        sync: SyncMode::Always,
+        memory_limit_bytes: 1 << 30,
+        segment_bytes: 4096 * 8,
+        log_bytes_soft: 4096 * 16,
+        image_records_min: 16,
+        sweep_interval_ms: 0,
+    };
+    let shared = NodeShared::new(options, count);
+    let opened = Rc::new(RefCell::new(Vec::new()));
+    for index in 0..count {
+        let env = SimEnv::new(sim.clone(), index, cores.clone(), Some(disk.clone()));
+        let start = Core::begin(env, shared.clone());
+        cores.register(index, start.clone());
+        let opened = opened.clone();
+        sim.spawn(async move {
+            let core = start.finish_start().await.expect("the store opens");
+            opened.borrow_mut().push(core);
+        });
+    }
+    while opened.borrow().len() < count {
+        sim.sleep_us(100).await;
+    }
+    let core = opened.borrow()[0].clone();
+    for name in COLLECTIONS {
+        // The way to core 0 may be full for a moment.
+        loop {
+            match core.create_collection(name, DenseConfig::new(2, Metric::L2)).await {
+                Ok(()) | Err(OpError::CollectionExists(_)) => break,
+                Err(OpError::Busy(_)) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+    let found = listed(&core);
+    assert!(possible.borrow().contains(&found), "found {found:?}, possible {possible:?}");
+    *possible.borrow_mut() = vec![found];
+    let steps = random.below(12);
+    let worker = async {
+        for _ in 0..steps {
+            let mut next = possible.borrow()[0].clone();
+            let changes: Vec<AliasChange> = (0..1 + random.below(3))
+                .map(|_| {
+                    let alias = ALIASES[random.index(ALIASES.len())];
+                    if random.chance(1, 3) {
+                        next.remove(&full(alias));
+                        return AliasChange::Delete { alias: alias.to_owned() };
+                    }
+                    let collection = COLLECTIONS[random.index(COLLECTIONS.len())];
+                    next.insert(full(alias), full(collection));
+                    AliasChange::Create { alias: alias.to_owned(), collection: collection.to_owned() }
+                })
+                .collect();
+            if random.chance(1, 6) {
+                disk.fail(if random.chance(1, 2) { Calls::NameSync } else { Calls::Other }, 0, Failure::Io);
+            }
+            possible.borrow_mut().push(next.clone());
+            let any = opened.borrow()[random.index(count)].clone();
+            match any.change_aliases(changes).await {
+                Ok(()) => *possible.borrow_mut() = vec![next],
+                // Done or not: the file may have been replaced before the failure, and the next change goes by what is served.
+                Err(_) => {
+                    let served = listed(&core);
+                    assert_eq!(
+                        served,
+                        possible.borrow()[0],
+                        "a refused batch changes nothing that is served"
+                    );
+                }
+            }
+            disk.heal();
+            let mixed = vec![
+                AliasChange::Create { alias: "live".into(), collection: "two".into() },
+                AliasChange::Create { alias: "x".into(), collection: "none".into() },
+            ];
+            let refused = core.change_aliases(mixed).await;
+            assert!(matches!(refused, Err(OpError::BadRequest(_) | OpError::Busy(_))), "{refused:?}");
+            for (alias, target) in listed(&core) {
+                assert_eq!(core.handle(&alias).map(|handle| handle.name.clone()).ok(), Some(target));
+            }
+        }
+    };
+    // Some lives end in the middle of a change.
+    let end = sim.sleep_us(random.below(2_000));
+    futures_lite::future::or(worker, end).await;
+    cores.clear();
+}
+
+#[test]
+fn answered_aliases_survive_crashes_in_simulation() {
+    for seed in 1..150 {
+        let random = Random::new(seed);
+        let mut disk = SimDisk::new(random.next());
+        disk.set_yielding(true);
+        let possible = Rc::new(RefCell::new(vec![Aliases::new()]));
+        for _ in 0..4 {
+            let shared = Rc::new(disk);
+            super::run(random.next(), |sim| life(sim, shared.clone(), possible.clone()));
+            Core::set_current(None);
+            shared.heal();
+            disk = match random.chance(1, 2) {
+                true => (*shared).clone(),
+                false => shared.crash_clone(random.next()),
+            };
+        }
+    }
+}
