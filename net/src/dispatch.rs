@@ -2,12 +2,14 @@
 
 use crate::limits;
 use crate::request::{
-    Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CreateCollection, DeleteByFilter,
-    DeletePoint, DropCollection, ErrorKind, GetPoints, ListAliases, Operation, ScrollOrdered, ScrollPoints,
-    SearchPoints, StagePoints, WritePoints, check_name,
+    Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CountPoints, CreateCollection,
+    DeleteByFilter, DeletePoint, DropCollection, ErrorKind, FacetPoints, GetCollection, GetPoints,
+    ListAliases, ListCollections, Operation, SamplePoints, ScrollOrdered, ScrollPoints, SearchPoints,
+    StagePoints, WritePoints, check_name,
 };
 use nigh_shard::core::{
-    Alias, AliasChange, Core, FoundPoint, Ordered, ScrollPage, SearchRequest, StoredPoint, Written,
+    Alias, AliasChange, CollectionInfo, Core, FacetValue, FoundPoint, Ordered, ScrollPage, SearchRequest,
+    StoredPoint, Written,
 };
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -268,6 +270,66 @@ impl Operation for ScrollOrdered {
     }
     async fn run(self, core: Rc<Core>) -> Result<Ordered, ApiError> {
         Ok(core.ordered(&self.collection, self.order).await?)
+    }
+}
+
+impl Operation for ListCollections {
+    type Output = Vec<CollectionInfo>;
+    const ACTION: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        ""
+    }
+    async fn run(self, core: Rc<Core>) -> Result<Vec<CollectionInfo>, ApiError> {
+        Ok(core.collections())
+    }
+}
+
+impl Operation for GetCollection {
+    type Output = CollectionInfo;
+    const ACTION: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    async fn run(self, core: Rc<Core>) -> Result<CollectionInfo, ApiError> {
+        Ok(core.collection_info(&self.collection)?)
+    }
+}
+
+impl Operation for CountPoints {
+    type Output = u64;
+    const ACTION: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    async fn run(self, core: Rc<Core>) -> Result<u64, ApiError> {
+        Ok(core.count(&self.collection, self.filter).await?)
+    }
+}
+
+impl Operation for FacetPoints {
+    type Output = Vec<(FacetValue, u64)>;
+    const ACTION: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    async fn run(self, core: Rc<Core>) -> Result<Vec<(FacetValue, u64)>, ApiError> {
+        Ok(core.facet(&self.collection, self.key, self.filter, self.limit).await?)
+    }
+}
+
+impl Operation for SamplePoints {
+    type Output = Vec<u64>;
+    const ACTION: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    async fn run(self, core: Rc<Core>) -> Result<Vec<u64>, ApiError> {
+        Ok(core.sample(&self.collection, self.filter, self.limit, self.seed).await?)
     }
 }
 

@@ -155,6 +155,42 @@ pub struct ScrollOrdered {
     /// Consistency.
     pub read: ReadOptions,
 }
+/// Every collection.
+pub struct ListCollections;
+/// One collection with its figures.
+pub struct GetCollection {
+    /// Name as sent.
+    pub collection: String,
+}
+/// Counts points.
+pub struct CountPoints {
+    /// Name as sent.
+    pub collection: String,
+    /// Which points.
+    pub filter: Option<Arc<Predicate>>,
+}
+/// Counts the values of a payload key.
+pub struct FacetPoints {
+    /// Name as sent.
+    pub collection: String,
+    /// Payload key.
+    pub key: String,
+    /// Which points.
+    pub filter: Option<Arc<Predicate>>,
+    /// Most values.
+    pub limit: usize,
+}
+/// Draws points at random.
+pub struct SamplePoints {
+    /// Name as sent.
+    pub collection: String,
+    /// Which points.
+    pub filter: Option<Arc<Predicate>>,
+    /// Most points.
+    pub limit: usize,
+    /// The same seed draws the same points.
+    pub seed: u64,
+}
 /// Nearest neighbours.
 pub struct SearchPoints {
     /// Name as sent.

@@ -73,8 +73,8 @@ fn paths_and_methods() {
     client.golden("GET", "/v1/health/", "", 404, r#"{"error":"not found"}"#);
     for (method, path, allow) in [
         ("POST", "/v1/health", "GET, HEAD"),
-        ("OPTIONS", "/v1/collections", "POST"),
-        ("GET", "/v1/collections/x", "DELETE"),
+        ("OPTIONS", "/v1/collections", "GET, HEAD, POST"),
+        ("POST", "/v1/collections/x", "DELETE, GET, HEAD"),
         ("PATCH", "/v1/collections/x/points/search", "DELETE, GET, HEAD, POST"),
     ] {
         let answer = client.request(method, path, "", b"");

@@ -8,5 +8,5 @@ mod dense;
 pub use config::{ConfigError, DenseConfig};
 pub use dense::{
     Dense, DenseWriter, Explain, Hit, Matching, Point, Query, RestoreError, RowWrite, SearchError, Stats,
-    Write, WriteError, WriteMode,
+    Usage, Write, WriteError, WriteMode,
 };

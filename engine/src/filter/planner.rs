@@ -123,6 +123,9 @@ pub struct Estimate {
     pub at_most: Option<u64>,
     /// Points expected to match, were the parts of the filter independent.
     pub expected: Option<u64>,
+    /// Something was left out for being filed under what the filter does not want. That holds as long as no row is replaced: one
+    /// that gets such a term and another that the filter does want may be missed under both.
+    pub by_complement: bool,
     /// Nanoseconds, about, of scoring the named points.
     pub points_ns: f64,
     /// Of a walk.
@@ -291,6 +294,7 @@ pub(crate) fn plan<'p>(filter: &Predicate, view: View<'p>, s: &Situation) -> (Pl
         estimate = Estimate { path: Path::Nothing, at_most: Some(0), expected: Some(0), ..estimate };
         return (Plan::Nothing, estimate);
     }
+    estimate.by_complement = selection.has_complement();
     let share = selection.share(s.filed).clamp(1.0 / live, 1.0);
     estimate.at_most = Some(at_most);
     estimate.expected = Some((share * live) as u64);
@@ -322,7 +326,8 @@ pub(crate) fn plan<'p>(filter: &Predicate, view: View<'p>, s: &Situation) -> (Pl
     let few = at_most <= s.points_limit() || estimate.points_ns <= estimate.everything_ns;
     if s.exact || estimate.walk_ns * WALK_LEAD >= best_exact {
         if few && by_gate_ns < by_walk_ns {
-            let (gate, _) = way.build(&selection, s);
+            let (gate, path) = way.build(&selection, s);
+            estimate.by_complement |= path == Path::Complement;
             estimate.path = Path::Points;
             return (Plan::Points { walk: Walk::Listed(gate.list(s.slots).into_iter()), exact }, estimate);
         }
@@ -336,6 +341,7 @@ pub(crate) fn plan<'p>(filter: &Predicate, view: View<'p>, s: &Situation) -> (Pl
     let effort = (1.5 * distances).max(best_exact / s.walked_ns());
     let (gate, path) = if gated { way.build(&selection, s) } else { (Gate::Open, Path::Predicate) };
     estimate.path = path;
+    estimate.by_complement |= path == Path::Complement;
     let exact = exact && matches!(path, Path::Gate | Path::Column);
     let graph = Graph { gate, leads: led, exact, widen, effort: effort as usize, selection: Some(selection) };
     (Plan::Graph(graph), estimate)

@@ -11,6 +11,7 @@ mod envelope;
 mod error;
 mod filter;
 mod floats;
+mod inspect;
 mod json;
 mod lanes;
 mod order;
@@ -35,8 +36,8 @@ use crate::limits;
 use crate::metrics::{self, NodeGauges};
 use crate::request::{
     Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CreateCollection, DeleteByFilter,
-    DeletePoint, DropCollection, ErrorKind, ListAliases, StagePoints, WriteOptions, WritePoints, check_name,
-    compile_filter,
+    DeletePoint, DropCollection, ErrorKind, GetCollection, ListAliases, ListCollections, StagePoints,
+    WriteOptions, WritePoints, check_name, compile_filter,
 };
 use ::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use ::http::request::Parts;
@@ -119,6 +120,11 @@ impl RestService {
                 Ok(ok(answer))
             }
             Route::Query(name) => self.lanes(name.into_owned(), LaneRoute::Query, body).await,
+            Route::List => Ok(ok(inspect::list_answer(&dispatch(&self.core, ListCollections).await?))),
+            Route::Info(name) => {
+                let request = GetCollection { collection: name.into_owned() };
+                Ok(ok(inspect::info_answer(&dispatch(&self.core, request).await?)))
+            }
             Route::CreateAlias => {
                 let body = json_body(&mut body).await?;
                 let (alias, collection) = aliases::decode_create(&body)?;
@@ -213,6 +219,25 @@ impl RestService {
                     read::Scroll::ById(request) => read::scroll(core, request).await,
                     read::Scroll::Ordered(request) => order::scroll(core, request).await,
                 }
+            }
+            PointsRoute::Count => {
+                let body = json_body(&mut body).await?;
+                let request = self.decode(body, move |body| inspect::decode_count(collection, body)).await?;
+                let count = dispatch(core, request).await?;
+                Ok(ok(format!("{{\"count\":{count}}}\n")))
+            }
+            PointsRoute::Facet => {
+                let body = json_body(&mut body).await?;
+                let request = self.decode(body, move |body| inspect::decode_facet(collection, body)).await?;
+                Ok(ok(inspect::facet_answer(&dispatch(core, request).await?)))
+            }
+            PointsRoute::Sample => {
+                let (body, now_ms) = (json_body(&mut body).await?, core.unix_ms());
+                let decode = move |body: &[u8]| inspect::decode_sample(collection, body, now_ms);
+                let request = self.decode(body, decode).await?;
+                let (collection, filter) = (request.collection.clone(), request.filter.clone());
+                let ids = dispatch(core, request).await?;
+                order::documents(core, collection, filter, ids).await
             }
             PointsRoute::Search => self.search(head, collection, body, false).await,
             PointsRoute::SearchDocs => self.search(head, collection, body, true).await,

@@ -22,12 +22,13 @@ use crate::rest::value::{UnknownKeys, ValueSeed, write_json};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
-use nigh_engine::filter::unix_ms_of_rfc3339;
+use nigh_engine::filter::{Predicate, unix_ms_of_rfc3339};
 use nigh_engine::payload::{PayloadRow, Value};
-use nigh_shard::core::{Core, OrderKey, Part, Position};
+use nigh_shard::core::{Core, OrderKey, OrderedScroll, Part, Position};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Most keys of one order (interface).
 const KEYS_MAX: usize = 16;
@@ -218,13 +219,38 @@ pub fn decode_cursor(keys: &[OrderKey], cursor: &str) -> Result<Position, ApiErr
 /// # Errors
 /// 400, 404.
 pub async fn scroll(core: &Rc<Core>, request: ScrollOrdered) -> Result<Reply, ApiError> {
+    answer(core, request, VecDeque::new(), true).await
+}
+
+/// Documents by id, in this order, as a scroll shows them: those that are still there and match.
+///
+/// # Errors
+/// 404.
+pub async fn documents(
+    core: &Rc<Core>,
+    collection: String,
+    filter: Option<Arc<Predicate>>,
+    ids: Vec<u64>,
+) -> Result<Reply, ApiError> {
+    let order = OrderedScroll { filter, keys: Vec::new(), after: None, start_from: None, limit: 0 };
+    let request = ScrollOrdered { collection, order, read: ReadOptions::default() };
+    let found = ids.into_iter().map(|id| Position { parts: Vec::new(), id }).collect();
+    answer(core, request, found, false).await
+}
+
+async fn answer(
+    core: &Rc<Core>,
+    request: ScrollOrdered,
+    found: VecDeque<Position>,
+    more: bool,
+) -> Result<Reply, ApiError> {
     let left = (request.order.limit > 0).then_some(request.order.limit);
     let mut pages = OrderedPages {
         core: core.clone(),
         request,
         left,
-        found: VecDeque::new(),
-        more: true,
+        found,
+        more,
         page_points: FIRST_PAGE_POINTS,
         wrote_any: false,
         done: false,

@@ -19,6 +19,10 @@ pub enum Route<'p> {
     Metrics,
     /// `POST /v1/collections`.
     Create,
+    /// `GET /v1/collections`.
+    List,
+    /// `GET /v1/collections/{name}`.
+    Info(Cow<'p, str>),
     /// `DELETE /v1/collections/{name}`.
     Drop(Cow<'p, str>),
     /// `POST /v1/collections/{name}/query`.
@@ -52,6 +56,12 @@ pub enum PointsRoute<'p> {
     DeleteByFilter,
     /// `POST …/scroll`.
     Scroll,
+    /// `POST …/count`.
+    Count,
+    /// `POST …/facet`.
+    Facet,
+    /// `POST …/sample`.
+    Sample,
     /// `POST …/search`.
     Search,
     /// `POST …/search/docs`.
@@ -95,7 +105,8 @@ impl Route<'_> {
     pub fn action(&self) -> Option<(Action, &str)> {
         match self {
             Route::Health | Route::Ready | Route::Replication => None,
-            Route::Metrics => Some((Action::Read, "")),
+            Route::Metrics | Route::List => Some((Action::Read, "")),
+            Route::Info(name) => Some((Action::Read, name)),
             Route::Create
             | Route::CreateAlias
             | Route::ListAliases
@@ -120,6 +131,9 @@ impl PointsRoute<'_> {
             | PointsRoute::Payload(..) => Action::Write,
             PointsRoute::BatchGet
             | PointsRoute::Scroll
+            | PointsRoute::Count
+            | PointsRoute::Facet
+            | PointsRoute::Sample
             | PointsRoute::Search
             | PointsRoute::SearchDocs
             | PointsRoute::Lanes(_)
@@ -155,7 +169,8 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
         ["v1", "health"] => when(read, Route::Health, "GET, HEAD"),
         ["v1", "ready"] => when(read, Route::Ready, "GET, HEAD"),
         ["v1", "replication"] => when(read, Route::Replication, "GET, HEAD"),
-        ["v1", "collections"] => when(post, Route::Create, "POST"),
+        ["v1", "collections"] if post => Resolved::Route(Route::Create),
+        ["v1", "collections"] => when(read, Route::List, "GET, HEAD, POST"),
         ["v1", "aliases"] if post => Resolved::Route(Route::CreateAlias),
         ["v1", "aliases"] => when(read, Route::ListAliases, "GET, HEAD, POST"),
         ["v1", "aliases", "batch"] if post => Resolved::Route(Route::ChangeAliases),
@@ -168,7 +183,10 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
         ["v1", "collections", name] if !name.is_empty() => {
             check_name(name)?;
             let name = std::mem::take(&mut segments[2]);
-            when(delete, Route::Drop(name), "DELETE")
+            if read {
+                return Ok(Resolved::Route(Route::Info(name)));
+            }
+            when(delete, Route::Drop(name), "DELETE, GET, HEAD")
         }
         ["v1", "collections", name, "points", id, "payload", rest @ ..]
             if !name.is_empty() && !id.is_empty() =>
@@ -200,6 +218,9 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
                 ["batch-get"] => Some(PointsRoute::BatchGet),
                 ["delete"] => Some(PointsRoute::DeleteByFilter),
                 ["scroll"] => Some(PointsRoute::Scroll),
+                ["count"] => Some(PointsRoute::Count),
+                ["facet"] => Some(PointsRoute::Facet),
+                ["sample"] => Some(PointsRoute::Sample),
                 ["search"] => Some(PointsRoute::Search),
                 ["search", "docs"] => Some(PointsRoute::SearchDocs),
                 ["search", "hybrid"] => Some(PointsRoute::Lanes(LaneRoute::Hybrid)),
@@ -351,6 +372,8 @@ mod tests {
             ("GET", "/v1/metrics", Route::Metrics),
             ("POST", "/v1/collections", Route::Create),
             ("POST", "/v1/collections/acme%2Fdocs/query", Route::Query("acme/docs".into())),
+            ("GET", "/v1/collections", Route::List),
+            ("HEAD", "/v1/collections/docs", Route::Info("docs".into())),
             ("DELETE", "/v1/collections/acme%2Fdocs", Route::Drop("acme/docs".into())),
             ("POST", "/v1/aliases", Route::CreateAlias),
             ("GET", "/v1/aliases", Route::ListAliases),
@@ -368,6 +391,9 @@ mod tests {
             ("POST", "/batch-get", PointsRoute::BatchGet),
             ("POST", "/delete", PointsRoute::DeleteByFilter),
             ("POST", "/scroll", PointsRoute::Scroll),
+            ("POST", "/count", PointsRoute::Count),
+            ("POST", "/facet", PointsRoute::Facet),
+            ("POST", "/sample", PointsRoute::Sample),
             ("POST", "/search", PointsRoute::Search),
             ("POST", "/search/docs", PointsRoute::SearchDocs),
             ("POST", "/search/hybrid", PointsRoute::Lanes(LaneRoute::Hybrid)),
@@ -393,8 +419,8 @@ mod tests {
     fn wrong_methods_name_the_right_ones() {
         for (method, path, allow) in [
             ("POST", "/v1/health", "GET, HEAD"),
-            ("OPTIONS", "/v1/collections", "POST"),
-            ("GET", "/v1/collections/docs", "DELETE"),
+            ("OPTIONS", "/v1/collections", "GET, HEAD, POST"),
+            ("POST", "/v1/collections/docs", "DELETE, GET, HEAD"),
             ("GET", "/v1/collections/docs/points", "POST"),
             ("GET", "/v1/collections/docs/query", "POST"),
             ("GET", "/v1/collections/docs/points/search/text", "POST"),

@@ -2,5 +2,6 @@
 mod aliases;
 #[path = "../common/mod.rs"]
 mod common;
+mod inspect;
 mod order;
 mod payloads;

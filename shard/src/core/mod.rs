@@ -6,6 +6,7 @@
 
 mod admin;
 mod aliases;
+mod inspect;
 mod order;
 mod payload_change;
 mod query;
@@ -15,6 +16,7 @@ mod walk;
 mod write;
 
 pub use aliases::{Alias, AliasChange};
+pub use inspect::{CollectionInfo, FACET_VALUES_MAX, FacetValue, OrderedFloat};
 pub use order::{ORDER_TEXT_MAX_BYTES, OrderKey, Ordered, OrderedScroll, Part, Position};
 pub use payload_change::{PAYLOAD_ROW_MAX_BYTES, PayloadChange};
 pub use query::{Explained, FoundGroup, GroupBy, QueryAnswer, QueryOutcome, QueryRequest};

@@ -9,7 +9,7 @@ use super::writer::{add, sub};
 use super::{Dense, Pin, SearchError, Slot};
 use crate::collection::DenseConfig;
 use crate::filter::Predicate;
-use crate::filter::planner::{Plan, plan};
+use crate::filter::planner::Plan;
 use crate::memory::Domain;
 use crate::payload::PayloadRow;
 use crate::payload::index::Walk;
@@ -247,7 +247,7 @@ impl Dense {
 
     fn named<'p>(&'p self, pin: &'p Pin<'_>, view: &View<'_>) -> Named<'p> {
         let Some(filter) = view.filter else { return Named::Any };
-        match plan(filter, self.index.view(pin), &self.situation(0, true)).0 {
+        match self.planned(filter, pin, &self.situation(0, true), view).0 {
             Plan::Nothing => Named::None,
             Plan::Points { walk, exact } => Named::Slots { walk, exact },
             Plan::Graph(_) | Plan::Everything => Named::Any,

@@ -30,6 +30,7 @@ mod tail;
 #[cfg(test)]
 mod tests;
 mod top_k;
+mod usage;
 mod writer;
 
 use super::config::DenseConfig;
@@ -53,6 +54,7 @@ pub use matching::Matching;
 pub use restore::RestoreError;
 pub use rewrite::RowWrite;
 pub use search::Explain;
+pub use usage::Usage;
 
 /// How a write treats a live id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -178,7 +178,7 @@ impl Dense {
         match view.filter {
             Some(filter) => {
                 let situation = self.situation(ef, scan_at_once);
-                let (plan, estimate) = plan(filter, self.index.view(pin), &situation);
+                let (plan, estimate) = self.planned(filter, pin, &situation, &view);
                 explain = Explain { estimate, path: estimate.path, ..explain };
                 self.follow(plan, &prepared, query.k, ef, live, &mut view, scratch, out, &mut explain);
             }
@@ -238,6 +238,22 @@ impl Dense {
             filter_rejects: 0,
             distances: 0,
         }
+    }
+
+    /// The planner's choice. One that leaves points out by complements holds only if no row was replaced since `view` was taken, or
+    /// every point is asked.
+    pub(super) fn planned<'p>(
+        &'p self,
+        filter: &Predicate,
+        pin: &'p Pin<'_>,
+        situation: &Situation,
+        view: &View<'_>,
+    ) -> (Plan<'p>, Estimate) {
+        let (chosen, estimate) = plan(filter, self.index.view(pin), situation);
+        if estimate.by_complement && view.was_replaced() {
+            return (Plan::Everything, Estimate { path: Path::Everything, ..estimate });
+        }
+        (chosen, estimate)
     }
 
     /// What the planner goes by.

@@ -96,6 +96,15 @@ impl<'p> Selection<'p> {
         }
     }
 
+    /// Whether any part of it is what others leave.
+    pub fn has_complement(&self) -> bool {
+        match self {
+            Selection::Terms(_) => false,
+            Selection::All(parts) | Selection::Any(parts) => parts.iter().any(Selection::has_complement),
+            Selection::Not(_) => true,
+        }
+    }
+
     /// Searches in dictionaries that looking all of it up begins with.
     pub fn spans(&self) -> usize {
         match self {

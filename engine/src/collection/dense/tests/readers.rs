@@ -142,12 +142,15 @@ fn a_payload_that_is_replaced_is_in_one_state_or_the_next() {
     let is = |field: &str, value: u64| leaf("eq", field, Value::Int(value as i64));
     let any = |of: Vec<Node>| Node { op: Some("or".into()), or: Some(of), ..Node::default() };
     let all = |of: Vec<Node>| Node { op: Some("and".into()), and: Some(of), ..Node::default() };
+    let not = |node: Node| Node { op: Some("not".into()), not: Some(Box::new(node)), ..Node::default() };
     // Of every state, of none, and by each path: terms, ranges, what a column holds.
     let always = [
         any((0..STATES).map(|state| is("state", state)).collect()),
         any((0..STATES).rev().map(|state| is("again", state)).collect()),
         leaf("in", "state", Value::Ints((0..STATES as i64).collect())),
         all(vec![leaf("gte", "state", Value::Int(0)), leaf("lt", "again", Value::Int(STATES as i64))]),
+        any(vec![not(is("state", 1)), is("again", 1)]),
+        not(all(vec![is("state", 2), is("again", 1)])),
     ];
     let never: Vec<Node> =
         (1..STATES).map(|state| all(vec![is("state", state), is("again", state - 1)])).collect();

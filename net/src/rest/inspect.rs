@@ -1,0 +1,176 @@
+//! Lists and figures of collections; counts, facets and samples of points.
+
+use crate::request::{ApiError, CountPoints, FacetPoints, SamplePoints, compile_filter};
+use crate::rest::filter::WireFilter;
+use crate::rest::json::{decode, json_object};
+use crate::rest::value::{write_json, write_value};
+use nigh_engine::distance::Metric;
+use nigh_engine::payload::ValueRef;
+use nigh_shard::core::{CollectionInfo, FacetValue};
+use serde_json::{Value, json};
+
+/// Values of a facet, or points of a sample, when the body does not say.
+const LIMIT_DEFAULT: i64 = 10;
+/// And most.
+const LIMIT_MAX: i64 = 10_000;
+
+json_object! {
+    struct CountBody {
+        "filter" => filter: WireFilter,
+    }
+}
+
+json_object! {
+    struct FacetBody {
+        "key" => key: String,
+        "filter" => filter: WireFilter,
+        "limit" => limit: i64,
+    }
+}
+
+json_object! {
+    struct SampleBody {
+        "filter" => filter: WireFilter,
+        "limit" => limit: i64,
+        "seed" => seed: u64,
+    }
+}
+
+fn limit(limit: Option<i64>) -> Result<usize, ApiError> {
+    match limit.unwrap_or(LIMIT_DEFAULT) {
+        limit @ 1..=LIMIT_MAX => Ok(limit as usize),
+        other => Err(ApiError::invalid(format!("limit must be between 1 and {LIMIT_MAX}, found {other}"))),
+    }
+}
+
+/// Decodes the body of `…/points/count`.
+///
+/// # Errors
+/// 400.
+pub fn decode_count(collection: String, body: &[u8]) -> Result<CountPoints, ApiError> {
+    let body: CountBody = decode(body)?;
+    Ok(CountPoints { collection, filter: compile_filter(body.filter.map(|filter| filter.0))? })
+}
+
+/// Decodes the body of `…/points/facet`.
+///
+/// # Errors
+/// 400.
+pub fn decode_facet(collection: String, body: &[u8]) -> Result<FacetPoints, ApiError> {
+    let body: FacetBody = decode(body)?;
+    let key =
+        body.key.filter(|key| !key.is_empty()).ok_or_else(|| ApiError::invalid("facet: key is required"))?;
+    let filter = compile_filter(body.filter.map(|filter| filter.0))?;
+    Ok(FacetPoints { collection, key, filter, limit: limit(body.limit)? })
+}
+
+/// Decodes the body of `…/points/sample`; `seed` is drawn by the caller for bodies without one.
+///
+/// # Errors
+/// 400.
+pub fn decode_sample(collection: String, body: &[u8], seed: u64) -> Result<SamplePoints, ApiError> {
+    let body: SampleBody = decode(body)?;
+    let filter = compile_filter(body.filter.map(|filter| filter.0))?;
+    Ok(SamplePoints { collection, filter, limit: limit(body.limit)?, seed: body.seed.unwrap_or(seed) })
+}
+
+/// The answer of `…/points/facet`.
+pub fn facet_answer(found: &[(FacetValue, u64)]) -> Vec<u8> {
+    let mut out = b"{\"facets\":[".to_vec();
+    for (index, (value, count)) in found.iter().enumerate() {
+        out.extend_from_slice(if index > 0 { b",{\"value\":" } else { b"{\"value\":" });
+        let value = match value {
+            FacetValue::Bool(flag) => ValueRef::Bool(*flag),
+            FacetValue::Int(number) => ValueRef::Int(*number),
+            FacetValue::Float(number) => ValueRef::Float(number.get()),
+            FacetValue::String(text) => ValueRef::String(text),
+        };
+        write_value(&mut out, &value);
+        out.extend_from_slice(b",\"count\":");
+        write_json(&mut out, count);
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"]}\n");
+    out
+}
+
+fn name(info: &CollectionInfo) -> &str {
+    info.name.strip_prefix("default/").unwrap_or(&info.name)
+}
+
+fn metric(info: &CollectionInfo) -> &'static str {
+    match info.config.metric {
+        Metric::Cosine => "cosine",
+        Metric::L2 => "l2",
+        Metric::Dot => "dot",
+    }
+}
+
+fn line(value: &Value) -> Vec<u8> {
+    let mut out = value.to_string().into_bytes();
+    out.push(b'\n');
+    out
+}
+
+/// The answer of `GET /v1/collections`.
+pub fn list_answer(all: &[CollectionInfo]) -> Vec<u8> {
+    let one = |info: &CollectionInfo| {
+        json!({
+            "name": name(info),
+            "dim": info.config.dim,
+            "metric": metric(info),
+            "points": info.stats.live,
+            "damaged": info.damage.is_some(),
+        })
+    };
+    line(&json!({ "collections": all.iter().map(one).collect::<Vec<_>>() }))
+}
+
+/// The answer of `GET /v1/collections/{name}`. Why a collection is damaged is for the log; the answer says that it is.
+pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
+    let (config, stats, usage) = (&info.config, &info.stats, &info.usage);
+    let state = match (&info.damage, stats.tail) {
+        (Some(_), _) => "damaged",
+        (None, 0) => "ready",
+        (None, _) => "indexing",
+    };
+    line(&json!({
+        "name": name(info),
+        "config": {
+            "dim": config.dim,
+            "metric": metric(info),
+            "m": config.m,
+            "ef_construction": config.ef_construction,
+            "ef_search": config.ef_search,
+            "seed": config.seed,
+            "level0_full_degree": config.level0_full_degree,
+            "extend_candidates": config.extend_candidates,
+            "extend_candidates_max": config.extend_candidates_max,
+            "filter_first_relative_bp": config.filter_first_relative_bp,
+            "max_vectors": config.max_vectors,
+            "max_bytes": config.max_bytes,
+            "max_inserts_per_second": config.max_inserts_per_second,
+            "max_ef_search": config.max_ef_search,
+            "full_text": config.full_text.map(|text| json!({"analyzer": "english", "k1": text.k1, "b": text.b})),
+        },
+        "points": stats.live,
+        "sparse_vectors": stats.sparse_vectors,
+        "tombstoned": stats.tombstoned,
+        "index": {
+            "type": "hnsw",
+            "state": state,
+            "indexed": stats.live.saturating_sub(stats.tail),
+            "waiting": stats.tail,
+        },
+        "memory": {
+            "bytes": stats.bytes,
+            "graph_bytes": usage.graph,
+            "slots_bytes": usage.slots,
+            "payload_bytes": usage.rows,
+            "ids_bytes": usage.ids,
+            "tail_bytes": usage.tail,
+            "payload_index_bytes": usage.payload_index,
+            "lanes_bytes": usage.lanes,
+        },
+    }))
+}

@@ -1,0 +1,112 @@
+//! Lists and figures of collections, counts, facets and samples.
+use crate::common::server::SHARED;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+#[test]
+fn what_there_is() {
+    let mut client = SHARED.client();
+    client.create("figures", 2, "l2");
+    let points = "/v1/collections/figures/points";
+    let batch: Vec<Value> = (0..3000u64)
+        .map(|id| {
+            let mut metadata =
+                json!({"n": id % 7, "tags": [format!("t{}", id % 3), "all"], "even": id.is_multiple_of(2)});
+            if id.is_multiple_of(10) {
+                metadata["rare"] = json!(0.5);
+            }
+            json!({"id": id, "vector": [id, 1], "metadata": metadata})
+        })
+        .collect();
+    client.json("POST", &format!("{points}/batch"), json!({ "points": batch }));
+
+    let all = client.json("GET", "/v1/collections", Value::Null);
+    let listed = all["collections"].as_array().unwrap().iter().find(|c| c["name"] == "figures").unwrap();
+    let expected = json!({"name": "figures", "dim": 2, "metric": "l2", "points": 3000, "damaged": false});
+    assert_eq!(listed, &expected);
+    let info = client.json("GET", "/v1/collections/default%2Ffigures", Value::Null);
+    assert_eq!((&info["name"], &info["points"]), (&json!("figures"), &json!(3000)));
+    assert_eq!(
+        (&info["config"]["dim"], &info["config"]["metric"], &info["config"]["m"]),
+        (&json!(2), &json!("l2"), &json!(16))
+    );
+    let index = &info["index"];
+    assert_eq!(index["indexed"].as_u64().unwrap() + index["waiting"].as_u64().unwrap(), 3000);
+    let memory = info["memory"].as_object().unwrap();
+    let parts: u64 =
+        memory.iter().filter(|(key, _)| *key != "bytes").map(|(_, bytes)| bytes.as_u64().unwrap()).sum();
+    assert!(
+        parts > 0
+            && memory["bytes"].as_u64().unwrap() > 0
+            && memory["payload_bytes"].as_u64().unwrap() > 3000
+    );
+    client.refused("GET", "/v1/collections/nowhere", "", 404, "unknown collection");
+
+    let filter = json!({"op": "eq", "field": "n", "value": 3});
+    let matching = (0..3000u64).filter(|id| id % 7 == 3).count();
+    client.golden("POST", &format!("{points}/count"), "{}", 200, r#"{"count":3000}"#);
+    let count = client.json("POST", &format!("{points}/count"), json!({ "filter": filter }));
+    assert_eq!(count, json!({ "count": matching }));
+
+    let facet = format!("{points}/facet");
+    client.golden(
+        "POST",
+        &facet,
+        r#"{"key":"n","limit":3}"#,
+        200,
+        r#"{"facets":[{"value":{"kind":"int"},"count":429},{"value":{"kind":"int","int":1},"count":429},{"value":{"kind":"int","int":2},"count":429}]}"#,
+    );
+    let tags = client.json("POST", &facet, json!({"key": "tags", "filter": filter}));
+    let tag = |name: &str, count: usize| json!({"value": {"kind": "string", "str": name}, "count": count});
+    let of = |rest: u64| (0..3000u64).filter(|id| id % 7 == 3 && id % 3 == rest).count();
+    let mut expected = vec![("all", matching), ("t0", of(0)), ("t1", of(1)), ("t2", of(2))];
+    expected.sort_by_key(|&(name, count)| (std::cmp::Reverse(count), name));
+    let expected: Vec<Value> = expected.into_iter().map(|(name, count)| tag(name, count)).collect();
+    assert_eq!(tags["facets"], json!(expected));
+    client.golden(
+        "POST",
+        &facet,
+        r#"{"key":"rare"}"#,
+        200,
+        r#"{"facets":[{"value":{"kind":"float","flt":0.5},"count":300}]}"#,
+    );
+    client.golden("POST", &facet, r#"{"key":"none"}"#, 200, r#"{"facets":[]}"#);
+
+    let sample = format!("{points}/sample");
+    let mut draw = |body: Value| -> Vec<u64> {
+        let drawn = client.json("POST", &sample, body);
+        drawn["documents"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|document| document["id"].as_u64().unwrap())
+            .collect()
+    };
+    let first = draw(json!({"limit": 500, "seed": 1}));
+    assert_eq!(first, draw(json!({"limit": 500, "seed": 1})), "a seed draws the same points");
+    assert_eq!(first[..20], draw(json!({"limit": 20, "seed": 1})));
+    assert_ne!(first, draw(json!({"limit": 500, "seed": 2})));
+    let distinct: BTreeSet<u64> = first.iter().copied().collect();
+    assert_eq!(distinct.len(), 500);
+    assert!((150..350).contains(&first.iter().filter(|id| **id < 1500).count()), "from everywhere");
+    assert_eq!(draw(json!({})).len(), 10);
+    let drawn = draw(json!({"limit": 1000, "filter": filter}));
+    assert!(drawn.len() == matching && drawn.iter().all(|id| id % 7 == 3));
+
+    for (route, body, fragment) in [
+        ("count", r#"{"limit":1}"#, "unknown field \"limit\""),
+        ("count", r#"{"filter":{"op":"eq"}}"#, "invalid filter"),
+        ("count", "", "invalid JSON body:"),
+        ("facet", "{}", "key is required"),
+        ("facet", r#"{"key":"n","limit":0}"#, "limit must be between"),
+        ("facet", r#"{"key":"n","limit":10001}"#, "limit must be between"),
+        ("sample", r#"{"limit":-1}"#, "limit must be between"),
+        ("sample", r#"{"seed":-1}"#, "field \"seed\""),
+    ] {
+        client.refused("POST", &format!("{points}/{route}"), body, 400, fragment);
+    }
+    for (route, body) in [("count", "{}"), ("facet", r#"{"key":"n"}"#), ("sample", "{}")] {
+        let path = format!("/v1/collections/nowhere/points/{route}");
+        client.refused("POST", &path, body, 404, "unknown collection");
+    }
+}

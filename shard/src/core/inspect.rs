@@ -1,0 +1,263 @@
+//! What there is: collections with their figures, and counts, facets and samples of points, by a walk over all that match.
+
+use super::Core;
+use super::types::OpError;
+use crate::catalog::CollectionHandle;
+use crate::env::call;
+use ahash::HashMap;
+use nigh_engine::collection::{DenseConfig, Point, Stats, Usage};
+use nigh_engine::filter::Predicate;
+use nigh_engine::memory::Pin;
+use nigh_engine::payload::{PayloadRow, ValueRef};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Most distinct values that a facet counts, and most bytes of their texts: what one request may hold in memory.
+pub const FACET_VALUES_MAX: usize = 100_000;
+const FACET_TEXT_MAX_BYTES: usize = 64 << 20;
+
+/// A collection as it is now.
+#[derive(Clone, Debug)]
+pub struct CollectionInfo {
+    /// `<tenant>/<name>`.
+    pub name: String,
+    /// As created.
+    pub config: Arc<DenseConfig>,
+    /// Counters and gauges.
+    pub stats: Stats,
+    /// Memory by part.
+    pub usage: Usage,
+    /// Why it answers nothing, if so.
+    pub damage: Option<String>,
+}
+
+/// A value that points have in common. Orders by kind, then by value.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FacetValue {
+    /// Boolean.
+    Bool(bool),
+    /// Integer.
+    Int(i64),
+    /// Float.
+    Float(OrderedFloat),
+    /// Text.
+    String(String),
+}
+
+/// A float that is not NaN; both zeros are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OrderedFloat(i64);
+
+impl OrderedFloat {
+    fn new(number: f64) -> Option<OrderedFloat> {
+        // The bits of negative floats order the other way round.
+        let bits = (number + 0.0).to_bits() as i64;
+        (!number.is_nan()).then_some(OrderedFloat(bits ^ ((bits >> 63) as u64 >> 1) as i64))
+    }
+
+    /// The number.
+    pub fn get(self) -> f64 {
+        f64::from_bits((self.0 ^ ((self.0 >> 63) as u64 >> 1) as i64) as u64)
+    }
+}
+
+/// The values a payload value counts for: itself, or each element of an array once.
+fn facet_values(value: ValueRef<'_>) -> Vec<FacetValue> {
+    let mut values: Vec<FacetValue> = match value {
+        ValueRef::Bool(flag) => vec![FacetValue::Bool(flag)],
+        ValueRef::Int(number) => vec![FacetValue::Int(number)],
+        ValueRef::Float(number) => OrderedFloat::new(number).map(FacetValue::Float).into_iter().collect(),
+        ValueRef::String(text) => vec![FacetValue::String(text.to_owned())],
+        ValueRef::Ints(array) => array.iter().map(FacetValue::Int).collect(),
+        ValueRef::Floats(array) => {
+            array.iter().filter_map(OrderedFloat::new).map(FacetValue::Float).collect()
+        }
+        ValueRef::Strings(array) => array.iter().map(|text| FacetValue::String(text.to_owned())).collect(),
+        ValueRef::None | ValueRef::Geo { .. } => Vec::new(),
+    };
+    values.sort_unstable();
+    values.dedup();
+    values
+}
+
+/// Counts of values, as far as there is room.
+#[derive(Default)]
+struct Facet {
+    counts: HashMap<FacetValue, u64>,
+    text_bytes: usize,
+    overflow: bool,
+}
+
+impl Facet {
+    fn add(&mut self, value: FacetValue) {
+        if let Some(count) = self.counts.get_mut(&value) {
+            *count += 1;
+        } else if self.counts.len() >= FACET_VALUES_MAX || self.text_bytes > FACET_TEXT_MAX_BYTES {
+            self.overflow = true;
+        } else {
+            self.text_bytes += if let FacetValue::String(text) = &value { text.len() } else { 0 };
+            self.counts.insert(value, 1);
+        }
+    }
+
+    /// The most frequent, ties by value.
+    fn finish(self, limit: usize) -> Vec<(FacetValue, u64)> {
+        let mut counts: Vec<(FacetValue, u64)> = self.counts.into_iter().collect();
+        counts.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        counts.truncate(limit);
+        counts
+    }
+}
+
+/// A number that decides whether an id is in the sample of `seed` (splitmix64).
+fn lot(seed: u64, id: u64) -> u64 {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ id;
+    for _ in 0..2 {
+        x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^= x >> 31;
+    }
+    x
+}
+
+fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
+    let dense = handle.dense(pin);
+    CollectionInfo {
+        name: handle.name.clone(),
+        config: handle.config.clone(),
+        stats: dense.stats(),
+        usage: dense.usage(),
+        damage: handle.damage.get().cloned(),
+    }
+}
+
+impl Core {
+    /// Every collection, by name. Reads shared counters, sends no message.
+    pub fn collections(&self) -> Vec<CollectionInfo> {
+        let pin = self.pin();
+        let catalog = self.node().catalog.load(&pin);
+        let mut all: Vec<CollectionInfo> =
+            catalog.by_name.values().map(|handle| info(handle, &pin)).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// One collection, a damaged one too.
+    ///
+    /// # Errors
+    /// Unknown collection.
+    pub fn collection_info(&self, name: &str) -> Result<CollectionInfo, OpError> {
+        let handle = self.handle(name)?;
+        Ok(info(&handle, &self.pin()))
+    }
+
+    /// How many points match. Walks all of them, see `each_match`.
+    ///
+    /// # Errors
+    /// Unknown or damaged collection.
+    pub async fn count(self: &Rc<Self>, name: &str, filter: Option<Arc<Predicate>>) -> Result<u64, OpError> {
+        self.walked(name, filter, 0, |count: &mut u64, _, _| *count += 1).await
+    }
+
+    /// How many matching points have each value of a payload key, the most frequent `limit` first, ties by value. Arrays count for
+    /// each of their elements; null, geo and NaN for nothing.
+    ///
+    /// # Errors
+    /// Unknown or damaged collection; more values than [`FACET_VALUES_MAX`].
+    pub async fn facet(
+        self: &Rc<Self>,
+        name: &str,
+        key: String,
+        filter: Option<Arc<Predicate>>,
+        limit: usize,
+    ) -> Result<Vec<(FacetValue, u64)>, OpError> {
+        let named = key.clone();
+        let add = move |facet: &mut Facet, point: &Point<'_>, now_ms| {
+            if let Some(value) = PayloadRow::trusted(point.row).get(&key, now_ms) {
+                facet_values(value).into_iter().for_each(|value| facet.add(value));
+            }
+        };
+        let facet = self.walked(name, filter, Facet::default(), add).await?;
+        if facet.overflow {
+            return Err(OpError::BadRequest(format!(
+                "facet: key {named:?} has more than {FACET_VALUES_MAX} values or too long ones; narrow it by a filter"
+            )));
+        }
+        Ok(facet.finish(limit))
+    }
+
+    /// Ids of `limit` matching points drawn by `seed`, in the order they were drawn: the same ones as long as the points are the
+    /// same.
+    ///
+    /// # Errors
+    /// Unknown or damaged collection.
+    pub async fn sample(
+        self: &Rc<Self>,
+        name: &str,
+        filter: Option<Arc<Predicate>>,
+        limit: usize,
+        seed: u64,
+    ) -> Result<Vec<u64>, OpError> {
+        let draw = move |drawn: &mut BTreeSet<(u64, u64)>, point: &Point<'_>, _| {
+            drawn.insert((lot(seed, point.id), point.id));
+            if drawn.len() > limit {
+                drawn.pop_last();
+            }
+        };
+        let drawn = self.walked(name, filter, BTreeSet::new(), draw).await?;
+        Ok(drawn.into_iter().map(|(_, id)| id).collect())
+    }
+
+    /// What a walk over all that matches, on the owner, makes of `into`.
+    async fn walked<T: Send + 'static>(
+        self: &Rc<Self>,
+        name: &str,
+        filter: Option<Arc<Predicate>>,
+        mut into: T,
+        mut each: impl FnMut(&mut T, &Point<'_>, u64) + Send + 'static,
+    ) -> Result<T, OpError> {
+        let handle = self.handle(name)?;
+        handle.healthy()?;
+        let (uid, name) = (handle.uid, name.to_owned());
+        call(self, handle.owner, move |there| async move {
+            let owned = there.owned(uid).ok_or(OpError::UnknownCollection(name))?;
+            let walk = |point: &Point<'_>, now_ms| each(&mut into, point, now_ms);
+            there.each_match(&owned, filter.as_deref(), walk).await?;
+            Ok(into)
+        })
+        .await?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_order_and_read_back() {
+        let numbers = [f64::NEG_INFINITY, -1.5, -1e-300, 0.0, 2.0, 1e300, f64::INFINITY];
+        let ordered: Vec<OrderedFloat> = numbers.iter().map(|&n| OrderedFloat::new(n).unwrap()).collect();
+        assert!(ordered.is_sorted_by(|a, b| a < b));
+        assert!(ordered.iter().zip(numbers).all(|(ordered, n)| ordered.get() == n));
+        assert_eq!(OrderedFloat::new(-0.0), OrderedFloat::new(0.0));
+        assert_eq!(OrderedFloat::new(f64::NAN), None);
+    }
+
+    #[test]
+    fn a_facet_counts_the_most_frequent_first_and_says_when_there_are_too_many() {
+        let mut facet = Facet::default();
+        for n in [3, 1, 2, 1, 2, 5] {
+            facet.add(FacetValue::Int(n));
+        }
+        facet.add(FacetValue::String("1".into()));
+        assert!(!facet.overflow);
+        let found: Vec<(FacetValue, u64)> = facet.finish(4);
+        let int = |n, count| (FacetValue::Int(n), count);
+        assert_eq!(found, [int(1, 2), int(2, 2), int(3, 1), int(5, 1)]);
+        let mut facet = Facet::default();
+        (0..=FACET_VALUES_MAX as i64).for_each(|n| facet.add(FacetValue::Int(n)));
+        assert!(facet.overflow && facet.counts.len() == FACET_VALUES_MAX);
+    }
+}
