@@ -7,6 +7,7 @@ pub mod decoders;
 mod http;
 mod process;
 mod random;
+pub mod twin;
 
 pub use http::{Api, Reply};
 pub use process::{Exit, Server, StartFailure, run_to_end, server_binary};
