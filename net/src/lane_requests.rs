@@ -136,6 +136,22 @@ fn check_pool(key: &str, pool: i64) -> Result<(), ApiError> {
     Err(ApiError::invalid(format!("{key} must be between 0 and {}, found {pool}", limits::LANE_POOL_MAX)))
 }
 
+/// A query by examples compares every candidate with each of them, in one piece.
+fn check_source(source: &Source) -> Result<(), ApiError> {
+    let (what, found, most) = match source {
+        Source::Recommend(of) => {
+            ("example ids", of.positive.len() + of.negative.len(), limits::QUERY_EXAMPLES_MAX)
+        }
+        Source::Discover(of) => ("pairs of examples", of.context.len(), limits::QUERY_EXAMPLES_MAX),
+        Source::Sparse(of) => ("dimensions", of.len(), limits::QUERY_DIMENSIONS_MAX),
+        Source::Dense(_) | Source::Text(_) => return Ok(()),
+    };
+    if found > most {
+        return Err(ApiError::invalid(format!("a lane may have at most {most} {what}, found {found}")));
+    }
+    Ok(())
+}
+
 fn positive(number: i64) -> Option<usize> {
     usize::try_from(number).ok().filter(|number| *number > 0)
 }
@@ -145,7 +161,7 @@ fn group_pool(groups: usize, size: usize, fetch_k: i64) -> usize {
     let needed = groups.saturating_mul(size);
     match positive(fetch_k) {
         Some(fetch_k) if fetch_k >= needed => fetch_k,
-        _ => needed.saturating_mul(4).max(limits::LANE_POOL_MIN),
+        _ => needed.saturating_mul(4).clamp(limits::LANE_POOL_MIN, limits::LANE_POOL_MAX as usize),
     }
 }
 
@@ -194,6 +210,7 @@ impl Operation for HybridPoints {
         check_k(self.k)?;
         check_pool("dense_k", self.dense_k)?;
         check_pool("sparse_k", self.other_k)?;
+        check_source(&self.other)?;
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
@@ -245,6 +262,8 @@ impl Operation for GroupPoints {
         if self.group_by.is_empty() {
             return Err(ApiError::invalid("group_by must name a payload key"));
         }
+        check_pool("fetch_k", self.fetch_k.max(0))?;
+        check_pool("group_size", self.group_size.max(0))?;
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
@@ -283,6 +302,7 @@ impl Operation for QueryPoints {
                 self.lanes.len()
             )));
         }
+        self.lanes.iter().chain(&self.root).try_for_each(|leaf| check_source(&leaf.source))?;
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {

@@ -12,6 +12,10 @@ pub const LANE_POOL_MIN: usize = 50;
 pub const QUERY_LANES_MAX: usize = 64;
 /// Hits a lane of a query may contribute (interface); more is cut to this.
 pub const QUERY_POOL_MAX: usize = 10_000;
+/// Examples, or pairs of them, of one lane: each is compared with up to 40,000 candidates.
+pub const QUERY_EXAMPLES_MAX: usize = 256;
+/// Dimensions of a sparse query: each walks a list of its own.
+pub const QUERY_DIMENSIONS_MAX: usize = 16_384;
 /// Results of a query that does not say how many (interface).
 pub const QUERY_K_DEFAULT: usize = 10;
 /// Largest dimension a query may state (interface); 65,536 floats are 256 KiB.

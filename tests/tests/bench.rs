@@ -6,7 +6,8 @@ use std::net::TcpListener;
 #[track_caller]
 fn check(authority: &str, flags: &[&str], key: &str, code: i32, parts: &[&str]) {
     let url = format!("http://{authority}");
-    let small = ["bench", "vector", "--url", &url, "--synthetic", "100x8", "--duration", "0", "--warm-up", "0"];
+    let small =
+        ["bench", "vector", "--url", &url, "--synthetic", "100x8", "--duration", "0", "--warm-up", "0"];
     let exit = run_to_end(&[&small, flags].concat(), &[("NIGH_API_KEY", key)]);
     assert_eq!(exit.status.code(), Some(code), "{flags:?}: {}", exit.stderr);
     for part in parts {

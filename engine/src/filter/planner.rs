@@ -329,6 +329,8 @@ pub(crate) fn plan<'p>(filter: &Predicate, view: View<'p>, s: &Situation) -> (Pl
             let (gate, path) = way.build(&selection, s);
             estimate.by_complement |= path == Path::Complement;
             estimate.path = Path::Points;
+            // That every point has a number was read from gauges, not from the snapshot.
+            let exact = exact && path != Path::Complement;
             return (Plan::Points { walk: Walk::Listed(gate.list(s.slots).into_iter()), exact }, estimate);
         }
         if few && let Some((walk, whole)) = selection.walk(usize::MAX) {

@@ -346,3 +346,23 @@ fn searches_explain_themselves_when_asked() {
     let answer = client.json("POST", "/v1/collections/explained/query", query);
     assert_eq!(answer.get("explain"), None);
 }
+
+#[test]
+fn what_one_query_may_ask_for_is_bounded() {
+    let mut client = SHARED.client();
+    client.create("bounded", 1, "l2");
+    let query = "/v1/collections/bounded/query";
+    let ids: Vec<u64> = (0..257).collect();
+    let many = json!({"prefetch": [{"recommend": {"positive": ids}}]}).to_string();
+    client.refused("POST", query, &many, 400, "at most 256 example ids, found 257");
+    let pair = json!({"positive": 1, "negative": 2});
+    let many = json!({"prefetch": [{"discover": {"target": 1, "context": vec![pair; 257]}}]}).to_string();
+    client.refused("POST", query, &many, 400, "at most 256 pairs of examples");
+    let (indices, values): (Vec<u32>, Vec<f32>) = (0..16_385).map(|dimension| (dimension, 1.0)).unzip();
+    let many = json!({"sparse": {"indices": indices, "values": values}, "k": 1}).to_string();
+    let hybrid = "/v1/collections/bounded/points/search/hybrid";
+    client.refused("POST", hybrid, &many, 400, "at most 16384 dimensions");
+    let groups = "/v1/collections/bounded/points/search/groups";
+    let wide = json!({"query": [1], "k": 1, "group_by": "a", "fetch_k": 65_537}).to_string();
+    client.refused("POST", groups, &wide, 400, "fetch_k must be between 0 and 65536");
+}

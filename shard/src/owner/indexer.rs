@@ -287,6 +287,10 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
             }
         }
         owned.writer.borrow_mut().reclaim();
+        while owned.writer.borrow().reclaim_due() {
+            owned.writer.borrow_mut().reclaim();
+            slice.check().await;
+        }
         drop(guard);
         if worked {
             env.breathe().await;

@@ -24,8 +24,9 @@ impl Core {
                 owned.indexed.wait().await;
             }
             self.room_in_log(op_record::payload_bytes(&row)).await?;
-            // Waiting for room is rare; if anything was written meanwhile the change is made of what is there now.
-            if owned.writer.borrow().seq() != seq {
+            // Waiting for room is rare, and expiry takes no number; if anything was written meanwhile the change is made of what is there now.
+            let alive = owned.writer.borrow().check_rewrite(id, None, self.env().unix_ms())?.is_some();
+            if owned.writer.borrow().seq() != seq || !alive {
                 continue;
             }
             let ticket = self.write_row(&owned, id, version, &row)?;

@@ -8,7 +8,7 @@ use crate::owner::indexer::Slice;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Points removed or relieved of keys between two looks at the clock.
+/// Points looked up at once; the clock is looked at after each.
 const SWEEP_STEP: usize = 64;
 
 /// Sweeps every collection of this core each `interval_ms`; 0 = never.
@@ -26,12 +26,12 @@ pub async fn run(core: Rc<Core>, interval_ms: u64) {
                 if expired.is_empty() || owned.dropped.get() {
                     break;
                 }
-                let removed = {
-                    let mut writer = owned.writer.borrow_mut();
-                    expired.iter().filter(|id| writer.expire(**id, env.unix_ms())).count()
-                };
-                owned.handle.counters.expired.fetch_add(removed as u64, Relaxed);
-                slice.check().await;
+                for id in expired {
+                    let removed = owned.writer.borrow_mut().expire(id, env.unix_ms());
+                    owned.handle.counters.expired.fetch_add(u64::from(removed), Relaxed);
+                    // A long text takes a while to be taken out of the statistics.
+                    slice.check().await;
+                }
             }
             loop {
                 let expired = owned.writer.borrow().with_expired_keys(env.unix_ms(), SWEEP_STEP);
@@ -40,8 +40,8 @@ pub async fn run(core: Rc<Core>, interval_ms: u64) {
                 }
                 for id in expired {
                     owned.writer.borrow_mut().drop_expired_keys(id, env.unix_ms());
+                    slice.check().await;
                 }
-                slice.check().await;
             }
             owned.changed.notify();
         }

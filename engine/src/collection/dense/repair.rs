@@ -63,13 +63,13 @@ impl DenseWriter {
     /// A node costs about 2m look-ups in a bitset; one with dead neighbours up to `4m^2` distances, and counts as eight. The node
     /// that first meets a dead slot may take several steps, in which all that hung on it finds another place.
     pub fn repair_step(&mut self, max_nodes: usize) -> bool {
-        let free = self.free.len();
+        let (free, retired) = (self.free.len(), self.retired());
         self.reclaim();
         if self.round.is_some() {
             return false;
         }
         if !self.pass_due() {
-            return self.retired() > 0 && self.free.len() > free;
+            return self.retired() > 0 && (self.free.len() > free || self.retired() < retired);
         }
         let mut pass = self.pass.take().unwrap_or_else(|| self.begin_pass());
         if self.walk(&mut pass, max_nodes) {

@@ -195,6 +195,8 @@ impl DenseWriter {
         let newer: Vec<PayloadRow<'_>> = newer.map(PayloadRow::trusted).collect();
         // SAFETY: freed below.
         let terms = shared.index.release(slot, PayloadRow::trusted(unsafe { oldest.bytes() }), &newer);
+        // Each was looked for in every newer row.
+        let terms = terms * newer.len();
         if rows.is_empty() {
             superseded.remove(&slot);
         }

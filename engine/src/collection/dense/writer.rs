@@ -10,6 +10,7 @@ const NEWBORN_MAX: usize = 256;
 /// Work of one `reclaim`, in steps of about 0.2 µs: a slice of the owner's time is 300 µs. More when writes have come faster than
 /// calls.
 const STEPS_PER_RECLAIM: usize = 512;
+const STEPS_PER_RECLAIM_MAX: usize = 1536;
 /// A slot is a step, to file it in the payload index and the lanes or to take it out is so many for each of its terms.
 const TERM_STEPS: usize = 2;
 /// Slots whose numbers are put into a column of the payload index per `reclaim`, about 0.1 µs each.
@@ -300,7 +301,7 @@ impl DenseWriter {
     pub(super) fn owe_reclaim(&mut self, terms: usize) {
         // Twice what the write took: what dies is freed faster than it can be replaced.
         self.reclaim_owed += 2 * slot_steps(terms);
-        if self.newborn.len() >= NEWBORN_MAX || self.reclaim_owed >= STEPS_PER_RECLAIM {
+        if self.newborn.len() >= NEWBORN_MAX || self.reclaim_due() {
             self.reclaim();
         }
     }
@@ -398,7 +399,7 @@ impl DenseWriter {
     /// Cheap and bounded; call often.
     pub fn reclaim(&mut self) {
         let shared = self.shared.clone();
-        let steps = std::mem::take(&mut self.reclaim_owed).max(STEPS_PER_RECLAIM);
+        let steps = self.reclaim_owed.clamp(STEPS_PER_RECLAIM, STEPS_PER_RECLAIM_MAX);
         self.settle_newborn();
         if self.round.is_none() {
             self.drop_dead_front();
@@ -414,11 +415,16 @@ impl DenseWriter {
                             continue;
                         }
                         Some(Retired::Row(slot)) => self.release_row(slot),
-                        None => break,
+                        // What is owed is asked for when there is something again.
+                        None => {
+                            self.reclaim_owed = 0;
+                            break;
+                        }
                     }
                 };
                 steps_left = steps_left.saturating_sub(slot_steps(terms));
             }
+            self.reclaim_owed = self.reclaim_owed.saturating_sub(steps);
         }
         self.passed.reclaim(&shared.tail, &shared.domain);
         shared.ids.reclaim();
@@ -426,6 +432,12 @@ impl DenseWriter {
         self.lanes.reclaim();
         self.fill_columns(COLUMN_SLOTS_PER_RECLAIM);
         self.note_bytes();
+    }
+
+    /// Whether writes have replaced so much that another [`Self::reclaim`] should come before the next round: while one is open
+    /// nothing is freed.
+    pub fn reclaim_due(&self) -> bool {
+        self.round.is_none() && self.reclaim_owed >= STEPS_PER_RECLAIM && self.retired() > 0
     }
 
     /// One slice of building a column that searches want, as long as the quota has room for it. Part of [`Self::reclaim`].
