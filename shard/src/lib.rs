@@ -6,6 +6,7 @@
 // Under `--cfg loom` the mesh is built alone, for its models: the executor beneath the other rooms does not know loom.
 #[cfg(not(loom))]
 pub mod alias_file;
+#[cfg(not(loom))]
 pub mod catalog;
 #[cfg(not(loom))]
 pub mod checkpoint;
