@@ -128,7 +128,7 @@ def main():
             print(f"{len(docs)} documents staged and built in {loaded:.1f} s", flush=True)
             reference = Reference(docs)
             search = "/v1/collections/text/points/search"
-            same, lanes = 0, {"dense": 0, "text": 0, "rrf": 0, "weighted 0.7": 0, "dbsf 0.7": 0}
+            same, lanes = 0, {"dense": 0, "text": 0, "rrf": 0, "weighted 0.3": 0, "dbsf 0.3": 0}
             for number, query in enumerate(queries):
                 found = server.call("POST", f"{search}/text", {"text": query["text"], "k": K})["documents"]
                 if same_ranking(found, reference.scores(query["text"])):
@@ -142,8 +142,8 @@ def main():
                 dense = server.call("POST", search, {"query": vector, "k": K})["results"]
                 answers = {"dense": dense, "text": found}
                 hybrid = {"vector": vector, "text": query["text"], "k": K}
-                for name, more in [("rrf", {}), ("weighted 0.7", {"method": "weighted", "alpha": 0.7}),
-                                   ("dbsf 0.7", {"method": "dbsf", "alpha": 0.7})]:
+                for name, more in [("rrf", {}), ("weighted 0.3", {"method": "weighted", "alpha": 0.3}),
+                                   ("dbsf 0.3", {"method": "dbsf", "alpha": 0.3})]:
                     answers[name] = server.call("POST", f"{search}/hybrid-text", {**hybrid, **more})["results"]
                 for name, hits in answers.items():
                     lanes[name] += any(hit["id"] == query["doc"] for hit in hits)
