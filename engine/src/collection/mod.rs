@@ -7,6 +7,6 @@ mod config;
 mod dense;
 pub use config::{ConfigError, DenseConfig};
 pub use dense::{
-    Dense, DenseWriter, Explain, Hit, Matching, Point, Query, RestoreError, RowWrite, SearchError, Stats,
-    Usage, Write, WriteError, WriteMode,
+    Dense, DenseWriter, Explain, Hit, MatchCursor, Matching, Point, Query, RestoreError, RowWrite,
+    SearchError, Stats, Usage, Write, WriteError, WriteMode,
 };

@@ -6,9 +6,8 @@ use crate::catalog::CollectionHandle;
 use crate::env::call;
 use crate::owner::Owned;
 use crate::owner::indexer::Slice;
-use nigh_engine::collection::{Hit, Point, Query};
+use nigh_engine::collection::{Hit, MatchCursor, Point, Query};
 use nigh_engine::filter::Predicate;
-use nigh_engine::index::Slot;
 use nigh_engine::payload::{PayloadRow, RowBuilder};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -267,10 +266,10 @@ impl Core {
         slice: &mut Slice,
     ) -> Result<Vec<u64>, OpError> {
         let mut lowest = BTreeSet::new();
-        let mut next_slot = Some(0);
-        while let Some(slot) = next_slot {
+        let mut cursor = MatchCursor::default();
+        while !cursor.is_done() {
             owned.usable()?;
-            next_slot = self.some_matches(owned, filter, slot, |id| {
+            self.some_matches(owned, filter, &mut cursor, |id| {
                 if id >= from && (lowest.len() < room || lowest.last().is_some_and(|&last| id < last)) {
                     lowest.insert(id);
                     if lowest.len() > room {
@@ -283,18 +282,19 @@ impl Core {
         Ok(lowest.into_iter().collect())
     }
 
-    /// Hands ids of matching points from slot `from` on to `each`; where to go on, `None` at the end.
+    /// Hands ids of some more matching points to `each`.
     fn some_matches(
         &self,
         owned: &Owned,
         filter: &Predicate,
-        from: Slot,
+        cursor: &mut MatchCursor,
         mut each: impl FnMut(u64),
-    ) -> Option<Slot> {
+    ) {
         let pin = self.pin();
         let dense = owned.handle.dense(&pin);
-        let mut matching = dense.matching(&pin, filter, self.env().unix_ms(), from);
-        matching.look(MATCHING_STEP, |slot| each(dense.point(&pin, slot).id))
+        dense.match_slice(&pin, filter, self.env().unix_ms(), cursor, MATCHING_STEP, |slot| {
+            each(dense.point(&pin, slot).id);
+        });
     }
 
     /// Adds the points of `ids`, ascending, that still match.
@@ -343,10 +343,10 @@ impl Core {
         let mut record = Vec::new();
         let mut slice = Slice::begin(self.env());
         let (mut deleted, mut last_ticket) = (0, None);
-        let mut next = Some(0);
-        while let Some(from) = next {
+        let mut cursor = MatchCursor::default();
+        while !cursor.is_done() {
             let mut matching = Vec::new();
-            next = self.some_matches(&owned, filter, from, |id| matching.push(id));
+            self.some_matches(&owned, filter, &mut cursor, |id| matching.push(id));
             for id in matching {
                 self.room_in_log(crate::owner::op_record::DELETE_BYTES).await?;
                 // Again: it may have been replaced since.

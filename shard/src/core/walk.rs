@@ -5,7 +5,7 @@ use super::read::MATCHING_STEP;
 use super::types::OpError;
 use crate::owner::Owned;
 use crate::owner::indexer::Slice;
-use nigh_engine::collection::Point;
+use nigh_engine::collection::{MatchCursor, Point};
 use nigh_engine::filter::Predicate;
 
 /// Points looked up by id between two looks at the clock.
@@ -45,14 +45,15 @@ impl Core {
             }
             return Ok(());
         };
-        let mut next = Some(0);
-        while let Some(from) = next {
+        let mut cursor = MatchCursor::default();
+        while !cursor.is_done() {
             owned.usable()?;
             {
                 let (pin, now_ms) = (self.pin(), self.env().unix_ms());
                 let dense = owned.handle.dense(&pin);
-                let mut matching = dense.matching(&pin, filter, now_ms, from);
-                next = matching.look(MATCHING_STEP, |slot| each(&dense.point(&pin, slot), now_ms));
+                dense.match_slice(&pin, filter, now_ms, &mut cursor, MATCHING_STEP, |slot| {
+                    each(&dense.point(&pin, slot), now_ms);
+                });
             }
             slice.check().await;
         }

@@ -45,6 +45,59 @@ impl Dense {
     }
 }
 
+/// A walk over all matches in slices, each under a pin of its own. What the index had to collect is collected once.
+#[derive(Default)]
+pub struct MatchCursor {
+    next: Slot,
+    /// Slots collected before, not looked at yet.
+    listed: Option<std::vec::IntoIter<Slot>>,
+    done: bool,
+}
+
+impl MatchCursor {
+    /// Nothing is left.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+}
+
+impl Dense {
+    /// Any core: the next slice of a walk as by [`Self::matching`], of up to `looks` slots. Terms of few values are planned again in
+    /// each, which costs some hundred looks; what was collected is kept, and the filter asked of each, as rows may have
+    /// changed since.
+    pub fn match_slice(
+        &self,
+        pin: &Pin<'_>,
+        filter: &Predicate,
+        now_ms: u64,
+        cursor: &mut MatchCursor,
+        looks: usize,
+        mut each: impl FnMut(Slot),
+    ) {
+        if let Some(listed) = &mut cursor.listed {
+            let mut view = self.view_at(Some(filter), now_ms);
+            // A build may have put another collection of slots in the place of an empty one.
+            let end = self.slots.load(Ordering::Acquire) as Slot;
+            for slot in listed.by_ref().take(looks) {
+                if slot < end && view.visible(slot) && view.matches(slot) {
+                    each(slot);
+                }
+            }
+            cursor.done = listed.len() == 0;
+            return;
+        }
+        let mut matching = self.matching(pin, filter, now_ms, cursor.next);
+        match matching.look(looks, each) {
+            Some(next) => cursor.next = next,
+            None => cursor.done = true,
+        }
+        let end = matching.end;
+        if let Some(walk) = matching.named.take().filter(|walk| !cursor.done && !walk.is_lazy()) {
+            cursor.listed = Some(walk.rest(cursor.next, end).into_iter());
+        }
+    }
+}
+
 impl Matching<'_> {
     /// Looks at up to `looks` more slots (those the index names, else all) and hands on what matches; where to go on under another
     /// pin, `None` at the end. For walks in slices: planning again costs as much as some hundred looks.

@@ -50,7 +50,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tail::{Passed, Tail};
 
-pub use matching::Matching;
+pub use matching::{MatchCursor, Matching};
 pub use restore::RestoreError;
 pub use rewrite::RowWrite;
 pub use search::Explain;

@@ -274,9 +274,31 @@ impl Walk<'_> {
         }
     }
 
+    /// Whether making it again costs little: nothing was collected for it.
+    pub fn is_lazy(&self) -> bool {
+        match self {
+            Walk::Term(_) => true,
+            Walk::Listed(_) => false,
+            Walk::Any(walks) | Walk::All(walks) => walks.iter().all(Walk::is_lazy),
+        }
+    }
+
+    /// The slots from `from` on below `end`.
+    pub fn rest(mut self, from: Slot, end: Slot) -> Vec<Slot> {
+        let first = self.seek(from);
+        match self {
+            Walk::Listed(slots) => slots.as_slice().to_vec(),
+            walk => first.map_or_else(Vec::new, |first| walk.below_from(first, end).collect()),
+        }
+    }
+
     /// All slots from here on below `end`.
-    pub fn below(mut self, end: Slot) -> impl Iterator<Item = Slot> {
-        let mut from = Some(0);
+    pub fn below(self, end: Slot) -> impl Iterator<Item = Slot> {
+        self.below_from(0, end)
+    }
+
+    fn below_from(mut self, from: Slot, end: Slot) -> impl Iterator<Item = Slot> {
+        let mut from = Some(from);
         std::iter::from_fn(move || {
             let slot = self.seek(from?).filter(|&slot| slot < end)?;
             from = slot.checked_add(1);

@@ -2,7 +2,7 @@
 //! and one large enough for every path of the planner.
 use super::bed::{Rng, small_config};
 use crate::collection::dense::top_k::by_distance_then_id;
-use crate::collection::{DenseWriter, Explain, Hit, Query, RowWrite, Write};
+use crate::collection::{DenseWriter, Explain, Hit, MatchCursor, Query, RowWrite, Write};
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::filter::{Geo, Node, Path, Predicate};
 use crate::index::Scratch;
@@ -187,6 +187,11 @@ impl Filtered {
             let pin = self.seat.pin();
             let shared = self.writer.shared();
             let slots: Vec<_> = shared.matching(&pin, &filter, NOW, 0).collect();
+            let (mut cursor, mut sliced) = (MatchCursor::default(), Vec::new());
+            while !cursor.is_done() {
+                shared.match_slice(&pin, &filter, NOW, &mut cursor, 7, |slot| sliced.push(slot));
+            }
+            assert_eq!(sliced, slots, "{filter:?}");
             assert!(slots.is_sorted_by(|a, b| a < b));
             let ids: BTreeSet<u64> = slots.iter().map(|&slot| shared.point(&pin, slot).id).collect();
             assert_eq!((ids.len(), &ids), (slots.len(), &wanted), "{node:?}");
