@@ -14,52 +14,20 @@ Loads `docs.jsonl.gz` and `docs.f16.npy` into a server of its own, then
 """
 
 import argparse
-import gzip
-import json
 import re
-import struct
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 
 import bm25s
 import numpy as np
 import Stemmer
 
-from http_share import free_port
+from server import Server, bulk_body, lines
 
 K = 10
 STOP_WORDS = Path(__file__).parent.parent / "engine/src/text/stop_words.rs"
-
-
-class Server:
-    def __init__(self, nigh, directory):
-        self.port = free_port()
-        self.process = subprocess.Popen([nigh, "-http", f"127.0.0.1:{self.port}", "-data", directory],
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(200):
-            try:
-                self.call("GET", "/v1/health")
-                return
-            except OSError:
-                time.sleep(0.05)
-        sys.exit("the server does not answer")
-
-    def call(self, method, path, body=None, binary=None):
-        data = binary if binary is not None else None if body is None else json.dumps(body).encode()
-        kind = "application/octet-stream" if binary is not None else "application/json"
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=data, method=method,
-                                         headers={"Content-Type": kind})
-        with urllib.request.urlopen(request) as answer:
-            return json.load(answer)
-
-
-def lines(path):
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
 
 
 def load(server, docs, vectors):
@@ -67,12 +35,8 @@ def load(server, docs, vectors):
     began = time.perf_counter()
     for first in range(0, len(docs), 2000):
         part = docs[first:first + 2000]
-        rows = np.zeros(len(part), dtype=[("id", ">u8"), ("vector", ">f4", vectors.shape[1])])
-        rows["id"] = range(first, first + len(part))
-        rows["vector"] = vectors[first:first + len(part)]
-        payloads = [json.dumps({"$content": {"kind": "string", "str": doc["text"]}}).encode() for doc in part]
-        body = b"RVB1" + struct.pack(">III", 1, len(part), vectors.shape[1]) + rows.tobytes()
-        body += b"".join(struct.pack(">I", len(payload)) + payload for payload in payloads)
+        payloads = [{"$content": {"kind": "string", "str": doc["text"]}} for doc in part]
+        body = bulk_body(first, vectors[first:first + len(part)], payloads)
         server.call("POST", "/v1/collections/text/points/bulk", binary=body)
     server.call("POST", "/v1/collections/text/points/bulk/build", {"workers": 0})
     return time.perf_counter() - began

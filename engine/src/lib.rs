@@ -6,13 +6,15 @@
 //! Rooms: [`memory`] (arenas, quiescence, published maps), [`distance`] (kernels), [`index`] (graph and exact
 //! search), [`payload`] (tagged values and immutable rows), [`filter`] (grammar, compile, evaluate), [`collection`]
 //! (the dense collection: ids, versions, deadlines, vectors, graph), [`sparse`] and [`text`] (inverted indexes over the
-//! slots of a collection), [`query`] (lanes fused into one result), [`record`] (bytes that reach a disk).
+//! slots of a collection), [`query`] (lanes fused into one result), [`pace`] (long
+//! searches in pieces), [`record`] (bytes that reach a disk).
 
 pub mod collection;
 pub mod distance;
 pub mod filter;
 pub mod index;
 pub mod memory;
+pub mod pace;
 pub mod payload;
 mod postings;
 pub mod query;

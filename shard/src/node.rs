@@ -66,7 +66,8 @@ pub struct NodeShared {
 impl NodeShared {
     /// State for `cores` cores.
     pub fn new(options: NodeOptions, cores: usize) -> Arc<NodeShared> {
-        let domain = Domain::new(cores);
+        // Two seats each: see `Core::long_pin`.
+        let domain = Domain::new(2 * cores);
         Arc::new(NodeShared {
             options,
             catalog: Published::new(domain.clone(), Catalog::default()),
@@ -280,6 +281,8 @@ impl Core {
     /// Flushes what is pending and ends this core's tasks. Call on every core once no request is in flight.
     pub async fn stop(self: &Rc<Self>) {
         self.begin_stop();
+        // A search that waits between two pieces still reads what other cores' writers own.
+        self.end_long_turns().await;
         if let Some(log) = self.log() {
             log.stop().await;
         }

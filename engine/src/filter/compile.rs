@@ -3,7 +3,7 @@
 use super::datetime::unix_ms_of_rfc3339;
 use super::geo::{Area, BoundingBox, Circle, Polygon};
 use super::leaf::{Relation, Test};
-use super::membership::{FloatSet, Members, Set};
+use super::membership::{Floats, Members, Numbers, Texts};
 use super::node::{FilterError, Geo, Node, Operator};
 use super::predicate::Expr;
 use super::re2;
@@ -147,11 +147,9 @@ impl Compiler {
                 }
             }
             Operator::In => match value {
-                Value::Strings(list) => {
-                    Test::In(Members::Strings(Set::new(list.iter().map(|text| text.as_str().into()))))
-                }
-                Value::Ints(list) => Test::In(Members::Ints(Set::new(list.iter().copied()))),
-                Value::Floats(list) => Test::In(Members::Floats(FloatSet::new(list))),
+                Value::Strings(list) => Test::In(Members::Strings(Texts::new(list))),
+                Value::Ints(list) => Test::In(Members::Ints(Numbers::new(list.iter().copied()))),
+                Value::Floats(list) => Test::In(Members::Floats(Floats::new(list))),
                 _ => return Err(wrong_kind("a value of kind strings, ints or floats")),
             },
             Operator::Contains => match value {
@@ -187,8 +185,7 @@ impl Compiler {
             }
         };
         match test {
-            Test::In(Members::Strings(Set::Walked(list))) if list.is_empty() => Ok(Expr::Never),
-            Test::In(Members::Ints(Set::Walked(list))) if list.is_empty() => Ok(Expr::Never),
+            Test::In(members) if members.len() == 0 => Ok(Expr::Never),
             test => Ok(Expr::Leaf { field: field.into(), test }),
         }
     }

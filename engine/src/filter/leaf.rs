@@ -88,7 +88,7 @@ impl Test {
             },
             Test::In(members) => match (members, value) {
                 (Members::Strings(set), ValueRef::String(stored)) => set.contains(stored),
-                (Members::Ints(set), ValueRef::Int(stored)) => set.contains(&stored),
+                (Members::Ints(set), ValueRef::Int(stored)) => set.contains(stored),
                 (Members::Floats(set), ValueRef::Float(stored)) => set.contains(stored),
                 _ => false,
             },

@@ -13,6 +13,7 @@ mod compile;
 mod datetime;
 mod geo;
 mod leaf;
+pub(crate) mod lists;
 mod membership;
 mod narrow;
 mod node;

@@ -1,13 +1,23 @@
 //! From a filter to the slots that can match, by the payload index.
 
 use super::leaf::{Relation, Test};
+use super::lists::Lists;
 use super::membership::Members;
 use super::predicate::{Expr, Predicate};
 use crate::payload::index::{Bound, Class, Selection, Terms, View};
 use crate::payload::{CONTENT_KEY, Value};
 
-/// Longest `in` list that is looked up: each element is a search in a dictionary.
-const IN_MAX: usize = 1024;
+/// Longest `in` list that is looked up here: each element is a search in a dictionary. Longer ones have been before, or are asked
+/// as a predicate.
+pub(super) const IN_MAX: usize = 1024;
+
+/// What is known of a collection's payloads.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a, 'p> {
+    pub view: View<'p>,
+    /// Long lists of the filter, looked up before.
+    pub lists: &'a Lists<'a>,
+}
 
 /// Every point that matches is in the selection.
 pub(super) struct Narrowed<'p> {
@@ -25,8 +35,8 @@ pub(crate) struct Interval {
 
 /// What the index says about a filter; `None` when it has nothing to say (expressions, tests of emptiness, the content, and
 /// the negation of what it does not know exactly). In a conjunction what narrows is taken and the rest checked point by point.
-pub(super) fn narrow<'p>(filter: &Predicate, view: View<'p>) -> Option<Narrowed<'p>> {
-    expr(filter.expr(), view)
+pub(super) fn narrow<'p>(filter: &Predicate, known: Known<'_, 'p>) -> Option<Narrowed<'p>> {
+    expr(filter.expr(), known)
 }
 
 /// A conjunction taken apart: the ranges of numbers in it, by field, and what else the index says.
@@ -38,7 +48,7 @@ pub(super) struct Parted<'f, 'p> {
 }
 
 /// Takes a filter apart; a single leaf is a conjunction of one.
-pub(super) fn parted<'f, 'p>(filter: &'f Predicate, view: View<'p>) -> Parted<'f, 'p> {
+pub(super) fn parted<'f, 'p>(filter: &'f Predicate, known: Known<'_, 'p>) -> Parted<'f, 'p> {
     let leaf = std::slice::from_ref(filter.expr());
     let children = if let Expr::All(children) = filter.expr() { children } else { leaf };
     let mut parted = Parted { ranges: Vec::new(), others: None, only_ranges: true };
@@ -53,7 +63,7 @@ pub(super) fn parted<'f, 'p>(filter: &'f Predicate, view: View<'p>) -> Parted<'f
             child => {
                 parted.only_ranges = false;
                 // Bounds of texts are taken one by one here; that they make one range matters to estimates alone.
-                others.extend(expr(child, view).map(|narrowed| narrowed.selection));
+                others.extend(expr(child, known).map(|narrowed| narrowed.selection));
             }
         }
     }
@@ -61,30 +71,30 @@ pub(super) fn parted<'f, 'p>(filter: &'f Predicate, view: View<'p>) -> Parted<'f
     parted
 }
 
-fn expr<'p>(expr: &Expr, view: View<'p>) -> Option<Narrowed<'p>> {
+fn expr<'p>(expr: &Expr, known: Known<'_, 'p>) -> Option<Narrowed<'p>> {
     match expr {
         Expr::Always => None,
         // What is filed under exactly what matches is all that does not match.
-        Expr::Not(child) => complement(self::expr(child, view)),
+        Expr::Not(child) => complement(self::expr(child, known)),
         Expr::Never => Some(Narrowed { selection: Selection::nothing(), exact: true }),
         Expr::Leaf { field, test } => {
             let narrowed = match test {
-                Test::Number(..) | Test::Text(..) => range(std::slice::from_ref(expr), field, test, view),
+                Test::Number(..) | Test::Text(..) => range(std::slice::from_ref(expr), field, test, known),
                 // A point without the field matches neither, so the rest is asked.
                 Test::Ne(value) => {
-                    let equal = settled(leaf(field, &Test::Eq(value.clone()), view), field, view);
+                    let equal = settled(leaf(field, &Test::Eq(value.clone()), known), field, known);
                     return complement(equal).map(|others| Narrowed { exact: false, ..others });
                 }
-                test => leaf(field, test, view),
+                test => leaf(field, test, known),
             };
-            settled(narrowed, field, view)
+            settled(narrowed, field, known)
         }
-        Expr::All(children) => all(children, view),
+        Expr::All(children) => all(children, known),
         Expr::Any(children) => {
             let mut exact = true;
             let mut parts = Vec::with_capacity(children.len());
             for child in children {
-                let narrowed = self::expr(child, view)?;
+                let narrowed = self::expr(child, known)?;
                 exact &= narrowed.exact;
                 parts.push(narrowed.selection);
             }
@@ -100,12 +110,12 @@ fn complement(narrowed: Option<Narrowed<'_>>) -> Option<Narrowed<'_>> {
 }
 
 /// A leaf's answer, with what holds for every leaf.
-fn settled<'p>(narrowed: Option<Narrowed<'p>>, field: &str, view: View<'p>) -> Option<Narrowed<'p>> {
+fn settled<'p>(narrowed: Option<Narrowed<'p>>, field: &str, known: Known<'_, 'p>) -> Option<Narrowed<'p>> {
     let Narrowed { selection, exact } = narrowed.filter(|_| field != CONTENT_KEY)?;
-    Some(Narrowed { selection, exact: exact && view.is_exact(field) })
+    Some(Narrowed { selection, exact: exact && known.view.is_exact(field) })
 }
 
-fn all<'p>(children: &[Expr], view: View<'p>) -> Option<Narrowed<'p>> {
+fn all<'p>(children: &[Expr], known: Known<'_, 'p>) -> Option<Narrowed<'p>> {
     let mut exact = true;
     let mut parts = Vec::new();
     for (index, child) in children.iter().enumerate() {
@@ -115,9 +125,9 @@ fn all<'p>(children: &[Expr], view: View<'p>) -> Option<Narrowed<'p>> {
                 if children[..index].iter().any(|other| is_range_of(other, field, test)) {
                     continue;
                 }
-                settled(range(children, field, test, view), field, view)
+                settled(range(children, field, test, known), field, known)
             }
-            _ => expr(child, view),
+            _ => expr(child, known),
         };
         match narrowed {
             Some(narrowed) => {
@@ -168,10 +178,10 @@ fn side<T>(relation: Relation, bound: T) -> (T, bool, bool) {
 }
 
 /// All bounds among `leaves` of one field, of the sort of `test`.
-fn range<'p>(leaves: &[Expr], field: &str, test: &Test, view: View<'p>) -> Option<Narrowed<'p>> {
+fn range<'p>(leaves: &[Expr], field: &str, test: &Test, known: Known<'_, 'p>) -> Option<Narrowed<'p>> {
     if let Test::Number(..) = test {
         let Interval { low, high } = interval(leaves, field);
-        let terms = view.number_range(field, low, high);
+        let terms = known.view.number_range(field, low, high);
         return Some(Narrowed { selection: Selection::Terms(terms), exact: true });
     }
     let (mut low, mut high): (Bound<&str>, Bound<&str>) = (None, None);
@@ -190,35 +200,35 @@ fn range<'p>(leaves: &[Expr], field: &str, test: &Test, view: View<'p>) -> Optio
             }
         }
     }
-    let (terms, exact) = view.text_range(field, low, high);
+    let (terms, exact) = known.view.text_range(field, low, high);
     Some(Narrowed { selection: Selection::Terms(terms), exact })
 }
 
-fn leaf<'p>(field: &str, test: &Test, view: View<'p>) -> Option<Narrowed<'p>> {
+fn leaf<'p>(field: &str, test: &Test, known: Known<'_, 'p>) -> Option<Narrowed<'p>> {
     let terms =
         |(terms, exact): (Terms<'p>, bool)| Some(Narrowed { selection: Selection::Terms(terms), exact });
     let exact = |found: Terms<'p>| terms((found, true));
     match test {
-        Test::Eq(Value::String(text)) => terms(view.text(field, Class::String, text)),
-        Test::Eq(Value::Int(number)) => exact(view.int(field, Class::Int, *number)),
-        Test::Eq(Value::Float(number)) => exact(view.float(field, Class::Float, *number)),
-        Test::Eq(Value::Bool(flag)) => exact(view.bool(field, *flag)),
-        Test::In(members) => r#in(field, members, view).and_then(terms),
-        Test::ContainsString(text) => terms(view.text(field, Class::StringElement, text)),
-        Test::ContainsInt(number) => exact(view.int(field, Class::IntElement, *number)),
-        Test::ContainsFloat(number) => exact(view.float(field, Class::FloatElement, *number)),
+        Test::Eq(Value::String(text)) => terms(known.view.text(field, Class::String, text)),
+        Test::Eq(Value::Int(number)) => exact(known.view.int(field, Class::Int, *number)),
+        Test::Eq(Value::Float(number)) => exact(known.view.float(field, Class::Float, *number)),
+        Test::Eq(Value::Bool(flag)) => exact(known.view.bool(field, *flag)),
+        Test::In(members) => r#in(field, members, known),
+        Test::ContainsString(text) => terms(known.view.text(field, Class::StringElement, text)),
+        Test::ContainsInt(number) => exact(known.view.int(field, Class::IntElement, *number)),
+        Test::ContainsFloat(number) => exact(known.view.float(field, Class::FloatElement, *number)),
         Test::Match(tokens) => {
             // A query without words asks for any text, which nothing is filed under. Of several words each may be in another
             // element of an array.
             let words: Vec<(Terms<'p>, bool)> =
-                tokens.iter().map(|token| view.text(field, Class::Word, &token)).collect();
+                tokens.iter().map(|token| known.view.text(field, Class::Word, &token)).collect();
             let exact = words.len() == 1 && words[0].1;
             let parts: Vec<_> = words.into_iter().map(|(terms, _)| Selection::Terms(terms)).collect();
             (!parts.is_empty()).then_some(Narrowed { selection: Selection::All(parts), exact })
         }
         Test::Inside(area) => {
             let (corners, off_the_map) = area.covering()?;
-            view.geo_box(field, corners, off_the_map).and_then(|found| terms((found, false)))
+            known.view.geo_box(field, corners, off_the_map).and_then(|found| terms((found, false)))
         }
         // An array is equal by all its elements; null, difference and emptiness are filed nowhere.
         Test::Eq(_) | Test::Ne(_) | Test::Number(..) | Test::Text(..) => None,
@@ -226,31 +236,30 @@ fn leaf<'p>(field: &str, test: &Test, view: View<'p>) -> Option<Narrowed<'p>> {
     }
 }
 
-fn r#in<'p>(field: &str, members: &Members, view: View<'p>) -> Option<(Terms<'p>, bool)> {
-    let len = match members {
-        Members::Strings(set) => set.len(),
-        Members::Ints(set) => set.len(),
-        Members::Floats(set) => set.len(),
+fn r#in<'p>(field: &str, members: &Members, known: Known<'_, 'p>) -> Option<Narrowed<'p>> {
+    let (selection, exact) = match known.lists.of(members) {
+        Some(found) => found,
+        None if members.len() > IN_MAX => return None,
+        None => {
+            let (terms, exact) = looked_up(field, members, 0, members.len(), known.view);
+            (Selection::Terms(terms), exact)
+        }
     };
-    if len > IN_MAX {
-        return None;
+    Some(Narrowed { selection, exact })
+}
+
+/// Slots under the elements of a list from place `from` on below `to`, and whether each of them matches. Elements come in
+/// order: neighbours in a dictionary share its nodes.
+pub(super) fn looked_up<'p>(
+    field: &str,
+    members: &Members,
+    from: usize,
+    to: usize,
+    view: View<'p>,
+) -> (Terms<'p>, bool) {
+    match members {
+        Members::Strings(texts) => view.texts(field, texts.part(from, to)),
+        Members::Ints(numbers) => (view.ints(field, numbers.sorted()[from..to].iter().copied()), true),
+        Members::Floats(floats) => (view.floats(field, floats.part(from, to)), true),
     }
-    // In order: neighbours in a dictionary share its nodes.
-    Some(match members {
-        Members::Strings(set) => {
-            let mut texts: Vec<&str> = set.iter().map(|text| &**text).collect();
-            texts.sort_unstable();
-            view.texts(field, texts.into_iter())
-        }
-        Members::Ints(set) => {
-            let mut numbers: Vec<i64> = set.iter().copied().collect();
-            numbers.sort_unstable();
-            (view.ints(field, numbers.into_iter()), true)
-        }
-        Members::Floats(set) => {
-            let mut numbers: Vec<f64> = set.iter().collect();
-            numbers.sort_unstable_by(f64::total_cmp);
-            (view.floats(field, numbers.into_iter()), true)
-        }
-    })
 }

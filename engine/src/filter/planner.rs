@@ -11,7 +11,8 @@
 //! Results never depend on the path, but for those that a graph misses: whatever is found is checked for visibility, and by the
 //! predicate too unless the index stands for the values themselves.
 
-use super::narrow::{Interval, Parted, narrow, parted};
+use super::lists::Lists;
+use super::narrow::{Interval, Known, Parted, narrow, parted};
 use super::predicate::Predicate;
 use crate::payload::index::{Column, Selection, View, Walk};
 
@@ -25,13 +26,13 @@ const WALK_COMPONENT_NS: f64 = 0.2;
 const SCAN_NS: f64 = 20.0;
 const SCAN_COMPONENT_NS: f64 = 0.1;
 /// The predicate asked about a point: mostly the misses of line and row.
-const PREDICATE_NS: f64 = 150.0;
+pub(super) const PREDICATE_NS: f64 = 150.0;
 /// Asked per distance of a walk that has no gate: rows from all over memory, and candidates refused by the hundred.
 const ASKED_NS: f64 = 1.5 * PREDICATE_NS;
 /// A term of a range visited: the entry is a miss.
 const TERM_NS: f64 = 40.0;
 /// A search in a dictionary: a node or two are misses, and so are the postings it ends at.
-const SPAN_NS: f64 = 700.0;
+pub(super) const SPAN_NS: f64 = 700.0;
 /// A posting collected, and sorted if there are several terms.
 const POSTING_NS: f64 = 4.0;
 const SORTED_POSTING_NS: f64 = 25.0;
@@ -265,10 +266,16 @@ impl Situation {
 }
 
 /// Chooses. Costs two paths down a dictionary per term of the filter, and what the chosen way looks up.
-pub(crate) fn plan<'p>(filter: &Predicate, view: View<'p>, s: &Situation) -> (Plan<'p>, Estimate) {
+pub(crate) fn plan<'p>(
+    filter: &Predicate,
+    view: View<'p>,
+    lists: &Lists<'_>,
+    s: &Situation,
+) -> (Plan<'p>, Estimate) {
+    let known = Known { view, lists };
     let live = s.live.max(1) as f64;
     let mut estimate = Estimate::default();
-    let Some(narrowed) = narrow(filter, view) else {
+    let Some(narrowed) = narrow(filter, known) else {
         estimate.everything_ns = live * (PREDICATE_NS + s.scored_ns());
         estimate.walk_ns = s.distances() * (s.walked_ns() + ASKED_NS);
         estimate.points_ns = f64::INFINITY;
@@ -300,7 +307,7 @@ pub(crate) fn plan<'p>(filter: &Predicate, view: View<'p>, s: &Situation) -> (Pl
     estimate.expected = Some((share * live) as u64);
     estimate.everything_ns = live * (PREDICATE_NS + share * s.scored_ns());
 
-    let (way, gated_ns) = gate(filter, view, &selection, share, s);
+    let (way, gated_ns) = gate(filter, known, &selection, share, s);
     // What a walk without a gate pays more: the predicate of each candidate, and a longer way.
     let spared_ns = s.distances() / share * (s.walked_ns() + ASKED_NS)
         - s.distances() * led_share(share).min(1.0 / share) * (s.walked_ns() + LOOK_NS / share);
@@ -452,13 +459,14 @@ impl<'p> Way<'p> {
 /// The cheapest gate and what it costs to build, or in the case of columns to ask.
 fn gate<'p>(
     filter: &Predicate,
-    view: View<'p>,
+    known: Known<'_, 'p>,
     selection: &Selection<'p>,
     share: f64,
     s: &Situation,
 ) -> (Way<'p>, f64) {
     let mut best = (Way::Bits, bits_ns(selection, s));
-    let Parted { ranges, others, only_ranges } = parted(filter, view);
+    let Parted { ranges, others, only_ranges } = parted(filter, known);
+    let view = known.view;
     let columns: Option<Vec<_>> = (!ranges.is_empty())
         .then(|| {
             let wanted = ranges.iter().map(|(field, interval)| (view.column(field), *interval));

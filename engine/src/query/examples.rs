@@ -112,6 +112,15 @@ impl Examples {
         }
     }
 
+    /// Distances it takes to score a point.
+    pub fn distances(&self) -> usize {
+        match self {
+            Examples::Average(_) => 1,
+            Examples::Best { positive, negative, .. } => positive.len() + negative.len(),
+            Examples::Pairs { pairs, .. } => 1 + 2 * pairs.len(),
+        }
+    }
+
     /// Distance and score of a point; what a lane does not have is 0.
     pub fn score(&self, run: &Run<'_>, slot: Slot) -> (f32, f32) {
         let metric = run.dense.config().metric;

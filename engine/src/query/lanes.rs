@@ -7,6 +7,7 @@ use crate::collection::{Dense, Explain, Query, SearchError};
 use crate::filter::Predicate;
 use crate::index::{Scratch, Slot};
 use crate::memory::Pin;
+use crate::pace::{Pace, TooLong, Whole, at_once};
 use crate::payload::{CONTENT_KEY, PayloadRow, Value, ValueRef};
 use crate::sparse::{LaneScratch, LaneStats};
 use crate::text::TextQuery;
@@ -30,6 +31,9 @@ pub enum LaneError {
     /// An example that had to be there is not.
     #[error("query: example point not found: id {0}")]
     UnknownExample(u64),
+    /// At a pace that does not wait.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
     /// See the text.
     #[error("query: strategy best_score takes no negative ids under the l2 metric")]
     NegativesUnderL2,
@@ -225,6 +229,22 @@ pub fn search_lanes(
     now_ms: u64,
     scratch: &mut QueryScratch,
 ) -> Result<Vec<Found>, LaneError> {
+    at_once(search_lanes_paced(dense, pin, query, now_ms, &mut Whole::unbounded(), scratch))
+}
+
+/// As [`search_lanes`], at a pace. It counts searches of the graph, scores by examples and long lists of filters; walks over postings
+/// and the fusion run in one piece each.
+///
+/// # Errors
+/// As [`search_lanes`], and [`LaneError::TooLong`].
+pub async fn search_lanes_paced(
+    dense: &Dense,
+    pin: &Pin<'_>,
+    query: &LaneQuery,
+    now_ms: u64,
+    pace: &mut impl Pace,
+    scratch: &mut QueryScratch,
+) -> Result<Vec<Found>, LaneError> {
     let run = Run { dense, pin, now_ms };
     let root = match &query.combine {
         Combine::Rerank(root) => Some(&**root),
@@ -240,13 +260,13 @@ pub fn search_lanes(
     scratch.reports.clear();
     for leaf in &query.lanes {
         scratch.explain = None;
-        let lane = run.lane(leaf, scratch)?;
+        let lane = run.lane(leaf, pace, scratch).await?;
         scratch.reports.push(scratch.report(leaf, lane.hits.len()));
         lanes.push(lane);
     }
     let mut hits = match (&query.combine, root) {
         (Combine::Fuse(method), _) => fused(&lanes, *method, query.k.saturating_add(examples.len())),
-        (_, Some(root)) => run.reranked(&lanes, root, scratch)?,
+        (_, Some(root)) => run.reranked(&lanes, root, pace, scratch).await?,
         (Combine::Rerank(_), None) => Vec::new(),
     };
     if !examples.is_empty() {
@@ -263,7 +283,12 @@ struct Ranked {
 }
 
 impl Run<'_> {
-    fn lane(&self, leaf: &Leaf, scratch: &mut QueryScratch) -> Result<Ranked, LaneError> {
+    async fn lane(
+        &self,
+        leaf: &Leaf,
+        pace: &mut impl Pace,
+        scratch: &mut QueryScratch,
+    ) -> Result<Ranked, LaneError> {
         // No more can be found, and a pool may be any number.
         let pool = leaf.pool.min(self.dense.stats().live as usize);
         let ranking = match &leaf.source {
@@ -272,33 +297,36 @@ impl Run<'_> {
             _ => Ranking::Score,
         };
         let hits = match &leaf.source {
-            Source::Dense(vector) => self.nearest(vector, pool, leaf.filter.as_deref(), scratch)?,
-            Source::Sparse(_) | Source::Text(_) => self.listed(leaf, pool, scratch)?,
+            Source::Dense(vector) => {
+                self.nearest(vector, pool, leaf.filter.as_deref(), pace, scratch).await?
+            }
+            Source::Sparse(_) | Source::Text(_) => self.listed(leaf, pool, pace, scratch).await?,
             Source::Recommend(recommend) => {
                 let examples = Examples::of_recommend(self, recommend)?;
                 let named: HashSet<u64> =
                     recommend.positive.iter().chain(&recommend.negative).copied().collect();
-                self.by_examples(&examples, &named, leaf, pool, scratch)?
+                self.by_examples(&examples, &named, leaf, pool, pace, scratch).await?
             }
             Source::Discover(discover) => {
                 let examples = Examples::of_discover(self, discover)?;
-                self.by_examples(&examples, &HashSet::new(), leaf, pool, scratch)?
+                self.by_examples(&examples, &HashSet::new(), leaf, pool, pace, scratch).await?
             }
         };
         Ok(Ranked { ranking, hits })
     }
 
-    fn nearest(
+    async fn nearest(
         &self,
         vector: &[f32],
         k: usize,
         filter: Option<&Predicate>,
+        pace: &mut impl Pace,
         scratch: &mut QueryScratch,
     ) -> Result<Vec<Found>, LaneError> {
         let mut hits = Vec::new();
         let query = Query { vector, k, ef: 0, filter, exact: false, now_ms: self.now_ms };
-        scratch.explain =
-            Some(self.dense.search_explained(self.pin, &query, &mut scratch.dense, &mut hits)?);
+        let searched = self.dense.search_paced(self.pin, &query, pace, &mut scratch.dense, &mut hits);
+        scratch.explain = Some(searched.await?);
         let found = |hit: crate::collection::Hit| Found {
             id: hit.id,
             distance: hit.distance,
@@ -308,15 +336,23 @@ impl Run<'_> {
         Ok(hits.into_iter().map(found).collect())
     }
 
-    fn listed(&self, leaf: &Leaf, k: usize, scratch: &mut QueryScratch) -> Result<Vec<Found>, LaneError> {
+    async fn listed(
+        &self,
+        leaf: &Leaf,
+        k: usize,
+        pace: &mut impl Pace,
+        scratch: &mut QueryScratch,
+    ) -> Result<Vec<Found>, LaneError> {
         let (dense, pin, now_ms, filter) = (self.dense, self.pin, self.now_ms, leaf.filter.as_deref());
         let lists = scratch.lists.get_or_insert_default();
         let mut hits = Vec::new();
         match &leaf.source {
             Source::Sparse(query) => {
-                dense.search_sparse(pin, query, k, filter, now_ms, lists, &mut hits)?;
+                dense.search_sparse(pin, query, k, filter, now_ms, pace, lists, &mut hits).await?;
             }
-            Source::Text(query) => dense.search_text(pin, query, k, filter, now_ms, lists, &mut hits)?,
+            Source::Text(query) => {
+                dense.search_text(pin, query, k, filter, now_ms, pace, lists, &mut hits).await?;
+            }
             _ => {}
         }
         let found = |hit: crate::sparse::LaneHit| Found {
@@ -329,45 +365,46 @@ impl Run<'_> {
     }
 
     /// The best `pool` points near the seed, without those `named`.
-    fn by_examples(
+    async fn by_examples(
         &self,
         examples: &Examples,
         named: &HashSet<u64>,
         leaf: &Leaf,
         pool: usize,
+        pace: &mut impl Pace,
         scratch: &mut QueryScratch,
     ) -> Result<Vec<Found>, LaneError> {
         let seed = &examples.seed()[..self.dense.config().dim];
         let candidates = examples.candidates(pool).saturating_add(named.len());
-        let mut hits = self.nearest(seed, candidates, leaf.filter.as_deref(), scratch)?;
+        let mut hits = self.nearest(seed, candidates, leaf.filter.as_deref(), pace, scratch).await?;
         hits.retain(|hit| !named.contains(&hit.id));
         if !matches!(examples, Examples::Average(_)) {
-            for hit in &mut hits {
-                (hit.distance, hit.score) = examples.score(self, hit.slot);
-            }
-            hits.sort_unstable_by(|a, b| examples.order(a, b));
+            self.rank_by(examples, &mut hits, pace).await?;
         }
         hits.truncate(pool);
         Ok(hits)
     }
 
     /// All points that any lane found, as `root` ranks them.
-    fn reranked(
+    async fn reranked(
         &self,
         lanes: &[Ranked],
         root: &Leaf,
+        pace: &mut impl Pace,
         scratch: &mut QueryScratch,
     ) -> Result<Vec<Found>, LaneError> {
         let mut seen = HashSet::new();
         let mut hits: Vec<Found> = lanes.iter().flat_map(|lane| &lane.hits).copied().collect();
         hits.retain(|hit| seen.insert(hit.id) && self.matches(root, hit.slot));
         match &root.source {
-            Source::Dense(vector) => self.rank_by(&Examples::Average(self.prepared(vector)?), &mut hits),
+            Source::Dense(vector) => {
+                self.rank_by(&Examples::Average(self.prepared(vector)?), &mut hits, pace).await?;
+            }
             Source::Recommend(recommend) => {
-                self.rank_by(&Examples::of_recommend(self, recommend)?, &mut hits);
+                self.rank_by(&Examples::of_recommend(self, recommend)?, &mut hits, pace).await?;
             }
             Source::Discover(discover) => {
-                self.rank_by(&Examples::of_discover(self, discover)?, &mut hits);
+                self.rank_by(&Examples::of_discover(self, discover)?, &mut hits, pace).await?;
                 hits.iter_mut().for_each(|hit| hit.distance = 0.0);
             }
             // A point that shares no dimension or term with the query is none of its hits here either.
@@ -382,18 +419,28 @@ impl Run<'_> {
                 hits.sort_unstable_by(|a, b| by_score(a, b).then(a.id.cmp(&b.id)));
             }
             Source::Text(_) => {
-                let all = self.listed(root, usize::MAX, scratch)?;
+                let all = self.listed(root, usize::MAX, pace, scratch).await?;
                 hits = all.into_iter().filter(|hit| seen.contains(&hit.id)).collect();
             }
         }
         Ok(hits)
     }
 
-    fn rank_by(&self, examples: &Examples, hits: &mut [Found]) {
-        for hit in hits.iter_mut() {
-            (hit.distance, hit.score) = examples.score(self, hit.slot);
+    async fn rank_by(
+        &self,
+        examples: &Examples,
+        hits: &mut [Found],
+        pace: &mut impl Pace,
+    ) -> Result<(), TooLong> {
+        pace.foresee(hits.len().saturating_mul(examples.distances()))?;
+        for part in hits.chunks_mut(16) {
+            for hit in part.iter_mut() {
+                (hit.distance, hit.score) = examples.score(self, hit.slot);
+            }
+            pace.step(part.len() * examples.distances()).await?;
         }
         hits.sort_unstable_by(|a, b| examples.order(a, b));
+        Ok(())
     }
 
     fn matches(&self, leaf: &Leaf, slot: Slot) -> bool {

@@ -9,5 +9,5 @@ mod tests;
 pub use fusion::{FusedHit, Fusion, Lane, RRF_K_DEFAULT, Ranking, fuse, lane_weights};
 pub use lanes::{
     Anchor, Combine, Discover, Found, Group, LaneError, LaneQuery, LaneReport, Leaf, Method, QueryScratch,
-    Recommend, Source, Strategy, group_hits, search_lanes,
+    Recommend, Source, Strategy, group_hits, search_lanes, search_lanes_paced,
 };

@@ -300,7 +300,7 @@ impl RestService {
         if body.len() <= limits::INLINE_JSON_MAX_BYTES {
             return decode(&body);
         }
-        self.core.runtime().blocking(move || decode(&body)).await
+        self.core.runtime().computing(move || decode(&body)).await
     }
 
     async fn ingest_body(

@@ -3,5 +3,6 @@ mod aliases;
 #[path = "../common/mod.rs"]
 mod common;
 mod inspect;
+mod long_searches;
 mod order;
 mod payloads;

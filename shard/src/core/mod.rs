@@ -27,7 +27,7 @@ pub use types::{
 
 use crate::catalog::{Catalog, CollectionHandle, checked_name, full_name};
 use crate::env::{Env, Replies};
-use crate::event::{Event, Lock};
+use crate::event::{Event, Lock, LockGuard};
 use crate::log::{Log, OldSegments};
 use crate::node::{NodeOptions, NodeShared};
 use crate::owner::Owned;
@@ -51,6 +51,11 @@ pub struct Core {
     env: Rc<dyn Env>,
     shared: Arc<NodeShared>,
     participant: Participant,
+    /// Of long searches, which take turns.
+    long_seat: Participant,
+    long_turn: Rc<Lock>,
+    /// Taken when the core stops, and never given back.
+    last_turn: Cell<Option<LockGuard>>,
     replies: Replies,
     log: RefCell<Option<Rc<Log>>>,
     old_segments: RefCell<Rc<OldSegments>>,
@@ -71,8 +76,12 @@ pub struct Core {
 impl Core {
     pub(crate) fn new(env: Rc<dyn Env>, shared: Arc<NodeShared>) -> Rc<Core> {
         let participant = shared.domain.participant(env.index());
+        let long_seat = shared.domain.participant(shared.domain.participants() / 2 + env.index());
         Rc::new(Core {
             participant,
+            long_seat,
+            long_turn: Rc::default(),
+            last_turn: Cell::default(),
             replies: Replies::default(),
             log: RefCell::default(),
             old_segments: RefCell::default(),
@@ -172,6 +181,23 @@ impl Core {
     /// Announces that this thread reads published state; must not live across an await.
     pub fn pin(&self) -> Pin<'_> {
         self.participant.pin()
+    }
+
+    /// Waits for the turn of a long search: what it reads under [`Self::long_pin`] stays as long as it holds the turn.
+    ///
+    /// One at a time: pins that overlapped without end would keep everything that is retired meanwhile.
+    pub(super) async fn long_turn(&self) -> LockGuard {
+        self.long_turn.lock().await
+    }
+
+    /// Waits for the last long search to end; none begins any more.
+    pub(crate) async fn end_long_turns(&self) {
+        self.last_turn.set(Some(self.long_turn.lock().await));
+    }
+
+    /// The pin of the search whose turn it is, on a seat of its own. It may live across awaits.
+    pub(super) fn long_pin(&self, _turn: &LockGuard) -> Pin<'_> {
+        self.long_seat.pin()
     }
 
     pub(crate) fn owned(&self, uid: u64) -> Option<Rc<Owned>> {

@@ -1,13 +1,14 @@
 //! Queries of lanes: run like searches, on the receiving or a less loaded core, under one pin.
 
 use super::Core;
-use super::read::ANSWER_ROWS_MAX_BYTES;
+use super::read::{ANSWER_ROWS_MAX_BYTES, WHOLE_STEPS};
 use super::types::{FoundPoint, OpError};
 use crate::catalog::CollectionHandle;
-use nigh_engine::collection::Dense;
+use nigh_engine::collection::{Dense, SearchError};
 use nigh_engine::memory::Pin;
+use nigh_engine::pace::{Pace, Whole, at_once};
 use nigh_engine::payload::Value;
-use nigh_engine::query::{Found, LaneQuery, LaneReport, QueryScratch, group_hits, search_lanes};
+use nigh_engine::query::{Found, LaneQuery, LaneReport, QueryScratch, group_hits, search_lanes_paced};
 use nigh_engine::sparse::LaneScratch;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -86,23 +87,27 @@ impl Core {
         let handle = self.handle(name)?;
         handle.healthy()?;
         let began_ns = self.env().now_ns();
-        self.run_search(move |core| core.query_here(&handle, &request, began_ns)).await
+        self.run_search(async move |core| core.query_here(&handle, &request, began_ns).await).await
     }
 
-    fn query_here(
+    async fn query_here(
         &self,
         handle: &CollectionHandle,
         request: &QueryRequest,
         began_ns: u64,
     ) -> Result<QueryOutcome, OpError> {
-        let now_ms = self.env().unix_ms();
         let mut scratch = QueryScratch::new(self.take_scratch(), LISTS.take());
-        let answer = {
-            let pin = self.pin();
-            let dense = handle.dense(&pin);
-            search_lanes(dense, &pin, &request.lanes, now_ms, &mut scratch)
-                .map_err(OpError::from)
-                .and_then(|hits| copy_out(dense, &pin, &hits, request, now_ms))
+        let whole = {
+            let (pin, mut pace) = (self.pin(), Whole::of(WHOLE_STEPS));
+            at_once(self.query_paced(&pin, handle, request, &mut pace, &mut scratch))
+        };
+        let answer = match whole {
+            Err(OpError::Search(SearchError::TooLong(_))) => {
+                let turn = self.long_turn().await;
+                let (pin, mut pace) = (self.long_pin(&turn), self.pieces());
+                self.query_paced(&pin, handle, request, &mut pace, &mut scratch).await
+            }
+            whole => whole,
         };
         LISTS.set(scratch.lists);
         self.give_scratch(scratch.dense);
@@ -114,6 +119,22 @@ impl Core {
             us: self.env().now_ns().saturating_sub(began_ns) / 1000,
         });
         answer.map(|answer| QueryOutcome { answer, explained })
+    }
+}
+
+impl Core {
+    async fn query_paced(
+        &self,
+        pin: &Pin<'_>,
+        handle: &CollectionHandle,
+        request: &QueryRequest,
+        pace: &mut impl Pace,
+        scratch: &mut QueryScratch,
+    ) -> Result<QueryAnswer, OpError> {
+        let now_ms = self.env().unix_ms();
+        let dense = handle.dense(pin);
+        let hits = search_lanes_paced(dense, pin, &request.lanes, now_ms, pace, scratch).await?;
+        copy_out(dense, pin, &hits, request, now_ms)
     }
 }
 

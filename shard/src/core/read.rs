@@ -6,8 +6,11 @@ use crate::catalog::CollectionHandle;
 use crate::env::call;
 use crate::owner::Owned;
 use crate::owner::indexer::Slice;
-use nigh_engine::collection::{Hit, MatchCursor, Point, Query};
+use nigh_engine::collection::{Hit, MatchCursor, Point, Query, SearchError};
 use nigh_engine::filter::Predicate;
+use nigh_engine::index::Scratch;
+use nigh_engine::memory::Pin;
+use nigh_engine::pace::{Pace, Pieces, Whole, at_once};
 use nigh_engine::payload::{PayloadRow, RowBuilder};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -17,6 +20,11 @@ use std::sync::atomic::Ordering::Relaxed;
 /// A search moves to another core when this many more wait here than there: one message each way costs some 15 µs,
 /// a search 100 to 1000.
 const HAND_OFF_LEAD: u32 = 1;
+/// Steps of about 100 ns that a search may make in one piece; about ten times those of an ordinary one. Those that take longer
+/// begin anew, in pieces, when it is their turn.
+pub(super) const WHOLE_STEPS: usize = 40_000;
+/// Steps between two looks at the clock of a long search.
+const PIECE_STEPS: usize = 500;
 /// Payloads in one answer, as stored. They are copied out in one go, so that they show one moment.
 pub(super) const ANSWER_ROWS_MAX_BYTES: usize = 256 << 20;
 /// Points looked at between two looks at the clock of a scroll or delete by filter.
@@ -76,13 +84,13 @@ impl Core {
         let handle = self.handle(name)?;
         handle.healthy()?;
         let began_ns = self.env().now_ns();
-        self.run_search(move |core| core.search_here(&handle, &request, began_ns)).await
+        self.run_search(async move |core| core.search_here(&handle, &request, began_ns).await).await
     }
 
     /// Runs a search here, or on the least loaded core when searches queue up.
     pub(super) async fn run_search<T: Send + 'static>(
         self: &Rc<Self>,
-        search: impl FnOnce(&Core) -> Result<T, OpError> + Send + 'static,
+        search: impl AsyncFnOnce(Rc<Core>) -> Result<T, OpError> + Send + 'static,
     ) -> Result<T, OpError> {
         let loads = &self.node().loads;
         let me = self.env().index();
@@ -101,10 +109,10 @@ impl Core {
                 drop(waiting);
                 loads[least].fetch_add(1, Relaxed);
                 let _waiting = Waiting(&loads[least]);
-                return call(self, least, move |there| async move { search(&there) }).await?;
+                return call(self, least, move |there| async move { search(there).await }).await?;
             }
         }
-        search(self)
+        search(self.clone()).await
     }
 
     /// Counts a search that gave a result.
@@ -115,16 +123,48 @@ impl Core {
         self.record_search_us(us);
     }
 
-    fn search_here(
+    async fn search_here(
         &self,
         handle: &CollectionHandle,
         request: &SearchRequest,
         began_ns: u64,
     ) -> Result<Vec<FoundPoint>, OpError> {
         let mut scratch = self.take_scratch();
+        let whole = {
+            let (pin, mut pace) = (self.pin(), Whole::of(WHOLE_STEPS));
+            at_once(self.search_paced(&pin, handle, request, &mut pace, &mut scratch))
+        };
+        let found = match whole {
+            Err(OpError::Search(SearchError::TooLong(_))) => {
+                let turn = self.long_turn().await;
+                let (pin, mut pace) = (self.long_pin(&turn), self.pieces());
+                self.search_paced(&pin, handle, request, &mut pace, &mut scratch).await
+            }
+            whole => whole,
+        };
+        self.give_scratch(scratch);
+        if found.is_ok() {
+            self.count_search(handle, began_ns);
+        }
+        found
+    }
+
+    /// The pace of a search on its long turn: it lets others run when a slice is used up.
+    pub(super) fn pieces(&self) -> impl Pace + use<> {
+        let mut slice = Slice::begin(self.env());
+        Pieces::new(PIECE_STEPS, async move || slice.check().await)
+    }
+
+    async fn search_paced(
+        &self,
+        pin: &Pin<'_>,
+        handle: &CollectionHandle,
+        request: &SearchRequest,
+        pace: &mut impl Pace,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<FoundPoint>, OpError> {
         let mut hits = Vec::with_capacity(request.k.min(1024));
-        let pin = self.pin();
-        let dense = handle.dense(&pin);
+        let dense = handle.dense(pin);
         let query = Query {
             vector: &request.vector,
             k: request.k,
@@ -133,28 +173,16 @@ impl Core {
             exact: false,
             now_ms: self.env().unix_ms(),
         };
-        let result = dense.search(&pin, &query, &mut scratch, &mut hits);
-        let row = |hit: &Hit| if request.with_rows { dense.point(&pin, hit.slot).row } else { &[] };
-        let found = result.map_err(OpError::from).and_then(|()| {
-            let bytes: usize = hits.iter().map(|hit| row(hit).len()).sum();
-            if bytes > ANSWER_ROWS_MAX_BYTES {
-                let text = format!("{bytes} bytes of payload would be in the answer; ask for fewer points");
-                return Err(OpError::BadRequest(text));
-            }
-            let found = |hit: &Hit| FoundPoint {
-                id: hit.id,
-                distance: hit.distance,
-                score: 0.0,
-                row: row(hit).to_vec(),
-            };
-            Ok(hits.iter().map(found).collect())
-        });
-        drop(pin);
-        self.give_scratch(scratch);
-        if found.is_ok() {
-            self.count_search(handle, began_ns);
+        dense.search_paced(pin, &query, pace, scratch, &mut hits).await?;
+        let row = |hit: &Hit| if request.with_rows { dense.point(pin, hit.slot).row } else { &[] };
+        let bytes: usize = hits.iter().map(|hit| row(hit).len()).sum();
+        if bytes > ANSWER_ROWS_MAX_BYTES {
+            let text = format!("{bytes} bytes of payload would be in the answer; ask for fewer points");
+            return Err(OpError::BadRequest(text));
         }
-        found
+        let found =
+            |hit: &Hit| FoundPoint { id: hit.id, distance: hit.distance, score: 0.0, row: row(hit).to_vec() };
+        Ok(hits.iter().map(found).collect())
     }
 
     /// Points by id, in request order, `None` = absent, deleted or expired.

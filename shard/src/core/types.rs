@@ -109,6 +109,7 @@ impl From<LaneError> for OpError {
     fn from(error: LaneError) -> Self {
         match error {
             LaneError::Search(error) => OpError::Search(error),
+            LaneError::TooLong(error) => OpError::Search(error.into()),
             error => OpError::Lanes(error),
         }
     }

@@ -1,4 +1,5 @@
-//! Threads for calls that block: metadata of the file system, mostly.
+//! Threads for what a core must not do itself: calls that block (metadata of the file system, mostly), and computations that cannot
+//! be cut into slices. Each sort has its own: a rename does not wait behind a body of 32 MiB.
 //!
 //! The executor has such a pool of its own, but its answers come as a wake from another thread, one of the two triggers of
 //! the parking bug. Ours come through the core's inbox and bell.
@@ -7,8 +8,10 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Threads per process. Two, so that a long directory sync does not hold up a rename.
+/// Threads per pool. Two, so that a long directory sync does not hold up a rename.
 const THREADS: usize = 2;
+/// Of computing threads: where they share a processor with a core, the core gets nine tenths of it.
+const COMPUTING_NICE: libc::c_int = 10;
 /// Jobs that may wait; more and the caller is asked to come back.
 const JOBS_MAX: usize = 1024;
 
@@ -22,16 +25,29 @@ pub(super) struct BlockingPool {
 }
 
 impl BlockingPool {
-    /// Starts the threads.
+    /// Starts the threads of calls that block.
     pub(super) fn start() -> std::io::Result<BlockingPool> {
+        Self::start_as("nigh-blocking", || {})
+    }
+
+    /// Starts the threads of computations, which give way to cores.
+    pub(super) fn start_computing() -> std::io::Result<BlockingPool> {
+        Self::start_as("nigh-computing", || {
+            // SAFETY: no pointers; 0 is the calling thread. Being nicer needs no privilege; without it only tails get worse.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, COMPUTING_NICE) };
+        })
+    }
+
+    fn start_as(name: &str, begin: fn()) -> std::io::Result<BlockingPool> {
         let (sender, receiver) = sync_channel::<Job>(JOBS_MAX);
         let receiver = Arc::new(Mutex::new(receiver));
         let pool = BlockingPool { jobs: Mutex::new(Some(sender)), threads: Mutex::default() };
         for number in 0..THREADS {
             let receiver = receiver.clone();
-            let thread = std::thread::Builder::new()
-                .name(format!("nigh-blocking-{number}"))
-                .spawn(move || work(&receiver))?;
+            let thread = std::thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {
+                begin();
+                work(&receiver);
+            })?;
             pool.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         }
         Ok(pool)

@@ -50,6 +50,7 @@ pub struct ClusterOptions {
 pub(super) struct ClusterShared {
     pub(super) cores: Vec<Arc<CoreShared>>,
     pub(super) blocking: BlockingPool,
+    pub(super) computing: BlockingPool,
     /// Cores whose main has returned.
     pub(super) finished: AtomicUsize,
     stopping: AtomicBool,
@@ -141,6 +142,8 @@ impl Cluster {
             cores,
             blocking: BlockingPool::start()
                 .map_err(|error| failed("starting threads for blocking calls", &error))?,
+            computing: BlockingPool::start_computing()
+                .map_err(|error| failed("starting threads for computations", &error))?,
             finished: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             fatal: Mutex::default(),
@@ -224,6 +227,7 @@ impl Cluster {
         }
         self.watchdog.take();
         self.shared.blocking.stop();
+        self.shared.computing.stop();
         match self.shared.fatal.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(text) => Err(StartError(text)),
             None => Ok(()),

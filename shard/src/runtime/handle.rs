@@ -1,6 +1,7 @@
 //! What a core offers to the code that runs on it.
 
 use super::background::PAUSE_NS;
+use super::blocking::{BlockingPool, Job};
 use super::calls::{Answer, Ticket};
 use super::clock::{TimerKey, monotonic_ns, unix_ms};
 use super::context::Inner;
@@ -200,10 +201,26 @@ impl CoreRuntime {
     /// # Panics
     /// When `f` does.
     pub async fn blocking<R: Send + 'static>(&self, f: impl FnOnce() -> R + Send + 'static) -> R {
+        self.elsewhere(&self.inner.cluster.blocking, f).await
+    }
+
+    /// Runs `f`, which takes long and cannot be cut into slices, on a thread that gives way to the cores.
+    ///
+    /// # Panics
+    /// When `f` does.
+    pub async fn computing<R: Send + 'static>(&self, f: impl FnOnce() -> R + Send + 'static) -> R {
+        self.elsewhere(&self.inner.cluster.computing, f).await
+    }
+
+    async fn elsewhere<R: Send + 'static>(
+        &self,
+        pool: &BlockingPool,
+        f: impl FnOnce() -> R + Send + 'static,
+    ) -> R {
         let inner = &self.inner;
         let core = inner.core().clone();
         let ticket = inner.calls.open();
-        let mut job: super::blocking::Job = Box::new(move || {
+        let mut job: Job = Box::new(move || {
             let value = catch_unwind(AssertUnwindSafe(f)).map_err(|panic| panic_text(&*panic).to_owned());
             core.post(Foreign::Answer(Box::new(move || {
                 if let Some(inner) = Inner::current() {
@@ -211,7 +228,7 @@ impl CoreRuntime {
                 }
             })));
         });
-        while let Err(refused) = inner.cluster.blocking.submit(job) {
+        while let Err(refused) = pool.submit(job) {
             job = refused;
             self.sleep_us(BLOCKING_RETRY_US).await;
         }

@@ -9,8 +9,10 @@ use super::writer::{add, sub};
 use super::{Dense, Pin, SearchError, Slot};
 use crate::collection::DenseConfig;
 use crate::filter::Predicate;
+use crate::filter::lists::look_up;
 use crate::filter::planner::Plan;
 use crate::memory::Domain;
+use crate::pace::{Pace, TooLong};
 use crate::payload::PayloadRow;
 use crate::payload::index::Walk;
 use crate::sparse::{LaneHit, LaneScratch, SparseIndex, SparseWriter};
@@ -174,16 +176,19 @@ impl Dense {
     /// Cost: 1 to 3 ns per posting of the query's dimensions that has to be looked at; a filter is asked of those that could
     /// enter the result, or looked up in the payload index before if that names the points that match.
     ///
+    /// The pace counts looking up long lists of the filter.
+    ///
     /// # Errors
-    /// Dimensions that do not ascend strictly, values that are not finite.
+    /// Dimensions that do not ascend strictly, values that are not finite; [`SearchError::TooLong`].
     #[allow(clippy::too_many_arguments)] // Two of them are buffers; a struct would only rename the list.
-    pub fn search_sparse(
+    pub async fn search_sparse(
         &self,
         pin: &Pin<'_>,
         query: &[(u32, f32)],
         k: usize,
         filter: Option<&Predicate>,
         now_ms: u64,
+        pace: &mut impl Pace,
         scratch: &mut LaneScratch,
         out: &mut Vec<LaneHit>,
     ) -> Result<(), SearchError> {
@@ -195,7 +200,7 @@ impl Dense {
             scratch.clear_stats();
             return Ok(());
         };
-        let mut named = self.named(pin, &view);
+        let mut named = self.named(pin, &view, pace).await?;
         let admit = |slot| self.lane_admits(&mut view, &mut named, slot);
         sparse.search(pin, query, k, admit, |slot| self.meta.id(slot), scratch, out)?;
         self.count_rejects(&view);
@@ -208,22 +213,23 @@ impl Dense {
     /// Cost: as [`Self::search_sparse`].
     ///
     /// # Errors
-    /// [`SearchError::TextDisabled`].
+    /// [`SearchError::TextDisabled`], [`SearchError::TooLong`].
     #[allow(clippy::too_many_arguments)] // As above.
-    pub fn search_text(
+    pub async fn search_text(
         &self,
         pin: &Pin<'_>,
         query: &TextQuery,
         k: usize,
         filter: Option<&Predicate>,
         now_ms: u64,
+        pace: &mut impl Pace,
         scratch: &mut LaneScratch,
         out: &mut Vec<LaneHit>,
     ) -> Result<(), SearchError> {
         out.clear();
         let text = self.lanes.text.as_ref().ok_or(SearchError::TextDisabled)?;
         let mut view = self.view_at(filter, now_ms);
-        let mut named = self.named(pin, &view);
+        let mut named = self.named(pin, &view, pace).await?;
         let admit = |slot| {
             self.lane_admits(&mut view, &mut named, slot) && {
                 // SAFETY: found visible under this pin, so not freed meanwhile.
@@ -245,13 +251,20 @@ impl Dense {
         self.lanes.text.is_some()
     }
 
-    fn named<'p>(&'p self, pin: &'p Pin<'_>, view: &View<'_>) -> Named<'p> {
-        let Some(filter) = view.filter else { return Named::Any };
-        match self.planned(filter, pin, &self.situation(0, true), view).0 {
+    async fn named<'p>(
+        &'p self,
+        pin: &'p Pin<'_>,
+        view: &View<'_>,
+        pace: &mut impl Pace,
+    ) -> Result<Named<'p>, TooLong> {
+        let Some(filter) = view.filter else { return Ok(Named::Any) };
+        let situation = self.situation(0, true);
+        let lists = look_up(filter, self.index.view(pin), &situation, pace).await?;
+        Ok(match self.planned(filter, pin, &lists, &situation, view).0 {
             Plan::Nothing => Named::None,
             Plan::Points { walk, exact } => Named::Slots { walk, exact },
             Plan::Graph(_) | Plan::Everything => Named::Any,
-        }
+        })
     }
 
     /// Slots come in ascending order, so the walk over those named goes along.

@@ -2,6 +2,7 @@
 use super::search::View;
 use super::{Dense, Pin, Slot};
 use crate::filter::Predicate;
+use crate::filter::lists::Lists;
 use crate::filter::planner::Plan;
 use crate::payload::index::Walk;
 use std::sync::atomic::Ordering;
@@ -35,7 +36,7 @@ impl Dense {
         let end = self.slots.load(Ordering::Acquire) as Slot;
         let mut matching = Matching { view, named: None, exact: false, next: from, end };
         if matching.view.filter.is_some() {
-            match self.planned(filter, pin, &self.situation(0, true), &matching.view).0 {
+            match self.planned(filter, pin, &Lists::default(), &self.situation(0, true), &matching.view).0 {
                 Plan::Nothing => matching.end = 0,
                 Plan::Points { walk, exact } => (matching.named, matching.exact) = (Some(walk), exact),
                 Plan::Graph(_) | Plan::Everything => {}

@@ -39,6 +39,7 @@ use crate::index::{
     Commit, Graph, GraphConfig, NodePlan, Planner, Round, Scratch, Slot, TargetJob, TargetPlan,
 };
 use crate::memory::{ArenaError, Domain, IdMap, Limbo, Pin, RetireTag};
+use crate::pace::TooLong;
 use crate::payload::index::PayloadIndex;
 use crate::sparse::SparseError;
 use dirty::{Dirty, SlotSet};
@@ -144,6 +145,9 @@ pub enum SearchError {
     /// A text search of a collection without `full_text`.
     #[error("vector: full-text disabled: the collection was made without full_text")]
     TextDisabled,
+    /// At a pace that does not wait.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
 }
 
 /// A search.

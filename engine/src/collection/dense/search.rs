@@ -2,10 +2,12 @@
 use super::top_k::{TopK, by_distance_then_id};
 use super::{Dense, Hit, Query, SearchError};
 use crate::distance::{padded, prepare};
+use crate::filter::lists::{Lists, look_up};
 use crate::filter::planner::{Gate, Graph as Walked, Plan, Situation, plan};
 use crate::filter::{Estimate, Path, Predicate};
 use crate::index::{Graph, Scratch, Slot};
 use crate::memory::Pin;
+use crate::pace::{Pace, TooLong, Whole, at_once};
 use crate::payload::PayloadRow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,6 +19,16 @@ const EF_MAX: usize = 16_384;
 
 /// Slots scored per call of the kernel.
 const CHUNK: usize = 64;
+
+/// Slots of a scan between two questions to the pace; a multiple of 64.
+const SCAN_PART: Slot = 1024;
+/// What asking the predicate costs in steps.
+const STEPS_ASKED: usize = 2;
+
+/// What a distance costs in steps.
+fn steps_scored(dim: usize) -> usize {
+    1 + dim / 768
+}
 
 /// How a search went, for `explain`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -161,6 +173,22 @@ impl Dense {
         scratch: &mut Scratch,
         out: &mut Vec<Hit>,
     ) -> Result<Explain, SearchError> {
+        at_once(self.search_paced(pin, query, &mut Whole::unbounded(), scratch, out))
+    }
+
+    /// As [`Self::search_explained`], at a pace. What changes between its pieces does not show: the search sees the points of the
+    /// moment it began, with the payloads of the moment each is looked at.
+    ///
+    /// # Errors
+    /// As [`Self::search`], and [`SearchError::TooLong`].
+    pub async fn search_paced(
+        &self,
+        pin: &Pin<'_>,
+        query: &Query<'_>,
+        pace: &mut impl Pace,
+        scratch: &mut Scratch,
+        out: &mut Vec<Hit>,
+    ) -> Result<Explain, SearchError> {
         out.clear();
         self.check_query(query.vector)?;
         if query.k == 0 {
@@ -178,11 +206,13 @@ impl Dense {
         match view.filter {
             Some(filter) => {
                 let situation = self.situation(ef, scan_at_once);
-                let (plan, estimate) = self.planned(filter, pin, &situation, &view);
+                let lists = look_up(filter, self.index.view(pin), &situation, pace).await?;
+                let (plan, estimate) = self.planned(filter, pin, &lists, &situation, &view);
                 explain = Explain { estimate, path: estimate.path, ..explain };
-                self.follow(plan, &prepared, query.k, ef, live, &mut view, scratch, out, &mut explain);
+                self.follow(plan, &prepared, query.k, ef, live, &mut view, pace, scratch, out, &mut explain)
+                    .await?;
             }
-            None if scan_at_once => self.scan(&prepared, query.k, &mut view, out),
+            None if scan_at_once => self.scan(&prepared, query.k, &mut view, pace, out).await?,
             None => {
                 let open = Walked {
                     gate: Gate::Open,
@@ -192,9 +222,12 @@ impl Dense {
                     effort: usize::MAX,
                     selection: None,
                 };
-                if !self.search_graph(&prepared, query.k, ef, live, &open, &mut view, scratch, out) {
+                if !self
+                    .search_graph(&prepared, query.k, ef, live, &open, &mut view, pace, scratch, out)
+                    .await?
+                {
                     explain.exact = true;
-                    self.scan(&prepared, query.k, &mut view, out);
+                    self.scan(&prepared, query.k, &mut view, pace, out).await?;
                 }
             }
         }
@@ -246,10 +279,11 @@ impl Dense {
         &'p self,
         filter: &Predicate,
         pin: &'p Pin<'_>,
+        lists: &Lists<'_>,
         situation: &Situation,
         view: &View<'_>,
     ) -> (Plan<'p>, Estimate) {
-        let (chosen, estimate) = plan(filter, self.index.view(pin), situation);
+        let (chosen, estimate) = plan(filter, self.index.view(pin), lists, situation);
         if estimate.by_complement && view.was_replaced() {
             return (Plan::Everything, Estimate { path: Path::Everything, ..estimate });
         }
@@ -273,7 +307,7 @@ impl Dense {
 
     /// Carries a plan out.
     #[allow(clippy::too_many_arguments)] // One call site; a struct would only rename the list.
-    fn follow(
+    async fn follow(
         &self,
         plan: Plan<'_>,
         query: &[f32],
@@ -281,22 +315,24 @@ impl Dense {
         ef: usize,
         live: usize,
         view: &mut View<'_>,
+        pace: &mut impl Pace,
         scratch: &mut Scratch,
         out: &mut Vec<Hit>,
         explain: &mut Explain,
-    ) {
+    ) -> Result<(), TooLong> {
         let walked = match plan {
             Plan::Nothing => {
                 explain.exact = true;
-                return;
+                return Ok(());
             }
             Plan::Points { walk, exact } => {
                 explain.exact = true;
-                return self.score_points(walk, exact, query, k, view, out);
+                let expected = explain.estimate.expected;
+                return self.score_points(walk, exact, expected, query, k, view, pace, out).await;
             }
             Plan::Everything => {
                 explain.exact = true;
-                return self.scan(query, k, view, out);
+                return self.scan(query, k, view, pace, out).await;
             }
             Plan::Graph(walked) => walked,
         };
@@ -309,8 +345,8 @@ impl Dense {
             Path::Column => _ = count(&self.counters.filter_column_gates),
             _ => {}
         }
-        if self.search_graph(query, k, ef, live, &walked, view, scratch, out) {
-            return;
+        if self.search_graph(query, k, ef, live, &walked, view, pace, scratch, out).await? {
+            return Ok(());
         }
         explain.exact = true;
         out.clear();
@@ -318,18 +354,19 @@ impl Dense {
             Some((walk, whole)) => {
                 explain.path = Path::Points;
                 // A complement's bits say less than the terms do, but to ask once more is only a cost.
-                self.score_points(walk, whole && walked.exact, query, k, view, out);
+                let (exact, expected) = (whole && walked.exact, explain.estimate.expected);
+                self.score_points(walk, exact, expected, query, k, view, pace, out).await
             }
             None => {
                 explain.path = Path::Everything;
-                self.scan(query, k, view, out);
+                self.scan(query, k, view, pace, out).await
             }
         }
     }
 
     /// Graph and tail; false when there may be more matches than were found.
     #[allow(clippy::too_many_arguments)] // As above.
-    fn search_graph(
+    async fn search_graph(
         &self,
         query: &[f32],
         k: usize,
@@ -337,9 +374,10 @@ impl Dense {
         live: usize,
         walked: &Walked<'_>,
         view: &mut View<'_>,
+        pace: &mut impl Pace,
         scratch: &mut Scratch,
         out: &mut Vec<Hit>,
-    ) -> bool {
+    ) -> Result<bool, TooLong> {
         // Before the graph: what leaves the window from here on is linked before it leaves (see `tail.rs`).
         let window = self.tail.window();
         let widest = match self.config.max_ef_search {
@@ -358,14 +396,15 @@ impl Dense {
         };
         let found = if walked.leads {
             let ef = (ef as f64 * walked.widen) as usize;
-            self.graph.search_gated(query, ef, walked.effort, scratch, gate, admit)
+            self.graph.search_gated(query, ef, walked.effort, pace, scratch, gate, admit).await?
         } else {
             let mut rejects = 0;
-            let found = self.graph.search(query, ef, scratch, |slot| {
+            let searched = self.graph.search_paced(query, ef, pace, scratch, |slot| {
                 let passes = gate(slot);
                 rejects += u64::from(!passes);
                 passes && admit(slot)
             });
+            let found = searched.await?;
             view.filter_rejects += rejects;
             Some(found)
         };
@@ -384,7 +423,7 @@ impl Dense {
         let complete = found.is_some() && refusals_left > 0;
         view.distances += Graph::stats(scratch).distances;
         if !complete {
-            return false;
+            return Ok(false);
         }
 
         let mut scorer = Scorer::new(&self.graph, query, k);
@@ -399,36 +438,70 @@ impl Dense {
         out.sort_unstable_by(by_distance_then_id);
         out.dedup_by_key(|hit| hit.slot);
         out.truncate(k);
-        out.len() == k
+        Ok(out.len() == k)
     }
 
     /// The visible ones of the points that the index names.
-    fn score_points(
+    #[allow(clippy::too_many_arguments)] // As above.
+    async fn score_points(
         &self,
         walk: crate::payload::index::Walk<'_>,
         exact: bool,
+        expected: Option<u64>,
         query: &[f32],
         k: usize,
         view: &mut View<'_>,
+        pace: &mut impl Pace,
         out: &mut Vec<Hit>,
-    ) {
+    ) -> Result<(), TooLong> {
         let mut scorer = Scorer::new(&self.graph, query, k);
-        walk.for_each_below(self.slots.load(Ordering::Acquire) as Slot, |slot| {
+        let end = self.slots.load(Ordering::Acquire) as Slot;
+        let steps_each = steps_scored(self.config.dim) + if exact { 0 } else { STEPS_ASKED };
+        let expected = expected.unwrap_or(u64::MAX) as usize;
+        pace.foresee(expected.saturating_mul(steps_each))?;
+        let mut score = |slot| {
             if view.visible(slot) && view.confirms(slot, exact) {
                 scorer.push(self, slot);
             }
-        });
+        };
+        if expected <= SCAN_PART as usize {
+            let mut looked = 0;
+            walk.for_each_below(end, |slot| {
+                looked += 1;
+                score(slot);
+            });
+            pace.step(looked * steps_each).await?;
+        } else {
+            let listed = walk.listed_below(end);
+            for part in listed.chunks(SCAN_PART as usize) {
+                part.iter().for_each(|&slot| score(slot));
+                pace.step(part.len() * steps_each).await?;
+            }
+        }
         view.distances += scorer.finish(self, out);
         out.sort_unstable_by(by_distance_then_id);
+        Ok(())
     }
 
     /// All visible points.
-    fn scan(&self, query: &[f32], k: usize, view: &mut View<'_>, out: &mut Vec<Hit>) {
+    async fn scan(
+        &self,
+        query: &[f32],
+        k: usize,
+        view: &mut View<'_>,
+        pace: &mut impl Pace,
+        out: &mut Vec<Hit>,
+    ) -> Result<(), TooLong> {
         out.clear();
         let mut scorer = Scorer::new(&self.graph, query, k);
+        let steps_each = if view.filter.is_some() { STEPS_ASKED } else { 0 } + steps_scored(self.config.dim);
         // After the snapshot: every slot it includes is below.
         let slots = self.slots.load(Ordering::Acquire) as Slot;
+        pace.foresee((slots as usize).saturating_mul(steps_each))?;
         for first in (0..slots).step_by(64) {
+            if first > 0 && first.is_multiple_of(SCAN_PART) {
+                pace.step(SCAN_PART as usize * steps_each).await?;
+            }
             let special = self.meta.special_word(first as usize / 64);
             for slot in first..slots.min(first.saturating_add(64)) {
                 let plain = special >> (slot % 64) & 1 == 0;
@@ -439,5 +512,6 @@ impl Dense {
         }
         view.distances += scorer.finish(self, out);
         out.sort_unstable_by(by_distance_then_id);
+        Ok(())
     }
 }

@@ -9,30 +9,37 @@
 //! find enough; and where nothing passes for two steps around, the walk goes on over nodes that do not, so that an island of
 //! passing nodes is reached from afar.
 use super::links::Links;
+use super::search::EXPANSIONS_PER_STEP;
 use super::{Graph, Scratch, SearchStats};
 use crate::index::{Neighbor, Slot};
+use crate::pace::{Pace, TooLong};
 
 impl Graph {
-    /// As [`Self::search`], for nodes that pass `gate`, which is asked many times and must be cheap; `admit` is asked once
+    /// As [`Self::search_paced`], for nodes that pass `gate`, which is asked many times and must be cheap; `admit` is asked once
     /// about those that come near. `None` when `effort` distances were not enough: there are too few, too far.
     ///
     /// Cost: about that of an unfiltered search down to one passing node in ten, twice that at one in thirty.
     ///
+    /// # Errors
+    /// [`TooLong`].
+    ///
     /// # Panics
     /// When `query` is not a padded row.
-    pub fn search_gated<'s>(
+    #[allow(clippy::too_many_arguments)] // One call site; a struct would only rename the list.
+    pub async fn search_gated<'s>(
         &self,
         query: &[f32],
         ef: usize,
         effort: usize,
+        pace: &mut impl Pace,
         scratch: &'s mut Scratch,
         gate: impl Fn(Slot) -> bool,
         mut admit: impl FnMut(Slot) -> bool,
-    ) -> Option<&'s [Neighbor]> {
+    ) -> Result<Option<&'s [Neighbor]>, TooLong> {
         assert_eq!(query.len(), self.vectors.row_len(), "the query is not a padded row");
         scratch.stats = SearchStats::default();
         scratch.found.clear();
-        let Some((entry, top)) = self.entry().filter(|_| ef > 0) else { return Some(&scratch.found) };
+        let Some((entry, top)) = self.entry().filter(|_| ef > 0) else { return Ok(Some(&scratch.found)) };
         let mut at = self.begin_descent(query, entry, scratch);
         for level in (1..=top).rev() {
             while let Some(nearer) = self.hop(query, level, at, scratch) {
@@ -40,13 +47,18 @@ impl Graph {
             }
         }
         self.begin_beam(at, ef, scratch, &mut |slot| gate(slot) && admit(slot));
-        while self.expand_gated(query, scratch, &gate, &mut admit) {
-            if scratch.stats.distances > effort as u64 {
-                return None;
+        let (mut open, mut counted) = (true, 0);
+        while open {
+            open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand_gated(query, scratch, &gate, &mut admit));
+            let distances = scratch.stats.distances;
+            if open && distances > effort as u64 {
+                return Ok(None);
             }
+            pace.step((distances - counted) as usize).await?;
+            counted = distances;
         }
         scratch.found.extend(scratch.pool.admitted());
-        Some(&scratch.found)
+        Ok(Some(&scratch.found))
     }
 
     /// Expands the nearest open node; false when none is left that could matter.

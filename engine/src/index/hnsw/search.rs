@@ -2,6 +2,7 @@
 use super::links::Links;
 use super::{Graph, Scratch, SearchStats};
 use crate::index::{Neighbor, Slot};
+use crate::pace::{Pace, TooLong, Whole, at_once};
 
 /// How many candidates a walk may still refuse. One that refuses without end (what it looks for is nowhere near, or lies
 /// behind a cluster of deleted nodes) would visit the whole graph.
@@ -22,6 +23,9 @@ impl Patience {
     }
 }
 
+/// Expansions between two questions to the pace: some 100 µs.
+pub(super) const EXPANSIONS_PER_STEP: usize = 16;
+
 impl Graph {
     /// The `ef` nearest reachable slots that `admit` accepts, nearest first, ties by slot, walking through others.
     /// `query` is padded and prepared. Stops when `ef` admitted slots are held and the next candidate is farther than
@@ -37,16 +41,44 @@ impl Graph {
         query: &[f32],
         ef: usize,
         scratch: &'s mut Scratch,
-        mut admit: impl FnMut(Slot) -> bool,
+        admit: impl FnMut(Slot) -> bool,
     ) -> &'s [Neighbor] {
+        match at_once(self.search_paced(query, ef, &mut Whole::unbounded(), scratch, admit)) {
+            Ok(found) => found,
+            Err(TooLong) => unreachable!("unbounded"),
+        }
+    }
+
+    /// As [`Self::search`], at a pace; its steps are distances.
+    ///
+    /// # Errors
+    /// [`TooLong`].
+    ///
+    /// # Panics
+    /// As [`Self::search`].
+    pub async fn search_paced<'s>(
+        &self,
+        query: &[f32],
+        ef: usize,
+        pace: &mut impl Pace,
+        scratch: &'s mut Scratch,
+        mut admit: impl FnMut(Slot) -> bool,
+    ) -> Result<&'s [Neighbor], TooLong> {
         assert_eq!(query.len(), self.vectors.row_len(), "the query is not a padded row");
         scratch.stats = SearchStats::default();
         scratch.found.clear();
         if ef > 0 {
-            self.search_level(query, 0, ef, scratch, &mut admit);
+            let mut counted = 0;
+            let mut open = self.begin_level(query, 0, ef, scratch, &mut admit);
+            while open {
+                open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand(query, 0, scratch, &mut admit));
+                let distances = scratch.stats.distances;
+                pace.step((distances - counted) as usize).await?;
+                counted = distances;
+            }
             scratch.found.extend(scratch.pool.admitted());
         }
-        &scratch.found
+        Ok(&scratch.found)
     }
 
     /// Leaves the `ef` nearest admitted nodes of `level` in the pool; none when the graph has no such level.
@@ -58,8 +90,22 @@ impl Graph {
         scratch: &mut Scratch,
         admit: &mut impl FnMut(Slot) -> bool,
     ) {
+        if self.begin_level(query, level, ef, scratch, admit) {
+            while self.expand(query, level, scratch, admit) {}
+        }
+    }
+
+    /// Descends to `level` and prepares its beam; false when the graph has no such level.
+    fn begin_level(
+        &self,
+        query: &[f32],
+        level: u8,
+        ef: usize,
+        scratch: &mut Scratch,
+        admit: &mut impl FnMut(Slot) -> bool,
+    ) -> bool {
         scratch.pool.reset(ef);
-        let Some((entry, top)) = self.entry().filter(|&(_, top)| top >= level) else { return };
+        let Some((entry, top)) = self.entry().filter(|&(_, top)| top >= level) else { return false };
         let mut at = self.begin_descent(query, entry, scratch);
         for above in (level + 1..=top).rev() {
             while let Some(nearer) = self.hop(query, above, at, scratch) {
@@ -67,7 +113,7 @@ impl Graph {
             }
         }
         self.begin_beam(at, ef, scratch, admit);
-        while self.expand(query, level, scratch, admit) {}
+        true
     }
 
     /// As [`Self::search_level`], for at most `refusals` slots that do not fit: from then on the beam fills with whatever

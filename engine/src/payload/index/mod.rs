@@ -26,7 +26,7 @@ mod tests;
 mod tree;
 
 pub(crate) use columns::Column;
-pub(crate) use selection::{Selection, Terms, Walk};
+pub(crate) use selection::{Marked, Selection, Terms, Walk};
 
 use super::words::{lowered, words};
 use super::{CONTENT_KEY, PayloadRow, ValueRef};

@@ -5,6 +5,7 @@ use super::postings::{Cursor, Postings};
 use super::tree::Tree;
 use crate::index::Slot;
 use std::ops::ControlFlow;
+use std::rc::Rc;
 
 /// Terms up to this number are walked side by side; more are merged first.
 const SIDE_BY_SIDE: usize = 8;
@@ -26,11 +27,51 @@ pub(crate) enum Selection<'p> {
     All(Vec<Selection<'p>>),
     /// In any of these.
     Any(Vec<Selection<'p>>),
+    /// Found before.
+    Marked(Rc<Marked>),
     /// Every other slot, empty ones included. It cannot be walked, only marked.
     Not(Box<Selection<'p>>),
 }
 
+/// Slots as a bitset.
+#[derive(Debug)]
+pub(crate) struct Marked {
+    words: Vec<u64>,
+    slots: u64,
+}
+
+impl Marked {
+    /// None of the slots below `end`.
+    pub fn empty(end: usize) -> Marked {
+        Marked { words: vec![0; end.div_ceil(64)], slots: 0 }
+    }
+
+    /// Adds those of a selection.
+    pub fn add(&mut self, selection: &Selection<'_>) {
+        selection.mark(&mut self.words);
+    }
+
+    /// Counts them, after the last was added.
+    pub fn count(&mut self) {
+        self.slots = self.words.iter().map(|word| u64::from(word.count_ones())).sum();
+    }
+
+    /// All of them, ascending.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.words.iter().enumerate().flat_map(|(index, &word)| {
+            std::iter::successors(Some(word), |word| Some(word & (word - 1)))
+                .take_while(|&word| word != 0)
+                .map(move |word| index as Slot * 64 + word.trailing_zeros())
+        })
+    }
+}
+
 impl<'p> Terms<'p> {
+    /// Slots under all terms, those under several as often.
+    pub fn postings(&self) -> u64 {
+        self.postings
+    }
+
     /// Adds a span. The dictionary was reached under the pin that `'p` stands for.
     pub(super) fn add(&mut self, tree: &'p Tree<Postings>, span: Span) {
         // SAFETY: the pin of the `View` that calls this.
@@ -64,6 +105,7 @@ impl<'p> Selection<'p> {
             Selection::Terms(terms) => terms.postings,
             Selection::All(parts) => parts.iter().map(Selection::at_most).min().unwrap_or(0),
             Selection::Any(parts) => parts.iter().map(Selection::at_most).fold(0, u64::saturating_add),
+            Selection::Marked(marked) => marked.slots,
             Selection::Not(_) => u64::MAX,
         }
     }
@@ -72,6 +114,7 @@ impl<'p> Selection<'p> {
     pub fn share(&self, slots: u64) -> f64 {
         match self {
             Selection::Terms(terms) => (terms.postings as f64 / slots.max(1) as f64).min(1.0),
+            Selection::Marked(marked) => (marked.slots as f64 / slots.max(1) as f64).min(1.0),
             Selection::All(parts) => parts.iter().map(|part| part.share(slots)).product(),
             Selection::Any(parts) => 1.0 - parts.iter().map(|part| 1.0 - part.share(slots)).product::<f64>(),
             Selection::Not(part) => 1.0 - part.share(slots),
@@ -82,6 +125,7 @@ impl<'p> Selection<'p> {
     pub fn terms(&self) -> u64 {
         match self {
             Selection::Terms(terms) => terms.terms,
+            Selection::Marked(_) => 0,
             Selection::All(parts) | Selection::Any(parts) => parts.iter().map(Selection::terms).sum(),
             Selection::Not(part) => part.terms(),
         }
@@ -91,6 +135,7 @@ impl<'p> Selection<'p> {
     pub fn postings(&self) -> u64 {
         match self {
             Selection::Terms(terms) => terms.postings,
+            Selection::Marked(marked) => marked.slots,
             Selection::All(parts) | Selection::Any(parts) => parts.iter().map(Selection::postings).sum(),
             Selection::Not(part) => part.postings(),
         }
@@ -99,7 +144,7 @@ impl<'p> Selection<'p> {
     /// Whether any part of it is what others leave.
     pub fn has_complement(&self) -> bool {
         match self {
-            Selection::Terms(_) => false,
+            Selection::Terms(_) | Selection::Marked(_) => false,
             Selection::All(parts) | Selection::Any(parts) => parts.iter().any(Selection::has_complement),
             Selection::Not(_) => true,
         }
@@ -109,6 +154,7 @@ impl<'p> Selection<'p> {
     pub fn spans(&self) -> usize {
         match self {
             Selection::Terms(terms) => terms.spans.len(),
+            Selection::Marked(_) => 0,
             Selection::All(parts) | Selection::Any(parts) => parts.iter().map(Selection::spans).sum(),
             Selection::Not(part) => part.spans(),
         }
@@ -122,6 +168,9 @@ impl<'p> Selection<'p> {
                     cursor.mark(words);
                     ControlFlow::Continue(())
                 });
+            }
+            Selection::Marked(marked) => {
+                words.iter_mut().zip(&marked.words).for_each(|(word, more)| *word |= more);
             }
             Selection::Any(parts) => parts.iter().for_each(|part| part.mark(words)),
             Selection::All(parts) => {
@@ -153,6 +202,11 @@ impl<'p> Selection<'p> {
     pub fn walk(&self, limit: usize) -> Option<(Walk<'p>, bool)> {
         match self {
             Selection::Terms(terms) => Some((terms.walk(limit)?, true)),
+            Selection::Marked(marked) if marked.slots > limit as u64 => None,
+            Selection::Marked(marked) => {
+                let slots: Vec<Slot> = marked.slots().collect();
+                Some((Walk::Listed(slots.into_iter()), true))
+            }
             Selection::Any(parts) => {
                 let mut exact = true;
                 let mut walks = Vec::with_capacity(parts.len());
@@ -272,6 +326,18 @@ impl Walk<'_> {
             Walk::Listed(slots) => slots.for_each(inside),
             walk => walk.below(end).for_each(&mut inside),
         }
+    }
+
+    /// All slots below `end`, collected.
+    pub fn listed_below(self, end: Slot) -> Vec<Slot> {
+        if let Walk::Listed(slots) = self {
+            let mut slots = slots.as_slice().to_vec();
+            slots.truncate(slots.partition_point(|&slot| slot < end));
+            return slots;
+        }
+        let mut slots = Vec::new();
+        self.for_each_below(end, |slot| slots.push(slot));
+        slots
     }
 
     /// Whether making it again costs little: nothing was collected for it.

@@ -2,19 +2,25 @@
 //! and one large enough for every path of the planner.
 use super::bed::{Rng, small_config};
 use crate::collection::dense::top_k::by_distance_then_id;
-use crate::collection::{DenseWriter, Explain, Hit, MatchCursor, Query, RowWrite, Write};
+use crate::collection::{DenseWriter, Explain, Hit, MatchCursor, Query, RowWrite, SearchError, Write};
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::filter::{Geo, Node, Path, Predicate};
 use crate::index::Scratch;
 use crate::memory::{Domain, Participant};
+use crate::pace::{Pieces, TooLong, Whole, at_once};
 use crate::payload::{PayloadRow, RowBuilder, Value};
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 const DIM: usize = 8;
 const NOW: u64 = 1000;
 
 struct Filtered {
     seat: Participant,
+    /// Of searches in pieces.
+    long_seat: Option<Participant>,
     writer: DenseWriter,
     twin: BTreeMap<u64, (Vec<f32>, Vec<u8>)>,
     rng: Rng,
@@ -40,10 +46,12 @@ const WORDS: [&str; 6] = ["red", "green", "blue", "stone", "tree", "river"];
 impl Filtered {
     fn new(seed: u64, expiring: bool) -> Filtered {
         let domain = Domain::new(2);
+        let long_seat = Some(domain.participant(1));
         let config = small_config(DIM, Metric::Cosine);
         let writer = DenseWriter::create(config, 1 << 15, domain.clone()).unwrap();
         Filtered {
             seat: domain.participant(0),
+            long_seat,
             writer,
             twin: BTreeMap::new(),
             rng: Rng(seed),
@@ -273,6 +281,97 @@ fn the_index_comes_back_with_an_image() {
     bed.writer.index_all();
     while bed.writer.repair_step(100) {}
     bed.check(40);
+}
+
+/// Waits once.
+async fn pause() {
+    let mut waited = false;
+    poll_fn(|_| if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending }).await;
+}
+
+impl Filtered {
+    /// Searches in pieces, with writes, indexing and reclamation between them, and compares with the rows of the moment the search
+    /// began. Pauses made.
+    fn check_in_pieces(&mut self, filter: &Node, k: usize) -> usize {
+        let filter = compiled(filter);
+        let among = self.matching(&filter);
+        let vector = self.rng.vector(DIM);
+        let truth = self.truth(&vector, k, &among);
+        let (shared, seat) = (self.writer.shared().clone(), self.long_seat.take().unwrap());
+        let (mut hits, mut scratch, mut pauses) = (Vec::new(), Scratch::default(), 0);
+        let explain = {
+            let pin = seat.pin();
+            let query = Query { vector: &vector, k, ef: 0, filter: Some(&filter), exact: false, now_ms: NOW };
+            let mut pace = Pieces::new(300, pause);
+            let mut search = pin!(shared.search_paced(&pin, &query, &mut pace, &mut scratch, &mut hits));
+            loop {
+                match search.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(explain) => break explain.unwrap(),
+                    Poll::Pending => pauses += 1,
+                }
+                for _ in 0..20 {
+                    let id = self.rng.below(3000);
+                    if self.rng.below(3) == 0 { self.delete(id) } else { self.upsert(id) }
+                }
+                match pauses % 3 {
+                    0 => self.writer.index_all(),
+                    1 => _ = self.writer.repair_step(100),
+                    _ => self.writer.reclaim(),
+                }
+            }
+        };
+        self.long_seat = Some(seat);
+        let found: Vec<_> = hits.into_iter().map(|hit| (hit.id, hit.distance.to_bits())).collect();
+        assert_eq!(found.len(), truth.len(), "{filter:?} {explain:?}");
+        assert!(found.iter().all(|(id, _)| among.contains(id)), "{filter:?} {explain:?}");
+        assert!(!explain.exact || found == truth, "{filter:?} {explain:?}");
+        pauses
+    }
+}
+
+#[test]
+fn a_search_in_pieces_sees_the_moment_it_began() {
+    let mut bed = Filtered::new(41, false);
+    (0..8000).for_each(|id| bed.upsert(id));
+    bed.writer.index_all();
+    for _ in 0..60 {
+        let node = bed.any_filter();
+        let k = [3, 10, 1000][bed.rng.below(3) as usize];
+        bed.check_in_pieces(&node, k);
+    }
+    // Everything is asked, and a long list is looked up.
+    let regex = leaf("regex", "title", Value::String("green".into()));
+    assert!(bed.check_in_pieces(&regex, 2000) >= 2);
+    let unique = |row: &[u8]| match PayloadRow::trusted(row).get("unique", NOW).map(|value| value.to_owned())
+    {
+        Some(Value::Int(unique)) => unique,
+        _ => -1,
+    };
+    let list = Value::Ints(bed.twin.values().step_by(6).map(|(_, row)| unique(row)).collect());
+    let among = leaf("in", "unique", list);
+    let others = Node { op: Some("not".into()), not: Some(Box::new(among.clone())), ..Node::default() };
+    for node in [among, others] {
+        assert!(bed.check_in_pieces(&node, 5) >= 4);
+    }
+    bed.check(20);
+}
+
+#[test]
+fn what_takes_long_is_refused_in_one_piece() {
+    let mut bed = Filtered::new(42, false);
+    (0..3000).for_each(|id| bed.upsert(id));
+    bed.writer.index_all();
+    let filter = compiled(&leaf("regex", "title", Value::String("^never$".into())));
+    let vector = [0.5; DIM];
+    let query = Query { vector: &vector, k: 3, ef: 0, filter: Some(&filter), exact: false, now_ms: NOW };
+    let search = |steps| {
+        let (shared, mut hits) = (bed.writer.shared(), Vec::new());
+        let (pin, mut pace) = (bed.seat.pin(), Whole::of(steps));
+        at_once(shared.search_paced(&pin, &query, &mut pace, &mut Scratch::default(), &mut hits))
+            .map(|_| hits)
+    };
+    assert_eq!(search(2000), Err(SearchError::TooLong(TooLong)));
+    assert_eq!(search(usize::MAX), Ok(Vec::new()));
 }
 
 /// One filter per share of the points, in each of the forms that are answered in different ways.

@@ -5,6 +5,7 @@ use crate::collection::{DenseConfig, DenseWriter, RowWrite, SearchError, Write};
 use crate::distance::Metric;
 use crate::filter::Predicate;
 use crate::memory::{Domain, Participant};
+use crate::pace::{Whole, at_once};
 use crate::payload::{CONTENT_KEY, PayloadRow, RowBuilder, Value};
 use crate::sparse::LaneScratch;
 use crate::text::{TextConfig, TextQuery};
@@ -187,14 +188,34 @@ impl Bed {
     fn sparse_hits(&self, query: &[(u32, f32)], k: usize, filter: Option<&Predicate>) -> Vec<(u64, f32)> {
         let (mut scratch, mut hits, pin) = (LaneScratch::default(), Vec::new(), self.seat.pin());
         let dense = self.writer.shared();
-        dense.search_sparse(&pin, query, k, filter, NOW, &mut scratch, &mut hits).unwrap();
+        at_once(dense.search_sparse(
+            &pin,
+            query,
+            k,
+            filter,
+            NOW,
+            &mut Whole::unbounded(),
+            &mut scratch,
+            &mut hits,
+        ))
+        .unwrap();
         hits.iter().map(|hit| (hit.id, hit.score)).collect()
     }
 
     fn text_hits(&self, text: &str, k: usize, filter: Option<&Predicate>) -> Vec<(u64, f32)> {
         let (mut scratch, mut hits, pin) = (LaneScratch::default(), Vec::new(), self.seat.pin());
         let (dense, query) = (self.writer.shared(), TextQuery::new(text));
-        dense.search_text(&pin, &query, k, filter, NOW, &mut scratch, &mut hits).unwrap();
+        at_once(dense.search_text(
+            &pin,
+            &query,
+            k,
+            filter,
+            NOW,
+            &mut Whole::unbounded(),
+            &mut scratch,
+            &mut hits,
+        ))
+        .unwrap();
         hits.iter().map(|hit| (hit.id, hit.score)).collect()
     }
 
@@ -284,12 +305,42 @@ fn lanes_that_are_not_there() {
     let (mut scratch, mut hits, pin) = (LaneScratch::default(), Vec::new(), seat.pin());
     let dense = writer.shared();
     let query = TextQuery::new("stone");
-    let disabled = dense.search_text(&pin, &query, 3, None, NOW, &mut scratch, &mut hits);
+    let disabled = at_once(dense.search_text(
+        &pin,
+        &query,
+        3,
+        None,
+        NOW,
+        &mut Whole::unbounded(),
+        &mut scratch,
+        &mut hits,
+    ));
     assert_eq!(disabled, Err(SearchError::TextDisabled));
     assert!(!dense.has_text());
-    assert_eq!(dense.search_sparse(&pin, &[(1, 1.0)], 3, None, NOW, &mut scratch, &mut hits), Ok(()));
+    assert_eq!(
+        at_once(dense.search_sparse(
+            &pin,
+            &[(1, 1.0)],
+            3,
+            None,
+            NOW,
+            &mut Whole::unbounded(),
+            &mut scratch,
+            &mut hits
+        )),
+        Ok(())
+    );
     assert!(hits.is_empty());
-    let unsorted = dense.search_sparse(&pin, &[(1, 1.0), (1, 1.0)], 3, None, NOW, &mut scratch, &mut hits);
+    let unsorted = at_once(dense.search_sparse(
+        &pin,
+        &[(1, 1.0), (1, 1.0)],
+        3,
+        None,
+        NOW,
+        &mut Whole::unbounded(),
+        &mut scratch,
+        &mut hits,
+    ));
     assert!(matches!(unsorted, Err(SearchError::Sparse(_))));
 }
 
