@@ -92,6 +92,14 @@ fn no_binary_query_is_answered_in_the_words_that_end_binary_queries() {
         filter(r#"{"op": "eq", "wat": 1}"#),
         filter(r#"{"op": "eq"}"#),
         filter(r#"{"op": "regex", "field": "city", "value": {"kind": "string", "str": "("}}"#),
+        filter(r#"{"op": "eq", "field": "city", "value": {"kind": "invalid JSON body"}}"#),
+        filter(r#"{"op": "invalid JSON body: no"}"#),
+        filter(
+            r#"{"op": "regex", "field": "city", "value": {"kind": "string", "str": "(invalid JSON body"}}"#,
+        ),
+        filter(r#"{"op": "in", "field": "invalid JSON body", "value": {"kind": "int"}}"#),
+        filter(r#"{"invalid JSON body": 1}"#),
+        filter(r#"{"op": "eq", "field": "city", "value": {"invalid JSON body": 1}}"#),
     ]);
     for route in ["", "/docs"] {
         for body in &bad {
