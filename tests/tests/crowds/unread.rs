@@ -10,9 +10,9 @@ use std::time::Duration;
 
 const POINTS: u64 = 20_000;
 const CONTENT_BYTES: usize = 1_024;
-/// Most memory of the server for an answer that is not taken: pages for as much as hyper buffers, 1 MiB, with the room
-/// they were made in. The whole answer has over 20 MiB.
-const UNREAD_BYTES_MAX: u64 = 4 << 20;
+/// Most memory of the server for an answer that is not taken: a page, and what of it lies in the buffers of the
+/// connection. The whole answer has over 20 MiB.
+const UNREAD_BYTES_MAX: u64 = 1 << 20;
 /// What the allocator may keep beside that.
 const SLACK_BYTES: u64 = 32 << 20;
 
