@@ -1,7 +1,7 @@
 //! The transport row: headers, keep-alive, errors, retries, `Expect` and chunks.
 
 use super::wire::{KEY, Wire, hex, ids, server};
-use nigh_tests::long;
+use nigh_tests::{Server, long};
 use serde_json::json;
 use std::time::Duration;
 
@@ -202,6 +202,23 @@ fn a_pooled_connection_outlives_its_pauses() {
     std::thread::sleep(Duration::from_secs(if long() { 110 } else { 13 }));
     wire.create("docs", 2, "l2", "");
     wire.exact("POST", "/v1/collections/docs/points", r#"{"id": 1, "vector": [1, 0]}"#, 200, r#"{"id":1}"#);
+}
+
+#[test]
+fn a_dead_pooled_connection_is_told_from_an_answer() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let flags = ["-cores", "2", "-api-key", KEY];
+    let server = Server::start(Some(data.path()), &flags);
+    let mut wire = Wire::connect(&server);
+    wire.create("docs", 2, "l2", "");
+    wire.ok("POST", "/v1/collections/docs/points", r#"{"id": 1, "vector": [1, 0]}"#);
+    let search = (r#"{"query": [1, 0], "k": 1}"#, "/v1/collections/docs/points/search");
+    let found = wire.ok("POST", search.1, search.0);
+    assert!(server.stop().0.success());
+    // Nothing but the end of the stream: what a client reads as "try this search once more on a new connection".
+    assert!(wire.is_ended());
+    let server = Server::start(Some(data.path()), &flags);
+    assert_eq!(Wire::connect(&server).ok("POST", search.1, search.0), found);
 }
 
 #[test]

@@ -135,6 +135,11 @@ impl Wire {
         answer
     }
 
+    /// Whether the connection has come to its end, without a byte that no request asked for.
+    pub fn is_ended(&mut self) -> bool {
+        matches!(self.stream.read(&mut [0; 1]), Ok(0))
+    }
+
     /// Sends a request with the client's headers: the media type always, a length only with a body or a POST.
     #[track_caller]
     pub fn request(&mut self, method: &str, path: &str, media: &str, body: &[u8]) -> Answer {
