@@ -93,10 +93,19 @@ impl Connection {
 
     /// The client took bytes, or (`blocked`) does not take any at the moment.
     pub fn wrote(&self, blocked: bool) {
-        self.write_blocked.set(blocked);
+        let was_blocked = self.write_blocked.replace(blocked);
+        if was_blocked && !blocked {
+            // For whoever waits by [`Self::is_write_blocked`].
+            self.wake();
+        }
         if !blocked && matches!(self.phase.get(), Phase::Replying | Phase::Idle) {
             self.age_seconds.set(0);
         }
+    }
+
+    /// Whether the client leaves bytes untaken. The connection's task is woken when it takes them.
+    pub fn is_write_blocked(&self) -> bool {
+        self.write_blocked.get()
     }
 
     /// The client will send no more.

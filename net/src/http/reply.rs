@@ -53,7 +53,10 @@ impl Body for ReplyBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let is_blocked = self.connection.as_ref().is_some_and(|connection| connection.is_write_blocked());
         let next = match &mut self.content {
+            // A page nobody takes yet is not made: left alone, hyper would collect as many as its read buffer may hold.
+            Content::Pages(_) if is_blocked => return Poll::Pending,
             Content::Whole(bytes) if bytes.is_empty() => None,
             Content::Whole(bytes) => Some(Ok(std::mem::take(bytes))),
             Content::Pages(pages) => ready!(pages.as_mut().poll_next(cx)),

@@ -27,9 +27,20 @@ fn invalid_ingest(reason: impl fmt::Display) -> ApiError {
     ApiError::invalid(format!("invalid binary bulk body: {reason}"))
 }
 
-// Never contains `invalid JSON body`: clients that read those words stop sending binary queries for good.
 fn invalid_query(reason: impl fmt::Display) -> ApiError {
     ApiError::invalid(format!("invalid binary query body: {reason}"))
+}
+
+/// What a JSON route says of a body that is not JSON.
+const FALLBACK_WORDS: &str = "invalid JSON body";
+
+/// The answer to a binary query that failed: clients that read the fallback words in it stop sending binary queries for
+/// good. We never use them, but errors quote what they refuse, and a filter may say anything.
+pub(super) fn without_fallback_words(mut error: ApiError) -> ApiError {
+    if error.message.contains(FALLBACK_WORDS) {
+        error.message = error.message.replace(FALLBACK_WORDS, "invalid JSON-body");
+    }
+    error
 }
 
 /// Which route an ingest body came over.

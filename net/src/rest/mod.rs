@@ -268,6 +268,17 @@ impl RestService {
         let binary = is_binary(head);
         body.limit(if binary { limits::BINARY_QUERY_MAX_BYTES } else { limits::JSON_BODY_MAX_BYTES })?;
         let body = body.whole().await?;
+        let reply = self.found(collection, body, binary, documents).await;
+        if binary { reply.map_err(binary::without_fallback_words) } else { reply }
+    }
+
+    async fn found(
+        &self,
+        collection: String,
+        body: Bytes,
+        binary: bool,
+        documents: bool,
+    ) -> Result<Reply, ApiError> {
         let received = Instant::now();
         let request = self
             .decode(body, move |body| {

@@ -26,6 +26,7 @@ pub struct Sim {
 struct Inner {
     random: Random,
     now_ns: Cell<u64>,
+    wall_offset_ms: Cell<i64>,
     next_task: Cell<TaskId>,
     next_timer: Cell<u64>,
     spawned: RefCell<Vec<(TaskId, LocalTask)>>,
@@ -81,6 +82,7 @@ where
     let inner = Rc::new(Inner {
         random: Random::new(seed),
         now_ns: Cell::new(0),
+        wall_offset_ms: Cell::new(0),
         next_task: Cell::new(1),
         next_timer: Cell::new(0),
         spawned: RefCell::new(Vec::new()),
@@ -173,7 +175,13 @@ impl Sim {
 
     /// Virtual wall clock, Unix ms.
     pub fn unix_ms(&self) -> u64 {
-        EPOCH_UNIX_MS + self.now_ns() / 1_000_000
+        let unstepped = EPOCH_UNIX_MS + self.now_ns() / 1_000_000;
+        unstepped.saturating_add_signed(self.inner.wall_offset_ms.get())
+    }
+
+    /// Steps the wall clock, as a time daemon or a person would; what measures durations goes on as before.
+    pub fn step_wall_clock_ms(&self, by: i64) {
+        self.inner.wall_offset_ms.set(self.inner.wall_offset_ms.get() + by);
     }
 
     /// Random numbers of this run, shared with the scheduler.
@@ -241,6 +249,10 @@ mod tests {
             let before = sim.unix_ms();
             sim.sleep_us(5_000_000).await;
             assert_eq!(sim.unix_ms() - before, 5000);
+            let (wall_ms, monotonic_ns) = (sim.unix_ms(), sim.now_ns());
+            sim.step_wall_clock_ms(70_000);
+            sim.step_wall_clock_ms(-100_000);
+            assert_eq!((sim.unix_ms(), sim.now_ns()), (wall_ms - 30_000, monotonic_ns));
         });
     }
 

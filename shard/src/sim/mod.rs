@@ -11,4 +11,6 @@ pub use random::Random;
 #[cfg(test)]
 mod alias_test;
 #[cfg(test)]
+mod clock_test;
+#[cfg(test)]
 mod store_test;

@@ -1,0 +1,73 @@
+//! Health, and creating and dropping collections.
+
+use super::wire::{Wire, server};
+use serde_json::Value;
+
+#[test]
+fn health_is_a_word() {
+    let server = server();
+    let mut wire = Wire::connect(&server);
+    assert_eq!(wire.ok("GET", "/v1/health", "")["status"], "ok");
+    // Probes come without a key and without headers.
+    wire.send("GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(wire.answer().text(), "{\"status\":\"ok\"}\n");
+    wire.send("GET /v1/ready HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(wire.answer().text(), "{\"status\":\"ready\"}\n");
+}
+
+#[test]
+fn creating_reads_the_status_and_adapters_swallow_exist() {
+    let server = server();
+    let mut wire = Wire::connect(&server);
+    let create = r#"{"name": "docs", "config": {"dim": 3, "metric": "cosine", "m": 16, "ef_construction": 200, "ef_search": 64, "seed": 0, "quant": "", "persistent": false, "rescore_factor": 3}}"#;
+    wire.exact("POST", "/v1/collections", create, 201, r#"{"name":"docs"}"#);
+    let (status, error) = wire.json("POST", "/v1/collections", create).refused();
+    assert_eq!(status, 409);
+    assert!(error.to_lowercase().contains("exist"), "{error}");
+    assert!(error.contains("already exists"), "{error}");
+    // The framework adapters create on every start and go on as if they had.
+    let adapter = |wire: &mut Wire, body: &str| match wire.json("POST", "/v1/collections", body).read() {
+        Err(error) if error.to_lowercase().contains("exist") => Ok(()),
+        other => other.map(drop),
+    };
+    assert_eq!(adapter(&mut wire, create), Ok(()));
+    assert_eq!(adapter(&mut wire, &create.replace("docs", "default/docs")), Ok(()));
+    assert!(adapter(&mut wire, &create.replace("\"dim\": 3", "\"dim\": 0")).is_err());
+    let points = "/v1/collections/docs/points";
+    wire.exact("POST", points, r#"{"id": 1, "vector": [1, 2, 2]}"#, 200, r#"{"id":1}"#);
+
+    wire.exact("DELETE", "/v1/collections/docs", "", 200, r#"{"dropped":"docs"}"#);
+    wire.exact("DELETE", "/v1/collections/docs", "", 200, r#"{"dropped":"docs"}"#);
+    assert_eq!(wire.json("POST", points, r#"{"id": 1, "vector": [1, 2, 2]}"#).refused().0, 404);
+    wire.exact("POST", "/v1/collections", create, 201, r#"{"name":"docs"}"#);
+}
+
+#[test]
+fn every_spelling_of_a_create_is_understood() {
+    let server = server();
+    let mut wire = Wire::connect(&server);
+    for (index, config) in [
+        r#"{"dim": 2}"#,
+        r#"{"dim": 2, "metric": ""}"#,
+        r#"{"dim": 2, "metric": "euclidean"}"#,
+        r#"{"dim": 2, "metric": "dotproduct"}"#,
+        r#"{"dim": 2, "metric": "ip", "m": 0, "ef_construction": 0, "ef_search": 0, "rescore_factor": 0}"#,
+        r#"{"dim": 2, "metric": null, "quant": "none", "index_type": "hnsw", "full_text": null}"#,
+        r#"{"dim": 2, "full_text": {}}"#,
+        r#"{"dim": 2, "full_text": {"analyzer": "english", "k1": 1.2, "b": 0.75}}"#,
+        r#"{"dim": 2, "extend_candidates": true, "level0_full_degree": true, "filter_first_relative_bp": 100}"#,
+        r#"{"DIM": 2}"#,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let body = format!(r#"{{"name": "c{index}", "config": {config}}}"#);
+        let answer = wire.json("POST", "/v1/collections", &body);
+        // Keys in another case are an option of the interface; refused ones are refused as any unknown key.
+        if config.contains("DIM") && answer.status == 400 {
+            assert!(answer.refused().1.starts_with("invalid JSON body:"), "{config}");
+        } else {
+            assert_eq!((answer.status, answer.ok()["name"].clone()), (201, Value::from(format!("c{index}"))));
+        }
+    }
+}
