@@ -222,13 +222,20 @@ pub(crate) fn search<R: Scorer>(
                     scored += 1;
                 });
             }
+            // Nearly all sums stay below: one comparison in f64 instead of the exact one. What is below the next smaller f32 does
+            // not round to the threshold; the second slack covers the subtraction.
+            let surely_below = |threshold: f32| f64::from(threshold.next_down()) - out_reach - 2.0 * slack;
+            let mut too_little = surely_below(top.threshold());
             for word in 0..window / 64 {
                 let mut bits = std::mem::take(&mut touched[word]);
                 while bits != 0 {
                     let place = word * 64 + bits.trailing_zeros() as usize;
                     bits &= bits - 1;
-                    let slot = first + place as Slot;
                     let mut sum = sums[place];
+                    if sum < too_little {
+                        continue;
+                    }
+                    let slot = first + place as Slot;
                     let mut reach = out_reach;
                     let threshold = top.threshold();
                     let mut rest = by_reach[..left_out].iter().rev();
@@ -254,6 +261,7 @@ pub(crate) fn search<R: Scorer>(
                             }
                         }
                         top.offer(LaneHit { id: id_of(slot), score: sum as f32, slot });
+                        too_little = surely_below(top.threshold());
                     }
                 }
             }
