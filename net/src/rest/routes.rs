@@ -35,8 +35,37 @@ pub enum Route<'p> {
     ChangeAliases,
     /// `DELETE /v1/aliases/{alias}`.
     DeleteAlias(Cow<'p, str>),
+    /// A `POST` that moves or splits a collection.
+    Manage(Cow<'p, str>, ManageRoute),
+    /// `POST /v1/admin/backup`.
+    Backup,
+    /// `GET /v1/admin/backups`.
+    ListBackups,
+    /// `POST /v1/admin/keys`.
+    AddKey,
+    /// `GET /v1/admin/keys`.
+    ListKeys,
+    /// `DELETE /v1/admin/keys`; the key is in the body.
+    RevokeKey,
     /// A route under `/v1/collections/{name}/points`.
     Points(Cow<'p, str>, PointsRoute<'p>),
+}
+
+/// What is to become of a whole collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManageRoute {
+    /// `…/evict`.
+    Evict,
+    /// `…/restore`.
+    Restore,
+    /// `…/resplit`.
+    Resplit,
+    /// `…/resplit/cleanup`.
+    CleanUpResplit,
+    /// `…/reshard`.
+    Reshard,
+    /// `…/reshard/abort`.
+    AbortReshard,
 }
 
 /// What follows `points`.
@@ -111,8 +140,13 @@ impl Route<'_> {
             | Route::CreateAlias
             | Route::ListAliases
             | Route::ChangeAliases
-            | Route::DeleteAlias(_) => Some((Action::Admin, "")),
-            Route::Drop(name) => Some((Action::Admin, name)),
+            | Route::DeleteAlias(_)
+            | Route::Backup
+            | Route::ListBackups
+            | Route::AddKey
+            | Route::ListKeys
+            | Route::RevokeKey => Some((Action::Admin, "")),
+            Route::Drop(name) | Route::Manage(name, _) => Some((Action::Admin, name)),
             Route::Query(name) => Some((Action::Read, name)),
             Route::Points(name, route) => Some((route.action(), name)),
         }
@@ -180,6 +214,11 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
             let alias = std::mem::take(&mut segments[2]);
             when(delete, Route::DeleteAlias(alias), allow)
         }
+        ["v1", "admin", "backup"] => when(post, Route::Backup, "POST"),
+        ["v1", "admin", "backups"] => when(read, Route::ListBackups, "GET, HEAD"),
+        ["v1", "admin", "keys"] if post => Resolved::Route(Route::AddKey),
+        ["v1", "admin", "keys"] if delete => Resolved::Route(Route::RevokeKey),
+        ["v1", "admin", "keys"] => when(read, Route::ListKeys, "DELETE, GET, HEAD, POST"),
         ["v1", "collections", name] if !name.is_empty() => {
             check_name(name)?;
             let name = std::mem::take(&mut segments[2]);
@@ -208,6 +247,12 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
             check_name(name)?;
             let name = std::mem::take(&mut segments[2]);
             when(post, Route::Query(name), "POST")
+        }
+        ["v1", "collections", name, rest @ ..] if !name.is_empty() && manage_route(rest).is_some() => {
+            let Some(route) = manage_route(rest) else { return Ok(Resolved::NotFound) };
+            check_name(name)?;
+            let name = std::mem::take(&mut segments[2]);
+            when(post, Route::Manage(name, route), "POST")
         }
         ["v1", "collections", name, "points", rest @ ..] if !name.is_empty() => {
             let literal = match rest {
@@ -247,6 +292,18 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
             }
         }
         _ => Resolved::NotFound,
+    })
+}
+
+fn manage_route(rest: &[&str]) -> Option<ManageRoute> {
+    Some(match rest {
+        ["evict"] => ManageRoute::Evict,
+        ["restore"] => ManageRoute::Restore,
+        ["resplit"] => ManageRoute::Resplit,
+        ["resplit", "cleanup"] => ManageRoute::CleanUpResplit,
+        ["reshard"] => ManageRoute::Reshard,
+        ["reshard", "abort"] => ManageRoute::AbortReshard,
+        _ => return None,
     })
 }
 
@@ -380,6 +437,25 @@ mod tests {
             ("POST", "/v1/aliases/batch", Route::ChangeAliases),
             ("DELETE", "/v1/aliases/batch", Route::DeleteAlias("batch".into())),
             ("DELETE", "/v1/aliases/acme%2Flive", Route::DeleteAlias("acme/live".into())),
+            ("POST", "/v1/collections/docs/evict", Route::Manage("docs".into(), ManageRoute::Evict)),
+            ("POST", "/v1/collections/docs/restore", Route::Manage("docs".into(), ManageRoute::Restore)),
+            ("POST", "/v1/collections/docs/resplit", Route::Manage("docs".into(), ManageRoute::Resplit)),
+            (
+                "POST",
+                "/v1/collections/docs/resplit/cleanup",
+                Route::Manage("docs".into(), ManageRoute::CleanUpResplit),
+            ),
+            ("POST", "/v1/collections/docs/reshard", Route::Manage("docs".into(), ManageRoute::Reshard)),
+            (
+                "POST",
+                "/v1/collections/docs/reshard/abort",
+                Route::Manage("docs".into(), ManageRoute::AbortReshard),
+            ),
+            ("POST", "/v1/admin/backup", Route::Backup),
+            ("GET", "/v1/admin/backups", Route::ListBackups),
+            ("POST", "/v1/admin/keys", Route::AddKey),
+            ("HEAD", "/v1/admin/keys", Route::ListKeys),
+            ("DELETE", "/v1/admin/keys", Route::RevokeKey),
         ] {
             assert_eq!(at(method, path), Resolved::Route(route), "{method} {path}");
         }
@@ -429,6 +505,10 @@ mod tests {
             ("POST", "/v1/collections/docs/points/7", "DELETE, GET, HEAD"),
             ("GET", "/v1/collections/docs/points/7/payload", "POST, PUT"),
             ("PUT", "/v1/collections/docs/points/7/payload/clear", "POST"),
+            ("GET", "/v1/collections/docs/reshard/abort", "POST"),
+            ("PUT", "/v1/admin/keys", "DELETE, GET, HEAD, POST"),
+            ("GET", "/v1/admin/backup", "POST"),
+            ("POST", "/v1/admin/backups", "GET, HEAD"),
         ] {
             assert_eq!(at(method, path), Resolved::WrongMethod(allow), "{method} {path}");
         }
@@ -454,6 +534,9 @@ mod tests {
             "/v1/collections/docs/points/bulk/",
             "/V1/health",
             "/v1/collections/docs/point",
+            "/v1/collections/docs/evict/all",
+            "/v1/collections//evict",
+            "/v1/admin",
             "//v1/health",
         ] {
             assert_eq!(at("GET", path), Resolved::NotFound, "{path}");

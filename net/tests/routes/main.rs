@@ -1,4 +1,6 @@
-//! Routes about payloads, orders, aliases and what a collection holds, over sockets, against a node of two cores in memory.
+//! Routes about payloads, orders, aliases, what a collection holds and what this build lacks, over sockets, against a node
+//! of two cores in memory.
+mod absent;
 mod aliases;
 #[path = "../common/mod.rs"]
 mod common;
