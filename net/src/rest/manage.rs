@@ -6,13 +6,15 @@ use crate::rest::json::{decode, json_object};
 use crate::rest::routes::ManageRoute;
 
 json_object! {
-    struct PartitionsBody {
+    /// Body of `…/resplit` and `…/reshard`.
+    pub struct PartitionsBody {
         "new_partitions" => new_partitions: i64,
     }
 }
 
 json_object! {
-    struct KeyBody {
+    /// A key.
+    pub struct KeyBody {
         "token" => token: String,
         "tenant" => tenant: String,
         // Read for their types alone: there is no registry that would take them.
@@ -22,7 +24,8 @@ json_object! {
 }
 
 json_object! {
-    struct TokenBody {
+    /// Its secret alone.
+    pub struct TokenBody {
         "token" => token: String,
     }
 }

@@ -15,6 +15,7 @@ mod inspect;
 mod json;
 mod lanes;
 mod manage;
+mod openapi;
 mod order;
 mod pages;
 mod payload;
@@ -110,6 +111,7 @@ impl RestService {
             // One node is ready as soon as it listens: recovery comes before the listeners.
             Route::Ready => Ok(ok(&b"{\"status\":\"ready\"}\n"[..])),
             Route::Replication => Ok(ok(&b"{\"shards\":[]}\n"[..])),
+            Route::OpenApi => Ok(ok(openapi::DOCUMENT)),
             Route::Metrics => self.metrics().await,
             Route::Create => {
                 let body = json_body(&mut body).await?;

@@ -15,6 +15,8 @@ pub enum Route<'p> {
     Ready,
     /// `GET /v1/replication`.
     Replication,
+    /// `GET /v1/openapi.json`.
+    OpenApi,
     /// `GET /metrics`, `GET /v1/metrics`.
     Metrics,
     /// `POST /v1/collections`.
@@ -133,7 +135,7 @@ impl Route<'_> {
     /// The right the route needs and the collection it is about; `None` = everyone may.
     pub fn action(&self) -> Option<(Action, &str)> {
         match self {
-            Route::Health | Route::Ready | Route::Replication => None,
+            Route::Health | Route::Ready | Route::Replication | Route::OpenApi => None,
             Route::Metrics | Route::List => Some((Action::Read, "")),
             Route::Info(name) => Some((Action::Read, name)),
             Route::Create
@@ -203,6 +205,7 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
         ["v1", "health"] => when(read, Route::Health, "GET, HEAD"),
         ["v1", "ready"] => when(read, Route::Ready, "GET, HEAD"),
         ["v1", "replication"] => when(read, Route::Replication, "GET, HEAD"),
+        ["v1", "openapi.json"] => when(read, Route::OpenApi, "GET, HEAD"),
         ["v1", "collections"] if post => Resolved::Route(Route::Create),
         ["v1", "collections"] => when(read, Route::List, "GET, HEAD, POST"),
         ["v1", "aliases"] if post => Resolved::Route(Route::CreateAlias),
@@ -425,6 +428,7 @@ mod tests {
             ("HEAD", "/v1/health", Route::Health),
             ("GET", "/v1/ready", Route::Ready),
             ("GET", "/v1/replication", Route::Replication),
+            ("GET", "/v1/openapi.json", Route::OpenApi),
             ("GET", "/metrics", Route::Metrics),
             ("GET", "/v1/metrics", Route::Metrics),
             ("POST", "/v1/collections", Route::Create),
