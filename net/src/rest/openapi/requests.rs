@@ -6,12 +6,15 @@ use super::schema::{
 };
 use crate::absent_requests::PARTITIONS;
 use crate::limits;
+use nigh_engine::collection::EF_MAX;
 use serde_json::{Value, json};
 
 /// Keys of the graph and of the collection as a whole.
 fn config_of_graph() -> Value {
-    let default_below_1 =
-        |default: i64, what: &str| or(default, about(&format!("{what} Below 1 means the default."), int64()));
+    let beam = |default: i64, what: &str| {
+        let bounds = integer(i64::MIN, EF_MAX as i64);
+        or(default, about(&format!("{what} Below 1 means the default."), bounds))
+    };
     json!({
         "dim": about("Components of every vector.", integer(1, i64::from(limits::DIM_MAX))),
         "metric": or("cosine", about(
@@ -22,8 +25,8 @@ fn config_of_graph() -> Value {
             "Edges of a node on the upper levels, from 2; below 1 means the default.",
             json!({"type": "integer", "minimum": i64::MIN, "maximum": 128, "not": {"const": 1}}),
         )),
-        "ef_construction": default_below_1(200, "Beam of the build."),
-        "ef_search": default_below_1(64, "Beam of a search, unless `k` is larger."),
+        "ef_construction": beam(200, "Beam of the build."),
+        "ef_search": beam(64, "Beam of a search, unless `k` is larger."),
         "seed": about("Of the levels of the graph.", or(0, int64())),
         "index_type": or("hnsw", one_of(&["", "hnsw"])),
         "extend_candidates": about("Look at neighbours of neighbours when linking.", boolean()),
