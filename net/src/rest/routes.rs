@@ -298,6 +298,7 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
     })
 }
 
+/// What follows the name of a collection on the routes about it as a whole.
 fn manage_route(rest: &[&str]) -> Option<ManageRoute> {
     Some(match rest {
         ["evict"] => ManageRoute::Evict,

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 /// Characters of the parts of a name.
 const PART: &str = "[^/#@\\u0000-\\u001f\\u007f-\\u009f]+";
 
-/// What a value of each kind carries, kind and key apart where they differ.
+/// Where a tagged value of this kind carries what it is, beside `kind`.
 fn carried(kind: &str) -> Value {
     match kind {
         "none" => json!({}),
