@@ -7,6 +7,7 @@
 //!
 //! Reading order: [`request`], [`dispatch`], then [`rest`] (the REST codec) and [`http`] (connections on a core).
 
+pub mod absent_requests;
 pub mod access_log;
 pub mod auth;
 pub mod dispatch;

@@ -375,6 +375,8 @@ pub enum ErrorKind {
     NotFound,
     /// Exists already, or a version differs.
     Conflict,
+    /// The node was started without what the request needs.
+    Unmet,
     /// A quota or rate of the collection.
     Exhausted,
     /// Disk or memory of the server is full.

@@ -4,6 +4,8 @@ use crate::text::TextConfig;
 
 /// Largest vector length.
 pub const DIM_MAX: usize = 65_536;
+/// Widest beam, of builds and searches: more than any collection gains by, and what is computed from it cannot overflow.
+pub const EF_MAX: usize = 1 << 20;
 /// Largest degree.
 pub const M_MAX: usize = 128;
 
@@ -21,9 +23,9 @@ pub struct DenseConfig {
     pub metric: Metric,
     /// Degree, 2..=128.
     pub m: usize,
-    /// Build beam.
+    /// Build beam, 1..=EF_MAX.
     pub ef_construction: usize,
-    /// Default search beam.
+    /// Default search beam, 1..=EF_MAX.
     pub ef_search: usize,
     /// Level seed.
     pub seed: i64,
@@ -85,6 +87,11 @@ impl DenseConfig {
         if self.ef_construction == 0 || self.ef_search == 0 {
             return Err(ConfigError("invalid Ef: ef_construction and ef_search must be positive".into()));
         }
+        if self.ef_construction.max(self.ef_search) > EF_MAX {
+            return Err(ConfigError(format!(
+                "invalid Ef: ef_construction and ef_search must be at most {EF_MAX}"
+            )));
+        }
         Ok(())
     }
 
@@ -123,6 +130,8 @@ mod tests {
         check(|c| c.m = 1, "invalid M");
         check(|c| c.m = 129, "invalid M");
         check(|c| c.ef_search = 0, "invalid Ef");
+        check(|c| c.ef_search = EF_MAX + 1, "invalid Ef");
+        check(|c| c.ef_construction = usize::MAX, "invalid Ef");
         check(|c| (c.dim, c.m, c.ef_construction) = (0, 0, 0), "invalid Dim");
         check(|c| (c.m, c.ef_construction) = (0, 0), "invalid M");
     }

@@ -14,20 +14,23 @@ json_object! {
 }
 
 json_object! {
-    struct NameBody {
+    /// An alias.
+    pub struct NameBody {
         "alias" => alias: String,
     }
 }
 
 json_object! {
-    struct ActionBody {
+    /// One of the two.
+    pub struct ActionBody {
         "create" => create: AliasBody,
         "delete" => delete: NameBody,
     }
 }
 
 json_object! {
-    struct BatchBody {
+    /// Body of `POST /v1/aliases/batch`.
+    pub struct BatchBody {
         "actions" => actions: Vec<ActionBody>,
     }
 }

@@ -15,6 +15,7 @@ pub fn status(kind: ErrorKind) -> StatusCode {
         ErrorKind::Unauthorized => StatusCode::UNAUTHORIZED,
         ErrorKind::NotFound => StatusCode::NOT_FOUND,
         ErrorKind::Conflict => StatusCode::CONFLICT,
+        ErrorKind::Unmet => StatusCode::PRECONDITION_FAILED,
         ErrorKind::Exhausted => StatusCode::TOO_MANY_REQUESTS,
         ErrorKind::Storage => StatusCode::INSUFFICIENT_STORAGE,
         ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,

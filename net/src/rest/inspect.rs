@@ -15,13 +15,15 @@ const LIMIT_DEFAULT: i64 = 10;
 const LIMIT_MAX: i64 = 10_000;
 
 json_object! {
-    struct CountBody {
+    /// Body of `…/points/count`.
+    pub struct CountBody {
         "filter" => filter: WireFilter,
     }
 }
 
 json_object! {
-    struct FacetBody {
+    /// Body of `…/points/facet`.
+    pub struct FacetBody {
         "key" => key: String,
         "filter" => filter: WireFilter,
         "limit" => limit: i64,
@@ -29,7 +31,8 @@ json_object! {
 }
 
 json_object! {
-    struct SampleBody {
+    /// Body of `…/points/sample`.
+    pub struct SampleBody {
         "filter" => filter: WireFilter,
         "limit" => limit: i64,
         "seed" => seed: u64,

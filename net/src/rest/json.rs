@@ -85,6 +85,13 @@ macro_rules! json_object {
         #[derive(Default)]
         $vis struct $name { $($(#[$field_meta])* pub $field: Option<$type>),* }
 
+        #[cfg(test)]
+        impl $name {
+            /// The keys it has, for the document of the interface.
+            #[allow(dead_code, reason = "not every object is a body")]
+            pub(in crate::rest) const KEYS: &'static [&'static str] = &[$($key),*];
+        }
+
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 struct ObjectVisitor;

@@ -14,6 +14,8 @@ mod floats;
 mod inspect;
 mod json;
 mod lanes;
+mod manage;
+mod openapi;
 mod order;
 mod pages;
 mod payload;
@@ -28,6 +30,7 @@ mod value;
 pub use binary::{BinaryQuery, IngestDecoder, IngestRoute, decode_query};
 pub use filter::WireFilter;
 
+use crate::absent_requests::Unmet;
 use crate::auth::{Unauthorized, bearer_token};
 use crate::dispatch::dispatch;
 use crate::http::{BodyReader, Handler, HttpConfig, Reply, ReplyBody, json_reply};
@@ -49,7 +52,7 @@ use lanes::LaneRoute;
 use nigh_shard::core::{AliasChange, Core, Written};
 use pages::stream_pages;
 use points::BatchPages;
-use routes::{PointsRoute, Query, Resolved, Route, parse_id, resolve};
+use routes::{ManageRoute, PointsRoute, Query, Resolved, Route, parse_id, resolve};
 use search::FoundPages;
 use std::rc::Rc;
 use std::time::Instant;
@@ -108,6 +111,7 @@ impl RestService {
             // One node is ready as soon as it listens: recovery comes before the listeners.
             Route::Ready => Ok(ok(&b"{\"status\":\"ready\"}\n"[..])),
             Route::Replication => Ok(ok(&b"{\"shards\":[]}\n"[..])),
+            Route::OpenApi => Ok(ok(openapi::DOCUMENT)),
             Route::Metrics => self.metrics().await,
             Route::Create => {
                 let body = json_body(&mut body).await?;
@@ -152,8 +156,23 @@ impl RestService {
                 dispatch(&self.core, ChangeAliases { changes: vec![AliasChange::Delete { alias }] }).await?;
                 Ok(ok(answer))
             }
+            Route::Manage(name, route) => {
+                let body = match route {
+                    ManageRoute::Resplit | ManageRoute::Reshard => json_body(&mut body).await?,
+                    _ => Bytes::new(),
+                };
+                self.unmet(manage::decode_manage(name.into_owned(), route, &body)?).await
+            }
+            Route::Backup | Route::ListBackups => self.unmet(manage::backups()).await,
+            Route::AddKey => self.unmet(manage::decode_add_key(&json_body(&mut body).await?)?).await,
+            Route::ListKeys => self.unmet(manage::keys()).await,
+            Route::RevokeKey => self.unmet(manage::decode_revoke_key(&json_body(&mut body).await?)?).await,
             Route::Points(name, route) => self.points(head, name.into_owned(), route, body).await,
         }
+    }
+
+    async fn unmet(&self, request: Unmet) -> Result<Reply, ApiError> {
+        match dispatch(&self.core, request).await? {}
     }
 
     async fn points(

@@ -49,7 +49,8 @@ impl<'de> Deserialize<'de> for PayloadBody {
 }
 
 json_object! {
-    struct KeysBody {
+    /// Body of `…/payload/delete`.
+    pub struct KeysBody {
         "keys" => keys: Vec<String>,
     }
 }

@@ -15,6 +15,8 @@ pub enum Route<'p> {
     Ready,
     /// `GET /v1/replication`.
     Replication,
+    /// `GET /v1/openapi.json`.
+    OpenApi,
     /// `GET /metrics`, `GET /v1/metrics`.
     Metrics,
     /// `POST /v1/collections`.
@@ -35,8 +37,37 @@ pub enum Route<'p> {
     ChangeAliases,
     /// `DELETE /v1/aliases/{alias}`.
     DeleteAlias(Cow<'p, str>),
+    /// A `POST` that moves or splits a collection.
+    Manage(Cow<'p, str>, ManageRoute),
+    /// `POST /v1/admin/backup`.
+    Backup,
+    /// `GET /v1/admin/backups`.
+    ListBackups,
+    /// `POST /v1/admin/keys`.
+    AddKey,
+    /// `GET /v1/admin/keys`.
+    ListKeys,
+    /// `DELETE /v1/admin/keys`; the key is in the body.
+    RevokeKey,
     /// A route under `/v1/collections/{name}/points`.
     Points(Cow<'p, str>, PointsRoute<'p>),
+}
+
+/// What is to become of a whole collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManageRoute {
+    /// `…/evict`.
+    Evict,
+    /// `…/restore`.
+    Restore,
+    /// `…/resplit`.
+    Resplit,
+    /// `…/resplit/cleanup`.
+    CleanUpResplit,
+    /// `…/reshard`.
+    Reshard,
+    /// `…/reshard/abort`.
+    AbortReshard,
 }
 
 /// What follows `points`.
@@ -104,15 +135,20 @@ impl Route<'_> {
     /// The right the route needs and the collection it is about; `None` = everyone may.
     pub fn action(&self) -> Option<(Action, &str)> {
         match self {
-            Route::Health | Route::Ready | Route::Replication => None,
+            Route::Health | Route::Ready | Route::Replication | Route::OpenApi => None,
             Route::Metrics | Route::List => Some((Action::Read, "")),
             Route::Info(name) => Some((Action::Read, name)),
             Route::Create
             | Route::CreateAlias
             | Route::ListAliases
             | Route::ChangeAliases
-            | Route::DeleteAlias(_) => Some((Action::Admin, "")),
-            Route::Drop(name) => Some((Action::Admin, name)),
+            | Route::DeleteAlias(_)
+            | Route::Backup
+            | Route::ListBackups
+            | Route::AddKey
+            | Route::ListKeys
+            | Route::RevokeKey => Some((Action::Admin, "")),
+            Route::Drop(name) | Route::Manage(name, _) => Some((Action::Admin, name)),
             Route::Query(name) => Some((Action::Read, name)),
             Route::Points(name, route) => Some((route.action(), name)),
         }
@@ -169,6 +205,7 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
         ["v1", "health"] => when(read, Route::Health, "GET, HEAD"),
         ["v1", "ready"] => when(read, Route::Ready, "GET, HEAD"),
         ["v1", "replication"] => when(read, Route::Replication, "GET, HEAD"),
+        ["v1", "openapi.json"] => when(read, Route::OpenApi, "GET, HEAD"),
         ["v1", "collections"] if post => Resolved::Route(Route::Create),
         ["v1", "collections"] => when(read, Route::List, "GET, HEAD, POST"),
         ["v1", "aliases"] if post => Resolved::Route(Route::CreateAlias),
@@ -180,6 +217,11 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
             let alias = std::mem::take(&mut segments[2]);
             when(delete, Route::DeleteAlias(alias), allow)
         }
+        ["v1", "admin", "backup"] => when(post, Route::Backup, "POST"),
+        ["v1", "admin", "backups"] => when(read, Route::ListBackups, "GET, HEAD"),
+        ["v1", "admin", "keys"] if post => Resolved::Route(Route::AddKey),
+        ["v1", "admin", "keys"] if delete => Resolved::Route(Route::RevokeKey),
+        ["v1", "admin", "keys"] => when(read, Route::ListKeys, "DELETE, GET, HEAD, POST"),
         ["v1", "collections", name] if !name.is_empty() => {
             check_name(name)?;
             let name = std::mem::take(&mut segments[2]);
@@ -208,6 +250,12 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
             check_name(name)?;
             let name = std::mem::take(&mut segments[2]);
             when(post, Route::Query(name), "POST")
+        }
+        ["v1", "collections", name, rest @ ..] if !name.is_empty() && manage_route(rest).is_some() => {
+            let Some(route) = manage_route(rest) else { return Ok(Resolved::NotFound) };
+            check_name(name)?;
+            let name = std::mem::take(&mut segments[2]);
+            when(post, Route::Manage(name, route), "POST")
         }
         ["v1", "collections", name, "points", rest @ ..] if !name.is_empty() => {
             let literal = match rest {
@@ -247,6 +295,19 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
             }
         }
         _ => Resolved::NotFound,
+    })
+}
+
+/// What follows the name of a collection on the routes about it as a whole.
+fn manage_route(rest: &[&str]) -> Option<ManageRoute> {
+    Some(match rest {
+        ["evict"] => ManageRoute::Evict,
+        ["restore"] => ManageRoute::Restore,
+        ["resplit"] => ManageRoute::Resplit,
+        ["resplit", "cleanup"] => ManageRoute::CleanUpResplit,
+        ["reshard"] => ManageRoute::Reshard,
+        ["reshard", "abort"] => ManageRoute::AbortReshard,
+        _ => return None,
     })
 }
 
@@ -368,6 +429,7 @@ mod tests {
             ("HEAD", "/v1/health", Route::Health),
             ("GET", "/v1/ready", Route::Ready),
             ("GET", "/v1/replication", Route::Replication),
+            ("GET", "/v1/openapi.json", Route::OpenApi),
             ("GET", "/metrics", Route::Metrics),
             ("GET", "/v1/metrics", Route::Metrics),
             ("POST", "/v1/collections", Route::Create),
@@ -380,6 +442,25 @@ mod tests {
             ("POST", "/v1/aliases/batch", Route::ChangeAliases),
             ("DELETE", "/v1/aliases/batch", Route::DeleteAlias("batch".into())),
             ("DELETE", "/v1/aliases/acme%2Flive", Route::DeleteAlias("acme/live".into())),
+            ("POST", "/v1/collections/docs/evict", Route::Manage("docs".into(), ManageRoute::Evict)),
+            ("POST", "/v1/collections/docs/restore", Route::Manage("docs".into(), ManageRoute::Restore)),
+            ("POST", "/v1/collections/docs/resplit", Route::Manage("docs".into(), ManageRoute::Resplit)),
+            (
+                "POST",
+                "/v1/collections/docs/resplit/cleanup",
+                Route::Manage("docs".into(), ManageRoute::CleanUpResplit),
+            ),
+            ("POST", "/v1/collections/docs/reshard", Route::Manage("docs".into(), ManageRoute::Reshard)),
+            (
+                "POST",
+                "/v1/collections/docs/reshard/abort",
+                Route::Manage("docs".into(), ManageRoute::AbortReshard),
+            ),
+            ("POST", "/v1/admin/backup", Route::Backup),
+            ("GET", "/v1/admin/backups", Route::ListBackups),
+            ("POST", "/v1/admin/keys", Route::AddKey),
+            ("HEAD", "/v1/admin/keys", Route::ListKeys),
+            ("DELETE", "/v1/admin/keys", Route::RevokeKey),
         ] {
             assert_eq!(at(method, path), Resolved::Route(route), "{method} {path}");
         }
@@ -429,6 +510,10 @@ mod tests {
             ("POST", "/v1/collections/docs/points/7", "DELETE, GET, HEAD"),
             ("GET", "/v1/collections/docs/points/7/payload", "POST, PUT"),
             ("PUT", "/v1/collections/docs/points/7/payload/clear", "POST"),
+            ("GET", "/v1/collections/docs/reshard/abort", "POST"),
+            ("PUT", "/v1/admin/keys", "DELETE, GET, HEAD, POST"),
+            ("GET", "/v1/admin/backup", "POST"),
+            ("POST", "/v1/admin/backups", "GET, HEAD"),
         ] {
             assert_eq!(at(method, path), Resolved::WrongMethod(allow), "{method} {path}");
         }
@@ -454,6 +539,9 @@ mod tests {
             "/v1/collections/docs/points/bulk/",
             "/V1/health",
             "/v1/collections/docs/point",
+            "/v1/collections/docs/evict/all",
+            "/v1/collections//evict",
+            "/v1/admin",
             "//v1/health",
         ] {
             assert_eq!(at("GET", path), Resolved::NotFound, "{path}");

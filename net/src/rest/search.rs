@@ -62,8 +62,16 @@ pub fn decode_binary(collection: String, body: &[u8], with_rows: bool) -> Result
     })
 }
 
-/// Appends `{"id":…,"distance":…,"score":…` of a hit.
+/// A number as JSON can say it: what overflowed is the largest of its sign, what is none is `none`. JSON has no infinity,
+/// and serde would write `null`, where clients read a number.
+fn in_range(number: f32, none: f32) -> f32 {
+    if number.is_nan() { none } else { number.clamp(f32::MIN, f32::MAX) }
+}
+
+/// Appends `{"id":…,"distance":…,"score":…` of a hit. Sums of vectors with very large components may overflow; such a hit is
+/// as far away, or as bad, as can be.
 fn write_hit(out: &mut Vec<u8>, id: u64, distance: f32, score: f32) {
+    let (distance, score) = (in_range(distance, f32::MAX), in_range(score, f32::MIN));
     out.extend_from_slice(b"{\"id\":");
     write_json(out, &id);
     out.extend_from_slice(b",\"distance\":");
@@ -232,6 +240,23 @@ mod tests {
             "{\"results\":[{\"id\":18446744073709551615,\"distance\":0.1,\"score\":0},\
              {\"id\":0,\"distance\":-1e-7,\"score\":0}],\"degraded\":false,\"missing\":[]}\n"
         );
+    }
+
+    /// They were written as `null`.
+    #[test]
+    fn overflown_distances_are_numbers() {
+        for (distance, written_as) in [
+            (f32::INFINITY, f32::MAX),
+            (f32::NEG_INFINITY, f32::MIN),
+            (f32::NAN, f32::MAX),
+            (f32::MAX, f32::MAX),
+        ] {
+            let answer = written(vec![FoundPoint { score: f32::NAN, ..hit(1, distance, vec![]) }], false);
+            let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+            let hit = &answer["results"][0];
+            assert_eq!(hit["distance"].as_f64().map(|found| found as f32), Some(written_as), "{distance}");
+            assert_eq!(hit["score"].as_f64().map(|found| found as f32), Some(f32::MIN));
+        }
     }
 
     #[test]

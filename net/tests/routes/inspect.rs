@@ -110,3 +110,28 @@ fn what_there_is() {
         client.refused("POST", &path, body, 404, "unknown collection");
     }
 }
+
+/// A filtered search of such a collection ended the process.
+#[test]
+fn enormous_beams_are_refused() {
+    let mut client = SHARED.client();
+    for key in ["ef_search", "ef_construction"] {
+        for beam in ["9223372036854775807", "1048577"] {
+            let body = format!(r#"{{"name":"wide","config":{{"dim":1,"{key}":{beam}}}}}"#);
+            client.refused("POST", "/v1/collections", &body, 400, "invalid Ef");
+        }
+    }
+    let widest = json!({"dim": 1, "metric": "l2", "ef_search": 1 << 20, "ef_construction": 1 << 20, "m": 128,
+        "max_ef_search": u64::MAX, "extend_candidates": true, "extend_candidates_max": i64::MAX});
+    client.json("POST", "/v1/collections", json!({"name": "wide", "config": widest}));
+    let points: Vec<Value> =
+        (0..300).map(|id| json!({"id": id, "vector": [id], "metadata": {"n": id}})).collect();
+    client.json("POST", "/v1/collections/wide/points/batch", json!({ "points": points }));
+    let filter = json!({"op": "gt", "field": "n", "value": 3});
+    let body = json!({"query": [0], "k": 1, "filter": filter});
+    let found = client.json("POST", "/v1/collections/wide/points/search", body);
+    assert_eq!(found["results"][0]["id"], 4);
+    while client.json("GET", "/v1/collections/wide", Value::Null)["index"]["state"] != "ready" {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}

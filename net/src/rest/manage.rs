@@ -1,0 +1,85 @@
+//! Bodies of the routes that split collections and keep keys.
+
+use crate::absent_requests::{Lack, Unmet, check_partitions};
+use crate::request::ApiError;
+use crate::rest::json::{decode, json_object};
+use crate::rest::routes::ManageRoute;
+
+json_object! {
+    /// Body of `…/resplit` and `…/reshard`.
+    pub struct PartitionsBody {
+        "new_partitions" => new_partitions: i64,
+    }
+}
+
+json_object! {
+    /// A key.
+    pub struct KeyBody {
+        "token" => token: String,
+        "tenant" => tenant: String,
+        // Read for their types alone: there is no registry that would take them.
+        "scopes" => _scopes: Vec<String>,
+        "cert_cn" => _cert_cn: String,
+    }
+}
+
+json_object! {
+    /// Its secret alone.
+    pub struct TokenBody {
+        "token" => token: String,
+    }
+}
+
+/// Decodes what is to become of a collection; only `resplit` and `reshard` have a body.
+///
+/// # Errors
+/// 400.
+pub fn decode_manage(collection: String, route: ManageRoute, body: &[u8]) -> Result<Unmet, ApiError> {
+    let lack = match route {
+        ManageRoute::Evict | ManageRoute::Restore => Lack::ObjectStore,
+        ManageRoute::Resplit | ManageRoute::Reshard => {
+            check_partitions(decode::<PartitionsBody>(body)?.new_partitions)?;
+            Lack::Partitions
+        }
+        ManageRoute::CleanUpResplit | ManageRoute::AbortReshard => Lack::Partitions,
+    };
+    Ok(Unmet { collection, lack })
+}
+
+fn required(value: Option<&String>, key: &str) -> Result<(), ApiError> {
+    match value {
+        Some(value) if !value.is_empty() => Ok(()),
+        _ => Err(ApiError::invalid(format!("key: {key} is required"))),
+    }
+}
+
+/// Decodes the body of `POST /v1/admin/keys`.
+///
+/// # Errors
+/// 400.
+pub fn decode_add_key(body: &[u8]) -> Result<Unmet, ApiError> {
+    let body: KeyBody = decode(body)?;
+    required(body.token.as_ref(), "token")?;
+    required(body.tenant.as_ref(), "tenant")?;
+    Ok(keys())
+}
+
+/// Decodes the body of `DELETE /v1/admin/keys`.
+///
+/// # Errors
+/// 400.
+pub fn decode_revoke_key(body: &[u8]) -> Result<Unmet, ApiError> {
+    let body: TokenBody = decode(body)?;
+    required(body.token.as_ref(), "token")?;
+    Ok(keys())
+}
+
+/// A request about keys.
+pub fn keys() -> Unmet {
+    Unmet { collection: String::new(), lack: Lack::KeyRegistry }
+}
+
+/// A request about backups.
+pub fn backups() -> Unmet {
+    Unmet { collection: String::new(), lack: Lack::ObjectStore }
+}

@@ -1,0 +1,201 @@
+//! Schemas of answers.
+
+use super::schema::{
+    about, answer, array, boolean, double, integer, joined, named, natural, nullable, one_of, string, uint64,
+};
+use serde_json::{Value, json};
+
+/// The ways a filtered search may take.
+const PLANS: [&str; 8] =
+    ["unfiltered", "nothing", "points", "gate", "complement", "column", "predicate", "everything"];
+
+fn hit() -> Value {
+    json!({
+        "id": uint64(),
+        "distance": about("Smaller is nearer; 0 where no vector ranks.", double()),
+        "score": about("Larger is better; 0 where a distance ranks.", double()),
+    })
+}
+
+fn document() -> Value {
+    json!({"content": string(), "metadata": named("StoredPayload")})
+}
+
+/// What every search and scroll says beside its hits.
+fn completeness() -> Value {
+    json!({
+        "degraded": about("Partitions are missing from the answer; never on one node.", boolean()),
+        "missing": about("Which partitions.", array(natural())),
+    })
+}
+
+fn found(key: &str, items: &str) -> Value {
+    let hits = json!({key: array(named(items))});
+    answer(&["explain"], joined(&[hits, completeness(), json!({"explain": named("Explanation")})]))
+}
+
+fn stored_point() -> Value {
+    json!({
+        "vector": about("`null` when it was not asked for.", nullable(array(double()))),
+        "payload": about("`null` when it is empty or was not asked for.", nullable(named("StoredPayload"))),
+        "ttl_ms": about("Milliseconds left, 0 = the point does not expire.", natural()),
+        "version": uint64(),
+        "sparse": named("StoredSparse"),
+    })
+}
+
+fn explanation() -> Value {
+    let plan = || one_of(&PLANS);
+    let cost = || about("`null` = out of the question.", nullable(double()));
+    let estimate = answer(
+        &[],
+        json!({
+            "plan": plan(),
+            "at_most": nullable(uint64()),
+            "expected": nullable(uint64()),
+            "points_ns": cost(),
+            "walk_ns": cost(),
+            "everything_ns": cost(),
+        }),
+    );
+    let lane = answer(
+        &["plan", "exact", "estimate", "distances", "rejects", "postings", "scored"],
+        json!({
+            "lane": one_of(&["dense", "sparse", "text", "recommend", "discover"]),
+            "pool": about("Hits it might have contributed.", uint64()),
+            "hits": uint64(),
+            "plan": plan(),
+            "exact": boolean(),
+            "estimate": estimate,
+            "distances": about("Distances computed.", uint64()),
+            "rejects": about("Candidates that the filter refused.", uint64()),
+            "postings": uint64(),
+            "scored": uint64(),
+        }),
+    );
+    answer(&[], json!({"microseconds": uint64(), "lanes": array(lane)}))
+}
+
+fn info() -> Value {
+    let sizes = |keys: &[&str]| answer(&[], keys.iter().map(|key| ((*key).to_owned(), uint64())).collect());
+    let metric = || one_of(&["cosine", "l2", "dot"]);
+    let text = answer(&[], json!({"analyzer": {"const": "english"}, "k1": double(), "b": double()}));
+    let config = answer(
+        &[],
+        json!({
+            "dim": integer(1, 65_536),
+            "metric": metric(),
+            "m": integer(2, 128),
+            "ef_construction": uint64(),
+            "ef_search": uint64(),
+            "seed": super::schema::int64(),
+            "level0_full_degree": boolean(),
+            "extend_candidates": boolean(),
+            "extend_candidates_max": uint64(),
+            "filter_first_relative_bp": integer(0, 10_000),
+            "max_vectors": uint64(),
+            "max_bytes": uint64(),
+            "max_inserts_per_second": uint64(),
+            "max_ef_search": uint64(),
+            "full_text": nullable(text),
+        }),
+    );
+    let index = answer(
+        &[],
+        json!({
+            "type": {"const": "hnsw"},
+            "state": one_of(&["ready", "indexing", "damaged"]),
+            "indexed": uint64(),
+            "waiting": uint64(),
+        }),
+    );
+    answer(
+        &[],
+        json!({
+            "name": string(),
+            "config": config,
+            "points": uint64(),
+            "sparse_vectors": uint64(),
+            "tombstoned": uint64(),
+            "index": index,
+            "memory": sizes(&[
+                "bytes", "graph_bytes", "slots_bytes", "payload_bytes", "ids_bytes", "tail_bytes",
+                "payload_index_bytes", "lanes_bytes",
+            ]),
+        }),
+    )
+}
+
+/// The components of this file.
+pub fn schemas() -> Vec<(&'static str, Value)> {
+    let summary = answer(
+        &[],
+        json!({
+            "name": string(),
+            "dim": integer(1, 65_536),
+            "metric": one_of(&["cosine", "l2", "dot"]),
+            "points": uint64(),
+            "damaged": boolean(),
+        }),
+    );
+    let written = json!({"oneOf": [
+        answer(&[], json!({"id": uint64(), "version": uint64(), "status": {"const": "ok"}})),
+        answer(&[], json!({"id": uint64(), "status": {"const": "conflict"}})),
+    ]});
+    let group = answer(&[], json!({"key": named("StoredValue"), "hits": array(named("Document"))}));
+    let facet = answer(&[], json!({"value": named("StoredValue"), "count": uint64()}));
+    let with_id = joined(&[json!({"id": uint64()}), stored_point()]);
+    let with_found = joined(&[json!({"found": {"const": true}}), stored_point()]);
+    let page = joined(&[
+        json!({"documents": array(named("Document"))}),
+        completeness(),
+        json!({"next_cursor": about("Empty after the last page.", string())}),
+    ]);
+    vec![
+        ("Error", answer(&[], json!({"error": about("What is wrong.", string())}))),
+        (
+            "BatchError",
+            answer(
+                &["committed"],
+                json!({
+                    "error": string(),
+                    "committed": about("Points before the one that failed; they are processed.", uint64()),
+                }),
+            ),
+        ),
+        ("Hit", answer(&[], hit())),
+        ("Document", answer(&["metadata"], joined(&[hit(), document()]))),
+        ("Group", group),
+        ("Explanation", explanation()),
+        ("Hits", found("results", "Hit")),
+        ("Documents", found("documents", "Document")),
+        ("Groups", found("groups", "Group")),
+        ("ScrollPage", answer(&[], page)),
+        (
+            "StoredSparse",
+            answer(
+                &[],
+                json!({"indices": array(integer(0, i64::from(u32::MAX))), "values": array(double())}),
+            ),
+        ),
+        ("FoundPoint", answer(&["sparse"], with_found)),
+        ("StoredPoint", answer(&["sparse"], with_id)),
+        (
+            "StoredPoints",
+            answer(&[], json!({"points": array(named("StoredPoint")), "missing": array(uint64())})),
+        ),
+        ("Written", written),
+        (
+            "BatchWritten",
+            json!({"oneOf": [
+                answer(&[], json!({"count": uint64()})),
+                answer(&[], json!({"results": array(named("Written"))})),
+            ]}),
+        ),
+        ("CollectionInfo", info()),
+        ("CollectionList", answer(&[], json!({"collections": array(summary)}))),
+        ("AliasList", answer(&[], json!({"aliases": array(named("StoredAlias"))}))),
+        ("StoredAlias", answer(&[], json!({"alias": string(), "collection": string()}))),
+        ("Facets", answer(&[], json!({"facets": array(facet)}))),
+    ]
+}

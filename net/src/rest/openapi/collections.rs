@@ -1,0 +1,106 @@
+//! Operations of collections and aliases.
+
+use super::operation::{Operation, operation};
+use super::schema::{answer, named, string, uint64};
+use serde_json::{Value, json};
+
+fn one(key: &str) -> Value {
+    answer(&[], json!({key: string()}))
+}
+
+/// The rows of the table.
+pub fn operations() -> Vec<Operation> {
+    let manage = |path: &'static str, id: &'static str, summary: &'static str| {
+        operation("POST", path, id, "collections", summary).errors(&[404, 412])
+    };
+    let no_store = "This build has no object store. An alias of the collection is not known here.";
+    let whole = "This build does not partition. An alias of the collection is not known here.";
+    let films = json!({"name": "films", "config": {"dim": 2, "metric": "l2", "full_text": {}}});
+    let inbox = json!({"name": "inbox", "config": {"dim": 2, "metric": "cosine", "m": 8, "seed": 7}});
+    let scratch = json!({"name": "scratch", "config": {"dim": 2}});
+    let info = json!({
+        "name": "films",
+        "config": {"dim": 2, "metric": "l2", "m": 16, "ef_construction": 200, "ef_search": 64, "seed": 0,
+            "level0_full_degree": false, "extend_candidates": false, "extend_candidates_max": 0,
+            "filter_first_relative_bp": 0, "max_vectors": 0, "max_bytes": 0, "max_inserts_per_second": 0,
+            "max_ef_search": 0, "full_text": {"analyzer": "english", "k1": 1.2, "b": 0.75}},
+        "points": 3, "sparse_vectors": 2, "tombstoned": 0,
+        "index": {"type": "hnsw", "state": "ready", "indexed": 3, "waiting": 0},
+        "memory": {"bytes": 1_234_567, "graph_bytes": 600, "slots_bytes": 400, "payload_bytes": 900,
+            "ids_bytes": 100, "tail_bytes": 0, "payload_index_bytes": 300, "lanes_bytes": 200}
+    });
+    let listed =
+        json!({"collections": [{"name": "films", "dim": 2, "metric": "l2", "points": 3, "damaged": false}]});
+    let partitions = || [("four", json!({"new_partitions": 4}))];
+    let alias = json!({"alias": "catalogue", "collection": "films"});
+    vec![
+        operation("POST", "/v1/collections", "createCollection", "collections", "Create a collection")
+            .body("CreateCollection", &[("films", films), ("inbox", inbox), ("scratch", scratch)])
+            .answer(
+                201,
+                "Created.",
+                &one("name"),
+                &[
+                    ("films", json!({"name": "films"})),
+                    ("inbox", json!({"name": "inbox"})),
+                    ("scratch", json!({"name": "scratch"})),
+                ],
+            )
+            .errors(&[409, 507]),
+        operation("GET", "/v1/collections", "listCollections", "collections", "List collections").answer(
+            200,
+            "All collections, by name.",
+            &named("CollectionList"),
+            &[("one", listed)],
+        ),
+        operation("GET", "/v1/collections/{name}", "getCollection", "collections", "Figures of a collection")
+            .answer(200, "Its configuration and figures.", &named("CollectionInfo"), &[("films", info)])
+            .errors(&[404]),
+        operation("DELETE", "/v1/collections/{name}", "dropCollection", "collections", "Drop a collection")
+            .about("With its files and the points in it. An unknown name is fine.")
+            .on("scratch")
+            .answer(200, "It is gone.", &one("dropped"), &[("scratch", json!({"dropped": "scratch"}))])
+            .errors(&[507]),
+        manage("/v1/collections/{name}/evict", "evictCollection", "Move a collection out of memory")
+            .about(no_store),
+        manage("/v1/collections/{name}/restore", "restoreCollection", "Bring an evicted collection back")
+            .about(no_store),
+        manage("/v1/collections/{name}/resplit", "resplitCollection", "Split anew, without writes")
+            .about(whole)
+            .body("Partitions", &partitions()),
+        manage("/v1/collections/{name}/resplit/cleanup", "cleanUpResplit", "Drop orphaned partitions")
+            .about(whole),
+        manage("/v1/collections/{name}/reshard", "reshardCollection", "Split anew, with writes going on")
+            .about(whole)
+            .body("Partitions", &partitions()),
+        manage("/v1/collections/{name}/reshard/abort", "abortReshard", "Give a split up").about(whole),
+        operation("POST", "/v1/aliases", "createAlias", "aliases", "Make an alias, or point it elsewhere")
+            .body("Alias", &[("catalogue", alias.clone())])
+            .answer(201, "As sent.", &named("StoredAlias"), &[("catalogue", alias.clone())])
+            .errors(&[507]),
+        operation("GET", "/v1/aliases", "listAliases", "aliases", "List aliases")
+            .query(&["collection"])
+            .answer(200, "By alias.", &named("AliasList"), &[("one", json!({"aliases": [alias]}))]),
+        operation("POST", "/v1/aliases/batch", "changeAliases", "aliases", "Change aliases, all or none")
+            .body(
+                "AliasChanges",
+                &[(
+                    "swap",
+                    json!({"actions": [
+                        {"create": {"alias": "latest", "collection": "films"}}, {"delete": {"alias": "catalogue"}}
+                    ]}),
+                )],
+            )
+            .answer(
+                200,
+                "Actions applied.",
+                &answer(&[], json!({"applied": uint64()})),
+                &[("swap", json!({"applied": 2}))],
+            )
+            .errors(&[507]),
+        operation("DELETE", "/v1/aliases/{alias}", "deleteAlias", "aliases", "Delete an alias")
+            .about("An unknown one is fine.")
+            .answer(200, "It is gone.", &one("deleted"), &[("catalogue", json!({"deleted": "catalogue"}))])
+            .errors(&[507]),
+    ]
+}

@@ -1,0 +1,68 @@
+//! Operations of the node: health, metrics, this document, backups, keys.
+
+use super::operation::{Operation, operation};
+use super::schema::{answer, array};
+use serde_json::json;
+
+/// The rows of the table.
+pub fn operations() -> Vec<Operation> {
+    let metrics = |path: &'static str, id: &'static str| {
+        operation("GET", path, id, "node", "Figures for Prometheus").answer_as(
+            200,
+            "Prometheus text.",
+            "text/plain; version=0.0.4; charset=utf-8",
+            &json!({"type": "string"}),
+            &[("start", "# TYPE svc_vector_size gauge\n".into())],
+        )
+    };
+    let status = |word: &str| answer(&[], json!({"status": {"const": word}}));
+    vec![
+        operation("GET", "/v1/health", "health", "node", "Whether the process answers").open().answer(
+            200,
+            "It does.",
+            &status("ok"),
+            &[("ok", json!({"status": "ok"}))],
+        ),
+        operation("GET", "/v1/ready", "ready", "node", "Whether requests are served")
+            .about("One node is ready as soon as it listens.")
+            .open()
+            .answer(200, "They are.", &status("ready"), &[("ready", json!({"status": "ready"}))]),
+        operation("GET", "/v1/replication", "replication", "node", "How far replicas are")
+            .about("One node has no shards that are replicated.")
+            .open()
+            .answer(
+                200,
+                "Replicated shards.",
+                &answer(&[], json!({"shards": array(json!({"type": "object"}))})),
+                &[("none", json!({"shards": []}))],
+            ),
+        operation("GET", "/v1/openapi.json", "openapi", "node", "This document").open().answer(
+            200,
+            "OpenAPI 3.1.",
+            &json!({"type": "object", "required": ["openapi", "info", "paths"]}),
+            &[("start", json!({"openapi": "3.1.0", "info": {}, "paths": {}}))],
+        ),
+        metrics("/metrics", "metrics"),
+        metrics("/v1/metrics", "metricsV1"),
+        operation("POST", "/v1/admin/backup", "backup", "node", "Snapshot every collection")
+            .about("This build has no object store.")
+            .errors(&[412]),
+        operation("GET", "/v1/admin/backups", "listBackups", "node", "List snapshots")
+            .about("This build has no object store.")
+            .errors(&[412]),
+        operation("POST", "/v1/admin/keys", "addKey", "node", "Add a key")
+            .about("This build has no key registry.")
+            .body(
+                "NewKey",
+                &[("reader", json!({"token": "s3cret", "tenant": "acme", "scopes": ["read:acme/*"]}))],
+            )
+            .errors(&[412]),
+        operation("GET", "/v1/admin/keys", "listKeys", "node", "List keys by their fingerprints")
+            .about("This build has no key registry.")
+            .errors(&[412]),
+        operation("DELETE", "/v1/admin/keys", "revokeKey", "node", "Revoke a key")
+            .about("This build has no key registry. The key is in the body, never in a path.")
+            .body("KeyToken", &[("one", json!({"token": "s3cret"}))])
+            .errors(&[412]),
+    ]
+}

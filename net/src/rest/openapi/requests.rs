@@ -1,0 +1,486 @@
+//! Schemas of request bodies. `coverage` holds their keys against those of the decoders.
+
+use super::schema::{
+    about, array, body, boolean, double, filled, float, int64, integer, joined, named, natural, one_of, or,
+    string, uint64, with,
+};
+use crate::absent_requests::PARTITIONS;
+use crate::limits;
+use nigh_engine::collection::EF_MAX;
+use serde_json::{Value, json};
+
+/// Keys of the graph and of the collection as a whole.
+fn config_of_graph() -> Value {
+    let beam = |default: i64, what: &str| {
+        let bounds = integer(i64::MIN, EF_MAX as i64);
+        or(default, about(&format!("{what} Below 1 means the default."), bounds))
+    };
+    json!({
+        "dim": about("Components of every vector.", integer(1, i64::from(limits::DIM_MAX))),
+        "metric": or("cosine", about(
+            "Distance: 1 - cosine, squared Euclidean, or the negated dot product. Empty means `cosine`.",
+            one_of(&["", "cosine", "l2", "euclidean", "dot", "dotproduct", "ip"]),
+        )),
+        "m": or(16, about(
+            "Edges of a node on the upper levels, from 2; below 1 means the default.",
+            json!({"type": "integer", "minimum": i64::MIN, "maximum": 128, "not": {"const": 1}}),
+        )),
+        "ef_construction": beam(200, "Beam of the build."),
+        "ef_search": beam(64, "Beam of a search, unless `k` is larger."),
+        "seed": about("Of the levels of the graph.", or(0, int64())),
+        "index_type": or("hnsw", one_of(&["", "hnsw"])),
+        "extend_candidates": about("Look at neighbours of neighbours when linking.", boolean()),
+        "extend_candidates_max": about("Most of them, 0 = all.", natural()),
+        "level0_full_degree": about("Link `2 m` instead of `m` neighbours on level 0.", boolean()),
+        "filter_first_relative_bp": about(
+            "Share of all points that a filtered search may look up before it walks, in basis points; 0 = 10,000 points.",
+            integer(0, 10_000),
+        ),
+        "full_text": named("FullText"),
+        "max_vectors": about("Most points, 0 = no limit.", uint64()),
+        "max_bytes": about("Most bytes by `4 dim + 12 m + 32` per point, 0 = no limit.", uint64()),
+        "max_inserts_per_second": about("0 = no limit.", uint64()),
+        "max_ef_search": about("Bounds how far a filtered search walks before it scans.", uint64()),
+    })
+}
+
+/// Keys of what this build does not offer: flags have one value, the one that means "off"; numbers are checked and ignored.
+fn config_of_other_indexes() -> Value {
+    let off = || json!({"type": "boolean", "enum": [false]});
+    let ignored = |schema: Value| about("Has no effect on this index.", schema);
+    let at_least_0 = || ignored(with(double(), json!({"minimum": 0})));
+    let quantizers = json!({
+        "quant": about("This build stores vectors as they are.", one_of(&["", "none"])),
+        "rescore_factor": ignored(natural()),
+        "sq_bits": ignored(json!({"type": "integer", "enum": [0, 4, 6, 8]})),
+        "prq_layers": ignored(natural()),
+        "quant_pq_m": ignored(natural()),
+        "pq_nbits": ignored(json!({"type": "integer", "enum": [0, 4, 8]})),
+        "opq": off(),
+        "opq_iters": ignored(integer(0, 20)),
+        "pq_drop_vecs": off(),
+        "anisotropic_eta": at_least_0(),
+        "persistent": off(),
+        "quantized_build": off(),
+        "partitions": about("This build does not partition.", integer(0, 1)),
+    });
+    let indexes = json!({
+        "ivf_nlist": ignored(natural()),
+        "ivf_nprobe": ignored(natural()),
+        "ivf_pq": off(),
+        "ivf_rerank": off(),
+        "ivf_pq_m": ignored(natural()),
+        "ivf_train_threshold": ignored(natural()),
+        "ivf_drift_retrain": ignored(boolean()),
+        "ivf_drift_growth_factor": ignored(drift()),
+        "ivf_drift_factor": ignored(drift()),
+        "soar": off(),
+        "soar_lambda": at_least_0(),
+        "vamana_r": ignored(natural()),
+        "vamana_l": ignored(natural()),
+        "vamana_alpha": ignored(double()),
+    });
+    joined(&[quantizers, indexes])
+}
+
+fn drift() -> Value {
+    json!({"type": "number", "anyOf": [{"const": 0}, {"exclusiveMinimum": 1}]})
+}
+
+/// Read options of a body.
+fn read_options() -> Value {
+    json!({
+        "read_consistency": about(
+            "0 any replica, 1 leader, 2 linearizable, 3 bounded staleness. One node always answers freshly.",
+            or(0, integer(0, 3)),
+        ),
+        "on_partition_unavailable": about("0 partial answers, 1 fail.", or(0, integer(0, 1))),
+        "max_staleness": about("Bound of level 3, milliseconds.", or(0, uint64())),
+    })
+}
+
+fn write_options() -> Value {
+    json!({
+        "write_consistency_factor": about(
+            "Replica acknowledgements wanted, at most as many as there are replicas.",
+            or(0, natural()),
+        ),
+        "wait": about("An answer always means durable, whatever this says.", or(true, boolean())),
+    })
+}
+
+fn explain() -> Value {
+    json!({"explain": about("Say how the search was carried out.", or(false, boolean()))})
+}
+
+fn fusion() -> Value {
+    json!({
+        "method": or("rrf", about("Empty means `rrf`.", one_of(&["", "rrf", "weighted", "dbsf"]))),
+        "alpha": about("Weight of the first lane; 0 means 0.5.", or(0.5, double())),
+        "rrf_k": about("Below 1 means 60.", or(60, int64())),
+    })
+}
+
+fn k() -> Value {
+    about("Results wanted.", integer(1, limits::K_MAX))
+}
+
+fn pool(what: &str) -> Value {
+    about(
+        &format!("Hits of the {what} lane; 0 = as many as `k`, at least 50."),
+        or(0, integer(0, limits::LANE_POOL_MAX)),
+    )
+}
+
+fn filter() -> Value {
+    json!({"filter": named("Filter")})
+}
+
+fn vector() -> Value {
+    with(array(float()), json!({"minItems": 1, "maxItems": limits::DIM_MAX}))
+}
+
+/// A point; `keys` of it.
+fn point(keys: &[&str]) -> Value {
+    let mut all = joined(&[
+        json!({
+            "id": about("Absent means 0.", or(0, uint64())),
+            "vector": about("As long as the collection's `dim`.", vector()),
+            "content": about("Text, for full-text search; over `$content` of the metadata unless it is empty.", string()),
+            "metadata": named("Payload"),
+            "sparse": named("Sparse"),
+            "ttl_ms": about("Milliseconds until the point expires; below 1 means never.", int64()),
+            "key_ttl_ms": named("KeyDeadlines"),
+            "upsert": about("Replace a point of this id.", or(false, boolean())),
+            "expected_version": about("Version the point must have, 0 = absent.", uint64()),
+        }),
+        write_options(),
+    ]);
+    if let Some(all) = all.as_object_mut() {
+        all.retain(|key, _| keys.is_empty() || keys.contains(&key.as_str()));
+    }
+    all
+}
+
+fn batch_point() -> Value {
+    let mut keys = point(&[]);
+    keys["upsert"] = about("Ignored; that of the batch counts.", boolean());
+    keys["write_consistency_factor"] = json!({"type": "integer", "enum": [0]});
+    keys["wait"] = json!({"type": "boolean", "enum": [true]});
+    body(&["vector"], keys)
+}
+
+fn staged_point() -> Value {
+    let mut keys = point(&[]);
+    keys["content"] = json!({"type": "string", "maxLength": 0});
+    keys["sparse"] = json!({"type": "null"});
+    keys["ttl_ms"] = json!({"type": "integer", "enum": [0]});
+    keys["key_ttl_ms"] = json!({"type": "object", "maxProperties": 0});
+    keys["expected_version"] = json!({"type": "null"});
+    keys["upsert"] = about("Ignored.", boolean());
+    keys["write_consistency_factor"] = about("Ignored.", int64());
+    keys["wait"] = about("Ignored.", boolean());
+    body(&["vector"], keys)
+}
+
+fn points(schema: &str) -> Value {
+    with(array(named(schema)), json!({"maxItems": limits::JSON_INGEST_MAX_POINTS}))
+}
+
+fn limit(what: &str) -> Value {
+    about(&format!("Most {what}."), or(10, integer(1, 10_000)))
+}
+
+fn order_key(extra: Value) -> Value {
+    body(
+        &["key"],
+        joined(&[
+            json!({
+                "key": about("Payload key; points without it are left out.", filled()),
+                "desc": or(false, boolean()),
+                "is_datetime": about("The numbers are Unix milliseconds.", or(false, boolean())),
+                "is_string": about("Order strings by their bytes, instead of numbers.", or(false, boolean())),
+            }),
+            extra,
+        ]),
+    )
+}
+
+fn leaf() -> Value {
+    let pool = |what: &str| about(what, int64());
+    body(
+        &[],
+        joined(&[
+            json!({
+                "dense": vector(),
+                "sparse": named("Sparse"),
+                "recommend": named("Recommend"),
+                "discover": named("Discover"),
+                "k": pool("Hits the lane contributes; below 1 means as many as the result needs, at least 50."),
+                "lane_k": pool("Likewise, over `k` when above 0."),
+            }),
+            filter(),
+        ]),
+    )
+}
+
+fn search(keys: Value, required: &[&str]) -> Value {
+    body(required, joined(&[keys, filter(), explain(), read_options()]))
+}
+
+fn change_of_payload() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"key_ttl_ms": {"anyOf": [named("KeyDeadlines"), {"type": "null"}]}},
+        "additionalProperties": named("Value"),
+        "description": "The payload itself. `key_ttl_ms` holds deadlines and is never a payload key.",
+    })
+}
+
+/// The components of this file.
+pub fn schemas() -> Vec<(&'static str, Value)> {
+    let examples = || with(array(uint64()), json!({"maxItems": limits::QUERY_EXAMPLES_MAX}));
+    let lanes = with(array(named("Leaf")), json!({"minItems": 1, "maxItems": limits::QUERY_LANES_MAX}));
+    let most = *PARTITIONS.end();
+    let name = || named("CollectionName");
+    let counted = || body(&[], filter());
+    let start_from = about(
+        "First value of the first page: a number, or a time as RFC 3339 text; not with `is_string`.",
+        json!({"anyOf": [double(), {"type": "string", "format": "date-time"}, named("TaggedValue")]}),
+    );
+    vec![
+        ("CreateCollection", body(&["name", "config"], json!({"name": name(), "config": named("Config")}))),
+        ("Config", body(&["dim"], joined(&[config_of_graph(), config_of_other_indexes()]))),
+        (
+            "FullText",
+            about(
+                "Full text over the content of points. Numbers not above 0 mean the default.",
+                body(
+                    &[],
+                    json!({"analyzer": or("english", one_of(&["", "english"])), "k1": or(1.2, float()), "b": or(0.75, float())}),
+                ),
+            ),
+        ),
+        ("Alias", body(&["alias", "collection"], json!({"alias": name(), "collection": name()}))),
+        ("AliasName", body(&["alias"], json!({"alias": name()}))),
+        (
+            "AliasAction",
+            json!({"oneOf": [
+                body(&["create"], json!({"create": named("Alias"), "delete": {"type": "null"}})),
+                body(&["delete"], json!({"delete": named("AliasName"), "create": {"type": "null"}})),
+            ]}),
+        ),
+        ("AliasChanges", body(&[], json!({"actions": array(named("AliasAction"))}))),
+        (
+            "Partitions",
+            body(&["new_partitions"], json!({"new_partitions": integer(*PARTITIONS.start(), most)})),
+        ),
+        (
+            "NewKey",
+            body(
+                &["token", "tenant"],
+                json!({"token": filled(), "tenant": filled(), "scopes": array(string()), "cert_cn": string()}),
+            ),
+        ),
+        ("KeyToken", body(&["token"], json!({"token": filled()}))),
+        (
+            "Sparse",
+            about(
+                "A sparse vector: as many values as indices, which ascend strictly. Empty means none.",
+                body(
+                    &[],
+                    json!({"indices": array(integer(0, i64::from(u32::MAX))), "values": array(float())}),
+                ),
+            ),
+        ),
+        ("Point", body(&["vector"], point(&[]))),
+        ("BatchPoint", batch_point()),
+        ("StagedPoint", staged_point()),
+        ("Batch", body(&[], json!({"points": points("BatchPoint"), "upsert": or(false, boolean())}))),
+        (
+            "Staging",
+            body(
+                &[],
+                json!({"points": points("StagedPoint"), "upsert": {"type": "boolean", "enum": [false]}}),
+            ),
+        ),
+        ("Build", body(&[], json!({"workers": about("Cores to use, below 1 = all.", or(0, int64()))}))),
+        (
+            "BatchGet",
+            body(
+                &[],
+                json!({"ids": array(uint64()), "with_vector": or(true, boolean()), "with_payload": or(true, boolean())}),
+            ),
+        ),
+        ("DeleteByFilter", body(&["filter"], joined(&[filter(), write_options()]))),
+        (
+            "Scroll",
+            body(
+                &[],
+                joined(&[
+                    filter(),
+                    json!({
+                        "limit": about("Most documents; below 1 means all.", or(0, int64())),
+                        "cursor": about("`next_cursor` of the page before; empty means the first page.", string()),
+                        "order_by": named("OrderBy"),
+                    }),
+                    read_options(),
+                ]),
+            ),
+        ),
+        (
+            "OrderBy",
+            order_key(json!({
+                "start_from": start_from,
+                "tail_keys": with(array(named("OrderKey")), json!({"maxItems": 15})),
+            })),
+        ),
+        ("OrderKey", order_key(json!({}))),
+        ("Count", counted()),
+        ("Facet", body(&["key"], joined(&[json!({"key": filled(), "limit": limit("values")}), filter()]))),
+        (
+            "Sample",
+            body(
+                &[],
+                joined(&[
+                    json!({
+                        "limit": limit("points"),
+                        "seed": about("The same seed draws the same points.", uint64()),
+                    }),
+                    filter(),
+                ]),
+            ),
+        ),
+        ("PayloadChange", change_of_payload()),
+        ("PayloadKeys", body(&[], json!({"keys": array(string())}))),
+        ("Search", search(json!({"query": vector(), "k": k()}), &["query", "k"])),
+        (
+            "HybridSearch",
+            search(
+                joined(&[
+                    json!({
+                        "dense": about("Empty means no such lane.", array(float())),
+                        "sparse": named("Sparse"),
+                        "k": k(),
+                        "dense_k": pool("dense"),
+                        "sparse_k": pool("sparse"),
+                    }),
+                    fusion(),
+                ]),
+                &["k"],
+            ),
+        ),
+        (
+            "TextSearch",
+            search(
+                json!({
+                    "text": about("Points with any of its words.", string()),
+                    "k": k(),
+                    "global_idf": about("Statistics are always those of the whole collection.", boolean()),
+                }),
+                &["k"],
+            ),
+        ),
+        (
+            "HybridTextSearch",
+            search(
+                joined(&[
+                    json!({
+                        "vector": about("Empty means no such lane.", array(float())),
+                        "dense": about("Another name of `vector`, which wins.", array(float())),
+                        "text": string(),
+                        "k": k(),
+                        "dense_k": pool("dense"),
+                        "sparse_k": pool("text"),
+                        "global_idf": about("Statistics are always those of the whole collection.", boolean()),
+                    }),
+                    fusion(),
+                ]),
+                &["k"],
+            ),
+        ),
+        (
+            "GroupSearch",
+            search(
+                json!({
+                    "query": vector(),
+                    "k": about("Groups wanted.", integer(1, limits::K_MAX)),
+                    "group_by": about("Payload key; points without a scalar under it are left out.", filled()),
+                    "group_size": about("Hits per group; below 1 means 1.", or(1, integer(i64::MIN, limits::LANE_POOL_MAX))),
+                    "fetch_k": about(
+                        "Neighbours the groups are made from; less than `k * group_size` means four times that, at least 50.",
+                        or(0, integer(i64::MIN, limits::LANE_POOL_MAX)),
+                    ),
+                }),
+                &["query", "k", "group_by"],
+            ),
+        ),
+        (
+            "Query",
+            body(
+                &["prefetch"],
+                joined(&[
+                    json!({
+                        "root": named("Leaf"),
+                        "prefetch": lanes,
+                        "mode": or("fusion", about(
+                            "`rerank` ranks what the lanes found by `root`, which it needs.",
+                            one_of(&["", "fusion", "rerank"]),
+                        )),
+                        "k": about("Results, or groups; below 1 means the default.", or(10, int64())),
+                        "group_by": string(),
+                        "group_size": about("Hits per group; below 1 means 1.", or(1, int64())),
+                    }),
+                    fusion(),
+                    explain(),
+                    read_options(),
+                ]),
+            ),
+        ),
+        (
+            "Leaf",
+            about(
+                "One lane. Of several sources `recommend` counts first, then `discover`, a sparse vector that is not empty, \
+                 the dense one.",
+                leaf(),
+            ),
+        ),
+        (
+            "Recommend",
+            body(
+                &["positive"],
+                json!({
+                    "positive": with(examples(), json!({"minItems": 1})),
+                    "negative": examples(),
+                    "strategy": about("`best_score`; anything else means the average.", string()),
+                }),
+            ),
+        ),
+        (
+            "Discover",
+            body(
+                &["context"],
+                json!({
+                    "target": about("Id of a point; wins over `target_vec`.", uint64()),
+                    "target_vec": array(float()),
+                    "context": with(array(named("ExamplePair")), json!({"minItems": 1, "maxItems": limits::QUERY_EXAMPLES_MAX})),
+                }),
+            ),
+        ),
+        (
+            "ExamplePair",
+            json!({"oneOf": [
+                body(
+                    &["positive", "negative"],
+                    json!({"positive": uint64(), "negative": uint64(),
+                        "positive_vec": {"type": "null"}, "negative_vec": {"type": "null"}}),
+                ),
+                body(
+                    &["positive_vec", "negative_vec"],
+                    json!({"positive_vec": vector(), "negative_vec": vector(),
+                        "positive": {"type": "null"}, "negative": {"type": "null"}}),
+                ),
+            ]}),
+        ),
+    ]
+}

@@ -1,0 +1,216 @@
+//! Schemas of what payloads and filters hold.
+
+use super::schema::{
+    about, answer, array, body, boolean, double, filled, int64, named, nullable, one_of, string, with,
+};
+use crate::limits::NAME_MAX_BYTES;
+use nigh_engine::filter::{MAX_DEPTH, MAX_NODES, MAX_POLYGON_VERTICES, operator_names};
+use nigh_engine::payload::Kind;
+use serde_json::{Map, Value, json};
+
+/// Characters of the parts of a name.
+const PART: &str = "[^/#@\\u0000-\\u001f\\u007f-\\u009f]+";
+
+/// Where a tagged value of this kind carries what it is, beside `kind`.
+fn carried(kind: &str) -> Value {
+    match kind {
+        "none" => json!({}),
+        "string" => json!({"str": string()}),
+        "int" => json!({"int": int64()}),
+        "float" => json!({"flt": double()}),
+        "bool" => json!({"bool": boolean()}),
+        "strings" => json!({"strs": array(string())}),
+        "ints" => json!({"ints": array(int64())}),
+        "floats" => json!({"flts": array(double())}),
+        "geo" => json!({"lat": double(), "lon": double()}),
+        other => panic!("the kind {other} has no schema"),
+    }
+}
+
+fn kinds() -> Vec<&'static str> {
+    Kind::ALL.into_iter().map(Kind::name).collect()
+}
+
+/// A tagged value of these kinds as sent: keys of other kinds are allowed and count nothing.
+fn tagged(allowed: &[&str]) -> Value {
+    let mut properties = Map::from_iter([("kind".to_owned(), one_of(allowed))]);
+    for kind in kinds() {
+        properties.extend(carried(kind).as_object().cloned().unwrap_or_default());
+    }
+    body(&["kind"], Value::Object(properties))
+}
+
+/// A value as answers show it: what is zero or empty is left out.
+fn stored() -> Value {
+    let one = |kind: &str| {
+        let Value::Object(carried) = carried(kind) else { return Value::Null };
+        let keys: Vec<String> = carried.keys().cloned().collect();
+        let optional: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let mut properties = Map::from_iter([("kind".to_owned(), json!({"const": kind}))]);
+        properties.extend(carried.clone());
+        answer(&optional, Value::Object(properties))
+    };
+    let forms: Vec<Value> = kinds().into_iter().map(one).collect();
+    about(
+        "A payload value. The field of its kind is left out when it is zero or empty: `{\"kind\":\"int\"}` is 0.",
+        json!({"oneOf": forms}),
+    )
+}
+
+/// A filter node of these operators.
+fn node(operators: &[&str], required: &[&str], properties: Value) -> Value {
+    let mut all = Map::from_iter([("op".to_owned(), one_of(operators))]);
+    all.extend(properties.as_object().cloned().unwrap_or_default());
+    let required: Vec<&str> = ["op"].into_iter().chain(required.iter().copied()).collect();
+    with(body(&required, Value::Object(all)), json!({"title": operators.join(", ")}))
+}
+
+fn either(forms: &[Value]) -> Value {
+    json!({"anyOf": forms})
+}
+
+fn degrees(limit: i64) -> Value {
+    with(double(), json!({"minimum": -limit, "maximum": limit}))
+}
+
+fn filter() -> Value {
+    let field = || about("Payload key; a dotted name is one key. `$content` is the text.", filled());
+    let nodes = || array(named("Filter"));
+    let text = || named("TextOperand");
+    let time = about(
+        "RFC 3339; the payload holds Unix milliseconds.",
+        either(&[
+            json!({"type": "string", "format": "date-time"}),
+            with(tagged(&["string"]), json!({"required": ["kind", "str"]})),
+        ]),
+    );
+    let lists =
+        either(&[array(string()), array(int64()), array(double()), tagged(&["strings", "ints", "floats"])]);
+    let scalars = either(&[string(), int64(), double(), tagged(&["string", "int", "float"])]);
+    let circle = body(
+        &["radius_m"],
+        json!({"center_lat": degrees(90), "center_lon": degrees(180),
+            "radius_m": with(double(), json!({"exclusiveMinimum": 0}))}),
+    );
+    let bounds = with(
+        body(
+            &[],
+            json!({"min_lat": degrees(90), "min_lon": degrees(180), "max_lat": degrees(90), "max_lon": degrees(180)}),
+        ),
+        json!({"minProperties": 1}),
+    );
+    let polygon = with(
+        array(double()),
+        json!({"minItems": 6, "maxItems": 2 * MAX_POLYGON_VERTICES,
+            "description": "Latitude, longitude, latitude, longitude, and so on; closed by itself."}),
+    );
+    let forms = [
+        with(body(&[], json!({"op": {"type": "null"}, "and": nodes()})), json!({"title": "no op"})),
+        node(&["and"], &[], json!({"and": nodes()})),
+        node(&["or"], &[], json!({"or": nodes()})),
+        node(&["not"], &["not"], json!({"not": named("Filter")})),
+        node(
+            &["eq", "ne", "gt", "gte", "lt", "lte"],
+            &["field"],
+            json!({"field": field(), "value": named("Value")}),
+        ),
+        node(&["in"], &["field", "value"], json!({"field": field(), "value": lists})),
+        node(&["contains"], &["field", "value"], json!({"field": field(), "value": scalars})),
+        node(&["match", "regex"], &["field", "value"], json!({"field": field(), "value": text()})),
+        node(&["is_empty", "is_null"], &["field"], json!({"field": field()})),
+        node(
+            &["dt_gt", "dt_gte", "dt_lt", "dt_lte"],
+            &["field", "value"],
+            json!({"field": field(), "value": time}),
+        ),
+        node(&["geo_radius"], &["field", "geo"], json!({"field": field(), "geo": circle})),
+        node(&["geo_bounding_box"], &["field", "geo"], json!({"field": field(), "geo": bounds})),
+        node(
+            &["geo_polygon"],
+            &["field", "geo"],
+            json!({"field": field(), "geo": body(&["polygon"], json!({"polygon": polygon}))}),
+        ),
+    ];
+    let text = format!(
+        "A filter. `{{}}` and `null` match every point. At most {MAX_DEPTH} levels and {MAX_NODES} nodes. `eq` and `ne` compare \
+         values of one kind; `gt` and its like compare numbers with numbers and strings with strings; `match` wants every \
+         word, `regex` takes RE2 syntax; a missing key fails every test but `is_empty`."
+    );
+    about(&text, json!({"anyOf": forms}))
+}
+
+/// The operators that the schema of a filter offers, in order.
+pub fn filter_operators() -> Vec<String> {
+    let filter = filter();
+    let forms = filter["anyOf"].as_array().cloned().unwrap_or_default();
+    let names = forms.iter().filter_map(|form| form["properties"]["op"]["enum"].as_array().cloned());
+    let known: Vec<&str> = operator_names().collect();
+    names
+        .flatten()
+        .filter_map(|name| name.as_str().map(str::to_owned))
+        .filter(|name| known.contains(&name.as_str()))
+        .collect()
+}
+
+/// The components of this file.
+pub fn schemas() -> Vec<(&'static str, Value)> {
+    let native = [
+        json!({"type": "null"}),
+        boolean(),
+        int64(),
+        double(),
+        string(),
+        array(string()),
+        array(double()),
+        named("TaggedValue"),
+    ];
+    vec![
+        (
+            "CollectionName",
+            about(
+                "`NAME`, or `TENANT/NAME`; a bare name belongs to the tenant `default`. At most 247 bytes; `.` and `..` are no \
+                 names.",
+                with(
+                    filled(),
+                    json!({"maxLength": NAME_MAX_BYTES, "pattern": format!("^{PART}(/{PART})?$")}),
+                ),
+            ),
+        ),
+        ("TaggedValue", about("A value with its kind.", tagged(&kinds()))),
+        (
+            "Value",
+            about(
+                "A payload value: tagged, or as JSON has it. Arrays hold strings alone or numbers alone; integers must fit 64 \
+                 bits.",
+                json!({"anyOf": native}),
+            ),
+        ),
+        ("StoredValue", stored()),
+        (
+            "TextOperand",
+            about("A string, tagged or plain.", json!({"anyOf": [string(), tagged(&["string"])]})),
+        ),
+        (
+            "Payload",
+            about(
+                "Payload keys and values. A string under `$content` is the point's text.",
+                json!({"type": "object", "additionalProperties": named("Value")}),
+            ),
+        ),
+        (
+            "StoredPayload",
+            about(
+                "Payload keys and values as answers show them.",
+                json!({"type": "object", "additionalProperties": named("StoredValue")}),
+            ),
+        ),
+        (
+            "KeyDeadlines",
+            about(
+                "Milliseconds after which payload keys expire; `null` is ignored.",
+                json!({"type": "object", "additionalProperties": nullable(int64())}),
+            ),
+        ),
+        ("Filter", filter()),
+    ]
+}
