@@ -9,6 +9,7 @@ use crate::index::{Graph, Scratch, Slot};
 use crate::memory::Pin;
 use crate::pace::{Pace, TooLong, Whole, at_once};
 use crate::payload::PayloadRow;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// `max_ef_search` when the configuration leaves it at 0.
@@ -21,13 +22,28 @@ const EF_MAX: usize = 16_384;
 const CHUNK: usize = 64;
 
 /// Slots of a scan between two questions to the pace; a multiple of 64.
-const SCAN_PART: Slot = 1024;
-/// What asking the predicate costs in steps.
-const STEPS_ASKED: usize = 2;
+const SCAN_PART: Slot = 256;
 
 /// What a distance costs in steps.
 fn steps_scored(dim: usize) -> usize {
     1 + dim / 768
+}
+
+/// A pace to which questions to the predicate count as well.
+struct Asking<'a, P> {
+    pace: &'a mut P,
+    /// Steps not told yet.
+    steps: &'a Cell<usize>,
+}
+
+impl<P: Pace> Pace for Asking<'_, P> {
+    async fn step(&mut self, steps: usize) -> Result<(), TooLong> {
+        self.pace.step(steps + self.steps.take()).await
+    }
+
+    fn foresee(&self, steps: usize) -> Result<(), TooLong> {
+        self.pace.foresee(steps)
+    }
 }
 
 /// How a search went, for `explain`.
@@ -74,6 +90,11 @@ impl View<'_> {
     #[inline]
     pub fn visible(&self, slot: Slot) -> bool {
         self.dense.meta.visible(slot, self.seq, self.now_ms)
+    }
+
+    /// What asking the predicate costs in steps.
+    fn steps_asked(&self) -> usize {
+        self.filter.map_or(0, Predicate::steps)
     }
 
     #[inline]
@@ -386,7 +407,10 @@ impl Dense {
         };
         let gate = |slot: Slot| walked.gate.passes(slot);
         let mut refusals_left = widest.saturating_mul(self.config.m).max(live / 4);
+        let (asked, steps_each) = (Cell::new(0), view.steps_asked());
+        let pace = &mut Asking { pace, steps: &asked };
         let mut admit = |slot: Slot| {
+            asked.set(asked.get() + steps_each);
             let admitted = view.visible(slot) && view.confirms(slot, walked.exact);
             // Out of patience: admit anything, so that the beam fills and the walk ends.
             refusals_left == 0 || admitted || {
@@ -456,7 +480,7 @@ impl Dense {
     ) -> Result<(), TooLong> {
         let mut scorer = Scorer::new(&self.graph, query, k);
         let end = self.slots.load(Ordering::Acquire) as Slot;
-        let steps_each = steps_scored(self.config.dim) + if exact { 0 } else { STEPS_ASKED };
+        let steps_each = steps_scored(self.config.dim) + if exact { 0 } else { view.steps_asked() };
         let expected = expected.unwrap_or(u64::MAX) as usize;
         pace.foresee(expected.saturating_mul(steps_each))?;
         let mut score = |slot| {
@@ -494,7 +518,7 @@ impl Dense {
     ) -> Result<(), TooLong> {
         out.clear();
         let mut scorer = Scorer::new(&self.graph, query, k);
-        let steps_each = if view.filter.is_some() { STEPS_ASKED } else { 0 } + steps_scored(self.config.dim);
+        let steps_each = view.steps_asked() + steps_scored(self.config.dim);
         // After the snapshot: every slot it includes is below.
         let slots = self.slots.load(Ordering::Acquire) as Slot;
         pace.foresee((slots as usize).saturating_mul(steps_each))?;
