@@ -70,6 +70,26 @@ pub struct GroupPoints {
     pub read: ReadOptions,
 }
 
+/// Neighbours that are unlike each other.
+pub struct DiversePoints {
+    /// Name as sent.
+    pub collection: String,
+    /// `dim` floats.
+    pub vector: Vec<f32>,
+    /// 1 to [`limits::DIVERSE_K_MAX`].
+    pub k: i64,
+    /// Above 0 and at most 1, where 1 is by distance alone.
+    pub lambda: f64,
+    /// Neighbours they are chosen from; less than `k` = four times that, at least 50.
+    pub fetch_k: i64,
+    /// Which points.
+    pub filter: Option<Arc<Predicate>>,
+    /// Say how it went.
+    pub explain: bool,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+
 /// One lane of a [`QueryPoints`].
 pub struct QueryLeaf {
     /// What ranks.
@@ -247,6 +267,41 @@ impl Operation for TextPoints {
         let lane = Leaf { source: self.text, pool: self.k as usize, filter: self.filter };
         let request = |lanes| QueryRequest { lanes, group: None, with_rows: true, explain: self.explain };
         one_lane(&core, &self.collection, lane, request).await
+    }
+}
+
+impl Operation for DiversePoints {
+    type Output = QueryOutcome;
+    const ACTION: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        if !(1..=limits::DIVERSE_K_MAX).contains(&self.k) {
+            let (max, k) = (limits::DIVERSE_K_MAX, self.k);
+            return Err(ApiError::invalid(format!("k must be between 1 and {max}, found {k}")));
+        }
+        if !(self.lambda > 0.0 && self.lambda <= 1.0) {
+            return Err(ApiError::invalid(format!(
+                "lambda must be above 0 and at most 1, found {}",
+                self.lambda
+            )));
+        }
+        if self.fetch_k > limits::DIVERSE_POOL_MAX {
+            let (max, fetch_k) = (limits::DIVERSE_POOL_MAX, self.fetch_k);
+            return Err(ApiError::invalid(format!("fetch_k must be at most {max}, found {fetch_k}")));
+        }
+        self.read.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
+        let k = self.k as usize;
+        let pool = group_pool(k, 1, self.fetch_k);
+        let lane = Leaf { source: Source::Dense(self.vector), pool, filter: self.filter };
+        let combine = Combine::Diversify { lambda: self.lambda as f32 };
+        let lanes = LaneQuery { lanes: vec![lane], combine, k };
+        let request = QueryRequest { lanes, group: None, with_rows: true, explain: self.explain };
+        Ok(core.query(&self.collection, request).await?)
     }
 }
 

@@ -88,3 +88,7 @@ pub const PAGE_COMPONENTS: usize = 8192;
 pub const BODIES_MAX_BYTES: u64 = 2 << 30;
 /// Bodies up to this many bytes count nothing: connections are capped, and counting would cost more than they do.
 pub const BODY_UNCOUNTED_BYTES: u64 = 64 << 10;
+/// Most results of a search for what is unlike each other: each is compared with every candidate.
+pub const DIVERSE_K_MAX: i64 = 1000;
+/// Most candidates of one.
+pub const DIVERSE_POOL_MAX: i64 = 10_000;

@@ -130,6 +130,11 @@ pub enum Combine {
     Fuse(Method),
     /// Ranked anew, exactly, by this one; its pool does not count.
     Rerank(Box<Leaf>),
+    /// Of what the first lane found, which ranks by distance, those that are near and unlike each other (see [`super::mmr`]).
+    Diversify {
+        /// Above 0 and at most 1, where 1 is by distance alone.
+        lambda: f32,
+    },
 }
 
 /// A query of lanes.
@@ -165,6 +170,10 @@ pub struct QueryScratch {
     pub lists: Option<LaneScratch>,
     /// How the lanes of the last query went, in their order, as far as it came.
     pub reports: Vec<LaneReport>,
+    /// Nanoseconds between the last lane and the result, by `clock`.
+    pub combined_ns: u64,
+    /// For the times in reports; none are taken without.
+    pub clock: Option<fn() -> u64>,
     /// The last search of the graph.
     explain: Option<Explain>,
 }
@@ -182,6 +191,8 @@ pub struct LaneReport {
     pub near: Option<Explain>,
     /// What a lane of lists looked at.
     pub lists: Option<LaneStats>,
+    /// Nanoseconds it took, pauses included.
+    pub ns: u64,
 }
 
 impl QueryScratch {
@@ -190,7 +201,11 @@ impl QueryScratch {
         QueryScratch { dense, lists, ..QueryScratch::default() }
     }
 
-    fn report(&self, leaf: &Leaf, hits: usize) -> LaneReport {
+    fn now_ns(&self) -> u64 {
+        self.clock.map_or(0, |clock| clock())
+    }
+
+    fn report(&self, leaf: &Leaf, hits: usize, ns: u64) -> LaneReport {
         let lists = || self.lists.as_ref().map(LaneScratch::stats);
         let (lane, lists) = match &leaf.source {
             Source::Dense(_) => ("dense", None),
@@ -199,7 +214,7 @@ impl QueryScratch {
             Source::Recommend(_) => ("recommend", None),
             Source::Discover(_) => ("discover", None),
         };
-        LaneReport { lane, pool: leaf.pool, hits, near: self.explain, lists }
+        LaneReport { lane, pool: leaf.pool, hits, near: self.explain, lists, ns }
     }
 }
 
@@ -248,7 +263,7 @@ pub async fn search_lanes_paced(
     let run = Run { dense, pin, now_ms };
     let root = match &query.combine {
         Combine::Rerank(root) => Some(&**root),
-        Combine::Fuse(_) => None,
+        Combine::Fuse(_) | Combine::Diversify { .. } => None,
     };
     let mut examples: HashSet<u64> = HashSet::new();
     for leaf in query.lanes.iter().chain(root) {
@@ -260,12 +275,19 @@ pub async fn search_lanes_paced(
     scratch.reports.clear();
     for leaf in &query.lanes {
         scratch.explain = None;
+        let began_ns = scratch.now_ns();
         let lane = run.lane(leaf, pace, scratch).await?;
-        scratch.reports.push(scratch.report(leaf, lane.hits.len()));
+        let report = scratch.report(leaf, lane.hits.len(), scratch.now_ns() - began_ns);
+        scratch.reports.push(report);
         lanes.push(lane);
     }
+    let began_ns = scratch.now_ns();
     let mut hits = match (&query.combine, root) {
         (Combine::Fuse(method), _) => fused(&lanes, *method, query.k.saturating_add(examples.len())),
+        (Combine::Diversify { lambda }, _) => {
+            let candidates = lanes.swap_remove(0).hits;
+            run.diverse(candidates, *lambda, query.k.saturating_add(examples.len()), pace).await?
+        }
         (_, Some(root)) => run.reranked(&lanes, root, pace, scratch).await?,
         (Combine::Rerank(_), None) => Vec::new(),
     };
@@ -273,6 +295,7 @@ pub async fn search_lanes_paced(
         hits.retain(|hit| !examples.contains(&hit.id));
     }
     hits.truncate(query.k);
+    scratch.combined_ns = scratch.now_ns() - began_ns;
     Ok(hits)
 }
 

@@ -3,6 +3,7 @@
 mod examples;
 mod fusion;
 mod lanes;
+mod mmr;
 #[cfg(test)]
 mod tests;
 

@@ -337,3 +337,31 @@ fn groups_take_the_first_values_met() {
     assert!(group_hits(bed.writer.shared(), &pin, &hits, CONTENT_KEY, 5, 5, 0).is_empty());
     assert!(group_hits(bed.writer.shared(), &pin, &hits, "absent", 5, 5, 0).is_empty());
 }
+
+#[test]
+fn diverse_results_are_chosen_one_by_one() {
+    for metric in [Metric::L2, Metric::Cosine, Metric::Dot] {
+        let mut bed = Bed::new(metric);
+        for (lambda, k, pool) in [(0.5f32, 10, 40), (0.1, 25, 60), (1.0, 12, 30), (0.7, 90, 60), (0.3, 1, 9)]
+        {
+            let vector = bed.vector();
+            let prepared = bed.prepared(&vector);
+            let near = bed.ranked(|_, v| Some((bed.distance(&prepared, v), 0.0)));
+            let mut left = near[..pool].to_vec();
+            let mut wanted = vec![left.remove(0)];
+            while wanted.len() < k && !left.is_empty() {
+                let value = |&(id, distance, _): &(u64, f32, f32)| {
+                    let unlike =
+                        wanted.iter().map(|chosen| bed.distance(&bed.vectors[&chosen.0], &bed.vectors[&id]));
+                    -lambda * distance + (1.0 - lambda) * unlike.fold(f32::INFINITY, f32::min)
+                };
+                let best = (0..left.len()).rev().max_by(|&a, &b| value(&left[a]).total_cmp(&value(&left[b])));
+                wanted.push(left.remove(best.unwrap()));
+            }
+            let combine = Combine::Diversify { lambda };
+            let query = LaneQuery { lanes: vec![leaf(Source::Dense(vector), pool)], combine, k };
+            assert_eq!(bed.run(&query).unwrap(), wanted, "{metric:?} {lambda} {k}");
+            assert!(lambda < 1.0 || wanted.is_sorted_by(|a, b| a.1 <= b.1));
+        }
+    }
+}

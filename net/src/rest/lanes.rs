@@ -1,21 +1,19 @@
-//! Searches by lanes: `search/hybrid`, `search/text`, `search/hybrid-text`, `search/groups` and `query`.
+//! Searches by lanes: `search/hybrid`, `search/text`, `search/hybrid-text`, `search/groups`, `search/mmr` and `query`.
 
 use super::search::{FoundPages, write_end, write_found};
 use super::{RestService, json_body};
 use crate::dispatch::dispatch;
 use crate::http::BodyReader;
 use crate::http::{Reply, json_reply};
-use crate::lane_requests::{GroupPoints, HybridPoints, QueryLeaf, QueryPoints, TextPoints, fusion_method};
 use crate::limits::PAGE_POINTS;
-use crate::request::{ApiError, ReadOptions, compile_filter};
-use crate::rest::filter::WireFilter;
-use crate::rest::json::{Floats, SparseBody, decode, json_object};
+use crate::request::ApiError;
+use crate::rest::lane_bodies::{
+    decode_groups, decode_hybrid, decode_hybrid_text, decode_mmr, decode_query, decode_text,
+};
 use crate::rest::pages::{Pages, stream_pages};
 use crate::rest::value::write_value;
 use http::StatusCode;
 use nigh_engine::payload::{Value, ValueRef};
-use nigh_engine::query::{Anchor, Discover, Recommend, Source, Strategy};
-use nigh_engine::text::TextQuery;
 use nigh_shard::core::{Explained, FoundGroup, QueryAnswer, QueryOutcome};
 use std::time::Instant;
 
@@ -30,304 +28,10 @@ pub enum LaneRoute {
     HybridText,
     /// `POST …/points/search/groups`.
     Groups,
+    /// `POST …/points/search/mmr`.
+    Mmr,
     /// `POST /v1/collections/{name}/query`.
     Query,
-}
-
-json_object! {
-    /// Body of `…/search/hybrid`.
-    pub struct HybridBody {
-        "dense" => dense: Floats,
-        "sparse" => sparse: SparseBody,
-        "k" => k: i64,
-        "filter" => filter: WireFilter,
-        "method" => method: String,
-        "alpha" => alpha: f64,
-        "rrf_k" => rrf_k: i64,
-        "dense_k" => dense_k: i64,
-        "sparse_k" => sparse_k: i64,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
-    }
-}
-
-json_object! {
-    /// Body of `…/search/text`.
-    pub struct TextBody {
-        "text" => text: String,
-        "k" => k: i64,
-        "filter" => filter: WireFilter,
-        // Statistics are always those of the whole collection.
-        "global_idf" => global_idf: bool,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
-    }
-}
-
-json_object! {
-    /// Body of `…/search/hybrid-text`.
-    pub struct HybridTextBody {
-        "vector" => vector: Floats,
-        "dense" => dense: Floats,
-        "text" => text: String,
-        "k" => k: i64,
-        "filter" => filter: WireFilter,
-        "method" => method: String,
-        "alpha" => alpha: f64,
-        "rrf_k" => rrf_k: i64,
-        "dense_k" => dense_k: i64,
-        "sparse_k" => sparse_k: i64,
-        "global_idf" => global_idf: bool,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
-    }
-}
-
-json_object! {
-    /// Body of `…/search/groups`.
-    pub struct GroupsBody {
-        "query" => query: Floats,
-        "k" => k: i64,
-        "group_by" => group_by: String,
-        "group_size" => group_size: i64,
-        "fetch_k" => fetch_k: i64,
-        "filter" => filter: WireFilter,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
-    }
-}
-
-json_object! {
-    /// Body of `…/query`.
-    pub struct QueryBody {
-        "root" => root: LeafBody,
-        "prefetch" => prefetch: Vec<LeafBody>,
-        "mode" => mode: String,
-        "method" => method: String,
-        "alpha" => alpha: f64,
-        "rrf_k" => rrf_k: i64,
-        "k" => k: i64,
-        "group_by" => group_by: String,
-        "group_size" => group_size: i64,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
-    }
-}
-
-json_object! {
-    /// One lane. Lanes do not nest here.
-    pub struct LeafBody {
-        "dense" => dense: Floats,
-        "sparse" => sparse: SparseBody,
-        "recommend" => recommend: RecommendBody,
-        "discover" => discover: DiscoverBody,
-        "k" => k: i64,
-        "lane_k" => lane_k: i64,
-        "filter" => filter: WireFilter,
-    }
-}
-
-json_object! {
-    /// Examples.
-    pub struct RecommendBody {
-        "positive" => positive: Vec<u64>,
-        "negative" => negative: Vec<u64>,
-        "strategy" => strategy: String,
-    }
-}
-
-json_object! {
-    /// Pairs of examples.
-    pub struct DiscoverBody {
-        "target" => target: u64,
-        "target_vec" => target_vec: Floats,
-        "context" => context: Vec<PairBody>,
-    }
-}
-
-json_object! {
-    /// One pair, by ids or by vectors.
-    pub struct PairBody {
-        "positive" => positive: u64,
-        "negative" => negative: u64,
-        "positive_vec" => positive_vec: Floats,
-        "negative_vec" => negative_vec: Floats,
-    }
-}
-
-/// The read options of a body.
-macro_rules! read_options {
-    ($body:ident) => {
-        ReadOptions {
-            read_consistency: $body.read_consistency.unwrap_or(0),
-            on_partition_unavailable: $body.on_partition_unavailable.unwrap_or(0),
-            max_staleness: $body.max_staleness.unwrap_or(0),
-        }
-    };
-}
-
-fn decode_hybrid(collection: String, body: &[u8]) -> Result<HybridPoints, ApiError> {
-    let body: HybridBody = decode(body)?;
-    Ok(HybridPoints {
-        collection,
-        dense: body.dense.unwrap_or_default().0,
-        other: Source::Sparse(body.sparse.unwrap_or_default().into_vector()?),
-        k: body.k.unwrap_or(0),
-        filter: compile_filter(body.filter.map(|filter| filter.0))?,
-        method: fusion_method(body.method.as_deref().unwrap_or(""), body.alpha, body.rrf_k)?,
-        dense_k: body.dense_k.unwrap_or(0),
-        other_k: body.sparse_k.unwrap_or(0),
-        explain: body.explain.unwrap_or(false),
-        read: read_options!(body),
-    })
-}
-
-fn decode_hybrid_text(collection: String, body: &[u8]) -> Result<HybridPoints, ApiError> {
-    let body: HybridTextBody = decode(body)?;
-    Ok(HybridPoints {
-        collection,
-        dense: body.vector.or(body.dense).unwrap_or_default().0,
-        other: Source::Text(TextQuery::new(body.text.as_deref().unwrap_or(""))),
-        k: body.k.unwrap_or(0),
-        filter: compile_filter(body.filter.map(|filter| filter.0))?,
-        method: fusion_method(body.method.as_deref().unwrap_or(""), body.alpha, body.rrf_k)?,
-        dense_k: body.dense_k.unwrap_or(0),
-        other_k: body.sparse_k.unwrap_or(0),
-        explain: body.explain.unwrap_or(false),
-        read: read_options!(body),
-    })
-}
-
-fn decode_text(collection: String, body: &[u8]) -> Result<TextPoints, ApiError> {
-    let body: TextBody = decode(body)?;
-    Ok(TextPoints {
-        collection,
-        text: Source::Text(TextQuery::new(body.text.as_deref().unwrap_or(""))),
-        k: body.k.unwrap_or(0),
-        filter: compile_filter(body.filter.map(|filter| filter.0))?,
-        explain: body.explain.unwrap_or(false),
-        read: read_options!(body),
-    })
-}
-
-fn decode_groups(collection: String, body: &[u8]) -> Result<GroupPoints, ApiError> {
-    let body: GroupsBody = decode(body)?;
-    Ok(GroupPoints {
-        collection,
-        vector: body.query.unwrap_or_default().0,
-        k: body.k.unwrap_or(0),
-        group_by: body.group_by.unwrap_or_default(),
-        group_size: body.group_size.unwrap_or(0),
-        fetch_k: body.fetch_k.unwrap_or(0),
-        filter: compile_filter(body.filter.map(|filter| filter.0))?,
-        explain: body.explain.unwrap_or(false),
-        read: read_options!(body),
-    })
-}
-
-fn decode_query(collection: String, body: &[u8]) -> Result<QueryPoints, ApiError> {
-    let body: QueryBody = decode(body)?;
-    let rerank = match body.mode.as_deref().unwrap_or("") {
-        "" | "fusion" => false,
-        "rerank" => true,
-        other => return Err(ApiError::invalid(format!("unknown query mode {other:?}"))),
-    };
-    let root = match body.root {
-        Some(root) => Some(root.into_leaf().map_err(|error| located("root", &error))?),
-        None if rerank => return Err(ApiError::invalid("mode \"rerank\" needs a root")),
-        None => None,
-    };
-    let mut lanes = Vec::new();
-    for (index, leaf) in body.prefetch.unwrap_or_default().into_iter().enumerate() {
-        lanes.push(leaf.into_leaf().map_err(|error| located(&format!("prefetch[{index}]"), &error))?);
-    }
-    Ok(QueryPoints {
-        collection,
-        lanes,
-        root: root.filter(|_| rerank),
-        method: fusion_method(body.method.as_deref().unwrap_or(""), body.alpha, body.rrf_k)?,
-        k: body.k.unwrap_or(0),
-        group_by: body.group_by.unwrap_or_default(),
-        group_size: body.group_size.unwrap_or(0),
-        explain: body.explain.unwrap_or(false),
-        read: read_options!(body),
-    })
-}
-
-fn located(place: &str, error: &ApiError) -> ApiError {
-    ApiError::invalid(format!("{place}: {error}"))
-}
-
-impl LeafBody {
-    /// Of several sources recommend counts first, then discover, a sparse vector that is not empty, the dense one.
-    fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
-        let sparse = self.sparse.unwrap_or_default().into_vector()?;
-        let source = match (self.recommend, self.discover) {
-            (Some(recommend), _) => Source::Recommend(Recommend {
-                positive: recommend.positive.unwrap_or_default(),
-                negative: recommend.negative.unwrap_or_default(),
-                strategy: match recommend.strategy.unwrap_or_default().trim().to_ascii_lowercase().as_str() {
-                    "best_score" | "best" | "1" => Strategy::BestScore,
-                    _ => Strategy::Average,
-                },
-            }),
-            (None, Some(discover)) => Source::Discover(discover.into_discover()?),
-            (None, None) if !sparse.is_empty() => Source::Sparse(sparse),
-            (None, None) => Source::Dense(self.dense.unwrap_or_default().0),
-        };
-        Ok(QueryLeaf {
-            source,
-            k: self.k.unwrap_or(0),
-            lane_k: self.lane_k.unwrap_or(0),
-            filter: compile_filter(self.filter.map(|filter| filter.0))?,
-        })
-    }
-}
-
-impl DiscoverBody {
-    fn into_discover(self) -> Result<Discover, ApiError> {
-        let target = match (self.target, self.target_vec) {
-            (Some(id), _) => Some(Anchor::Id(id)),
-            (None, Some(Floats(vector))) if !vector.is_empty() => Some(Anchor::Vector(vector)),
-            _ => None,
-        };
-        let mut context = Vec::new();
-        for (index, pair) in self.context.unwrap_or_default().into_iter().enumerate() {
-            context.push(match (pair.positive, pair.negative, pair.positive_vec, pair.negative_vec) {
-                (Some(positive), Some(negative), None, None) => (Anchor::Id(positive), Anchor::Id(negative)),
-                (None, None, Some(positive), Some(negative)) => {
-                    (Anchor::Vector(positive.0), Anchor::Vector(negative.0))
-                }
-                _ => {
-                    return Err(ApiError::invalid(format!(
-                        "discover: context[{index}] must hold positive and negative, or positive_vec and negative_vec"
-                    )));
-                }
-            });
-        }
-        Ok(Discover { target, context })
-    }
-}
-
-/// Whether a body reads as each of the routes, for [`super::probe`].
-pub fn reads(body: &[u8]) -> [bool; 5] {
-    [
-        decode_hybrid(String::new(), body).is_ok(),
-        decode_hybrid_text(String::new(), body).is_ok(),
-        decode_text(String::new(), body).is_ok(),
-        decode_groups(String::new(), body).is_ok(),
-        decode_query(String::new(), body).is_ok(),
-    ]
 }
 
 impl RestService {
@@ -354,11 +58,15 @@ impl RestService {
             LaneRoute::Groups => {
                 dispatch(core, self.decode(body, move |body| decode_groups(collection, body)).await?).await?
             }
+            LaneRoute::Mmr => {
+                dispatch(core, self.decode(body, move |body| decode_mmr(collection, body)).await?).await?
+            }
             LaneRoute::Query => {
                 dispatch(core, self.decode(body, move |body| decode_query(collection, body)).await?).await?
             }
         };
-        Ok(self.lanes_reply(outcome, route == LaneRoute::Text, received))
+        let documents = matches!(route, LaneRoute::Text | LaneRoute::Mmr);
+        Ok(self.lanes_reply(outcome, documents, received))
     }
 
     /// The answer to a search by lanes.
@@ -439,107 +147,5 @@ impl Pages for GroupPages {
 
     fn is_done(&self) -> bool {
         self.at == self.groups.len()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::request::Operation;
-    use nigh_engine::query::Method;
-
-    fn query(body: &str) -> Result<QueryPoints, String> {
-        let request = decode_query("docs".into(), body.as_bytes());
-        let request = request.and_then(|request| request.validate().map(|()| request));
-        request.map_err(|error| error.message)
-    }
-
-    #[test]
-    fn leaves() {
-        let leaf = |leaf: &str| {
-            let mut request = query(&format!(r#"{{"prefetch":[{leaf}]}}"#)).unwrap();
-            format!("{:?}", request.lanes.pop().unwrap().source)
-        };
-        // Of several sources the first of this order counts.
-        let all = r#""dense":[1],"sparse":{"indices":[1],"values":[2]}"#;
-        let discover = r#""discover":{"target":0,"target_vec":[9],"context":[{"positive":1,"negative":0}]}"#;
-        let recommend = r#""recommend":{"positive":[1],"strategy":" Best "}"#;
-        for (body, expected) in [
-            (format!("{{{all},{discover},{recommend}}}"), "Recommend"),
-            (
-                format!("{{{all},{discover}}}"),
-                "Discover(Discover { target: Some(Id(0)), context: [(Id(1), Id(0))]",
-            ),
-            (format!("{{{all}}}"), "Sparse([(1, 2.0)])"),
-            (r#"{"dense":[1],"sparse":{}}"#.into(), "Dense([1.0])"),
-            ("{}".into(), "Dense([])"),
-            (
-                format!("{{{recommend}}}"),
-                "Recommend(Recommend { positive: [1], negative: [], strategy: BestScore",
-            ),
-        ] {
-            let found = leaf(&body);
-            assert!(found.starts_with(expected), "{body}: {found}");
-        }
-    }
-
-    #[test]
-    fn methods_and_modes() {
-        let request =
-            query(r#"{"prefetch":[{"dense":[1]}],"mode":"","method":"","alpha":0,"rrf_k":-1,"k":0}"#);
-        assert_eq!(request.unwrap().method, Method::Rrf { c: -1.0 });
-        let request =
-            query(r#"{"prefetch":[{"dense":[1]}],"method":"weighted","alpha":0,"root":{"dense":[1]}}"#);
-        let request = request.unwrap();
-        assert!(request.root.is_none(), "a root counts when reranking only");
-        assert_eq!(request.method, Method::Weighted { alpha: None });
-        let request =
-            query(r#"{"prefetch":[{"dense":[1]}],"method":"dbsf","alpha":-1,"mode":"rerank","root":{}}"#);
-        let request = request.unwrap();
-        assert!(request.root.is_some() && request.method == Method::Dbsf { alpha: Some(-1.0) });
-    }
-
-    #[test]
-    fn refusals() {
-        let many = format!(r#"{{"prefetch":[{}]}}"#, vec!["{}"; 65].join(","));
-        for (body, fragment) in [
-            ("{}", "at least one lane"),
-            (many.as_str(), "at most 64 lanes, found 65"),
-            (r#"{"prefetch":[{"prefetch":[]}]}"#, "unknown field \"prefetch\""),
-            (r#"{"prefetch":[{}],"filter":{}}"#, "unknown field \"filter\""),
-            (r#"{"prefetch":[{}],"mode":"merge"}"#, "unknown query mode \"merge\""),
-            (r#"{"prefetch":[{}],"method":"max"}"#, "unknown fusion method \"max\""),
-            (r#"{"prefetch":[{}],"mode":"rerank"}"#, "needs a root"),
-            (
-                r#"{"prefetch":[{},{"sparse":{"indices":[2,1],"values":[1,1]}}]}"#,
-                "prefetch[1]: sparse: indices",
-            ),
-            (r#"{"prefetch":[{}],"root":{"filter":{"op":"eq"}}}"#, "root: "),
-            (
-                r#"{"prefetch":[{"discover":{"context":[{"positive":1,"negative_vec":[1]}]}}]}"#,
-                "context[0] must",
-            ),
-            (r#"{"prefetch":[{"discover":{"context":[{"positive":1}]}}]}"#, "prefetch[0]: discover"),
-            (r#"{"prefetch":[{"recommend":{"positive":["1"]}}]}"#, "field \"positive\""),
-            (r#"{"prefetch":[{}],"k":1.5}"#, "field \"k\""),
-            (r#"{"prefetch":[{}],"read_consistency":4}"#, "read_consistency"),
-        ] {
-            let error = query(body).err().expect(body);
-            assert!(error.contains(fragment), "{body}: {error}");
-        }
-        let hybrid = |body: &str| {
-            let request = decode_hybrid("docs".into(), body.as_bytes());
-            request.and_then(|request| request.validate()).map_err(|error| error.message)
-        };
-        assert_eq!(hybrid(r#"{"dense":[1],"k":1,"dense_k":65536}"#), Ok(()));
-        for (body, fragment) in [
-            (r#"{"dense":[1]}"#, "k must be between 1 and 65536, found 0"),
-            (r#"{"dense":[1],"k":1,"dense_k":-1}"#, "dense_k must be between 0 and 65536"),
-            (r#"{"dense":[1],"k":1,"sparse_k":65537}"#, "sparse_k must be"),
-            (r#"{"dense":[1],"k":1,"text":"a"}"#, "unknown field \"text\""),
-        ] {
-            let error = hybrid(body).expect_err(body);
-            assert!(error.contains(fragment), "{body}: {error}");
-        }
     }
 }

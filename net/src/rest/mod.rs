@@ -13,6 +13,7 @@ mod filter;
 mod floats;
 mod inspect;
 mod json;
+mod lane_bodies;
 mod lanes;
 mod manage;
 mod openapi;

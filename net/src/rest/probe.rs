@@ -9,7 +9,7 @@ use super::payload::decode_change;
 use super::read::{BatchGetBody, decode_scroll};
 use super::routes::{PayloadRoute, Query, Resolved, parse_id, resolve};
 use super::value::{write_document, write_payload};
-use super::{lanes, points, search};
+use super::{lane_bodies, points, search};
 use crate::request::{Action, ApiError, SearchPoints, check_name};
 use http::Method;
 use nigh_engine::collection::DenseConfig;
@@ -116,7 +116,7 @@ pub fn payload_changes(body: &[u8]) -> Result<(), ApiError> {
 
 /// Body of a search by lanes, read as each of them; whether any is right.
 pub fn lanes(body: &[u8]) -> bool {
-    lanes::reads(body).contains(&true)
+    lane_bodies::reads(body).contains(&true)
 }
 
 /// Body of `POST /v1/collections`.

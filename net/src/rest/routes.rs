@@ -275,6 +275,7 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
                 ["search", "text"] => Some(PointsRoute::Lanes(LaneRoute::Text)),
                 ["search", "hybrid-text"] => Some(PointsRoute::Lanes(LaneRoute::HybridText)),
                 ["search", "groups"] => Some(PointsRoute::Lanes(LaneRoute::Groups)),
+                ["search", "mmr"] => Some(PointsRoute::Lanes(LaneRoute::Mmr)),
                 _ => None,
             };
             // `…/points/batch` is also the point whose id is "batch", for the methods that take ids.
@@ -481,6 +482,7 @@ mod tests {
             ("POST", "/search/text", PointsRoute::Lanes(LaneRoute::Text)),
             ("POST", "/search/hybrid-text", PointsRoute::Lanes(LaneRoute::HybridText)),
             ("POST", "/search/groups", PointsRoute::Lanes(LaneRoute::Groups)),
+            ("POST", "/search/mmr", PointsRoute::Lanes(LaneRoute::Mmr)),
             ("GET", "/7", PointsRoute::Get("7".into())),
             ("HEAD", "/7", PointsRoute::Get("7".into())),
             ("GET", "/batch", PointsRoute::Get("batch".into())),

@@ -149,7 +149,8 @@ pub fn write_end(out: &mut Vec<u8>, explained: Option<&Explained>) {
     out.extend_from_slice(b"],\"degraded\":false,\"missing\":[]");
     if let Some(explained) = explained {
         let lane = |lane: &LaneReport| {
-            let mut report = json!({"lane": lane.lane, "pool": lane.pool, "hits": lane.hits});
+            let mut report = json!({"lane": lane.lane, "pool": lane.pool, "hits": lane.hits,
+                "microseconds": lane.ns / 1000});
             if let Some(near) = &lane.near {
                 let estimate = &near.estimate;
                 report["plan"] = near.path.name().into();
@@ -169,7 +170,9 @@ pub fn write_end(out: &mut Vec<u8>, explained: Option<&Explained>) {
         };
         let lanes: Vec<_> = explained.lanes.iter().map(lane).collect();
         out.extend_from_slice(b",\"explain\":");
-        write_json(out, &json!({"microseconds": explained.us, "lanes": lanes}));
+        let stages = json!({"waiting": explained.waited_us, "combining": explained.combined_us,
+            "copying": explained.copied_us});
+        write_json(out, &json!({"microseconds": explained.us, "stages": stages, "lanes": lanes}));
     }
     out.extend_from_slice(b"}\n");
 }

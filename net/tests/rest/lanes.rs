@@ -311,6 +311,48 @@ fn queries_of_any_lanes() {
 }
 
 #[test]
+fn diverse_neighbours() {
+    let mut client = SHARED.client();
+    films(&mut client, "diverse");
+    let mmr = "/v1/collections/diverse/points/search/mmr";
+    for (more, expected) in [
+        // Half and half all that is left is worth the same, and the nearest is taken.
+        (json!({}), vec![1, 2, 3]),
+        (json!({"lambda": 1}), vec![1, 2, 3]),
+        (json!({"lambda": 0.25}), vec![1, 4, 2]),
+        (json!({"lambda": 0.25, "fetch_k": 3}), vec![1, 3, 2]),
+        (json!({"lambda": 0.25, "filter": {"op": "eq", "field": "year", "value": 2001}}), vec![2, 4]),
+    ] {
+        let mut body = json!({"query": [0, 0], "k": 3});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = client.json("POST", mmr, body);
+        let found = answer["documents"].as_array().unwrap();
+        assert_eq!(
+            found.iter().map(|hit| hit["id"].as_i64().unwrap()).collect::<Vec<_>>(),
+            expected,
+            "{more}"
+        );
+    }
+    for (body, fragment) in [
+        (r#"{"query":[0,0]}"#, "k must be between 1 and 1000, found 0"),
+        (r#"{"query":[0,0],"k":1,"lambda":0}"#, "lambda must be above 0 and at most 1, found 0"),
+        (r#"{"query":[0,0],"k":1,"lambda":1.5}"#, "found 1.5"),
+        (r#"{"query":[0,0],"k":1,"fetch_k":10001}"#, "fetch_k must be at most 10000"),
+        (r#"{"query":[0],"k":1}"#, "dimension mismatch"),
+        (r#"{"query":[0,0],"k":1,"diversity":1}"#, "unknown field \"diversity\""),
+    ] {
+        client.refused("POST", mmr, body, 400, fragment);
+    }
+    client.refused(
+        "POST",
+        "/v1/collections/none/points/search/mmr",
+        r#"{"query":[0],"k":1}"#,
+        404,
+        "unknown",
+    );
+}
+
+#[test]
 fn searches_explain_themselves_when_asked() {
     let mut client = SHARED.client();
     films(&mut client, "explained");
@@ -328,7 +370,11 @@ fn searches_explain_themselves_when_asked() {
         assert_eq!((&lane["lane"], &lane["pool"], &lane["hits"]), (&json!("dense"), &json!(3), &json!(2)));
         assert_eq!((&lane["plan"], &lane["exact"]), (&json!("points"), &json!(true)));
         assert_eq!((&lane["estimate"]["at_most"], &lane["distances"]), (&json!(2), &json!(2)));
-        assert!(answer["explain"]["microseconds"].is_u64());
+        let explain = &answer["explain"];
+        let stages =
+            ["waiting", "combining", "copying"].map(|stage| explain["stages"][stage].as_u64().unwrap());
+        let all = stages.iter().sum::<u64>() + lane["microseconds"].as_u64().unwrap();
+        assert!(all <= explain["microseconds"].as_u64().unwrap(), "{explain}");
     }
     let hybrid = json!({"vector": [0, 0], "text": "river", "k": 3, "explain": true});
     let answer = client.json("POST", &format!("{points}/hybrid-text"), hybrid);

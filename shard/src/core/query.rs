@@ -40,8 +40,14 @@ pub struct QueryOutcome {
 pub struct Explained {
     /// Its lanes, in their order.
     pub lanes: Vec<LaneReport>,
-    /// From its arrival at a core to the end of the search, waiting for its turn included.
+    /// Microseconds from its arrival at a core to the end of the search.
     pub us: u64,
+    /// Of these, until its first lane began: waiting for its turn, or for having been too long for one piece.
+    pub waited_us: u64,
+    /// Fusing, ranking anew, diversifying.
+    pub combined_us: u64,
+    /// Copying payloads, and grouping.
+    pub copied_us: u64,
 }
 
 /// How a result is grouped.
@@ -97,6 +103,7 @@ impl Core {
         began_ns: u64,
     ) -> Result<QueryOutcome, OpError> {
         let mut scratch = QueryScratch::new(self.take_scratch(), LISTS.take());
+        scratch.clock = request.explain.then_some(|| Core::current().env().now_ns());
         let whole = {
             let (pin, mut pace) = (self.pin(), Whole::of(WHOLE_STEPS));
             at_once(self.query_paced(&pin, handle, request, &mut pace, &mut scratch))
@@ -114,12 +121,26 @@ impl Core {
         if answer.is_ok() {
             self.count_search(handle, began_ns);
         }
-        let explained = request.explain.then(|| Explained {
-            lanes: scratch.reports,
-            us: self.env().now_ns().saturating_sub(began_ns) / 1000,
-        });
-        answer.map(|answer| QueryOutcome { answer, explained })
+        let (lanes, combined_us) = (scratch.reports, scratch.combined_ns / 1000);
+        answer.map(|(answer, times)| {
+            let us = |ns: u64| ns.saturating_sub(began_ns) / 1000;
+            let explained = request.explain.then(|| Explained {
+                lanes,
+                us: us(self.env().now_ns()),
+                waited_us: us(times.search_ns),
+                combined_us,
+                copied_us: us(times.copied_ns) - us(times.found_ns),
+            });
+            QueryOutcome { answer, explained }
+        })
     }
+}
+
+/// When the stages of a query began and ended.
+struct Times {
+    search_ns: u64,
+    found_ns: u64,
+    copied_ns: u64,
 }
 
 impl Core {
@@ -130,11 +151,13 @@ impl Core {
         request: &QueryRequest,
         pace: &mut impl Pace,
         scratch: &mut QueryScratch,
-    ) -> Result<QueryAnswer, OpError> {
-        let now_ms = self.env().unix_ms();
+    ) -> Result<(QueryAnswer, Times), OpError> {
+        let (now_ms, search_ns) = (self.env().unix_ms(), self.env().now_ns());
         let dense = handle.dense(pin);
         let hits = search_lanes_paced(dense, pin, &request.lanes, now_ms, pace, scratch).await?;
-        copy_out(dense, pin, &hits, request, now_ms)
+        let found_ns = self.env().now_ns();
+        let answer = copy_out(dense, pin, &hits, request, now_ms)?;
+        Ok((answer, Times { search_ns, found_ns, copied_ns: self.env().now_ns() }))
     }
 }
 

@@ -64,6 +64,7 @@ fn explanation() -> Value {
             "lane": one_of(&["dense", "sparse", "text", "recommend", "discover"]),
             "pool": about("Hits it might have contributed.", uint64()),
             "hits": uint64(),
+            "microseconds": about("Pauses of long searches included.", uint64()),
             "plan": plan(),
             "exact": boolean(),
             "estimate": estimate,
@@ -73,7 +74,12 @@ fn explanation() -> Value {
             "scored": uint64(),
         }),
     );
-    answer(&[], json!({"microseconds": uint64(), "lanes": array(lane)}))
+    let stages = json!({
+        "waiting": about("Microseconds until the first lane began.", uint64()),
+        "combining": about("Of fusing, ranking anew or diversifying.", uint64()),
+        "copying": about("Of copying payloads and grouping.", uint64()),
+    });
+    answer(&[], json!({"microseconds": uint64(), "stages": answer(&[], stages), "lanes": array(lane)}))
 }
 
 fn info() -> Value {

@@ -5,7 +5,7 @@ use super::values::filter_operators;
 use crate::rest::json::SparseBody;
 use crate::rest::lanes::LaneRoute;
 use crate::rest::routes::{ManageRoute, PayloadRoute, PointsRoute, Resolved, Route, resolve};
-use crate::rest::{aliases, collections, inspect, lanes, manage, order, points, read, search};
+use crate::rest::{aliases, collections, inspect, lane_bodies, manage, order, points, read, search};
 use http::Method;
 use nigh_engine::filter::operator_names;
 use std::collections::BTreeSet;
@@ -63,6 +63,7 @@ name_routes! {
     Route::Points(_, PointsRoute::Lanes(LaneRoute::Text)) => "text",
     Route::Points(_, PointsRoute::Lanes(LaneRoute::HybridText)) => "hybrid text",
     Route::Points(_, PointsRoute::Lanes(LaneRoute::Groups)) => "groups",
+    Route::Points(_, PointsRoute::Lanes(LaneRoute::Mmr)) => "mmr",
     // Reached as `Route::Query`.
     Route::Points(_, PointsRoute::Lanes(LaneRoute::Query)) => "query",
     Route::Points(_, PointsRoute::Get(_)) => "get",
@@ -138,15 +139,16 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("Sample", inspect::SampleBody::KEYS),
         ("PayloadKeys", crate::rest::payload::KeysBody::KEYS),
         ("Search", search::SearchBody::KEYS),
-        ("HybridSearch", lanes::HybridBody::KEYS),
-        ("TextSearch", lanes::TextBody::KEYS),
-        ("HybridTextSearch", lanes::HybridTextBody::KEYS),
-        ("GroupSearch", lanes::GroupsBody::KEYS),
-        ("Query", lanes::QueryBody::KEYS),
-        ("Leaf", lanes::LeafBody::KEYS),
-        ("Recommend", lanes::RecommendBody::KEYS),
-        ("Discover", lanes::DiscoverBody::KEYS),
-        ("ExamplePair", lanes::PairBody::KEYS),
+        ("HybridSearch", lane_bodies::HybridBody::KEYS),
+        ("TextSearch", lane_bodies::TextBody::KEYS),
+        ("HybridTextSearch", lane_bodies::HybridTextBody::KEYS),
+        ("GroupSearch", lane_bodies::GroupsBody::KEYS),
+        ("MmrSearch", lane_bodies::MmrBody::KEYS),
+        ("Query", lane_bodies::QueryBody::KEYS),
+        ("Leaf", lane_bodies::LeafBody::KEYS),
+        ("Recommend", lane_bodies::RecommendBody::KEYS),
+        ("Discover", lane_bodies::DiscoverBody::KEYS),
+        ("ExamplePair", lane_bodies::PairBody::KEYS),
     ] {
         let whole = &schemas[schema];
         let form = whole.get("oneOf").map_or(whole, |forms| &forms[0]);

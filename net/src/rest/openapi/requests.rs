@@ -416,6 +416,24 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             ),
         ),
         (
+            "MmrSearch",
+            search(
+                json!({
+                    "query": vector(),
+                    "k": about("Results wanted.", integer(1, limits::DIVERSE_K_MAX)),
+                    "lambda": about(
+                        "1 is by distance alone; the nearer to 0, the more the results differ from each other.",
+                        or(0.5, json!({"type": "number", "exclusiveMinimum": 0, "maximum": 1})),
+                    ),
+                    "fetch_k": about(
+                        "Neighbours they are chosen from; less than `k` means four times that, at least 50.",
+                        or(0, integer(i64::MIN, limits::DIVERSE_POOL_MAX)),
+                    ),
+                }),
+                &["query", "k"],
+            ),
+        ),
+        (
             "Query",
             body(
                 &["prefetch"],

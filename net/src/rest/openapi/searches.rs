@@ -37,8 +37,8 @@ pub fn operations() -> Vec<Operation> {
     let explained = json!({"query": [0.5, 2], "k": 1, "explain": true,
         "filter": {"op": "match", "field": "title", "value": "alien"}});
     let mut explanation = whole("results", json!([hit(1, json!(4.25), json!(0))]));
-    explanation["explain"] = json!({"microseconds": 61, "lanes": [{
-        "lane": "dense", "pool": 1, "hits": 1, "plan": "everything", "exact": true,
+    explanation["explain"] = json!({"microseconds": 61, "stages": {"waiting": 4, "combining": 0, "copying": 3}, "lanes": [{
+        "lane": "dense", "pool": 1, "hits": 1, "microseconds": 53, "plan": "everything", "exact": true,
         "estimate": {"plan": "everything", "at_most": null, "expected": null,
             "points_ns": null, "walk_ns": 4875.0, "everything_ns": 450.0},
         "distances": 1, "rejects": 2
@@ -84,6 +84,18 @@ pub fn operations() -> Vec<Operation> {
                     "years",
                     whole("groups", json!([{"key": {"kind": "int", "int": 2001}, "hits": [amelie(json!(0.25), json!(0))]}])),
                 )],
+            ),
+        search("/v1/collections/{name}/points/search/mmr", "searchMmr", "Neighbours that are unlike each other")
+            .about(
+                "By maximal marginal relevance: one by one the point with the greatest `lambda * -distance to the query - \
+                 (1 - lambda) * greatest -distance to those chosen before`. In the order chosen, the nearest first.",
+            )
+            .body("MmrSearch", &[("unlike", json!({"query": [0.5, 2], "k": 1, "lambda": 0.25}))])
+            .answer(
+                200,
+                "In the order chosen.",
+                &named("Documents"),
+                &[("unlike", whole("documents", json!([amelie(json!(0.25), json!(0))])))],
             ),
         search("/v1/collections/{name}/points/search/hybrid", "searchHybrid", "By vector and by sparse vector")
             .body(
