@@ -4,12 +4,12 @@ use crate::limits;
 use crate::request::{
     Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CountPoints, CreateCollection,
     DeleteByFilter, DeletePoint, DropCollection, ErrorKind, FacetPoints, GetCollection, GetPoints,
-    ListAliases, ListCollections, Operation, SamplePoints, ScrollOrdered, ScrollPoints, SearchPoints,
-    StagePoints, WritePoints, check_name,
+    ListAliases, ListCollections, ListTasks, Operation, SamplePoints, ScrollOrdered, ScrollPoints,
+    SearchPoints, StagePoints, WritePoints, check_name,
 };
 use nigh_shard::core::{
     Alias, AliasChange, CollectionInfo, Core, FacetValue, FoundPoint, Ordered, ScrollPage, SearchRequest,
-    StoredPoint, Written,
+    StoredPoint, TaskReport, Written,
 };
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -160,14 +160,14 @@ impl Operation for StagePoints {
 }
 
 impl Operation for BuildStaged {
-    type Output = ();
+    type Output = Option<u64>;
     const ACTION: Action = Action::Write;
     const MUTATES: bool = true;
     fn collection(&self) -> &str {
         &self.collection
     }
-    async fn run(self, core: Rc<Core>) -> Result<(), ApiError> {
-        Ok(core.build(&self.collection, self.workers).await?)
+    async fn run(self, core: Rc<Core>) -> Result<Option<u64>, ApiError> {
+        Ok(core.build(&self.collection, self.workers, self.wait).await?)
     }
 }
 
@@ -270,6 +270,18 @@ impl Operation for ScrollOrdered {
     }
     async fn run(self, core: Rc<Core>) -> Result<Ordered, ApiError> {
         Ok(core.ordered(&self.collection, self.order).await?)
+    }
+}
+
+impl Operation for ListTasks {
+    type Output = Vec<TaskReport>;
+    const ACTION: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        ""
+    }
+    async fn run(self, core: Rc<Core>) -> Result<Vec<TaskReport>, ApiError> {
+        Ok(core.tasks().await?)
     }
 }
 

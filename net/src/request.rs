@@ -88,6 +88,8 @@ pub struct BuildStaged {
     pub collection: String,
     /// Cores to use, 0 = all.
     pub workers: usize,
+    /// Answer when it is built, not when it has begun.
+    pub wait: bool,
 }
 /// Reads points by id.
 pub struct GetPoints {
@@ -155,6 +157,8 @@ pub struct ScrollOrdered {
     /// Consistency.
     pub read: ReadOptions,
 }
+/// Background tasks.
+pub struct ListTasks;
 /// Every collection.
 pub struct ListCollections;
 /// One collection with its figures.

@@ -59,6 +59,7 @@ pub struct NodeShared {
     pub(crate) memory_used: AtomicU64,
     pub(crate) cores_ready: AtomicUsize,
     next_uid: AtomicU64,
+    next_task_id: AtomicU64,
     /// Why the node could not start, when it could not.
     pub failure: OnceLock<String>,
 }
@@ -76,6 +77,7 @@ impl NodeShared {
             memory_used: AtomicU64::new(0),
             cores_ready: AtomicUsize::new(0),
             next_uid: AtomicU64::new(1),
+            next_task_id: AtomicU64::new(1),
             failure: OnceLock::new(),
         })
     }
@@ -83,6 +85,11 @@ impl NodeShared {
     /// Bytes that collections hold, as of the last accounting (50 ms).
     pub fn memory_used(&self) -> u64 {
         self.memory_used.load(Relaxed)
+    }
+
+    /// A number no task of this process has.
+    pub(crate) fn next_task_id(&self) -> u64 {
+        self.next_task_id.fetch_add(1, Relaxed)
     }
 
     /// A uid greater than every one before, also before a restart: it starts at the wall clock in microseconds.

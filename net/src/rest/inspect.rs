@@ -6,7 +6,7 @@ use crate::rest::json::{decode, json_object};
 use crate::rest::value::{write_json, write_value};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::ValueRef;
-use nigh_shard::core::{CollectionInfo, FacetValue};
+use nigh_shard::core::{CollectionInfo, FacetValue, TaskReport};
 use serde_json::{Value, json};
 
 /// Values of a facet, or points of a sample, when the body does not say.
@@ -127,6 +127,29 @@ pub fn list_answer(all: &[CollectionInfo]) -> Vec<u8> {
         })
     };
     line(&json!({ "collections": all.iter().map(one).collect::<Vec<_>>() }))
+}
+
+/// The answer of `GET /v1/tasks`.
+pub fn tasks_answer(tasks: &[TaskReport]) -> Vec<u8> {
+    let one = |task: &TaskReport| {
+        let state = match task.stage {
+            stage @ ("done" | "failed") => stage,
+            _ => "running",
+        };
+        json!({
+            "id": task.id,
+            "kind": task.kind,
+            "collection": task.collection.strip_prefix("default/").unwrap_or(&task.collection),
+            "state": state,
+            "stage": task.stage,
+            "done": task.done,
+            "total": task.total,
+            "began_ms": (task.began_ms > 0).then_some(task.began_ms),
+            "ended_ms": task.ended_ms,
+            "error": task.error,
+        })
+    };
+    line(&json!({ "tasks": tasks.iter().map(one).collect::<Vec<_>>() }))
 }
 
 /// The answer of `GET /v1/collections/{name}`. Why a collection is damaged is for the log; the answer says that it is.

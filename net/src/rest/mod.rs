@@ -40,8 +40,8 @@ use crate::limits;
 use crate::metrics::{self, NodeGauges};
 use crate::request::{
     Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CreateCollection, DeleteByFilter,
-    DeletePoint, DropCollection, ErrorKind, GetCollection, ListAliases, ListCollections, StagePoints,
-    WriteOptions, WritePoints, check_name, compile_filter,
+    DeletePoint, DropCollection, ErrorKind, GetCollection, ListAliases, ListCollections, ListTasks,
+    StagePoints, WriteOptions, WritePoints, check_name, compile_filter,
 };
 use ::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use ::http::request::Parts;
@@ -76,6 +76,8 @@ json_object! {
 json_object! {
     struct BuildBody {
         "workers" => workers: i64,
+        // Whether to answer when it is built, as clients expect, or when it has begun.
+        "wait" => wait: bool,
     }
 }
 
@@ -125,6 +127,7 @@ impl RestService {
                 Ok(ok(answer))
             }
             Route::Query(name) => self.lanes(name.into_owned(), LaneRoute::Query, body).await,
+            Route::Tasks => Ok(ok(inspect::tasks_answer(&dispatch(&self.core, ListTasks).await?))),
             Route::List => Ok(ok(inspect::list_answer(&dispatch(&self.core, ListCollections).await?))),
             Route::Info(name) => {
                 let request = GetCollection { collection: name.into_owned() };
@@ -217,9 +220,14 @@ impl RestService {
                 Ok(ok(format!("{{\"staged\":{staged}}}\n")))
             }
             PointsRoute::Build => {
-                let workers = build_workers(&mut body).await?;
-                dispatch(core, BuildStaged { collection, workers }).await?;
-                Ok(ok(&b"{\"status\":\"built\"}\n"[..]))
+                let (workers, wait) = build_options(&mut body).await?;
+                match dispatch(core, BuildStaged { collection, workers, wait }).await? {
+                    Some(task) if !wait => {
+                        let answer = format!("{{\"status\":\"building\",\"task\":{task}}}\n");
+                        Ok(json_reply(StatusCode::ACCEPTED, ReplyBody::whole(answer)))
+                    }
+                    _ => Ok(ok(&b"{\"status\":\"built\"}\n"[..])),
+                }
             }
             PointsRoute::BatchGet => {
                 body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
@@ -428,15 +436,16 @@ async fn json_body(body: &mut BodyReader) -> Result<Bytes, ApiError> {
     Ok(body.whole().await?)
 }
 
-/// Workers asked for by a build. The body is optional: it is read only when its length is declared, and what cannot
+/// Workers asked for by a build, and whether to wait for it. The body is optional: it is read only when its length is declared, and what cannot
 /// be decoded means the default.
-async fn build_workers(body: &mut BodyReader) -> Result<usize, ApiError> {
+async fn build_options(body: &mut BodyReader) -> Result<(usize, bool), ApiError> {
     if body.declared_bytes().is_none_or(|bytes| bytes == 0) {
-        return Ok(0);
+        return Ok((0, true));
     }
     body.limit(limits::BUILD_BODY_MAX_BYTES)?;
     let body: BuildBody = decode(&body.whole().await?).unwrap_or_default();
-    Ok(body.workers.and_then(|workers| usize::try_from(workers).ok()).unwrap_or(0))
+    let workers = body.workers.and_then(|workers| usize::try_from(workers).ok());
+    Ok((workers.unwrap_or(0), body.wait.unwrap_or(true)))
 }
 
 /// Whether the body is one of the binary forms; only the media type counts.

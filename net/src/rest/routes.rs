@@ -21,6 +21,8 @@ pub enum Route<'p> {
     Metrics,
     /// `POST /v1/collections`.
     Create,
+    /// `GET /v1/tasks`.
+    Tasks,
     /// `GET /v1/collections`.
     List,
     /// `GET /v1/collections/{name}`.
@@ -136,7 +138,7 @@ impl Route<'_> {
     pub fn action(&self) -> Option<(Action, &str)> {
         match self {
             Route::Health | Route::Ready | Route::Replication | Route::OpenApi => None,
-            Route::Metrics | Route::List => Some((Action::Read, "")),
+            Route::Metrics | Route::Tasks | Route::List => Some((Action::Read, "")),
             Route::Info(name) => Some((Action::Read, name)),
             Route::Create
             | Route::CreateAlias
@@ -206,6 +208,7 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
         ["v1", "ready"] => when(read, Route::Ready, "GET, HEAD"),
         ["v1", "replication"] => when(read, Route::Replication, "GET, HEAD"),
         ["v1", "openapi.json"] => when(read, Route::OpenApi, "GET, HEAD"),
+        ["v1", "tasks"] => when(read, Route::Tasks, "GET, HEAD"),
         ["v1", "collections"] if post => Resolved::Route(Route::Create),
         ["v1", "collections"] => when(read, Route::List, "GET, HEAD, POST"),
         ["v1", "aliases"] if post => Resolved::Route(Route::CreateAlias),
@@ -435,6 +438,7 @@ mod tests {
             ("GET", "/v1/metrics", Route::Metrics),
             ("POST", "/v1/collections", Route::Create),
             ("POST", "/v1/collections/acme%2Fdocs/query", Route::Query("acme/docs".into())),
+            ("GET", "/v1/tasks", Route::Tasks),
             ("GET", "/v1/collections", Route::List),
             ("HEAD", "/v1/collections/docs", Route::Info("docs".into())),
             ("DELETE", "/v1/collections/acme%2Fdocs", Route::Drop("acme/docs".into())),

@@ -135,3 +135,41 @@ fn enormous_beams_are_refused() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
+
+#[test]
+fn builds_in_the_background_say_how_far_they_are() {
+    let mut client = SHARED.client();
+    client.create("slowly", 8, "l2");
+    let points = "/v1/collections/slowly/points";
+    let build = json!({"wait": false});
+    assert_eq!(
+        client.json("POST", &format!("{points}/bulk/build"), build.clone())["status"],
+        "built",
+        "nothing staged"
+    );
+    const COUNT: u64 = 6000;
+    let vector = |id: u64| (0..8).map(|n| (id * 7919 + n * 104_729) % 1000).collect::<Vec<_>>();
+    let staged: Vec<_> = (0..COUNT).map(|id| json!({"id": id, "vector": vector(id)})).collect();
+    client.json("POST", &format!("{points}/bulk"), json!({ "points": staged }));
+    let begun = client.json("POST", &format!("{points}/bulk/build"), build.clone());
+    assert_eq!(begun["status"], "building");
+    let mut seen = 0;
+    loop {
+        let tasks = client.json("GET", "/v1/tasks", json!(null));
+        let task =
+            tasks["tasks"].as_array().unwrap().iter().find(|task| task["id"] == begun["task"]).unwrap();
+        assert_eq!((&task["kind"], &task["collection"]), (&json!("build"), &json!("slowly")));
+        assert_eq!((&task["total"], &task["error"]), (&json!(COUNT), &json!(null)));
+        let done = task["done"].as_u64().unwrap();
+        assert!(done >= seen && done <= COUNT, "{task}");
+        seen = done;
+        if task["state"] == "done" {
+            assert!(task["ended_ms"].as_u64() >= task["began_ms"].as_u64() && done == COUNT, "{task}");
+            break;
+        }
+        assert_eq!((&task["state"], &task["ended_ms"]), (&json!("running"), &json!(null)));
+        client.refused("POST", &format!("{points}/bulk/build"), &build.to_string(), 409, "");
+    }
+    assert_eq!(client.json("POST", &format!("{points}/count"), json!({}))["count"], COUNT);
+    client.refused("POST", "/v1/tasks", "", 405, "");
+}

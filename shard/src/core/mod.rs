@@ -11,6 +11,7 @@ mod order;
 mod payload_change;
 mod query;
 mod read;
+mod tasks;
 mod types;
 mod walk;
 mod write;
@@ -20,6 +21,8 @@ pub use inspect::{CollectionInfo, FACET_VALUES_MAX, FacetValue, OrderedFloat};
 pub use order::{ORDER_TEXT_MAX_BYTES, OrderKey, Ordered, OrderedScroll, Part, Position};
 pub use payload_change::{PAYLOAD_ROW_MAX_BYTES, PayloadChange};
 pub use query::{Explained, FoundGroup, GroupBy, QueryAnswer, QueryOutcome, QueryRequest};
+pub(crate) use tasks::Task;
+pub use tasks::TaskReport;
 pub use types::{
     BatchError, CollectionMetrics, FoundPoint, LATENCY_BOUNDS_US, OpError, PointFields, ScrollPage,
     SearchRequest, StoredPoint, Vectors, WriteBatch, Written,
@@ -54,6 +57,7 @@ pub struct Core {
     /// Of long searches, which take turns.
     long_seat: Participant,
     long_turn: Rc<Lock>,
+    tasks: tasks::Tasks,
     /// Taken when the core stops, and never given back.
     last_turn: Cell<Option<LockGuard>>,
     replies: Replies,
@@ -81,6 +85,7 @@ impl Core {
             participant,
             long_seat,
             long_turn: Rc::default(),
+            tasks: tasks::Tasks::default(),
             last_turn: Cell::default(),
             replies: Replies::default(),
             log: RefCell::default(),

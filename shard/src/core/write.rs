@@ -96,14 +96,24 @@ impl Core {
             .await?
     }
 
-    /// Builds what is staged on `workers` cores (0 = all); durable when it returns.
+    /// Builds what is staged on `workers` cores (0 = all). Durable when it returns; or, with `wait` off, begun: then the task's
+    /// id in [`Core::tasks`], `None` when nothing is staged.
     ///
     /// # Errors
     /// [`OpError::Conflict`] when the collection is not empty; whatever fails, the staged points stay.
-    pub async fn build(self: &Rc<Self>, name: &str, workers: usize) -> Result<(), OpError> {
+    pub async fn build(
+        self: &Rc<Self>,
+        name: &str,
+        workers: usize,
+        wait: bool,
+    ) -> Result<Option<u64>, OpError> {
         let handle = self.handle(name)?;
         let (uid, name) = (handle.uid, name.to_owned());
-        call(self, handle.owner, move |there| async move { there.owned_build(uid, &name, workers).await })
-            .await?
+        call(
+            self,
+            handle.owner,
+            move |there| async move { there.owned_build(uid, &name, workers, wait).await },
+        )
+        .await?
     }
 }

@@ -4,7 +4,7 @@
 //! onto it the ids that changed meanwhile. If anything fails the staged points stay.
 
 use crate::core::Core;
-use crate::core::{OpError, WriteBatch};
+use crate::core::{OpError, Task, WriteBatch};
 use crate::owner::checkpointer::write_image;
 use crate::owner::indexer::{ROUND_BULK, Slice, run_round};
 use crate::owner::{Owned, batch_vector};
@@ -99,13 +99,14 @@ impl Core {
         Ok(count)
     }
 
-    /// Builds what is staged; the collection must hold no live point when it starts.
+    /// Builds what is staged, or begins to: see [`Core::build`]. The collection must hold no live point when it starts.
     pub(crate) async fn owned_build(
         self: &Rc<Self>,
         uid: u64,
         name: &str,
         workers: usize,
-    ) -> Result<(), OpError> {
+        wait: bool,
+    ) -> Result<Option<u64>, OpError> {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         owned.usable()?;
         if owned.build_delta.borrow().is_some() {
@@ -117,7 +118,7 @@ impl Core {
             )));
         }
         if owned.staged.borrow().is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let quota = owned.handle.config.max_vectors;
         let config = &owned.handle.config;
@@ -131,7 +132,30 @@ impl Core {
         }
         *owned.build_delta.borrow_mut() = Some(BTreeSet::new());
         let workers = if workers == 0 { self.env().cores() } else { workers };
-        let result = self.build_aside(&owned, workers).await;
+        let task = self.begin_task("build", &owned.handle.name, points);
+        let id = task.id();
+        let core = self.clone();
+        let building = async move { core.finish_build(&owned, workers, task).await };
+        if wait {
+            building.await?;
+        } else {
+            self.env().spawn_background(Box::pin(async move {
+                if let Err(error) = building.await {
+                    tracing::warn!(target: "nigh", task = id, %error, "a bulk build failed; what was staged is still staged");
+                }
+            }));
+        }
+        Ok(Some(id))
+    }
+
+    async fn finish_build(
+        self: &Rc<Self>,
+        owned: &Rc<Owned>,
+        workers: usize,
+        task: Task,
+    ) -> Result<(), OpError> {
+        let points = owned.staged.borrow().len() as u64;
+        let result = self.build_aside(owned, workers, &task).await;
         *owned.build_delta.borrow_mut() = None;
         owned.aside_bytes.set(0);
         if result.is_ok() {
@@ -139,10 +163,16 @@ impl Core {
             owned.handle.counters.insert_ops.fetch_add(points, std::sync::atomic::Ordering::Relaxed);
         }
         owned.changed.notify();
+        task.end(&result);
         result
     }
 
-    async fn build_aside(self: &Rc<Self>, owned: &Rc<Owned>, workers: usize) -> Result<(), OpError> {
+    async fn build_aside(
+        self: &Rc<Self>,
+        owned: &Rc<Owned>,
+        workers: usize,
+        task: &Task,
+    ) -> Result<(), OpError> {
         let env = self.env().clone();
         let fresh = self.new_writer(&owned.handle.config)?;
         let aside = RefCell::new(fresh);
@@ -170,7 +200,13 @@ impl Core {
             }
             owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
         }
-        while run_round(self, &aside, ROUND_BULK, workers).await > 0 {
+        task.stage("linking");
+        loop {
+            let linked = run_round(self, &aside, ROUND_BULK, workers).await;
+            if linked == 0 {
+                break;
+            }
+            task.advance(linked as u64);
             if owned.dropped.get() {
                 return Err(OpError::UnknownCollection(owned.handle.name.clone()));
             }
@@ -178,6 +214,7 @@ impl Core {
             slice.check().await;
         }
 
+        task.stage("saving");
         // The image is consistent as of the moment its capture starts: all changes so far are on it, later ones are in the
         // log above its sequence number.
         let _held = owned.checkpoint_lock.lock().await;

@@ -82,6 +82,24 @@ fn explanation() -> Value {
     answer(&[], json!({"microseconds": uint64(), "stages": answer(&[], stages), "lanes": array(lane)}))
 }
 
+fn task() -> Value {
+    answer(
+        &[],
+        json!({
+            "id": about("`null` for what a collection does by itself.", nullable(uint64())),
+            "kind": one_of(&["build", "index"]),
+            "collection": string(),
+            "state": one_of(&["running", "done", "failed"]),
+            "stage": one_of(&["loading", "linking", "saving", "done", "failed"]),
+            "done": about("Points linked.", uint64()),
+            "total": about("Points to be linked.", uint64()),
+            "began_ms": about("Unix milliseconds.", nullable(uint64())),
+            "ended_ms": about("Unix milliseconds.", nullable(uint64())),
+            "error": nullable(string()),
+        }),
+    )
+}
+
 fn info() -> Value {
     let sizes = |keys: &[&str]| answer(&[], keys.iter().map(|key| ((*key).to_owned(), uint64())).collect());
     let metric = || one_of(&["cosine", "l2", "dot"]);
@@ -172,6 +190,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         ("Hit", answer(&[], hit())),
         ("Document", answer(&["metadata"], joined(&[hit(), document()]))),
         ("Group", group),
+        ("TaskList", answer(&[], json!({"tasks": array(task())}))),
         ("Explanation", explanation()),
         ("Hits", found("results", "Hit")),
         ("Documents", found("documents", "Document")),

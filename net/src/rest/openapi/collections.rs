@@ -47,6 +47,12 @@ pub fn operations() -> Vec<Operation> {
                 ],
             )
             .errors(&[409, 507]),
+        operation("GET", "/v1/tasks", "listTasks", "collections", "Background tasks")
+            .about(
+                "Bulk builds under way and the last hundred per core that ended, the newest first; then collections whose points \
+                 are being put into the graph.",
+            )
+            .answer(200, "All tasks.", &named("TaskList"), &[]),
         operation("GET", "/v1/collections", "listCollections", "collections", "List collections").answer(
             200,
             "All collections, by name.",

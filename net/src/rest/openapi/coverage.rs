@@ -28,6 +28,7 @@ name_routes! {
     Route::OpenApi => "openapi",
     Route::Metrics => "metrics",
     Route::Create => "create",
+    Route::Tasks => "tasks",
     Route::List => "list",
     Route::Info(_) => "info",
     Route::Drop(_) => "drop",

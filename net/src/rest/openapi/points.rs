@@ -91,8 +91,8 @@ fn writes() -> Vec<Operation> {
             )
             .errors(&[404, 409, 429, 507]),
         operation("POST", "/v1/collections/{name}/points/bulk/build", "buildStaged", "points", "Build what is staged")
-            .about("Answers when the points are searched and durable. The collection must be empty. A body that does not \
-                 read counts as none.")
+            .about("Answers when the points are searched and durable, or with `wait` off when the build has begun: how far it is \
+                 says `GET /v1/tasks`. The collection must be empty. A body that does not read counts as none.")
             .on("inbox")
             .body("Build", &[("all", json!({"workers": 0}))])
             .optional_body()
@@ -101,6 +101,12 @@ fn writes() -> Vec<Operation> {
                 "Built.",
                 &answer(&[], json!({"status": {"const": "built"}})),
                 &[("all", json!({"status": "built"}))],
+            )
+            .answer(
+                202,
+                "Begun, with `wait` off.",
+                &answer(&[], json!({"status": {"const": "building"}, "task": uint64()})),
+                &[],
             )
             .errors(&[404, 409, 429, 507]),
         operation("DELETE", "/v1/collections/{name}/points/{id}", "deletePoint", "points", "Delete a point")

@@ -304,7 +304,16 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 json!({"points": points("StagedPoint"), "upsert": {"type": "boolean", "enum": [false]}}),
             ),
         ),
-        ("Build", body(&[], json!({"workers": about("Cores to use, below 1 = all.", or(0, int64()))}))),
+        (
+            "Build",
+            body(
+                &[],
+                json!({
+                    "workers": about("Cores to use, below 1 = all.", or(0, int64())),
+                    "wait": about("Answer when it is built, not when it has begun.", or(true, boolean())),
+                }),
+            ),
+        ),
         (
             "BatchGet",
             body(
