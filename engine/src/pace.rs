@@ -59,7 +59,7 @@ impl Pace for Whole {
     }
 }
 
-/// In pieces, with a pause after each.
+/// In pieces, with a pause after each; the pause may end the search.
 pub struct Pieces<F> {
     /// Steps of a piece.
     piece: usize,
@@ -67,19 +67,19 @@ pub struct Pieces<F> {
     pause: F,
 }
 
-impl<F: AsyncFnMut()> Pieces<F> {
+impl<F: AsyncFnMut() -> Result<(), TooLong>> Pieces<F> {
     /// Pauses after about `piece` steps each.
     pub fn new(piece: usize, pause: F) -> Pieces<F> {
         Pieces { piece, made: 0, pause }
     }
 }
 
-impl<F: AsyncFnMut()> Pace for Pieces<F> {
+impl<F: AsyncFnMut() -> Result<(), TooLong>> Pace for Pieces<F> {
     async fn step(&mut self, steps: usize) -> Result<(), TooLong> {
         self.made = self.made.saturating_add(steps);
         if self.made >= self.piece {
             self.made = 0;
-            (self.pause)().await;
+            return (self.pause)().await;
         }
         Ok(())
     }
@@ -121,11 +121,14 @@ mod tests {
     #[test]
     fn pieces_pause() {
         let pauses = Cell::new(0);
-        let mut pace = Pieces::new(10, async || pauses.set(pauses.get() + 1));
+        let mut pace = Pieces::new(10, async || {
+            pauses.set(pauses.get() + 1);
+            if pauses.get() < 4 { Ok(()) } else { Err(TooLong) }
+        });
         for (steps, paused) in [(4, 0), (5, 0), (1, 1), (9, 1), (100, 2), (10, 3)] {
             assert_eq!(at_once(pace.step(steps)), Ok(()));
             assert_eq!(pauses.get(), paused, "after {steps}");
         }
-        assert_eq!(pace.foresee(usize::MAX), Ok(()));
+        assert_eq!((pace.foresee(usize::MAX), at_once(pace.step(10))), (Ok(()), Err(TooLong)));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::leaf::Test;
 use super::membership::Members;
-use super::narrow::{IN_MAX, looked_up};
+use super::narrow::{IN_MAX, Known, looked_up, narrow_expr};
 use super::planner::{PREDICATE_NS, SPAN_NS, Situation};
 use super::predicate::{Expr, Predicate};
 use crate::pace::{Pace, TooLong};
@@ -13,6 +13,8 @@ use std::rc::Rc;
 const PART: usize = 256;
 /// What looking one up costs in steps.
 const STEPS_EACH: usize = 7;
+/// Most bytes of bitsets for the lists of one filter, at one bit per slot each. Those beyond are asked as a predicate.
+const LISTS_MAX_BYTES: usize = 64 << 20;
 
 /// What was found under long lists of one filter.
 #[derive(Default)]
@@ -39,12 +41,15 @@ pub(crate) async fn look_up<'f>(
     s: &Situation,
     pace: &mut impl Pace,
 ) -> Result<Lists<'f>, TooLong> {
-    let mut long = Vec::new();
-    collect(filter.expr(), s, &mut long);
     let mut lists = Lists::default();
+    let mut long = Vec::new();
+    Collector { view, s, room: LISTS_MAX_BYTES }.collect(filter.expr(), u64::MAX, &mut long);
     pace.foresee(long.iter().map(|(_, members)| members.len() * STEPS_EACH).sum())?;
     for (field, members) in long {
-        let (mut marked, mut exact) = (Marked::empty(s.slots), true);
+        // Before any posting is read: whoever sees that no row is being replaced sees no terms of replaced ones. What is replaced
+        // later counts in `View::was_replaced`.
+        let mut exact = view.is_exact(field);
+        let mut marked = Marked::empty(s.slots);
         for from in (0..members.len()).step_by(PART) {
             let to = members.len().min(from + PART);
             let (terms, part_exact) = looked_up(field, members, from, to, view);
@@ -59,19 +64,57 @@ pub(crate) async fn look_up<'f>(
     Ok(lists)
 }
 
-fn collect<'f>(expr: &'f Expr, s: &Situation, long: &mut Vec<(&'f str, &'f Members)>) {
-    match expr {
-        Expr::Always | Expr::Never => {}
-        Expr::Not(child) => collect(child, s, long),
-        Expr::All(children) | Expr::Any(children) => {
-            children.iter().for_each(|child| collect(child, s, long));
-        }
-        Expr::Leaf { field, test: Test::In(members) } => {
-            let worth = members.len() as f64 * SPAN_NS < s.filed as f64 * PREDICATE_NS;
-            if members.len() > IN_MAX && worth {
-                long.push((field, members));
+/// Finds the lists that are worth it.
+struct Collector<'a, 'p> {
+    view: View<'p>,
+    s: &'a Situation,
+    /// Bytes left for bitsets.
+    room: usize,
+}
+
+impl Collector<'_, '_> {
+    /// `asked`: points that would have to be asked if the list were not looked up.
+    fn collect<'f>(&mut self, expr: &'f Expr, asked: u64, long: &mut Vec<(&'f str, &'f Members)>) {
+        let asked = asked.min(self.s.filed);
+        match expr {
+            Expr::Always | Expr::Never => {}
+            Expr::Not(child) => self.collect(child, asked, long),
+            Expr::All(children) => {
+                // What the others leave is all that the list could spare questions about.
+                let left = children.iter().filter(|child| !has_long_list(child));
+                let left = left.filter_map(|child| self.at_most(child)).fold(asked, u64::min);
+                children.iter().for_each(|child| self.collect(child, left, long));
             }
+            Expr::Any(children) => {
+                // If the index has nothing to say of one, the union says nothing either.
+                let unknown = |child: &&Expr| !has_long_list(child) && self.at_most(child).is_none();
+                if !children.iter().any(|child| unknown(&child)) {
+                    children.iter().for_each(|child| self.collect(child, asked, long));
+                }
+            }
+            Expr::Leaf { field, test: Test::In(members) } => {
+                let bytes = self.s.slots.div_ceil(8);
+                let worth = members.len() as f64 * SPAN_NS < asked as f64 * PREDICATE_NS;
+                if members.len() > IN_MAX && worth && bytes <= self.room {
+                    self.room -= bytes;
+                    long.push((field, members));
+                }
+            }
+            Expr::Leaf { .. } => {}
         }
-        Expr::Leaf { .. } => {}
+    }
+
+    fn at_most(&self, expr: &Expr) -> Option<u64> {
+        let known = Known { view: self.view, lists: &Lists::default() };
+        narrow_expr(expr, known).map(|narrowed| narrowed.selection.at_most())
+    }
+}
+
+fn has_long_list(expr: &Expr) -> bool {
+    match expr {
+        Expr::Always | Expr::Never => false,
+        Expr::Not(child) => has_long_list(child),
+        Expr::All(children) | Expr::Any(children) => children.iter().any(has_long_list),
+        Expr::Leaf { test, .. } => matches!(test, Test::In(members) if members.len() > IN_MAX),
     }
 }

@@ -7,7 +7,7 @@ use std::hash::Hash;
 /// Lists up to this length are walked: eight comparisons cost less than one hash.
 const WALKED_MAX: usize = 8;
 
-/// The elements of an `in` list, by kind, ascending, each once.
+/// The elements of an `in` list, by kind, each once, neighbours together: texts and ints ascending, floats by their bits.
 #[derive(Debug)]
 pub(crate) enum Members {
     /// Of strings.
@@ -98,7 +98,7 @@ impl Floats {
         Self(Numbers::new(elements.iter().filter(|x| !x.is_nan()).map(|x| bits(*x))))
     }
 
-    /// The elements from place `from` on below `to`.
+    /// The elements from place `from` on below `to`, by their bits.
     pub(super) fn part(&self, from: usize, to: usize) -> impl Iterator<Item = f64> {
         self.0.sorted[from..to].iter().map(|&bits| f64::from_bits(bits))
     }

@@ -36,7 +36,7 @@ pub(crate) struct Interval {
 /// What the index says about a filter; `None` when it has nothing to say (expressions, tests of emptiness, the content, and
 /// the negation of what it does not know exactly). In a conjunction what narrows is taken and the rest checked point by point.
 pub(super) fn narrow<'p>(filter: &Predicate, known: Known<'_, 'p>) -> Option<Narrowed<'p>> {
-    expr(filter.expr(), known)
+    narrow_expr(filter.expr(), known)
 }
 
 /// A conjunction taken apart: the ranges of numbers in it, by field, and what else the index says.
@@ -63,7 +63,7 @@ pub(super) fn parted<'f, 'p>(filter: &'f Predicate, known: Known<'_, 'p>) -> Par
             child => {
                 parted.only_ranges = false;
                 // Bounds of texts are taken one by one here; that they make one range matters to estimates alone.
-                others.extend(expr(child, known).map(|narrowed| narrowed.selection));
+                others.extend(narrow_expr(child, known).map(|narrowed| narrowed.selection));
             }
         }
     }
@@ -71,11 +71,11 @@ pub(super) fn parted<'f, 'p>(filter: &'f Predicate, known: Known<'_, 'p>) -> Par
     parted
 }
 
-fn expr<'p>(expr: &Expr, known: Known<'_, 'p>) -> Option<Narrowed<'p>> {
+pub(super) fn narrow_expr<'p>(expr: &Expr, known: Known<'_, 'p>) -> Option<Narrowed<'p>> {
     match expr {
         Expr::Always => None,
         // What is filed under exactly what matches is all that does not match.
-        Expr::Not(child) => complement(self::expr(child, known)),
+        Expr::Not(child) => complement(narrow_expr(child, known)),
         Expr::Never => Some(Narrowed { selection: Selection::nothing(), exact: true }),
         Expr::Leaf { field, test } => {
             let narrowed = match test {
@@ -94,7 +94,7 @@ fn expr<'p>(expr: &Expr, known: Known<'_, 'p>) -> Option<Narrowed<'p>> {
             let mut exact = true;
             let mut parts = Vec::with_capacity(children.len());
             for child in children {
-                let narrowed = self::expr(child, known)?;
+                let narrowed = narrow_expr(child, known)?;
                 exact &= narrowed.exact;
                 parts.push(narrowed.selection);
             }
@@ -127,7 +127,7 @@ fn all<'p>(children: &[Expr], known: Known<'_, 'p>) -> Option<Narrowed<'p>> {
                 }
                 settled(range(children, field, test, known), field, known)
             }
-            _ => expr(child, known),
+            _ => narrow_expr(child, known),
         };
         match narrowed {
             Some(narrowed) => {

@@ -7,6 +7,7 @@
 mod admin;
 mod aliases;
 mod inspect;
+mod long;
 mod order;
 mod payload_change;
 mod query;
@@ -30,7 +31,7 @@ pub use types::{
 
 use crate::catalog::{Catalog, CollectionHandle, checked_name, full_name};
 use crate::env::{Env, Replies};
-use crate::event::{Event, Lock, LockGuard};
+use crate::event::{Event, Lock};
 use crate::log::{Log, OldSegments};
 use crate::node::{NodeOptions, NodeShared};
 use crate::owner::Owned;
@@ -56,10 +57,8 @@ pub struct Core {
     participant: Participant,
     /// Of long searches, which take turns.
     long_seat: Participant,
-    long_turn: Rc<Lock>,
+    long: long::LongTurns,
     tasks: tasks::Tasks,
-    /// Taken when the core stops, and never given back.
-    last_turn: Cell<Option<LockGuard>>,
     replies: Replies,
     log: RefCell<Option<Rc<Log>>>,
     old_segments: RefCell<Rc<OldSegments>>,
@@ -84,9 +83,8 @@ impl Core {
         Rc::new(Core {
             participant,
             long_seat,
-            long_turn: Rc::default(),
+            long: long::LongTurns::default(),
             tasks: tasks::Tasks::default(),
-            last_turn: Cell::default(),
             replies: Replies::default(),
             log: RefCell::default(),
             old_segments: RefCell::default(),
@@ -188,23 +186,6 @@ impl Core {
         self.participant.pin()
     }
 
-    /// Waits for the turn of a long search: what it reads under [`Self::long_pin`] stays as long as it holds the turn.
-    ///
-    /// One at a time: pins that overlapped without end would keep everything that is retired meanwhile.
-    pub(super) async fn long_turn(&self) -> LockGuard {
-        self.long_turn.lock().await
-    }
-
-    /// Waits for the last long search to end; none begins any more.
-    pub(crate) async fn end_long_turns(&self) {
-        self.last_turn.set(Some(self.long_turn.lock().await));
-    }
-
-    /// The pin of the search whose turn it is, on a seat of its own. It may live across awaits.
-    pub(super) fn long_pin(&self, _turn: &LockGuard) -> Pin<'_> {
-        self.long_seat.pin()
-    }
-
     pub(crate) fn owned(&self, uid: u64) -> Option<Rc<Owned>> {
         self.owned.borrow().get(&uid).cloned()
     }
@@ -265,7 +246,10 @@ impl Core {
     }
 
     pub(crate) fn give_scratch(&self, scratch: Scratch) {
-        self.scratch.borrow_mut().push(scratch);
+        let mut spare = self.scratch.borrow_mut();
+        if spare.len() < SPARE_SCRATCHES {
+            spare.push(scratch);
+        }
     }
 
     pub(crate) fn record_search_us(&self, us: u64) {
@@ -338,6 +322,8 @@ impl Core {
     }
 }
 
+/// Buffers of searches that are kept: one for those in one piece, one for the long search, one to spare.
+const SPARE_SCRATCHES: usize = 3;
 /// The part of the memory limit that may be used beyond it by what reuses places.
 const REUSE_SHARE: u64 = 32;
 /// Between two rounds of chores, microseconds.

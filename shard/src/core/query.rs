@@ -97,7 +97,7 @@ impl Core {
     }
 
     async fn query_here(
-        &self,
+        self: &Rc<Self>,
         handle: &CollectionHandle,
         request: &QueryRequest,
         began_ns: u64,
@@ -110,9 +110,15 @@ impl Core {
         };
         let answer = match whole {
             Err(OpError::Search(SearchError::TooLong(_))) => {
-                let turn = self.long_turn().await;
+                // As for a plain search.
+                self.give_scratch(std::mem::take(&mut scratch.dense));
+                LISTS.set(scratch.lists.take());
+                let turn = self.long_turn().await?;
+                (scratch.dense, scratch.lists) = (self.take_scratch(), LISTS.take());
                 let (pin, mut pace) = (self.long_pin(&turn), self.pieces());
-                self.query_paced(&pin, handle, request, &mut pace, &mut scratch).await
+                self.query_paced(&pin, handle, request, &mut pace, &mut scratch)
+                    .await
+                    .map_err(|error| self.long_error(error))
             }
             whole => whole,
         };

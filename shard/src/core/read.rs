@@ -10,7 +10,7 @@ use nigh_engine::collection::{Hit, MatchCursor, Point, Query, SearchError};
 use nigh_engine::filter::Predicate;
 use nigh_engine::index::Scratch;
 use nigh_engine::memory::Pin;
-use nigh_engine::pace::{Pace, Pieces, Whole, at_once};
+use nigh_engine::pace::{Pace, Whole, at_once};
 use nigh_engine::payload::{PayloadRow, RowBuilder};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -23,8 +23,6 @@ const HAND_OFF_LEAD: u32 = 1;
 /// Steps of about 100 ns that a search may make in one piece; about ten times those of an ordinary one. Those that take longer
 /// begin anew, in pieces, when it is their turn.
 pub(super) const WHOLE_STEPS: usize = 40_000;
-/// Steps between two looks at the clock of a long search.
-const PIECE_STEPS: usize = 500;
 /// Payloads in one answer, as stored. They are copied out in one go, so that they show one moment.
 pub(super) const ANSWER_ROWS_MAX_BYTES: usize = 256 << 20;
 /// Points looked at between two looks at the clock of a scroll or delete by filter.
@@ -124,7 +122,7 @@ impl Core {
     }
 
     async fn search_here(
-        &self,
+        self: &Rc<Self>,
         handle: &CollectionHandle,
         request: &SearchRequest,
         began_ns: u64,
@@ -136,9 +134,14 @@ impl Core {
         };
         let found = match whole {
             Err(OpError::Search(SearchError::TooLong(_))) => {
-                let turn = self.long_turn().await;
+                // Others use the buffers meanwhile: one per search that waits would be a lot.
+                self.give_scratch(scratch);
+                let turn = self.long_turn().await?;
+                scratch = self.take_scratch();
                 let (pin, mut pace) = (self.long_pin(&turn), self.pieces());
-                self.search_paced(&pin, handle, request, &mut pace, &mut scratch).await
+                self.search_paced(&pin, handle, request, &mut pace, &mut scratch)
+                    .await
+                    .map_err(|error| self.long_error(error))
             }
             whole => whole,
         };
@@ -147,12 +150,6 @@ impl Core {
             self.count_search(handle, began_ns);
         }
         found
-    }
-
-    /// The pace of a search on its long turn: it lets others run when a slice is used up.
-    pub(super) fn pieces(&self) -> impl Pace + use<> {
-        let mut slice = Slice::begin(self.env());
-        Pieces::new(PIECE_STEPS, async move || slice.check().await)
     }
 
     async fn search_paced(

@@ -273,6 +273,8 @@ pub struct DenseWriter {
     key_deadlines: BTreeSet<(u64, u64)>,
     /// Slots that still need a closer look because of their birth: (slot, born).
     newborn: Vec<(Slot, u64)>,
+    /// So many of them make a look worth while.
+    newborn_look: usize,
     /// An older batch of them, waiting for readers with snapshots before their births.
     settling: Option<(RetireTag, Vec<(Slot, u64)>)>,
     /// Dead slots nothing leads to and replaced rows, waiting for readers.

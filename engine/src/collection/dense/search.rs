@@ -23,6 +23,10 @@ const CHUNK: usize = 64;
 
 /// Slots of a scan between two questions to the pace; a multiple of 64.
 const SCAN_PART: Slot = 256;
+/// Looks into the payload index that make a step.
+const LOOKS_PER_STEP: usize = 4;
+/// Points that the index names which are scored without a look at the pace: 0.5 ms.
+const POINTS_IN_ONE_GO: u64 = 4096;
 
 /// What a distance costs in steps.
 fn steps_scored(dim: usize) -> usize {
@@ -348,8 +352,8 @@ impl Dense {
             }
             Plan::Points { walk, exact } => {
                 explain.exact = true;
-                let expected = explain.estimate.expected;
-                return self.score_points(walk, exact, expected, query, k, view, pace, out).await;
+                let at_most = explain.estimate.at_most;
+                return self.score_points(walk, exact, at_most, query, k, view, pace, out).await;
             }
             Plan::Everything => {
                 explain.exact = true;
@@ -375,8 +379,8 @@ impl Dense {
             Some((walk, whole)) => {
                 explain.path = Path::Points;
                 // A complement's bits say less than the terms do, but to ask once more is only a cost.
-                let (exact, expected) = (whole && walked.exact, explain.estimate.expected);
-                self.score_points(walk, exact, expected, query, k, view, pace, out).await
+                let (exact, at_most) = (whole && walked.exact, explain.estimate.at_most);
+                self.score_points(walk, exact, at_most, query, k, view, pace, out).await
             }
             None => {
                 explain.path = Path::Everything;
@@ -452,6 +456,9 @@ impl Dense {
 
         let mut scorer = Scorer::new(&self.graph, query, k);
         for position in window.start..window.end {
+            if (position - window.start + 1).is_multiple_of(u64::from(SCAN_PART)) {
+                pace.step(SCAN_PART as usize * steps_scored(self.config.dim)).await?;
+            }
             let slot = self.tail.slot(position);
             if view.admits(slot) {
                 scorer.push(self, slot);
@@ -471,7 +478,7 @@ impl Dense {
         &self,
         walk: crate::payload::index::Walk<'_>,
         exact: bool,
-        expected: Option<u64>,
+        at_most: Option<u64>,
         query: &[f32],
         k: usize,
         view: &mut View<'_>,
@@ -479,32 +486,57 @@ impl Dense {
         out: &mut Vec<Hit>,
     ) -> Result<(), TooLong> {
         let mut scorer = Scorer::new(&self.graph, query, k);
-        let end = self.slots.load(Ordering::Acquire) as Slot;
+        let end = (self.slots.load(Ordering::Acquire) as Slot).min(Slot::MAX - 1);
         let steps_each = steps_scored(self.config.dim) + if exact { 0 } else { view.steps_asked() };
-        let expected = expected.unwrap_or(u64::MAX) as usize;
-        pace.foresee(expected.saturating_mul(steps_each))?;
-        let mut score = |slot| {
-            if view.visible(slot) && view.confirms(slot, exact) {
-                scorer.push(self, slot);
-            }
-        };
-        if expected <= SCAN_PART as usize {
-            let mut looked = 0;
+        let at_most = at_most.unwrap_or(u64::MAX);
+        pace.foresee(at_most as usize / LOOKS_PER_STEP)?;
+        if at_most <= POINTS_IN_ONE_GO {
+            // Without a search of the walk for every step.
+            let mut scored = 0;
             walk.for_each_below(end, |slot| {
-                looked += 1;
-                score(slot);
+                scored += 1;
+                if view.visible(slot) && view.confirms(slot, exact) {
+                    scorer.push(self, slot);
+                }
             });
-            pace.step(looked * steps_each).await?;
+            pace.step(scored * steps_each).await?;
         } else {
-            let listed = walk.listed_below(end);
-            for part in listed.chunks(SCAN_PART as usize) {
-                part.iter().for_each(|&slot| score(slot));
-                pace.step(part.len() * steps_each).await?;
-            }
+            self.score_in_pieces(walk, end, exact, steps_each, &mut scorer, view, pace).await?;
         }
         view.distances += scorer.finish(self, out);
         out.sort_unstable_by(by_distance_then_id);
         Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)] // As above.
+    async fn score_in_pieces(
+        &self,
+        mut walk: crate::payload::index::Walk<'_>,
+        end: Slot,
+        exact: bool,
+        steps_each: usize,
+        scorer: &mut Scorer<'_>,
+        view: &mut View<'_>,
+        pace: &mut impl Pace,
+    ) -> Result<(), TooLong> {
+        let (mut from, mut scored, mut looks) = (0, 0, SCAN_PART as usize);
+        loop {
+            match walk.seek_within(from, &mut looks) {
+                Ok(Some(slot)) if slot < end => {
+                    if view.visible(slot) && view.confirms(slot, exact) {
+                        scorer.push(self, slot);
+                    }
+                    scored += 1;
+                    from = slot + 1;
+                }
+                Ok(_) => return Ok(()),
+                Err(next) => from = next,
+            }
+            if looks == 0 {
+                pace.step(SCAN_PART as usize / LOOKS_PER_STEP + scored * steps_each).await?;
+                (looks, scored) = (SCAN_PART as usize, 0);
+            }
+        }
     }
 
     /// All visible points.

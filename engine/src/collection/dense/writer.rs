@@ -81,6 +81,7 @@ impl DenseWriter {
             deadlines: BTreeSet::new(),
             key_deadlines: BTreeSet::new(),
             newborn: Vec::new(),
+            newborn_look: NEWBORN_MAX,
             settling: None,
             limbo: Limbo::new(),
             freeing: Vec::new(),
@@ -301,7 +302,7 @@ impl DenseWriter {
     pub(super) fn owe_reclaim(&mut self, terms: usize) {
         // Twice what the write took: what dies is freed faster than it can be replaced.
         self.reclaim_owed += 2 * slot_steps(terms);
-        if self.newborn.len() >= NEWBORN_MAX || self.reclaim_due() {
+        if self.newborn.len() >= self.newborn_look || self.reclaim_due() {
             self.reclaim();
         }
     }
@@ -478,6 +479,8 @@ impl DenseWriter {
         if self.settling.is_none() && !self.newborn.is_empty() {
             self.settling = Some((domain.retire(), std::mem::take(&mut self.newborn)));
         }
+        // While a long search keeps its pin nothing settles, and not every write is to ask anew.
+        self.newborn_look = self.newborn.len() + NEWBORN_MAX;
     }
 
     /// Moves the tail's start past dead slots at its front.

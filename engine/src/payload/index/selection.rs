@@ -56,13 +56,16 @@ impl Marked {
         self.slots = self.words.iter().map(|word| u64::from(word.count_ones())).sum();
     }
 
-    /// All of them, ascending.
-    pub fn slots(&self) -> impl Iterator<Item = Slot> {
-        self.words.iter().enumerate().flat_map(|(index, &word)| {
-            std::iter::successors(Some(word), |word| Some(word & (word - 1)))
-                .take_while(|&word| word != 0)
-                .map(move |word| index as Slot * 64 + word.trailing_zeros())
-        })
+    /// The first at or after `from`.
+    fn next(&self, from: Slot) -> Option<Slot> {
+        let first = from as usize / 64;
+        let mut word = self.words.get(first)? & (u64::MAX << (from % 64));
+        let mut index = first;
+        while word == 0 {
+            index += 1;
+            word = *self.words.get(index)?;
+        }
+        Some(index as Slot * 64 + word.trailing_zeros())
     }
 }
 
@@ -202,11 +205,7 @@ impl<'p> Selection<'p> {
     pub fn walk(&self, limit: usize) -> Option<(Walk<'p>, bool)> {
         match self {
             Selection::Terms(terms) => Some((terms.walk(limit)?, true)),
-            Selection::Marked(marked) if marked.slots > limit as u64 => None,
-            Selection::Marked(marked) => {
-                let slots: Vec<Slot> = marked.slots().collect();
-                Some((Walk::Listed(slots.into_iter()), true))
-            }
+            Selection::Marked(marked) => Some((Walk::Marked(marked.clone()), true)),
             Selection::Any(parts) => {
                 let mut exact = true;
                 let mut walks = Vec::with_capacity(parts.len());
@@ -272,6 +271,8 @@ pub(crate) enum Walk<'p> {
     Term(Cursor<'p>),
     /// Slots collected before.
     Listed(std::vec::IntoIter<Slot>),
+    /// Slots of a bitset.
+    Marked(Rc<Marked>),
     /// Slots that any walk yields.
     Any(Vec<Walk<'p>>),
     /// Slots that every walk yields; the first leads.
@@ -295,6 +296,7 @@ impl Walk<'_> {
                 }
                 slots.as_slice().first().copied()
             }
+            Walk::Marked(marked) => marked.next(from),
             Walk::Any(walks) => walks.iter_mut().filter_map(|walk| walk.seek(from)).min(),
             Walk::All(walks) => {
                 let (lead, others) = walks.split_first_mut()?;
@@ -324,27 +326,44 @@ impl Walk<'_> {
             // Without a search for every step.
             Walk::Term(cursor) => cursor.for_each(inside),
             Walk::Listed(slots) => slots.for_each(inside),
-            walk => walk.below(end).for_each(&mut inside),
+            walk => walk.below_from(0, end).for_each(&mut inside),
         }
     }
 
-    /// All slots below `end`, collected.
-    pub fn listed_below(self, end: Slot) -> Vec<Slot> {
-        if let Walk::Listed(slots) = self {
-            let mut slots = slots.as_slice().to_vec();
-            slots.truncate(slots.partition_point(|&slot| slot < end));
-            return slots;
+    /// As [`Self::seek`], after at most `looks` looks at a part that leads; `Err` with the place to go on from when that is not
+    /// enough.
+    pub fn seek_within(&mut self, from: Slot, looks: &mut usize) -> Result<Option<Slot>, Slot> {
+        let Walk::All(walks) = self else {
+            *looks = looks.saturating_sub(1);
+            return Ok(self.seek(from));
+        };
+        let Some((lead, others)) = walks.split_first_mut() else { return Ok(None) };
+        let mut from = from;
+        'next: loop {
+            if *looks == 0 {
+                return Err(from);
+            }
+            *looks -= 1;
+            let Some(slot) = lead.seek(from) else { return Ok(None) };
+            for other in others.iter_mut() {
+                match other.seek(slot) {
+                    None => return Ok(None),
+                    Some(at) if at > slot => {
+                        from = at;
+                        continue 'next;
+                    }
+                    Some(_) => {}
+                }
+            }
+            return Ok(Some(slot));
         }
-        let mut slots = Vec::new();
-        self.for_each_below(end, |slot| slots.push(slot));
-        slots
     }
 
     /// Whether making it again costs little: nothing was collected for it.
     pub fn is_lazy(&self) -> bool {
         match self {
             Walk::Term(_) => true,
-            Walk::Listed(_) => false,
+            Walk::Listed(_) | Walk::Marked(_) => false,
             Walk::Any(walks) | Walk::All(walks) => walks.iter().all(Walk::is_lazy),
         }
     }
@@ -356,11 +375,6 @@ impl Walk<'_> {
             Walk::Listed(slots) => slots.as_slice().to_vec(),
             walk => first.map_or_else(Vec::new, |first| walk.below_from(first, end).collect()),
         }
-    }
-
-    /// All slots from here on below `end`.
-    pub fn below(self, end: Slot) -> impl Iterator<Item = Slot> {
-        self.below_from(0, end)
     }
 
     fn below_from(mut self, from: Slot, end: Slot) -> impl Iterator<Item = Slot> {

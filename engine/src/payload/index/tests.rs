@@ -47,7 +47,7 @@ fn any_payload() -> BoxedStrategy<Vec<(&'static str, Value)>> {
 fn slots_of(selection: &Selection<'_>) -> BTreeSet<Slot> {
     let (walk, exact) = selection.walk(usize::MAX).unwrap();
     assert!(exact);
-    let found: Vec<Slot> = walk.below(Slot::MAX).collect();
+    let found: Vec<Slot> = walk.rest(0, Slot::MAX).into_iter().collect();
     assert!(found.is_sorted_by(|a, b| a < b));
     found.into_iter().collect()
 }
@@ -146,7 +146,7 @@ fn check(index: &PayloadIndex, pin: &Pin<'_>, twin: &Twin) {
     let (in_a, in_b) = (slots_of(&a), slots_of(&b));
     let both = Selection::All(vec![a.clone(), b.clone()]);
     let (walk, exact) = both.walk(usize::MAX).unwrap();
-    let found: BTreeSet<Slot> = walk.below(Slot::MAX).collect();
+    let found: BTreeSet<Slot> = walk.rest(0, Slot::MAX).into_iter().collect();
     let intersection: BTreeSet<Slot> = in_a.intersection(&in_b).copied().collect();
     assert!(found.is_superset(&intersection) && (!exact || found == intersection));
     let mut words = vec![0; 4096 / 64];

@@ -284,9 +284,10 @@ fn the_index_comes_back_with_an_image() {
 }
 
 /// Waits once.
-async fn pause() {
+async fn pause() -> Result<(), TooLong> {
     let mut waited = false;
     poll_fn(|_| if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending }).await;
+    Ok(())
 }
 
 impl Filtered {
@@ -354,6 +355,62 @@ fn a_search_in_pieces_sees_the_moment_it_began() {
         assert!(bed.check_in_pieces(&node, 5) >= 4);
     }
     bed.check(20);
+}
+
+/// A list looked up while terms of a replaced row were still filed was taken for exact once these were gone.
+#[test]
+fn a_row_replaced_before_a_long_list_is_looked_up_counts_as_it_is() {
+    let mut bed = Filtered::new(43, false);
+    (0..8000).for_each(|id| bed.upsert(id));
+    bed.writer.index_all();
+    let row = |unique: i64| {
+        let mut row = RowBuilder::new();
+        row.set("unique", Value::Int(unique), 0);
+        row.finish()
+    };
+    let vector = bed.rng.vector(DIM);
+    for listed in [true, false] {
+        // The point goes out of the list, or into it.
+        let (id, old, new) = if listed { (1, 3, -3) } else { (2, -5, 5) };
+        let list = Value::Ints((0..1500).collect());
+        for unique in [old, new] {
+            bed.seq += 1;
+            let row = row(unique);
+            bed.writer.apply_row(&RowWrite { seq: bed.seq, id, version: 2, row: &row });
+            bed.twin.get_mut(&id).unwrap().1 = row;
+            if unique == old {
+                bed.writer.index_all();
+                (0..50).for_each(|_| bed.writer.reclaim());
+            }
+        }
+        let among = leaf("in", "unique", list);
+        let others = Node { op: Some("not".into()), not: Some(Box::new(among.clone())), ..Node::default() };
+        for node in [among, others] {
+            let filter = compiled(&node);
+            let matching = bed.matching(&filter);
+            let truth = bed.truth(&vector, 8000, &matching);
+            let (shared, seat) = (bed.writer.shared().clone(), bed.long_seat.take().unwrap());
+            let mut hits = Vec::new();
+            {
+                let (pin, mut scratch, mut pace) = (seat.pin(), Scratch::default(), Pieces::new(1, pause));
+                let query = Query {
+                    vector: &vector,
+                    k: 8000,
+                    ef: 0,
+                    filter: Some(&filter),
+                    exact: false,
+                    now_ms: NOW,
+                };
+                let mut search = pin!(shared.search_paced(&pin, &query, &mut pace, &mut scratch, &mut hits));
+                while search.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+                    (0..50).for_each(|_| bed.writer.reclaim());
+                }
+            }
+            bed.long_seat = Some(seat);
+            let found: Vec<_> = hits.into_iter().map(|hit| (hit.id, hit.distance.to_bits())).collect();
+            assert!(found == truth, "{listed}: {} found, {} are there", found.len(), truth.len());
+        }
+    }
 }
 
 #[test]
