@@ -93,7 +93,7 @@ impl FullTextBody {
 }
 
 fn not_offered(what: &str) -> ApiError {
-    ApiError::invalid(format!("vector: this server does not offer {what} yet"))
+    ApiError::invalid(format!("vector: this server does not offer {what}"))
 }
 
 /// `offered`: the names that this server accepts, aliases included.

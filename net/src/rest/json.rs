@@ -85,10 +85,8 @@ macro_rules! json_object {
         #[derive(Default)]
         $vis struct $name { $($(#[$field_meta])* pub $field: Option<$type>),* }
 
-        #[cfg(test)]
         impl $name {
-            /// The keys it has, for the document of the interface.
-            #[allow(dead_code, reason = "not every object is a body")]
+            /// The keys it has.
             pub(in crate::rest) const KEYS: &'static [&'static str] = &[$($key),*];
         }
 
@@ -115,7 +113,10 @@ macro_rules! json_object {
                                         folded = true;
                                         continue;
                                     }
-                                    _ => return Err(serde::de::Error::custom(format_args!("unknown field {key:?}"))),
+                                    _ => {
+                                        let known = $crate::rest::json::one_of($name::KEYS.iter().copied());
+                                        return Err(serde::de::Error::custom(format_args!("unknown field {key:?}; {known}")));
+                                    }
                                 }
                                 break;
                             }

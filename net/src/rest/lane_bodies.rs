@@ -122,6 +122,7 @@ json_object! {
     pub struct LeafBody {
         "dense" => dense: Floats,
         "sparse" => sparse: SparseBody,
+        "text" => text: String,
         "recommend" => recommend: RecommendBody,
         "discover" => discover: DiscoverBody,
         "k" => k: i64,
@@ -274,7 +275,7 @@ fn located(place: &str, error: &ApiError) -> ApiError {
 }
 
 impl LeafBody {
-    /// Of several sources recommend counts first, then discover, a sparse vector that is not empty, the dense one.
+    /// Of several sources recommend counts first, then discover, a sparse vector that is not empty, a text, the dense one.
     fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
         let sparse = self.sparse.unwrap_or_default().into_vector()?;
         let source = match (self.recommend, self.discover) {
@@ -288,7 +289,10 @@ impl LeafBody {
             }),
             (None, Some(discover)) => Source::Discover(discover.into_discover()?),
             (None, None) if !sparse.is_empty() => Source::Sparse(sparse),
-            (None, None) => Source::Dense(self.dense.unwrap_or_default().0),
+            (None, None) => match self.text {
+                Some(text) => Source::Text(TextQuery::new(&text)),
+                None => Source::Dense(self.dense.unwrap_or_default().0),
+            },
         };
         Ok(QueryLeaf {
             source,
@@ -366,6 +370,7 @@ mod tests {
             ),
             (format!("{{{all}}}"), "Sparse([(1, 2.0)])"),
             (r#"{"dense":[1],"sparse":{}}"#.into(), "Dense([1.0])"),
+            (r#"{"dense":[1],"sparse":{},"text":"a fox"}"#.into(), "Text(TextQuery"),
             ("{}".into(), "Dense([])"),
             (
                 format!("{{{recommend}}}"),

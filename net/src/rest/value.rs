@@ -117,7 +117,10 @@ impl<'de> Visitor<'de> for ValueSeed {
                 _ if self.0 == UnknownKeys::Ignored => {
                     map.next_value::<de::IgnoredAny>()?;
                 }
-                _ => return Err(de::Error::custom(format_args!("unknown field {key:?} in a value"))),
+                _ => {
+                    let known = "it must be one of kind, str, int, flt, bool, strs, ints, flts, lat, lon";
+                    return Err(de::Error::custom(format_args!("unknown field {key:?} in a value; {known}")));
+                }
             }
         }
         let refused = |sentence: String| {
@@ -126,6 +129,36 @@ impl<'de> Visitor<'de> for ValueSeed {
         };
         let kind = kind.ok_or_else(|| refused("a value object needs a \"kind\"".to_owned()))?;
         let kind = Kind::from_name(&kind).ok_or_else(|| refused(format!("unknown kind {kind:?}")))?;
+        // A zero may be left out, and so may the zeros of other kinds be sent along. But a number under the key of another kind and
+        // nothing under its own is a mistake, which would be stored as zero.
+        let (key, own) = match kind {
+            Kind::None => ("kind", true),
+            Kind::String => ("str", string.is_some()),
+            Kind::Int => ("int", int.is_some()),
+            Kind::Float => ("flt", float.is_some()),
+            Kind::Bool => ("bool", boolean.is_some()),
+            Kind::Strings => ("strs", strings.is_some()),
+            Kind::Ints => ("ints", ints.is_some()),
+            Kind::Floats => ("flts", floats.is_some()),
+            Kind::Geo => ("lat", lat.is_some() || lon.is_some()),
+        };
+        let others = [
+            ("str", string.as_ref().is_some_and(|text| !text.is_empty())),
+            ("int", int.is_some_and(|number| number != 0)),
+            ("flt", float.is_some_and(|number| number != 0.0)),
+            ("bool", boolean == Some(true)),
+            ("strs", strings.as_ref().is_some_and(|list| !list.is_empty())),
+            ("ints", ints.as_ref().is_some_and(|list| !list.is_empty())),
+            ("flts", floats.as_ref().is_some_and(|list| !list.is_empty())),
+            ("lat", lat.is_some_and(|degrees| degrees != 0.0)),
+            ("lon", lon.is_some_and(|degrees| degrees != 0.0)),
+        ];
+        if !own && let Some((other, _)) = others.iter().find(|(_, sent)| *sent) {
+            return Err(de::Error::custom(format_args!(
+                "a value of kind {:?} lies under {key:?}, not under {other:?}",
+                kind.name()
+            )));
+        }
         Ok(match kind {
             Kind::None => Value::None,
             Kind::String => Value::String(string.unwrap_or_default()),

@@ -311,6 +311,34 @@ fn queries_of_any_lanes() {
 }
 
 #[test]
+fn one_query_asks_all_lanes() {
+    let mut client = SHARED.client();
+    films(&mut client, "all-lanes");
+    let query = "/v1/collections/all-lanes/query";
+    let text = client.json("POST", query, json!({"prefetch": [{"text": "the rivers"}], "k": 5}));
+    let words = json!({"text": "the rivers", "k": 5});
+    let plain = client.json("POST", "/v1/collections/all-lanes/points/search/text", words);
+    let of = |answer: &Value, key: &str| -> Vec<(Value, Value)> {
+        let hits = answer[key].as_array().unwrap();
+        hits.iter().map(|hit| (hit["id"].clone(), hit["score"].clone())).collect()
+    };
+    assert_eq!(of(&text, "results"), of(&plain, "documents"));
+    let lanes = json!([{"text": "rivers"}, {"dense": [3, 0]}, {"sparse": {"indices": [2], "values": [1]}}]);
+    let all = client.json("POST", query, json!({"prefetch": lanes, "k": 5}));
+    // By words 1 and 2, whose texts are equally long; by distance 4, 3, 2, 1; by dimension 2: 3, 2.
+    let ids: Vec<i64> =
+        all["results"].as_array().unwrap().iter().map(|hit| hit["id"].as_i64().unwrap()).collect();
+    assert_eq!(ids, [2, 3, 1, 4]);
+    let by_words =
+        json!({"prefetch": [{"dense": [3, 0]}], "mode": "rerank", "root": {"text": "tides"}, "k": 5});
+    let found = client.json("POST", query, by_words);
+    assert_eq!(found["results"].as_array().unwrap().len(), 1);
+    client.create("no-text", 2, "l2");
+    let body = r#"{"prefetch":[{"text":"a"}]}"#;
+    client.refused("POST", "/v1/collections/no-text/query", body, 400, "full-text disabled");
+}
+
+#[test]
 fn diverse_neighbours() {
     let mut client = SHARED.client();
     films(&mut client, "diverse");

@@ -52,7 +52,17 @@ pub fn operations() -> Vec<Operation> {
                 "Bulk builds under way and the last hundred per core that ended, the newest first; then collections whose points \
                  are being put into the graph.",
             )
-            .answer(200, "All tasks.", &named("TaskList"), &[]),
+            .answer(
+                200,
+                "All tasks.",
+                &named("TaskList"),
+                &[(
+                    "building",
+                    json!({"tasks": [{"id": 3, "kind": "build", "collection": "inbox", "state": "running",
+                        "stage": "linking", "done": 4096, "total": 100000, "began_ms": 1_790_000_000_000u64,
+                        "ended_ms": null, "error": null}]}),
+                )],
+            ),
         operation("GET", "/v1/collections", "listCollections", "collections", "List collections").answer(
             200,
             "All collections, by name.",

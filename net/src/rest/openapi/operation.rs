@@ -207,7 +207,7 @@ const ERRORS: [(u16, &str, &str, &str); 10] = [
         400,
         "BadRequest",
         "The request is wrong; the text names what.",
-        "invalid JSON body: unknown field \"nmae\" at line 1 column 7",
+        "invalid JSON body: unknown field \"nmae\"; it must be one of name, config at line 1 column 7",
     ),
     (401, "Unauthorized", "No key, a wrong one, or one without the right.", "unauthorized"),
     (404, "NotFound", "No such collection or point.", "unknown collection \"films\""),

@@ -106,7 +106,7 @@ fn writes() -> Vec<Operation> {
                 202,
                 "Begun, with `wait` off.",
                 &answer(&[], json!({"status": {"const": "building"}, "task": uint64()})),
-                &[],
+                &[("begun", json!({"status": "building", "task": 3}))],
             )
             .errors(&[404, 409, 429, 507]),
         operation("DELETE", "/v1/collections/{name}/points/{id}", "deletePoint", "points", "Delete a point")

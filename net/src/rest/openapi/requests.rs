@@ -214,6 +214,7 @@ fn leaf() -> Value {
             json!({
                 "dense": vector(),
                 "sparse": named("Sparse"),
+                "text": about("For collections with `full_text`.", string()),
                 "recommend": named("Recommend"),
                 "discover": named("Discover"),
                 "k": pool("Hits the lane contributes; below 1 means as many as the result needs, at least 50."),
@@ -468,7 +469,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             "Leaf",
             about(
                 "One lane. Of several sources `recommend` counts first, then `discover`, a sparse vector that is not empty, \
-                 the dense one.",
+                 a text, the dense one.",
                 leaf(),
             ),
         ),
