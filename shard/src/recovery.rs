@@ -16,7 +16,7 @@ use crate::owner::Owned;
 use crate::owner::checkpointer::{CheckpointState, collection_dir};
 use crate::owner::indexer::replayed;
 use crate::owner::op_record::{self, Op};
-use ahash::HashMap;
+use ahash::{HashMap, HashSet};
 use nigh_engine::collection::{DenseConfig, DenseWriter, RowWrite, Write};
 use nigh_engine::distance::Metric;
 use std::collections::BTreeMap;
@@ -94,6 +94,15 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
 
     let mut catalog = core.catalog_copy();
     catalog.aliases = aliases;
+    let names: HashSet<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    catalog.aliases.retain(|alias, target| {
+        // A change of aliases that failed after its file was in place, and a collection made since under the name.
+        let hidden = names.contains(alias.as_str());
+        if hidden {
+            tracing::warn!(target: "nigh", %alias, %target, "an alias has the name of a collection and is left out");
+        }
+        !hidden
+    });
     for Entry { uid, name, config, damage } in entries {
         let manifest = match (damage, manifests.remove(&uid)) {
             (Some(damage), _) => Err(damage),

@@ -1,8 +1,10 @@
 //! Lists and figures of collections; counts, facets and samples of points.
 
+use crate::limits::PAGE_POINTS;
 use crate::request::{ApiError, CountPoints, FacetPoints, SamplePoints, compile_filter};
 use crate::rest::filter::WireFilter;
 use crate::rest::json::{decode, json_object};
+use crate::rest::pages::Pages;
 use crate::rest::value::{write_json, write_value};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::ValueRef;
@@ -77,24 +79,50 @@ pub fn decode_sample(collection: String, body: &[u8], seed: u64) -> Result<Sampl
     Ok(SamplePoints { collection, filter, limit: limit(body.limit)?, seed: body.seed.unwrap_or(seed) })
 }
 
-/// The answer of `…/points/facet`.
-pub fn facet_answer(found: &[(FacetValue, u64)]) -> Vec<u8> {
-    let mut out = b"{\"facets\":[".to_vec();
-    for (index, (value, count)) in found.iter().enumerate() {
-        out.extend_from_slice(if index > 0 { b",{\"value\":" } else { b"{\"value\":" });
-        let value = match value {
-            FacetValue::Bool(flag) => ValueRef::Bool(*flag),
-            FacetValue::Int(number) => ValueRef::Int(*number),
-            FacetValue::Float(number) => ValueRef::Float(number.get()),
-            FacetValue::String(text) => ValueRef::String(text),
-        };
-        write_value(&mut out, &value);
-        out.extend_from_slice(b",\"count\":");
-        write_json(&mut out, count);
-        out.push(b'}');
+/// The answer of `…/points/facet`, written page by page.
+pub struct FacetPages {
+    found: std::vec::IntoIter<(FacetValue, u64)>,
+    begun: bool,
+}
+
+impl FacetPages {
+    /// Of these values.
+    pub fn new(found: Vec<(FacetValue, u64)>) -> FacetPages {
+        FacetPages { found: found.into_iter(), begun: false }
     }
-    out.extend_from_slice(b"]}\n");
-    out
+
+    /// Appends the next page.
+    pub fn write(&mut self, out: &mut Vec<u8>) {
+        for (value, count) in self.found.by_ref().take(PAGE_POINTS) {
+            let start: &[u8] = if self.begun { b",{\"value\":" } else { b"{\"facets\":[{\"value\":" };
+            self.begun = true;
+            out.extend_from_slice(start);
+            let value = match &value {
+                FacetValue::Bool(flag) => ValueRef::Bool(*flag),
+                FacetValue::Int(number) => ValueRef::Int(*number),
+                FacetValue::Float(number) => ValueRef::Float(number.get()),
+                FacetValue::String(text) => ValueRef::String(text),
+            };
+            write_value(out, &value);
+            out.extend_from_slice(b",\"count\":");
+            write_json(out, &count);
+            out.push(b'}');
+        }
+        if self.is_done() {
+            out.extend_from_slice(if self.begun { b"]}\n" } else { b"{\"facets\":[]}\n" });
+        }
+    }
+}
+
+impl Pages for FacetPages {
+    async fn next(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        self.write(out);
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.found.len() == 0
+    }
 }
 
 fn name(info: &CollectionInfo) -> &str {

@@ -257,7 +257,10 @@ impl RestService {
             PointsRoute::Facet => {
                 let body = json_body(&mut body).await?;
                 let request = self.decode(body, move |body| inspect::decode_facet(collection, body)).await?;
-                Ok(ok(inspect::facet_answer(&dispatch(core, request).await?)))
+                let mut pages = inspect::FacetPages::new(dispatch(core, request).await?);
+                let mut first = Vec::new();
+                pages.write(&mut first);
+                Ok(json_reply(StatusCode::OK, stream_pages(core.runtime(), first, pages)))
             }
             PointsRoute::Sample => {
                 let (body, now_ms) = (json_body(&mut body).await?, core.unix_ms());

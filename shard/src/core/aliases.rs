@@ -59,6 +59,10 @@ fn apply(catalog: &mut Catalog, change: &AliasChange) -> Result<(), OpError> {
             if catalog.aliases.contains_key(&target) || target == full {
                 return Err(refuse(format!("the target {collection:?} is itself an alias")));
             }
+            if let Some((other, _)) = catalog.aliases.iter().find(|(_, to)| **to == full) {
+                // Its collection has been dropped: an alias in that place would make an alias of an alias.
+                return Err(refuse(format!("{alias:?} is what the alias {other:?} stands for")));
+            }
             if !catalog.by_name.contains_key(&target) {
                 return Err(refuse(format!("there is no collection {collection:?}")));
             }

@@ -2,8 +2,10 @@
 
 use super::Core;
 use super::types::OpError;
+use super::walk::sort_in_slices;
 use crate::catalog::CollectionHandle;
 use crate::env::call;
+use crate::owner::indexer::Slice;
 use ahash::HashMap;
 use nigh_engine::collection::{DenseConfig, Point, Stats, Usage};
 use nigh_engine::filter::Predicate;
@@ -102,9 +104,11 @@ impl Facet {
     }
 
     /// The most frequent, ties by value.
-    fn finish(self, limit: usize) -> Vec<(FacetValue, u64)> {
-        let mut counts: Vec<(FacetValue, u64)> = self.counts.into_iter().collect();
-        counts.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    async fn finish(self, limit: usize, slice: &mut Slice) -> Vec<(FacetValue, u64)> {
+        let counts: Vec<(FacetValue, u64)> = self.counts.into_iter().collect();
+        slice.check().await;
+        let mut counts =
+            sort_in_slices(counts, slice, |a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0))).await;
         counts.truncate(limit);
         counts
     }
@@ -185,7 +189,7 @@ impl Core {
                 "facet: key {named:?} has more than {FACET_VALUES_MAX} values or too long ones; narrow it by a filter"
             )));
         }
-        Ok(facet.finish(limit))
+        Ok(facet.finish(limit, &mut Slice::begin(self.env())).await)
     }
 
     /// Ids of `limit` matching points drawn by `seed`, in the order they were drawn: the same ones as long as the points are the
@@ -234,6 +238,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::walk::with_slice;
 
     #[test]
     fn floats_order_and_read_back() {
@@ -253,7 +258,7 @@ mod tests {
         }
         facet.add(FacetValue::String("1".into()));
         assert!(!facet.overflow);
-        let found: Vec<(FacetValue, u64)> = facet.finish(4);
+        let found: Vec<(FacetValue, u64)> = with_slice(async |slice| facet.finish(4, slice).await);
         let int = |n, count| (FacetValue::Int(n), count);
         assert_eq!(found, [int(1, 2), int(2, 2), int(3, 1), int(5, 1)]);
         let mut facet = Facet::default();

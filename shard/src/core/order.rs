@@ -5,7 +5,9 @@
 
 use super::Core;
 use super::types::OpError;
+use super::walk::sort_in_slices;
 use crate::env::call;
+use crate::owner::indexer::Slice;
 use nigh_engine::filter::Predicate;
 use nigh_engine::payload::{PayloadRow, ValueRef};
 use std::cmp::Ordering;
@@ -133,8 +135,13 @@ fn compare(keys: &[OrderKey], a: (&[PartRef<'_>], u64), b: (&Position, u64)) -> 
 }
 
 fn compare_positions(keys: &[OrderKey], a: &Position, b: &Position) -> Ordering {
-    let parts: Vec<PartRef<'_>> = a.parts.iter().map(Part::as_ref).collect();
-    compare(keys, (&parts, a.id), (b, b.id))
+    for (key, (a, b)) in keys.iter().zip(a.parts.iter().zip(&b.parts)) {
+        let order = a.as_ref().order(b.as_ref());
+        if order != Ordering::Equal {
+            return if key.desc { order.reverse() } else { order };
+        }
+    }
+    a.id.cmp(&b.id)
 }
 
 /// Keeps the first positions of those offered, twice as many at times.
@@ -199,14 +206,14 @@ impl<'r> First<'r> {
         self.more = true;
     }
 
-    fn finish(mut self) -> Ordered {
+    async fn finish(mut self, slice: &mut Slice) -> Ordered {
         self.cut();
         let keys = &self.request.keys;
-        self.kept.sort_unstable_by(|a, b| compare_positions(keys, a, b));
+        let mut positions = sort_in_slices(self.kept, slice, |a, b| compare_positions(keys, a, b)).await;
         // A point that was replaced on the way may have been met twice.
         let mut seen = ahash::HashSet::default();
-        self.kept.retain(|position| seen.insert(position.id));
-        Ordered { positions: self.kept, more: self.more }
+        positions.retain(|position| seen.insert(position.id));
+        Ordered { positions, more: self.more }
     }
 }
 
@@ -231,7 +238,7 @@ impl Core {
                 first.offer(point.id, &PayloadRow::trusted(point.row), now_ms);
             };
             there.each_match(&owned, request.filter.as_deref(), each).await?;
-            Ok(first.finish())
+            Ok(first.finish(&mut Slice::begin(there.env())).await)
         })
         .await?
     }
@@ -240,6 +247,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::walk::with_slice;
     use nigh_engine::payload::{RowBuilder, Value};
     use proptest::prelude::*;
 
@@ -322,7 +330,7 @@ mod tests {
                 for id in (0..rows.len()).rev().step_by(2).chain((0..rows.len()).rev().skip(1).step_by(2)) {
                     first.offer(id as u64, &PayloadRow::trusted(&rows[id]), 0);
                 }
-                let page = first.finish();
+                let page = with_slice(async |slice| first.finish(slice).await);
                 prop_assert!(page.positions.len() <= limit);
                 found.extend(page.positions.iter().map(|position| position.id));
                 prop_assert_eq!(page.more, found.len() < expected.len());
@@ -354,7 +362,7 @@ mod tests {
             first.offer(id, &PayloadRow::trusted(&row_of(id)), 0);
             assert!(first.text_bytes <= ORDERED_TEXT_MAX_BYTES + ORDER_TEXT_MAX_BYTES);
         }
-        let page = first.finish();
+        let page = with_slice(async |slice| first.finish(slice).await);
         assert!(page.more && page.positions.len() > 100, "{}", page.positions.len());
         let ids: Vec<u64> = page.positions.iter().map(|position| position.id).collect();
         assert!(ids.iter().copied().eq((0..2000).rev().take(ids.len())));

@@ -1,4 +1,4 @@
-//! Walks over all points that match, on the owner core in slices.
+//! Walks over all points that match, on the owner core in slices, and sorting what they gave.
 
 use super::Core;
 use super::read::MATCHING_STEP;
@@ -7,6 +7,51 @@ use crate::owner::Owned;
 use crate::owner::indexer::Slice;
 use nigh_engine::collection::{MatchCursor, Point};
 use nigh_engine::filter::Predicate;
+use std::cmp::Ordering;
+
+/// Items sorted or merged between two looks at the clock.
+const SORT_STEP: usize = 512;
+
+/// Sorts in slices: runs first, which are then merged two by two. Equal items keep no order.
+pub(super) async fn sort_in_slices<T>(
+    items: Vec<T>,
+    slice: &mut Slice,
+    compare: impl Fn(&T, &T) -> Ordering,
+) -> Vec<T> {
+    let mut runs: Vec<Vec<T>> = Vec::with_capacity(items.len().div_ceil(SORT_STEP));
+    let mut items = items.into_iter();
+    while items.len() > 0 {
+        let mut run: Vec<T> = items.by_ref().take(SORT_STEP).collect();
+        run.sort_unstable_by(&compare);
+        runs.push(run);
+        slice.check().await;
+    }
+    while runs.len() > 1 {
+        let mut merged = Vec::with_capacity(runs.len().div_ceil(2));
+        let mut pairs = runs.into_iter();
+        while let Some(first) = pairs.next() {
+            let Some(second) = pairs.next() else {
+                merged.push(first);
+                break;
+            };
+            let mut into = Vec::with_capacity(first.len() + second.len());
+            let (mut first, mut second) = (first.into_iter().peekable(), second.into_iter().peekable());
+            while let Some(next) = match (first.peek(), second.peek()) {
+                (Some(a), Some(b)) if compare(b, a).is_lt() => second.next(),
+                (Some(_), _) => first.next(),
+                (None, _) => second.next(),
+            } {
+                into.push(next);
+                if into.len().is_multiple_of(SORT_STEP) {
+                    slice.check().await;
+                }
+            }
+            merged.push(into);
+        }
+        runs = merged;
+    }
+    runs.pop().unwrap_or_default()
+}
 
 /// Points looked up by id between two looks at the clock.
 const IDS_STEP: usize = 64;
@@ -58,5 +103,33 @@ impl Core {
             slice.check().await;
         }
         Ok(())
+    }
+}
+
+/// What needs a slice, in a simulation.
+#[cfg(test)]
+pub(super) fn with_slice<T>(f: impl AsyncFnOnce(&mut Slice) -> T) -> T {
+    use crate::env::Env;
+    use crate::sim::{Cores, SimEnv};
+    use std::rc::Rc;
+
+    crate::sim::run(1, |sim| async move {
+        let env: Rc<dyn Env> = SimEnv::new(sim, 0, Cores::new(1), None);
+        f(&mut Slice::begin(&env)).await
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn sorts_as_the_library_does(mut items in prop::collection::vec(0u32..5000, 0..4000)) {
+            let sorted = with_slice(async |slice| sort_in_slices(items.clone(), slice, |a, b| b.cmp(a)).await);
+            items.sort_unstable_by(|a, b| b.cmp(a));
+            prop_assert_eq!(sorted, items);
+        }
     }
 }
