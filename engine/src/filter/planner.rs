@@ -32,7 +32,9 @@ const ASKED_NS: f64 = 1.5 * PREDICATE_NS;
 /// A term of a range visited: the entry is a miss.
 const TERM_NS: f64 = 40.0;
 /// A search in a dictionary: a node or two are misses, and so are the postings it ends at.
-pub(super) const SPAN_NS: f64 = 700.0;
+const SPAN_NS: f64 = 700.0;
+/// A key looked up in a dictionary, before anything is planned: its leaf and its entry are misses.
+pub(super) const KEY_NS: f64 = 250.0;
 /// A posting collected, and sorted if there are several terms.
 const POSTING_NS: f64 = 4.0;
 const SORTED_POSTING_NS: f64 = 25.0;

@@ -431,10 +431,29 @@ impl<'p> View<'p> {
         terms
     }
 
+    fn numbers(self, field: &str, class: Class, numbers: impl Iterator<Item = u64>) -> Terms<'p> {
+        let mut terms = Terms::default();
+        if let Some(tree) = self.tree(field, class) {
+            numbers.for_each(|number| terms.add_key(tree, KeyRef::number(number)));
+        }
+        terms
+    }
+
+    /// All texts are asked for, whether there is such a field or not.
+    fn texts_of<'t>(self, field: &str, class: Class, texts: impl Iterator<Item = &'t str>) -> Terms<'p> {
+        let mut terms = Terms::default();
+        let tree = self.tree(field, class);
+        for text in texts {
+            if let Some(tree) = tree {
+                key::of_text(text, &self.index.hasher, |key| terms.add_key(tree, key));
+            }
+        }
+        terms
+    }
+
     /// Slots with this text as the value, or as an element or a word; and whether the term stands for nothing longer.
     pub fn text(self, field: &str, class: Class, text: &str) -> (Terms<'p>, bool) {
-        let span = key::of_text(text, &self.index.hasher, Span::only);
-        (self.terms(field, class, [span]), text.len() <= key::WHOLE_BYTES)
+        (self.texts_of(field, class, std::iter::once(text)), text.len() <= key::WHOLE_BYTES)
     }
 
     /// Slots whose string lies between two bounds by bytes; and whether they hold no other.
@@ -445,40 +464,35 @@ impl<'p> View<'p> {
 
     /// Slots with any of these integers as the value.
     pub fn ints(self, field: &str, values: impl Iterator<Item = i64>) -> Terms<'p> {
-        self.terms(field, Class::Int, values.map(|value| Span::only(KeyRef::number(key::of_int(value)))))
+        self.numbers(field, Class::Int, values.map(key::of_int))
     }
 
     /// Slots with any of these floats as the value.
     pub fn floats(self, field: &str, values: impl Iterator<Item = f64>) -> Terms<'p> {
-        let spans = values.filter_map(key::of_float).map(|order| Span::only(KeyRef::number(order)));
-        self.terms(field, Class::Float, spans)
+        self.numbers(field, Class::Float, values.filter_map(key::of_float))
     }
 
     /// Slots with any of these texts as the value; and whether the terms stand for nothing longer.
     pub fn texts<'t>(self, field: &str, values: impl Iterator<Item = &'t str>) -> (Terms<'p>, bool) {
         let mut exact = true;
-        let spans = values.map(|text| {
-            exact &= text.len() <= key::WHOLE_BYTES;
-            key::of_text(text, &self.index.hasher, Span::only)
-        });
-        let terms = self.terms(field, Class::String, spans);
+        let texts = values.inspect(|text| exact &= text.len() <= key::WHOLE_BYTES);
+        let terms = self.texts_of(field, Class::String, texts);
         (terms, exact)
     }
 
     /// Slots with this integer as the value or an element.
     pub fn int(self, field: &str, class: Class, value: i64) -> Terms<'p> {
-        self.terms(field, class, [Span::only(KeyRef::number(key::of_int(value)))])
+        self.numbers(field, class, std::iter::once(key::of_int(value)))
     }
 
     /// Slots with this float as the value or an element; none for NaN.
     pub fn float(self, field: &str, class: Class, value: f64) -> Terms<'p> {
-        let spans = key::of_float(value).map(|order| Span::only(KeyRef::number(order)));
-        self.terms(field, class, spans)
+        self.numbers(field, class, key::of_float(value).into_iter())
     }
 
     /// Slots with this boolean as the value.
     pub fn bool(self, field: &str, value: bool) -> Terms<'p> {
-        self.terms(field, Class::Bool, [Span::only(KeyRef::number(value.into()))])
+        self.numbers(field, Class::Bool, std::iter::once(value.into()))
     }
 
     /// Slots whose int or float, as f64, lies between two bounds; none when one is NaN.

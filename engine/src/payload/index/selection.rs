@@ -1,6 +1,6 @@
 //! Sets of slots described by terms: how many they are, and walks over them that stop early.
 
-use super::key::Span;
+use super::key::{KeyRef, Span};
 use super::postings::{Cursor, Postings};
 use super::tree::Tree;
 use crate::index::Slot;
@@ -13,6 +13,8 @@ const SIDE_BY_SIDE: usize = 8;
 /// The slots of all terms in some spans of dictionaries.
 #[derive(Clone, Default)]
 pub(crate) struct Terms<'p> {
+    /// Looked up already.
+    single: Vec<&'p Postings>,
     spans: Vec<(&'p Tree<Postings>, Span)>,
     postings: u64,
     terms: u64,
@@ -75,6 +77,18 @@ impl<'p> Terms<'p> {
         self.postings
     }
 
+    /// Adds a term. The dictionary was reached under the pin that `'p` stands for.
+    pub(super) fn add_key(&mut self, tree: &'p Tree<Postings>, key: KeyRef<'_>) {
+        // SAFETY: the pin of the `View` that calls this.
+        if let Some((postings, weight)) = unsafe { tree.get(key) }
+            && weight > 0
+        {
+            self.terms += 1;
+            self.postings += weight;
+            self.single.push(postings);
+        }
+    }
+
     /// Adds a span. The dictionary was reached under the pin that `'p` stands for.
     pub(super) fn add(&mut self, tree: &'p Tree<Postings>, span: Span) {
         // SAFETY: the pin of the `View` that calls this.
@@ -88,6 +102,10 @@ impl<'p> Terms<'p> {
     }
 
     fn for_each(&self, mut visit: impl FnMut(Cursor<'p>) -> ControlFlow<()>) -> ControlFlow<()> {
+        for postings in &self.single {
+            // SAFETY: reached under the pin of the `View` that made these terms, which outlives `'p`.
+            visit(unsafe { postings.cursor() })?;
+        }
         for (tree, span) in &self.spans {
             // SAFETY: the pin of the `View` that made these terms outlives `'p`.
             unsafe { tree.for_each(span, &mut |postings| visit(postings.cursor())) }?;
