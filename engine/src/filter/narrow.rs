@@ -47,6 +47,13 @@ pub(super) struct Parted<'f, 'p> {
     pub only_ranges: bool,
 }
 
+/// Whether there is a range of numbers in a conjunction.
+pub(super) fn has_ranges(filter: &Predicate) -> bool {
+    let leaf = std::slice::from_ref(filter.expr());
+    let children = if let Expr::All(children) = filter.expr() { children } else { leaf };
+    children.iter().any(|child| matches!(child, Expr::Leaf { test: Test::Number(..), .. }))
+}
+
 /// Takes a filter apart; a single leaf is a conjunction of one.
 pub(super) fn parted<'f, 'p>(filter: &'f Predicate, known: Known<'_, 'p>) -> Parted<'f, 'p> {
     let leaf = std::slice::from_ref(filter.expr());

@@ -12,7 +12,7 @@
 //! predicate too unless the index stands for the values themselves.
 
 use super::lists::Lists;
-use super::narrow::{Interval, Known, Parted, narrow, parted};
+use super::narrow::{Interval, Known, Parted, has_ranges, narrow, parted};
 use super::predicate::Predicate;
 use crate::payload::index::{Column, Selection, View, Walk};
 
@@ -54,6 +54,8 @@ const WALK_LEAD: f64 = 1.25;
 /// Share of points from which a walk asks the gate only of what comes near, instead of leading through it: most neighbours
 /// pass, so nothing has to be sought behind those that do not.
 const MOST: f64 = 0.7;
+/// So few points are scored without a question what else could be done: no walk costs less.
+const POINTS_AT_ONCE: u64 = 128;
 /// Least number of points that filter-first may collect, whatever `filter_first_relative_bp` says.
 const POINTS_LIMIT: u64 = 10_000;
 /// And most.
@@ -308,6 +310,15 @@ pub(crate) fn plan<'p>(
     estimate.at_most = Some(at_most);
     estimate.expected = Some((share * live) as u64);
     estimate.everything_ns = live * (PREDICATE_NS + share * s.scored_ns());
+    if at_most <= POINTS_AT_ONCE
+        && let Some((walk, whole)) = selection.walk(usize::MAX)
+    {
+        let asked_ns = if exact && whole { 0.0 } else { PREDICATE_NS };
+        estimate.path = Path::Points;
+        estimate.points_ns = at_most as f64 * (asked_ns + s.scored_ns());
+        estimate.walk_ns = f64::INFINITY;
+        return (Plan::Points { walk, exact: exact && whole }, estimate);
+    }
 
     let (way, gated_ns) = gate(filter, known, &selection, share, s);
     // What a walk without a gate pays more: the predicate of each candidate, and a longer way.
@@ -467,6 +478,10 @@ fn gate<'p>(
     s: &Situation,
 ) -> (Way<'p>, f64) {
     let mut best = (Way::Bits, bits_ns(selection, s));
+    if !has_ranges(filter) {
+        // Without a second look at what the index has said.
+        return best;
+    }
     let Parted { ranges, others, only_ranges } = parted(filter, known);
     let view = known.view;
     let columns: Option<Vec<_>> = (!ranges.is_empty())

@@ -130,7 +130,7 @@ pub enum Combine {
     Fuse(Method),
     /// Ranked anew, exactly, by this one; its pool does not count.
     Rerank(Box<Leaf>),
-    /// Of what the first lane found, which ranks by distance, those that are near and unlike each other (see [`super::mmr`]).
+    /// Of what the first lane found, which ranks by distance, those that are near and unlike each other by maximal marginal relevance.
     Diversify {
         /// Above 0 and at most 1, where 1 is by distance alone.
         lambda: f32,
