@@ -164,7 +164,8 @@ fn check_source(source: &Source) -> Result<(), ApiError> {
         }
         Source::Discover(of) => ("pairs of examples", of.context.len(), limits::QUERY_EXAMPLES_MAX),
         Source::Sparse(of) => ("dimensions", of.len(), limits::QUERY_DIMENSIONS_MAX),
-        Source::Dense(_) | Source::Text(_) => return Ok(()),
+        Source::Text(of) => ("distinct words", of.terms().len(), limits::QUERY_TERMS_MAX),
+        Source::Dense(_) => return Ok(()),
     };
     if found > most {
         return Err(ApiError::invalid(format!("a lane may have at most {most} {what}, found {found}")));
@@ -261,6 +262,7 @@ impl Operation for TextPoints {
     }
     fn validate(&self) -> Result<(), ApiError> {
         check_k(self.k)?;
+        check_source(&self.text)?;
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {

@@ -92,3 +92,5 @@ pub const BODY_UNCOUNTED_BYTES: u64 = 64 << 10;
 pub const DIVERSE_K_MAX: i64 = 1000;
 /// Most candidates of one.
 pub const DIVERSE_POOL_MAX: i64 = 10_000;
+/// Most distinct words of a text query, stop words aside: each is looked up, and its list walked beside the others.
+pub const QUERY_TERMS_MAX: usize = 4096;

@@ -333,6 +333,10 @@ fn one_query_asks_all_lanes() {
         json!({"prefetch": [{"dense": [3, 0]}], "mode": "rerank", "root": {"text": "tides"}, "k": 5});
     let found = client.json("POST", query, by_words);
     assert_eq!(found["results"].as_array().unwrap().len(), 1);
+    let words: Vec<String> = (0..5000).map(|n| format!("q{n}")).collect();
+    let endless = json!({"text": words.join(" "), "k": 1}).to_string();
+    let search = "/v1/collections/all-lanes/points/search/text";
+    client.refused("POST", search, &endless, 400, "at most 4096 distinct words, found 5000");
     client.create("no-text", 2, "l2");
     let body = r#"{"prefetch":[{"text":"a"}]}"#;
     client.refused("POST", "/v1/collections/no-text/query", body, 400, "full-text disabled");

@@ -14,8 +14,9 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Changes replayed without a pause at the end of a build, when the swap must be in one piece.
-const DELTA_IN_ONE_GO: usize = 256;
+/// Changes replayed without a pause, so also at the end of a build, when the swap must be in one piece: long texts take up to
+/// 100 us each to file.
+const DELTA_IN_ONE_GO: usize = 32;
 
 /// Bytes of a staged point beside its vector and row: its fields, its id in the set.
 const ID_BYTES: u64 = 80;
