@@ -21,3 +21,4 @@ pub mod query;
 pub mod record;
 pub mod sparse;
 pub mod text;
+mod top_k;

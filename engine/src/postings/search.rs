@@ -30,9 +30,10 @@
 
 use super::Summary;
 use super::cursor::Cursor;
-use super::hit::{LaneHit, TopK};
+use super::hit::LaneHit;
 use super::lists::{ListId, Lists};
 use crate::index::Slot;
+use crate::top_k::{Rank, TopK};
 
 /// Least and greatest number of slots in a window. The least has 16 KiB of sums, which a core's first cache holds beside the
 /// postings; the greatest keeps queries whose postings lie far apart from paying for hundreds of empty windows.
@@ -174,7 +175,7 @@ pub(crate) fn search<R: Scorer>(
     let mut scored = 0;
 
     loop {
-        let threshold = top.threshold();
+        let threshold = threshold_of(&top);
         while idle < terms.len() && below(idle_reach + terms[idle].reach, threshold) {
             idle_reach += terms[idle].reach;
             idle += 1;
@@ -225,7 +226,7 @@ pub(crate) fn search<R: Scorer>(
             // Nearly all sums stay below: one comparison in f64 instead of the exact one. What is below the next smaller f32 does
             // not round to the threshold; the second slack covers the subtraction.
             let surely_below = |threshold: f32| f64::from(threshold.next_down()) - out_reach - 2.0 * slack;
-            let mut too_little = surely_below(top.threshold());
+            let mut too_little = surely_below(threshold_of(&top));
             for word in 0..window / 64 {
                 let mut bits = std::mem::take(&mut touched[word]);
                 while bits != 0 {
@@ -237,7 +238,7 @@ pub(crate) fn search<R: Scorer>(
                     }
                     let slot = first + place as Slot;
                     let mut reach = out_reach;
-                    let threshold = top.threshold();
+                    let threshold = threshold_of(&top);
                     let mut rest = by_reach[..left_out].iter().rev();
                     let complete = loop {
                         if below(sum + reach, threshold) {
@@ -261,7 +262,7 @@ pub(crate) fn search<R: Scorer>(
                             }
                         }
                         top.offer(LaneHit { id: id_of(slot), score: sum as f32, slot });
-                        too_little = surely_below(top.threshold());
+                        too_little = surely_below(threshold_of(&top));
                     }
                 }
             }
@@ -272,7 +273,14 @@ pub(crate) fn search<R: Scorer>(
         }
     }
     stats.scored = scored;
-    top.write_to(out);
+    out.extend(top.into_hits());
+    out.sort_unstable_by(Rank::rank);
+}
+
+/// A hit below this score cannot enter any more; one with just this score can, by its id.
+#[inline]
+fn threshold_of(top: &TopK<LaneHit>) -> f32 {
+    top.to_beat().map_or(f32::NEG_INFINITY, |worst| worst.score)
 }
 
 /// Slots of a window for a query whose lists have so many postings up to slot `span`.

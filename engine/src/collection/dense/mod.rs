@@ -17,6 +17,7 @@
 //! 7. All methods of [`DenseWriter`] run on one thread at a time; nothing else changes anything.
 mod capture;
 mod dirty;
+mod hit_order;
 mod lanes;
 mod matching;
 mod meta;
@@ -29,7 +30,6 @@ mod search;
 mod tail;
 #[cfg(test)]
 mod tests;
-mod top_k;
 mod usage;
 mod writer;
 

@@ -1,5 +1,5 @@
 //! Searching, on any core.
-use super::top_k::{TopK, by_distance_then_id};
+use super::hit_order::by_distance_then_id;
 use super::{Dense, Hit, Query, SearchError};
 use crate::distance::{padded, prepare};
 use crate::filter::lists::{Lists, look_up};
@@ -9,6 +9,7 @@ use crate::index::{Graph, Scratch, Slot};
 use crate::memory::Pin;
 use crate::pace::{Pace, TooLong, Whole, at_once};
 use crate::payload::PayloadRow;
+use crate::top_k::TopK;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -122,7 +123,7 @@ impl View<'_> {
 struct Scorer<'a> {
     graph: &'a Graph,
     query: &'a [f32],
-    top: TopK,
+    top: TopK<Hit>,
     chunk: Vec<Slot>,
     scored: u64,
 }
@@ -145,7 +146,10 @@ impl<'a> Scorer<'a> {
         self.graph.score_all(self.query, &self.chunk, &mut distances);
         self.scored += self.chunk.len() as u64;
         for (&slot, &distance) in self.chunk.iter().zip(&distances) {
-            if self.top.admits(distance) {
+            // Spares the look-up of the id. Equal goes on to the comparison by id, and so does what cannot be compared (NaN).
+            let beaten =
+                |worst: &Hit| distance.partial_cmp(&worst.distance) == Some(std::cmp::Ordering::Greater);
+            if !self.top.to_beat().is_some_and(beaten) {
                 self.top.offer(Hit { id: dense.meta.id(slot), distance, slot });
             }
         }
@@ -155,7 +159,7 @@ impl<'a> Scorer<'a> {
     /// Appends what was kept, in no order; the number of distances.
     fn finish(mut self, dense: &Dense, out: &mut Vec<Hit>) -> u64 {
         self.score(dense);
-        self.top.append_to(out);
+        out.extend(self.top.into_hits());
         self.scored
     }
 }

@@ -1,5 +1,5 @@
 //! A collection beside its twin: a sorted map of everything that should be there.
-use crate::collection::dense::top_k::by_distance_then_id;
+use crate::collection::dense::hit_order::by_distance_then_id;
 use crate::collection::{DenseConfig, DenseWriter, Hit, Query, RowWrite, Write, WriteError, WriteMode};
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::filter::{Node, Predicate};
