@@ -1,10 +1,11 @@
 //! Aliases in simulation: what was answered is there after a crash; a batch is there whole or not at all.
 
-use super::{Cores, Random, Sim, SimEnv};
+use super::test_node::open;
+use super::{Random, Sim};
 use crate::core::{AliasChange, Core, OpError};
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::log::SyncMode;
-use crate::node::{NodeOptions, NodeShared};
+use crate::node::NodeOptions;
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::distance::Metric;
 use std::cell::RefCell;
@@ -27,7 +28,6 @@ fn listed(core: &Core) -> Aliases {
 async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Rc<RefCell<Vec<Aliases>>>) {
     let random = sim.random().fork();
     let count = 1 + random.index(2);
-    let cores = Cores::new(count);
     let options = NodeOptions {
         data: Some("simulated".into()),
         shards: 4,
@@ -38,22 +38,8 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Rc<RefCell<Vec<Aliases>>>) 
         image_records_min: 16,
         sweep_interval_ms: 0,
     };
-    let shared = NodeShared::new(options, count);
-    let opened = Rc::new(RefCell::new(Vec::new()));
-    for index in 0..count {
-        let env = SimEnv::new(sim.clone(), index, cores.clone(), Some(disk.clone()));
-        let start = Core::begin(env, shared.clone());
-        cores.register(index, start.clone());
-        let opened = opened.clone();
-        sim.spawn(async move {
-            let core = start.finish_start().await.expect("the store opens");
-            opened.borrow_mut().push(core);
-        });
-    }
-    while opened.borrow().len() < count {
-        sim.sleep_us(100).await;
-    }
-    let core = opened.borrow()[0].clone();
+    let node = open(&sim, &disk, count, options).await;
+    let core = node.cores[0].clone();
     for name in COLLECTIONS {
         // The way to core 0 may be full for a moment.
         loop {
@@ -87,7 +73,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Rc<RefCell<Vec<Aliases>>>) 
                 disk.fail(if random.chance(1, 2) { Calls::NameSync } else { Calls::Other }, 0, Failure::Io);
             }
             possible.borrow_mut().push(next.clone());
-            let any = opened.borrow()[random.index(count)].clone();
+            let any = node.cores[random.index(count)].clone();
             match any.change_aliases(changes).await {
                 Ok(()) => *possible.borrow_mut() = vec![next],
                 // Done or not: the file may have been replaced before the failure, and the next change goes by what is served.
@@ -115,7 +101,6 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Rc<RefCell<Vec<Aliases>>>) 
     // Some lives end in the middle of a change.
     let end = sim.sleep_us(random.below(2_000));
     futures_lite::future::or(worker, end).await;
-    cores.clear();
 }
 
 #[test]

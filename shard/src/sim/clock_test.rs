@@ -8,19 +8,19 @@
 //!   all there is to go by, its time has not come. The same holds after a restart for what was swept from memory but is
 //!   still in the log, since sweeps are not logged. Both are hidden again when the clock reaches the deadline again.
 
-use super::{Cores, Sim, SimEnv};
+use super::Sim;
+use super::test_node::{TestNode, open};
 use crate::core::{
     Core, FacetValue, OpError, OrderKey, OrderedScroll, PayloadChange, PointFields, QueryAnswer,
     QueryRequest, SearchRequest, Vectors, WriteBatch,
 };
 use crate::disk::SimDisk;
 use crate::log::SyncMode;
-use crate::node::{NodeOptions, NodeShared};
+use crate::node::NodeOptions;
 use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::{PayloadRow, RowBuilder, Value};
 use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, Source};
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -33,9 +33,8 @@ const SWEEP_MS: u64 = 50;
 const SEEDS: std::ops::Range<u64> = 1..21;
 
 /// Starts a node of one or two cores on `disk`.
-async fn start(sim: &Sim, disk: &Rc<SimDisk>, sweep_interval_ms: u64) -> (EndOfLife, Rc<Core>) {
+async fn start(sim: &Sim, disk: &Rc<SimDisk>, sweep_interval_ms: u64) -> (TestNode, Rc<Core>) {
     let count = 1 + sim.random().index(2);
-    let cores = Cores::new(count);
     let options = NodeOptions {
         data: Some("simulated".into()),
         shards: 4,
@@ -46,33 +45,9 @@ async fn start(sim: &Sim, disk: &Rc<SimDisk>, sweep_interval_ms: u64) -> (EndOfL
         image_records_min: 16,
         sweep_interval_ms,
     };
-    let shared = NodeShared::new(options, count);
-    let opened = Rc::new(RefCell::new(Vec::new()));
-    for index in 0..count {
-        let env = SimEnv::new(sim.clone(), index, cores.clone(), Some(disk.clone()));
-        let start = Core::begin(env, shared.clone());
-        cores.register(index, start.clone());
-        let opened = opened.clone();
-        sim.spawn(async move {
-            let core = start.finish_start().await.expect("the store opens");
-            opened.borrow_mut().push(core);
-        });
-    }
-    while opened.borrow().len() < count {
-        sim.sleep_us(100).await;
-    }
-    let core = opened.borrow()[0].clone();
-    (EndOfLife(cores), core)
-}
-
-/// Cores and their surroundings hold each other.
-struct EndOfLife(Rc<Cores>);
-
-impl Drop for EndOfLife {
-    fn drop(&mut self) {
-        self.0.clear();
-        Core::set_current(None);
-    }
+    let node = open(sim, disk, count, options).await;
+    let core = node.cores[0].clone();
+    (node, core)
 }
 
 /// Repeats a call that the mesh refused because it was full.

@@ -14,3 +14,5 @@ mod alias_test;
 mod clock_test;
 #[cfg(test)]
 mod store_test;
+#[cfg(test)]
+mod test_node;

@@ -3,13 +3,14 @@
 //! Each client writes ids of its own, so the history of an id is a sequence. A crash may leave the last acknowledged
 //! state or any state asked for since; never an older one, never one that was refused.
 
-use super::{Cores, Random, Sim, SimEnv};
+use super::test_node::open;
+use super::{Random, Sim};
 use crate::checkpoint::CheckpointError;
 use crate::core::Core;
 use crate::core::{OpError, PayloadChange, PointFields, SearchRequest, Vectors, WriteBatch, Written};
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::log::SyncMode;
-use crate::node::{NodeOptions, NodeShared};
+use crate::node::NodeOptions;
 use nigh_engine::collection::{DenseConfig, WriteError, WriteMode};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::{RowBuilder, Value};
@@ -214,15 +215,6 @@ fn options(random: &Random) -> NodeOptions {
     }
 }
 
-/// Cores and their surroundings hold each other; ten thousand lives would leak their arenas.
-struct EndOfLife(Rc<Cores>);
-
-impl Drop for EndOfLife {
-    fn drop(&mut self) {
-        self.0.clear();
-    }
-}
-
 /// One life of a node: opens, checks the model, works, and ends at a random moment.
 async fn life(
     sim: Sim,
@@ -233,24 +225,9 @@ async fn life(
 ) {
     let random = sim.random().fork();
     let count = 1 + random.index(3);
-    let cores = Cores::new(count);
-    let _end = EndOfLife(cores.clone());
-    let shared = NodeShared::new(options(&random), count);
-    let opened = Rc::new(RefCell::new(Vec::new()));
-    for index in 0..count {
-        let env = SimEnv::new(sim.clone(), index, cores.clone(), Some(disk.clone()));
-        let (shared, cores, opened) = (shared.clone(), cores.clone(), opened.clone());
-        let start = Core::begin(env, shared);
-        cores.register(index, start.clone());
-        sim.spawn(async move {
-            let core = start.finish_start().await.expect("the store opens");
-            opened.borrow_mut().push(core);
-        });
-    }
-    while opened.borrow().len() < count {
-        sim.sleep_us(100).await;
-    }
-    let any = |random: &Random| opened.borrow()[random.index(count)].clone();
+    let node = open(&sim, &disk, count, options(&random)).await;
+    let opened = node.cores.clone();
+    let any = |random: &Random| opened[random.index(count)].clone();
 
     for collection in 0..created.get() {
         match any(&random).create_collection(&name_of(collection), small_config()).await {
@@ -269,7 +246,7 @@ async fn life(
         // While segments are checkpointed and trimmed, new collections come to lie in them.
         while created2.get() < COLLECTIONS_MAX {
             sim2.sleep_us(500 + random2.below(20_000)).await;
-            let core = opened2.borrow()[random2.index(count)].clone();
+            let core = opened2[random2.index(count)].clone();
             match core.create_collection(&name_of(created2.get()), small_config()).await {
                 // Existing: the life before ended between the deed and the answer.
                 Ok(()) | Err(OpError::CollectionExists(_)) => created2.set(created2.get() + 1),
@@ -295,7 +272,7 @@ async fn life(
         let created = created.clone();
         sim.clone().spawn(async move {
             loop {
-                let core = opened.borrow()[random.index(count)].clone();
+                let core = opened[random.index(count)].clone();
                 let id = client * IDS_PER_CLIENT + random.below(IDS_PER_CLIENT);
                 if !step(&core, &random, &model, random.index(created.get()), id).await {
                     return;
@@ -309,7 +286,7 @@ async fn life(
     sim.spawn(async move {
         loop {
             sim2.sleep_us(500 + pace.below(5_000)).await;
-            let core = checkpointers.borrow()[pace.index(count)].clone();
+            let core = checkpointers[pace.index(count)].clone();
             for owned in core.all_owned() {
                 match core.checkpoint(&owned).await {
                     Ok(()) => {}
@@ -322,11 +299,10 @@ async fn life(
     sim.sleep_us(random.below(30_000)).await;
     if random.chance(1, 4) {
         // A clean stop is a special case of a crash: everything acknowledged must be there as well.
-        let cores = opened.borrow().clone();
-        for core in &cores {
+        for core in opened.iter() {
             core.begin_stop();
         }
-        for core in &cores {
+        for core in opened.iter() {
             core.stop().await;
         }
     }

@@ -1,0 +1,48 @@
+//! A node on a simulated disk, for tests.
+
+use super::{Cores, Sim, SimEnv};
+use crate::core::Core;
+use crate::disk::SimDisk;
+use crate::node::{NodeOptions, NodeShared};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// A node that serves; it ends, as if killed, when this is dropped.
+pub(super) struct TestNode {
+    /// In the order in which they opened.
+    pub cores: Rc<[Rc<Core>]>,
+    _end: EndOfLife,
+}
+
+/// Cores and their surroundings hold each other; ten thousand lives would leak their arenas.
+struct EndOfLife(Rc<Cores>);
+
+impl Drop for EndOfLife {
+    fn drop(&mut self) {
+        self.0.clear();
+        Core::set_current(None);
+    }
+}
+
+/// Starts a node of `count` cores on `disk` and waits until it is open.
+pub(super) async fn open(sim: &Sim, disk: &Rc<SimDisk>, count: usize, options: NodeOptions) -> TestNode {
+    let cores = Cores::new(count);
+    let end = EndOfLife(cores.clone());
+    let shared = NodeShared::new(options, count);
+    let opened = Rc::new(RefCell::new(Vec::new()));
+    for index in 0..count {
+        let env = SimEnv::new(sim.clone(), index, cores.clone(), Some(disk.clone()));
+        let start = Core::begin(env, shared.clone());
+        cores.register(index, start.clone());
+        let opened = opened.clone();
+        sim.spawn(async move {
+            let core = start.finish_start().await.expect("the store opens");
+            opened.borrow_mut().push(core);
+        });
+    }
+    while opened.borrow().len() < count {
+        sim.sleep_us(100).await;
+    }
+    let cores = opened.borrow().as_slice().into();
+    TestNode { cores, _end: end }
+}
