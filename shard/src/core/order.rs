@@ -123,25 +123,18 @@ fn part<'r>(key: &OrderKey, row: &PayloadRow<'r>, now_ms: u64) -> Option<PartRef
     }
 }
 
-fn compare(keys: &[OrderKey], a: (&[PartRef<'_>], u64), b: (&Position, u64)) -> Ordering {
-    let parts = keys.iter().zip(a.0.iter().zip(&b.0.parts));
-    for (key, (a, b)) in parts {
+fn compare<'a>(keys: &[OrderKey], a: (impl Iterator<Item = PartRef<'a>>, u64), b: &Position) -> Ordering {
+    for (key, (a, b)) in keys.iter().zip(a.0.zip(&b.parts)) {
         let order = a.order(b.as_ref());
         if order != Ordering::Equal {
             return if key.desc { order.reverse() } else { order };
         }
     }
-    a.1.cmp(&b.1)
+    a.1.cmp(&b.id)
 }
 
 fn compare_positions(keys: &[OrderKey], a: &Position, b: &Position) -> Ordering {
-    for (key, (a, b)) in keys.iter().zip(a.parts.iter().zip(&b.parts)) {
-        let order = a.as_ref().order(b.as_ref());
-        if order != Ordering::Equal {
-            return if key.desc { order.reverse() } else { order };
-        }
-    }
-    a.id.cmp(&b.id)
+    compare(keys, (a.parts.iter().map(Part::as_ref), a.id), b)
 }
 
 /// Keeps the first positions of those offered, twice as many at times.
@@ -168,7 +161,7 @@ impl<'r> First<'r> {
         let parts: Option<Vec<PartRef<'_>>> = keys.iter().map(|key| part(key, row, now_ms)).collect();
         let Some(parts) = parts else { return };
         if let Some(after) = &self.request.after {
-            if compare(keys, (&parts, id), (after, after.id)) != Ordering::Greater {
+            if compare(keys, (parts.iter().copied(), id), after) != Ordering::Greater {
                 return;
             }
         } else if let (Some(start), Some(PartRef::Number(number))) = (self.request.start_from, parts.first())
@@ -177,7 +170,7 @@ impl<'r> First<'r> {
             return;
         }
         if let Some(last) = &self.last
-            && compare(keys, (&parts, id), (last, last.id)) != Ordering::Less
+            && compare(keys, (parts.iter().copied(), id), last) != Ordering::Less
         {
             self.more = true;
             return;
