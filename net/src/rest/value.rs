@@ -142,22 +142,24 @@ impl<'de> Visitor<'de> for ValueSeed {
             Kind::Floats => ("flts", floats.is_some()),
             Kind::Geo => ("lat", lat.is_some() || lon.is_some()),
         };
-        let others = [
-            ("str", string.as_ref().is_some_and(|text| !text.is_empty())),
-            ("int", int.is_some_and(|number| number != 0)),
-            ("flt", float.is_some_and(|number| number != 0.0)),
-            ("bool", boolean == Some(true)),
-            ("strs", strings.as_ref().is_some_and(|list| !list.is_empty())),
-            ("ints", ints.as_ref().is_some_and(|list| !list.is_empty())),
-            ("flts", floats.as_ref().is_some_and(|list| !list.is_empty())),
-            ("lat", lat.is_some_and(|degrees| degrees != 0.0)),
-            ("lon", lon.is_some_and(|degrees| degrees != 0.0)),
-        ];
-        if !own && let Some((other, _)) = others.iter().find(|(_, sent)| *sent) {
-            return Err(de::Error::custom(format_args!(
-                "a value of kind {:?} lies under {key:?}, not under {other:?}",
-                kind.name()
-            )));
+        if !own {
+            let others = [
+                ("str", string.as_ref().is_some_and(|text| !text.is_empty())),
+                ("int", int.is_some_and(|number| number != 0)),
+                ("flt", float.is_some_and(|number| number != 0.0)),
+                ("bool", boolean == Some(true)),
+                ("strs", strings.as_ref().is_some_and(|list| !list.is_empty())),
+                ("ints", ints.as_ref().is_some_and(|list| !list.is_empty())),
+                ("flts", floats.as_ref().is_some_and(|list| !list.is_empty())),
+                ("lat", lat.is_some_and(|degrees| degrees != 0.0)),
+                ("lon", lon.is_some_and(|degrees| degrees != 0.0)),
+            ];
+            if let Some((other, _)) = others.iter().find(|(_, sent)| *sent) {
+                return Err(de::Error::custom(format_args!(
+                    "a value of kind {:?} lies under {key:?}, not under {other:?}",
+                    kind.name()
+                )));
+            }
         }
         Ok(match kind {
             Kind::None => Value::None,
