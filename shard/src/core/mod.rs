@@ -1,7 +1,8 @@
 //! What a core offers to front ends: the typed operations on collections, with owner routing, logging and waiting
 //! inside. One [`Core`] per core, `Rc`, not `Send`; every operation may be called on any core.
 //!
-//! Reads run where they arrive, against published views under a pin that never lives across an await. Writes travel
+//! Reads run where they arrive, against published views under a pin that never lives across an await (but for that of a
+//! long search, see `long`). Writes travel
 //! to the owner. Changes of the catalog travel to core 0.
 
 mod admin;
