@@ -7,7 +7,8 @@
 
 Loads `docs.f16.npy` with a number and a string per point into a server of its own. Then searches with 1,000,000 numbers and with
 100,000 strings, of which all or few exist, compares each answer with the exact one, and meanwhile times plain searches on
-other connections: their worst and their p99 is what a long list costs others.
+other connections: their worst and their p99 is what a long list costs others. With fewer processors than processes a client
+also waits for its own turn to run; the kernel counts that, and it is taken off.
 """
 
 import argparse
@@ -30,12 +31,18 @@ def others(port, body, over, sender):
     """A client in a process of its own, as this one's interpreter is busy with long bodies, that searches without a filter."""
     connection, took = http.client.HTTPConnection("127.0.0.1", port), []
     while not over.is_set():
-        began = time.perf_counter()
+        waited, began = own_wait(), time.perf_counter()
         connection.request("POST", "/v1/collections/lists/points/search", body, {"Content-Type": "application/json"})
         connection.getresponse().read()
-        took.append(time.perf_counter() - began)
+        took.append((time.perf_counter() - began, own_wait() - waited))
         time.sleep(0.0005)
     sender.send(took)
+
+
+def own_wait():
+    """Seconds this process has been ready to run, and not run."""
+    with open("/proc/self/schedstat") as counts:
+        return int(counts.read().split()[1]) / 1e9
 
 
 def load(server, vectors):
@@ -79,7 +86,7 @@ def main():
         server = Server(arguments.nigh, directory)
         try:
             load(server, vectors)
-            stalls(server)
+            stalls(server, "loading")
             plain = json.dumps({"query": query.tolist(), "k": K})
             measure(server, "no filter", [plain] * arguments.rounds, plain, None)
             near = vectors @ (query / np.linalg.norm(query))
@@ -87,18 +94,20 @@ def main():
                 body = json.dumps({"query": query.tolist(), "k": K, "filter": {"op": "in", "field": field, "value": value}})
                 wanted = set(found[np.argsort(-near[found])[:K]].tolist())
                 measure(server, title, [body] * arguments.rounds, plain, wanted)
-            stalls(server)
+            stalls(server, "all of it")
         finally:
             server.process.terminate()
             server.process.wait()
 
 
-def stalls(server):
-    """The server's own account: a core that the kernel does not run stalls as well."""
+def stalls(server, title):
+    """The server's own account: a core that the kernel does not run stalls as well, but uses no CPU."""
     page = urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics").read().decode()
-    for line in page.splitlines():
-        if line.startswith(("svc_core_stall", "svc_core_background_slice_longest")):
-            print(line)
+    def values(name):
+        return [float(line.split()[1]) for line in page.splitlines() if line.startswith(f"svc_core_{name}{{")]
+    print(f"{title:40} stalls of cores (10 ms and more): {sum(values('stalls_total')):.0f},"
+          f" longest {max(values('stall_longest_seconds')) * 1e3:.1f} ms,"
+          f" most CPU time in one {max(values('stall_busiest_seconds')) * 1e3:.1f} ms", flush=True)
 
 
 def measure(server, title, bodies, plain, wanted):
@@ -118,10 +127,12 @@ def measure(server, title, bodies, plain, wanted):
             recall.append(len(wanted & {hit["id"] for hit in answer["results"]}) / len(wanted))
         time.sleep(0.02)
     over.set()
-    theirs = np.concatenate([receiver.recv() for receiver, _ in pipes]) * 1e3
+    theirs, own = (np.concatenate([receiver.recv() for receiver, _ in pipes]) * 1e3).T
+    served = np.maximum(theirs - own, 0)
     print(f"{title:40} body {len(bodies[0]) / 1e6:5.1f} MB, answered in {np.median(took) * 1e3:7.1f} ms"
           f"{f', recall {np.mean(recall):.3f}' if recall else '':14}; others: median {np.median(theirs):5.2f},"
-          f" p99 {np.percentile(theirs, 99):6.2f}, worst {theirs.max():6.2f} ms", flush=True)
+          f" p99 {np.percentile(theirs, 99):6.2f}, worst {theirs.max():6.2f} ms; less their own waits"
+          f" {np.median(served):5.2f}, {np.percentile(served, 99):6.2f}, {served.max():6.2f} ms", flush=True)
 
 
 if __name__ == "__main__":

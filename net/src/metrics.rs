@@ -209,6 +209,12 @@ fn node_gauges(page: &mut Page, node: &NodeGauges) {
         &mut health().map(|core| core.stall_longest_us as f64 / 1e6),
     );
     per_core(
+        "svc_core_stall_busiest_seconds",
+        "gauge",
+        "Most CPU time a core used within one stall; the rest of a stall it waited, for a CPU or a disk.",
+        &mut health().map(|core| core.stall_busiest_us as f64 / 1e6),
+    );
+    per_core(
         "svc_core_background_slice_longest_seconds",
         "gauge",
         "Longest slice of background work since the start.",

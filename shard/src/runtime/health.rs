@@ -55,6 +55,7 @@ struct Watched {
     rescues: AtomicU64,
     stalls: AtomicU64,
     stall_longest_ns: AtomicU64,
+    stall_busiest_ns: AtomicU64,
 }
 
 impl CoreCell {
@@ -134,8 +135,10 @@ impl CoreCell {
     pub(super) fn count_stall(&self) {
         self.watched.stalls.fetch_add(1, Relaxed);
     }
-    pub(super) fn stalled_for(&self, ns: u64) {
+    /// `busy_ns`: what the thread itself ran of it.
+    pub(super) fn stalled_for(&self, ns: u64, busy_ns: u64) {
         self.watched.stall_longest_ns.fetch_max(ns, Relaxed);
+        self.watched.stall_busiest_ns.fetch_max(busy_ns, Relaxed);
     }
 
     pub(super) fn health(&self) -> CoreHealth {
@@ -143,6 +146,7 @@ impl CoreCell {
             rescues: self.watched.rescues.load(Relaxed),
             stalls: self.watched.stalls.load(Relaxed),
             stall_longest_us: self.watched.stall_longest_ns.load(Relaxed) / 1000,
+            stall_busiest_us: self.watched.stall_busiest_ns.load(Relaxed) / 1000,
             background_slice_longest_us: self.slice_longest_ns.load(Relaxed) / 1000,
         }
     }
@@ -157,6 +161,9 @@ pub struct CoreHealth {
     pub stalls: u64,
     /// The longest of those, microseconds (to a tick).
     pub stall_longest_us: u64,
+    /// The most that the core's thread itself ran during one of them, microseconds: the rest of a stall it waited, for a CPU that
+    /// the kernel gave to others, or for a disk or a lock. The whole stall where the kernel does not tell.
+    pub stall_busiest_us: u64,
     /// Longest background slice, microseconds; slices are meant to end after 300.
     pub background_slice_longest_us: u64,
 }
@@ -175,6 +182,7 @@ impl Health {
             rescues: sum.rescues + core.rescues,
             stalls: sum.stalls + core.stalls,
             stall_longest_us: sum.stall_longest_us.max(core.stall_longest_us),
+            stall_busiest_us: sum.stall_busiest_us.max(core.stall_busiest_us),
             background_slice_longest_us: sum
                 .background_slice_longest_us
                 .max(core.background_slice_longest_us),

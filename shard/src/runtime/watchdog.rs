@@ -83,6 +83,8 @@ struct Watch {
     moved_ns: u64,
     rescued: bool,
     stalled: bool,
+    /// What the thread had run when it was first suspected.
+    ran_ns: Option<u64>,
     /// When a long stall was last logged, and how many there were since.
     logged_ns: Option<u64>,
     unlogged: u64,
@@ -97,6 +99,7 @@ impl Watch {
             moved_ns: monotonic_ns(),
             rescued: false,
             stalled: false,
+            ran_ns: None,
             logged_ns: None,
             unlogged: 0,
         }
@@ -109,15 +112,20 @@ impl Watch {
         let still_ns = now_ns.saturating_sub(self.moved_ns);
         if progress != self.progress || self.may_sleep(now_ns) {
             if self.stalled || self.rescued {
-                self.core.cell.stalled_for(still_ns);
-                self.report(now_ns, still_ns);
+                let busy_ns = self.busy_ns().map_or(still_ns, |busy_ns| busy_ns.min(still_ns));
+                self.core.cell.stalled_for(still_ns, busy_ns);
+                self.report(now_ns, still_ns, busy_ns);
             }
+            self.ran_ns = None;
             (self.progress, self.moved_ns) = (progress, now_ns);
             (self.rescued, self.stalled) = (false, false);
             return;
         }
         if still_ns < TICK_NS {
             return;
+        }
+        if self.ran_ns.is_none() {
+            self.ran_ns = ran_ns(self.core.cell.thread());
         }
         if self.sleeps_wrongly() {
             self.rescue();
@@ -163,8 +171,14 @@ impl Watch {
         self.core.bell.ring_always();
     }
 
-    fn report(&mut self, now_ns: u64, still_ns: u64) {
-        let (core, still_ms) = (self.index, still_ns / 1_000_000);
+    /// What the thread has run since it stood still: the tick before it was suspected, and what the kernel says since.
+    fn busy_ns(&self) -> Option<u64> {
+        let since_ns = ran_ns(self.core.cell.thread())?.saturating_sub(self.ran_ns?);
+        Some(since_ns + TICK_NS)
+    }
+
+    fn report(&mut self, now_ns: u64, still_ns: u64, busy_ns: u64) {
+        let (core, still_ms, busy_ms) = (self.index, still_ns / 1_000_000, busy_ns / 1_000_000);
         if self.rescued {
             tracing::warn!(core, still_ms, "an executor slept with runnable tasks and was woken");
         } else if still_ns >= STALL_LOG_NS {
@@ -177,11 +191,22 @@ impl Watch {
             tracing::warn!(
                 core,
                 still_ms,
+                busy_ms,
                 others,
-                "a core made no progress: something ran or blocked for this long, or the host gave the CPU to others"
+                "a core made no progress: something ran for `busy_ms`, the rest it was blocked or the host gave the CPU to others"
             );
         }
     }
+}
+
+/// The CPU time a thread of this process has used so far. `None` when the kernel does not keep it, or the thread has ended.
+fn ran_ns(thread: i32) -> Option<u64> {
+    std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"))
+        .ok()?
+        .split(' ')
+        .next()?
+        .parse()
+        .ok()
 }
 
 /// Whether a thread of this process sleeps in one of the executor's or the core loop's own waits, as opposed to a lock, a
@@ -249,6 +274,13 @@ mod tests {
             .unwrap();
         let id = receive.recv().unwrap();
         assert!(!is_asleep(id), "the thread spins");
+        if let Some(before_ns) = ran_ns(id) {
+            let patience = std::time::Instant::now();
+            while ran_ns(id).unwrap() < before_ns + TICK_NS {
+                assert!(patience.elapsed() < Duration::from_secs(10), "a thread that spins uses CPU time");
+                std::thread::sleep(TICK);
+            }
+        }
         step.store(true, Relaxed);
         let patience = std::time::Instant::now();
         while !is_asleep(id) {
