@@ -49,6 +49,7 @@ impl Handler for Echo {
             }
             _ => match body.whole().await {
                 Ok(read) => {
+                    let read = read.joined();
                     let sum: u64 = read.iter().map(|byte| u64::from(*byte)).sum();
                     let answer = format!("{} {} {sum}\n", head.uri.path(), read.len());
                     Response::new(ReplyBody::whole(answer))

@@ -12,7 +12,7 @@ mod reply;
 mod server;
 mod stream;
 
-pub use body::{BodyError, BodyReader};
+pub use body::{BodyError, BodyReader, Collected};
 pub use listen::bind;
 pub use reply::{Reply, ReplyBody, json_reply};
 pub use server::{Handler, serve_with};

@@ -34,7 +34,7 @@ pub use filter::WireFilter;
 use crate::absent_requests::Unmet;
 use crate::auth::{Unauthorized, bearer_token};
 use crate::dispatch::dispatch;
-use crate::http::{BodyReader, Handler, HttpConfig, Reply, ReplyBody, json_reply};
+use crate::http::{BodyReader, Collected, Handler, HttpConfig, Reply, ReplyBody, json_reply};
 use crate::lane_requests::ExplainedSearch;
 use crate::limits;
 use crate::metrics::{self, NodeGauges};
@@ -135,7 +135,7 @@ impl RestService {
             }
             Route::CreateAlias => {
                 let body = json_body(&mut body).await?;
-                let (alias, collection) = aliases::decode_create(&body)?;
+                let (alias, collection) = self.decode(body, aliases::decode_create).await?;
                 let mut answer = Vec::new();
                 aliases::write_alias(&mut answer, &alias, &collection);
                 answer.push(b'\n');
@@ -163,14 +163,20 @@ impl RestService {
             Route::Manage(name, route) => {
                 let body = match route {
                     ManageRoute::Resplit | ManageRoute::Reshard => json_body(&mut body).await?,
-                    _ => Bytes::new(),
+                    _ => Collected::default(),
                 };
-                self.unmet(manage::decode_manage(name.into_owned(), route, &body)?).await
+                let collection = name.into_owned();
+                let decode = move |body: &[u8]| manage::decode_manage(collection, route, body);
+                self.unmet(self.decode(body, decode).await?).await
             }
             Route::Backup | Route::ListBackups => self.unmet(manage::backups()).await,
-            Route::AddKey => self.unmet(manage::decode_add_key(&json_body(&mut body).await?)?).await,
+            Route::AddKey => {
+                self.unmet(self.decode(json_body(&mut body).await?, manage::decode_add_key).await?).await
+            }
             Route::ListKeys => self.unmet(manage::keys()).await,
-            Route::RevokeKey => self.unmet(manage::decode_revoke_key(&json_body(&mut body).await?)?).await,
+            Route::RevokeKey => {
+                self.unmet(self.decode(json_body(&mut body).await?, manage::decode_revoke_key).await?).await
+            }
             Route::Points(name, route) => self.points(head, name.into_owned(), route, body).await,
         }
     }
@@ -306,7 +312,7 @@ impl RestService {
     async fn found(
         &self,
         collection: String,
-        body: Bytes,
+        body: Collected,
         binary: bool,
         documents: bool,
     ) -> Result<Reply, ApiError> {
@@ -336,13 +342,13 @@ impl RestService {
     /// Decodes a body here, or a very large one on a thread that may be busy for long.
     async fn decode<T: Send + 'static>(
         &self,
-        body: Bytes,
+        body: Collected,
         decode: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         if body.len() <= limits::INLINE_JSON_MAX_BYTES {
-            return decode(&body);
+            return decode(&body.joined());
         }
-        self.core.runtime().computing(move || decode(&body)).await
+        self.core.runtime().computing(move || decode(&body.joined())).await
     }
 
     async fn ingest_body(
@@ -359,7 +365,7 @@ impl RestService {
         }
     }
 
-    async fn create(&self, body: Bytes) -> Result<Reply, ApiError> {
+    async fn create(&self, body: Collected) -> Result<Reply, ApiError> {
         let body: collections::CreateBody = self.decode(body, |body| decode(body)).await?;
         let collection = body.name.unwrap_or_default();
         check_name(&collection)?;
@@ -434,7 +440,7 @@ fn named_answer(key: &str, name: &str) -> Vec<u8> {
 }
 
 /// The whole body of an ordinary JSON route.
-async fn json_body(body: &mut BodyReader) -> Result<Bytes, ApiError> {
+async fn json_body(body: &mut BodyReader) -> Result<Collected, ApiError> {
     body.limit(limits::JSON_BODY_MAX_BYTES)?;
     Ok(body.whole().await?)
 }
@@ -446,7 +452,7 @@ async fn build_options(body: &mut BodyReader) -> Result<(usize, bool), ApiError>
         return Ok((0, true));
     }
     body.limit(limits::BUILD_BODY_MAX_BYTES)?;
-    let body: BuildBody = decode(&body.whole().await?).unwrap_or_default();
+    let body: BuildBody = decode(&body.whole().await?.joined()).unwrap_or_default();
     let workers = body.workers.and_then(|workers| usize::try_from(workers).ok());
     Ok((workers.unwrap_or(0), body.wait.unwrap_or(true)))
 }
