@@ -66,35 +66,56 @@ unsafe fn l2(a: *const f32, b: *const f32, len: usize) -> f32 {
     sum(_mm256_add_ps(_mm256_add_ps(sums[0], sums[1]), _mm256_add_ps(sums[2], sums[3])))
 }
 
-/// Widens both codes to 16 bits and adds pairs of products in 32: the byte multiply-add of this instruction set
-/// saturates at 16 bits (255 * 127 * 2 = 64770) and would be wrong for large codes.
-///
-/// # Safety
-/// `query` and `code` point to `len` readable bytes; `len` is a multiple of 64.
-#[target_feature(enable = "avx2,fma")]
-#[inline]
-unsafe fn product(query: *const u8, code: *const i8, len: usize) -> i32 {
-    let mut sums = [_mm256_setzero_si256(); 2];
-    let mut at = 0;
-    while at < len {
-        for (i, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: `at + 32 <= len`, as `len` is a multiple of 64 and each round takes two times 16 bytes.
-            let (q, c) = unsafe {
-                (
-                    _mm_loadu_si128(query.add(at + 16 * i).cast()),
-                    _mm_loadu_si128(code.add(at + 16 * i).cast()),
-                )
-            };
-            let products = _mm256_madd_epi16(_mm256_cvtepu8_epi16(q), _mm256_cvtepi8_epi16(c));
-            *sum = _mm256_add_epi32(*sum, products);
+/// Generates a sum over two rows of bytes, sixteen at a time: each is widened to 16 bits by its function, and `$combine` makes
+/// pairs of products in 32 bits of them. The byte multiply-add of this instruction set saturates at 16 bits (255 * 127 * 2 = 64770)
+/// and would be wrong for large codes.
+macro_rules! byte_sum {
+    ($name:ident, $what:literal, $combine:expr) => {
+        #[doc = $what]
+        ///
+        /// # Safety
+        /// `a` and `b` point to `len` readable bytes; `len` is a multiple of 64.
+        #[target_feature(enable = "avx2,fma")]
+        #[inline]
+        unsafe fn $name(a: *const u8, b: *const u8, len: usize) -> i32 {
+            let mut sums = [_mm256_setzero_si256(); 2];
+            let mut at = 0;
+            while at < len {
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: `at + 32 <= len`, as `len` is a multiple of 64 and each round takes two times 16 bytes.
+                    let (x, y) = unsafe {
+                        (
+                            _mm_loadu_si128(a.add(at + 16 * i).cast()),
+                            _mm_loadu_si128(b.add(at + 16 * i).cast()),
+                        )
+                    };
+                    *sum = _mm256_add_epi32(*sum, $combine(x, y));
+                }
+                at += 32;
+            }
+            let sums = _mm256_add_epi32(sums[0], sums[1]);
+            let halves = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
+            let pairs = _mm_add_epi32(halves, _mm_unpackhi_epi64(halves, halves));
+            _mm_cvtsi128_si32(_mm_add_epi32(pairs, _mm_shuffle_epi32::<1>(pairs)))
         }
-        at += 32;
-    }
-    let sums = _mm256_add_epi32(sums[0], sums[1]);
-    let halves = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
-    let pairs = _mm_add_epi32(halves, _mm_unpackhi_epi64(halves, halves));
-    _mm_cvtsi128_si32(_mm_add_epi32(pairs, _mm_shuffle_epi32::<1>(pairs)))
+    };
 }
 
+byte_sum!(product, "A signed query times a stored code.", |q, c| {
+    _mm256_madd_epi16(_mm256_cvtepi8_epi16(q), _mm256_cvtepu8_epi16(c))
+});
+byte_sum!(product_between, "What two stored codes stand for, multiplied.", |x, y| {
+    let zero = _mm256_set1_epi16(128);
+    _mm256_madd_epi16(
+        _mm256_sub_epi16(_mm256_cvtepu8_epi16(x), zero),
+        _mm256_sub_epi16(_mm256_cvtepu8_epi16(y), zero),
+    )
+});
+byte_sum!(square, "Squared differences.", |x, y| {
+    let difference = _mm256_sub_epi16(_mm256_cvtepu8_epi16(x), _mm256_cvtepu8_epi16(y));
+    _mm256_madd_epi16(difference, difference)
+});
+
 float_entries!(#[target_feature(enable = "avx2,fma")]);
-code_entry!(CODE, code_rows, product, #[target_feature(enable = "avx2,fma")]);
+code_entry!(CODE_DOT, dot_rows, product_between, product, #[target_feature(enable = "avx2,fma")]);
+code_entry!(CODE_L2, l2_rows, square, square, #[target_feature(enable = "avx2,fma")]);

@@ -1,94 +1,187 @@
-//! Products of int8 codes. The byte multiply-add of x86 takes an unsigned and a signed operand, so the query is
-//! shifted by 128 once and the shift is taken back with the code's stored sum:
-//! `sum(q * c) = sum((q + 128) * c) - 128 * sum(c)`. All levels share this form and give the same integer.
-use super::dispatch::{SimdLevel, best_table};
+//! Distances between int8 codes: a vector in a quarter of its bytes, for walks that score far more than they return.
+//!
+//! One step serves all components of all vectors of a table: `code = round(component / step)`, held to -127..=127 and stored
+//! with 128 added, so that a zero is 128. Under cosine and dot a query has a step of its own, under L2 that of the
+//! table. Sums are integers, the same on every machine, and a distance is one multiplication and one addition away from them,
+//! so a code as the query and the same code as a row give the same distance to the bit.
+use super::Metric;
+use super::dispatch::{SimdLevel, Table, best_table};
 use super::entries::CodeEntry;
 
 /// Bytes per padded unit of a code row.
 pub const CODE_LANES: usize = 64;
 
-/// What is added to a query's components to make them unsigned.
-const SHIFT: i32 = 128;
+/// Longest vector that has codes: 32,768 * 255^2 and 32,768 * 255 * 127 stay below 2^31.
+pub const CODE_DIM_MAX: usize = 32_768;
 
-/// Longest row whose product cannot overflow: 65,535 * 255 * 128 < 2^31.
-const LEN_MAX: usize = 65_535 / CODE_LANES * CODE_LANES;
+/// What is added to a code to store it, and so the code of zero.
+const ZERO: u8 = 128;
+/// Largest code.
+const LARGEST: f32 = 127.0;
 
-/// A query in the shifted form the kernels read. Reusable: `set` keeps the allocation.
+/// Length of a code row of `dim` components: rounded up to [`CODE_LANES`].
+pub const fn padded_code(dim: usize) -> usize {
+    dim.div_ceil(CODE_LANES) * CODE_LANES
+}
+
+/// The code of one component.
+#[inline]
+fn code_of(component: f32, per_step: f32) -> f32 {
+    (component * per_step).round_ties_even().clamp(-LARGEST, LARGEST)
+}
+
+/// Writes the code of `vector` over `row`, padded with zeros, and returns the squared distance between the two.
+///
+/// # Panics
+/// When `row` is shorter than `vector`.
+pub fn encode(vector: &[f32], step: f32, row: &mut [u8]) -> f32 {
+    let (row, padding) = row.split_at_mut(vector.len());
+    padding.fill(ZERO);
+    let per_step = 1.0 / step;
+    let mut error = 0.0;
+    for (byte, &component) in row.iter_mut().zip(vector) {
+        let code = code_of(component, per_step);
+        let lost = component - code * step;
+        error += lost * lost;
+        *byte = (code as i32 + i32::from(ZERO)) as u8;
+    }
+    error
+}
+
+/// Squared distance between `vectors` and their codes under `step`, summed.
+pub fn encoding_error<'v>(vectors: impl Iterator<Item = &'v [f32]>, step: f32) -> f64 {
+    let per_step = 1.0 / step;
+    let lost = |component: &f32| component - code_of(*component, per_step) * step;
+    vectors.map(|vector| f64::from(vector.iter().map(lost).map(|lost| lost * lost).sum::<f32>())).sum()
+}
+
+/// A query in the form the kernels read. Reusable: setting it keeps the allocation.
 #[derive(Clone, Debug, Default)]
 pub struct CodeQuery {
-    shifted: Vec<u8>,
+    /// Signed codes under cosine and dot, stored codes under L2.
+    bytes: Vec<u8>,
+    /// What the kernels' sum has too much.
+    shift: i32,
+    /// `distance = base + factor * sum`.
+    base: f32,
+    factor: f32,
 }
 
 impl CodeQuery {
-    /// A query from its signed components, padded to [`CODE_LANES`].
-    pub fn new(components: &[i8]) -> Self {
-        let mut query = CodeQuery::default();
-        query.set(components);
-        query
-    }
-
-    /// Replaces the query.
+    /// Sets a prepared vector, for a table of codes with `step`.
     ///
     /// # Panics
-    /// Over 65,472 components.
-    pub fn set(&mut self, components: &[i8]) {
-        let len = components.len().div_ceil(CODE_LANES) * CODE_LANES;
-        assert!(len <= LEN_MAX, "a code of {len} bytes; at most {LEN_MAX} keep sums inside 32 bits");
-        self.shifted.clear();
-        // Wrapping from signed to unsigned and flipping the top bit is the shift by 128.
-        self.shifted.extend(components.iter().map(|&c| (c as u8) ^ 0x80));
-        self.shifted.resize(len, 0);
+    /// Over [`CODE_DIM_MAX`] components.
+    pub fn set(&mut self, metric: Metric, vector: &[f32], step: f32) {
+        assert!(
+            vector.len() <= CODE_DIM_MAX,
+            "{} components; at most {CODE_DIM_MAX} have codes",
+            vector.len()
+        );
+        let own = match metric {
+            Metric::L2 => step,
+            // The largest component gets the largest code. A zero vector has no step, and no product.
+            Metric::Cosine | Metric::Dot => vector.iter().fold(0.0, |max: f32, x| max.max(x.abs())) / LARGEST,
+        };
+        let per_step = if own > 0.0 { 1.0 / own } else { 0.0 };
+        self.bytes.clear();
+        let codes = vector.iter().map(|&component| code_of(component, per_step) as i8);
+        self.bytes.extend(codes.map(|code| code as u8 ^ ZERO));
+        self.finish(metric, step, own);
+    }
+
+    /// Sets a row of the table itself.
+    pub fn set_row(&mut self, metric: Metric, row: &[u8], step: f32) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(row);
+        self.finish(metric, step, step);
+    }
+
+    /// From stored codes to what the metric's kernel reads.
+    fn finish(&mut self, metric: Metric, step: f32, own: f32) {
+        self.bytes.resize(padded_code(self.bytes.len()), ZERO);
+        (self.shift, self.base, self.factor) = match metric {
+            Metric::L2 => (0, 0.0, step * step),
+            Metric::Cosine | Metric::Dot => {
+                // Wrapping from unsigned to signed and flipping the top bit takes 128 away.
+                self.bytes.iter_mut().for_each(|byte| *byte ^= ZERO);
+                let sum: i32 = self.bytes.iter().map(|&byte| i32::from(byte as i8)).sum();
+                (i32::from(ZERO) * sum, base_of(metric), -(step * own))
+            }
+        };
     }
 
     /// Padded length in bytes.
     pub fn len(&self) -> usize {
-        self.shifted.len()
+        self.bytes.len()
     }
 
     /// No components.
     pub fn is_empty(&self) -> bool {
-        self.shifted.is_empty()
+        self.bytes.is_empty()
+    }
+
+    #[inline]
+    fn distance(&self, sum: i32) -> f32 {
+        self.base + self.factor * sum.wrapping_sub(self.shift) as f32
     }
 }
 
-/// Sum of a code's components, stored beside it.
-pub fn code_sum(code: &[i8]) -> i32 {
-    code.iter().map(|&c| i32::from(c)).sum()
+fn base_of(metric: Metric) -> f32 {
+    if metric == Metric::Cosine { 1.0 } else { 0.0 }
 }
 
-/// The code product of this machine.
+/// A metric bound to the code kernels of this machine.
 #[derive(Clone, Copy)]
 pub struct CodeKernel {
     entry: CodeEntry,
+    metric: Metric,
 }
 
 impl CodeKernel {
-    /// The kernel at the fastest level of this CPU.
-    pub fn best() -> CodeKernel {
-        CodeKernel { entry: best_table().code }
+    /// The kernel of `metric` at the fastest level of this CPU.
+    pub fn of(metric: Metric) -> CodeKernel {
+        CodeKernel::from_table(best_table(), metric)
     }
 
-    /// The kernel at `level`; `None` when this CPU cannot run it. For tests and benches.
-    pub fn at_level(level: SimdLevel) -> Option<CodeKernel> {
-        Some(CodeKernel { entry: level.table()?.code })
+    /// The kernel of `metric` at `level`; `None` when this CPU cannot run it. For tests and benches.
+    pub fn at_level(metric: Metric, level: SimdLevel) -> Option<CodeKernel> {
+        Some(CodeKernel::from_table(level.table()?, metric))
     }
 
-    /// `sum(q[i] * code[i])`; `sum` is [`code_sum`] of the code.
+    fn from_table(table: &Table, metric: Metric) -> CodeKernel {
+        let entry = if metric == Metric::L2 { table.code_l2 } else { table.code_dot };
+        CodeKernel { entry, metric }
+    }
+
+    /// Its metric.
+    pub fn metric(&self) -> Metric {
+        self.metric
+    }
+
+    /// Distance of two rows of a table with `step`: what either gives as the query for the other.
     ///
     /// # Panics
-    /// When the padded lengths differ.
+    /// When their lengths differ or are not a multiple of [`CODE_LANES`].
     #[inline]
-    pub fn dot(&self, query: &CodeQuery, code: &[i8], sum: i32) -> i32 {
-        assert_eq!(query.len(), code.len(), "query and code differ in padded length");
-        // SAFETY: both hold `len` bytes, a multiple of `CODE_LANES` (made so by `CodeQuery::set`); the entry comes
-        // from a table whose features this CPU has.
-        let shifted = unsafe { (self.entry.pair)(query.shifted.as_ptr(), code.as_ptr(), code.len()) };
-        shifted - SHIFT * sum
+    pub fn between(&self, a: &[u8], b: &[u8], step: f32) -> f32 {
+        assert!(
+            a.len() == b.len() && a.len().is_multiple_of(CODE_LANES),
+            "rows of {} and {} bytes; equal multiples of {CODE_LANES} are needed",
+            a.len(),
+            b.len()
+        );
+        // SAFETY: both hold `a.len()` bytes, a multiple of `CODE_LANES`; the entry comes from a table whose features this
+        // CPU has.
+        let sum = unsafe { (self.entry.between)(a.as_ptr(), b.as_ptr(), a.len()) };
+        match self.metric {
+            Metric::L2 => step * step * sum as f32,
+            metric => base_of(metric) + -(step * step) * sum as f32,
+        }
     }
 
-    /// Products of `query` with rows `slots` of `table` (row length = the query's padded length), later rows
-    /// prefetched. The results are **shifted**: subtract `128 * code_sum(row)` to get the product; callers that
-    /// keep the sums in another table do so for the rows they need.
+    /// Distances of `query` to rows `slots` of `table` (row length = the query's padded length), in that order, later rows
+    /// prefetched while earlier ones are scored.
     ///
     /// # Safety
     /// For every slot, `table + slot * query.len()` points to as many readable bytes that nobody writes meanwhile.
@@ -96,18 +189,17 @@ impl CodeKernel {
     /// # Panics
     /// When `out` is shorter than `slots`.
     #[inline]
-    pub unsafe fn shifted_dots(&self, query: &CodeQuery, table: *const i8, slots: &[u32], out: &mut [i32]) {
-        assert!(out.len() >= slots.len());
-        // SAFETY: lengths as above; the rows are the caller's duty; the CPU has the level's features.
+    pub unsafe fn distances(&self, query: &CodeQuery, table: *const u8, slots: &[u32], out: &mut [f32]) {
+        let out = &mut out[..slots.len()];
+        // The sums go where the distances will be: of the same size, and any bits are valid for both.
+        let sums = out.as_mut_ptr().cast::<i32>();
+        // SAFETY: the query holds `len` bytes, a multiple of `CODE_LANES` (made so by `finish`); `slots` and `sums` hold as
+        // many as there are slots; the rows are the caller's duty; the CPU has the level's features.
         unsafe {
-            (self.entry.rows)(
-                query.shifted.as_ptr(),
-                table,
-                query.len(),
-                slots.as_ptr(),
-                slots.len(),
-                out.as_mut_ptr(),
-            )
+            (self.entry.rows)(query.bytes.as_ptr(), table, query.len(), slots.as_ptr(), slots.len(), sums)
+        };
+        for distance in out {
+            *distance = query.distance(distance.to_bits() as i32);
         }
     }
 }

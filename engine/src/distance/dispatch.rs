@@ -23,7 +23,10 @@ pub enum SimdLevel {
 pub(super) struct Table {
     pub(super) level: SimdLevel,
     pub(super) float: [FloatEntry; 3],
-    pub(super) code: CodeEntry,
+    /// Products, for cosine and dot.
+    pub(super) code_dot: CodeEntry,
+    /// Squared differences.
+    pub(super) code_l2: CodeEntry,
 }
 
 impl SimdLevel {
@@ -56,8 +59,7 @@ impl SimdLevel {
             #[cfg(target_arch = "x86_64")]
             SimdLevel::Avx512 => has_avx512().then_some(&x86::AVX512),
             #[cfg(target_arch = "x86_64")]
-            SimdLevel::Avx512Vnni => (has_avx512() && std::arch::is_x86_feature_detected!("avx512vnni"))
-                .then_some(&x86::AVX512_VNNI),
+            SimdLevel::Avx512Vnni => (has_avx512() && has_vnni()).then_some(&x86::AVX512_VNNI),
             #[cfg(target_arch = "aarch64")]
             SimdLevel::Neon => Some(&NEON),
             #[allow(unreachable_patterns, reason = "which levels are foreign depends on the target")]
@@ -77,22 +79,51 @@ fn has_avx512() -> bool {
     has_avx2() && std::arch::is_x86_feature_detected!("avx512f")
 }
 
-static SCALAR: Table = Table { level: SimdLevel::Scalar, float: scalar::FLOAT, code: scalar::CODE };
+/// Code sums at this level also subtract and unpack bytes.
+#[cfg(target_arch = "x86_64")]
+fn has_vnni() -> bool {
+    std::arch::is_x86_feature_detected!("avx512vnni") && std::arch::is_x86_feature_detected!("avx512bw")
+}
+
+static SCALAR: Table = Table {
+    level: SimdLevel::Scalar,
+    float: scalar::FLOAT,
+    code_dot: scalar::CODE_DOT,
+    code_l2: scalar::CODE_L2,
+};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::{avx2, avx512};
     use super::{SimdLevel, Table};
 
-    pub(super) static AVX2: Table = Table { level: SimdLevel::Avx2, float: avx2::FLOAT, code: avx2::CODE };
-    pub(super) static AVX512: Table =
-        Table { level: SimdLevel::Avx512, float: avx512::FLOAT, code: avx2::CODE };
-    pub(super) static AVX512_VNNI: Table =
-        Table { level: SimdLevel::Avx512Vnni, float: avx512::FLOAT, code: avx512::CODE_VNNI };
+    pub(super) static AVX2: Table = Table {
+        level: SimdLevel::Avx2,
+        float: avx2::FLOAT,
+        code_dot: avx2::CODE_DOT,
+        code_l2: avx2::CODE_L2,
+    };
+    pub(super) static AVX512: Table = Table {
+        level: SimdLevel::Avx512,
+        float: avx512::FLOAT,
+        code_dot: avx2::CODE_DOT,
+        code_l2: avx2::CODE_L2,
+    };
+    pub(super) static AVX512_VNNI: Table = Table {
+        level: SimdLevel::Avx512Vnni,
+        float: avx512::FLOAT,
+        code_dot: avx512::CODE_DOT,
+        code_l2: avx512::CODE_L2,
+    };
 }
 
 #[cfg(target_arch = "aarch64")]
-static NEON: Table = Table { level: SimdLevel::Neon, float: super::neon::FLOAT, code: super::neon::CODE };
+static NEON: Table = Table {
+    level: SimdLevel::Neon,
+    float: super::neon::FLOAT,
+    code_dot: super::neon::CODE_DOT,
+    code_l2: super::neon::CODE_L2,
+};
 
 /// The table of the fastest level, looked up once.
 pub(super) fn best_table() -> &'static Table {

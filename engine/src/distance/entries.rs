@@ -4,10 +4,10 @@
 pub(super) type Pair = unsafe fn(*const f32, *const f32, usize) -> f32;
 /// Distances of a query to rows of a table: `(query, table, len, slots, count, out)`.
 pub(super) type Rows = unsafe fn(*const f32, *const f32, usize, *const u32, usize, *mut f32);
-/// Sum of products of an unsigned and a signed code: `(query, code, len)`.
-pub(super) type CodePair = unsafe fn(*const u8, *const i8, usize) -> i32;
+/// A sum over two codes: `(query, code, len)`.
+pub(super) type CodePair = unsafe fn(*const u8, *const u8, usize) -> i32;
 /// As [`Rows`] for codes.
-pub(super) type CodeRows = unsafe fn(*const u8, *const i8, usize, *const u32, usize, *mut i32);
+pub(super) type CodeRows = unsafe fn(*const u8, *const u8, usize, *const u32, usize, *mut i32);
 
 /// The two forms of one metric.
 #[derive(Clone, Copy)]
@@ -16,10 +16,12 @@ pub(super) struct FloatEntry {
     pub(super) rows: Rows,
 }
 
-/// The two forms of the code product.
+/// The two forms of a sum over codes.
 #[derive(Clone, Copy)]
 pub(super) struct CodeEntry {
-    pub(super) pair: CodePair,
+    /// Two stored codes: the products of what they stand for, or the squares of their differences.
+    pub(super) between: CodePair,
+    /// A query and rows: the products of a signed query with stored codes, or squared differences of stored ones.
     pub(super) rows: CodeRows,
 }
 
@@ -131,17 +133,17 @@ macro_rules! float_entries {
     };
 }
 
-/// Generates the code entry `$name` from a product function.
+/// Generates the code entry `$name` from the sum of two stored codes and that of a query and a stored code.
 macro_rules! code_entry {
-    ($name:ident, $rows:ident, $product:ident $(, #[$feature:meta])*) => {
-        /// Products of `query` with rows `slots[0..count]` of `table`, in that order.
+    ($name:ident, $rows:ident, $between:ident, $sum:ident $(, #[$feature:meta])*) => {
+        /// Sums of `query` with rows `slots[0..count]` of `table`, in that order.
         ///
         /// # Safety
-        /// As the product for `query` and every named row (`table + slot * len`); `slots` and `out` hold `count`.
+        /// As the sum for `query` and every named row (`table + slot * len`); `slots` and `out` hold `count`.
         $(#[$feature])*
         unsafe fn $rows(
             query: *const u8,
-            table: *const i8,
+            table: *const u8,
             len: usize,
             slots: *const u32,
             count: usize,
@@ -158,13 +160,13 @@ macro_rules! code_entry {
                     prefetch_row(row(i + CODE_ROWS_AHEAD), len);
                 }
                 // SAFETY: the caller vouches for `query`, the row and `out`.
-                unsafe { *out.add(i) = $product(query, row(i), len) };
+                unsafe { *out.add(i) = $sum(query, row(i), len) };
             }
         }
 
-        /// The code product of this level.
+        /// Sums over codes at this level.
         pub(super) const $name: $crate::distance::entries::CodeEntry =
-            $crate::distance::entries::CodeEntry { pair: $product, rows: $rows };
+            $crate::distance::entries::CodeEntry { between: $between, rows: $rows };
     };
 }
 

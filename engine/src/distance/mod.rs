@@ -6,7 +6,7 @@
 //! * [`Kernel`] scores f32 rows under a [`Metric`]: one pair, or one query against many rows of a table with
 //!   prefetch. Both forms run the same instructions in the same order, so their results are bit-identical on one
 //!   machine; across instruction sets sums are reordered and differ in the last bits.
-//! * [`CodeKernel`] multiplies int8 codes exactly; every level gives the same integer.
+//! * [`CodeKernel`] scores int8 codes; every level gives the same distance.
 //!
 //! This room knows nothing of slots' meaning, graphs or collections.
 
@@ -27,7 +27,7 @@ mod neon;
 #[cfg(test)]
 mod tests;
 
-pub use code::{CODE_LANES, CodeKernel, CodeQuery, code_sum};
+pub use code::{CODE_DIM_MAX, CODE_LANES, CodeKernel, CodeQuery, encode, encoding_error, padded_code};
 pub use dispatch::{SimdLevel, simd_level};
 pub use entries::{prefetch_line, prefetch_row};
 pub use kernel::Kernel;

@@ -40,30 +40,51 @@ unsafe fn l2(a: *const f32, b: *const f32, len: usize) -> f32 {
     vaddvq_f32(vaddq_f32(vaddq_f32(sums[0], sums[1]), vaddq_f32(sums[2], sums[3])))
 }
 
-/// Widens both codes to 16 bits; the mixed-sign byte product is an extension that not every CPU has.
-///
-/// # Safety
-/// `query` and `code` point to `len` readable bytes; `len` is a multiple of 64.
-#[target_feature(enable = "neon")]
-#[inline]
-unsafe fn product(query: *const u8, code: *const i8, len: usize) -> i32 {
-    let mut sums = [vdupq_n_s32(0); 4];
-    let mut at = 0;
-    while at < len {
-        // SAFETY: `at + 16 <= len`, as `len` is a multiple of 64.
-        let (q, c) = unsafe { (vld1q_u8(query.add(at)), vld1q_s8(code.add(at))) };
-        // Unsigned bytes widened to 16 bits are below 256, so reading them as signed changes nothing.
-        let (q_low, q_high) =
-            (vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(q))), vreinterpretq_s16_u16(vmovl_high_u8(q)));
-        let (c_low, c_high) = (vmovl_s8(vget_low_s8(c)), vmovl_high_s8(c));
-        sums[0] = vmlal_s16(sums[0], vget_low_s16(q_low), vget_low_s16(c_low));
-        sums[1] = vmlal_high_s16(sums[1], q_low, c_low);
-        sums[2] = vmlal_s16(sums[2], vget_low_s16(q_high), vget_low_s16(c_high));
-        sums[3] = vmlal_high_s16(sums[3], q_high, c_high);
-        at += 16;
-    }
-    vaddvq_s32(vaddq_s32(vaddq_s32(sums[0], sums[1]), vaddq_s32(sums[2], sums[3])))
+/// Generates a sum over two rows of bytes, sixteen at a time; `$add` adds those of one half to four sums.
+macro_rules! byte_sum {
+    ($name:ident, $what:literal, $add:expr) => {
+        #[doc = $what]
+        ///
+        /// # Safety
+        /// `a` and `b` point to `len` readable bytes; `len` is a multiple of 64.
+        #[target_feature(enable = "neon")]
+        #[inline]
+        unsafe fn $name(a: *const u8, b: *const u8, len: usize) -> i32 {
+            let mut sums = [vdupq_n_s32(0); 2];
+            let mut at = 0;
+            while at < len {
+                // SAFETY: `at + 16 <= len`, as `len` is a multiple of 64.
+                let (x, y) = unsafe { (vld1q_u8(a.add(at)), vld1q_u8(b.add(at))) };
+                sums[0] = $add(sums[0], vget_low_u8(x), vget_low_u8(y));
+                sums[1] = $add(sums[1], vget_high_u8(x), vget_high_u8(y));
+                at += 16;
+            }
+            vaddvq_s32(vaddq_s32(sums[0], sums[1]))
+        }
+    };
 }
 
+// Widened to 16 bits: the mixed-sign byte product is an extension that not every CPU has.
+byte_sum!(product, "A signed query times a stored code.", |sum, q: uint8x8_t, c: uint8x8_t| {
+    // Unsigned bytes widened to 16 bits are below 256, so reading them as signed changes nothing.
+    let (q, c) = (vmovl_s8(vreinterpret_s8_u8(q)), vreinterpretq_s16_u16(vmovl_u8(c)));
+    vmlal_high_s16(vmlal_s16(sum, vget_low_s16(q), vget_low_s16(c)), q, c)
+});
+byte_sum!(
+    product_between,
+    "What two stored codes stand for, multiplied.",
+    |sum, x: uint8x8_t, y: uint8x8_t| {
+        // Flipping the top bit takes 128 away. A product of signed bytes fits 16 bits.
+        let signed = |bytes| vreinterpret_s8_u8(veor_u8(bytes, vdup_n_u8(128)));
+        vpadalq_s16(sum, vmull_s8(signed(x), signed(y)))
+    }
+);
+byte_sum!(square, "Squared differences.", |sum, x: uint8x8_t, y: uint8x8_t| {
+    let difference = vreinterpretq_s16_u16(vabdl_u8(x, y));
+    let low = vget_low_s16(difference);
+    vmlal_high_s16(vmlal_s16(sum, low, low), difference, difference)
+});
+
 float_entries!(#[target_feature(enable = "neon")]);
-code_entry!(CODE, code_rows, product, #[target_feature(enable = "neon")]);
+code_entry!(CODE_DOT, dot_rows, product_between, product, #[target_feature(enable = "neon")]);
+code_entry!(CODE_L2, l2_rows, square, square, #[target_feature(enable = "neon")]);

@@ -34,15 +34,44 @@ unsafe fn l2(a: *const f32, b: *const f32, len: usize) -> f32 {
     sums.iter().sum()
 }
 
+/// Sum of `f` over two rows of bytes.
+///
 /// # Safety
-/// `query` and `code` point to `len` readable bytes.
-#[inline]
-unsafe fn product(query: *const u8, code: *const i8, len: usize) -> i32 {
+/// `a` and `b` point to `len` readable bytes.
+#[inline(always)]
+unsafe fn bytes(a: *const u8, b: *const u8, len: usize, f: impl Fn(u8, u8) -> i32) -> i32 {
     // SAFETY: the caller's duty.
-    let (query, code) =
-        unsafe { (std::slice::from_raw_parts(query, len), std::slice::from_raw_parts(code, len)) };
-    query.iter().zip(code).map(|(&q, &c)| i32::from(q) * i32::from(c)).sum()
+    let (a, b) = unsafe { (std::slice::from_raw_parts(a, len), std::slice::from_raw_parts(b, len)) };
+    a.iter().zip(b).map(|(&a, &b)| f(a, b)).sum()
+}
+
+/// A signed query times a stored code.
+///
+/// # Safety
+/// As [`bytes`].
+unsafe fn product(query: *const u8, code: *const u8, len: usize) -> i32 {
+    // SAFETY: the caller's duty.
+    unsafe { bytes(query, code, len, |q, c| i32::from(q as i8) * i32::from(c)) }
+}
+
+/// What two stored codes stand for, multiplied.
+///
+/// # Safety
+/// As [`bytes`].
+unsafe fn product_between(a: *const u8, b: *const u8, len: usize) -> i32 {
+    // SAFETY: the caller's duty.
+    unsafe { bytes(a, b, len, |a, b| (i32::from(a) - 128) * (i32::from(b) - 128)) }
+}
+
+/// Squared differences.
+///
+/// # Safety
+/// As [`bytes`].
+unsafe fn square(a: *const u8, b: *const u8, len: usize) -> i32 {
+    // SAFETY: the caller's duty.
+    unsafe { bytes(a, b, len, |a, b| (i32::from(a) - i32::from(b)).pow(2)) }
 }
 
 float_entries!();
-code_entry!(CODE, code_rows, product);
+code_entry!(CODE_DOT, dot_rows, product_between, product);
+code_entry!(CODE_L2, l2_rows, square, square);

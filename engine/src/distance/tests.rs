@@ -114,24 +114,70 @@ proptest! {
     }
 
     #[test]
-    fn code_products_are_exact(codes in prop::collection::vec((any::<i8>(), any::<i8>()), 1..700), extreme: bool) {
-        let stretch = |c: i8| if extreme { if c < 0 { i8::MIN } else { i8::MAX } } else { c };
-        let q: Vec<i8> = codes.iter().map(|c| stretch(c.0)).collect();
-        let mut c: Vec<i8> = codes.iter().map(|c| stretch(c.1)).collect();
-        let expected: i32 = q.iter().zip(&c).map(|(&q, &c)| i32::from(q) * i32::from(c)).sum();
-        let query = CodeQuery::new(&q);
-        c.resize(query.len(), 0);
-        let sum = code_sum(&c);
-        let table = [vec![0i8; c.len()], c.clone()].concat();
-        for level in SimdLevel::ALL {
-            let Some(kernel) = CodeKernel::at_level(level) else { continue };
-            prop_assert_eq!(kernel.dot(&query, &c, sum), expected, "{:?}", level);
-            let mut out = [0; 12];
-            // SAFETY: the table has the two rows that the slots name.
-            unsafe { kernel.shifted_dots(&query, table.as_ptr(), &[1, 0, 1, 1, 0, 0, 1, 0, 1, 1, 1, 0], &mut out) };
-            prop_assert_eq!(out[0] - 128 * sum, expected);
-            prop_assert_eq!((out[1], out[10]), (0, out[0]));
+    fn code_distances_are_those_of_the_decoded_vectors(
+        rows in prop::collection::vec((any::<i8>(), any::<i8>(), any::<i8>()), 1..700),
+        step in prop_oneof![Just(1.0f32), Just(0.5), Just(0.0625)],
+        extreme: bool,
+    ) {
+        let stretch = |c: i8| f32::from(if extreme && c != 0 { 127 * c.signum() } else { c.max(-127) }) * step;
+        // The largest component is 127 steps, so that the query's own step is the table's and its code is exact.
+        let mut query: Vec<f32> = rows.iter().map(|r| stretch(r.0)).collect();
+        query[0] = 127.0 * step;
+        let vectors: [Vec<f32>; 2] = [
+            rows.iter().map(|r| stretch(r.1)).collect(),
+            rows.iter().map(|r| stretch(r.2)).collect(),
+        ];
+        let len = padded_code(rows.len());
+        let mut table = vec![0; 2 * len];
+        for (vector, row) in vectors.iter().zip(table.chunks_mut(len)) {
+            prop_assert_eq!(encode(vector, step, row), 0.0);
         }
+        let slots = [1u32, 0, 1, 1, 0, 0, 1, 0, 1, 1, 1, 0];
+        for metric in METRICS {
+            let exact = |a: &[f32], b: &[f32]| -> f64 {
+                let sum = |f: fn(f64, f64) -> f64| a.iter().zip(b).map(|(&a, &b)| f(a.into(), b.into())).sum::<f64>();
+                match metric {
+                    Metric::Cosine => 1.0 - sum(|a, b| a * b),
+                    Metric::L2 => sum(|a, b| (a - b) * (a - b)),
+                    Metric::Dot => -sum(|a, b| a * b),
+                }
+            };
+            let (mut coded, mut first) = (CodeQuery::default(), CodeQuery::default());
+            coded.set(metric, &query, step);
+            first.set_row(metric, &table[..len], step);
+            for level in SimdLevel::ALL {
+                let Some(kernel) = CodeKernel::at_level(metric, level) else { continue };
+                let mut out = [f32::NAN; 12];
+                // SAFETY: the table has the two rows that the slots name.
+                unsafe { kernel.distances(&coded, table.as_ptr(), &slots, &mut out) };
+                for (&slot, &got) in slots.iter().zip(&out) {
+                    let expected = exact(&query, &vectors[slot as usize]);
+                    prop_assert!((f64::from(got) - expected).abs() <= 1e-6 * expected.abs(), "{level:?} {metric:?}");
+                }
+                // SAFETY: as above.
+                unsafe { kernel.distances(&first, table.as_ptr(), &slots, &mut out) };
+                let (a, b) = table.split_at(len);
+                prop_assert_eq!(kernel.between(a, b, step).to_bits(), out[0].to_bits(), "{:?}", level);
+                prop_assert_eq!(kernel.between(b, a, step).to_bits(), out[0].to_bits());
+                prop_assert_eq!(kernel.between(a, a, step).to_bits(), out[1].to_bits());
+            }
+        }
+    }
+
+    #[test]
+    fn codes_are_the_nearest_ones(vector in prop::collection::vec(-3.0f32..3.0, 1..100), step in 0.001f32..0.1) {
+        let mut row = vec![0; padded_code(vector.len())];
+        let error = encode(&vector, step, &mut row);
+        let mut expected = 0.0;
+        for (&byte, &component) in row.iter().zip(&vector) {
+            let code = f32::from(byte) - 128.0;
+            let lost = (component - code * step).abs();
+            prop_assert!(lost <= 0.5001 * step || code.abs() == 127.0 && component.abs() > 127.0 * step);
+            expected += lost * lost;
+        }
+        prop_assert!((error - expected).abs() <= 1e-3 * expected);
+        prop_assert!((encoding_error([vector.as_slice()].into_iter(), step) - f64::from(error)).abs() <= 1e-3 * f64::from(error));
+        prop_assert!(row[vector.len()..].iter().all(|&byte| byte == 128));
     }
 
     #[test]
