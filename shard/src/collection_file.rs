@@ -31,6 +31,9 @@ struct FileV1 {
     // Keys that came later are left out when they hold nothing, so that a file written before they did keeps its checksum.
     #[serde(default, skip_serializing_if = "is_zero")]
     filter_first_relative_bp: u32,
+    /// Kept only where codes are off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    traversal_codes: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     full_text: Option<FullTextV1>,
     checksum: u32,
@@ -83,6 +86,7 @@ pub fn encode(uid: u64, name: &str, config: &DenseConfig) -> Vec<u8> {
         max_inserts_per_second: config.max_inserts_per_second,
         max_ef_search: config.max_ef_search,
         filter_first_relative_bp: config.filter_first_relative_bp,
+        traversal_codes: (!config.traversal_codes).then_some(false),
         full_text: config.full_text.map(|text| FullTextV1 {
             analyzer: ENGLISH.to_owned(),
             k1_bits: text.k1.to_bits(),
@@ -156,6 +160,7 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
         max_inserts_per_second: file.max_inserts_per_second,
         max_ef_search: file.max_ef_search,
         filter_first_relative_bp: file.filter_first_relative_bp,
+        traversal_codes: file.traversal_codes.unwrap_or(true),
         full_text,
     };
     config.validate().map_err(|e| Unreadable::Damaged(e.to_string()))?;
@@ -171,6 +176,7 @@ mod tests {
         let mut config = DenseConfig::new(3, Metric::L2);
         config.max_vectors = 9;
         config.filter_first_relative_bp = 250;
+        config.traversal_codes = false;
         config.full_text = Some(TextConfig { k1: 0.1 + 0.2, b: -0.0 });
         let bytes = encode(77, "default/a\"b", &config);
         assert_eq!(decode(&bytes).unwrap(), (77, "default/a\"b".to_owned(), config));
@@ -184,12 +190,14 @@ mod tests {
         }
     }
 
-    /// Written before `filter_first_relative_bp` and `full_text` were keys.
+    /// Written before `filter_first_relative_bp`, `traversal_codes` and `full_text` were keys.
     #[test]
     fn a_file_without_the_keys_that_came_later_keeps_its_checksum() {
         let config = DenseConfig::new(3, Metric::L2);
         let text = String::from_utf8(encode(77, "default/a", &config)).unwrap();
-        assert!(!text.contains("filter_first_relative_bp") && !text.contains("full_text"), "{text}");
+        for later in ["filter_first_relative_bp", "traversal_codes", "full_text"] {
+            assert!(!text.contains(later), "{text}");
+        }
         assert!(text.contains("\"checksum\": 2030584139\n"), "{text}");
         assert_eq!(decode(text.as_bytes()).unwrap().2, config);
     }

@@ -135,6 +135,7 @@ fn build(options: &Options, docs: &Rows<f32>, n: usize) -> Graph {
         level0_full_degree: false,
         extend_candidates: false,
         extend_candidates_max: 0,
+        codes: true,
         capacity: n,
     })
     .unwrap_or_else(|error| fail(&error.to_string()));
@@ -225,7 +226,7 @@ fn search(
     let mut distances = 0;
     let start = cpu::thread_time();
     for query in queries {
-        found.extend(graph.search(query, ef.max(k), scratch, |_| true).iter().take(k).map(|hit| hit.slot));
+        found.extend(graph.search(query, k, ef.max(k), scratch, |_| true).iter().take(k).map(|hit| hit.slot));
         ends.push(found.len());
         distances += Graph::stats(scratch).distances;
     }

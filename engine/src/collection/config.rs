@@ -35,6 +35,9 @@ pub struct DenseConfig {
     pub extend_candidates: bool,
     /// Its cap.
     pub extend_candidates_max: usize,
+    /// Walk and build the graph on int8 codes kept beside the vectors, with exact rescoring: a quarter more memory per vector, for
+    /// two to three times the rate. Where codes do not fit the data the vectors are walked as without.
+    pub traversal_codes: bool,
     /// 0 = no limit. Live ids allowed.
     pub max_vectors: u64,
     /// 0 = no limit (formula of the interface).
@@ -64,6 +67,7 @@ impl DenseConfig {
             level0_full_degree: false,
             extend_candidates: false,
             extend_candidates_max: 0,
+            traversal_codes: true,
             max_vectors: 0,
             max_bytes: 0,
             max_inserts_per_second: 0,

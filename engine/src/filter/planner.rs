@@ -22,6 +22,8 @@ use crate::payload::index::{Column, Selection, View, Walk};
 /// A distance of a walk with all that goes with it (edges, visited, pool): `WALK_NS + WALK_COMPONENT_NS * dim`.
 const WALK_NS: f64 = 50.0;
 const WALK_COMPONENT_NS: f64 = 0.2;
+/// Per component where the walk goes over codes.
+const WALK_CODE_NS: f64 = 0.04;
 /// A distance of a scan of listed slots, with visibility and the heap of results.
 const SCAN_NS: f64 = 20.0;
 const SCAN_COMPONENT_NS: f64 = 0.1;
@@ -71,6 +73,8 @@ pub(crate) struct Situation {
     /// Slots ever used: the length of a bitset.
     pub slots: usize,
     pub dim: usize,
+    /// Walks go over int8 codes.
+    pub codes: bool,
     /// Degree of the graph.
     pub m: usize,
     /// Beam.
@@ -248,7 +252,8 @@ impl Interval {
 
 impl Situation {
     fn walked_ns(&self) -> f64 {
-        WALK_NS + WALK_COMPONENT_NS * self.dim as f64
+        let component_ns = if self.codes { WALK_CODE_NS } else { WALK_COMPONENT_NS };
+        WALK_NS + component_ns * self.dim as f64
     }
 
     fn scored_ns(&self) -> f64 {

@@ -55,6 +55,7 @@ json_object! {
         "level0_full_degree" => level0_full_degree: bool,
         "quantized_build" => quantized_build: bool,
         "filter_first_relative_bp" => filter_first_relative_bp: i64,
+        "traversal_codes" => traversal_codes: bool,
         "full_text" => full_text: FullTextBody,
         "max_vectors" => max_vectors: u64,
         "max_bytes" => max_bytes: u64,
@@ -143,6 +144,7 @@ impl ConfigBody {
         config.full_text = self.full_text.as_ref().map(FullTextBody::config).transpose()?;
         config.seed = self.seed.unwrap_or(0);
         config.level0_full_degree = self.level0_full_degree.unwrap_or(false);
+        config.traversal_codes = self.traversal_codes.unwrap_or(true);
         config.extend_candidates = self.extend_candidates.unwrap_or(false);
         config.max_vectors = self.max_vectors.unwrap_or(0);
         config.max_bytes = self.max_bytes.unwrap_or(0);

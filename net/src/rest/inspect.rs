@@ -201,6 +201,7 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
             "extend_candidates": config.extend_candidates,
             "extend_candidates_max": config.extend_candidates_max,
             "filter_first_relative_bp": config.filter_first_relative_bp,
+            "traversal_codes": config.traversal_codes,
             "max_vectors": config.max_vectors,
             "max_bytes": config.max_bytes,
             "max_inserts_per_second": config.max_inserts_per_second,
@@ -213,12 +214,14 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
         "index": {
             "type": "hnsw",
             "state": state,
+            "walks": if info.usage.codes > 0 { "int8" } else { "float" },
             "indexed": stats.live.saturating_sub(stats.tail),
             "waiting": stats.tail,
         },
         "memory": {
             "bytes": stats.bytes,
             "graph_bytes": usage.graph,
+            "codes_bytes": usage.codes,
             "slots_bytes": usage.slots,
             "payload_bytes": usage.rows,
             "ids_bytes": usage.ids,

@@ -317,6 +317,11 @@ impl Dense {
         &self.config
     }
 
+    /// Any core: the step of the int8 codes that walks go over by now; `None` when they go over the vectors.
+    pub fn code_step(&self) -> Option<f32> {
+        self.graph.code_step()
+    }
+
     /// Any core: a live point. With one id-map look-up and one cache line; never misses an id that is being replaced.
     pub fn get<'p>(&'p self, pin: &'p Pin<'_>, id: u64, now_ms: u64) -> Option<Point<'p>> {
         // The snapshot comes before the look-up. A slot found dead at the snapshot then means the id was absent: were it

@@ -40,6 +40,7 @@ impl DenseWriter {
         if slots.is_empty() {
             return None;
         }
+        shared.graph.begin_round();
         let levels = slots.iter().map(|&slot| shared.graph.level_of(shared.meta.id(slot))).collect();
         let round = Arc::new(Round { slots, levels });
         self.round = Some((round.clone(), position));

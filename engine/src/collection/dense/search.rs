@@ -327,6 +327,7 @@ impl Dense {
             filed: live + self.tombstoned.load(Ordering::Relaxed),
             slots: self.slots.load(Ordering::Acquire) as usize,
             dim: self.config.dim,
+            codes: self.graph.code_step().is_some(),
             m: self.config.m,
             ef,
             exact,
@@ -428,10 +429,10 @@ impl Dense {
         };
         let found = if walked.leads {
             let ef = (ef as f64 * walked.widen) as usize;
-            self.graph.search_gated(query, ef, walked.effort, pace, scratch, gate, admit).await?
+            self.graph.search_gated(query, k, ef, walked.effort, pace, scratch, gate, admit).await?
         } else {
             let mut rejects = 0;
-            let searched = self.graph.search_paced(query, ef, pace, scratch, |slot| {
+            let searched = self.graph.search_paced(query, k, ef, pace, scratch, |slot| {
                 let passes = gate(slot);
                 rejects += u64::from(!passes);
                 passes && admit(slot)

@@ -8,6 +8,8 @@ use std::sync::atomic::Ordering;
 pub struct Usage {
     /// Vectors, edges, and what only the owner has.
     pub graph: u64,
+    /// int8 codes of the vectors, that walks go over; 0 when they do not.
+    pub codes: u64,
     /// A line of facts per slot.
     pub slots: u64,
     /// Payload rows, replaced ones that wait for readers included.
@@ -25,8 +27,11 @@ pub struct Usage {
 impl Dense {
     /// Any core: memory by part. Costs nothing to speak of.
     pub fn usage(&self) -> Usage {
+        let codes = self.graph.code_bytes() as u64;
         Usage {
-            graph: self.owner_bytes.load(Ordering::Relaxed),
+            // Measured by the owner now and then, codes included.
+            graph: self.owner_bytes.load(Ordering::Relaxed).saturating_sub(codes),
+            codes,
             slots: Meta::bytes(self.slots.load(Ordering::Relaxed)),
             rows: self.meta.row_bytes(),
             ids: self.ids.bytes() as u64,

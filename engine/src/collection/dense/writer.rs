@@ -47,6 +47,7 @@ impl DenseWriter {
             level0_full_degree: config.level0_full_degree,
             extend_candidates: config.extend_candidates,
             extend_candidates_max: config.extend_candidates_max,
+            codes: config.traversal_codes,
             capacity: max_slots,
         })?;
         // Random on purpose: nobody may craft ids that collide. It decides where the map keeps an id and no result.

@@ -26,6 +26,8 @@ pub struct GraphConfig {
     pub extend_candidates: bool,
     /// Cap of that pool, 0 = none.
     pub extend_candidates_max: usize,
+    /// Walk and build on int8 codes beside the vectors, where they fit the data.
+    pub codes: bool,
     /// Slots reserved.
     pub capacity: usize,
 }

@@ -9,8 +9,8 @@
 //! find enough; and where nothing passes for two steps around, the walk goes on over nodes that do not, so that an island of
 //! passing nodes is reached from afar.
 use super::links::Links;
-use super::search::EXPANSIONS_PER_STEP;
-use super::{Graph, Scratch, SearchStats};
+use super::search::{EXPANSIONS_PER_STEP, Probe};
+use super::{Graph, Scratch};
 use crate::index::{Neighbor, Slot};
 use crate::pace::{Pace, TooLong};
 
@@ -29,6 +29,7 @@ impl Graph {
     pub async fn search_gated<'s>(
         &self,
         query: &[f32],
+        k: usize,
         ef: usize,
         effort: usize,
         pace: &mut impl Pace,
@@ -36,35 +37,55 @@ impl Graph {
         gate: impl Fn(Slot) -> bool,
         mut admit: impl FnMut(Slot) -> bool,
     ) -> Result<Option<&'s [Neighbor]>, TooLong> {
-        assert_eq!(query.len(), self.vectors.row_len(), "the query is not a padded row");
-        scratch.stats = SearchStats::default();
-        scratch.found.clear();
-        let Some((entry, top)) = self.entry().filter(|_| ef > 0) else { return Ok(Some(&scratch.found)) };
-        let mut at = self.begin_descent(query, entry, scratch);
+        self.begin_search(query, scratch);
+        if ef == 0 || self.entry().is_none() {
+            return Ok(Some(&scratch.found));
+        }
+        let mut code = std::mem::take(&mut scratch.query);
+        let probe = self.probe(query, &mut code);
+        let walked = self.walk_gated(probe, ef, effort, pace, scratch, &gate, &mut admit).await;
+        self.finish_search(query, probe, k, scratch);
+        scratch.query = code;
+        Ok(walked?.then_some(&scratch.found))
+    }
+
+    /// False when `effort` distances were not enough.
+    #[allow(clippy::too_many_arguments)] // As above.
+    async fn walk_gated(
+        &self,
+        probe: Probe<'_>,
+        ef: usize,
+        effort: usize,
+        pace: &mut impl Pace,
+        scratch: &mut Scratch,
+        gate: &impl Fn(Slot) -> bool,
+        admit: &mut impl FnMut(Slot) -> bool,
+    ) -> Result<bool, TooLong> {
+        let Some((entry, top)) = self.entry() else { return Ok(true) };
+        let mut at = self.begin_descent(probe, entry, scratch);
         for level in (1..=top).rev() {
-            while let Some(nearer) = self.hop(query, level, at, scratch) {
+            while let Some(nearer) = self.hop(probe, level, at, scratch) {
                 at = nearer;
             }
         }
         self.begin_beam(at, ef, scratch, &mut |slot| gate(slot) && admit(slot));
         let (mut open, mut counted) = (true, 0);
         while open {
-            open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand_gated(query, scratch, &gate, &mut admit));
+            open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand_gated(probe, scratch, gate, admit));
             let distances = scratch.stats.distances;
             if open && distances > effort as u64 {
-                return Ok(None);
+                return Ok(false);
             }
             pace.step((distances - counted) as usize).await?;
             counted = distances;
         }
-        scratch.found.extend(scratch.pool.admitted());
-        Ok(Some(&scratch.found))
+        Ok(true)
     }
 
     /// Expands the nearest open node; false when none is left that could matter.
     fn expand_gated(
         &self,
-        query: &[f32],
+        probe: Probe<'_>,
         scratch: &mut Scratch,
         gate: &impl Fn(Slot) -> bool,
         admit: &mut impl FnMut(Slot) -> bool,
@@ -76,7 +97,7 @@ impl Graph {
             let Scratch { fresh, blocked, .. } = scratch;
             fresh.append(blocked);
         }
-        self.score(query, scratch);
+        self.score(probe, scratch);
         scratch.stats.expanded += 1;
         for (&slot, &distance) in scratch.fresh.iter().zip(&scratch.distances) {
             let order = Neighbor { distance, slot }.order();

@@ -1,4 +1,4 @@
-//! The graph itself: vectors, edges, marks and the entry point, and what loads and saves them.
+//! The graph itself: vectors and their codes, edges, marks and the entry point, and what loads and saves them.
 //!
 //! # Invariants
 //!
@@ -9,6 +9,7 @@
 //! 4. The entry point is linked, on at least the level it is entered with.
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use super::codes::{Codes, Fit};
 use super::links::{LEVEL_MAX, Links, UpperRuns};
 use super::owner::{OwnerCell, OwnerGuard};
 use super::{GraphConfig, Scratch};
@@ -40,6 +41,8 @@ pub struct Graph {
     pub(super) config: GraphConfig,
     pub(super) kernel: Kernel,
     pub(super) vectors: Arena<f32>,
+    /// What is walked instead of the vectors; `None` when codes are not wanted.
+    pub(super) codes: Option<Codes>,
     pub(super) links: Links,
     marks: Arena<AtomicU32>,
     /// Per slot: its parent in the tree + 1, 0 when it has none.
@@ -57,6 +60,8 @@ pub(super) struct Owner {
     dirty: Vec<Slot>,
     /// Top of the tree.
     pub(super) root: Option<Slot>,
+    /// How well the codes fit.
+    fit: Fit,
     /// Slots that lost their parent, or never had one, and wait for one.
     pub(super) orphans: Vec<Slot>,
     /// Restored slots are not in the tree yet.
@@ -82,6 +87,7 @@ impl Graph {
         Ok(Graph {
             kernel: Kernel::of(config.metric),
             vectors: Arena::reserve(capacity, padded(config.dim))?,
+            codes: Codes::reserve(&config)?,
             marks: Arena::reserve(capacity, 1)?,
             parents: Arena::reserve(capacity, 1)?,
             entry: AtomicU64::new(0),
@@ -90,6 +96,7 @@ impl Graph {
                 runs: UpperRuns::new(links.upper_capacity()),
                 dirty: Vec::new(),
                 root: None,
+                fit: Fit::default(),
                 orphans: Vec::new(),
                 tree_stale: false,
                 new: Vec::new(),
@@ -141,13 +148,16 @@ impl Graph {
     /// # Panics
     /// When the slot is linked or out of range, or the vector is longer than a row.
     pub fn write_vector(&self, slot: Slot, prepared: &[f32]) {
-        let _owner = self.owner.enter();
+        let mut owner = self.owner.enter();
         assert!(!self.is_linked(slot), "slot {slot} is in use");
         // SAFETY: the slot is not linked, so no list names it and no reader follows an edge to it; freed slots are
         // given back after quiescence only (contract of `free`). The guard keeps other writers out.
         let row = unsafe { self.vectors.row_mut_unchecked(slot as usize) };
         row[..prepared.len()].copy_from_slice(prepared);
         row[prepared.len()..].fill(0.0);
+        if let Some(codes) = &self.codes {
+            codes.write(&mut owner.fit, slot, row);
+        }
         self.slots_end.fetch_max(slot + 1, Relaxed);
     }
 
@@ -243,7 +253,25 @@ impl Graph {
         }
         let mut owner = self.owner.enter();
         self.store_entry(entry);
+        self.refit_codes(&mut owner, true);
         self.refresh_tree(&mut owner);
+    }
+
+    /// Owner: before a round: decides whether walks and plans go over codes from now on. Some milliseconds once, when the first
+    /// thousand vectors are there; nothing otherwise.
+    pub fn begin_round(&self) {
+        self.refit_codes(&mut self.owner.enter(), false);
+    }
+
+    fn refit_codes(&self, owner: &mut Owner, late: bool) {
+        if let Some(codes) = &self.codes {
+            codes.refit(&mut owner.fit, &|slot| self.vector(slot), self.slots_end(), late);
+        }
+    }
+
+    /// The step of the codes that walks go over; `None` when they go over the vectors.
+    pub fn code_step(&self) -> Option<f32> {
+        self.codes.as_ref().and_then(Codes::step)
     }
 
     pub(super) fn store_entry(&self, entry: Option<(Slot, u8)>) {
@@ -266,7 +294,12 @@ impl Graph {
     pub fn bytes(&self) -> usize {
         let slots = self.slots_end();
         let per_slot = self.vectors.row_len() * size_of::<f32>() + 2 * size_of::<AtomicU32>();
-        slots * per_slot + self.links.bytes(slots, self.owner.enter().runs.used())
+        slots * per_slot + self.code_bytes() + self.links.bytes(slots, self.owner.enter().runs.used())
+    }
+
+    /// Those of the codes.
+    pub fn code_bytes(&self) -> usize {
+        self.codes.as_ref().map_or(0, |codes| codes.bytes(self.slots_end()))
     }
 
     /// One past the highest slot ever written.

@@ -3,8 +3,9 @@ use super::{Graph, Planner, ROUND_NODES_MAX, Round, Scratch};
 use crate::index::Slot;
 
 impl Round {
-    /// A round of `points` (slot and key), with the levels their keys draw.
+    /// Owner: begins a round of `points` (slot and key; vectors written), with the levels their keys draw.
     pub fn of(graph: &Graph, points: &[(Slot, u64)]) -> Round {
+        graph.begin_round();
         Round {
             slots: points.iter().map(|p| p.0).collect(),
             levels: points.iter().map(|p| graph.level_of(p.1)).collect(),

@@ -4,9 +4,10 @@
 //! inserts come in rounds that any cores plan and the owner commits; dead nodes keep routing until their neighbours
 //! are relinked (FreshDiskANN, arXiv:2105.09613); a tree of edges that pruning may not touch keeps all nodes reachable.
 //!
-//! Reading order: [`config`](self) and `round` are the words, `graph`, `links` and `owner` the state, `search`,
+//! Reading order: [`config`](self) and `round` are the words, `graph`, `codes`, `links` and `owner` the state, `search`,
 //! `gated` and `scratch` the beam, `select` the choice of neighbours, `plan`, `target` and `commit` an insert, `tree` what keeps
 //! nodes reachable, `repair` a delete.
+mod codes;
 mod commit;
 mod config;
 mod gated;

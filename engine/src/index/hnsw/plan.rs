@@ -2,6 +2,7 @@
 use super::search::Patience;
 use super::select::Selection;
 use super::{Graph, NodePlan, Round, Scratch, SearchStats};
+use crate::distance::CodeQuery;
 use crate::index::{Neighbor, Slot};
 
 /// Peers scored between two looks at the budget.
@@ -15,6 +16,8 @@ const REFUSALS_PER_EF: usize = 8;
 #[derive(Default)]
 pub struct Planner {
     scratch: Scratch,
+    /// The node's code, when the graph walks by codes.
+    code: CodeQuery,
     selection: Selection,
     candidates: Vec<Neighbor>,
     node: Slot,
@@ -66,10 +69,14 @@ impl Planner {
         let level = round.levels[index];
         self.stage = match graph.entry() {
             Some((entry, top)) => {
-                self.at = Some(graph.begin_descent(graph.vector(self.node), entry, &mut self.scratch));
+                let probe = graph.probe_node(self.node, &mut self.code);
+                self.at = Some(graph.begin_descent(probe, entry, &mut self.scratch));
                 if top > level { Stage::Descend { level: top } } else { Stage::Enter { level } }
             }
-            None => Stage::Enter { level },
+            None => {
+                graph.probe_node(self.node, &mut self.code);
+                Stage::Enter { level }
+            }
         };
     }
 
@@ -105,9 +112,10 @@ impl Planner {
             Stage::Descend { level } => self.descend(graph, level, round.levels[self.index]),
             Stage::Enter { level } => self.enter(graph, level, is_dead),
             Stage::Beam { level } => {
-                let query = graph.vector(self.node);
-                let Planner { patience, scratch, .. } = self;
-                if graph.expand(query, level, scratch, &mut |slot| patience.admits(!is_dead(slot))) {
+                let Planner { patience, scratch, code, node, .. } = self;
+                if graph.expand(graph.started(*node, code), level, scratch, &mut |slot| {
+                    patience.admits(!is_dead(slot))
+                }) {
                     return Stage::Beam { level };
                 }
                 self.candidates.extend(self.scratch.pool.admitted().filter(|near| !is_dead(near.slot)));
@@ -136,8 +144,8 @@ impl Planner {
     }
 
     fn descend(&mut self, graph: &Graph, level: u8, node_level: u8) -> Stage {
-        let query = graph.vector(self.node);
-        let nearer = self.at.and_then(|at| graph.hop(query, level, at, &mut self.scratch));
+        let probe = graph.started(self.node, &self.code);
+        let nearer = self.at.and_then(|at| graph.hop(probe, level, at, &mut self.scratch));
         match nearer {
             Some(nearer) => {
                 self.at = Some(nearer);
@@ -167,7 +175,7 @@ impl Planner {
     fn add_candidates(&mut self, graph: &Graph, slots: impl Iterator<Item = Slot>) {
         self.scratch.fresh.clear();
         self.scratch.fresh.extend(slots);
-        graph.score(graph.vector(self.node), &mut self.scratch);
+        graph.score(graph.started(self.node, &self.code), &mut self.scratch);
         let scored = self.scratch.fresh.iter().zip(&self.scratch.distances);
         self.candidates.extend(scored.map(|(&slot, &distance)| Neighbor { distance, slot }));
     }

@@ -95,8 +95,9 @@ impl Graph {
         is_gone: &impl Fn(Slot) -> bool,
         scratch: &mut Scratch,
     ) -> Vec<Neighbor> {
-        let query = self.vector(node);
-        self.score(query, scratch);
+        let mut code = std::mem::take(&mut scratch.query);
+        let probe = self.probe_node(node, &mut code);
+        self.score(probe, scratch);
         let scored = scratch.fresh.iter().zip(&scratch.distances);
         let mut candidates: Vec<Neighbor> =
             scored.map(|(&slot, &distance)| Neighbor { distance, slot }).collect();
@@ -104,8 +105,9 @@ impl Graph {
             let ef = self.config.ef_construction;
             let fits = |slot| slot != node && !is_gone(slot);
             let refusals = REFUSALS_PER_EF * ef;
-            candidates.extend(self.search_level_with_patience(query, level, ef, refusals, scratch, &fits));
+            candidates.extend(self.search_level_with_patience(probe, level, ef, refusals, scratch, &fits));
         }
+        scratch.query = code;
         candidates.sort_unstable();
         candidates.dedup();
         candidates.truncate(self.config.ef_construction);

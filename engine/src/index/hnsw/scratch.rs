@@ -1,5 +1,6 @@
 //! Reusable state of one beam.
 use super::visited::Visited;
+use crate::distance::CodeQuery;
 use crate::index::pool::Pool;
 use crate::index::{Neighbor, Slot};
 
@@ -20,6 +21,8 @@ pub struct Scratch {
     /// Slots to score and their distances.
     pub(super) fresh: Vec<Slot>,
     pub(super) distances: Vec<f32>,
+    /// The query as a code.
+    pub(super) query: CodeQuery,
     /// Neighbours that do not pass a gate.
     pub(super) blocked: Vec<Slot>,
     pub(super) found: Vec<Neighbor>,

@@ -1,6 +1,7 @@
 //! Finding neighbours: greedy descent through the upper levels, then a best-first beam (Algorithms 2 and 5).
 use super::links::Links;
 use super::{Graph, Scratch, SearchStats};
+use crate::distance::CodeQuery;
 use crate::index::{Neighbor, Slot};
 use crate::pace::{Pace, TooLong, Whole, at_once};
 
@@ -23,11 +24,53 @@ impl Patience {
     }
 }
 
+/// What a walk is looking for, in the form that it scores.
+#[derive(Clone, Copy)]
+pub(super) enum Probe<'q> {
+    /// A padded, prepared vector.
+    Vector(&'q [f32]),
+    /// Its code.
+    Code(&'q CodeQuery),
+}
+
+/// How many of the nearest by their codes are scored exactly at first, so that the `k` nearest are among them. Twice `k` lose
+/// nothing that a wider beam would not find; where `k` is large the order by codes is off by fewer places than `k`.
+fn rescored(k: usize) -> usize {
+    if k <= 50 { (2 * k).max(k + 16) } else { k + k / 2 }
+}
+
+/// And how many at a time after that, as long as the next by its code may be among the `k` nearest.
+const RESCORED_MORE: usize = 8;
+
 /// Expansions between two questions to the pace: some 100 µs.
 pub(super) const EXPANSIONS_PER_STEP: usize = 16;
 
+/// By how much exact distances differed from those of codes.
+#[derive(Default)]
+struct Errors {
+    count: f32,
+    sum: f32,
+    squares: f32,
+}
+
+impl Errors {
+    fn add(&mut self, error: f32) {
+        self.count += 1.0;
+        self.sum += error;
+        self.squares += error * error;
+    }
+
+    /// What hardly any error is below: three deviations under the mean.
+    fn low(&self) -> f32 {
+        let mean = self.sum / self.count;
+        mean - 3.0 * (self.squares / self.count - mean * mean).max(0.0).sqrt()
+    }
+}
+
 impl Graph {
-    /// The `ef` nearest reachable slots that `admit` accepts, nearest first, ties by slot, walking through others.
+    /// The nearest reachable slots that `admit` accepts, nearest first, ties by slot, walking through others: the `ef` of the
+    /// beam, or at least `k` of them where the walk goes over codes, all with exact distances.
+    ///
     /// `query` is padded and prepared. Stops when `ef` admitted slots are held and the next candidate is farther than
     /// the worst of them; so with few admitted slots it may walk the whole graph. `admit` is asked once for each slot
     /// that comes near enough to matter. Cost: about `ef * 2m / 2` distances, counted in [`Self::stats`].
@@ -39,11 +82,12 @@ impl Graph {
     pub fn search<'s>(
         &self,
         query: &[f32],
+        k: usize,
         ef: usize,
         scratch: &'s mut Scratch,
         admit: impl FnMut(Slot) -> bool,
     ) -> &'s [Neighbor] {
-        match at_once(self.search_paced(query, ef, &mut Whole::unbounded(), scratch, admit)) {
+        match at_once(self.search_paced(query, k, ef, &mut Whole::unbounded(), scratch, admit)) {
             Ok(found) => found,
             Err(TooLong) => unreachable!("unbounded"),
         }
@@ -59,46 +103,128 @@ impl Graph {
     pub async fn search_paced<'s>(
         &self,
         query: &[f32],
+        k: usize,
         ef: usize,
         pace: &mut impl Pace,
         scratch: &'s mut Scratch,
         mut admit: impl FnMut(Slot) -> bool,
     ) -> Result<&'s [Neighbor], TooLong> {
+        self.begin_search(query, scratch);
+        if ef > 0 {
+            let mut code = std::mem::take(&mut scratch.query);
+            let probe = self.probe(query, &mut code);
+            let walked = self.walk(probe, ef, pace, scratch, &mut admit).await;
+            self.finish_search(query, probe, k, scratch);
+            scratch.query = code;
+            walked?;
+        }
+        Ok(&scratch.found)
+    }
+
+    async fn walk(
+        &self,
+        probe: Probe<'_>,
+        ef: usize,
+        pace: &mut impl Pace,
+        scratch: &mut Scratch,
+        admit: &mut impl FnMut(Slot) -> bool,
+    ) -> Result<(), TooLong> {
+        let mut counted = 0;
+        let mut open = self.begin_level(probe, 0, ef, scratch, admit);
+        while open {
+            open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand(probe, 0, scratch, admit));
+            let distances = scratch.stats.distances;
+            pace.step((distances - counted) as usize).await?;
+            counted = distances;
+        }
+        Ok(())
+    }
+
+    /// Nothing counted, nothing found.
+    pub(super) fn begin_search(&self, query: &[f32], scratch: &mut Scratch) {
         assert_eq!(query.len(), self.vectors.row_len(), "the query is not a padded row");
         scratch.stats = SearchStats::default();
         scratch.found.clear();
-        if ef > 0 {
-            let mut counted = 0;
-            let mut open = self.begin_level(query, 0, ef, scratch, &mut admit);
-            while open {
-                open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand(query, 0, scratch, &mut admit));
-                let distances = scratch.stats.distances;
-                pace.step((distances - counted) as usize).await?;
-                counted = distances;
-            }
+    }
+
+    /// What the pool admitted, with exact distances.
+    pub(super) fn finish_search(&self, query: &[f32], probe: Probe<'_>, k: usize, scratch: &mut Scratch) {
+        let Probe::Code(_) = probe else {
             scratch.found.extend(scratch.pool.admitted());
+            return;
+        };
+        scratch.found.extend(scratch.pool.admitted());
+        let (mut from, mut to) = (0, rescored(k).min(scratch.found.len()));
+        let mut errors = Errors::default();
+        while from < to {
+            scratch.fresh.clear();
+            scratch.fresh.extend(scratch.found[from..to].iter().map(|near| near.slot));
+            self.score(Probe::Vector(query), scratch);
+            for (near, &exact) in scratch.found[from..to].iter_mut().zip(&scratch.distances) {
+                errors.add(exact - near.distance);
+                near.distance = exact;
+            }
+            from = to;
+            let Some(next) = scratch.found.get(to).map(|next| next.distance) else { break };
+            let Scratch { found, distances, .. } = &mut *scratch;
+            distances.clear();
+            distances.extend(found[..to].iter().map(|near| near.distance));
+            let (_, kth, _) = distances.select_nth_unstable_by(k.clamp(1, to) - 1, f32::total_cmp);
+            if next + errors.low() < *kth {
+                to = (to + RESCORED_MORE).min(found.len());
+            }
         }
-        Ok(&scratch.found)
+        scratch.found.truncate(to);
+        scratch.found.sort_unstable();
+    }
+
+    /// A padded, prepared vector in the form that this graph walks by now. The same form throughout a walk: what it scores is
+    /// compared.
+    pub(super) fn probe<'q>(&self, query: &'q [f32], code: &'q mut CodeQuery) -> Probe<'q> {
+        match self.codes.as_ref().and_then(|codes| Some((codes, codes.step()?))) {
+            Some((codes, step)) => {
+                codes.set_query(code, query, step);
+                Probe::Code(code)
+            }
+            None => Probe::Vector(query),
+        }
+    }
+
+    /// A node in that form.
+    pub(super) fn probe_node<'q>(&'q self, node: Slot, code: &'q mut CodeQuery) -> Probe<'q> {
+        match self.codes.as_ref().and_then(|codes| Some((codes, codes.step()?))) {
+            Some((codes, step)) => {
+                codes.set_node(code, node, step);
+                Probe::Code(code)
+            }
+            None => Probe::Vector(self.vector(node)),
+        }
+    }
+
+    /// The form of a node that [`Self::probe_node`] has given; no round under way sees it change.
+    #[inline]
+    pub(super) fn started<'q>(&'q self, node: Slot, code: &'q CodeQuery) -> Probe<'q> {
+        if self.code_step().is_some() { Probe::Code(code) } else { Probe::Vector(self.vector(node)) }
     }
 
     /// Leaves the `ef` nearest admitted nodes of `level` in the pool; none when the graph has no such level.
     pub(super) fn search_level(
         &self,
-        query: &[f32],
+        probe: Probe<'_>,
         level: u8,
         ef: usize,
         scratch: &mut Scratch,
         admit: &mut impl FnMut(Slot) -> bool,
     ) {
-        if self.begin_level(query, level, ef, scratch, admit) {
-            while self.expand(query, level, scratch, admit) {}
+        if self.begin_level(probe, level, ef, scratch, admit) {
+            while self.expand(probe, level, scratch, admit) {}
         }
     }
 
     /// Descends to `level` and prepares its beam; false when the graph has no such level.
     fn begin_level(
         &self,
-        query: &[f32],
+        probe: Probe<'_>,
         level: u8,
         ef: usize,
         scratch: &mut Scratch,
@@ -106,9 +232,9 @@ impl Graph {
     ) -> bool {
         scratch.pool.reset(ef);
         let Some((entry, top)) = self.entry().filter(|&(_, top)| top >= level) else { return false };
-        let mut at = self.begin_descent(query, entry, scratch);
+        let mut at = self.begin_descent(probe, entry, scratch);
         for above in (level + 1..=top).rev() {
-            while let Some(nearer) = self.hop(query, above, at, scratch) {
+            while let Some(nearer) = self.hop(probe, above, at, scratch) {
                 at = nearer;
             }
         }
@@ -120,7 +246,7 @@ impl Graph {
     /// comes, which lets the search end. Returns the fitting ones, nearest first; none does not mean that there are none.
     pub(super) fn search_level_with_patience<'s>(
         &self,
-        query: &[f32],
+        probe: Probe<'_>,
         level: u8,
         ef: usize,
         refusals: usize,
@@ -128,7 +254,7 @@ impl Graph {
         fits: &'s impl Fn(Slot) -> bool,
     ) -> impl Iterator<Item = Neighbor> + 's {
         let mut patience = Patience(refusals);
-        self.search_level(query, level, ef, scratch, &mut |slot| patience.admits(fits(slot)));
+        self.search_level(probe, level, ef, scratch, &mut |slot| patience.admits(fits(slot)));
         scratch.pool.admitted().filter(|near| fits(near.slot))
     }
 
@@ -138,12 +264,12 @@ impl Graph {
     }
 
     /// Scores the entry point.
-    pub(super) fn begin_descent(&self, query: &[f32], entry: Slot, scratch: &mut Scratch) -> Neighbor {
+    pub(super) fn begin_descent(&self, probe: Probe<'_>, entry: Slot, scratch: &mut Scratch) -> Neighbor {
         scratch.visited.reset(self.slots_end());
         scratch.visited.insert(entry);
         scratch.fresh.clear();
         scratch.fresh.push(entry);
-        self.score(query, scratch);
+        self.score(probe, scratch);
         Neighbor { distance: scratch.distances[0], slot: entry }
     }
 
@@ -151,14 +277,14 @@ impl Graph {
     /// descent are not scored again: none was nearer than `at`.
     pub(super) fn hop(
         &self,
-        query: &[f32],
+        probe: Probe<'_>,
         level: u8,
         at: Neighbor,
         scratch: &mut Scratch,
     ) -> Option<Neighbor> {
         scratch.fresh.clear();
         self.gather(at.slot, level, scratch);
-        self.score(query, scratch);
+        self.score(probe, scratch);
         scratch.stats.expanded += 1;
         let scored = scratch.fresh.iter().zip(&scratch.distances);
         scored.map(|(&slot, &distance)| Neighbor { distance, slot }).min().filter(|&nearest| nearest < at)
@@ -184,7 +310,7 @@ impl Graph {
     #[inline]
     pub(super) fn expand(
         &self,
-        query: &[f32],
+        probe: Probe<'_>,
         level: u8,
         scratch: &mut Scratch,
         admit: &mut impl FnMut(Slot) -> bool,
@@ -194,7 +320,7 @@ impl Graph {
         scratch.fresh.clear();
         self.gather(nearest, level, scratch);
         second.into_iter().for_each(|second| self.gather(second, level, scratch));
-        self.score(query, scratch);
+        self.score(probe, scratch);
         scratch.stats.expanded += 1 + u64::from(second.is_some());
         for (&slot, &distance) in scratch.fresh.iter().zip(&scratch.distances) {
             let order = Neighbor { distance, slot }.order();
@@ -220,11 +346,21 @@ impl Graph {
 
     /// Scores what was collected.
     #[inline]
-    pub(super) fn score(&self, query: &[f32], scratch: &mut Scratch) {
+    pub(super) fn score(&self, probe: Probe<'_>, scratch: &mut Scratch) {
         let Scratch { fresh, distances, stats, .. } = scratch;
         distances.resize(fresh.len(), 0.0);
-        self.distances(query, fresh, distances);
+        self.score_slots(probe, fresh, distances);
         stats.distances += fresh.len() as u64;
+    }
+
+    /// Distances to `slots`, all of them below the capacity.
+    #[inline]
+    pub(super) fn score_slots(&self, probe: Probe<'_>, slots: &[Slot], out: &mut [f32]) {
+        match (probe, &self.codes) {
+            (Probe::Vector(query), _) => self.distances(query, slots, out),
+            (Probe::Code(query), Some(codes)) => codes.distances(query, slots, out),
+            (Probe::Code(_), None) => unreachable!("a code comes from the graph's own codes"),
+        }
     }
 
     /// Distances of a padded, prepared row to the vectors of `slots`, for scans: one call for many slots lets their rows be
@@ -248,9 +384,14 @@ impl Graph {
         unsafe { self.kernel.distances(query, self.vectors.row_ptr(0), self.vectors.row_len(), slots, out) }
     }
 
-    /// Distance of two slots' vectors.
+    /// Distance of two slots, in the form that this graph walks by.
     #[inline]
     pub(super) fn distance(&self, a: Slot, b: Slot) -> f32 {
+        if let Some(codes) = &self.codes
+            && let Some(step) = codes.step()
+        {
+            return codes.between(a, b, step);
+        }
         let (a, b) = (self.vector(a), self.vector(b));
         // SAFETY: two rows of one arena, both padded.
         unsafe { self.kernel.distance_ptr(a.as_ptr(), b.as_ptr(), a.len()) }

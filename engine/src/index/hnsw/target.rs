@@ -48,8 +48,9 @@ impl Graph {
         cap: usize,
         scratch: &mut Scratch,
     ) -> Selection {
-        scratch.distances.resize(old.len(), 0.0);
-        self.distances(self.vector(target), old, &mut scratch.distances);
+        let Scratch { query, distances, .. } = scratch;
+        distances.resize(old.len(), 0.0);
+        self.score_slots(self.probe_node(target, query), old, distances);
         let scored = |range: std::ops::Range<usize>, distances: &[f32]| -> Vec<Neighbor> {
             range.map(|i| Neighbor { distance: distances[i], slot: old[i] }).collect()
         };

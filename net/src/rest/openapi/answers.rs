@@ -117,6 +117,7 @@ fn info() -> Value {
             "extend_candidates": boolean(),
             "extend_candidates_max": uint64(),
             "filter_first_relative_bp": integer(0, 10_000),
+            "traversal_codes": boolean(),
             "max_vectors": uint64(),
             "max_bytes": uint64(),
             "max_inserts_per_second": uint64(),
@@ -129,6 +130,7 @@ fn info() -> Value {
         json!({
             "type": {"const": "hnsw"},
             "state": one_of(&["ready", "indexing", "damaged"]),
+            "walks": about("What searches score on their way: codes of the vectors, or the vectors.", one_of(&["int8", "float"])),
             "indexed": uint64(),
             "waiting": uint64(),
         }),
@@ -143,7 +145,7 @@ fn info() -> Value {
             "tombstoned": uint64(),
             "index": index,
             "memory": sizes(&[
-                "bytes", "graph_bytes", "slots_bytes", "payload_bytes", "ids_bytes", "tail_bytes",
+                "bytes", "graph_bytes", "codes_bytes", "slots_bytes", "payload_bytes", "ids_bytes", "tail_bytes",
                 "payload_index_bytes", "lanes_bytes",
             ]),
         }),

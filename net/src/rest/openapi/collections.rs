@@ -22,11 +22,11 @@ pub fn operations() -> Vec<Operation> {
         "name": "films",
         "config": {"dim": 2, "metric": "l2", "m": 16, "ef_construction": 200, "ef_search": 64, "seed": 0,
             "level0_full_degree": false, "extend_candidates": false, "extend_candidates_max": 0,
-            "filter_first_relative_bp": 0, "max_vectors": 0, "max_bytes": 0, "max_inserts_per_second": 0,
+            "filter_first_relative_bp": 0, "traversal_codes": true, "max_vectors": 0, "max_bytes": 0, "max_inserts_per_second": 0,
             "max_ef_search": 0, "full_text": {"analyzer": "english", "k1": 1.2, "b": 0.75}},
         "points": 3, "sparse_vectors": 2, "tombstoned": 0,
-        "index": {"type": "hnsw", "state": "ready", "indexed": 3, "waiting": 0},
-        "memory": {"bytes": 1_234_567, "graph_bytes": 600, "slots_bytes": 400, "payload_bytes": 900,
+        "index": {"type": "hnsw", "state": "ready", "walks": "float", "indexed": 3, "waiting": 0},
+        "memory": {"bytes": 1_234_567, "graph_bytes": 600, "codes_bytes": 0, "slots_bytes": 400, "payload_bytes": 900,
             "ids_bytes": 100, "tail_bytes": 0, "payload_index_bytes": 300, "lanes_bytes": 200}
     });
     let listed =

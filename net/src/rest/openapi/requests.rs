@@ -36,6 +36,9 @@ fn config_of_graph() -> Value {
             "Share of all points that a filtered search may look up before it walks, in basis points; 0 = 10,000 points.",
             integer(0, 10_000),
         ),
+        "traversal_codes": or(true, about(
+            "Keep int8 codes beside the vectors, and walk and build the graph on them; distances stay exact.", boolean(),
+        )),
         "full_text": named("FullText"),
         "max_vectors": about("Most points, 0 = no limit.", uint64()),
         "max_bytes": about("Most bytes by `4 dim + 12 m + 32` per point, 0 = no limit.", uint64()),

@@ -26,7 +26,7 @@ fn readers_see_valid_slots_while_the_owner_works() {
                 let (mut rng, mut scratch) = (Rng::new(reader), Scratch::new());
                 while !stop.load(Ordering::Relaxed) {
                     let query = vector(rng.below(n as usize) as Slot, 0);
-                    let found = graph.search(&query, 20, &mut scratch, |slot| slot >= stable);
+                    let found = graph.search(&query, 20, 20, &mut scratch, |slot| slot >= stable);
                     for pair in found.windows(2) {
                         assert!(pair[0] < pair[1], "not ascending: {found:?}");
                     }

@@ -2,6 +2,7 @@
 //! `NIGH_TEST_LONG=1` runs the long forms.
 mod build;
 mod churn;
+mod codes;
 mod concurrent;
 mod parts;
 
@@ -63,6 +64,7 @@ pub(super) fn config(dim: usize, metric: Metric, m: usize, capacity: usize) -> G
         level0_full_degree: false,
         extend_candidates: false,
         extend_candidates_max: 0,
+        codes: true,
         capacity,
     }
 }
@@ -86,7 +88,7 @@ pub(super) fn recall(graph: &Graph, queries: &[Vec<f32>], live: &BTreeSet<Slot>,
     let (mut hits, mut wanted) = (0, 0);
     for query in queries {
         let exact = exact_search(graph.kernel(), graph.vectors(), query, live.iter().copied(), k, |_| true);
-        let found = graph.search(query, ef, &mut scratch, |slot| live.contains(&slot));
+        let found = graph.search(query, k, ef, &mut scratch, |slot| live.contains(&slot));
         let found: BTreeSet<Slot> = found.iter().take(k).map(|n| n.slot).collect();
         hits += exact.iter().filter(|n| found.contains(&n.slot)).count();
         wanted += exact.len();

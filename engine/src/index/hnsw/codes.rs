@@ -1,0 +1,217 @@
+//! int8 codes beside the vectors: what walks and builds score, so that a distance costs a quarter of the cache lines.
+//!
+//! A core that walks a graph waits for memory: an f32 row of 384 components is 24 lines at random addresses, its code is 6.
+//! What a walk found is scored again exactly, so distances that leave the graph are exact, and only the choice of candidates
+//! is not.
+//!
+//! One step serves all vectors. It is chosen from a sample once there are enough of them, so that codes lose least, and
+//! codes are not used at all when they lose too much against the distances of neighbours (components of very different size,
+//! clusters far apart): walks go over floats then. That is decided only where no plan is in flight, as a plan must see one sort of
+//! distance.
+use super::GraphConfig;
+use crate::distance::{CODE_DIM_MAX, CODE_LANES, CodeKernel, CodeQuery, encode, encoding_error, padded_code};
+use crate::index::Slot;
+use crate::memory::{Arena, ArenaError};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Vectors before a step is chosen. Below, searches rather score everything.
+const SAMPLE_MIN: usize = 1024;
+/// Components that a step is chosen from, in whole vectors: 2 ms.
+const SAMPLE_COMPONENTS: usize = 1 << 18;
+/// But at least so many vectors.
+const SAMPLE_VECTORS: usize = 64;
+/// Codes written in one go once a step is chosen: 2 ms. Walks go over them when all are there.
+const ENCODED_AT_ONCE: usize = 4096;
+/// Steps tried: the one that leaves nothing out, and finer ones that cut the largest components off.
+const STEPS_TRIED: i32 = 8;
+const FINER: f32 = 0.75;
+/// What codes may lose: by how much the squared distance of a near neighbour is off, typically, as a share of it. An error of `e`
+/// per component in either vector moves it by `2 sqrt(2) e` times the distance. Sentence embeddings are near 0.003.
+const LOSS_MAX: f64 = 0.02;
+/// What vectors that come later may lose before codes are given up.
+const LOSS_LATER_MAX: f64 = 2.0 * LOSS_MAX;
+/// A near neighbour is the so many-th nearest within the sample, in the median over so many vectors of it.
+const NEAR: usize = 10;
+const NEAR_OF: usize = 32;
+/// Vectors between two looks at it.
+const LATER: usize = 1024;
+
+/// See the module.
+pub(super) struct Codes {
+    rows: Arena<u8>,
+    kernel: CodeKernel,
+    dim: usize,
+    /// Bits of the step; 0 while codes are not in use.
+    step: AtomicU32,
+}
+
+/// What the owner knows of how well codes fit.
+#[derive(Default)]
+pub(super) struct Fit {
+    /// The step, from when it is chosen; published when every slot has its code.
+    step: Option<f32>,
+    /// Slots below have their code.
+    encoded_to: usize,
+    /// Vectors at the last attempt to choose a step.
+    tried_at: usize,
+    /// Squared error of a vector at which the loss is 1.
+    unit: f64,
+    /// Squared errors of vectors encoded since the last look, and how many they were.
+    lost: f64,
+    encoded: usize,
+}
+
+impl Codes {
+    /// `None` when the configuration does not want them, or vectors are too long, or so short that a code takes as many lines.
+    pub(super) fn reserve(config: &GraphConfig) -> Result<Option<Codes>, ArenaError> {
+        if !config.codes || !(CODE_LANES..=CODE_DIM_MAX).contains(&config.dim) {
+            return Ok(None);
+        }
+        Ok(Some(Codes {
+            rows: Arena::reserve(config.capacity, padded_code(config.dim))?,
+            kernel: CodeKernel::of(config.metric),
+            dim: config.dim,
+            step: AtomicU32::new(0),
+        }))
+    }
+
+    /// The step, when codes are in use: every written slot has its code then.
+    #[inline]
+    pub(super) fn step(&self) -> Option<f32> {
+        // Acquire: the codes that the step stands for are seen.
+        match self.step.load(Ordering::Acquire) {
+            0 => None,
+            bits => Some(f32::from_bits(bits)),
+        }
+    }
+
+    /// Bytes of the codes of `slots` slots.
+    pub(super) fn bytes(&self, slots: usize) -> usize {
+        if self.step().is_some() { slots * self.rows.row_len() } else { 0 }
+    }
+
+    /// Sets `query` to a prepared vector.
+    pub(super) fn set_query(&self, query: &mut CodeQuery, vector: &[f32], step: f32) {
+        query.set(self.kernel.metric(), &vector[..self.dim], step);
+    }
+
+    /// Sets `query` to a slot's code.
+    pub(super) fn set_node(&self, query: &mut CodeQuery, slot: Slot, step: f32) {
+        query.set_row(self.kernel.metric(), self.row(slot), step);
+    }
+
+    #[inline]
+    fn row(&self, slot: Slot) -> &[u8] {
+        // SAFETY: rows are written by `write` and `choose` only, on slots that nobody can reach or before the step is
+        // published, without which nobody asks for a code.
+        unsafe { self.rows.row(slot as usize) }
+    }
+
+    /// Distances of `query` to the codes of `slots`, all below the capacity.
+    #[inline]
+    pub(super) fn distances(&self, query: &CodeQuery, slots: &[Slot], out: &mut [f32]) {
+        debug_assert!(slots.iter().all(|&slot| (slot as usize) < self.rows.capacity()));
+        debug_assert_eq!(query.len(), self.rows.row_len());
+        // SAFETY: slots come from lists, the entry point or a round, all checked against the capacity when they entered; codes
+        // of slots that can be reached are not written.
+        unsafe { self.kernel.distances(query, self.rows.row_ptr(0), slots, out) }
+    }
+
+    /// Distance of two slots' codes.
+    #[inline]
+    pub(super) fn between(&self, a: Slot, b: Slot, step: f32) -> f32 {
+        self.kernel.between(self.row(a), self.row(b), step)
+    }
+
+    /// Owner: writes the code of a fresh slot, once a step is chosen.
+    pub(super) fn write(&self, fit: &mut Fit, slot: Slot, vector: &[f32]) {
+        let Some(step) = fit.step else { return };
+        // SAFETY: as for the vector itself: the slot is not linked, so nobody reaches it, and the owner is alone.
+        let row = unsafe { self.rows.row_mut_unchecked(slot as usize) };
+        fit.lost += f64::from(encode(&vector[..self.dim], step, row));
+        fit.encoded += 1;
+    }
+
+    /// Owner, while no plan is in flight: chooses a step when there are enough vectors, writes more of the codes, and gives them up
+    /// when vectors that came later do not fit. `all`: however many codes there are to write.
+    pub(super) fn refit<'v>(
+        &self,
+        fit: &mut Fit,
+        vectors: &impl Fn(Slot) -> &'v [f32],
+        end: usize,
+        all: bool,
+    ) {
+        let vector = |slot: usize| &vectors(slot as Slot)[..self.dim];
+        let Some(step) = fit.step else {
+            if end >= SAMPLE_MIN && end >= fit.tried_at.saturating_mul(2) {
+                fit.tried_at = end;
+                self.choose(fit, vector, end);
+                if fit.step.is_some() {
+                    self.refit(fit, vectors, end, all);
+                }
+            }
+            return;
+        };
+        if fit.encoded_to < end && self.step().is_none() {
+            let to = if all { end } else { end.min(fit.encoded_to + ENCODED_AT_ONCE) };
+            for slot in fit.encoded_to..to {
+                // SAFETY: no reader looks at a code before the step is published, and the owner is alone.
+                let row = unsafe { self.rows.row_mut_unchecked(slot) };
+                encode(vector(slot), step, row);
+            }
+            fit.encoded_to = to;
+            if to == end {
+                // Release: whoever sees the step sees the codes.
+                self.step.store(step.to_bits(), Ordering::Release);
+            }
+        }
+        if fit.encoded >= LATER {
+            if fit.lost > LOSS_LATER_MAX.powi(2) * fit.unit * fit.encoded as f64 {
+                self.step.store(0, Ordering::Release);
+                // Not again before a restore.
+                *fit = Fit { tried_at: usize::MAX, ..Fit::default() };
+            }
+            (fit.lost, fit.encoded) = (0.0, 0);
+        }
+    }
+
+    fn choose<'v>(&self, fit: &mut Fit, vector: impl Fn(usize) -> &'v [f32], end: usize) {
+        // Slots that were never written are zero, and say nothing.
+        let every = end.div_ceil((SAMPLE_COMPONENTS / self.dim).max(SAMPLE_VECTORS));
+        let sample: Vec<&[f32]> = (0..end)
+            .step_by(every)
+            .map(vector)
+            .filter(|vector| vector.iter().any(|&component| component != 0.0))
+            .collect();
+        if sample.len() < SAMPLE_VECTORS / 2 {
+            return;
+        }
+        let unit = self.dim as f64 / 8.0 * f64::from(near(&sample));
+        let largest =
+            sample.iter().flat_map(|vector| vector.iter()).fold(0.0, |max: f32, x| max.max(x.abs()));
+        let tried = (0..STEPS_TRIED).map(|finer| largest / 127.0 * FINER.powi(finer));
+        let tried =
+            tried.filter(|step| step.is_normal() && (step * step).is_normal() && (1.0 / step).is_normal());
+        let loss = |step| encoding_error(sample.iter().copied(), step) / sample.len() as f64;
+        let best = tried.map(|step| (step, loss(step))).min_by(|a, b| a.1.total_cmp(&b.1));
+        if let Some((step, _)) = best.filter(|&(_, lost)| lost <= LOSS_MAX.powi(2) * unit) {
+            *fit = Fit { step: Some(step), unit, ..Fit::default() };
+        }
+    }
+}
+
+/// Squared distance to a near neighbour; vectors of which there are many alike say nothing.
+fn near(sample: &[&[f32]]) -> f32 {
+    let to_tenth = |vector: &&[f32]| {
+        let squared = |other: &&[f32]| vector.iter().zip(*other).map(|(a, b)| (a - b) * (a - b)).sum::<f32>();
+        let mut distances: Vec<f32> = sample.iter().map(squared).collect();
+        *distances.select_nth_unstable_by(NEAR, f32::total_cmp).1
+    };
+    let some = sample.iter().step_by(sample.len().div_ceil(NEAR_OF));
+    let mut all: Vec<f32> = some.map(to_tenth).filter(|&distance| distance > 0.0).collect();
+    if all.is_empty() {
+        return f32::INFINITY;
+    }
+    let middle = all.len() / 2;
+    *all.select_nth_unstable_by(middle, f32::total_cmp).1
+}

@@ -1,0 +1,154 @@
+//! Walks over codes against walks over vectors, and when there are codes.
+use super::*;
+use crate::distance::Kernel;
+
+const DIM: usize = 96;
+
+fn coded(metric: Metric, capacity: usize) -> GraphConfig {
+    config(DIM, metric, 8, capacity)
+}
+
+fn prepared_queries(data: &Clusters, rng: &mut Rng, metric: Metric, count: usize) -> Vec<Vec<f32>> {
+    (0..count).map(|_| data.point(rng, metric)).collect()
+}
+
+#[test]
+fn walks_over_codes_return_exact_distances_and_lose_little() {
+    let n = 3000;
+    for metric in [Metric::Cosine, Metric::L2, Metric::Dot] {
+        let (graph, data, mut rng) = built(coded(metric, n), n, 40);
+        let (plain, ..) = built(GraphConfig { codes: false, ..coded(metric, n) }, n, 40);
+        assert!(graph.code_step().is_some() && plain.code_step().is_none(), "{metric:?}");
+        assert!(graph.code_bytes() == n * 128 && plain.code_bytes() == 0);
+        assert_eq!(graph.bytes() - graph.code_bytes(), plain.bytes());
+        let live = (0..n as Slot).collect();
+        check_invariants(&graph, &live);
+        assert_eq!(unreachable(&graph, &live), 0);
+
+        let queries = prepared_queries(&data, &mut rng, metric, 100);
+        for (k, ef) in [(1, 32), (10, 32), (10, 64), (60, 100)] {
+            let [by_codes, by_vectors] = [&graph, &plain].map(|graph| recall(graph, &queries, &live, k, ef));
+            assert!(by_codes >= by_vectors - 0.01, "{metric:?}, {k} of {ef}: {by_codes} for {by_vectors}");
+        }
+        let (kernel, mut scratch) = (Kernel::of(metric), Scratch::new());
+        for query in &queries {
+            let found = graph.search(query, 10, 64, &mut scratch, |slot| slot % 3 > 0);
+            assert!(found.len() >= 26 && found.is_sorted());
+            for near in found {
+                assert!(near.slot % 3 > 0);
+                assert_eq!(
+                    near.distance.to_bits(),
+                    kernel.distance(query, graph.vector(near.slot)).to_bits()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_codes_confuse_is_scored_exactly() {
+    // Points as near to each other as a step of the codes: their order by codes says little.
+    let mut rng = Rng::new(3);
+    let graph = Graph::new(coded(Metric::L2, 1400)).unwrap();
+    let far = Clusters::new(&mut rng, DIM, 1100, 0.0);
+    let near = Clusters::new(&mut rng, DIM, 1, 0.004);
+    for slot in 0..1100 {
+        graph.write_vector(slot, &far.point(&mut rng, Metric::L2));
+    }
+    for slot in 1100..1400 {
+        graph.write_vector(slot, &near.point(&mut rng, Metric::L2));
+    }
+    let points: Vec<_> = (0..1400).map(|slot| (slot, u64::from(slot))).collect();
+    insert_all(&graph, &points, |_| false);
+    assert!(graph.code_step().is_some(), "the sample is of clusters");
+    let queries = prepared_queries(&near, &mut rng, Metric::L2, 20);
+    let got = recall(&graph, &queries, &(0..1400).collect(), 10, 320);
+    assert!(got > 0.95, "recall {got}");
+}
+
+#[test]
+fn codes_begin_with_enough_vectors_and_follow_what_is_written() {
+    let mut rng = Rng::new(1);
+    let data = Clusters::new(&mut rng, DIM, 20, 0.3);
+    let graph = Graph::new(coded(Metric::L2, 20_000)).unwrap();
+    let mut written = 0;
+    let mut write = |graph: &Graph, to: Slot| {
+        (written..to).for_each(|slot| graph.write_vector(slot, &data.point(&mut rng, Metric::L2)));
+        written = to;
+    };
+    write(&graph, 1023);
+    graph.begin_round();
+    assert_eq!(graph.code_step(), None);
+    write(&graph, 1024);
+    graph.begin_round();
+    assert!(graph.code_step().is_some());
+    write(&graph, 3000);
+    let exact = Kernel::of(Metric::L2);
+    for (a, b) in [(0, 1), (7, 1023), (1500, 2999), (1024, 5)] {
+        let (coded, exact) = (graph.distance(a, b), exact.distance(graph.vector(a), graph.vector(b)));
+        assert!((coded - exact).abs() < 0.03 * exact + 0.03, "{a} {b}: {coded} for {exact}");
+    }
+    // Where many are there already, codes are written in parts and used when all are there.
+    let late = Graph::new(coded(Metric::L2, 20_000)).unwrap();
+    write(&late, 3001);
+    (0..10_000).for_each(|slot| late.write_vector(slot, graph.vector(slot % 3000)));
+    late.begin_round();
+    assert_eq!(late.code_step(), None);
+    late.write_vector(10_000, graph.vector(4));
+    (0..2).for_each(|_| late.begin_round());
+    assert!(late.code_step().is_some());
+    assert_eq!(late.distance(4, 10_000), 0.0);
+    // A restored graph does not wait.
+    let restored = Graph::new(coded(Metric::L2, 20_000)).unwrap();
+    (0..10_000).for_each(|slot| restored.write_vector(slot, graph.vector(slot % 3000)));
+    restored.set_entry(None);
+    assert_eq!(restored.code_step(), late.code_step());
+}
+
+#[test]
+fn vectors_that_codes_do_not_fit_are_walked_as_they_are() {
+    let mut rng = Rng::new(2);
+    // One component is a thousand or nothing, and neighbours differ in the others.
+    let mut odd = |scale: f32| {
+        let mut vector: Vec<f32> = (0..DIM).map(|_| 0.01 * rng.float()).collect();
+        vector[5] = if rng.below(2) == 0 { 0.0 } else { scale };
+        vector
+    };
+    let graph = Graph::new(coded(Metric::L2, 5000)).unwrap();
+    (0..2000).for_each(|slot| graph.write_vector(slot, &odd(1000.0)));
+    let points: Vec<_> = (0..2000).map(|slot| (slot, u64::from(slot))).collect();
+    insert_all(&graph, &points, |_| false);
+    assert_eq!(graph.code_step(), None);
+    let queries: Vec<_> = (0..30).map(|_| odd(1000.0)).collect();
+    let got = recall(&graph, &queries, &(0..2000).collect(), 10, 100);
+    assert!(got > 0.9, "recall {got}");
+
+    // Vectors that fit first, and then do not.
+    let graph = Graph::new(coded(Metric::L2, 5000)).unwrap();
+    (0..1100).for_each(|slot| graph.write_vector(slot, &odd(0.0)));
+    graph.begin_round();
+    assert!(graph.code_step().is_some());
+    (1100..2200).for_each(|slot| graph.write_vector(slot, &odd(1000.0)));
+    graph.begin_round();
+    assert_eq!(graph.code_step(), None);
+    (2200..4400).for_each(|slot| graph.write_vector(slot, &odd(1000.0)));
+    graph.begin_round();
+    assert_eq!(graph.code_step(), None, "not tried again");
+}
+
+#[test]
+fn short_and_long_vectors_have_no_codes_and_equal_ones_do() {
+    for (dim, wanted) in [(63, false), (64, true), (32_769, false)] {
+        let graph = Graph::new(config(dim, Metric::Dot, 4, 1100)).unwrap();
+        let mut row = vec![0.0; padded(dim)];
+        row[dim - 1] = -2.5;
+        (0..1100).for_each(|slot| graph.write_vector(slot, &row));
+        graph.begin_round();
+        assert_eq!(graph.code_step().is_some(), wanted, "{dim}");
+    }
+    // Nothing to choose a step by.
+    let graph = Graph::new(coded(Metric::Cosine, 1100)).unwrap();
+    (0..1100).for_each(|slot| graph.write_vector(slot, &[0.0; DIM]));
+    graph.begin_round();
+    assert_eq!(graph.code_step(), None);
+}
