@@ -24,10 +24,14 @@ pub const fn padded_code(dim: usize) -> usize {
     dim.div_ceil(CODE_LANES) * CODE_LANES
 }
 
-/// The code of one component.
+/// Adding this to a small number leaves it no bits for a fraction: the sum is rounded, to even at a tie, and its lowest byte is
+/// the integer in two's complement. Rounding itself would be a call on the least of x86-64.
+const ROUNDER: f32 = 1.5 * (1 << 23) as f32;
+
+/// The code of one component, on top of [`ROUNDER`].
 #[inline]
 fn code_of(component: f32, per_step: f32) -> f32 {
-    (component * per_step).round_ties_even().clamp(-LARGEST, LARGEST)
+    (component * per_step).clamp(-LARGEST, LARGEST) + ROUNDER
 }
 
 /// Writes the code of `vector` over `row`, padded with zeros, and returns the squared distance between the two.
@@ -41,9 +45,9 @@ pub fn encode(vector: &[f32], step: f32, row: &mut [u8]) -> f32 {
     let mut error = 0.0;
     for (byte, &component) in row.iter_mut().zip(vector) {
         let code = code_of(component, per_step);
-        let lost = component - code * step;
+        let lost = component - (code - ROUNDER) * step;
         error += lost * lost;
-        *byte = (code as i32 + i32::from(ZERO)) as u8;
+        *byte = code.to_bits() as u8 ^ ZERO;
     }
     error
 }
@@ -51,7 +55,7 @@ pub fn encode(vector: &[f32], step: f32, row: &mut [u8]) -> f32 {
 /// Squared distance between `vectors` and their codes under `step`, summed.
 pub fn encoding_error<'v>(vectors: impl Iterator<Item = &'v [f32]>, step: f32) -> f64 {
     let per_step = 1.0 / step;
-    let lost = |component: &f32| component - code_of(*component, per_step) * step;
+    let lost = |component: &f32| component - (code_of(*component, per_step) - ROUNDER) * step;
     vectors.map(|vector| f64::from(vector.iter().map(lost).map(|lost| lost * lost).sum::<f32>())).sum()
 }
 
@@ -85,8 +89,7 @@ impl CodeQuery {
         };
         let per_step = if own > 0.0 { 1.0 / own } else { 0.0 };
         self.bytes.clear();
-        let codes = vector.iter().map(|&component| code_of(component, per_step) as i8);
-        self.bytes.extend(codes.map(|code| code as u8 ^ ZERO));
+        self.bytes.extend(vector.iter().map(|&component| code_of(component, per_step).to_bits() as u8 ^ ZERO));
         self.finish(metric, step, own);
     }
 

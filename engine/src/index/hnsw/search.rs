@@ -33,10 +33,9 @@ pub(super) enum Probe<'q> {
     Code(&'q CodeQuery),
 }
 
-/// How many of the nearest by their codes are scored exactly at first, so that the `k` nearest are among them. Twice `k` lose
-/// nothing that a wider beam would not find; where `k` is large the order by codes is off by fewer places than `k`.
+/// How many of the nearest by their codes are scored exactly at first.
 fn rescored(k: usize) -> usize {
-    if k <= 50 { (2 * k).max(k + 16) } else { k + k / 2 }
+    k + (k / 2).max(4)
 }
 
 /// And how many at a time after that, as long as the next by its code may be among the `k` nearest.
