@@ -69,6 +69,8 @@ pub struct CodeQuery {
     /// `distance = base + factor * sum`.
     base: f32,
     factor: f32,
+    /// Step of the query's own code.
+    own: f32,
 }
 
 impl CodeQuery {
@@ -89,7 +91,8 @@ impl CodeQuery {
         };
         let per_step = if own > 0.0 { 1.0 / own } else { 0.0 };
         self.bytes.clear();
-        self.bytes.extend(vector.iter().map(|&component| code_of(component, per_step).to_bits() as u8 ^ ZERO));
+        self.bytes
+            .extend(vector.iter().map(|&component| code_of(component, per_step).to_bits() as u8 ^ ZERO));
         self.finish(metric, step, own);
     }
 
@@ -102,6 +105,7 @@ impl CodeQuery {
 
     /// From stored codes to what the metric's kernel reads.
     fn finish(&mut self, metric: Metric, step: f32, own: f32) {
+        self.own = own;
         self.bytes.resize(padded_code(self.bytes.len()), ZERO);
         (self.shift, self.base, self.factor) = match metric {
             Metric::L2 => (0, 0.0, step * step),
@@ -112,6 +116,14 @@ impl CodeQuery {
                 (i32::from(ZERO) * sum, base_of(metric), -(step * own))
             }
         };
+    }
+
+    /// Distance between `vector`, which was set, and its code.
+    pub fn error(&self, metric: Metric, vector: &[f32]) -> f32 {
+        let flipped = if metric == Metric::L2 { ZERO } else { 0 };
+        let lost =
+            |(&component, &byte): (&f32, &u8)| component - f32::from((byte ^ flipped) as i8) * self.own;
+        vector.iter().zip(&self.bytes).map(lost).map(|lost| lost * lost).sum::<f32>().sqrt()
     }
 
     /// Padded length in bytes.

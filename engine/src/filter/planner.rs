@@ -27,6 +27,8 @@ const WALK_CODE_NS: f64 = 0.04;
 /// A distance of a scan of listed slots, with visibility and the heap of results.
 const SCAN_NS: f64 = 20.0;
 const SCAN_COMPONENT_NS: f64 = 0.1;
+/// Per component where codes leave most points out.
+const SCAN_CODE_NS: f64 = 0.03;
 /// The predicate asked about a point: mostly the misses of line and row.
 pub(super) const PREDICATE_NS: f64 = 150.0;
 /// Asked per distance of a walk that has no gate: rows from all over memory, and candidates refused by the hundred.
@@ -257,7 +259,8 @@ impl Situation {
     }
 
     fn scored_ns(&self) -> f64 {
-        SCAN_NS + SCAN_COMPONENT_NS * self.dim as f64
+        let component_ns = if self.codes { SCAN_CODE_NS } else { SCAN_COMPONENT_NS };
+        SCAN_NS + component_ns * self.dim as f64
     }
 
     /// Distances of an unfiltered walk: most of the `2m` edges of each node of the beam lead to something new.

@@ -5,7 +5,7 @@ use crate::distance::{padded, prepare};
 use crate::filter::lists::{Lists, look_up};
 use crate::filter::planner::{Gate, Graph as Walked, Plan, Situation, plan};
 use crate::filter::{Estimate, Path, Predicate};
-use crate::index::{Graph, Scratch, Slot};
+use crate::index::{Graph, Scan, Scratch, Slot};
 use crate::memory::Pin;
 use crate::pace::{Pace, TooLong, Whole, at_once};
 use crate::payload::PayloadRow;
@@ -121,16 +121,23 @@ impl View<'_> {
 
 /// The nearest of slots that come one by one, scored in chunks.
 struct Scorer<'a> {
-    graph: &'a Graph,
-    query: &'a [f32],
+    scan: Scan<'a>,
     top: TopK<Hit>,
     chunk: Vec<Slot>,
+    distances: Vec<f32>,
     scored: u64,
 }
 
 impl<'a> Scorer<'a> {
+    /// After the snapshot of what is visible.
     fn new(graph: &'a Graph, query: &'a [f32], k: usize) -> Self {
-        Scorer { graph, query, top: TopK::new(k), chunk: Vec::with_capacity(CHUNK), scored: 0 }
+        Scorer {
+            scan: Scan::new(graph, query),
+            top: TopK::new(k),
+            chunk: Vec::with_capacity(CHUNK),
+            distances: Vec::with_capacity(CHUNK),
+            scored: 0,
+        }
     }
 
     #[inline]
@@ -142,10 +149,10 @@ impl<'a> Scorer<'a> {
     }
 
     fn score(&mut self, dense: &Dense) {
-        let mut distances = [0.0; CHUNK];
-        self.graph.score_all(self.query, &self.chunk, &mut distances);
         self.scored += self.chunk.len() as u64;
-        for (&slot, &distance) in self.chunk.iter().zip(&distances) {
+        let to_beat = self.top.to_beat().map(|worst| worst.distance);
+        self.scan.score(&mut self.chunk, to_beat, &mut self.distances);
+        for (&slot, &distance) in self.chunk.iter().zip(&self.distances) {
             // Spares the look-up of the id. Equal goes on to the comparison by id, and so does what cannot be compared (NaN).
             let beaten =
                 |worst: &Hit| distance.partial_cmp(&worst.distance) == Some(std::cmp::Ordering::Greater);

@@ -9,7 +9,9 @@
 //! clusters far apart): walks go over floats then. That is decided only where no plan is in flight, as a plan must see one sort of
 //! distance.
 use super::GraphConfig;
-use crate::distance::{CODE_DIM_MAX, CODE_LANES, CodeKernel, CodeQuery, encode, encoding_error, padded_code};
+use crate::distance::{
+    CODE_DIM_MAX, CODE_LANES, CodeKernel, CodeQuery, Metric, encode, encoding_error, padded_code,
+};
 use crate::index::Slot;
 use crate::memory::{Arena, ArenaError};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,6 +38,9 @@ const NEAR_OF: usize = 32;
 /// Vectors between two looks at it.
 const LATER: usize = 1024;
 
+/// Relative error of a distance by floats, with room: sums of some ten thousand terms in sixteen lanes and more.
+const ROUNDING: f32 = 1e-4;
+
 /// See the module.
 pub(super) struct Codes {
     rows: Arena<u8>,
@@ -43,6 +48,39 @@ pub(super) struct Codes {
     dim: usize,
     /// Bits of the step; 0 while codes are not in use.
     step: AtomicU32,
+    /// Bits of the largest squared distance between a vector and its code, and of the largest squared length of a vector. Stored
+    /// before a slot can be reached.
+    error_max: AtomicU32,
+    length_max: AtomicU32,
+}
+
+/// See [`Codes::bound`].
+#[derive(Clone, Copy)]
+pub(super) struct Bound {
+    metric: Metric,
+    /// Of the distance, under L2 of its root.
+    off: f32,
+}
+
+impl Bound {
+    /// No exact distance is below that where codes give `coded`.
+    #[inline]
+    pub(super) fn lowest(self, coded: f32) -> f32 {
+        match self.metric {
+            Metric::L2 => {
+                let root = (coded.sqrt() - self.off).max(0.0);
+                root * root
+            }
+            Metric::Cosine | Metric::Dot => coded - self.off,
+        }
+    }
+}
+
+/// Owner: stores the larger of two floats that are not negative. Their bits order as they do.
+fn raise(max: &AtomicU32, to: f32) {
+    if to.to_bits() > max.load(Ordering::Relaxed) {
+        max.store(to.to_bits(), Ordering::Relaxed);
+    }
 }
 
 /// What the owner knows of how well codes fit.
@@ -72,6 +110,8 @@ impl Codes {
             kernel: CodeKernel::of(config.metric),
             dim: config.dim,
             step: AtomicU32::new(0),
+            error_max: AtomicU32::new(0),
+            length_max: AtomicU32::new(0),
         }))
     }
 
@@ -127,9 +167,37 @@ impl Codes {
     pub(super) fn write(&self, fit: &mut Fit, slot: Slot, vector: &[f32]) {
         let Some(step) = fit.step else { return };
         // SAFETY: as for the vector itself: the slot is not linked, so nobody reaches it, and the owner is alone.
-        let row = unsafe { self.rows.row_mut_unchecked(slot as usize) };
-        fit.lost += f64::from(encode(&vector[..self.dim], step, row));
+        fit.lost += f64::from(unsafe { self.encode(slot as usize, &vector[..self.dim], step) });
         fit.encoded += 1;
+    }
+
+    /// Writes a code; the squared error.
+    ///
+    /// # Safety
+    /// Nobody reads the slot's code, and only the owner calls this.
+    unsafe fn encode(&self, slot: usize, vector: &[f32], step: f32) -> f32 {
+        // SAFETY: the caller's duty.
+        let row = unsafe { self.rows.row_mut_unchecked(slot) };
+        let error = encode(vector, step, row);
+        raise(&self.error_max, error);
+        raise(&self.length_max, vector.iter().map(|component| component * component).sum());
+        error
+    }
+
+    /// How far exact distances to written vectors may be below those of `query`, a code of `vector`.
+    pub(super) fn bound(&self, query: &CodeQuery, vector: &[f32]) -> Bound {
+        let metric = self.kernel.metric();
+        let root = |squared: &AtomicU32| f32::from_bits(squared.load(Ordering::Relaxed)).sqrt();
+        let (error, length) = (root(&self.error_max), root(&self.length_max));
+        let own = query.error(metric, &vector[..self.dim]);
+        let own_length = vector.iter().map(|component| component * component).sum::<f32>().sqrt();
+        let off = match metric {
+            Metric::L2 => own + error,
+            Metric::Cosine | Metric::Dot => own_length * error + own * (length + error),
+        };
+        // And what sums of floats are off by.
+        let rounding = ROUNDING * own_length.max(length) * if metric == Metric::L2 { 1.0 } else { length };
+        Bound { metric, off: 1.001 * off + rounding }
     }
 
     /// Owner, while no plan is in flight: chooses a step when there are enough vectors, writes more of the codes, and gives them up
@@ -156,8 +224,7 @@ impl Codes {
             let to = if all { end } else { end.min(fit.encoded_to + ENCODED_AT_ONCE) };
             for slot in fit.encoded_to..to {
                 // SAFETY: no reader looks at a code before the step is published, and the owner is alone.
-                let row = unsafe { self.rows.row_mut_unchecked(slot) };
-                encode(vector(slot), step, row);
+                unsafe { self.encode(slot, vector(slot), step) };
             }
             fit.encoded_to = to;
             if to == end {

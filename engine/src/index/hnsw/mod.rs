@@ -5,8 +5,8 @@
 //! are relinked (FreshDiskANN, arXiv:2105.09613); a tree of edges that pruning may not touch keeps all nodes reachable.
 //!
 //! Reading order: [`config`](self) and `round` are the words, `graph`, `codes`, `links` and `owner` the state, `search`,
-//! `gated` and `scratch` the beam, `select` the choice of neighbours, `plan`, `target` and `commit` an insert, `tree` what keeps
-//! nodes reachable, `repair` a delete.
+//! `gated` and `scratch` the beam, `scan` what looks at many slots without edges, `select` the choice of neighbours, `plan`, `target`
+//! and `commit` an insert, `tree` what keeps nodes reachable, `repair` a delete.
 mod codes;
 mod commit;
 mod config;
@@ -18,6 +18,7 @@ mod owner;
 mod plan;
 mod repair;
 mod round;
+mod scan;
 mod scratch;
 mod search;
 mod select;
@@ -34,4 +35,5 @@ pub use graph::Graph;
 pub use insert_all::insert_all;
 pub use plan::Planner;
 pub use round::{NodePlan, ROUND_NODES_MAX, Round, TargetJob, TargetPlan};
+pub use scan::Scan;
 pub use scratch::{Scratch, SearchStats};

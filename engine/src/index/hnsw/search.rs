@@ -362,18 +362,6 @@ impl Graph {
         }
     }
 
-    /// Distances of a padded, prepared row to the vectors of `slots`, for scans: one call for many slots lets their rows be
-    /// fetched ahead. The slots are written, and not freed meanwhile (the caller is pinned).
-    ///
-    /// # Panics
-    /// When a slot is out of range, `query` is not a padded row, or `out` is shorter than `slots`.
-    pub fn score_all(&self, query: &[f32], slots: &[Slot], out: &mut [f32]) {
-        assert_eq!(query.len(), self.vectors.row_len(), "the query is not a padded row");
-        assert!(out.len() >= slots.len(), "one distance per slot");
-        assert!(slots.iter().all(|&slot| (slot as usize) < self.vectors.capacity()), "slots in range");
-        self.distances(query, slots, out);
-    }
-
     /// Distances of a padded row to the vectors of `slots`, all of them below the capacity.
     #[inline]
     pub(super) fn distances(&self, query: &[f32], slots: &[Slot], out: &mut [f32]) {

@@ -183,3 +183,55 @@ fn a_thousand_equal_points_hang_in_a_shallow_tree() {
     assert!(depth.is_some_and(|depth| depth < 40), "{depth:?}");
     check_edges(&bed);
 }
+
+/// As above where walks and scans go over codes, under every metric, and after a restart.
+#[test]
+fn codes_follow_what_is_replaced_deleted_and_restored() {
+    const DIM: usize = 64;
+    for metric in [Metric::Cosine, Metric::L2, Metric::Dot] {
+        let n = 1400;
+        let mut rng = Rng(31);
+        let mut bed = Bed::new(small_config(DIM, metric), 3 * n as usize);
+        for id in 0..n {
+            let vector = rng.vector(DIM);
+            bed.upsert(id, &vector);
+            if id == 1000 {
+                assert_eq!(bed.writer.shared().code_step(), None, "too few to tell");
+                bed.settle();
+            }
+        }
+        bed.settle();
+        let step = bed.writer.shared().code_step();
+        assert!(step.is_some() && bed.writer.shared().usage().codes > 0);
+        let before = bed.recall(&mut rng, 40, 150);
+        for round in 0..6 {
+            for i in 0..n / 4 {
+                bed.delete((i * 4 + round) % n, false);
+                if i % 32 == 0 {
+                    bed.writer.repair_step(256);
+                }
+            }
+            for i in 0..n / 4 {
+                let vector = rng.vector(DIM);
+                bed.upsert((i * 4 + round) % n, &vector);
+                if i % 32 == 0 {
+                    bed.writer.index_all();
+                    bed.writer.repair_step(256);
+                }
+            }
+            bed.check(&mut rng);
+            bed.settle();
+        }
+        bed.check(&mut rng);
+        let after = bed.recall(&mut rng, 40, 150);
+        assert!(after >= before - 0.03, "{metric:?}: recall {before} before, {after} after");
+        assert_eq!(bed.writer.shared().code_step(), step, "chosen once");
+
+        let image = bed.capture(true, 300);
+        bed.reopen(std::slice::from_ref(&image), bed.seq);
+        assert!(bed.writer.shared().code_step().is_some(), "as soon as it is open");
+        bed.check(&mut rng);
+        let restored = bed.recall(&mut rng, 40, 150);
+        assert!(restored >= after - 0.03, "{metric:?}: recall {after} before, {restored} restored");
+    }
+}

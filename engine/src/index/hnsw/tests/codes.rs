@@ -152,3 +152,46 @@ fn short_and_long_vectors_have_no_codes_and_equal_ones_do() {
     graph.begin_round();
     assert_eq!(graph.code_step(), None);
 }
+
+/// A scan by codes keeps all that a scan of everything would, ties included, whatever the codes lose.
+#[test]
+fn scans_leave_out_only_what_is_certainly_farther() {
+    for (metric, clipped) in [Metric::Cosine, Metric::L2, Metric::Dot]
+        .into_iter()
+        .flat_map(|metric| [(metric, false), (metric, true)])
+    {
+        let mut rng = Rng::new(9);
+        let data = Clusters::new(&mut rng, DIM, 15, 0.2);
+        let graph = Graph::new(coded(metric, 2400)).unwrap();
+        (0..1200).for_each(|slot| graph.write_vector(slot, &data.point(&mut rng, metric)));
+        graph.begin_round();
+        assert!(graph.code_step().is_some());
+        for slot in 1200..2400 {
+            let mut vector = data.point(&mut rng, metric);
+            if clipped && slot % 7 == 0 {
+                vector[3] *= 4.0;
+            }
+            // And some that are there twice.
+            let twice = if slot % 5 == 0 { graph.vector(slot - 1200).to_vec() } else { vector };
+            graph.write_vector(slot, &twice);
+        }
+        let mut left = 0;
+        for query in prepared_queries(&data, &mut rng, metric, 30) {
+            let exact = exact_search(graph.kernel(), graph.vectors(), &query, 0..2400, 2400, |_| true);
+            let mut scan = Scan::new(&graph, &query);
+            for kth in [0, 9, 200] {
+                let to_beat = exact[kth].distance;
+                let (mut slots, mut distances) = ((0..2400).collect(), Vec::new());
+                scan.score(&mut slots, Some(to_beat), &mut distances);
+                left += slots.len();
+                let found =
+                    slots.iter().zip(&distances).map(|(&slot, &distance)| Neighbor { slot, distance });
+                let mut found: Vec<Neighbor> = found.filter(|near| near.distance <= to_beat).collect();
+                found.sort_unstable();
+                let wanted = exact.iter().filter(|near| near.distance <= to_beat);
+                assert!(found.iter().eq(wanted), "{metric:?}, clipped {clipped}, up to {kth}");
+            }
+        }
+        assert!(clipped || left < 30 * 3 * 1000, "{metric:?}: {left} left");
+    }
+}
