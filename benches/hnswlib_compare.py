@@ -29,7 +29,7 @@ try:
 except ImportError as missing:
     sys.exit(f"{missing}; pip install 'numpy<2' hnswlib==0.8.0")
 
-RECALLS = (0.95, 0.99)
+RECALLS = (0.90, 0.95, 0.98, 0.99)
 
 
 class Hnswlib:
@@ -107,7 +107,7 @@ def main():
     parser.add_argument("--turns", type=int, default=5, help="search turns")
     parser.add_argument("--builds", type=int, default=2, help="build turns; 0 skips the build comparison")
     parser.add_argument("--threads", type=int, default=2, help="threads of the build comparison")
-    parser.add_argument("--ef", type=int, nargs="+", default=[24, 32, 40, 48, 56, 64, 96, 112, 128, 160])
+    parser.add_argument("--ef", type=int, nargs="+", default=[12, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160])
     args = parser.parse_args()
 
     data = Path(args.data)

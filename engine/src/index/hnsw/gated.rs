@@ -44,7 +44,9 @@ impl Graph {
         let mut code = std::mem::take(&mut scratch.query);
         let probe = self.probe(query, &mut code);
         let walked = self.walk_gated(probe, ef, effort, pace, scratch, &gate, &mut admit).await;
-        self.finish_search(query, probe, k, scratch);
+        if let Ok(true) = walked {
+            self.finish_search(query, probe, k, scratch);
+        }
         scratch.query = code;
         Ok(walked?.then_some(&scratch.found))
     }

@@ -113,7 +113,9 @@ impl Graph {
             let mut code = std::mem::take(&mut scratch.query);
             let probe = self.probe(query, &mut code);
             let walked = self.walk(probe, ef, pace, scratch, &mut admit).await;
-            self.finish_search(query, probe, k, scratch);
+            if walked.is_ok() {
+                self.finish_search(query, probe, k, scratch);
+            }
             scratch.query = code;
             walked?;
         }
