@@ -214,7 +214,7 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
         "index": {
             "type": "hnsw",
             "state": state,
-            "walks": if info.usage.codes > 0 { "int8" } else { "float" },
+            "walks": if info.walks_codes { "int8" } else { "float" },
             "indexed": stats.live.saturating_sub(stats.tail),
             "waiting": stats.tail,
         },

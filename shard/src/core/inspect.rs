@@ -30,6 +30,8 @@ pub struct CollectionInfo {
     pub stats: Stats,
     /// Memory by part.
     pub usage: Usage,
+    /// Walks go over int8 codes by now.
+    pub walks_codes: bool,
     /// Why it answers nothing, if so.
     pub damage: Option<String>,
 }
@@ -133,6 +135,7 @@ fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
         config: handle.config.clone(),
         stats: dense.stats(),
         usage: dense.usage(),
+        walks_codes: dense.code_step().is_some(),
         damage: handle.damage.get().cloned(),
     }
 }

@@ -3,7 +3,7 @@ use super::writer::{add, sub};
 use super::*;
 use crate::index::ROUND_NODES_MAX;
 
-/// Round size while the graph is smaller than that: its nodes see each other exactly, so an empty graph can start there.
+/// Round size while the graph is smaller than that: its nodes all see each other, so an empty graph can start there.
 const ROUND_MIN: usize = 32;
 /// Round size of `index_all`: at one planner larger rounds only score more peers.
 const ROUND_ALONE: usize = 64;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 pub struct Usage {
     /// Vectors, edges, and what only the owner has.
     pub graph: u64,
-    /// int8 codes of the vectors, that walks go over; 0 when they do not.
+    /// int8 codes of the vectors, that walks go over, or went over until they were given up.
     pub codes: u64,
     /// A line of facts per slot.
     pub slots: u64,

@@ -10,7 +10,7 @@
 //! distance.
 use super::GraphConfig;
 use crate::distance::{
-    CODE_DIM_MAX, CODE_LANES, CodeKernel, CodeQuery, Metric, encode, encoding_error, padded_code,
+    CODE_DIM_MAX, CODE_LANES, CodeKernel, CodeQuery, Kernel, Metric, encode, encoding_error, padded_code,
 };
 use crate::index::Slot;
 use crate::memory::{Arena, ArenaError};
@@ -18,19 +18,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Vectors before a step is chosen. Below, searches rather score everything.
 const SAMPLE_MIN: usize = 1024;
-/// Components that a step is chosen from, in whole vectors: 2 ms.
+/// Components that a step is chosen from, in whole vectors: about 2 ms.
 const SAMPLE_COMPONENTS: usize = 1 << 18;
 /// But at least so many vectors.
 const SAMPLE_VECTORS: usize = 64;
-/// Codes written in one go once a step is chosen: 2 ms. Walks go over them when all are there.
-const ENCODED_AT_ONCE: usize = 4096;
+/// Components of codes written in one go once a step is chosen: about 2 ms. Walks go over codes when all are there.
+const ENCODED_AT_ONCE: usize = 3 << 19;
 /// Steps tried: the one that leaves nothing out, and finer ones that cut the largest components off.
 const STEPS_TRIED: i32 = 8;
 const FINER: f32 = 0.75;
 /// What codes may lose: by how much the squared distance of a near neighbour is off, typically, as a share of it. An error of `e`
 /// per component in either vector moves it by `2 sqrt(2) e` times the distance. Sentence embeddings are near 0.003.
 const LOSS_MAX: f64 = 0.02;
-/// What vectors that come later may lose before codes are given up.
+/// What vectors that come later may lose before codes are given up: they are farther out than codes reach or, as is looked at each
+/// time there are twice as many, nearer to each other than codes tell.
 const LOSS_LATER_MAX: f64 = 2.0 * LOSS_MAX;
 /// A near neighbour is the so many-th nearest within the sample, in the median over so many vectors of it.
 const NEAR: usize = 10;
@@ -52,6 +53,8 @@ pub(super) struct Codes {
     /// before a slot can be reached.
     error_max: AtomicU32,
     length_max: AtomicU32,
+    /// One past the highest slot that ever had a code.
+    end: AtomicU32,
 }
 
 /// See [`Codes::bound`].
@@ -76,6 +79,10 @@ impl Bound {
     }
 }
 
+fn length_of(vector: &[f32]) -> f32 {
+    vector.iter().map(|&component| f64::from(component) * f64::from(component)).sum::<f64>().sqrt() as f32
+}
+
 /// Owner: stores the larger of two floats that are not negative. Their bits order as they do.
 fn raise(max: &AtomicU32, to: f32) {
     if to.to_bits() > max.load(Ordering::Relaxed) {
@@ -90,7 +97,7 @@ pub(super) struct Fit {
     step: Option<f32>,
     /// Slots below have their code.
     encoded_to: usize,
-    /// Vectors at the last attempt to choose a step.
+    /// Vectors when a step was last looked for, chosen or judged.
     tried_at: usize,
     /// Squared error of a vector at which the loss is 1.
     unit: f64,
@@ -112,10 +119,12 @@ impl Codes {
             step: AtomicU32::new(0),
             error_max: AtomicU32::new(0),
             length_max: AtomicU32::new(0),
+            end: AtomicU32::new(0),
         }))
     }
 
-    /// The step, when codes are in use: every written slot has its code then.
+    /// The step, when codes are in use: every written slot has its code then. A walk that still holds a step that was given up may
+    /// meet slots without; it only takes a worse way.
     #[inline]
     pub(super) fn step(&self) -> Option<f32> {
         // Acquire: the codes that the step stands for are seen.
@@ -125,9 +134,9 @@ impl Codes {
         }
     }
 
-    /// Bytes of the codes of `slots` slots.
-    pub(super) fn bytes(&self, slots: usize) -> usize {
-        if self.step().is_some() { slots * self.rows.row_len() } else { 0 }
+    /// Bytes of codes, those that were given up included: they stay where they are.
+    pub(super) fn bytes(&self) -> usize {
+        self.end.load(Ordering::Relaxed) as usize * self.rows.row_len()
     }
 
     /// Sets `query` to a prepared vector.
@@ -180,7 +189,8 @@ impl Codes {
         let row = unsafe { self.rows.row_mut_unchecked(slot) };
         let error = encode(vector, step, row);
         raise(&self.error_max, error);
-        raise(&self.length_max, vector.iter().map(|component| component * component).sum());
+        raise(&self.length_max, length_of(vector).powi(2));
+        self.end.store(self.end.load(Ordering::Relaxed).max(slot as Slot + 1), Ordering::Relaxed);
         error
     }
 
@@ -190,7 +200,7 @@ impl Codes {
         let root = |squared: &AtomicU32| f32::from_bits(squared.load(Ordering::Relaxed)).sqrt();
         let (error, length) = (root(&self.error_max), root(&self.length_max));
         let own = query.error(metric, &vector[..self.dim]);
-        let own_length = vector.iter().map(|component| component * component).sum::<f32>().sqrt();
+        let own_length = length_of(vector);
         let off = match metric {
             Metric::L2 => own + error,
             Metric::Cosine | Metric::Dot => own_length * error + own * (length + error),
@@ -213,7 +223,7 @@ impl Codes {
         let Some(step) = fit.step else {
             if end >= SAMPLE_MIN && end >= fit.tried_at.saturating_mul(2) {
                 fit.tried_at = end;
-                self.choose(fit, vector, end);
+                self.choose(fit, vectors, end);
                 if fit.step.is_some() {
                     self.refit(fit, vectors, end, all);
                 }
@@ -221,7 +231,7 @@ impl Codes {
             return;
         };
         if fit.encoded_to < end && self.step().is_none() {
-            let to = if all { end } else { end.min(fit.encoded_to + ENCODED_AT_ONCE) };
+            let to = if all { end } else { end.min(fit.encoded_to + ENCODED_AT_ONCE.div_ceil(self.dim)) };
             for slot in fit.encoded_to..to {
                 // SAFETY: no reader looks at a code before the step is published, and the owner is alone.
                 unsafe { self.encode(slot, vector(slot), step) };
@@ -232,53 +242,69 @@ impl Codes {
                 self.step.store(step.to_bits(), Ordering::Release);
             }
         }
-        if fit.encoded >= LATER {
-            if fit.lost > LOSS_LATER_MAX.powi(2) * fit.unit * fit.encoded as f64 {
-                self.step.store(0, Ordering::Release);
-                // Not again before a restore.
-                *fit = Fit { tried_at: usize::MAX, ..Fit::default() };
-            }
+        let mut lost = (fit.encoded >= LATER).then(|| fit.lost / fit.encoded as f64);
+        if lost.is_some() {
             (fit.lost, fit.encoded) = (0.0, 0);
+        }
+        if end >= fit.tried_at.saturating_mul(2) {
+            fit.tried_at = end;
+            let sample = self.sample(vectors, end);
+            if let Some(unit) = self.unit(&sample) {
+                fit.unit = unit;
+                lost = Some(self.loss(&sample, step));
+            }
+        }
+        if lost.is_some_and(|lost| lost > LOSS_LATER_MAX.powi(2) * fit.unit) {
+            self.step.store(0, Ordering::Release);
+            // Not again before a restore.
+            *fit = Fit { tried_at: usize::MAX, ..Fit::default() };
         }
     }
 
-    fn choose<'v>(&self, fit: &mut Fit, vector: impl Fn(usize) -> &'v [f32], end: usize) {
-        // Slots that were never written are zero, and say nothing.
+    /// Padded rows of vectors evenly among all.
+    fn sample<'v>(&self, vectors: &impl Fn(Slot) -> &'v [f32], end: usize) -> Vec<&'v [f32]> {
         let every = end.div_ceil((SAMPLE_COMPONENTS / self.dim).max(SAMPLE_VECTORS));
-        let sample: Vec<&[f32]> = (0..end)
-            .step_by(every)
-            .map(vector)
-            .filter(|vector| vector.iter().any(|&component| component != 0.0))
-            .collect();
+        let rows = (0..end).step_by(every).map(|slot| vectors(slot as Slot));
+        // Slots that were never written are zero, and say nothing.
+        rows.filter(|row| row.iter().any(|&component| component != 0.0)).collect()
+    }
+
+    /// Squared error of a vector at which the loss is 1; `None` when the sample does not tell.
+    fn unit(&self, sample: &[&[f32]]) -> Option<f64> {
         if sample.len() < SAMPLE_VECTORS / 2 {
-            return;
+            return None;
         }
-        let unit = self.dim as f64 / 8.0 * f64::from(near(&sample));
-        let largest =
-            sample.iter().flat_map(|vector| vector.iter()).fold(0.0, |max: f32, x| max.max(x.abs()));
+        Some(self.dim as f64 / 8.0 * f64::from(near(sample)?))
+    }
+
+    /// Mean squared error of a vector.
+    fn loss(&self, sample: &[&[f32]], step: f32) -> f64 {
+        encoding_error(sample.iter().map(|row| &row[..self.dim]), step) / sample.len() as f64
+    }
+
+    fn choose<'v>(&self, fit: &mut Fit, vectors: &impl Fn(Slot) -> &'v [f32], end: usize) {
+        let sample = self.sample(vectors, end);
+        let Some(unit) = self.unit(&sample) else { return };
+        let largest = sample.iter().flat_map(|row| row.iter()).fold(0.0, |max: f32, x| max.max(x.abs()));
         let tried = (0..STEPS_TRIED).map(|finer| largest / 127.0 * FINER.powi(finer));
         let tried =
             tried.filter(|step| step.is_normal() && (step * step).is_normal() && (1.0 / step).is_normal());
-        let loss = |step| encoding_error(sample.iter().copied(), step) / sample.len() as f64;
-        let best = tried.map(|step| (step, loss(step))).min_by(|a, b| a.1.total_cmp(&b.1));
+        let best = tried.map(|step| (step, self.loss(&sample, step))).min_by(|a, b| a.1.total_cmp(&b.1));
         if let Some((step, _)) = best.filter(|&(_, lost)| lost <= LOSS_MAX.powi(2) * unit) {
-            *fit = Fit { step: Some(step), unit, ..Fit::default() };
+            *fit = Fit { step: Some(step), unit, tried_at: end, ..Fit::default() };
         }
     }
 }
 
-/// Squared distance to a near neighbour; vectors of which there are many alike say nothing.
-fn near(sample: &[&[f32]]) -> f32 {
-    let to_tenth = |vector: &&[f32]| {
-        let squared = |other: &&[f32]| vector.iter().zip(*other).map(|(a, b)| (a - b) * (a - b)).sum::<f32>();
-        let mut distances: Vec<f32> = sample.iter().map(squared).collect();
+/// Squared distance to a near neighbour; `None` when all have many others at the same place.
+fn near(sample: &[&[f32]]) -> Option<f32> {
+    let kernel = Kernel::of(Metric::L2);
+    let to_tenth = |row: &&[f32]| {
+        let mut distances: Vec<f32> = sample.iter().map(|other| kernel.distance(row, other)).collect();
         *distances.select_nth_unstable_by(NEAR, f32::total_cmp).1
     };
     let some = sample.iter().step_by(sample.len().div_ceil(NEAR_OF));
     let mut all: Vec<f32> = some.map(to_tenth).filter(|&distance| distance > 0.0).collect();
-    if all.is_empty() {
-        return f32::INFINITY;
-    }
     let middle = all.len() / 2;
-    *all.select_nth_unstable_by(middle, f32::total_cmp).1
+    (!all.is_empty()).then(|| *all.select_nth_unstable_by(middle, f32::total_cmp).1)
 }

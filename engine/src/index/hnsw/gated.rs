@@ -44,10 +44,12 @@ impl Graph {
         let mut code = std::mem::take(&mut scratch.query);
         let probe = self.probe(query, &mut code);
         let walked = self.walk_gated(probe, ef, effort, pace, scratch, &gate, &mut admit).await;
-        if let Ok(true) = walked {
-            self.finish_search(query, probe, k, scratch);
-        }
+        let finished = match walked {
+            Ok(true) => self.finish_search(query, probe, k, pace, scratch).await,
+            _ => Ok(()),
+        };
         scratch.query = code;
+        finished?;
         Ok(walked?.then_some(&scratch.found))
     }
 

@@ -242,8 +242,8 @@ impl Graph {
         }
     }
 
-    /// Owner: sets the entry point, after all slots of a checkpoint are restored. Builds the tree over them: a few
-    /// hundred nanoseconds per slot.
+    /// Owner: sets the entry point, after all slots of a checkpoint are restored. Builds the tree over them and
+    /// writes their codes: about a microsecond per slot.
     ///
     /// # Panics
     /// When the slot is out of range.
@@ -257,15 +257,16 @@ impl Graph {
         self.refresh_tree(&mut owner);
     }
 
-    /// Owner: before a round: decides whether walks and plans go over codes from now on. Some milliseconds once, when the first
-    /// thousand vectors are there; nothing otherwise.
+    /// Owner: before a round: decides whether walks and plans go over codes from now on. Some milliseconds when the first
+    /// thousand vectors are there and each time they are twice as many, and for each few thousand codes that are written at the
+    /// start; nothing otherwise.
     pub fn begin_round(&self) {
         self.refit_codes(&mut self.owner.enter(), false);
     }
 
-    fn refit_codes(&self, owner: &mut Owner, late: bool) {
+    fn refit_codes(&self, owner: &mut Owner, all: bool) {
         if let Some(codes) = &self.codes {
-            codes.refit(&mut owner.fit, &|slot| self.vector(slot), self.slots_end(), late);
+            codes.refit(&mut owner.fit, &|slot| self.vector(slot), self.slots_end(), all);
         }
     }
 
@@ -299,7 +300,7 @@ impl Graph {
 
     /// Those of the codes.
     pub fn code_bytes(&self) -> usize {
-        self.codes.as_ref().map_or(0, |codes| codes.bytes(self.slots_end()))
+        self.codes.as_ref().map_or(0, Codes::bytes)
     }
 
     /// One past the highest slot ever written.

@@ -6,7 +6,7 @@ use crate::index::{Neighbor, Slot};
 /// for its last node lose less.
 pub const ROUND_NODES_MAX: usize = 512;
 
-/// A batch of fresh slots planned together: each sees the frozen graph and, exactly scored, its earlier peers.
+/// A batch of fresh slots planned together: each sees the frozen graph and, every one of them scored, its earlier peers.
 ///
 /// The owner writes the vectors, any cores plan the nodes ([`super::Planner`]), the owner groups what was planned
 /// ([`super::Graph::target_jobs`]), any cores plan the targets ([`super::Graph::plan_target`]), the owner commits.

@@ -38,8 +38,10 @@ fn rescored(k: usize) -> usize {
     k + (k / 2).max(4)
 }
 
-/// And how many at a time after that, as long as the next by its code may be among the `k` nearest.
+/// And how many more at least, or half as many again, as long as the next by its code may be among the `k` nearest.
 const RESCORED_MORE: usize = 8;
+/// How many between two questions to the pace.
+const RESCORED_AT_ONCE: usize = 256;
 
 /// Expansions between two questions to the pace: some 100 µs.
 pub(super) const EXPANSIONS_PER_STEP: usize = 16;
@@ -113,11 +115,12 @@ impl Graph {
             let mut code = std::mem::take(&mut scratch.query);
             let probe = self.probe(query, &mut code);
             let walked = self.walk(probe, ef, pace, scratch, &mut admit).await;
-            if walked.is_ok() {
-                self.finish_search(query, probe, k, scratch);
-            }
+            let finished = match walked {
+                Ok(()) => self.finish_search(query, probe, k, pace, scratch).await,
+                refused => refused,
+            };
             scratch.query = code;
-            walked?;
+            finished?;
         }
         Ok(&scratch.found)
     }
@@ -149,34 +152,48 @@ impl Graph {
     }
 
     /// What the pool admitted, with exact distances.
-    pub(super) fn finish_search(&self, query: &[f32], probe: Probe<'_>, k: usize, scratch: &mut Scratch) {
-        let Probe::Code(_) = probe else {
-            scratch.found.extend(scratch.pool.admitted());
-            return;
-        };
+    pub(super) async fn finish_search(
+        &self,
+        query: &[f32],
+        probe: Probe<'_>,
+        k: usize,
+        pace: &mut impl Pace,
+        scratch: &mut Scratch,
+    ) -> Result<(), TooLong> {
         scratch.found.extend(scratch.pool.admitted());
+        let Probe::Code(_) = probe else { return Ok(()) };
         let (mut from, mut to) = (0, rescored(k).min(scratch.found.len()));
         let mut errors = Errors::default();
         while from < to {
+            let piece = to.min(from + RESCORED_AT_ONCE);
             scratch.fresh.clear();
-            scratch.fresh.extend(scratch.found[from..to].iter().map(|near| near.slot));
+            scratch.fresh.extend(scratch.found[from..piece].iter().map(|near| near.slot));
+            let last = scratch.found[piece - 1].distance;
             self.score(Probe::Vector(query), scratch);
-            for (near, &exact) in scratch.found[from..to].iter_mut().zip(&scratch.distances) {
+            for (near, &exact) in scratch.found[from..piece].iter_mut().zip(&scratch.distances) {
                 errors.add(exact - near.distance);
                 near.distance = exact;
             }
-            from = to;
+            if piece - from == RESCORED_AT_ONCE {
+                pace.step(RESCORED_AT_ONCE).await?;
+            }
+            from = piece;
+            if from < to {
+                continue;
+            }
             let Some(next) = scratch.found.get(to).map(|next| next.distance) else { break };
             let Scratch { found, distances, .. } = &mut *scratch;
             distances.clear();
             distances.extend(found[..to].iter().map(|near| near.distance));
             let (_, kth, _) = distances.select_nth_unstable_by(k.clamp(1, to) - 1, f32::total_cmp);
-            if next + errors.low() < *kth {
-                to = (to + RESCORED_MORE).min(found.len());
+            // What has the same code may be the same vector, and ties are broken by whoever knows the ids.
+            if next == last || next + errors.low() < *kth {
+                to = (to + RESCORED_MORE.max(to / 2)).min(found.len());
             }
         }
         scratch.found.truncate(to);
         scratch.found.sort_unstable();
+        Ok(())
     }
 
     /// A padded, prepared vector in the form that this graph walks by now. The same form throughout a walk: what it scores is

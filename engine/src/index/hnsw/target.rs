@@ -58,7 +58,9 @@ impl Graph {
         if kept > 0 {
             selection.kept = scored(0..kept, &scratch.distances);
             selection.discarded = scored(kept..old.len(), &scratch.distances);
-            if incoming.iter().all(|&new| selection.add(self, new)) {
+            // They were sorted by distances of vectors if codes came later.
+            let sorted = selection.kept.is_sorted() && selection.discarded.is_sorted();
+            if sorted && incoming.iter().all(|&new| selection.add(self, new)) {
                 return selection;
             }
         }

@@ -89,18 +89,17 @@ fn codes_begin_with_enough_vectors_and_follow_what_is_written() {
         assert!((coded - exact).abs() < 0.03 * exact + 0.03, "{a} {b}: {coded} for {exact}");
     }
     // Where many are there already, codes are written in parts and used when all are there.
-    let late = Graph::new(coded(Metric::L2, 20_000)).unwrap();
-    write(&late, 3001);
-    (0..10_000).for_each(|slot| late.write_vector(slot, graph.vector(slot % 3000)));
+    let late = Graph::new(coded(Metric::L2, 50_000)).unwrap();
+    (0..40_000).for_each(|slot| late.write_vector(slot, graph.vector(slot % 2999)));
     late.begin_round();
     assert_eq!(late.code_step(), None);
-    late.write_vector(10_000, graph.vector(4));
+    late.write_vector(40_000, graph.vector(4));
     (0..2).for_each(|_| late.begin_round());
     assert!(late.code_step().is_some());
-    assert_eq!(late.distance(4, 10_000), 0.0);
+    assert_eq!(late.distance(4, 40_000), 0.0);
     // A restored graph does not wait.
-    let restored = Graph::new(coded(Metric::L2, 20_000)).unwrap();
-    (0..10_000).for_each(|slot| restored.write_vector(slot, graph.vector(slot % 3000)));
+    let restored = Graph::new(coded(Metric::L2, 50_000)).unwrap();
+    (0..40_000).for_each(|slot| restored.write_vector(slot, graph.vector(slot % 2999)));
     restored.set_entry(None);
     assert_eq!(restored.code_step(), late.code_step());
 }
@@ -137,14 +136,21 @@ fn vectors_that_codes_do_not_fit_are_walked_as_they_are() {
 }
 
 #[test]
-fn short_and_long_vectors_have_no_codes_and_equal_ones_do() {
-    for (dim, wanted) in [(63, false), (64, true), (32_769, false)] {
+fn short_long_and_equal_vectors_have_no_codes() {
+    let mut rng = Rng::new(6);
+    for (dim, several, wanted) in
+        [(63, true, false), (64, true, true), (64, false, false), (32_769, true, false)]
+    {
         let graph = Graph::new(config(dim, Metric::Dot, 4, 1100)).unwrap();
         let mut row = vec![0.0; padded(dim)];
-        row[dim - 1] = -2.5;
-        (0..1100).for_each(|slot| graph.write_vector(slot, &row));
+        for slot in 0..1100 {
+            if several || slot == 0 {
+                row[..dim].fill_with(|| rng.float());
+            }
+            graph.write_vector(slot, &row);
+        }
         graph.begin_round();
-        assert_eq!(graph.code_step().is_some(), wanted, "{dim}");
+        assert_eq!(graph.code_step().is_some(), wanted, "{dim}, several {several}");
     }
     // Nothing to choose a step by.
     let graph = Graph::new(coded(Metric::Cosine, 1100)).unwrap();
@@ -194,4 +200,47 @@ fn scans_leave_out_only_what_is_certainly_farther() {
         }
         assert!(clipped || left < 30 * 3 * 1000, "{metric:?}: {left} left");
     }
+}
+
+/// What comes later may fit the step of the first, and yet be nearer to each other than codes tell.
+#[test]
+fn codes_are_given_up_when_neighbours_come_too_near() {
+    let mut rng = Rng::new(4);
+    let far = Clusters::new(&mut rng, DIM, 1100, 0.0);
+    let near = Clusters::new(&mut rng, DIM, 1, 0.003);
+    let graph = Graph::new(coded(Metric::L2, 6000)).unwrap();
+    let mut write = |data: &Clusters, slots: std::ops::Range<Slot>| {
+        let points: Vec<_> = slots.map(|slot| (slot, u64::from(slot))).collect();
+        for &(slot, _) in &points {
+            graph.write_vector(slot, &data.point(&mut rng, Metric::L2));
+        }
+        insert_all(&graph, &points, |_| false);
+    };
+    write(&far, 0..1100);
+    assert!(graph.code_step().is_some());
+    (1100..6000).step_by(700).for_each(|from| write(&near, from..from + 700));
+    assert_eq!(graph.code_step(), None);
+    assert!(graph.code_bytes() > 0, "what was written is still there");
+    let queries: Vec<_> = (0..20).map(|_| near.point(&mut rng, Metric::L2)).collect();
+    let got = recall(&graph, &queries, &(0..6000).collect(), 10, 200);
+    assert!(got > 0.8, "recall {got}");
+}
+
+#[test]
+fn equal_vectors_are_all_scored_for_whoever_breaks_the_tie() {
+    let mut rng = Rng::new(5);
+    let data = Clusters::new(&mut rng, DIM, 1200, 0.0);
+    let graph = Graph::new(coded(Metric::Cosine, 1400)).unwrap();
+    let twin = data.point(&mut rng, Metric::Cosine);
+    for slot in 0..1400 {
+        let other = data.point(&mut rng, Metric::Cosine);
+        graph.write_vector(slot, if slot % 28 == 3 { &twin } else { &other });
+    }
+    let points: Vec<_> = (0..1400).map(|slot| (slot, u64::from(slot))).collect();
+    insert_all(&graph, &points, |_| false);
+    assert!(graph.code_step().is_some());
+    let mut scratch = Scratch::new();
+    let found = graph.search(&twin, 10, 120, &mut scratch, |_| true);
+    let nearest = found.iter().filter(|near| near.distance == found[0].distance).count();
+    assert!(nearest >= 50, "{nearest} of 50");
 }
