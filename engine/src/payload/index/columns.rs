@@ -6,6 +6,7 @@
 //! the first that no reader has used since the hand last passed, an approximation of the least recently used that costs a
 //! reader one store.
 
+use super::between::{WORD, between};
 use super::key::of_text;
 use super::{Class, Field, PayloadIndex, View};
 use crate::index::Slot;
@@ -103,15 +104,15 @@ impl Column<'_> {
     /// all.
     pub fn retain(self, words: &mut [u64], low: f64, high: f64) {
         let values = &self.0.values;
-        for (index, word) in words.iter_mut().enumerate() {
-            let first = index * 64;
-            let mut passing = 0;
-            for (bit, value) in values.cells_of(first, values.capacity().min(first + 64)).iter().enumerate() {
-                // What is missing is NaN, which lies nowhere.
-                let number = f64::from_bits(value.load(Ordering::Relaxed) ^ NONE);
-                passing |= u64::from((number >= low) & (number <= high)) << bit;
+        for (index, word) in words.iter_mut().enumerate().filter(|(_, word)| **word != 0) {
+            let first = index * WORD;
+            // What is missing is NaN, which lies nowhere.
+            let mut numbers = [f64::NAN; WORD];
+            let cells = values.cells_of(first, values.capacity().min(first + WORD));
+            for (number, value) in numbers.iter_mut().zip(cells) {
+                *number = f64::from_bits(value.load(Ordering::Relaxed) ^ NONE);
             }
-            *word &= passing;
+            *word &= between(&numbers, low, high);
         }
     }
 }

@@ -15,6 +15,7 @@
 //!    the attic's domain.
 //! 2. Only the owner changes anything, one call at a time (`Owned` panics otherwise).
 
+mod between;
 mod cells;
 mod columns;
 mod container;
