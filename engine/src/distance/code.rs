@@ -42,14 +42,15 @@ pub fn encode(vector: &[f32], step: f32, row: &mut [u8]) -> f32 {
     let (row, padding) = row.split_at_mut(vector.len());
     padding.fill(ZERO);
     let per_step = 1.0 / step;
-    let mut error = 0.0;
+    // What scans rely on as a bound must not get lost among many components.
+    let mut error = 0.0_f64;
     for (byte, &component) in row.iter_mut().zip(vector) {
         let code = code_of(component, per_step);
         let lost = component - (code - ROUNDER) * step;
-        error += lost * lost;
+        error += f64::from(lost) * f64::from(lost);
         *byte = code.to_bits() as u8 ^ ZERO;
     }
-    error
+    error as f32
 }
 
 /// Squared distance between `vectors` and their codes under `step`, summed.

@@ -151,7 +151,7 @@ impl Codes {
 
     #[inline]
     fn row(&self, slot: Slot) -> &[u8] {
-        // SAFETY: rows are written by `write` and `choose` only, on slots that nobody can reach or before the step is
+        // SAFETY: rows are written by `write` and `refit` only, on slots that nobody can reach or before the step is
         // published, without which nobody asks for a code.
         unsafe { self.rows.row(slot as usize) }
     }

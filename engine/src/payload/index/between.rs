@@ -1,5 +1,8 @@
 //! Which of 64 numbers lie between two bounds, as bits: what reading a column through spends its time on.
 
+#[cfg(target_arch = "x86_64")]
+use crate::distance::SimdLevel;
+
 /// Numbers of one word.
 pub(super) const WORD: usize = 64;
 
@@ -7,8 +10,8 @@ pub(super) const WORD: usize = 64;
 #[inline]
 pub(super) fn between(numbers: &[f64; WORD], low: f64, high: f64) -> u64 {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the CPU has the feature.
+    if matches!(SimdLevel::best(), SimdLevel::Avx2 | SimdLevel::Avx512 | SimdLevel::Avx512Vnni) {
+        // SAFETY: the CPU has AVX2: each of these levels asks for it.
         return unsafe { avx2(numbers, low, high) };
     }
     scalar(numbers, low, high)

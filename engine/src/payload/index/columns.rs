@@ -100,8 +100,8 @@ impl Column<'_> {
         }
     }
 
-    /// Clears the bits of slots whose number is not between `low` and `high`, both inclusive, and of those without one; reads
-    /// all.
+    /// Clears the bits of slots whose number is not between `low` and `high`, both inclusive, and of those without one. Reads
+    /// the numbers of all words that are not empty.
     pub fn retain(self, words: &mut [u64], low: f64, high: f64) {
         let values = &self.0.values;
         for (index, word) in words.iter_mut().enumerate().filter(|(_, word)| **word != 0) {

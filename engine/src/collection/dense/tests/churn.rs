@@ -5,6 +5,25 @@ use crate::collection::WriteMode;
 use crate::distance::Metric;
 use crate::index::Slot;
 
+/// Deletes every `nth` of `n` ids from `first` on and then writes them anew, with repairs and rounds after each `pause` of them: a
+/// server does both all the time, not only in between.
+fn replace_every(nth: u64, first: u64, n: u64, pause: u64, bed: &mut Bed, rng: &mut Rng) {
+    for i in 0..n / nth {
+        bed.delete((i * nth + first) % n, false);
+        if i % pause == 0 {
+            bed.writer.repair_step(256);
+        }
+    }
+    for i in 0..n / nth {
+        let vector = rng.vector(bed.config.dim);
+        bed.upsert((i * nth + first) % n, &vector);
+        if i % pause == 0 {
+            bed.writer.index_all();
+            bed.writer.repair_step(256);
+        }
+    }
+}
+
 #[test]
 fn churn_keeps_slots_and_recall() {
     let n = rounds(1200, 20_000) as u64;
@@ -18,21 +37,7 @@ fn churn_keeps_slots_and_recall() {
     let recall_before = bed.recall(&mut rng, 50, 60);
     let mut at_round_3 = 0;
     for round in 0..20 {
-        for i in 0..n / 2 {
-            bed.delete((i * 2 + round) % n, false);
-            // A server repairs and indexes all the time, not only between rounds.
-            if i % 64 == 0 {
-                bed.writer.repair_step(256);
-            }
-        }
-        for i in 0..n / 2 {
-            let vector = rng.vector(8);
-            bed.upsert((i * 2 + round) % n, &vector);
-            if i % 64 == 0 {
-                bed.writer.index_all();
-                bed.writer.repair_step(256);
-            }
-        }
+        replace_every(2, round, n, 64, &mut bed, &mut rng);
         bed.settle();
         let stats = bed.writer.shared().stats();
         if round == 3 {
@@ -205,20 +210,7 @@ fn codes_follow_what_is_replaced_deleted_and_restored() {
         assert!(step.is_some() && bed.writer.shared().usage().codes > 0);
         let before = bed.recall(&mut rng, 40, 150);
         for round in 0..6 {
-            for i in 0..n / 4 {
-                bed.delete((i * 4 + round) % n, false);
-                if i % 32 == 0 {
-                    bed.writer.repair_step(256);
-                }
-            }
-            for i in 0..n / 4 {
-                let vector = rng.vector(DIM);
-                bed.upsert((i * 4 + round) % n, &vector);
-                if i % 32 == 0 {
-                    bed.writer.index_all();
-                    bed.writer.repair_step(256);
-                }
-            }
+            replace_every(4, round, n, 32, &mut bed, &mut rng);
             bed.check(&mut rng);
             bed.settle();
         }
