@@ -65,7 +65,8 @@ impl CoreRuntime {
     }
 
     /// Ends a background slice: runs a reactor and mesh turn inline, then sleeps 20 us so that the rings are polled, and
-    /// goes on sleeping while foreground tasks want the core, until background work has fallen to a tenth of it.
+    /// goes on sleeping while other background tasks are first, and while foreground tasks want the core, until background work has
+    /// fallen to a tenth of it.
     ///
     /// In a foreground task it lets others run and sees to the sockets, without the share.
     pub async fn breathe(&self) {
@@ -89,6 +90,7 @@ impl CoreRuntime {
         inner.turn_inline();
         let place = inner.background.line_up();
         loop {
+            place.first().await;
             inner.executor_pause(PAUSE_NS).await;
             let worked = inner.turn_inline();
             let idle = !worked && inner.core().cell.runnable_foreground() == 0;
