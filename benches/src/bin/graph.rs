@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use nigh_benches::corpus::{Corpus, Rows};
 use nigh_benches::cpu;
+use nigh_benches::resident::resident_mb;
 use nigh_engine::distance::{Metric, padded, prepare, simd_level};
 use nigh_engine::index::{Graph, GraphConfig, Planner, ROUND_NODES_MAX, Round, Scratch, Slot};
 use serde_json::json;
@@ -136,9 +137,11 @@ fn build(options: &Options, docs: &Rows<f32>, n: usize) -> Graph {
         extend_candidates: false,
         extend_candidates_max: 0,
         codes: true,
+        rescore_factor: 0,
         capacity: n,
     })
     .unwrap_or_else(|error| fail(&error.to_string()));
+    let (resident_before_mb, _) = resident_mb();
     let (wall, cpu) = (Instant::now(), cpu::process_time());
     let mut row = vec![0.0; padded(docs.width)];
     for slot in 0..n {
@@ -156,6 +159,7 @@ fn build(options: &Options, docs: &Rows<f32>, n: usize) -> Graph {
         json!({
             "build_wall_s": wall, "build_cpu_s": cpu, "inserts_per_s": n as f64 / wall,
             "inserts_per_cpu_s": n as f64 / cpu, "bytes_per_vector": graph.bytes() / n,
+            "resident_before_mb": resident_before_mb, "peak_mb": resident_mb().1,
         })
     );
     graph
