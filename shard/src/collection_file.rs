@@ -1,6 +1,6 @@
 //! `collection.json`: a collection's identity and configuration, written once at create.
 
-use nigh_engine::collection::DenseConfig;
+use nigh_engine::collection::{DenseConfig, Quantizer};
 use nigh_engine::distance::Metric;
 use nigh_engine::text::TextConfig;
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,9 @@ struct FileV1 {
     /// Kept only where codes are off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     traversal_codes: Option<bool>,
+    /// With `rescore_factor` and `quantized_build`; kept where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    quant: Option<QuantV1>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     full_text: Option<FullTextV1>,
     checksum: u32,
@@ -45,6 +48,13 @@ struct FullTextV1 {
     analyzer: String,
     k1_bits: u32,
     b_bits: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct QuantV1 {
+    name: String,
+    rescore_factor: usize,
+    quantized_build: bool,
 }
 
 /// The only analyzer there is.
@@ -87,6 +97,11 @@ pub fn encode(uid: u64, name: &str, config: &DenseConfig) -> Vec<u8> {
         max_ef_search: config.max_ef_search,
         filter_first_relative_bp: config.filter_first_relative_bp,
         traversal_codes: (!config.traversal_codes).then_some(false),
+        quant: (config.quant != Quantizer::None).then(|| QuantV1 {
+            name: config.quant.name().to_owned(),
+            rescore_factor: config.rescore_factor,
+            quantized_build: config.quantized_build,
+        }),
         full_text: config.full_text.map(|text| FullTextV1 {
             analyzer: ENGLISH.to_owned(),
             k1_bits: text.k1.to_bits(),
@@ -145,6 +160,10 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
         }
         Some(text) => return Err(Unreadable::Damaged(format!("unknown analyzer {:?}", text.analyzer))),
     };
+    let quant = file.quant.as_ref().map_or(Ok(Quantizer::None), |quant| {
+        let unknown = || Unreadable::Damaged(format!("unknown quant {:?}", quant.name));
+        Quantizer::from_name(&quant.name).ok_or_else(unknown)
+    })?;
     let config = DenseConfig {
         dim: file.dim,
         metric,
@@ -161,6 +180,9 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
         max_ef_search: file.max_ef_search,
         filter_first_relative_bp: file.filter_first_relative_bp,
         traversal_codes: file.traversal_codes.unwrap_or(true),
+        quant,
+        rescore_factor: file.quant.as_ref().map_or(0, |quant| quant.rescore_factor),
+        quantized_build: file.quant.as_ref().is_some_and(|quant| quant.quantized_build),
         full_text,
     };
     config.validate().map_err(|e| Unreadable::Damaged(e.to_string()))?;
@@ -177,6 +199,7 @@ mod tests {
         config.max_vectors = 9;
         config.filter_first_relative_bp = 250;
         config.traversal_codes = false;
+        (config.quant, config.rescore_factor, config.quantized_build) = (Quantizer::Sq8, 5, true);
         config.full_text = Some(TextConfig { k1: 0.1 + 0.2, b: -0.0 });
         let bytes = encode(77, "default/a\"b", &config);
         assert_eq!(decode(&bytes).unwrap(), (77, "default/a\"b".to_owned(), config));
@@ -190,12 +213,12 @@ mod tests {
         }
     }
 
-    /// Written before `filter_first_relative_bp`, `traversal_codes` and `full_text` were keys.
+    /// Written before `filter_first_relative_bp`, `traversal_codes`, `quant` and `full_text` were keys.
     #[test]
     fn a_file_without_the_keys_that_came_later_keeps_its_checksum() {
         let config = DenseConfig::new(3, Metric::L2);
         let text = String::from_utf8(encode(77, "default/a", &config)).unwrap();
-        for later in ["filter_first_relative_bp", "traversal_codes", "full_text"] {
+        for later in ["filter_first_relative_bp", "traversal_codes", "quant", "full_text"] {
             assert!(!text.contains(later), "{text}");
         }
         assert!(text.contains("\"checksum\": 2030584139\n"), "{text}");

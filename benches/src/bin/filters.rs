@@ -1,11 +1,11 @@
 //! Filtered search in process on one core: recall and rate from all points down to one in ten thousand, beside the rate without
 //! a filter and that of an exact scan over just the matching points, which is given to it as a ready list of slots.
 //!
-//! `filters <corpus directory> [--docs N] [--queries N] [--k K] [--ef N] [--m M] [--ef-construction N] [--threads N]` builds a
-//! collection with payloads (the documents' own: part of speech, file, words, text; and a uniform random number) and prints one
-//! JSON object per filter. The three rates of a line are taken in turns of a few queries, so that a machine that slows
-//! down slows all three. `floor` is the larger of half the unfiltered rate and the rate of the scan: `share_of_floor` at or above 1 means
-//! that the filter has no cliff there.
+//! `filters <corpus directory> [--docs N] [--queries N] [--k K] [--ef N] [--m M] [--ef-construction N] [--threads N]
+//! [--only TEXT]` builds a collection with payloads (the documents' own: part of speech, file, words, text; and a uniform random
+//! number) and prints one JSON object per filter, of those whose name holds TEXT. The three rates of a line are taken in turns of
+//! a few queries, so that a machine that slows down slows all three. `floor` is the larger of half the unfiltered rate and the
+//! rate of the scan: `share_of_floor` at or above 1 means that the filter has no cliff there.
 use flate2::read::GzDecoder;
 use nigh_benches::corpus::{Corpus, Rows};
 use nigh_benches::cpu;
@@ -35,15 +35,18 @@ const UNIFORM: i64 = 1_000_000;
 struct Options {
     directory: PathBuf,
     numbers: HashMap<String, usize>,
+    /// Only filters whose name holds this.
+    only: String,
 }
 
 impl Options {
     fn parse() -> Result<Options, String> {
         const KNOWN: [&str; 7] = ["docs", "queries", "k", "ef", "m", "ef-construction", "threads"];
-        let (mut directory, mut numbers) = (None, HashMap::new());
+        let (mut directory, mut numbers, mut only) = (None, HashMap::new(), String::new());
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
             match argument.strip_prefix("--") {
+                Some("only") => only = arguments.next().ok_or("--only needs a text")?,
                 Some(name) if KNOWN.contains(&name) => {
                     let value = arguments.next().ok_or(format!("--{name} needs a value"))?;
                     let number = value.parse().map_err(|_| format!("--{name} {value} is not a number"))?;
@@ -53,7 +56,7 @@ impl Options {
                 None => directory = Some(PathBuf::from(argument)),
             }
         }
-        Ok(Options { directory: directory.ok_or("which corpus directory?")?, numbers })
+        Ok(Options { directory: directory.ok_or("which corpus directory?")?, numbers, only })
     }
 
     fn get(&self, name: &str, default: usize) -> usize {
@@ -86,7 +89,7 @@ fn run(options: &Options) -> io::Result<()> {
             "build_s": bench.build_s, "bytes_per_point": bench.dense.stats().bytes / n as u64,
         })
     );
-    for (name, node) in filters() {
+    for (name, node) in filters().into_iter().filter(|(name, _)| name.contains(&options.only)) {
         let filter = Predicate::compile(&node).unwrap_or_else(|error| fail(&format!("{name}: {error}")));
         println!("{}", bench.measure(&name, &filter, &corpus.queries, queries));
         io::stdout().flush()?;

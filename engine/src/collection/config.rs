@@ -14,6 +14,34 @@ pub const M_MAX: usize = 128;
 #[error("vector: {0}")]
 pub struct ConfigError(pub String);
 
+/// What is kept beside the vectors of a collection, to walk on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Quantizer {
+    /// Whatever the engine sees fit: see [`DenseConfig::traversal_codes`].
+    #[default]
+    None,
+    /// Int8 codes, one step for all components, chosen from the vectors: for every metric, unlike a step of 1/127.
+    Sq8,
+}
+
+impl Quantizer {
+    /// Its name in configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Quantizer::None => "none",
+            Quantizer::Sq8 => "sq8",
+        }
+    }
+
+    /// By its name.
+    pub fn from_name(name: &str) -> Option<Quantizer> {
+        [Quantizer::None, Quantizer::Sq8].into_iter().find(|quantizer| quantizer.name() == name)
+    }
+}
+
+/// Beam and exact distances per result of a quantized collection, when the configuration leaves it at 0.
+const RESCORE_FACTOR_DEFAULT: usize = 3;
+
 /// What a collection is made with, defaults applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DenseConfig {
@@ -38,6 +66,13 @@ pub struct DenseConfig {
     /// Walk and build the graph on int8 codes kept beside the vectors, with exact rescoring: a quarter more memory per vector, for
     /// two to three times the rate. Where codes do not fit the data the vectors are walked as without.
     pub traversal_codes: bool,
+    /// Codes that the client asked for. Where they do not fit the data the vectors are walked as without.
+    pub quant: Quantizer,
+    /// With a quantizer: the beam is at least so many times `k`, and so many candidates are scored exactly, 0 = 3. Without one
+    /// it has no effect.
+    pub rescore_factor: usize,
+    /// With a quantizer: edges may be chosen on codes. They are in either case, as without a quantizer.
+    pub quantized_build: bool,
     /// 0 = no limit. Live ids allowed.
     pub max_vectors: u64,
     /// 0 = no limit (formula of the interface).
@@ -68,6 +103,9 @@ impl DenseConfig {
             extend_candidates: false,
             extend_candidates_max: 0,
             traversal_codes: true,
+            quant: Quantizer::None,
+            rescore_factor: 0,
+            quantized_build: false,
             max_vectors: 0,
             max_bytes: 0,
             max_inserts_per_second: 0,
@@ -99,6 +137,20 @@ impl DenseConfig {
         Ok(())
     }
 
+    /// Whether int8 codes are kept.
+    pub fn keeps_codes(&self) -> bool {
+        self.traversal_codes || self.quant == Quantizer::Sq8
+    }
+
+    /// Candidates per result that the beam holds and that are scored exactly, at least; 0 without a quantizer.
+    pub fn rescored_per_result(&self) -> usize {
+        match (self.quant, self.rescore_factor) {
+            (Quantizer::None, _) => 0,
+            (_, 0) => RESCORE_FACTOR_DEFAULT,
+            (_, factor) => factor,
+        }
+    }
+
     /// Bytes one point counts against `max_bytes`: `4 * dim + 12 * m + 32`.
     ///
     /// A fixed formula, kept so that a quota accepts the same number of points everywhere; true bytes are in
@@ -118,6 +170,21 @@ mod tests {
         assert_eq!(config.validate(), Ok(()));
         assert_eq!((config.m, config.ef_construction, config.ef_search), (16, 200, 64));
         assert_eq!(config.quota_bytes_per_point(), 32 + 192 + 32);
+    }
+
+    #[test]
+    fn a_quantizer_rescores_three_times_the_results() {
+        let mut config = DenseConfig::new(8, Metric::L2);
+        (config.rescore_factor, config.traversal_codes) = (7, false);
+        assert_eq!((config.rescored_per_result(), config.keeps_codes()), (0, false));
+        config.quant = Quantizer::from_name("sq8").unwrap();
+        assert_eq!((config.rescored_per_result(), config.keeps_codes()), (7, true));
+        config.rescore_factor = 0;
+        assert_eq!(config.rescored_per_result(), 3);
+        assert_eq!(
+            (Quantizer::from_name("none"), Quantizer::from_name("zip")),
+            (Some(Quantizer::None), None)
+        );
     }
 
     #[test]

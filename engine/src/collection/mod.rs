@@ -5,7 +5,7 @@
 //! when `born <= s < died` and its deadline has not passed, so an upsert is never missing and never seen twice.
 mod config;
 mod dense;
-pub use config::{ConfigError, DenseConfig, EF_MAX};
+pub use config::{ConfigError, DenseConfig, EF_MAX, Quantizer};
 pub use dense::{
     Dense, DenseWriter, Explain, Hit, MatchCursor, Matching, Point, Query, RestoreError, RowWrite,
     SearchError, Stats, Usage, Write, WriteError, WriteMode,

@@ -39,6 +39,12 @@ impl SimdLevel {
         best_table().level
     }
 
+    /// Whether its kernels, and so this CPU when it is the best, have AVX2.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const fn has_avx2(self) -> bool {
+        matches!(self, SimdLevel::Avx2 | SimdLevel::Avx512 | SimdLevel::Avx512Vnni)
+    }
+
     /// Name for the start log.
     pub const fn name(self) -> &'static str {
         match self {

@@ -2,14 +2,17 @@
 
 use super::datetime::unix_ms_of_rfc3339;
 use super::geo::{Area, BoundingBox, Circle, Polygon};
-use super::leaf::{Relation, Test};
+use super::leaf::{Pattern, Relation, Test};
 use super::membership::{Floats, Members, Numbers, Texts};
 use super::node::{FilterError, Geo, Node, Operator};
 use super::predicate::Expr;
 use super::re2;
 use super::tokens::{MAX_QUERY_TOKENS, QueryTokens};
 use crate::payload::Value;
-use regex::{Regex, RegexBuilder};
+use regex::RegexBuilder;
+use regex_syntax::ParserBuilder;
+use regex_syntax::hir::Look;
+use regex_syntax::hir::literal::{Extractor, Literal};
 use std::fmt;
 
 /// Deepest nesting of a filter, the root counted. Evaluation recurses, so this bounds the stack; filters that people and
@@ -31,6 +34,10 @@ const MAX_REGEX_BYTES: usize = 16 * 1024;
 
 /// Largest compiled expression: a few milliseconds of compilation on the core that received the request.
 const REGEX_PROGRAM_BYTES: usize = 1 << 20;
+/// Deepest nesting of a regular expression.
+const REGEX_NESTED_MAX: u32 = 100;
+/// Most beginnings of an expression that are looked up in the index.
+const BEGINNINGS_MAX: usize = 64;
 
 /// Where a node stands in the tree, kept on the stack and spelled only when something is wrong.
 #[derive(Clone, Copy)]
@@ -190,7 +197,7 @@ impl Compiler {
         }
     }
 
-    fn regex(&mut self, pattern: &str, place: &Place<'_>) -> Result<Regex, FilterError> {
+    fn regex(&mut self, pattern: &str, place: &Place<'_>) -> Result<Pattern, FilterError> {
         self.regexes += 1;
         if self.regexes > MAX_REGEXES {
             return Err(place.error(format!("more than {MAX_REGEXES} regular expressions in one filter")));
@@ -202,20 +209,40 @@ impl Compiler {
             place.error(format!("bad regular expression {:?}: {problem}", shortened(pattern)))
         };
         let translated = re2::translate(pattern).map_err(|problem| bad(&problem))?;
-        RegexBuilder::new(&translated)
+        let regex = RegexBuilder::new(&translated)
             .size_limit(REGEX_PROGRAM_BYTES)
             .dfa_size_limit(REGEX_PROGRAM_BYTES)
-            .nest_limit(100)
-            .build()
-            .map_err(|error| match error {
-                // The library's text draws the pattern over several lines; its last line is the reason.
-                regex::Error::Syntax(text) => {
-                    bad(&text.lines().last().unwrap_or_default().trim_start_matches("error: "))
-                }
-                regex::Error::CompiledTooBig(_) => bad(&"too large once compiled"),
-                other => bad(&other),
-            })
+            .nest_limit(REGEX_NESTED_MAX)
+            .build();
+        let beginnings = beginnings(&translated);
+        regex.map(|regex| Pattern { regex, beginnings }).map_err(|error| match error {
+            // The library's text draws the pattern over several lines; its last line is the reason.
+            regex::Error::Syntax(text) => {
+                bad(&text.lines().last().unwrap_or_default().trim_start_matches("error: "))
+            }
+            regex::Error::CompiledTooBig(_) => bad(&"too large once compiled"),
+            other => bad(&other),
+        })
     }
+}
+
+/// What anything that an expression finds begins with, when it finds it only at the beginning of a text.
+fn beginnings(translated: &str) -> Option<Box<[Box<str>]>> {
+    let mut parser = ParserBuilder::new().nest_limit(REGEX_NESTED_MAX).build();
+    let hir = parser.parse(translated).ok()?;
+    if !hir.properties().look_set_prefix().contains(Look::Start) {
+        return None;
+    }
+    let mut extractor = Extractor::new();
+    extractor.limit_class(BEGINNINGS_MAX).limit_total(BEGINNINGS_MAX);
+    let found = extractor.extract(&hir);
+    let text = |literal: &Literal| {
+        // One that was cut may end within a character.
+        let (whole, _) =
+            literal.as_bytes().utf8_chunks().next().map(|chunk| (chunk.valid(), chunk.invalid()))?;
+        (!whole.is_empty()).then(|| Box::from(whole))
+    };
+    found.literals()?.iter().map(text).collect()
 }
 
 /// The node's operator; absent (or empty, as some encoders send an unset string) means `and`.

@@ -30,13 +30,21 @@ pub(crate) enum Test {
     /// A string, or one string of an array, that holds every token.
     Match(QueryTokens),
     /// A string, or one string of an array, in which the expression is found anywhere.
-    Regex(Regex),
+    Regex(Pattern),
     /// Absent, none, "", or an array without elements.
     IsEmpty,
     /// Present with kind none.
     IsNull,
     /// A geo point inside.
     Inside(Area),
+}
+
+/// A regular expression.
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    pub(super) regex: Regex,
+    /// What it finds begins with one of these, at the beginning of a text; `None` when it may begin anywhere or anyhow.
+    pub(super) beginnings: Option<Box<[Box<str>]>>,
 }
 
 /// How the stored value must stand to the bound.
@@ -102,7 +110,7 @@ impl Test {
                 matches!(value, ValueRef::Floats(array) if array.iter().any(|stored| stored == *operand))
             }
             Test::Match(tokens) => any_text(value, |text| tokens.all_in(text)),
-            Test::Regex(regex) => any_text(value, |text| regex.is_match(text)),
+            Test::Regex(pattern) => any_text(value, |text| pattern.regex.is_match(text)),
             Test::IsEmpty => match value {
                 ValueRef::None => true,
                 ValueRef::String(text) => text.is_empty(),

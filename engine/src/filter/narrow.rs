@@ -33,7 +33,7 @@ pub(crate) struct Interval {
     pub(super) high: Bound<f64>,
 }
 
-/// What the index says about a filter; `None` when it has nothing to say (expressions, tests of emptiness, the content, and
+/// What the index says about a filter; `None` when it has nothing to say (expressions that match anywhere, tests of emptiness, the content, and
 /// the negation of what it does not know exactly). In a conjunction what narrows is taken and the rest checked point by point.
 pub(super) fn narrow<'p>(filter: &Predicate, known: Known<'_, 'p>) -> Option<Narrowed<'p>> {
     narrow_expr(filter.expr(), known)
@@ -45,6 +45,9 @@ pub(super) struct Parted<'f, 'p> {
     pub others: Option<Selection<'p>>,
     /// It consists of ranges alone.
     pub only_ranges: bool,
+    /// The ranges and the selection say all that the filter does. What was exact a moment ago may not be any more: the index is
+    /// asked twice.
+    pub exact: bool,
 }
 
 /// Whether there is a range of numbers in a conjunction.
@@ -58,11 +61,12 @@ pub(super) fn has_ranges(filter: &Predicate) -> bool {
 pub(super) fn parted<'f, 'p>(filter: &'f Predicate, known: Known<'_, 'p>) -> Parted<'f, 'p> {
     let leaf = std::slice::from_ref(filter.expr());
     let children = if let Expr::All(children) = filter.expr() { children } else { leaf };
-    let mut parted = Parted { ranges: Vec::new(), others: None, only_ranges: true };
+    let mut parted = Parted { ranges: Vec::new(), others: None, only_ranges: true, exact: true };
     let mut others = Vec::new();
     for child in children {
         match child {
             Expr::Leaf { field, test: Test::Number(..) } if &**field != CONTENT_KEY => {
+                parted.exact &= known.view.is_exact(field);
                 if parted.ranges.iter().all(|(other, _)| *other != &**field) {
                     parted.ranges.push((field, interval(children, field)));
                 }
@@ -70,7 +74,9 @@ pub(super) fn parted<'f, 'p>(filter: &'f Predicate, known: Known<'_, 'p>) -> Par
             child => {
                 parted.only_ranges = false;
                 // Bounds of texts are taken one by one here; that they make one range matters to estimates alone.
-                others.extend(narrow_expr(child, known).map(|narrowed| narrowed.selection));
+                let narrowed = narrow_expr(child, known);
+                parted.exact &= narrowed.as_ref().is_some_and(|narrowed| narrowed.exact);
+                others.extend(narrowed.map(|narrowed| narrowed.selection));
             }
         }
     }
@@ -87,10 +93,14 @@ pub(super) fn narrow_expr<'p>(expr: &Expr, known: Known<'_, 'p>) -> Option<Narro
         Expr::Leaf { field, test } => {
             let narrowed = match test {
                 Test::Number(..) | Test::Text(..) => range(std::slice::from_ref(expr), field, test, known),
-                // A point without the field matches neither, so the rest is asked.
+                // A point without the field matches neither.
                 Test::Ne(value) => {
                     let equal = settled(leaf(field, &Test::Eq(value.clone()), known), field, known);
-                    return complement(equal).map(|others| Narrowed { exact: false, ..others });
+                    let holders = Selection::Terms(known.view.holders(field));
+                    return complement(equal).map(|others| Narrowed {
+                        selection: Selection::All(vec![holders, others.selection]),
+                        exact: others.exact,
+                    });
                 }
                 test => leaf(field, test, known),
             };
@@ -239,7 +249,11 @@ fn leaf<'p>(field: &str, test: &Test, known: Known<'_, 'p>) -> Option<Narrowed<'
         }
         // An array is equal by all its elements; null, difference and emptiness are filed nowhere.
         Test::Eq(_) | Test::Ne(_) | Test::Number(..) | Test::Text(..) => None,
-        Test::Regex(_) | Test::IsEmpty | Test::IsNull => None,
+        Test::Regex(pattern) => {
+            let beginnings = pattern.beginnings.as_ref()?;
+            terms((known.view.beginning_with(field, beginnings.iter().map(|text| &**text)), false))
+        }
+        Test::IsEmpty | Test::IsNull => None,
     }
 }
 

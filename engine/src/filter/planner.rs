@@ -25,16 +25,19 @@ const WALK_COMPONENT_NS: f64 = 0.2;
 /// Per component where the walk goes over codes.
 const WALK_CODE_NS: f64 = 0.04;
 /// A distance of a scan of listed slots, with visibility and the heap of results.
-const SCAN_NS: f64 = 20.0;
+const SCAN_NS: f64 = 18.0;
 const SCAN_COMPONENT_NS: f64 = 0.1;
 /// Per component where codes leave most points out.
-const SCAN_CODE_NS: f64 = 0.03;
-/// The predicate asked about a point: mostly the misses of line and row.
-pub(super) const PREDICATE_NS: f64 = 150.0;
-/// Asked per distance of a walk that has no gate: rows from all over memory, and candidates refused by the hundred.
-const ASKED_NS: f64 = 1.5 * PREDICATE_NS;
-/// A term of a range visited: the entry is a miss.
-const TERM_NS: f64 = 40.0;
+const SCAN_CODE_NS: f64 = 0.026;
+/// The predicate asked about a point of a list: its row was fetched ahead.
+pub(super) const PREDICATE_NS: f64 = 60.0;
+/// Asked per distance of a walk: rows are fetched ahead, but from all over memory.
+const ASKED_NS: f64 = 95.0;
+/// Distances of a walk that refuses all but a share of what it meets grow with that power of the share's inverse, as measured down to
+/// a third; and in proportion to it when only few pass.
+const REFUSED: f64 = 0.55;
+/// A term of a range visited: some misses, waited for together with those of others.
+const TERM_NS: f64 = 15.0;
 /// A search in a dictionary: a node or two are misses, and so are the postings it ends at.
 const SPAN_NS: f64 = 700.0;
 /// A key looked up in a dictionary, before anything is planned: its leaf and its entry are misses.
@@ -44,13 +47,14 @@ const POSTING_NS: f64 = 4.0;
 const SORTED_POSTING_NS: f64 = 25.0;
 /// A word of a bitset cleared, filled and combined, per term.
 const WORD_NS: f64 = 0.3;
-/// A number of a column compared while all of them are.
-const COLUMN_NS: f64 = 0.7;
+/// A number of a column compared while all of them are, most of them by their buckets.
+const COLUMN_NS: f64 = 0.2;
 /// A number of a column compared by itself: a miss of the first-level cache or two.
 const PASSES_NS: f64 = 20.0;
-/// What a led walk pays per distance for looking through what does not pass, times how many there are to one that does; edge
-/// lists of those are misses.
-const LOOK_NS: f64 = 12.0;
+/// What a led walk pays per distance for looking through what does not pass: edge lists of those are misses.
+const LOOK_NS: f64 = 45.0;
+/// And for each edge of theirs, of which there are the more to a distance the fewer pass.
+const LOOK_EDGE_NS: f64 = 2.0;
 /// A walk must promise to be that much cheaper than the exact way, which cannot disappoint: where the matching points lie far from
 /// the query a walk is given up for it after half its cost.
 const WALK_LEAD: f64 = 1.25;
@@ -227,7 +231,7 @@ impl Gate<'_> {
 
 /// Slots beyond the end were born after the snapshot.
 #[inline]
-fn bit(words: &[u64], slot: u32) -> bool {
+pub(crate) fn bit(words: &[u64], slot: u32) -> bool {
     words.get(slot as usize / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
 }
 
@@ -329,20 +333,20 @@ pub(crate) fn plan<'p>(
     }
 
     let (way, gated_ns) = gate(filter, known, &selection, share, s);
-    // What a walk without a gate pays more: the predicate of each candidate, and a longer way.
-    let spared_ns = s.distances() / share * (s.walked_ns() + ASKED_NS)
-        - s.distances() * led_share(share).min(1.0 / share) * (s.walked_ns() + LOOK_NS / share);
-    let gated = gated_ns <= spared_ns;
-    let led = share < MOST && gated;
-    let widen = if led { widening(share) } else { 1.0 };
-    let distances = widen * if led { s.distances() * led_share(share) } else { s.distances() / share };
-    let look_ns = if led { LOOK_NS / share } else { 0.0 };
-    let asked_ns = match (gated, exact) {
-        (true, true) => 0.0,
-        (true, false) => PREDICATE_NS / 2.0,
-        (false, _) => ASKED_NS,
-    };
-    estimate.walk_ns = if gated { gated_ns } else { 0.0 } + distances * (s.walked_ns() + look_ns + asked_ns);
+    let exact = exact && way.is_exact();
+    let unled = s.distances() * share.powf(-REFUSED).max(REFUSED / share);
+    let leads = share < MOST;
+    let widen = if leads { widening(share) } else { 1.0 };
+    let through_gate = if leads { widen * s.distances() * led_share(share) } else { unled };
+    let look_ns = if leads { look_ns(share) } else { 0.0 };
+    let asked_ns = if exact { 0.0 } else { ASKED_NS / 2.0 };
+    let through_gate_ns = gated_ns + through_gate * (s.walked_ns() + look_ns + asked_ns);
+    let open_ns = unled * (s.walked_ns() + ASKED_NS);
+    let gated = through_gate_ns <= open_ns;
+    estimate.walk_ns = through_gate_ns.min(open_ns);
+    let led = leads && gated;
+    let widen = if led { widen } else { 1.0 };
+    let distances = if led { through_gate } else { s.distances() / share };
 
     let asked_ns = if exact { 0.0 } else { PREDICATE_NS };
     let scored_ns = share * live * s.scored_ns();
@@ -354,7 +358,7 @@ pub(crate) fn plan<'p>(
     let few = at_most <= s.points_limit() || estimate.points_ns <= estimate.everything_ns;
     if s.exact || estimate.walk_ns * WALK_LEAD >= best_exact {
         if few && by_gate_ns < by_walk_ns {
-            let (gate, path) = way.build(&selection, s);
+            let (gate, path) = way.for_a_list(s).build(&selection, s);
             estimate.by_complement |= path == Path::Complement;
             estimate.path = Path::Points;
             // That every point has a number was read from gauges, not from the snapshot.
@@ -380,6 +384,11 @@ pub(crate) fn plan<'p>(
 /// Distances of a led walk against an unfiltered one, as measured; see `Graph::search_gated`.
 fn led_share(share: f64) -> f64 {
     0.58 + 0.75 * share
+}
+
+/// Of a led walk, per distance.
+fn look_ns(share: f64) -> f64 {
+    LOOK_NS + LOOK_EDGE_NS / share
 }
 
 /// How much wider the beam of a led walk is than that of an unfiltered one: the fewer pass, the more edges that would have led on
@@ -410,12 +419,17 @@ fn bits_ns(of: &Selection<'_>, s: &Situation) -> f64 {
     words
         + of.spans() as f64 * SPAN_NS
         + of.terms() as f64 * TERM_NS
-        + of.postings().min(s.filed) as f64 * POSTING_NS / 4.0
+        + (of.postings().min(s.filed) as f64 * POSTING_NS / 4.0).min(of.terms() as f64 * words)
 }
 
 /// Reading columns through.
 fn marking_ns(columns: usize, s: &Situation) -> f64 {
     s.slots as f64 * COLUMN_NS * columns as f64
+}
+
+/// Asking columns about each of the slots that the rest of a filter names; all of them when there is none.
+fn asked_of(others: Option<&Selection<'_>>, columns: usize) -> f64 {
+    others.map_or(f64::INFINITY, |others| others.at_most() as f64 * PASSES_NS * columns as f64)
 }
 
 /// A gate not built yet.
@@ -427,6 +441,8 @@ enum Way<'p> {
         columns: Vec<(Column<'p>, Interval)>,
         others: Option<Selection<'p>>,
         marked: bool,
+        /// Columns and selection say all that the filter does.
+        exact: bool,
     },
 }
 
@@ -439,8 +455,28 @@ impl<'p> Way<'p> {
             Way::Complement(rejected) => bits_ns(rejected, s) + listed,
             Way::Columns { columns, others, .. } => {
                 let others_ns = others.as_ref().map_or(0.0, |others| bits_ns(others, s));
-                others_ns + listed + marking_ns(columns.len(), s)
+                let asked_ns = asked_of(others.as_ref(), columns.len());
+                others_ns + listed + asked_ns.min(marking_ns(columns.len(), s))
             }
+        }
+    }
+
+    /// As it is built to be listed: columns are read through unless the rest of the filter names only a few.
+    fn for_a_list(self, s: &Situation) -> Self {
+        match self {
+            Way::Columns { columns, others, exact, .. } => {
+                let marked = marking_ns(columns.len(), s) <= asked_of(others.as_ref(), columns.len());
+                Way::Columns { columns, others, marked, exact }
+            }
+            way => way,
+        }
+    }
+
+    /// Whether what it lets pass is certain, as far as the index was asked to make it.
+    fn is_exact(&self) -> bool {
+        match self {
+            Way::Bits | Way::Complement(_) => true,
+            Way::Columns { exact, .. } => *exact,
         }
     }
 
@@ -457,7 +493,7 @@ impl<'p> Way<'p> {
                 words.iter_mut().for_each(|word| *word = !*word);
                 (Gate::Bits(words), Path::Complement)
             }
-            Way::Columns { columns, others, marked } => {
+            Way::Columns { columns, others, marked, .. } => {
                 let of_others = others.map(|others| {
                     let mut words = vec![0; s.words()];
                     others.mark(&mut words);
@@ -490,7 +526,7 @@ fn gate<'p>(
         // Without a second look at what the index has said.
         return best;
     }
-    let Parted { ranges, others, only_ranges } = parted(filter, known);
+    let Parted { ranges, others, only_ranges, exact } = parted(filter, known);
     let view = known.view;
     let columns: Option<Vec<_>> = (!ranges.is_empty())
         .then(|| {
@@ -504,7 +540,7 @@ fn gate<'p>(
         let others_ns = others.as_ref().map_or(0.0, |others| bits_ns(others, s));
         let column_ns = asked_ns.min(marking_ns) + others_ns;
         if column_ns < best.1 {
-            best = (Way::Columns { columns, others, marked: marking_ns <= asked_ns }, column_ns);
+            best = (Way::Columns { columns, others, marked: marking_ns <= asked_ns, exact }, column_ns);
         }
     } else if only_ranges && let Some(rejected) = outside(&ranges, view, s) {
         let rejected_ns = bits_ns(&rejected, s);

@@ -41,6 +41,12 @@ unsafe impl<T: Send + Sync> Send for Link<T> {}
 unsafe impl<T: Send + Sync> Sync for Link<T> {}
 
 impl<T> Link<T> {
+    /// Asks for the first line of what it leads to. A hint: that may be gone.
+    #[inline]
+    pub(crate) fn prefetch(self) {
+        crate::distance::prefetch_line(self.0.as_ptr());
+    }
+
     /// The part.
     ///
     /// # Safety

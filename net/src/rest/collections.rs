@@ -2,7 +2,7 @@
 
 use crate::request::ApiError;
 use crate::rest::json::{json_object, one_of};
-use nigh_engine::collection::DenseConfig;
+use nigh_engine::collection::{DenseConfig, Quantizer};
 use nigh_engine::distance::Metric;
 use nigh_engine::text::TextConfig;
 
@@ -124,7 +124,7 @@ impl ConfigBody {
             }
         };
         self.check_index_type()?;
-        self.check_quantization()?;
+        let quant = self.check_quantization()?;
         self.check_numbers()?;
         self.check_features()?;
         let mut config = DenseConfig::new(dim, metric);
@@ -145,6 +145,12 @@ impl ConfigBody {
         config.seed = self.seed.unwrap_or(0);
         config.level0_full_degree = self.level0_full_degree.unwrap_or(false);
         config.traversal_codes = self.traversal_codes.unwrap_or(true);
+        config.quant = quant;
+        if quant != Quantizer::None {
+            // Checked: not negative.
+            config.rescore_factor = self.rescore_factor.unwrap_or(0) as usize;
+            config.quantized_build = self.quantized_build.unwrap_or(false);
+        }
         config.extend_candidates = self.extend_candidates.unwrap_or(false);
         config.max_vectors = self.max_vectors.unwrap_or(0);
         config.max_bytes = self.max_bytes.unwrap_or(0);
@@ -167,13 +173,17 @@ impl ConfigBody {
         }
     }
 
-    fn check_quantization(&self) -> Result<(), ApiError> {
-        match self.quant.as_deref().unwrap_or("") {
-            "" | "none" => {}
-            known @ ("sq8" | "bq1" | "pq" | "sq" | "prq") => {
+    fn check_quantization(&self) -> Result<Quantizer, ApiError> {
+        let quant = match self.quant.as_deref().unwrap_or("") {
+            "" | "none" => Quantizer::None,
+            "sq8" => Quantizer::Sq8,
+            known @ ("bq1" | "pq" | "sq" | "prq") => {
                 return Err(not_offered(&format!("quant {known:?}")));
             }
-            other => return Err(unknown("quant", other, &["none"])),
+            other => return Err(unknown("quant", other, &["none", "sq8"])),
+        };
+        if quant == Quantizer::Sq8 && self.traversal_codes == Some(false) {
+            return Err(invalid("traversal_codes", "quant \"sq8\" is walked on codes"));
         }
         if self.opq == Some(true) {
             return Err(invalid("opq", "needs quant \"pq\" or \"prq\""));
@@ -181,7 +191,7 @@ impl ConfigBody {
         if self.pq_drop_vecs == Some(true) {
             return Err(invalid("pq_drop_vecs", "needs quant \"pq\""));
         }
-        if self.quantized_build == Some(true) {
+        if self.quantized_build == Some(true) && quant == Quantizer::None {
             return Err(invalid("quantized_build", "needs a quantizer"));
         }
         if self.persistent == Some(true) {
@@ -189,7 +199,7 @@ impl ConfigBody {
                 "persistent (mapped) collections; with -data every point is durable without it",
             ));
         }
-        Ok(())
+        Ok(quant)
     }
 
     fn check_features(&self) -> Result<(), ApiError> {
@@ -298,6 +308,14 @@ mod tests {
     }
 
     #[test]
+    fn quantizers() {
+        let made = config(r#"{"dim":1,"quant":"sq8","rescore_factor":4,"quantized_build":true}"#).unwrap();
+        assert_eq!((made.quant, made.rescore_factor, made.quantized_build), (Quantizer::Sq8, 4, true));
+        let made = config(r#"{"dim":1,"rescore_factor":4}"#).unwrap();
+        assert_eq!((made.quant, made.rescored_per_result()), (Quantizer::None, 0));
+    }
+
+    #[test]
     fn full_text() {
         let text = |json: &str| {
             config(&format!(r#"{{"dim":1,"full_text":{json}}}"#))
@@ -319,8 +337,11 @@ mod tests {
                 r#"{"dim":1,"metric":"Cosine"}"#,
                 "unknown metric \"Cosine\"; it must be one of cosine, l2, euclidean, dot, dotproduct, ip",
             ),
-            (r#"{"dim":1,"quant":"zip"}"#, "unknown quant \"zip\"; it must be none"),
-            (r#"{"dim":1,"quant":"sq8"}"#, "does not offer quant \"sq8\""),
+            (r#"{"dim":1,"quant":"zip"}"#, "unknown quant \"zip\"; it must be one of none, sq8"),
+            (r#"{"dim":1,"quant":"bq1"}"#, "does not offer quant \"bq1\""),
+            (r#"{"dim":1,"quant":"sq8","traversal_codes":false}"#, "invalid traversal_codes"),
+            (r#"{"dim":1,"quant":"sq8","rescore_factor":-1}"#, "invalid rescore_factor"),
+            (r#"{"dim":1,"quantized_build":true}"#, "quantized_build: needs a quantizer"),
             (r#"{"dim":1,"index_type":"ivfflat"}"#, "does not offer"),
             (r#"{"dim":1,"index_type":"diskann"}"#, "does not offer"),
             (r#"{"dim":1,"index_type":"gpu"}"#, "not compiled"),

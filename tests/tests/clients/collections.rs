@@ -53,6 +53,7 @@ fn every_spelling_of_a_create_is_understood() {
         r#"{"dim": 2, "metric": "dotproduct"}"#,
         r#"{"dim": 2, "metric": "ip", "m": 0, "ef_construction": 0, "ef_search": 0, "rescore_factor": 0}"#,
         r#"{"dim": 2, "metric": null, "quant": "none", "index_type": "hnsw", "full_text": null}"#,
+        r#"{"dim": 2, "quant": "sq8", "rescore_factor": 5, "quantized_build": true}"#,
         r#"{"dim": 2, "full_text": {}}"#,
         r#"{"dim": 2, "full_text": {"analyzer": "english", "k1": 1.2, "b": 0.75}}"#,
         r#"{"dim": 2, "extend_candidates": true, "level0_full_degree": true, "filter_first_relative_bp": 100}"#,

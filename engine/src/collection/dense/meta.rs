@@ -5,6 +5,7 @@
 //! and free slots, for slots with a deadline, and for new ones until no reader can hold a snapshot older than their
 //! birth. A clear bit means visible and costs no line.
 use super::row_block::{RowBlock, row_cost};
+use crate::distance::{prefetch_line, prefetch_row};
 use crate::index::Slot;
 use crate::memory::{Arena, ArenaError};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -25,6 +26,8 @@ struct Line {
     reserved: [AtomicU64; 2],
 }
 const LINE_WORDS: usize = 8;
+/// Bytes of a row that are asked for ahead.
+const ROW_AHEAD: usize = 256;
 const _: () = assert!(size_of::<Line>() == LINE_WORDS * size_of::<u64>());
 
 /// What a slot is born with.
@@ -137,6 +140,18 @@ impl Meta {
     pub unsafe fn row(&self, slot: Slot) -> &[u8] {
         // SAFETY: a row word leads to a block that is freed by `free` or by the owner's limbo only (caller).
         self.block(slot).map_or(&[], |block| unsafe { block.bytes() })
+    }
+
+    /// Asks for a slot's line. A hint.
+    #[inline]
+    pub fn prefetch_line(&self, slot: Slot) {
+        prefetch_line(self.lines.row_ptr(0).wrapping_add(slot as usize * LINE_WORDS));
+    }
+
+    /// Asks for the first of a slot's row, whose line is at hand. A hint.
+    #[inline]
+    pub fn prefetch_row(&self, slot: Slot) {
+        prefetch_row(self.line(slot).row.load(Ordering::Relaxed), ROW_AHEAD);
     }
 
     /// The payload row and the version of the point that has it, as of one moment.

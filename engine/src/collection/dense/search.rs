@@ -3,9 +3,9 @@ use super::hit_order::by_distance_then_id;
 use super::{Dense, Hit, Query, SearchError};
 use crate::distance::{padded, prepare};
 use crate::filter::lists::{Lists, look_up};
-use crate::filter::planner::{Gate, Graph as Walked, Plan, Situation, plan};
+use crate::filter::planner::{Gate, Graph as Walked, Plan, Situation, bit, plan};
 use crate::filter::{Estimate, Path, Predicate};
-use crate::index::{Graph, Scan, Scratch, Slot};
+use crate::index::{Admit, Graph, Scan, Scratch, Slot};
 use crate::memory::Pin;
 use crate::pace::{Pace, TooLong, Whole, at_once};
 use crate::payload::PayloadRow;
@@ -26,8 +26,11 @@ const CHUNK: usize = 64;
 const SCAN_PART: Slot = 256;
 /// Looks into the payload index that make a step.
 const LOOKS_PER_STEP: usize = 4;
-/// Points that the index names which are scored without a look at the pace: 0.5 ms.
-const POINTS_IN_ONE_GO: u64 = 4096;
+/// Rows fetched ahead of the one that the predicate is asked about.
+const ROWS_AHEAD: usize = 8;
+
+/// Candidates of a scan that are scored in one piece where codes tell too few apart: under 1 ms.
+const CROWD_SCORED: usize = 2048;
 
 /// What a distance costs in steps.
 fn steps_scored(dim: usize) -> usize {
@@ -60,7 +63,7 @@ pub struct Explain {
     pub path: Path,
     /// The result is exact.
     pub exact: bool,
-    /// Distances computed.
+    /// Distances computed; in a scan one for each point, whether by its code alone or exactly as well.
     pub distances: u64,
     /// Candidates that the filter refused: by the predicate, or by a gate where it came near.
     pub rejects: u64,
@@ -119,9 +122,82 @@ impl View<'_> {
     }
 }
 
+/// What a walk returns: visible points that match.
+struct Admission<'a, 'v> {
+    view: &'a mut View<'v>,
+    /// What the walk meets matches.
+    exact: bool,
+    /// Once these are used up everything is admitted, so that the beam fills and the walk ends.
+    refusals_left: usize,
+    asked: &'a Cell<usize>,
+    steps_each: usize,
+}
+
+impl Admit for Admission<'_, '_> {
+    #[inline]
+    fn admits(&mut self, slot: Slot) -> bool {
+        self.asked.set(self.asked.get() + self.steps_each);
+        let admitted = self.view.visible(slot) && self.view.confirms(slot, self.exact);
+        self.refusals_left == 0 || admitted || {
+            self.refusals_left -= 1;
+            false
+        }
+    }
+
+    /// The predicate follows a line to a row.
+    #[inline]
+    fn looks_ahead(&self) -> bool {
+        !self.exact && self.view.filter.is_some()
+    }
+
+    #[inline]
+    fn scored(&self, slot: Slot) {
+        self.view.dense.meta.prefetch_line(slot);
+    }
+
+    #[inline]
+    fn near(&self, slot: Slot) {
+        self.view.dense.meta.prefetch_row(slot);
+    }
+}
+
+/// What passes a gate first.
+struct Gated<'a, A, G> {
+    gate: G,
+    admission: &'a mut A,
+    rejects: u64,
+}
+
+impl<A: Admit, G: Fn(Slot) -> bool> Admit for Gated<'_, A, G> {
+    #[inline]
+    fn admits(&mut self, slot: Slot) -> bool {
+        let passes = (self.gate)(slot);
+        self.rejects += u64::from(!passes);
+        passes && self.admission.admits(slot)
+    }
+
+    #[inline]
+    fn looks_ahead(&self) -> bool {
+        self.admission.looks_ahead()
+    }
+
+    #[inline]
+    fn scored(&self, slot: Slot) {
+        self.admission.scored(slot);
+    }
+
+    #[inline]
+    fn near(&self, slot: Slot) {
+        if (self.gate)(slot) {
+            self.admission.near(slot);
+        }
+    }
+}
+
 /// The nearest of slots that come one by one, scored in chunks.
 struct Scorer<'a> {
     scan: Scan<'a>,
+    k: usize,
     top: TopK<Hit>,
     chunk: Vec<Slot>,
     distances: Vec<f32>,
@@ -132,7 +208,8 @@ impl<'a> Scorer<'a> {
     /// After the snapshot of what is visible.
     fn new(graph: &'a Graph, query: &'a [f32], k: usize) -> Self {
         Scorer {
-            scan: Scan::new(graph, query),
+            scan: Scan::new(graph, query, k),
+            k,
             top: TopK::new(k),
             chunk: Vec::with_capacity(CHUNK),
             distances: Vec::with_capacity(CHUNK),
@@ -144,14 +221,32 @@ impl<'a> Scorer<'a> {
     fn push(&mut self, dense: &Dense, slot: Slot) {
         self.chunk.push(slot);
         if self.chunk.len() == CHUNK {
+            self.sift(dense);
+        }
+    }
+
+    fn sift(&mut self, dense: &Dense) {
+        self.scored += self.chunk.len() as u64;
+        if !self.scan.sift(&self.chunk) {
+            return self.score(dense);
+        }
+        self.chunk.clear();
+        if self.scan.is_crowded() {
+            self.score_crowd(dense);
+        }
+    }
+
+    /// As many candidates as came since, were nothing left out: the cost of a scan without codes.
+    #[cold]
+    fn score_crowd(&mut self, dense: &Dense) {
+        for _ in 0..CROWD_SCORED / CHUNK {
+            self.scan.some(CHUNK, &mut self.chunk);
             self.score(dense);
         }
     }
 
     fn score(&mut self, dense: &Dense) {
-        self.scored += self.chunk.len() as u64;
-        let to_beat = self.top.to_beat().map(|worst| worst.distance);
-        self.scan.score(&mut self.chunk, to_beat, &mut self.distances);
+        self.scan.score(&self.chunk, &mut self.distances);
         for (&slot, &distance) in self.chunk.iter().zip(&self.distances) {
             // Spares the look-up of the id. Equal goes on to the comparison by id, and so does what cannot be compared (NaN).
             let beaten =
@@ -164,18 +259,40 @@ impl<'a> Scorer<'a> {
     }
 
     /// Appends what was kept, in no order; the number of distances.
-    fn finish(mut self, dense: &Dense, out: &mut Vec<Hit>) -> u64 {
-        self.score(dense);
+    async fn finish(
+        mut self,
+        dense: &Dense,
+        pace: &mut impl Pace,
+        out: &mut Vec<Hit>,
+    ) -> Result<u64, TooLong> {
+        if self.scored == 0 {
+            // So few that codes are not worth their making.
+            self.scored = self.chunk.len() as u64;
+            self.score(dense);
+        } else {
+            self.sift(dense);
+        }
+        loop {
+            let to_beat = self.top.to_beat().map(|worst| worst.distance);
+            let at_once = if to_beat.is_none() { self.k.clamp(CHUNK / 8, CHUNK) } else { CHUNK / 8 };
+            self.scan.nearest(to_beat, at_once, &mut self.chunk);
+            if self.chunk.is_empty() {
+                break;
+            }
+            pace.step(self.chunk.len() * steps_scored(dense.config.dim)).await?;
+            self.score(dense);
+        }
         out.extend(self.top.into_hits());
-        self.scored
+        Ok(self.scored)
     }
 }
 
 impl Dense {
     /// Any core. Replaces `out` with the `k` nearest visible points, nearest first, ties by id; fewer only when fewer match.
     ///
-    /// The beam is `max(ef, k)`, `2k` with a filter. Collections so small that the graph would score most of them anyway
-    /// are scanned, exactly, and so is everything when `query.exact`. With a filter the planner decides by cost
+    /// The beam is `max(ef, k)`, `2k` with a filter, `rescore_factor` times `k` with a quantizer. Collections so small that the
+    /// graph would score most of them anyway are scanned, exactly, and so is everything when `query.exact`. With a filter the
+    /// planner decides by cost
     /// (`filter::planner`): the points the payload index names are scored, or the graph is walked among those that
     /// pass a gate, or asking the predicate. Only what matches fills the beam, so it never has to be widened and walked again.
     /// A walk that meets too many candidates it may not return, spends more than the exact way would have cost, or ends with
@@ -235,7 +352,8 @@ impl Dense {
 
         let mut view = self.view_at(query.filter, query.now_ms);
         let live = self.live.load(Ordering::Relaxed) as usize;
-        let pool = if view.filter.is_some() { query.k.saturating_mul(2) } else { query.k };
+        let rescored = query.k.saturating_mul(self.config.rescored_per_result());
+        let pool = if view.filter.is_some() { query.k.saturating_mul(2) } else { query.k }.max(rescored);
         let ef = if query.ef == 0 { self.config.ef_search } else { query.ef }.max(pool);
         let scan_at_once = query.exact || ef > EF_MAX || ef.saturating_mul(self.config.m) >= live;
         let mut explain = Explain { exact: scan_at_once, ..Explain::default() };
@@ -422,32 +540,34 @@ impl Dense {
             ef => ef,
         };
         let gate = |slot: Slot| walked.gate.passes(slot);
-        let mut refusals_left = widest.saturating_mul(self.config.m).max(live / 4);
-        let (asked, steps_each) = (Cell::new(0), view.steps_asked());
+        let asked = Cell::new(0);
         let pace = &mut Asking { pace, steps: &asked };
-        let mut admit = |slot: Slot| {
-            asked.set(asked.get() + steps_each);
-            let admitted = view.visible(slot) && view.confirms(slot, walked.exact);
-            // Out of patience: admit anything, so that the beam fills and the walk ends.
-            refusals_left == 0 || admitted || {
-                refusals_left -= 1;
-                false
-            }
+        let mut admit = Admission {
+            steps_each: view.steps_asked(),
+            exact: walked.exact,
+            refusals_left: widest.saturating_mul(self.config.m).max(live / 4),
+            asked: &asked,
+            view: &mut *view,
         };
         let found = if walked.leads {
             let ef = (ef as f64 * walked.widen) as usize;
-            self.graph.search_gated(query, k, ef, walked.effort, pace, scratch, gate, admit).await?
+            let graph = &self.graph;
+            match &walked.gate {
+                // Asked of every edge: nothing else may stand between.
+                Gate::Bits(words) => {
+                    let gate = |slot| bit(words, slot);
+                    graph.search_gated(query, k, ef, walked.effort, pace, scratch, gate, &mut admit).await?
+                }
+                _ => graph.search_gated(query, k, ef, walked.effort, pace, scratch, gate, &mut admit).await?,
+            }
         } else {
-            let mut rejects = 0;
-            let searched = self.graph.search_paced(query, k, ef, pace, scratch, |slot| {
-                let passes = gate(slot);
-                rejects += u64::from(!passes);
-                passes && admit(slot)
-            });
-            let found = searched.await?;
-            view.filter_rejects += rejects;
+            let mut gated = Gated { gate, admission: &mut admit, rejects: 0 };
+            let found = self.graph.search_paced(query, k, ef, pace, scratch, &mut gated).await?;
+            let rejects = gated.rejects;
+            admit.view.filter_rejects += rejects;
             Some(found)
         };
+        let refusals_left = admit.refusals_left;
         if let Some(found) = found {
             // Only what may end among the first k, ties by id included, is worth the cache line that holds its id.
             let worth = match found.get(k - 1) {
@@ -476,7 +596,7 @@ impl Dense {
                 scorer.push(self, slot);
             }
         }
-        view.distances += scorer.finish(self, out);
+        view.distances += scorer.finish(self, pace, out).await?;
         // A slot linked meanwhile was found in both places, at the same distance: equal neighbours after sorting.
         out.sort_unstable_by(by_distance_then_id);
         out.dedup_by_key(|hit| hit.slot);
@@ -488,7 +608,7 @@ impl Dense {
     #[allow(clippy::too_many_arguments)] // As above.
     async fn score_points(
         &self,
-        walk: crate::payload::index::Walk<'_>,
+        mut walk: crate::payload::index::Walk<'_>,
         exact: bool,
         at_most: Option<u64>,
         query: &[f32],
@@ -500,54 +620,37 @@ impl Dense {
         let mut scorer = Scorer::new(&self.graph, query, k);
         let end = (self.slots.load(Ordering::Acquire) as Slot).min(Slot::MAX - 1);
         let steps_each = steps_scored(self.config.dim) + if exact { 0 } else { view.steps_asked() };
-        let at_most = at_most.unwrap_or(u64::MAX);
+        // A complement does not know how many it names.
+        let at_most = at_most.unwrap_or(u64::MAX).min(end.into());
         pace.foresee(at_most as usize / LOOKS_PER_STEP)?;
-        if at_most <= POINTS_IN_ONE_GO {
-            // Without a search of the walk for every step.
-            let mut scored = 0;
-            walk.for_each_below(end, |slot| {
-                scored += 1;
+        let mut part = Vec::with_capacity(SCAN_PART as usize);
+        let mut from = Some(0);
+        while let Some(first) = from {
+            part.clear();
+            from = walk.part(first, end, SCAN_PART as usize, &mut part);
+            for (index, &slot) in part.iter().enumerate() {
+                if !exact {
+                    self.look_ahead(&part, index);
+                }
                 if view.visible(slot) && view.confirms(slot, exact) {
                     scorer.push(self, slot);
                 }
-            });
-            pace.step(scored * steps_each).await?;
-        } else {
-            self.score_in_pieces(walk, end, exact, steps_each, &mut scorer, view, pace).await?;
+            }
+            pace.step(SCAN_PART as usize / LOOKS_PER_STEP + part.len() * steps_each).await?;
         }
-        view.distances += scorer.finish(self, out);
+        view.distances += scorer.finish(self, pace, out).await?;
         out.sort_unstable_by(by_distance_then_id);
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments)] // As above.
-    async fn score_in_pieces(
-        &self,
-        mut walk: crate::payload::index::Walk<'_>,
-        end: Slot,
-        exact: bool,
-        steps_each: usize,
-        scorer: &mut Scorer<'_>,
-        view: &mut View<'_>,
-        pace: &mut impl Pace,
-    ) -> Result<(), TooLong> {
-        let (mut from, mut scored, mut looks) = (0, 0, SCAN_PART as usize);
-        loop {
-            match walk.seek_within(from, &mut looks) {
-                Ok(Some(slot)) if slot < end => {
-                    if view.visible(slot) && view.confirms(slot, exact) {
-                        scorer.push(self, slot);
-                    }
-                    scored += 1;
-                    from = slot + 1;
-                }
-                Ok(_) => return Ok(()),
-                Err(next) => from = next,
-            }
-            if looks == 0 {
-                pace.step(SCAN_PART as usize / LOOKS_PER_STEP + scored * steps_each).await?;
-                (looks, scored) = (SCAN_PART as usize, 0);
-            }
+    /// Asks for lines and rows of the slots that the predicate will be asked about after the one at `index`.
+    #[inline]
+    fn look_ahead(&self, slots: &[Slot], index: usize) {
+        if let Some(&slot) = slots.get(index + 2 * ROWS_AHEAD) {
+            self.meta.prefetch_line(slot);
+        }
+        if let Some(&slot) = slots.get(index + ROWS_AHEAD) {
+            self.meta.prefetch_row(slot);
         }
     }
 
@@ -571,14 +674,20 @@ impl Dense {
                 pace.step(SCAN_PART as usize * steps_each).await?;
             }
             let special = self.meta.special_word(first as usize / 64);
-            for slot in first..slots.min(first.saturating_add(64)) {
+            let end = slots.min(first.saturating_add(64));
+            for slot in first..end {
+                // Lines come in order, as the CPU foresees.
+                let ahead = slot.saturating_add(ROWS_AHEAD as Slot);
+                if view.filter.is_some() && ahead < slots {
+                    self.meta.prefetch_row(ahead);
+                }
                 let plain = special >> (slot % 64) & 1 == 0;
                 if (plain || self.meta.visible_by_line(slot, view.seq, view.now_ms)) && view.matches(slot) {
                     scorer.push(self, slot);
                 }
             }
         }
-        view.distances += scorer.finish(self, out);
+        view.distances += scorer.finish(self, pace, out).await?;
         out.sort_unstable_by(by_distance_then_id);
         Ok(())
     }

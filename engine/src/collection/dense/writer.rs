@@ -47,7 +47,8 @@ impl DenseWriter {
             level0_full_degree: config.level0_full_degree,
             extend_candidates: config.extend_candidates,
             extend_candidates_max: config.extend_candidates_max,
-            codes: config.traversal_codes,
+            codes: config.keeps_codes(),
+            rescore_factor: config.rescored_per_result(),
             capacity: max_slots,
         })?;
         // Random on purpose: nobody may craft ids that collide. It decides where the map keeps an id and no result.
@@ -447,7 +448,7 @@ impl DenseWriter {
         let shared = &self.shared;
         let slots = self.high_water();
         if let Some(more) = shared.index.column_due()
-            && !self.quota_needs(shared.index.column_bytes() + more * 8 * slots as u64)
+            && !self.quota_needs(shared.index.column_bytes() + more * PayloadIndex::column_bytes_of(slots))
         {
             // SAFETY: the owner, which frees nothing meanwhile.
             let row = |slot| PayloadRow::trusted(unsafe { shared.meta.row(slot) });

@@ -14,7 +14,7 @@ use crate::distance::{
 };
 use crate::index::Slot;
 use crate::memory::{Arena, ArenaError};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Vectors before a step is chosen. Below, searches rather score everything.
 const SAMPLE_MIN: usize = 1024;
@@ -27,6 +27,12 @@ const ENCODED_AT_ONCE: usize = 3 << 19;
 /// Steps tried: the one that leaves nothing out, and finer ones that cut the largest components off.
 const STEPS_TRIED: i32 = 8;
 const FINER: f32 = 0.75;
+/// More than a few roundings are off by.
+const ROUNDED_UP: f32 = 1.000_01;
+/// A code is rough when its error is that many times what rounding amounts to in the mean.
+const ROUGH: f32 = 1.25;
+/// At most one code in so many may be rough for the others to have a bound of their own.
+const ROUGH_SHARE: u32 = 64;
 /// What codes may lose: by how much the squared distance of a near neighbour is off, typically, as a share of it. An error of `e`
 /// per component in either vector moves it by `2 sqrt(2) e` times the distance. Sentence embeddings are near 0.003.
 const LOSS_MAX: f64 = 0.02;
@@ -53,6 +59,13 @@ pub(super) struct Codes {
     /// before a slot can be reached.
     error_max: AtomicU32,
     length_max: AtomicU32,
+    /// Bits of the same among codes that are not rough.
+    smooth_error_max: AtomicU32,
+    smooth_length_max: AtomicU32,
+    /// Codes much further from their vectors than rounding alone accounts for (of components beyond the last step): one in some
+    /// thousand would widen the bound of all.
+    rough: Arena<AtomicU64>,
+    rough_count: AtomicU32,
     /// One past the highest slot that ever had a code.
     end: AtomicU32,
 }
@@ -63,10 +76,20 @@ pub(super) struct Bound {
     metric: Metric,
     /// Of the distance, under L2 of its root.
     off: f32,
+    /// It says nothing about rough codes.
+    pub(super) but_rough: bool,
 }
 
 impl Bound {
-    /// No exact distance is below that where codes give `coded`.
+    /// What codes give for a slot that may be as near as one for which they give `coded`.
+    pub(super) fn reach(self, coded: f32) -> f32 {
+        match self.metric {
+            Metric::L2 => (coded.max(0.0).sqrt() + 2.0 * self.off).powi(2) * ROUNDED_UP,
+            Metric::Cosine | Metric::Dot => coded + 2.0 * self.off,
+        }
+    }
+
+    /// No exact distance is below that where codes give `coded` and are not rough.
     #[inline]
     pub(super) fn lowest(self, coded: f32) -> f32 {
         match self.metric {
@@ -119,6 +142,10 @@ impl Codes {
             step: AtomicU32::new(0),
             error_max: AtomicU32::new(0),
             length_max: AtomicU32::new(0),
+            smooth_error_max: AtomicU32::new(0),
+            smooth_length_max: AtomicU32::new(0),
+            rough: Arena::reserve(config.capacity.div_ceil(64), 1)?,
+            rough_count: AtomicU32::new(0),
             end: AtomicU32::new(0),
         }))
     }
@@ -188,17 +215,46 @@ impl Codes {
         // SAFETY: the caller's duty.
         let row = unsafe { self.rows.row_mut_unchecked(slot) };
         let error = encode(vector, step, row);
+        let squared_length = length_of(vector).powi(2);
         raise(&self.error_max, error);
-        raise(&self.length_max, length_of(vector).powi(2));
+        raise(&self.length_max, squared_length);
+        let is_rough = error > ROUGH.powi(2) * step * step / 12.0 * self.dim as f32;
+        self.mark_rough(slot, is_rough);
+        if !is_rough {
+            raise(&self.smooth_error_max, error);
+            raise(&self.smooth_length_max, squared_length);
+        }
         self.end.store(self.end.load(Ordering::Relaxed).max(slot as Slot + 1), Ordering::Relaxed);
         error
     }
 
-    /// How far exact distances to written vectors may be below those of `query`, a code of `vector`.
+    fn mark_rough(&self, slot: usize, is_rough: bool) {
+        let (word, bit) = (&self.rough.cells(slot / 64)[0], 1 << (slot % 64));
+        let was = word.load(Ordering::Relaxed);
+        if (was & bit != 0) != is_rough {
+            word.store(was ^ bit, Ordering::Relaxed);
+            let count = self.rough_count.load(Ordering::Relaxed);
+            self.rough_count.store(if is_rough { count + 1 } else { count - 1 }, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a slot's code is one that a bound says nothing about.
+    #[inline]
+    pub(super) fn is_rough(&self, slot: Slot) -> bool {
+        self.rough.cells(slot as usize / 64)[0].load(Ordering::Relaxed) >> (slot % 64) & 1 == 1
+    }
+
+    /// How far exact distances to written vectors may differ, but for those with rough codes where these are few, from those of `query`, a code of `vector`.
     pub(super) fn bound(&self, query: &CodeQuery, vector: &[f32]) -> Bound {
         let metric = self.kernel.metric();
         let root = |squared: &AtomicU32| f32::from_bits(squared.load(Ordering::Relaxed)).sqrt();
-        let (error, length) = (root(&self.error_max), root(&self.length_max));
+        // As long as rough codes are few, they are looked at whatever they say.
+        let few = self.rough_count.load(Ordering::Relaxed) <= self.end.load(Ordering::Relaxed) / ROUGH_SHARE;
+        let (error, length) = if few {
+            (root(&self.smooth_error_max), root(&self.smooth_length_max))
+        } else {
+            (root(&self.error_max), root(&self.length_max))
+        };
         let own = query.error(metric, &vector[..self.dim]);
         let own_length = length_of(vector);
         let off = match metric {
@@ -207,7 +263,9 @@ impl Codes {
         };
         // And what sums of floats are off by.
         let rounding = ROUNDING * own_length.max(length) * if metric == Metric::L2 { 1.0 } else { length };
-        Bound { metric, off: 1.001 * off + rounding }
+        let off = 1.001 * off + rounding;
+        // Lengths beyond what a float squares say nothing.
+        Bound { metric, off: if off.is_nan() { f32::INFINITY } else { off }, but_rough: few }
     }
 
     /// Owner, while no plan is in flight: chooses a step when there are enough vectors, writes more of the codes, and gives them up

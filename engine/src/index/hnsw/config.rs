@@ -28,6 +28,8 @@ pub struct GraphConfig {
     pub extend_candidates_max: usize,
     /// Walk and build on int8 codes beside the vectors, where they fit the data.
     pub codes: bool,
+    /// Candidates per result that are scored exactly at least, where the walk goes over codes; 0 = as few as it takes.
+    pub rescore_factor: usize,
     /// Slots reserved.
     pub capacity: usize,
 }

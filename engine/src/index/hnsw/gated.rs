@@ -10,9 +10,12 @@
 //! passing nodes is reached from afar.
 use super::links::Links;
 use super::search::{EXPANSIONS_PER_STEP, Probe};
-use super::{Graph, Scratch};
+use super::{Admit, Graph, Scratch};
 use crate::index::{Neighbor, Slot};
 use crate::pace::{Pace, TooLong};
+
+/// Edge lists fetched ahead of the one being looked through.
+const LOOKED_THROUGH_AHEAD: usize = 6;
 
 impl Graph {
     /// As [`Self::search_paced`], for nodes that pass `gate`, which is asked many times and must be cheap; `admit` is asked once
@@ -35,7 +38,7 @@ impl Graph {
         pace: &mut impl Pace,
         scratch: &'s mut Scratch,
         gate: impl Fn(Slot) -> bool,
-        mut admit: impl FnMut(Slot) -> bool,
+        admit: &mut impl Admit,
     ) -> Result<Option<&'s [Neighbor]>, TooLong> {
         self.begin_search(query, scratch);
         if ef == 0 || self.entry().is_none() {
@@ -43,7 +46,7 @@ impl Graph {
         }
         let mut code = std::mem::take(&mut scratch.query);
         let probe = self.probe(query, &mut code);
-        let walked = self.walk_gated(probe, ef, effort, pace, scratch, &gate, &mut admit).await;
+        let walked = self.walk_gated(probe, ef, effort, pace, scratch, &gate, admit).await;
         let finished = match walked {
             Ok(true) => self.finish_search(query, probe, k, pace, scratch).await,
             _ => Ok(()),
@@ -63,7 +66,7 @@ impl Graph {
         pace: &mut impl Pace,
         scratch: &mut Scratch,
         gate: &impl Fn(Slot) -> bool,
-        admit: &mut impl FnMut(Slot) -> bool,
+        admit: &mut impl Admit,
     ) -> Result<bool, TooLong> {
         let Some((entry, top)) = self.entry() else { return Ok(true) };
         let mut at = self.begin_descent(probe, entry, scratch);
@@ -72,7 +75,7 @@ impl Graph {
                 at = nearer;
             }
         }
-        self.begin_beam(at, ef, scratch, &mut |slot| gate(slot) && admit(slot));
+        self.begin_beam(at, ef, scratch, &mut |slot: Slot| gate(slot) && admit.admits(slot));
         let (mut open, mut counted) = (true, 0);
         while open {
             open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand_gated(probe, scratch, gate, admit));
@@ -92,7 +95,7 @@ impl Graph {
         probe: Probe<'_>,
         scratch: &mut Scratch,
         gate: &impl Fn(Slot) -> bool,
-        admit: &mut impl FnMut(Slot) -> bool,
+        admit: &mut impl Admit,
     ) -> bool {
         let Some(nearest) = scratch.pool.pop() else { return false };
         self.gather_gated(nearest, scratch, gate);
@@ -101,13 +104,17 @@ impl Graph {
             let Scratch { fresh, blocked, .. } = scratch;
             fresh.append(blocked);
         }
-        self.score(probe, scratch);
+        if passing {
+            self.score_and_look(probe, scratch, admit);
+        } else {
+            self.score(probe, scratch);
+        }
         scratch.stats.expanded += 1;
         for (&slot, &distance) in scratch.fresh.iter().zip(&scratch.distances) {
             let order = Neighbor { distance, slot }.order();
             if scratch.pool.wants(order) {
                 self.links.prefetch(slot);
-                scratch.pool.insert(order, passing && admit(slot));
+                scratch.pool.insert(order, passing && admit.admits(slot));
             }
         }
         true
@@ -116,9 +123,10 @@ impl Graph {
     /// Collects neighbours that pass, at one step or two. Nodes looked through count as met; those that were not needed any
     /// more do not.
     fn gather_gated(&self, slot: Slot, scratch: &mut Scratch, gate: &impl Fn(Slot) -> bool) {
-        let Scratch { visited, fresh, blocked, .. } = scratch;
+        let Scratch { visited, fresh, blocked, passing, .. } = scratch;
         fresh.clear();
         blocked.clear();
+        passing.resize(self.links.base_degree() + 1, 0);
         self.links.for_each(slot, 0, |edge| {
             if !visited.contains(edge) {
                 if gate(edge) {
@@ -126,23 +134,30 @@ impl Graph {
                     fresh.push(edge);
                 } else {
                     blocked.push(edge);
-                    self.links.prefetch(edge);
                 }
             }
         });
         // Half the edges of a node, about as many as lead to something new in an unfiltered walk. Twice as many cost half as many
         // distances again for a recall that was above the unfiltered one already.
         let enough = self.config.m;
-        for &through in blocked.iter() {
+        if fresh.len() < enough {
+            blocked.iter().take(LOOKED_THROUGH_AHEAD).for_each(|&through| self.links.prefetch(through));
+        }
+        for (index, &through) in blocked.iter().enumerate() {
             if fresh.len() >= enough {
                 break;
             }
+            if let Some(&later) = blocked.get(index + LOOKED_THROUGH_AHEAD) {
+                self.links.prefetch(later);
+            }
             visited.insert(through);
+            // Few pass, and which cannot be foreseen: without a branch for each.
+            let mut count = 0;
             self.links.for_each(through, 0, |edge| {
-                if gate(edge) && visited.insert(edge) {
-                    fresh.push(edge);
-                }
+                passing[count] = edge;
+                count += usize::from(gate(edge));
             });
+            fresh.extend(passing[..count].iter().filter(|&&edge| visited.insert(edge)));
         }
         Links::acquire();
     }

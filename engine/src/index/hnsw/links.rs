@@ -78,6 +78,12 @@ impl Links {
         self.place.cells(slot as usize)[0].store(u64::from(first_block) << 8 | u64::from(level), Relaxed);
     }
 
+    /// Most edges of a list on level 0.
+    #[inline]
+    pub(super) fn base_degree(&self) -> usize {
+        self.base_degree
+    }
+
     /// The cells of a list; empty when the node does not reach `level`.
     #[inline]
     fn cells(&self, slot: Slot, level: u8) -> &[AtomicU32] {

@@ -7,6 +7,7 @@
 //! Reading order: [`config`](self) and `round` are the words, `graph`, `codes`, `links` and `owner` the state, `search`,
 //! `gated` and `scratch` the beam, `scan` what looks at many slots without edges, `select` the choice of neighbours, `plan`, `target`
 //! and `commit` an insert, `tree` what keeps nodes reachable, `repair` a delete.
+mod admit;
 mod codes;
 mod commit;
 mod config;
@@ -29,6 +30,7 @@ mod visited;
 #[cfg(test)]
 mod tests;
 
+pub use admit::Admit;
 pub use commit::Commit;
 pub use config::{GraphConfig, SLOTS_MAX};
 pub use graph::Graph;

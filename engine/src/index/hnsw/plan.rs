@@ -164,7 +164,7 @@ impl Planner {
                 let ef = graph.config.ef_construction;
                 let Planner { patience, scratch, .. } = self;
                 *patience = Patience(REFUSALS_PER_EF * ef);
-                graph.begin_beam(start, ef, scratch, &mut |slot| patience.admits(!is_dead(slot)));
+                graph.begin_beam(start, ef, scratch, &mut |slot: Slot| patience.admits(!is_dead(slot)));
                 Stage::Beam { level }
             }
             _ => Stage::Peers { level, next: 0 },

@@ -25,6 +25,8 @@ pub struct Scratch {
     pub(super) query: CodeQuery,
     /// Neighbours that do not pass a gate.
     pub(super) blocked: Vec<Slot>,
+    /// Room for those of one that do.
+    pub(super) passing: Vec<Slot>,
     pub(super) found: Vec<Neighbor>,
     pub(super) stats: SearchStats,
 }

@@ -1,6 +1,6 @@
 //! Finding neighbours: greedy descent through the upper levels, then a best-first beam (Algorithms 2 and 5).
 use super::links::Links;
-use super::{Graph, Scratch, SearchStats};
+use super::{Admit, Graph, Scratch, SearchStats};
 use crate::distance::CodeQuery;
 use crate::index::{Neighbor, Slot};
 use crate::pace::{Pace, TooLong, Whole, at_once};
@@ -35,7 +35,7 @@ pub(super) enum Probe<'q> {
 
 /// How many of the nearest by their codes are scored exactly at first.
 fn rescored(k: usize) -> usize {
-    k + (k / 2).max(4)
+    k.saturating_add((k / 2).max(4))
 }
 
 /// And how many more at least, or half as many again, as long as the next by its code may be among the `k` nearest.
@@ -86,9 +86,9 @@ impl Graph {
         k: usize,
         ef: usize,
         scratch: &'s mut Scratch,
-        admit: impl FnMut(Slot) -> bool,
+        mut admit: impl FnMut(Slot) -> bool,
     ) -> &'s [Neighbor] {
-        match at_once(self.search_paced(query, k, ef, &mut Whole::unbounded(), scratch, admit)) {
+        match at_once(self.search_paced(query, k, ef, &mut Whole::unbounded(), scratch, &mut admit)) {
             Ok(found) => found,
             Err(TooLong) => unreachable!("unbounded"),
         }
@@ -108,13 +108,13 @@ impl Graph {
         ef: usize,
         pace: &mut impl Pace,
         scratch: &'s mut Scratch,
-        mut admit: impl FnMut(Slot) -> bool,
+        admit: &mut impl Admit,
     ) -> Result<&'s [Neighbor], TooLong> {
         self.begin_search(query, scratch);
         if ef > 0 {
             let mut code = std::mem::take(&mut scratch.query);
             let probe = self.probe(query, &mut code);
-            let walked = self.walk(probe, ef, pace, scratch, &mut admit).await;
+            let walked = self.walk(probe, ef, pace, scratch, admit).await;
             let finished = match walked {
                 Ok(()) => self.finish_search(query, probe, k, pace, scratch).await,
                 refused => refused,
@@ -131,7 +131,7 @@ impl Graph {
         ef: usize,
         pace: &mut impl Pace,
         scratch: &mut Scratch,
-        admit: &mut impl FnMut(Slot) -> bool,
+        admit: &mut impl Admit,
     ) -> Result<(), TooLong> {
         let mut counted = 0;
         let mut open = self.begin_level(probe, 0, ef, scratch, admit);
@@ -162,7 +162,8 @@ impl Graph {
     ) -> Result<(), TooLong> {
         scratch.found.extend(scratch.pool.admitted());
         let Probe::Code(_) = probe else { return Ok(()) };
-        let (mut from, mut to) = (0, rescored(k).min(scratch.found.len()));
+        let wanted = rescored(k).max(k.saturating_mul(self.config.rescore_factor));
+        let (mut from, mut to) = (0, wanted.min(scratch.found.len()));
         let mut errors = Errors::default();
         while from < to {
             let piece = to.min(from + RESCORED_AT_ONCE);
@@ -232,7 +233,7 @@ impl Graph {
         level: u8,
         ef: usize,
         scratch: &mut Scratch,
-        admit: &mut impl FnMut(Slot) -> bool,
+        admit: &mut impl Admit,
     ) {
         if self.begin_level(probe, level, ef, scratch, admit) {
             while self.expand(probe, level, scratch, admit) {}
@@ -246,7 +247,7 @@ impl Graph {
         level: u8,
         ef: usize,
         scratch: &mut Scratch,
-        admit: &mut impl FnMut(Slot) -> bool,
+        admit: &mut impl Admit,
     ) -> bool {
         scratch.pool.reset(ef);
         let Some((entry, top)) = self.entry().filter(|&(_, top)| top >= level) else { return false };
@@ -272,7 +273,7 @@ impl Graph {
         fits: &'s impl Fn(Slot) -> bool,
     ) -> impl Iterator<Item = Neighbor> + 's {
         let mut patience = Patience(refusals);
-        self.search_level(probe, level, ef, scratch, &mut |slot| patience.admits(fits(slot)));
+        self.search_level(probe, level, ef, scratch, &mut |slot: Slot| patience.admits(fits(slot)));
         scratch.pool.admitted().filter(|near| fits(near.slot))
     }
 
@@ -314,12 +315,12 @@ impl Graph {
         start: Neighbor,
         ef: usize,
         scratch: &mut Scratch,
-        admit: &mut impl FnMut(Slot) -> bool,
+        admit: &mut impl Admit,
     ) {
         scratch.visited.reset(self.slots_end());
         scratch.visited.insert(start.slot);
         scratch.pool.reset(ef);
-        scratch.pool.insert(start.order(), admit(start.slot));
+        scratch.pool.insert(start.order(), admit.admits(start.slot));
     }
 
     /// Expands the two nearest open nodes of the beam; false when none is left that could matter. Two, because the
@@ -331,20 +332,20 @@ impl Graph {
         probe: Probe<'_>,
         level: u8,
         scratch: &mut Scratch,
-        admit: &mut impl FnMut(Slot) -> bool,
+        admit: &mut impl Admit,
     ) -> bool {
         let Some(nearest) = scratch.pool.pop() else { return false };
         let second = scratch.pool.pop();
         scratch.fresh.clear();
         self.gather(nearest, level, scratch);
         second.into_iter().for_each(|second| self.gather(second, level, scratch));
-        self.score(probe, scratch);
+        self.score_and_look(probe, scratch, admit);
         scratch.stats.expanded += 1 + u64::from(second.is_some());
         for (&slot, &distance) in scratch.fresh.iter().zip(&scratch.distances) {
             let order = Neighbor { distance, slot }.order();
             if scratch.pool.wants(order) {
                 self.links.prefetch(slot);
-                scratch.pool.insert(order, admit(slot));
+                scratch.pool.insert(order, admit.admits(slot));
             }
         }
         true
@@ -369,6 +370,21 @@ impl Graph {
         distances.resize(fresh.len(), 0.0);
         self.score_slots(probe, fresh, distances);
         stats.distances += fresh.len() as u64;
+    }
+
+    /// Scores what was collected, and has `admit` fetch what it needs to answer about it.
+    #[inline]
+    pub(super) fn score_and_look(&self, probe: Probe<'_>, scratch: &mut Scratch, admit: &impl Admit) {
+        if !admit.looks_ahead() {
+            return self.score(probe, scratch);
+        }
+        scratch.fresh.iter().for_each(|&slot| admit.scored(slot));
+        self.score(probe, scratch);
+        for (&slot, &distance) in scratch.fresh.iter().zip(&scratch.distances) {
+            if scratch.pool.wants(Neighbor { distance, slot }.order()) {
+                admit.near(slot);
+            }
+        }
     }
 
     /// Distances to `slots`, all of them below the capacity.

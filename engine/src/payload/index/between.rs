@@ -10,8 +10,8 @@ pub(super) const WORD: usize = 64;
 #[inline]
 pub(super) fn between(numbers: &[f64; WORD], low: f64, high: f64) -> u64 {
     #[cfg(target_arch = "x86_64")]
-    if matches!(SimdLevel::best(), SimdLevel::Avx2 | SimdLevel::Avx512 | SimdLevel::Avx512Vnni) {
-        // SAFETY: the CPU has AVX2: each of these levels asks for it.
+    if SimdLevel::best().has_avx2() {
+        // SAFETY: the CPU has AVX2, which its best level says.
         return unsafe { avx2(numbers, low, high) };
     }
     scalar(numbers, low, high)
@@ -29,7 +29,7 @@ fn avx2(numbers: &[f64; WORD], low: f64, high: f64) -> u64 {
     let (low, high) = (_mm256_set1_pd(low), _mm256_set1_pd(high));
     let mut bits = 0;
     for (index, four) in numbers.as_chunks::<4>().0.iter().enumerate() {
-        // SAFETY: four floats, of any alignment.
+        // SAFETY: `four` is an array of four floats, all of which the load reads; it takes any alignment.
         let number = unsafe { _mm256_loadu_pd(four.as_ptr()) };
         let above = _mm256_cmp_pd::<_CMP_GE_OQ>(number, low);
         let inside = _mm256_and_pd(above, _mm256_cmp_pd::<_CMP_LE_OQ>(number, high));

@@ -1,5 +1,5 @@
 //! Columns: one f64 per slot of a field that is asked for ranges, so that a walk compares a number instead of following a
-//! row.
+//! row, and a byte per slot that says about where the number lies ([`Buckets`]), for reading a column through.
 //!
 //! A reader that could use a column says so and does without; the owner fills it in slices and from then on keeps it with
 //! every row it files. At most [`COLUMNS_MAX`] fields have one. Which goes when another comes is decided as by a clock hand:
@@ -7,18 +7,24 @@
 //! reader one store.
 
 use super::between::{WORD, between};
+use super::buckets::{BLOCK, Buckets, SAMPLE};
 use super::key::of_text;
 use super::{Class, Field, PayloadIndex, View};
+use crate::distance::prefetch_line;
 use crate::index::Slot;
-use crate::memory::{Arena, Attic, Held, Link, allocated};
+use crate::memory::{Arena, Attic, Held, Link, LinkCell, allocated};
 use crate::payload::{PayloadRow, ValueRef};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Most fields with a column: eight filters' ranges, 64 bytes per slot.
+/// Most fields with a column: eight filters' ranges, 72 bytes per slot with their buckets (and another byte each while these are
+/// bounded anew).
 const COLUMNS_MAX: usize = 8;
 /// Pages that were never written read as zero, which must mean "no number": numbers are stored with the bits of NaN flipped.
 const NONE: u64 = f64::NAN.to_bits();
+
+/// Fewest numbers written since buckets were bounded that make them be bounded anew.
+const REBOUND_MIN: usize = if cfg!(test) { 64 } else { 1024 };
 
 /// The numbers of a field, by slot.
 pub(super) struct Numbers {
@@ -26,6 +32,12 @@ pub(super) struct Numbers {
     /// Every filed slot is in.
     complete: AtomicBool,
     used: AtomicBool,
+    /// Every filed slot is in.
+    buckets: LinkCell<Buckets>,
+    /// Those that will take their place, for the owner.
+    next_buckets: LinkCell<Buckets>,
+    /// Numbers written since the last buckets were bounded.
+    written: AtomicUsize,
 }
 
 impl Held for Numbers {
@@ -40,7 +52,43 @@ impl Numbers {
     pub(super) fn set(&self, slot: Slot, value: Option<f64>) {
         let bits = value.map_or(0, |number| number.to_bits() ^ NONE);
         self.values.cells(slot as usize)[0].store(bits, Ordering::Relaxed);
+        for buckets in self.all_buckets() {
+            // SAFETY: the owner calls this, who alone unlinks and retires buckets, and does neither meanwhile.
+            unsafe { buckets.get() }.set(slot, value);
+        }
+        self.written.store(self.written.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
+
+    fn get(&self, slot: usize) -> Option<f64> {
+        match self.values.cells(slot)[0].load(Ordering::Relaxed) {
+            0 => None,
+            bits => Some(f64::from_bits(bits ^ NONE)),
+        }
+    }
+
+    /// Asks for a slot's number. A hint: any slot is allowed.
+    fn prefetch(&self, slot: usize) {
+        prefetch_line(self.values.row_ptr(0).wrapping_add(slot));
+    }
+
+    fn all_buckets(&self) -> impl Iterator<Item = Link<Buckets>> {
+        self.buckets.load().into_iter().chain(self.next_buckets.load())
+    }
+
+    /// Owner: numbers of up to [`SAMPLE`] slots evenly among the first `slots`.
+    fn sample(&self, slots: usize) -> Vec<f64> {
+        (0..slots).step_by(slots.div_ceil(SAMPLE).max(1)).filter_map(|slot| self.get(slot)).collect()
+    }
+}
+
+/// The slots of a word's bits.
+fn slots_of(first: usize, bits: u64) -> impl Iterator<Item = usize> {
+    let mut left = bits;
+    std::iter::from_fn(move || {
+        let slot = (left != 0).then(|| first + left.trailing_zeros() as usize);
+        left &= left.wrapping_sub(1);
+        slot
+    })
 }
 
 /// The number a value stands for in a column: ints as f64, NaN not at all.
@@ -65,6 +113,9 @@ struct OwnedColumn {
     numbers: Link<Numbers>,
     /// Slots before this one are in.
     filled: usize,
+    /// Slots when the last buckets were bounded, 0 before; and those that are in the next, while these are filled.
+    bounded_at: usize,
+    bucketed: Option<usize>,
 }
 
 impl Columns {
@@ -94,21 +145,63 @@ impl Column<'_> {
     /// The slot's number.
     #[inline]
     pub fn get(self, slot: Slot) -> Option<f64> {
-        match self.0.values.cells(slot as usize)[0].load(Ordering::Relaxed) {
-            0 => None,
-            bits => Some(f64::from_bits(bits ^ NONE)),
-        }
+        self.0.get(slot as usize)
+    }
+
+    /// Where the buckets in use are.
+    #[cfg(test)]
+    pub fn buckets_at(self) -> Option<usize> {
+        // SAFETY: reached under the pin that this column was reached under.
+        self.0.buckets.load().map(|buckets| std::ptr::from_ref(unsafe { buckets.get() }).addr())
     }
 
     /// Clears the bits of slots whose number is not between `low` and `high`, both inclusive, and of those without one. Reads
-    /// the numbers of all words that are not empty.
+    /// the buckets of all words that are not empty, and the numbers in those of the bounds.
     pub fn retain(self, words: &mut [u64], low: f64, high: f64) {
+        if low.is_nan() || high.is_nan() {
+            return words.fill(0);
+        }
+        match self.0.buckets.load() {
+            // SAFETY: reached under the pin that this column was reached under.
+            Some(buckets) => self.retain_by(unsafe { buckets.get() }, words, low, high),
+            None => self.retain_by_numbers(words, low, high),
+        }
+    }
+
+    fn retain_by(self, buckets: &Buckets, words: &mut [u64], low: f64, high: f64) {
+        let ends = buckets.ends(low, high);
+        buckets.prefetch(0);
+        for (index, words) in words.chunks_mut(BLOCK).enumerate() {
+            buckets.prefetch((index + 1) * BLOCK);
+            if words.iter().all(|&word| word == 0) {
+                continue;
+            }
+            let first = index * BLOCK;
+            let block = buckets.block(first, ends);
+            // All numbers that have to be looked at are waited for at once: they lie far apart.
+            let unsure =
+                |(word, &asked): (usize, &u64)| slots_of((first + word) * WORD, block[word].1 & asked);
+            words.iter().enumerate().flat_map(unsure).for_each(|slot| self.0.prefetch(slot));
+            for (index, word) in words.iter_mut().enumerate() {
+                let (mut inside, unsure) = block[index];
+                for slot in slots_of((first + index) * WORD, unsure & *word) {
+                    let number = self.0.get(slot);
+                    let passes = number.is_some_and(|number| number >= low && number <= high);
+                    inside |= u64::from(passes) << (slot % WORD);
+                }
+                *word &= inside;
+            }
+        }
+    }
+
+    fn retain_by_numbers(self, words: &mut [u64], low: f64, high: f64) {
         let values = &self.0.values;
         for (index, word) in words.iter_mut().enumerate().filter(|(_, word)| **word != 0) {
             let first = index * WORD;
             // What is missing is NaN, which lies nowhere.
             let mut numbers = [f64::NAN; WORD];
-            let cells = values.cells_of(first, values.capacity().min(first + WORD));
+            let end = values.capacity();
+            let cells = values.cells_of(first.min(end), end.min(first + WORD));
             for (number, value) in numbers.iter_mut().zip(cells) {
                 *number = f64::from_bits(value.load(Ordering::Relaxed) ^ NONE);
             }
@@ -140,8 +233,17 @@ impl<'p> View<'p> {
 }
 
 impl PayloadIndex {
-    /// Owner: how many columns the next step would add: none while one is being filled, `None` when there is nothing to do.
+    /// Bytes that one more column takes with `slots` slots in use.
+    pub fn column_bytes_of(slots: usize) -> u64 {
+        (slots * (size_of::<f64>() + if Buckets::pay() { Buckets::SLOT_BYTES } else { 0 })) as u64
+    }
+
+    /// Owner: how many columns the next step would add: none while one or its buckets are being filled, `None` when there is
+    /// nothing to do.
     pub fn column_due(&self) -> Option<u64> {
+        if Buckets::pay() && self.owner.enter().columns.all.iter().any(OwnedColumn::wants_buckets) {
+            return Some(0);
+        }
         if self.owner.enter().columns.all.iter().any(is_open) {
             return Some(0);
         }
@@ -159,8 +261,17 @@ impl PayloadIndex {
         {
             self.add_column(field, &mut filing.columns, &mut filing.attic);
         }
-        self.column_bytes.store((filing.columns.len() * slots * 8) as u64, Ordering::Relaxed);
-        let Some(column) = filing.columns.all.iter_mut().find(|column| is_open(column)) else { return };
+        let bytes = filing.columns.len() as u64 * Self::column_bytes_of(slots);
+        self.column_bytes.store(bytes, Ordering::Relaxed);
+        let Some(column) = filing.columns.all.iter_mut().find(|column| is_open(column)) else {
+            let mut all = filing.columns.all.iter_mut();
+            if Buckets::pay()
+                && let Some(column) = all.find(|column| column.wants_buckets())
+            {
+                column.bucket_step(slots, max, self.slots_max, &mut filing.attic);
+            }
+            return;
+        };
         // SAFETY: the owner, and it is in the list of columns that are not retired.
         let numbers = unsafe { column.numbers.get() };
         let end = slots.min(column.filled + max);
@@ -215,10 +326,17 @@ impl PayloadIndex {
                 self.drop_column(gone, attic);
             }
         }
-        let numbers = Numbers { values, complete: AtomicBool::new(false), used: AtomicBool::new(true) };
-        let numbers = attic.make(numbers);
+        let numbers = attic.make(Numbers {
+            values,
+            complete: AtomicBool::new(false),
+            used: AtomicBool::new(true),
+            buckets: LinkCell::new(None),
+            next_buckets: LinkCell::new(None),
+            written: AtomicUsize::new(0),
+        });
         field.column.store(Some(numbers));
-        columns.all.push(OwnedColumn { field: field.name.clone(), numbers, filled: 0 });
+        let field = field.name.clone();
+        columns.all.push(OwnedColumn { field, numbers, filled: 0, bounded_at: 0, bucketed: None });
     }
 
     fn drop_column(&self, gone: OwnedColumn, attic: &mut Attic) {
@@ -227,8 +345,11 @@ impl PayloadIndex {
         if let Some((field, _)) = field {
             field.column.store(None);
         }
-        // SAFETY: made by this attic, unlinked just now, and out of the list of columns.
-        unsafe { attic.retire(gone.numbers) };
+        // SAFETY: made by this attic, unlinked just now (buckets with the numbers that link them), and out of the list of columns.
+        unsafe {
+            gone.numbers.get().all_buckets().for_each(|buckets| attic.retire(buckets));
+            attic.retire(gone.numbers);
+        }
     }
 
     /// The column of a field that is about to go.
@@ -252,9 +373,50 @@ impl PayloadIndex {
         any
     }
 
-    /// Bytes of all columns: 8 per slot in use when they were last looked at.
+    /// Bytes of all columns: 8 per slot in use when they were last looked at, and one for buckets where the CPU reads them.
     pub fn column_bytes(&self) -> u64 {
         self.column_bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl OwnedColumn {
+    /// Its numbers are in, but not in buckets, or so many were written since that the buckets may have become uneven.
+    fn wants_buckets(&self) -> bool {
+        // SAFETY: the owner, and it is in the list of columns that are not retired.
+        let written = unsafe { self.numbers.get() }.written.load(Ordering::Relaxed);
+        !is_open(self) && (self.bucketed.is_some() || written > self.bounded_at.max(REBOUND_MIN))
+    }
+
+    /// One slice of filling buckets.
+    fn bucket_step(&mut self, slots: usize, max: usize, slots_max: usize, attic: &mut Attic) {
+        // SAFETY: as in `wants_buckets`; the attic at hand frees nothing before it is told to reclaim.
+        let numbers = unsafe { self.numbers.get() };
+        let from = match self.bucketed {
+            Some(from) => from,
+            None => {
+                numbers.written.store(0, Ordering::Relaxed);
+                self.bounded_at = slots;
+                // Without address space they are tried again when as much has been written once more.
+                let Some(next) = Buckets::new(numbers.sample(slots), slots_max) else { return };
+                numbers.next_buckets.store(Some(attic.make(next)));
+                0
+            }
+        };
+        let Some(next) = numbers.next_buckets.load() else { return };
+        let end = slots.min(from + max);
+        for slot in from..end {
+            // SAFETY: linked from the numbers, and the owner, who runs this, retires nothing before the loop ends.
+            unsafe { next.get() }.set(slot as Slot, numbers.get(slot));
+        }
+        self.bucketed = (end < slots).then_some(end);
+        // Slots used later were filed with these buckets in place.
+        if end == slots {
+            let old = numbers.buckets.load();
+            numbers.buckets.store(Some(next));
+            numbers.next_buckets.store(None);
+            // SAFETY: made by this attic; unlinked just now, and linked from nowhere else.
+            old.into_iter().for_each(|old| unsafe { attic.retire(old) });
+        }
     }
 }
 
@@ -267,8 +429,12 @@ impl Drop for Columns {
     /// With the index, when no reader is left. Those that wait in the attic are out of the list.
     fn drop(&mut self) {
         for column in self.all.drain(..) {
-            // SAFETY: above.
-            unsafe { column.numbers.free() };
+            // SAFETY: exclusive access, and no reader is left. A column in the list was not retired, nor were the buckets it still links;
+            // each is linked from one place and freed once.
+            unsafe {
+                column.numbers.get().all_buckets().for_each(|buckets| buckets.free());
+                column.numbers.free();
+            }
         }
     }
 }

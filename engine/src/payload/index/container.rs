@@ -9,6 +9,7 @@
 //! and a value above all others is written behind the end before the length covers it. Every other change copies the
 //! container. So a load in slot order copies nothing but for growth, and what waits for readers stays small.
 
+use crate::distance::{prefetch_line, prefetch_row};
 use crate::memory::{Held, allocated};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -17,6 +18,8 @@ pub(super) const ARRAY_MAX: usize = 4096;
 /// A bitmap becomes an array again below this: half, so that a set at the border does not change back and forth.
 const BITS_MIN: u32 = 2048;
 const BITS_WORDS: usize = 1024;
+/// Most bytes of values that are asked for ahead.
+const PREFETCHED_MAX: usize = 512;
 
 /// An atomic integer of a sorted array.
 pub(super) trait AtomicValue: Send + Sync {
@@ -116,6 +119,12 @@ impl<A: AtomicValue> Sorted<A> {
         )
     }
 
+    /// Asks for the values, up to some lines: the CPU goes on by itself from there.
+    pub fn prefetch(&self) {
+        let bytes = size_of_val(&*self.values).min(PREFETCHED_MAX);
+        prefetch_row(self.values.as_ptr(), bytes);
+    }
+
     pub fn heap_bytes(&self) -> usize {
         allocated(size_of_val(&*self.values))
     }
@@ -213,6 +222,25 @@ impl Container {
         }
     }
 
+    /// Appends up to `max` members from `low` on, in ascending order, each with `high` above it.
+    pub fn append_to(&self, high: u32, low: u16, max: usize, slots: &mut Vec<u32>) {
+        match self {
+            Container::Array(array) => {
+                let from = &array.values()[array.position(low)..];
+                slots.extend(from.iter().take(max).map(|value| high | u32::from(value.get())));
+            }
+            Container::Bits(bits) => bits.append_to(high, low, max, slots),
+        }
+    }
+
+    /// Asks for the first of the memory that [`Self::mark`] reads.
+    pub fn prefetch(&self) {
+        match self {
+            Container::Array(array) => array.prefetch(),
+            Container::Bits(bits) => prefetch_line(&bits.words),
+        }
+    }
+
     /// Members in ascending order.
     pub fn for_each(&self, mut visit: impl FnMut(u16)) {
         match self {
@@ -282,6 +310,22 @@ impl Bits {
         None
     }
 
+    fn append_to(&self, high: u32, low: u16, max: usize, slots: &mut Vec<u32>) {
+        let end = slots.len() + max;
+        let mut mask = u64::MAX << (low % 64);
+        for (index, word) in self.words.iter().enumerate().skip(usize::from(low) / 64) {
+            let mut left = word.load(Ordering::Relaxed) & mask;
+            mask = u64::MAX;
+            while left != 0 {
+                if slots.len() >= end {
+                    return;
+                }
+                slots.push(high | (index * 64) as u32 | left.trailing_zeros());
+                left &= left - 1;
+            }
+        }
+    }
+
     fn for_each(&self, mut visit: impl FnMut(u16)) {
         for (index, word) in self.words.iter().enumerate() {
             let mut left = word.load(Ordering::Relaxed);
@@ -325,6 +369,10 @@ mod tests {
                 }
                 prop_assert_eq!(container.contains(low), twin.contains(&low));
                 prop_assert_eq!(container.next(low), twin.range(low..).next().copied());
+                let mut part = vec![7];
+                container.append_to(3 << 16, low, 9, &mut part);
+                let wanted = twin.range(low..).take(9).map(|&low| 3 << 16 | u32::from(low));
+                prop_assert!(part.iter().copied().eq([7].into_iter().chain(wanted)));
             }
             let mut found = Vec::new();
             container.for_each(|low| found.push(low));

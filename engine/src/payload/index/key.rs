@@ -162,6 +162,14 @@ pub(crate) fn text_span(low: Option<(&str, bool)>, high: Option<(&str, bool)>) -
     (span, exact)
 }
 
+/// All texts that begin with `text`, and when it is longer than what a hashed key shares, others.
+pub(super) fn beginning_span(text: &str) -> Span {
+    let shared = &text.as_bytes()[..text.len().min(SHARED_BYTES)];
+    let mut last = [u8::MAX; KEY_BYTES];
+    last[..shared.len()].copy_from_slice(shared);
+    Span::between(Some((KeyRef::new(shared), false)), Some((KeyRef::new(&last), true)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,6 +201,17 @@ mod tests {
             if a.len().max(b.len()) <= WHOLE_BYTES {
                 prop_assert_eq!(order, a.as_bytes().cmp(b.as_bytes()));
             }
+        }
+
+        #[test]
+        fn spans_of_beginnings_hold_all_that_begin_so(text in any_text(), other in any_text(), cut in 0..70usize) {
+            let hasher = ahash::RandomState::with_seeds(1, 2, 3, 4);
+            let beginning: String = text.chars().take(cut).collect();
+            let span = beginning_span(&beginning);
+            prop_assert!(of_text(&text, &hasher, |key| span.contains(key)));
+            let inside = of_text(&other, &hasher, |key| span.contains(key));
+            prop_assert!(inside || !other.starts_with(&beginning));
+            prop_assert!(!inside || beginning.len() > SHARED_BYTES || other.starts_with(&beginning));
         }
 
         #[test]

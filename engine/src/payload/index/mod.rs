@@ -16,6 +16,7 @@
 //! 2. Only the owner changes anything, one call at a time (`Owned` panics otherwise).
 
 mod between;
+mod buckets;
 mod cells;
 mod columns;
 mod container;
@@ -70,6 +71,8 @@ struct Field {
     column: LinkCell<columns::Numbers>,
     /// A reader would have used a column.
     column_wanted: AtomicBool,
+    /// The slots that have the key, whatever its value: a bit each where most do.
+    holders: Postings,
     classes: [Tree<Postings>; CLASSES],
 }
 
@@ -79,6 +82,7 @@ impl Field {
             name: name.into(),
             column: LinkCell::new(None),
             column_wanted: AtomicBool::new(false),
+            holders: Postings::new(),
             classes: std::array::from_fn(|_| Tree::new()),
         }
     }
@@ -91,7 +95,7 @@ impl Field {
 /// The index of one collection. `Sync`: one owner, any readers.
 pub(crate) struct PayloadIndex {
     domain: Arc<Domain>,
-    /// By name; a field's weight is the number of slots that have the key, whatever its value.
+    /// By name; a field's weight is the number of filed rows that have the key, whatever its value.
     fields: Tree<Field>,
     /// Hashes long texts, with a seed of its own: nobody may craft texts that meet.
     hasher: RandomState,
@@ -157,11 +161,9 @@ impl PayloadIndex {
     /// `old` stay until [`Self::release`]: a reader that has looked some of them up must not miss the point under the others. To
     /// be called before readers can find `new`.
     pub fn supersede(&self, slot: Slot, old: PayloadRow<'_>, new: PayloadRow<'_>) -> usize {
-        let count =
-            |counter: &AtomicU64| counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        count(&self.superseded);
-        count(&self.replacements);
-        // Whoever sees one of the new terms sees the counts (`replacements`).
+        self.replacements.store(self.replacements.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        // Whoever sees this count sees the other, and whoever sees one of the new terms sees both (`is_settled`, `replacements`).
+        self.superseded.store(self.superseded.load(Ordering::Relaxed) + 1, Ordering::Release);
         fence(Ordering::Release);
         // At time 0 no key has expired.
         let terms = self.file(slot, new, true, |key, value| {
@@ -180,6 +182,7 @@ impl PayloadIndex {
             if others.clone().any(|other| other == value) {
                 return Turn::NOTHING;
             }
+            let kept_by_none = others.clone().next().is_none();
             let (mut kept, mut word) = (Vec::new(), String::new());
             for other in others {
                 terms_of(other, &self.hasher, &mut word, &mut |class, key| {
@@ -187,7 +190,7 @@ impl PayloadIndex {
                 });
             }
             kept.sort_unstable_by(|a, b| order(a, (b.0, b.1.as_ref())));
-            Turn { column: false, terms: true, kept }
+            Turn { column: false, holder: kept_by_none, terms: true, kept }
         });
         // Whoever sees the lower count sees the terms gone (`is_exact`).
         self.superseded.store(self.superseded.load(Ordering::Relaxed) - 1, Ordering::Release);
@@ -242,6 +245,15 @@ impl PayloadIndex {
                     // SAFETY: the owner, and a column that is linked.
                     unsafe { column.get() }.set(slot, columns::number(value).filter(|_| insert));
                 }
+                if turn.holder {
+                    // SAFETY: the one attic of the index this field is part of; readers are checked in `view`.
+                    unsafe {
+                        match insert {
+                            true => field.holders.insert(slot, attic),
+                            false => field.holders.remove(slot, attic),
+                        };
+                    }
+                }
                 if turn.terms {
                     let mut filer = Filer { field, slot, insert, kept: &turn.kept, attic, steps };
                     terms_of(value, hasher, word, &mut |class, key| filer.term(class, key));
@@ -266,6 +278,7 @@ impl PayloadIndex {
                     });
                     if let Some((field, 0)) = self.fields.get(key) {
                         self.forget_column(field, columns, attic);
+                        field.holders.clear(attic);
                         self.fields.remove(attic, key);
                     }
                 }
@@ -296,6 +309,8 @@ impl PayloadIndex {
 struct Turn {
     /// Set or clear the number in the field's column.
     column: bool,
+    /// File the slot under the field, or take it out.
+    holder: bool,
     /// File or take out its terms.
     terms: bool,
     /// But for these, in order.
@@ -303,9 +318,9 @@ struct Turn {
 }
 
 impl Turn {
-    const WHOLE: Turn = Turn { column: true, terms: true, kept: Vec::new() };
+    const WHOLE: Turn = Turn { column: true, holder: true, terms: true, kept: Vec::new() };
     /// Another row of the slot has the same.
-    const NOTHING: Turn = Turn { column: false, terms: false, kept: Vec::new() };
+    const NOTHING: Turn = Turn { column: false, holder: false, terms: false, kept: Vec::new() };
 }
 
 /// Order of terms, for those that are kept.
@@ -435,7 +450,7 @@ impl<'p> View<'p> {
     fn numbers(self, field: &str, class: Class, numbers: impl Iterator<Item = u64>) -> Terms<'p> {
         let mut terms = Terms::default();
         if let Some(tree) = self.tree(field, class) {
-            numbers.for_each(|number| terms.add_key(tree, KeyRef::number(number)));
+            numbers.for_each(|number| terms.add_number(tree, number));
         }
         terms
     }
@@ -461,6 +476,21 @@ impl<'p> View<'p> {
     pub fn text_range(self, field: &str, low: Bound<&str>, high: Bound<&str>) -> (Terms<'p>, bool) {
         let (span, exact) = key::text_span(low, high);
         (self.terms(field, Class::String, [span]), exact)
+    }
+
+    /// Slots with a text, alone or in an array, that begins with one of `beginnings`, and others.
+    pub fn beginning_with<'t>(
+        self,
+        field: &str,
+        beginnings: impl Iterator<Item = &'t str> + Clone,
+    ) -> Terms<'p> {
+        let mut terms = Terms::default();
+        for class in [Class::String, Class::StringElement] {
+            if let Some(tree) = self.tree(field, class) {
+                beginnings.clone().for_each(|text| terms.add(tree, key::beginning_span(text)));
+            }
+        }
+        terms
     }
 
     /// Slots with any of these integers as the value.
@@ -536,11 +566,14 @@ impl<'p> View<'p> {
     }
 
     /// Slots that have the key, whatever its value.
-    #[cfg(test)]
-    pub fn holders(self, field: &str) -> u64 {
+    pub fn holders(self, field: &str) -> Terms<'p> {
+        let mut terms = Terms::default();
         // SAFETY: as in `tree`.
         let found = key::of_text(field, &self.index.hasher, |name| unsafe { self.index.fields.get(name) });
-        found.map_or(0, |(_, slots)| slots)
+        if let Some((field, rows)) = found {
+            terms.add_set(&field.holders, rows);
+        }
+        terms
     }
 }
 

@@ -3,6 +3,7 @@
 //! Most terms of most fields are held by one or a few slots, so the small forms decide what a dictionary weighs.
 
 use super::container::{AtomicValue, Change, Container, Sorted};
+use crate::distance::{prefetch_line, prefetch_row};
 use crate::index::Slot;
 use crate::memory::{Attic, Held, Link, LinkCell, allocated};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,6 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const FEW_MAX: usize = 128;
 /// `one` of a set that is empty.
 const NONE: Slot = Slot::MAX;
+/// Containers of a term that are asked for ahead.
+const PARTS_AHEAD: usize = 4;
 
 /// A set of slots. Readers see it through a [`Cursor`].
 pub(crate) struct Postings {
@@ -208,6 +211,13 @@ impl Postings {
         unsafe { attic.retire(old) };
     }
 
+    /// Any core: asks for what [`Self::cursor`] reads.
+    pub fn prefetch(&self) {
+        if let Some(link) = self.set.load() {
+            link.prefetch();
+        }
+    }
+
     /// Any core: the members.
     ///
     /// # Safety
@@ -279,6 +289,52 @@ impl Cursor<'_> {
                     }
                 }
                 None
+            }
+        }
+    }
+
+    /// Appends up to `max` members from `from` on, in ascending order.
+    pub fn append_to(&self, from: Slot, max: usize, slots: &mut Vec<Slot>) {
+        let end = slots.len() + max;
+        match self {
+            Cursor::One(one) => slots.extend(one.iter().filter(|&&slot| slot >= from).take(max)),
+            Cursor::Few(values) => {
+                let at = values.partition_point(|value| value.get() < from);
+                slots.extend(values[at..].iter().take(max).map(AtomicValue::get));
+            }
+            Cursor::Many(parts) => {
+                let (high, low) = split(from);
+                for part in &parts[parts.partition_point(|part| part.high < high)..] {
+                    let low = if part.high == high { low } else { 0 };
+                    let left = end - slots.len();
+                    if left == 0 {
+                        return;
+                    }
+                    // SAFETY: as in `seek`.
+                    unsafe { part.container() }.append_to(Slot::from(part.high) << 16, low, left, slots);
+                }
+            }
+        }
+    }
+
+    /// Asks for the members, or for what leads to them.
+    pub fn prefetch(&self) {
+        match self {
+            Cursor::One(_) => {}
+            Cursor::Few(values) => prefetch_row(values.as_ptr(), size_of_val(*values)),
+            Cursor::Many(parts) => prefetch_line(parts.as_ptr()),
+        }
+    }
+
+    /// Of many members, asks for the containers (`step` 0), which must have been asked for themselves, or for what is in
+    /// them (1).
+    pub fn prefetch_containers(&self, step: usize) {
+        let Cursor::Many(parts) = self else { return };
+        for part in parts.iter().take(PARTS_AHEAD) {
+            match step {
+                0 => part.link().prefetch(),
+                // SAFETY: as in `seek`.
+                _ => unsafe { part.container() }.prefetch(),
             }
         }
     }
@@ -380,6 +436,11 @@ mod tests {
             for probe in sorted {
                 prop_assert_eq!(walk.seek(probe), twin.range(probe..).next().copied());
                 prop_assert_eq!(cursor.contains(probe), twin.contains(&probe));
+            }
+            for probe in probes {
+                let mut part = vec![7];
+                cursor.append_to(probe, 70, &mut part);
+                prop_assert!(part.iter().eq([7].iter().chain(twin.range(probe..).take(70))));
             }
             let mut words = vec![0u64; 2000];
             cursor.mark(&mut words);

@@ -3,12 +3,15 @@
 use super::key::{KeyRef, Span};
 use super::postings::{Cursor, Postings};
 use super::tree::Tree;
+use crate::distance::prefetch_line;
 use crate::index::Slot;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
 /// Terms up to this number are walked side by side; more are merged first.
 const SIDE_BY_SIDE: usize = 8;
+/// Terms whose parts are fetched together.
+const TOGETHER: usize = 32;
 
 /// The slots of all terms in some spans of dictionaries.
 #[derive(Clone, Default)]
@@ -58,6 +61,23 @@ impl Marked {
         self.slots = self.words.iter().map(|word| u64::from(word.count_ones())).sum();
     }
 
+    /// Appends up to `max` of them from `from` on, ascending.
+    fn append_to(&self, from: Slot, max: usize, slots: &mut Vec<Slot>) {
+        let end = slots.len() + max;
+        let mut mask = u64::MAX << (from % 64);
+        for (index, word) in self.words.iter().enumerate().skip(from as usize / 64) {
+            let mut left = word & mask;
+            mask = u64::MAX;
+            while left != 0 {
+                if slots.len() >= end {
+                    return;
+                }
+                slots.push(index as Slot * 64 + left.trailing_zeros());
+                left &= left - 1;
+            }
+        }
+    }
+
     /// The first at or after `from`.
     fn next(&self, from: Slot) -> Option<Slot> {
         let first = from as usize / 64;
@@ -77,10 +97,25 @@ impl<'p> Terms<'p> {
         self.postings
     }
 
+    /// Adds a term of a dictionary of numbers. The dictionary was reached under the pin that `'p` stands for.
+    pub(super) fn add_number(&mut self, tree: &'p Tree<Postings>, number: u64) {
+        // SAFETY: the pin of the `View` that calls this; it outlives `'p`.
+        self.add_found(unsafe { tree.get_number(number) });
+    }
+
     /// Adds a term. The dictionary was reached under the pin that `'p` stands for.
     pub(super) fn add_key(&mut self, tree: &'p Tree<Postings>, key: KeyRef<'_>) {
-        // SAFETY: the pin of the `View` that calls this.
-        if let Some((postings, weight)) = unsafe { tree.get(key) }
+        // SAFETY: the pin of the `View` that calls this; it outlives `'p`.
+        self.add_found(unsafe { tree.get(key) });
+    }
+
+    /// Adds a set of `slots` slots, reached under the pin that `'p` stands for.
+    pub(super) fn add_set(&mut self, postings: &'p Postings, slots: u64) {
+        self.add_found(Some((postings, slots)));
+    }
+
+    fn add_found(&mut self, found: Option<(&'p Postings, u64)>) {
+        if let Some((postings, weight)) = found
             && weight > 0
         {
             self.terms += 1;
@@ -101,17 +136,57 @@ impl<'p> Terms<'p> {
         }
     }
 
+    /// Visits all terms, their parts fetched ahead: each lies somewhere else.
     fn for_each(&self, mut visit: impl FnMut(Cursor<'p>) -> ControlFlow<()>) -> ControlFlow<()> {
-        for postings in &self.single {
+        for together in self.single.chunks(TOGETHER) {
             // SAFETY: reached under the pin of the `View` that made these terms, which outlives `'p`.
-            visit(unsafe { postings.cursor() })?;
+            unsafe { visit_together(together, &mut visit) }?;
         }
+        let mut together = Vec::new();
         for (tree, span) in &self.spans {
-            // SAFETY: the pin of the `View` that made these terms outlives `'p`.
-            unsafe { tree.for_each(span, &mut |postings| visit(postings.cursor())) }?;
+            // SAFETY: the pin of the `View` that made these terms outlives `'p`; what the walk visits was reached under it.
+            unsafe {
+                tree.for_each(span, &mut |postings| {
+                    together.push(postings);
+                    if together.len() < TOGETHER {
+                        return ControlFlow::Continue(());
+                    }
+                    let visited = visit_together(&together, &mut visit);
+                    together.clear();
+                    visited
+                })
+            }?;
         }
-        ControlFlow::Continue(())
+        // SAFETY: visited just now by the walk above.
+        unsafe { visit_together(&together, &mut visit) }
     }
+}
+
+/// One step of every term before the next: a term is four misses in a row, and those of others are waited for meanwhile.
+///
+/// # Safety
+/// As [`Postings::cursor`], for each of at most [`TOGETHER`] postings.
+unsafe fn visit_together<'p>(
+    together: &[&'p Postings],
+    visit: &mut impl FnMut(Cursor<'p>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    // SAFETY: the caller's.
+    let cursor = |postings: &&'p Postings| unsafe { postings.cursor() };
+    if let [postings] = together {
+        return visit(cursor(postings));
+    }
+    together.iter().for_each(|postings| prefetch_line::<Postings>(*postings));
+    together.iter().for_each(|postings| postings.prefetch());
+    let mut cursors = [Cursor::One(None); TOGETHER];
+    let cursors = &mut cursors[..together.len()];
+    for (place, postings) in cursors.iter_mut().zip(together) {
+        *place = cursor(postings);
+        place.prefetch();
+    }
+    for step in 0..2 {
+        cursors.iter().for_each(|cursor| cursor.prefetch_containers(step));
+    }
+    cursors.iter().try_for_each(|cursor| visit(*cursor))
 }
 
 impl<'p> Selection<'p> {
@@ -283,6 +358,30 @@ impl<'p> Terms<'p> {
     }
 }
 
+/// [`Walk::part`] of an intersection.
+fn part_of_all(
+    walks: &mut [Walk<'_>],
+    mut from: Slot,
+    end: Slot,
+    looks: usize,
+    slots: &mut Vec<Slot>,
+) -> Option<Slot> {
+    let (lead, others) = walks.split_first_mut()?;
+    'next: for _ in 0..looks {
+        let slot = lead.seek(from).filter(|&slot| slot < end)?;
+        for other in others.iter_mut() {
+            let at = other.seek(slot)?;
+            if at > slot {
+                from = at;
+                continue 'next;
+            }
+        }
+        slots.push(slot);
+        from = slot.checked_add(1)?;
+    }
+    (from < end).then_some(from)
+}
+
 /// A walk over a set by ascending slots.
 pub(crate) enum Walk<'p> {
     /// The slots of a term.
@@ -305,8 +404,9 @@ impl Walk<'_> {
             Walk::Listed(slots) => {
                 let rest = slots.as_slice();
                 // Mostly the next one; else a leap.
-                let skip = match rest.first() {
-                    Some(&first) if first >= from => 0,
+                let skip = match rest {
+                    [first, ..] if *first >= from => 0,
+                    [_, second, ..] if *second >= from => 1,
                     _ => rest.partition_point(|&slot| slot < from),
                 };
                 if skip > 0 {
@@ -333,48 +433,36 @@ impl Walk<'_> {
         }
     }
 
-    /// Passes all slots below `end` to `visit`.
-    pub fn for_each_below(self, end: Slot, mut visit: impl FnMut(Slot)) {
-        let mut inside = |slot| {
-            if slot < end {
-                visit(slot);
-            }
-        };
+    /// Appends the slots from `from` on below `end` in ascending order, after at most `looks` looks (each at a slot, or at one of
+    /// the part that leads; an intersection within a union or another intersection takes as many as it needs); where to go on, `None` at the end. `from` must not fall below what was returned last.
+    pub fn part(&mut self, from: Slot, end: Slot, looks: usize, slots: &mut Vec<Slot>) -> Option<Slot> {
+        let first = slots.len();
         match self {
-            // Without a search for every step.
-            Walk::Term(cursor) => cursor.for_each(inside),
-            Walk::Listed(slots) => slots.for_each(inside),
-            walk => walk.below_from(0, end).for_each(&mut inside),
-        }
-    }
-
-    /// As [`Self::seek`], after at most `looks` looks at a part that leads; `Err` with the place to go on from when that is not
-    /// enough.
-    pub fn seek_within(&mut self, from: Slot, looks: &mut usize) -> Result<Option<Slot>, Slot> {
-        let Walk::All(walks) = self else {
-            *looks = looks.saturating_sub(1);
-            return Ok(self.seek(from));
-        };
-        let Some((lead, others)) = walks.split_first_mut() else { return Ok(None) };
-        let mut from = from;
-        'next: loop {
-            if *looks == 0 {
-                return Err(from);
-            }
-            *looks -= 1;
-            let Some(slot) = lead.seek(from) else { return Ok(None) };
-            for other in others.iter_mut() {
-                match other.seek(slot) {
-                    None => return Ok(None),
-                    Some(at) if at > slot => {
-                        from = at;
-                        continue 'next;
-                    }
-                    Some(_) => {}
+            Walk::Term(cursor) => cursor.append_to(from, looks, slots),
+            Walk::Listed(listed) => {
+                let rest = listed.as_slice();
+                let skipped = rest.partition_point(|&slot| slot < from);
+                slots.extend(rest[skipped..].iter().take(looks));
+                if let Some(taken) = (skipped + slots.len() - first).checked_sub(1) {
+                    listed.nth(taken);
                 }
             }
-            return Ok(Some(slot));
+            Walk::Marked(marked) => marked.append_to(from, looks, slots),
+            Walk::Any(_) => {
+                let mut next = Some(from);
+                while slots.len() < first + looks
+                    && let Some(slot) = next.and_then(|from| self.seek(from))
+                {
+                    slots.push(slot);
+                    next = slot.checked_add(1);
+                }
+            }
+            Walk::All(walks) => return part_of_all(walks, from, end, looks, slots),
         }
+        let last = slots[first..].last().filter(|_| slots.len() == first + looks).copied();
+        let inside = slots[first..].partition_point(|&slot| slot < end);
+        slots.truncate(first + inside);
+        last.and_then(|last| last.checked_add(1)).filter(|&next| next < end)
     }
 
     /// Whether making it again costs little: nothing was collected for it.

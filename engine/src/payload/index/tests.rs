@@ -1,5 +1,6 @@
 //! The index against a naive twin, under random changes and under readers.
 
+use super::buckets::Buckets;
 use super::*;
 use crate::payload::{RowBuilder, Value};
 use proptest::prelude::*;
@@ -52,6 +53,21 @@ fn slots_of(selection: &Selection<'_>) -> BTreeSet<Slot> {
     found.into_iter().collect()
 }
 
+/// A walk taken in parts of any size up to any end, while nothing changes.
+fn in_parts(selection: &Selection<'_>, all: &[Slot]) {
+    let last = all.last().copied().unwrap_or_default();
+    for (looks, end) in [(1, Slot::MAX), (7, last), (64, last / 2 + 3), (5, last + 1)] {
+        let (mut walk, _) = selection.walk(usize::MAX).unwrap();
+        let (mut found, mut from) = (Vec::new(), Some(0));
+        while let Some(next) = from {
+            let before = found.len();
+            from = walk.part(next, end, looks, &mut found);
+            assert!(found.len() <= before + looks && from.is_none_or(|from| from < end));
+        }
+        assert!(found.iter().eq(all.iter().filter(|&&slot| slot < end)), "{looks} to {end}");
+    }
+}
+
 /// Slots whose value of `field` passes.
 fn wanted(twin: &Twin, field: &str, test: impl Fn(&Value) -> bool) -> BTreeSet<Slot> {
     let has = |payload: &[(&str, Value)]| payload.iter().any(|(key, value)| *key == field && test(value));
@@ -75,18 +91,31 @@ fn check(index: &PayloadIndex, pin: &Pin<'_>, twin: &Twin) {
         let same = |terms: Terms<'_>, test: &dyn Fn(&Value) -> bool| {
             let (wanted, selection) = (filed(test), Selection::Terms(terms));
             assert_eq!(slots_of(&selection), wanted, "{field}");
+            in_parts(&selection, &wanted.iter().copied().collect::<Vec<_>>());
             assert!(selection.at_most() >= wanted.len() as u64);
             let mut words = vec![0; 4096 / 64];
             selection.mark(&mut words);
             assert_eq!(words.iter().map(|word| word.count_ones() as usize).sum::<usize>(), wanted.len());
         };
-        assert_eq!(view.holders(field), filed(&|_| true).len() as u64);
+        same(view.holders(field), &|_| true);
         if let Some(column) = view.column(field) {
             for slot in 0..300 {
                 let payload =
                     twin.get(&slot).and_then(|payload| payload.iter().find(|(key, _)| *key == field));
                 let wanted = payload.and_then(|(_, value)| number(value)).filter(|number| !number.is_nan());
                 assert_eq!(column.get(slot), wanted, "slot {slot} of {field}");
+            }
+            let bounds = [f64::NEG_INFINITY, -1.5, -0.0, 0.0, 1.0, 2.25, f64::INFINITY, f64::NAN];
+            for (low, high) in bounds.iter().flat_map(|&low| bounds.map(|high| (low, high))) {
+                let mut words = [u64::MAX; 8];
+                words[1] = 0xf0f0;
+                let asked = words;
+                column.retain(&mut words, low, high);
+                for slot in 0..512 {
+                    let inside = column.get(slot).is_some_and(|number| number >= low && number <= high);
+                    let bit = |words: &[u64; 8]| words[slot as usize / 64] >> (slot % 64) & 1 == 1;
+                    assert_eq!(bit(&words), inside && bit(&asked), "slot {slot} in {low}..={high}");
+                }
             }
         }
         for number in -4..5i64 {
@@ -147,6 +176,7 @@ fn check(index: &PayloadIndex, pin: &Pin<'_>, twin: &Twin) {
     let both = Selection::All(vec![a.clone(), b.clone()]);
     let (walk, exact) = both.walk(usize::MAX).unwrap();
     let found: BTreeSet<Slot> = walk.rest(0, Slot::MAX).into_iter().collect();
+    in_parts(&both, &found.iter().copied().collect::<Vec<_>>());
     let intersection: BTreeSet<Slot> = in_a.intersection(&in_b).copied().collect();
     assert!(found.is_superset(&intersection) && (!exact || found == intersection));
     let mut words = vec![0; 4096 / 64];
@@ -185,7 +215,7 @@ proptest! {
             // Columns that the check of the round before asked for, in slices between changes.
             let rows: BTreeMap<Slot, Vec<u8>> = twin.iter().map(|(&slot, payload)| (slot, row(payload))).collect();
             let row_of = |slot: Slot| PayloadRow::trusted(rows.get(&slot).map_or(&[][..], |row| row));
-            (0..round).for_each(|_| index.column_step(300, 120, row_of));
+            (0..4 * round).for_each(|_| index.column_step(300, 120, row_of));
         }
         if ops.len() > 100 && ["a", "b"].iter().any(|field| !wanted(&twin, field, |value| number(value).is_some()).is_empty()) {
             prop_assert!(index.column_bytes() > 0);
@@ -198,6 +228,60 @@ proptest! {
         index.reclaim(usize::MAX);
         prop_assert_eq!(index.bytes(), 0, "everything comes back");
     }
+}
+
+/// Buckets are bounded when there are numbers enough, and again and again as these move away, while rows come and go.
+#[test]
+fn columns_are_read_by_buckets_that_follow_their_numbers() {
+    const SLOTS: Slot = 2048;
+    let domain = Domain::new(1);
+    let seat = domain.participant(0);
+    let index = PayloadIndex::new(SLOTS as usize, domain);
+    let mut rows: BTreeMap<Slot, (f64, Vec<u8>)> = BTreeMap::new();
+    let mut random = 7u64;
+    let mut bounded = BTreeSet::new();
+    for step in 0..3000u64 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let slot = (random >> 33) as Slot % SLOTS;
+        if let Some((_, row)) = rows.remove(&slot) {
+            index.remove(slot, PayloadRow::trusted(&row));
+        }
+        if random >> 20 & 3 > 0 {
+            // Growing, as times do.
+            let number = (step + (random >> 40) % 50) as f64;
+            let value = if random >> 21 & 1 == 0 { Value::Float(number) } else { Value::Int(number as i64) };
+            let row = row(&[("a", value)]);
+            index.insert(slot, PayloadRow::trusted(&row));
+            rows.insert(slot, (number, row));
+        }
+        let pin = seat.pin();
+        let column = index.view(&pin).column("a");
+        if step % 40 == 0
+            && let Some(column) = column
+        {
+            let (low, high) = ((random >> 35) as f64 % 3000.0, (random >> 34) as f64 % 3000.0);
+            let mut words = vec![u64::MAX; SLOTS as usize / 64];
+            column.retain(&mut words, low, high);
+            for slot in 0..SLOTS {
+                let inside = rows.get(&slot).is_some_and(|(number, _)| *number >= low && *number <= high);
+                assert_eq!(words[slot as usize / 64] >> (slot % 64) & 1 == 1, inside, "{slot} at {step}");
+            }
+            bounded.extend(column.buckets_at());
+        }
+        drop(pin);
+        let row_of = |slot: Slot| PayloadRow::trusted(rows.get(&slot).map_or(&[][..], |(_, row)| row));
+        if step % 3 == 0 && index.column_due().is_some() {
+            index.column_step(SLOTS as usize, 300, row_of);
+        }
+        index.reclaim(usize::MAX);
+    }
+    assert!(bounded.len() >= if Buckets::pay() { 2 } else { 0 }, "bounded anew");
+    index.drop_columns();
+    for (slot, (_, row)) in &rows {
+        index.remove(*slot, PayloadRow::trusted(row));
+    }
+    index.reclaim(usize::MAX);
+    assert_eq!(index.bytes(), 0, "everything comes back");
 }
 
 #[test]
@@ -222,12 +306,13 @@ fn eight_fields_have_columns_and_the_unused_make_room() {
     assert_eq!(index.column_due(), Some(1));
     build();
     assert!(names[..8].iter().all(|name| has(name)) && index.column_due().is_none());
-    assert_eq!(index.column_bytes(), 8 * 8 * 4);
+    let slot_bytes = if Buckets::pay() { 9 } else { 8 };
+    assert_eq!(index.column_bytes(), 8 * slot_bytes * 4);
     // The first to come finds all in use and takes the place that the hand began at; the next spare those used since.
     assert!(!has(&names[8]));
     build();
     assert!(has(&names[8]) && index.view(&pin).column(&names[0]).is_none());
-    assert_eq!(index.column_bytes(), 8 * 8 * 4);
+    assert_eq!(index.column_bytes(), 8 * slot_bytes * 4);
     index.remove(3, PayloadRow::trusted(&row));
     assert!(!has(&names[8]), "a field that is gone has no column");
 }
@@ -319,6 +404,10 @@ proptest! {
                 let wanted: BTreeSet<Slot> =
                     rows.iter().filter(|(_, rows)| any(rows)).map(|(&slot, _)| slot).collect();
                 prop_assert_eq!(found, wanted);
+                let holds = |rows: &Vec<Vec<(&str, Value)>>| rows.iter().flatten().any(|(key, _)| *key == field);
+                let wanted: BTreeSet<Slot> =
+                    rows.iter().filter(|(_, rows)| holds(rows)).map(|(&slot, _)| slot).collect();
+                prop_assert_eq!(slots_of(&Selection::Terms(view.holders(field))), wanted);
             }
         }
         for (&slot, rows) in &mut rows {

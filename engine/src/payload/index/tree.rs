@@ -87,6 +87,19 @@ impl<V> Slot<V> {
         KeyRef { prefix: self.prefix, rest: &entry.rest, len: entry.len }
     }
 
+    /// The value and its weight. Without a look at the entry.
+    ///
+    /// # Safety
+    /// As `Link::get`.
+    #[inline]
+    unsafe fn found<'a>(&self) -> (&'a V, u64)
+    where
+        V: 'a,
+    {
+        // SAFETY: the caller's.
+        (&unsafe { self.entry.get() }.value, self.weight.load(Ordering::Relaxed).into())
+    }
+
     /// Whether the key lies before `key`; follows the entry only when the first bytes are equal.
     ///
     /// # Safety
@@ -392,18 +405,39 @@ impl<V: Send + Sync> Tree<V> {
     /// A pin taken before this call outlives `'p` and is of the owner's domain; or the caller is the owner, and changes nothing
     /// during `'p`.
     pub unsafe fn get<'p>(&'p self, key: KeyRef<'_>) -> Option<(&'p V, u64)> {
-        let mut link = self.root.load()?;
-        // SAFETY: reached under the pin.
+        // SAFETY: the caller's pin, under which the leaf, its slots and their entries are reached.
         unsafe {
-            loop {
-                match link.get() {
-                    Node::Inner(children) => link = children[child_of(children, key)].link(),
-                    Node::Leaf(slots) => {
-                        let at = slots.partition_point(|slot| slot.is_below(key));
-                        let slot = slots.get(at).filter(|slot| slot.key() == key)?;
-                        return Some((&slot.entry.get().value, slot.weight.load(Ordering::Relaxed).into()));
-                    }
-                }
+            let slots = self.leaf(key)?;
+            let slot = slots.get(slots.partition_point(|slot| slot.is_below(key)))?;
+            (slot.key() == key).then(|| slot.found())
+        }
+    }
+
+    /// As [`Self::get`], of a tree whose keys are all numbers ([`KeyRef::number`]). The value is not looked at, nor the line that
+    /// holds it fetched.
+    ///
+    /// # Safety
+    /// As [`Self::get`], as long as the answer is held.
+    pub unsafe fn get_number(&self, number: u64) -> Option<(&V, u64)> {
+        // SAFETY: the caller's pin, under which the leaf, its slots and their entries are reached.
+        unsafe {
+            let slots = self.leaf(KeyRef::number(number))?;
+            let slot = slots.get(slots.partition_point(|slot| slot.prefix < number))?;
+            (slot.prefix == number).then(|| slot.found())
+        }
+    }
+
+    /// The leaf that holds a key if any does.
+    ///
+    /// # Safety
+    /// As [`Self::get`].
+    unsafe fn leaf<'p>(&'p self, key: KeyRef<'_>) -> Option<&'p [Slot<V>]> {
+        let mut link = self.root.load()?;
+        loop {
+            // SAFETY: reached under the pin.
+            match unsafe { link.get() } {
+                Node::Inner(children) => link = children[child_of(children, key)].link(),
+                Node::Leaf(slots) => return Some(slots),
             }
         }
     }

@@ -53,8 +53,14 @@ fn config_of_other_indexes() -> Value {
     let ignored = |schema: Value| about("Has no effect on this index.", schema);
     let at_least_0 = || ignored(with(double(), json!({"minimum": 0})));
     let quantizers = json!({
-        "quant": about("This build stores vectors as they are.", one_of(&["", "none"])),
-        "rescore_factor": ignored(natural()),
+        "quant": about(
+            "Codes kept beside the vectors, to walk on; `sq8` is one byte per component. Distances stay exact.",
+            one_of(&["", "none", "sq8"]),
+        ),
+        "rescore_factor": about(
+            "With a quantizer: the beam, and how many candidates are scored exactly, are at least so many times `k`; 0 = 3.",
+            natural(),
+        ),
         "sq_bits": ignored(json!({"type": "integer", "enum": [0, 4, 6, 8]})),
         "prq_layers": ignored(natural()),
         "quant_pq_m": ignored(natural()),
@@ -64,7 +70,7 @@ fn config_of_other_indexes() -> Value {
         "pq_drop_vecs": off(),
         "anisotropic_eta": at_least_0(),
         "persistent": off(),
-        "quantized_build": off(),
+        "quantized_build": about("Needs a quantizer. The graph is built on codes in either case.", boolean()),
         "partitions": about("This build does not partition.", integer(0, 1)),
     });
     let indexes = json!({

@@ -133,7 +133,11 @@ impl Filtered {
             7 => leaf("contains", "tags", Value::String(format!("{} {}", word(rng), word(rng)))),
             8 => leaf(compare, "title", Value::String(word(rng))),
             9 => leaf("ne", "group", Value::Int(rng.below(20) as i64)),
-            10 => leaf("regex", "title", Value::String("^(red|blue) st".into())),
+            10 => {
+                let patterns = ["^(red|blue) st", "^[r-t]", "(?i)^RED", "st", "^.*e st", "^(|never)"];
+                let field = if rng.below(4) == 0 { "tags" } else { "title" };
+                leaf("regex", field, Value::String(patterns[rng.below(6) as usize].into()))
+            }
             _ => Node {
                 op: Some("geo_radius".into()),
                 field: Some("place".into()),
@@ -418,7 +422,7 @@ fn what_takes_long_is_refused_in_one_piece() {
     let mut bed = Filtered::new(42, false);
     (0..3000).for_each(|id| bed.upsert(id));
     bed.writer.index_all();
-    let filter = compiled(&leaf("regex", "title", Value::String("^never$".into())));
+    let filter = compiled(&leaf("regex", "title", Value::String("never$".into())));
     let vector = [0.5; DIM];
     let query = Query { vector: &vector, k: 3, ef: 0, filter: Some(&filter), exact: false, now_ms: NOW };
     let search = |steps| {

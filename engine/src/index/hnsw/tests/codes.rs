@@ -46,6 +46,23 @@ fn walks_over_codes_return_exact_distances_and_lose_little() {
 }
 
 #[test]
+fn as_many_are_scored_exactly_as_the_configuration_asks() {
+    let n = 2000;
+    let asked = |rescore_factor| GraphConfig { rescore_factor, ..coded(Metric::Cosine, n) };
+    let (least, data, mut rng) = built(asked(0), n, 40);
+    let (more, ..) = built(asked(4), n, 40);
+    let mut scratch = Scratch::new();
+    for query in prepared_queries(&data, &mut rng, Metric::Cosine, 20) {
+        let few = least.search(&query, 10, 64, &mut scratch, |_| true).to_vec();
+        let many = more.search(&query, 10, 64, &mut scratch, |_| true);
+        assert!(few.len() < 40 && many.len() >= 40 && many.is_sorted());
+        // The same walk: what the fewer have in common with the more stands at the same distance.
+        assert_eq!(few[..10], many[..10]);
+        assert_eq!(more.search(&query, usize::MAX, 64, &mut scratch, |_| true).len(), 64);
+    }
+}
+
+#[test]
 fn what_codes_confuse_is_scored_exactly() {
     // Points as near to each other as a step of the codes: their order by codes says little.
     let mut rng = Rng::new(3);
@@ -164,7 +181,7 @@ fn short_long_and_equal_vectors_have_no_codes() {
 fn scans_leave_out_only_what_is_certainly_farther() {
     for (metric, clipped) in [Metric::Cosine, Metric::L2, Metric::Dot]
         .into_iter()
-        .flat_map(|metric| [(metric, false), (metric, true)])
+        .flat_map(|metric| [(metric, 0), (metric, 301), (metric, 7)])
     {
         let mut rng = Rng::new(9);
         let data = Clusters::new(&mut rng, DIM, 15, 0.2);
@@ -174,7 +191,7 @@ fn scans_leave_out_only_what_is_certainly_farther() {
         assert!(graph.code_step().is_some());
         for slot in 1200..2400 {
             let mut vector = data.point(&mut rng, metric);
-            if clipped && slot % 7 == 0 {
+            if clipped > 0 && slot % clipped == 0 {
                 vector[3] *= 4.0;
             }
             // And some that are there twice.
@@ -184,21 +201,89 @@ fn scans_leave_out_only_what_is_certainly_farther() {
         let mut left = 0;
         for query in prepared_queries(&data, &mut rng, metric, 30) {
             let exact = exact_search(graph.kernel(), graph.vectors(), &query, 0..2400, 2400, |_| true);
-            let mut scan = Scan::new(&graph, &query);
-            for kth in [0, 9, 200] {
-                let to_beat = exact[kth].distance;
-                let (mut slots, mut distances) = ((0..2400).collect(), Vec::new());
-                scan.score(&mut slots, Some(to_beat), &mut distances);
-                left += slots.len();
-                let found =
-                    slots.iter().zip(&distances).map(|(&slot, &distance)| Neighbor { slot, distance });
-                let mut found: Vec<Neighbor> = found.filter(|near| near.distance <= to_beat).collect();
-                found.sort_unstable();
-                let wanted = exact.iter().filter(|near| near.distance <= to_beat);
-                assert!(found.iter().eq(wanted), "{metric:?}, clipped {clipped}, up to {kth}");
+            for k in [1, 10, 200] {
+                let found = scanned(&graph, &query, k, 2400);
+                left += found.len();
+                let last = exact[k - 1].distance;
+                let wanted = exact.iter().filter(|near| near.distance <= last);
+                let found = found.iter().filter(|near| near.distance <= last);
+                assert!(found.eq(wanted), "{metric:?}, one in {clipped} clipped, {k} nearest");
             }
         }
-        assert!(clipped || left < 30 * 3 * 1000, "{metric:?}: {left} left");
+        // A few that are clipped cost the others nothing.
+        assert!(clipped == 7 || left < 30 * 3 * 200, "{metric:?}, {clipped}: {left} left");
+    }
+}
+
+/// All that a scan of the first `end` slots for `k` scores exactly, nearest first.
+fn scanned(graph: &Graph, query: &[f32], k: usize, end: Slot) -> Vec<Neighbor> {
+    let mut scan = Scan::new(graph, query, k);
+    let (mut slots, mut distances, mut found) = (Vec::new(), Vec::new(), Vec::new());
+    let mut score = |scan: &Scan<'_>, slots: &[Slot], found: &mut Vec<Neighbor>| {
+        scan.score(slots, &mut distances);
+        let scored = slots.iter().zip(&distances);
+        found.extend(scored.map(|(&slot, &distance)| Neighbor { slot, distance }));
+        found.sort_unstable();
+    };
+    for chunk in (0..end).collect::<Vec<Slot>>().chunks(64) {
+        assert!(scan.sift(chunk));
+        while scan.is_crowded() {
+            scan.some(64, &mut slots);
+            assert!(!slots.is_empty(), "a crowd has someone in it");
+            score(&scan, &slots, &mut found);
+        }
+    }
+    loop {
+        let to_beat = found.get(k - 1).map(|near: &Neighbor| near.distance);
+        scan.nearest(to_beat, 7, &mut slots);
+        if slots.is_empty() {
+            return found;
+        }
+        score(&scan, &slots, &mut found);
+    }
+}
+
+/// Queries for which codes say little or nothing, and vectors that make bounds wide or meaningless.
+#[test]
+fn scans_are_exact_where_codes_tell_nothing_apart() {
+    for (metric, longest) in [
+        (Metric::Cosine, 1.0),
+        (Metric::L2, 1.0),
+        (Metric::Dot, 1.0),
+        (Metric::Dot, 1e3),
+        (Metric::Dot, 1e18),
+    ] {
+        let mut rng = Rng::new(11);
+        let data = Clusters::new(&mut rng, DIM, 15, 0.2);
+        let graph = Graph::new(coded(metric, 2400)).unwrap();
+        for slot in 0..2400 {
+            let mut vector = data.point(&mut rng, metric);
+            if slot == 2000 {
+                vector.iter_mut().for_each(|component| *component *= longest);
+            }
+            graph.write_vector(slot, &vector);
+            if slot == 1199 {
+                graph.begin_round();
+            }
+        }
+        assert!(graph.code_step().is_some());
+        let one_hot: Vec<f32> = (0..padded(DIM)).map(|index| if index == 5 { 1.0 } else { 0.0 }).collect();
+        let mut queries = prepared_queries(&data, &mut rng, metric, 3);
+        let far: Vec<f32> = queries[0].iter().map(|component| component * 1e4).collect();
+        queries.extend([vec![0.0; padded(DIM)], one_hot, far]);
+        for (query, k) in queries.iter().flat_map(|query| [(query, 1), (query, 10), (query, 700)]) {
+            let exact = exact_search(graph.kernel(), graph.vectors(), query, 0..2400, 2400, |_| true);
+            let last = exact[k - 1].distance;
+            let found = scanned(&graph, query, k, 2400);
+            let wanted = exact.iter().filter(|near| near.distance <= last);
+            assert!(
+                found.iter().filter(|near| near.distance <= last).eq(wanted),
+                "{metric:?}, {longest}, {k}"
+            );
+            let mut slots: Vec<Slot> = found.iter().map(|near| near.slot).collect();
+            slots.sort_unstable();
+            assert!(slots.is_sorted_by(|a, b| a < b), "none twice");
+        }
     }
 }
 

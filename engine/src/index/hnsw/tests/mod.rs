@@ -65,6 +65,7 @@ pub(super) fn config(dim: usize, metric: Metric, m: usize, capacity: usize) -> G
         extend_candidates: false,
         extend_candidates_max: 0,
         codes: true,
+        rescore_factor: 0,
         capacity,
     }
 }
