@@ -18,6 +18,7 @@ pub mod memory;
 pub mod pace;
 pub mod payload;
 mod postings;
+pub mod quantizer;
 pub mod query;
 pub mod record;
 pub mod sparse;
