@@ -45,6 +45,11 @@ impl Width {
         }
     }
 
+    /// By how many.
+    pub fn from_bits(bits: usize) -> Option<Width> {
+        [Width::One, Width::Four, Width::Six, Width::Eight].into_iter().find(|width| width.bits() == bits)
+    }
+
     /// The largest code.
     pub const fn largest(self) -> u8 {
         ((1_u16 << self.bits()) - 1) as u8

@@ -22,7 +22,7 @@ use scalar::Scalar;
 use sign::Sign;
 
 /// Vectors worth training on; more make codes hardly better.
-pub const SAMPLE_MAX: usize = 32_768;
+pub const SAMPLE_MAX: usize = 16_384;
 
 /// Rows whose sums wait on the stack: as many as a walk looks at in one go, mostly.
 const SUMMED_AT_ONCE: usize = 128;
@@ -150,17 +150,21 @@ impl Codec {
         }
     }
 
-    /// Writes the code of `vector` over `row`. Cost: `dim` operations, for products `dim` times the number of centroids.
+    /// Writes the codes of `vectors`, `dim` components each and back to back, over `rows`, likewise. Cost: `dim` operations each,
+    /// for products `dim` times the number of centroids, in one go for many.
     ///
     /// # Panics
-    /// When the vector is shorter than the dimension, or the row is not [`Self::code_len`] long.
-    pub fn encode(&self, vector: &[f32], row: &mut [u8]) {
-        assert_eq!(row.len(), self.code_len(), "bytes of a row");
-        let vector = &vector[..self.dim];
+    /// When there is not a row of [`Self::code_len`] for each vector.
+    pub fn encode(&self, vectors: &[f32], rows: &mut [u8]) {
+        let len = self.code_len();
+        assert!(vectors.len().is_multiple_of(self.dim), "{} floats in rows of {}", vectors.len(), self.dim);
+        assert_eq!(rows.len(), vectors.len() / self.dim * len, "a row for each vector");
+        let each = vectors.chunks_exact(self.dim).zip(rows.chunks_exact_mut(len));
+        let mut codes = Vec::new();
         match &self.kind {
-            Kind::Scalar(scalar) => scalar.encode(vector, row, &mut Vec::new()),
-            Kind::Sign(sign) => sign.encode(vector, row, &mut Vec::new()),
-            Kind::Product(product) => product.encode(vector, row),
+            Kind::Scalar(scalar) => each.for_each(|(vector, row)| scalar.encode(vector, row, &mut codes)),
+            Kind::Sign(sign) => each.for_each(|(vector, row)| sign.encode(vector, row, &mut codes)),
+            Kind::Product(product) => product.encode(vectors, rows),
         }
     }
 
@@ -199,13 +203,7 @@ impl Codec {
     ///
     /// # Panics
     /// When a slot is out of range, rows are not [`Self::code_len`] long, or `out` is shorter than `slots`.
-    pub unsafe fn distances(
-        &self,
-        query: &CodecQuery,
-        rows: &Arena<u8>,
-        slots: &[Slot],
-        out: &mut [f32],
-    ) {
+    pub unsafe fn distances(&self, query: &CodecQuery, rows: &Arena<u8>, slots: &[Slot], out: &mut [f32]) {
         assert_eq!(rows.row_len(), self.code_len(), "bytes of a row");
         // SAFETY: the caller's, for all three.
         unsafe {

@@ -72,12 +72,11 @@ impl Product {
                 rotation: None,
                 codebooks: plain.layer(&turned, ROUNDS_BETWEEN, seed),
             };
+            let mut codes = vec![0; turned.len() / dim * trial.code_len()];
+            trial.encode(&turned, &mut codes);
             let mut decoded = vec![0.0; turned.len()];
-            let mut codes = vec![0; trial.code_len()];
-            for (row, to) in turned.chunks_exact(dim).zip(decoded.chunks_exact_mut(dim)) {
-                trial.encode(row, &mut codes);
-                trial.decode(&codes, to);
-            }
+            let each = codes.chunks_exact(trial.code_len()).zip(decoded.chunks_exact_mut(dim));
+            each.for_each(|(code, to)| trial.decode(code, to));
             match Rotation::nearest(dim, rows, &decoded) {
                 Some(better) => rotation = Some(better),
                 None => break,
@@ -131,28 +130,39 @@ impl Product {
         }
     }
 
-    pub(super) fn encode(&self, vector: &[f32], row: &mut [u8]) {
-        let Shape { parts, bits, .. } = self.shape;
-        let len = self.shape.part_len();
-        row.fill(0);
-        let mut rest = vector.to_vec();
-        self.rotation.iter().for_each(|rotation| rotation.apply(&mut rest, &mut Vec::new()));
+    /// Writes the codes of vectors, back to back, over rows, back to back: of many at once the numbers of a part are one product of
+    /// matrices.
+    pub(super) fn encode(&self, vectors: &[f32], rows: &mut [u8]) {
+        let Shape { dim, parts, bits, layers, .. } = self.shape;
+        let (len, row_len) = (self.shape.part_len(), self.code_len());
+        rows.fill(0);
+        let mut rest = vectors.to_vec();
+        let mut space = Vec::new();
+        if let Some(rotation) = &self.rotation {
+            rest.chunks_exact_mut(dim).for_each(|vector| rotation.apply(vector, &mut space));
+        }
         for (at, book) in self.codebooks.iter().enumerate() {
-            let part = &mut rest[at % parts * len..][..len];
-            let number = book.nearest(part)[0];
-            match bits {
-                4 => row[at / 2] |= (number as u8) << (at % 2 * 4),
-                _ => row[at] = number as u8,
-            }
-            if self.shape.layers > 1 {
-                part.iter_mut().zip(book.row(number as usize)).for_each(|(x, c)| *x -= c);
+            let part = at % parts;
+            let numbers = book.nearest(&self.shape.gather(&rest, part));
+            let each = rest.chunks_exact_mut(dim).zip(rows.chunks_exact_mut(row_len)).zip(numbers);
+            for ((rest, row), number) in each {
+                match bits {
+                    4 => row[at / 2] |= (number as u8) << (at % 2 * 4),
+                    _ => row[at] = number as u8,
+                }
+                if layers > 1 {
+                    let part = &mut rest[part * len..][..len];
+                    part.iter_mut().zip(book.row(number as usize)).for_each(|(x, c)| *x -= c);
+                }
             }
         }
         if self.carries_length() {
-            let mut decoded = vec![0.0; vector.len()];
-            self.sum_up(row, &mut decoded);
-            let squares = decoded.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>() as f32;
-            row[self.tables()..][..size_of::<f32>()].copy_from_slice(&squares.to_le_bytes());
+            let mut decoded = vec![0.0; dim];
+            for row in rows.chunks_exact_mut(row_len) {
+                self.sum_up(row, &mut decoded);
+                let squares = decoded.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>() as f32;
+                row[self.tables()..].copy_from_slice(&squares.to_le_bytes());
+            }
         }
     }
 

@@ -51,7 +51,7 @@ impl Bed {
         let rows = Arena::reserve(count, codec.code_len()).unwrap();
         for (slot, vector) in vectors.iter().enumerate() {
             // SAFETY: one thread, no other reference to the row.
-            codec.encode(vector, unsafe { rows.row_mut_unchecked(slot) });
+            codec.encode(&vector[..dim], unsafe { rows.row_mut_unchecked(slot) });
         }
         Bed { codec, rows, vectors, dim, kernel: Kernel::of(metric) }
     }
@@ -261,9 +261,14 @@ fn training_is_a_function_of_sample_and_seed() {
     for quantization in all(32) {
         let code = || {
             let codec = Codec::train(quantization, Metric::L2, 32, &rows, 5);
-            let mut code = vec![0; codec.code_len()];
-            codec.encode(&rows[..32], &mut code);
-            code
+            let mut all = vec![0; 900 * codec.code_len()];
+            codec.encode(&rows, &mut all);
+            let mut one = vec![0; codec.code_len()];
+            for (row, code) in rows.chunks_exact(32).zip(all.chunks_exact(codec.code_len())) {
+                codec.encode(row, &mut one);
+                assert_eq!(one, code, "{quantization:?}: alone as among others");
+            }
+            all
         };
         assert_eq!(code(), code(), "{quantization:?}");
     }

@@ -10,6 +10,7 @@ pub mod checkpointer;
 pub mod indexer;
 pub mod op_record;
 mod payload;
+pub mod quantizer;
 pub mod sweeper;
 
 use crate::catalog::CollectionHandle;
