@@ -1,7 +1,7 @@
 //! The graph alone, in process: build rate, and recall against queries per CPU-second.
 //!
 //! `graph <corpus directory> [--threads N] [--m M] [--ef-construction E] [--docs N] [--queries N] [--k K]
-//! [--round N] [--ef A,B,..] [--repeat N]` prints one JSON object per line: the machine and parameters, the build,
+//! [--round N] [--ef A,B,..] [--repeat N] [--quant NAME]` prints one JSON object per line: the machine and parameters, the build,
 //! then one line per `ef`. With `--serve` it builds, then answers each line `ef` on stdin with one measurement, so
 //! that a driver can alternate it with another program.
 use std::collections::HashMap;
@@ -13,8 +13,11 @@ use std::time::Instant;
 use nigh_benches::corpus::{Corpus, Rows};
 use nigh_benches::cpu;
 use nigh_benches::resident::resident_mb;
-use nigh_engine::distance::{Metric, padded, prepare, simd_level};
-use nigh_engine::index::{Graph, GraphConfig, Planner, ROUND_NODES_MAX, Round, Scratch, Slot};
+use nigh_engine::distance::{Metric, Width, padded, prepare, simd_level};
+use nigh_engine::index::{
+    Graph, GraphConfig, JobStep, Planner, Quantized, ROUND_NODES_MAX, Round, Scratch, Slot,
+};
+use nigh_engine::quantizer::Quantization;
 use serde_json::json;
 
 struct Options {
@@ -29,6 +32,32 @@ struct Options {
     serve: bool,
     m: usize,
     ef_construction: usize,
+    quantized: Option<Quantized>,
+}
+
+/// `sq8`, `sq6`, `sq4` (trained steps of as many bits), `bq1`, `pqMxB` (`M` parts of `B` bits), with `opq` in front after a random
+/// rotation, `prqLxM` (`L` layers of `M` parts).
+fn quantized(name: &str) -> Option<Quantized> {
+    let product = |text: &str| {
+        let (a, b) = text.split_once('x')?;
+        Some((a.parse().ok()?, b.parse().ok()?))
+    };
+    let quantization = match name {
+        "bq1" => Quantization::Sign,
+        name if name.starts_with("sq") => {
+            Quantization::Scalar { width: Width::from_bits(name.strip_prefix("sq")?.parse().ok()?)? }
+        }
+        name if name.starts_with("prq") => {
+            let (layers, parts) = product(name.strip_prefix("prq")?)?;
+            Quantization::Residual { parts, layers, rotations: 0 }
+        }
+        name => {
+            let rotations = usize::from(name.starts_with('o'));
+            let (parts, bits) = product(name.trim_start_matches('o').strip_prefix("pq")?)?;
+            Quantization::Product { parts, bits, rotations, eta: 0.0 }
+        }
+    };
+    Some(Quantized { quantization, threshold: 1 })
 }
 
 impl Options {
@@ -67,6 +96,10 @@ impl Options {
                     .collect::<Result<_, std::num::ParseIntError>>()
                     .map_err(|e| e.to_string())?,
                 None => vec![10, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384],
+            },
+            quantized: match named.remove("quant") {
+                Some(name) => Some(quantized(&name).ok_or(format!("--quant {name} is no quantizer"))?),
+                None => None,
             },
             serve,
             directory: directory.ok_or("the first argument is the corpus directory")?,
@@ -138,7 +171,7 @@ fn build(options: &Options, docs: &Rows<f32>, n: usize) -> Graph {
         extend_candidates_max: 0,
         codes: true,
         rescore_factor: 0,
-        quantized: None,
+        quantized: options.quantized,
         capacity: n,
     })
     .unwrap_or_else(|error| fail(&error.to_string()));
@@ -154,12 +187,21 @@ fn build(options: &Options, docs: &Rows<f32>, n: usize) -> Graph {
     for points in points.chunks(options.round) {
         run_round(&graph, &Round::of(&graph, points), &mut workers);
     }
+    let linked = (cpu::process_time() - cpu).as_secs_f64();
+    loop {
+        match graph.next_job(false) {
+            JobStep::Idle => break,
+            JobStep::More => {}
+            JobStep::Run(job) => graph.finish_job(job.run()).unwrap_or_else(|error| fail(&error.to_string())),
+        }
+    }
     let (wall, cpu) = (wall.elapsed().as_secs_f64(), (cpu::process_time() - cpu).as_secs_f64());
     println!(
         "{}",
         json!({
             "build_wall_s": wall, "build_cpu_s": cpu, "inserts_per_s": n as f64 / wall,
-            "inserts_per_cpu_s": n as f64 / cpu, "bytes_per_vector": graph.bytes() / n,
+            "inserts_per_cpu_s": n as f64 / cpu, "quantize_cpu_s": cpu - linked,
+            "quantized_bytes_per_vector": graph.quantized_bytes() / n, "bytes_per_vector": graph.bytes() / n,
             "resident_before_mb": resident_before_mb, "peak_mb": resident_mb().1,
         })
     );

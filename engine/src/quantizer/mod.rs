@@ -16,16 +16,13 @@ mod tests;
 use crate::distance::{Metric, Width};
 use crate::index::Slot;
 use crate::memory::Arena;
-use planar::{Planar, PlaneQuery};
+use planar::PlaneQuery;
 use product::{Product, Shape, TableQuery};
 use scalar::Scalar;
 use sign::Sign;
 
 /// Vectors worth training on; more make codes hardly better.
 pub const SAMPLE_MAX: usize = 16_384;
-
-/// Rows whose sums wait on the stack: as many as a walk looks at in one go, mostly.
-const SUMMED_AT_ONCE: usize = 128;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -141,6 +138,12 @@ impl Codec {
         }
     }
 
+    /// Whether errors of distances are alike, so that some of them tell of the others: of steps per component they are, but not of
+    /// signs and of numbers of centroids.
+    pub fn is_fine(&self) -> bool {
+        matches!(self.kind, Kind::Scalar(_))
+    }
+
     /// Bytes of what was learned.
     pub fn bytes(&self) -> usize {
         match &self.kind {
@@ -209,38 +212,15 @@ impl Codec {
         unsafe {
             match &self.kind {
                 Kind::Scalar(scalar) => {
-                    let distance = |query: &PlaneQuery, sum, row: &[u8]| scalar.distance(query, sum, row);
-                    plane_distances(&scalar.planar, &query.planes, rows, slots, out, distance);
+                    let distance = |sum, row: &[u8]| scalar.distance(&query.planes, sum, row);
+                    scalar.planar.distances(&query.planes, rows, slots, out, distance);
                 }
                 Kind::Sign(sign) => {
-                    let distance = |query: &PlaneQuery, sum, row: &[u8]| sign.distance(query, sum, row);
-                    plane_distances(&sign.planar, &query.planes, rows, slots, out, distance);
+                    let distance = |sum, row: &[u8]| sign.distance(&query.planes, sum, row);
+                    sign.planar.distances(&query.planes, rows, slots, out, distance);
                 }
                 Kind::Product(product) => product.distances(&query.tables, rows, slots, out),
             }
-        }
-    }
-}
-
-/// # Safety
-/// As [`Codec::distances`].
-#[inline]
-unsafe fn plane_distances(
-    planar: &Planar,
-    query: &PlaneQuery,
-    rows: &Arena<u8>,
-    slots: &[Slot],
-    out: &mut [f32],
-    distance: impl Fn(&PlaneQuery, i32, &[u8]) -> f32,
-) {
-    assert!(slots.iter().all(|&slot| (slot as usize) < rows.capacity()), "slots in range");
-    let mut sums = [0; SUMMED_AT_ONCE];
-    for (slots, out) in slots.chunks(SUMMED_AT_ONCE).zip(out.chunks_mut(SUMMED_AT_ONCE)) {
-        // SAFETY: slots are in range (asserted), rows are `row_len` long, and not written by the caller's word.
-        unsafe { planar.kernel.0.sums(&query.bytes, rows.row_ptr(0), rows.row_len(), slots, &mut sums) };
-        for ((&slot, &sum), out) in slots.iter().zip(&sums).zip(out) {
-            // SAFETY: the caller's.
-            *out = distance(query, sum, unsafe { rows.row(slot as usize) });
         }
     }
 }

@@ -1,8 +1,14 @@
 //! Rows of packed codes with factors behind them, and queries in signed bytes: what scalar and sign quantizers share.
 use crate::distance::{PLANE_BLOCK, PlaneKernel, Width};
+use crate::index::Slot;
+use crate::memory::Arena;
 
 /// Largest byte of a query.
 const LARGEST: f32 = 127.0;
+/// Of what a byte stands for.
+const REST_UNITS: f32 = 256.0;
+/// Rows whose sums wait on the stack: as many as a walk looks at in one go, mostly.
+const SUMMED_AT_ONCE: usize = 128;
 /// Rows are multiples of this.
 const ROW_UNIT: usize = 4;
 
@@ -40,6 +46,41 @@ impl Planar {
         row[self.code..].iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
     }
 
+    /// Distances of `query` to rows `slots` of `rows`, by what `distance` makes of a sum and a row.
+    ///
+    /// # Safety
+    /// Nobody writes these rows meanwhile.
+    ///
+    /// # Panics
+    /// When a slot is out of range, or `out` is shorter than `slots`.
+    #[inline]
+    pub(super) unsafe fn distances(
+        &self,
+        query: &PlaneQuery,
+        rows: &Arena<u8>,
+        slots: &[Slot],
+        out: &mut [f32],
+        distance: impl Fn(f32, &[u8]) -> f32,
+    ) {
+        assert!(slots.iter().all(|&slot| (slot as usize) < rows.capacity()), "slots in range");
+        let out = &mut out[..slots.len()];
+        let (mut sums, mut rests) = ([0; SUMMED_AT_ONCE], [0; SUMMED_AT_ONCE]);
+        for (slots, out) in slots.chunks(SUMMED_AT_ONCE).zip(out.chunks_mut(SUMMED_AT_ONCE)) {
+            // SAFETY: slots are in range (asserted), rows are `row_len` long, and not written by the caller's word.
+            unsafe {
+                self.kernel.0.sums(&query.bytes, rows.row_ptr(0), rows.row_len(), slots, &mut sums);
+                if !query.rest.is_empty() {
+                    self.kernel.0.sums(&query.rest, rows.row_ptr(0), rows.row_len(), slots, &mut rests);
+                }
+            }
+            for (((&slot, &sum), &rest), out) in slots.iter().zip(&sums).zip(&rests).zip(out) {
+                // SAFETY: the caller's.
+                let row = unsafe { rows.row(slot as usize) };
+                *out = distance(sum as f32 + rest as f32 / REST_UNITS, row);
+            }
+        }
+    }
+
     #[inline]
     pub(super) fn factor(&self, row: &[u8], at: usize) -> f32 {
         let from = self.code + at * size_of::<f32>();
@@ -51,8 +92,10 @@ impl Planar {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PlaneQuery {
     pub(super) bytes: Vec<i8>,
-    /// Sum of them.
-    pub(super) total: i32,
+    /// What these are off by, in units of 1/256 of what a byte stands for; empty where codes are off by more themselves.
+    pub(super) rest: Vec<i8>,
+    /// Sum of `bytes`.
+    pub(super) total: f32,
     /// What a byte stands for, and whatever else a sum is multiplied with.
     pub(super) factor: f32,
     /// What is the same for all rows.
@@ -66,8 +109,14 @@ impl PlaneQuery {
         self.factor = largest / LARGEST;
         let per_step = if self.factor.is_normal() { 1.0 / self.factor } else { 0.0 };
         self.bytes.clear();
-        self.bytes.extend(weights.map(|x| (x * per_step).round() as i8));
-        self.total = self.bytes.iter().map(|&byte| i32::from(byte)).sum();
+        self.bytes.extend(weights.clone().map(|x| (x * per_step).round() as i8));
+        self.total = self.bytes.iter().map(|&byte| i32::from(byte)).sum::<i32>() as f32;
+        self.rest.clear();
+        if planar.width == Width::Eight {
+            let off = |(x, &byte): (f32, &i8)| ((x * per_step - f32::from(byte)) * REST_UNITS).round() as i8;
+            self.rest.extend(weights.zip(&self.bytes).map(off));
+            self.rest.resize(planar.dim.next_multiple_of(PLANE_BLOCK), 0);
+        }
         self.bytes.resize(planar.dim.next_multiple_of(PLANE_BLOCK), 0);
     }
 }

@@ -85,8 +85,8 @@ impl Scalar {
 
     /// From a sum, and what the row carries.
     #[inline]
-    pub(super) fn distance(&self, query: &PlaneQuery, sum: i32, row: &[u8]) -> f32 {
-        let near = query.base + query.factor * sum as f32;
+    pub(super) fn distance(&self, query: &PlaneQuery, sum: f32, row: &[u8]) -> f32 {
+        let near = query.base + query.factor * sum;
         if self.metric == Metric::L2 { near + self.planar.factor(row, 0) } else { near }
     }
 }

@@ -86,9 +86,9 @@ impl Sign {
 
     /// From the sum over the bits that are set, and what the row carries.
     #[inline]
-    pub(super) fn distance(&self, query: &PlaneQuery, sum: i32, row: &[u8]) -> f32 {
+    pub(super) fn distance(&self, query: &PlaneQuery, sum: f32, row: &[u8]) -> f32 {
         // Set bits are +1, the others -1.
-        let corner = query.factor * (2 * sum - query.total) as f32 * self.planar.factor(row, 0);
+        let corner = query.factor * (2.0 * sum - query.total) * self.planar.factor(row, 0);
         match self.metric {
             Metric::L2 => query.base + self.planar.factor(row, 1) - 2.0 * corner,
             Metric::Cosine | Metric::Dot => query.base - corner,

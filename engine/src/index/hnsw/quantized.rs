@@ -141,6 +141,11 @@ pub(super) struct Coded<'q> {
 }
 
 impl Coded<'_> {
+    /// See [`Codec::is_fine`].
+    pub(super) fn is_fine(self) -> bool {
+        self.generation.codec.is_fine()
+    }
+
     /// Distances to the codes of `slots`, all of them linked.
     #[inline]
     pub(super) fn distances(self, slots: &[Slot], out: &mut [f32]) {

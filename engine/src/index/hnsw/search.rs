@@ -170,7 +170,7 @@ impl Graph {
         }
         let wanted = match probe {
             // Few bits tell too little of how far they are off.
-            Probe::Coded(_) => usize::MAX,
+            Probe::Coded(coded) if !coded.is_fine() => usize::MAX,
             _ => rescored(k).max(k.saturating_mul(self.config.rescore_factor)),
         };
         let (mut from, mut to) = (0, wanted.min(scratch.found.len()));
