@@ -1,4 +1,5 @@
 //! Configuration of a dense collection, with the defaults and checks of the interface.
+use super::ivf_config::{IndexType, IvfConfig};
 use crate::distance::Metric;
 use crate::text::TextConfig;
 
@@ -87,6 +88,8 @@ pub struct DenseConfig {
     pub filter_first_relative_bp: u32,
     /// Full text over `$content`, `None` = off.
     pub full_text: Option<TextConfig>,
+    /// How points are found. Keys of the graph have no effect on another.
+    pub index: IndexType,
 }
 
 impl DenseConfig {
@@ -112,6 +115,7 @@ impl DenseConfig {
             max_ef_search: 0,
             filter_first_relative_bp: 0,
             full_text: None,
+            index: IndexType::Hnsw,
         }
     }
 
@@ -135,6 +139,14 @@ impl DenseConfig {
             )));
         }
         Ok(())
+    }
+
+    /// The index of cells, where that is what it has.
+    pub fn ivf(&self) -> Option<&IvfConfig> {
+        match &self.index {
+            IndexType::Ivf(ivf) => Some(ivf),
+            IndexType::Hnsw => None,
+        }
     }
 
     /// Whether int8 codes are kept.

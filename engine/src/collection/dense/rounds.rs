@@ -23,7 +23,7 @@ impl DenseWriter {
     /// # Panics
     /// When a round is open.
     pub fn begin_round(&mut self, max: usize) -> Option<Arc<Round>> {
-        assert!(self.round.is_none(), "one round at a time");
+        assert!(!self.round_open() && !self.files_cells(), "one round at a time, and of a graph");
         self.drop_dead_front();
         let limit = max.max(1).min(self.linked.max(ROUND_MIN)).min(ROUND_NODES_MAX);
         let shared = &self.shared;
@@ -102,11 +102,14 @@ impl DenseWriter {
         done
     }
 
-    /// Drives indexing to an empty tail on the calling thread (tests, library use).
+    /// Drives indexing to an empty tail on the calling thread (tests, library use), and training where it is due.
     ///
     /// # Panics
     /// When a round is open.
     pub fn index_all(&mut self) {
+        if self.files_cells() {
+            return self.file_all();
+        }
         let shared = self.shared.clone();
         let mut planner = Planner::new();
         while let Some(round) = self.begin_round(ROUND_ALONE) {

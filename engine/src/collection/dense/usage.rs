@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 /// Committed bytes by part; their sum is [`super::Stats::bytes`] but for what changes between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Vectors, edges, and what only the owner has.
+    /// Vectors, edges or cells, and what only the owner has.
     pub graph: u64,
     /// int8 codes of the vectors, that walks go over, or went over until they were given up.
     pub codes: u64,
