@@ -35,6 +35,8 @@ pub trait Env {
     fn send(&self, to: usize, message: Message) -> bool;
     /// Queues the answer to a message that came from `to`; never refused, since what was asked for is bounded.
     fn reply(&self, to: usize, message: Message);
+    /// Runs what takes seconds apart from the cores, with less of the processors than they; resolves when it has run, or has failed.
+    fn compute(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()>;
     /// The data directory; `None` when everything lives in memory only.
     fn disk(&self) -> Option<Rc<dyn Disk>>;
 }

@@ -33,6 +33,13 @@ pub struct Clustering {
     centroids: Vec<f32>,
 }
 
+impl Clustering {
+    /// Cells found, of vectors of `dim`.
+    pub fn cells(&self, dim: usize) -> usize {
+        self.centroids.len() / dim
+    }
+}
+
 impl TrainingSample {
     /// k-means. Takes seconds for a thousand cells and minutes for ten thousand; whoever calls it is no core that serves.
     pub fn cluster(self) -> Clustering {
@@ -244,6 +251,11 @@ impl DenseWriter {
         current.cells().set_trained(count, mean as f32);
         self.dirty.cells = current.cells().len();
         Step::Idle
+    }
+
+    /// Whether there is a clustering that no image has: a start would have to make it again.
+    pub fn clustering_unsaved(&self) -> bool {
+        self.dirty.cells > 0
     }
 
     /// The clustering of a sample that this writer handed out: it is filled by the next rounds, and searched when it is full. One
