@@ -3,7 +3,7 @@
 //! Lloyd's rounds (Lloyd, 1982) after a k-means++ start (Arthur, Vassilvitskii, 2007). The scores of a round are one product of
 //! matrices, by nalgebra. What comes out depends on the points, their order and the seed alone.
 use crate::distance::Metric;
-use nalgebra::{DMatrix, DMatrixView};
+use nalgebra::{DMatrix, DMatrixView, DVectorView, DVectorViewMut};
 
 /// Rows scored at once.
 const BLOCK: usize = 512;
@@ -73,6 +73,36 @@ impl Centroids {
         self.columns.ncols()
     }
 
+    /// The components of one.
+    ///
+    /// # Panics
+    /// When it is out of range.
+    pub fn row(&self, cell: usize) -> impl Iterator<Item = f32> + '_ {
+        assert!(cell < self.len(), "centroid {cell} of {}", self.len());
+        (0..self.dim()).map(move |at| self.columns[(cell, at)])
+    }
+
+    /// The part of a score that does not depend on the point: under L2 the squared length of a centroid, else 0.
+    pub fn offset(&self, cell: usize) -> f32 {
+        self.offsets[cell]
+    }
+
+    /// Sets `out` to a score per centroid, as [`Self::scores`] for one point.
+    ///
+    /// # Panics
+    /// When the point is not of the right length.
+    pub fn score(&self, point: &[f32], out: &mut Vec<f32>) {
+        out.clear();
+        out.extend_from_slice(&self.offsets);
+        let (cells, dim) = (self.len(), self.dim());
+        let mut scores = DVectorViewMut::from_slice(out, cells);
+        scores.gemv(self.factor(), &self.columns, &DVectorView::from_slice(&point[..dim], dim), 1.0);
+    }
+
+    fn factor(&self) -> f32 {
+        if self.metric == Metric::L2 { -2.0 } else { -1.0 }
+    }
+
     /// All of them, back to back.
     pub fn rows(&self) -> Vec<f32> {
         self.columns.transpose().as_slice().to_vec()
@@ -82,14 +112,13 @@ impl Centroids {
     /// (what depends on the point alone is left out). Cost: `len * dim` multiplications a point.
     pub fn scores(&self, points: &[f32], mut f: impl FnMut(usize, &[f32])) {
         let dim = self.dim();
-        let factor = if self.metric == Metric::L2 { -2.0 } else { -1.0 };
         for (block, rows) in points.chunks(BLOCK * dim).enumerate() {
             let rows = DMatrixView::from_slice(rows, dim, rows.len() / dim);
             let mut scores = DMatrix::zeros(self.len(), rows.ncols());
             for mut column in scores.column_iter_mut() {
                 column.copy_from_slice(&self.offsets);
             }
-            scores.gemm(factor, &self.columns, &rows, 1.0);
+            scores.gemm(self.factor(), &self.columns, &rows, 1.0);
             for (index, scores) in scores.as_slice().chunks_exact(self.len()).enumerate() {
                 f(block * BLOCK + index, scores);
             }

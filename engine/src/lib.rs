@@ -3,7 +3,7 @@
 //! No runtime, socket, thread, wall clock or file lives here: time (`now_ms`), randomness (`seed`) and memory limits
 //! arrive as arguments, so property tests, fuzzers and simulation reach all of it.
 //!
-//! Rooms: [`memory`] (arenas, quiescence, published maps), [`distance`] (kernels), [`cluster`] (k-means), [`index`] (graph and exact
+//! Rooms: [`memory`] (arenas, quiescence, published maps), [`distance`] (kernels), [`cluster`] (k-means), [`quantizer`] (vectors in fewer bytes), [`index`] (graph and exact
 //! search), [`payload`] (tagged values and immutable rows), [`filter`] (grammar, compile, evaluate), [`collection`]
 //! (the dense collection: ids, versions, deadlines, vectors, graph), [`sparse`] and [`text`] (inverted indexes over the
 //! slots of a collection), [`query`] (lanes fused into one result), [`pace`] (long
@@ -18,6 +18,7 @@ pub mod memory;
 pub mod pace;
 pub mod payload;
 mod postings;
+pub mod quantizer;
 pub mod query;
 pub mod record;
 pub mod sparse;

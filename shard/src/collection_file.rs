@@ -1,7 +1,8 @@
 //! `collection.json`: a collection's identity and configuration, written once at create.
 
 use nigh_engine::collection::{DenseConfig, Drift, IndexType, IvfConfig, Quantizer};
-use nigh_engine::distance::Metric;
+use nigh_engine::distance::{Metric, Width};
+use nigh_engine::quantizer::Quantization;
 use nigh_engine::text::TextConfig;
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +59,72 @@ struct QuantV1 {
     name: String,
     rescore_factor: usize,
     quantized_build: bool,
+    /// What a trained one learns, and when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trained: Option<TrainedV1>,
+}
+
+/// What does not concern a quantizer is 0.
+#[derive(Default, Serialize, Deserialize)]
+struct TrainedV1 {
+    bits: usize,
+    parts: usize,
+    layers: usize,
+    rotations: usize,
+    eta_bits: u32,
+    threshold: usize,
+}
+
+impl TrainedV1 {
+    fn new(quantization: Quantization, threshold: usize) -> TrainedV1 {
+        let rest = TrainedV1 { threshold, ..TrainedV1::default() };
+        match quantization {
+            Quantization::Scalar { width } => TrainedV1 { bits: width.bits(), ..rest },
+            Quantization::Sign => rest,
+            Quantization::Product { parts, bits, rotations, eta } => {
+                TrainedV1 { parts, bits, rotations, eta_bits: eta.to_bits(), ..rest }
+            }
+            Quantization::Residual { parts, layers, rotations } => {
+                TrainedV1 { parts, layers, rotations, ..rest }
+            }
+        }
+    }
+
+    /// `None` when there is no quantizer of that name and width.
+    fn quantization(&self, name: &str) -> Option<Quantization> {
+        let TrainedV1 { bits, parts, layers, rotations, eta_bits, .. } = *self;
+        Some(match name {
+            "sq" => Quantization::Scalar { width: Width::from_bits(bits)? },
+            "bq1" => Quantization::Sign,
+            "pq" => Quantization::Product { parts, bits, rotations, eta: f32::from_bits(eta_bits) },
+            "prq" => Quantization::Residual { parts, layers, rotations },
+            _ => return None,
+        })
+    }
+}
+
+impl QuantV1 {
+    fn new(config: &DenseConfig) -> Option<QuantV1> {
+        let trained = match config.quant {
+            Quantizer::None => return None,
+            Quantizer::Sq8 => None,
+            Quantizer::Trained(quantization) => Some(TrainedV1::new(quantization, config.train_threshold)),
+        };
+        Some(QuantV1 {
+            name: config.quant.name().to_owned(),
+            rescore_factor: config.rescore_factor,
+            quantized_build: config.quantized_build,
+            trained,
+        })
+    }
+
+    fn quantizer(&self) -> Option<Quantizer> {
+        match (&self.trained, &self.name[..]) {
+            (None, "sq8") => Some(Quantizer::Sq8),
+            (Some(trained), name) => trained.quantization(name).map(Quantizer::Trained),
+            _ => None,
+        }
+    }
 }
 
 /// Floats by their bits.
@@ -137,11 +204,7 @@ pub fn encode(uid: u64, name: &str, config: &DenseConfig) -> Vec<u8> {
         max_ef_search: config.max_ef_search,
         filter_first_relative_bp: config.filter_first_relative_bp,
         traversal_codes: (!config.traversal_codes).then_some(false),
-        quant: (config.quant != Quantizer::None).then(|| QuantV1 {
-            name: config.quant.name().to_owned(),
-            rescore_factor: config.rescore_factor,
-            quantized_build: config.quantized_build,
-        }),
+        quant: QuantV1::new(config),
         full_text: config.full_text.map(|text| FullTextV1 {
             analyzer: ENGLISH.to_owned(),
             k1_bits: text.k1.to_bits(),
@@ -203,7 +266,7 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
     };
     let quant = file.quant.as_ref().map_or(Ok(Quantizer::None), |quant| {
         let unknown = || Unreadable::Damaged(format!("unknown quant {:?}", quant.name));
-        Quantizer::from_name(&quant.name).ok_or_else(unknown)
+        quant.quantizer().ok_or_else(unknown)
     })?;
     let config = DenseConfig {
         dim: file.dim,
@@ -224,6 +287,7 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
         quant,
         rescore_factor: file.quant.as_ref().map_or(0, |quant| quant.rescore_factor),
         quantized_build: file.quant.as_ref().is_some_and(|quant| quant.quantized_build),
+        train_threshold: file.quant.and_then(|quant| quant.trained).map_or(0, |trained| trained.threshold),
         full_text,
         index: file.ivf.as_ref().map_or(IndexType::Hnsw, |ivf| IndexType::Ivf(ivf.config())),
     };
@@ -255,6 +319,23 @@ mod tests {
         assert!(decode(edited.as_bytes()).unwrap_err().to_string().contains("checksum"));
         for cut in 0..bytes.len() - 2 {
             assert!(decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn every_quantizer_comes_back() {
+        for quantization in [
+            Quantization::Scalar { width: Width::Four },
+            Quantization::Scalar { width: Width::Six },
+            Quantization::Scalar { width: Width::Eight },
+            Quantization::Sign,
+            Quantization::Product { parts: 6, bits: 4, rotations: 3, eta: 0.1 + 0.2 },
+            Quantization::Residual { parts: 12, layers: 3, rotations: 1 },
+        ] {
+            let mut config = DenseConfig::new(24, Metric::Dot);
+            (config.quant, config.train_threshold) = (Quantizer::Trained(quantization), 77);
+            let bytes = encode(1, "default/a", &config);
+            assert_eq!(decode(&bytes).unwrap(), (1, "default/a".to_owned(), config));
         }
     }
 

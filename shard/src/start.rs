@@ -66,7 +66,7 @@ impl Env for RealEnv {
         let runtime = self.runtime.clone();
         Box::pin(async move { runtime.sleep_us(us).await })
     }
-    fn compute(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
+    fn apart(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
         let runtime = self.runtime.clone();
         Box::pin(async move { runtime.apart(job).await })
     }
@@ -81,6 +81,10 @@ impl Env for RealEnv {
     }
     fn reply(&self, to: usize, message: Message) {
         self.runtime.reply(to, message);
+    }
+    fn compute(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
+        let runtime = self.runtime.clone();
+        Box::pin(async move { runtime.computing(work).await })
     }
     fn disk(&self) -> Option<Rc<dyn Disk>> {
         self.disk.clone()

@@ -138,6 +138,7 @@ fn build(options: &Options, docs: &Rows<f32>, n: usize) -> Graph {
         extend_candidates_max: 0,
         codes: true,
         rescore_factor: 0,
+        quantized: None,
         capacity: n,
     })
     .unwrap_or_else(|error| fail(&error.to_string()));

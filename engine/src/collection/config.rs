@@ -1,6 +1,8 @@
 //! Configuration of a dense collection, with the defaults and checks of the interface.
 use super::ivf_config::{IndexType, IvfConfig};
-use crate::distance::Metric;
+use crate::distance::{Metric, Width};
+use crate::index::Quantized;
+use crate::quantizer::Quantization;
 use crate::text::TextConfig;
 
 /// Largest vector length.
@@ -16,13 +18,15 @@ pub const M_MAX: usize = 128;
 pub struct ConfigError(pub String);
 
 /// What is kept beside the vectors of a collection, to walk on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Quantizer {
     /// Whatever the engine sees fit: see [`DenseConfig::traversal_codes`].
     #[default]
     None,
     /// Int8 codes, one step for all components, chosen from the vectors: for every metric, unlike a step of 1/127.
     Sq8,
+    /// Codes that are learned from the vectors, in the background once there are [`DenseConfig::train_threshold`] of them.
+    Trained(Quantization),
 }
 
 impl Quantizer {
@@ -31,14 +35,54 @@ impl Quantizer {
         match self {
             Quantizer::None => "none",
             Quantizer::Sq8 => "sq8",
+            Quantizer::Trained(Quantization::Scalar { .. }) => "sq",
+            Quantizer::Trained(Quantization::Sign) => "bq1",
+            Quantizer::Trained(Quantization::Product { .. }) => "pq",
+            Quantizer::Trained(Quantization::Residual { .. }) => "prq",
         }
     }
 
-    /// By its name.
-    pub fn from_name(name: &str) -> Option<Quantizer> {
-        [Quantizer::None, Quantizer::Sq8].into_iter().find(|quantizer| quantizer.name() == name)
+    /// Parts of a vector for products, where the configuration leaves them at 0: of eight components if that divides `dim`, else
+    /// 16, 8, 4, 2 or 1.
+    pub fn parts_default(dim: usize) -> usize {
+        [dim / 8, 16, 8, 4, 2].into_iter().find(|&parts| parts > 0 && dim.is_multiple_of(parts)).unwrap_or(1)
+    }
+
+    fn validate(self, dim: usize) -> Result<(), ConfigError> {
+        let Quantizer::Trained(quantization) = self else { return Ok(()) };
+        let refuse = |reason: String| Err(ConfigError(reason));
+        match quantization {
+            Quantization::Product { parts, .. } | Quantization::Residual { parts, .. }
+                if parts == 0 || !dim.is_multiple_of(parts) =>
+            {
+                refuse(format!("QuantPQM must be positive and divide Dim: {parts} does not divide {dim}"))
+            }
+            Quantization::Product { bits, .. } if bits != 4 && bits != 8 => {
+                refuse(format!("PQNBits must be 4 or 8, found {bits}"))
+            }
+            Quantization::Residual { layers, .. } if layers == 0 || layers > LAYERS_MAX => {
+                refuse(format!("PRQLayers must be in 1..={LAYERS_MAX}, found {layers}"))
+            }
+            Quantization::Product { rotations, .. } | Quantization::Residual { rotations, .. }
+                if rotations > ROTATIONS_MAX =>
+            {
+                refuse(format!("OPQIters must be in 0..={ROTATIONS_MAX}, found {rotations}"))
+            }
+            Quantization::Product { eta, .. } if !(0.0..=f32::MAX).contains(&eta) => {
+                refuse(format!("AnisotropicEta must be a number that is not negative, found {eta}"))
+            }
+            Quantization::Scalar { width: Width::One } => refuse("invalid Quant mode: sq_bits is 1".into()),
+            _ => Ok(()),
+        }
     }
 }
+
+/// Layers of a residual quantizer at most: each is another table of 256 entries a part for every query.
+const LAYERS_MAX: usize = 16;
+/// Rounds of finding a rotation at most.
+const ROTATIONS_MAX: usize = 20;
+/// Points that quantizers are trained at, when the configuration leaves it at 0.
+const TRAIN_THRESHOLD_DEFAULT: usize = 2048;
 
 /// Beam and exact distances per result of a quantized collection, when the configuration leaves it at 0.
 const RESCORE_FACTOR_DEFAULT: usize = 3;
@@ -72,8 +116,10 @@ pub struct DenseConfig {
     /// With a quantizer: the beam is at least so many times `k`, and so many candidates are scored exactly, 0 = 3. Without one
     /// it has no effect.
     pub rescore_factor: usize,
-    /// With a quantizer: edges may be chosen on codes. They are in either case, as without a quantizer.
+    /// With a quantizer: edges may be chosen on codes. They are in either case, on int8 codes, as without a quantizer.
     pub quantized_build: bool,
+    /// Points (dead slots included) at which a trained quantizer is trained, 0 = 2048; a bulk build trains on any number.
+    pub train_threshold: usize,
     /// 0 = no limit. Live ids allowed.
     pub max_vectors: u64,
     /// 0 = no limit (formula of the interface).
@@ -109,6 +155,7 @@ impl DenseConfig {
             quant: Quantizer::None,
             rescore_factor: 0,
             quantized_build: false,
+            train_threshold: 0,
             max_vectors: 0,
             max_bytes: 0,
             max_inserts_per_second: 0,
@@ -138,7 +185,22 @@ impl DenseConfig {
                 "invalid Ef: ef_construction and ef_search must be at most {EF_MAX}"
             )));
         }
-        Ok(())
+        if self.ivf().is_some() && matches!(self.quant, Quantizer::Trained(_)) {
+            let quant = self.quant.name();
+            return Err(ConfigError(format!("invalid Quant mode: {quant:?} needs a graph, not cells")));
+        }
+        self.quant.validate(self.dim)
+    }
+
+    /// What the graph is to quantize, and when.
+    pub(crate) fn quantized(&self) -> Option<Quantized> {
+        let Quantizer::Trained(quantization) = self.quant else { return None };
+        Some(Quantized { quantization, threshold: self.trained_at() })
+    }
+
+    /// Points at which a trained quantizer is trained.
+    pub fn trained_at(&self) -> usize {
+        if self.train_threshold == 0 { TRAIN_THRESHOLD_DEFAULT } else { self.train_threshold }
     }
 
     /// The index of cells, where that is what it has.
@@ -189,14 +251,21 @@ mod tests {
         let mut config = DenseConfig::new(8, Metric::L2);
         (config.rescore_factor, config.traversal_codes) = (7, false);
         assert_eq!((config.rescored_per_result(), config.keeps_codes()), (0, false));
-        config.quant = Quantizer::from_name("sq8").unwrap();
+        config.quant = Quantizer::Sq8;
         assert_eq!((config.rescored_per_result(), config.keeps_codes()), (7, true));
         config.rescore_factor = 0;
         assert_eq!(config.rescored_per_result(), 3);
-        assert_eq!(
-            (Quantizer::from_name("none"), Quantizer::from_name("zip")),
-            (Some(Quantizer::None), None)
-        );
+        assert_eq!(config.quantized(), None);
+        config.quant = Quantizer::Trained(Quantization::Sign);
+        assert_eq!((config.rescored_per_result(), config.keeps_codes()), (3, false));
+        assert_eq!(config.quantized().map(|quantized| quantized.threshold), Some(2048));
+    }
+
+    #[test]
+    fn parts_are_of_eight_components_where_that_divides() {
+        let parts = [384, 1536, 100, 90, 7, 1].map(Quantizer::parts_default);
+        assert_eq!(parts, [48, 192, 4, 2, 1, 1]);
+        assert_eq!(Quantizer::parts_default(48), 6);
     }
 
     #[test]
@@ -207,6 +276,11 @@ mod tests {
             let error = config.validate().unwrap_err().to_string();
             assert!(error.starts_with(&format!("vector: {fragment}")), "{error}");
         };
+        let cells = |c: &mut DenseConfig| {
+            (c.quant, c.index) =
+                (Quantizer::Trained(Quantization::Sign), IndexType::Ivf(IvfConfig::default()));
+        };
+        check(cells, "invalid Quant mode");
         check(|c| c.dim = 0, "invalid Dim");
         check(|c| c.dim = DIM_MAX + 1, "invalid Dim");
         check(|c| c.m = 0, "invalid M");
@@ -217,5 +291,23 @@ mod tests {
         check(|c| c.ef_construction = usize::MAX, "invalid Ef");
         check(|c| (c.dim, c.m, c.ef_construction) = (0, 0, 0), "invalid Dim");
         check(|c| (c.m, c.ef_construction) = (0, 0), "invalid M");
+        let product = |parts, bits, rotations, eta| {
+            Quantizer::Trained(Quantization::Product { parts, bits, rotations, eta })
+        };
+        let checked = [
+            (product(3, 8, 0, 0.0), "QuantPQM must be"),
+            (product(0, 8, 0, 0.0), "QuantPQM must be"),
+            (product(2, 5, 0, 0.0), "PQNBits must be"),
+            (product(2, 8, 21, 0.0), "OPQIters must be"),
+            (product(2, 8, 0, f32::NAN), "AnisotropicEta must"),
+            (product(2, 8, 0, -1.0), "AnisotropicEta must"),
+        ];
+        for (quant, fragment) in checked {
+            let config = DenseConfig { quant, ..DenseConfig::new(8, Metric::L2) };
+            let error = config.validate().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("vector: {fragment}")), "{error}");
+        }
+        let fine = DenseConfig { quant: product(2, 4, 20, 4.0), ..DenseConfig::new(8, Metric::L2) };
+        assert_eq!(fine.validate(), Ok(()));
     }
 }

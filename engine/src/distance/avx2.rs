@@ -2,6 +2,7 @@
 use std::arch::x86_64::*;
 
 use super::entries::{code_entry, float_entries};
+use super::planes::plane_entries;
 
 /// Sum of the eight lanes, in a fixed order.
 #[target_feature(enable = "avx2,fma")]
@@ -93,10 +94,7 @@ macro_rules! byte_sum {
                 }
                 at += 32;
             }
-            let sums = _mm256_add_epi32(sums[0], sums[1]);
-            let halves = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
-            let pairs = _mm_add_epi32(halves, _mm_unpackhi_epi64(halves, halves));
-            _mm_cvtsi128_si32(_mm_add_epi32(pairs, _mm_shuffle_epi32::<1>(pairs)))
+            finish(_mm256_add_epi32(sums[0], sums[1]))
         }
     };
 }
@@ -119,3 +117,101 @@ byte_sum!(square, "Squared differences.", |x, y| {
 float_entries!(#[target_feature(enable = "avx2,fma")]);
 code_entry!(CODE_DOT, dot_rows, product_between, product, #[target_feature(enable = "avx2,fma")]);
 code_entry!(CODE_L2, l2_rows, square, square, #[target_feature(enable = "avx2,fma")]);
+
+/// Adds the products of 32 components of at most 6 bits: pairs of them fit 16 bits.
+///
+/// # Safety
+/// `query` points to 32 readable bytes.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+unsafe fn add_small(sum: __m256i, query: *const i8, components: __m256i) -> __m256i {
+    // SAFETY: the caller's.
+    let query = unsafe { _mm256_loadu_si256(query.cast()) };
+    let pairs = _mm256_maddubs_epi16(components, query);
+    _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+}
+
+/// # Safety
+/// `query` points to 64 readable bytes, `code` to 8.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+unsafe fn one(mut sum: __m256i, query: *const i8, code: *const u8, _: u32) -> __m256i {
+    let byte_of = _mm256_setr_epi8(
+        0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3,
+    );
+    let bit_of = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+    for half in 0..2 {
+        // SAFETY: the caller's: 4 bytes of the code and 32 of the query for each half.
+        unsafe {
+            let code = _mm256_set1_epi32(code.add(4 * half).cast::<i32>().read_unaligned());
+            let bits = _mm256_and_si256(_mm256_shuffle_epi8(code, byte_of), bit_of);
+            let ones = _mm256_and_si256(_mm256_cmpeq_epi8(bits, bit_of), _mm256_set1_epi8(1));
+            sum = add_small(sum, query.add(32 * half), ones);
+        }
+    }
+    sum
+}
+
+/// # Safety
+/// `query` points to 64 readable bytes, `code` to 16; `up` is at most 4.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+unsafe fn two(mut sum: __m256i, query: *const i8, code: *const u8, up: u32) -> __m256i {
+    // SAFETY: the caller's.
+    let code = unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(code.cast())) };
+    let up = _mm_cvtsi32_si128(up as i32);
+    for half in 0..2 {
+        let shifts = _mm256_add_epi64(_mm256_setr_epi64x(0, 0, 2, 2), _mm256_set1_epi64x(4 * half));
+        let pairs = _mm256_and_si256(_mm256_srlv_epi64(code, shifts), _mm256_set1_epi8(3));
+        // SAFETY: the caller's: 32 bytes of the query for each half.
+        sum = unsafe { add_small(sum, query.add(32 * half as usize), _mm256_sll_epi64(pairs, up)) };
+    }
+    sum
+}
+
+/// # Safety
+/// `query` points to 64 readable bytes, `code` to 32.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+unsafe fn four(sum: __m256i, query: *const i8, code: *const u8, _: u32) -> __m256i {
+    // SAFETY: the caller's.
+    unsafe {
+        let code = _mm256_loadu_si256(code.cast());
+        let mask = _mm256_set1_epi8(15);
+        let sum = add_small(sum, query, _mm256_and_si256(code, mask));
+        add_small(sum, query.add(32), _mm256_and_si256(_mm256_srli_epi64::<4>(code), mask))
+    }
+}
+
+/// # Safety
+/// `query` and `code` point to 64 readable bytes.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+unsafe fn eight(mut sum: __m256i, query: *const i8, code: *const u8, _: u32) -> __m256i {
+    for quarter in 0..4 {
+        // SAFETY: the caller's: 16 bytes of both for each quarter.
+        let (q, c) = unsafe {
+            (_mm_loadu_si128(query.add(16 * quarter).cast()), _mm_loadu_si128(code.add(16 * quarter).cast()))
+        };
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_cvtepi8_epi16(q), _mm256_cvtepu8_epi16(c)));
+    }
+    sum
+}
+
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+fn finish(sum: __m256i) -> i32 {
+    let halves = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256::<1>(sum));
+    let pairs = _mm_add_epi32(halves, _mm_unpackhi_epi64(halves, halves));
+    _mm_cvtsi128_si32(_mm_add_epi32(pairs, _mm_shuffle_epi32::<1>(pairs)))
+}
+
+plane_entries!(
+    _mm256_setzero_si256(),
+    finish,
+    one,
+    two,
+    four,
+    eight,
+    #[target_feature(enable = "avx2,fma")]
+);

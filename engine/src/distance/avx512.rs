@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::entries::{code_entry, float_entries};
+use super::planes::plane_entries;
 
 /// # Safety
 /// `a` and `b` point to `len` readable floats; `len` is a multiple of 16.
@@ -126,3 +127,80 @@ unsafe fn square(a: *const u8, b: *const u8, len: usize) -> i32 {
 float_entries!(#[target_feature(enable = "avx512f")]);
 code_entry!(CODE_DOT, dot_rows, product_between, product, #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]);
 code_entry!(CODE_L2, l2_rows, square, square, #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]);
+
+/// Adds the products of 64 components in a register.
+///
+/// # Safety
+/// `query` points to 64 readable bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+#[inline]
+unsafe fn add_block(sum: __m512i, query: *const i8, components: __m512i) -> __m512i {
+    // SAFETY: the caller's.
+    let query = unsafe { _mm512_loadu_si512(query.cast()) };
+    _mm512_dpbusd_epi32(sum, components, query)
+}
+
+/// # Safety
+/// `query` points to 64 readable bytes, `code` to 8.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+#[inline]
+unsafe fn one(sum: __m512i, query: *const i8, code: *const u8, _: u32) -> __m512i {
+    // SAFETY: the caller's.
+    unsafe {
+        let mask = code.cast::<u64>().read_unaligned();
+        add_block(sum, query, _mm512_maskz_set1_epi8(mask, 1))
+    }
+}
+
+/// # Safety
+/// `query` points to 64 readable bytes, `code` to 16; `up` is at most 4.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+#[inline]
+unsafe fn two(sum: __m512i, query: *const i8, code: *const u8, up: u32) -> __m512i {
+    // SAFETY: the caller's.
+    unsafe {
+        let code = _mm512_broadcast_i32x4(_mm_loadu_si128(code.cast()));
+        // A quarter for each pair of bits.
+        let shifts = _mm512_set_epi64(6, 6, 4, 4, 2, 2, 0, 0);
+        let pairs = _mm512_and_si512(_mm512_srlv_epi64(code, shifts), _mm512_set1_epi8(3));
+        add_block(sum, query, _mm512_sll_epi64(pairs, _mm_cvtsi32_si128(up as i32)))
+    }
+}
+
+/// # Safety
+/// `query` points to 64 readable bytes, `code` to 32.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+#[inline]
+unsafe fn four(sum: __m512i, query: *const i8, code: *const u8, _: u32) -> __m512i {
+    // SAFETY: the caller's.
+    unsafe {
+        let code = _mm512_broadcast_i64x4(_mm256_loadu_si256(code.cast()));
+        let shifts = _mm512_set_epi64(4, 4, 4, 4, 0, 0, 0, 0);
+        add_block(sum, query, _mm512_and_si512(_mm512_srlv_epi64(code, shifts), _mm512_set1_epi8(15)))
+    }
+}
+
+/// # Safety
+/// `query` and `code` point to 64 readable bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+#[inline]
+unsafe fn eight(sum: __m512i, query: *const i8, code: *const u8, _: u32) -> __m512i {
+    // SAFETY: the caller's.
+    unsafe { add_block(sum, query, _mm512_loadu_si512(code.cast())) }
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn finish(sum: __m512i) -> i32 {
+    _mm512_reduce_add_epi32(sum)
+}
+
+plane_entries!(
+    _mm512_setzero_si512(),
+    finish,
+    one,
+    two,
+    four,
+    eight,
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+);

@@ -2,6 +2,7 @@
 use std::sync::OnceLock;
 
 use super::entries::{CodeEntry, FloatEntry};
+use super::planes::PlaneEntry;
 use super::scalar;
 
 /// An instruction set the kernels are written for.
@@ -27,6 +28,8 @@ pub(super) struct Table {
     pub(super) code_dot: CodeEntry,
     /// Squared differences.
     pub(super) code_l2: CodeEntry,
+    /// Products with packed codes.
+    pub(super) planes: PlaneEntry,
 }
 
 impl SimdLevel {
@@ -96,6 +99,7 @@ static SCALAR: Table = Table {
     float: scalar::FLOAT,
     code_dot: scalar::CODE_DOT,
     code_l2: scalar::CODE_L2,
+    planes: scalar::PLANES,
 };
 
 #[cfg(target_arch = "x86_64")]
@@ -108,18 +112,21 @@ mod x86 {
         float: avx2::FLOAT,
         code_dot: avx2::CODE_DOT,
         code_l2: avx2::CODE_L2,
+        planes: avx2::PLANES,
     };
     pub(super) static AVX512: Table = Table {
         level: SimdLevel::Avx512,
         float: avx512::FLOAT,
         code_dot: avx2::CODE_DOT,
         code_l2: avx2::CODE_L2,
+        planes: avx2::PLANES,
     };
     pub(super) static AVX512_VNNI: Table = Table {
         level: SimdLevel::Avx512Vnni,
         float: avx512::FLOAT,
         code_dot: avx512::CODE_DOT,
         code_l2: avx512::CODE_L2,
+        planes: avx512::PLANES,
     };
 }
 
@@ -129,6 +136,7 @@ static NEON: Table = Table {
     float: super::neon::FLOAT,
     code_dot: super::neon::CODE_DOT,
     code_l2: super::neon::CODE_L2,
+    planes: super::neon::PLANES,
 };
 
 /// The table of the fastest level, looked up once.

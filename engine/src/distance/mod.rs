@@ -7,6 +7,7 @@
 //!   prefetch. Both forms run the same instructions in the same order, so their results are bit-identical on one
 //!   machine; across instruction sets sums are reordered and differ in the last bits.
 //! * [`CodeKernel`] scores int8 codes; every level gives the same distance.
+//! * [`PlaneKernel`] multiplies packed codes of 1, 4, 6 or 8 bits with a query of signed bytes, for quantizers.
 //!
 //! This room knows nothing of slots' meaning, graphs or collections.
 
@@ -14,6 +15,7 @@ mod code;
 mod dispatch;
 mod entries;
 mod kernel;
+mod planes;
 mod prepare;
 mod scalar;
 
@@ -31,6 +33,7 @@ pub use code::{CODE_DIM_MAX, CODE_LANES, CodeKernel, CodeQuery, encode, encoding
 pub use dispatch::{SimdLevel, simd_level};
 pub use entries::{prefetch_line, prefetch_row};
 pub use kernel::Kernel;
+pub use planes::{BLOCK as PLANE_BLOCK, PlaneKernel, Width};
 pub use prepare::prepare;
 
 /// Floats per padded unit: a row of `dim` occupies `padded(dim)` floats.

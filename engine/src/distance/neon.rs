@@ -2,6 +2,7 @@
 use std::arch::aarch64::*;
 
 use super::entries::{code_entry, float_entries};
+use super::planes::plane_entries;
 
 /// # Safety
 /// `a` and `b` point to `len` readable floats; `len` is a multiple of 16.
@@ -88,3 +89,98 @@ byte_sum!(square, "Squared differences.", |sum, x: uint8x8_t, y: uint8x8_t| {
 float_entries!(#[target_feature(enable = "neon")]);
 code_entry!(CODE_DOT, dot_rows, product_between, product, #[target_feature(enable = "neon")]);
 code_entry!(CODE_L2, l2_rows, square, square, #[target_feature(enable = "neon")]);
+
+/// Adds the products of 16 components.
+///
+/// # Safety
+/// `query` points to 16 readable bytes.
+#[target_feature(enable = "neon")]
+#[inline]
+unsafe fn add_sixteen(sum: int32x4_t, query: *const i8, components: uint8x16_t) -> int32x4_t {
+    // SAFETY: the caller's.
+    let query = unsafe { vld1q_s8(query) };
+    let low = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(components)));
+    let high = vreinterpretq_s16_u16(vmovl_u8(vget_high_u8(components)));
+    let (q_low, q_high) = (vmovl_s8(vget_low_s8(query)), vmovl_s8(vget_high_s8(query)));
+    let sum = vmlal_high_s16(vmlal_s16(sum, vget_low_s16(q_low), vget_low_s16(low)), q_low, low);
+    vmlal_high_s16(vmlal_s16(sum, vget_low_s16(q_high), vget_low_s16(high)), q_high, high)
+}
+
+/// # Safety
+/// `query` points to 64 readable bytes, `code` to 8.
+#[target_feature(enable = "neon")]
+#[inline]
+unsafe fn one(mut sum: int32x4_t, query: *const i8, code: *const u8, _: u32) -> int32x4_t {
+    let bits = vcreate_u8(0x8040_2010_0804_0201);
+    let bit_of = vcombine_u8(bits, bits);
+    for quarter in 0..4 {
+        // SAFETY: the caller's: 2 bytes of the code and 16 of the query for each quarter.
+        unsafe {
+            let code = vcombine_u8(vdup_n_u8(*code.add(2 * quarter)), vdup_n_u8(*code.add(2 * quarter + 1)));
+            let ones = vandq_u8(vtstq_u8(code, bit_of), vdupq_n_u8(1));
+            sum = add_sixteen(sum, query.add(16 * quarter), ones);
+        }
+    }
+    sum
+}
+
+/// # Safety
+/// `query` points to 64 readable bytes, `code` to 16; `up` is at most 4.
+#[target_feature(enable = "neon")]
+#[inline]
+unsafe fn two(mut sum: int32x4_t, query: *const i8, code: *const u8, up: u32) -> int32x4_t {
+    // SAFETY: the caller's.
+    let code = unsafe { vld1q_u8(code) };
+    for quarter in 0..4 {
+        let pairs = vandq_u8(vshlq_u8(code, vdupq_n_s8(-2 * quarter)), vdupq_n_u8(3));
+        // SAFETY: the caller's: 16 bytes of the query for each quarter.
+        sum = unsafe {
+            add_sixteen(sum, query.add(16 * quarter as usize), vshlq_u8(pairs, vdupq_n_s8(up as i8)))
+        };
+    }
+    sum
+}
+
+/// # Safety
+/// `query` points to 64 readable bytes, `code` to 32.
+#[target_feature(enable = "neon")]
+#[inline]
+unsafe fn four(mut sum: int32x4_t, query: *const i8, code: *const u8, _: u32) -> int32x4_t {
+    for half in 0..2 {
+        // SAFETY: the caller's: 16 bytes of the code hold components of either half of the query.
+        unsafe {
+            let code = vld1q_u8(code.add(16 * half));
+            sum = add_sixteen(sum, query.add(16 * half), vandq_u8(code, vdupq_n_u8(15)));
+            sum = add_sixteen(sum, query.add(32 + 16 * half), vshrq_n_u8::<4>(code));
+        }
+    }
+    sum
+}
+
+/// # Safety
+/// `query` and `code` point to 64 readable bytes.
+#[target_feature(enable = "neon")]
+#[inline]
+unsafe fn eight(mut sum: int32x4_t, query: *const i8, code: *const u8, _: u32) -> int32x4_t {
+    for quarter in 0..4 {
+        // SAFETY: the caller's: 16 bytes of both for each quarter.
+        sum = unsafe { add_sixteen(sum, query.add(16 * quarter), vld1q_u8(code.add(16 * quarter))) };
+    }
+    sum
+}
+
+#[target_feature(enable = "neon")]
+#[inline]
+fn finish(sum: int32x4_t) -> i32 {
+    vaddvq_s32(sum)
+}
+
+plane_entries!(
+    vdupq_n_s32(0),
+    finish,
+    one,
+    two,
+    four,
+    eight,
+    #[target_feature(enable = "neon")]
+);

@@ -2,6 +2,7 @@
 //! the registers its baseline has.
 use super::LANES;
 use super::entries::{code_entry, float_entries};
+use super::planes::{plane_entries, widened};
 
 /// # Safety
 /// `a` and `b` point to `len` readable floats; `len` is a multiple of [`LANES`].
@@ -75,3 +76,27 @@ unsafe fn square(a: *const u8, b: *const u8, len: usize) -> i32 {
 float_entries!();
 code_entry!(CODE_DOT, dot_rows, product_between, product);
 code_entry!(CODE_L2, l2_rows, square, square);
+
+/// Adds the products of a block, each `shift` bits to the left.
+///
+/// # Safety
+/// `query` points to 64 bytes, `code` to a block of `BITS` bits.
+#[inline]
+unsafe fn block<const BITS: usize>(sum: i32, query: *const i8, code: *const u8, shift: u32) -> i32 {
+    let mut added = 0;
+    for at in 0..64 {
+        // SAFETY: `at` is within the query and the block.
+        added += unsafe { i32::from(*query.add(at)) * i32::from(widened::<BITS>(code, at)) };
+    }
+    sum + (added << shift)
+}
+
+fn finish(sum: i32) -> i32 {
+    sum
+}
+
+const ONE: unsafe fn(i32, *const i8, *const u8, u32) -> i32 = block::<1>;
+const TWO: unsafe fn(i32, *const i8, *const u8, u32) -> i32 = block::<2>;
+const FOUR: unsafe fn(i32, *const i8, *const u8, u32) -> i32 = block::<4>;
+const EIGHT: unsafe fn(i32, *const i8, *const u8, u32) -> i32 = block::<8>;
+plane_entries!(0, finish, ONE, TWO, FOUR, EIGHT);

@@ -3,7 +3,8 @@
 use crate::request::ApiError;
 use crate::rest::json::{json_object, one_of};
 use nigh_engine::collection::{DenseConfig, Drift, IndexType, IvfConfig, Quantizer};
-use nigh_engine::distance::Metric;
+use nigh_engine::distance::{Metric, Width};
+use nigh_engine::quantizer::Quantization;
 use nigh_engine::text::TextConfig;
 
 json_object! {
@@ -93,6 +94,9 @@ impl FullTextBody {
     }
 }
 
+/// Layers of a residual quantizer.
+const PRQ_LAYERS_DEFAULT: i64 = 2;
+
 fn not_offered(what: &str) -> ApiError {
     ApiError::invalid(format!("vector: this server does not offer {what}"))
 }
@@ -124,8 +128,8 @@ impl ConfigBody {
             }
         };
         let ivf = self.check_index_type()?;
-        let quant = self.check_quantization()?;
         self.check_numbers()?;
+        let quant = self.check_quantization(dim)?;
         self.check_features(ivf)?;
         let mut config = DenseConfig::new(dim, metric);
         for (value, target) in [
@@ -153,6 +157,7 @@ impl ConfigBody {
             // Checked: not negative.
             config.rescore_factor = self.rescore_factor.unwrap_or(0) as usize;
             config.quantized_build = self.quantized_build.unwrap_or(false);
+            config.train_threshold = self.ivf_train_threshold.unwrap_or(0) as usize;
         }
         config.extend_candidates = self.extend_candidates.unwrap_or(false);
         config.max_vectors = self.max_vectors.unwrap_or(0);
@@ -193,23 +198,59 @@ impl ConfigBody {
         }
     }
 
-    fn check_quantization(&self) -> Result<Quantizer, ApiError> {
+    /// Of a product quantizer; whether they divide `dim` is for the configuration to say.
+    fn parts(&self, dim: usize) -> usize {
+        match self.quant_pq_m.unwrap_or(0) {
+            0 => Quantizer::parts_default(dim),
+            // Checked: not negative.
+            parts => parts as usize,
+        }
+    }
+
+    /// As quantizers count them: 0 = none.
+    fn rotations(&self) -> usize {
+        // Checked: between 0 and 20; 0 means one.
+        let rounds = self.opq_iters.unwrap_or(0).max(1) as usize;
+        if self.opq == Some(true) { rounds } else { 0 }
+    }
+
+    fn check_quantization(&self, dim: usize) -> Result<Quantizer, ApiError> {
         let quant = match self.quant.as_deref().unwrap_or("") {
             "" | "none" => Quantizer::None,
             "sq8" => Quantizer::Sq8,
-            known @ ("bq1" | "pq" | "sq" | "prq") => {
-                return Err(not_offered(&format!("quant {known:?}")));
+            "bq1" => Quantizer::Trained(Quantization::Sign),
+            "sq" => {
+                // Checked: 4, 6, 8 or 0.
+                let width =
+                    self.sq_bits.and_then(|bits| Width::from_bits(bits as usize)).unwrap_or(Width::Eight);
+                Quantizer::Trained(Quantization::Scalar { width })
             }
-            other => return Err(unknown("quant", other, &["none", "sq8"])),
+            "pq" => {
+                let bits = if self.pq_nbits == Some(4) { 4 } else { 8 };
+                let (parts, rotations) = (self.parts(dim), self.rotations());
+                let eta = self.anisotropic_eta.unwrap_or(0.0) as f32;
+                Quantizer::Trained(Quantization::Product { parts, bits, rotations, eta })
+            }
+            "prq" => {
+                let layers =
+                    self.prq_layers.filter(|layers| *layers > 0).unwrap_or(PRQ_LAYERS_DEFAULT) as usize;
+                let (parts, rotations) = (self.parts(dim), self.rotations());
+                Quantizer::Trained(Quantization::Residual { parts, layers, rotations })
+            }
+            other => return Err(unknown("quant", other, &["none", "sq8", "bq1", "sq", "pq", "prq"])),
         };
         if quant == Quantizer::Sq8 && self.traversal_codes == Some(false) {
             return Err(invalid("traversal_codes", "quant \"sq8\" is walked on codes"));
         }
-        if self.opq == Some(true) {
-            return Err(invalid("opq", "needs quant \"pq\" or \"prq\""));
+        let is = |names: &[&str]| names.contains(&quant.name());
+        if self.opq == Some(true) && !is(&["pq", "prq"]) {
+            return Err(invalid("opq", "OPQ requires quant \"pq\" or \"prq\""));
         }
         if self.pq_drop_vecs == Some(true) {
-            return Err(invalid("pq_drop_vecs", "needs quant \"pq\""));
+            return Err(match is(&["pq"]) {
+                true => not_offered("pq_drop_vecs; vectors are kept, and answers exact"),
+                false => invalid("pq_drop_vecs", "PQDropVecs requires quant \"pq\""),
+            });
         }
         if self.quantized_build == Some(true) && quant == Quantizer::None {
             return Err(invalid("quantized_build", "needs a quantizer"));
@@ -340,6 +381,28 @@ mod tests {
         assert_eq!((made.quant, made.rescore_factor, made.quantized_build), (Quantizer::Sq8, 4, true));
         let made = config(r#"{"dim":1,"rescore_factor":4}"#).unwrap();
         assert_eq!((made.quant, made.rescored_per_result()), (Quantizer::None, 0));
+        for (json, quantization) in [
+            (r#"{"dim":48,"quant":"bq1"}"#, Quantization::Sign),
+            (r#"{"dim":48,"quant":"sq"}"#, Quantization::Scalar { width: Width::Eight }),
+            (r#"{"dim":48,"quant":"sq","sq_bits":6}"#, Quantization::Scalar { width: Width::Six }),
+            (
+                r#"{"dim":48,"quant":"pq"}"#,
+                Quantization::Product { parts: 6, bits: 8, rotations: 0, eta: 0.0 },
+            ),
+            (
+                r#"{"dim":48,"quant":"pq","quant_pq_m":12,"pq_nbits":4,"opq":true,"anisotropic_eta":2.5}"#,
+                Quantization::Product { parts: 12, bits: 4, rotations: 1, eta: 2.5 },
+            ),
+            (
+                r#"{"dim":48,"quant":"prq","opq":true,"opq_iters":4,"ivf_train_threshold":9}"#,
+                Quantization::Residual { parts: 6, layers: 2, rotations: 4 },
+            ),
+        ] {
+            let made = config(json).unwrap();
+            assert_eq!(made.quant, Quantizer::Trained(quantization), "{json}");
+            assert_eq!(made.validate(), Ok(()));
+            assert_eq!(made.trained_at(), if json.contains("threshold") { 9 } else { 2048 });
+        }
     }
 
     #[test]
@@ -384,8 +447,13 @@ mod tests {
                 r#"{"dim":1,"metric":"Cosine"}"#,
                 "unknown metric \"Cosine\"; it must be one of cosine, l2, euclidean, dot, dotproduct, ip",
             ),
-            (r#"{"dim":1,"quant":"zip"}"#, "unknown quant \"zip\"; it must be one of none, sq8"),
-            (r#"{"dim":1,"quant":"bq1"}"#, "does not offer quant \"bq1\""),
+            (
+                r#"{"dim":1,"quant":"zip"}"#,
+                "unknown quant \"zip\"; it must be one of none, sq8, bq1, sq, pq, prq",
+            ),
+            (r#"{"dim":1,"quant":"pq","pq_drop_vecs":true}"#, "does not offer pq_drop_vecs"),
+            (r#"{"dim":1,"quant":"sq","pq_drop_vecs":true}"#, "PQDropVecs requires"),
+            (r#"{"dim":1,"quant":"sq","opq":true}"#, "OPQ requires"),
             (r#"{"dim":1,"quant":"sq8","traversal_codes":false}"#, "invalid traversal_codes"),
             (r#"{"dim":1,"quant":"sq8","rescore_factor":-1}"#, "invalid rescore_factor"),
             (r#"{"dim":1,"quantized_build":true}"#, "quantized_build: needs a quantizer"),
@@ -393,7 +461,6 @@ mod tests {
             (r#"{"dim":1,"index_type":"ivf","full_text":{}}"#, "invalid full_text"),
             (r#"{"dim":1,"ivf_rerank":true}"#, "invalid ivf_rerank"),
             (r#"{"dim":1,"index_type":"ivf","ivf_nprobe":-1}"#, "invalid ivf_nprobe"),
-            (r#"{"dim":1,"index_type":"ivf","quant":"pq"}"#, "quant"),
             (r#"{"dim":1,"index_type":"diskann"}"#, "does not offer"),
             (r#"{"dim":1,"index_type":"gpu"}"#, "not compiled"),
             (

@@ -6,9 +6,10 @@ use crate::rest::filter::WireFilter;
 use crate::rest::json::{decode, json_object};
 use crate::rest::pages::Pages;
 use crate::rest::value::{write_json, write_value};
-use nigh_engine::collection::IvfConfig;
+use nigh_engine::collection::{DenseConfig, IvfConfig, Quantizer};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::ValueRef;
+use nigh_engine::quantizer::Quantization;
 use nigh_shard::core::{CollectionInfo, FacetValue, TaskReport};
 use serde_json::{Value, json};
 
@@ -181,6 +182,23 @@ pub fn tasks_answer(tasks: &[TaskReport]) -> Vec<u8> {
     line(&json!({ "tasks": tasks.iter().map(one).collect::<Vec<_>>() }))
 }
 
+/// What a trained quantizer learns; `null` for others.
+fn trained(config: &DenseConfig) -> Value {
+    let Quantizer::Trained(quantization) = config.quant else { return Value::Null };
+    let mut learned = match quantization {
+        Quantization::Scalar { width } => json!({"sq_bits": width.bits()}),
+        Quantization::Sign => json!({}),
+        Quantization::Product { parts, bits, rotations, eta } => {
+            json!({"quant_pq_m": parts, "pq_nbits": bits, "opq_iters": rotations, "anisotropic_eta": eta})
+        }
+        Quantization::Residual { parts, layers, rotations } => {
+            json!({"quant_pq_m": parts, "prq_layers": layers, "opq_iters": rotations})
+        }
+    };
+    learned["threshold"] = config.trained_at().into();
+    learned
+}
+
 /// The answer of `GET /v1/collections/{name}`. Why a collection is damaged is for the log; the answer says that it is.
 pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
     let (config, stats, usage) = (&info.config, &info.stats, &info.usage);
@@ -208,6 +226,7 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
             "filter_first_relative_bp": config.filter_first_relative_bp,
             "traversal_codes": config.traversal_codes,
             "quant": config.quant.name(),
+            "trained": trained(config),
             "rescore_factor": config.rescored_per_result(),
             "quantized_build": config.quantized_build,
             "index_type": index_type,
@@ -232,7 +251,7 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
             "type": index_type,
             "cells": info.cells.map_or(0, |cells| cells.cells),
             "state": state,
-            "walks": if info.walks_codes { "int8" } else { "float" },
+            "walks": info.walks,
             "indexed": stats.live.saturating_sub(stats.tail),
             "waiting": stats.tail,
         },

@@ -7,8 +7,8 @@ use crate::checkpoint::{CheckpointError, Manifest};
 use crate::collection_file;
 use crate::env::{call, call_own};
 use crate::owner::checkpointer::collection_dir;
-use crate::owner::{Owned, indexer};
-use nigh_engine::collection::{DenseConfig, DenseWriter};
+use crate::owner::{Owned, indexer, quantizer};
+use nigh_engine::collection::{DenseConfig, DenseWriter, Quantizer};
 use nigh_engine::memory::Published;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -138,9 +138,12 @@ impl Core {
         .await;
     }
 
-    /// Registers a collection of this core and starts its indexing task.
+    /// Registers a collection of this core and starts its tasks.
     pub(crate) fn start_owned(self: &Rc<Self>, owned: Rc<Owned>) {
         self.insert_owned(owned.clone());
+        if matches!(owned.handle.config.quant, Quantizer::Trained(_)) {
+            self.env().spawn_background(Box::pin(quantizer::run(self.clone(), owned.clone())));
+        }
         self.env().spawn_background(Box::pin(indexer::run(self.clone(), owned)));
     }
 

@@ -30,8 +30,8 @@ pub struct CollectionInfo {
     pub stats: Stats,
     /// Memory by part.
     pub usage: Usage,
-    /// Walks go over int8 codes by now.
-    pub walks_codes: bool,
+    /// What walks go over by now: `float`, `int8`, or the codes of a quantizer.
+    pub walks: &'static str,
     /// Where the index is one of cells.
     pub cells: Option<CellsInfo>,
     /// Why it answers nothing, if so.
@@ -137,7 +137,7 @@ fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
         config: handle.config.clone(),
         stats: dense.stats(),
         usage: dense.usage(),
-        walks_codes: dense.code_step().is_some(),
+        walks: dense.walks_over(),
         cells: dense.cells_info(),
         damage: handle.damage.get().cloned(),
     }

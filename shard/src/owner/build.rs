@@ -8,9 +8,10 @@ use crate::core::{OpError, Task, WriteBatch};
 use crate::owner::checkpointer::write_image;
 use crate::owner::filer::train_now;
 use crate::owner::indexer::{ROUND_BULK, Slice, run_round};
+use crate::owner::quantizer::advance;
 use crate::owner::{Owned, batch_vector};
 use ahash::HashSet;
-use nigh_engine::collection::{DenseWriter, Write, WriteError};
+use nigh_engine::collection::{DenseWriter, Quantizer, Write, WriteError};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -214,6 +215,12 @@ impl Core {
             }
             owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
             slice.check().await;
+        }
+
+        if let Quantizer::Trained(_) = owned.handle.config.quant {
+            task.stage("quantizing");
+            advance(&env, &owned.handle.name, &aside, true).await;
+            owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
         }
 
         task.stage("saving");

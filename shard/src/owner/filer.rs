@@ -85,7 +85,7 @@ async fn cluster(env: &Rc<dyn Env>, sample: TrainingSample) -> Option<Clustering
         let clustering = sample.cluster();
         *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(clustering);
     };
-    env.compute(Box::new(job)).await;
+    env.apart(Box::new(job)).await;
     place.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 

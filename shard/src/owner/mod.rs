@@ -12,6 +12,7 @@ pub mod filer;
 pub mod indexer;
 pub mod op_record;
 mod payload;
+pub mod quantizer;
 pub mod sweeper;
 
 use crate::catalog::CollectionHandle;

@@ -126,13 +126,15 @@ impl Filing {
     /// No reader has a snapshot that shows the slot.
     pub fn free(&mut self, slot: Slot) {
         self.linked.remove(slot);
-        self.current.as_mut().map(|cells| cells.remove(slot));
-        self.next.as_mut().map(|next| next.cells.remove(slot));
+        self.writers().for_each(|cells| _ = cells.remove(slot));
+    }
+
+    fn writers(&mut self) -> impl Iterator<Item = &mut CellsWriter> {
+        self.current.iter_mut().chain(self.next.iter_mut().map(|next| &mut next.cells))
     }
 
     pub fn reclaim(&mut self) {
-        self.current.as_mut().map(CellsWriter::reclaim);
-        self.next.as_mut().map(|next| next.cells.reclaim());
+        self.writers().for_each(CellsWriter::reclaim);
     }
 
     pub fn bytes(&self) -> u64 {
@@ -145,7 +147,7 @@ impl Filing {
     }
 
     /// The next slots for the clustering that is being filled; none when all are in it.
-    fn to_refile(&mut self) -> Vec<Slot> {
+    fn next_to_refile(&mut self) -> Vec<Slot> {
         let mut slots = Vec::new();
         let Some(next) = &mut self.next else { return slots };
         while slots.len() < ROUND_REFILED {
@@ -234,7 +236,7 @@ impl DenseWriter {
         let refile = filing.next.is_some() && (filing.tail_was_last || window.start == window.end);
         filing.tail_was_last = !refile;
         if refile {
-            let slots = filing.to_refile();
+            let slots = filing.next_to_refile();
             if slots.is_empty() {
                 self.publish_cells();
                 return Filed::Moved(0);
@@ -257,7 +259,7 @@ impl DenseWriter {
             return if filing.next.is_some() { Filed::Moved(0) } else { Filed::Nothing };
         }
         let Some(current) = &filing.current else {
-            self.link_all(&slots);
+            self.leave_tail(&slots);
             self.pass_tail(position);
             return Filed::Moved(slots.len());
         };
@@ -286,7 +288,7 @@ impl DenseWriter {
                     linked.push(slot);
                 }
                 current.seal();
-                self.link_all(&linked);
+                self.leave_tail(&linked);
                 self.pass_tail(end);
             }
             None => {
@@ -302,7 +304,7 @@ impl DenseWriter {
         self.reclaim();
     }
 
-    fn link_all(&mut self, slots: &[Slot]) {
+    fn leave_tail(&mut self, slots: &[Slot]) {
         let filing = self.filing.as_mut().expect("a collection of cells");
         for &slot in slots {
             filing.link(slot);

@@ -332,9 +332,13 @@ impl Dense {
         &self.config
     }
 
-    /// Any core: the step of the int8 codes that walks go over by now; `None` when they go over the vectors.
-    pub fn code_step(&self) -> Option<f32> {
-        self.graph.code_step()
+    /// Any core: what walks go over by now: `"float"` (the vectors), `"int8"`, or the codes of the quantizer, by its name.
+    pub fn walks_over(&self) -> &'static str {
+        match (self.graph.is_quantized(), self.graph.code_step()) {
+            (true, _) => self.config.quant.name(),
+            (false, Some(_)) => "int8",
+            (false, None) => "float",
+        }
     }
 
     /// Any core: a live point. With one id-map look-up and one cache line; never misses an id that is being replaced.

@@ -1,7 +1,7 @@
 //! Indexing rounds: tail slots move into the graph. Planned on any core, opened and committed by the owner.
 use super::writer::{add, sub};
 use super::*;
-use crate::index::ROUND_NODES_MAX;
+use crate::index::{JobDone, JobStep, ROUND_NODES_MAX};
 
 /// Round size while the graph is smaller than that: its nodes all see each other, so an empty graph can start there.
 const ROUND_MIN: usize = 32;
@@ -102,14 +102,38 @@ impl DenseWriter {
         done
     }
 
-    /// Drives indexing to an empty tail on the calling thread (tests, library use), and training where it is due.
+    /// Owner: what is to be done next for a trained quantizer; see [`crate::index::Graph::next_job`].
+    pub fn next_job(&mut self, force: bool) -> JobStep {
+        self.shared.graph.next_job(force)
+    }
+
+    /// Owner: takes what came out of the job that [`Self::next_job`] gave last.
+    ///
+    /// # Errors
+    /// Address space for codes runs out; searches go on without.
+    pub fn finish_job(&mut self, done: JobDone) -> Result<(), ArenaError> {
+        self.shared.graph.finish_job(done)
+    }
+
+    /// Drives indexing to an empty tail, and cells or a quantizer that are due to their end, on the calling thread (tests, library use).
     ///
     /// # Panics
-    /// When a round is open.
+    /// When a round is open, or address space for codes runs out.
     pub fn index_all(&mut self) {
         if self.files_cells() {
             return self.file_all();
         }
+        self.link_all();
+        loop {
+            match self.next_job(false) {
+                JobStep::Idle => break,
+                JobStep::More => {}
+                JobStep::Run(job) => self.finish_job(job.run()).expect("address space for codes"),
+            }
+        }
+    }
+
+    fn link_all(&mut self) {
         let shared = self.shared.clone();
         let mut planner = Planner::new();
         while let Some(round) = self.begin_round(ROUND_ALONE) {

@@ -475,7 +475,7 @@ impl Dense {
             filed: live + self.tombstoned.load(Ordering::Relaxed),
             slots: self.slots.load(Ordering::Acquire) as usize,
             dim: self.config.dim,
-            codes: self.graph.code_step().is_some(),
+            codes: self.graph.code_step().is_some() || self.graph.is_quantized(),
             m: self.config.m,
             ef,
             probed: self.probed(),

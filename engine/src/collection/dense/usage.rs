@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 pub struct Usage {
     /// Vectors, edges or cells, and what only the owner has.
     pub graph: u64,
-    /// int8 codes of the vectors, that walks go over, or went over until they were given up.
+    /// Codes of the vectors: int8 ones that walks go over, or went over until they were given up, and those of a quantizer.
     pub codes: u64,
     /// A line of facts per slot.
     pub slots: u64,
@@ -27,7 +27,7 @@ pub struct Usage {
 impl Dense {
     /// Any core: memory by part. Costs nothing to speak of.
     pub fn usage(&self) -> Usage {
-        let codes = self.graph.code_bytes() as u64;
+        let codes = (self.graph.code_bytes() + self.graph.quantized_bytes()) as u64;
         Usage {
             // Measured by the owner now and then, codes included.
             graph: self.owner_bytes.load(Ordering::Relaxed).saturating_sub(codes),

@@ -49,6 +49,7 @@ impl DenseWriter {
             extend_candidates_max: config.extend_candidates_max,
             codes: config.keeps_codes(),
             rescore_factor: config.rescored_per_result(),
+            quantized: config.quantized(),
             capacity: max_slots,
         })?;
         // Random on purpose: nobody may craft ids that collide. It decides where the map keeps an id and no result.

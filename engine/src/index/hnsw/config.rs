@@ -30,6 +30,8 @@ pub struct GraphConfig {
     pub codes: bool,
     /// Candidates per result that are scored exactly at least, where the walk goes over codes; 0 = as few as it takes.
     pub rescore_factor: usize,
+    /// Walk on the codes of a quantizer, once it is trained.
+    pub quantized: Option<super::Quantized>,
     /// Slots reserved.
     pub capacity: usize,
 }

@@ -44,14 +44,14 @@ impl Graph {
         if ef == 0 || self.entry().is_none() {
             return Ok(Some(&scratch.found));
         }
-        let mut code = std::mem::take(&mut scratch.query);
-        let probe = self.probe(query, &mut code);
+        let mut forms = std::mem::take(&mut scratch.query);
+        let probe = self.probe(query, &mut forms);
         let walked = self.walk_gated(probe, ef, effort, pace, scratch, &gate, admit).await;
         let finished = match walked {
             Ok(true) => self.finish_search(query, probe, k, pace, scratch).await,
             _ => Ok(()),
         };
-        scratch.query = code;
+        scratch.query = forms;
         finished?;
         Ok(walked?.then_some(&scratch.found))
     }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use super::codes::{Codes, Fit};
 use super::links::{LEVEL_MAX, Links, UpperRuns};
 use super::owner::{OwnerCell, OwnerGuard};
+use super::quantized::{QuantizedRows, Training};
 use super::{GraphConfig, Scratch};
 use crate::distance::{Kernel, padded};
 use crate::index::Slot;
@@ -43,6 +44,8 @@ pub struct Graph {
     pub(super) vectors: Arena<f32>,
     /// What is walked instead of the vectors; `None` when codes are not wanted.
     pub(super) codes: Option<Codes>,
+    /// What is walked instead of either; `None` without a quantizer.
+    pub(super) quantized: Option<QuantizedRows>,
     pub(super) links: Links,
     marks: Arena<AtomicU32>,
     /// Per slot: its parent in the tree + 1, 0 when it has none.
@@ -62,6 +65,8 @@ pub(super) struct Owner {
     pub(super) root: Option<Slot>,
     /// How well the codes fit.
     fit: Fit,
+    /// Where the quantizer stands.
+    pub(super) training: Training,
     /// Slots that lost their parent, or never had one, and wait for one.
     pub(super) orphans: Vec<Slot>,
     /// Restored slots are not in the tree yet.
@@ -88,6 +93,7 @@ impl Graph {
             kernel: Kernel::of(config.metric),
             vectors: Arena::reserve(capacity, padded(config.dim))?,
             codes: Codes::reserve(&config)?,
+            quantized: QuantizedRows::new(&config),
             marks: Arena::reserve(capacity, 1)?,
             parents: Arena::reserve(capacity, 1)?,
             entry: AtomicU64::new(0),
@@ -97,6 +103,7 @@ impl Graph {
                 dirty: Vec::new(),
                 root: None,
                 fit: Fit::default(),
+                training: Training::default(),
                 orphans: Vec::new(),
                 tree_stale: false,
                 new: Vec::new(),
@@ -157,6 +164,9 @@ impl Graph {
         row[prepared.len()..].fill(0.0);
         if let Some(codes) = &self.codes {
             codes.write(&mut owner.fit, slot, row);
+        }
+        if let Some(quantized) = &self.quantized {
+            quantized.write(&mut owner.training, slot, row);
         }
         self.slots_end.fetch_max(slot + 1, Relaxed);
     }
@@ -295,7 +305,10 @@ impl Graph {
     pub fn bytes(&self) -> usize {
         let slots = self.slots_end();
         let per_slot = self.vectors.row_len() * size_of::<f32>() + 2 * size_of::<AtomicU32>();
-        slots * per_slot + self.code_bytes() + self.links.bytes(slots, self.owner.enter().runs.used())
+        slots * per_slot
+            + self.code_bytes()
+            + self.quantized_bytes()
+            + self.links.bytes(slots, self.owner.enter().runs.used())
     }
 
     /// Those of vectors and codes alone.
@@ -312,6 +325,11 @@ impl Graph {
     #[inline]
     pub(super) fn slots_end(&self) -> usize {
         self.slots_end.load(Relaxed) as usize
+    }
+
+    /// The owner's state, for what does not concern edges.
+    pub(super) fn owner_for_codes(&self) -> OwnerGuard<'_, Owner> {
+        self.owner.enter()
     }
 
     /// The owner's state, with the tree in order.

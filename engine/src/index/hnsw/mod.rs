@@ -4,7 +4,7 @@
 //! inserts come in rounds that any cores plan and the owner commits; dead nodes keep routing until their neighbours
 //! are relinked (FreshDiskANN, arXiv:2105.09613); a tree of edges that pruning may not touch keeps all nodes reachable.
 //!
-//! Reading order: [`config`](self) and `round` are the words, `graph`, `codes`, `links` and `owner` the state, `search`,
+//! Reading order: [`config`](self) and `round` are the words, `graph`, `codes`, `quantized`, `links` and `owner` the state, `search`,
 //! `gated` and `scratch` the beam, `scan` what looks at many slots without edges, `select` the choice of neighbours, `plan`, `target`
 //! and `commit` an insert, `tree` what keeps nodes reachable, `repair` a delete.
 mod admit;
@@ -17,6 +17,7 @@ mod insert_all;
 mod links;
 mod owner;
 mod plan;
+mod quantized;
 mod repair;
 mod round;
 mod scan;
@@ -36,6 +37,7 @@ pub use config::{GraphConfig, SLOTS_MAX};
 pub use graph::Graph;
 pub use insert_all::insert_all;
 pub use plan::Planner;
+pub use quantized::{Job, JobDone, JobStep, Quantized};
 pub use round::{NodePlan, ROUND_NODES_MAX, Round, TargetJob, TargetPlan};
 pub use scan::Scan;
 pub use scratch::{Scratch, SearchStats};

@@ -95,8 +95,8 @@ impl Graph {
         is_gone: &impl Fn(Slot) -> bool,
         scratch: &mut Scratch,
     ) -> Vec<Neighbor> {
-        let mut code = std::mem::take(&mut scratch.query);
-        let probe = self.probe_node(node, &mut code);
+        let mut forms = std::mem::take(&mut scratch.query);
+        let probe = self.probe_node(node, &mut forms.code);
         self.score(probe, scratch);
         let scored = scratch.fresh.iter().zip(&scratch.distances);
         let mut candidates: Vec<Neighbor> =
@@ -107,7 +107,7 @@ impl Graph {
             let refusals = REFUSALS_PER_EF * ef;
             candidates.extend(self.search_level_with_patience(probe, level, ef, refusals, scratch, &fits));
         }
-        scratch.query = code;
+        scratch.query = forms;
         candidates.sort_unstable();
         candidates.dedup();
         candidates.truncate(self.config.ef_construction);

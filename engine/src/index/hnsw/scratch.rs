@@ -3,6 +3,7 @@ use super::visited::Visited;
 use crate::distance::CodeQuery;
 use crate::index::pool::Pool;
 use crate::index::{Neighbor, Slot};
+use crate::quantizer::CodecQuery;
 
 /// Counters of one search.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,14 +22,21 @@ pub struct Scratch {
     /// Slots to score and their distances.
     pub(super) fresh: Vec<Slot>,
     pub(super) distances: Vec<f32>,
-    /// The query as a code.
-    pub(super) query: CodeQuery,
+    /// The query as codes are compared with.
+    pub(super) query: QueryForms,
     /// Neighbours that do not pass a gate.
     pub(super) blocked: Vec<Slot>,
     /// Room for those of one that do.
     pub(super) passing: Vec<Slot>,
     pub(super) found: Vec<Neighbor>,
     pub(super) stats: SearchStats,
+}
+
+/// Room for a query in the forms that a walk may score.
+#[derive(Default)]
+pub(super) struct QueryForms {
+    pub(super) code: CodeQuery,
+    pub(super) codec: CodecQuery,
 }
 
 impl Scratch {

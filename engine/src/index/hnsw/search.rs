@@ -1,5 +1,7 @@
 //! Finding neighbours: greedy descent through the upper levels, then a best-first beam (Algorithms 2 and 5).
 use super::links::Links;
+use super::quantized::Coded;
+use super::scratch::QueryForms;
 use super::{Admit, Graph, Scratch, SearchStats};
 use crate::distance::CodeQuery;
 use crate::index::{Neighbor, Slot};
@@ -31,6 +33,8 @@ pub(super) enum Probe<'q> {
     Vector(&'q [f32]),
     /// Its code.
     Code(&'q CodeQuery),
+    /// As the quantizer's codes are compared with.
+    Coded(Coded<'q>),
 }
 
 /// How many of the nearest by their codes are scored exactly at first.
@@ -112,14 +116,14 @@ impl Graph {
     ) -> Result<&'s [Neighbor], TooLong> {
         self.begin_search(query, scratch);
         if ef > 0 {
-            let mut code = std::mem::take(&mut scratch.query);
-            let probe = self.probe(query, &mut code);
+            let mut forms = std::mem::take(&mut scratch.query);
+            let probe = self.probe(query, &mut forms);
             let walked = self.walk(probe, ef, pace, scratch, admit).await;
             let finished = match walked {
                 Ok(()) => self.finish_search(query, probe, k, pace, scratch).await,
                 refused => refused,
             };
-            scratch.query = code;
+            scratch.query = forms;
             finished?;
         }
         Ok(&scratch.found)
@@ -161,8 +165,14 @@ impl Graph {
         scratch: &mut Scratch,
     ) -> Result<(), TooLong> {
         scratch.found.extend(scratch.pool.admitted());
-        let Probe::Code(_) = probe else { return Ok(()) };
-        let wanted = rescored(k).max(k.saturating_mul(self.config.rescore_factor));
+        if let Probe::Vector(_) = probe {
+            return Ok(());
+        }
+        let wanted = match probe {
+            // Few bits tell too little of how far they are off.
+            Probe::Coded(_) => usize::MAX,
+            _ => rescored(k).max(k.saturating_mul(self.config.rescore_factor)),
+        };
         let (mut from, mut to) = (0, wanted.min(scratch.found.len()));
         let mut errors = Errors::default();
         while from < to {
@@ -199,7 +209,11 @@ impl Graph {
 
     /// A padded, prepared vector in the form that this graph walks by now. The same form throughout a walk: what it scores is
     /// compared.
-    pub(super) fn probe<'q>(&self, query: &'q [f32], code: &'q mut CodeQuery) -> Probe<'q> {
+    pub(super) fn probe<'q>(&'q self, query: &'q [f32], forms: &'q mut QueryForms) -> Probe<'q> {
+        let QueryForms { code, codec } = forms;
+        if let Some(coded) = self.quantized.as_ref().and_then(|quantized| quantized.query(query, codec)) {
+            return Probe::Coded(coded);
+        }
         match self.codes.as_ref().and_then(|codes| Some((codes, codes.step()?))) {
             Some((codes, step)) => {
                 codes.set_query(code, query, step);
@@ -393,6 +407,7 @@ impl Graph {
         match (probe, &self.codes) {
             (Probe::Vector(query), _) => self.distances(query, slots, out),
             (Probe::Code(query), Some(codes)) => codes.distances(query, slots, out),
+            (Probe::Coded(coded), _) => coded.distances(slots, out),
             (Probe::Code(_), None) => unreachable!("a code comes from the graph's own codes"),
         }
     }

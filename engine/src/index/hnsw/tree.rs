@@ -166,12 +166,12 @@ impl Graph {
         }
         // An orphan with a large subtree has nothing else around it, so the search must not insist.
         let scratch = &mut owner.scratch;
-        let mut code = std::mem::take(&mut scratch.query);
-        let probe = self.probe_node(orphan, &mut code);
+        let mut forms = std::mem::take(&mut scratch.query);
+        let probe = self.probe_node(orphan, &mut forms.code);
         let near = self
             .search_level_with_patience(probe, 0, FOSTER_EF, FOSTER_REFUSALS_MAX, scratch, &may_host)
             .next();
-        scratch.query = code;
+        scratch.query = forms;
         near.map(|n| n.slot).or(may_host(root).then_some(root))
     }
 

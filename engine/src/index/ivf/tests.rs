@@ -30,7 +30,7 @@ fn postings_follow_every_mutation_and_do_not_pile_up() {
         for step in 0..30_000 {
             let slot = (random(&mut state) % 900) as u32;
             assert_eq!(writer.remove(slot), twin.remove(&slot).is_some());
-            if random(&mut state) % 4 > 0 {
+            if !random(&mut state).is_multiple_of(4) {
                 let place = cells.place_step(&row(&mut state, Metric::L2, dim), &mut buffer, 99).unwrap();
                 assert_eq!(place.second.is_some(), soar.is_some());
                 assert_ne!(place.second, Some(place.cell));

@@ -104,6 +104,18 @@ fn info() -> Value {
     let sizes = |keys: &[&str]| answer(&[], keys.iter().map(|key| ((*key).to_owned(), uint64())).collect());
     let metric = || one_of(&["cosine", "l2", "dot"]);
     let text = answer(&[], json!({"analyzer": {"const": "english"}, "k1": double(), "b": double()}));
+    let trained = answer(
+        &["sq_bits", "quant_pq_m", "pq_nbits", "prq_layers", "opq_iters", "anisotropic_eta"],
+        json!({
+            "threshold": about("Points at which it is trained.", uint64()),
+            "sq_bits": uint64(),
+            "quant_pq_m": uint64(),
+            "pq_nbits": uint64(),
+            "prq_layers": uint64(),
+            "opq_iters": about("0 = no rotation.", uint64()),
+            "anisotropic_eta": double(),
+        }),
+    );
     let config = answer(
         &[],
         json!({
@@ -118,7 +130,8 @@ fn info() -> Value {
             "extend_candidates_max": uint64(),
             "filter_first_relative_bp": integer(0, 10_000),
             "traversal_codes": boolean(),
-            "quant": one_of(&["none", "sq8"]),
+            "quant": one_of(&["none", "sq8", "bq1", "sq", "pq", "prq"]),
+            "trained": about("What a quantizer learns, where one is trained.", nullable(trained)),
             "rescore_factor": about("Candidates per result that are scored exactly; 0 without a quantizer.", uint64()),
             "quantized_build": boolean(),
             "index_type": one_of(&["hnsw", "ivf"]),
@@ -146,7 +159,7 @@ fn info() -> Value {
                 uint64(),
             ),
             "state": one_of(&["ready", "indexing", "damaged"]),
-            "walks": about("What searches score on their way: codes of the vectors, or the vectors.", one_of(&["int8", "float"])),
+            "walks": about("What searches score on their way: codes of the vectors, or the vectors.", one_of(&["int8", "float", "bq1", "sq", "pq", "prq"])),
             "indexed": uint64(),
             "waiting": uint64(),
         }),

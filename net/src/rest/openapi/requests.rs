@@ -55,24 +55,30 @@ fn config_of_other_indexes() -> Value {
     let off = || json!({"type": "boolean", "enum": [false]});
     let ignored = |schema: Value| about("Has no effect on this index.", schema);
     let of_cells = |what: &str, schema: Value| about(&format!("Of `index_type` `ivf`. {what}"), schema);
-    let at_least_0 = || ignored(with(double(), json!({"minimum": 0})));
     let quantizers = json!({
         "quant": about(
-            "Codes kept beside the vectors, to walk on; `sq8` is one byte per component. Distances stay exact.",
-            one_of(&["", "none", "sq8"]),
+            "Codes kept beside the vectors, to walk on: `sq8` and `sq` steps per component, `bq1` signs, `pq` numbers of centroids \
+             of parts, `prq` in layers. Distances stay exact.",
+            one_of(&["", "none", "sq8", "bq1", "sq", "pq", "prq"]),
         ),
         "rescore_factor": about(
             "With a quantizer: the beam, and how many candidates are scored exactly, are at least so many times `k`; 0 = 3.",
             natural(),
         ),
-        "sq_bits": ignored(json!({"type": "integer", "enum": [0, 4, 6, 8]})),
-        "prq_layers": ignored(natural()),
-        "quant_pq_m": ignored(natural()),
-        "pq_nbits": ignored(json!({"type": "integer", "enum": [0, 4, 8]})),
-        "opq": off(),
-        "opq_iters": ignored(integer(0, 20)),
+        "sq_bits": about("Of `sq`, per component; 0 = 8.", json!({"type": "integer", "enum": [0, 4, 6, 8]})),
+        "prq_layers": about("Of `prq`; 0 = 2, at most 16.", natural()),
+        "quant_pq_m": about(
+            "Parts of `pq` and `prq`; they divide `dim`. 0 = of eight components, or 16, 8, 4, 2 or 1 parts.",
+            natural(),
+        ),
+        "pq_nbits": about("Of `pq`, per part; 0 = 8.", json!({"type": "integer", "enum": [0, 4, 8]})),
+        "opq": about("A rotation before `pq` or `prq`.", boolean()),
+        "opq_iters": about("Up to 1 a random rotation, more: rounds of finding a better one.", integer(0, 20)),
         "pq_drop_vecs": off(),
-        "anisotropic_eta": at_least_0(),
+        "anisotropic_eta": about(
+            "Of `pq`: above 1, how much more an error along a vector weighs than one across.",
+            with(double(), json!({"minimum": 0})),
+        ),
         "persistent": off(),
         "quantized_build": about("Needs a quantizer. The graph is built on codes in either case.", boolean()),
         "partitions": about("This build does not partition.", integer(0, 1)),
@@ -85,8 +91,8 @@ fn config_of_other_indexes() -> Value {
         "ivf_pq": off(),
         "ivf_rerank": about("Needs `index_type` `ivf`. Distances are exact in either case.", boolean()),
         "ivf_pq_m": ignored(natural()),
-        "ivf_train_threshold": of_cells(
-            "Points at which cells are made, in the background; searches look at all points before. 0 = 2048. A build makes them at once.",
+        "ivf_train_threshold": about(
+            "Points at which cells are made, or `bq1`, `sq`, `pq` and `prq` trained, in the background; 0 = 2048. Before cells are made searches look at all points; a build makes them at once.",
             natural(),
         ),
         "ivf_drift_retrain": of_cells("Make the cells anew when points have moved away from them.", boolean()),

@@ -201,12 +201,12 @@ fn codes_follow_what_is_replaced_deleted_and_restored() {
             let vector = rng.vector(DIM);
             bed.upsert(id, &vector);
             if id == 1000 {
-                assert_eq!(bed.writer.shared().code_step(), None, "too few to tell");
+                assert_eq!(bed.writer.shared().graph.code_step(), None, "too few to tell");
                 bed.settle();
             }
         }
         bed.settle();
-        let step = bed.writer.shared().code_step();
+        let step = bed.writer.shared().graph.code_step();
         assert!(step.is_some() && bed.writer.shared().usage().codes > 0);
         let before = bed.recall(&mut rng, 40, 150);
         for round in 0..6 {
@@ -217,11 +217,11 @@ fn codes_follow_what_is_replaced_deleted_and_restored() {
         bed.check(&mut rng);
         let after = bed.recall(&mut rng, 40, 150);
         assert!(after >= before - 0.03, "{metric:?}: recall {before} before, {after} after");
-        assert_eq!(bed.writer.shared().code_step(), step, "chosen once");
+        assert_eq!(bed.writer.shared().graph.code_step(), step, "chosen once");
 
         let image = bed.capture(true, 300);
         bed.reopen(std::slice::from_ref(&image), bed.seq);
-        assert!(bed.writer.shared().code_step().is_some(), "as soon as it is open");
+        assert!(bed.writer.shared().graph.code_step().is_some(), "as soon as it is open");
         bed.check(&mut rng);
         let restored = bed.recall(&mut rng, 40, 150);
         assert!(restored >= after - 0.03, "{metric:?}: recall {after} before, {restored} restored");

@@ -1,9 +1,10 @@
 //! Random walks: every operation in any order, against the twin.
 use super::bed::{Bed, Rng, small_config};
 use super::rounds;
-use crate::collection::WriteMode;
-use crate::distance::Metric;
-use crate::index::{NodePlan, Planner, Round, Scratch};
+use crate::collection::{DenseConfig, Quantizer, WriteMode};
+use crate::distance::{Metric, Width};
+use crate::index::{Job, JobStep, NodePlan, Planner, Round, Scratch};
+use crate::quantizer::Quantization;
 use std::sync::Arc;
 
 const DIM: usize = 6;
@@ -25,12 +26,34 @@ struct Walk {
     images: Vec<Vec<u8>>,
     images_seq: u64,
     capturing: Option<(bool, Vec<u8>)>,
+    /// Work for the quantizer that is out, maybe that of a collection before a restart.
+    job: Option<Job>,
+}
+
+/// A quantizer for some walks, trained when there are some points.
+fn quantizer(seed: u64) -> Quantizer {
+    match seed % 5 {
+        0 => Quantizer::None,
+        1 => Quantizer::Sq8,
+        2 => Quantizer::Trained(Quantization::Scalar { width: Width::Four }),
+        3 => Quantizer::Trained(Quantization::Product { parts: 3, bits: 8, rotations: 1, eta: 0.0 }),
+        _ => Quantizer::Trained(Quantization::Residual { parts: 2, layers: 2, rotations: 0 }),
+    }
 }
 
 impl Walk {
     fn new(seed: u64, metric: Metric) -> Walk {
-        let bed = Bed::new(small_config(DIM, metric), 4096);
-        Walk { bed, rng: Rng(seed), open: None, images: Vec::new(), images_seq: 0, capturing: None }
+        let (quant, train_threshold) = (quantizer(seed), 40 + seed as usize % 100);
+        let bed = Bed::new(DenseConfig { quant, train_threshold, ..small_config(DIM, metric) }, 4096);
+        Walk {
+            bed,
+            rng: Rng(seed),
+            open: None,
+            images: Vec::new(),
+            images_seq: 0,
+            capturing: None,
+            job: None,
+        }
     }
 
     fn write(&mut self) {
@@ -108,6 +131,18 @@ impl Walk {
         }
     }
 
+    fn quantize(&mut self) {
+        let writer = &mut self.bed.writer;
+        match self.job.take() {
+            Some(job) => writer.finish_job(job.run()).unwrap(),
+            None => {
+                if let JobStep::Run(job) = writer.next_job(false) {
+                    self.job = Some(job);
+                }
+            }
+        }
+    }
+
     fn restart(&mut self) {
         (self.open, self.capturing) = (None, None);
         self.bed.reopen(&self.images, self.images_seq);
@@ -134,7 +169,8 @@ impl Walk {
             510..700 => self.round(),
             700..800 => _ = self.bed.writer.repair_step(1 + self.rng.below(100) as usize),
             800..850 => self.bed.writer.reclaim(),
-            850..990 => self.capture(),
+            850..950 => self.capture(),
+            950..990 => self.quantize(),
             990..992 => self.restart(),
             _ => self.bed.check(&mut self.rng),
         }

@@ -2,11 +2,11 @@
 use super::*;
 
 /// A graph with the bookkeeping that a collection does: live, dead and free slots.
-struct Churn {
-    graph: Graph,
+pub(super) struct Churn {
+    pub(super) graph: Graph,
     data: Clusters,
     rng: Rng,
-    live: BTreeSet<Slot>,
+    pub(super) live: BTreeSet<Slot>,
     dead: BTreeSet<Slot>,
     free: Vec<Slot>,
     next_key: u64,
@@ -14,7 +14,7 @@ struct Churn {
 }
 
 impl Churn {
-    fn new(config: GraphConfig, clusters: usize, seed: u64) -> Self {
+    pub(super) fn new(config: GraphConfig, clusters: usize, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let data = Clusters::new(&mut rng, config.dim, clusters, 0.3);
         let free = (0..config.capacity as Slot).rev().collect();
@@ -23,7 +23,7 @@ impl Churn {
         Churn { graph, data, rng, live, dead, free, next_key: 0, scratch: Scratch::new() }
     }
 
-    fn insert(&mut self, count: usize) {
+    pub(super) fn insert(&mut self, count: usize) {
         let mut points = Vec::new();
         for _ in 0..count.min(self.free.len()) {
             let slot = self.free.pop().unwrap();
@@ -36,7 +36,7 @@ impl Churn {
         self.live.extend(points.iter().map(|p| p.0));
     }
 
-    fn delete(&mut self, count: usize) {
+    pub(super) fn delete(&mut self, count: usize) {
         for _ in 0..count.min(self.live.len()) {
             let at = self.rng.below(self.live.len());
             let slot = *self.live.iter().nth(at).unwrap();
@@ -45,7 +45,7 @@ impl Churn {
         }
     }
 
-    fn repair(&mut self) {
+    pub(super) fn repair(&mut self) {
         let is_dead = |slot| self.dead.contains(&slot);
         self.graph.fix_entry(&mut self.live.iter().copied(), &is_dead);
         for &slot in &self.live {

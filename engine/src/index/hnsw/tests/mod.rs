@@ -5,6 +5,7 @@ mod churn;
 mod codes;
 mod concurrent;
 mod parts;
+mod quantized;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -66,6 +67,7 @@ pub(super) fn config(dim: usize, metric: Metric, m: usize, capacity: usize) -> G
         extend_candidates_max: 0,
         codes: true,
         rescore_factor: 0,
+        quantized: None,
         capacity,
     }
 }

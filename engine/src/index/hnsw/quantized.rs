@@ -1,0 +1,356 @@
+//! Codes of a quantizer that walks go over instead of the vectors, once it is trained.
+//!
+//! Training takes seconds and writing a code up to some 10 µs, so both are jobs: the owner copies vectors for one ([`Graph::next_job`]), any
+//! thread runs it, the owner takes what came out ([`Graph::finish_job`]). Until every vector has its code walks go on as before, and
+//! what they find is scored exactly in either case, so answers are legal at every moment.
+//!
+//! A quantizer that was trained on few vectors is replaced when there are many more. The new codes have an arena of their own:
+//! walks over the old ones may still be under way.
+use super::{Graph, GraphConfig};
+use crate::distance::Metric;
+use crate::index::Slot;
+use crate::memory::{Arena, ArenaError};
+use crate::quantizer::{Codec, CodecQuery, Quantization, SAMPLE_MAX};
+use ahash::HashSet;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Quantizers of one graph at most, each trained on [`GROWTH`] times the vectors of the one before.
+const GENERATIONS: usize = 3;
+const GROWTH: usize = 8;
+/// Floats copied in one go: some 100 µs.
+const COPIED_AT_ONCE: usize = 1 << 17;
+
+/// When to quantize, and how.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantized {
+    /// What to keep of a vector.
+    pub quantization: Quantization,
+    /// Vectors before there is a training.
+    pub threshold: usize,
+}
+
+struct Generation {
+    codec: Arc<Codec>,
+    rows: Arena<u8>,
+    /// One past the highest slot that ever had a code.
+    end: AtomicU32,
+}
+
+/// See the module.
+pub(super) struct QuantizedRows {
+    config: Quantized,
+    metric: Metric,
+    dim: usize,
+    capacity: usize,
+    seed: u64,
+    /// Tells the jobs of one graph from those of another that took its place.
+    serial: u64,
+    generations: [OnceLock<Generation>; GENERATIONS],
+    /// Of the one that walks go over, + 1; 0 = none.
+    published: AtomicU32,
+}
+
+/// What only the owner knows of the training.
+#[derive(Default)]
+pub(super) struct Training {
+    /// Generations that are trained.
+    trained: usize,
+    /// Vectors that the last one was trained at.
+    trained_at: usize,
+    stage: Stage,
+    /// A job is out.
+    running: bool,
+    /// Slots whose code was written while a job was out that was given their earlier vectors.
+    written: HashSet<Slot>,
+}
+
+#[derive(Default)]
+enum Stage {
+    /// Every slot has its code of the last generation, if there is one.
+    #[default]
+    Settled,
+    /// Every `every`-th vector is being collected.
+    Sampling { next: usize, every: usize, rows: Vec<f32> },
+    /// The job that trains is out.
+    Training,
+    /// Slots below `to` have their code of the last generation, and so have those that were written since it was trained, which is
+    /// all from `end` on.
+    Encoding { to: usize, end: usize },
+}
+
+/// What the owner does next.
+#[derive(Debug)]
+pub enum JobStep {
+    /// Nothing.
+    Idle,
+    /// Call again: some 100 µs of copying were done.
+    More,
+    /// Run this, on any thread.
+    Run(Job),
+}
+
+/// Work on copies of vectors.
+#[derive(Debug)]
+pub struct Job {
+    serial: u64,
+    work: Work,
+}
+
+#[derive(Debug)]
+enum Work {
+    Train { quantization: Quantization, metric: Metric, dim: usize, rows: Vec<f32>, seed: u64 },
+    Encode { codec: Arc<Codec>, first: usize, count: usize, rows: Vec<f32> },
+}
+
+/// What came out of a job.
+#[derive(Debug)]
+pub struct JobDone {
+    serial: u64,
+    outcome: Outcome,
+}
+
+#[derive(Debug)]
+enum Outcome {
+    Trained(Codec),
+    Encoded { first: usize, count: usize, codes: Vec<u8> },
+}
+
+impl Job {
+    /// Does it: seconds for training a product, some milliseconds for codes.
+    pub fn run(self) -> JobDone {
+        let outcome = match self.work {
+            Work::Train { quantization, metric, dim, rows, seed } => {
+                Outcome::Trained(Codec::train(quantization, metric, dim, &rows, seed))
+            }
+            Work::Encode { codec, first, count, rows } => {
+                let mut codes = vec![0; count * codec.code_len()];
+                codec.encode(&rows, &mut codes);
+                Outcome::Encoded { first, count, codes }
+            }
+        };
+        JobDone { serial: self.serial, outcome }
+    }
+}
+
+/// Codes that a walk goes over: they stay as they are while it does.
+#[derive(Clone, Copy)]
+pub(super) struct Coded<'q> {
+    generation: &'q Generation,
+    query: &'q CodecQuery,
+}
+
+impl Coded<'_> {
+    /// Distances to the codes of `slots`, all of them linked.
+    #[inline]
+    pub(super) fn distances(self, slots: &[Slot], out: &mut [f32]) {
+        let Generation { codec, rows, .. } = self.generation;
+        // SAFETY: the generation was published, so every slot that can be reached has its code, which is written only on slots
+        // that nobody can reach.
+        unsafe { codec.distances(self.query, rows, slots, out) }
+    }
+}
+
+impl QuantizedRows {
+    pub(super) fn new(config: &GraphConfig) -> Option<QuantizedRows> {
+        static SERIAL: AtomicU64 = AtomicU64::new(0);
+        let quantized = config.quantized?;
+        Some(QuantizedRows {
+            config: quantized,
+            metric: config.metric,
+            dim: config.dim,
+            capacity: config.capacity,
+            seed: config.seed,
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            generations: [const { OnceLock::new() }; GENERATIONS],
+            published: AtomicU32::new(0),
+        })
+    }
+
+    fn published(&self) -> Option<&Generation> {
+        // Acquire: the codes that were written before are seen.
+        let index = self.published.load(Ordering::Acquire).checked_sub(1)?;
+        self.generations[index as usize].get()
+    }
+
+    pub(super) fn is_published(&self) -> bool {
+        self.published().is_some()
+    }
+
+    /// A padded, prepared vector as codes are compared with; `None` before they are there.
+    pub(super) fn query<'q>(&'q self, vector: &[f32], query: &'q mut CodecQuery) -> Option<Coded<'q>> {
+        let generation = self.published()?;
+        generation.codec.query(vector, query);
+        Some(Coded { generation, query })
+    }
+
+    /// Bytes of codes and of what was learned.
+    pub(super) fn bytes(&self) -> usize {
+        let bytes = |Generation { codec, rows, end }: &Generation| {
+            codec.bytes() + end.load(Ordering::Relaxed) as usize * rows.row_len()
+        };
+        self.generations.iter().filter_map(OnceLock::get).map(bytes).sum()
+    }
+
+    /// Owner: writes the codes of a fresh slot that nobody can reach.
+    pub(super) fn write(&self, training: &mut Training, slot: Slot, vector: &[f32]) {
+        // Also those that walks go over while the next are being written.
+        let published = self.published.load(Ordering::Relaxed) as usize;
+        for generation in
+            self.generations[published.saturating_sub(1)..training.trained].iter().filter_map(OnceLock::get)
+        {
+            // SAFETY: the slot is not linked, so no walk reaches it, and the owner is alone.
+            let row = unsafe { generation.rows.row_mut_unchecked(slot as usize) };
+            generation.codec.encode(&vector[..self.dim], row);
+            generation.end.fetch_max(slot + 1, Ordering::Relaxed);
+        }
+        if matches!(training.stage, Stage::Encoding { .. }) && training.running {
+            training.written.insert(slot);
+        }
+    }
+
+    /// Owner: see [`Graph::next_job`].
+    fn next<'v>(
+        &self,
+        training: &mut Training,
+        vectors: &impl Fn(Slot) -> &'v [f32],
+        end: usize,
+        force: bool,
+    ) -> JobStep {
+        if training.running {
+            return JobStep::Idle;
+        }
+        let copied = (COPIED_AT_ONCE / self.dim).max(1);
+        match &mut training.stage {
+            Stage::Settled => {
+                let wanted = match training.trained_at {
+                    0 => end >= self.config.threshold || (force && end > 0),
+                    // More vectors than are sampled change nothing.
+                    at => at < SAMPLE_MAX && training.trained < GENERATIONS && end / GROWTH >= at,
+                };
+                if !wanted {
+                    return JobStep::Idle;
+                }
+                let every = end.div_ceil(SAMPLE_MAX);
+                training.stage = Stage::Sampling { next: 0, every, rows: Vec::new() };
+                training.trained_at = end;
+                JobStep::More
+            }
+            Stage::Sampling { next, every, rows } => {
+                for _ in 0..copied {
+                    if *next >= training.trained_at {
+                        break;
+                    }
+                    let row = &vectors(*next as Slot)[..self.dim];
+                    // Slots that were never written are zero, and say nothing.
+                    if row.iter().any(|&x| x != 0.0) {
+                        rows.extend_from_slice(row);
+                    }
+                    *next += *every;
+                }
+                if *next < training.trained_at {
+                    return JobStep::More;
+                }
+                let mut rows = std::mem::take(rows);
+                if rows.is_empty() {
+                    rows.resize(self.dim, 0.0);
+                }
+                training.stage = Stage::Training;
+                let Quantized { quantization, .. } = self.config;
+                self.run(
+                    training,
+                    Work::Train { quantization, metric: self.metric, dim: self.dim, rows, seed: self.seed },
+                )
+            }
+            Stage::Training => unreachable!("its job is out, or was finished"),
+            Stage::Encoding { to, end } if *to >= *end => {
+                self.published.store(training.trained as u32, Ordering::Release);
+                training.stage = Stage::Settled;
+                JobStep::More
+            }
+            Stage::Encoding { to, end } => {
+                let (first, count) = (*to, copied.min(*end - *to));
+                let rows =
+                    (first..first + count).flat_map(|slot| &vectors(slot as Slot)[..self.dim]).copied();
+                let rows = rows.collect();
+                let generation = self.generations[training.trained - 1].get().expect("trained");
+                self.run(training, Work::Encode { codec: generation.codec.clone(), first, count, rows })
+            }
+        }
+    }
+
+    fn run(&self, training: &mut Training, work: Work) -> JobStep {
+        training.running = true;
+        training.written.clear();
+        JobStep::Run(Job { serial: self.serial, work })
+    }
+
+    /// Owner: see [`Graph::finish_job`].
+    fn finish(&self, training: &mut Training, end: usize, done: JobDone) -> Result<(), ArenaError> {
+        if done.serial != self.serial || !training.running {
+            return Ok(());
+        }
+        training.running = false;
+        match done.outcome {
+            Outcome::Trained(codec) => {
+                // Until then without codes; that it is not tried again and again is `trained_at`.
+                training.stage = Stage::Settled;
+                let rows = Arena::reserve(self.capacity, codec.code_len())?;
+                let fresh = self.generations[training.trained].set(Generation {
+                    codec: Arc::new(codec),
+                    rows,
+                    end: AtomicU32::new(0),
+                });
+                assert!(fresh.is_ok(), "a generation is trained once");
+                training.trained += 1;
+                training.stage = Stage::Encoding { to: 0, end };
+            }
+            Outcome::Encoded { first, count, codes } => {
+                let generation = self.generations[training.trained - 1].get().expect("trained");
+                let len = generation.codec.code_len();
+                for (slot, code) in (first..first + count).zip(codes.chunks_exact(len)) {
+                    if !training.written.contains(&(slot as Slot)) {
+                        // SAFETY: no walk looks at codes of a generation before it is published, and the owner is alone.
+                        unsafe { generation.rows.row_mut_unchecked(slot) }.copy_from_slice(code);
+                    }
+                }
+                generation.end.fetch_max((first + count) as Slot, Ordering::Relaxed);
+                if let Stage::Encoding { to, .. } = &mut training.stage {
+                    *to = first + count;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Graph {
+    /// Owner: what is to be done next for the codes of the quantizer, if the graph has one: training when there are
+    /// enough vectors (any, with `force`), then codes, piece by piece. [`JobStep::Idle`] also while a job is out.
+    ///
+    /// Cost of a call: some 100 µs of copying.
+    pub fn next_job(&self, force: bool) -> JobStep {
+        let Some(quantized) = &self.quantized else { return JobStep::Idle };
+        let mut owner = self.owner_for_codes();
+        quantized.next(&mut owner.training, &|slot| self.vector(slot), self.slots_end(), force)
+    }
+
+    /// Owner: takes what came out of the job that [`Self::next_job`] gave last; of another graph it is ignored.
+    ///
+    /// # Errors
+    /// When address space for codes runs out; walks go on without.
+    pub fn finish_job(&self, done: JobDone) -> Result<(), ArenaError> {
+        let Some(quantized) = &self.quantized else { return Ok(()) };
+        quantized.finish(&mut self.owner_for_codes().training, self.slots_end(), done)
+    }
+
+    /// Whether walks go over the codes of the quantizer by now.
+    pub fn is_quantized(&self) -> bool {
+        self.quantized.as_ref().is_some_and(QuantizedRows::is_published)
+    }
+
+    /// Bytes of these codes and of what was learned for them.
+    pub fn quantized_bytes(&self) -> usize {
+        self.quantized.as_ref().map_or(0, QuantizedRows::bytes)
+    }
+}

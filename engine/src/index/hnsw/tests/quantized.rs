@@ -1,0 +1,191 @@
+//! Walks over the codes of a trained quantizer, and how it comes to be.
+use super::churn::Churn;
+use super::*;
+use crate::distance::{Kernel, Width};
+use crate::index::{Job, JobStep, Quantized};
+use crate::quantizer::Quantization;
+
+const DIM: usize = 64;
+
+fn quantized(quantization: Quantization, metric: Metric, threshold: usize, capacity: usize) -> GraphConfig {
+    GraphConfig {
+        quantized: Some(Quantized { quantization, threshold }),
+        rescore_factor: 3,
+        ..config(DIM, metric, 8, capacity)
+    }
+}
+
+fn kinds() -> [Quantization; 6] {
+    [
+        Quantization::Scalar { width: Width::Eight },
+        Quantization::Scalar { width: Width::Four },
+        Quantization::Sign,
+        Quantization::Product { parts: 16, bits: 8, rotations: 0, eta: 0.0 },
+        Quantization::Product { parts: 32, bits: 4, rotations: 1, eta: 0.0 },
+        Quantization::Residual { parts: 8, layers: 2, rotations: 0 },
+    ]
+}
+
+/// The next job; `None` when nothing is due.
+fn next(graph: &Graph, force: bool) -> Option<Job> {
+    loop {
+        match graph.next_job(force) {
+            JobStep::Idle => return None,
+            JobStep::More => {}
+            JobStep::Run(job) => return Some(job),
+        }
+    }
+}
+
+fn finish(graph: &Graph, force: bool) {
+    while let Some(job) = next(graph, force) {
+        graph.finish_job(job.run()).unwrap();
+    }
+}
+
+#[test]
+fn walks_over_codes_find_the_nearest_at_exact_distances() {
+    let n = 3_000;
+    for metric in [Metric::Cosine, Metric::L2, Metric::Dot] {
+        let (plain, ..) = built(config(DIM, metric, 8, n), n, 40);
+        for quantization in kinds() {
+            let (graph, data, mut rng) = built(quantized(quantization, metric, 1, n), n, 40);
+            assert!(!graph.is_quantized() && graph.quantized_bytes() == 0, "nobody has trained it");
+            finish(&graph, false);
+            assert!(graph.is_quantized(), "{quantization:?}");
+            assert!(graph.quantized_bytes() >= n * quantization.code_len(metric, DIM));
+            assert_eq!(graph.bytes() - graph.quantized_bytes(), plain.bytes());
+            let live: BTreeSet<Slot> = (0..n as Slot).collect();
+            let queries: Vec<Vec<f32>> = (0..60).map(|_| data.point(&mut rng, metric)).collect();
+            // Points of one cluster are hard to tell apart by few bits; among some hundred candidates all are there.
+            for (ef, least) in [(100, 0.8), (400, 0.97)] {
+                let coarse = if quantization == Quantization::Sign { 0.2 } else { 0.0 };
+                let found = recall(&graph, &queries, &live, 10, ef);
+                assert!(found >= least - coarse, "{quantization:?} {metric:?} {ef}: {found}");
+            }
+            let (kernel, mut scratch) = (Kernel::of(metric), Scratch::new());
+            for query in &queries {
+                let found = graph.search(query, 10, 64, &mut scratch, |slot| slot % 3 > 0);
+                assert!(found.len() >= 30 && found.is_sorted(), "three times as many are scored exactly");
+                for near in found {
+                    assert!(near.slot % 3 > 0);
+                    assert_eq!(
+                        near.distance.to_bits(),
+                        kernel.distance(query, graph.vector(near.slot)).to_bits()
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn training_waits_for_enough_vectors_unless_it_is_forced() {
+    let sign = quantized(Quantization::Sign, Metric::Cosine, 500, 1_000);
+    let (graph, ..) = built(sign.clone(), 499, 5);
+    assert!(next(&graph, false).is_none());
+    let job = next(&graph, true).expect("any number will do");
+    assert!(next(&graph, true).is_none(), "one at a time");
+    graph.finish_job(job.run()).unwrap();
+    finish(&graph, false);
+    assert!(graph.is_quantized());
+    let (empty, ..) = built(sign, 0, 1);
+    assert!(next(&empty, true).is_none(), "nothing to learn from");
+}
+
+#[test]
+fn results_for_another_graph_are_ignored() {
+    let make = || built(quantized(Quantization::Sign, Metric::Cosine, 1, 100), 100, 5).0;
+    let (old, fresh) = (make(), make());
+    let stale = next(&old, false).unwrap().run();
+    fresh.finish_job(stale).unwrap();
+    let own = next(&fresh, false).unwrap();
+    fresh.finish_job(next(&make(), false).unwrap().run()).unwrap();
+    assert!(next(&fresh, false).is_none(), "its own is still out");
+    fresh.finish_job(own.run()).unwrap();
+    finish(&fresh, false);
+    assert!(fresh.is_quantized());
+}
+
+#[test]
+fn what_is_written_while_jobs_are_out_has_its_code() {
+    let n = 6_000;
+    for quantization in [kinds()[1], kinds()[3]] {
+        let mut churn = Churn::new(quantized(quantization, Metric::L2, 300, n), 60, 5);
+        let mut out: Option<Job> = None;
+        let mut published = 0;
+        while churn.live.len() < n - 500 {
+            churn.insert(150);
+            // A job goes out now and comes back after the next points, some of them in slots that were freed.
+            out = match out {
+                None => next(&churn.graph, false),
+                Some(job) => {
+                    churn.graph.finish_job(job.run()).unwrap();
+                    None
+                }
+            };
+            churn.delete(20);
+            if churn.live.len() % 3 == 0 {
+                churn.repair();
+            }
+            published += usize::from(churn.graph.is_quantized());
+        }
+        churn.repair();
+        let Churn { graph, live, .. } = &churn;
+        out.into_iter().for_each(|job| graph.finish_job(job.run()).unwrap());
+        finish(graph, false);
+        assert!(published > 0 && graph.is_quantized());
+        // The codes are those of the vectors: each point is the nearest to its own.
+        let mut scratch = Scratch::new();
+        let lost = live.iter().filter(|&&slot| {
+            let found = graph.search(graph.vector(slot), 1, 64, &mut scratch, |slot| live.contains(&slot));
+            found[0].slot != slot
+        });
+        let lost = lost.count();
+        assert!(lost <= live.len() / 200, "{quantization:?}: {lost} of {} lost", live.len());
+    }
+}
+
+#[test]
+fn more_vectors_train_anew_while_walks_go_on() {
+    let n = 4_500;
+    let (few, many) = (500, n - 500);
+    let mut rng = Rng::new(6);
+    let data = Clusters::new(&mut rng, DIM, 60, 0.3);
+    let graph = Graph::new(quantized(kinds()[3], Metric::Cosine, 400, n)).unwrap();
+    let insert = |from: usize, count: usize, rng: &mut Rng| {
+        let points: Vec<(Slot, u64)> = (from..from + count).map(|slot| (slot as Slot, slot as u64)).collect();
+        points.iter().for_each(|&(slot, _)| graph.write_vector(slot, &data.point(rng, Metric::Cosine)));
+        insert_all(&graph, &points, |_| false);
+    };
+    insert(0, few, &mut rng);
+    finish(&graph, false);
+    assert!(graph.is_quantized());
+    let before = graph.quantized_bytes();
+    insert(few, many, &mut rng);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let (mut scratch, mut looks) = (Scratch::new(), 0);
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) || looks < 50 {
+                let slot = (looks * 37 % few) as Slot;
+                let found = graph.search(graph.vector(slot), 1, 64, &mut scratch, |_| true);
+                assert_eq!(found[0].slot, slot);
+                looks += 1;
+            }
+        });
+        let job = next(&graph, false).expect("eight times as many as it was trained on");
+        graph.finish_job(job.run()).unwrap();
+        finish(&graph, false);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        reader.join().unwrap();
+    });
+    assert!(
+        graph.quantized_bytes() > before + many * 16,
+        "codes of both are kept, for walks that are under way"
+    );
+    let live = (0..n as Slot).collect();
+    let queries: Vec<Vec<f32>> = (0..60).map(|_| data.point(&mut rng, Metric::Cosine)).collect();
+    assert!(recall(&graph, &queries, &live, 10, 300) > 0.97);
+    assert!(next(&graph, false).is_none());
+}

@@ -1,0 +1,246 @@
+//! Quantizers: vectors in fewer bytes, and distances from these.
+//!
+//! [`Quantization`] says what is wanted, [`Codec`] is what comes out of training on a sample: it writes codes, and gives distances
+//! between a query and codes in an arena. Four families: steps between two ends per component (`scalar`), signs around the mean
+//! (`sign`), numbers of centroids of parts (`product`), in one layer or several.
+//!
+//! A codec is a function of what was asked for, the sample, its order and the seed. It knows nothing of graphs or collections.
+mod planar;
+mod product;
+mod rotation;
+mod scalar;
+mod sign;
+#[cfg(test)]
+mod tests;
+
+use crate::distance::{Metric, Width};
+use crate::index::Slot;
+use crate::memory::Arena;
+use planar::{Planar, PlaneQuery};
+use product::{Product, Shape, TableQuery};
+use scalar::Scalar;
+use sign::Sign;
+
+/// Vectors worth training on; more make codes hardly better.
+pub const SAMPLE_MAX: usize = 16_384;
+
+/// Rows whose sums wait on the stack: as many as a walk looks at in one go, mostly.
+const SUMMED_AT_ONCE: usize = 128;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Quantization {
+    /// Equal steps between two ends, for each component its own: `dim * bits / 8` bytes, in blocks of 64 components, and 4 more
+    /// under L2.
+    Scalar {
+        /// 4, 6 or 8.
+        width: Width,
+    },
+    /// The sign of each component of the rotated vector around the mean (RaBitQ): `dim / 8` bytes, in blocks of 64 components,
+    /// and 4 more, or 8 under L2.
+    Sign,
+    /// Numbers of centroids of parts: `parts * bits / 8` bytes.
+    Product {
+        /// Parts of a vector; they divide the dimension.
+        parts: usize,
+        /// 4 or 8 a part: 16 or 256 centroids.
+        bits: usize,
+        /// Before that a rotation: 0 = none, 1 = a random one, `n` = after `n - 1` rounds of finding a better one (OPQ: Ge, He,
+        /// Ke, Sun, TPAMI 2014).
+        rotations: usize,
+        /// How much more an error along the vector weighs than one across; up to 1 = as much.
+        eta: f32,
+    },
+    /// As a product with 8 bits, in layers that code what those before left over: `layers * parts` bytes, and 4 more under L2
+    /// with more than one layer.
+    Residual {
+        /// Parts of a vector; they divide the dimension.
+        parts: usize,
+        /// At least 1.
+        layers: usize,
+        /// As of a product.
+        rotations: usize,
+    },
+}
+
+impl Quantization {
+    /// Bytes of a code.
+    pub fn code_len(&self, metric: Metric, dim: usize) -> usize {
+        let l2 = metric == Metric::L2;
+        match *self {
+            Quantization::Scalar { width } => width.bytes(dim) + if l2 { 4 } else { 0 },
+            Quantization::Sign => Width::One.bytes(dim) + if l2 { 8 } else { 4 },
+            Quantization::Product { parts, bits, .. } => (parts * bits).div_ceil(8),
+            Quantization::Residual { parts, layers, .. } => {
+                parts * layers + if l2 && layers > 1 { 4 } else { 0 }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Scalar(Scalar),
+    Sign(Sign),
+    Product(Product),
+}
+
+/// A trained quantizer.
+#[derive(Clone, Debug)]
+pub struct Codec {
+    dim: usize,
+    kind: Kind,
+}
+
+/// A query, prepared for one codec. Reusable: setting it keeps allocations.
+#[derive(Clone, Debug, Default)]
+pub struct CodecQuery {
+    planes: PlaneQuery,
+    tables: TableQuery,
+}
+
+impl Codec {
+    /// Trains on `rows`, vectors of `dim` components back to back, normalised under cosine. Some seconds of a core for products
+    /// over tens of thousands of rows; far less for the others.
+    ///
+    /// # Panics
+    /// Without rows, or when they are no whole number of vectors, or parts do not divide `dim`.
+    pub fn train(quantization: Quantization, metric: Metric, dim: usize, rows: &[f32], seed: u64) -> Codec {
+        assert!(
+            dim > 0 && !rows.is_empty() && rows.len().is_multiple_of(dim),
+            "{} floats in rows of {dim}",
+            rows.len()
+        );
+        let product = |parts: usize, bits, layers, rotations, eta| {
+            assert!(parts > 0 && dim.is_multiple_of(parts), "{parts} parts of {dim} components");
+            Kind::Product(Product::train(
+                Shape { metric, dim, parts, bits, layers, rotations, eta },
+                rows,
+                seed,
+            ))
+        };
+        let kind = match quantization {
+            Quantization::Scalar { width } => Kind::Scalar(Scalar::train(metric, width, dim, rows)),
+            Quantization::Sign => Kind::Sign(Sign::train(metric, dim, rows, seed)),
+            Quantization::Product { parts, bits, rotations, eta } => product(parts, bits, 1, rotations, eta),
+            Quantization::Residual { parts, layers, rotations } => {
+                product(parts, 8, layers.max(1), rotations, 0.0)
+            }
+        };
+        let codec = Codec { dim, kind };
+        debug_assert!(codec.code_len() >= quantization.code_len(metric, dim));
+        codec
+    }
+
+    /// Bytes of a row: those of a code, in whole words.
+    pub fn code_len(&self) -> usize {
+        match &self.kind {
+            Kind::Scalar(scalar) => scalar.planar.row_len,
+            Kind::Sign(sign) => sign.planar.row_len,
+            Kind::Product(product) => product.code_len(),
+        }
+    }
+
+    /// Bytes of what was learned.
+    pub fn bytes(&self) -> usize {
+        match &self.kind {
+            Kind::Scalar(scalar) => scalar.bytes(),
+            Kind::Sign(sign) => sign.bytes(),
+            Kind::Product(product) => product.bytes(),
+        }
+    }
+
+    /// Writes the codes of `vectors`, `dim` components each and back to back, over `rows`, likewise. Cost: `dim` operations each,
+    /// for products `dim` times the number of centroids, in one go for many.
+    ///
+    /// # Panics
+    /// When there is not a row of [`Self::code_len`] for each vector.
+    pub fn encode(&self, vectors: &[f32], rows: &mut [u8]) {
+        let len = self.code_len();
+        assert!(vectors.len().is_multiple_of(self.dim), "{} floats in rows of {}", vectors.len(), self.dim);
+        assert_eq!(rows.len(), vectors.len() / self.dim * len, "a row for each vector");
+        let each = vectors.chunks_exact(self.dim).zip(rows.chunks_exact_mut(len));
+        let mut codes = Vec::new();
+        match &self.kind {
+            Kind::Scalar(scalar) => each.for_each(|(vector, row)| scalar.encode(vector, row, &mut codes)),
+            Kind::Sign(sign) => each.for_each(|(vector, row)| sign.encode(vector, row, &mut codes)),
+            Kind::Product(product) => product.encode(vectors, rows),
+        }
+    }
+
+    /// What a code stands for.
+    ///
+    /// # Panics
+    /// When `vector` is shorter than the dimension, or the row is not [`Self::code_len`] long.
+    pub fn decode(&self, row: &[u8], vector: &mut [f32]) {
+        assert_eq!(row.len(), self.code_len(), "bytes of a row");
+        let vector = &mut vector[..self.dim];
+        match &self.kind {
+            Kind::Scalar(scalar) => scalar.decode(row, vector),
+            Kind::Sign(sign) => sign.decode(row, vector),
+            Kind::Product(product) => product.decode(row, vector),
+        }
+    }
+
+    /// Sets `query` to a prepared vector. Cost: `dim` operations; a rotation or as many tables as bytes of a code more.
+    ///
+    /// # Panics
+    /// When the vector is shorter than the dimension.
+    pub fn query(&self, vector: &[f32], query: &mut CodecQuery) {
+        let vector = &vector[..self.dim];
+        match &self.kind {
+            Kind::Scalar(scalar) => scalar.query(vector, &mut query.planes),
+            Kind::Sign(sign) => sign.query(vector, &mut query.planes),
+            Kind::Product(product) => product.query(vector, &mut query.tables),
+        }
+    }
+
+    /// Distances of a query that was set by this codec to rows `slots` of `rows`, in that order; estimates of what the metric gives
+    /// for the vectors.
+    ///
+    /// # Safety
+    /// Nobody writes these rows meanwhile.
+    ///
+    /// # Panics
+    /// When a slot is out of range, rows are not [`Self::code_len`] long, or `out` is shorter than `slots`.
+    pub unsafe fn distances(&self, query: &CodecQuery, rows: &Arena<u8>, slots: &[Slot], out: &mut [f32]) {
+        assert_eq!(rows.row_len(), self.code_len(), "bytes of a row");
+        // SAFETY: the caller's, for all three.
+        unsafe {
+            match &self.kind {
+                Kind::Scalar(scalar) => {
+                    let distance = |query: &PlaneQuery, sum, row: &[u8]| scalar.distance(query, sum, row);
+                    plane_distances(&scalar.planar, &query.planes, rows, slots, out, distance);
+                }
+                Kind::Sign(sign) => {
+                    let distance = |query: &PlaneQuery, sum, row: &[u8]| sign.distance(query, sum, row);
+                    plane_distances(&sign.planar, &query.planes, rows, slots, out, distance);
+                }
+                Kind::Product(product) => product.distances(&query.tables, rows, slots, out),
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`Codec::distances`].
+#[inline]
+unsafe fn plane_distances(
+    planar: &Planar,
+    query: &PlaneQuery,
+    rows: &Arena<u8>,
+    slots: &[Slot],
+    out: &mut [f32],
+    distance: impl Fn(&PlaneQuery, i32, &[u8]) -> f32,
+) {
+    assert!(slots.iter().all(|&slot| (slot as usize) < rows.capacity()), "slots in range");
+    let mut sums = [0; SUMMED_AT_ONCE];
+    for (slots, out) in slots.chunks(SUMMED_AT_ONCE).zip(out.chunks_mut(SUMMED_AT_ONCE)) {
+        // SAFETY: slots are in range (asserted), rows are `row_len` long, and not written by the caller's word.
+        unsafe { planar.kernel.0.sums(&query.bytes, rows.row_ptr(0), rows.row_len(), slots, &mut sums) };
+        for ((&slot, &sum), out) in slots.iter().zip(&sums).zip(out) {
+            // SAFETY: the caller's.
+            *out = distance(query, sum, unsafe { rows.row(slot as usize) });
+        }
+    }
+}

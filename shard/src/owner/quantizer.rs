@@ -1,0 +1,45 @@
+//! Trains a collection's quantizer and writes its codes: on threads that give way to the cores, from copies of vectors.
+
+use crate::core::Core;
+use crate::env::{Env, compute};
+use crate::owner::Owned;
+use crate::owner::indexer::Slice;
+use nigh_engine::collection::DenseWriter;
+use nigh_engine::index::JobStep;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Does what is due now for the quantizer of `writer`, training whatever the number of points with `force`. `writer` is borrowed
+/// only between awaits, and may be another one after each: results for the one before are dropped.
+///
+/// What cannot be had (address space for codes) is logged; searches go on without codes.
+pub async fn advance(env: &Rc<dyn Env>, name: &str, writer: &RefCell<DenseWriter>, force: bool) {
+    let mut slice = Slice::begin(env);
+    loop {
+        let step = writer.borrow_mut().next_job(force);
+        match step {
+            JobStep::Idle => return,
+            JobStep::More => slice.check().await,
+            JobStep::Run(job) => {
+                let done = compute(env, move || job.run()).await;
+                if let Err(error) = writer.borrow_mut().finish_job(done) {
+                    tracing::warn!(target: "nigh", collection = name, %error, "vectors are not quantized");
+                }
+                slice = Slice::begin(env);
+            }
+        }
+    }
+}
+
+/// The quantizing task of one collection; ends when the collection is dropped.
+pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
+    let env = core.env().clone();
+    while !owned.dropped.get() {
+        let waiting = owned.changed.wait();
+        advance(&env, &owned.handle.name, &owned.writer, false).await;
+        if owned.dropped.get() {
+            return;
+        }
+        waiting.await;
+    }
+}
