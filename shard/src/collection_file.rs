@@ -1,6 +1,6 @@
 //! `collection.json`: a collection's identity and configuration, written once at create.
 
-use nigh_engine::collection::{DenseConfig, Quantizer};
+use nigh_engine::collection::{DenseConfig, Drift, IndexType, IvfConfig, Quantizer};
 use nigh_engine::distance::{Metric, Width};
 use nigh_engine::quantizer::Quantization;
 use nigh_engine::text::TextConfig;
@@ -40,6 +40,9 @@ struct FileV1 {
     quant: Option<QuantV1>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     full_text: Option<FullTextV1>,
+    /// Of an index of cells; one without is a graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ivf: Option<IvfV1>,
     checksum: u32,
 }
 
@@ -124,6 +127,43 @@ impl QuantV1 {
     }
 }
 
+/// Floats by their bits.
+#[derive(Serialize, Deserialize)]
+struct IvfV1 {
+    nlist: usize,
+    nprobe: usize,
+    train_threshold: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    drift_growth_and_factor_bits: Option<[u64; 2]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    soar_lambda_bits: Option<u64>,
+}
+
+impl IvfV1 {
+    fn of(ivf: &IvfConfig) -> IvfV1 {
+        IvfV1 {
+            nlist: ivf.nlist,
+            nprobe: ivf.nprobe,
+            train_threshold: ivf.train_threshold,
+            drift_growth_and_factor_bits: ivf
+                .drift
+                .map(|drift| [drift.growth.to_bits(), drift.factor.to_bits()]),
+            soar_lambda_bits: ivf.soar.map(f64::to_bits),
+        }
+    }
+
+    fn config(&self) -> IvfConfig {
+        let drift = self.drift_growth_and_factor_bits.map(|bits| bits.map(f64::from_bits));
+        IvfConfig {
+            nlist: self.nlist,
+            nprobe: self.nprobe,
+            train_threshold: self.train_threshold,
+            drift: drift.map(|[growth, factor]| Drift { growth, factor }),
+            soar: self.soar_lambda_bits.map(f64::from_bits),
+        }
+    }
+}
+
 /// The only analyzer there is.
 const ENGLISH: &str = "english";
 
@@ -170,6 +210,7 @@ pub fn encode(uid: u64, name: &str, config: &DenseConfig) -> Vec<u8> {
             k1_bits: text.k1.to_bits(),
             b_bits: text.b.to_bits(),
         }),
+        ivf: config.ivf().map(IvfV1::of),
         checksum: 0,
     };
     file.checksum = checksum(&file);
@@ -248,6 +289,7 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
         quantized_build: file.quant.as_ref().is_some_and(|quant| quant.quantized_build),
         train_threshold: file.quant.and_then(|quant| quant.trained).map_or(0, |trained| trained.threshold),
         full_text,
+        index: file.ivf.as_ref().map_or(IndexType::Hnsw, |ivf| IndexType::Ivf(ivf.config())),
     };
     config.validate().map_err(|e| Unreadable::Damaged(e.to_string()))?;
     Ok((file.uid, file.name, config))
@@ -265,6 +307,9 @@ mod tests {
         config.traversal_codes = false;
         (config.quant, config.rescore_factor, config.quantized_build) = (Quantizer::Sq8, 5, true);
         config.full_text = Some(TextConfig { k1: 0.1 + 0.2, b: -0.0 });
+        let drift = Some(Drift { growth: 2.5, factor: 0.1 + 0.2 });
+        config.index =
+            IndexType::Ivf(IvfConfig { nlist: 1, nprobe: 2, train_threshold: 3, drift, soar: Some(0.7) });
         let bytes = encode(77, "default/a\"b", &config);
         assert_eq!(decode(&bytes).unwrap(), (77, "default/a\"b".to_owned(), config));
         let text = String::from_utf8(bytes.clone()).unwrap();
@@ -294,12 +339,12 @@ mod tests {
         }
     }
 
-    /// Written before `filter_first_relative_bp`, `traversal_codes`, `quant` and `full_text` were keys.
+    /// Written before `filter_first_relative_bp`, `traversal_codes`, `quant`, `full_text` and `ivf` were keys.
     #[test]
     fn a_file_without_the_keys_that_came_later_keeps_its_checksum() {
         let config = DenseConfig::new(3, Metric::L2);
         let text = String::from_utf8(encode(77, "default/a", &config)).unwrap();
-        for later in ["filter_first_relative_bp", "traversal_codes", "quant", "full_text"] {
+        for later in ["filter_first_relative_bp", "traversal_codes", "quant", "full_text", "ivf"] {
             assert!(!text.contains(later), "{text}");
         }
         assert!(text.contains("\"checksum\": 2030584139\n"), "{text}");

@@ -36,6 +36,9 @@ pub trait Env {
     fn send(&self, to: usize, message: Message) -> bool;
     /// Queues the answer to a message that came from `to`; never refused, since what was asked for is bounded.
     fn reply(&self, to: usize, message: Message);
+    /// Runs `work`, which takes seconds or minutes, on a thread of its own that gives way to the cores, one such work after the other.
+    /// Resolves when it has run, or has failed. Nobody waits for it at a stop.
+    fn apart(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()>;
     /// Runs `work`, which takes long and cannot be cut into slices, on a thread that gives way to the cores.
     fn compute(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()>;
     /// The data directory; `None` when everything lives in memory only.

@@ -66,6 +66,10 @@ impl Env for RealEnv {
         let runtime = self.runtime.clone();
         Box::pin(async move { runtime.sleep_us(us).await })
     }
+    fn apart(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
+        let runtime = self.runtime.clone();
+        Box::pin(async move { runtime.apart(job).await })
+    }
     fn now_ns(&self) -> u64 {
         self.runtime.now_ns()
     }

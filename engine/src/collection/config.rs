@@ -1,4 +1,5 @@
 //! Configuration of a dense collection, with the defaults and checks of the interface.
+use super::ivf_config::{IndexType, IvfConfig};
 use crate::distance::{Metric, Width};
 use crate::index::Quantized;
 use crate::quantizer::Quantization;
@@ -133,6 +134,8 @@ pub struct DenseConfig {
     pub filter_first_relative_bp: u32,
     /// Full text over `$content`, `None` = off.
     pub full_text: Option<TextConfig>,
+    /// How points are found. Keys of the graph have no effect on another.
+    pub index: IndexType,
 }
 
 impl DenseConfig {
@@ -159,6 +162,7 @@ impl DenseConfig {
             max_ef_search: 0,
             filter_first_relative_bp: 0,
             full_text: None,
+            index: IndexType::Hnsw,
         }
     }
 
@@ -181,6 +185,10 @@ impl DenseConfig {
                 "invalid Ef: ef_construction and ef_search must be at most {EF_MAX}"
             )));
         }
+        if self.ivf().is_some() && matches!(self.quant, Quantizer::Trained(_)) {
+            let quant = self.quant.name();
+            return Err(ConfigError(format!("invalid Quant mode: {quant:?} needs a graph, not cells")));
+        }
         self.quant.validate(self.dim)
     }
 
@@ -193,6 +201,14 @@ impl DenseConfig {
     /// Points at which a trained quantizer is trained.
     pub fn trained_at(&self) -> usize {
         if self.train_threshold == 0 { TRAIN_THRESHOLD_DEFAULT } else { self.train_threshold }
+    }
+
+    /// The index of cells, where that is what it has.
+    pub fn ivf(&self) -> Option<&IvfConfig> {
+        match &self.index {
+            IndexType::Ivf(ivf) => Some(ivf),
+            IndexType::Hnsw => None,
+        }
     }
 
     /// Whether int8 codes are kept.
@@ -260,6 +276,11 @@ mod tests {
             let error = config.validate().unwrap_err().to_string();
             assert!(error.starts_with(&format!("vector: {fragment}")), "{error}");
         };
+        let cells = |c: &mut DenseConfig| {
+            (c.quant, c.index) =
+                (Quantizer::Trained(Quantization::Sign), IndexType::Ivf(IvfConfig::default()));
+        };
+        check(cells, "invalid Quant mode");
         check(|c| c.dim = 0, "invalid Dim");
         check(|c| c.dim = DIM_MAX + 1, "invalid Dim");
         check(|c| c.m = 0, "invalid M");

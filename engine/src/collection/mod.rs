@@ -5,8 +5,11 @@
 //! when `born <= s < died` and its deadline has not passed, so an upsert is never missing and never seen twice.
 mod config;
 mod dense;
+mod ivf_config;
 pub use config::{ConfigError, DenseConfig, EF_MAX, Quantizer};
 pub use dense::{
-    Dense, DenseWriter, Explain, Hit, MatchCursor, Matching, Point, Query, RestoreError, RowWrite,
-    SearchError, Stats, Usage, Write, WriteError, WriteMode,
+    CellsInfo, Clustering, Dense, DenseWriter, Explain, Filed, FilingRound, Hit, MatchCursor, Matching,
+    Point, Query, RestoreError, RowWrite, SearchError, Stats, TrainingSample, Usage, Write, WriteError,
+    WriteMode,
 };
+pub use ivf_config::{Drift, IndexType, IvfConfig};

@@ -85,6 +85,8 @@ pub(crate) struct Situation {
     pub m: usize,
     /// Beam.
     pub ef: usize,
+    /// Where points lie in cells: how many a search looks at. Its walk is to look through lists, and `ef` how many it needs.
+    pub probed: Option<f64>,
     /// No walk: the answer shall be exact.
     pub exact: bool,
     /// `filter_first_relative_bp`.
@@ -258,6 +260,9 @@ impl Interval {
 
 impl Situation {
     fn walked_ns(&self) -> f64 {
+        if self.probed.is_some() {
+            return self.scored_ns();
+        }
         let component_ns = if self.codes { WALK_CODE_NS } else { WALK_COMPONENT_NS };
         WALK_NS + component_ns * self.dim as f64
     }
@@ -269,6 +274,9 @@ impl Situation {
 
     /// Distances of an unfiltered walk: most of the `2m` edges of each node of the beam lead to something new.
     fn distances(&self) -> f64 {
+        if let Some(probed) = self.probed {
+            return probed;
+        }
         1.6 * (self.ef * self.m) as f64
     }
 
@@ -335,13 +343,25 @@ pub(crate) fn plan<'p>(
     let (way, gated_ns) = gate(filter, known, &selection, share, s);
     let exact = exact && way.is_exact();
     let unled = s.distances() * share.powf(-REFUSED).max(REFUSED / share);
-    let leads = share < MOST;
+    let leads = share < MOST && s.probed.is_none();
     let widen = if leads { widening(share) } else { 1.0 };
     let through_gate = if leads { widen * s.distances() * led_share(share) } else { unled };
     let look_ns = if leads { look_ns(share) } else { 0.0 };
     let asked_ns = if exact { 0.0 } else { ASKED_NS / 2.0 };
     let through_gate_ns = gated_ns + through_gate * (s.walked_ns() + look_ns + asked_ns);
     let open_ns = unled * (s.walked_ns() + ASKED_NS);
+    let (through_gate_ns, open_ns) = match s.probed {
+        // Lists are looked through until enough match, and only what matches is scored.
+        Some(probed) => {
+            let looked = probed.max(s.ef as f64 / share);
+            let asked_ns = if exact { 0.0 } else { PREDICATE_NS };
+            (
+                gated_ns + looked * (POSTING_NS + share * (s.scored_ns() + asked_ns)),
+                looked * (POSTING_NS + PREDICATE_NS + share * s.scored_ns()),
+            )
+        }
+        None => (through_gate_ns, open_ns),
+    };
     let gated = through_gate_ns <= open_ns;
     estimate.walk_ns = through_gate_ns.min(open_ns);
     let led = leads && gated;

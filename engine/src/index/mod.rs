@@ -1,10 +1,11 @@
-//! Indexes over slots: the HNSW graph and exact search.
+//! Indexes over slots: the HNSW graph, cells of a clustering, and exact search.
 //!
 //! One owner changes the graph; any core searches and plans against it at the same time ("plan anywhere, commit at
 //! the owner"). The graph knows slots, vectors and edges, never ids, payloads or deletes' meaning: admission is a
 //! closure.
 mod exact;
 mod hnsw;
+mod ivf;
 mod neighbor;
 mod pool;
 
@@ -13,6 +14,8 @@ pub use hnsw::{
     Admit, Commit, Graph, GraphConfig, Job, JobDone, JobStep, NodePlan, Planner, Quantized, ROUND_NODES_MAX,
     Round, SLOTS_MAX, Scan, Scratch, SearchStats, TargetJob, TargetPlan, insert_all,
 };
+pub use ivf::{Cells, Place};
+pub(crate) use ivf::{CellsWriter, Order};
 pub use neighbor::Neighbor;
 
 /// A slot: row number of a point in every arena of its collection.

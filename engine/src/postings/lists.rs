@@ -276,6 +276,24 @@ impl Lists {
         Directory { cells: self.extents.cells(extent), stride: Directory::stride::<S>() }
     }
 
+    /// Any core: every live posting of a list as it stands, in no order. The caller is pinned. A removal or an addition
+    /// meanwhile may show or not.
+    pub fn for_each<S: Summary>(&self, list: ListId, mut f: impl FnMut(Slot, u32)) {
+        let root = self.root(list);
+        let mut tail = root.extent();
+        if root.is_large() {
+            let directory = self.directory::<S>(root);
+            for entry in 0..root.blocks() {
+                let block = self.postings_of(directory.block(entry));
+                block.live(directory.len(entry)).for_each(|(slot, value)| f(slot, value));
+            }
+            tail = directory.block(root.blocks());
+        }
+        if root.tail_len() > 0 {
+            self.postings_of(tail).live(root.tail_len()).for_each(|(slot, value)| f(slot, value));
+        }
+    }
+
     /// Any core: committed bytes of lists and extents.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)

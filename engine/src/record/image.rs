@@ -7,7 +7,10 @@
 //! edges    = 2 slot:u32 flags:u8 levels        point as stored before, new edges
 //! free     = 3 slot:u32                        no point any more
 //! end      = 4 seq:u64 slots:u32 entry:u32 entry_level:u8
+//! cells    = 5 cells:u32 trained_on:u64 mean:f32          of an index of cells; its centroids follow, one each
+//! centroid = 6 cell:u32 f32*dim
 //! levels   = count:u8 (degree:u16 slot:u32*degree)*count     level 0 first; count 0 = not in the graph
+//!            of a point in cells: one level that names its cells, none before there are any
 //! flags    = bit 0: dead, kept as a way-point of the graph
 //! ```
 //! All numbers are little-endian; `entry` is `u32::MAX` for an empty graph; a row extends to the end of its record.
@@ -23,6 +26,8 @@ const KIND_POINT: u8 = 1;
 const KIND_EDGES: u8 = 2;
 const KIND_FREE: u8 = 3;
 const KIND_END: u8 = 4;
+const KIND_CELLS: u8 = 5;
+const KIND_CENTROID: u8 = 6;
 
 /// Why bytes are not image records.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,6 +84,17 @@ pub struct EndRecord {
     pub entry: Option<(u32, u8)>,
 }
 
+/// A clustering; what earlier records said of cells is void.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CellsRecord {
+    /// How many.
+    pub cells: u32,
+    /// Points that were alive at the training.
+    pub trained_on: u64,
+    /// Mean distance to the nearest centroid then.
+    pub mean: f32,
+}
+
 /// One decoded record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Record<'a> {
@@ -90,6 +106,10 @@ pub enum Record<'a> {
     Free(u32),
     /// End of the image.
     End(EndRecord),
+    /// A clustering.
+    Cells(CellsRecord),
+    /// Cell, and its centroid as `dim` little-endian floats.
+    Centroid(u32, &'a [u8]),
 }
 
 /// Encoded edge lists of one node, checked on decoding.
@@ -223,6 +243,23 @@ pub fn put_end(out: &mut Vec<u8>, end: &EndRecord) {
     });
 }
 
+/// Appends the record of a clustering; that of each centroid follows.
+pub fn put_cells(out: &mut Vec<u8>, cells: &CellsRecord) {
+    record(out, KIND_CELLS, |out| {
+        out.extend_from_slice(&cells.cells.to_le_bytes());
+        out.extend_from_slice(&cells.trained_on.to_le_bytes());
+        out.extend_from_slice(&cells.mean.to_le_bytes());
+    });
+}
+
+/// Appends the record of one centroid.
+pub fn put_centroid(out: &mut Vec<u8>, cell: u32, centroid: &[f32]) {
+    record(out, KIND_CENTROID, |out| {
+        out.extend_from_slice(&cell.to_le_bytes());
+        centroid.iter().for_each(|component| out.extend_from_slice(&component.to_le_bytes()));
+    });
+}
+
 /// Decodes records one after another; after an error it yields nothing more.
 pub struct Records<'a> {
     bytes: &'a [u8],
@@ -260,6 +297,12 @@ impl<'a> Records<'a> {
                     entry => Some(entry),
                 },
             }),
+            KIND_CELLS => Record::Cells(CellsRecord {
+                cells: body.u32()?,
+                trained_on: body.u64()?,
+                mean: f32::from_bits(body.u32()?),
+            }),
+            KIND_CENTROID => Record::Centroid(body.u32()?, std::mem::take(&mut body.0)),
             _ => return Err("unknown kind"),
         };
         if !body.0.is_empty() {
@@ -379,6 +422,8 @@ mod tests {
         put_edges(&mut out, &EdgesRecord { slot: 6, dead: true, levels: levels.levels() });
         put_free(&mut out, 8);
         put_end(&mut out, &EndRecord { seq: 78, slots: 9, entry: Some((5, 2)) });
+        put_cells(&mut out, &CellsRecord { cells: 3, trained_on: 1 << 40, mean: -0.5 });
+        put_centroid(&mut out, 2, &[1.0, -0.5]);
         out
     }
 
@@ -401,7 +446,9 @@ mod tests {
         assert_eq!((edges.slot, edges.dead, edges.levels), (6, true, point.levels));
         assert_eq!(records[2], Record::Free(8));
         assert_eq!(records[3], Record::End(EndRecord { seq: 78, slots: 9, entry: Some((5, 2)) }));
-        assert_eq!(records.len(), 4);
+        assert_eq!(records[4], Record::Cells(CellsRecord { cells: 3, trained_on: 1 << 40, mean: -0.5 }));
+        assert_eq!(records[5], Record::Centroid(2, &[1f32.to_le_bytes(), (-0.5f32).to_le_bytes()].concat()));
+        assert_eq!(records.len(), 6);
     }
 
     /// Pins the layout: images written by this version must open for ever.
@@ -448,7 +495,7 @@ mod tests {
                     match record.1 {
                         Record::Point(point) => point.levels.read_into(&mut lists),
                         Record::Edges(edges) => edges.levels.read_into(&mut lists),
-                        Record::Free(_) | Record::End(_) => {}
+                        Record::Free(_) | Record::End(_) | Record::Cells(_) | Record::Centroid(..) => {}
                     }
                 }
             }

@@ -2,7 +2,7 @@
 
 use crate::request::ApiError;
 use crate::rest::json::{json_object, one_of};
-use nigh_engine::collection::{DenseConfig, Quantizer};
+use nigh_engine::collection::{DenseConfig, Drift, IndexType, IvfConfig, Quantizer};
 use nigh_engine::distance::{Metric, Width};
 use nigh_engine::quantizer::Quantization;
 use nigh_engine::text::TextConfig;
@@ -127,10 +127,10 @@ impl ConfigBody {
                 return Err(unknown("metric", other, &offered));
             }
         };
-        self.check_index_type()?;
+        let ivf = self.check_index_type()?;
         self.check_numbers()?;
         let quant = self.check_quantization(dim)?;
-        self.check_features()?;
+        self.check_features(ivf)?;
         let mut config = DenseConfig::new(dim, metric);
         for (value, target) in [
             (self.m, &mut config.m),
@@ -146,6 +146,9 @@ impl ConfigBody {
             }
         }
         config.full_text = self.full_text.as_ref().map(FullTextBody::config).transpose()?;
+        if ivf {
+            config.index = IndexType::Ivf(self.ivf());
+        }
         config.seed = self.seed.unwrap_or(0);
         config.level0_full_degree = self.level0_full_degree.unwrap_or(false);
         config.traversal_codes = self.traversal_codes.unwrap_or(true);
@@ -166,15 +169,32 @@ impl ConfigBody {
         Ok(config)
     }
 
-    fn check_index_type(&self) -> Result<(), ApiError> {
+    /// Whether the index is one of cells.
+    fn check_index_type(&self) -> Result<bool, ApiError> {
         match self.index_type.as_deref().unwrap_or("") {
-            "" | "hnsw" => Ok(()),
-            "ivf" | "ivf-flat" | "ivfflat" => Err(not_offered("index_type \"ivf\"")),
+            "" | "hnsw" => Ok(false),
+            "ivf" | "ivf-flat" | "ivfflat" => Ok(true),
             "vamana" | "diskann" => Err(not_offered("index_type \"vamana\"")),
             "gpu" => Err(ApiError::invalid(
                 "vector: index_type \"gpu\": GPU support is not compiled into this server",
             )),
-            other => Err(unknown("index_type", other, &["hnsw"])),
+            other => Err(unknown("index_type", other, &["hnsw", "ivf", "ivf-flat", "ivfflat"])),
+        }
+    }
+
+    /// The index of cells; numbers are checked.
+    fn ivf(&self) -> IvfConfig {
+        let natural = |value: Option<i64>| value.map_or(0, |value| value as usize);
+        let drift = Drift {
+            growth: self.ivf_drift_growth_factor.unwrap_or(0.0),
+            factor: self.ivf_drift_factor.unwrap_or(0.0),
+        };
+        IvfConfig {
+            nlist: natural(self.ivf_nlist),
+            nprobe: natural(self.ivf_nprobe),
+            train_threshold: natural(self.ivf_train_threshold),
+            drift: self.ivf_drift_retrain.unwrap_or(false).then_some(drift),
+            soar: self.soar.unwrap_or(false).then_some(self.soar_lambda.unwrap_or(0.0)),
         }
     }
 
@@ -243,11 +263,18 @@ impl ConfigBody {
         Ok(quant)
     }
 
-    fn check_features(&self) -> Result<(), ApiError> {
+    /// `ivf`: the index is one of cells.
+    fn check_features(&self, ivf: bool) -> Result<(), ApiError> {
         for (key, on) in [("ivf_pq", self.ivf_pq), ("ivf_rerank", self.ivf_rerank), ("soar", self.soar)] {
-            if on == Some(true) {
+            if on == Some(true) && !ivf {
                 return Err(invalid(key, "needs index_type \"ivf\""));
             }
+        }
+        if self.ivf_pq == Some(true) {
+            return Err(not_offered("ivf_pq"));
+        }
+        if self.full_text.is_some() && ivf {
+            return Err(invalid("full_text", "needs index_type \"hnsw\""));
         }
         if self.partitions.unwrap_or(0) > 1 {
             return Err(not_offered("partitions above 1"));
@@ -379,6 +406,26 @@ mod tests {
     }
 
     #[test]
+    fn cells() {
+        for name in ["ivf", "ivf-flat", "ivfflat"] {
+            let made =
+                config(&format!(r#"{{"dim":1,"index_type":"{name}","ivf_rerank":true,"quant":"sq8"}}"#))
+                    .unwrap();
+            assert_eq!(made.ivf(), Some(&IvfConfig::default()));
+        }
+        let made = config(
+            r#"{"dim":1,"index_type":"ivf","ivf_nlist":3,"ivf_nprobe":4,"ivf_train_threshold":5,"soar":true,
+                "soar_lambda":0.5,"ivf_drift_retrain":true,"ivf_drift_growth_factor":1.5,"ivf_drift_factor":0}"#,
+        )
+        .unwrap();
+        let drift = Some(Drift { growth: 1.5, factor: 0.0 });
+        let all = IvfConfig { nlist: 3, nprobe: 4, train_threshold: 5, drift, soar: Some(0.5) };
+        assert_eq!(made.ivf(), Some(&all));
+        let graph = config(r#"{"dim":1,"ivf_nlist":3,"ivf_drift_retrain":true}"#).unwrap();
+        assert_eq!(graph.ivf(), None);
+    }
+
+    #[test]
     fn full_text() {
         let text = |json: &str| {
             config(&format!(r#"{{"dim":1,"full_text":{json}}}"#))
@@ -410,10 +457,16 @@ mod tests {
             (r#"{"dim":1,"quant":"sq8","traversal_codes":false}"#, "invalid traversal_codes"),
             (r#"{"dim":1,"quant":"sq8","rescore_factor":-1}"#, "invalid rescore_factor"),
             (r#"{"dim":1,"quantized_build":true}"#, "quantized_build: needs a quantizer"),
-            (r#"{"dim":1,"index_type":"ivfflat"}"#, "does not offer"),
+            (r#"{"dim":1,"index_type":"ivfflat","ivf_pq":true}"#, "does not offer ivf_pq"),
+            (r#"{"dim":1,"index_type":"ivf","full_text":{}}"#, "invalid full_text"),
+            (r#"{"dim":1,"ivf_rerank":true}"#, "invalid ivf_rerank"),
+            (r#"{"dim":1,"index_type":"ivf","ivf_nprobe":-1}"#, "invalid ivf_nprobe"),
             (r#"{"dim":1,"index_type":"diskann"}"#, "does not offer"),
             (r#"{"dim":1,"index_type":"gpu"}"#, "not compiled"),
-            (r#"{"dim":1,"index_type":"tree"}"#, "unknown index_type \"tree\"; it must be hnsw"),
+            (
+                r#"{"dim":1,"index_type":"tree"}"#,
+                "unknown index_type \"tree\"; it must be one of hnsw, ivf, ivf-flat, ivfflat",
+            ),
             (r#"{"dim":1,"partitions":4}"#, "does not offer partitions"),
             (r#"{"dim":1,"partitions":-4}"#, "partitions"),
             (r#"{"dim":1,"persistent":true}"#, "persistent"),

@@ -6,7 +6,7 @@ use crate::rest::filter::WireFilter;
 use crate::rest::json::{decode, json_object};
 use crate::rest::pages::Pages;
 use crate::rest::value::{write_json, write_value};
-use nigh_engine::collection::{DenseConfig, Quantizer};
+use nigh_engine::collection::{DenseConfig, IvfConfig, Quantizer};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::ValueRef;
 use nigh_engine::quantizer::Quantization;
@@ -202,6 +202,10 @@ fn trained(config: &DenseConfig) -> Value {
 /// The answer of `GET /v1/collections/{name}`. Why a collection is damaged is for the log; the answer says that it is.
 pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
     let (config, stats, usage) = (&info.config, &info.stats, &info.usage);
+    let ivf = config.ivf();
+    let number = |of: fn(&IvfConfig) -> usize| ivf.map_or(0, of);
+    let drift = ivf.and_then(|ivf| ivf.drift).map(|drift| drift.limits());
+    let index_type = if ivf.is_some() { "ivf" } else { "hnsw" };
     let state = match (&info.damage, stats.tail) {
         (Some(_), _) => "damaged",
         (None, 0) => "ready",
@@ -225,6 +229,15 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
             "trained": trained(config),
             "rescore_factor": config.rescored_per_result(),
             "quantized_build": config.quantized_build,
+            "index_type": index_type,
+            "ivf_nlist": number(|ivf| ivf.nlist),
+            "ivf_nprobe": number(IvfConfig::probes),
+            "ivf_train_threshold": number(IvfConfig::trains_at),
+            "ivf_drift_retrain": drift.is_some(),
+            "ivf_drift_growth_factor": drift.map_or(0.0, |(growth, _)| growth),
+            "ivf_drift_factor": drift.map_or(0.0, |(_, factor)| factor),
+            "soar": ivf.is_some_and(|ivf| ivf.soar.is_some()),
+            "soar_lambda": ivf.and_then(IvfConfig::spills).unwrap_or(0.0),
             "max_vectors": config.max_vectors,
             "max_bytes": config.max_bytes,
             "max_inserts_per_second": config.max_inserts_per_second,
@@ -235,7 +248,8 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
         "sparse_vectors": stats.sparse_vectors,
         "tombstoned": stats.tombstoned,
         "index": {
-            "type": "hnsw",
+            "type": index_type,
+            "cells": info.cells.map_or(0, |cells| cells.cells),
             "state": state,
             "walks": info.walks,
             "indexed": stats.live.saturating_sub(stats.tail),

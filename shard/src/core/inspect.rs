@@ -7,7 +7,7 @@ use crate::catalog::CollectionHandle;
 use crate::env::call;
 use crate::owner::indexer::Slice;
 use ahash::HashMap;
-use nigh_engine::collection::{DenseConfig, Point, Stats, Usage};
+use nigh_engine::collection::{CellsInfo, DenseConfig, Point, Stats, Usage};
 use nigh_engine::filter::Predicate;
 use nigh_engine::memory::Pin;
 use nigh_engine::payload::{PayloadRow, ValueRef};
@@ -32,6 +32,8 @@ pub struct CollectionInfo {
     pub usage: Usage,
     /// What walks go over by now: `float`, `int8`, or the codes of a quantizer.
     pub walks: &'static str,
+    /// Where the index is one of cells.
+    pub cells: Option<CellsInfo>,
     /// Why it answers nothing, if so.
     pub damage: Option<String>,
 }
@@ -136,6 +138,7 @@ fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
         stats: dense.stats(),
         usage: dense.usage(),
         walks: dense.walks_over(),
+        cells: dense.cells_info(),
         damage: handle.damage.get().cloned(),
     }
 }

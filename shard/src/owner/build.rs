@@ -6,6 +6,7 @@
 use crate::core::Core;
 use crate::core::{OpError, Task, WriteBatch};
 use crate::owner::checkpointer::write_image;
+use crate::owner::filer::train_now;
 use crate::owner::indexer::{ROUND_BULK, Slice, run_round};
 use crate::owner::quantizer::advance;
 use crate::owner::{Owned, batch_vector};
@@ -202,12 +203,12 @@ impl Core {
             }
             owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
         }
+        if aside.borrow().files_cells() {
+            task.stage("training");
+            train_now(&env, &aside).await;
+        }
         task.stage("linking");
-        loop {
-            let linked = run_round(self, &aside, ROUND_BULK, workers).await;
-            if linked == 0 {
-                break;
-            }
+        while let Some(linked) = run_round(self, &aside, ROUND_BULK, workers).await {
             task.advance(linked as u64);
             if owned.dropped.get() {
                 return Err(OpError::UnknownCollection(owned.handle.name.clone()));

@@ -6,6 +6,7 @@
 
 use crate::core::Core;
 use crate::env::{Env, call};
+use crate::owner::filer::{run_filing, train_on};
 use crate::owner::{Owned, TAIL_MAX};
 use nigh_engine::collection::{Dense, DenseWriter};
 use nigh_engine::index::{NodePlan, Planner, Round, Scratch, TargetJob, TargetPlan};
@@ -29,7 +30,7 @@ const TARGETS_PER_GRAB: usize = 8;
 /// Edge lists stored between two looks at the clock: about 30 µs.
 const LISTS_PER_STEP: usize = 64;
 /// Rounds smaller than this are planned by the owner alone: a message each way costs more than it saves.
-const SHARED_ROUND_MIN: usize = 4;
+pub(super) const SHARED_ROUND_MIN: usize = 4;
 /// Nodes repaired between two looks at the clock: eight without dead neighbours, or one with.
 const REPAIR_NODES_PER_STEP: usize = 8;
 
@@ -104,7 +105,7 @@ async fn plan_targets(env: Rc<dyn Env>, work: Arc<TargetWork>) {
 }
 
 /// Runs `part` here and on up to `workers - 1` other cores, and waits for all of them.
-async fn on_cores<F>(
+pub(super) async fn on_cores<F>(
     core: &Rc<Core>,
     workers: usize,
     part: impl Fn(Rc<dyn Env>) -> F + Clone + Send + 'static,
@@ -152,7 +153,7 @@ async fn on_cores<F>(
     }
 }
 
-/// Plans and commits one round of `writer`'s tail; its points, 0 when the tail is empty.
+/// Plans and commits one round of `writer`'s tail; the points it has moved, `None` when there was nothing to do.
 ///
 /// The caller holds the collection's round lock. `writer` is borrowed only between awaits.
 pub async fn run_round(
@@ -160,10 +161,13 @@ pub async fn run_round(
     writer: &RefCell<DenseWriter>,
     round_max: usize,
     workers: usize,
-) -> usize {
+) -> Option<usize> {
+    if writer.borrow().files_cells() {
+        return run_filing(core, writer, round_max, workers).await;
+    }
     let (round, dense) = {
         let mut writer = writer.borrow_mut();
-        let Some(round) = writer.begin_round(round_max) else { return 0 };
+        let round = writer.begin_round(round_max)?;
         (round, writer.shared().clone())
     };
     let nodes = round.slots.len();
@@ -194,12 +198,12 @@ pub async fn run_round(
     while !writer.borrow_mut().commit_step(LISTS_PER_STEP) {
         slice.check().await;
     }
-    nodes
+    Some(nodes)
 }
 
 /// Takes the filled places out of shared work; every helper has finished, so ours is the last reference or the
 /// others are only being dropped.
-fn collect<W, P>(mut work: Arc<W>, plans: impl Fn(&mut W) -> &mut Vec<OnceLock<P>>) -> Vec<P> {
+pub(super) fn collect<W, P>(mut work: Arc<W>, plans: impl Fn(&mut W) -> &mut Vec<OnceLock<P>>) -> Vec<P> {
     loop {
         match Arc::try_unwrap(work) {
             Ok(mut work) => {
@@ -268,11 +272,12 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
         let long = owned.writer.borrow().tail_len() > TAIL_REPLAYED;
         let round_max = if long { ROUND_BULK } else { ROUND_SERVING };
         let moved = run_round(&core, &owned.writer, round_max, env.cores()).await;
-        let mut worked = moved > 0;
-        if worked {
+        let mut worked = moved.is_some();
+        if let Some(moved) = moved {
             owned.note_indexed(moved);
             replayed.moved(moved);
         }
+        worked |= train_on(&env, &owned);
         let mut slice = Slice::begin(&env);
         while owned.writer.borrow().repair_due() {
             let more = owned.writer.borrow_mut().repair_step(REPAIR_NODES_PER_STEP);

@@ -2,11 +2,13 @@
 //!
 //! Life of a write: checks against the writer, append to the core's log, apply (visible at once through the tail),
 //! answer when the log is durable. From append to apply there is no await, so the order in the log is the order in
-//! memory. Tasks of a collection: [`indexer`] moves the tail into the graph and repairs around the dead,
+//! memory. Tasks of a collection: [`indexer`] moves the tail into the graph and repairs around the dead ([`filer`]: into cells, which it
+//! trains),
 //! [`checkpointer`] bounds the log, [`sweeper`] removes the expired, [`build`] loads staged points aside.
 
 pub mod build;
 pub mod checkpointer;
+pub mod filer;
 pub mod indexer;
 pub mod op_record;
 mod payload;

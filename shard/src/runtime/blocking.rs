@@ -32,10 +32,7 @@ impl BlockingPool {
 
     /// Starts the threads of computations, which give way to cores.
     pub(super) fn start_computing() -> std::io::Result<BlockingPool> {
-        Self::start_as("nigh-computing", || {
-            // SAFETY: no pointers; 0 is the calling thread. Being nicer needs no privilege; without it only tails get worse.
-            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, COMPUTING_NICE) };
-        })
+        Self::start_as("nigh-computing", give_way)
     }
 
     fn start_as(name: &str, begin: fn()) -> std::io::Result<BlockingPool> {
@@ -72,6 +69,12 @@ impl BlockingPool {
             let _ = thread.join();
         }
     }
+}
+
+/// The calling thread gives way to the cores.
+pub(super) fn give_way() {
+    // SAFETY: no pointers; 0 is the calling thread. Being nicer needs no privilege; without it only tails get worse.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, COMPUTING_NICE) };
 }
 
 fn work(jobs: &Mutex<Receiver<Job>>) {

@@ -214,6 +214,15 @@ impl CoreRuntime {
         self.elsewhere(&self.inner.cluster.computing, f).await
     }
 
+    /// Runs `job`, which takes seconds or minutes, on a thread of its own that gives way to the cores; jobs wait for each other. Resolves
+    /// when it has run or panicked. Nobody waits for the thread when the runtime stops.
+    pub async fn apart(&self, job: Box<dyn FnOnce() + Send>) {
+        let job = super::apart::start(job);
+        while !job.is_done() {
+            self.sleep_us(super::apart::LOOK_US).await;
+        }
+    }
+
     async fn elsewhere<R: Send + 'static>(
         &self,
         pool: &BlockingPool,

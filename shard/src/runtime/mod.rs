@@ -13,6 +13,7 @@
 //! * A core that sleeps has armed its bell and looked at its rings since (`Inner::turn`, `core_loop`, `Inner::turn_inline`).
 //! * Every queue is bounded: `port`, `inbox`, `blocking`.
 
+mod apart;
 mod background;
 mod blocking;
 mod calls;

@@ -13,6 +13,8 @@ use std::rc::Rc;
 
 /// Longest delay of a message, virtual microseconds.
 const MESSAGE_DELAY_US: u64 = 40;
+/// Longest computation apart from the cores, virtual microseconds.
+const COMPUTE_US: u64 = 5_000;
 /// A message in so many is refused as if the ring were full.
 const FULL_RING_ONE_IN: u64 = 200;
 /// Longest computation.
@@ -94,6 +96,14 @@ impl Env for SimEnv {
     }
     fn sleep_us(&self, us: u64) -> LocalBoxFuture<'static, ()> {
         Box::pin(self.sim.sleep_us(us))
+    }
+    fn apart(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
+        let sim = self.sim.clone();
+        let took_us = sim.random().below(COMPUTE_US);
+        Box::pin(async move {
+            sim.sleep_us(took_us).await;
+            job();
+        })
     }
     fn now_ns(&self) -> u64 {
         self.sim.now_ns()

@@ -11,7 +11,7 @@ use crate::core::{OpError, PayloadChange, PointFields, SearchRequest, Vectors, W
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::log::SyncMode;
 use crate::node::NodeOptions;
-use nigh_engine::collection::{DenseConfig, WriteError, WriteMode};
+use nigh_engine::collection::{DenseConfig, IndexType, IvfConfig, WriteError, WriteMode};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::{RowBuilder, Value};
 use std::cell::{Cell, RefCell};
@@ -230,7 +230,7 @@ async fn life(
     let any = |random: &Random| opened[random.index(count)].clone();
 
     for collection in 0..created.get() {
-        match any(&random).create_collection(&name_of(collection), small_config()).await {
+        match any(&random).create_collection(&name_of(collection), config_of(collection)).await {
             Ok(()) | Err(OpError::CollectionExists(_)) => {}
             Err(OpError::Busy(_)) => return,
             Err(other) => panic!("create {collection}: {other}"),
@@ -247,7 +247,7 @@ async fn life(
         while created2.get() < COLLECTIONS_MAX {
             sim2.sleep_us(500 + random2.below(20_000)).await;
             let core = opened2[random2.index(count)].clone();
-            match core.create_collection(&name_of(created2.get()), small_config()).await {
+            match core.create_collection(&name_of(created2.get()), config_of(created2.get())).await {
                 // Existing: the life before ended between the deed and the answer.
                 Ok(()) | Err(OpError::CollectionExists(_)) => created2.set(created2.get() + 1),
                 Err(OpError::Busy(_)) => {}
@@ -308,10 +308,16 @@ async fn life(
     }
 }
 
-fn small_config() -> DenseConfig {
+/// Every other one is of cells, and all of those spill but the first.
+fn config_of(collection: usize) -> DenseConfig {
     let mut config = DenseConfig::new(DIM, Metric::L2);
     config.m = 4;
     config.ef_construction = 32;
+    if collection % 2 == 1 {
+        let soar = (collection > 1).then_some(1.0);
+        config.index =
+            IndexType::Ivf(IvfConfig { train_threshold: 6, nprobe: 2, soar, ..IvfConfig::default() });
+    }
     config
 }
 

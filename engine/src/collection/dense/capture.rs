@@ -5,7 +5,8 @@
 //! record, so the image as a whole shows one moment.
 use super::*;
 use crate::record::image::{
-    EdgesRecord, EndRecord, LevelsBuilder, PointRecord, put_edges, put_end, put_free, put_point,
+    CellsRecord, EdgesRecord, EndRecord, LevelsBuilder, PointRecord, put_cells, put_centroid, put_edges,
+    put_end, put_free, put_point,
 };
 
 /// Slots that the last pass may write in one go; doubled with each pass, so that a capture ends under any load. About 2 KB
@@ -20,6 +21,8 @@ pub(super) struct Capture {
     /// To be written in this pass.
     pending: Dirty,
     cursor: Slot,
+    /// Centroids written, and one for what comes before them.
+    cells_cursor: usize,
     /// Written so far, in case the image is lost.
     taken: Dirty,
     passes: u32,
@@ -37,13 +40,18 @@ impl DenseWriter {
         self.collect_edge_changes();
         let changed = std::mem::take(&mut self.dirty);
         let pending = if full {
-            Dirty { data: SlotSet::all(self.high_water()), state: SlotSet::default() }
+            Dirty {
+                data: SlotSet::all(self.high_water()),
+                cells: self.shared.cell_count.load(Ordering::Relaxed) as usize,
+                ..Dirty::default()
+            }
         } else {
             changed
         };
         self.capture = Some(Capture {
             pending,
             cursor: 0,
+            cells_cursor: 0,
             taken: Dirty::default(),
             passes: 0,
             absent_is_free: full,
@@ -122,8 +130,42 @@ impl DenseWriter {
         self.shared.graph.take_dirty(&mut |slot| state.insert(slot));
     }
 
+    /// Writes the next centroid, or what comes before all of them.
+    fn write_cells(&mut self, capture: &mut Capture, out: &mut Vec<u8>) {
+        if std::mem::take(&mut self.dirty.cells) > 0 {
+            // Others now.
+            capture.cells_cursor = 0;
+        }
+        let cells =
+            self.filing.as_ref().and_then(|filing| filing.current.as_ref()).map(|current| current.cells());
+        let Some(cells) = cells else {
+            capture.pending.cells = 0;
+            return;
+        };
+        match capture.cells_cursor.checked_sub(1) {
+            None => put_cells(
+                out,
+                &CellsRecord {
+                    cells: cells.len() as u32,
+                    trained_on: cells.trained_on(),
+                    mean: cells.mean(),
+                },
+            ),
+            Some(cell) => put_centroid(out, cell as u32, cells.centroid(cell as u32)),
+        }
+        capture.taken.cells = cells.len();
+        capture.cells_cursor += 1;
+        if capture.cells_cursor > cells.len() {
+            (capture.pending.cells, capture.cells_cursor) = (0, 0);
+        }
+    }
+
     /// Writes the next pending slot; false when none is left.
     fn write_next(&mut self, capture: &mut Capture, out: &mut Vec<u8>) -> bool {
+        if capture.pending.cells > 0 {
+            self.write_cells(capture, out);
+            return true;
+        }
         let Some(slot) = capture.pending.next(capture.cursor) else { return false };
         capture.cursor = slot + 1;
         // What is written now includes what changed up to now.
@@ -136,16 +178,23 @@ impl DenseWriter {
         capture.taken.state.insert(slot);
 
         let shared = &self.shared;
-        let (dead, linked) = (shared.meta.is_dead(slot), shared.graph.is_linked(slot));
-        if dead && !linked {
+        let (dead, linked) = (shared.meta.is_dead(slot), self.is_linked(slot));
+        // Nothing leads through the dead of a cell.
+        if dead && (!linked || self.files_cells()) {
             if !capture.absent_is_free {
                 put_free(out, slot);
             }
             return true;
         }
         capture.levels.clear();
-        if linked {
-            shared.graph.edges(slot, &mut |_, edges| capture.levels.push(edges));
+        match &self.filing {
+            Some(filing) if linked => match filing.place(slot) {
+                Some((cell, Some(second))) => capture.levels.push(&[cell, second]),
+                Some((cell, None)) => capture.levels.push(&[cell]),
+                None => capture.levels.push(&[]),
+            },
+            None if linked => shared.graph.edges(slot, &mut |_, edges| capture.levels.push(edges)),
+            _ => {}
         }
         let levels = capture.levels.levels();
         if !data {

@@ -87,12 +87,14 @@ pub(super) struct Dirty {
     pub data: SlotSet,
     /// Edges, death or freeing: the vector and row of the image before still hold unless `data` says otherwise.
     pub state: SlotSet,
+    /// Centroids that changed: all of them, or 0.
+    pub cells: usize,
 }
 
 impl Dirty {
     /// Members, those in both degrees counted twice (a bound is all that is needed).
     pub fn len(&self) -> usize {
-        self.data.len() + self.state.len()
+        self.data.len() + self.state.len() + self.cells
     }
 
     /// The first member of either at or after `from`.
@@ -103,6 +105,7 @@ impl Dirty {
     pub fn insert_all(&mut self, other: &Dirty) {
         self.data.insert_all(&other.data);
         self.state.insert_all(&other.state);
+        self.cells = self.cells.max(other.cells);
     }
 
     pub fn bytes(&self) -> u64 {
@@ -139,9 +142,9 @@ mod tests {
             set.insert_all(&other);
             twin.extend(others);
             prop_assert_eq!(set.len(), twin.len());
-            let both = Dirty { data: set.clone(), state: SlotSet::default() };
+            let both = Dirty { data: set.clone(), ..Dirty::default() };
             prop_assert_eq!(both.next(from), twin.range(from..).next().copied());
-            let both = Dirty { data: SlotSet::default(), state: set.clone() };
+            let both = Dirty { state: set.clone(), ..Dirty::default() };
             prop_assert_eq!(both.next(from), twin.range(from..).next().copied());
             prop_assert!((0..400).all(|slot| set.contains(slot) == twin.contains(&slot)));
         }

@@ -7,20 +7,23 @@
 //!    result holds an id twice and a replaced id is never missing.
 //! 2. *Order of a write.* Vector, row and line of the new slot; payload index, sparse and text lists; tail entry; id map; death of the old slot;
 //!    `published_seq` (Release). What a snapshot includes is therefore in place for every reader that has it.
-//! 3. *Graph or tail.* A live slot is in the graph, in the tail window, or both (`tail.rs`).
+//! 3. *Graph or tail.* A live slot is in the graph, in the tail window, or both (`tail.rs`). Where the index is one of cells it takes the
+//!    graph's place in all that is said here (`filing.rs`).
 //! 4. *Reuse.* A slot is freed only when nothing leads to it (no tail entry before `start`, no edge of any linked slot, no
 //!    id), every reader that could have seen it has unpinned, and no indexing round is open (planners hold no pin).
-//! 5. A dead slot of the graph stays a way-point until a repair pass has led all edges around it (`repair.rs`).
+//! 5. A dead slot of the graph (a cell just loses it) stays a way-point until a repair pass has led all edges around it (`repair.rs`).
 //! 6. A payload is replaced in its slot (`rewrite.rs`): row and version in one store, a snapshot does not keep the old ones. What a
 //!    reader looks up, asks and returns is each the row of some moment of its pin; a filter that holds before and after a
 //!    replacement finds the point.
 //! 7. All methods of [`DenseWriter`] run on one thread at a time; nothing else changes anything.
 mod capture;
 mod dirty;
+mod filing;
 mod hit_order;
 mod lanes;
 mod matching;
 mod meta;
+mod probe;
 mod repair;
 mod restore;
 mod rewrite;
@@ -30,6 +33,7 @@ mod search;
 mod tail;
 #[cfg(test)]
 mod tests;
+mod training;
 mod usage;
 mod writer;
 
@@ -43,6 +47,7 @@ use crate::pace::TooLong;
 use crate::payload::index::PayloadIndex;
 use crate::sparse::SparseError;
 use dirty::{Dirty, SlotSet};
+use filing::{CellsCell, Filing};
 use lanes::{LaneWriters, Lanes};
 use meta::Meta;
 use rewrite::{Retired, Superseded};
@@ -51,10 +56,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tail::{Passed, Tail};
 
+pub use filing::{Filed, FilingRound};
 pub use matching::{MatchCursor, Matching};
+pub use probe::CellsInfo;
 pub use restore::RestoreError;
 pub use rewrite::RowWrite;
 pub use search::Explain;
+pub use training::{Clustering, TrainingSample};
 pub use usage::Usage;
 
 /// How a write treats a live id.
@@ -234,7 +242,12 @@ struct SearchCounters {
 pub struct Dense {
     config: DenseConfig,
     domain: Arc<Domain>,
+    /// Vectors and their codes, and edges where there is no other index.
     graph: Graph,
+    /// Where the index is one of cells.
+    cells: Option<CellsCell>,
+    /// How many are searched, 0 before there are any.
+    cell_count: AtomicU64,
     meta: Meta,
     tail: Tail,
     ids: IdMap,
@@ -286,7 +299,9 @@ pub struct DenseWriter {
     round: Option<(Arc<Round>, u64)>,
     /// The open round once it is planned, while its nodes are linked.
     committing: Option<Commit>,
-    /// Slots in the graph, dead ones included.
+    /// Of a collection of cells.
+    filing: Option<Filing>,
+    /// Slots that have left the tail, dead ones included.
     linked: usize,
     /// Dead slots in the graph that no repair pass has taken on.
     dead_linked: Vec<Slot>,

@@ -53,6 +53,9 @@ impl DenseWriter {
     }
 
     fn pass_due(&self) -> bool {
+        if self.files_cells() {
+            return false;
+        }
         let worth_it = self.dead_linked.len() > DEAD_MIN.max(self.linked / DEAD_SHARE);
         self.pass.is_some() || worth_it || (!self.dead_linked.is_empty() && !self.has_slot())
     }
@@ -65,7 +68,7 @@ impl DenseWriter {
     pub fn repair_step(&mut self, max_nodes: usize) -> bool {
         let (free, retired) = (self.free.len(), self.retired());
         self.reclaim();
-        if self.round.is_some() {
+        if self.round_open() {
             return false;
         }
         if !self.pass_due() {
@@ -93,6 +96,7 @@ impl DenseWriter {
 
     /// Passes over whatever is dead, below the threshold too, and as much reclamation as readers allow.
     pub(super) fn repair_all(&mut self) {
+        self.retire_filed();
         while self.pass.is_some() || !self.dead_linked.is_empty() {
             let mut pass = self.pass.take().unwrap_or_else(|| self.begin_pass());
             while !self.walk(&mut pass, usize::MAX) {}

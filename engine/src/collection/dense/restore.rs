@@ -6,7 +6,7 @@ use super::meta::Birth;
 use super::writer::add;
 use super::*;
 use crate::payload::PayloadRow;
-use crate::record::image::{EndRecord, Levels, PointRecord, Record, Records};
+use crate::record::image::{CellsRecord, EndRecord, Levels, PointRecord, Record, Records};
 
 /// Why an image does not load.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,9 +35,26 @@ pub(super) struct Restoring {
     /// Per slot: one more than where in `lists` its newest lists start, 0 = not in the graph.
     lists_at: Vec<usize>,
     vector: Vec<f32>,
+    /// The last clustering, and its centroids as far as they came.
+    cells: Option<(CellsRecord, Vec<f32>)>,
 }
 
 impl Restoring {
+    /// Centroids come in order, after the record that says how many.
+    fn centroid(&mut self, cell: u32, centroid: &[u8], dim: usize) -> Result<(), String> {
+        let Some((cells, rows)) = self.cells.as_mut().filter(|(cells, rows)| {
+            cell < cells.cells && rows.len() == cell as usize * dim && centroid.len() == 4 * dim
+        }) else {
+            return Err(format!("centroid {cell} of {} bytes where another belongs", centroid.len()));
+        };
+        let _ = cells;
+        rows.extend(centroid.as_chunks().0.iter().map(|c| f32::from_le_bytes(*c)));
+        match rows[cell as usize * dim..].iter().all(|component| component.is_finite()) {
+            true => Ok(()),
+            false => Err(format!("centroid {cell} has a component that is not finite")),
+        }
+    }
+
     fn levels(&self, slot: Slot) -> Option<Levels<'_>> {
         let at = *self.lists_at.get(slot as usize)?;
         Levels::get(self.lists.get(at.checked_sub(1)?..)?)
@@ -101,6 +118,14 @@ impl DenseWriter {
                 }
                 Ok(())
             }
+            Record::Cells(cells) if self.files_cells() => {
+                restoring.cells = Some((cells, Vec::new()));
+                Ok(())
+            }
+            Record::Centroid(cell, centroid) if self.files_cells() => {
+                restoring.centroid(cell, centroid, self.shared.config.dim)
+            }
+            Record::Cells(_) | Record::Centroid(..) => Err("cells in the image of a graph".into()),
             Record::End(end) => {
                 if end.slots as usize > self.slots_max {
                     return Err(format!("{} slots, more than {}", end.slots, self.slots_max));
@@ -217,7 +242,10 @@ impl DenseWriter {
         if let Some(slot) = restoring.present.next(end.slots) {
             return refuse(format!("slot {slot} of an image of {} slots", end.slots));
         }
-        self.restore_edges(restoring, &end)?;
+        match self.files_cells() {
+            true => self.restore_cells(restoring, &end)?,
+            false => self.restore_edges(restoring, &end)?,
+        }
 
         let shared = self.shared.clone();
         let mut tail = Vec::new();
@@ -229,7 +257,7 @@ impl DenseWriter {
             // SAFETY: the owner, which frees nothing meanwhile.
             let row = PayloadRow::trusted(unsafe { shared.meta.row(slot) });
             shared.index.insert(slot, row);
-            let linked = shared.graph.is_linked(slot);
+            let linked = self.is_linked(slot);
             self.linked += usize::from(linked);
             if restoring.dead.contains(slot) {
                 add(&shared.tombstoned, 1);
@@ -304,6 +332,50 @@ impl DenseWriter {
                     restoring.dead.contains(slot)
                 });
             }
+        }
+        Ok(())
+    }
+}
+
+impl DenseWriter {
+    /// Makes the last clustering, if there was one, and files in it what was filed. A slot whose cells it does not have goes back to
+    /// the tail.
+    fn restore_cells(&mut self, restoring: &Restoring, end: &EndRecord) -> Result<(), RestoreError> {
+        let shared = self.shared.clone();
+        let refuse = |what: String| RestoreError { offset: 0, what };
+        shared.graph.set_entry(None);
+        let mut count = 0;
+        if let Some((record, rows)) = &restoring.cells {
+            count = record.cells;
+            if rows.len() != count as usize * shared.config.dim || count == 0 {
+                return Err(refuse(format!("{} floats of {count} centroids", rows.len())));
+            }
+            self.begin_refiling(rows, record.trained_on).map_err(|error| refuse(error.to_string()))?;
+        }
+        let Some(filing) = &mut self.filing else { return Ok(()) };
+        if let Some((next, (record, _))) = filing.next.take().zip(restoring.cells.as_ref()) {
+            next.cells.cells().set_trained(record.trained_on, record.mean);
+            filing.current = Some(next.cells);
+        }
+        let mut lists = Vec::new();
+        for slot in 0..end.slots {
+            let Some(levels) = restoring.levels(slot) else { continue };
+            levels.read_into(&mut lists);
+            match (count, &lists[0][..]) {
+                (0, []) => filing.restore(slot, None),
+                (1.., &[cell]) if cell < count => filing.restore(slot, Some((cell, None))),
+                (1.., &[cell, second]) if cell < count && second < count && cell != second => {
+                    filing.restore(slot, Some((cell, Some(second))));
+                }
+                _ => {}
+            }
+        }
+        let cells = filing.current.as_mut().map(|current| {
+            current.seal();
+            current.cells().clone()
+        });
+        if let Some(cells) = cells {
+            self.show_cells(cells);
         }
         Ok(())
     }

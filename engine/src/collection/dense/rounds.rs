@@ -23,7 +23,7 @@ impl DenseWriter {
     /// # Panics
     /// When a round is open.
     pub fn begin_round(&mut self, max: usize) -> Option<Arc<Round>> {
-        assert!(self.round.is_none(), "one round at a time");
+        assert!(!self.round_open() && !self.files_cells(), "one round at a time, and of a graph");
         self.drop_dead_front();
         let limit = max.max(1).min(self.linked.max(ROUND_MIN)).min(ROUND_NODES_MAX);
         let shared = &self.shared;
@@ -115,11 +115,14 @@ impl DenseWriter {
         self.shared.graph.finish_job(done)
     }
 
-    /// Drives indexing to an empty tail, and a quantizer that is due to its end, on the calling thread (tests, library use).
+    /// Drives indexing to an empty tail, and cells or a quantizer that are due to their end, on the calling thread (tests, library use).
     ///
     /// # Panics
     /// When a round is open, or address space for codes runs out.
     pub fn index_all(&mut self) {
+        if self.files_cells() {
+            return self.file_all();
+        }
         self.link_all();
         loop {
             match self.next_job(false) {

@@ -1,5 +1,6 @@
 //! Searching, on any core.
 use super::hit_order::by_distance_then_id;
+use super::probe::Passing;
 use super::{Dense, Hit, Query, SearchError};
 use crate::distance::{padded, prepare};
 use crate::filter::lists::{Lists, look_up};
@@ -23,17 +24,17 @@ const EF_MAX: usize = 16_384;
 const CHUNK: usize = 64;
 
 /// Slots of a scan between two questions to the pace; a multiple of 64.
-const SCAN_PART: Slot = 256;
+pub(super) const SCAN_PART: Slot = 256;
 /// Looks into the payload index that make a step.
 const LOOKS_PER_STEP: usize = 4;
 /// Rows fetched ahead of the one that the predicate is asked about.
-const ROWS_AHEAD: usize = 8;
+pub(super) const ROWS_AHEAD: usize = 8;
 
 /// Candidates of a scan that are scored in one piece where codes tell too few apart: under 1 ms.
 const CROWD_SCORED: usize = 2048;
 
 /// What a distance costs in steps.
-fn steps_scored(dim: usize) -> usize {
+pub(super) fn steps_scored(dim: usize) -> usize {
     1 + dim / 768
 }
 
@@ -101,12 +102,12 @@ impl View<'_> {
     }
 
     /// What asking the predicate costs in steps.
-    fn steps_asked(&self) -> usize {
+    pub fn steps_asked(&self) -> usize {
         self.filter.map_or(0, Predicate::steps)
     }
 
     #[inline]
-    fn admits(&mut self, slot: Slot) -> bool {
+    pub fn admits(&mut self, slot: Slot) -> bool {
         self.visible(slot) && self.matches(slot)
     }
 
@@ -195,7 +196,7 @@ impl<A: Admit, G: Fn(Slot) -> bool> Admit for Gated<'_, A, G> {
 }
 
 /// The nearest of slots that come one by one, scored in chunks.
-struct Scorer<'a> {
+pub(super) struct Scorer<'a> {
     scan: Scan<'a>,
     k: usize,
     top: TopK<Hit>,
@@ -206,7 +207,7 @@ struct Scorer<'a> {
 
 impl<'a> Scorer<'a> {
     /// After the snapshot of what is visible.
-    fn new(graph: &'a Graph, query: &'a [f32], k: usize) -> Self {
+    pub fn new(graph: &'a Graph, query: &'a [f32], k: usize) -> Self {
         Scorer {
             scan: Scan::new(graph, query, k),
             k,
@@ -218,7 +219,7 @@ impl<'a> Scorer<'a> {
     }
 
     #[inline]
-    fn push(&mut self, dense: &Dense, slot: Slot) {
+    pub fn push(&mut self, dense: &Dense, slot: Slot) {
         self.chunk.push(slot);
         if self.chunk.len() == CHUNK {
             self.sift(dense);
@@ -259,7 +260,7 @@ impl<'a> Scorer<'a> {
     }
 
     /// Appends what was kept, in no order; the number of distances.
-    async fn finish(
+    pub async fn finish(
         mut self,
         dense: &Dense,
         pace: &mut impl Pace,
@@ -355,18 +356,40 @@ impl Dense {
         let rescored = query.k.saturating_mul(self.config.rescored_per_result());
         let pool = if view.filter.is_some() { query.k.saturating_mul(2) } else { query.k }.max(rescored);
         let ef = if query.ef == 0 { self.config.ef_search } else { query.ef }.max(pool);
-        let scan_at_once = query.exact || ef > EF_MAX || ef.saturating_mul(self.config.m) >= live;
+        let scan_at_once = query.exact
+            || match self.config.ivf() {
+                Some(_) => self.probed().is_none(),
+                None => ef > EF_MAX || ef.saturating_mul(self.config.m) >= live,
+            };
         let mut explain = Explain { exact: scan_at_once, ..Explain::default() };
         match view.filter {
             Some(filter) => {
+                // Cells are left when there are enough; a beam says nothing about them.
+                let ef = if self.cells.is_some() { query.k } else { ef };
                 let situation = self.situation(ef, scan_at_once);
                 let lists = look_up(filter, self.index.view(pin), &situation, pace).await?;
                 let (plan, estimate) = self.planned(filter, pin, &lists, &situation, &view);
                 explain = Explain { estimate, path: estimate.path, ..explain };
-                self.follow(plan, &prepared, query.k, ef, live, &mut view, pace, scratch, out, &mut explain)
-                    .await?;
+                self.follow(
+                    plan,
+                    pin,
+                    &prepared,
+                    query.k,
+                    ef,
+                    live,
+                    &mut view,
+                    pace,
+                    scratch,
+                    out,
+                    &mut explain,
+                )
+                .await?;
             }
             None if scan_at_once => self.scan(&prepared, query.k, &mut view, pace, out).await?,
+            None if self.cells.is_some() => {
+                let passing = Passing { gate: &Gate::Open, exact: false };
+                explain.exact = self.probe(pin, &prepared, query.k, &passing, &mut view, pace, out).await?;
+            }
             None => {
                 let open = Walked {
                     gate: Gate::Open,
@@ -455,6 +478,7 @@ impl Dense {
             codes: self.graph.code_step().is_some() || self.graph.is_quantized(),
             m: self.config.m,
             ef,
+            probed: self.probed(),
             exact,
             relative_bp: u64::from(self.config.filter_first_relative_bp),
         }
@@ -465,6 +489,7 @@ impl Dense {
     async fn follow(
         &self,
         plan: Plan<'_>,
+        pin: &Pin<'_>,
         query: &[f32],
         k: usize,
         ef: usize,
@@ -499,6 +524,11 @@ impl Dense {
             Path::Complement => _ = count(&self.counters.filter_complement_gates),
             Path::Column => _ = count(&self.counters.filter_column_gates),
             _ => {}
+        }
+        if self.cells.is_some() {
+            let passing = Passing { gate: &walked.gate, exact: walked.exact };
+            explain.exact = self.probe(pin, query, k, &passing, view, pace, out).await?;
+            return Ok(());
         }
         if self.search_graph(query, k, ef, live, &walked, view, pace, scratch, out).await? {
             return Ok(());
@@ -586,21 +616,7 @@ impl Dense {
             return Ok(false);
         }
 
-        let mut scorer = Scorer::new(&self.graph, query, k);
-        for position in window.start..window.end {
-            if (position - window.start + 1).is_multiple_of(u64::from(SCAN_PART)) {
-                pace.step(SCAN_PART as usize * steps_scored(self.config.dim)).await?;
-            }
-            let slot = self.tail.slot(position);
-            if view.admits(slot) {
-                scorer.push(self, slot);
-            }
-        }
-        view.distances += scorer.finish(self, pace, out).await?;
-        // A slot linked meanwhile was found in both places, at the same distance: equal neighbours after sorting.
-        out.sort_unstable_by(by_distance_then_id);
-        out.dedup_by_key(|hit| hit.slot);
-        out.truncate(k);
+        self.search_tail(window, query, k, view, pace, out).await?;
         Ok(out.len() == k)
     }
 
@@ -645,7 +661,7 @@ impl Dense {
 
     /// Asks for lines and rows of the slots that the predicate will be asked about after the one at `index`.
     #[inline]
-    fn look_ahead(&self, slots: &[Slot], index: usize) {
+    pub(super) fn look_ahead(&self, slots: &[Slot], index: usize) {
         if let Some(&slot) = slots.get(index + 2 * ROWS_AHEAD) {
             self.meta.prefetch_line(slot);
         }
@@ -655,7 +671,7 @@ impl Dense {
     }
 
     /// All visible points.
-    async fn scan(
+    pub(super) async fn scan(
         &self,
         query: &[f32],
         k: usize,

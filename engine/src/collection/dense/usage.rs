@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 /// Committed bytes by part; their sum is [`super::Stats::bytes`] but for what changes between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Vectors, edges, and what only the owner has.
+    /// Vectors, edges or cells, and what only the owner has.
     pub graph: u64,
     /// Codes of the vectors: int8 ones that walks go over, or went over until they were given up, and those of a quantizer.
     pub codes: u64,

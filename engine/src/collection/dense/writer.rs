@@ -55,9 +55,12 @@ impl DenseWriter {
         // Random on purpose: nobody may craft ids that collide. It decides where the map keeps an id and no result.
         let id_seed = RandomState::new().hash_one(config.seed);
         let prepared = vec![0.0; padded(config.dim)];
+        let filing = config.ivf().cloned().map(Filing::new);
         let (lane_writers, lanes) = LaneWriters::new(&config, domain.clone(), id_seed);
         let shared = Dense {
             graph,
+            cells: filing.is_some().then(|| CellsCell::new(domain.clone(), None)),
+            cell_count: AtomicU64::new(0),
             meta: Meta::reserve(max_slots)?,
             tail: Tail::reserve(max_slots)?,
             ids: IdMap::new(domain.clone(), id_seed),
@@ -91,6 +94,7 @@ impl DenseWriter {
             passed: Passed::new(),
             round: None,
             committing: None,
+            filing,
             linked: 0,
             dead_linked: Vec::new(),
             pass: None,
@@ -320,7 +324,7 @@ impl DenseWriter {
 
     /// Out of slots during replay: takes back every dead one, at whatever cost.
     fn make_room(&mut self) {
-        assert!(self.round.is_none(), "out of slots with an indexing round open");
+        assert!(!self.round_open(), "out of slots with an indexing round open");
         self.reclaim();
         self.repair_all();
         assert!(!self.free.is_empty(), "all {} slots hold live points", self.slots_max);
@@ -339,7 +343,7 @@ impl DenseWriter {
         self.lanes.forget(&shared.lanes, slot, PayloadRow::trusted(unsafe { shared.meta.row(slot) }));
         shared.meta.bury(slot, seq);
         add(&shared.tombstoned, 1);
-        if shared.graph.is_linked(slot) {
+        if self.is_linked(slot) {
             self.dead_linked.push(slot);
         } else {
             sub(&shared.tail_live, 1);
@@ -405,8 +409,9 @@ impl DenseWriter {
         let shared = self.shared.clone();
         let steps = self.reclaim_owed.clamp(STEPS_PER_RECLAIM, STEPS_PER_RECLAIM_MAX);
         self.settle_newborn();
-        if self.round.is_none() {
+        if !self.round_open() {
             self.drop_dead_front();
+            self.retire_filed();
             let mut steps_left = steps;
             while steps_left > 0 {
                 let terms = if let Some(slot) = self.freeing.pop() {
@@ -434,6 +439,10 @@ impl DenseWriter {
         shared.ids.reclaim();
         shared.index.reclaim(steps * PARTS_PER_STEP);
         self.lanes.reclaim();
+        if let Some(filing) = &mut self.filing {
+            filing.reclaim();
+            shared.cells.as_ref().map(CellsCell::reclaim);
+        }
         self.fill_columns(COLUMN_SLOTS_PER_RECLAIM);
         self.note_bytes();
     }
@@ -441,7 +450,7 @@ impl DenseWriter {
     /// Whether writes have replaced so much that another [`Self::reclaim`] should come before the next round: while one is open
     /// nothing is freed.
     pub fn reclaim_due(&self) -> bool {
-        self.round.is_none() && self.reclaim_owed >= STEPS_PER_RECLAIM && self.retired() > 0
+        !self.round_open() && self.reclaim_owed >= STEPS_PER_RECLAIM && self.retired() > 0
     }
 
     /// One slice of building a column that searches want, as long as the quota has room for it. Part of [`Self::reclaim`].
@@ -503,10 +512,8 @@ impl DenseWriter {
         if passed.is_empty() {
             return;
         }
-        let gone: Vec<Slot> = passed
-            .map(|position| shared.tail.slot(position))
-            .filter(|&slot| !shared.graph.is_linked(slot))
-            .collect();
+        let gone: Vec<Slot> =
+            passed.map(|position| shared.tail.slot(position)).filter(|&slot| !self.is_linked(slot)).collect();
         debug_assert!(gone.iter().all(|&slot| shared.meta.is_dead(slot)));
         shared.tail.advance(position);
         if !gone.is_empty() {
@@ -517,12 +524,15 @@ impl DenseWriter {
     /// Frees a slot that nothing leads to and no reader sees; returns the number of its terms in the payload index and the
     /// lanes.
     fn free_slot(&mut self, slot: Slot) -> usize {
-        debug_assert!(self.round.is_none(), "slot {slot} freed while planners may look at it");
-        let shared = &self.shared;
-        if shared.graph.is_linked(slot) {
-            shared.graph.free(slot);
+        debug_assert!(!self.round_open(), "slot {slot} freed while planners may look at it");
+        if self.is_linked(slot) {
+            match &mut self.filing {
+                Some(filing) => filing.free(slot),
+                None => self.shared.graph.free(slot),
+            }
             self.linked -= 1;
         }
+        let shared = &self.shared;
         // SAFETY: freed below, and only here.
         let row = PayloadRow::trusted(unsafe { shared.meta.row(slot) });
         let terms = shared.index.remove(slot, row) + self.lanes.remove(slot, row);
@@ -536,7 +546,11 @@ impl DenseWriter {
 
     /// Publishes the bytes that only the owner can count.
     pub(super) fn note_bytes(&self) {
-        let bytes = self.shared.graph.bytes() as u64
+        let index = match &self.filing {
+            Some(filing) => self.shared.graph.vector_bytes() as u64 + filing.bytes(),
+            None => self.shared.graph.bytes() as u64,
+        };
+        let bytes = index
             + self.ordered_ids.len() as u64 * ORDERED_ID_BYTES
             + (self.deadlines.len() + self.key_deadlines.len()) as u64 * DEADLINE_BYTES
             + (self.free.capacity() + self.dead_linked.capacity()) as u64 * 4

@@ -311,6 +311,11 @@ impl Graph {
             + self.links.bytes(slots, self.owner.enter().runs.used())
     }
 
+    /// Those of vectors and codes alone.
+    pub fn vector_bytes(&self) -> usize {
+        self.slots_end() * self.vectors.row_len() * size_of::<f32>() + self.code_bytes()
+    }
+
     /// Those of the codes.
     pub fn code_bytes(&self) -> usize {
         self.codes.as_ref().map_or(0, Codes::bytes)

@@ -28,7 +28,9 @@ fn config_of_graph() -> Value {
         "ef_construction": beam(200, "Beam of the build."),
         "ef_search": beam(64, "Beam of a search, unless `k` is larger."),
         "seed": about("Of the levels of the graph.", or(0, int64())),
-        "index_type": or("hnsw", one_of(&["", "hnsw"])),
+        "index_type": or("hnsw", about(
+            "A graph, or the cells of a clustering, without `full_text`.", one_of(&["", "hnsw", "ivf", "ivf-flat", "ivfflat"]),
+        )),
         "extend_candidates": about("Look at neighbours of neighbours when linking.", boolean()),
         "extend_candidates_max": about("Most of them, 0 = all.", natural()),
         "level0_full_degree": about("Link `2 m` instead of `m` neighbours on level 0.", boolean()),
@@ -47,11 +49,12 @@ fn config_of_graph() -> Value {
     })
 }
 
-/// Keys of what this build does not offer: flags have one value, the one that means "off"; numbers are checked and ignored.
+/// Keys of quantizers and of other indexes than the graph. Flags of what this build does not offer have one value, the one that
+/// means "off"; numbers of it are checked and ignored.
 fn config_of_other_indexes() -> Value {
     let off = || json!({"type": "boolean", "enum": [false]});
     let ignored = |schema: Value| about("Has no effect on this index.", schema);
-    let at_least_0 = || ignored(with(double(), json!({"minimum": 0})));
+    let of_cells = |what: &str, schema: Value| about(&format!("Of `index_type` `ivf`. {what}"), schema);
     let quantizers = json!({
         "quant": about(
             "Codes kept beside the vectors, to walk on: `sq8` and `sq` steps per component, `bq1` signs, `pq` numbers of centroids \
@@ -81,17 +84,29 @@ fn config_of_other_indexes() -> Value {
         "partitions": about("This build does not partition.", integer(0, 1)),
     });
     let indexes = json!({
-        "ivf_nlist": ignored(natural()),
-        "ivf_nprobe": ignored(natural()),
+        "ivf_nlist": of_cells("Cells; 0 = four times the root of the number of points, at training.", natural()),
+        "ivf_nprobe": of_cells(
+            "Cells that a search looks through, and more until it has as many results as it should; 0 = 8.", natural(),
+        ),
         "ivf_pq": off(),
-        "ivf_rerank": off(),
+        "ivf_rerank": about("Needs `index_type` `ivf`. Distances are exact in either case.", boolean()),
         "ivf_pq_m": ignored(natural()),
-        "ivf_train_threshold": about("Points at which `bq1`, `sq`, `pq` and `prq` are trained; 0 = 2048.", natural()),
-        "ivf_drift_retrain": ignored(boolean()),
-        "ivf_drift_growth_factor": ignored(drift()),
-        "ivf_drift_factor": ignored(drift()),
-        "soar": off(),
-        "soar_lambda": at_least_0(),
+        "ivf_train_threshold": about(
+            "Points at which cells are made, or `bq1`, `sq`, `pq` and `prq` trained, in the background; 0 = 2048. Before cells are made searches look at all points; a build makes them at once.",
+            natural(),
+        ),
+        "ivf_drift_retrain": of_cells("Make the cells anew when points have moved away from them.", boolean()),
+        "ivf_drift_growth_factor": of_cells(
+            "Looked at when there are so many times as many points; 0 = 2.", drift(),
+        ),
+        "ivf_drift_factor": of_cells(
+            "Done when they are so many times as far from the centroids, in the mean; 0 = 1.5.", drift(),
+        ),
+        "soar": about("Needs `index_type` `ivf`: each point lies in two cells.", boolean()),
+        "soar_lambda": of_cells(
+            "Weight of the direction of a point from its first cell in the choice of the second; 0 = 1.5.",
+            with(double(), json!({"minimum": 0})),
+        ),
         "vamana_r": ignored(natural()),
         "vamana_l": ignored(natural()),
         "vamana_alpha": ignored(double()),

@@ -1,7 +1,9 @@
 //! Tests of the whole collection against an exact naive twin.
 mod bed;
+mod cells;
 mod checks;
 mod churn;
+
 mod filtered;
 mod images;
 mod keys;

@@ -1,0 +1,380 @@
+//! Indexing rounds of a collection of cells: tail slots are filed in the cell of the nearest centroid. Planned on any core, opened and
+//! ended by the owner.
+//!
+//! Until centroids are trained a slot leaves the tail for nowhere: searches look at everything. A new clustering is filled beside
+//! the one that is searched (or beside none) by rounds over all slots that have left the tail, which take turns with those over the
+//! tail, and is published whole.
+//!
+//! A slot stays in its lists, dead, until no reader has a snapshot that shows it; then it is taken out and freed.
+use super::dirty::SlotSet;
+use super::training::Training;
+use super::writer::sub;
+use super::*;
+use crate::collection::IvfConfig;
+use crate::index::{Cells, CellsWriter, Place};
+use crate::memory::Published;
+
+/// Slots that a new clustering takes over in one round: some milliseconds of one core, at a thousand cells.
+const ROUND_REFILED: usize = 256;
+/// Slots without a clustering to be filed in that leave the tail at once.
+const ROUND_UNTRAINED: usize = 1024;
+
+/// The readable side.
+pub(super) type CellsCell = Published<Option<Arc<Cells>>>;
+
+/// A batch of slots to be placed. No slot is freed while one is open.
+pub struct FilingRound {
+    cells: Arc<Cells>,
+    slots: Vec<Slot>,
+    /// Of the tail: where it starts after this round. Else the slots have left it before.
+    tail_end: Option<u64>,
+}
+
+impl FilingRound {
+    /// Slots in it.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Never: a round has slots.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+}
+
+/// What [`DenseWriter::begin_filing`] found to do.
+pub enum Filed {
+    /// Nothing.
+    Nothing,
+    /// So many points have left the tail, and there was nothing to plan; 0 when a clustering was published.
+    Moved(usize),
+    /// To be planned by [`Dense::place`], and ended by [`DenseWriter::end_filing`].
+    Round(Arc<FilingRound>),
+}
+
+/// A clustering that is being filled.
+pub(super) struct Refiling {
+    pub cells: CellsWriter,
+    /// Slots below have been taken over.
+    cursor: Slot,
+    /// But for these, which have left the tail since.
+    later: Vec<Slot>,
+    /// Points alive when it was trained.
+    trained_on: u64,
+    distances: f64,
+    placed: u64,
+}
+
+/// What the owner of a collection of cells has.
+pub(super) struct Filing {
+    pub config: IvfConfig,
+    /// Slots that have left the tail and are not freed.
+    linked: SlotSet,
+    /// What is searched.
+    pub current: Option<CellsWriter>,
+    pub next: Option<Refiling>,
+    round: Option<Arc<FilingRound>>,
+    /// The last round was one over the tail.
+    tail_was_last: bool,
+    pub training: Training,
+}
+
+impl Filing {
+    pub fn new(config: IvfConfig) -> Filing {
+        Filing {
+            config,
+            linked: SlotSet::default(),
+            current: None,
+            next: None,
+            round: None,
+            tail_was_last: false,
+            training: Training::default(),
+        }
+    }
+
+    pub fn is_linked(&self, slot: Slot) -> bool {
+        self.linked.contains(slot)
+    }
+
+    pub fn round_open(&self) -> bool {
+        self.round.is_some()
+    }
+
+    /// The cells of a slot that has left the tail; none before there are any.
+    pub fn place(&self, slot: Slot) -> Option<(u32, Option<u32>)> {
+        self.current.as_ref()?.place(slot)
+    }
+
+    /// The slot is out of the tail, and in its cells if there are any.
+    fn link(&mut self, slot: Slot) {
+        self.linked.insert(slot);
+        if let Some(next) = &mut self.next
+            && slot < next.cursor
+        {
+            next.later.push(slot);
+        }
+    }
+
+    /// Restore: a slot that an image shows filed.
+    pub fn restore(&mut self, slot: Slot, place: Option<(u32, Option<u32>)>) {
+        if let (Some(current), Some((cell, second))) = (&mut self.current, place) {
+            current.insert(slot, cell, second);
+        }
+        self.linked.insert(slot);
+    }
+
+    /// No reader has a snapshot that shows the slot.
+    pub fn free(&mut self, slot: Slot) {
+        self.linked.remove(slot);
+        self.writers().for_each(|cells| _ = cells.remove(slot));
+    }
+
+    fn writers(&mut self) -> impl Iterator<Item = &mut CellsWriter> {
+        self.current.iter_mut().chain(self.next.iter_mut().map(|next| &mut next.cells))
+    }
+
+    pub fn reclaim(&mut self) {
+        self.writers().for_each(CellsWriter::reclaim);
+    }
+
+    pub fn bytes(&self) -> u64 {
+        let next =
+            self.next.as_ref().map(|next| next.cells.cells().bytes() + next.later.capacity() as u64 * 4);
+        self.linked.bytes()
+            + self.current.as_ref().map_or(0, |current| current.cells().bytes())
+            + next.unwrap_or(0)
+            + self.training.bytes()
+    }
+
+    /// The next slots for the clustering that is being filled; none when all are in it.
+    fn next_to_refile(&mut self) -> Vec<Slot> {
+        let mut slots = Vec::new();
+        let Some(next) = &mut self.next else { return slots };
+        while slots.len() < ROUND_REFILED {
+            // The dead as well: readers may have snapshots that show them.
+            let slot = match self.linked.next(next.cursor) {
+                Some(slot) => {
+                    next.cursor = slot + 1;
+                    slot
+                }
+                None => {
+                    next.cursor = Slot::MAX;
+                    let Some(slot) = next.later.pop() else { break };
+                    slot
+                }
+            };
+            // Freed since, or linked twice.
+            if self.linked.contains(slot) && next.cells.place(slot).is_none() && !slots.contains(&slot) {
+                slots.push(slot);
+            }
+        }
+        slots
+    }
+}
+
+impl Dense {
+    /// Any core: where the slot at `index` of a round belongs, in steps of at most `cells` distances; the place when done. Costs a
+    /// distance per cell, twice as much with spilling. Until the round is ended no pin is needed, as the owner frees no slot.
+    /// `buffer`: empty at the first step of a slot, and again after the last.
+    ///
+    /// # Panics
+    /// When the round has no such slot.
+    pub fn place_step(
+        &self,
+        round: &FilingRound,
+        index: usize,
+        buffer: &mut Vec<f32>,
+        cells: usize,
+    ) -> Option<Place> {
+        round.cells.place_step(self.graph.vector(round.slots[index]), buffer, cells)
+    }
+
+    /// As [`Self::place_step`], in one go.
+    ///
+    /// # Panics
+    /// As that.
+    pub fn place(&self, round: &FilingRound, index: usize, buffer: &mut Vec<f32>) -> Place {
+        buffer.clear();
+        self.place_step(round, index, buffer, usize::MAX).expect("all cells in one step")
+    }
+
+    /// The clustering that is searched by now; `None` before there is one, and where a graph is searched.
+    pub(super) fn cells<'p>(&'p self, pin: &'p Pin<'_>) -> Option<&'p Cells> {
+        self.cells.as_ref()?.load(pin).as_deref()
+    }
+}
+
+impl DenseWriter {
+    /// Whether it is filed in cells: then rounds are begun by [`Self::begin_filing`], else by [`Self::begin_round`].
+    pub fn files_cells(&self) -> bool {
+        self.filing.is_some()
+    }
+
+    pub(super) fn is_linked(&self, slot: Slot) -> bool {
+        match &self.filing {
+            Some(filing) => filing.is_linked(slot),
+            None => self.shared.graph.is_linked(slot),
+        }
+    }
+
+    pub(super) fn round_open(&self) -> bool {
+        self.round.is_some() || self.filing.as_ref().is_some_and(Filing::round_open)
+    }
+
+    /// Begins a round over at most `max` of the oldest live tail slots, or over slots that a new clustering is to take over, in turn.
+    ///
+    /// # Panics
+    /// When a round is open, or there are no cells to file in ([`Self::files_cells`]).
+    pub fn begin_filing(&mut self, max: usize) -> Filed {
+        assert!(!self.round_open(), "one round at a time");
+        self.drop_dead_front();
+        let shared = self.shared.clone();
+        shared.graph.begin_round();
+        let filing = self.filing.as_mut().expect("a collection of cells");
+        let max = if filing.current.is_none() { max.max(ROUND_UNTRAINED) } else { max.max(1) };
+        let window = shared.tail.window();
+        let refile = filing.next.is_some() && (filing.tail_was_last || window.start == window.end);
+        filing.tail_was_last = !refile;
+        if refile {
+            let slots = filing.next_to_refile();
+            if slots.is_empty() {
+                self.publish_cells();
+                return Filed::Moved(0);
+            }
+            let cells = filing.next.as_ref().expect("checked").cells.cells().clone();
+            let round = Arc::new(FilingRound { cells, slots, tail_end: None });
+            filing.round = Some(round.clone());
+            return Filed::Round(round);
+        }
+        let mut slots = Vec::new();
+        let mut position = window.start;
+        while position < window.end && slots.len() < max {
+            let slot = shared.tail.slot(position);
+            if !shared.meta.is_dead(slot) {
+                slots.push(slot);
+            }
+            position += 1;
+        }
+        if slots.is_empty() {
+            return if filing.next.is_some() { Filed::Moved(0) } else { Filed::Nothing };
+        }
+        let Some(current) = &filing.current else {
+            self.leave_tail(&slots);
+            self.pass_tail(position);
+            return Filed::Moved(slots.len());
+        };
+        let round = Arc::new(FilingRound { cells: current.cells().clone(), slots, tail_end: Some(position) });
+        filing.round = Some(round.clone());
+        Filed::Round(round)
+    }
+
+    /// Ends the round: files its slots where they were placed. Some hundred nanoseconds each. Slots of the tail that died
+    /// meanwhile are not filed.
+    ///
+    /// # Panics
+    /// When no round is open, or `places` are not those of its slots in order.
+    pub fn end_filing(&mut self, places: &[Place]) {
+        let filing = self.filing.as_mut().expect("a collection of cells");
+        let round = filing.round.take().expect("a round is open");
+        assert_eq!(places.len(), round.slots.len(), "a place for each slot of the round");
+        let each = round.slots.iter().zip(places);
+        match round.tail_end {
+            Some(end) => {
+                let current = filing.current.as_mut().expect("what the round was planned for");
+                let meta = &self.shared.meta;
+                let mut linked = Vec::with_capacity(places.len());
+                for (&slot, place) in each.filter(|&(&slot, _)| !meta.is_dead(slot)) {
+                    current.insert_at(slot, place);
+                    linked.push(slot);
+                }
+                current.seal();
+                self.leave_tail(&linked);
+                self.pass_tail(end);
+            }
+            None => {
+                let next = filing.next.as_mut().expect("what the round was planned for");
+                for (&slot, place) in each {
+                    next.cells.insert_at(slot, place);
+                    next.distances += f64::from(place.distance);
+                    next.placed += 1;
+                }
+                next.cells.seal();
+            }
+        }
+        self.reclaim();
+    }
+
+    fn leave_tail(&mut self, slots: &[Slot]) {
+        let filing = self.filing.as_mut().expect("a collection of cells");
+        for &slot in slots {
+            filing.link(slot);
+            self.dirty.state.insert(slot);
+        }
+        self.linked += slots.len();
+        sub(&self.shared.tail_live, slots.len() as u64);
+    }
+
+    /// Begins to fill a new clustering.
+    ///
+    /// # Errors
+    /// When address space runs out; nothing has changed then.
+    pub(super) fn begin_refiling(&mut self, centroids: &[f32], trained_on: u64) -> Result<(), ArenaError> {
+        let config = &self.shared.config;
+        let filing = self.filing.as_mut().expect("a collection of cells");
+        let cells = Cells::new(config.metric, config.dim, centroids, filing.config.spills(), trained_on)?;
+        let cells = CellsWriter::new(Arc::new(cells), self.shared.domain.clone());
+        filing.next =
+            Some(Refiling { cells, cursor: 0, later: Vec::new(), trained_on, distances: 0.0, placed: 0 });
+        Ok(())
+    }
+
+    /// Every slot that has left the tail is in the new clustering: searches that begin from now on go by it. Those that began
+    /// before find what was filed when they did, and later slots in their window of the tail.
+    fn publish_cells(&mut self) {
+        let filing = self.filing.as_mut().expect("a collection of cells");
+        let next = filing.next.take().expect("a clustering is being filled");
+        let cells = next.cells.cells().clone();
+        let mean = if next.placed == 0 { 0.0 } else { next.distances / next.placed as f64 };
+        cells.set_trained(next.trained_on, mean as f32);
+        filing.current = Some(next.cells);
+        self.dirty.cells = cells.len();
+        self.dirty.state.insert_all(&filing.linked);
+        self.show_cells(cells);
+    }
+
+    pub(super) fn show_cells(&self, cells: Arc<Cells>) {
+        self.shared.cell_count.store(cells.len() as u64, Ordering::Relaxed);
+        self.shared.cells.as_ref().expect("a collection of cells").swap(Some(cells));
+    }
+
+    /// Hands what has died to the readers' limbo: nothing has to be led around it.
+    pub(super) fn retire_filed(&mut self) {
+        if self.filing.is_some() && !self.dead_linked.is_empty() {
+            let dead = std::mem::take(&mut self.dead_linked);
+            self.limbo.push(&self.shared.domain, Retired::Slots(dead));
+        }
+    }
+
+    /// Drives filing and training to an end on the calling thread.
+    pub(super) fn file_all(&mut self) {
+        let shared = self.shared.clone();
+        let mut buffer = Vec::new();
+        loop {
+            while self.training_due() {
+                if let Some(sample) = self.training_step(usize::MAX) {
+                    self.end_training(sample.cluster());
+                }
+            }
+            match self.begin_filing(ROUND_REFILED) {
+                Filed::Nothing if self.training_due() => {}
+                Filed::Nothing => break,
+                Filed::Moved(_) => {}
+                Filed::Round(round) => {
+                    let places: Vec<Place> =
+                        (0..round.len()).map(|index| shared.place(&round, index, &mut buffer)).collect();
+                    self.end_filing(&places);
+                }
+            }
+        }
+    }
+}

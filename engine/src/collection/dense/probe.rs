@@ -1,0 +1,155 @@
+//! Searching a collection of cells.
+use super::search::{ROWS_AHEAD, SCAN_PART, Scorer, View, steps_scored};
+use super::*;
+use crate::collection::dense::hit_order::by_distance_then_id;
+use crate::filter::planner::Gate;
+use crate::index::Order;
+use crate::pace::Pace;
+
+/// Centroids scored between two questions to the pace.
+const CENTROIDS_AT_ONCE: usize = 2048;
+
+/// What a slot of a list has to pass.
+pub(super) struct Passing<'a> {
+    pub gate: &'a Gate<'a>,
+    /// What passes the gate matches.
+    pub exact: bool,
+}
+
+/// Cells that have been looked through.
+struct Seen(Vec<u64>);
+
+impl Seen {
+    fn insert(&mut self, cell: u32) {
+        self.0[cell as usize / 64] |= 1 << (cell % 64);
+    }
+
+    fn contains(&self, cell: u32) -> bool {
+        self.0[cell as usize / 64] >> (cell % 64) & 1 == 1
+    }
+}
+
+/// What the index of cells looks like, for those who ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CellsInfo {
+    /// How many; 0 = not trained yet, searches look at everything.
+    pub cells: u64,
+}
+
+impl Dense {
+    /// Any core: how the points are clustered; `None` where they are in a graph.
+    pub fn cells_info(&self) -> Option<CellsInfo> {
+        self.config.ivf().map(|_| CellsInfo { cells: self.cell_count.load(Ordering::Relaxed) })
+    }
+
+    /// Points that a search without a filter looks at, about; `None` when it looks at all of them, or goes through a graph.
+    pub(super) fn probed(&self) -> Option<f64> {
+        let ivf = self.config.ivf()?;
+        let cells = self.cell_count.load(Ordering::Relaxed) as usize;
+        let points =
+            self.live.load(Ordering::Relaxed) as f64 * if ivf.spills().is_some() { 2.0 } else { 1.0 };
+        (ivf.probes() < cells).then(|| points * ivf.probes() as f64 / cells as f64)
+    }
+
+    /// Looks through the nearest cells, as many as the configuration says and more until there are `k` that match, and through the
+    /// tail. Exact distances; whether a nearer point lies in a cell farther off is not known, but when all have been looked through,
+    /// which is what is returned.
+    #[allow(clippy::too_many_arguments)] // As `search_graph`.
+    pub(super) async fn probe(
+        &self,
+        pin: &Pin<'_>,
+        query: &[f32],
+        k: usize,
+        passing: &Passing<'_>,
+        view: &mut View<'_>,
+        pace: &mut impl Pace,
+        out: &mut Vec<Hit>,
+    ) -> Result<bool, TooLong> {
+        // Before the lists: what leaves the window from here on is filed before it leaves, in the lists of now or in those that a
+        // training publishes meanwhile, which hold all that has left it up to then.
+        let window = self.tail.window();
+        let Some(cells) = self.cells(pin) else {
+            self.scan(query, k, view, pace, out).await?;
+            return Ok(true);
+        };
+        let probes = self.config.ivf().map_or(1, crate::collection::IvfConfig::probes);
+        let steps_each = steps_scored(self.config.dim) + if passing.exact { 0 } else { view.steps_asked() };
+        view.distances += cells.len() as u64;
+        let mut distances = Vec::with_capacity(cells.len());
+        while !cells.distances(query, &mut distances, CENTROIDS_AT_ONCE) {
+            pace.step(CENTROIDS_AT_ONCE * steps_scored(self.config.dim)).await?;
+        }
+        let mut order = Order::new(&distances, probes);
+        let mut seen = Seen(vec![0; cells.len().div_ceil(64)]);
+        let mut scorer = Scorer::new(&self.graph, query, k);
+        let mut filed = Vec::new();
+        let (mut looked, mut found, mut untold) = (0, 0, 0);
+        while (looked < probes || found < k)
+            && let Some(cell) = order.next()
+        {
+            looked += 1;
+            filed.clear();
+            let mut rejects = 0;
+            cells.for_each(cell, |slot, other| {
+                if other.is_some_and(|other| seen.contains(other)) {
+                    return;
+                }
+                if passing.gate.passes(slot) {
+                    filed.push(slot);
+                } else {
+                    rejects += 1;
+                }
+            });
+            view.filter_rejects += rejects;
+            seen.insert(cell);
+            for (part, slots) in filed.chunks(SCAN_PART as usize).enumerate() {
+                let start = part * SCAN_PART as usize;
+                for (index, &slot) in slots.iter().enumerate() {
+                    if view.filter.is_some() && !passing.exact {
+                        self.look_ahead(&filed, start + index);
+                    }
+                    if view.visible(slot) && view.confirms(slot, passing.exact) {
+                        scorer.push(self, slot);
+                        found += 1;
+                    }
+                }
+                untold += slots.len() * steps_each;
+                if untold >= SCAN_PART as usize {
+                    pace.step(std::mem::take(&mut untold)).await?;
+                }
+            }
+            untold += 1 + rejects as usize / ROWS_AHEAD;
+        }
+        view.distances += scorer.finish(self, pace, out).await?;
+        self.search_tail(window, query, k, view, pace, out).await?;
+        Ok(looked == cells.len())
+    }
+
+    /// Adds the nearest of a window of the tail to what was found elsewhere.
+    pub(super) async fn search_tail(
+        &self,
+        window: tail::Window,
+        query: &[f32],
+        k: usize,
+        view: &mut View<'_>,
+        pace: &mut impl Pace,
+        out: &mut Vec<Hit>,
+    ) -> Result<(), TooLong> {
+        let mut scorer = Scorer::new(&self.graph, query, k);
+        for position in window.start..window.end {
+            if (position - window.start + 1).is_multiple_of(u64::from(SCAN_PART)) {
+                pace.step(SCAN_PART as usize * steps_scored(self.config.dim)).await?;
+            }
+            let slot = self.tail.slot(position);
+            if view.admits(slot) {
+                scorer.push(self, slot);
+            }
+        }
+        view.distances += scorer.finish(self, pace, out).await?;
+        // A slot linked meanwhile was found in both places, at the same distance: equal neighbours after sorting.
+        out.sort_unstable_by(by_distance_then_id);
+        out.dedup_by_key(|hit| hit.slot);
+        out.truncate(k);
+        Ok(())
+    }
+}

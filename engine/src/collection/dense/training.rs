@@ -1,0 +1,278 @@
+//! When centroids are trained, and on what.
+//!
+//! The sample is the points whose ids hash lowest: so many of all are as likely as any others, whatever the order in which they are
+//! met, and the walk over the ids can be cut into slices. It is copied, so that clustering it needs nothing of the collection and
+//! may run anywhere. What comes out depends on configuration, seed, and the points alive while the walk went by.
+use super::*;
+use crate::cluster::{KMeans, Random};
+use crate::distance::Metric;
+use std::collections::BinaryHeap;
+
+/// Rounds of a clustering at most.
+const ROUNDS: usize = 25;
+/// Points of a sample: so many per cell, and at least so many. Four times as many per cell find no more neighbours.
+const SAMPLE_PER_CELL: usize = 64;
+const SAMPLE_MIN: usize = 50_000;
+
+/// What is to be clustered.
+pub struct TrainingSample {
+    ticket: u64,
+    live: u64,
+    cells: usize,
+    metric: Metric,
+    seed: u64,
+    dim: usize,
+    points: Vec<f32>,
+}
+
+/// What [`TrainingSample::cluster`] found.
+pub struct Clustering {
+    ticket: u64,
+    live: u64,
+    /// Rows of the collection's dimension.
+    centroids: Vec<f32>,
+}
+
+impl Clustering {
+    /// Cells found, of vectors of `dim`.
+    pub fn cells(&self, dim: usize) -> usize {
+        self.centroids.len() / dim
+    }
+}
+
+impl TrainingSample {
+    /// k-means. Takes seconds for a thousand cells and minutes for ten thousand; whoever calls it is no core that serves.
+    pub fn cluster(self) -> Clustering {
+        let TrainingSample { ticket, live, cells, metric, seed, dim, points } = self;
+        let centroids = KMeans { dim, cells, metric, rounds: ROUNDS, seed }.run(&points).rows();
+        Clustering { ticket, live, centroids }
+    }
+
+    /// Points in it.
+    pub fn len(&self) -> usize {
+        self.points.len() / self.dim
+    }
+
+    /// Never: one without points is not handed out.
+    pub fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+}
+
+/// How far a training has come.
+#[derive(Default)]
+pub(super) struct Training {
+    step: Step,
+    /// Tells the trainings of a process apart: a clustering comes back to the writer that asked for it or to none.
+    ticket: u64,
+    /// Asked for, whatever the number of points.
+    wanted: bool,
+}
+
+#[derive(Default)]
+enum Step {
+    #[default]
+    Idle,
+    /// The mean distance to the nearest centroid is being taken.
+    Measuring { cursor: Slot, sum: f64, count: u64 },
+    /// Ids are drawn: up to `wanted`, those of the lowest hashes.
+    Drawing { from: u64, wanted: usize, drawn: BinaryHeap<(u64, u64)>, live: u64 },
+    /// Their vectors are copied.
+    Copying { ids: Vec<u64>, sample: TrainingSample },
+    /// Somebody else has the sample, of so many bytes.
+    Clustering(u64),
+    /// There was no room for the cells. Not again before a restart.
+    Failed,
+}
+
+impl Training {
+    pub fn bytes(&self) -> u64 {
+        match &self.step {
+            Step::Drawing { drawn, .. } => drawn.capacity() as u64 * 16,
+            Step::Copying { ids, sample } => (ids.capacity() * 8 + sample.points.capacity() * 4) as u64,
+            Step::Clustering(bytes) => *bytes,
+            Step::Idle | Step::Measuring { .. } | Step::Failed => 0,
+        }
+    }
+
+    /// Somebody clusters the sample.
+    pub fn is_clustering(&self) -> bool {
+        matches!(self.step, Step::Clustering(_))
+    }
+}
+
+/// 0 acts as 1, as in the interface.
+fn seed_of(config: &DenseConfig) -> u64 {
+    if config.seed == 0 { 1 } else { config.seed as u64 }
+}
+
+/// Ids ordered by this are in no order.
+fn hash(seed: u64, id: u64) -> u64 {
+    Random(Random(seed).next() ^ id).next()
+}
+
+impl DenseWriter {
+    /// Asks for a training whatever the number of points, at the next [`Self::training_step`]: for a bulk build, before its first
+    /// round. Nothing without cells to train.
+    pub fn want_training(&mut self) {
+        if let Some(filing) = &mut self.filing {
+            filing.training.wanted = true;
+        }
+    }
+
+    /// Whether [`Self::training_step`] has work.
+    pub fn training_due(&self) -> bool {
+        let Some(filing) = &self.filing else { return false };
+        match filing.training.step {
+            Step::Clustering(_) | Step::Failed => false,
+            Step::Measuring { .. } | Step::Drawing { .. } | Step::Copying { .. } => true,
+            Step::Idle if filing.next.is_some() => false,
+            Step::Idle => {
+                let live = self.ordered_ids.len();
+                // What waits in the tail has no distance yet.
+                let filed = live.saturating_sub(self.tail_len());
+                let grown = match (&filing.current, filing.config.drift) {
+                    (None, _) => live >= filing.config.trains_at(),
+                    (Some(current), Some(drift)) => {
+                        filed as f64 >= current.cells().trained_on() as f64 * drift.limits().0
+                    }
+                    (Some(_), None) => false,
+                };
+                live > 0 && (grown || filing.training.wanted)
+            }
+        }
+    }
+
+    /// One slice of a training, of about `points` points, each some hundred nanoseconds. The sample once it is whole, to be
+    /// clustered elsewhere and brought back to [`Self::end_training`].
+    pub fn training_step(&mut self, points: usize) -> Option<TrainingSample> {
+        if !self.training_due() {
+            return None;
+        }
+        let shared = self.shared.clone();
+        let filing = self.filing.as_mut()?;
+        let training = &mut filing.training;
+        let next = match std::mem::take(&mut training.step) {
+            Step::Idle if filing.current.is_some() && !training.wanted => {
+                Step::Measuring { cursor: 0, sum: 0.0, count: 0 }
+            }
+            Step::Idle => self.begin_drawing(),
+            Step::Measuring { cursor, sum, count } => self.measure(cursor, sum, count, points),
+            Step::Drawing { mut from, wanted, mut drawn, live } => {
+                let seed = seed_of(&shared.config);
+                let mut ids = self.ordered_ids.range(from..).take(points);
+                let last = ids.by_ref().map(|&id| {
+                    drawn.push((hash(seed, id), id));
+                    if drawn.len() > wanted {
+                        drawn.pop();
+                    }
+                    id
+                });
+                match last.last().and_then(|last| last.checked_add(1)) {
+                    Some(next) => {
+                        from = next;
+                        Step::Drawing { from, wanted, drawn, live }
+                    }
+                    None => self.begin_copying(drawn, live),
+                }
+            }
+            Step::Copying { mut ids, mut sample } => {
+                for id in ids.drain(ids.len().saturating_sub(points)..).rev() {
+                    // Deleted since it was drawn.
+                    let Some(slot) = shared.ids.get_owned(id) else { continue };
+                    sample.points.extend_from_slice(&shared.graph.vector(slot)[..sample.dim]);
+                }
+                if ids.is_empty() {
+                    let filing = self.filing.as_mut()?;
+                    if sample.is_empty() {
+                        return None;
+                    }
+                    filing.training.step = Step::Clustering(sample.points.capacity() as u64 * 4);
+                    return Some(sample);
+                }
+                Step::Copying { ids, sample }
+            }
+            step @ (Step::Clustering(_) | Step::Failed) => step,
+        };
+        self.filing.as_mut()?.training.step = next;
+        None
+    }
+
+    fn begin_drawing(&mut self) -> Step {
+        let live = self.ordered_ids.len();
+        let Some(filing) = &mut self.filing else { return Step::Idle };
+        filing.training.wanted = false;
+        let cells = filing.config.cells_for(live);
+        let wanted = SAMPLE_MIN.max(SAMPLE_PER_CELL.saturating_mul(cells));
+        Step::Drawing { from: 0, wanted, drawn: BinaryHeap::new(), live: live as u64 }
+    }
+
+    fn begin_copying(&mut self, drawn: BinaryHeap<(u64, u64)>, live: u64) -> Step {
+        let config = &self.shared.config;
+        let Some(filing) = &mut self.filing else { return Step::Idle };
+        filing.training.ticket = ticket();
+        let mut ids: Vec<u64> = drawn.into_iter().map(|(_, id)| id).collect();
+        // Taken from the end.
+        ids.sort_unstable_by(|a, b| b.cmp(a));
+        let sample = TrainingSample {
+            ticket: filing.training.ticket,
+            live,
+            cells: filing.config.cells_for(live as usize),
+            metric: config.metric,
+            seed: seed_of(config),
+            dim: config.dim,
+            points: Vec::with_capacity(ids.len() * config.dim),
+        };
+        Step::Copying { ids, sample }
+    }
+
+    /// Distances of points to the centroid of their cell, which is the nearest.
+    fn measure(&mut self, mut cursor: Slot, mut sum: f64, mut count: u64, points: usize) -> Step {
+        let shared = self.shared.clone();
+        let Some(filing) = &mut self.filing else { return Step::Idle };
+        let Some(current) = &filing.current else { return Step::Idle };
+        let end = shared.slots.load(Ordering::Relaxed) as Slot;
+        for slot in (cursor..end).take(points) {
+            cursor = slot + 1;
+            if let Some((cell, _)) = current.place(slot).filter(|_| !shared.meta.is_dead(slot)) {
+                sum += f64::from(current.cells().distance(shared.graph.vector(slot), cell));
+                count += 1;
+            }
+        }
+        if cursor < end {
+            return Step::Measuring { cursor, sum, count };
+        }
+        let mean = f64::from(current.cells().mean());
+        let (_, factor) = filing.config.drift.unwrap_or_default().limits();
+        // Distances may be negative under dot: drift is measured against their size.
+        if count > 0 && sum / count as f64 - mean > (factor - 1.0) * mean.abs() {
+            return self.begin_drawing();
+        }
+        current.cells().set_trained(count, mean as f32);
+        self.dirty.cells = current.cells().len();
+        Step::Idle
+    }
+
+    /// Whether there is a clustering that no image has: a start would have to make it again.
+    pub fn clustering_unsaved(&self) -> bool {
+        self.dirty.cells > 0
+    }
+
+    /// The clustering of a sample that this writer handed out: it is filled by the next rounds, and searched when it is full. One
+    /// that another writer asked for is dropped.
+    pub fn end_training(&mut self, clustering: Clustering) {
+        let Some(filing) = &mut self.filing else { return };
+        if !filing.training.is_clustering() || filing.training.ticket != clustering.ticket {
+            return;
+        }
+        let begun = self.begin_refiling(&clustering.centroids, clustering.live);
+        if let Some(filing) = &mut self.filing {
+            filing.training.step = if begun.is_ok() { Step::Idle } else { Step::Failed };
+        }
+    }
+}
+
+fn ticket() -> u64 {
+    static TICKETS: AtomicU64 = AtomicU64::new(1);
+    TICKETS.fetch_add(1, Ordering::Relaxed)
+}

@@ -1,0 +1,220 @@
+//! Centroids and the lists of their cells, as any core reads them.
+use crate::distance::{Kernel, Metric, padded};
+use crate::index::{Neighbor, Slot};
+use crate::memory::{Arena, ArenaError};
+use crate::postings::{ListId, Lists, Summary};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Cells among which the second of a slot is looked for, nearest first: those of the paper's tuning that matter.
+const SECOND_OF: usize = 8;
+
+/// Where a slot is filed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Place {
+    /// The cell of the nearest centroid.
+    pub cell: u32,
+    /// Another one, with spilling.
+    pub second: Option<u32>,
+    /// To the nearest centroid.
+    pub distance: f32,
+}
+
+/// Postings of cells have no bounds to be skipped by.
+#[derive(Clone, Copy)]
+pub(super) struct Nothing;
+
+impl Summary for Nothing {
+    const WORDS: usize = 0;
+    const EMPTY: Self = Nothing;
+    fn merge(&mut self, _: &Self) {}
+    fn store(&self, _: &[AtomicU32]) {}
+    fn load(_: &[AtomicU32]) -> Self {
+        Nothing
+    }
+}
+
+/// A clustering and what is filed in it.
+pub struct Cells {
+    dim: usize,
+    kernel: Kernel,
+    metric: Metric,
+    /// One padded row per cell, not changed once this is made.
+    rows: Arena<f32>,
+    /// 0, 1, 2 ...: what the kernel is to score.
+    numbers: Vec<u32>,
+    /// Squared lengths of the centroids, where spilling has to know them.
+    squares: Vec<f32>,
+    /// Weight of spilling; `None` without.
+    soar: Option<f32>,
+    pub(super) lists: Arc<Lists>,
+    /// Points that were alive when the centroids were trained.
+    trained_on: AtomicU64,
+    /// Bits of the mean distance to the nearest centroid then.
+    mean: AtomicU32,
+}
+
+impl Cells {
+    /// Cells without content. `centroids`: rows of `dim`, back to back, at least one. `soar`: weight of the direction of the
+    /// residual when a second cell is chosen, `None` = one cell per slot.
+    ///
+    /// # Errors
+    /// When address space runs out.
+    pub fn new(
+        metric: Metric,
+        dim: usize,
+        centroids: &[f32],
+        soar: Option<f32>,
+        trained_on: u64,
+    ) -> Result<Cells, ArenaError> {
+        debug_assert!(!centroids.is_empty() && centroids.len().is_multiple_of(dim));
+        let count = centroids.len() / dim;
+        let rows = Arena::reserve(count, padded(dim))?;
+        for (cell, centroid) in centroids.chunks_exact(dim).enumerate() {
+            // SAFETY: nobody else has the arena yet.
+            let row: &mut [f32] = unsafe { rows.row_mut_unchecked(cell) };
+            row[..dim].copy_from_slice(centroid);
+        }
+        let squares = match soar {
+            Some(_) => centroids.chunks_exact(dim).map(squared).collect(),
+            None => Vec::new(),
+        };
+        Ok(Cells {
+            dim,
+            kernel: Kernel::of(metric),
+            metric,
+            rows,
+            numbers: (0..count as u32).collect(),
+            squares,
+            soar: soar.filter(|_| count > 1),
+            lists: Arc::new(Lists::new()),
+            trained_on: AtomicU64::new(trained_on),
+            mean: AtomicU32::new(0),
+        })
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Never: a clustering has at least one.
+    pub fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    /// The centroid of a cell, unpadded.
+    ///
+    /// # Panics
+    /// When there is no such cell.
+    pub fn centroid(&self, cell: u32) -> &[f32] {
+        &self.row(cell)[..self.dim]
+    }
+
+    fn row(&self, cell: u32) -> &[f32] {
+        // SAFETY: rows are written in `new` only.
+        unsafe { self.rows.row(cell as usize) }
+    }
+
+    /// Points that were alive when the centroids were trained.
+    pub fn trained_on(&self) -> u64 {
+        self.trained_on.load(Ordering::Relaxed)
+    }
+
+    /// Mean distance of points to their nearest centroids then.
+    pub fn mean(&self) -> f32 {
+        f32::from_bits(self.mean.load(Ordering::Relaxed))
+    }
+
+    /// Owner: what further growth and drift are measured against.
+    pub(crate) fn set_trained(&self, on: u64, mean: f32) {
+        self.trained_on.store(on, Ordering::Relaxed);
+        self.mean.store(mean.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Appends the distances of a padded, prepared vector to up to `more` further centroids; `out` has those of the ones before.
+    /// True when it has all.
+    pub(crate) fn distances(&self, vector: &[f32], out: &mut Vec<f32>, more: usize) -> bool {
+        assert_eq!(vector.len(), self.rows.row_len(), "a padded row");
+        let from = out.len();
+        let numbers = &self.numbers[from..];
+        let numbers = &numbers[..more.min(numbers.len())];
+        out.resize(from + numbers.len(), 0.0);
+        let (table, len) = (self.rows.row_ptr(0), self.rows.row_len());
+        // SAFETY: the numbers are those of the rows, which are written in `new` only and are as long as the vector.
+        unsafe { self.kernel.distances(vector, table, len, numbers, &mut out[from..]) };
+        out.len() == self.len()
+    }
+
+    /// Distance of a padded, prepared vector to the centroid of one cell.
+    pub(crate) fn distance(&self, vector: &[f32], cell: u32) -> f32 {
+        self.kernel.distance(vector, self.row(cell))
+    }
+
+    /// Any core: where a padded, prepared vector belongs, in steps of at most `more` distances; the place when done. Costs a distance
+    /// per cell. `buffer`: empty at the first step, and again after the last.
+    pub fn place_step(&self, vector: &[f32], buffer: &mut Vec<f32>, more: usize) -> Option<Place> {
+        if !self.distances(vector, buffer, more) {
+            return None;
+        }
+        let nearest = |buffer: &[f32]| {
+            let each =
+                buffer.iter().zip(&self.numbers).map(|(&distance, &cell)| Neighbor { distance, slot: cell });
+            each.min().expect("there is a cell")
+        };
+        let first = nearest(buffer);
+        let second = self.soar.map(|weight| self.second(vector, first.slot, weight, buffer));
+        buffer.clear();
+        Some(Place { cell: first.slot, second, distance: first.distance })
+    }
+
+    /// Among the nearest others by L2 the one that minimises `|r|^2 + weight (r . r1)^2`, `r` the residual against it and `r1` the
+    /// residual against the first cell, at length 1: what the first centroid is bad at the second should be good at.
+    fn second(&self, vector: &[f32], first: u32, weight: f32, distances: &mut [f32]) -> u32 {
+        let square: f32 = squared(vector);
+        for (distance, &of_centroid) in distances.iter_mut().zip(&self.squares) {
+            *distance = match self.metric {
+                Metric::L2 => *distance,
+                Metric::Cosine => square - 2.0 * (1.0 - *distance) + of_centroid,
+                Metric::Dot => square + 2.0 * *distance + of_centroid,
+            };
+        }
+        distances[first as usize] = f32::INFINITY;
+        let mut others: Vec<Neighbor> = distances
+            .iter()
+            .zip(&self.numbers)
+            .map(|(&distance, &slot)| Neighbor { distance, slot })
+            .collect();
+        let last = SECOND_OF.min(others.len() - 1);
+        others.select_nth_unstable(last - 1);
+        let residual: Vec<f32> = vector.iter().zip(self.row(first)).map(|(x, c)| x - c).collect();
+        let length = squared(&residual).sqrt();
+        let loss = |other: &Neighbor| {
+            let along: f32 =
+                vector.iter().zip(self.row(other.slot)).zip(&residual).map(|((x, c), r)| (x - c) * r).sum();
+            let along = if length > 0.0 { along / length } else { 0.0 };
+            Neighbor { distance: other.distance + weight * along * along, slot: other.slot }
+        };
+        others[..last].iter().map(loss).min().expect("there are two cells").slot
+    }
+
+    /// Calls `f(slot, other)` for each slot that is filed in `cell`; `other` is the second cell that it is filed in as well. The
+    /// caller is pinned, has its snapshot from before, and asks whether the slot is visible.
+    pub(crate) fn for_each(&self, cell: u32, mut f: impl FnMut(Slot, Option<u32>)) {
+        self.lists.for_each::<Nothing>(cell as ListId, |slot, other| f(slot, other.checked_sub(1)));
+    }
+
+    /// Postings in a cell.
+    pub fn filed(&self, cell: u32) -> u32 {
+        self.lists.postings(cell as ListId)
+    }
+
+    /// Committed bytes, about.
+    pub fn bytes(&self) -> u64 {
+        (self.len() * (self.rows.row_len() * 4 + 8)) as u64 + self.lists.bytes()
+    }
+}
+
+fn squared(row: &[f32]) -> f32 {
+    row.iter().map(|x| x * x).sum()
+}

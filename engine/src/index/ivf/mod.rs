@@ -1,0 +1,18 @@
+//! Inverted file (Jégou, Douze, Schmid: Product quantization for nearest neighbor search, TPAMI 2011): vectors lie in the cells of
+//! a clustering, and a search looks through the cells whose centroids are nearest.
+//!
+//! One owner files and takes out, any core looks: the lists are those of [`crate::postings`], with all they say about readers.
+//! Centroids never change; a new clustering is a new [`Cells`], filled aside and published whole.
+//!
+//! With spilling (SOAR: Sun, Simcha, Dopson, Guo, Kumar, NeurIPS 2023) a slot is filed in two cells. The posting in each names the
+//! other, so that a search that looks through both meets the slot once, in the first.
+mod cells;
+mod order;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use cells::{Cells, Place};
+pub(crate) use order::Order;
+pub(crate) use writer::CellsWriter;

@@ -1,0 +1,129 @@
+//! Rounds and trainings of collections of cells: what `indexer` is to graphs.
+//!
+//! In a round every core finds the nearest centroids of slots, and the owner files them. A training draws its sample in slices
+//! between rounds, is computed apart from the cores, and is filled by rounds again; nobody waits for it.
+
+use crate::core::Core;
+use crate::env::Env;
+use crate::owner::Owned;
+use crate::owner::indexer::{SHARED_ROUND_MIN, Slice, collect, on_cores};
+use nigh_engine::collection::{Clustering, Dense, DenseWriter, Filed, FilingRound, TrainingSample};
+use nigh_engine::index::Place;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Distances between two looks at the clock.
+const CELLS_PER_STEP: usize = 512;
+/// Points drawn or copied for a sample in one go: some 100 µs.
+const SAMPLED_PER_STEP: usize = 256;
+
+/// A round shared by the cores that plan it.
+struct PlaceWork {
+    dense: Arc<Dense>,
+    round: Arc<FilingRound>,
+    next: AtomicUsize,
+    places: Vec<OnceLock<Place>>,
+}
+
+async fn place_all(env: Rc<dyn Env>, work: Arc<PlaceWork>) {
+    let mut buffer = Vec::new();
+    let mut slice = Slice::begin(&env);
+    loop {
+        let index = work.next.fetch_add(1, Relaxed);
+        let Some(place) = work.places.get(index) else { return };
+        let found = loop {
+            if let Some(found) = work.dense.place_step(&work.round, index, &mut buffer, CELLS_PER_STEP) {
+                break found;
+            }
+            slice.check().await;
+        };
+        assert!(place.set(found).is_ok(), "an index is taken once");
+        slice.check().await;
+    }
+}
+
+/// Plans and ends one round; how many points have left the tail, `None` when there was nothing to do.
+///
+/// As for `run_round`, the caller holds the collection's round lock.
+pub async fn run_filing(
+    core: &Rc<Core>,
+    writer: &RefCell<DenseWriter>,
+    round_max: usize,
+    workers: usize,
+) -> Option<usize> {
+    let (round, dense) = {
+        let mut writer = writer.borrow_mut();
+        match writer.begin_filing(round_max) {
+            Filed::Nothing => return None,
+            Filed::Moved(points) => return Some(points),
+            Filed::Round(round) => (round, writer.shared().clone()),
+        }
+    };
+    let slots = round.len();
+    let workers = if slots < SHARED_ROUND_MIN { 1 } else { workers };
+    let work = Arc::new(PlaceWork {
+        dense,
+        round,
+        next: AtomicUsize::new(0),
+        places: (0..slots).map(|_| OnceLock::new()).collect(),
+    });
+    let shared = work.clone();
+    on_cores(core, workers, move |env| place_all(env, shared.clone())).await;
+    let places = collect(work, |work| &mut work.places);
+    let grown = writer.borrow().tail_len();
+    writer.borrow_mut().end_filing(&places);
+    Some(grown.saturating_sub(writer.borrow().tail_len()))
+}
+
+/// Clusters a sample apart from the cores; `None` when that failed.
+async fn cluster(env: &Rc<dyn Env>, sample: TrainingSample) -> Option<Clustering> {
+    let place = Arc::new(Mutex::new(None));
+    let result = place.clone();
+    let job = move || {
+        let clustering = sample.cluster();
+        *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(clustering);
+    };
+    env.apart(Box::new(job)).await;
+    place.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// A slice of a training of a collection that serves, if one is due; whether there was one. Clustering goes on in a task of its own.
+pub fn train_on(env: &Rc<dyn Env>, owned: &Rc<Owned>) -> bool {
+    if !owned.writer.borrow().training_due() {
+        return false;
+    }
+    let sample = owned.writer.borrow_mut().training_step(SAMPLED_PER_STEP);
+    if let Some(sample) = sample {
+        let (tasks, owned) = (env.clone(), owned.clone());
+        let (points, from_ns) = (sample.len(), env.now_ns());
+        env.spawn(Box::pin(async move {
+            let clustering = cluster(&tasks, sample).await;
+            if let Some(clustering) = clustering.filter(|_| !owned.dropped.get()) {
+                let (collection, cells) = (&owned.handle.name, clustering.cells(owned.handle.config.dim));
+                let took_ms = (tasks.now_ns() - from_ns) / 1_000_000;
+                tracing::info!(collection, points, cells, took_ms, "an index of cells is trained");
+                owned.writer.borrow_mut().end_training(clustering);
+                owned.changed.notify();
+            }
+        }));
+    }
+    true
+}
+
+/// Trains what a bulk build has loaded, however little it is, and waits for it. Nothing without cells.
+pub async fn train_now(env: &Rc<dyn Env>, writer: &RefCell<DenseWriter>) {
+    let mut slice = Slice::begin(env);
+    writer.borrow_mut().want_training();
+    while writer.borrow().training_due() {
+        let sample = writer.borrow_mut().training_step(SAMPLED_PER_STEP);
+        if let Some(sample) = sample {
+            // A failure leaves an index that is not trained: searches look at everything.
+            if let Some(clustering) = cluster(env, sample).await {
+                writer.borrow_mut().end_training(clustering);
+            }
+        }
+        slice.check().await;
+    }
+}

@@ -1,0 +1,71 @@
+//! Computations of seconds and minutes that serve no request: the training of an index.
+//!
+//! Not in the pools of `blocking`: bodies wait for those, and whoever stops the runtime waits for their jobs. Here a job has a thread
+//! of its own, which ends with it or with the process.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Between two looks whether a job is done, microseconds.
+pub(super) const LOOK_US: u64 = 10_000;
+
+/// Held by the job that runs: one at a time, whatever the number of cores that ask.
+static RUNNING: Mutex<()> = Mutex::new(());
+
+/// A job that was started.
+pub(super) struct Apart(Arc<AtomicBool>);
+
+impl Apart {
+    /// Whether it has run, or will not.
+    pub(super) fn is_done(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Sets the flag however the job ends.
+struct Done(Arc<AtomicBool>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Starts a thread for `job`. One that cannot be started counts as done.
+pub(super) fn start(job: Box<dyn FnOnce() + Send>) -> Apart {
+    let flag = Arc::new(AtomicBool::new(false));
+    let done = Done(flag.clone());
+    let started = std::thread::Builder::new().name("nigh-training".into()).spawn(move || {
+        let _done = done;
+        super::blocking::give_way();
+        let _alone = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        if catch_unwind(AssertUnwindSafe(job)).is_err() {
+            tracing::error!("a computation apart from the cores failed");
+        }
+    });
+    if let Err(error) = started {
+        tracing::error!(%error, "a thread for a computation could not be started");
+    }
+    Apart(flag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(job: &Apart) {
+        while !job.is_done() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn jobs_run_and_a_panic_ends_one() {
+        let ran = Arc::new(AtomicBool::new(false));
+        let flag = ran.clone();
+        wait(&start(Box::new(|| panic!("on purpose"))));
+        wait(&start(Box::new(move || flag.store(true, Ordering::Release))));
+        assert!(ran.load(Ordering::Acquire));
+    }
+}
