@@ -1,6 +1,6 @@
 //! `collection.json`: a collection's identity and configuration, written once at create.
 
-use nigh_engine::collection::{DenseConfig, Quantizer};
+use nigh_engine::collection::{DenseConfig, IndexKind, Quantizer};
 use nigh_engine::distance::Metric;
 use nigh_engine::text::TextConfig;
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,9 @@ struct FileV1 {
     /// With `rescore_factor` and `quantized_build`; kept where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     quant: Option<QuantV1>,
+    /// Kept only where it is not the graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    index_type: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     full_text: Option<FullTextV1>,
     checksum: u32,
@@ -57,6 +60,8 @@ struct QuantV1 {
     quantized_build: bool,
 }
 
+/// The only other index there is.
+const GPU: &str = "gpu";
 /// The only analyzer there is.
 const ENGLISH: &str = "english";
 
@@ -102,6 +107,7 @@ pub fn encode(uid: u64, name: &str, config: &DenseConfig) -> Vec<u8> {
             rescore_factor: config.rescore_factor,
             quantized_build: config.quantized_build,
         }),
+        index_type: (config.index == IndexKind::Gpu).then(|| GPU.to_owned()),
         full_text: config.full_text.map(|text| FullTextV1 {
             analyzer: ENGLISH.to_owned(),
             k1_bits: text.k1.to_bits(),
@@ -153,6 +159,11 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
         "dot" => Metric::Dot,
         other => return Err(Unreadable::Damaged(format!("unknown metric {other:?}"))),
     };
+    let index = match file.index_type.as_deref() {
+        None => IndexKind::Hnsw,
+        Some(GPU) => IndexKind::Gpu,
+        Some(other) => return Err(Unreadable::Damaged(format!("unknown index_type {other:?}"))),
+    };
     let full_text = match file.full_text {
         None => None,
         Some(text) if text.analyzer == ENGLISH => {
@@ -167,6 +178,7 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
     let config = DenseConfig {
         dim: file.dim,
         metric,
+        index,
         m: file.m,
         ef_construction: file.ef_construction,
         ef_search: file.ef_search,
@@ -203,6 +215,8 @@ mod tests {
         config.full_text = Some(TextConfig { k1: 0.1 + 0.2, b: -0.0 });
         let bytes = encode(77, "default/a\"b", &config);
         assert_eq!(decode(&bytes).unwrap(), (77, "default/a\"b".to_owned(), config));
+        let gpu = DenseConfig { index: IndexKind::Gpu, ..DenseConfig::new(3, Metric::L2) };
+        assert_eq!(decode(&encode(77, "default/a", &gpu)).unwrap().2, gpu);
         let text = String::from_utf8(bytes.clone()).unwrap();
         let newer = text.replace("\"format\": 1", "\"format\": 2");
         assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(2)));
@@ -213,12 +227,12 @@ mod tests {
         }
     }
 
-    /// Written before `filter_first_relative_bp`, `traversal_codes`, `quant` and `full_text` were keys.
+    /// Written before `filter_first_relative_bp`, `traversal_codes`, `quant`, `index_type` and `full_text` were keys.
     #[test]
     fn a_file_without_the_keys_that_came_later_keeps_its_checksum() {
         let config = DenseConfig::new(3, Metric::L2);
         let text = String::from_utf8(encode(77, "default/a", &config)).unwrap();
-        for later in ["filter_first_relative_bp", "traversal_codes", "quant", "full_text"] {
+        for later in ["filter_first_relative_bp", "traversal_codes", "quant", "index_type", "full_text"] {
             assert!(!text.contains(later), "{text}");
         }
         assert!(text.contains("\"checksum\": 2030584139\n"), "{text}");

@@ -14,6 +14,17 @@ pub const M_MAX: usize = 128;
 #[error("vector: {0}")]
 pub struct ConfigError(pub String);
 
+/// How plain nearest-neighbour searches of a collection are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IndexKind {
+    /// By the graph.
+    #[default]
+    Hnsw,
+    /// Exactly: by a device that holds copies of the vectors, and by a scan where it cannot. The graph is built alongside, for
+    /// everything else.
+    Gpu,
+}
+
 /// What is kept beside the vectors of a collection, to walk on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Quantizer {
@@ -49,6 +60,8 @@ pub struct DenseConfig {
     pub dim: usize,
     /// Distance.
     pub metric: Metric,
+    /// What answers plain searches.
+    pub index: IndexKind,
     /// Degree, 2..=128.
     pub m: usize,
     /// Build beam, 1..=EF_MAX.
@@ -95,6 +108,7 @@ impl DenseConfig {
         Self {
             dim,
             metric,
+            index: IndexKind::Hnsw,
             m: 16,
             ef_construction: 200,
             ef_search: 64,
@@ -118,7 +132,8 @@ impl DenseConfig {
     /// Checks ranges in the order of the interface; the first failure wins.
     ///
     /// # Errors
-    /// `invalid Dim`, `invalid M` (an m of 1 links a chain that no search can walk, so 2 is the least) or `invalid Ef`.
+    /// `invalid Dim`, `invalid M` (an m of 1 links a chain that no search can walk, so 2 is the least), `invalid Ef` or
+    /// `invalid FullText`.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if !(1..=DIM_MAX).contains(&self.dim) {
             return Err(ConfigError(format!("invalid Dim: {} is not in 1..={DIM_MAX}", self.dim)));
@@ -133,6 +148,9 @@ impl DenseConfig {
             return Err(ConfigError(format!(
                 "invalid Ef: ef_construction and ef_search must be at most {EF_MAX}"
             )));
+        }
+        if self.full_text.is_some() && self.index != IndexKind::Hnsw {
+            return Err(ConfigError("invalid FullText: only index_type \"hnsw\" has it".into()));
         }
         Ok(())
     }
@@ -205,5 +223,6 @@ mod tests {
         check(|c| c.ef_construction = usize::MAX, "invalid Ef");
         check(|c| (c.dim, c.m, c.ef_construction) = (0, 0, 0), "invalid Dim");
         check(|c| (c.m, c.ef_construction) = (0, 0), "invalid M");
+        check(|c| (c.index, c.full_text) = (IndexKind::Gpu, Some(TextConfig::default())), "invalid FullText");
     }
 }

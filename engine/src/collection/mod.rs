@@ -5,8 +5,8 @@
 //! when `born <= s < died` and its deadline has not passed, so an upsert is never missing and never seen twice.
 mod config;
 mod dense;
-pub use config::{ConfigError, DenseConfig, EF_MAX, Quantizer};
+pub use config::{ConfigError, DenseConfig, EF_MAX, IndexKind, Quantizer};
 pub use dense::{
-    Dense, DenseWriter, Explain, Hit, MatchCursor, Matching, Point, Query, RestoreError, RowWrite,
+    Dense, DenseWriter, Explain, Hit, MatchCursor, Matching, Moment, Point, Query, RestoreError, RowWrite,
     SearchError, Stats, Usage, Write, WriteError, WriteMode,
 };

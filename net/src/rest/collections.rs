@@ -2,7 +2,7 @@
 
 use crate::request::ApiError;
 use crate::rest::json::{json_object, one_of};
-use nigh_engine::collection::{DenseConfig, Quantizer};
+use nigh_engine::collection::{DenseConfig, IndexKind, Quantizer};
 use nigh_engine::distance::Metric;
 use nigh_engine::text::TextConfig;
 
@@ -123,11 +123,12 @@ impl ConfigBody {
                 return Err(unknown("metric", other, &offered));
             }
         };
-        self.check_index_type()?;
+        let index = self.check_index_type()?;
         let quant = self.check_quantization()?;
         self.check_numbers()?;
         self.check_features()?;
         let mut config = DenseConfig::new(dim, metric);
+        config.index = index;
         for (value, target) in [
             (self.m, &mut config.m),
             (self.ef_construction, &mut config.ef_construction),
@@ -161,15 +162,14 @@ impl ConfigBody {
         Ok(config)
     }
 
-    fn check_index_type(&self) -> Result<(), ApiError> {
+    /// Whether a device is there for `gpu` is asked when the collection is created.
+    fn check_index_type(&self) -> Result<IndexKind, ApiError> {
         match self.index_type.as_deref().unwrap_or("") {
-            "" | "hnsw" => Ok(()),
+            "" | "hnsw" => Ok(IndexKind::Hnsw),
+            "gpu" => Ok(IndexKind::Gpu),
             "ivf" | "ivf-flat" | "ivfflat" => Err(not_offered("index_type \"ivf\"")),
             "vamana" | "diskann" => Err(not_offered("index_type \"vamana\"")),
-            "gpu" => Err(ApiError::invalid(
-                "vector: index_type \"gpu\": GPU support is not compiled into this server",
-            )),
-            other => Err(unknown("index_type", other, &["hnsw"])),
+            other => Err(unknown("index_type", other, &["hnsw", "gpu"])),
         }
     }
 
@@ -344,8 +344,7 @@ mod tests {
             (r#"{"dim":1,"quantized_build":true}"#, "quantized_build: needs a quantizer"),
             (r#"{"dim":1,"index_type":"ivfflat"}"#, "does not offer"),
             (r#"{"dim":1,"index_type":"diskann"}"#, "does not offer"),
-            (r#"{"dim":1,"index_type":"gpu"}"#, "not compiled"),
-            (r#"{"dim":1,"index_type":"tree"}"#, "unknown index_type \"tree\"; it must be hnsw"),
+            (r#"{"dim":1,"index_type":"tree"}"#, "unknown index_type \"tree\"; it must be one of hnsw, gpu"),
             (r#"{"dim":1,"partitions":4}"#, "does not offer partitions"),
             (r#"{"dim":1,"partitions":-4}"#, "partitions"),
             (r#"{"dim":1,"persistent":true}"#, "persistent"),

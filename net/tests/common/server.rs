@@ -40,6 +40,7 @@ impl Server {
             log_bytes_soft: LOG_BYTES_SOFT,
             image_records_min: IMAGE_RECORDS_MIN,
             sweep_interval_ms: 100,
+            devices: Default::default(),
         };
         let node = Node::start(options, &Placement::unpinned(2), serving).unwrap();
         Server { node: Some(node), address }

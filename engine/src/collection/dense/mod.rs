@@ -15,7 +15,9 @@
 //!    reader looks up, asks and returns is each the row of some moment of its pin; a filter that holds before and after a
 //!    replacement finds the point.
 //! 7. All methods of [`DenseWriter`] run on one thread at a time; nothing else changes anything.
+mod births;
 mod capture;
+mod device;
 mod dirty;
 mod hit_order;
 mod lanes;
@@ -33,7 +35,7 @@ mod tests;
 mod usage;
 mod writer;
 
-use super::config::DenseConfig;
+use super::config::{DenseConfig, IndexKind};
 use crate::filter::Predicate;
 use crate::index::{
     Commit, Graph, GraphConfig, NodePlan, Planner, Round, Scratch, Slot, TargetJob, TargetPlan,
@@ -51,6 +53,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tail::{Passed, Tail};
 
+pub use device::Moment;
 pub use matching::{MatchCursor, Matching};
 pub use restore::RestoreError;
 pub use rewrite::RowWrite;

@@ -57,7 +57,7 @@ impl DenseWriter {
         let (lane_writers, lanes) = LaneWriters::new(&config, domain.clone(), id_seed);
         let shared = Dense {
             graph,
-            meta: Meta::reserve(max_slots)?,
+            meta: Meta::reserve(max_slots, config.index == IndexKind::Gpu)?,
             tail: Tail::reserve(max_slots)?,
             ids: IdMap::new(domain.clone(), id_seed),
             index: PayloadIndex::new(max_slots, domain.clone()),
