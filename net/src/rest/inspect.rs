@@ -6,6 +6,7 @@ use crate::rest::filter::WireFilter;
 use crate::rest::json::{decode, json_object};
 use crate::rest::pages::Pages;
 use crate::rest::value::{write_json, write_value};
+use nigh_engine::collection::IndexKind;
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::ValueRef;
 use nigh_shard::core::{CollectionInfo, FacetValue, TaskReport};
@@ -215,7 +216,10 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
         "sparse_vectors": stats.sparse_vectors,
         "tombstoned": stats.tombstoned,
         "index": {
-            "type": "hnsw",
+            "type": match config.index {
+                IndexKind::Hnsw => "hnsw",
+                IndexKind::Gpu => "gpu",
+            },
             "state": state,
             "walks": if info.walks_codes { "int8" } else { "float" },
             "indexed": stats.live.saturating_sub(stats.tail),

@@ -357,3 +357,54 @@ fn without_a_device_the_cores_answer() {
     bed.fill(0..10);
     assert!(!bed.compare(3, None));
 }
+
+/// Slots are given up and used again by other points while the device is asked. A copy that lagged would show: every point has a
+/// distance of its own, which it keeps.
+#[test]
+fn searches_beside_a_writer_see_every_point_once() {
+    let bed = Bed::new(Metric::L2);
+    let Bed { lane, mut writer, handle, .. } = bed;
+    let (points, stop) = (200, AtomicUsize::new(0));
+    let vector = |id: u64, turn: usize| {
+        let mut vector = [0.0; DIM];
+        vector[turn % DIM] = 1.0 + id as f32;
+        vector
+    };
+    let put = |writer: &mut DenseWriter, id: u64, turn: usize| {
+        let (seq, vector) = (writer.seq() + 1, vector(id, turn));
+        writer.apply(Write { seq, id, version: 1, vector: &vector, row: &[], deadline_ms: 0 });
+    };
+    (0..points).for_each(|id| put(&mut writer, id, 0));
+    std::thread::scope(|scope| {
+        let (stop, writer) = (&stop, &mut writer);
+        scope.spawn(move || {
+            let mut random = Random(99);
+            for turn in 0.. {
+                put(writer, random.below(points), turn);
+                if turn % 16 == 0 {
+                    writer.reclaim();
+                }
+                if stop.load(SeqCst) > 0 {
+                    return;
+                }
+            }
+        });
+        let request = SearchRequest { vector: vec![0.0; DIM], k: 50, filter: None, with_rows: false };
+        for round in 0..300 {
+            let outcome = block_on(lane.search(handle.clone(), request.clone(), NOW_MS));
+            let found = outcome.expect("no ties").unwrap();
+            let expected = |(rank, found): (usize, &FoundPoint)| {
+                found.id == rank as u64 && found.distance == (1.0 + rank as f32).powi(2)
+            };
+            let right = found.len() == 50 && found.iter().enumerate().all(expected);
+            if !right {
+                stop.store(1, SeqCst);
+            }
+            assert!(right, "round {round}: {found:?}");
+        }
+        stop.store(1, SeqCst);
+    });
+    assert!(writer.seq() > points, "nothing was written meanwhile");
+    let slots = writer.shared().stats().slots;
+    assert!(slots < writer.seq(), "no slot was used again: {slots} slots, {} writes", writer.seq());
+}

@@ -131,7 +131,7 @@ fn info() -> Value {
     let index = answer(
         &[],
         json!({
-            "type": {"const": "hnsw"},
+            "type": one_of(&["hnsw", "gpu"]),
             "state": one_of(&["ready", "indexing", "damaged"]),
             "walks": about("What searches score on their way: codes of the vectors, or the vectors.", one_of(&["int8", "float"])),
             "indexed": uint64(),

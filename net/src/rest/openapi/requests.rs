@@ -28,7 +28,11 @@ fn config_of_graph() -> Value {
         "ef_construction": beam(200, "Beam of the build."),
         "ef_search": beam(64, "Beam of a search, unless `k` is larger."),
         "seed": about("Of the levels of the graph.", or(0, int64())),
-        "index_type": or("hnsw", one_of(&["", "hnsw"])),
+        "index_type": or("hnsw", about(
+            "`gpu`: plain searches are exact, by a device for `k` up to 256; refused where the server has none. Everything else uses \
+             the graph, which is built alongside.",
+            one_of(&["", "hnsw", "gpu"]),
+        )),
         "extend_candidates": about("Look at neighbours of neighbours when linking.", boolean()),
         "extend_candidates_max": about("Most of them, 0 = all.", natural()),
         "level0_full_degree": about("Link `2 m` instead of `m` neighbours on level 0.", boolean()),
