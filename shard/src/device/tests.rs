@@ -138,11 +138,10 @@ impl Bed {
         Bed { lane, writer, handle, seat, domain, wires, random }
     }
 
-    fn put(&mut self, id: u64, vector: &[f32], ttl_ms: u64) {
+    fn put(&mut self, id: u64, vector: &[f32], deadline_ms: u64) {
         let mut row = RowBuilder::new();
         row.set("name", Value::String(format!("n{}", id % 5)), 0);
         let (seq, row) = (self.writer.seq() + 1, row.finish());
-        let deadline_ms = if ttl_ms > 0 { NOW_MS + ttl_ms } else { 0 };
         self.writer.apply(Write { seq, id, version: 1, vector, row: &row, deadline_ms });
     }
 
@@ -203,9 +202,9 @@ fn a_history_of_writes_is_searched_as_by_the_engine() {
                     0 | 1 => _ = bed.writer.apply_delete(bed.writer.seq() + 1, id),
                     2 => {
                         let vector = bed.random.vector();
-                        // Expired before it is searched, or long after.
-                        let ttl = if bed.random.below(2) == 0 { 1 } else { 60_000 };
-                        bed.put(id, &vector, ttl);
+                        // Expired when it is searched, or not yet.
+                        let deadline_ms = if bed.random.below(2) == 0 { NOW_MS } else { NOW_MS + 1 };
+                        bed.put(id, &vector, deadline_ms);
                     }
                     _ => {
                         let vector = bed.random.vector();

@@ -2,6 +2,7 @@
 mod bed;
 mod checks;
 mod churn;
+mod device;
 mod filtered;
 mod images;
 mod keys;
