@@ -7,6 +7,7 @@ use nigh_net::limits::BODIES_MAX_BYTES;
 use nigh_net::metrics::Telemetry;
 use nigh_net::{HttpConfig, bind};
 use nigh_shard::cores::Placement;
+use nigh_shard::device::Devices;
 use nigh_shard::log::SyncMode;
 use nigh_shard::node::{IMAGE_RECORDS_MIN, LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
 use nigh_shard::start::{Node, Serve};
@@ -70,6 +71,7 @@ pub fn run(settings: &Settings) -> Result<(), String> {
         log_bytes_soft: LOG_BYTES_SOFT,
         image_records_min: IMAGE_RECORDS_MIN,
         sweep_interval_ms: settings.sweep_interval_ms,
+        devices: Devices::new(nigh_gpu::open),
     };
     let node = Node::start(options, &placement, serve).map_err(|error| error.to_string())?;
     tracing::info!(proto = "http", addr = %address, mode = "single", data = data_text(settings), "serving");

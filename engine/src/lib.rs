@@ -7,10 +7,11 @@
 //! search), [`payload`] (tagged values and immutable rows), [`filter`] (grammar, compile, evaluate), [`collection`]
 //! (the dense collection: ids, versions, deadlines, vectors, graph), [`sparse`] and [`text`] (inverted indexes over the
 //! slots of a collection), [`query`] (lanes fused into one result), [`pace`] (long
-//! searches in pieces), [`record`] (bytes that reach a disk).
+//! searches in pieces), [`device`] (what an accelerator offers), [`record`] (bytes that reach a disk).
 
 pub mod cluster;
 pub mod collection;
+pub mod device;
 pub mod distance;
 pub mod filter;
 pub mod index;

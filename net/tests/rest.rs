@@ -1,5 +1,7 @@
 //! REST over real sockets, against a node of two cores in memory.
 mod common;
+#[path = "rest/device.rs"]
+mod device;
 #[path = "rest/lanes.rs"]
 mod lanes;
 use common::server::{SHARED, Server};

@@ -38,6 +38,9 @@ struct FileV1 {
     /// With `rescore_factor` and `quantized_build`; kept where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     quant: Option<QuantV1>,
+    /// Kept only where it is not the graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    index_type: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     full_text: Option<FullTextV1>,
     /// Of an index of cells; one without is a graph.
@@ -164,6 +167,8 @@ impl IvfV1 {
     }
 }
 
+/// The only other index there is.
+const GPU: &str = "gpu";
 /// The only analyzer there is.
 const ENGLISH: &str = "english";
 
@@ -205,6 +210,7 @@ pub fn encode(uid: u64, name: &str, config: &DenseConfig) -> Vec<u8> {
         filter_first_relative_bp: config.filter_first_relative_bp,
         traversal_codes: (!config.traversal_codes).then_some(false),
         quant: QuantV1::new(config),
+        index_type: (config.index == IndexType::Gpu).then(|| GPU.to_owned()),
         full_text: config.full_text.map(|text| FullTextV1 {
             analyzer: ENGLISH.to_owned(),
             k1_bits: text.k1.to_bits(),
@@ -257,6 +263,11 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
         "dot" => Metric::Dot,
         other => return Err(Unreadable::Damaged(format!("unknown metric {other:?}"))),
     };
+    let index = match file.index_type.as_deref() {
+        None => file.ivf.as_ref().map_or(IndexType::Hnsw, |ivf| IndexType::Ivf(ivf.config())),
+        Some(GPU) => IndexType::Gpu,
+        Some(other) => return Err(Unreadable::Damaged(format!("unknown index_type {other:?}"))),
+    };
     let full_text = match file.full_text {
         None => None,
         Some(text) if text.analyzer == ENGLISH => {
@@ -271,6 +282,7 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
     let config = DenseConfig {
         dim: file.dim,
         metric,
+        index,
         m: file.m,
         ef_construction: file.ef_construction,
         ef_search: file.ef_search,
@@ -289,7 +301,6 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
         quantized_build: file.quant.as_ref().is_some_and(|quant| quant.quantized_build),
         train_threshold: file.quant.and_then(|quant| quant.trained).map_or(0, |trained| trained.threshold),
         full_text,
-        index: file.ivf.as_ref().map_or(IndexType::Hnsw, |ivf| IndexType::Ivf(ivf.config())),
     };
     config.validate().map_err(|e| Unreadable::Damaged(e.to_string()))?;
     Ok((file.uid, file.name, config))
@@ -312,6 +323,8 @@ mod tests {
             IndexType::Ivf(IvfConfig { nlist: 1, nprobe: 2, train_threshold: 3, drift, soar: Some(0.7) });
         let bytes = encode(77, "default/a\"b", &config);
         assert_eq!(decode(&bytes).unwrap(), (77, "default/a\"b".to_owned(), config));
+        let gpu = DenseConfig { index: IndexType::Gpu, ..DenseConfig::new(3, Metric::L2) };
+        assert_eq!(decode(&encode(77, "default/a", &gpu)).unwrap().2, gpu);
         let text = String::from_utf8(bytes.clone()).unwrap();
         let newer = text.replace("\"format\": 1", "\"format\": 2");
         assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(2)));
@@ -339,12 +352,14 @@ mod tests {
         }
     }
 
-    /// Written before `filter_first_relative_bp`, `traversal_codes`, `quant`, `full_text` and `ivf` were keys.
+    /// Written before `filter_first_relative_bp`, `traversal_codes`, `quant`, `index_type`, `full_text` and `ivf` were keys.
     #[test]
     fn a_file_without_the_keys_that_came_later_keeps_its_checksum() {
         let config = DenseConfig::new(3, Metric::L2);
         let text = String::from_utf8(encode(77, "default/a", &config)).unwrap();
-        for later in ["filter_first_relative_bp", "traversal_codes", "quant", "full_text", "ivf"] {
+        for later in
+            ["filter_first_relative_bp", "traversal_codes", "quant", "index_type", "full_text", "ivf"]
+        {
             assert!(!text.contains(later), "{text}");
         }
         assert!(text.contains("\"checksum\": 2030584139\n"), "{text}");

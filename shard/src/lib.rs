@@ -17,6 +17,8 @@ pub mod core;
 #[cfg(not(loom))]
 pub mod cores;
 #[cfg(not(loom))]
+pub mod device;
+#[cfg(not(loom))]
 pub mod disk;
 #[cfg(not(loom))]
 pub mod env;

@@ -2,6 +2,7 @@
 
 use crate::catalog::Catalog;
 use crate::core::Core;
+use crate::device::{Devices, Lane};
 use crate::env::Env;
 use crate::log::SyncMode;
 use nigh_engine::collection::DenseConfig;
@@ -44,6 +45,8 @@ pub struct NodeOptions {
     pub image_records_min: u64,
     /// Between two sweeps for expired points, 0 = never.
     pub sweep_interval_ms: u64,
+    /// What opens devices for collections of `index_type` "gpu".
+    pub devices: Devices,
 }
 
 /// State of a node that every core sees.
@@ -56,6 +59,8 @@ pub struct NodeShared {
     pub catalog: Published<Catalog>,
     /// Searches waiting or running per core.
     pub loads: Vec<AtomicU32>,
+    /// Searches on devices.
+    pub(crate) lane: Lane,
     pub(crate) memory_used: AtomicU64,
     pub(crate) cores_ready: AtomicUsize,
     next_uid: AtomicU64,
@@ -67,9 +72,10 @@ pub struct NodeShared {
 impl NodeShared {
     /// State for `cores` cores.
     pub fn new(options: NodeOptions, cores: usize) -> Arc<NodeShared> {
-        // Two seats each: see `Core::long_pin`.
-        let domain = Domain::new(2 * cores);
+        // Two seats each: see `Core::long_pin`. And the last for the lane.
+        let domain = Domain::new(2 * cores + 1);
         Arc::new(NodeShared {
+            lane: Lane::new(options.devices.clone(), domain.clone()),
             options,
             catalog: Published::new(domain.clone(), Catalog::default()),
             domain,

@@ -169,7 +169,8 @@ impl DenseConfig {
     /// Checks ranges in the order of the interface; the first failure wins.
     ///
     /// # Errors
-    /// `invalid Dim`, `invalid M` (an m of 1 links a chain that no search can walk, so 2 is the least) or `invalid Ef`.
+    /// `invalid Dim`, `invalid M` (an m of 1 links a chain that no search can walk, so 2 is the least), `invalid Ef` or
+    /// `invalid FullText`.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if !(1..=DIM_MAX).contains(&self.dim) {
             return Err(ConfigError(format!("invalid Dim: {} is not in 1..={DIM_MAX}", self.dim)));
@@ -189,7 +190,17 @@ impl DenseConfig {
             let quant = self.quant.name();
             return Err(ConfigError(format!("invalid Quant mode: {quant:?} needs a graph, not cells")));
         }
-        self.quant.validate(self.dim)
+        if let (IndexType::Gpu, Quantizer::Trained(quantization)) = (&self.index, self.quant)
+            && quantization != Quantization::Sign
+        {
+            let quant = self.quant.name();
+            return Err(ConfigError(format!("invalid Quant mode: {quant:?} is not for index_type \"gpu\"")));
+        }
+        self.quant.validate(self.dim)?;
+        if self.full_text.is_some() && self.index != IndexType::Hnsw {
+            return Err(ConfigError("invalid FullText: only index_type \"hnsw\" has it".into()));
+        }
+        Ok(())
     }
 
     /// What the graph is to quantize, and when.
@@ -207,7 +218,7 @@ impl DenseConfig {
     pub fn ivf(&self) -> Option<&IvfConfig> {
         match &self.index {
             IndexType::Ivf(ivf) => Some(ivf),
-            IndexType::Hnsw => None,
+            IndexType::Hnsw | IndexType::Gpu => None,
         }
     }
 
@@ -309,5 +320,6 @@ mod tests {
         }
         let fine = DenseConfig { quant: product(2, 4, 20, 4.0), ..DenseConfig::new(8, Metric::L2) };
         assert_eq!(fine.validate(), Ok(()));
+        check(|c| (c.index, c.full_text) = (IndexType::Gpu, Some(TextConfig::default())), "invalid FullText");
     }
 }

@@ -18,6 +18,20 @@ pub enum IndexType {
     Hnsw,
     /// Cells of a clustering.
     Ivf(IvfConfig),
+    /// Plain searches exactly, by a device that holds copies of the vectors, and by a scan where it cannot. The graph is built
+    /// alongside, for everything else.
+    Gpu,
+}
+
+impl IndexType {
+    /// Its name in configurations.
+    pub fn name(&self) -> &'static str {
+        match self {
+            IndexType::Hnsw => "hnsw",
+            IndexType::Ivf(_) => "ivf",
+            IndexType::Gpu => "gpu",
+        }
+    }
 }
 
 /// An index of cells. Zeros mean defaults.

@@ -9,7 +9,7 @@ mod ivf_config;
 pub use config::{ConfigError, DenseConfig, EF_MAX, Quantizer};
 pub use dense::{
     CellsInfo, Clustering, Dense, DenseWriter, Explain, Filed, FilingRound, Hit, MatchCursor, Matching,
-    Point, Query, RestoreError, RowWrite, SearchError, Stats, TrainingSample, Usage, Write, WriteError,
-    WriteMode,
+    Moment, Point, Query, RestoreError, RowWrite, SearchError, Stats, TrainingSample, Usage, Write,
+    WriteError, WriteMode,
 };
 pub use ivf_config::{Drift, IndexType, IvfConfig};

@@ -127,11 +127,12 @@ impl ConfigBody {
                 return Err(unknown("metric", other, &offered));
             }
         };
-        let ivf = self.check_index_type()?;
         self.check_numbers()?;
+        let index = self.check_index_type()?;
         let quant = self.check_quantization(dim)?;
-        self.check_features(ivf)?;
+        self.check_features(matches!(index, IndexType::Ivf(_)))?;
         let mut config = DenseConfig::new(dim, metric);
+        config.index = index;
         for (value, target) in [
             (self.m, &mut config.m),
             (self.ef_construction, &mut config.ef_construction),
@@ -146,9 +147,6 @@ impl ConfigBody {
             }
         }
         config.full_text = self.full_text.as_ref().map(FullTextBody::config).transpose()?;
-        if ivf {
-            config.index = IndexType::Ivf(self.ivf());
-        }
         config.seed = self.seed.unwrap_or(0);
         config.level0_full_degree = self.level0_full_degree.unwrap_or(false);
         config.traversal_codes = self.traversal_codes.unwrap_or(true);
@@ -169,16 +167,14 @@ impl ConfigBody {
         Ok(config)
     }
 
-    /// Whether the index is one of cells.
-    fn check_index_type(&self) -> Result<bool, ApiError> {
+    /// The type; numbers are checked. Whether a device is there for `gpu` is asked when the collection is created.
+    fn check_index_type(&self) -> Result<IndexType, ApiError> {
         match self.index_type.as_deref().unwrap_or("") {
-            "" | "hnsw" => Ok(false),
-            "ivf" | "ivf-flat" | "ivfflat" => Ok(true),
+            "" | "hnsw" => Ok(IndexType::Hnsw),
+            "gpu" => Ok(IndexType::Gpu),
+            "ivf" | "ivf-flat" | "ivfflat" => Ok(IndexType::Ivf(self.ivf())),
             "vamana" | "diskann" => Err(not_offered("index_type \"vamana\"")),
-            "gpu" => Err(ApiError::invalid(
-                "vector: index_type \"gpu\": GPU support is not compiled into this server",
-            )),
-            other => Err(unknown("index_type", other, &["hnsw", "ivf", "ivf-flat", "ivfflat"])),
+            other => Err(unknown("index_type", other, &["hnsw", "ivf", "ivf-flat", "ivfflat", "gpu"])),
         }
     }
 
@@ -462,10 +458,9 @@ mod tests {
             (r#"{"dim":1,"ivf_rerank":true}"#, "invalid ivf_rerank"),
             (r#"{"dim":1,"index_type":"ivf","ivf_nprobe":-1}"#, "invalid ivf_nprobe"),
             (r#"{"dim":1,"index_type":"diskann"}"#, "does not offer"),
-            (r#"{"dim":1,"index_type":"gpu"}"#, "not compiled"),
             (
                 r#"{"dim":1,"index_type":"tree"}"#,
-                "unknown index_type \"tree\"; it must be one of hnsw, ivf, ivf-flat, ivfflat",
+                "unknown index_type \"tree\"; it must be one of hnsw, ivf, ivf-flat, ivfflat, gpu",
             ),
             (r#"{"dim":1,"partitions":4}"#, "does not offer partitions"),
             (r#"{"dim":1,"partitions":-4}"#, "partitions"),

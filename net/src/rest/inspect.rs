@@ -205,7 +205,7 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
     let ivf = config.ivf();
     let number = |of: fn(&IvfConfig) -> usize| ivf.map_or(0, of);
     let drift = ivf.and_then(|ivf| ivf.drift).map(|drift| drift.limits());
-    let index_type = if ivf.is_some() { "ivf" } else { "hnsw" };
+    let index_type = config.index.name();
     let state = match (&info.damage, stats.tail) {
         (Some(_), _) => "damaged",
         (None, 0) => "ready",

@@ -4,6 +4,7 @@ use nigh_net::auth::{Authenticator, Open};
 use nigh_net::http::{HttpConfig, bind, serve};
 use nigh_net::metrics::Telemetry;
 use nigh_shard::cores::Placement;
+use nigh_shard::device::Devices;
 use nigh_shard::log::SyncMode;
 use nigh_shard::node::{IMAGE_RECORDS_MIN, LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
 use nigh_shard::start::{Node, Serve};
@@ -21,6 +22,10 @@ pub struct Server {
 
 impl Server {
     pub fn start(auth: Arc<dyn Authenticator>, access_log: bool) -> Server {
+        Server::start_with(auth, access_log, Devices::default())
+    }
+
+    pub fn start_with(auth: Arc<dyn Authenticator>, access_log: bool, devices: Devices) -> Server {
         let listeners = bind("127.0.0.1:0", 2).unwrap();
         let address = listeners[0].local_addr().unwrap();
         let listeners = Mutex::new(listeners);
@@ -40,6 +45,7 @@ impl Server {
             log_bytes_soft: LOG_BYTES_SOFT,
             image_records_min: IMAGE_RECORDS_MIN,
             sweep_interval_ms: 100,
+            devices,
         };
         let node = Node::start(options, &Placement::unpinned(2), serving).unwrap();
         Server { node: Some(node), address }

@@ -8,7 +8,7 @@ use crate::collection_file;
 use crate::env::{call, call_own};
 use crate::owner::checkpointer::collection_dir;
 use crate::owner::{Owned, indexer, quantizer};
-use nigh_engine::collection::{DenseConfig, DenseWriter, Quantizer};
+use nigh_engine::collection::{DenseConfig, DenseWriter, IndexType, Quantizer};
 use nigh_engine::memory::Published;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -19,10 +19,16 @@ impl Core {
     /// Creates a dense collection; durable on return.
     ///
     /// # Errors
-    /// A bad name or configuration, a name in use, no space, no memory.
+    /// A bad name or configuration, a name in use, no space, no memory, no device for an index on one.
     pub async fn create_collection(self: &Rc<Self>, name: &str, config: DenseConfig) -> Result<(), OpError> {
         let full = checked_name(name)?;
         config.validate()?;
+        if config.index == IndexType::Gpu {
+            let opened = self.node().lane.try_open(config.dim, config.metric).await;
+            opened.map_err(|error| {
+                OpError::BadRequest(format!("vector: IndexGPU requires a device: {error}"))
+            })?;
+        }
         call(self, 0, move |there| async move { there.create_on_core_0(full, config).await }).await?
     }
 

@@ -23,6 +23,7 @@ pub use inspect::{CollectionInfo, FACET_VALUES_MAX, FacetValue, OrderedFloat};
 pub use order::{ORDER_TEXT_MAX_BYTES, OrderKey, Ordered, OrderedScroll, Part, Position};
 pub use payload_change::{PAYLOAD_ROW_MAX_BYTES, PayloadChange};
 pub use query::{Explained, FoundGroup, GroupBy, QueryAnswer, QueryOutcome, QueryRequest};
+pub(crate) use read::found_points;
 pub(crate) use tasks::Task;
 pub use tasks::TaskReport;
 pub use types::{
@@ -80,7 +81,7 @@ pub struct Core {
 impl Core {
     pub(crate) fn new(env: Rc<dyn Env>, shared: Arc<NodeShared>) -> Rc<Core> {
         let participant = shared.domain.participant(env.index());
-        let long_seat = shared.domain.participant(shared.domain.participants() / 2 + env.index());
+        let long_seat = shared.domain.participant(env.cores() + env.index());
         Rc::new(Core {
             participant,
             long_seat,

@@ -6,7 +6,7 @@ use crate::catalog::CollectionHandle;
 use crate::env::call;
 use crate::owner::Owned;
 use crate::owner::indexer::Slice;
-use nigh_engine::collection::{Hit, MatchCursor, Point, Query, SearchError};
+use nigh_engine::collection::{Dense, Hit, IndexType, MatchCursor, Point, Query, SearchError};
 use nigh_engine::filter::Predicate;
 use nigh_engine::index::Scratch;
 use nigh_engine::memory::Pin;
@@ -60,6 +60,27 @@ fn matches(filter: Option<&Predicate>, row: &[u8], now_ms: u64) -> bool {
     filter.is_none_or(|f| f.matches((!row.is_empty()).then(|| PayloadRow::trusted(row)), now_ms))
 }
 
+/// Hits as they are answered, with their payload rows when asked for.
+///
+/// # Errors
+/// [`OpError::BadRequest`] when the rows are too large for one answer.
+pub(crate) fn found_points(
+    dense: &Dense,
+    pin: &Pin<'_>,
+    hits: &[Hit],
+    with_rows: bool,
+) -> Result<Vec<FoundPoint>, OpError> {
+    let row = |hit: &Hit| if with_rows { dense.point(pin, hit.slot).row } else { &[] };
+    let bytes: usize = hits.iter().map(|hit| row(hit).len()).sum();
+    if bytes > ANSWER_ROWS_MAX_BYTES {
+        let text = format!("{bytes} bytes of payload would be in the answer; ask for fewer points");
+        return Err(OpError::BadRequest(text));
+    }
+    let found =
+        |hit: &Hit| FoundPoint { id: hit.id, distance: hit.distance, score: 0.0, row: row(hit).to_vec() };
+    Ok(hits.iter().map(found).collect())
+}
+
 /// One search counted in its core's load while it waits or runs.
 struct Waiting<'a>(&'a std::sync::atomic::AtomicU32);
 
@@ -70,7 +91,8 @@ impl Drop for Waiting<'_> {
 }
 
 impl Core {
-    /// Nearest neighbours, nearest first, ties by id. Runs here, or on the least loaded core when searches queue up.
+    /// Nearest neighbours, nearest first, ties by id. Runs here, or on the least loaded core when searches queue up; on the
+    /// device where the collection has one, exactly in either case.
     ///
     /// # Errors
     /// Unknown or damaged collection, wrong dimension, non-finite query.
@@ -82,6 +104,13 @@ impl Core {
         let handle = self.handle(name)?;
         handle.healthy()?;
         let began_ns = self.env().now_ns();
+        if handle.config.index == IndexType::Gpu
+            && let Some(found) = self.search_on_device(&handle, &request).await
+        {
+            let found = found?;
+            self.count_search(&handle, began_ns);
+            return Ok(found);
+        }
         self.run_search(async move |core| core.search_here(&handle, &request, began_ns).await).await
     }
 
@@ -167,19 +196,11 @@ impl Core {
             k: request.k,
             ef: 0,
             filter: request.filter.as_deref(),
-            exact: false,
+            exact: handle.config.index == IndexType::Gpu,
             now_ms: self.env().unix_ms(),
         };
         dense.search_paced(pin, &query, pace, scratch, &mut hits).await?;
-        let row = |hit: &Hit| if request.with_rows { dense.point(pin, hit.slot).row } else { &[] };
-        let bytes: usize = hits.iter().map(|hit| row(hit).len()).sum();
-        if bytes > ANSWER_ROWS_MAX_BYTES {
-            let text = format!("{bytes} bytes of payload would be in the answer; ask for fewer points");
-            return Err(OpError::BadRequest(text));
-        }
-        let found =
-            |hit: &Hit| FoundPoint { id: hit.id, distance: hit.distance, score: 0.0, row: row(hit).to_vec() };
-        Ok(hits.iter().map(found).collect())
+        found_points(dense, pin, &hits, request.with_rows)
     }
 
     /// Points by id, in request order, `None` = absent, deleted or expired.

@@ -37,6 +37,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Rc<RefCell<Vec<Aliases>>>) 
         log_bytes_soft: 4096 * 16,
         image_records_min: 16,
         sweep_interval_ms: 0,
+        devices: Default::default(),
     };
     let node = open(&sim, &disk, count, options).await;
     let core = node.cores[0].clone();

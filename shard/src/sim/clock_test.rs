@@ -44,6 +44,7 @@ async fn start(sim: &Sim, disk: &Rc<SimDisk>, sweep_interval_ms: u64) -> (TestNo
         log_bytes_soft: 4096 * 256,
         image_records_min: 16,
         sweep_interval_ms,
+        devices: Default::default(),
     };
     let node = open(sim, disk, count, options).await;
     let core = node.cores[0].clone();

@@ -212,6 +212,7 @@ fn options(random: &Random) -> NodeOptions {
         log_bytes_soft: 4096 * (4 + random.below(16)),
         image_records_min: 1 + random.below(40),
         sweep_interval_ms: 50,
+        devices: Default::default(),
     }
 }
 

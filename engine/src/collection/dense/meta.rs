@@ -4,6 +4,7 @@
 //! every slot of a settled collection is plainly visible, so one bit per slot says "look closer": it is set for dead
 //! and free slots, for slots with a deadline, and for new ones until no reader can hold a snapshot older than their
 //! birth. A clear bit means visible and costs no line.
+use super::births::Births;
 use super::row_block::{RowBlock, row_cost};
 use crate::distance::{prefetch_line, prefetch_row};
 use crate::index::Slot;
@@ -43,16 +44,20 @@ pub(super) struct Birth<'a> {
 pub(super) struct Meta {
     lines: Arena<AtomicU64>,
     special: Arena<AtomicU64>,
+    /// Slots born since a device has asked.
+    pub births: Births,
     slots_max: usize,
     /// Heap bytes of row blocks.
     row_bytes: AtomicU64,
 }
 
 impl Meta {
-    pub fn reserve(slots_max: usize) -> Result<Meta, ArenaError> {
+    /// `watched`: births are noted for a device.
+    pub fn reserve(slots_max: usize, watched: bool) -> Result<Meta, ArenaError> {
         Ok(Meta {
             lines: Arena::reserve(slots_max, LINE_WORDS)?,
             special: Arena::reserve(slots_max.div_ceil(64), 1)?,
+            births: if watched { Births::reserve(slots_max)? } else { Births::default() },
             slots_max,
             row_bytes: AtomicU64::new(0),
         })
@@ -204,6 +209,7 @@ impl Meta {
             self.row_bytes.fetch_add(row_cost(birth.row.len()), Ordering::Relaxed);
         }
         line.died.store(ALIVE, Ordering::Release);
+        self.births.note(slot);
     }
 
     /// Owner: every snapshot still in use is at least `born`, so the slot born then needs no closer look, unless it

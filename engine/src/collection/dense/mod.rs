@@ -16,7 +16,9 @@
 //!    reader looks up, asks and returns is each the row of some moment of its pin; a filter that holds before and after a
 //!    replacement finds the point.
 //! 7. All methods of [`DenseWriter`] run on one thread at a time; nothing else changes anything.
+mod births;
 mod capture;
+mod device;
 mod dirty;
 mod filing;
 mod hit_order;
@@ -38,6 +40,7 @@ mod usage;
 mod writer;
 
 use super::config::DenseConfig;
+use super::ivf_config::IndexType;
 use crate::filter::Predicate;
 use crate::index::{
     Commit, Graph, GraphConfig, NodePlan, Planner, Round, Scratch, Slot, TargetJob, TargetPlan,
@@ -56,6 +59,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tail::{Passed, Tail};
 
+pub use device::Moment;
 pub use filing::{Filed, FilingRound};
 pub use matching::{MatchCursor, Matching};
 pub use probe::CellsInfo;

@@ -61,7 +61,7 @@ impl DenseWriter {
             graph,
             cells: filing.is_some().then(|| CellsCell::new(domain.clone(), None)),
             cell_count: AtomicU64::new(0),
-            meta: Meta::reserve(max_slots)?,
+            meta: Meta::reserve(max_slots, config.index == IndexType::Gpu)?,
             tail: Tail::reserve(max_slots)?,
             ids: IdMap::new(domain.clone(), id_seed),
             index: PayloadIndex::new(max_slots, domain.clone()),

@@ -153,7 +153,7 @@ fn info() -> Value {
     let index = answer(
         &[],
         json!({
-            "type": one_of(&["hnsw", "ivf"]),
+            "type": one_of(&["hnsw", "ivf", "gpu"]),
             "cells": about(
                 "Cells that searches go by; 0 before the training, while they look at everything, and where the index is a graph.",
                 uint64(),

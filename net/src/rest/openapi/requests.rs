@@ -29,7 +29,9 @@ fn config_of_graph() -> Value {
         "ef_search": beam(64, "Beam of a search, unless `k` is larger."),
         "seed": about("Of the levels of the graph.", or(0, int64())),
         "index_type": or("hnsw", about(
-            "A graph, or the cells of a clustering, without `full_text`.", one_of(&["", "hnsw", "ivf", "ivf-flat", "ivfflat"]),
+            "`hnsw`: a graph. `ivf`: the cells of a clustering, without `full_text`. `gpu`: plain searches are exact, by a device for `k` \
+             up to 256; refused where the server has none. Everything else uses the graph, which is built alongside.",
+            one_of(&["", "hnsw", "ivf", "ivf-flat", "ivfflat", "gpu"]),
         )),
         "extend_candidates": about("Look at neighbours of neighbours when linking.", boolean()),
         "extend_candidates_max": about("Most of them, 0 = all.", natural()),

@@ -3,7 +3,7 @@ mod bed;
 mod cells;
 mod checks;
 mod churn;
-
+mod device;
 mod filtered;
 mod images;
 mod keys;
