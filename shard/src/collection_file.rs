@@ -318,13 +318,14 @@ mod tests {
         config.traversal_codes = false;
         (config.quant, config.rescore_factor, config.quantized_build) = (Quantizer::Sq8, 5, true);
         config.full_text = Some(TextConfig { k1: 0.1 + 0.2, b: -0.0 });
-        let drift = Some(Drift { growth: 2.5, factor: 0.1 + 0.2 });
-        config.index =
-            IndexType::Ivf(IvfConfig { nlist: 1, nprobe: 2, train_threshold: 3, drift, soar: Some(0.7) });
         let bytes = encode(77, "default/a\"b", &config);
         assert_eq!(decode(&bytes).unwrap(), (77, "default/a\"b".to_owned(), config));
-        let gpu = DenseConfig { index: IndexType::Gpu, ..DenseConfig::new(3, Metric::L2) };
-        assert_eq!(decode(&encode(77, "default/a", &gpu)).unwrap().2, gpu);
+        let drift = Some(Drift { growth: 2.5, factor: 0.1 + 0.2 });
+        let ivf = IvfConfig { nlist: 1, nprobe: 2, train_threshold: 3, drift, soar: Some(0.7) };
+        for index in [IndexType::Gpu, IndexType::Ivf(ivf)] {
+            let other = DenseConfig { index, ..DenseConfig::new(3, Metric::L2) };
+            assert_eq!(decode(&encode(77, "default/a", &other)).unwrap().2, other);
+        }
         let text = String::from_utf8(bytes.clone()).unwrap();
         let newer = text.replace("\"format\": 1", "\"format\": 2");
         assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(2)));

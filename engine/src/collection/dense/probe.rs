@@ -65,9 +65,9 @@ impl Dense {
         pace: &mut impl Pace,
         out: &mut Vec<Hit>,
     ) -> Result<bool, TooLong> {
-        // Before the lists: what leaves the window from here on is filed before it leaves, in the lists of now or in those that a
+        // Of before the snapshot: what left it since is dead, or was filed before it left, in the lists of now or in those that a
         // training publishes meanwhile, which hold all that has left it up to then.
-        let window = self.tail.window();
+        let window = view.window;
         let Some(cells) = self.cells(pin) else {
             self.scan(query, k, view, pace, out).await?;
             return Ok(true);

@@ -1,6 +1,7 @@
 //! Searching, on any core.
 use super::hit_order::by_distance_then_id;
 use super::probe::Passing;
+use super::tail::Window;
 use super::{Dense, Hit, Query, SearchError};
 use crate::distance::{padded, prepare};
 use crate::filter::lists::{Lists, look_up};
@@ -74,6 +75,8 @@ pub struct Explain {
 pub(super) struct View<'a> {
     pub dense: &'a Dense,
     pub seq: u64,
+    /// Of the tail.
+    pub window: Window,
     pub now_ms: u64,
     pub filter: Option<&'a Predicate>,
     pub filter_rejects: u64,
@@ -439,9 +442,14 @@ impl Dense {
 
     /// A snapshot as of now. The snapshot comes before any look into the index: what it includes is filed.
     pub(super) fn view_at<'a>(&'a self, filter: Option<&'a Predicate>, now_ms: u64) -> View<'a> {
+        // The start of the tail comes before the snapshot: a slot that dies after it may leave the tail without ever having been in the
+        // graph, and what took its place is too new. The end comes after: what the snapshot includes is before it.
+        let start = self.tail.start();
+        let seq = self.published_seq.load(Ordering::Acquire);
         View {
             dense: self,
-            seq: self.published_seq.load(Ordering::Acquire),
+            seq,
+            window: self.tail.window_from(start),
             replacements: self.index.replacements(),
             now_ms,
             filter: filter.filter(|filter| !filter.is_trivially_true()),
@@ -563,8 +571,8 @@ impl Dense {
         scratch: &mut Scratch,
         out: &mut Vec<Hit>,
     ) -> Result<bool, TooLong> {
-        // Before the graph: what leaves the window from here on is linked before it leaves (see `tail.rs`).
-        let window = self.tail.window();
+        // Of before the snapshot: what left it since is dead, or was linked before it left (see `tail.rs`).
+        let window = view.window;
         let widest = match self.config.max_ef_search {
             0 => MAX_EF_SEARCH_DEFAULT,
             ef => ef,

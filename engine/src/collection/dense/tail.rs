@@ -46,7 +46,16 @@ impl Tail {
 
     /// Any core: the window; `start` first, so that it can only be too wide.
     pub fn window(&self) -> Window {
-        let start = self.start.load(Ordering::Acquire);
+        self.window_from(self.start())
+    }
+
+    /// Any core: where it starts now. What is there stays readable while the caller is pinned.
+    pub fn start(&self) -> u64 {
+        self.start.load(Ordering::Acquire)
+    }
+
+    /// Any core: the window up to now from a start of this pin.
+    pub fn window_from(&self, start: u64) -> Window {
         Window { start, end: self.end.load(Ordering::Acquire) }
     }
 

@@ -223,3 +223,24 @@ impl Drop for Stopper<'_> {
         self.0.store(true, Ordering::Relaxed);
     }
 }
+
+#[test]
+fn what_left_the_tail_after_the_snapshot_is_still_in_its_window() {
+    // The last point of a collection whose tail is all there is; others keep its slot from being the front of the tail alone.
+    let domain = Domain::new(1);
+    let mut writer = DenseWriter::create(small_config(DIM, Metric::Cosine), 64, domain.clone()).unwrap();
+    let write = |writer: &mut DenseWriter, seq, version| {
+        writer.apply(Write { seq, id: 1, version, vector: &point(1, 1.0), row: &[], deadline_ms: 0 });
+    };
+    write(&mut writer, 1, 1);
+    let seat = domain.participant(0);
+    let _pin = seat.pin();
+    let shared = writer.shared().clone();
+    let view = shared.view_at(None, 0);
+    // Replaced, and passed by the tail, before the reader looks any further.
+    write(&mut writer, 2, 2);
+    assert_eq!(writer.begin_round(8).expect("the new one waits").slots.len(), 1);
+    assert!(shared.tail.window().start > view.window.start, "the old one was passed");
+    let seen = (view.window.start..view.window.end).filter(|&at| view.visible(shared.tail.slot(at)));
+    assert_eq!(seen.count(), 1, "the id is there exactly once");
+}

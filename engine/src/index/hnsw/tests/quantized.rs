@@ -125,7 +125,7 @@ fn what_is_written_while_jobs_are_out_has_its_code() {
                 }
             };
             churn.delete(20);
-            if churn.live.len() % 3 == 0 {
+            if churn.live.len().is_multiple_of(3) {
                 churn.repair();
             }
             published += usize::from(churn.graph.is_quantized());
