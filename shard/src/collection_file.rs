@@ -1,6 +1,6 @@
 //! `collection.json`: a collection's identity and configuration, written once at create.
 
-use nigh_engine::collection::{DenseConfig, Drift, IndexType, IvfConfig, Quantizer};
+use nigh_engine::collection::{DenseConfig, Drift, IndexType, IvfConfig, Quantizer, VamanaConfig};
 use nigh_engine::distance::{Metric, Width};
 use nigh_engine::quantizer::Quantization;
 use nigh_engine::text::TextConfig;
@@ -46,6 +46,8 @@ struct FileV1 {
     /// Of an index of cells; one without is a graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ivf: Option<IvfV1>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    vamana: Option<VamanaV1>,
     checksum: u32,
 }
 
@@ -128,6 +130,13 @@ impl QuantV1 {
             _ => None,
         }
     }
+}
+
+#[derive(Serialize, Deserialize)]
+struct VamanaV1 {
+    degree: usize,
+    beam: usize,
+    alpha_bits: u32,
 }
 
 /// Floats by their bits.
@@ -217,6 +226,12 @@ pub fn encode(uid: u64, name: &str, config: &DenseConfig) -> Vec<u8> {
             b_bits: text.b.to_bits(),
         }),
         ivf: config.ivf().map(IvfV1::of),
+        vamana: match config.index {
+            IndexType::Vamana(VamanaConfig { degree, beam, alpha }) => {
+                Some(VamanaV1 { degree, beam, alpha_bits: alpha.to_bits() })
+            }
+            _ => None,
+        },
         checksum: 0,
     };
     file.checksum = checksum(&file);
@@ -264,7 +279,15 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
         other => return Err(Unreadable::Damaged(format!("unknown metric {other:?}"))),
     };
     let index = match file.index_type.as_deref() {
-        None => file.ivf.as_ref().map_or(IndexType::Hnsw, |ivf| IndexType::Ivf(ivf.config())),
+        None => match (&file.ivf, &file.vamana) {
+            (Some(ivf), _) => IndexType::Ivf(ivf.config()),
+            (None, Some(VamanaV1 { degree, beam, alpha_bits })) => IndexType::Vamana(VamanaConfig {
+                degree: *degree,
+                beam: *beam,
+                alpha: f32::from_bits(*alpha_bits),
+            }),
+            (None, None) => IndexType::Hnsw,
+        },
         Some(GPU) => IndexType::Gpu,
         Some(other) => return Err(Unreadable::Damaged(format!("unknown index_type {other:?}"))),
     };
@@ -322,7 +345,8 @@ mod tests {
         assert_eq!(decode(&bytes).unwrap(), (77, "default/a\"b".to_owned(), config));
         let drift = Some(Drift { growth: 2.5, factor: 0.1 + 0.2 });
         let ivf = IvfConfig { nlist: 1, nprobe: 2, train_threshold: 3, drift, soar: Some(0.7) };
-        for index in [IndexType::Gpu, IndexType::Ivf(ivf)] {
+        let vamana = VamanaConfig { degree: 40, beam: 90, alpha: 0.7 + 0.4 };
+        for index in [IndexType::Gpu, IndexType::Ivf(ivf), IndexType::Vamana(vamana)] {
             let other = DenseConfig { index, ..DenseConfig::new(3, Metric::L2) };
             assert_eq!(decode(&encode(77, "default/a", &other)).unwrap().2, other);
         }
@@ -358,9 +382,15 @@ mod tests {
     fn a_file_without_the_keys_that_came_later_keeps_its_checksum() {
         let config = DenseConfig::new(3, Metric::L2);
         let text = String::from_utf8(encode(77, "default/a", &config)).unwrap();
-        for later in
-            ["filter_first_relative_bp", "traversal_codes", "quant", "index_type", "full_text", "ivf"]
-        {
+        for later in [
+            "filter_first_relative_bp",
+            "traversal_codes",
+            "quant",
+            "index_type",
+            "full_text",
+            "ivf",
+            "vamana",
+        ] {
             assert!(!text.contains(later), "{text}");
         }
         assert!(text.contains("\"checksum\": 2030584139\n"), "{text}");

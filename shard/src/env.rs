@@ -39,21 +39,22 @@ pub trait Env {
     /// Runs `work`, which takes seconds or minutes, on a thread of its own that gives way to the cores, one such work after the other.
     /// Resolves when it has run, or has failed. Nobody waits for it at a stop.
     fn apart(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()>;
-    /// Runs `work`, which takes long and cannot be cut into slices, on a thread that gives way to the cores.
-    fn compute(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()>;
     /// The data directory; `None` when everything lives in memory only.
     fn disk(&self) -> Option<Rc<dyn Disk>>;
 }
 
-/// Runs `f` as [`Env::compute`] does, for its result.
-pub async fn compute<R: Send + 'static>(env: &Rc<dyn Env>, f: impl FnOnce() -> R + Send + 'static) -> R {
+/// Runs `f` as [`Env::apart`] does, for its result; `None` when it failed.
+pub async fn apart<R: Send + 'static>(
+    env: &Rc<dyn Env>,
+    f: impl FnOnce() -> R + Send + 'static,
+) -> Option<R> {
     let (sender, receiver) = mpsc::channel();
     let work = Box::new(move || {
         // Nobody waits for it where the task has been dropped.
         let _nobody_waits = sender.send(f());
     });
-    env.compute(work).await;
-    receiver.try_recv().expect("it has run")
+    env.apart(work).await;
+    receiver.try_recv().ok()
 }
 
 /// Calls in flight from one core at most; past it a call is refused as busy. Each holds about 100 bytes here and one

@@ -82,10 +82,6 @@ impl Env for RealEnv {
     fn reply(&self, to: usize, message: Message) {
         self.runtime.reply(to, message);
     }
-    fn compute(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
-        let runtime = self.runtime.clone();
-        Box::pin(async move { runtime.computing(work).await })
-    }
     fn disk(&self) -> Option<Rc<dyn Disk>> {
         self.disk.clone()
     }

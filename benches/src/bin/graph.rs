@@ -1,7 +1,8 @@
 //! The graph alone, in process: build rate, and recall against queries per CPU-second.
 //!
 //! `graph <corpus directory> [--threads N] [--m M] [--ef-construction E] [--docs N] [--queries N] [--k K]
-//! [--round N] [--ef A,B,..] [--repeat N] [--quant NAME]` prints one JSON object per line: the machine and parameters, the build,
+//! [--round N] [--ef A,B,..] [--repeat N] [--quant NAME]
+//! [--vamana R,ALPHA]` prints one JSON object per line: the machine and parameters, the build,
 //! then one line per `ef`. With `--serve` it builds, then answers each line `ef` on stdin with one measurement, so
 //! that a driver can alternate it with another program.
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ use nigh_benches::cpu;
 use nigh_benches::resident::resident_mb;
 use nigh_engine::distance::{Metric, Width, padded, prepare, simd_level};
 use nigh_engine::index::{
-    Graph, GraphConfig, JobStep, Planner, Quantized, ROUND_NODES_MAX, Round, Scratch, Slot,
+    Flat, Graph, GraphConfig, JobStep, Planner, Quantized, ROUND_NODES_MAX, Round, Scratch, Slot,
 };
 use nigh_engine::quantizer::Quantization;
 use serde_json::json;
@@ -33,6 +34,7 @@ struct Options {
     m: usize,
     ef_construction: usize,
     quantized: Option<Quantized>,
+    flat: Option<Flat>,
 }
 
 /// `sq8`, `sq6`, `sq4` (trained steps of as many bits), `bq1`, `pqMxB` (`M` parts of `B` bits), with `opq` in front after a random
@@ -99,6 +101,15 @@ impl Options {
             },
             quantized: match named.remove("quant") {
                 Some(name) => Some(quantized(&name).ok_or(format!("--quant {name} is no quantizer"))?),
+                None => None,
+            },
+            flat: match named.remove("vamana") {
+                Some(text) => {
+                    let (degree, alpha) = text.split_once(',').ok_or("--vamana wants R,ALPHA")?;
+                    let degree = degree.parse().map_err(|_| format!("--vamana {text}: R is no number"))?;
+                    let alpha = alpha.parse().map_err(|_| format!("--vamana {text}: ALPHA is no number"))?;
+                    Some(Flat { degree, alpha })
+                }
                 None => None,
             },
             serve,
@@ -172,6 +183,7 @@ fn build(options: &Options, docs: &Rows<f32>, n: usize) -> Graph {
         codes: true,
         rescore_factor: 0,
         quantized: options.quantized,
+        flat: options.flat,
         capacity: n,
     })
     .unwrap_or_else(|error| fail(&error.to_string()));

@@ -1,7 +1,7 @@
 //! Configuration of a dense collection, with the defaults and checks of the interface.
-use super::ivf_config::{IndexType, IvfConfig};
+use super::index_type::{IndexType, IvfConfig};
 use crate::distance::{Metric, Width};
-use crate::index::Quantized;
+use crate::index::{Flat, Quantized};
 use crate::quantizer::Quantization;
 use crate::text::TextConfig;
 
@@ -71,6 +71,25 @@ impl Quantizer {
             Quantization::Product { eta, .. } if !(0.0..=f32::MAX).contains(&eta) => {
                 refuse(format!("AnisotropicEta must be a number that is not negative, found {eta}"))
             }
+            Quantization::Product { parts, .. } if parts > PARTS_MAX => refuse(format!(
+                "QuantPQM must be at most {PARTS_MAX}, found {parts}: a search has a table for each part"
+            )),
+            Quantization::Residual { parts, layers, .. } if parts * layers > PARTS_MAX => refuse(format!(
+                "QuantPQM must be at most {PARTS_MAX} over all layers, found {parts} in each of {layers}"
+            )),
+            Quantization::Product { rotations, .. } | Quantization::Residual { rotations, .. }
+                if rotations > 1 && dim > ROTATED_MAX =>
+            {
+                refuse(format!(
+                    "OPQIters must be at most 1 above {ROTATED_MAX} components: a rotation has their square"
+                ))
+            }
+            Quantization::Product { parts, eta, .. } if eta > 1.0 && dim / parts > WEIGHED_MAX => {
+                refuse(format!(
+                    "AnisotropicEta must be at most 1 for parts of more than {WEIGHED_MAX} components, and these have {}",
+                    dim / parts
+                ))
+            }
             Quantization::Scalar { width: Width::One } => refuse("invalid Quant mode: sq_bits is 1".into()),
             _ => Ok(()),
         }
@@ -81,6 +100,12 @@ impl Quantizer {
 const LAYERS_MAX: usize = 16;
 /// Rounds of finding a rotation at most.
 const ROTATIONS_MAX: usize = 20;
+/// Numbers of a code at most.
+const PARTS_MAX: usize = 2048;
+/// Components of a vector for which a rotation is learned: the work grows with their cube.
+const ROTATED_MAX: usize = 2048;
+/// Components of a part whose errors are weighed: each centroid has a matrix of their square.
+const WEIGHED_MAX: usize = 64;
 /// Points that quantizers are trained at, when the configuration leaves it at 0.
 const TRAIN_THRESHOLD_DEFAULT: usize = 2048;
 
@@ -186,6 +211,9 @@ impl DenseConfig {
                 "invalid Ef: ef_construction and ef_search must be at most {EF_MAX}"
             )));
         }
+        if let Some(ivf) = self.ivf() {
+            ivf.validate()?;
+        }
         if self.ivf().is_some() && matches!(self.quant, Quantizer::Trained(_)) {
             let quant = self.quant.name();
             return Err(ConfigError(format!("invalid Quant mode: {quant:?} needs a graph, not cells")));
@@ -197,6 +225,9 @@ impl DenseConfig {
             return Err(ConfigError(format!("invalid Quant mode: {quant:?} is not for index_type \"gpu\"")));
         }
         self.quant.validate(self.dim)?;
+        if let IndexType::Vamana(vamana) = &self.index {
+            vamana.validate()?;
+        }
         if self.full_text.is_some() && self.index != IndexType::Hnsw {
             return Err(ConfigError("invalid FullText: only index_type \"hnsw\" has it".into()));
         }
@@ -218,8 +249,27 @@ impl DenseConfig {
     pub fn ivf(&self) -> Option<&IvfConfig> {
         match &self.index {
             IndexType::Ivf(ivf) => Some(ivf),
-            IndexType::Hnsw | IndexType::Gpu => None,
+            IndexType::Hnsw | IndexType::Vamana(_) | IndexType::Gpu => None,
         }
+    }
+
+    /// Beam of a search that does not say.
+    pub fn beam(&self) -> usize {
+        self.ef_search.max(self.beam_min())
+    }
+
+    /// And of a build.
+    pub fn build_beam(&self) -> usize {
+        self.ef_construction.max(self.beam_min())
+    }
+
+    fn beam_min(&self) -> usize {
+        if let IndexType::Vamana(vamana) = &self.index { vamana.beam } else { 0 }
+    }
+
+    /// Shape of a graph of one level.
+    pub(crate) fn flat(&self) -> Option<Flat> {
+        if let IndexType::Vamana(vamana) = &self.index { Some(vamana.flat(self.metric)) } else { None }
     }
 
     /// Whether int8 codes are kept.
@@ -310,11 +360,16 @@ mod tests {
             (product(0, 8, 0, 0.0), "QuantPQM must be"),
             (product(2, 5, 0, 0.0), "PQNBits must be"),
             (product(2, 8, 21, 0.0), "OPQIters must be"),
+            (product(4096, 8, 0, 0.0), "QuantPQM must be"),
+            (product(2, 8, 2, 0.0), "OPQIters must be"),
+            (product(64, 8, 0, 2.0), "AnisotropicEta must"),
             (product(2, 8, 0, f32::NAN), "AnisotropicEta must"),
             (product(2, 8, 0, -1.0), "AnisotropicEta must"),
         ];
         for (quant, fragment) in checked {
-            let config = DenseConfig { quant, ..DenseConfig::new(8, Metric::L2) };
+            let large = matches!(fragment, "QuantPQM must be" | "OPQIters must be" | "AnisotropicEta must");
+            let dim = if large && quant != product(3, 8, 0, 0.0) { 8192 } else { 8 };
+            let config = DenseConfig { quant, ..DenseConfig::new(dim, Metric::L2) };
             let error = config.validate().unwrap_err().to_string();
             assert!(error.starts_with(&format!("vector: {fragment}")), "{error}");
         }

@@ -5,11 +5,11 @@
 //! when `born <= s < died` and its deadline has not passed, so an upsert is never missing and never seen twice.
 mod config;
 mod dense;
-mod ivf_config;
+mod index_type;
 pub use config::{ConfigError, DenseConfig, EF_MAX, Quantizer};
 pub use dense::{
     CellsInfo, Clustering, Dense, DenseWriter, Explain, Filed, FilingRound, Hit, MatchCursor, Matching,
-    Moment, Point, Query, RestoreError, RowWrite, SearchError, Stats, TrainingSample, Usage, Write,
-    WriteError, WriteMode,
+    Moment, Point, Query, RestoreError, RowWrite, SearchError, Stats, TrainingSample, TrainingTicket, Usage,
+    Write, WriteError, WriteMode,
 };
-pub use ivf_config::{Drift, IndexType, IvfConfig};
+pub use index_type::{Drift, IndexType, IvfConfig, VamanaConfig};

@@ -6,6 +6,9 @@ use nalgebra::{DMatrix, DMatrixView};
 /// Rounds of signs and transforms: after four every component depends on every other in many ways.
 const ROUNDS: usize = 4;
 
+/// Iterations per component until singular values must have converged: they take about two.
+const ITERATIONS: usize = 64;
+
 /// A map that keeps lengths and angles.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Rotation {
@@ -32,7 +35,11 @@ impl Rotation {
         let targets = DMatrixView::from_slice(targets, dim, count);
         let mut products = DMatrix::zeros(dim, dim);
         products.gemm(1.0, &targets, &rows.transpose(), 0.0);
-        let svd = products.try_svd(true, true, f32::EPSILON, 0)?;
+        // Products of large components overflow.
+        if !products.iter().all(|x| x.is_finite()) {
+            return None;
+        }
+        let svd = products.try_svd(true, true, f32::EPSILON, ITERATIONS * dim)?;
         let matrix = svd.u? * svd.v_t?;
         let mut padded_rows = vec![0.0; dim * padded(dim)];
         for (row, to) in matrix.row_iter().zip(padded_rows.chunks_exact_mut(padded(dim))) {
@@ -177,6 +184,12 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_overflows_has_no_rotation() {
+        let rows = vec![3e19_f32; 4 * 3];
+        assert_eq!(Rotation::nearest(3, &rows, &rows), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::request::ApiError;
 use crate::rest::json::{json_object, one_of};
-use nigh_engine::collection::{DenseConfig, Drift, IndexType, IvfConfig, Quantizer};
+use nigh_engine::collection::{DenseConfig, Drift, IndexType, IvfConfig, Quantizer, VamanaConfig};
 use nigh_engine::distance::{Metric, Width};
 use nigh_engine::quantizer::Quantization;
 use nigh_engine::text::TextConfig;
@@ -173,8 +173,28 @@ impl ConfigBody {
             "" | "hnsw" => Ok(IndexType::Hnsw),
             "gpu" => Ok(IndexType::Gpu),
             "ivf" | "ivf-flat" | "ivfflat" => Ok(IndexType::Ivf(self.ivf())),
-            "vamana" | "diskann" => Err(not_offered("index_type \"vamana\"")),
-            other => Err(unknown("index_type", other, &["hnsw", "ivf", "ivf-flat", "ivfflat", "gpu"])),
+            "vamana" | "diskann" => Ok(IndexType::Vamana(self.vamana())),
+            other => {
+                let offered = ["hnsw", "vamana", "diskann", "ivf", "ivf-flat", "ivfflat", "gpu"];
+                Err(unknown("index_type", other, &offered))
+            }
+        }
+    }
+
+    /// A graph of one level; its ranges are for the configuration to say.
+    fn vamana(&self) -> VamanaConfig {
+        let default = VamanaConfig::default();
+        let or = |value: Option<i64>, default| match value.unwrap_or(0) {
+            0 => default,
+            // Checked: not negative.
+            value => value as usize,
+        };
+        let alpha =
+            self.vamana_alpha.filter(|alpha| *alpha != 0.0).map_or(default.alpha, |alpha| alpha as f32);
+        VamanaConfig {
+            degree: or(self.vamana_r, default.degree),
+            beam: or(self.vamana_l, default.beam),
+            alpha,
         }
     }
 
@@ -402,6 +422,23 @@ mod tests {
     }
 
     #[test]
+    fn graphs_of_one_level() {
+        for name in ["vamana", "diskann"] {
+            let made = config(&format!(r#"{{"dim":1,"index_type":"{name}","ef_search":50}}"#)).unwrap();
+            assert_eq!(made.index, IndexType::Vamana(VamanaConfig::default()));
+            assert_eq!((made.beam(), made.build_beam(), made.validate()), (100, 200, Ok(())));
+        }
+        let json = r#"{"dim":1,"index_type":"vamana","vamana_r":32,"vamana_l":250,"vamana_alpha":1.5}"#;
+        let made = config(json).unwrap();
+        assert_eq!(made.index, IndexType::Vamana(VamanaConfig { degree: 32, beam: 250, alpha: 1.5 }));
+        assert_eq!((made.beam(), made.build_beam()), (250, 250));
+        for wrong in [r#""vamana_r":101"#, r#""vamana_l":63"#, r#""vamana_alpha":0.5"#] {
+            let made = config(&format!(r#"{{"dim":1,"index_type":"vamana",{wrong}}}"#)).unwrap();
+            assert!(made.validate().unwrap_err().to_string().contains("invalid Vamana params"), "{wrong}");
+        }
+    }
+
+    #[test]
     fn cells() {
         for name in ["ivf", "ivf-flat", "ivfflat"] {
             let made =
@@ -457,10 +494,10 @@ mod tests {
             (r#"{"dim":1,"index_type":"ivf","full_text":{}}"#, "invalid full_text"),
             (r#"{"dim":1,"ivf_rerank":true}"#, "invalid ivf_rerank"),
             (r#"{"dim":1,"index_type":"ivf","ivf_nprobe":-1}"#, "invalid ivf_nprobe"),
-            (r#"{"dim":1,"index_type":"diskann"}"#, "does not offer"),
+            (r#"{"dim":1,"index_type":"vamana","vamana_r":-1}"#, "vamana_r"),
             (
                 r#"{"dim":1,"index_type":"tree"}"#,
-                "unknown index_type \"tree\"; it must be one of hnsw, ivf, ivf-flat, ivfflat, gpu",
+                "unknown index_type \"tree\"; it must be one of hnsw, vamana, diskann, ivf, ivf-flat, ivfflat, gpu",
             ),
             (r#"{"dim":1,"partitions":4}"#, "does not offer partitions"),
             (r#"{"dim":1,"partitions":-4}"#, "partitions"),

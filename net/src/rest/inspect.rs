@@ -6,7 +6,7 @@ use crate::rest::filter::WireFilter;
 use crate::rest::json::{decode, json_object};
 use crate::rest::pages::Pages;
 use crate::rest::value::{write_json, write_value};
-use nigh_engine::collection::{DenseConfig, IvfConfig, Quantizer};
+use nigh_engine::collection::{DenseConfig, IndexType, IvfConfig, Quantizer};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::ValueRef;
 use nigh_engine::quantizer::Quantization;
@@ -206,6 +206,7 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
     let number = |of: fn(&IvfConfig) -> usize| ivf.map_or(0, of);
     let drift = ivf.and_then(|ivf| ivf.drift).map(|drift| drift.limits());
     let index_type = config.index.name();
+    let vamana = if let IndexType::Vamana(vamana) = &config.index { Some(vamana) } else { None };
     let state = match (&info.damage, stats.tail) {
         (Some(_), _) => "damaged",
         (None, 0) => "ready",
@@ -230,6 +231,9 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
             "rescore_factor": config.rescored_per_result(),
             "quantized_build": config.quantized_build,
             "index_type": index_type,
+            "vamana_r": vamana.map_or(0, |vamana| vamana.degree),
+            "vamana_l": vamana.map_or(0, |vamana| vamana.beam),
+            "vamana_alpha": vamana.map_or(0.0, |vamana| vamana.alpha),
             "ivf_nlist": number(|ivf| ivf.nlist),
             "ivf_nprobe": number(IvfConfig::probes),
             "ivf_train_threshold": number(IvfConfig::trains_at),

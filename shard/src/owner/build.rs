@@ -219,7 +219,7 @@ impl Core {
 
         if let Quantizer::Trained(_) = owned.handle.config.quant {
             task.stage("quantizing");
-            advance(&env, &owned.handle.name, &aside, true).await;
+            advance(&env, owned, &aside, true).await;
             owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
         }
 

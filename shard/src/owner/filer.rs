@@ -4,20 +4,21 @@
 //! between rounds, is computed apart from the cores, and is filled by rounds again; nobody waits for it.
 
 use crate::core::Core;
-use crate::env::Env;
+use crate::env::{Env, apart};
 use crate::owner::Owned;
 use crate::owner::indexer::{SHARED_ROUND_MIN, Slice, collect, on_cores};
-use nigh_engine::collection::{Clustering, Dense, DenseWriter, Filed, FilingRound, TrainingSample};
+use nigh_engine::collection::{Dense, DenseWriter, Filed, FilingRound};
 use nigh_engine::index::Place;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// Distances between two looks at the clock.
 const CELLS_PER_STEP: usize = 512;
-/// Points drawn or copied for a sample in one go: some 100 µs.
+/// Points drawn or copied for a sample in one go, and components of them: some 100 µs.
 const SAMPLED_PER_STEP: usize = 256;
+const COMPONENTS_PER_STEP: usize = SAMPLED_PER_STEP * 384;
 
 /// A round shared by the cores that plan it.
 struct PlaceWork {
@@ -77,51 +78,51 @@ pub async fn run_filing(
     Some(grown.saturating_sub(writer.borrow().tail_len()))
 }
 
-/// Clusters a sample apart from the cores; `None` when that failed.
-async fn cluster(env: &Rc<dyn Env>, sample: TrainingSample) -> Option<Clustering> {
-    let place = Arc::new(Mutex::new(None));
-    let result = place.clone();
-    let job = move || {
-        let clustering = sample.cluster();
-        *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(clustering);
-    };
-    env.apart(Box::new(job)).await;
-    place.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
-
 /// A slice of a training of a collection that serves, if one is due; whether there was one. Clustering goes on in a task of its own.
 pub fn train_on(env: &Rc<dyn Env>, owned: &Rc<Owned>) -> bool {
     if !owned.writer.borrow().training_due() {
         return false;
     }
-    let sample = owned.writer.borrow_mut().training_step(SAMPLED_PER_STEP);
+    let sample = owned.writer.borrow_mut().training_step(sampled_per_step(owned.handle.config.dim));
     if let Some(sample) = sample {
-        let (tasks, owned) = (env.clone(), owned.clone());
+        // What is dropped meanwhile is not kept for this.
+        let (tasks, owned) = (env.clone(), Rc::downgrade(owned));
         let (points, from_ns) = (sample.len(), env.now_ns());
         env.spawn(Box::pin(async move {
-            let clustering = cluster(&tasks, sample).await;
-            if let Some(clustering) = clustering.filter(|_| !owned.dropped.get()) {
-                let (collection, cells) = (&owned.handle.name, clustering.cells(owned.handle.config.dim));
-                let took_ms = (tasks.now_ns() - from_ns) / 1_000_000;
-                tracing::info!(collection, points, cells, took_ms, "an index of cells is trained");
-                owned.writer.borrow_mut().end_training(clustering);
-                owned.changed.notify();
+            let (ticket, clustering) = (sample.ticket(), apart(&tasks, move || sample.cluster()).await);
+            let Some(owned) = owned.upgrade().filter(|owned| !owned.dropped.get()) else { return };
+            match clustering {
+                Some(clustering) => {
+                    let (collection, cells) = (&owned.handle.name, clustering.cells());
+                    let took_ms = (tasks.now_ns() - from_ns) / 1_000_000;
+                    tracing::info!(collection, points, cells, took_ms, "an index of cells is trained");
+                    owned.writer.borrow_mut().end_training(clustering);
+                }
+                None => owned.writer.borrow_mut().fail_training(ticket),
             }
+            owned.changed.notify();
         }));
     }
     true
+}
+
+fn sampled_per_step(dim: usize) -> usize {
+    (COMPONENTS_PER_STEP / dim).clamp(1, SAMPLED_PER_STEP)
 }
 
 /// Trains what a bulk build has loaded, however little it is, and waits for it. Nothing without cells.
 pub async fn train_now(env: &Rc<dyn Env>, writer: &RefCell<DenseWriter>) {
     let mut slice = Slice::begin(env);
     writer.borrow_mut().want_training();
+    let step = sampled_per_step(writer.borrow().shared().config().dim);
     while writer.borrow().training_due() {
-        let sample = writer.borrow_mut().training_step(SAMPLED_PER_STEP);
+        let sample = writer.borrow_mut().training_step(step);
         if let Some(sample) = sample {
-            // A failure leaves an index that is not trained: searches look at everything.
-            if let Some(clustering) = cluster(env, sample).await {
-                writer.borrow_mut().end_training(clustering);
+            let ticket = sample.ticket();
+            match apart(env, move || sample.cluster()).await {
+                Some(clustering) => writer.borrow_mut().end_training(clustering),
+                // The index is not trained then: searches look at everything.
+                None => writer.borrow_mut().fail_training(ticket),
             }
         }
         slice.check().await;

@@ -1,7 +1,7 @@
-//! Trains a collection's quantizer and writes its codes: on threads that give way to the cores, from copies of vectors.
+//! Trains a collection's quantizer and writes its codes: apart from the cores, from copies of vectors.
 
 use crate::core::Core;
-use crate::env::{Env, compute};
+use crate::env::{Env, apart};
 use crate::owner::Owned;
 use crate::owner::indexer::Slice;
 use nigh_engine::collection::DenseWriter;
@@ -10,20 +10,28 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 /// Does what is due now for the quantizer of `writer`, training whatever the number of points with `force`. `writer` is borrowed
-/// only between awaits, and may be another one after each: results for the one before are dropped.
+/// only between awaits, and may be another one after each: results for the one before are dropped. Ends when the collection is
+/// dropped.
 ///
 /// What cannot be had (address space for codes) is logged; searches go on without codes.
-pub async fn advance(env: &Rc<dyn Env>, name: &str, writer: &RefCell<DenseWriter>, force: bool) {
+pub async fn advance(env: &Rc<dyn Env>, owned: &Owned, writer: &RefCell<DenseWriter>, force: bool) {
     let mut slice = Slice::begin(env);
-    loop {
+    while !owned.dropped.get() {
         let step = writer.borrow_mut().next_job(force);
         match step {
             JobStep::Idle => return,
             JobStep::More => slice.check().await,
             JobStep::Run(job) => {
-                let done = compute(env, move || job.run()).await;
-                if let Err(error) = writer.borrow_mut().finish_job(done) {
-                    tracing::warn!(target: "nigh", collection = name, %error, "vectors are not quantized");
+                let (ticket, done) = (job.ticket(), apart(env, move || job.run()).await);
+                let finished = match done {
+                    Some(done) => writer.borrow_mut().finish_job(done),
+                    None => {
+                        writer.borrow_mut().fail_job(ticket);
+                        Ok(())
+                    }
+                };
+                if let Err(error) = finished {
+                    tracing::warn!(target: "nigh", collection = owned.handle.name, %error, "vectors are not quantized");
                 }
                 slice = Slice::begin(env);
             }
@@ -36,7 +44,7 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
     let env = core.env().clone();
     while !owned.dropped.get() {
         let waiting = owned.changed.wait();
-        advance(&env, &owned.handle.name, &owned.writer, false).await;
+        advance(&env, &owned, &owned.writer, false).await;
         if owned.dropped.get() {
             return;
         }

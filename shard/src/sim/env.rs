@@ -17,8 +17,6 @@ const MESSAGE_DELAY_US: u64 = 40;
 const COMPUTE_US: u64 = 5_000;
 /// A message in so many is refused as if the ring were full.
 const FULL_RING_ONE_IN: u64 = 200;
-/// Longest computation.
-const COMPUTED_US_MAX: u64 = 5_000;
 
 /// The cores of one simulated node.
 #[derive(Default)]
@@ -138,13 +136,6 @@ impl Env for SimEnv {
                 message.expect("one message per send")();
             }),
         );
-    }
-    fn compute(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
-        let wait = self.sim.sleep_us(1 + self.sim.random().below(COMPUTED_US_MAX));
-        Box::pin(async move {
-            wait.await;
-            work();
-        })
     }
     fn disk(&self) -> Option<Rc<dyn Disk>> {
         self.disk.clone().map(|disk| disk as Rc<dyn Disk>)

@@ -315,17 +315,11 @@ impl DenseWriter {
     }
 
     /// Begins to fill a new clustering.
-    ///
-    /// # Errors
-    /// When address space runs out; nothing has changed then.
-    pub(super) fn begin_refiling(&mut self, centroids: &[f32], trained_on: u64) -> Result<(), ArenaError> {
-        let config = &self.shared.config;
+    pub(super) fn begin_refiling(&mut self, cells: Cells, trained_on: u64) {
         let filing = self.filing.as_mut().expect("a collection of cells");
-        let cells = Cells::new(config.metric, config.dim, centroids, filing.config.spills(), trained_on)?;
         let cells = CellsWriter::new(Arc::new(cells), self.shared.domain.clone());
         filing.next =
             Some(Refiling { cells, cursor: 0, later: Vec::new(), trained_on, distances: 0.0, placed: 0 });
-        Ok(())
     }
 
     /// Every slot that has left the tail is in the new clustering: searches that begin from now on go by it. Those that began

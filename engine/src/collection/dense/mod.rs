@@ -40,7 +40,7 @@ mod usage;
 mod writer;
 
 use super::config::DenseConfig;
-use super::ivf_config::IndexType;
+use super::index_type::IndexType;
 use crate::filter::Predicate;
 use crate::index::{
     Commit, Graph, GraphConfig, NodePlan, Planner, Round, Scratch, Slot, TargetJob, TargetPlan,
@@ -66,7 +66,7 @@ pub use probe::CellsInfo;
 pub use restore::RestoreError;
 pub use rewrite::RowWrite;
 pub use search::Explain;
-pub use training::{Clustering, TrainingSample};
+pub use training::{Clustering, TrainingSample, TrainingTicket};
 pub use usage::Usage;
 
 /// How a write treats a live id.

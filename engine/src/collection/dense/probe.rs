@@ -8,6 +8,8 @@ use crate::pace::Pace;
 
 /// Centroids scored between two questions to the pace.
 const CENTROIDS_AT_ONCE: usize = 2048;
+/// Components of them, so that long ones take no longer.
+const COMPONENTS_AT_ONCE: usize = CENTROIDS_AT_ONCE * 384;
 
 /// What a slot of a list has to pass.
 pub(super) struct Passing<'a> {
@@ -76,8 +78,9 @@ impl Dense {
         let steps_each = steps_scored(self.config.dim) + if passing.exact { 0 } else { view.steps_asked() };
         view.distances += cells.len() as u64;
         let mut distances = Vec::with_capacity(cells.len());
-        while !cells.distances(query, &mut distances, CENTROIDS_AT_ONCE) {
-            pace.step(CENTROIDS_AT_ONCE * steps_scored(self.config.dim)).await?;
+        let at_once = (COMPONENTS_AT_ONCE / self.config.dim).clamp(1, CENTROIDS_AT_ONCE);
+        while !cells.distances(query, &mut distances, at_once) {
+            pace.step(at_once * steps_scored(self.config.dim)).await?;
         }
         let mut order = Order::new(&distances, probes);
         let mut seen = Seen(vec![0; cells.len().div_ceil(64)]);

@@ -5,6 +5,8 @@
 use super::meta::Birth;
 use super::writer::add;
 use super::*;
+use crate::collection::IvfConfig;
+use crate::index::Cells;
 use crate::payload::PayloadRow;
 use crate::record::image::{CellsRecord, EndRecord, Levels, PointRecord, Record, Records};
 
@@ -350,7 +352,10 @@ impl DenseWriter {
             if rows.len() != count as usize * shared.config.dim || count == 0 {
                 return Err(refuse(format!("{} floats of {count} centroids", rows.len())));
             }
-            self.begin_refiling(rows, record.trained_on).map_err(|error| refuse(error.to_string()))?;
+            let (metric, dim) = (shared.config.metric, shared.config.dim);
+            let spills = shared.config.ivf().and_then(IvfConfig::spills);
+            let cells = Cells::new(metric, dim, rows, spills, record.trained_on);
+            self.begin_refiling(cells.map_err(|error| refuse(error.to_string()))?, record.trained_on);
         }
         let Some(filing) = &mut self.filing else { return Ok(()) };
         if let Some((next, (record, _))) = filing.next.take().zip(restoring.cells.as_ref()) {

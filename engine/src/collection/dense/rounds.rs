@@ -1,7 +1,7 @@
 //! Indexing rounds: tail slots move into the graph. Planned on any core, opened and committed by the owner.
 use super::writer::{add, sub};
 use super::*;
-use crate::index::{JobDone, JobStep, ROUND_NODES_MAX};
+use crate::index::{JobDone, JobStep, JobTicket, ROUND_NODES_MAX};
 
 /// Round size while the graph is smaller than that: its nodes all see each other, so an empty graph can start there.
 const ROUND_MIN: usize = 32;
@@ -113,6 +113,11 @@ impl DenseWriter {
     /// Address space for codes runs out; searches go on without.
     pub fn finish_job(&mut self, done: JobDone) -> Result<(), ArenaError> {
         self.shared.graph.finish_job(done)
+    }
+
+    /// Owner: the job with that ticket failed. Searches go on without its codes.
+    pub fn fail_job(&mut self, ticket: JobTicket) {
+        self.shared.graph.fail_job(ticket);
     }
 
     /// Drives indexing to an empty tail, and cells or a quantizer that are due to their end, on the calling thread (tests, library use).

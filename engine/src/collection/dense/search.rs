@@ -358,7 +358,7 @@ impl Dense {
         let live = self.live.load(Ordering::Relaxed) as usize;
         let rescored = query.k.saturating_mul(self.config.rescored_per_result());
         let pool = if view.filter.is_some() { query.k.saturating_mul(2) } else { query.k }.max(rescored);
-        let ef = if query.ef == 0 { self.config.ef_search } else { query.ef }.max(pool);
+        let ef = if query.ef == 0 { self.config.beam() } else { query.ef }.max(pool);
         let scan_at_once = query.exact
             || match self.config.ivf() {
                 Some(_) => self.probed().is_none(),

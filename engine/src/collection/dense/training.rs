@@ -6,6 +6,7 @@
 use super::*;
 use crate::cluster::{KMeans, Random};
 use crate::distance::Metric;
+use crate::index::Cells;
 use std::collections::BinaryHeap;
 
 /// Rounds of a clustering at most.
@@ -22,30 +23,46 @@ pub struct TrainingSample {
     metric: Metric,
     seed: u64,
     dim: usize,
+    spills: Option<f32>,
     points: Vec<f32>,
 }
+
+/// Tells which writer's sample it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrainingTicket(u64);
 
 /// What [`TrainingSample::cluster`] found.
 pub struct Clustering {
     ticket: u64,
     live: u64,
-    /// Rows of the collection's dimension.
-    centroids: Vec<f32>,
+    /// Without content.
+    cells: Result<Cells, ArenaError>,
 }
 
 impl Clustering {
-    /// Cells found, of vectors of `dim`.
-    pub fn cells(&self, dim: usize) -> usize {
-        self.centroids.len() / dim
+    /// Cells found; 0 when there was no room for them.
+    pub fn cells(&self) -> usize {
+        self.cells.as_ref().map_or(0, Cells::len)
     }
 }
+
+/// Multiplications of a clustering, about: some minutes. Many cells get by with fewer rounds.
+const WORK: f64 = 1e13;
+const ROUNDS_MIN: usize = 2;
 
 impl TrainingSample {
     /// k-means. Takes seconds for a thousand cells and minutes for ten thousand; whoever calls it is no core that serves.
     pub fn cluster(self) -> Clustering {
-        let TrainingSample { ticket, live, cells, metric, seed, dim, points } = self;
-        let centroids = KMeans { dim, cells, metric, rounds: ROUNDS, seed }.run(&points).rows();
-        Clustering { ticket, live, centroids }
+        let TrainingSample { ticket, live, cells, metric, seed, dim, spills, points } = self;
+        let round = points.len() as f64 * cells as f64;
+        let rounds = ((WORK / round) as usize).clamp(ROUNDS_MIN, ROUNDS);
+        let centroids = KMeans { dim, cells, metric, rounds, seed }.run(&points).rows();
+        Clustering { ticket, live, cells: Cells::new(metric, dim, &centroids, spills, live) }
+    }
+
+    /// For [`DenseWriter::fail_training`].
+    pub fn ticket(&self) -> TrainingTicket {
+        TrainingTicket(self.ticket)
     }
 
     /// Points in it.
@@ -81,7 +98,7 @@ enum Step {
     Copying { ids: Vec<u64>, sample: TrainingSample },
     /// Somebody else has the sample, of so many bytes.
     Clustering(u64),
-    /// There was no room for the cells. Not again before a restart.
+    /// There was no room for the cells, or the clustering failed. Not again before a restart.
     Failed,
 }
 
@@ -211,9 +228,8 @@ impl DenseWriter {
         let config = &self.shared.config;
         let Some(filing) = &mut self.filing else { return Step::Idle };
         filing.training.ticket = ticket();
-        let mut ids: Vec<u64> = drawn.into_iter().map(|(_, id)| id).collect();
-        // Taken from the end.
-        ids.sort_unstable_by(|a, b| b.cmp(a));
+        // In the order of the heap, which depends on the ids alone; sorting them would take milliseconds.
+        let ids: Vec<u64> = drawn.into_iter().map(|(_, id)| id).collect();
         let sample = TrainingSample {
             ticket: filing.training.ticket,
             live,
@@ -221,6 +237,7 @@ impl DenseWriter {
             metric: config.metric,
             seed: seed_of(config),
             dim: config.dim,
+            spills: filing.config.spills(),
             points: Vec::with_capacity(ids.len() * config.dim),
         };
         Step::Copying { ids, sample }
@@ -265,9 +282,25 @@ impl DenseWriter {
         if !filing.training.is_clustering() || filing.training.ticket != clustering.ticket {
             return;
         }
-        let begun = self.begin_refiling(&clustering.centroids, clustering.live);
+        let step = match clustering.cells {
+            Ok(cells) => {
+                self.begin_refiling(cells, clustering.live);
+                Step::Idle
+            }
+            Err(_) => Step::Failed,
+        };
         if let Some(filing) = &mut self.filing {
-            filing.training.step = if begun.is_ok() { Step::Idle } else { Step::Failed };
+            filing.training.step = step;
+        }
+    }
+
+    /// The clustering of a sample that this writer handed out failed. It is not tried again before a restart.
+    pub fn fail_training(&mut self, ticket: TrainingTicket) {
+        if let Some(filing) = &mut self.filing
+            && filing.training.is_clustering()
+            && filing.training.ticket == ticket.0
+        {
+            filing.training.step = Step::Failed;
         }
     }
 }

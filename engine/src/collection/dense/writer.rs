@@ -42,7 +42,7 @@ impl DenseWriter {
             dim: config.dim,
             metric: config.metric,
             m: config.m,
-            ef_construction: config.ef_construction,
+            ef_construction: config.build_beam(),
             seed: config.seed as u64,
             level0_full_degree: config.level0_full_degree,
             extend_candidates: config.extend_candidates,
@@ -50,6 +50,7 @@ impl DenseWriter {
             codes: config.keeps_codes(),
             rescore_factor: config.rescored_per_result(),
             quantized: config.quantized(),
+            flat: config.flat(),
             capacity: max_slots,
         })?;
         // Random on purpose: nobody may craft ids that collide. It decides where the map keeps an id and no result.

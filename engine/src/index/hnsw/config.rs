@@ -30,22 +30,51 @@ pub struct GraphConfig {
     pub codes: bool,
     /// Candidates per result that are scored exactly at least, where the walk goes over codes; 0 = as few as it takes.
     pub rescore_factor: usize,
+    /// Other rules for the lowest level.
+    pub flat: Option<Flat>,
     /// Walk on the codes of a quantizer, once it is trained.
     pub quantized: Option<super::Quantized>,
     /// Slots reserved.
     pub capacity: usize,
 }
 
+/// A lowest level chosen as Vamana does (DiskANN, NeurIPS 2019).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Flat {
+    /// Edges of a node, all of which a new node gets. 2..=256.
+    pub degree: usize,
+    /// A candidate is left out when a kept one is nearer to it by this factor than the node is; from 1. Of the distance as the metric
+    /// has it, and only of one that is not negative.
+    pub alpha: f32,
+}
+
+/// Range of [`Flat::degree`].
+const FLAT_DEGREE: std::ops::RangeInclusive<usize> = 2..=256;
+
 impl GraphConfig {
+    /// How much nearer a kept neighbour must be to keep a candidate out.
+    #[inline]
+    pub(super) fn alpha(&self, level: u8) -> f32 {
+        self.flat.filter(|_| level == 0).map_or(1.0, |flat| flat.alpha)
+    }
+
     /// Most edges of a node on `level`.
     #[inline]
     pub(super) fn degree_max(&self, level: u8) -> usize {
-        if level == 0 { 2 * self.m } else { self.m }
+        match (level, &self.flat) {
+            (0, Some(flat)) => flat.degree,
+            (0, None) => 2 * self.m,
+            _ => self.m,
+        }
     }
 
     /// Edges given to a new node on `level`.
     pub(super) fn degree_forward(&self, level: u8) -> usize {
-        if level == 0 && self.level0_full_degree { 2 * self.m } else { self.m }
+        if level == 0 && (self.level0_full_degree || self.flat.is_some()) {
+            self.degree_max(0)
+        } else {
+            self.m
+        }
     }
 
     /// # Panics
@@ -53,6 +82,12 @@ impl GraphConfig {
     pub(super) fn check(&self) {
         assert!(self.dim > 0, "a vector of 0 floats");
         assert!(M_RANGE.contains(&self.m), "m is {}; it must be in {M_RANGE:?}", self.m);
+        if let Some(flat) = &self.flat {
+            assert!(
+                FLAT_DEGREE.contains(&flat.degree) && flat.alpha >= 1.0,
+                "{flat:?} is no shape of a level"
+            );
+        }
         assert!(self.ef_construction > 0, "a beam of width 0 finds nothing");
         assert!(self.capacity <= SLOTS_MAX, "{} slots; at most {SLOTS_MAX}", self.capacity);
     }

@@ -33,11 +33,11 @@ mod tests;
 
 pub use admit::Admit;
 pub use commit::Commit;
-pub use config::{GraphConfig, SLOTS_MAX};
+pub use config::{Flat, GraphConfig, SLOTS_MAX};
 pub use graph::Graph;
 pub use insert_all::insert_all;
 pub use plan::Planner;
-pub use quantized::{Job, JobDone, JobStep, Quantized};
+pub use quantized::{Job, JobDone, JobStep, JobTicket, Quantized};
 pub use round::{NodePlan, ROUND_NODES_MAX, Round, TargetJob, TargetPlan};
 pub use scan::Scan;
 pub use scratch::{Scratch, SearchStats};

@@ -135,7 +135,7 @@ impl Planner {
                     self.begin_extension(graph);
                     return Stage::Extend { level, next: 0 };
                 }
-                self.begin_selection(level)
+                self.begin_selection(graph, level)
             }
             Stage::Extend { level, next } => self.extend(graph, level, next, is_dead),
             Stage::Select { level, next } => self.select(graph, level, next),
@@ -211,11 +211,12 @@ impl Planner {
             return Stage::Extend { level, next: next + 1 };
         }
         self.candidates.sort_unstable();
-        self.begin_selection(level)
+        self.begin_selection(graph, level)
     }
 
-    fn begin_selection(&mut self, level: u8) -> Stage {
+    fn begin_selection(&mut self, graph: &Graph, level: u8) -> Stage {
         self.selection.clear();
+        self.selection.alpha = graph.config.alpha(level);
         Stage::Select { level, next: 0 }
     }
 

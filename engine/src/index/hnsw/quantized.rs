@@ -17,9 +17,18 @@ use std::sync::{Arc, OnceLock};
 
 /// Quantizers of one graph at most, each trained on [`GROWTH`] times the vectors of the one before.
 const GENERATIONS: usize = 3;
+const LAST: usize = GENERATIONS - 1;
 const GROWTH: usize = 8;
+/// Components of a sample at most, 256 MiB.
+const SAMPLE_COMPONENTS: usize = 1 << 26;
+/// Vectors below which nothing is learned: a search scores that many exactly in no time.
+const TRAINED_MIN: usize = if cfg!(test) { 2 } else { 256 };
+/// Vectors copied or codes taken in one go, however short they are.
+const SLOTS_AT_ONCE: usize = 4096;
 /// Floats copied in one go: some 100 µs.
 const COPIED_AT_ONCE: usize = 1 << 17;
+/// Floats that a job writes codes of, 8 MiB: every job has a start and an end that cost some ten milliseconds of waiting.
+const ENCODED_AT_ONCE: usize = if cfg!(test) { 1 << 16 } else { 1 << 21 };
 
 /// When to quantize, and how.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,7 +70,7 @@ pub(super) struct Training {
     stage: Stage,
     /// A job is out.
     running: bool,
-    /// Slots whose code was written while a job was out that was given their earlier vectors.
+    /// Slots whose code was written while a job had been given their earlier vectors.
     written: HashSet<Slot>,
 }
 
@@ -75,8 +84,8 @@ enum Stage {
     /// The job that trains is out.
     Training,
     /// Slots below `to` have their code of the last generation, and so have those that were written since it was trained, which is
-    /// all from `end` on.
-    Encoding { to: usize, end: usize },
+    /// all from `end` on. Vectors of the next are being collected.
+    Encoding { to: usize, end: usize, rows: Vec<f32> },
 }
 
 /// What the owner does next.
@@ -116,7 +125,16 @@ enum Outcome {
     Encoded { first: usize, count: usize, codes: Vec<u8> },
 }
 
+/// Tells which graph a job is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobTicket(u64);
+
 impl Job {
+    /// For [`Graph::fail_job`].
+    pub fn ticket(&self) -> JobTicket {
+        JobTicket(self.serial)
+    }
+
     /// Does it: seconds for training a product, some milliseconds for codes.
     pub fn run(self) -> JobDone {
         let outcome = match self.work {
@@ -209,7 +227,7 @@ impl QuantizedRows {
             generation.codec.encode(&vector[..self.dim], row);
             generation.end.fetch_max(slot + 1, Ordering::Relaxed);
         }
-        if matches!(training.stage, Stage::Encoding { .. }) && training.running {
+        if let Stage::Encoding { .. } = training.stage {
             training.written.insert(slot);
         }
     }
@@ -225,19 +243,24 @@ impl QuantizedRows {
         if training.running {
             return JobStep::Idle;
         }
-        let copied = (COPIED_AT_ONCE / self.dim).max(1);
+        let copied = (COPIED_AT_ONCE / self.dim).clamp(1, SLOTS_AT_ONCE);
         match &mut training.stage {
             Stage::Settled => {
-                let wanted = match training.trained_at {
-                    0 => end >= self.config.threshold || (force && end > 0),
-                    // More vectors than are sampled change nothing.
-                    at => at < SAMPLE_MAX && training.trained < GENERATIONS && end / GROWTH >= at,
+                let wanted = match (training.trained_at, training.trained) {
+                    (0, _) => end >= TRAINED_MIN && (force || end >= self.config.threshold),
+                    // More vectors than are sampled change nothing, so the last is for as many.
+                    (at, GENERATIONS..) => at == 0,
+                    (at, LAST) => at < SAMPLE_MAX && end >= SAMPLE_MAX.max(2 * at),
+                    (at, _) => at < SAMPLE_MAX && end / GROWTH >= at,
                 };
                 if !wanted {
                     return JobStep::Idle;
                 }
-                let every = end.div_ceil(SAMPLE_MAX);
-                training.stage = Stage::Sampling { next: 0, every, rows: Vec::new() };
+                let most = (SAMPLE_COMPONENTS / self.dim).clamp(TRAINED_MIN, SAMPLE_MAX);
+                let every = end.div_ceil(most);
+                // In one piece: growing copies what is there.
+                let rows = Vec::with_capacity(end.div_ceil(every) * self.dim);
+                training.stage = Stage::Sampling { next: 0, every, rows };
                 training.trained_at = end;
                 JobStep::More
             }
@@ -268,16 +291,26 @@ impl QuantizedRows {
                 )
             }
             Stage::Training => unreachable!("its job is out, or was finished"),
-            Stage::Encoding { to, end } if *to >= *end => {
+            Stage::Encoding { to, end, .. } if *to >= *end => {
                 self.published.store(training.trained as u32, Ordering::Release);
                 training.stage = Stage::Settled;
+                training.written = HashSet::default();
                 JobStep::More
             }
-            Stage::Encoding { to, end } => {
-                let (first, count) = (*to, copied.min(*end - *to));
-                let rows =
-                    (first..first + count).flat_map(|slot| &vectors(slot as Slot)[..self.dim]).copied();
-                let rows = rows.collect();
+            Stage::Encoding { to, end, rows } => {
+                if rows.is_empty() {
+                    // What was written before is read now.
+                    training.written.clear();
+                }
+                let from = *to + rows.len() / self.dim;
+                for slot in from..(from + copied).min(*end) {
+                    rows.extend_from_slice(&vectors(slot as Slot)[..self.dim]);
+                }
+                let (first, count) = (*to, rows.len() / self.dim);
+                if first + count < *end && rows.len() < ENCODED_AT_ONCE && count < 4 * SLOTS_AT_ONCE {
+                    return JobStep::More;
+                }
+                let rows = std::mem::take(rows);
                 let generation = self.generations[training.trained - 1].get().expect("trained");
                 self.run(training, Work::Encode { codec: generation.codec.clone(), first, count, rows })
             }
@@ -286,7 +319,6 @@ impl QuantizedRows {
 
     fn run(&self, training: &mut Training, work: Work) -> JobStep {
         training.running = true;
-        training.written.clear();
         JobStep::Run(Job { serial: self.serial, work })
     }
 
@@ -308,7 +340,7 @@ impl QuantizedRows {
                 });
                 assert!(fresh.is_ok(), "a generation is trained once");
                 training.trained += 1;
-                training.stage = Stage::Encoding { to: 0, end };
+                training.stage = Stage::Encoding { to: 0, end, rows: Vec::new() };
             }
             Outcome::Encoded { first, count, codes } => {
                 let generation = self.generations[training.trained - 1].get().expect("trained");
@@ -347,6 +379,16 @@ impl Graph {
     pub fn finish_job(&self, done: JobDone) -> Result<(), ArenaError> {
         let Some(quantized) = &self.quantized else { return Ok(()) };
         quantized.finish(&mut self.owner_for_codes().training, self.slots_end(), done)
+    }
+
+    /// Owner: the job that [`Self::next_job`] gave last has failed. There are no codes then before the next training is due.
+    pub fn fail_job(&self, ticket: JobTicket) {
+        if self.quantized.as_ref().is_none_or(|quantized| quantized.serial != ticket.0) {
+            return;
+        }
+        let training = &mut self.owner_for_codes().training;
+        // A generation without all its codes stays unpublished.
+        (training.running, training.stage) = (false, Stage::Settled);
     }
 
     /// Whether walks go over the codes of the quantizer by now.

@@ -80,7 +80,7 @@ impl Graph {
         }
         let candidates = self.repair_candidates(node, level, &is_gone, scratch);
         let cap = self.config.degree_max(level);
-        let mut selection = Selection::default();
+        let mut selection = Selection::new(self.config.alpha(level));
         selection.run(self, &candidates, cap);
         owner.new.clear();
         owner.new.extend(selection.chosen(cap).map(|n| n.slot));

@@ -8,13 +8,25 @@ use super::Graph;
 use crate::index::{Neighbor, Slot};
 
 /// A finished or running choice. Both lists ascend; together they are every candidate seen.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Selection {
+    /// See [`super::GraphConfig::alpha`].
+    pub(super) alpha: f32,
     pub(super) kept: Vec<Neighbor>,
     pub(super) discarded: Vec<Neighbor>,
 }
 
+impl Default for Selection {
+    fn default() -> Self {
+        Selection::new(1.0)
+    }
+}
+
 impl Selection {
+    pub(super) fn new(alpha: f32) -> Self {
+        Selection { alpha, kept: Vec::new(), discarded: Vec::new() }
+    }
+
     pub(super) fn clear(&mut self) {
         self.kept.clear();
         self.discarded.clear();
@@ -24,7 +36,7 @@ impl Selection {
     /// many were computed.
     pub(super) fn offer(&mut self, graph: &Graph, candidate: Neighbor) -> usize {
         // The latest kept ones first: they are about as far from the base as the candidate, so likely in its way.
-        let blocker = self.kept.iter().rev().position(|kept| blocks(graph, kept.slot, candidate));
+        let blocker = self.kept.iter().rev().position(|kept| self.blocks(graph, kept.slot, candidate));
         match blocker {
             Some(at) => {
                 self.discarded.push(candidate);
@@ -54,26 +66,26 @@ impl Selection {
     pub(super) fn add(&mut self, graph: &Graph, candidate: Neighbor) -> bool {
         let at = self.kept.partition_point(|&kept| kept < candidate);
         let (nearer, farther) = self.kept.split_at(at);
-        if nearer.iter().rev().any(|kept| blocks(graph, kept.slot, candidate)) {
+        if nearer.iter().rev().any(|kept| self.blocks(graph, kept.slot, candidate)) {
             let at = self.discarded.partition_point(|&other| other < candidate);
             self.discarded.insert(at, candidate);
             return true;
         }
-        if farther.iter().any(|&kept| blocks(graph, candidate.slot, kept)) {
+        if farther.iter().any(|&kept| self.blocks(graph, candidate.slot, kept)) {
             return false;
         }
         self.kept.insert(at, candidate);
         true
     }
 
+    /// Whether `kept` is nearer to the candidate than the base node is, by the factor.
+    #[inline]
+    fn blocks(&self, graph: &Graph, kept: Slot, candidate: Neighbor) -> bool {
+        self.alpha * graph.distance(kept, candidate.slot) < candidate.distance
+    }
+
     /// The chosen neighbours, at most `cap`: kept ones, then refill.
     pub(super) fn chosen(&self, cap: usize) -> impl Iterator<Item = Neighbor> {
         self.kept.iter().chain(&self.discarded).take(cap).copied()
     }
-}
-
-/// Whether `kept` is nearer to the candidate than the base node is.
-#[inline]
-fn blocks(graph: &Graph, kept: Slot, candidate: Neighbor) -> bool {
-    graph.distance(kept, candidate.slot) < candidate.distance
 }

@@ -30,7 +30,7 @@ impl Graph {
             let shape = if level == 0 && job.own.is_none() { self.shape(target) } else { Shape::default() };
             // What only the tree holds is no candidate: the heuristic dropped it before.
             old.truncate(old.len() - shape.tail);
-            let selection = self.reselect(target, &old, shape.kept, &incoming, cap, scratch);
+            let selection = self.reselect((target, level), &old, shape.kept, &incoming, scratch);
             let kept = selection.kept.len().min(cap) as u16;
             TargetPlan { target, level, edges: selection.chosen(cap).map(|n| n.slot).collect(), kept }
         };
@@ -38,14 +38,13 @@ impl Graph {
         plan
     }
 
-    /// The heuristic over `old` and `incoming`. The first `kept` of `old` are known to be what it kept of them.
+    /// The heuristic over `old` and `incoming` for a node on a level. The first `kept` of `old` are known to be what it kept of them.
     fn reselect(
         &self,
-        target: Slot,
+        (target, level): (Slot, u8),
         old: &[Slot],
         kept: usize,
         incoming: &[Neighbor],
-        cap: usize,
         scratch: &mut Scratch,
     ) -> Selection {
         let Scratch { query, distances, .. } = scratch;
@@ -54,7 +53,7 @@ impl Graph {
         let scored = |range: std::ops::Range<usize>, distances: &[f32]| -> Vec<Neighbor> {
             range.map(|i| Neighbor { distance: distances[i], slot: old[i] }).collect()
         };
-        let mut selection = Selection::default();
+        let mut selection = Selection::new(self.config.alpha(level));
         if kept > 0 {
             selection.kept = scored(0..kept, &scratch.distances);
             selection.discarded = scored(kept..old.len(), &scratch.distances);
@@ -67,7 +66,7 @@ impl Graph {
         let mut candidates = scored(0..old.len(), &scratch.distances);
         candidates.extend(incoming);
         candidates.sort_unstable();
-        selection.run(self, &candidates, cap);
+        selection.run(self, &candidates, self.config.degree_max(level));
         selection
     }
 }

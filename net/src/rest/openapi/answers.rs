@@ -90,7 +90,7 @@ fn task() -> Value {
             "kind": one_of(&["build", "index"]),
             "collection": string(),
             "state": one_of(&["running", "done", "failed"]),
-            "stage": one_of(&["loading", "training", "linking", "saving", "done", "failed"]),
+            "stage": one_of(&["loading", "training", "linking", "quantizing", "saving", "done", "failed"]),
             "done": about("Points linked.", uint64()),
             "total": about("Points to be linked.", uint64()),
             "began_ms": about("Unix milliseconds.", nullable(uint64())),
@@ -134,7 +134,10 @@ fn info() -> Value {
             "trained": about("What a quantizer learns, where one is trained.", nullable(trained)),
             "rescore_factor": about("Candidates per result that are scored exactly; 0 without a quantizer.", uint64()),
             "quantized_build": boolean(),
-            "index_type": one_of(&["hnsw", "ivf"]),
+            "index_type": one_of(&["hnsw", "vamana", "ivf", "gpu"]),
+            "vamana_r": uint64(),
+            "vamana_l": uint64(),
+            "vamana_alpha": double(),
             "ivf_nlist": uint64(),
             "ivf_nprobe": about("As with the other keys of cells, 0 where the index is a graph.", uint64()),
             "ivf_train_threshold": uint64(),
@@ -153,7 +156,7 @@ fn info() -> Value {
     let index = answer(
         &[],
         json!({
-            "type": one_of(&["hnsw", "ivf", "gpu"]),
+            "type": one_of(&["hnsw", "vamana", "ivf", "gpu"]),
             "cells": about(
                 "Cells that searches go by; 0 before the training, while they look at everything, and where the index is a graph.",
                 uint64(),

@@ -29,9 +29,9 @@ fn config_of_graph() -> Value {
         "ef_search": beam(64, "Beam of a search, unless `k` is larger."),
         "seed": about("Of the levels of the graph.", or(0, int64())),
         "index_type": or("hnsw", about(
-            "`hnsw`: a graph. `ivf`: the cells of a clustering, without `full_text`. `gpu`: plain searches are exact, by a device for `k` \
+            "`hnsw`: a graph. `vamana`: a graph whose lowest level is chosen as DiskANN does, without `full_text`. `ivf`: the cells of a clustering, without `full_text`. `gpu`: plain searches are exact, by a device for `k` \
              up to 256; refused where the server has none. Everything else uses the graph, which is built alongside.",
-            one_of(&["", "hnsw", "ivf", "ivf-flat", "ivfflat", "gpu"]),
+            one_of(&["", "hnsw", "vamana", "diskann", "ivf", "ivf-flat", "ivfflat", "gpu"]),
         )),
         "extend_candidates": about("Look at neighbours of neighbours when linking.", boolean()),
         "extend_candidates_max": about("Most of them, 0 = all.", natural()),
@@ -109,9 +109,9 @@ fn config_of_other_indexes() -> Value {
             "Weight of the direction of a point from its first cell in the choice of the second; 0 = 1.5.",
             with(double(), json!({"minimum": 0})),
         ),
-        "vamana_r": ignored(natural()),
-        "vamana_l": ignored(natural()),
-        "vamana_alpha": ignored(double()),
+        "vamana_r": about("Of `vamana`: edges of a node; 0 = 64, at most 256.", natural()),
+        "vamana_l": about("Of `vamana`: least beam of builds and searches, at least `vamana_r`; 0 = 100.", natural()),
+        "vamana_alpha": about("Of `vamana`: how much longer an edge may be than the way around; 0 = 1.2, else from 1.", double()),
     });
     joined(&[quantizers, indexes])
 }

@@ -1,7 +1,7 @@
 //! Random walks: every operation in any order, against the twin.
 use super::bed::{Bed, Rng, small_config};
 use super::rounds;
-use crate::collection::{DenseConfig, Quantizer, WriteMode};
+use crate::collection::{DenseConfig, IndexType, Quantizer, VamanaConfig, WriteMode};
 use crate::distance::{Metric, Width};
 use crate::index::{Job, JobStep, NodePlan, Planner, Round, Scratch};
 use crate::quantizer::Quantization;
@@ -44,7 +44,9 @@ fn quantizer(seed: u64) -> Quantizer {
 impl Walk {
     fn new(seed: u64, metric: Metric) -> Walk {
         let (quant, train_threshold) = (quantizer(seed), 40 + seed as usize % 100);
-        let bed = Bed::new(DenseConfig { quant, train_threshold, ..small_config(DIM, metric) }, 4096);
+        let vamana = VamanaConfig { degree: 10, beam: 20, alpha: 1.2 };
+        let index = if seed % 4 == 3 { IndexType::Vamana(vamana) } else { IndexType::Hnsw };
+        let bed = Bed::new(DenseConfig { quant, train_threshold, index, ..small_config(DIM, metric) }, 4096);
         Walk {
             bed,
             rng: Rng(seed),

@@ -56,6 +56,35 @@ fn the_options_widen_the_graph() {
 }
 
 #[test]
+fn the_lowest_level_by_the_rules_of_vamana() {
+    for metric in [Metric::L2, Metric::Cosine, Metric::Dot] {
+        for (degree, alpha) in [(2, 1.0), (12, 1.0), (24, 1.2), (24, 2.0)] {
+            let config = GraphConfig { flat: Some(Flat { degree, alpha }), ..config(16, metric, 6, 1500) };
+            let (graph, data, mut rng) = built(config, 1500, 30);
+            let live = (0..1500).collect();
+            check_invariants(&graph, &live);
+            assert_eq!(unreachable(&graph, &live), 0);
+            graph.edges(7, &mut |level, edges| assert!(edges.len() <= if level == 0 { degree } else { 6 }));
+            if degree > 2 && metric != Metric::Dot {
+                let got = recall(&graph, &queries(&data, &mut rng, metric, 50), &live, 10, 64);
+                assert!(got > 0.97, "{metric:?} {degree} {alpha}: recall {got}");
+            }
+        }
+    }
+    // Clusters far from each other, where a walk from one medoid stays in the first that it meets.
+    let mut rng = Rng::new(1);
+    let data = Clusters::new(&mut rng, 32, 100, 0.02);
+    let config =
+        GraphConfig { flat: Some(Flat { degree: 32, alpha: 1.2 }), ..config(32, Metric::L2, 16, 3000) };
+    let graph = Graph::new(config).unwrap();
+    let points: Vec<(Slot, u64)> = (0..3000).map(|slot| (slot, u64::from(slot))).collect();
+    points.iter().for_each(|&(slot, _)| graph.write_vector(slot, &data.point(&mut rng, Metric::L2)));
+    insert_all(&graph, &points, |_| false);
+    let got = recall(&graph, &queries(&data, &mut rng, Metric::L2, 100), &(0..3000).collect(), 10, 64);
+    assert!(got > 0.98, "recall {got}");
+}
+
+#[test]
 fn small_graphs_are_exact() {
     for n in 1..40 {
         let (graph, data, mut rng) = built(config(8, Metric::L2, 2, 64), n, 3);

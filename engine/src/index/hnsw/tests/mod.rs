@@ -68,6 +68,7 @@ pub(super) fn config(dim: usize, metric: Metric, m: usize, capacity: usize) -> G
         codes: true,
         rescore_factor: 0,
         quantized: None,
+        flat: None,
         capacity,
     }
 }

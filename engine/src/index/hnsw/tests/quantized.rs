@@ -89,7 +89,7 @@ fn training_waits_for_enough_vectors_unless_it_is_forced() {
     graph.finish_job(job.run()).unwrap();
     finish(&graph, false);
     assert!(graph.is_quantized());
-    let (empty, ..) = built(sign, 0, 1);
+    let (empty, ..) = built(sign, 1, 1);
     assert!(next(&empty, true).is_none(), "nothing to learn from");
 }
 
@@ -188,4 +188,26 @@ fn more_vectors_train_anew_while_walks_go_on() {
     let queries: Vec<Vec<f32>> = (0..60).map(|_| data.point(&mut rng, Metric::Cosine)).collect();
     assert!(recall(&graph, &queries, &live, 10, 300) > 0.97);
     assert!(next(&graph, false).is_none());
+}
+
+#[test]
+fn a_job_that_fails_leaves_walks_as_they_were() {
+    let metric = Metric::Cosine;
+    let (graph, data, mut rng) = built(quantized(kinds()[3], metric, 200, 3_000), 250, 10);
+    // The training fails, and is not tried again and again.
+    let ticket = next(&graph, false).unwrap().ticket();
+    graph.fail_job(ticket);
+    assert!(next(&graph, false).is_none() && !graph.is_quantized());
+    // With eight times as many it is, and its first codes fail.
+    let points: Vec<(Slot, u64)> = (250..2_000).map(|slot| (slot, u64::from(slot))).collect();
+    points.iter().for_each(|&(slot, _)| graph.write_vector(slot, &data.point(&mut rng, metric)));
+    insert_all(&graph, &points, |_| false);
+    graph.finish_job(next(&graph, false).unwrap().run()).unwrap();
+    let codes = next(&graph, false).unwrap();
+    graph.fail_job(codes.ticket());
+    assert!(next(&graph, false).is_none() && !graph.is_quantized());
+    graph.write_vector(2_000, &data.point(&mut rng, metric));
+    insert_all(&graph, &[(2_000, 2_000)], |_| false);
+    let queries: Vec<Vec<f32>> = (0..40).map(|_| data.point(&mut rng, metric)).collect();
+    assert!(recall(&graph, &queries, &(0..2_001).collect(), 10, 100) > 0.97);
 }

@@ -1,4 +1,7 @@
-//! Configuration of an index of cells.
+//! How points of a collection are found, and what is configured of it.
+use super::config::ConfigError;
+use crate::distance::Metric;
+use crate::index::Flat;
 
 /// Centroids looked at when the configuration leaves `nprobe` at 0.
 const NPROBE_DEFAULT: usize = 8;
@@ -10,12 +13,19 @@ const DRIFT_FACTOR_DEFAULT: f64 = 1.5;
 /// See [`IvfConfig::soar`].
 const SOAR_LAMBDA_DEFAULT: f64 = 1.5;
 
+/// Largest degree of a graph of one level: its marks count edges in eight bits and a half.
+const DEGREE_MAX: usize = 256;
+/// Widest beam of a build there.
+const BEAM_MAX: usize = super::config::EF_MAX;
+
 /// How points are found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum IndexType {
-    /// A graph.
+    /// A graph of levels.
     #[default]
     Hnsw,
+    /// A graph whose lowest level is chosen as DiskANN does.
+    Vamana(VamanaConfig),
     /// Cells of a clustering.
     Ivf(IvfConfig),
     /// Plain searches exactly, by a device that holds copies of the vectors, and by a scan where it cannot. The graph is built
@@ -28,9 +38,57 @@ impl IndexType {
     pub fn name(&self) -> &'static str {
         match self {
             IndexType::Hnsw => "hnsw",
+            IndexType::Vamana(_) => "vamana",
             IndexType::Ivf(_) => "ivf",
             IndexType::Gpu => "gpu",
         }
+    }
+}
+
+/// A graph by the rules of Vamana (Subramanya et al., DiskANN, NeurIPS 2019): nodes of up to `degree` edges, of which one is left out
+/// only when another kept one is nearer to its end by a factor of `alpha`, so that some long ones stay.
+///
+/// Differences to the paper: one pass, whose nodes are linked as they come; and a thinned sample of the nodes has levels above, as in
+/// HNSW, in place of a single medoid to start from, which loses recall where data lies in clusters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VamanaConfig {
+    /// R: 2..=256.
+    pub degree: usize,
+    /// L, at least R: the least width of a beam, of builds and searches.
+    pub beam: usize,
+    /// From 1.
+    pub alpha: f32,
+}
+
+impl Default for VamanaConfig {
+    fn default() -> Self {
+        VamanaConfig { degree: 64, beam: 100, alpha: 1.2 }
+    }
+}
+
+impl VamanaConfig {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        let VamanaConfig { degree, beam, alpha } = *self;
+        let refuse = |reason: String| Err(ConfigError(format!("invalid Vamana params: {reason}")));
+        match () {
+            () if !(2..=DEGREE_MAX).contains(&degree) => {
+                refuse(format!("vamana_r is {degree}; it must be in 2..={DEGREE_MAX}"))
+            }
+            () if beam < degree || beam > BEAM_MAX => refuse(format!(
+                "vamana_l is {beam}; it must be at least vamana_r, {degree}, and at most {BEAM_MAX}"
+            )),
+            () if !(1.0..=f32::MAX).contains(&alpha) => {
+                refuse(format!("vamana_alpha is {alpha}; it must be a number from 1"))
+            }
+            () => Ok(()),
+        }
+    }
+
+    /// What the graph is told.
+    pub(super) fn flat(&self, metric: Metric) -> Flat {
+        // Products have no sign that a factor could keep.
+        let alpha = if metric == Metric::Dot { 1.0 } else { self.alpha };
+        Flat { degree: self.degree, alpha }
     }
 }
 
@@ -62,7 +120,21 @@ fn or(value: f64, default: f64) -> f64 {
     if value > 0.0 { value } else { default }
 }
 
+/// Cells at most: clustering takes minutes for so many.
+const CELLS_MAX: usize = 65_536;
+
 impl IvfConfig {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        if self.nlist > CELLS_MAX {
+            let reason = format!(
+                "IVFNlist and IVFNprobe: ivf_nlist is {}; it must be at most {CELLS_MAX}",
+                self.nlist
+            );
+            return Err(ConfigError(reason));
+        }
+        Ok(())
+    }
+
     /// Cells that a search looks through, at least, where there are as many.
     pub fn probes(&self) -> usize {
         if self.nprobe == 0 { NPROBE_DEFAULT } else { self.nprobe }
@@ -76,7 +148,7 @@ impl IvfConfig {
     /// Cells for so many points, at least one.
     pub fn cells_for(&self, points: usize) -> usize {
         let cells = if self.nlist == 0 { (4.0 * (points as f64).sqrt()) as usize } else { self.nlist };
-        cells.clamp(1, points.max(1))
+        cells.clamp(1, points.clamp(1, CELLS_MAX))
     }
 
     /// The weight of spilling, `None` without.
@@ -95,6 +167,22 @@ impl Drift {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_graph_of_one_level_has_room_for_its_beam() {
+        let default = VamanaConfig::default();
+        assert_eq!(default.validate(), Ok(()));
+        for wrong in [
+            VamanaConfig { degree: 0, ..default },
+            VamanaConfig { degree: 257, beam: 300, ..default },
+            VamanaConfig { beam: 63, ..default },
+            VamanaConfig { alpha: 0.99, ..default },
+            VamanaConfig { alpha: f32::NAN, ..default },
+        ] {
+            let error = wrong.validate().unwrap_err().to_string();
+            assert!(error.starts_with("vector: invalid Vamana params: vamana_"), "{error}");
+        }
+    }
 
     #[test]
     fn zeros_are_defaults() {
