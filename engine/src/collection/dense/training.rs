@@ -15,6 +15,9 @@ const ROUNDS: usize = 25;
 const SAMPLE_PER_CELL: usize = 64;
 const SAMPLE_MIN: usize = 50_000;
 
+/// Without drift to go by, and a number of cells that was not given, cells are made anew for so many times as many points.
+const GROWTH: u64 = 8;
+
 /// What is to be clustered.
 pub struct TrainingSample {
     ticket: u64,
@@ -153,7 +156,10 @@ impl DenseWriter {
                     (Some(current), Some(drift)) => {
                         filed as f64 >= current.cells().trained_on() as f64 * drift.limits().0
                     }
-                    (Some(_), None) => false,
+                    // As many cells as there were at the first training would hold ever more points.
+                    (Some(current), None) => {
+                        filing.config.nlist == 0 && filed as u64 / GROWTH >= current.cells().trained_on()
+                    }
                 };
                 live > 0 && (grown || filing.training.wanted)
             }
@@ -170,7 +176,7 @@ impl DenseWriter {
         let filing = self.filing.as_mut()?;
         let training = &mut filing.training;
         let next = match std::mem::take(&mut training.step) {
-            Step::Idle if filing.current.is_some() && !training.wanted => {
+            Step::Idle if filing.current.is_some() && filing.config.drift.is_some() && !training.wanted => {
                 Step::Measuring { cursor: 0, sum: 0.0, count: 0 }
             }
             Step::Idle => self.begin_drawing(),

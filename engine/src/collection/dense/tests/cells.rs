@@ -365,3 +365,26 @@ fn clusterings_depend_on_seed_and_points_and_not_on_their_history() {
     assert_eq!(image(0, &mut (0..300), false), first, "0 acts as 1");
     assert_ne!(image(2, &mut (0..300), false), first);
 }
+
+#[test]
+fn many_more_points_are_clustered_anew_into_more_cells() {
+    let mut rng = Rng(11);
+    let fill = |bed: &mut Bed, rng: &mut Rng, to: u64| {
+        (bed.twin.len() as u64..to).for_each(|id| bed.upsert(id, &rng.vector(5)));
+        bed.writer.index_all();
+    };
+    let mut grows = Bed::new(config(5, Metric::L2, trains_at(50)), 4096);
+    let mut given = Bed::new(config(5, Metric::L2, IvfConfig { nlist: 9, ..trains_at(50) }), 4096);
+    for bed in [&mut grows, &mut given] {
+        fill(bed, &mut rng, 60);
+    }
+    assert_eq!((cells(&grows), cells(&given)), (30, 9));
+    for bed in [&mut grows, &mut given] {
+        fill(bed, &mut rng, 470);
+        fill(bed, &mut rng, 900);
+    }
+    assert!((80..=120).contains(&cells(&grows)), "four times the root of what there is: {}", cells(&grows));
+    assert_eq!(cells(&given), 9, "as many as were asked for");
+    grows.check(&mut rng);
+    given.check(&mut rng);
+}
