@@ -272,12 +272,12 @@ impl Situation {
         SCAN_NS + component_ns * self.dim as f64
     }
 
-    /// Distances of an unfiltered walk: most of the `2m` edges of each node of the beam lead to something new.
+    /// Distances of an unfiltered walk: most of the `3m` edges of each node of the beam lead to something new.
     fn distances(&self) -> f64 {
         if let Some(probed) = self.probed {
             return probed;
         }
-        1.6 * (self.ef * self.m) as f64
+        2.1 * (self.ef * self.m) as f64
     }
 
     fn points_limit(&self) -> u64 {
@@ -555,7 +555,7 @@ fn gate<'p>(
         })
         .flatten();
     if let Some(columns) = columns {
-        let sought = s.distances() * led_share(share) * (1.0 / share).min(2.0 * s.m as f64);
+        let sought = s.distances() * led_share(share) * (1.0 / share).min(3.0 * s.m as f64);
         let (asked_ns, marking_ns) = (sought * PASSES_NS, marking_ns(columns.len(), s));
         let others_ns = others.as_ref().map_or(0.0, |others| bits_ns(others, s));
         let column_ns = asked_ns.min(marking_ns) + others_ns;

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! 1. Every linked slot's vector is written and immutable until the slot is freed.
-//! 2. No list names its own node or a node twice; level-0 lists name at most `2m` nodes, others `m`.
+//! 2. No list names its own node or a node twice; level-0 lists name at most `3m` nodes, others `m`.
 //! 3. The linked slots that were not given up (see `repair`) form a tree whose edges are in the level-0 lists of both
 //!    their ends (see `tree`), so level 0 leads from every node to every other.
 //! 4. The entry point is linked, on at least the level it is entered with.

@@ -78,7 +78,7 @@ impl Graph {
     ///
     /// `query` is padded and prepared. Stops when `ef` admitted slots are held and the next candidate is farther than
     /// the worst of them; so with few admitted slots it may walk the whole graph. `admit` is asked once for each slot
-    /// that comes near enough to matter. Cost: about `ef * 2m / 2` distances, counted in [`Self::stats`].
+    /// that comes near enough to matter. Cost: about `ef * 3m / 2` distances, counted in [`Self::stats`].
     ///
     /// The caller is pinned, or otherwise sure that no slot is freed meanwhile.
     ///

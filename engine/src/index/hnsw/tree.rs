@@ -3,7 +3,7 @@
 //! Pruning looks at one list at a time and may cut off a node, or a whole cluster, that no other list leads to. So
 //! each node has a parent, and the edges between the two are held in both level-0 lists whatever the heuristic says.
 //! The parent of a new node is its nearest neighbour that lists it anyway, so the tree's edges are mostly ones the
-//! heuristic would keep: it takes about two of a list's `2m` places.
+//! heuristic would keep: it takes about two of a list's `3m` places.
 //!
 //! A dead node stays in the tree, as it still routes, until repair gives it up; its children then look for a new
 //! parent among their neighbours. No parent is taken from a node's own subtree: one walk towards the root decides.

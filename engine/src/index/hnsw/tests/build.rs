@@ -235,13 +235,13 @@ fn edges_restore_to_the_same_graph() {
 #[test]
 fn damaged_edge_lists_are_refused() {
     let graph = Graph::new(config(4, Metric::L2, 2, 10)).unwrap();
-    let full = vec![1, 2, 3, 4, 5];
+    let full = vec![1, 2, 3, 4, 5, 6, 7];
     let cases: [(Slot, &[Vec<Slot>], &str); 7] = [
         (0, &[], "0 levels"),
         (0, &[vec![10]], "names slot 10 of 10"),
         (0, &[vec![0]], "loop"),
         (0, &[vec![1, 1]], "repetition"),
-        (0, &[full], "at most 4"),
+        (0, &[full], "at most 6"),
         (0, &[vec![1], vec![1, 2, 3]], "at most 2"),
         (10, &[vec![1]], "10 slots"),
     ];

@@ -113,7 +113,7 @@ fn a_missing_level_has_no_edges() {
 fn a_list_over_the_degree_panics() {
     Links::reserve(&config(4, Metric::L2, 4, 10)).unwrap().write(0, 1, &[]);
     let links = Links::reserve(&config(4, Metric::L2, 2, 10)).unwrap();
-    links.write(0, 0, &[1, 2, 3, 4, 5]);
+    links.write(0, 0, &[1, 2, 3, 4, 5, 6, 7]);
 }
 
 #[test]
