@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::task::{Poll, Waker};
 
-pub use crate::runtime::Busy;
+pub use crate::runtime::{Busy, Length};
 
 /// One core's surroundings.
 pub trait Env {
@@ -36,9 +36,9 @@ pub trait Env {
     fn send(&self, to: usize, message: Message) -> bool;
     /// Queues the answer to a message that came from `to`; never refused, since what was asked for is bounded.
     fn reply(&self, to: usize, message: Message);
-    /// Runs `work`, which takes seconds or minutes, on a thread of its own that gives way to the cores, one such work after the other.
-    /// Resolves when it has run, or has failed. Nobody waits for it at a stop.
-    fn apart(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()>;
+    /// Runs `work` on a thread of its own that gives way to the cores, long ones one after the other. Resolves when it has run, or has
+    /// failed. Nobody waits for it at a stop.
+    fn apart(&self, length: Length, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()>;
     /// The data directory; `None` when everything lives in memory only.
     fn disk(&self) -> Option<Rc<dyn Disk>>;
 }
@@ -46,6 +46,7 @@ pub trait Env {
 /// Runs `f` as [`Env::apart`] does, for its result; `None` when it failed.
 pub async fn apart<R: Send + 'static>(
     env: &Rc<dyn Env>,
+    length: Length,
     f: impl FnOnce() -> R + Send + 'static,
 ) -> Option<R> {
     let (sender, receiver) = mpsc::channel();
@@ -53,7 +54,7 @@ pub async fn apart<R: Send + 'static>(
         // Nobody waits for it where the task has been dropped.
         let _nobody_waits = sender.send(f());
     });
-    env.apart(work).await;
+    env.apart(length, work).await;
     receiver.try_recv().ok()
 }
 

@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::cores::Placement;
 use crate::disk::{Disk, LocalBoxFuture};
-use crate::env::Env;
+use crate::env::{Env, Length};
 use crate::node::{DirectoryError, DirectoryLock, NodeOptions, NodeShared};
 use crate::runtime::{Cluster, ClusterOptions, CoreRuntime, Message, StartError};
 use std::rc::Rc;
@@ -66,9 +66,9 @@ impl Env for RealEnv {
         let runtime = self.runtime.clone();
         Box::pin(async move { runtime.sleep_us(us).await })
     }
-    fn apart(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
+    fn apart(&self, length: Length, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
         let runtime = self.runtime.clone();
-        Box::pin(async move { runtime.apart(job).await })
+        Box::pin(async move { runtime.apart(length, job).await })
     }
     fn now_ns(&self) -> u64 {
         self.runtime.now_ns()

@@ -4,7 +4,7 @@
 //! between rounds, is computed apart from the cores, and is filled by rounds again; nobody waits for it.
 
 use crate::core::Core;
-use crate::env::{Env, apart};
+use crate::env::{Env, Length, apart};
 use crate::owner::Owned;
 use crate::owner::indexer::{SHARED_ROUND_MIN, Slice, collect, on_cores};
 use nigh_engine::collection::{Dense, DenseWriter, Filed, FilingRound};
@@ -89,7 +89,8 @@ pub fn train_on(env: &Rc<dyn Env>, owned: &Rc<Owned>) -> bool {
         let (tasks, owned) = (env.clone(), Rc::downgrade(owned));
         let (points, from_ns) = (sample.len(), env.now_ns());
         env.spawn(Box::pin(async move {
-            let (ticket, clustering) = (sample.ticket(), apart(&tasks, move || sample.cluster()).await);
+            let (ticket, clustering) =
+                (sample.ticket(), apart(&tasks, Length::Long, move || sample.cluster()).await);
             let Some(owned) = owned.upgrade().filter(|owned| !owned.dropped.get()) else { return };
             match clustering {
                 Some(clustering) => {
@@ -119,7 +120,7 @@ pub async fn train_now(env: &Rc<dyn Env>, writer: &RefCell<DenseWriter>) {
         let sample = writer.borrow_mut().training_step(step);
         if let Some(sample) = sample {
             let ticket = sample.ticket();
-            match apart(env, move || sample.cluster()).await {
+            match apart(env, Length::Long, move || sample.cluster()).await {
                 Some(clustering) => writer.borrow_mut().end_training(clustering),
                 // The index is not trained then: searches look at everything.
                 None => writer.borrow_mut().fail_training(ticket),

@@ -1,7 +1,7 @@
 //! Trains a collection's quantizer and writes its codes: apart from the cores, from copies of vectors.
 
 use crate::core::Core;
-use crate::env::{Env, apart};
+use crate::env::{Env, Length, apart};
 use crate::owner::Owned;
 use crate::owner::indexer::Slice;
 use nigh_engine::collection::DenseWriter;
@@ -16,13 +16,31 @@ use std::rc::Rc;
 /// What cannot be had (address space for codes) is logged; searches go on without codes.
 pub async fn advance(env: &Rc<dyn Env>, owned: &Owned, writer: &RefCell<DenseWriter>, force: bool) {
     let mut slice = Slice::begin(env);
+    let from_ns = env.now_ns();
+    let mut worked = false;
     while !owned.dropped.get() {
         let step = writer.borrow_mut().next_job(force);
         match step {
-            JobStep::Idle => return,
+            JobStep::Idle => {
+                let dense = writer.borrow().shared().clone();
+                if worked {
+                    let took_ms = (env.now_ns() - from_ns) / 1_000_000;
+                    let (collection, walks) = (&owned.handle.name, dense.walks_over());
+                    tracing::info!(
+                        collection,
+                        walks,
+                        points = dense.stats().live,
+                        took_ms,
+                        "a quantizer is trained"
+                    );
+                }
+                return;
+            }
             JobStep::More => slice.check().await,
             JobStep::Run(job) => {
-                let (ticket, done) = (job.ticket(), apart(env, move || job.run()).await);
+                worked = true;
+                let length = if job.is_training() { Length::Long } else { Length::Short };
+                let (ticket, done) = (job.ticket(), apart(env, length, move || job.run()).await);
                 let finished = match done {
                     Some(done) => writer.borrow_mut().finish_job(done),
                     None => {

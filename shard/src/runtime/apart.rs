@@ -1,7 +1,8 @@
 //! Computations of seconds and minutes that serve no request: the training of an index.
 //!
 //! Not in the pools of `blocking`: bodies wait for those, and whoever stops the runtime waits for their jobs. Here a job has a thread
-//! of its own, which ends with it or with the process.
+//! of its own, which ends with it or with the process. Long ones run one after the other; short ones, which are the rest of a long one,
+//! do not wait behind the trainings of others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Between two looks whether a job is done, microseconds.
 pub(super) const LOOK_US: u64 = 10_000;
 
-/// Held by the job that runs: one at a time, whatever the number of cores that ask.
+/// How long a job takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// Tenths of a second.
+    Short,
+    /// Seconds and minutes: one at a time.
+    Long,
+}
+
+/// Held by the long job that runs, whatever the number of cores that ask.
 static RUNNING: Mutex<()> = Mutex::new(());
 
 /// A job that was started.
@@ -33,13 +43,13 @@ impl Drop for Done {
 }
 
 /// Starts a thread for `job`. One that cannot be started counts as done.
-pub(super) fn start(job: Box<dyn FnOnce() + Send>) -> Apart {
+pub(super) fn start(length: Length, job: Box<dyn FnOnce() + Send>) -> Apart {
     let flag = Arc::new(AtomicBool::new(false));
     let done = Done(flag.clone());
     let started = std::thread::Builder::new().name("nigh-training".into()).spawn(move || {
         let _done = done;
         super::blocking::give_way();
-        let _alone = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = (length == Length::Long).then(|| RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
             tracing::error!("a computation apart from the cores failed");
         }
@@ -64,8 +74,18 @@ mod tests {
     fn jobs_run_and_a_panic_ends_one() {
         let ran = Arc::new(AtomicBool::new(false));
         let flag = ran.clone();
-        wait(&start(Box::new(|| panic!("on purpose"))));
-        wait(&start(Box::new(move || flag.store(true, Ordering::Release))));
+        wait(&start(Length::Long, Box::new(|| panic!("on purpose"))));
+        wait(&start(Length::Long, Box::new(move || flag.store(true, Ordering::Release))));
         assert!(ran.load(Ordering::Acquire));
+    }
+
+    #[test]
+    fn a_short_job_does_not_wait_for_a_long_one() {
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let long = start(Length::Long, Box::new(move || held.recv().expect("released")));
+        wait(&start(Length::Short, Box::new(|| ())));
+        assert!(!long.is_done());
+        release.send(()).expect("it waits");
+        wait(&long);
     }
 }

@@ -1,5 +1,6 @@
 //! What a core offers to the code that runs on it.
 
+use super::apart::Length;
 use super::background::PAUSE_NS;
 use super::blocking::{BlockingPool, Job};
 use super::calls::{Answer, Ticket};
@@ -216,8 +217,8 @@ impl CoreRuntime {
 
     /// Runs `job`, which takes seconds or minutes, on a thread of its own that gives way to the cores; jobs wait for each other. Resolves
     /// when it has run or panicked. Nobody waits for the thread when the runtime stops.
-    pub async fn apart(&self, job: Box<dyn FnOnce() + Send>) {
-        let job = super::apart::start(job);
+    pub async fn apart(&self, length: Length, job: Box<dyn FnOnce() + Send>) {
+        let job = super::apart::start(length, job);
         while !job.is_done() {
             self.sleep_us(super::apart::LOOK_US).await;
         }

@@ -31,6 +31,7 @@ mod task;
 mod waiters;
 mod watchdog;
 
+pub use apart::Length;
 pub use cluster::{Cluster, ClusterOptions, FatalHook, Remote, StartError};
 pub use handle::CoreRuntime;
 pub use health::{CoreHealth, Health};

@@ -4,7 +4,7 @@
 use super::Sim;
 use crate::core::Core;
 use crate::disk::{Disk, LocalBoxFuture, SimDisk};
-use crate::env::Env;
+use crate::env::{Env, Length};
 use crate::runtime::Message;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -95,7 +95,7 @@ impl Env for SimEnv {
     fn sleep_us(&self, us: u64) -> LocalBoxFuture<'static, ()> {
         Box::pin(self.sim.sleep_us(us))
     }
-    fn apart(&self, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
+    fn apart(&self, _: Length, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
         let sim = self.sim.clone();
         let took_us = sim.random().below(COMPUTE_US);
         Box::pin(async move {

@@ -130,6 +130,11 @@ enum Outcome {
 pub struct JobTicket(u64);
 
 impl Job {
+    /// Whether it takes seconds, and not tenths of one.
+    pub fn is_training(&self) -> bool {
+        matches!(self.work, Work::Train { .. })
+    }
+
     /// For [`Graph::fail_job`].
     pub fn ticket(&self) -> JobTicket {
         JobTicket(self.serial)

@@ -109,7 +109,7 @@ fn a_missing_level_has_no_edges() {
 }
 
 #[test]
-#[should_panic(expected = "5 edges for slot 0")]
+#[should_panic(expected = "7 edges for slot 0")]
 fn a_list_over_the_degree_panics() {
     Links::reserve(&config(4, Metric::L2, 4, 10)).unwrap().write(0, 1, &[]);
     let links = Links::reserve(&config(4, Metric::L2, 2, 10)).unwrap();
