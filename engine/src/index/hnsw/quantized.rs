@@ -1,6 +1,6 @@
 //! Codes of a quantizer that walks go over instead of the vectors, once it is trained.
 //!
-//! Training takes seconds and writing a code up to some 10 µs, so both are jobs: the owner copies vectors for one ([`Graph::next_job`]), any
+//! Training takes seconds and writing a code up to some tens of µs, so both are jobs: the owner copies vectors for one ([`Graph::next_job`]), any
 //! thread runs it, the owner takes what came out ([`Graph::finish_job`]). Until every vector has its code walks go on as before, and
 //! what they find is scored exactly in either case, so answers are legal at every moment.
 //!
