@@ -253,8 +253,8 @@ impl QuantizedRows {
             Stage::Settled => {
                 let wanted = match (training.trained_at, training.trained) {
                     (0, _) => end >= TRAINED_MIN && (force || end >= self.config.threshold),
+                    (_, GENERATIONS..) => false,
                     // More vectors than are sampled change nothing, so the last is for as many.
-                    (at, GENERATIONS..) => at == 0,
                     (at, LAST) => at < SAMPLE_MAX && end >= SAMPLE_MAX.max(2 * at),
                     (at, _) => at < SAMPLE_MAX && end / GROWTH >= at,
                 };
