@@ -67,9 +67,8 @@ impl Dense {
         pace: &mut impl Pace,
         out: &mut Vec<Hit>,
     ) -> Result<bool, TooLong> {
-        // Of before the snapshot: what left it since is dead, or was filed before it left, in the lists of now or in those that a
-        // training publishes meanwhile, which hold all that has left it up to then.
-        let window = view.window;
+        // What left the window of the view since is dead, or was filed before it left, in the lists of now or in those that a training
+        // publishes meanwhile, which hold all that has left it up to then.
         let Some(cells) = self.cells(pin) else {
             self.scan(query, k, view, pace, out).await?;
             return Ok(true);
@@ -124,14 +123,13 @@ impl Dense {
             untold += 1 + rejects as usize / ROWS_AHEAD;
         }
         view.distances += scorer.finish(self, pace, out).await?;
-        self.search_tail(window, query, k, view, pace, out).await?;
+        self.search_tail(query, k, view, pace, out).await?;
         Ok(looked == cells.len())
     }
 
-    /// Adds the nearest of a window of the tail to what was found elsewhere.
+    /// Adds the nearest of the view's window of the tail to what was found elsewhere.
     pub(super) async fn search_tail(
         &self,
-        window: tail::Window,
         query: &[f32],
         k: usize,
         view: &mut View<'_>,
@@ -139,6 +137,7 @@ impl Dense {
         out: &mut Vec<Hit>,
     ) -> Result<(), TooLong> {
         let mut scorer = Scorer::new(&self.graph, query, k);
+        let window = view.window;
         for position in window.start..window.end {
             if (position - window.start + 1).is_multiple_of(u64::from(SCAN_PART)) {
                 pace.step(SCAN_PART as usize * steps_scored(self.config.dim)).await?;

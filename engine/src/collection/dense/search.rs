@@ -75,7 +75,7 @@ pub struct Explain {
 pub(super) struct View<'a> {
     pub dense: &'a Dense,
     pub seq: u64,
-    /// Of the tail.
+    /// Of the tail, from before the snapshot: what left it since is dead, or was linked or filed before it left (see `tail.rs`).
     pub window: Window,
     pub now_ms: u64,
     pub filter: Option<&'a Predicate>,
@@ -571,8 +571,6 @@ impl Dense {
         scratch: &mut Scratch,
         out: &mut Vec<Hit>,
     ) -> Result<bool, TooLong> {
-        // Of before the snapshot: what left it since is dead, or was linked before it left (see `tail.rs`).
-        let window = view.window;
         let widest = match self.config.max_ef_search {
             0 => MAX_EF_SEARCH_DEFAULT,
             ef => ef,
@@ -624,7 +622,7 @@ impl Dense {
             return Ok(false);
         }
 
-        self.search_tail(window, query, k, view, pace, out).await?;
+        self.search_tail(query, k, view, pace, out).await?;
         Ok(out.len() == k)
     }
 
