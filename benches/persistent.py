@@ -170,7 +170,7 @@ def main():
         server.call("POST", "", {"name": NAME, "config": config})
         began = time.perf_counter()
         for first, rows in points(docs, args.copies):
-            server.call("POST", f"/{NAME}/points/bulk", binary=body(first, rows))
+            server.call("POST", f"/{NAME}/points/batch", binary=body(first, rows))
         loaded_s = time.perf_counter() - began
         while server.call("GET", f"/{NAME}")["index"]["walks"] != args.quant.replace("sq8", "int8"):
             time.sleep(0.2)
@@ -199,7 +199,7 @@ def main():
         for turn in range(3):
             say("in a cgroup", **measure(server, queries, exact, args.seconds))
         for first, rows in list(points(docs, 1))[:10]:
-            server.call("POST", f"/{NAME}/points/bulk", binary=body(first, rows))
+            server.call("POST", f"/{NAME}/points/batch", binary=body(first, rows))
         say("after 20,000 upserts", **measure(server, queries, exact, args.seconds))
         info = server.call("GET", f"/{NAME}")
         say("in a cgroup", anon_bytes=server.rss(), cgroup_peak_bytes=limit.peak(), memory=info["memory"], walks=info["index"]["walks"])
