@@ -19,7 +19,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -29,6 +28,9 @@ try:
     import engines
 except ImportError as missing:
     sys.exit(f"{missing}; pip install 'numpy<2' hnswlib faiss-cpu usearch qdrant-edge-py")
+
+sys.path.append(str(Path(__file__).parent.parent))
+from report import RESULTS, machine, machine_text, rate_at, write
 
 RECALLS = (0.90, 0.95, 0.98, 0.99)
 BEAMS = [12, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 224]
@@ -42,7 +44,8 @@ class Program:
         self.name = name
         # A beam below k finds fewer than k.
         self.knobs = [knob for knob in BEAMS if knob >= args.k]
-        self.knobs += [k * args.k // 10 for k in (16, 24, 32)] if args.k > 64 else []
+        if args.k > 64:
+            self.knobs = [args.k * tenths // 10 for tenths in (10, 11, 12, 13, 16, 20, 24, 32)]
         options = {key: getattr(args, key) for key in ("data", "docs", "queries", "k", "m", "ef_construction", "threads")}
         if name == "nigh":
             command = [args.binary, args.data, "--serve"]
@@ -92,26 +95,6 @@ class Program:
         self.process.wait()
 
 
-def rate_at(recall, points):
-    """Rate where the curve of (recall, rate, knob) crosses `recall`: linear in recall and the logarithm of the rate. A curve that
-    begins above the recall gives its first rate."""
-    points = sorted(points)
-    if points[0][0] >= recall:
-        return points[0][1]
-    for (r0, q0, _), (r1, q1, _) in zip(points, points[1:]):
-        if r0 <= recall <= r1:
-            part = (recall - r0) / max(r1 - r0, 1e-12)
-            return math.exp(math.log(q0) + part * (math.log(q1) - math.log(q0)))
-    return None
-
-
-def machine():
-    """What the figures depend on."""
-    info = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), platform.machine())
-    return {"cpu": model, "cores": os.cpu_count(), "kernel": platform.release()}
-
-
 def number(value):
     return "–" if value is None else f"{value:,.0f}"
 
@@ -122,7 +105,7 @@ def table(args, host, programs):
         f"# {args.name}",
         "",
         f"{args.docs:,} documents of `{Path(args.data).name}`, {args.queries:,} queries, k {args.k}, m {args.m}, "
-        f"`ef_construction` {args.ef_construction}; {host['cpu']}, {host['cores']} cores, Linux {host['kernel']}. "
+        f"`ef_construction` {args.ef_construction}; {machine_text(host)}. "
         f"Rates are queries per CPU-second on one core, medians of {args.turns} turns, in brackets against hnswlib; "
         f"builds on {args.threads} of them; memory is what the build grew the process by. "
         "Written by `benches/peers/run.py`.",
@@ -189,7 +172,7 @@ def main():
     parser.add_argument("--queries", type=int, default=2000)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1, help="threads and cores of each build")
-    parser.add_argument("--out", type=Path, default=HERE.parent / "results")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--name", default="peers")
     args = parser.parse_args()
     if not 1 <= args.k <= 100:
@@ -216,15 +199,11 @@ def main():
     for program in programs:
         program.close()
 
-    args.out.mkdir(parents=True, exist_ok=True)
     measured = [{"name": p.name, "build": p.build, "turns": p.turns} for p in programs]
     settings = {key: getattr(args, key) for key in ("docs", "queries", "k", "m", "ef_construction", "threads", "turns")}
     record = {"machine": host, "settings": settings, "programs": measured}
-    (args.out / f"{args.name}.json").write_text(json.dumps(record, separators=(",", ":")) + "\n")
-    text = table(args, host, programs)
-    (args.out / f"{args.name}.md").write_text(text)
+    write(args.out, args.name, record, table(args, host, programs))
     (args.out / f"{args.name}.svg").write_text(svg(args, programs))
-    print(text)
 
 
 if __name__ == "__main__":

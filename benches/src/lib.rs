@@ -2,4 +2,5 @@
 
 pub mod corpus;
 pub mod cpu;
+pub mod parallel;
 pub mod resident;

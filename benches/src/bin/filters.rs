@@ -6,13 +6,19 @@
 //! number) and prints one JSON object per filter, of those whose name holds TEXT. The three rates of a line are taken in turns of
 //! a few queries, so that a machine that slows down slows all three. `floor` is the larger of half the unfiltered rate and the
 //! rate of the scan: `share_of_floor` at or above 1 means that the filter has no cliff there.
+//!
+//! With `--deleted PERCENT [--turns N] [--beams A,B,..]` it measures what deletes cost instead: beside a collection that is whole,
+//! searched without a filter, another of which so many points were deleted, searched with filters that match half of it. One
+//! line per filter, turn and beam, first with the deleted points in the graph as way-points, then after all repairs that a server
+//! would do; `benches/deleted.py` makes a table of them.
 use flate2::read::GzDecoder;
 use nigh_benches::corpus::{Corpus, Rows};
 use nigh_benches::cpu;
+use nigh_benches::parallel::{index_tail, workers};
 use nigh_engine::collection::{Dense, DenseConfig, DenseWriter, Hit, Query, Write};
 use nigh_engine::distance::{Kernel, Metric, padded, prepare};
 use nigh_engine::filter::{Node, Path as Way, Predicate};
-use nigh_engine::index::{Planner, Scratch, Slot, exact_search};
+use nigh_engine::index::{Scratch, Slot, exact_search};
 use nigh_engine::memory::{Arena, Domain, Participant};
 use nigh_engine::payload::{PayloadRow, RowBuilder, Value};
 use serde_json::json;
@@ -21,14 +27,18 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Queries of one kind before the next kind has its turn.
 const TURN: usize = 10;
 /// Points per round of the build.
 const ROUND: usize = 256;
+/// Queries in one piece where two collections take turns: longer, as each drives the other from the caches.
+const LONG_TURN: usize = 100;
+/// Those of the filters that match half the points: by a column, by the list of one value, by those of 500.
+const HALVES: [&str; 3] = ["range: uniform below 0.5", "eq: even", "in: 500 of 1000 groups"];
+/// Nodes of one step of a repair.
+const REPAIRED_PER_STEP: usize = 1024;
 /// Uniform numbers are below that.
 const UNIFORM: i64 = 1_000_000;
 
@@ -37,16 +47,25 @@ struct Options {
     numbers: HashMap<String, usize>,
     /// Only filters whose name holds this.
     only: String,
+    /// Beams that deletes are measured with.
+    beams: Vec<usize>,
 }
 
 impl Options {
     fn parse() -> Result<Options, String> {
-        const KNOWN: [&str; 7] = ["docs", "queries", "k", "ef", "m", "ef-construction", "threads"];
+        const KNOWN: [&str; 9] =
+            ["docs", "queries", "k", "ef", "m", "ef-construction", "threads", "deleted", "turns"];
         let (mut directory, mut numbers, mut only) = (None, HashMap::new(), String::new());
+        let mut beams = vec![12, 16, 24, 32, 48, 64, 96, 128];
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
             match argument.strip_prefix("--") {
                 Some("only") => only = arguments.next().ok_or("--only needs a text")?,
+                Some("beams") => {
+                    let list = arguments.next().ok_or("--beams needs a list")?;
+                    let parsed: Result<_, _> = list.split(',').map(str::parse).collect();
+                    beams = parsed.map_err(|_| format!("--beams {list} is not a list of numbers"))?;
+                }
                 Some(name) if KNOWN.contains(&name) => {
                     let value = arguments.next().ok_or(format!("--{name} needs a value"))?;
                     let number = value.parse().map_err(|_| format!("--{name} {value} is not a number"))?;
@@ -56,7 +75,12 @@ impl Options {
                 None => directory = Some(PathBuf::from(argument)),
             }
         }
-        Ok(Options { directory: directory.ok_or("which corpus directory?")?, numbers, only })
+        Ok(Options { directory: directory.ok_or("which corpus directory?")?, numbers, only, beams })
+    }
+
+    /// Whether deletes are measured with the filter.
+    fn is_half(&self, name: &str) -> bool {
+        if self.only.is_empty() { HALVES.contains(&name) } else { name.contains(&self.only) }
     }
 
     fn get(&self, name: &str, default: usize) -> usize {
@@ -80,6 +104,9 @@ fn run(options: &Options) -> io::Result<()> {
     let corpus = Corpus::read(&options.directory)?;
     let n = corpus.docs.len().min(options.get("docs", usize::MAX));
     let rows = payloads(&options.directory, n)?;
+    if let percent @ 1.. = options.get("deleted", 0) {
+        return beside_whole(options, &corpus, &rows, percent);
+    }
     let bench = Bench::build(options, &corpus, rows);
     let queries = corpus.queries.len().min(options.get("queries", 500));
     println!(
@@ -95,6 +122,98 @@ fn run(options: &Options) -> io::Result<()> {
         io::stdout().flush()?;
     }
     Ok(())
+}
+
+/// What deletes cost, beside a collection that is whole.
+fn beside_whole(options: &Options, corpus: &Corpus, rows: &[Vec<u8>], percent: usize) -> io::Result<()> {
+    let whole = Bench::build(options, corpus, rows.to_vec());
+    let mut cut = Bench::build(options, corpus, rows.to_vec());
+    // Multiplied by a number without a common divisor, ids lie as good as anywhere.
+    let gone = |slot: Slot| u64::from(slot) * 2_654_435_761 % 100 < percent as u64;
+    let (n, queries) = (rows.len(), corpus.queries.len().min(options.get("queries", 2000)));
+    let all: Vec<Slot> = (0..n as Slot).collect();
+    for &slot in all.iter().filter(|&&slot| gone(slot)) {
+        let seq = cut.writer.seq() + 1;
+        cut.writer.apply_delete(seq, slot.into());
+    }
+    println!(
+        "{}",
+        json!({
+            "docs": n, "dim": corpus.docs.width, "queries": queries, "k": whole.k, "deleted": n as u64 - cut.dense.stats().live,
+            "build_s": [whole.build_s, cut.build_s],
+        })
+    );
+    let kernel = Kernel::of(Metric::Cosine);
+    let exact = |bench: &Bench, slots: &[Slot]| -> Vec<Vec<u64>> {
+        (0..queries).map(|index| bench.scan(kernel, corpus.queries.row(index), slots)).collect()
+    };
+    let nearest = exact(&whole, &all);
+    for state in ["dead in the graph", "repaired"] {
+        if state == "repaired" {
+            let started = cpu::thread_time();
+            while cut.writer.repair_step(REPAIRED_PER_STEP) {}
+            let spent = (cpu::thread_time() - started).as_secs_f64();
+            println!("{}", json!({ "repair_cpu_s": spent }));
+        }
+        for (name, node) in filters().into_iter().filter(|(name, _)| options.is_half(name)) {
+            let filter = Predicate::compile(&node).unwrap_or_else(|error| fail(&format!("{name}: {error}")));
+            let left: Vec<Slot> =
+                all.iter().copied().filter(|&slot| !gone(slot) && cut.holds(&filter, slot)).collect();
+            let nearest_left = exact(&cut, &left);
+            cut.fill_columns(&filter, corpus.queries.row(0));
+            for turn in 0..options.get("turns", 3) {
+                for &ef in &options.beams {
+                    let sides = [(&whole, None, &nearest), (&cut, Some(&filter), &nearest_left)];
+                    let [whole, cut] = in_turns(sides, &corpus.queries, queries, ef);
+                    let line = json!({
+                        "state": state, "filter": name, "matching": left.len(), "turn": turn, "ef": ef, "whole": whole,
+                        "cut": cut,
+                    });
+                    println!("{line}");
+                    io::stdout().flush()?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Recall and rate of each side: what is searched, with which filter, and the exact answers.
+fn in_turns(
+    sides: [(&Bench, Option<&Predicate>, &Vec<Vec<u64>>); 2],
+    queries: &Rows<f32>,
+    count: usize,
+    ef: usize,
+) -> [serde_json::Value; 2] {
+    let (mut scratch, mut hits) = (Scratch::new(), Vec::new());
+    let mut spent = [Duration::ZERO; 2];
+    let mut answers: [Vec<Vec<u64>>; 2] = Default::default();
+    let mut ways: [HashMap<String, usize>; 2] = Default::default();
+    let mut distances = [0; 2];
+    for first in (0..count).step_by(LONG_TURN) {
+        for (side, &(bench, filter, _)) in sides.iter().enumerate() {
+            let started = cpu::thread_time();
+            for index in first..count.min(first + LONG_TURN) {
+                let (way, scored) =
+                    bench.search_with(ef, queries.row(index), filter, &mut scratch, &mut hits);
+                distances[side] += scored;
+                *ways[side].entry(format!("{way:?}")).or_default() += 1;
+                answers[side].push(hits.iter().map(|hit| hit.id).collect());
+            }
+            spent[side] += cpu::thread_time() - started;
+        }
+    }
+    [0, 1].map(|side| {
+        let exact = sides[side].2;
+        let found = answers[side].iter().zip(exact).map(|(answer, exact)| {
+            exact.iter().filter(|id| answer.contains(id)).count()
+        });
+        let (found, wanted) = (found.sum::<usize>(), exact.iter().map(Vec::len).sum::<usize>());
+        json!({
+            "recall": found as f64 / wanted as f64, "queries_per_cpu_s": count as f64 / spent[side].as_secs_f64(),
+            "ways": ways[side], "distances_per_query": distances[side] / count as u64,
+        })
+    })
 }
 
 /// The payload row of each document.
@@ -121,6 +240,7 @@ fn payloads(directory: &Path, n: usize) -> io::Result<Vec<Vec<u8>>> {
         row.set("text", text("text"), 0);
         row.set("uniform", Value::Int(uniform), 0);
         row.set("group", Value::Int(uniform / (UNIFORM / 1000)), 0);
+        row.set("even", Value::Bool(uniform % 2 == 0), 0);
         Ok(row.finish())
     };
     BufReader::new(GzDecoder::new(file)).lines().take(n).map(row).collect()
@@ -160,6 +280,7 @@ fn filters() -> Vec<(String, Node)> {
             leaf("in", "group", Value::Ints((0..groups).collect())),
         ));
     }
+    all.push(("eq: even".to_owned(), leaf("eq", "even", Value::Bool(true))));
     all.push(("eq: one of 1000 groups".to_owned(), leaf("eq", "group", Value::Int(7))));
     for pos in ["noun", "adj", "verb", "adv"] {
         all.push((format!("eq: pos {pos}"), leaf("eq", "pos", text(pos))));
@@ -226,7 +347,7 @@ impl Bench {
             prepare(Metric::Cosine, vector, unsafe { rows.row_mut_unchecked(slot) });
             writer.apply(Write { seq: id + 1, id, version: 1, vector, row, deadline_ms: 0 });
         }
-        index(&mut writer, threads);
+        index_tail(&mut writer, &mut workers(threads), ROUND);
         let build_s = started.elapsed().as_secs_f64();
         let dense = writer.shared().clone();
         Bench {
@@ -248,11 +369,35 @@ impl Bench {
         scratch: &mut Scratch,
         out: &mut Vec<Hit>,
     ) -> (Way, u64) {
-        let query = Query { vector: query, k: self.k, ef: self.ef, filter, exact: false, now_ms: 0 };
+        self.search_with(self.ef, query, filter, scratch, out)
+    }
+
+    fn search_with(
+        &self,
+        ef: usize,
+        query: &[f32],
+        filter: Option<&Predicate>,
+        scratch: &mut Scratch,
+        out: &mut Vec<Hit>,
+    ) -> (Way, u64) {
+        let query = Query { vector: query, k: self.k, ef, filter, exact: false, now_ms: 0 };
         let pin = self.seat.pin();
         match self.dense.search_explained(&pin, &query, scratch, out) {
             Ok(explain) => (explain.path, explain.distances),
             Err(error) => fail(&error.to_string()),
+        }
+    }
+
+    /// Whether the payload of a point matches.
+    fn holds(&self, filter: &Predicate, slot: Slot) -> bool {
+        filter.matches(Some(PayloadRow::trusted(&self.payloads[slot as usize])), 0)
+    }
+
+    /// Searches say which columns they miss, and the owner fills them between writes.
+    fn fill_columns(&self, filter: &Predicate, query: &[f32]) {
+        self.search(query, Some(filter), &mut Scratch::new(), &mut Vec::new());
+        for _ in 0..self.payloads.len() / 256 {
+            self.writer.fill_columns(1024);
         }
     }
 
@@ -271,15 +416,10 @@ impl Bench {
         count: usize,
     ) -> serde_json::Value {
         let kernel = Kernel::of(Metric::Cosine);
-        let slots: Vec<Slot> = (0..self.payloads.len() as Slot)
-            .filter(|&slot| filter.matches(Some(PayloadRow::trusted(&self.payloads[slot as usize])), 0))
-            .collect();
+        let slots: Vec<Slot> =
+            (0..self.payloads.len() as Slot).filter(|&slot| self.holds(filter, slot)).collect();
         let (mut scratch, mut hits) = (Scratch::new(), Vec::new());
-        // Searches say which columns they miss, and the owner fills them between writes.
-        self.search(queries.row(0), Some(filter), &mut scratch, &mut hits);
-        for _ in 0..self.payloads.len() / 256 {
-            self.writer.fill_columns(1024);
-        }
+        self.fill_columns(filter, queries.row(0));
         let mut spent = [Duration::ZERO; 3];
         let mut ways: HashMap<String, usize> = HashMap::new();
         let (mut found, mut wanted, mut distances) = (0, 0, 0);
@@ -320,46 +460,4 @@ impl Bench {
             "share_of_floor": (filtered / floor * 100.0).round() / 100.0,
         })
     }
-}
-
-/// Moves the tail into the graph, in rounds planned by `threads` threads.
-fn index(writer: &mut DenseWriter, threads: usize) {
-    let dense = writer.shared().clone();
-    let workers: Vec<Mutex<(Planner, Scratch)>> = (0..threads.max(1)).map(|_| Mutex::default()).collect();
-    while let Some(round) = writer.begin_round(ROUND) {
-        let plans = in_parallel(&workers, round.slots.len(), |(planner, _), index| {
-            dense.plan_start(planner, &round, index);
-            dense
-                .plan_step(planner, &round, usize::MAX)
-                .unwrap_or_else(|| fail("an unbounded step did not end"))
-        });
-        let jobs = writer.target_jobs(&plans);
-        let targets =
-            in_parallel(&workers, jobs.len(), |(_, scratch), index| dense.plan_target(&jobs[index], scratch));
-        writer.commit_round(plans, targets);
-    }
-}
-
-/// `work` of 0..count in index order, on as many threads as there are workers.
-fn in_parallel<W: Send, T: Send + Sync>(
-    workers: &[Mutex<W>],
-    count: usize,
-    work: impl Fn(&mut W, usize) -> T + Sync,
-) -> Vec<T> {
-    let next = AtomicUsize::new(0);
-    let done: Vec<OnceLock<T>> = (0..count).map(|_| OnceLock::new()).collect();
-    std::thread::scope(|scope| {
-        for worker in workers {
-            let (next, done, work) = (&next, &done, &work);
-            scope.spawn(move || {
-                let mut worker = worker.lock().unwrap_or_else(|_| fail("a thread panicked"));
-                loop {
-                    let index = next.fetch_add(1, Relaxed);
-                    let Some(place) = done.get(index) else { return };
-                    let _taken_once = place.set(work(&mut worker, index));
-                }
-            });
-        }
-    });
-    done.into_iter().map(|place| place.into_inner().unwrap_or_else(|| fail("a thread panicked"))).collect()
 }

@@ -3,20 +3,22 @@
 //! `graph <corpus directory> [--threads N] [--m M] [--ef-construction E] [--docs N] [--queries N] [--k K]
 //! [--round N] [--ef A,B,..] [--repeat N] [--quant NAME]
 //! [--vamana R,ALPHA]` prints one JSON object per line: the machine and parameters, the build,
-//! then one line per `ef`. With `--serve` it builds, then answers each line `ef` on stdin with one measurement, so
-//! that a driver can alternate it with another program.
+//! then one line per `ef`. With `--serve` it builds, then answers each line `ef [searchers]` on stdin with one measurement, so
+//! that a driver can alternate it with another program. Each of the searchers is a thread that runs every query: 1 unless said
+//! otherwise. The build's line has a digest of the edges, which says whether two builds made the same graph.
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
 
 use nigh_benches::corpus::{Corpus, Rows};
 use nigh_benches::cpu;
+use nigh_benches::parallel::{Worker, in_parallel, workers};
 use nigh_benches::resident::resident_mb;
 use nigh_engine::distance::{Metric, Width, padded, prepare, simd_level};
 use nigh_engine::index::{
-    Flat, Graph, GraphConfig, JobStep, Planner, Quantized, ROUND_NODES_MAX, Round, Scratch, Slot,
+    Flat, Graph, GraphConfig, JobStep, Quantized, ROUND_NODES_MAX, Round, Scratch, Slot,
 };
 use nigh_engine::quantizer::Quantization;
 use serde_json::json;
@@ -135,20 +137,26 @@ fn main() {
         })
     );
     let graph = build(&options, &corpus.docs, n);
-    let mut scratch = Scratch::new();
-    let mut measure = |ef: usize| {
-        let line = search(&graph, &queries, &corpus.truth, n, options.k, ef, &mut scratch);
+    let mut scratches: Vec<Scratch> = vec![Scratch::new()];
+    let mut measure = |ef: usize, searchers: usize| {
+        scratches.resize_with(searchers.max(1), Scratch::new);
+        let line = search(&graph, &queries, &corpus.truth, n, options.k, ef, &mut scratches);
         println!("{line}");
         std::io::stdout().flush().expect("stdout is open");
     };
     if options.serve {
         for line in std::io::stdin().lock().lines() {
             let line = line.expect("stdin is text");
-            measure(line.trim().parse().unwrap_or_else(|_| fail(&format!("{line} is not an ef"))));
+            let numbers: Result<Vec<usize>, _> = line.split_whitespace().map(str::parse).collect();
+            match numbers.as_deref() {
+                Ok(&[ef]) => measure(ef, 1),
+                Ok(&[ef, searchers]) => measure(ef, searchers),
+                _ => fail(&format!("{line} is not an ef, nor an ef and a number of searchers")),
+            }
         }
     } else {
         for _ in 0..options.repeat {
-            options.ef.iter().for_each(|&ef| measure(ef));
+            options.ef.iter().for_each(|&ef| measure(ef, 1));
         }
     }
 }
@@ -195,7 +203,7 @@ fn build(options: &Options, docs: &Rows<f32>, n: usize) -> Graph {
         graph.write_vector(slot as Slot, &row);
     }
     let points: Vec<(Slot, u64)> = (0..n as Slot).map(|slot| (slot, u64::from(slot))).collect();
-    let mut workers: Vec<Worker> = (0..options.threads).map(|_| Worker::default()).collect();
+    let mut workers = workers(options.threads);
     for points in points.chunks(options.round) {
         run_round(&graph, &Round::of(&graph, points), &mut workers);
     }
@@ -214,17 +222,24 @@ fn build(options: &Options, docs: &Rows<f32>, n: usize) -> Graph {
             "build_wall_s": wall, "build_cpu_s": cpu, "inserts_per_s": n as f64 / wall,
             "inserts_per_cpu_s": n as f64 / cpu, "quantize_cpu_s": cpu - linked,
             "quantized_bytes_per_vector": graph.quantized_bytes() / n, "bytes_per_vector": graph.bytes() / n,
-            "resident_before_mb": resident_before_mb, "peak_mb": resident_mb().1,
+            "resident_before_mb": resident_before_mb, "peak_mb": resident_mb().1, "edges": digest(&graph, n),
         })
     );
     graph
 }
 
-/// What a thread keeps from round to round.
-#[derive(Default)]
-struct Worker {
-    planner: Planner,
-    scratch: Scratch,
+/// A number that all edges of slots 0..n go into, level by level and in their order.
+fn digest(graph: &Graph, n: usize) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    // FNV-1a, by words.
+    let mut add = |word: u64| hash = (hash ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
+    for slot in 0..n as Slot {
+        graph.edges(slot, &mut |level, edges| {
+            add(u64::from(level) << 32 | edges.len() as u64);
+            edges.iter().for_each(|&edge| add(u64::from(edge)));
+        });
+    }
+    format!("{hash:016x}")
 }
 
 fn run_round(graph: &Graph, round: &Round, workers: &mut [Worker]) {
@@ -239,38 +254,9 @@ fn run_round(graph: &Graph, round: &Round, workers: &mut [Worker]) {
     graph.commit(plans, targets, |_| false);
 }
 
-/// `work` of 0..count in index order, each item on whichever worker is free; the first runs on this thread.
-fn in_parallel<T: Send>(
-    workers: &mut [Worker],
-    count: usize,
-    work: impl Fn(&mut Worker, usize) -> T + Sync,
-) -> Vec<T> {
-    let next = AtomicUsize::new(0);
-    let run = |worker: &mut Worker| {
-        let mut done = Vec::new();
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= count {
-                return done;
-            }
-            done.push((index, work(worker, index)));
-        }
-    };
-    let (first, others) = workers.split_first_mut().expect("at least one thread");
-    let mut done = std::thread::scope(|scope| {
-        let others: Vec<_> = others.iter_mut().map(|worker| scope.spawn(|| run(worker))).collect();
-        let mut done = run(first);
-        for other in others {
-            done.extend(other.join().expect("a planning thread panicked"));
-        }
-        done
-    });
-    done.sort_unstable_by_key(|item| item.0);
-    done.into_iter().map(|item| item.1).collect()
-}
-
-/// Runs every query once on this thread; recall is counted outside the measured time. Truth beyond the first `n`
-/// documents (a shortened corpus) does not count.
+/// Runs every query once on each of as many threads as there are scratches, this one among them, which start together at places
+/// of their own in the list; recall is counted outside the measured time. Truth beyond the first `n` documents (a shortened
+/// corpus) does not count.
 fn search(
     graph: &Graph,
     queries: &[Vec<f32>],
@@ -278,18 +264,29 @@ fn search(
     n: usize,
     k: usize,
     ef: usize,
-    scratch: &mut Scratch,
+    scratches: &mut [Scratch],
 ) -> serde_json::Value {
-    let mut found: Vec<Slot> = Vec::with_capacity(queries.len() * k);
-    let mut ends = Vec::with_capacity(queries.len());
-    let mut distances = 0;
-    let start = cpu::thread_time();
-    for query in queries {
-        found.extend(graph.search(query, k, ef.max(k), scratch, |_| true).iter().take(k).map(|hit| hit.slot));
-        ends.push(found.len());
-        distances += Graph::stats(scratch).distances;
-    }
-    let cpu = (cpu::thread_time() - start).as_secs_f64();
+    let searchers = scratches.len();
+    let begin = Barrier::new(searchers);
+    let runs = in_parallel(scratches, searchers, |scratch, searcher| {
+        let mut run = Run { found: Vec::with_capacity(queries.len() * k), ..Run::default() };
+        let first = searcher * queries.len() / searchers;
+        begin.wait();
+        let (wall, cpu) = (Instant::now(), cpu::thread_time());
+        for query in queries[first..].iter().chain(&queries[..first]) {
+            let hits = graph.search(query, k, ef.max(k), scratch, |_| true);
+            run.found.extend(hits.iter().take(k).map(|hit| hit.slot));
+            run.ends.push(run.found.len());
+            run.distances += Graph::stats(scratch).distances;
+        }
+        (run.cpu, run.began, run.ended) = (cpu::thread_time() - cpu, Some(wall), Some(Instant::now()));
+        run
+    });
+    let (began, ended) =
+        (runs.iter().filter_map(|run| run.began).min(), runs.iter().filter_map(|run| run.ended).max());
+    let wall = began.zip(ended).map_or(Duration::ZERO, |(began, ended)| ended - began).as_secs_f64();
+    let cpu: Duration = runs.iter().map(|run| run.cpu).sum();
+    let Run { found, ends, distances, .. } = &runs[0];
     let (mut hits, mut wanted, mut from) = (0, 0, 0);
     for (index, &end) in ends.iter().enumerate() {
         let exact = truth.row(index).iter().filter(|&&id| (id as usize) < n).take(k);
@@ -299,8 +296,22 @@ fn search(
         }
         from = end;
     }
+    let searched = (searchers * queries.len()) as f64;
     json!({
-        "ef": ef, "recall": hits as f64 / f64::from(wanted.max(1)), "queries_per_cpu_s": queries.len() as f64 / cpu,
-        "distances_per_query": distances as f64 / queries.len() as f64,
+        "ef": ef, "recall": hits as f64 / f64::from(wanted.max(1)), "queries_per_cpu_s": searched / cpu.as_secs_f64(),
+        "searchers": searchers, "queries_per_s": searched / wall,
+        "distances_per_query": *distances as f64 / queries.len() as f64,
     })
+}
+
+/// One searcher's.
+#[derive(Default)]
+struct Run {
+    found: Vec<Slot>,
+    /// Where each query's hits end.
+    ends: Vec<usize>,
+    distances: u64,
+    cpu: Duration,
+    began: Option<Instant>,
+    ended: Option<Instant>,
 }
