@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -14,12 +15,13 @@ from http_share import free_port
 
 
 class Server:
-    """A server of its own, with its data in `directory`."""
+    """A server of its own, with its data in `directory`; on the processors `cores`, or all that this process may use."""
 
-    def __init__(self, nigh, directory):
+    def __init__(self, nigh, directory, cores=None):
         self.port = free_port()
         self.process = subprocess.Popen([nigh, "-http", f"127.0.0.1:{self.port}", "-data", directory],
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                        preexec_fn=cores and (lambda: os.sched_setaffinity(0, cores)))
         for _ in range(200):
             try:
                 self.call("GET", "/v1/health")
@@ -43,10 +45,10 @@ def lines(path):
 
 
 def bulk_body(first_id, vectors, payloads):
-    """An `RVB1` body of points with ascending ids."""
+    """An `RVB1` body of points with ascending ids; `payloads` is a list, empty for points that have none."""
     rows = np.zeros(len(vectors), dtype=[("id", ">u8"), ("vector", ">f4", vectors.shape[1])])
     rows["id"] = range(first_id, first_id + len(vectors))
     rows["vector"] = vectors
-    body = b"RVB1" + struct.pack(">III", 1, len(vectors), vectors.shape[1]) + rows.tobytes()
+    body = b"RVB1" + struct.pack(">III", int(bool(payloads)), len(vectors), vectors.shape[1]) + rows.tobytes()
     encoded = (json.dumps(payload).encode() for payload in payloads)
     return body + b"".join(struct.pack(">I", len(payload)) + payload for payload in encoded)

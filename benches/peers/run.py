@@ -43,8 +43,8 @@ class Program:
     def __init__(self, name, args):
         self.name = name
         # A beam below k finds fewer than k.
-        self.knobs = [knob for knob in BEAMS if knob >= args.k]
-        if args.k > 64:
+        self.knobs = [knob for knob in args.beams or BEAMS if knob >= args.k]
+        if args.k > 64 and not args.beams:
             self.knobs = [args.k * tenths // 10 for tenths in (10, 11, 12, 13, 16, 20, 24, 32)]
         options = {key: getattr(args, key) for key in ("data", "docs", "queries", "k", "m", "ef_construction", "threads")}
         if name == "nigh":
@@ -168,6 +168,7 @@ def main():
     parser.add_argument("--m", type=int, default=16)
     parser.add_argument("--ef-construction", type=int, default=200)
     parser.add_argument("--k", type=int, default=10)
+    parser.add_argument("--beams", type=int, nargs="+", help="beams of graphs, where the usual ones do not reach far enough")
     parser.add_argument("--docs", type=int, default=10**9, help="use the first N documents only")
     parser.add_argument("--queries", type=int, default=2000)
     parser.add_argument("--turns", type=int, default=3)

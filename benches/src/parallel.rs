@@ -4,12 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use nigh_engine::collection::DenseWriter;
 use nigh_engine::index::{Planner, Scratch};
 
-/// What a planning thread keeps from round to round.
+/// What a thread keeps from one piece of work to the next. Two of them share no cache line, nor a pair of lines that is fetched
+/// together.
 #[derive(Default)]
+#[repr(align(128))]
 pub struct Worker {
     /// Plans of nodes.
     pub planner: Planner,
-    /// Plans of their targets.
+    /// Plans of their targets, and searches.
     pub scratch: Scratch,
 }
 

@@ -18,7 +18,7 @@ use nigh_benches::parallel::{Worker, in_parallel, workers};
 use nigh_benches::resident::resident_mb;
 use nigh_engine::distance::{Metric, Width, padded, prepare, simd_level};
 use nigh_engine::index::{
-    Flat, Graph, GraphConfig, JobStep, Quantized, ROUND_NODES_MAX, Round, Scratch, Slot,
+    Flat, Graph, GraphConfig, JobStep, Quantized, ROUND_NODES_MAX, Round, Slot,
 };
 use nigh_engine::quantizer::Quantization;
 use serde_json::json;
@@ -137,10 +137,10 @@ fn main() {
         })
     );
     let graph = build(&options, &corpus.docs, n);
-    let mut scratches: Vec<Scratch> = vec![Scratch::new()];
+    let mut workers = workers(1);
     let mut measure = |ef: usize, searchers: usize| {
-        scratches.resize_with(searchers.max(1), Scratch::new);
-        let line = search(&graph, &queries, &corpus.truth, n, options.k, ef, &mut scratches);
+        workers.resize_with(searchers.max(1), Worker::default);
+        let line = search(&graph, &queries, &corpus.truth, n, options.k, ef, &mut workers);
         println!("{line}");
         std::io::stdout().flush().expect("stdout is open");
     };
@@ -254,7 +254,7 @@ fn run_round(graph: &Graph, round: &Round, workers: &mut [Worker]) {
     graph.commit(plans, targets, |_| false);
 }
 
-/// Runs every query once on each of as many threads as there are scratches, this one among them, which start together at places
+/// Runs every query once on each of as many threads as there are workers, this one among them, which start together at places
 /// of their own in the list; recall is counted outside the measured time. Truth beyond the first `n` documents (a shortened
 /// corpus) does not count.
 fn search(
@@ -264,11 +264,12 @@ fn search(
     n: usize,
     k: usize,
     ef: usize,
-    scratches: &mut [Scratch],
+    workers: &mut [Worker],
 ) -> serde_json::Value {
-    let searchers = scratches.len();
+    let searchers = workers.len();
     let begin = Barrier::new(searchers);
-    let runs = in_parallel(scratches, searchers, |scratch, searcher| {
+    let runs = in_parallel(workers, searchers, |worker, searcher| {
+        let scratch = &mut worker.scratch;
         let mut run = Run { found: Vec::with_capacity(queries.len() * k), ..Run::default() };
         let first = searcher * queries.len() / searchers;
         begin.wait();
