@@ -39,6 +39,8 @@ pub trait Env {
     /// Runs `work` on a thread of its own that gives way to the cores, long ones one after the other. Resolves when it has run, or has
     /// failed. Nobody waits for it at a stop.
     fn apart(&self, length: Length, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()>;
+    /// Runs `work`, some milliseconds that nobody waits for, on a thread that gives way to the cores.
+    fn aside(&self, work: Box<dyn FnOnce() + Send>);
     /// The data directory; `None` when everything lives in memory only.
     fn disk(&self) -> Option<Rc<dyn Disk>>;
 }

@@ -70,6 +70,10 @@ impl Env for RealEnv {
         let runtime = self.runtime.clone();
         Box::pin(async move { runtime.apart(length, job).await })
     }
+    fn aside(&self, work: Box<dyn FnOnce() + Send>) {
+        let runtime = self.runtime.clone();
+        self.runtime.spawn(async move { runtime.computing(work).await });
+    }
     fn now_ns(&self) -> u64 {
         self.runtime.now_ns()
     }

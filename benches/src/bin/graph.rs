@@ -17,9 +17,7 @@ use nigh_benches::cpu;
 use nigh_benches::parallel::{Worker, in_parallel, workers};
 use nigh_benches::resident::resident_mb;
 use nigh_engine::distance::{Metric, Width, padded, prepare, simd_level};
-use nigh_engine::index::{
-    Flat, Graph, GraphConfig, JobStep, Quantized, ROUND_NODES_MAX, Round, Slot,
-};
+use nigh_engine::index::{Flat, Graph, GraphConfig, JobStep, Quantized, ROUND_NODES_MAX, Round, Slot};
 use nigh_engine::quantizer::Quantization;
 use serde_json::json;
 

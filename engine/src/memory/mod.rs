@@ -26,6 +26,7 @@ mod rows;
 mod sync;
 mod table;
 
+pub(crate) use arena::HUGE_PAGE_BYTES;
 pub use arena::{Arena, ArenaError, Atomic, Zeroable};
 pub(crate) use attic::{Attic, Held, Link, LinkCell, allocated};
 pub use id_map::IdMap;

@@ -287,7 +287,11 @@ impl Core {
             }
         };
         writer.apply(Write { seq, id: point.id, version, vector, row: &point.row, deadline_ms });
+        let pages_due = writer.pages_due().map(|slots| (writer.shared().clone(), slots));
         drop(writer);
+        if let Some((dense, slots)) = pages_due {
+            self.env().aside(Box::new(move || dense.populate(slots)));
+        }
         owned.note_delta(point.id);
         Ok((version, ticket))
     }

@@ -103,6 +103,9 @@ impl Env for SimEnv {
             job();
         })
     }
+    fn aside(&self, work: Box<dyn FnOnce() + Send>) {
+        work();
+    }
     fn now_ns(&self) -> u64 {
         self.sim.now_ns()
     }

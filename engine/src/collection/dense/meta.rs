@@ -63,6 +63,11 @@ impl Meta {
         })
     }
 
+    /// Lines of slots `from..to` (see [`Arena::populate`]).
+    pub fn populate(&self, from: usize, to: usize) {
+        self.lines.populate(from, to);
+    }
+
     #[inline]
     fn line(&self, slot: Slot) -> &Line {
         assert!((slot as usize) < self.slots_max, "slot {slot} of {}", self.slots_max);

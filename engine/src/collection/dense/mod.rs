@@ -17,6 +17,7 @@
 //!    reader looks up, asks and returns is each the row of some moment of its pin; a filter that holds before and after a
 //!    replacement finds the point.
 //! 7. All methods of [`DenseWriter`] run on one thread at a time; nothing else changes anything.
+mod ahead;
 mod births;
 mod capture;
 mod device;
@@ -282,6 +283,8 @@ pub struct Dense {
 pub struct DenseWriter {
     shared: Arc<Dense>,
     slots_max: usize,
+    /// Slots whose memory was asked for ahead of their use, and all below.
+    populated: usize,
     /// Last applied sequence number.
     seq: u64,
     /// Slots ready for reuse, last freed first.

@@ -100,6 +100,7 @@ impl DenseWriter {
         Ok(DenseWriter {
             shared: Arc::new(shared),
             slots_max: max_slots,
+            populated: 0,
             seq: 0,
             free: Vec::new(),
             held: Vec::new(),
@@ -596,7 +597,8 @@ impl DenseWriter {
             + self.ordered_ids.len() as u64 * ORDERED_ID_BYTES
             + (self.deadlines.len() + self.key_deadlines.len()) as u64 * DEADLINE_BYTES
             + (self.free.capacity() + self.held.capacity() + self.dead_linked.capacity()) as u64 * 4
-            + self.dirty.bytes();
+            + self.dirty.bytes()
+            + self.ahead_bytes();
         self.shared.owner_bytes.store(bytes, Ordering::Relaxed);
     }
 }

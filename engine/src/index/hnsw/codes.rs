@@ -166,6 +166,16 @@ impl Codes {
         }
     }
 
+    /// Those of slots `from..to` (see [`Arena::populate`]).
+    pub(super) fn populate(&self, from: usize, to: usize) {
+        self.rows.populate(from, to);
+    }
+
+    /// Bytes of one code.
+    pub(super) fn bytes_per_slot(&self) -> usize {
+        self.rows.row_len()
+    }
+
     /// Bytes of codes, those that were given up included: they stay where they are.
     pub(super) fn bytes(&self) -> usize {
         self.end.load(Ordering::Relaxed) as usize * self.rows.row_len()

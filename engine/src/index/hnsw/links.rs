@@ -45,6 +45,12 @@ impl Links {
         })
     }
 
+    /// Level-0 blocks of slots `from..to` (see [`Arena::populate`]). Upper ones are a small part, and come one by one.
+    pub(super) fn populate(&self, from: usize, to: usize) {
+        self.base.populate(from, to);
+        self.place.populate(from, to);
+    }
+
     /// Owner: makes sure that level 0 of the first `slots` slots can be written, where it lies in a file.
     pub(super) fn commit(&self, slots: usize) -> std::io::Result<()> {
         self.base.commit(slots)
