@@ -2,12 +2,15 @@
 //!
 //! [`Quantization`] says what is wanted, [`Codec`] is what comes out of training on a sample: it writes codes, and gives distances
 //! between a query and codes in an arena. Four families: steps between two ends per component (`scalar`), signs around the mean
-//! (`sign`), numbers of centroids of parts (`product`), in one layer or several.
+//! (`sign`), numbers of centroids of parts (`product`), in one layer or several. [`CellCodec`] is the last of these for vectors in
+//! the cells of a clustering.
 //!
 //! A codec is a function of what was asked for, the sample, its order and the seed. It knows nothing of graphs or collections.
+mod cell;
 mod planar;
 mod product;
 mod rotation;
+mod saved;
 mod scalar;
 mod sign;
 #[cfg(test)]
@@ -18,8 +21,11 @@ use crate::index::Slot;
 use crate::memory::Arena;
 use planar::PlaneQuery;
 use product::{Product, Shape, TableQuery};
+use saved::Saved;
 use scalar::Scalar;
 use sign::Sign;
+
+pub use cell::{BLOCK_CODES, CellCodec, CellProduct, CellQuery, RESIDUALS_MAX};
 
 /// Vectors worth training on; more make codes hardly better.
 pub const SAMPLE_MAX: usize = 16_384;
