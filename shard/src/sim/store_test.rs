@@ -11,9 +11,10 @@ use crate::core::{OpError, PayloadChange, PointFields, SearchRequest, Vectors, W
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::log::SyncMode;
 use crate::node::NodeOptions;
-use nigh_engine::collection::{DenseConfig, IndexType, IvfConfig, WriteError, WriteMode};
+use nigh_engine::collection::{DenseConfig, IndexType, IvfConfig, IvfProduct, WriteError, WriteMode};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::{RowBuilder, Value};
+use nigh_engine::quantizer::CellProduct;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -309,15 +310,17 @@ async fn life(
     }
 }
 
-/// Every other one is of cells, and all of those spill but the first.
+/// Every other one is of cells, and all of those spill and have codes but the first.
 fn config_of(collection: usize) -> DenseConfig {
     let mut config = DenseConfig::new(DIM, Metric::L2);
     config.m = 4;
     config.ef_construction = 32;
     if collection % 2 == 1 {
         let soar = (collection > 1).then_some(1.0);
-        config.index =
-            IndexType::Ivf(IvfConfig { train_threshold: 6, nprobe: 2, soar, ..IvfConfig::default() });
+        let code = CellProduct { parts: 1, bits: 4, rotations: 1, eta: 0.0 };
+        let product = (collection > 1).then_some(IvfProduct { code, rerank: true });
+        let ivf = IvfConfig { train_threshold: 6, nprobe: 2, soar, product, ..IvfConfig::default() };
+        config.index = IndexType::Ivf(ivf);
     }
     config
 }

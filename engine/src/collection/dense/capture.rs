@@ -5,13 +5,16 @@
 //! record, so the image as a whole shows one moment.
 use super::*;
 use crate::record::image::{
-    CellsRecord, EdgesRecord, EndRecord, LevelsBuilder, PointRecord, put_cells, put_centroid, put_edges,
-    put_end, put_free, put_point,
+    CellsRecord, EdgesRecord, EndRecord, LevelsBuilder, PointRecord, put_cells, put_centroid, put_code,
+    put_codec, put_edges, put_end, put_free, put_point,
 };
 
 /// Slots that the last pass may write in one go; doubled with each pass, so that a capture ends under any load. About 2 KB
 /// and 1 µs each.
 const LAST_PASS_SLOTS: usize = 256;
+
+/// Bytes of what a quantizer has learned that are written in one go.
+pub(super) const CODEC_PIECE: usize = 1 << 14;
 
 /// Bytes that count for a slot which turns out to need no record.
 const BYTES_PER_LOOK: usize = 64;
@@ -21,8 +24,11 @@ pub(super) struct Capture {
     /// To be written in this pass.
     pending: Dirty,
     cursor: Slot,
-    /// Centroids written, and one for what comes before them.
+    /// Centroids and pieces of a quantizer written, and one for what comes before them.
     cells_cursor: usize,
+    /// What the quantizer of the cells has learned.
+    codec: Vec<u8>,
+    codes: Vec<u8>,
     /// Written so far, in case the image is lost.
     taken: Dirty,
     passes: u32,
@@ -52,6 +58,8 @@ impl DenseWriter {
             pending,
             cursor: 0,
             cells_cursor: 0,
+            codec: Vec::new(),
+            codes: Vec::new(),
             taken: Dirty::default(),
             passes: 0,
             absent_is_free: full,
@@ -130,7 +138,7 @@ impl DenseWriter {
         self.shared.graph.take_dirty(&mut |slot| state.insert(slot));
     }
 
-    /// Writes the next centroid, or what comes before all of them.
+    /// Writes the next centroid or piece of a quantizer, or what comes before all of them.
     fn write_cells(&mut self, capture: &mut Capture, out: &mut Vec<u8>) {
         if std::mem::take(&mut self.dirty.cells) > 0 {
             // Others now.
@@ -143,20 +151,29 @@ impl DenseWriter {
             return;
         };
         match capture.cells_cursor.checked_sub(1) {
-            None => put_cells(
-                out,
-                &CellsRecord {
-                    cells: cells.len() as u32,
-                    trained_on: cells.trained_on(),
-                    mean: cells.mean(),
-                },
-            ),
-            Some(cell) => put_centroid(out, cell as u32, cells.centroid(cell as u32)),
+            None => {
+                capture.codec = cells.coded().map_or_else(Vec::new, |coded| coded.codec().save());
+                put_cells(
+                    out,
+                    &CellsRecord {
+                        cells: cells.len() as u32,
+                        trained_on: cells.trained_on(),
+                        mean: cells.mean(),
+                    },
+                );
+            }
+            Some(cell) if cell < cells.len() => put_centroid(out, cell as u32, cells.centroid(cell as u32)),
+            Some(piece) => {
+                let at = (piece - cells.len()) * CODEC_PIECE;
+                let end = (at + CODEC_PIECE).min(capture.codec.len());
+                put_codec(out, capture.codec.len() as u32, at as u32, &capture.codec[at..end]);
+            }
         }
         capture.taken.cells = cells.len();
         capture.cells_cursor += 1;
-        if capture.cells_cursor > cells.len() {
+        if capture.cells_cursor > cells.len() + capture.codec.len().div_ceil(CODEC_PIECE) {
             (capture.pending.cells, capture.cells_cursor) = (0, 0);
+            capture.codec = Vec::new();
         }
     }
 
@@ -197,8 +214,15 @@ impl DenseWriter {
             _ => {}
         }
         let levels = capture.levels.levels();
+        capture.codes.clear();
+        if let Some(filing) = self.filing.as_ref().filter(|_| linked) {
+            filing.codes(slot, &mut capture.codes);
+        }
         if !data {
             put_edges(out, &EdgesRecord { slot, dead, levels });
+            if !capture.codes.is_empty() {
+                put_code(out, slot, &capture.codes);
+            }
             return true;
         }
         // SAFETY: this is the owner, and only the owner frees rows.
@@ -216,6 +240,9 @@ impl DenseWriter {
             row: if dead { &[] } else { row },
         };
         put_point(out, &point, &shared.graph.vector(slot)[..shared.config.dim]);
+        if !capture.codes.is_empty() {
+            put_code(out, slot, &capture.codes);
+        }
         true
     }
 }

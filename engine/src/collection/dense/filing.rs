@@ -105,6 +105,13 @@ impl Filing {
         self.current.as_ref()?.place(slot)
     }
 
+    /// Appends the codes of such a slot in these cells; nothing where there are none.
+    pub fn codes(&self, slot: Slot, out: &mut Vec<u8>) {
+        if let Some(coded) = self.current.as_ref().and_then(|current| current.cells().coded()) {
+            coded.rows_of(slot, out);
+        }
+    }
+
     /// The slot is out of the tail, and in its cells if there are any.
     fn link(&mut self, slot: Slot) {
         self.linked.insert(slot);
@@ -115,10 +122,10 @@ impl Filing {
         }
     }
 
-    /// Restore: a slot that an image shows filed.
-    pub fn restore(&mut self, slot: Slot, place: Option<(u32, Option<u32>)>) {
+    /// Restore: a slot that an image shows filed, with its codes in these cells.
+    pub fn restore(&mut self, slot: Slot, place: Option<(u32, Option<u32>)>, codes: &[u8]) {
         if let (Some(current), Some((cell, second))) = (&mut self.current, place) {
-            current.insert(slot, cell, second);
+            current.insert(slot, cell, second, codes);
         }
         self.linked.insert(slot);
     }
@@ -174,7 +181,7 @@ impl Filing {
 
 impl Dense {
     /// Any core: where the slot at `index` of a round belongs, in steps of at most `cells` distances; the place when done. Costs a
-    /// distance per cell, twice as much with spilling. Until the round is ended no pin is needed, as the owner frees no slot.
+    /// distance per cell, twice as much with spilling, and with codes as much again as the centroids of their parts. Until the round is ended no pin is needed, as the owner frees no slot.
     /// `buffer`: empty at the first step of a slot, and again after the last.
     ///
     /// # Panics
@@ -268,7 +275,7 @@ impl DenseWriter {
         Filed::Round(round)
     }
 
-    /// Ends the round: files its slots where they were placed. Some hundred nanoseconds each. Slots of the tail that died
+    /// Ends the round: files its slots where they were placed. Some hundred nanoseconds each, and one for each byte of codes. Slots of the tail that died
     /// meanwhile are not filed.
     ///
     /// # Panics

@@ -26,6 +26,7 @@ mod lanes;
 mod matching;
 mod meta;
 mod probe;
+mod probe_codes;
 mod repair;
 mod restore;
 mod rewrite;
@@ -336,8 +337,14 @@ impl Dense {
         &self.config
     }
 
-    /// Any core: what walks go over by now: `"float"` (the vectors), `"int8"`, or the codes of the quantizer, by its name.
+    /// Any core: what walks go over by now: `"float"` (the vectors), `"int8"`, the codes of the quantizer, by its name, or
+    /// `"ivf_pq"`, those in cells.
     pub fn walks_over(&self) -> &'static str {
+        if self.config.ivf().is_some_and(|ivf| ivf.product.is_some())
+            && self.cell_count.load(Ordering::Relaxed) > 0
+        {
+            return "ivf_pq";
+        }
         match (self.graph.is_quantized(), self.graph.code_step()) {
             (true, _) => self.config.quant.name(),
             (false, Some(_)) => "int8",
