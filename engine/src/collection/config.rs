@@ -291,9 +291,14 @@ impl DenseConfig {
         if let IndexType::Vamana(vamana) = &self.index { Some(vamana.flat(self.metric)) } else { None }
     }
 
-    /// Whether int8 codes are kept.
+    /// Whether int8 codes are kept; not where vectors are given up for smaller ones.
     pub fn keeps_codes(&self) -> bool {
-        self.traversal_codes || self.quant == Quantizer::Sq8
+        (self.traversal_codes || self.quant == Quantizer::Sq8) && !self.drops_vectors()
+    }
+
+    /// Whether a filed point's vector is what its code stands for.
+    pub(crate) fn drops_vectors(&self) -> bool {
+        self.ivf().is_some_and(IvfConfig::drops_vectors)
     }
 
     /// Candidates per result that the beam holds and that are scored exactly, at least; 0 without a quantizer.

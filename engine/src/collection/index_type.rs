@@ -115,7 +115,8 @@ pub struct IvfConfig {
 pub struct IvfProduct {
     /// The quantizer of residuals.
     pub code: CellProduct,
-    /// Score the best three times `k` by their codes exactly.
+    /// Keep the vectors, and score the best three times `k` by their codes exactly. Without, a point that is filed has no vector any
+    /// more but what its code stands for.
     pub rerank: bool,
 }
 
@@ -167,6 +168,11 @@ impl IvfConfig {
     pub fn cells_for(&self, points: usize) -> usize {
         let cells = if self.nlist == 0 { (4.0 * (points as f64).sqrt()) as usize } else { self.nlist };
         cells.clamp(1, points.clamp(1, CELLS_MAX))
+    }
+
+    /// Whether vectors are given up for codes.
+    pub fn drops_vectors(&self) -> bool {
+        self.product.is_some_and(|product| !product.rerank)
     }
 
     /// The weight of spilling, `None` without.

@@ -283,7 +283,7 @@ impl Core {
                     seq,
                     id,
                     version: point.version,
-                    vector: point.vector,
+                    vector: &point.vector,
                     row: point.row,
                     deadline_ms: point.deadline_ms,
                 }),

@@ -239,7 +239,12 @@ impl DenseWriter {
             // A way-point's row is of no use any more.
             row: if dead { &[] } else { row },
         };
-        put_point(out, &point, &shared.graph.vector(slot)[..shared.config.dim]);
+        // Where vectors are given up the codes say it all.
+        let vector = match capture.codes.is_empty() || !shared.config.drops_vectors() {
+            true => &shared.graph.vector(slot)[..shared.config.dim],
+            false => &[],
+        };
+        put_point(out, &point, vector);
         if !capture.codes.is_empty() {
             put_code(out, slot, &capture.codes);
         }

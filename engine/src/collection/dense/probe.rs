@@ -76,7 +76,7 @@ impl Dense {
         // What left the window of the view since is dead, or was filed before it left, in the lists of now or in those that a training
         // publishes meanwhile, which hold all that has left it up to then.
         let Some(cells) = self.cells(pin) else {
-            self.scan(query, k, view, pace, out).await?;
+            self.scan(pin, query, k, view, pace, out).await?;
             return Ok(true);
         };
         if let Some(coded) = cells.coded() {
@@ -171,6 +171,16 @@ impl Dense {
             }
         }
         view.distances += scorer.finish(self, pace, out).await?;
+        if self.config.drops_vectors() {
+            // Once by its code and once exactly, which comes later.
+            out.sort_by_key(|hit| hit.slot);
+            out.dedup_by(|later, kept| {
+                later.slot == kept.slot && {
+                    *kept = *later;
+                    true
+                }
+            });
+        }
         // A slot linked meanwhile was found in both places, at the same distance: equal neighbours after sorting.
         out.sort_unstable_by(by_distance_then_id);
         out.dedup_by_key(|hit| hit.slot);

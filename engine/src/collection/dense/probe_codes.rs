@@ -27,8 +27,8 @@ struct Pool<'a> {
 }
 
 impl Dense {
-    /// As [`Self::probe`], by codes, without the tail: the best `k`, or with `ivf_rerank` the best of three times as many after
-    /// exact scoring. Which these are depends on tables of floats alone: bytes that sums are made of only rule codes out.
+    /// As [`Self::probe`], by codes, without the tail: of the best three times `k`, those that are nearest after exact scoring, or, where
+    /// vectors are given up, by their first codes. Which these are depends on tables of floats alone: bytes that sums are made of only rule codes out.
     #[allow(clippy::too_many_arguments)] // As `search_graph`.
     pub(super) async fn probe_codes(
         &self,
@@ -69,6 +69,14 @@ impl Dense {
             }
             seen.insert(cell);
             pool.steps += 1;
+        }
+        if self.config.drops_vectors() {
+            let Pool { query, top, .. } = pool;
+            let mut by_code =
+                ByCode { coded, query, distances, top: TopK::new(k), row: Vec::new(), scored: 0 };
+            top.into_hits().for_each(|hit| _ = by_code.offer(self, hit.slot));
+            by_code.finish(out);
+            return Ok(());
         }
         let mut scorer = Scorer::new(&self.graph, query, k);
         pool.top.into_hits().for_each(|hit| scorer.push(self, hit.slot));
@@ -123,5 +131,54 @@ impl Pool<'_> {
             self.top.offer(Hit { id: self.dense.meta.id(slot), distance, slot });
             reach = to_beat(&self.top);
         }
+    }
+}
+
+/// The nearest of slots that come one by one, scored by their first codes: what is filed where vectors are given up.
+pub(super) struct ByCode<'a> {
+    coded: &'a Coded,
+    query: CellQuery,
+    /// To all centroids.
+    distances: Vec<f32>,
+    top: TopK<Hit>,
+    row: Vec<u8>,
+    scored: u64,
+}
+
+impl Dense {
+    /// For scans of a collection that gives up vectors, once it has cells. Cost: a distance per cell.
+    pub(super) async fn by_code<'p>(
+        &'p self,
+        pin: &'p Pin<'_>,
+        query: &[f32],
+        k: usize,
+        view: &mut View<'_>,
+        pace: &mut impl Pace,
+    ) -> Result<Option<ByCode<'p>>, TooLong> {
+        let cells = if self.config.drops_vectors() { self.cells(pin) } else { None };
+        let Some((cells, coded)) = cells.and_then(|cells| Some((cells, cells.coded()?))) else {
+            return Ok(None);
+        };
+        let distances = self.centroid_distances(cells, query, view, pace).await?;
+        let mut prepared = CellQuery::default();
+        coded.query(&query[..self.config.dim], &mut prepared);
+        Ok(Some(ByCode { coded, query: prepared, distances, top: TopK::new(k), row: Vec::new(), scored: 0 }))
+    }
+}
+
+impl ByCode<'_> {
+    /// False when the slot is not filed: then its vector is there.
+    pub fn offer(&mut self, dense: &Dense, slot: Slot) -> bool {
+        let Some((cell, more)) = self.coded.score(slot, &self.query, &mut self.row) else { return false };
+        self.scored += 1;
+        let distance = self.distances[cell as usize] + more;
+        self.top.offer(Hit { id: dense.meta.id(slot), distance, slot });
+        true
+    }
+
+    /// Appends what was kept, in no order; how many were scored.
+    pub fn finish(self, out: &mut Vec<Hit>) -> u64 {
+        out.extend(self.top.into_hits());
+        self.scored
     }
 }

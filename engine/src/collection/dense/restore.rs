@@ -45,6 +45,8 @@ pub(super) struct Restoring {
     /// Codes of slots in their cells, and where those of a slot lie: from one less, 0 = none, so many bytes.
     codes: Vec<u8>,
     codes_at: Vec<(usize, u32)>,
+    /// Slots that came without a vector.
+    bare: SlotSet,
 }
 
 /// Bytes of a quantizer at most: the rotation of a very long vector.
@@ -205,7 +207,12 @@ impl DenseWriter {
 
     fn restore_point(&mut self, restoring: &mut Restoring, point: &PointRecord<'_>) -> Result<(), String> {
         let (slot, dim) = (point.slot, self.shared.config.dim);
-        if point.vector.len() != 4 * dim {
+        let bare = point.vector.is_empty() && self.shared.config.drops_vectors();
+        match bare {
+            true => restoring.bare.insert(slot),
+            false => _ = restoring.bare.remove(slot),
+        }
+        if point.vector.len() != 4 * dim && !bare {
             return Err(format!("vector of {} components, not {dim}", point.vector.len() / 4));
         }
         restoring.vector.clear();
@@ -220,7 +227,9 @@ impl DenseWriter {
         if point.version == 0 || point.born == u64::MAX {
             return Err(format!("slot {slot} was never written"));
         }
-        self.shared.graph.write_vector(slot, &restoring.vector);
+        if !bare {
+            self.shared.graph.write_vector(slot, &restoring.vector);
+        }
         self.shared.meta.birth(
             slot,
             &Birth {
@@ -398,7 +407,7 @@ impl DenseWriter {
 impl DenseWriter {
     /// Makes the last clustering, if there was one, and files in it what was filed. A slot whose cells it does not have goes back to
     /// the tail.
-    fn restore_cells(&mut self, restoring: &Restoring, end: &EndRecord) -> Result<(), RestoreError> {
+    fn restore_cells(&mut self, restoring: &mut Restoring, end: &EndRecord) -> Result<(), RestoreError> {
         let shared = self.shared.clone();
         let refuse = |what: String| RestoreError { offset: 0, what };
         shared.graph.set_entry(None);
@@ -445,7 +454,8 @@ impl DenseWriter {
             let codes = restoring.codes(slot);
             if cells.are_codes(codes, place.1.is_some()) {
                 filing.restore(slot, Some(place), codes);
-            } else {
+                restoring.bare.remove(slot);
+            } else if !restoring.bare.contains(slot) {
                 let vector = &shared.graph.vector(slot)[..shared.config.dim];
                 let codes = cells.encode(vector, place.0, place.1);
                 filing.restore(slot, Some(place), &codes);
@@ -455,8 +465,12 @@ impl DenseWriter {
             current.seal();
             current.cells().clone()
         });
+        if let Some(slot) = restoring.bare.next(0).filter(|&slot| restoring.present.contains(slot)) {
+            return Err(refuse(format!("slot {slot} has neither a vector nor a code")));
+        }
         if let Some(cells) = cells {
             self.show_cells(cells);
+            self.give_up_all_vectors();
         }
         Ok(())
     }

@@ -221,7 +221,7 @@ impl DenseWriter {
                 for id in ids.drain(ids.len().saturating_sub(points)..).rev() {
                     // Deleted since it was drawn.
                     let Some(slot) = shared.ids.get_owned(id) else { continue };
-                    sample.points.extend_from_slice(&shared.graph.vector(slot)[..sample.dim]);
+                    sample.points.extend_from_slice(&self.vector_of(slot)[..sample.dim]);
                 }
                 if ids.is_empty() {
                     let filing = self.filing.as_mut()?;
@@ -271,13 +271,13 @@ impl DenseWriter {
     /// Distances of points to the centroid of their cell, which is the nearest.
     fn measure(&mut self, mut cursor: Slot, mut sum: f64, mut count: u64, points: usize) -> Step {
         let shared = self.shared.clone();
-        let Some(filing) = &mut self.filing else { return Step::Idle };
+        let Some(filing) = &self.filing else { return Step::Idle };
         let Some(current) = &filing.current else { return Step::Idle };
         let end = shared.slots.load(Ordering::Relaxed) as Slot;
         for slot in (cursor..end).take(points) {
             cursor = slot + 1;
             if let Some((cell, _)) = current.place(slot).filter(|_| !shared.meta.is_dead(slot)) {
-                sum += f64::from(current.cells().distance(shared.graph.vector(slot), cell));
+                sum += f64::from(current.cells().distance(&self.vector_of(slot), cell));
                 count += 1;
             }
         }

@@ -194,6 +194,17 @@ impl Cells {
         codes
     }
 
+    /// Sets `vector`, `dim` components and what pads them, to what the first code of a slot stands for; false when it is not filed
+    /// here. The caller is pinned, or the owner.
+    pub(crate) fn decode(&self, slot: Slot, vector: &mut [f32]) -> bool {
+        let Filed::Coded(coded) = &self.filed else { return false };
+        let (vector, padding) = vector.split_at_mut(self.dim);
+        let Some(cell) = coded.decode(slot, vector) else { return false };
+        vector.iter_mut().zip(self.centroid(cell)).for_each(|(x, c)| *x += c);
+        padding.fill(0.0);
+        true
+    }
+
     /// Whether [`Self::encode`] may have given these, for two cells or one.
     pub(crate) fn are_codes(&self, codes: &[u8], two: bool) -> bool {
         let Filed::Coded(coded) = &self.filed else { return codes.is_empty() };

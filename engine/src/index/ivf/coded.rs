@@ -246,6 +246,25 @@ impl Coded {
         }
     }
 
+    /// What the first code of a filed slot stands for, without the centroid of its cell, which is returned.
+    pub fn decode(&self, slot: Slot, residual: &mut [f32]) -> Option<u32> {
+        let at = self.places(slot)[0]?;
+        let mut row = Vec::with_capacity(self.row_len());
+        self.read(at, &mut row);
+        self.codec.decode(&row[..self.codec.code_len()], residual);
+        Some(self.cell(at.block))
+    }
+
+    /// Cell of a filed slot, and what its first code adds to a query's distance to the centroid there. `row` is any vector.
+    pub fn score(&self, slot: Slot, query: &CellQuery, row: &mut Vec<u8>) -> Option<(u32, f32)> {
+        let at = self.places(slot)[0]?;
+        row.clear();
+        self.read(at, row);
+        let (code, term) = row.split_at(self.codec.code_len());
+        let term = term.as_array::<TERM>().map_or(0.0, |term| f32::from_le_bytes(*term));
+        Some((self.cell(at.block), term + self.codec.product(query, code)))
+    }
+
     /// First and second cell of a filed slot.
     pub fn cells_of(&self, slot: Slot) -> Option<(u32, Option<u32>)> {
         let [first, second] = self.places(slot);

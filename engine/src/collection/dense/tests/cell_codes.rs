@@ -142,7 +142,7 @@ fn codes_say_what_they_decode_to_after_any_mutations() {
                 }
             }
         }
-        assert!(trained > 50, "{trained}");
+        assert!(trained > 15, "{trained}");
     }
 }
 
@@ -306,4 +306,164 @@ fn damaged_images_are_named_and_end_in_no_panic() {
     let plain = DenseConfig { index: crate::collection::IndexType::Hnsw, ..bed.config.clone() };
     bed.config = plain;
     assert!(bed.fresh_writer().restore(&image).is_err());
+}
+
+/// Every live point as it can be read: its vector as it was written while it is in the tail or nothing is trained, else what its code
+/// stands for.
+fn readable(bed: &Bed) -> Vec<(u64, Vec<f32>)> {
+    let (pin, shared) = (bed.seat.pin(), bed.writer.shared());
+    let current = bed.writer.filing.as_ref().unwrap().current.as_ref();
+    let mut all = Vec::new();
+    for (&id, twin) in &bed.twin {
+        let point = shared.get(&pin, id, bed.now_ms);
+        if bed.alive(id).is_none() {
+            assert!(point.is_none(), "id {id} has expired");
+            continue;
+        }
+        let point = point.unwrap_or_else(|| panic!("id {id} is missing"));
+        assert_eq!((point.version, point.row), (twin.version, &twin.row[..]));
+        let slot = shared.ids.get_owned(id).unwrap();
+        if current.is_none_or(|current| current.place(slot).is_none()) {
+            assert_eq!(point.vector[..], twin.prepared[..bed.config.dim]);
+        }
+        all.push((id, point.vector.to_vec()));
+    }
+    all
+}
+
+/// Hits are at the distances of what can be read; `all`: and none is nearer.
+fn check_by_codes(bed: &Bed, vector: &[f32], k: usize, group: Option<i64>, exact: bool, all: bool) {
+    let kernel = crate::distance::Kernel::of(bed.config.metric);
+    let mut query = vec![0.0; padded(bed.config.dim)];
+    prepare(bed.config.metric, vector, &mut query);
+    let distance = |vector: &[f32]| {
+        let mut stored = vec![0.0; padded(bed.config.dim)];
+        stored[..vector.len()].copy_from_slice(vector);
+        f64::from(kernel.distance(&query, &stored))
+    };
+    let mut twin: Vec<(u64, f64)> = readable(bed)
+        .into_iter()
+        .filter(|(id, _)| group.is_none_or(|group| bed.twin[id].group == group))
+        .map(|(id, vector)| (id, distance(&vector)))
+        .collect();
+    twin.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let filter = group.map(group_is);
+    let hits = bed.search(&Query { filter: filter.as_ref(), exact, ..bed.query(vector, k) });
+    assert_eq!(hits.len(), k.min(twin.len()), "k results whenever k match");
+    assert!(hits.is_sorted_by(|a, b| a.distance <= b.distance && a.id != b.id));
+    for (at, hit) in hits.iter().enumerate() {
+        let of = twin.iter().find(|point| point.0 == hit.id).expect("a point that matches").1;
+        assert!((f64::from(hit.distance) - of).abs() < NEAR, "{} and {of}", hit.distance);
+        assert!(!all || of <= twin[at].1 + 2.0 * NEAR, "{of} in place of {}", twin[at].1);
+    }
+    assert_eq!(hits.iter().map(|hit| hit.id).collect::<std::collections::BTreeSet<u64>>().len(), hits.len());
+}
+
+#[test]
+fn vectors_are_what_codes_stand_for_where_they_are_given_up() {
+    for (at, (metric, soar, drift, parts, bits)) in [
+        (Metric::L2, None, None, 3, 8),
+        (Metric::Cosine, Some(0.0), None, 6, 4),
+        (Metric::Dot, None, Some(Drift { growth: 1.05, factor: 1.01 }), 2, 4),
+        (Metric::L2, Some(1.0), Some(Drift { growth: 1.05, factor: 1.0001 }), 3, 4),
+        (Metric::Cosine, None, None, 2, 8),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut rng = Rng(57 + at as u64);
+        let product = coded(parts, bits, false);
+        let ivf = IvfConfig { soar, drift, product, nprobe: 1000, ..trains_at(60) };
+        let mut bed = Bed::new(config(6, metric, ivf), 1 << 12);
+        let (mut waiting, mut trained) = (None, 0);
+        for round in 0..rounds(120, 1200) {
+            for _ in 0..25 {
+                mutate(&mut bed, &mut rng, 60 + 3 * round as u64);
+                train(&mut bed, &mut waiting);
+            }
+            trained += u64::from(cells(&bed) > 0);
+            let vector = rng.vector(6);
+            for (k, group) in
+                [(1, None), (7, None), (1000, None), (3, Some(2)), (1000, Some(0)), (5, Some(9))]
+            {
+                check_by_codes(&bed, &vector, k, group, false, soar.is_none() || k == 1000);
+                check_by_codes(&bed, &vector, k, group, true, true);
+            }
+            if round % 10 == 9 {
+                let before = readable(&bed);
+                let image = bed.capture(true, 300);
+                bed.reopen(&[image], bed.seq);
+                assert_eq!(readable(&bed), before, "round {round}");
+            }
+        }
+        assert!(trained > 15, "{trained}");
+    }
+}
+
+#[test]
+fn images_without_vectors_are_small_and_deltas_follow() {
+    for soar in [None, Some(0.0)] {
+        let (mut rng, n) = (Rng(13), 1200);
+        let ivf = IvfConfig { soar, product: coded(8, 4, false), ..trains_at(1000) };
+        let mut bed = Bed::new(config(64, Metric::Cosine, ivf), 4 * n as usize);
+        for id in 0..900 {
+            bed.upsert(id, &rng.vector(64));
+        }
+        bed.settle();
+        let mut images = vec![bed.capture(true, 1 << 12)];
+        for id in 900..n {
+            bed.upsert(id, &rng.vector(64));
+        }
+        bed.settle();
+        assert!(cells(&bed) > 0);
+        images.push(bed.capture(false, 1 << 12));
+        for round in 0..5 {
+            let before = readable(&bed);
+            bed.reopen(&images, bed.seq);
+            assert_eq!((bed.writer.tail_len(), bed.writer.training_due()), (0, false));
+            assert_eq!(readable(&bed), before);
+            for id in 0..10 {
+                bed.upsert(round * 40 + id, &rng.vector(64));
+                bed.delete(n - 1 - round * 10 - id, false);
+            }
+            bed.settle();
+            images.push(bed.capture(false, 1 << 12));
+        }
+        // What is learned takes as much in either.
+        let whole = bed.capture(true, 1 << 12).len() - learned(&bed).len();
+        let vectors = bed.twin.len() * 64 * 4;
+        assert!(whole < vectors, "{whole} bytes, {vectors} would be vectors");
+    }
+}
+
+#[test]
+fn memory_of_vectors_goes_back_to_the_kernel_and_slots_are_used_again() {
+    let (mut rng, n, dim) = (Rng(5), 6000, 128);
+    let ivf = IvfConfig { nlist: 30, product: coded(16, 8, false), ..trains_at(4000) };
+    let mut bed = Bed::new(config(dim, Metric::L2, ivf), 2 * n as usize);
+    let bytes = |bed: &Bed| bed.writer.shared().stats().bytes;
+    for id in 0..4000 {
+        bed.upsert(id, &rng.vector(dim));
+    }
+    let before = bytes(&bed);
+    for id in 4000..n {
+        bed.upsert(id, &rng.vector(dim));
+        if id % 500 == 0 {
+            bed.settle();
+        }
+    }
+    bed.settle();
+    let vectors = n * dim as u64 * 4;
+    assert!(bytes(&bed) + vectors / 3 < before, "{} after {before}", bytes(&bed));
+    let graph = &bed.writer.shared().graph;
+    let zero = |slot: Slot| graph.vector(slot).iter().all(|&x| x == 0.0);
+    let gone = (0..n as Slot).filter(|&slot| zero(slot)).count();
+    assert!(gone as u64 > n * 9 / 10, "{gone} of {n} vectors are gone");
+    for id in 0..500 {
+        bed.upsert(id * 7, &rng.vector(dim));
+    }
+    check_by_codes(&bed, &rng.vector(dim), 5, None, true, true);
+    bed.settle();
+    check_by_codes(&bed, &rng.vector(dim), 5, None, true, true);
+    assert_eq!(bed.writer.shared().stats().live, n);
 }
