@@ -67,6 +67,19 @@ pub enum Quantization {
 }
 
 impl Quantization {
+    /// Of a product.
+    fn shape(&self, metric: Metric, dim: usize) -> Option<Shape> {
+        match *self {
+            Quantization::Product { parts, bits, rotations, eta } => {
+                Some(Shape { metric, dim, parts, bits, layers: 1, rotations, eta })
+            }
+            Quantization::Residual { parts, layers, rotations } => {
+                Some(Shape { metric, dim, parts, bits: 8, layers: layers.max(1), rotations, eta: 0.0 })
+            }
+            Quantization::Scalar { .. } | Quantization::Sign => None,
+        }
+    }
+
     /// Bytes of a code.
     pub fn code_len(&self, metric: Metric, dim: usize) -> usize {
         let l2 = metric == Metric::L2;
@@ -114,25 +127,43 @@ impl Codec {
             "{} floats in rows of {dim}",
             rows.len()
         );
-        let product = |parts: usize, bits, layers, rotations, eta| {
-            assert!(parts > 0 && dim.is_multiple_of(parts), "{parts} parts of {dim} components");
-            Kind::Product(Product::train(
-                Shape { metric, dim, parts, bits, layers, rotations, eta },
-                rows,
-                seed,
-            ))
-        };
         let kind = match quantization {
             Quantization::Scalar { width } => Kind::Scalar(Scalar::train(metric, width, dim, rows)),
             Quantization::Sign => Kind::Sign(Sign::train(metric, dim, rows, seed)),
-            Quantization::Product { parts, bits, rotations, eta } => product(parts, bits, 1, rotations, eta),
-            Quantization::Residual { parts, layers, rotations } => {
-                product(parts, 8, layers.max(1), rotations, 0.0)
+            Quantization::Product { .. } | Quantization::Residual { .. } => {
+                let shape = quantization.shape(metric, dim).expect("a product");
+                let parts = shape.parts;
+                assert!(parts > 0 && dim.is_multiple_of(parts), "{parts} parts of {dim} components");
+                Kind::Product(Product::train(shape, rows, seed))
             }
         };
         let codec = Codec { dim, kind };
         debug_assert!(codec.code_len() >= quantization.code_len(metric, dim));
         codec
+    }
+
+    /// What was learned, as bytes for [`Self::load`].
+    pub fn save(&self) -> Vec<u8> {
+        let mut saved = Vec::new();
+        match &self.kind {
+            Kind::Scalar(scalar) => scalar.save(&mut saved),
+            Kind::Sign(sign) => sign.save(&mut saved),
+            Kind::Product(product) => product.save(&mut saved),
+        }
+        saved
+    }
+
+    /// From what [`Self::save`] gave; `None` when the bytes are of another shape or damaged.
+    pub fn load(quantization: Quantization, metric: Metric, dim: usize, saved: &[u8]) -> Option<Codec> {
+        let saved = &mut Saved(saved);
+        let kind = match quantization {
+            Quantization::Scalar { width } => Kind::Scalar(Scalar::load(metric, width, dim, saved)?),
+            Quantization::Sign => Kind::Sign(Sign::load(metric, dim, saved)?),
+            Quantization::Product { .. } | Quantization::Residual { .. } => {
+                Kind::Product(Product::load(quantization.shape(metric, dim)?, saved)?)
+            }
+        };
+        saved.0.is_empty().then_some(Codec { dim, kind })
     }
 
     /// Bytes of a row: those of a code, in whole words.

@@ -26,8 +26,10 @@ pub(super) struct Capture {
     cursor: Slot,
     /// Centroids and pieces of a quantizer written, and one for what comes before them.
     cells_cursor: usize,
-    /// What the quantizer of the cells has learned.
+    /// What a quantizer has learned, while it is being written.
     codec: Vec<u8>,
+    /// Pieces of it written, of the quantizer of a graph.
+    codec_cursor: usize,
     codes: Vec<u8>,
     /// Written so far, in case the image is lost.
     taken: Dirty,
@@ -36,6 +38,14 @@ pub(super) struct Capture {
     absent_is_free: bool,
     complete: bool,
     levels: LevelsBuilder,
+}
+
+impl Capture {
+    fn put_piece(&self, piece: usize, out: &mut Vec<u8>) {
+        let at = piece * CODEC_PIECE;
+        let end = (at + CODEC_PIECE).min(self.codec.len());
+        put_codec(out, self.codec.len() as u32, at as u32, &self.codec[at..end]);
+    }
 }
 
 impl DenseWriter {
@@ -49,6 +59,7 @@ impl DenseWriter {
             Dirty {
                 data: SlotSet::all(self.high_water()),
                 cells: self.shared.cell_count.load(Ordering::Relaxed) as usize,
+                codec: true,
                 ..Dirty::default()
             }
         } else {
@@ -59,6 +70,7 @@ impl DenseWriter {
             cursor: 0,
             cells_cursor: 0,
             codec: Vec::new(),
+            codec_cursor: 0,
             codes: Vec::new(),
             taken: Dirty::default(),
             passes: 0,
@@ -163,11 +175,7 @@ impl DenseWriter {
                 );
             }
             Some(cell) if cell < cells.len() => put_centroid(out, cell as u32, cells.centroid(cell as u32)),
-            Some(piece) => {
-                let at = (piece - cells.len()) * CODEC_PIECE;
-                let end = (at + CODEC_PIECE).min(capture.codec.len());
-                put_codec(out, capture.codec.len() as u32, at as u32, &capture.codec[at..end]);
-            }
+            Some(piece) => capture.put_piece(piece - cells.len(), out),
         }
         capture.taken.cells = cells.len();
         capture.cells_cursor += 1;
@@ -177,10 +185,34 @@ impl DenseWriter {
         }
     }
 
+    /// Writes the next piece of what the quantizer of a graph has learned.
+    fn write_codec(&mut self, capture: &mut Capture, out: &mut Vec<u8>) {
+        if std::mem::take(&mut self.dirty.codec) {
+            // Another one now.
+            capture.codec_cursor = 0;
+        }
+        if capture.codec_cursor == 0 {
+            capture.codec = self.shared.graph.save_codec();
+        }
+        let pieces = capture.codec.len().div_ceil(CODEC_PIECE);
+        if capture.codec_cursor < pieces {
+            capture.put_piece(capture.codec_cursor, out);
+            capture.taken.codec = true;
+            capture.codec_cursor += 1;
+        }
+        if capture.codec_cursor == pieces {
+            (capture.pending.codec, capture.codec_cursor, capture.codec) = (false, 0, Vec::new());
+        }
+    }
+
     /// Writes the next pending slot; false when none is left.
     fn write_next(&mut self, capture: &mut Capture, out: &mut Vec<u8>) -> bool {
         if capture.pending.cells > 0 {
             self.write_cells(capture, out);
+            return true;
+        }
+        if capture.pending.codec {
+            self.write_codec(capture, out);
             return true;
         }
         let Some(slot) = capture.pending.next(capture.cursor) else { return false };

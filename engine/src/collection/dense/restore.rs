@@ -169,7 +169,7 @@ impl DenseWriter {
                 restoring.codec.clear();
                 Ok(())
             }
-            Record::Codec(total, at, piece) if self.files_cells() => restoring.piece(total, at, piece),
+            Record::Codec(total, at, piece) => restoring.piece(total, at, piece),
             Record::Code(slot, codes) if self.files_cells() => {
                 self.restore_slot(slot)?;
                 if !restoring.present.contains(slot) {
@@ -178,7 +178,7 @@ impl DenseWriter {
                 restoring.set_codes(slot, codes);
                 Ok(())
             }
-            Record::Codec(..) | Record::Code(..) => Err("codes of cells in the image of a graph".into()),
+            Record::Code(..) => Err("codes of cells in the image of a graph".into()),
             Record::Centroid(cell, centroid) if self.files_cells() => {
                 restoring.centroid(cell, centroid, self.shared.config.dim)
             }
@@ -311,7 +311,12 @@ impl DenseWriter {
         }
         match self.files_cells() {
             true => self.restore_cells(restoring, &end)?,
-            false => self.restore_edges(restoring, &end)?,
+            false => {
+                self.restore_edges(restoring, &end)?;
+                if !restoring.codec.is_empty() {
+                    self.shared.graph.restore_codec(&restoring.codec).or_else(refuse)?;
+                }
+            }
         }
 
         let shared = self.shared.clone();

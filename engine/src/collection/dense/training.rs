@@ -295,9 +295,9 @@ impl DenseWriter {
         Step::Idle
     }
 
-    /// Whether there is a clustering that no image has: a start would have to make it again.
-    pub fn clustering_unsaved(&self) -> bool {
-        self.dirty.cells > 0
+    /// Whether there is a clustering or a quantizer that no image has: a start would have to make it again.
+    pub fn training_unsaved(&self) -> bool {
+        self.dirty.cells > 0 || self.dirty.codec
     }
 
     /// The clustering of a sample that this writer handed out: it is filled by the next rounds, and searched when it is full. One
