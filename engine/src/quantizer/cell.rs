@@ -20,8 +20,8 @@ const NIBBLES: usize = 16;
 /// Entries of a table of eight.
 const BYTES: usize = 256;
 
-/// Sums of floats in one order and in another differ by less than this share of what their largest members sum up to.
-const ROUNDING: f32 = 1e-6;
+/// Additions that the tables of bytes are made with, and that four sums side by side end with.
+const ADDITIONS: f32 = 8.0;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -150,9 +150,10 @@ impl CellCodec {
         self.product.query(vector, &mut query.tables);
         let CellQuery { tables, bytes, bias, step, slack } = query;
         let tables = tables.entries();
-        (*bias, *step) = (0.0, 0.0);
+        // Each addition of a product may lose as much of what the largest entries sum up to.
         let most = |table: &[f32]| table.iter().fold(0.0, |max: f32, x| max.max(x.abs()));
-        *slack = ROUNDING * tables.chunks_exact(BYTES).map(most).sum::<f32>();
+        let additions = self.code_len() as f32 / 4.0 + ADDITIONS;
+        *slack = f32::EPSILON * additions * tables.chunks_exact(BYTES).map(most).sum::<f32>();
         bytes.clear();
         if self.bits != 4 {
             return;
@@ -161,14 +162,15 @@ impl CellCodec {
         let ends = |entries: &mut dyn Iterator<Item = f32>| {
             entries.fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)))
         };
-        let mut widest: f32 = 0.0;
+        let (mut widest, mut least) = (0.0_f32, 0.0_f64);
         for table in tables.chunks_exact(BYTES) {
             let first = table[0];
             let (low, high) = ends(&mut table[..NIBBLES].iter().map(|x| x - first));
             let (low_above, high_above) = ends(&mut table.iter().step_by(NIBBLES).map(|x| x - first));
-            *bias += first + low + low_above;
+            least += f64::from(first) + f64::from(low) + f64::from(low_above);
             widest = widest.max(high - low).max(high_above - low_above);
         }
+        *bias = least as f32;
         // All of the largest together stay below 2^16.
         let largest = (f32::from(u16::MAX) / (2 * self.code_len()) as f32).floor().min(255.0);
         *step = widest / largest;
