@@ -41,7 +41,7 @@ impl Summary for Nothing {
 /// What is filed.
 pub(super) enum Filed {
     Plain(Arc<Lists>),
-    Coded(Coded),
+    Coded(Box<Coded>),
 }
 
 /// A clustering and what is filed in it.
@@ -99,7 +99,7 @@ impl Cells {
             squares,
             soar: soar.filter(|_| count > 1),
             filed: match codec {
-                Some(codec) => Filed::Coded(Coded::new(codec, metric, dim, centroids)),
+                Some(codec) => Filed::Coded(Box::new(Coded::new(codec, metric, dim, centroids))),
                 None => Filed::Plain(Arc::new(Lists::new())),
             },
             trained_on: AtomicU64::new(trained_on),

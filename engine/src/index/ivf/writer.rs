@@ -16,7 +16,7 @@ pub(crate) struct CellsWriter {
 }
 
 enum Books {
-    Plain(PlainWriter),
+    Plain(Box<PlainWriter>),
     Coded(CodedWriter),
 }
 
@@ -24,7 +24,9 @@ impl CellsWriter {
     /// Over cells without content.
     pub fn new(cells: Arc<Cells>, domain: Arc<Domain>) -> CellsWriter {
         let books = match &cells.filed {
-            Filed::Plain(lists) => Books::Plain(PlainWriter::new(lists.clone(), cells.len(), domain)),
+            Filed::Plain(lists) => {
+                Books::Plain(Box::new(PlainWriter::new(lists.clone(), cells.len(), domain)))
+            }
             Filed::Coded(_) => Books::Coded(CodedWriter::new(domain)),
         };
         CellsWriter { cells, books }
