@@ -40,6 +40,8 @@ struct FileV1 {
     /// With `rescore_factor` and `quantized_build`; kept where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     quant: Option<QuantV1>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    persistent: bool,
     /// Kept only where it is not the graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     index_type: Option<String>,
@@ -205,6 +207,10 @@ const GPU: &str = "gpu";
 const ENGLISH: &str = "english";
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // The attribute passes a reference.
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 fn is_zero(value: &u32) -> bool {
     *value == 0
 }
@@ -241,6 +247,7 @@ pub fn encode(uid: u64, name: &str, config: &DenseConfig) -> Vec<u8> {
         max_ef_search: config.max_ef_search,
         filter_first_relative_bp: config.filter_first_relative_bp,
         traversal_codes: (!config.traversal_codes).then_some(false),
+        persistent: config.persistent,
         quant: QuantV1::new(config),
         index_type: (config.index == IndexType::Gpu).then(|| GPU.to_owned()),
         full_text: config.full_text.map(|text| FullTextV1 {
@@ -342,6 +349,7 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
         max_ef_search: file.max_ef_search,
         filter_first_relative_bp: file.filter_first_relative_bp,
         traversal_codes: file.traversal_codes.unwrap_or(true),
+        persistent: file.persistent,
         quant,
         rescore_factor: file.quant.as_ref().map_or(0, |quant| quant.rescore_factor),
         quantized_build: file.quant.as_ref().is_some_and(|quant| quant.quantized_build),
@@ -362,6 +370,7 @@ mod tests {
         config.max_vectors = 9;
         config.filter_first_relative_bp = 250;
         config.traversal_codes = false;
+        config.persistent = true;
         (config.quant, config.rescore_factor, config.quantized_build) = (Quantizer::Sq8, 5, true);
         config.full_text = Some(TextConfig { k1: 0.1 + 0.2, b: -0.0 });
         let bytes = encode(77, "default/a\"b", &config);
@@ -412,6 +421,7 @@ mod tests {
         for later in [
             "filter_first_relative_bp",
             "traversal_codes",
+            "persistent",
             "quant",
             "index_type",
             "full_text",

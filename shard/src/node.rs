@@ -115,12 +115,23 @@ impl NodeShared {
     }
 
     /// Slots a collection may grow to: what the memory limit holds, at least one million so that a small limit does
-    /// not turn into an odd slot limit, at most 2^32 - 2.
+    /// not turn into an odd slot limit, at most 2^32 - 2. What lies in files may be many times as large, up to what every file system
+    /// takes.
     pub(crate) fn slots_max(&self, config: &DenseConfig) -> usize {
-        let by_memory = self.options.memory_limit_bytes / config.quota_bytes_per_point().max(1);
+        let bytes = config.quota_bytes_per_point().max(1);
+        let by_memory = match config.persistent {
+            false => self.options.memory_limit_bytes / bytes,
+            true => (self.options.memory_limit_bytes.saturating_mul(PERSISTENT_FACTOR) / bytes)
+                .min(FILE_MAX / bytes),
+        };
         by_memory.clamp(1 << 20, u64::from(u32::MAX) - 1) as usize
     }
 }
+
+/// Persistent collections may hold so many times what fits into memory.
+const PERSISTENT_FACTOR: u64 = 64;
+/// Bytes of a file of vectors; ext4 takes 16 TiB.
+const FILE_MAX: u64 = 8 << 40;
 
 /// Why a data directory does not open.
 #[derive(Debug, thiserror::Error)]

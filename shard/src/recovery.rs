@@ -6,7 +6,7 @@
 //! every old one; old segments are read-only and go once checkpoints cover them.
 
 use crate::alias_file;
-use crate::checkpoint::{CheckpointError, Manifest, read_image};
+use crate::checkpoint::{CheckpointError, Manifest, VectorsFile, read_image};
 use crate::collection_file::{self, Unreadable};
 use crate::core::Core;
 use crate::disk::Disk;
@@ -173,7 +173,11 @@ async fn read_catalog(disk: &dyn Disk) -> Result<Vec<Entry>, String> {
             },
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let names = disk.list(&dir).await.map_err(text("reading a collection's directory"))?;
-                if names.iter().all(|name| UNFINISHED.iter().any(|known| name == Path::new(known))) {
+                let of_a_create = |name: &PathBuf| {
+                    UNFINISHED.iter().any(|known| name == Path::new(known))
+                        || name.to_str().is_some_and(VectorsFile::is_name)
+                };
+                if names.iter().all(of_a_create) {
                     // Nothing of it was acknowledged.
                     disk.remove_dir(&dir).await.map_err(text("removing an unfinished collection"))?;
                     continue;
@@ -248,10 +252,22 @@ impl Core {
         manifest: Result<Manifest, String>,
         records: Records,
     ) -> Result<Arc<crate::catalog::CollectionHandle>, String> {
-        // Each stored point takes at least its floats in an image. Twice the log: what it replaces may be reclaimed late.
+        let (manifest, vectors) = match manifest {
+            Ok(manifest) => match self.open_vectors(uid, &config, &manifest).await {
+                Ok(vectors) => (Ok(manifest), vectors),
+                Err(why) => (Err(why), None),
+            },
+            Err(why) => (Err(why), None),
+        };
+        // Each stored point takes at least its floats in an image, or a row in a file. Twice the log: what it replaces may be
+        // reclaimed late.
         let image_bytes: u64 = manifest.iter().flat_map(|m| &m.images).map(|(_, bytes)| *bytes).sum();
-        let slots = image_bytes as usize / (size_of::<f32>() * config.dim) + 2 * records.len();
-        let mut writer = self.new_writer_for(&config, slots).map_err(|e| e.to_string())?;
+        let stored = match &vectors {
+            Some(vectors) => vectors.rows(&config).await.map_err(|e| e.to_string())?,
+            None => image_bytes as usize / (size_of::<f32>() * config.dim),
+        };
+        let slots = stored + 2 * records.len();
+        let mut writer = self.new_writer(&config, vectors.as_ref(), slots).map_err(|e| e.to_string())?;
         let (manifest, loaded) = match manifest {
             Err(why) => (Manifest::default(), Err(why)),
             Ok(manifest) => {
@@ -283,15 +299,29 @@ impl Core {
             );
         }
         let owned = Owned::new(handle.clone(), writer, self.env().unix_ms());
-        let next_image = manifest
-            .images
-            .iter()
-            .filter_map(|(name, _)| u64::from_str_radix(name.strip_suffix(".img")?, 16).ok())
-            .max()
-            .unwrap_or(0);
-        *owned.checkpoint.borrow_mut() = CheckpointState { manifest, next_image };
+        let names = manifest.images.iter().map(|(name, _)| name).chain(&manifest.vectors);
+        let numbers = names.filter_map(|name| u64::from_str_radix(name.split('.').next()?, 16).ok());
+        let last_file = numbers.max().unwrap_or(0);
+        *owned.checkpoint.borrow_mut() = CheckpointState { manifest, last_file, rebase: false };
+        *owned.vectors.borrow_mut() = vectors.map(Rc::new);
         self.start_owned(owned);
         Ok(handle)
+    }
+
+    /// The file of vectors that the manifest names, where the collection has one.
+    async fn open_vectors(
+        &self,
+        uid: u64,
+        config: &DenseConfig,
+        manifest: &Manifest,
+    ) -> Result<Option<VectorsFile>, String> {
+        if !config.persistent {
+            return Ok(None);
+        }
+        let disk = self.env().disk().expect("manifests lie on a disk");
+        let name = manifest.vectors.as_ref().ok_or("the manifest names no file of vectors")?;
+        let opened = VectorsFile::open(&*disk, &collection_dir(uid), name, config).await;
+        opened.map(Some).map_err(|error| error.to_string())
     }
 
     async fn load_images(
@@ -319,6 +349,7 @@ impl Core {
             }
             match op_record::decode(body).map_err(|e| format!("log record {seq}: {e}"))? {
                 Op::Write { id, version, deadline_ms, vector, row } => {
+                    writer.commit_next().map_err(|error| error.to_string())?;
                     if vector.len() != writer.shared().config().dim {
                         return Err(format!("log record {seq} holds a vector of {} floats", vector.len()));
                     }
@@ -338,7 +369,7 @@ impl Core {
         Ok(())
     }
 
-    /// Removes image files that no manifest names, and half-made replacements: checkpoints that a crash interrupted. The latter
+    /// Removes image files and files of vectors that no manifest names, and half-made replacements: checkpoints that a crash interrupted. The latter
     /// could else become a manifest yet, when a later replacement is interrupted in its turn.
     async fn remove_stray_images(&self, uid: u64, manifest: &Manifest) {
         let disk = self.env().disk().expect("images lie on a disk");
@@ -346,8 +377,14 @@ impl Core {
         let Ok(names) = disk.list(&dir).await else { return };
         for name in names {
             let Some(text) = name.to_str() else { continue };
-            let named = manifest.images.iter().any(|(known, _)| known == text);
-            if ((text.ends_with(".img") && !named) || text.ends_with(".tmp"))
+            let named = manifest
+                .images
+                .iter()
+                .map(|(name, _)| name)
+                .chain(&manifest.vectors)
+                .any(|known| known == text);
+            let ours = text.ends_with(".img") || VectorsFile::is_name(text);
+            if ((ours && !named) || text.ends_with(".tmp"))
                 && let Err(error) = disk.remove(&dir.join(&name)).await
             {
                 tracing::warn!(file = text, %error, "stray file not removed");

@@ -309,7 +309,17 @@ fn check_found(mut api: Api, known: &Known, round: u64) {
 
 #[test]
 fn acknowledged_writes_survive_kill_9() {
-    let rounds = if long() { 200 } else { 30 };
+    survives_kills(&json!({"dim": DIM, "metric": "l2"}), if long() { 200 } else { 30 });
+}
+
+/// Its vectors lie in a mapped file, which no image repeats.
+#[test]
+fn acknowledged_writes_of_a_persistent_collection_survive_kill_9() {
+    let config = json!({"dim": DIM, "metric": "l2", "quant": "sq8", "persistent": true});
+    survives_kills(&config, if long() { 200 } else { 10 });
+}
+
+fn survives_kills(config: &Value, rounds: u64) {
     let seed = std::env::var("NIGH_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
     println!("NIGH_TEST_SEED={seed}, {rounds} rounds");
     let data = tempfile::tempdir().expect("a temporary directory");
@@ -326,7 +336,6 @@ fn acknowledged_writes_survive_kill_9() {
         }
         let server = Server::start(Some(data.path()), &flags);
         if round == 0 {
-            let config = json!({"dim": DIM, "metric": "l2"});
             server.api().ok("POST", "/v1/collections", json!({"name": "kill", "config": config}));
         }
         check(&server, &mut all, round);

@@ -164,6 +164,9 @@ pub struct DenseConfig {
     pub quantized_build: bool,
     /// Points (dead slots included) at which a trained quantizer is trained, 0 = 2048; a bulk build trains on any number.
     pub train_threshold: usize,
+    /// Vectors lie in a file that is mapped and outlives the process, with a quantizer's codes to walk over: they leave memory when it
+    /// is short, and are not written again with each image. Needs a quantizer or an index of cells.
+    pub persistent: bool,
     /// 0 = no limit. Live ids allowed.
     pub max_vectors: u64,
     /// 0 = no limit (formula of the interface).
@@ -200,6 +203,7 @@ impl DenseConfig {
             rescore_factor: 0,
             quantized_build: false,
             train_threshold: 0,
+            persistent: false,
             max_vectors: 0,
             max_bytes: 0,
             max_inserts_per_second: 0,
@@ -213,8 +217,8 @@ impl DenseConfig {
     /// Checks ranges in the order of the interface; the first failure wins.
     ///
     /// # Errors
-    /// `invalid Dim`, `invalid M` (an m of 1 links a chain that no search can walk, so 2 is the least), `invalid Ef` or
-    /// `invalid FullText`.
+    /// `invalid Dim`, `invalid M` (an m of 1 links a chain that no search can walk, so 2 is the least), `invalid Ef`,
+    /// `Persistent requires`, what concerns index and quantizer, or `invalid FullText`.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if !(1..=DIM_MAX).contains(&self.dim) {
             return Err(ConfigError(format!("invalid Dim: {} is not in 1..={DIM_MAX}", self.dim)));
@@ -229,6 +233,9 @@ impl DenseConfig {
             return Err(ConfigError(format!(
                 "invalid Ef: ef_construction and ef_search must be at most {EF_MAX}"
             )));
+        }
+        if self.persistent && self.quant == Quantizer::None && self.ivf().is_none() {
+            return Err(ConfigError("Persistent requires a quantizer, or index_type \"ivf\"".into()));
         }
         if let Some(ivf) = self.ivf() {
             ivf.validate(self.dim)?;
@@ -293,7 +300,13 @@ impl DenseConfig {
 
     /// Whether int8 codes are kept; not where vectors are given up for smaller ones.
     pub fn keeps_codes(&self) -> bool {
-        (self.traversal_codes || self.quant == Quantizer::Sq8) && !self.drops_vectors()
+        match self.quant {
+            _ if self.drops_vectors() => false,
+            Quantizer::Sq8 => true,
+            Quantizer::None => self.traversal_codes,
+            // Two sorts of codes would be read from the disk where one is enough.
+            Quantizer::Trained(_) => self.traversal_codes && !self.persistent,
+        }
     }
 
     /// Whether a filed point's vector is what its code stands for.
@@ -344,6 +357,10 @@ mod tests {
         config.quant = Quantizer::Trained(Quantization::Sign);
         assert_eq!((config.rescored_per_result(), config.keeps_codes()), (3, false));
         assert_eq!(config.quantized().map(|quantized| quantized.threshold), Some(2048));
+        (config.traversal_codes, config.persistent) = (true, true);
+        assert!(!config.keeps_codes(), "those of the quantizer are enough");
+        config.persistent = false;
+        assert!(config.keeps_codes());
     }
 
     #[test]
@@ -366,6 +383,7 @@ mod tests {
                 (Quantizer::Trained(Quantization::Sign), IndexType::Ivf(IvfConfig::default()));
         };
         check(cells, "invalid Quant mode");
+        check(|c| c.persistent = true, "Persistent requires");
         check(|c| c.dim = 0, "invalid Dim");
         check(|c| c.dim = DIM_MAX + 1, "invalid Dim");
         check(|c| c.m = 0, "invalid M");

@@ -2,20 +2,27 @@
 //!
 //! # Invariants
 //!
-//! 1. An arena is one anonymous mapping made by [`Arena::reserve`] and unmapped by drop. In between no row moves, so a
-//!    row's address may be kept and followed by any core for as long as the arena lives.
-//! 2. A page that was never written costs no memory and reads as zero bytes; that is why only [`Zeroable`] types are
-//!    stored.
+//! 1. An arena is one mapping made by [`Arena::reserve`] or [`Arena::reserve_in`] and unmapped by drop. In between no row
+//!    moves, so a row's address may be kept and followed by any core for as long as the arena lives.
+//! 2. A page that was never written costs no memory and reads as zero bytes (one of a file: as the file has it); that is why
+//!    only [`Zeroable`] types are stored.
 //! 3. The arena knows nothing of who may read a row. Plain values are handed out by `unsafe` functions whose duties
 //!    name the race to exclude; atomics are shared safely through [`Arena::cells`].
+//! 4. Rows of a file may be touched up to where [`Arena::commit`] has got: the file ends there, and a touch beyond it, or one
+//!    that finds the disk full, would be a signal and not an error.
 
+use super::pages::FilePages;
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
+use std::io;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// An arena asks for huge pages past its first so many bytes. From the start, each of a small collection's ten arenas
 /// would commit 2 MiB at its first touch.
 const SMALL_PAGES_BYTES: usize = 2 << 20;
+
+/// An arena is cold when more than one in so many bytes is missing.
+const COLD_PART: usize = 32;
 
 /// Why an arena could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +34,14 @@ pub enum ArenaError {
         /// Bytes asked for.
         bytes: usize,
         /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// The file behind the pages could not be made, or has not the length it must have.
+    #[error("a file for {bytes} bytes of memory: {source}")]
+    File {
+        /// Bytes asked for.
+        bytes: usize,
+        /// What the system says.
         source: std::io::Error,
     },
     /// More bytes than an address can count.
@@ -87,6 +102,8 @@ unsafe impl<P> Atomic for AtomicPtr<P> {}
 /// page past the first 2 MiB, where the kernel grants them).
 pub struct Arena<T: Zeroable> {
     map: MmapRaw,
+    /// `None`: pages are anonymous.
+    file: Option<FilePages>,
     capacity: usize,
     row_len: usize,
     values: PhantomData<T>,
@@ -106,11 +123,7 @@ impl<T: Zeroable> Arena<T> {
     /// [`ArenaError::Reserve`] when the kernel refuses (limits on address space, strict overcommit),
     /// [`ArenaError::TooLarge`] when the size in bytes cannot be expressed.
     pub fn reserve(capacity: usize, row_len: usize) -> Result<Self, ArenaError> {
-        let bytes = capacity
-            .checked_mul(row_len)
-            .and_then(|values| values.checked_mul(size_of::<T>()))
-            .filter(|&bytes| isize::try_from(bytes).is_ok())
-            .ok_or(ArenaError::TooLarge { capacity, row_len })?;
+        let bytes = Self::bytes_of(capacity, row_len)?;
         let map = MmapOptions::new()
             .len(bytes)
             .no_reserve_swap()
@@ -120,9 +133,88 @@ impl<T: Zeroable> Arena<T> {
             // A kernel without huge pages refuses the advice; the arena works the same, with more TLB misses.
             let _ = map.advise_range(Advice::HugePage, SMALL_PAGES_BYTES, bytes - SMALL_PAGES_BYTES);
         }
-        let arena = Arena::<T> { map: MmapRaw::from(map), capacity, row_len, values: PhantomData };
+        let arena =
+            Arena::<T> { map: MmapRaw::from(map), file: None, capacity, row_len, values: PhantomData };
         debug_assert_eq!(arena.base().align_offset(64), 0, "mappings start on a page");
         Ok(arena)
+    }
+
+    /// Reserves the arena over a file: its pages come from there and go back there when memory is short. Rows up to the end of
+    /// the file can be touched at once, others after [`Self::commit`].
+    ///
+    /// # Errors
+    /// As [`Self::reserve`]; also where the file system cannot hold a file of that size.
+    pub fn reserve_in(file: FilePages, capacity: usize, row_len: usize) -> Result<Self, ArenaError> {
+        let bytes = Self::bytes_of(capacity, row_len)?;
+        let map = file.map(bytes).map_err(|source| ArenaError::Reserve { bytes, source })?;
+        Ok(Arena { map, file: Some(file), capacity, row_len, values: PhantomData })
+    }
+
+    fn bytes_of(capacity: usize, row_len: usize) -> Result<usize, ArenaError> {
+        capacity
+            .checked_mul(row_len)
+            .and_then(|values| values.checked_mul(size_of::<T>()))
+            .filter(|&bytes| isize::try_from(bytes).is_ok())
+            .ok_or(ArenaError::TooLarge { capacity, row_len })
+    }
+
+    /// Owner: makes sure that the first `rows` rows can be touched. Nothing to do, and no system call, for anonymous pages and
+    /// for rows that were committed before; a file grows by an eighth and at least 1 MiB, and some 100 µs.
+    ///
+    /// # Errors
+    /// The file system's, above all that it is full. Rows committed before stay usable.
+    ///
+    /// # Panics
+    /// When there are fewer rows.
+    pub fn commit(&self, rows: usize) -> io::Result<()> {
+        assert!(rows <= self.capacity, "{rows} rows of {}", self.capacity);
+        match &self.file {
+            None => Ok(()),
+            Some(file) => file.commit(rows * self.row_bytes(), self.capacity * self.row_bytes()),
+        }
+    }
+
+    /// Rows that can be touched.
+    pub fn committed(&self) -> usize {
+        match &self.file {
+            Some(file) if self.row_len > 0 => (file.committed() / self.row_bytes()).min(self.capacity),
+            _ => self.capacity,
+        }
+    }
+
+    /// Whether the pages are a file's.
+    pub fn is_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Bytes of the first `rows` rows that are in memory now, of a large arena by sample. One system call per 4 MiB and at most
+    /// 64 of them, some 10 µs each.
+    pub fn resident_bytes(&self, rows: usize) -> usize {
+        super::pages::resident_bytes(&self.map, rows.min(self.capacity) * self.row_bytes())
+    }
+
+    /// Whether a good part of the first `rows` rows is in no memory, by a glance: some 100 µs at most.
+    pub fn is_cold(&self, rows: usize) -> bool {
+        let bytes = rows.min(self.capacity) * self.row_bytes();
+        self.is_file() && super::pages::glanced_bytes(&self.map, bytes) < bytes / COLD_PART * (COLD_PART - 1)
+    }
+
+    /// Has the kernel fetch rows `from..to` of a file, and does not wait for them. One system call, some µs; nothing for anonymous
+    /// pages, which it could only fetch from swap.
+    ///
+    /// # Panics
+    /// When the range is not inside the arena.
+    pub fn will_need(&self, from: usize, to: usize) {
+        assert!(from <= to && to <= self.capacity, "rows {from}..{to} of {}", self.capacity);
+        if from < to && self.is_file() {
+            // Advice: what goes wrong with it costs time only.
+            let (start, bytes) = (from * self.row_bytes(), (to - from) * self.row_bytes());
+            let _ = self.map.advise_range(Advice::WillNeed, start, bytes);
+        }
+    }
+
+    fn row_bytes(&self) -> usize {
+        self.row_len * size_of::<T>()
     }
 
     /// Rows reserved.
@@ -170,14 +262,17 @@ impl<T: Zeroable> Arena<T> {
     }
 
     /// Tells the kernel that rows `from..to` are no longer needed (whole pages only; one system call). Panics when the
-    /// range is not inside the arena.
+    /// range is not inside the arena. Those of a file stay as they are.
     ///
     /// Returns whether the kernel took them. Whole pages of the range then read as zero again; values on the partial
     /// pages at its ends, and everything when false is returned, stay as they are.
     pub fn release(&self, from: usize, to: usize) -> bool {
         assert!(from <= to && to <= self.capacity, "rows {from}..{to} of {}", self.capacity);
+        if self.is_file() {
+            return false;
+        }
         let page = page_bytes();
-        let row_bytes = self.row_len * size_of::<T>();
+        let row_bytes = self.row_bytes();
         let start = (from * row_bytes).next_multiple_of(page);
         // The last page of the mapping is ours to its end, even where the rows end before it.
         let end = if to == self.capacity { to * row_bytes } else { to * row_bytes / page * page };
@@ -223,7 +318,7 @@ impl<T: Atomic> Arena<T> {
     }
 }
 
-fn page_bytes() -> usize {
+pub(super) fn page_bytes() -> usize {
     // SAFETY: sysconf only reads a constant of the system.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).expect("the page size is positive")
@@ -293,6 +388,24 @@ mod tests {
     fn sizes_beyond_the_address_space_are_refused() {
         assert!(matches!(Arena::<u64>::reserve(usize::MAX / 2, 8), Err(ArenaError::TooLarge { .. })));
         assert!(matches!(Arena::<u8>::reserve(usize::MAX / 4, 1), Err(ArenaError::Reserve { .. })));
+    }
+
+    #[test]
+    fn rows_of_a_file_are_there_again_when_it_is_mapped_again() {
+        let file = crate::memory::anonymous_file();
+        let pages = || FilePages::new(file.try_clone().unwrap(), 65_536).unwrap();
+        let arena = Arena::<AtomicU32>::reserve_in(pages(), 1 << 40, 16).unwrap();
+        assert_eq!(arena.committed(), 0);
+        arena.commit(5000).unwrap();
+        assert!((5000..100_000).contains(&arena.committed()), "{}", arena.committed());
+        (0..5000).for_each(|slot| arena.cells(slot)[3].store(slot as u32, Ordering::Relaxed));
+        assert!(!arena.release(0, 5000), "pages of a file stay");
+        assert!(arena.resident_bytes(5000) >= 5000 * 64 / 2);
+        let committed = arena.committed();
+        drop(arena);
+        let arena = Arena::<AtomicU32>::reserve_in(pages(), 1 << 40, 16).unwrap();
+        assert_eq!(arena.committed(), committed);
+        assert!((0..5000).all(|slot| arena.cells(slot)[3].load(Ordering::Relaxed) == slot as u32));
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod arena;
 mod attic;
 mod id_map;
 mod owned;
+mod pages;
 mod published;
 mod quiescence;
 mod rows;
@@ -29,6 +30,9 @@ pub use arena::{Arena, ArenaError, Atomic, Zeroable};
 pub(crate) use attic::{Attic, Held, Link, LinkCell, allocated};
 pub use id_map::IdMap;
 pub(crate) use owned::Owned;
+#[cfg(all(test, not(loom)))]
+pub(crate) use pages::tests::anonymous_file;
+pub use pages::{FilePages, ScratchFiles, Storage};
 pub use published::Published;
 pub use quiescence::{Domain, Limbo, Participant, Pin, RetireTag};
 pub use rows::Rows;

@@ -3,7 +3,7 @@
 //! ```text
 //! image    = record* end                       later records of a slot replace earlier ones
 //! record   = length:u32 kind:u8 body           length counts kind and body
-//! point    = 1 slot:u32 flags:u8 id:u64 version:u64 born:u64 deadline_ms:u64 levels dim:u32 f32*dim row:bytes
+//! point    = 1 slot:u32 flags:u8 id:u64 version:u64 born:u64 deadline_ms:u64 levels vector row:bytes
 //! edges    = 2 slot:u32 flags:u8 levels        point as stored before, new edges
 //! free     = 3 slot:u32                        no point any more
 //! end      = 4 seq:u64 slots:u32 entry:u32 entry_level:u8
@@ -15,6 +15,8 @@
 //! levels   = count:u8 (degree:u16 slot:u32*degree)*count     level 0 first; count 0 = not in the graph
 //!            of a point in cells: one level that names its cells, none before there are any
 //! flags    = bit 0: dead, kept as a way-point of the graph
+//!            bit 1 (of a point): the vector lies in the collection's file of vectors
+//! vector   = dim:u32 f32*dim, or crc32c:u32 of the padded row in the file
 //! ```
 //! All numbers are little-endian; `entry` is `u32::MAX` for an empty graph; a row extends to the end of its record.
 //!
@@ -25,6 +27,7 @@
 pub const LEVELS_MAX: usize = 64;
 const ENTRY_NONE: u32 = u32::MAX;
 const FLAG_DEAD: u8 = 1;
+const FLAG_FILED: u8 = 2;
 const KIND_POINT: u8 = 1;
 const KIND_EDGES: u8 = 2;
 const KIND_FREE: u8 = 3;
@@ -61,10 +64,19 @@ pub struct PointRecord<'a> {
     pub deadline_ms: u64,
     /// Edges.
     pub levels: Levels<'a>,
-    /// `dim` little-endian floats.
-    pub vector: &'a [u8],
+    /// Its vector, or where it is.
+    pub vector: StoredVector<'a>,
     /// Encoded payload row, empty = none.
     pub row: &'a [u8],
+}
+
+/// A point's vector as an image has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum StoredVector<'a> {
+    /// `dim` little-endian floats.
+    Here(&'a [u8]),
+    /// In the row of its slot in the collection's file of vectors; CRC-32C of the row.
+    Filed(u32),
 }
 
 /// New edges of a point.
@@ -209,19 +221,25 @@ fn record(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Appends a point record; `vector` holds `dim` floats (the record's own `vector` bytes are not looked at).
+/// Appends a point record; `vector` holds `dim` floats, which stand for the record's own if that has them here.
 pub fn put_point(out: &mut Vec<u8>, point: &PointRecord<'_>, vector: &[f32]) {
     record(out, KIND_POINT, |out| {
         out.extend_from_slice(&point.slot.to_le_bytes());
-        out.push(if point.dead { FLAG_DEAD } else { 0 });
+        let filed = if let StoredVector::Filed(_) = point.vector { FLAG_FILED } else { 0 };
+        out.push(filed | if point.dead { FLAG_DEAD } else { 0 });
         for word in [point.id, point.version, point.born, point.deadline_ms] {
             out.extend_from_slice(&word.to_le_bytes());
         }
         point.levels.put(out);
-        out.extend_from_slice(&(vector.len() as u32).to_le_bytes());
-        out.reserve(4 * vector.len() + point.row.len());
-        for component in vector {
-            out.extend_from_slice(&component.to_le_bytes());
+        match point.vector {
+            StoredVector::Filed(sum) => out.extend_from_slice(&sum.to_le_bytes()),
+            StoredVector::Here(_) => {
+                out.extend_from_slice(&(vector.len() as u32).to_le_bytes());
+                out.reserve(4 * vector.len() + point.row.len());
+                for component in vector {
+                    out.extend_from_slice(&component.to_le_bytes());
+                }
+            }
         }
         out.extend_from_slice(point.row);
     });
@@ -365,17 +383,21 @@ fn dead(flags: u8) -> Result<bool, &'static str> {
 }
 
 fn point<'a>(body: &mut Fields<'a>) -> Result<PointRecord<'a>, &'static str> {
+    let (slot, flags) = (body.u32()?, body.u8()?);
+    let filed = flags & FLAG_FILED != 0;
     Ok(PointRecord {
-        slot: body.u32()?,
-        dead: dead(body.u8()?)?,
+        slot,
+        dead: dead(flags & !FLAG_FILED)?,
         id: body.u64()?,
         version: body.u64()?,
         born: body.u64()?,
         deadline_ms: body.u64()?,
         levels: levels(body)?,
-        vector: {
+        vector: if filed {
+            StoredVector::Filed(body.u32()?)
+        } else {
             let dim = body.u32()? as usize;
-            body.take(dim.checked_mul(4).ok_or(CUT)?)?
+            StoredVector::Here(body.take(dim.checked_mul(4).ok_or(CUT)?)?)
         },
         row: std::mem::take(&mut body.0),
     })
@@ -443,7 +465,7 @@ mod tests {
             born: 77,
             deadline_ms: 1_700_000_000_000,
             levels: levels.levels(),
-            vector: &[],
+            vector: StoredVector::Here(&[]),
             row: b"row",
         };
         put_point(&mut out, &point, &[1.0, -0.5]);
@@ -464,7 +486,8 @@ mod tests {
         let Record::Point(point) = records[0] else { panic!("{:?}", records[0]) };
         assert_eq!((point.slot, point.dead, point.id, point.version), (5, false, u64::MAX, 2));
         assert_eq!((point.born, point.deadline_ms, point.row), (77, 1_700_000_000_000, &b"row"[..]));
-        assert_eq!(point.vector, [1f32.to_le_bytes(), (-0.5f32).to_le_bytes()].concat());
+        let vector = [1f32.to_le_bytes(), (-0.5f32).to_le_bytes()].concat();
+        assert_eq!(point.vector, StoredVector::Here(&vector));
         let mut lists = vec![vec![1]; 5];
         point.levels.read_into(&mut lists);
         assert_eq!(lists, [vec![3, 9, u32::MAX], vec![], vec![7]]);

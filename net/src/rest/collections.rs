@@ -153,6 +153,7 @@ impl ConfigBody {
         config.level0_full_degree = self.level0_full_degree.unwrap_or(false);
         config.traversal_codes = self.traversal_codes.unwrap_or(true);
         config.quant = quant;
+        config.persistent = self.persistent.unwrap_or(false);
         if quant != Quantizer::None {
             // Checked: not negative.
             config.rescore_factor = self.rescore_factor.unwrap_or(0) as usize;
@@ -287,11 +288,6 @@ impl ConfigBody {
         }
         if self.quantized_build == Some(true) && quant == Quantizer::None {
             return Err(invalid("quantized_build", "needs a quantizer"));
-        }
-        if self.persistent == Some(true) {
-            return Err(not_offered(
-                "persistent (mapped) collections; with -data every point is durable without it",
-            ));
         }
         Ok(quant)
     }
@@ -539,7 +535,6 @@ mod tests {
             ),
             (r#"{"dim":1,"partitions":4}"#, "does not offer partitions"),
             (r#"{"dim":1,"partitions":-4}"#, "partitions"),
-            (r#"{"dim":1,"persistent":true}"#, "persistent"),
             (r#"{"dim":1,"full_text":{"analyzer":"klingon"}}"#, "unknown analyzer \"klingon\""),
             (r#"{"dim":1,"full_text":{"k1":1e39}}"#, "full_text.k1"),
             (r#"{"dim":1,"full_text":{"lang":"en"}}"#, "unknown field \"lang\""),

@@ -228,6 +228,9 @@ fn memory(info: &CollectionInfo) -> Value {
         "tail_bytes": usage.tail,
         "payload_index_bytes": usage.payload_index,
         "lanes_bytes": usage.lanes,
+        "file_vectors_bytes": usage.file_vectors,
+        "file_vectors_resident_bytes": info.resident_vectors,
+        "file_index_bytes": usage.file_index,
     })
 }
 
@@ -264,6 +267,7 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
             "trained": trained(config),
             "rescore_factor": config.rescored_per_result(),
             "quantized_build": config.quantized_build,
+            "persistent": config.persistent,
             "index_type": index_type,
             "vamana_r": vamana.map_or(0, |vamana| vamana.degree),
             "vamana_l": vamana.map_or(0, |vamana| vamana.beam),

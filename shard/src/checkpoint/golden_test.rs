@@ -17,6 +17,7 @@ fn manifest() -> Manifest {
     Manifest {
         seq: 0x0123_4567_89ab_cdef,
         images: vec![("image-1.img".into(), 12288), ("delta".into(), u64::MAX)],
+        vectors: None,
     }
 }
 

@@ -1,8 +1,8 @@
 //! The manifest: which images make up a collection.
 //!
 //! File = header of 64 bytes (see the module above), `bytes u32, crc32c u32` of the body, body. The body is a flatbuffer
-//! `Manifest { seq: u64; images: [Image] (required); }`, `Image { name: string (required); bytes: u64; }`: tables, so
-//! that later versions may add fields without a new format.
+//! `Manifest { seq: u64; images: [Image] (required); vectors: string; }`, `Image { name: string (required); bytes: u64; }`:
+//! tables, so that later versions may add fields without a new format.
 use super::{CheckpointError, FILE_HEADER_BYTES, check_file_header, encode_file_header, u32_at};
 use crate::disk::Disk;
 use flatbuffers::{
@@ -24,6 +24,8 @@ pub struct Manifest {
     pub seq: u64,
     /// Base image, then deltas: (file name, bytes).
     pub images: Vec<(String, u64)>,
+    /// Of a persistent collection, the file of its vectors.
+    pub vectors: Option<String>,
 }
 
 impl Manifest {
@@ -65,9 +67,13 @@ impl Manifest {
             images.push(builder.end_table(table));
         }
         let images = builder.create_vector(&images);
+        let vectors = self.vectors.as_ref().map(|name| builder.create_string(name));
         let table = builder.start_table();
         builder.push_slot_always(layout::SEQ, self.seq);
         builder.push_slot_always(layout::IMAGES, images);
+        if let Some(vectors) = vectors {
+            builder.push_slot_always(layout::VECTORS, vectors);
+        }
         let root = builder.end_table(table);
         builder.finish_minimal(root);
         let body = builder.finished_data();
@@ -91,10 +97,10 @@ impl Manifest {
             return Err(corrupt(FILE_HEADER_BYTES, "the checksum of the body is wrong".into()));
         }
         let manifest = layout::read(body).map_err(|error| corrupt(BODY_START, error.to_string()))?;
-        for (name, _) in &manifest.images {
+        for name in manifest.images.iter().map(|(name, _)| name).chain(&manifest.vectors) {
             // Compared as text: components would forgive a slash at the end.
             if Path::new(name).file_name().is_none_or(|file| file != name.as_str()) {
-                return Err(corrupt(BODY_START, format!("image name {name:?} leaves the directory")));
+                return Err(corrupt(BODY_START, format!("file name {name:?} leaves the directory")));
             }
         }
         Ok(manifest)
@@ -111,6 +117,7 @@ mod layout {
 
     pub(super) const SEQ: VOffsetT = slot(0);
     pub(super) const IMAGES: VOffsetT = slot(1);
+    pub(super) const VECTORS: VOffsetT = slot(2);
     pub(super) const IMAGE_NAME: VOffsetT = slot(0);
     pub(super) const IMAGE_BYTES: VOffsetT = slot(1);
 
@@ -128,6 +135,7 @@ mod layout {
         Ok(Manifest {
             seq: root.seq(),
             images: root.images().iter().map(|i| (i.name(), i.bytes())).collect(),
+            vectors: root.vectors(),
         })
     }
 
@@ -140,6 +148,11 @@ mod layout {
         fn images(&self) -> Vector<'a, ForwardsUOffset<Image<'a>>> {
             // SAFETY: as in `seq`; the verifier checked this slot as a vector of image tables, present and in bounds.
             unsafe { self.0.get::<Images<'a>>(IMAGES, None) }.expect("the verifier requires it")
+        }
+
+        fn vectors(&self) -> Option<String> {
+            // SAFETY: as in `seq`; the verifier checked this slot as a UTF-8 string, if it is there.
+            unsafe { self.0.get::<ForwardsUOffset<&str>>(VECTORS, None) }.map(str::to_owned)
         }
     }
 
@@ -180,6 +193,7 @@ mod layout {
                 .visit_table(at)?
                 .visit_field::<u64>("seq", SEQ, false)?
                 .visit_field::<Images<'_>>("images", IMAGES, true)?
+                .visit_field::<ForwardsUOffset<&str>>("vectors", VECTORS, false)?
                 .finish();
             Ok(())
         }

@@ -4,9 +4,11 @@
 //! whole. So a crash at any moment leaves the old state or the new one, and perhaps an image that nobody names.
 mod image;
 mod manifest;
+mod vectors;
 
 pub use image::{ImageWriter, read_image};
 pub use manifest::Manifest;
+pub use vectors::VectorsFile;
 
 use std::io;
 use std::path::{Path, PathBuf};

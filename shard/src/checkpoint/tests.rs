@@ -32,7 +32,11 @@ async fn read(disk: &SimDisk, name: &str) -> Result<(u64, Vec<Vec<u8>>), Checkpo
 }
 
 fn manifest() -> Manifest {
-    Manifest { seq: 77, images: vec![("00000001.img".into(), 8192), ("00000002.img".into(), 1 << 40)] }
+    Manifest {
+        seq: 77,
+        images: vec![("00000001.img".into(), 8192), ("00000002.img".into(), 1 << 40)],
+        vectors: Some("00000000.vec".into()),
+    }
 }
 
 #[test]
@@ -113,7 +117,11 @@ fn manifests_read_back_and_a_missing_one_is_empty() {
     let disk = disk(1);
     let dir = Path::new(DIR);
     assert_eq!(block_on(Manifest::load(&disk, dir)).unwrap(), Manifest::default());
-    let many = Manifest { seq: u64::MAX, images: (0..5000).map(|i| (format!("{i}.img"), i)).collect() };
+    let many = Manifest {
+        seq: u64::MAX,
+        images: (0..5000).map(|i| (format!("{i}.img"), i)).collect(),
+        ..Manifest::default()
+    };
     for manifest in [Manifest::default(), manifest(), many] {
         block_on(manifest.store(&disk, dir)).unwrap();
         assert_eq!(block_on(Manifest::load(&disk, dir)).unwrap(), manifest);
@@ -148,7 +156,7 @@ fn a_manifest_cut_or_flipped_anywhere_is_refused() {
 fn a_manifest_names_files_of_its_own_directory() {
     let disk = disk(1);
     for name in ["", "..", "../x", "/x", "a/b", "."] {
-        let manifest = Manifest { seq: 1, images: vec![(name.into(), 1)] };
+        let manifest = Manifest { seq: 1, images: vec![(name.into(), 1)], ..Manifest::default() };
         block_on(manifest.store(&disk, Path::new(DIR))).unwrap();
         let refused = block_on(Manifest::load(&disk, Path::new(DIR)));
         assert!(matches!(refused, Err(CheckpointError::Corrupt { .. })), "{name:?}");
@@ -193,7 +201,7 @@ fn a_crash_leaves_a_whole_checkpoint() {
                 for seq in 1.. {
                     let name = format!("{seq}.img");
                     let bytes = write(&running, &name, &[vec![seq as u8; 3000]], seq).await.unwrap();
-                    let manifest = Manifest { seq, images: vec![(name, bytes)] };
+                    let manifest = Manifest { seq, images: vec![(name, bytes)], ..Manifest::default() };
                     manifest.store(&running, Path::new(DIR)).await.unwrap();
                     told.set(seq);
                     running.remove(&Path::new(DIR).join(format!("{}.img", seq - 1))).await.unwrap();
@@ -218,7 +226,7 @@ fn a_crash_leaves_a_whole_checkpoint() {
 fn a_manifest_that_was_read_stays() {
     for seed in 0..200 {
         let disk = disk(seed);
-        let replaced = Manifest { seq: 78, images: vec![] };
+        let replaced = Manifest { seq: 78, ..Manifest::default() };
         block_on(manifest().store(&disk, Path::new(DIR))).unwrap();
         disk.set_yielding(true);
         let running = disk.clone();

@@ -3,7 +3,7 @@
 use super::Core;
 use super::types::OpError;
 use crate::catalog::{Catalog, CollectionHandle, Counters, checked_name, full_name};
-use crate::checkpoint::{CheckpointError, Manifest};
+use crate::checkpoint::{CheckpointError, Manifest, VectorsFile};
 use crate::collection_file;
 use crate::env::{call, call_own};
 use crate::owner::checkpointer::collection_dir;
@@ -53,28 +53,48 @@ impl Core {
             return Err(OpError::Conflict(format!("an alias named {name:?} already exists")));
         }
         let uid = self.node().next_uid();
-        let writer = self.new_writer(&config)?;
-        let handle = self.new_handle(uid, name.clone(), config, &writer);
-        if let Some(disk) = self.env().disk() {
-            let dir = collection_dir(uid);
-            let bytes = collection_file::encode(uid, &name, &handle.config);
-            let written = async {
-                disk.create_dir(&dir).await?;
-                // From the start, so that a missing one is damage and no empty collection.
-                let stored = Manifest::default().store(&*disk, &dir).await;
-                stored.map_err(|error| match error {
-                    CheckpointError::Io { source, .. } => source,
-                    other => std::io::Error::other(other.to_string()),
-                })?;
-                disk.replace(&dir.join(collection_file::FILE), &bytes).await
+        let Some(disk) = self.env().disk() else {
+            let writer = self.new_writer(&config, None, 0)?;
+            return self.offer(uid, name, config, writer, Manifest::default()).await;
+        };
+        let dir = collection_dir(uid);
+        let bytes = collection_file::encode(uid, &name, &config);
+        let written = async {
+            disk.create_dir(&dir).await.map_err(|error| io_error(&error))?;
+            let vectors = match config.persistent {
+                true => Some(VectorsFile::create(&*disk, &dir, 0, &config).await.map_err(file_error)?),
+                false => None,
             };
-            if let Err(error) = written.await {
+            let writer = self.new_writer(&config, vectors.as_ref(), 0)?;
+            let vectors = vectors.map(|vectors| vectors.name().to_owned());
+            let manifest = Manifest { vectors, ..Manifest::default() };
+            // From the start, so that a missing one is damage and no empty collection.
+            manifest.store(&*disk, &dir).await.map_err(file_error)?;
+            let replaced = disk.replace(&dir.join(collection_file::FILE), &bytes).await;
+            replaced.map_err(|error| io_error(&error))?;
+            Ok((writer, manifest))
+        };
+        match written.await {
+            Ok((writer, manifest)) => self.offer(uid, name, config, writer, manifest).await,
+            Err(error) => {
                 // Without its file the directory is no collection; a leftover is removed at the next start.
                 let _leftover_is_harmless = disk.remove_dir(&dir).await;
-                return Err(io_error(&error));
+                Err(error)
             }
         }
-        self.adopt(handle.clone(), writer).await;
+    }
+
+    /// Hands a new collection to its owner and publishes its name.
+    async fn offer(
+        self: &Rc<Self>,
+        uid: u64,
+        name: String,
+        config: DenseConfig,
+        writer: DenseWriter,
+        manifest: Manifest,
+    ) -> Result<(), OpError> {
+        let handle = self.new_handle(uid, name.clone(), config, &writer);
+        self.adopt(handle.clone(), writer, manifest).await?;
         let mut catalog = self.catalog_copy();
         catalog.by_name.insert(name, handle);
         self.publish_catalog(catalog);
@@ -136,12 +156,29 @@ impl Core {
     }
 
     /// Hands a collection to its owner core, which starts its tasks.
-    async fn adopt(self: &Rc<Self>, handle: Arc<CollectionHandle>, writer: DenseWriter) {
+    async fn adopt(
+        self: &Rc<Self>,
+        handle: Arc<CollectionHandle>,
+        writer: DenseWriter,
+        manifest: Manifest,
+    ) -> Result<(), OpError> {
         call_own(self, handle.owner, move |there| async move {
+            // A handle of this core's own; the mapping has gone to the writer.
+            let vectors = match (&manifest.vectors, there.env().disk()) {
+                (Some(name), Some(disk)) => {
+                    let dir = collection_dir(handle.uid);
+                    let opened = VectorsFile::open(&*disk, &dir, name, &handle.config).await;
+                    Some(Rc::new(opened.map_err(file_error)?))
+                }
+                _ => None,
+            };
             let owned = Owned::new(handle, writer, there.env().unix_ms());
+            *owned.vectors.borrow_mut() = vectors;
+            owned.checkpoint.borrow_mut().manifest = manifest;
             there.start_owned(owned);
+            Ok(())
         })
-        .await;
+        .await
     }
 
     /// Registers a collection of this core and starts its tasks.
@@ -164,6 +201,14 @@ impl Core {
         }
         // A checkpoint in flight writes into the renamed directory's open file; it must end before the files go.
         drop(owned.checkpoint_lock.lock().await);
+    }
+}
+
+/// As [`io_error`], of a checkpoint's file.
+pub(crate) fn file_error(error: CheckpointError) -> OpError {
+    match error {
+        CheckpointError::Io { source, .. } => io_error(&source),
+        other => OpError::Unavailable(other.to_string()),
     }
 }
 

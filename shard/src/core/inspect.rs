@@ -30,6 +30,8 @@ pub struct CollectionInfo {
     pub stats: Stats,
     /// Memory by part.
     pub usage: Usage,
+    /// Of the vectors in a file, bytes that are in memory now; looked at for one collection only, not for a list of them.
+    pub resident_vectors: u64,
     /// What walks go over by now: `float`, `int8`, or the codes of a quantizer.
     pub walks: &'static str,
     /// Where the index is one of cells.
@@ -137,6 +139,7 @@ fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
         config: handle.config.clone(),
         stats: dense.stats(),
         usage: dense.usage(),
+        resident_vectors: 0,
         walks: dense.walks_over(),
         cells: dense.cells_info(),
         damage: handle.damage.get().cloned(),
@@ -159,8 +162,9 @@ impl Core {
     /// # Errors
     /// Unknown collection.
     pub fn collection_info(&self, name: &str) -> Result<CollectionInfo, OpError> {
-        let handle = self.handle(name)?;
-        Ok(info(&handle, &self.pin()))
+        let (handle, pin) = (self.handle(name)?, self.pin());
+        let resident_vectors = handle.dense(&pin).resident_vector_bytes();
+        Ok(CollectionInfo { resident_vectors, ..info(&handle, &pin) })
     }
 
     /// How many points match. Walks all of them, see `each_match`.

@@ -18,6 +18,7 @@ mod types;
 mod walk;
 mod write;
 
+pub(crate) use admin::file_error;
 pub use aliases::{Alias, AliasChange};
 pub use inspect::{CollectionInfo, FACET_VALUES_MAX, FacetValue, OrderedFloat};
 pub use order::{ORDER_TEXT_MAX_BYTES, OrderKey, Ordered, OrderedScroll, Part, Position};
@@ -32,6 +33,7 @@ pub use types::{
 };
 
 use crate::catalog::{Catalog, CollectionHandle, checked_name, full_name};
+use crate::checkpoint::VectorsFile;
 use crate::env::{Env, Replies};
 use crate::event::{Event, Lock};
 use crate::log::{Log, OldSegments};
@@ -282,8 +284,10 @@ impl Core {
     /// Periodic chores of a core: give back what no reader sees any more, and account memory.
     pub(crate) async fn housekeeping(self: Rc<Self>) {
         let mut accounted = 0u64;
+        let mut rounds = 0u64;
         while !self.is_stopping() {
             self.env.sleep_us(HOUSEKEEPING_US).await;
+            rounds += 1;
             while let Some(writer) = self.old_writers.borrow_mut().pop(&self.shared.domain) {
                 drop(writer);
             }
@@ -297,6 +301,9 @@ impl Core {
                 if let Some(_guard) = owned.round_lock.try_lock() {
                     owned.writer.borrow_mut().reclaim();
                 }
+                if rounds % RESIDENCY_ROUNDS == owned.handle.uid % RESIDENCY_ROUNDS {
+                    owned.writer.borrow().shared().note_residency();
+                }
                 bytes += owned.writer.borrow().shared().stats().bytes;
                 bytes += owned.staged.borrow().bytes() + owned.aside_bytes.get();
             }
@@ -305,21 +312,23 @@ impl Core {
         }
     }
 
-    /// Makes an empty writer for `config` in this node's memory.
+    /// Makes an empty writer for `config` in this node's memory, or in `vectors` where they lie in a file, for at least `slots`
+    /// points: what was stored once opens under a lower memory limit too.
     ///
     /// # Errors
-    /// [`OpError::NoMemory`] when the address space for it cannot be reserved.
-    pub(crate) fn new_writer(&self, config: &DenseConfig) -> Result<DenseWriter, OpError> {
-        self.new_writer_for(config, 0)
-    }
-
-    /// As [`Self::new_writer`], for at least `slots` points: what was stored once opens under a lower memory limit too.
-    ///
-    /// # Errors
-    /// As [`Self::new_writer`].
-    pub(crate) fn new_writer_for(&self, config: &DenseConfig, slots: usize) -> Result<DenseWriter, OpError> {
+    /// [`OpError::NoMemory`] when the address space for it cannot be reserved, or a file cannot be had.
+    pub(crate) fn new_writer(
+        &self,
+        config: &DenseConfig,
+        vectors: Option<&VectorsFile>,
+        slots: usize,
+    ) -> Result<DenseWriter, OpError> {
         let slots = self.shared.slots_max(config).max(slots);
-        DenseWriter::create(config.clone(), slots, self.shared.domain.clone())
+        let storage = match (vectors, self.env.disk()) {
+            (Some(vectors), Some(disk)) => Some(vectors.storage(&*disk).map_err(|e| admin::io_error(&e))?),
+            _ => None,
+        };
+        DenseWriter::create_in(config.clone(), slots, self.shared.domain.clone(), storage)
             .map_err(|error| OpError::NoMemory(error.to_string()))
     }
 }
@@ -330,3 +339,5 @@ const SPARE_SCRATCHES: usize = 3;
 const REUSE_SHARE: u64 = 32;
 /// Between two rounds of chores, microseconds.
 const HOUSEKEEPING_US: u64 = 50_000;
+/// In one of so many rounds it is looked whether vectors of files have left memory.
+const RESIDENCY_ROUNDS: u64 = 16;

@@ -78,7 +78,7 @@ pub enum OpError {
     Config(#[from] ConfigError),
     /// 400/409/429 by kind.
     #[error(transparent)]
-    Write(#[from] WriteError),
+    Write(WriteError),
     /// 400.
     #[error(transparent)]
     Search(#[from] SearchError),
@@ -103,6 +103,15 @@ pub enum OpError {
     /// 500 with the reason logged: failed log, damaged collection.
     #[error("{0}")]
     Unavailable(String),
+}
+
+impl From<WriteError> for OpError {
+    fn from(error: WriteError) -> OpError {
+        match error {
+            WriteError::NoSpace(why) => OpError::NoSpace(why),
+            other => OpError::Write(other),
+        }
+    }
 }
 
 impl From<LaneError> for OpError {

@@ -2,6 +2,7 @@
 mod sim;
 pub use sim::{Calls, Failure, SimDisk};
 
+use nigh_engine::memory::ScratchFiles;
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ pub trait Disk {
     fn create_dir<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<()>>;
     /// Names directly inside a directory, sorted; missing directory = empty.
     fn list<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<Vec<PathBuf>>>;
+    /// Files without a name for memory that need not outlive the process.
+    fn scratch(&self) -> ScratchFiles;
     /// Makes names created in a directory durable.
     fn sync_dir<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<()>>;
 }
@@ -43,6 +46,8 @@ pub trait DiskFile {
     fn write_at<'a>(&'a self, offset: u64, bytes: &'a [u8]) -> LocalBoxFuture<'a, io::Result<()>>;
     /// Reads up to `len` bytes at any `offset`; short at the end of file.
     fn read_at<'a>(&'a self, offset: u64, len: usize) -> LocalBoxFuture<'a, io::Result<Vec<u8>>>;
+    /// The same file, to map into memory (shared). What is written there counts with the next [`Self::sync`] that begins later.
+    fn pages(&self) -> io::Result<std::fs::File>;
     /// fdatasync.
     fn sync<'a>(&'a self) -> LocalBoxFuture<'a, io::Result<()>>;
     /// Allocates and zero-writes to `len` bytes (a multiple of [`BLOCK`]) so later writes commit no metadata; ENOSPC surfaces here.

@@ -3,9 +3,10 @@
 //! Reads and other writes go on during a build: it fills a second writer, made durable by a base image, and replays
 //! onto it the ids that changed meanwhile. If anything fails the staged points stay.
 
+use crate::checkpoint::VectorsFile;
 use crate::core::Core;
-use crate::core::{OpError, Task, WriteBatch};
-use crate::owner::checkpointer::write_image;
+use crate::core::{OpError, Task, WriteBatch, file_error};
+use crate::owner::checkpointer::{collection_dir, write_image};
 use crate::owner::filer::train_now;
 use crate::owner::indexer::{ROUND_BULK, Slice, run_round};
 use crate::owner::quantizer::advance;
@@ -177,7 +178,17 @@ impl Core {
         task: &Task,
     ) -> Result<(), OpError> {
         let env = self.env().clone();
-        let fresh = self.new_writer(&owned.handle.config)?;
+        let config = &owned.handle.config;
+        let vectors = match (owned.vectors.borrow().is_some(), self.env().disk()) {
+            (true, Some(disk)) => {
+                let number = owned.checkpoint.borrow_mut().next_file();
+                let dir = collection_dir(owned.handle.uid);
+                // Nobody names it before the image does; if that fails the next start removes it.
+                Some(Rc::new(VectorsFile::create(&*disk, &dir, number, config).await.map_err(file_error)?))
+            }
+            _ => None,
+        };
+        let fresh = self.new_writer(config, vectors.as_deref(), 0)?;
         let aside = RefCell::new(fresh);
         let mut slice = Slice::begin(&env);
         let batches = owned.staged.borrow().batches.clone();
@@ -196,6 +207,7 @@ impl Core {
                     if !writer.has_slot() {
                         return Err(WriteError::Full.into());
                     }
+                    writer.commit_next()?;
                     let (id, row) = (point.id, &point.row[..]);
                     writer.load(Write { seq, id, version: 1, vector, row, deadline_ms: 0 });
                 }
@@ -228,9 +240,11 @@ impl Core {
         // log above its sequence number.
         let _held = owned.checkpoint_lock.lock().await;
         self.replay_delta(owned, &aside, &mut slice).await?;
-        write_image(self, owned, &aside, true).await.map_err(|error| {
+        write_image(self, owned, &aside, vectors.as_deref(), true).await.map_err(|error| {
             OpError::Unavailable(format!("the built collection could not be made durable: {error}"))
         })?;
+        // Until the swap the images are those of another writer than the one that serves.
+        owned.checkpoint.borrow_mut().rebase = true;
 
         let _round = owned.round_lock.lock().await;
         self.replay_delta(owned, &aside, &mut slice).await?;
@@ -238,6 +252,8 @@ impl Core {
         let fresh = aside.into_inner();
         let view = fresh.shared().clone();
         let old_writer = std::mem::replace(&mut *owned.writer.borrow_mut(), fresh);
+        *owned.vectors.borrow_mut() = vectors;
+        owned.checkpoint.borrow_mut().rebase = false;
         self.publish_view(owned, view, old_writer);
         Ok(())
     }
@@ -269,7 +285,7 @@ impl Core {
     }
 
     /// # Errors
-    /// Full: the serving writer has freed slots that the new one still holds.
+    /// Full: the serving writer has freed slots that the new one still holds. No space.
     fn copy_points(&self, owned: &Owned, aside: &RefCell<DenseWriter>, ids: &[u64]) -> Result<(), OpError> {
         let serving = owned.writer.borrow();
         let mut aside = aside.borrow_mut();
@@ -279,14 +295,17 @@ impl Core {
         for &id in ids {
             match serving.shared().get(&pin, id, now_ms) {
                 Some(_) if !aside.has_slot() => return Err(WriteError::Full.into()),
-                Some(point) => aside.load(Write {
-                    seq,
-                    id,
-                    version: point.version,
-                    vector: &point.vector,
-                    row: point.row,
-                    deadline_ms: point.deadline_ms,
-                }),
+                Some(point) => {
+                    aside.commit_next()?;
+                    aside.load(Write {
+                        seq,
+                        id,
+                        version: point.version,
+                        vector: &point.vector,
+                        row: point.row,
+                        deadline_ms: point.deadline_ms,
+                    });
+                }
                 None => {
                     aside.unload(id);
                 }

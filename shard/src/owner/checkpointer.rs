@@ -4,7 +4,7 @@
 //! sequence number; recovery replays the log from there. When the deltas outgrow the base, or are many, the next
 //! image is a new base. Old files go only after the new manifest is durable.
 
-use crate::checkpoint::{CheckpointError, ImageWriter, Manifest};
+use crate::checkpoint::{CheckpointError, ImageWriter, Manifest, VectorsFile};
 use crate::core::Core;
 use crate::env::call_own;
 use crate::owner::Owned;
@@ -38,8 +38,18 @@ const STOP_POLL_US: u64 = 1_000;
 pub struct CheckpointState {
     /// Newest durable manifest.
     pub manifest: Manifest,
-    /// Number of the next image file.
-    pub next_image: u64,
+    /// Number of the last file.
+    pub last_file: u64,
+    /// The images are not those of the writer that serves: the next is a base.
+    pub rebase: bool,
+}
+
+impl CheckpointState {
+    /// A number for the next file.
+    pub fn next_file(&mut self) -> u64 {
+        self.last_file += 1;
+        self.last_file
+    }
 }
 
 /// Directory of a collection, inside the data directory.
@@ -47,7 +57,8 @@ pub fn collection_dir(uid: u64) -> PathBuf {
     PathBuf::from(format!("collections/{uid:016x}"))
 }
 
-/// Writes one image of `writer` and makes it part of `owned`'s manifest. The caller holds the checkpoint lock.
+/// Writes one image of `writer`, whose vectors lie in `vectors` if in a file, and makes it part of `owned`'s manifest. The caller
+/// holds the checkpoint lock.
 ///
 /// `base` starts the manifest anew (a full image); otherwise the kind is chosen by size.
 ///
@@ -57,17 +68,18 @@ pub async fn write_image(
     core: &Rc<Core>,
     owned: &Owned,
     writer: &RefCell<DenseWriter>,
+    vectors: Option<&VectorsFile>,
     base: bool,
 ) -> Result<(), CheckpointError> {
     let Some(disk) = core.env().disk() else { return Ok(()) };
     let dir = collection_dir(owned.handle.uid);
     let (old, name) = {
         let mut state = owned.checkpoint.borrow_mut();
-        state.next_image += 1;
-        (state.manifest.clone(), format!("{:08x}.img", state.next_image))
+        (state.manifest.clone(), format!("{:08x}.img", state.next_file()))
     };
     let deltas: u64 = old.images.iter().skip(1).map(|(_, bytes)| bytes).sum();
     let base = base
+        || owned.checkpoint.borrow().rebase
         || old.images.is_empty()
         || old.images.len() >= IMAGES_MAX
         || deltas > old.images.first().map_or(0, |(_, bytes)| *bytes);
@@ -95,10 +107,16 @@ pub async fn write_image(
             }
             slice.check().await;
         };
+        if let Some(vectors) = vectors {
+            // After the last capture: the image names vectors that were written until then.
+            let failed = |source| CheckpointError::Io { path: dir.join(vectors.name()), source };
+            vectors.sync().await.map_err(failed)?;
+        }
         let bytes = image.finish(seq).await?;
         let mut manifest = if base { Manifest::default() } else { old.clone() };
         manifest.seq = seq;
         manifest.images.push((name.clone(), bytes));
+        manifest.vectors = vectors.map(|vectors| vectors.name().to_owned());
         may_be_named = true;
         manifest.store(&*disk, &dir).await?;
         Ok(manifest)
@@ -108,7 +126,17 @@ pub async fn write_image(
     match result {
         Ok(manifest) => {
             owned.handle.covered_seq.store(manifest.seq, Relaxed);
-            owned.checkpoint.borrow_mut().manifest = manifest;
+            let replaced = old.vectors.filter(|name| manifest.vectors.as_ref() != Some(name));
+            {
+                let mut state = owned.checkpoint.borrow_mut();
+                (state.manifest, state.rebase) = (manifest, false);
+            }
+            if let Some(name) = replaced
+                && let Err(error) = disk.remove(&dir.join(&name)).await
+            {
+                // Whoever still reads it has it mapped.
+                tracing::warn!(collection = owned.handle.name, file = name, %error, "old file of vectors not removed");
+            }
             if base {
                 for (old_name, _) in &old.images {
                     if let Err(error) = disk.remove(&dir.join(old_name)).await {
@@ -159,7 +187,8 @@ impl Core {
         if owned.dropped.get() || owned.handle.damage.get().is_some() {
             return Ok(());
         }
-        write_image(self, owned, &owned.writer, false).await
+        let vectors = owned.vectors.borrow().clone();
+        write_image(self, owned, &owned.writer, vectors.as_deref(), false).await
     }
 }
 

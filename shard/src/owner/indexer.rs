@@ -34,6 +34,9 @@ pub(super) const SHARED_ROUND_MIN: usize = 4;
 /// Nodes repaired between two looks at the clock: eight without dead neighbours, or one with.
 const REPAIR_NODES_PER_STEP: usize = 8;
 
+/// Steps of writing codes between two rounds, some 3 ms.
+const ENCODE_STEPS: usize = 64;
+
 /// Background work notices the passage of a slice.
 pub struct Slice {
     env: Rc<dyn Env>,
@@ -279,6 +282,13 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
         }
         worked |= train_on(&env, &owned);
         let mut slice = Slice::begin(&env);
+        for _ in 0..ENCODE_STEPS {
+            if !owned.writer.borrow_mut().encode_step() {
+                break;
+            }
+            worked = true;
+            slice.check().await;
+        }
         while owned.writer.borrow().repair_due() {
             let more = owned.writer.borrow_mut().repair_step(REPAIR_NODES_PER_STEP);
             worked |= more;

@@ -16,6 +16,7 @@ pub mod quantizer;
 pub mod sweeper;
 
 use crate::catalog::CollectionHandle;
+use crate::checkpoint::VectorsFile;
 use crate::core::Core;
 use crate::core::{BatchError, OpError, PointFields, Vectors, WriteBatch, Written};
 use crate::event::{Event, Lock};
@@ -65,6 +66,8 @@ pub struct Owned {
     pub checkpoint_lock: Rc<Lock>,
     /// State of the files.
     pub checkpoint: RefCell<checkpointer::CheckpointState>,
+    /// Of a persistent collection with a disk, the file that [`Self::writer`] keeps its vectors in.
+    pub vectors: RefCell<Option<Rc<VectorsFile>>>,
     /// Inserts allowed now, when the collection has a rate quota.
     pub tokens: RefCell<TokenBucket>,
     /// The collection is being dropped: tasks end, writes are refused.
@@ -90,6 +93,7 @@ impl Owned {
             build_delta: RefCell::default(),
             checkpoint_lock: Rc::default(),
             checkpoint: RefCell::default(),
+            vectors: RefCell::default(),
             tokens: RefCell::new(TokenBucket::new(rate, now_ms)),
             dropped: Cell::new(false),
             indexer_ended: Cell::new(false),

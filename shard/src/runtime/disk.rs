@@ -12,11 +12,13 @@ use super::CoreRuntime;
 use super::context::ExecutorUse;
 use crate::disk::{BLOCK, Disk, DiskFile, LocalBoxFuture};
 use glommio::io::{BufferedFile, DmaFile, OpenOptions};
+use nigh_engine::memory::ScratchFiles;
 use std::cell::{Cell, RefCell};
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
@@ -153,12 +155,32 @@ impl Disk for RealDisk {
         })
     }
 
+    fn scratch(&self) -> ScratchFiles {
+        let root = self.root.clone();
+        ScratchFiles::new(move || nameless(&root))
+    }
+
     fn sync_dir<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<()>> {
         Box::pin(async move {
             let path = self.locate(path)?;
             self.blocking(move || sync_directory(&path)).await
         })
     }
+}
+
+/// An empty file that goes with its last descriptor.
+fn nameless(root: &Path) -> io::Result<fs::File> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true);
+    let file = options.clone().custom_flags(libc::O_TMPFILE).open(root);
+    if !file.as_ref().is_err_and(|e| matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR))) {
+        return file;
+    }
+    // File systems without the flag. What a crash between the two lines leaves is replaced by the next.
+    let path = root.join("scratch.tmp");
+    let file = options.create(true).truncate(true).open(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
 }
 
 /// Whether `path` lies on tmpfs.
@@ -381,6 +403,13 @@ impl DiskFile for RealFile {
             bytes.drain(..skip.min(bytes.len()));
             Ok(bytes)
         })
+    }
+
+    fn pages(&self) -> io::Result<fs::File> {
+        let file = self.backing()?.duplicate()?;
+        // Opened anew, without O_DIRECT: where room cannot be promised it is written.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        fs::OpenOptions::new().read(true).write(true).open(path)
     }
 
     fn sync<'a>(&'a self) -> LocalBoxFuture<'a, io::Result<()>> {

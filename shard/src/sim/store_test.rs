@@ -11,10 +11,12 @@ use crate::core::{OpError, PayloadChange, PointFields, SearchRequest, Vectors, W
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::log::SyncMode;
 use crate::node::NodeOptions;
-use nigh_engine::collection::{DenseConfig, IndexType, IvfConfig, IvfProduct, WriteError, WriteMode};
+use nigh_engine::collection::{
+    DenseConfig, IndexType, IvfConfig, IvfProduct, Quantizer, WriteError, WriteMode,
+};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::{RowBuilder, Value};
-use nigh_engine::quantizer::CellProduct;
+use nigh_engine::quantizer::{CellProduct, Quantization};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -310,11 +312,17 @@ async fn life(
     }
 }
 
-/// Every other one is of cells, and all of those spill and have codes but the first.
+/// Every other one is of cells, and all of those spill and have codes but the first. Some of either sort have their vectors in files.
 fn config_of(collection: usize) -> DenseConfig {
     let mut config = DenseConfig::new(DIM, Metric::L2);
     config.m = 4;
     config.ef_construction = 32;
+    config.persistent = matches!(collection, 1 | 2 | 4);
+    config.quant = match collection {
+        2 => Quantizer::Trained(Quantization::Sign),
+        4 => Quantizer::Sq8,
+        _ => Quantizer::None,
+    };
     if collection % 2 == 1 {
         let soar = (collection > 1).then_some(1.0);
         let code = CellProduct { parts: 1, bits: 4, rotations: 1, eta: 0.0 };

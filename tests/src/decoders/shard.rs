@@ -206,7 +206,11 @@ pub(super) fn checkpoint_manifest_seeds() -> Vec<Vec<u8>> {
         block_on(manifest.store(&disk, Path::new("c"))).expect("the disk is well");
         disk.bytes("c/manifest").expect("it was just stored")
     };
-    let several = Manifest { seq: 9, images: (0..5).map(|i| (format!("image-{i}"), i)).collect() };
+    let several = Manifest {
+        seq: 9,
+        images: (0..5).map(|i| (format!("image-{i}"), i)).collect(),
+        vectors: Some("1.vec".into()),
+    };
     vec![
         include_bytes!("../../../shard/testdata/manifest-1").to_vec(),
         stored(&Manifest::default()),

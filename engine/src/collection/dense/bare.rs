@@ -20,9 +20,10 @@ impl DenseWriter {
         Cow::Borrowed(self.shared.graph.vector(slot))
     }
 
-    /// These slots have just been filed in the cells that are searched.
+    /// These slots have just been filed in the cells that are searched. What lies in a file stays there: the kernel keeps no more
+    /// of it in memory than it is asked for.
     pub(super) fn give_up_vectors(&mut self, slots: Vec<Slot>) {
-        if self.shared.config.drops_vectors() && !slots.is_empty() {
+        if self.shared.config.drops_vectors() && !self.shared.graph.keeps_file() && !slots.is_empty() {
             self.limbo.push(&self.shared.domain, Retired::Vectors(slots));
         }
     }

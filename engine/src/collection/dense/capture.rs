@@ -5,8 +5,8 @@
 //! record, so the image as a whole shows one moment.
 use super::*;
 use crate::record::image::{
-    CellsRecord, EdgesRecord, EndRecord, LevelsBuilder, PointRecord, put_cells, put_centroid, put_code,
-    put_codec, put_edges, put_end, put_free, put_point,
+    CellsRecord, EdgesRecord, EndRecord, LevelsBuilder, PointRecord, StoredVector, put_cells, put_centroid,
+    put_code, put_codec, put_edges, put_end, put_free, put_point,
 };
 
 /// Slots that the last pass may write in one go; doubled with each pass, so that a capture ends under any load. About 2 KB
@@ -37,6 +37,8 @@ pub(super) struct Capture {
     /// First pass of a full image: slots without a point need no record.
     absent_is_free: bool,
     complete: bool,
+    /// Slots that were freed before it was complete: once it is durable no image has a point there, whose vector is in the file.
+    released: Vec<Slot>,
     levels: LevelsBuilder,
 }
 
@@ -76,6 +78,7 @@ impl DenseWriter {
             passes: 0,
             absent_is_free: full,
             complete: false,
+            released: Vec::new(),
             levels: LevelsBuilder::default(),
         });
     }
@@ -118,6 +121,7 @@ impl DenseWriter {
                         entry: self.shared.graph.entry(),
                     },
                 );
+                capture.released = std::mem::take(&mut self.held);
                 capture.complete = true;
             }
             capture.passes += 1;
@@ -130,7 +134,10 @@ impl DenseWriter {
     /// The image is durable, or else was abandoned: everything in it counts as changed again. Nothing without a capture.
     pub fn end_capture(&mut self, durable: bool) {
         let Some(capture) = self.capture.take() else { return };
-        if !(durable && capture.complete) {
+        if durable && capture.complete {
+            self.free.extend(capture.released);
+        } else {
+            self.held.extend(capture.released);
             self.dirty.insert_all(&capture.taken);
             self.dirty.insert_all(&capture.pending);
         }
@@ -140,7 +147,8 @@ impl DenseWriter {
     pub fn image_bytes(&self) -> u64 {
         let config = &self.shared.config;
         // Point record without edges and row, and on average about 1.5 m edges.
-        let per_point = 54 + 4 * config.dim as u64 + 6 * config.m as u64;
+        let vector = if self.shared.graph.keeps_file() { 4 } else { 4 * config.dim as u64 };
+        let per_point = 54 + vector + 6 * config.m as u64;
         let points = (self.shared.live.load(Ordering::Relaxed)) + self.dead_linked.len() as u64;
         points * per_point + self.shared.meta.row_bytes()
     }
@@ -267,14 +275,16 @@ impl DenseWriter {
             born: shared.meta.born(slot),
             deadline_ms: shared.meta.deadline_ms(slot),
             levels,
-            vector: &[],
+            vector: shared.graph.checksum(slot).map_or(StoredVector::Here(&[]), StoredVector::Filed),
             // A way-point's row is of no use any more.
             row: if dead { &[] } else { row },
         };
-        // Where vectors are given up the codes say it all.
-        let vector = match capture.codes.is_empty() || !shared.config.drops_vectors() {
-            true => &shared.graph.vector(slot)[..shared.config.dim],
-            false => &[],
+        let vector = match point.vector {
+            // Not so much as looked at: it may be on the disk only.
+            StoredVector::Filed(_) => &[],
+            // Where vectors are given up the codes say it all.
+            StoredVector::Here(_) if shared.config.drops_vectors() && !capture.codes.is_empty() => &[],
+            StoredVector::Here(_) => &shared.graph.vector(slot)[..shared.config.dim],
         };
         put_point(out, &point, vector);
         if !capture.codes.is_empty() {

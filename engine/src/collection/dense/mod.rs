@@ -11,6 +11,7 @@
 //!    graph's place in all that is said here (`filing.rs`).
 //! 4. *Reuse.* A slot is freed only when nothing leads to it (no tail entry before `start`, no edge of any linked slot, no
 //!    id), every reader that could have seen it has unpinned, and no indexing round is open (planners hold no pin).
+//!    Where vectors lie in a file, it is also not reused before an image without it is durable (`capture.rs`).
 //! 5. A dead slot of the graph (a cell just loses it) stays a way-point until a repair pass has led all edges around it (`repair.rs`).
 //! 6. A payload is replaced in its slot (`rewrite.rs`): row and version in one store, a snapshot does not keep the old ones. What a
 //!    reader looks up, asks and returns is each the row of some moment of its pin; a filter that holds before and after a
@@ -49,7 +50,7 @@ use crate::filter::Predicate;
 use crate::index::{
     Commit, Graph, GraphConfig, NodePlan, Planner, Round, Scratch, Slot, TargetJob, TargetPlan,
 };
-use crate::memory::{ArenaError, Domain, IdMap, Limbo, Pin, RetireTag};
+use crate::memory::{ArenaError, Domain, IdMap, Limbo, Pin, RetireTag, Storage};
 use crate::pace::TooLong;
 use crate::payload::index::PayloadIndex;
 use crate::sparse::SparseError;
@@ -136,6 +137,9 @@ pub enum WriteError {
     /// Quota.
     #[error("vector: collection full")]
     Full,
+    /// No room for its vector's file.
+    #[error("no space for the collection's files: {0}")]
+    NoSpace(String),
     /// Token bucket empty.
     #[error("vector: collection rate limited")]
     RateLimited,
@@ -287,6 +291,8 @@ pub struct DenseWriter {
     seq: u64,
     /// Slots ready for reuse, last freed first.
     free: Vec<Slot>,
+    /// Free slots whose vector in the file the newest durable image still names: not to be written before there is another.
+    held: Vec<Slot>,
     /// Ids present, for ascending walks.
     ordered_ids: BTreeSet<u64>,
     /// (deadline, id) of ids present that have one.

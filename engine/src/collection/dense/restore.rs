@@ -9,7 +9,7 @@ use crate::collection::IvfConfig;
 use crate::index::Cells;
 use crate::payload::PayloadRow;
 use crate::quantizer::CellCodec;
-use crate::record::image::{CellsRecord, EndRecord, Levels, PointRecord, Record, Records};
+use crate::record::image::{CellsRecord, EndRecord, Levels, PointRecord, Record, Records, StoredVector};
 
 /// Why an image does not load.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -198,27 +198,25 @@ impl DenseWriter {
     }
 
     fn restore_slot(&self, slot: Slot) -> Result<(), String> {
-        if (slot as usize) < self.slots_max {
-            Ok(())
-        } else {
-            Err(format!("slot {slot} of a collection of {} slots", self.slots_max))
+        if slot as usize >= self.slots_max {
+            return Err(format!("slot {slot} of a collection of {} slots", self.slots_max));
         }
+        Ok(())
     }
 
     fn restore_point(&mut self, restoring: &mut Restoring, point: &PointRecord<'_>) -> Result<(), String> {
-        let (slot, dim) = (point.slot, self.shared.config.dim);
-        let bare = point.vector.is_empty() && self.shared.config.drops_vectors();
+        let slot = point.slot;
+        let bare = matches!(point.vector, StoredVector::Here(vector) if vector.is_empty())
+            && self.shared.config.drops_vectors();
         match bare {
-            true => restoring.bare.insert(slot),
-            false => _ = restoring.bare.remove(slot),
-        }
-        if point.vector.len() != 4 * dim && !bare {
-            return Err(format!("vector of {} components, not {dim}", point.vector.len() / 4));
-        }
-        restoring.vector.clear();
-        restoring.vector.extend(point.vector.as_chunks().0.iter().map(|c| f32::from_le_bytes(*c)));
-        if restoring.vector.iter().any(|component| !component.is_finite()) {
-            return Err(format!("vector of slot {slot} has a component that is not finite"));
+            true => {
+                self.commit_slots(slot as usize + 1).map_err(|error| error.to_string())?;
+                restoring.bare.insert(slot);
+            }
+            false => {
+                restoring.bare.remove(slot);
+                self.restore_vector(restoring, slot, point.vector)?;
+            }
         }
         if !point.row.is_empty() {
             PayloadRow::verify(point.row).map_err(|error| format!("row of slot {slot}: {error}"))?;
@@ -226,9 +224,6 @@ impl DenseWriter {
         // Born at 0 is a bulk load into a collection that has seen no write.
         if point.version == 0 || point.born == u64::MAX {
             return Err(format!("slot {slot} was never written"));
-        }
-        if !bare {
-            self.shared.graph.write_vector(slot, &restoring.vector);
         }
         self.shared.meta.birth(
             slot,
@@ -242,6 +237,36 @@ impl DenseWriter {
         );
         restoring.present.insert(slot);
         self.restore_state(restoring, slot, point.dead, point.levels)
+    }
+
+    fn restore_vector(
+        &self,
+        restoring: &mut Restoring,
+        slot: Slot,
+        vector: StoredVector<'_>,
+    ) -> Result<(), String> {
+        let (graph, dim) = (&self.shared.graph, self.shared.config.dim);
+        let vector = match vector {
+            StoredVector::Here(vector) => vector,
+            StoredVector::Filed(_) if !graph.keeps_file() => {
+                return Err(format!("the vector of slot {slot} is in a file that is not here"));
+            }
+            StoredVector::Filed(sum) => {
+                graph.adopt_vector(slot, sum)?;
+                return self.commit_slots(slot as usize + 1).map_err(|error| error.to_string());
+            }
+        };
+        if vector.len() != 4 * dim {
+            return Err(format!("vector of {} components, not {dim}", vector.len() / 4));
+        }
+        restoring.vector.clear();
+        restoring.vector.extend(vector.as_chunks().0.iter().map(|c| f32::from_le_bytes(*c)));
+        if restoring.vector.iter().any(|component| !component.is_finite()) {
+            return Err(format!("vector of slot {slot} has a component that is not finite"));
+        }
+        self.commit_slots(slot as usize + 1).map_err(|error| error.to_string())?;
+        graph.write_vector(slot, &restoring.vector);
+        Ok(())
     }
 
     /// Edges and life of a present slot, as one record has them.

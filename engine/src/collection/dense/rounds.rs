@@ -47,6 +47,12 @@ impl DenseWriter {
         Some(round)
     }
 
+    /// Between two rounds: writes some of the codes that are missing since a collection whose vectors lie in a file was opened; true
+    /// while there are more. Until all are there, walks go over the vectors. Some 50 µs.
+    pub fn encode_step(&mut self) -> bool {
+        !self.round_open() && self.shared.graph.encode_step()
+    }
+
     /// Jobs of the second phase, from the plans in round order.
     pub fn target_jobs(&self, plans: &[NodePlan]) -> Vec<TargetJob> {
         self.shared.graph.target_jobs(plans)

@@ -37,8 +37,25 @@ impl DenseWriter {
         max_slots: usize,
         domain: Arc<Domain>,
     ) -> Result<DenseWriter, ArenaError> {
+        Self::create_in(config, max_slots, domain, None)
+    }
+
+    /// As [`Self::create`]; with `storage` its vectors are rows of a file, one padded row per slot, and what is as large and made
+    /// anew with each start lies in files as well.
+    ///
+    /// A vector is written once, to a slot of which no durable image tells, so that images may name the slot in place of the
+    /// vector: sync the file after the capture of an image and before the image counts.
+    ///
+    /// # Errors
+    /// As [`Self::create`], and when a file cannot be made.
+    pub fn create_in(
+        config: DenseConfig,
+        max_slots: usize,
+        domain: Arc<Domain>,
+        storage: Option<Storage>,
+    ) -> Result<DenseWriter, ArenaError> {
         let max_slots = max_slots.clamp(1, crate::index::SLOTS_MAX);
-        let graph = Graph::new(GraphConfig {
+        let graph = GraphConfig {
             dim: config.dim,
             metric: config.metric,
             m: config.m,
@@ -52,7 +69,8 @@ impl DenseWriter {
             quantized: config.quantized(),
             flat: config.flat(),
             capacity: max_slots,
-        })?;
+        };
+        let graph = Graph::create(graph, storage)?;
         // Random on purpose: nobody may craft ids that collide. It decides where the map keeps an id and no result.
         let id_seed = RandomState::new().hash_one(config.seed);
         let prepared = vec![0.0; padded(config.dim)];
@@ -84,6 +102,7 @@ impl DenseWriter {
             slots_max: max_slots,
             seq: 0,
             free: Vec::new(),
+            held: Vec::new(),
             ordered_ids: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             key_deadlines: BTreeSet::new(),
@@ -172,6 +191,7 @@ impl DenseWriter {
         if mode == WriteMode::Insert && found != 0 {
             return Err(WriteError::DuplicateId(id));
         }
+        self.commit_next()?;
         Ok(found + 1)
     }
 
@@ -201,6 +221,20 @@ impl DenseWriter {
     /// Whether one more point fits, before anything dead is reclaimed.
     pub fn has_slot(&self) -> bool {
         !self.free.is_empty() || self.high_water() < self.slots_max
+    }
+
+    /// Makes sure that the next point can be written, where vectors lie in a file: before [`Self::load`], and before
+    /// [`Self::apply`] where there was no `check_write`.
+    ///
+    /// # Errors
+    /// [`WriteError::NoSpace`]; nothing has changed.
+    pub fn commit_next(&self) -> Result<(), WriteError> {
+        let slot = self.free.last().map_or(self.high_water(), |&slot| slot as usize);
+        self.commit_slots(slot + 1).map_err(|error| WriteError::NoSpace(error.to_string()))
+    }
+
+    pub(super) fn commit_slots(&self, slots: usize) -> std::io::Result<()> {
+        self.shared.graph.make_room(slots.min(self.slots_max), !self.files_cells())
     }
 
     /// Whether the next point takes the place of one that is gone.
@@ -322,7 +356,10 @@ impl DenseWriter {
         if self.free.is_empty() && self.high_water() == self.slots_max {
             self.make_room();
         }
-        self.free.pop().unwrap_or_else(|| self.high_water() as Slot)
+        let slot = self.free.pop().unwrap_or_else(|| self.high_water() as Slot);
+        // Nothing to do after `commit_next`. What was not asked ends here, where the touch would end the process.
+        self.commit_slots(slot as usize + 1).expect("there is room for what was not checked");
+        slot
     }
 
     /// Out of slots during replay: takes back every dead one, at whatever cost.
@@ -543,7 +580,11 @@ impl DenseWriter {
         // SAFETY: dead (only dead slots are retired), and quiescent: it came out of limbo.
         unsafe { shared.meta.free(slot) };
         sub(&shared.tombstoned, 1);
-        self.free.push(slot);
+        if shared.graph.keeps_file() {
+            self.held.push(slot);
+        } else {
+            self.free.push(slot);
+        }
         self.dirty.state.insert(slot);
         terms
     }
@@ -562,7 +603,7 @@ impl DenseWriter {
         let bytes = index
             + self.ordered_ids.len() as u64 * ORDERED_ID_BYTES
             + (self.deadlines.len() + self.key_deadlines.len()) as u64 * DEADLINE_BYTES
-            + (self.free.capacity() + self.dead_linked.capacity()) as u64 * 4
+            + (self.free.capacity() + self.held.capacity() + self.dead_linked.capacity()) as u64 * 4
             + self.dirty.bytes();
         self.shared.owner_bytes.store(bytes, Ordering::Relaxed);
     }

@@ -13,7 +13,7 @@ use crate::distance::{
     CODE_DIM_MAX, CODE_LANES, CodeKernel, CodeQuery, Kernel, Metric, encode, encoding_error, padded_code,
 };
 use crate::index::Slot;
-use crate::memory::{Arena, ArenaError};
+use crate::memory::{Arena, ArenaError, ScratchFiles};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Vectors before a step is chosen. Below, searches rather score everything.
@@ -131,12 +131,12 @@ pub(super) struct Fit {
 
 impl Codes {
     /// `None` when the configuration does not want them, or vectors are too long, or so short that a code takes as many lines.
-    pub(super) fn reserve(config: &GraphConfig) -> Result<Option<Codes>, ArenaError> {
+    pub(super) fn reserve(config: &GraphConfig, scratch: &ScratchFiles) -> Result<Option<Codes>, ArenaError> {
         if !config.codes || !(CODE_LANES..=CODE_DIM_MAX).contains(&config.dim) {
             return Ok(None);
         }
         Ok(Some(Codes {
-            rows: Arena::reserve(config.capacity, padded_code(config.dim))?,
+            rows: scratch.reserve(config.capacity, padded_code(config.dim))?,
             kernel: CodeKernel::of(config.metric),
             dim: config.dim,
             step: AtomicU32::new(0),
@@ -148,6 +148,11 @@ impl Codes {
             rough_count: AtomicU32::new(0),
             end: AtomicU32::new(0),
         }))
+    }
+
+    /// Owner: makes sure that codes of the first `slots` slots can be written, where they lie in a file.
+    pub(super) fn commit(&self, slots: usize) -> std::io::Result<()> {
+        self.rows.commit(slots)
     }
 
     /// The step, when codes are in use: every written slot has its code then. A walk that still holds a step that was given up may
@@ -269,13 +274,13 @@ impl Codes {
     }
 
     /// Owner, while no plan is in flight: chooses a step when there are enough vectors, writes more of the codes, and gives them up
-    /// when vectors that came later do not fit. `all`: however many codes there are to write.
+    /// when vectors that came later do not fit. `most`: codes of so many vectors are written, if that many are not there.
     pub(super) fn refit<'v>(
         &self,
         fit: &mut Fit,
         vectors: &impl Fn(Slot) -> &'v [f32],
         end: usize,
-        all: bool,
+        most: usize,
     ) {
         let vector = |slot: usize| &vectors(slot as Slot)[..self.dim];
         let Some(step) = fit.step else {
@@ -283,13 +288,13 @@ impl Codes {
                 fit.tried_at = end;
                 self.choose(fit, vectors, end);
                 if fit.step.is_some() {
-                    self.refit(fit, vectors, end, all);
+                    self.refit(fit, vectors, end, most);
                 }
             }
             return;
         };
         if fit.encoded_to < end && self.step().is_none() {
-            let to = if all { end } else { end.min(fit.encoded_to + ENCODED_AT_ONCE.div_ceil(self.dim)) };
+            let to = end.min(fit.encoded_to.saturating_add(most));
             for slot in fit.encoded_to..to {
                 // SAFETY: no reader looks at a code before the step is published, and the owner is alone.
                 unsafe { self.encode(slot, vector(slot), step) };
@@ -316,6 +321,20 @@ impl Codes {
             self.step.store(0, Ordering::Release);
             // Not again before a restore.
             *fit = Fit { tried_at: usize::MAX, ..Fit::default() };
+        }
+    }
+
+    /// Vectors whose codes are written in one go.
+    pub(super) fn at_once(&self) -> usize {
+        ENCODED_AT_ONCE.div_ceil(self.dim)
+    }
+
+    /// Slots whose codes are written next, if some are missing: of vectors that were there before a step was chosen.
+    pub(super) fn missing(&self, fit: &Fit, end: usize) -> Option<std::ops::Range<usize>> {
+        match fit.step {
+            // The sample may be taken anywhere.
+            None => (end >= SAMPLE_MIN && end >= fit.tried_at.saturating_mul(2)).then_some(0..0),
+            Some(_) => (self.step().is_none() && fit.encoded_to < end).then_some(fit.encoded_to..end),
         }
     }
 

@@ -7,7 +7,7 @@
 //! 3. The linked slots that were not given up (see `repair`) form a tree whose edges are in the level-0 lists of both
 //!    their ends (see `tree`), so level 0 leads from every node to every other.
 //! 4. The entry point is linked, on at least the level it is entered with.
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::codes::{Codes, Fit};
 use super::links::{LEVEL_MAX, Links, UpperRuns};
@@ -16,7 +16,18 @@ use super::quantized::{QuantizedRows, Training};
 use super::{GraphConfig, Scratch};
 use crate::distance::{Kernel, padded};
 use crate::index::Slot;
-use crate::memory::{Arena, ArenaError};
+use crate::memory::{Arena, ArenaError, ScratchFiles, Storage};
+
+/// CRC-32C of a row as it lies in memory.
+fn checksum(row: &[f32]) -> u32 {
+    // SAFETY: floats have no padding, and any byte may be read as a byte.
+    let bytes = unsafe { std::slice::from_raw_parts(row.as_ptr().cast::<u8>(), size_of_val(row)) };
+    crc32c::crc32c(bytes)
+}
+
+/// Codes written in one step of vectors in a file, and how many vectors the kernel fetches ahead.
+const FILE_ROWS_AT_ONCE: usize = 64;
+const FILE_ROWS_AHEAD: usize = 16 * FILE_ROWS_AT_ONCE;
 
 /// Marks of a slot: flags above, the [`Shape`] of its level-0 list below.
 const LINKED: u32 = 1 << 31;
@@ -42,6 +53,12 @@ pub struct Graph {
     pub(super) config: GraphConfig,
     pub(super) kernel: Kernel,
     pub(super) vectors: Arena<f32>,
+    /// Where vectors lie in a file: of each the checksum, which says whether the file still has it.
+    sums: Option<Arena<AtomicU32>>,
+    /// Rows that the file had when it was opened.
+    rows_found: usize,
+    /// Some of them are not in memory: searches say in advance which they will look at.
+    cold: AtomicBool,
     /// What is walked instead of the vectors; `None` when codes are not wanted.
     pub(super) codes: Option<Codes>,
     /// What is walked instead of either; `None` without a quantizer.
@@ -86,14 +103,38 @@ impl Graph {
     /// # Panics
     /// When a field of the configuration is out of its documented range.
     pub fn new(config: GraphConfig) -> Result<Self, ArenaError> {
+        Graph::create(config, None)
+    }
+
+    /// As [`Self::new`]; with `storage` vectors are those of its file, and codes and lists of level 0 lie in files too. Slots must
+    /// then be made room for before they are written or restored.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and when a file cannot be made.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    pub fn create(config: GraphConfig, storage: Option<Storage>) -> Result<Self, ArenaError> {
         config.check();
         let capacity = config.capacity;
-        let links = Links::reserve(&config)?;
+        let (file, scratch) = match storage {
+            Some(Storage { vectors, scratch }) => (Some(vectors), scratch),
+            None => (None, ScratchFiles::default()),
+        };
+        let links = Links::reserve(&config, &scratch)?;
+        let sums = file.is_some().then(|| Arena::reserve(capacity, 1)).transpose()?;
+        let vectors = match file {
+            Some(file) => Arena::reserve_in(file, capacity, padded(config.dim))?,
+            None => Arena::reserve(capacity, padded(config.dim))?,
+        };
         Ok(Graph {
             kernel: Kernel::of(config.metric),
-            vectors: Arena::reserve(capacity, padded(config.dim))?,
-            codes: Codes::reserve(&config)?,
-            quantized: QuantizedRows::new(&config),
+            sums,
+            rows_found: vectors.committed(),
+            cold: AtomicBool::new(false),
+            vectors,
+            codes: Codes::reserve(&config, &scratch)?,
+            quantized: QuantizedRows::new(&config, scratch),
             marks: Arena::reserve(capacity, 1)?,
             parents: Arena::reserve(capacity, 1)?,
             entry: AtomicU64::new(0),
@@ -177,6 +218,9 @@ impl Graph {
         let row = unsafe { self.vectors.row_mut_unchecked(slot as usize) };
         row[..prepared.len()].copy_from_slice(prepared);
         row[prepared.len()..].fill(0.0);
+        if let Some(sums) = &self.sums {
+            sums.cells(slot as usize)[0].store(checksum(row), Relaxed);
+        }
         if let Some(codes) = &self.codes {
             codes.write(&mut owner.fit, slot, row);
         }
@@ -184,6 +228,71 @@ impl Graph {
             quantized.write(&mut owner.training, slot, row);
         }
         self.slots_end.fetch_max(slot + 1, Relaxed);
+    }
+
+    /// Owner: a slot whose vector the file has had since an earlier run: what [`Self::write_vector`] does beside writing it. `sum`
+    /// is what [`Self::checksum`] said of it then.
+    ///
+    /// # Errors
+    /// A sentence that says so when the file ends before it.
+    ///
+    /// # Panics
+    /// When vectors do not lie in a file, or the slot is linked or out of range.
+    pub fn adopt_vector(&self, slot: Slot, sum: u32) -> Result<(), String> {
+        let sums = self.sums.as_ref().expect("vectors lie in a file");
+        assert!(!self.is_linked(slot), "slot {slot} is in use");
+        if slot as usize >= self.rows_found {
+            return Err(format!("the file of vectors ends before that of slot {slot}"));
+        }
+        sums.cells(slot as usize)[0].store(sum, Relaxed);
+        self.slots_end.fetch_max(slot + 1, Relaxed);
+        Ok(())
+    }
+
+    /// Whether vectors lie in a file.
+    pub fn keeps_file(&self) -> bool {
+        self.sums.is_some()
+    }
+
+    /// CRC-32C of a written slot's row as it was written; `None` where vectors do not lie in a file.
+    pub fn checksum(&self, slot: Slot) -> Option<u32> {
+        self.sums.as_ref().map(|sums| sums.cells(slot as usize)[0].load(Relaxed))
+    }
+
+    /// Whether the row of a written slot is what was written there; true where vectors do not lie in a file. Reads the row, from the
+    /// disk if need be.
+    pub fn is_sound(&self, slot: Slot) -> bool {
+        self.checksum(slot).is_none_or(|sum| checksum(self.vector(slot)) == sum)
+    }
+
+    /// Looks whether vectors have left memory, for [`Self::fetch`]; nothing to do where they do not lie in a file. Call now and then;
+    /// some 100 µs.
+    pub fn note_residency(&self) {
+        if self.keeps_file() {
+            self.cold.store(self.vectors.is_cold(self.slots_end()), Relaxed);
+        }
+    }
+
+    /// Has the kernel fetch vectors that are about to be looked at, all at once, where they may have left memory.
+    #[inline]
+    pub(crate) fn fetch(&self, slots: impl Iterator<Item = Slot>) {
+        if self.cold.load(Relaxed) {
+            slots.for_each(|slot| self.vectors.will_need(slot as usize, slot as usize + 1));
+        }
+    }
+
+    /// Owner: makes sure that the first `slots` slots can be written (and `linked`). Nothing to do where nothing lies in files.
+    ///
+    /// # Errors
+    /// The file system's, above all that it is full; slots committed before stay usable.
+    pub fn make_room(&self, slots: usize, linked: bool) -> std::io::Result<()> {
+        if self.sums.is_none() {
+            return Ok(());
+        }
+        self.vectors.commit(slots)?;
+        self.codes.iter().try_for_each(|codes| codes.commit(slots))?;
+        self.quantized.iter().try_for_each(|quantized| quantized.commit(slots))?;
+        if linked { self.links.commit(slots) } else { Ok(()) }
     }
 
     /// Whether the slot is linked (committed and not freed).
@@ -267,8 +376,8 @@ impl Graph {
         }
     }
 
-    /// Owner: sets the entry point, after all slots of a checkpoint are restored. Builds the tree over them and
-    /// writes their codes: about a microsecond per slot.
+    /// Owner: sets the entry point, after all slots of a checkpoint are restored. Builds the tree over them and, where vectors do not
+    /// lie in a file, writes their codes: about a microsecond per slot.
     ///
     /// # Panics
     /// When the slot is out of range.
@@ -278,7 +387,9 @@ impl Graph {
         }
         let mut owner = self.owner.enter();
         self.store_entry(entry);
-        self.refit_codes(&mut owner, true);
+        if !self.keeps_file() {
+            self.refit_codes(&mut owner, usize::MAX);
+        }
         self.refresh_tree(&mut owner);
     }
 
@@ -286,13 +397,29 @@ impl Graph {
     /// thousand vectors are there and each time they are twice as many, and for each few thousand codes that are written at the
     /// start; nothing otherwise.
     pub fn begin_round(&self) {
-        self.refit_codes(&mut self.owner.enter(), false);
+        let most = self.codes.as_ref().map_or(0, Codes::at_once);
+        self.refit_codes(&mut self.owner.enter(), most);
     }
 
-    fn refit_codes(&self, owner: &mut Owner, all: bool) {
+    fn refit_codes(&self, owner: &mut Owner, most: usize) {
         if let Some(codes) = &self.codes {
-            codes.refit(&mut owner.fit, &|slot| self.vector(slot), self.slots_end(), all);
+            codes.refit(&mut owner.fit, &|slot| self.vector(slot), self.slots_end(), most);
         }
+    }
+
+    /// Owner, between two rounds: writes some of the codes that vectors of a file lack since it was opened, and has the kernel fetch
+    /// the next vectors meanwhile; true while there are more. Some 50 µs, but for the first call after opening (see
+    /// [`Self::begin_round`]).
+    pub fn encode_step(&self) -> bool {
+        let Some(codes) = self.codes.as_ref().filter(|_| self.keeps_file()) else { return false };
+        let mut owner = self.owner.enter();
+        if codes.missing(&owner.fit, self.slots_end()).is_none() {
+            return false;
+        }
+        self.refit_codes(&mut owner, FILE_ROWS_AT_ONCE);
+        let Some(missing) = codes.missing(&owner.fit, self.slots_end()) else { return false };
+        self.vectors.will_need(missing.start, missing.end.min(missing.start + FILE_ROWS_AHEAD));
+        true
     }
 
     /// The step of the codes that walks go over; `None` when they go over the vectors.
@@ -316,20 +443,40 @@ impl Graph {
         }
     }
 
-    /// Committed bytes of arenas in use: rows up to the highest slot ever written.
+    /// Committed bytes of arenas in use: rows up to the highest slot ever written. Those of files are not among them.
     pub fn bytes(&self) -> usize {
         let slots = self.slots_end();
-        let per_slot = self.vectors.row_len() * size_of::<f32>() + 2 * size_of::<AtomicU32>();
-        slots * per_slot
-            + self.code_bytes()
+        let all = self.vector_bytes()
+            + slots * 2 * size_of::<AtomicU32>()
             + self.quantized_bytes()
-            + self.links.bytes(slots, self.owner.enter().runs.used())
+            + self.links.bytes(slots, self.owner.enter().runs.used());
+        all - self.quantized.as_ref().map_or(0, QuantizedRows::file_bytes) - self.links.file_bytes(slots)
     }
 
     /// Those of vectors and codes alone.
     pub fn vector_bytes(&self) -> usize {
+        if self.keeps_file() {
+            return self.slots_end() * size_of::<AtomicU32>();
+        }
         // What was released is for the owner to subtract.
         self.slots_end() * self.vectors.row_len() * size_of::<f32>() + self.code_bytes()
+    }
+
+    /// Bytes of rows that lie in files: of vectors, and of codes and lists, which are made anew with each start. (Lists are there
+    /// where slots are `linked`.)
+    pub fn file_bytes(&self, linked: bool) -> (usize, usize) {
+        if !self.keeps_file() {
+            return (0, 0);
+        }
+        let slots = self.slots_end();
+        let quantized = self.quantized.as_ref().map_or(0, QuantizedRows::file_bytes);
+        let links = if linked { self.links.file_bytes(slots) } else { 0 };
+        (slots * self.vectors.row_len() * size_of::<f32>(), self.code_bytes() + quantized + links)
+    }
+
+    /// Of the vectors' file, bytes that are in memory now; see [`Arena::resident_bytes`] for what it costs.
+    pub fn resident_vector_bytes(&self) -> usize {
+        if self.keeps_file() { self.vectors.resident_bytes(self.slots_end()) } else { 0 }
     }
 
     /// Those of the codes.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, fence};
 
 use super::GraphConfig;
 use crate::index::Slot;
-use crate::memory::{Arena, ArenaError};
+use crate::memory::{Arena, ArenaError, ScratchFiles};
 
 /// Cells per cache line; blocks are whole lines.
 const LINE_CELLS: usize = 16;
@@ -33,16 +33,26 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) fn reserve(config: &GraphConfig) -> Result<Self, ArenaError> {
+    pub(super) fn reserve(config: &GraphConfig, scratch: &ScratchFiles) -> Result<Self, ArenaError> {
         let base_degree = config.degree_max(0);
         let upper_degree = config.degree_max(1);
         Ok(Links {
-            base: Arena::reserve(config.capacity, base_degree.next_multiple_of(LINE_CELLS))?,
+            base: scratch.reserve(config.capacity, base_degree.next_multiple_of(LINE_CELLS))?,
             upper: Arena::reserve(upper_blocks(config), upper_degree.next_multiple_of(LINE_CELLS))?,
             place: Arena::reserve(config.capacity, 1)?,
             base_degree,
             upper_degree,
         })
+    }
+
+    /// Owner: makes sure that level 0 of the first `slots` slots can be written, where it lies in a file.
+    pub(super) fn commit(&self, slots: usize) -> std::io::Result<()> {
+        self.base.commit(slots)
+    }
+
+    /// Of [`Self::bytes`], those of a file.
+    pub(super) fn file_bytes(&self, slots: usize) -> usize {
+        if self.base.is_file() { slots * self.base.row_len() * size_of::<AtomicU32>() } else { 0 }
     }
 
     /// Upper blocks reserved.

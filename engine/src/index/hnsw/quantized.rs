@@ -9,7 +9,7 @@
 use super::{Graph, GraphConfig};
 use crate::distance::Metric;
 use crate::index::Slot;
-use crate::memory::{Arena, ArenaError};
+use crate::memory::{Arena, ArenaError, ScratchFiles};
 use crate::quantizer::{Codec, CodecQuery, Quantization, SAMPLE_MAX};
 use ahash::HashSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -52,6 +52,7 @@ pub(super) struct QuantizedRows {
     metric: Metric,
     dim: usize,
     capacity: usize,
+    scratch: ScratchFiles,
     seed: u64,
     /// Tells the jobs of one graph from those of another that took its place.
     serial: u64,
@@ -187,7 +188,7 @@ impl Coded<'_> {
 }
 
 impl QuantizedRows {
-    pub(super) fn new(config: &GraphConfig) -> Option<QuantizedRows> {
+    pub(super) fn new(config: &GraphConfig, scratch: ScratchFiles) -> Option<QuantizedRows> {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let quantized = config.quantized?;
         Some(QuantizedRows {
@@ -195,6 +196,7 @@ impl QuantizedRows {
             metric: config.metric,
             dim: config.dim,
             capacity: config.capacity,
+            scratch,
             seed: config.seed,
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             generations: [const { OnceLock::new() }; GENERATIONS],
@@ -225,6 +227,23 @@ impl QuantizedRows {
             codec.bytes() + end.load(Ordering::Relaxed) as usize * rows.row_len()
         };
         self.generations.iter().filter_map(OnceLock::get).map(bytes).sum()
+    }
+
+    /// Owner: makes sure that codes of the first `slots` slots can be written, where they lie in files.
+    pub(super) fn commit(&self, slots: usize) -> std::io::Result<()> {
+        self.generations
+            .iter()
+            .filter_map(OnceLock::get)
+            .try_for_each(|generation| generation.rows.commit(slots))
+    }
+
+    /// Of [`Self::bytes`], those of files.
+    pub(super) fn file_bytes(&self) -> usize {
+        let in_files =
+            self.generations.iter().filter_map(OnceLock::get).filter(|generation| generation.rows.is_file());
+        in_files
+            .map(|Generation { rows, end, .. }| end.load(Ordering::Relaxed) as usize * rows.row_len())
+            .sum()
     }
 
     /// Owner: writes the codes of a fresh slot that nobody can reach.
@@ -344,7 +363,9 @@ impl QuantizedRows {
             Outcome::Trained(codec) => {
                 // Until then without codes; that it is not tried again and again is `trained_at`.
                 training.stage = Stage::Settled;
-                let rows = Arena::reserve(self.capacity, codec.code_len())?;
+                let rows: Arena<u8> = self.scratch.reserve(self.capacity, codec.code_len())?;
+                let bytes = end * codec.code_len();
+                rows.commit(end).map_err(|source| ArenaError::File { bytes, source })?;
                 let fresh = self.generations[training.trained].set(Generation {
                     codec: Arc::new(codec),
                     rows,
@@ -398,7 +419,9 @@ impl QuantizedRows {
         let codec = Codec::load(self.config.quantization, self.metric, self.dim, codec);
         let codec = codec.filter(|_| (1..=GENERATIONS).contains(&trained)).ok_or_else(damaged)?;
         assert!(training.trained == 0 && !training.running, "restored before anything is trained");
-        let rows = Arena::reserve(self.capacity, codec.code_len()).map_err(|error| error.to_string())?;
+        let rows: Arena<u8> =
+            self.scratch.reserve(self.capacity, codec.code_len()).map_err(|error| error.to_string())?;
+        rows.commit(end).map_err(|error| error.to_string())?;
         let generation = Generation { codec: Arc::new(codec), rows, end: AtomicU32::new(0) };
         assert!(self.generations[trained - 1].set(generation).is_ok(), "the first to be there");
         (training.trained, training.trained_at) = (trained, at as usize);

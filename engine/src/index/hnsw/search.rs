@@ -175,6 +175,7 @@ impl Graph {
         };
         let (mut from, mut to) = (0, wanted.min(scratch.found.len()));
         let mut errors = Errors::default();
+        self.fetch(scratch.found[..to].iter().map(|near| near.slot));
         while from < to {
             let piece = to.min(from + RESCORED_AT_ONCE);
             scratch.fresh.clear();
@@ -200,6 +201,7 @@ impl Graph {
             // What has the same code may be the same vector, and ties are broken by whoever knows the ids.
             if next == last || next + errors.low() < *kth {
                 to = (to + RESCORED_MORE.max(to / 2)).min(found.len());
+                self.fetch(found[from..to].iter().map(|near| near.slot));
             }
         }
         scratch.found.truncate(to);

@@ -143,6 +143,7 @@ fn info() -> Value {
             "trained": about("What a quantizer learns, where one is trained.", nullable(trained)),
             "rescore_factor": about("Candidates per result that are scored exactly; 0 without a quantizer.", uint64()),
             "quantized_build": boolean(),
+            "persistent": boolean(),
             "index_type": one_of(&["hnsw", "vamana", "ivf", "gpu"]),
             "vamana_r": uint64(),
             "vamana_l": uint64(),
@@ -190,7 +191,8 @@ fn info() -> Value {
             "index": index,
             "memory": sizes(&[
                 "bytes", "graph_bytes", "codes_bytes", "slots_bytes", "payload_bytes", "ids_bytes", "tail_bytes",
-                "payload_index_bytes", "lanes_bytes",
+                "payload_index_bytes", "lanes_bytes", "file_vectors_bytes", "file_vectors_resident_bytes",
+                "file_index_bytes",
             ]),
         }),
     )

@@ -80,7 +80,10 @@ fn config_of_other_indexes() -> Value {
             "Of `pq` and `ivf_pq`: above 1, how much more an error along a vector weighs than one across.",
             with(double(), json!({"minimum": 0})),
         ),
-        "persistent": off(),
+        "persistent": about(
+            "Vectors lie in a mapped file, which outlives the process and may be larger than memory. Needs a quantizer, or `index_type` `ivf`.",
+            boolean(),
+        ),
         "quantized_build": about("Needs a quantizer. The graph is built on codes in either case.", boolean()),
         "partitions": about("This build does not partition.", integer(0, 1)),
     });

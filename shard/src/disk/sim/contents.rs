@@ -1,6 +1,22 @@
 //! What a file holds now, what of it is certain, and what lies between.
 use crate::disk::BLOCK;
 use crate::sim::Random;
+use std::fs::File;
+use std::io;
+use std::os::fd::FromRawFd;
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+
+/// A file in memory without a name.
+pub(super) fn memory_file() -> io::Result<File> {
+    // SAFETY: the name is a C string; a descriptor that comes back is nobody else's.
+    unsafe {
+        match libc::memfd_create(c"nigh-sim".as_ptr(), libc::MFD_CLOEXEC) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(File::from_raw_fd(fd)),
+        }
+    }
+}
 
 /// Bytes of one file.
 #[derive(Clone, Default)]
@@ -10,6 +26,8 @@ pub(super) struct Contents {
     /// Changes since the last sync with the number of each, in order.
     unsynced: Vec<(u64, Change)>,
     written: u64,
+    /// Where it is mapped, the same bytes as `current` up to the last look.
+    mapped: Option<Rc<File>>,
 }
 
 #[derive(Clone)]
@@ -28,6 +46,32 @@ impl Contents {
         &self.current
     }
 
+    /// The file to map: a copy in memory, whose changes [`Self::look`] takes over.
+    pub(super) fn map(&mut self) -> io::Result<File> {
+        if self.mapped.is_none() {
+            let file = memory_file()?;
+            file.write_all_at(&self.current, 0)?;
+            self.mapped = Some(Rc::new(file));
+        }
+        self.mapped.as_ref().expect("made above").try_clone()
+    }
+
+    /// Takes over what was written to it by way of memory since the last look: as one change per block, in order.
+    pub(super) fn look(&mut self) {
+        let Some(file) = self.mapped.clone() else { return };
+        let mut bytes = vec![0; file.metadata().expect("it is open").len() as usize];
+        file.read_exact_at(&mut bytes, 0).expect("it is memory");
+        if bytes.len() != self.current.len() {
+            self.change(Change::SetLen(bytes.len()));
+        }
+        for (index, block) in bytes.chunks(BLOCK).enumerate() {
+            let offset = index * BLOCK;
+            if self.current[offset..offset + block.len()] != *block {
+                self.change(Change::Write { offset, bytes: block.to_vec() });
+            }
+        }
+    }
+
     /// Changes made so far; pass to [`Contents::synced`].
     pub(super) fn written(&self) -> u64 {
         self.written
@@ -43,6 +87,12 @@ impl Contents {
 
     fn change(&mut self, change: Change) {
         change.apply(&mut self.current);
+        if let (Some(file), Change::SetLen(len)) = (&self.mapped, &change) {
+            file.set_len(*len as u64).expect("it is memory");
+        }
+        if let (Some(file), Change::Write { offset, bytes }) = (&self.mapped, &change) {
+            file.write_all_at(bytes, *offset as u64).expect("it is memory");
+        }
         self.written += 1;
         self.unsynced.push((self.written, change));
     }
@@ -64,9 +114,11 @@ impl Contents {
 
     /// What a crash leaves, certain from then on.
     pub(super) fn after_crash(&self, random: &Random) -> Contents {
-        let mut bytes = self.durable.clone();
-        for (index, (_, change)) in self.unsynced.iter().enumerate() {
-            change.apply_in_part(&mut bytes, random, index + 1 == self.unsynced.len());
+        let mut before = self.clone();
+        before.look();
+        let mut bytes = before.durable;
+        for (index, (_, change)) in before.unsynced.iter().enumerate() {
+            change.apply_in_part(&mut bytes, random, index + 1 == before.unsynced.len());
         }
         Contents::durable(bytes)
     }

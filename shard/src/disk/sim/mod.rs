@@ -15,6 +15,7 @@ use crate::sim::Random;
 use contents::Contents;
 use faults::Faults;
 use names::{NameChange, Names, Node};
+use nigh_engine::memory::ScratchFiles;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
@@ -209,7 +210,9 @@ impl State {
     }
 
     fn contents(&mut self, file: FileId) -> &mut Contents {
-        self.files.get_mut(&file).expect("files are never forgotten while their disk lives")
+        let contents = self.files.get_mut(&file).expect("files are never forgotten while their disk lives");
+        contents.look();
+        contents
     }
 }
 
@@ -374,6 +377,10 @@ impl Disk for SimDisk {
         })
     }
 
+    fn scratch(&self) -> ScratchFiles {
+        ScratchFiles::new(contents::memory_file)
+    }
+
     fn sync_dir<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<()>> {
         Box::pin(async move {
             self.shared.enter(Calls::Other)?;
@@ -445,6 +452,12 @@ impl DiskFile for SimFile {
             let end = start.saturating_add(len).min(bytes.len());
             Ok(bytes[start..end].to_vec())
         })
+    }
+
+    fn pages(&self) -> io::Result<std::fs::File> {
+        self.shared.enter(Calls::Other)?;
+        self.check_open()?;
+        self.shared.state.borrow_mut().contents(self.file).map()
     }
 
     fn sync<'a>(&'a self) -> LocalBoxFuture<'a, io::Result<()>> {

@@ -3,10 +3,13 @@ use crate::collection::dense::hit_order::by_distance_then_id;
 use crate::collection::{DenseConfig, DenseWriter, Hit, Query, RowWrite, Write, WriteError, WriteMode};
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::filter::{Node, Predicate};
-use crate::index::Scratch;
-use crate::memory::{Domain, Participant};
+use crate::index::{Scratch, Slot};
+use crate::memory::{Domain, FilePages, Participant, ScratchFiles, Storage, anonymous_file};
 use crate::payload::{RowBuilder, Value};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// A small generator (splitmix64): seeds replay.
@@ -79,6 +82,64 @@ pub struct Bed {
     pub log: Vec<Logged>,
     pub seq: u64,
     pub now_ms: u64,
+    /// Of a persistent collection.
+    pub file: Option<VectorFile>,
+}
+
+/// The file of vectors, and what of it is certain.
+pub struct VectorFile {
+    current: File,
+    synced: Vec<u8>,
+}
+
+impl VectorFile {
+    fn storage(&self) -> Storage {
+        let vectors = FilePages::new(self.current.try_clone().unwrap(), 0).unwrap();
+        Storage { vectors, scratch: ScratchFiles::new(|| Ok(anonymous_file())) }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.current.metadata().unwrap().len() as usize];
+        self.current.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+
+    pub fn cut(&self, bytes: u64) {
+        self.current.set_len(bytes).unwrap();
+    }
+
+    pub fn flip(&self, at: u64) {
+        let mut byte = [0];
+        self.current.read_exact_at(&mut byte, at).unwrap();
+        self.current.write_all_at(&[byte[0] ^ 16], at).unwrap();
+    }
+
+    /// As if the disk were full.
+    pub fn grow_no_more(&self) {
+        // SAFETY: the descriptor is open, and the call looks at no memory of ours.
+        let sealed = unsafe { libc::fcntl(self.current.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_GROW) };
+        assert_eq!(sealed, 0);
+    }
+
+    pub fn sync(&mut self) {
+        self.synced = self.bytes();
+    }
+
+    /// What a power failure leaves: each page as it was synced or as it is.
+    pub fn after_power_failure(&self, rng: &mut Rng) -> VectorFile {
+        let mut left = self.bytes();
+        for (index, page) in left.chunks_mut(4096).enumerate() {
+            let from = (index * 4096).min(self.synced.len());
+            let old = &self.synced[from..(from + page.len()).min(self.synced.len())];
+            if rng.below(2) == 0 {
+                page.fill(0);
+                page[..old.len()].copy_from_slice(old);
+            }
+        }
+        let current = anonymous_file();
+        current.write_all_at(&left, 0).unwrap();
+        VectorFile { current, synced: left }
+    }
 }
 
 /// A row that says which group the point belongs to.
@@ -117,11 +178,21 @@ impl Bed {
             log: Vec::new(),
             seq: 0,
             now_ms: 1000,
+            file: None,
         }
     }
 
+    /// One whose vectors lie in a file.
+    pub fn persistent(config: DenseConfig, slots_max: usize) -> Bed {
+        let mut bed = Bed::new(DenseConfig { persistent: true, ..config }, slots_max);
+        bed.file = Some(VectorFile { current: anonymous_file(), synced: Vec::new() });
+        bed.writer = bed.fresh_writer();
+        bed
+    }
+
     pub fn fresh_writer(&self) -> DenseWriter {
-        DenseWriter::create(self.config.clone(), self.slots_max, self.domain.clone()).unwrap()
+        let storage = self.file.as_ref().map(VectorFile::storage);
+        DenseWriter::create_in(self.config.clone(), self.slots_max, self.domain.clone(), storage).unwrap()
     }
 
     pub fn alive(&self, id: u64) -> Option<&TwinPoint> {
@@ -288,6 +359,7 @@ impl Bed {
         let mut image = Vec::new();
         self.writer.begin_capture(full);
         while !self.writer.capture_step(slice, &mut image) {}
+        self.file.iter_mut().for_each(VectorFile::sync);
         self.writer.end_capture(true);
         image
     }
@@ -299,6 +371,11 @@ impl Bed {
             writer.restore(image).unwrap();
         }
         writer.finish_restore(seq).unwrap();
+        {
+            // Of what images name nothing was written over, also what the log is about to take out.
+            let pin = self.seat.pin();
+            assert!(writer.shared().is_sound(&pin, 0, Slot::MAX));
+        }
         // The log may hold writes the images already show; those change nothing.
         for logged in &self.log {
             logged.apply(&mut writer);

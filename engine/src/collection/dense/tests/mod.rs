@@ -9,6 +9,7 @@ mod filtered;
 mod images;
 mod keys;
 mod lanes;
+mod persistent;
 mod readers;
 mod walk;
 

@@ -1,4 +1,5 @@
 //! Selection, links, upper runs and the visited set on their own.
+use crate::memory::ScratchFiles;
 use proptest::prelude::*;
 
 use super::super::links::{Links, UpperRuns};
@@ -96,7 +97,7 @@ proptest! {
 
 #[test]
 fn a_missing_level_has_no_edges() {
-    let links = Links::reserve(&config(4, Metric::L2, 4, 10)).unwrap();
+    let links = Links::reserve(&config(4, Metric::L2, 4, 10), &ScratchFiles::default()).unwrap();
     links.set_place(3, 0, 2);
     links.write(3, 2, &[1, 2]);
     let mut edges = Vec::new();
@@ -111,8 +112,8 @@ fn a_missing_level_has_no_edges() {
 #[test]
 #[should_panic(expected = "7 edges for slot 0")]
 fn a_list_over_the_degree_panics() {
-    Links::reserve(&config(4, Metric::L2, 4, 10)).unwrap().write(0, 1, &[]);
-    let links = Links::reserve(&config(4, Metric::L2, 2, 10)).unwrap();
+    Links::reserve(&config(4, Metric::L2, 4, 10), &ScratchFiles::default()).unwrap().write(0, 1, &[]);
+    let links = Links::reserve(&config(4, Metric::L2, 2, 10), &ScratchFiles::default()).unwrap();
     links.write(0, 0, &[1, 2, 3, 4, 5, 6, 7]);
 }
 

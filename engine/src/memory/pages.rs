@@ -1,0 +1,223 @@
+//! Pages that come from files: for rows that are to outlive the process, or that may leave memory when it is short.
+
+use super::arena::{Arena, ArenaError, Zeroable, page_bytes};
+use memmap2::{Advice, MmapOptions, MmapRaw};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// A file grows by an eighth of what is needed, within these bounds.
+const STEP_MIN_BYTES: usize = 1 << 20;
+const STEP_MAX_BYTES: usize = 64 << 20;
+/// Residency is asked of so many pieces at most,
+const LOOKS: usize = 64;
+/// of that size to say how much there is,
+const LOOK_BYTES: usize = 4 << 20;
+/// and of that to say whether something is missing.
+const GLANCE_BYTES: usize = 64 << 10;
+
+/// The pages of an [`Arena`]: those of a file from an offset on.
+#[derive(Debug)]
+pub struct FilePages {
+    file: File,
+    offset: u64,
+    /// Bytes behind `offset` that the file has, and that the file system has taken on.
+    committed: AtomicUsize,
+    /// Rows are looked at one here, one there: reading ahead would push others out.
+    scattered: bool,
+}
+
+impl FilePages {
+    /// Those of `file` (open for reading and writing) behind `offset`, a multiple of the page size; what lies there already is
+    /// taken over.
+    ///
+    /// # Errors
+    /// When the file cannot say how long it is.
+    pub fn new(file: File, offset: u64) -> io::Result<FilePages> {
+        let length = file.metadata()?.len().saturating_sub(offset);
+        let committed = AtomicUsize::new(usize::try_from(length).unwrap_or(usize::MAX));
+        Ok(FilePages { file, offset, committed, scattered: false })
+    }
+
+    /// Says that rows will be looked at one here, one there.
+    pub fn scattered(self) -> FilePages {
+        FilePages { scattered: true, ..self }
+    }
+
+    pub(super) fn map(&self, bytes: usize) -> io::Result<MmapRaw> {
+        let map = MmapOptions::new().offset(self.offset).len(bytes).map_raw(&self.file)?;
+        if self.scattered && bytes > 0 {
+            // A kernel that refuses reads ahead, which costs time and not correctness.
+            let _ = map.advise(Advice::Random);
+        }
+        Ok(map)
+    }
+
+    pub(super) fn committed(&self) -> usize {
+        self.committed.load(Relaxed)
+    }
+
+    /// See [`Arena::commit`]; `most` is all that will ever be asked for.
+    pub(super) fn commit(&self, bytes: usize, most: usize) -> io::Result<()> {
+        let committed = self.committed();
+        if bytes <= committed {
+            return Ok(());
+        }
+        let step = (bytes / 8).clamp(STEP_MIN_BYTES, STEP_MAX_BYTES);
+        let to = bytes.saturating_add(step).min(most);
+        // There may be room for what is needed but not for a whole step.
+        let to = match self.allocate(committed, to) {
+            Ok(()) => to,
+            Err(_) => self.allocate(committed, bytes).map(|()| bytes)?,
+        };
+        self.committed.store(to, Relaxed);
+        Ok(())
+    }
+
+    /// Has the file system take on bytes `from..to`, which read as zero.
+    fn allocate(&self, from: usize, to: usize) -> io::Result<()> {
+        let (start, length) = (self.offset + from as u64, (to - from) as u64);
+        let signed = |value: u64| libc::off_t::try_from(value).map_err(io::Error::other);
+        // SAFETY: the descriptor is open while `self` lives; the call looks at no memory of ours.
+        if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, signed(start)?, signed(length)?) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
+            return Err(error);
+        }
+        // File systems that cannot promise room have it taken.
+        let zeros = vec![0; STEP_MIN_BYTES.min(to - from)];
+        let mut at = from;
+        while at < to {
+            let part = &zeros[..zeros.len().min(to - at)];
+            self.file.write_all_at(part, self.offset + at as u64)?;
+            at += part.len();
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of the first `bytes` of `map` that are in memory.
+pub(super) fn resident_bytes(map: &MmapRaw, bytes: usize) -> usize {
+    resident(map, bytes, LOOK_BYTES)
+}
+
+/// The same from shorter looks.
+pub(super) fn glanced_bytes(map: &MmapRaw, bytes: usize) -> usize {
+    resident(map, bytes, GLANCE_BYTES)
+}
+
+fn resident(map: &MmapRaw, bytes: usize, look_bytes: usize) -> usize {
+    let page = page_bytes();
+    let pages = bytes.div_ceil(page);
+    let look = (look_bytes / page).min(pages).max(1);
+    let looks = pages.div_ceil(look).min(LOOKS);
+    let mut seen = vec![0u8; look];
+    let (mut looked_at, mut resident) = (0, 0);
+    for index in 0..looks {
+        // Evenly, where there are more pieces than are looked at.
+        let first = pages.div_ceil(look) * index / looks * look;
+        let count = look.min(pages - first);
+        // SAFETY: the range lies in the mapping, which is alive, and `seen` has a byte for each of its pages.
+        let asked = unsafe {
+            libc::mincore(map.as_mut_ptr().add(first * page).cast(), count * page, seen.as_mut_ptr())
+        };
+        if asked == 0 {
+            looked_at += count;
+            resident += seen[..count].iter().filter(|&&byte| byte & 1 != 0).count();
+        }
+    }
+    if looked_at == 0 { 0 } else { (resident as u128 * bytes as u128 / looked_at as u128) as usize }
+}
+
+/// Where arenas get their pages that need not outlive the process: anonymous ones by default, else files without a name, to
+/// which they can leave memory when it is short.
+#[derive(Clone, Default)]
+pub struct ScratchFiles(Option<Arc<MakeFile>>);
+
+/// Makes an empty file.
+type MakeFile = dyn Fn() -> io::Result<File> + Send + Sync;
+
+impl ScratchFiles {
+    /// Files that `make` makes, empty, open for reading and writing.
+    pub fn new(make: impl Fn() -> io::Result<File> + Send + Sync + 'static) -> ScratchFiles {
+        ScratchFiles(Some(Arc::new(make)))
+    }
+
+    /// An arena.
+    ///
+    /// # Errors
+    /// As [`Arena::reserve`], and when a file cannot be made.
+    pub fn reserve<T: Zeroable>(&self, capacity: usize, row_len: usize) -> Result<Arena<T>, ArenaError> {
+        let Some(make) = &self.0 else { return Arena::reserve(capacity, row_len) };
+        let pages = make().and_then(|file| FilePages::new(file, 0));
+        let bytes = capacity.saturating_mul(row_len).saturating_mul(size_of::<T>());
+        Arena::reserve_in(pages.map_err(|source| ArenaError::File { bytes, source })?, capacity, row_len)
+    }
+}
+
+impl fmt::Debug for ScratchFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "ScratchFiles" } else { "anonymous pages" })
+    }
+}
+
+/// What a collection that is kept in files gets the memory of its vectors and of its index from.
+#[derive(Debug)]
+pub struct Storage {
+    /// The vectors, one padded row after the other, as they were when it was last open.
+    pub vectors: FilePages,
+    /// All that is made anew when it is opened.
+    pub scratch: ScratchFiles,
+}
+
+#[cfg(all(test, not(loom)))]
+pub(crate) mod tests {
+    use super::*;
+    use std::os::fd::FromRawFd;
+
+    /// A file in memory.
+    pub(crate) fn anonymous_file() -> File {
+        // SAFETY: the name is a C string; the descriptor returned is nobody else's.
+        unsafe {
+            let fd = libc::memfd_create(c"nigh-test".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+            assert!(fd >= 0, "{}", io::Error::last_os_error());
+            File::from_raw_fd(fd)
+        }
+    }
+
+    #[test]
+    fn a_file_grows_in_steps_and_keeps_what_it_has() {
+        let file = anonymous_file();
+        let pages = FilePages::new(file.try_clone().unwrap(), 4096).unwrap();
+        assert_eq!(pages.committed(), 0);
+        pages.commit(10, 1 << 30).unwrap();
+        assert_eq!(pages.committed(), 10 + STEP_MIN_BYTES);
+        assert_eq!(file.metadata().unwrap().len(), 4096 + 10 + STEP_MIN_BYTES as u64);
+        pages.commit(STEP_MIN_BYTES, 1 << 30).unwrap();
+        assert_eq!(pages.committed(), 10 + STEP_MIN_BYTES, "nothing to do");
+        pages.commit(40 << 20, 1 << 30).unwrap();
+        assert_eq!(pages.committed(), 45 << 20);
+        pages.commit(46 << 20, 46 << 20).unwrap();
+        assert_eq!(pages.committed(), 46 << 20, "no more than is asked for at most");
+        let again = FilePages::new(file, 4096).unwrap();
+        assert_eq!(again.committed(), 46 << 20);
+    }
+
+    #[test]
+    fn a_full_file_system_is_an_error() {
+        let file = anonymous_file();
+        let pages = FilePages::new(file.try_clone().unwrap(), 0).unwrap();
+        pages.commit(1, 1 << 20).unwrap();
+        // SAFETY: the descriptor is open, and the call looks at no memory of ours.
+        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_GROW) }, 0);
+        let error = pages.commit(2 << 20, 4 << 20).unwrap_err();
+        assert!(error.raw_os_error().is_some(), "{error}");
+        assert_eq!(pages.committed(), 1 << 20);
+    }
+}
