@@ -16,6 +16,7 @@ use crate::owner::Owned;
 use crate::owner::checkpointer::{CheckpointState, collection_dir};
 use crate::owner::indexer::replayed;
 use crate::owner::op_record::{self, Op};
+use crate::owner::scrubber;
 use ahash::{HashMap, HashSet};
 use nigh_engine::collection::{DenseConfig, DenseWriter, RowWrite, Write};
 use nigh_engine::distance::Metric;
@@ -263,7 +264,7 @@ impl Core {
         // reclaimed late.
         let image_bytes: u64 = manifest.iter().flat_map(|m| &m.images).map(|(_, bytes)| *bytes).sum();
         let stored = match &vectors {
-            Some(vectors) => vectors.rows(&config).await.map_err(|e| e.to_string())?,
+            Some(vectors) => vectors.rows().await.map_err(|e| e.to_string())?,
             None => image_bytes as usize / (size_of::<f32>() * config.dim),
         };
         let slots = stored + 2 * records.len();
@@ -304,7 +305,10 @@ impl Core {
         let last_file = numbers.max().unwrap_or(0);
         *owned.checkpoint.borrow_mut() = CheckpointState { manifest, last_file, rebase: false };
         *owned.vectors.borrow_mut() = vectors.map(Rc::new);
-        self.start_owned(owned);
+        self.start_owned(owned.clone());
+        if owned.vectors.borrow().is_some() && handle.damage.get().is_none() {
+            self.env().spawn_background(Box::pin(scrubber::run(self.clone(), owned)));
+        }
         Ok(handle)
     }
 

@@ -31,6 +31,7 @@ fn row_bytes(config: &DenseConfig) -> u32 {
 pub struct VectorsFile {
     name: String,
     file: Rc<dyn DiskFile>,
+    row_bytes: usize,
     /// A sync has failed: nobody knows what reached the device, and another that succeeds says nothing about it.
     failed: Cell<bool>,
 }
@@ -68,7 +69,7 @@ impl VectorsFile {
         file.write_at(0, &header).await.map_err(&io)?;
         file.sync().await.map_err(&io)?;
         disk.sync_dir(dir).await.map_err(&io)?;
-        Ok(VectorsFile { name, file, failed: Cell::new(false) })
+        Ok(VectorsFile { name, file, row_bytes: row_bytes(config) as usize, failed: Cell::new(false) })
     }
 
     /// Opens a file that a manifest names.
@@ -95,7 +96,8 @@ impl VectorsFile {
             let what = format!("its rows are of {found} bytes, those of the collection of {wanted}");
             return Err(CheckpointError::corrupt(&path, FILE_HEADER_BYTES as u64, what));
         }
-        Ok(VectorsFile { name: name.to_owned(), file, failed: Cell::new(false) })
+        let row_bytes = wanted as usize;
+        Ok(VectorsFile { name: name.to_owned(), file, row_bytes, failed: Cell::new(false) })
     }
 
     /// Its name, as manifests have it.
@@ -112,22 +114,26 @@ impl VectorsFile {
         Ok(Storage { vectors, scratch: disk.scratch() })
     }
 
+    /// Bytes of a row.
+    pub fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
     /// Rows that the file has room for.
     ///
     /// # Errors
     /// The disk refused.
-    pub async fn rows(&self, config: &DenseConfig) -> io::Result<usize> {
+    pub async fn rows(&self) -> io::Result<usize> {
         let bytes = self.file.len().await?.saturating_sub(ROWS_START);
-        Ok((bytes / u64::from(row_bytes(config))) as usize)
+        Ok(bytes as usize / self.row_bytes)
     }
 
     /// Rows from `first` on, as the file has them; fewer at its end.
     ///
     /// # Errors
     /// The disk refused.
-    pub async fn read(&self, first: usize, rows: usize, config: &DenseConfig) -> io::Result<Vec<u8>> {
-        let row = u64::from(row_bytes(config));
-        self.file.read_at(ROWS_START + first as u64 * row, rows * row as usize).await
+    pub async fn read(&self, first: usize, rows: usize) -> io::Result<Vec<u8>> {
+        self.file.read_at(ROWS_START + (first * self.row_bytes) as u64, rows * self.row_bytes).await
     }
 
     /// Makes durable what was written up to now. After one failure it never succeeds again.

@@ -4,7 +4,7 @@
 //! answer when the log is durable. From append to apply there is no await, so the order in the log is the order in
 //! memory. Tasks of a collection: [`indexer`] moves the tail into the graph and repairs around the dead ([`filer`]: into cells, which it
 //! trains),
-//! [`checkpointer`] bounds the log, [`sweeper`] removes the expired, [`build`] loads staged points aside.
+//! [`checkpointer`] bounds the log, [`scrubber`] reads the vectors of a file once, [`sweeper`] removes the expired, [`build`] loads staged points aside.
 
 pub mod build;
 pub mod checkpointer;
@@ -13,6 +13,7 @@ pub mod indexer;
 pub mod op_record;
 mod payload;
 pub mod quantizer;
+pub mod scrubber;
 pub mod sweeper;
 
 use crate::catalog::CollectionHandle;

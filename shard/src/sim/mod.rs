@@ -16,3 +16,5 @@ mod clock_test;
 mod store_test;
 #[cfg(test)]
 mod test_node;
+#[cfg(test)]
+mod vectors_test;

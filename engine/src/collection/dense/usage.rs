@@ -64,6 +64,18 @@ impl Dense {
         self.graph.note_residency();
     }
 
+    /// Any core, under the pin: of `rows`, read from the file of vectors from slot `first` on, the first that is not what was written there
+    /// for a point that lives. One that differs is looked at in memory as well, as another may have come there since it was read.
+    pub fn differs(&self, pin: &Pin<'_>, first: Slot, rows: &[u8]) -> Option<Slot> {
+        let row_bytes = self.graph.vectors().row_len() * size_of::<f32>();
+        let end = self.slots.load(Ordering::Acquire) as Slot;
+        let read = (first..end).zip(rows.chunks_exact(row_bytes));
+        let mut suspects = read
+            .filter(|&(slot, row)| self.graph.checksum(slot).is_some_and(|sum| crc32c::crc32c(row) != sum))
+            .map(|(slot, _)| slot);
+        suspects.find(|&slot| !self.is_sound(pin, slot, slot + 1))
+    }
+
     /// Any core, under the pin: whether the vectors of slots `from..to` that hold a point are what was written there. Where they lie
     /// in no file there is nothing to ask.
     pub fn is_sound(&self, pin: &Pin<'_>, from: Slot, to: Slot) -> bool {

@@ -1,0 +1,66 @@
+//! Reads the vectors of a persistent collection once after it was opened, and compares them with their checksums.
+//!
+//! Opening reads none of them, so a disk that has lost or changed some would be found out by a wrong answer, or by the signal that a
+//! page is when it cannot be read. A collection with such a vector serves nothing any more: which points are near is not known.
+
+use crate::core::Core;
+use crate::owner::Owned;
+use crate::owner::indexer::Slice;
+use std::rc::Rc;
+
+/// Read at once, bytes.
+const PIECE_BYTES: usize = 256 << 10;
+/// Between two pieces, microseconds: 50 MB/s at most, which leaves the disk to searches.
+const PAUSE_US: u64 = 5_000;
+/// Rows compared between two looks at the clock, bytes: some 10 µs.
+const STEP_BYTES: usize = 64 << 10;
+
+/// Reads what the collection held when this began; ends early when it is dropped, damaged or built anew.
+pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
+    let Some(vectors) = owned.vectors.borrow().clone() else { return };
+    let (env, config) = (core.env().clone(), owned.handle.config.clone());
+    let slots = owned.writer.borrow().shared().stats().slots as usize;
+    let row = vectors.row_bytes();
+    let (at_once, step) = ((PIECE_BYTES / row).max(1), (STEP_BYTES / row).max(1));
+    let mut slice = Slice::begin(&env);
+    for first in (0..slots).step_by(at_once) {
+        env.sleep_us(PAUSE_US).await;
+        let is_current = owned.vectors.borrow().as_ref().is_some_and(|now| Rc::ptr_eq(now, &vectors));
+        if owned.dropped.get() || !is_current || owned.handle.damage.get().is_some() || core.is_stopping() {
+            return;
+        }
+        let rows = match vectors.read(first, at_once.min(slots - first)).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                return damaged(&owned, format!("vectors from slot {first} on cannot be read: {error}"));
+            }
+        };
+        for (index, part) in rows.chunks(step * row).enumerate() {
+            let from = (first + index * step) as u32;
+            let differs = {
+                let pin = core.pin();
+                owned.handle.dense(&pin).differs(&pin, from, part)
+            };
+            if let Some(slot) = differs {
+                let name = vectors.name();
+                return damaged(
+                    &owned,
+                    format!("the vector of slot {slot} in {name} is not what was written"),
+                );
+            }
+            slice.check().await;
+        }
+    }
+    tracing::debug!(
+        collection = owned.handle.name,
+        slots,
+        dim = config.dim,
+        "all vectors are what was written"
+    );
+}
+
+fn damaged(owned: &Owned, why: String) {
+    tracing::error!(collection = owned.handle.name, why, "collection is damaged and serves nothing");
+    // One that is damaged already stays as it is.
+    let _first_reason_counts = owned.handle.damage.set(why);
+}

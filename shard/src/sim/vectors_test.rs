@@ -1,0 +1,105 @@
+//! Files of vectors in simulation: what a disk has changed or cut is found out, and nothing else suffers.
+
+use super::Sim;
+use super::test_node::open;
+use crate::core::{PointFields, StoredPoint, Vectors, WriteBatch};
+use crate::disk::SimDisk;
+use crate::log::SyncMode;
+use crate::node::NodeOptions;
+use nigh_engine::collection::{DenseConfig, Quantizer, WriteMode};
+use nigh_engine::distance::Metric;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+const DIM: usize = 16;
+const POINTS: u64 = 300;
+/// Where rows start in the file.
+const ROWS: usize = 65_536;
+
+fn options() -> NodeOptions {
+    NodeOptions {
+        data: Some("simulated".into()),
+        shards: 4,
+        sync: SyncMode::Always,
+        memory_limit_bytes: 1 << 30,
+        segment_bytes: 4096 * 64,
+        log_bytes_soft: 4096 * 256,
+        image_records_min: 16,
+        sweep_interval_ms: 0,
+        devices: Default::default(),
+    }
+}
+
+async fn fill(sim: Sim, disk: Rc<SimDisk>) {
+    let node = open(&sim, &disk, 1, options()).await;
+    let core = node.cores[0].clone();
+    for (name, persistent) in [("files", true), ("memory", false)] {
+        let config = DenseConfig { quant: Quantizer::Sq8, persistent, ..DenseConfig::new(DIM, Metric::L2) };
+        core.create_collection(name, config).await.unwrap();
+        let points =
+            (0..POINTS).map(|id| PointFields { id, row: Vec::new(), ttl_ms: 0, expected_version: None });
+        let vectors = Vectors::Native((0..POINTS).flat_map(|id| [id as f32 + 0.5; DIM]).collect());
+        let batch = WriteBatch { mode: WriteMode::Insert, dim: DIM, vectors, points: points.collect() };
+        core.write(name, batch).await.unwrap();
+    }
+    for owned in core.all_owned() {
+        core.checkpoint(&owned).await.unwrap();
+    }
+}
+
+/// What a read says of the two collections some time after a start.
+fn reopened(disk: &Rc<SimDisk>) -> [Result<Vec<f32>, String>; 2] {
+    let answers = Rc::new(std::cell::RefCell::new(None));
+    let found = answers.clone();
+    super::run(7, |sim| {
+        let disk = disk.clone();
+        async move {
+            let node = open(&sim, &disk, 1, options()).await;
+            let core = node.cores[0].clone();
+            sim.sleep_us(1_000_000).await;
+            let mut both = Vec::new();
+            for name in ["files", "memory"] {
+                let answer = core.get(name, vec![200], true, true).await;
+                let vector =
+                    |points: Vec<Option<StoredPoint>>| points[0].as_ref().unwrap().vector.clone().unwrap();
+                both.push(answer.map(vector).map_err(|error| error.to_string()));
+            }
+            *found.borrow_mut() = both.try_into().ok();
+        }
+    });
+    answers.take().expect("the node lived long enough")
+}
+
+fn the_file(disk: &SimDisk) -> PathBuf {
+    let mut files = disk.paths();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "vec"));
+    assert_eq!(files.len(), 1);
+    files.remove(0)
+}
+
+#[test]
+fn a_changed_or_cut_file_damages_its_collection_alone() {
+    let disk = Rc::new(SimDisk::new(5));
+    super::run(3, |sim| fill(sim, disk.clone()));
+    let path = the_file(&disk);
+    let (whole, row) = (disk.bytes(&path).unwrap(), DIM * size_of::<f32>());
+    let sound = Ok(vec![200.5; DIM]);
+    assert_eq!(reopened(&disk), [sound.clone(), sound.clone()]);
+
+    let damaged = |bytes: Vec<u8>, fragment: &str| {
+        let disk = Rc::new(disk.crash_clone(9));
+        disk.put(&path, bytes);
+        let [files, memory] = reopened(&disk);
+        assert_eq!(memory, sound);
+        let error = files.unwrap_err();
+        assert!(error.contains(fragment), "{error}");
+    };
+    let mut changed = whole.clone();
+    changed[ROWS + 123 * row + 5] ^= 1;
+    damaged(changed, "the vector of slot 123 in 00000000.vec is not what was written");
+    damaged(whole[..ROWS + 250 * row].to_vec(), "the file of vectors ends before that of slot 250");
+    damaged(whole[..4000].to_vec(), "the file ends too early");
+    let mut changed = whole.clone();
+    changed[64] ^= 4;
+    damaged(changed, "its rows are of");
+}
