@@ -179,7 +179,8 @@ impl Core {
     ) -> Result<(), OpError> {
         let env = self.env().clone();
         let config = &owned.handle.config;
-        let vectors = match (owned.vectors.borrow().is_some(), self.env().disk()) {
+        let in_file = owned.vectors.borrow().is_some();
+        let vectors = match (in_file, self.env().disk()) {
             (true, Some(disk)) => {
                 let number = owned.checkpoint.borrow_mut().next_file();
                 let dir = collection_dir(owned.handle.uid);
