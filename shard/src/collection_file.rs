@@ -1,8 +1,10 @@
 //! `collection.json`: a collection's identity and configuration, written once at create.
 
-use nigh_engine::collection::{DenseConfig, Drift, IndexType, IvfConfig, Quantizer, VamanaConfig};
+use nigh_engine::collection::{
+    DenseConfig, Drift, IndexType, IvfConfig, IvfProduct, Quantizer, VamanaConfig,
+};
 use nigh_engine::distance::{Metric, Width};
-use nigh_engine::quantizer::Quantization;
+use nigh_engine::quantizer::{CellProduct, Quantization};
 use nigh_engine::text::TextConfig;
 use serde::{Deserialize, Serialize};
 
@@ -151,6 +153,18 @@ struct IvfV1 {
     drift_growth_and_factor_bits: Option<[u64; 2]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     soar_lambda_bits: Option<u64>,
+    /// Of cells with codes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    product: Option<IvfProductV1>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct IvfProductV1 {
+    parts: usize,
+    bits: usize,
+    rotations: usize,
+    eta_bits: u32,
+    rerank: bool,
 }
 
 impl IvfV1 {
@@ -163,6 +177,10 @@ impl IvfV1 {
                 .drift
                 .map(|drift| [drift.growth.to_bits(), drift.factor.to_bits()]),
             soar_lambda_bits: ivf.soar.map(f64::to_bits),
+            product: ivf.product.map(|IvfProduct { code, rerank }| {
+                let CellProduct { parts, bits, rotations, eta } = code;
+                IvfProductV1 { parts, bits, rotations, eta_bits: eta.to_bits(), rerank }
+            }),
         }
     }
 
@@ -174,6 +192,11 @@ impl IvfV1 {
             train_threshold: self.train_threshold,
             drift: drift.map(|[growth, factor]| Drift { growth, factor }),
             soar: self.soar_lambda_bits.map(f64::from_bits),
+            product: self.product.as_ref().map(|product| {
+                let IvfProductV1 { parts, bits, rotations, eta_bits, rerank } = *product;
+                let code = CellProduct { parts, bits, rotations, eta: f32::from_bits(eta_bits) };
+                IvfProduct { code, rerank }
+            }),
         }
     }
 }
@@ -353,9 +376,13 @@ mod tests {
         let bytes = encode(77, "default/a\"b", &config);
         assert_eq!(decode(&bytes).unwrap(), (77, "default/a\"b".to_owned(), config));
         let drift = Some(Drift { growth: 2.5, factor: 0.1 + 0.2 });
-        let ivf = IvfConfig { nlist: 1, nprobe: 2, train_threshold: 3, drift, soar: Some(0.7) };
+        let ivf =
+            IvfConfig { nlist: 1, nprobe: 2, train_threshold: 3, drift, soar: Some(0.7), product: None };
+        let code = CellProduct { parts: 3, bits: 4, rotations: 2, eta: 0.1 + 0.2 };
+        let coded = IvfConfig { product: Some(IvfProduct { code, rerank: true }), ..ivf.clone() };
         let vamana = VamanaConfig { degree: 40, beam: 90, alpha: 0.7 + 0.4 };
-        for index in [IndexType::Gpu, IndexType::Ivf(ivf), IndexType::Vamana(vamana)] {
+        let indexes = [IndexType::Gpu, IndexType::Ivf(ivf), IndexType::Ivf(coded), IndexType::Vamana(vamana)];
+        for index in indexes {
             let other = DenseConfig { index, ..DenseConfig::new(3, Metric::L2) };
             assert_eq!(decode(&encode(77, "default/a", &other)).unwrap().2, other);
         }
@@ -400,6 +427,7 @@ mod tests {
             "full_text",
             "ivf",
             "vamana",
+            "product",
         ] {
             assert!(!text.contains(later), "{text}");
         }

@@ -2,7 +2,7 @@
 use super::index_type::{IndexType, IvfConfig};
 use crate::distance::{Metric, Width};
 use crate::index::{Flat, Quantized};
-use crate::quantizer::Quantization;
+use crate::quantizer::{CellProduct, Quantization};
 use crate::text::TextConfig;
 
 /// Largest vector length.
@@ -52,47 +52,66 @@ impl Quantizer {
         let Quantizer::Trained(quantization) = self else { return Ok(()) };
         let refuse = |reason: String| Err(ConfigError(reason));
         match quantization {
-            Quantization::Product { parts, .. } | Quantization::Residual { parts, .. }
-                if parts == 0 || !dim.is_multiple_of(parts) =>
-            {
-                refuse(format!("QuantPQM must be positive and divide Dim: {parts} does not divide {dim}"))
+            Quantization::Product { parts, bits, rotations, eta } => {
+                validate_product("QuantPQM", &CellProduct { parts, bits, rotations, eta }, dim)
             }
-            Quantization::Product { bits, .. } if bits != 4 && bits != 8 => {
-                refuse(format!("PQNBits must be 4 or 8, found {bits}"))
+            Quantization::Residual { parts, .. } if parts == 0 || !dim.is_multiple_of(parts) => {
+                refuse(not_dividing("QuantPQM", parts, dim))
             }
             Quantization::Residual { layers, .. } if layers == 0 || layers > LAYERS_MAX => {
                 refuse(format!("PRQLayers must be in 1..={LAYERS_MAX}, found {layers}"))
             }
-            Quantization::Product { rotations, .. } | Quantization::Residual { rotations, .. }
-                if rotations > ROTATIONS_MAX =>
-            {
-                refuse(format!("OPQIters must be in 0..={ROTATIONS_MAX}, found {rotations}"))
-            }
-            Quantization::Product { eta, .. } if !(0.0..=f32::MAX).contains(&eta) => {
-                refuse(format!("AnisotropicEta must be a number that is not negative, found {eta}"))
-            }
-            Quantization::Product { parts, .. } if parts > PARTS_MAX => refuse(format!(
-                "QuantPQM must be at most {PARTS_MAX}, found {parts}: a search has a table for each part"
-            )),
             Quantization::Residual { parts, layers, .. } if parts * layers > PARTS_MAX => refuse(format!(
                 "QuantPQM must be at most {PARTS_MAX} over all layers, found {parts} in each of {layers}"
             )),
-            Quantization::Product { rotations, .. } | Quantization::Residual { rotations, .. }
-                if rotations > 1 && dim > ROTATED_MAX =>
-            {
-                refuse(format!(
-                    "OPQIters must be at most 1 above {ROTATED_MAX} components: a rotation has their square"
-                ))
-            }
-            Quantization::Product { parts, eta, .. } if eta > 1.0 && dim / parts > WEIGHED_MAX => {
-                refuse(format!(
-                    "AnisotropicEta must be at most 1 for parts of more than {WEIGHED_MAX} components, and these have {}",
-                    dim / parts
-                ))
-            }
+            Quantization::Residual { rotations, .. } => validate_rotations(rotations, dim),
             Quantization::Scalar { width: Width::One } => refuse("invalid Quant mode: sq_bits is 1".into()),
             _ => Ok(()),
         }
+    }
+}
+
+/// Of vectors or of residuals; `key` names the parts.
+pub(super) fn validate_product(key: &str, product: &CellProduct, dim: usize) -> Result<(), ConfigError> {
+    let refuse = |reason: String| Err(ConfigError(reason));
+    match *product {
+        CellProduct { parts, .. } if parts == 0 || !dim.is_multiple_of(parts) => {
+            refuse(not_dividing(key, parts, dim))
+        }
+        CellProduct { bits, .. } if bits != 4 && bits != 8 => {
+            refuse(format!("PQNBits must be 4 or 8, found {bits}"))
+        }
+        CellProduct { rotations, .. } if validate_rotations(rotations, dim).is_err() => {
+            validate_rotations(rotations, dim)
+        }
+        CellProduct { eta, .. } if !(0.0..=f32::MAX).contains(&eta) => {
+            refuse(format!("AnisotropicEta must be a number that is not negative, found {eta}"))
+        }
+        CellProduct { parts, .. } if parts > PARTS_MAX => refuse(format!(
+            "{key} must be at most {PARTS_MAX}, found {parts}: a search has a table for each part"
+        )),
+        CellProduct { parts, eta, .. } if eta > 1.0 && dim / parts > WEIGHED_MAX => refuse(format!(
+            "AnisotropicEta must be at most 1 for parts of more than {WEIGHED_MAX} components, and these have {}",
+            dim / parts
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn not_dividing(key: &str, parts: usize, dim: usize) -> String {
+    format!("{key} must be positive and divide Dim: {parts} does not divide {dim}")
+}
+
+fn validate_rotations(rotations: usize, dim: usize) -> Result<(), ConfigError> {
+    match rotations {
+        0..=1 => Ok(()),
+        _ if rotations > ROTATIONS_MAX => {
+            Err(ConfigError(format!("OPQIters must be in 0..={ROTATIONS_MAX}, found {rotations}")))
+        }
+        _ if dim > ROTATED_MAX => Err(ConfigError(format!(
+            "OPQIters must be at most 1 above {ROTATED_MAX} components: a rotation has their square"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -219,7 +238,7 @@ impl DenseConfig {
             return Err(ConfigError("Persistent requires a quantizer, or index_type \"ivf\"".into()));
         }
         if let Some(ivf) = self.ivf() {
-            ivf.validate()?;
+            ivf.validate(self.dim)?;
         }
         if self.ivf().is_some() && matches!(self.quant, Quantizer::Trained(_)) {
             let quant = self.quant.name();
@@ -279,14 +298,20 @@ impl DenseConfig {
         if let IndexType::Vamana(vamana) = &self.index { Some(vamana.flat(self.metric)) } else { None }
     }
 
-    /// Whether int8 codes are kept.
+    /// Whether int8 codes are kept; not where vectors are given up for smaller ones.
     pub fn keeps_codes(&self) -> bool {
         match self.quant {
+            _ if self.drops_vectors() => false,
             Quantizer::Sq8 => true,
             Quantizer::None => self.traversal_codes,
             // Two sorts of codes would be read from the disk where one is enough.
             Quantizer::Trained(_) => self.traversal_codes && !self.persistent,
         }
+    }
+
+    /// Whether a filed point's vector is what its code stands for.
+    pub(crate) fn drops_vectors(&self) -> bool {
+        self.ivf().is_some_and(IvfConfig::drops_vectors)
     }
 
     /// Candidates per result that the beam holds and that are scored exactly, at least; 0 without a quantizer.

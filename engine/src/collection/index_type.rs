@@ -1,7 +1,8 @@
 //! How points of a collection are found, and what is configured of it.
-use super::config::ConfigError;
+use super::config::{ConfigError, validate_product};
 use crate::distance::Metric;
 use crate::index::Flat;
+use crate::quantizer::CellProduct;
 
 /// Centroids looked at when the configuration leaves `nprobe` at 0.
 const NPROBE_DEFAULT: usize = 8;
@@ -105,7 +106,22 @@ pub struct IvfConfig {
     pub drift: Option<Drift>,
     /// File each point in a second cell, chosen with that weight of the direction of its residual (0 = 1.5); `None` = in one.
     pub soar: Option<f64>,
+    /// Keep codes of what vectors differ from their centroids by, and search these; `None` = the vectors.
+    pub product: Option<IvfProduct>,
 }
+
+/// Codes in cells (IVFADC: Jégou, Douze, Schmid, TPAMI 2011).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct IvfProduct {
+    /// The quantizer of residuals.
+    pub code: CellProduct,
+    /// Keep the vectors, and score the best three times `k` by their codes exactly. Without, a point that is filed has no vector any
+    /// more but what its code stands for.
+    pub rerank: bool,
+}
+
+/// Candidates per result that are scored exactly.
+pub(super) const RERANKED_PER_RESULT: usize = 3;
 
 /// When a clustering is to be made anew. Zeros mean defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -124,7 +140,7 @@ fn or(value: f64, default: f64) -> f64 {
 const CELLS_MAX: usize = 65_536;
 
 impl IvfConfig {
-    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+    pub(super) fn validate(&self, dim: usize) -> Result<(), ConfigError> {
         if self.nlist > CELLS_MAX {
             let reason = format!(
                 "IVFNlist and IVFNprobe: ivf_nlist is {}; it must be at most {CELLS_MAX}",
@@ -132,7 +148,10 @@ impl IvfConfig {
             );
             return Err(ConfigError(reason));
         }
-        Ok(())
+        match self.product {
+            Some(product) => validate_product("IVFPQM", &product.code, dim),
+            None => Ok(()),
+        }
     }
 
     /// Cells that a search looks through, at least, where there are as many.
@@ -149,6 +168,11 @@ impl IvfConfig {
     pub fn cells_for(&self, points: usize) -> usize {
         let cells = if self.nlist == 0 { (4.0 * (points as f64).sqrt()) as usize } else { self.nlist };
         cells.clamp(1, points.clamp(1, CELLS_MAX))
+    }
+
+    /// Whether vectors are given up for codes.
+    pub fn drops_vectors(&self) -> bool {
+        self.product.is_some_and(|product| !product.rerank)
     }
 
     /// The weight of spilling, `None` without.

@@ -12,4 +12,4 @@ pub use dense::{
     Moment, Point, Query, RestoreError, RowWrite, SearchError, Stats, TrainingSample, TrainingTicket, Usage,
     Write, WriteError, WriteMode,
 };
-pub use index_type::{Drift, IndexType, IvfConfig, VamanaConfig};
+pub use index_type::{Drift, IndexType, IvfConfig, IvfProduct, VamanaConfig};

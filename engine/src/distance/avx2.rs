@@ -215,3 +215,50 @@ plane_entries!(
     eight,
     #[target_feature(enable = "avx2,fma")]
 );
+
+/// Sums of 32 codes. Entries of neighbouring codes share lanes of 16 bits: the upper ones are summed for themselves as well, and
+/// taken away in the end.
+///
+/// # Safety
+/// `tables` and `codes` point to `32 * pairs` readable bytes, `out` to 32 sums; the CPU has AVX2.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn shuffle_sums(tables: *const u8, codes: *const u8, pairs: usize, out: *mut u16) {
+    let nibble = _mm256_set1_epi8(15);
+    let (mut both, mut odd) = (_mm256_setzero_si256(), _mm256_setzero_si256());
+    for pair in 0..pairs {
+        // SAFETY: the caller's, for this pair.
+        let (low, high, codes) = unsafe {
+            (
+                _mm256_broadcastsi128_si256(_mm_loadu_si128(tables.add(32 * pair).cast())),
+                _mm256_broadcastsi128_si256(_mm_loadu_si128(tables.add(32 * pair + 16).cast())),
+                _mm256_loadu_si256(codes.add(32 * pair).cast()),
+            )
+        };
+        let below = _mm256_shuffle_epi8(low, _mm256_and_si256(codes, nibble));
+        let above = _mm256_shuffle_epi8(high, _mm256_and_si256(_mm256_srli_epi16::<4>(codes), nibble));
+        both = _mm256_add_epi16(both, _mm256_add_epi16(below, above));
+        // The carry of the lower of two bytes goes to the upper one in `both`, and comes back below.
+        odd = _mm256_add_epi16(
+            odd,
+            _mm256_add_epi16(_mm256_srli_epi16::<8>(below), _mm256_srli_epi16::<8>(above)),
+        );
+    }
+    // SAFETY: the caller's.
+    unsafe { store_sums(both, odd, out) }
+}
+
+/// Even codes are what is left of `both` without the odd ones; in order they go to `out`.
+///
+/// # Safety
+/// `out` points to 32 sums; the CPU has AVX2.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+pub(super) unsafe fn store_sums(both: __m256i, odd: __m256i, out: *mut u16) {
+    let even = _mm256_sub_epi16(both, _mm256_slli_epi16::<8>(odd));
+    let (low, high) = (_mm256_unpacklo_epi16(even, odd), _mm256_unpackhi_epi16(even, odd));
+    // SAFETY: the caller's.
+    unsafe {
+        _mm256_storeu_si256(out.cast(), _mm256_permute2x128_si256::<0x20>(low, high));
+        _mm256_storeu_si256(out.add(16).cast(), _mm256_permute2x128_si256::<0x31>(low, high));
+    }
+}

@@ -204,3 +204,36 @@ plane_entries!(
     eight,
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 );
+
+/// Sums of 32 codes, two pairs of numbers at a time; otherwise as AVX2 does it.
+///
+/// # Safety
+/// `tables` and `codes` point to `32 * pairs` readable bytes, `out` to 32 sums; the CPU has AVX2, AVX-512 F and BW.
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw")]
+pub(super) unsafe fn shuffle_sums(tables: *const u8, codes: *const u8, pairs: usize, out: *mut u16) {
+    let nibble = _mm512_set1_epi8(15);
+    let (mut both, mut odd) = (_mm512_setzero_si512(), _mm512_setzero_si512());
+    for pair in (0..pairs).step_by(2) {
+        // An odd pair at the end: what is masked reads as zero and is not touched.
+        let mask = if pair + 1 < pairs { u16::MAX } else { 0xff };
+        // SAFETY: the caller's, for this pair and, but where it is masked, the next.
+        let (tables, codes) = unsafe {
+            (
+                _mm512_maskz_loadu_epi32(mask, tables.add(32 * pair).cast()),
+                _mm512_maskz_loadu_epi32(mask, codes.add(32 * pair).cast()),
+            )
+        };
+        let low = _mm512_shuffle_i32x4::<0b10_10_00_00>(tables, tables);
+        let high = _mm512_shuffle_i32x4::<0b11_11_01_01>(tables, tables);
+        let below = _mm512_shuffle_epi8(low, _mm512_and_si512(codes, nibble));
+        let above = _mm512_shuffle_epi8(high, _mm512_and_si512(_mm512_srli_epi16::<4>(codes), nibble));
+        both = _mm512_add_epi16(both, _mm512_add_epi16(below, above));
+        odd = _mm512_add_epi16(
+            odd,
+            _mm512_add_epi16(_mm512_srli_epi16::<8>(below), _mm512_srli_epi16::<8>(above)),
+        );
+    }
+    let fold = |sums| _mm256_add_epi16(_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64::<1>(sums));
+    // SAFETY: the caller's.
+    unsafe { super::avx2::store_sums(fold(both), fold(odd), out) }
+}

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use super::entries::{CodeEntry, FloatEntry};
 use super::planes::PlaneEntry;
 use super::scalar;
+use super::shuffle::ShuffleSums;
 
 /// An instruction set the kernels are written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(super) struct Table {
     pub(super) code_l2: CodeEntry,
     /// Products with packed codes.
     pub(super) planes: PlaneEntry,
+    /// Sums over blocks of codes of four bits.
+    pub(super) shuffle: ShuffleSums,
 }
 
 impl SimdLevel {
@@ -100,6 +103,7 @@ static SCALAR: Table = Table {
     code_dot: scalar::CODE_DOT,
     code_l2: scalar::CODE_L2,
     planes: scalar::PLANES,
+    shuffle: scalar::shuffle_sums,
 };
 
 #[cfg(target_arch = "x86_64")]
@@ -113,6 +117,7 @@ mod x86 {
         code_dot: avx2::CODE_DOT,
         code_l2: avx2::CODE_L2,
         planes: avx2::PLANES,
+        shuffle: avx2::shuffle_sums,
     };
     pub(super) static AVX512: Table = Table {
         level: SimdLevel::Avx512,
@@ -120,6 +125,7 @@ mod x86 {
         code_dot: avx2::CODE_DOT,
         code_l2: avx2::CODE_L2,
         planes: avx2::PLANES,
+        shuffle: avx2::shuffle_sums,
     };
     pub(super) static AVX512_VNNI: Table = Table {
         level: SimdLevel::Avx512Vnni,
@@ -127,6 +133,7 @@ mod x86 {
         code_dot: avx512::CODE_DOT,
         code_l2: avx512::CODE_L2,
         planes: avx512::PLANES,
+        shuffle: avx512::shuffle_sums,
     };
 }
 
@@ -137,6 +144,7 @@ static NEON: Table = Table {
     code_dot: super::neon::CODE_DOT,
     code_l2: super::neon::CODE_L2,
     planes: super::neon::PLANES,
+    shuffle: super::neon::shuffle_sums,
 };
 
 /// The table of the fastest level, looked up once.

@@ -8,6 +8,7 @@
 //!   machine; across instruction sets sums are reordered and differ in the last bits.
 //! * [`CodeKernel`] scores int8 codes; every level gives the same distance.
 //! * [`PlaneKernel`] multiplies packed codes of 1, 4, 6 or 8 bits with a query of signed bytes, for quantizers.
+//! * [`ShuffleKernel`] sums table entries for 32 codes of four bits a number at once.
 //!
 //! This room knows nothing of slots' meaning, graphs or collections.
 
@@ -18,6 +19,7 @@ mod kernel;
 mod planes;
 mod prepare;
 mod scalar;
+mod shuffle;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -35,6 +37,7 @@ pub use entries::{prefetch_line, prefetch_row};
 pub use kernel::Kernel;
 pub use planes::{BLOCK as PLANE_BLOCK, PlaneKernel, Width};
 pub use prepare::prepare;
+pub use shuffle::{CODES as SHUFFLED_CODES, PAIR_BYTES as SHUFFLED_PAIR, ShuffleKernel};
 
 /// Floats per padded unit: a row of `dim` occupies `padded(dim)` floats.
 pub const LANES: usize = 16;

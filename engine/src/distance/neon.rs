@@ -184,3 +184,30 @@ plane_entries!(
     eight,
     #[target_feature(enable = "neon")]
 );
+
+/// Sums of 32 codes.
+///
+/// # Safety
+/// `tables` and `codes` point to `32 * pairs` readable bytes, `out` to 32 sums.
+#[target_feature(enable = "neon")]
+pub(super) unsafe fn shuffle_sums(tables: *const u8, codes: *const u8, pairs: usize, out: *mut u16) {
+    let mut sums = [vdupq_n_u16(0); 4];
+    for pair in 0..pairs {
+        // SAFETY: the caller's, for this pair.
+        let (low, high) = unsafe { (vld1q_u8(tables.add(32 * pair)), vld1q_u8(tables.add(32 * pair + 16))) };
+        for half in 0..2 {
+            // SAFETY: the caller's: 16 bytes for each half.
+            let codes = unsafe { vld1q_u8(codes.add(32 * pair + 16 * half)) };
+            for entries in
+                [vqtbl1q_u8(low, vandq_u8(codes, vdupq_n_u8(15))), vqtbl1q_u8(high, vshrq_n_u8::<4>(codes))]
+            {
+                sums[2 * half] = vaddw_u8(sums[2 * half], vget_low_u8(entries));
+                sums[2 * half + 1] = vaddw_high_u8(sums[2 * half + 1], entries);
+            }
+        }
+    }
+    for (at, sums) in sums.into_iter().enumerate() {
+        // SAFETY: the caller's: 8 sums each.
+        unsafe { vst1q_u16(out.add(8 * at), sums) }
+    }
+}

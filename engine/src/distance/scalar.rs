@@ -100,3 +100,24 @@ const TWO: unsafe fn(i32, *const i8, *const u8, u32) -> i32 = block::<2>;
 const FOUR: unsafe fn(i32, *const i8, *const u8, u32) -> i32 = block::<4>;
 const EIGHT: unsafe fn(i32, *const i8, *const u8, u32) -> i32 = block::<8>;
 plane_entries!(0, finish, ONE, TWO, FOUR, EIGHT);
+
+/// Sums of 32 codes.
+///
+/// # Safety
+/// `tables` and `codes` point to `32 * pairs` readable bytes, `out` to 32 sums.
+pub(super) unsafe fn shuffle_sums(tables: *const u8, codes: *const u8, pairs: usize, out: *mut u16) {
+    let mut sums = [0_u16; 32];
+    for pair in 0..pairs {
+        // SAFETY: the caller's, for this pair; nibbles are below 16.
+        unsafe {
+            let (tables, codes) = (tables.add(32 * pair), codes.add(32 * pair));
+            for (at, sum) in sums.iter_mut().enumerate() {
+                let byte = usize::from(*codes.add(at));
+                let entries = u16::from(*tables.add(byte & 15)) + u16::from(*tables.add(16 + (byte >> 4)));
+                *sum = sum.wrapping_add(entries);
+            }
+        }
+    }
+    // SAFETY: the caller's.
+    unsafe { out.copy_from_nonoverlapping(sums.as_ptr(), 32) }
+}

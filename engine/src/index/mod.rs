@@ -15,7 +15,7 @@ pub use hnsw::{
     ROUND_NODES_MAX, Round, SLOTS_MAX, Scan, Scratch, SearchStats, TargetJob, TargetPlan, insert_all,
 };
 pub use ivf::{Cells, Place};
-pub(crate) use ivf::{CellsWriter, Order};
+pub(crate) use ivf::{CellsWriter, CodeBlock, Coded, Order};
 pub use neighbor::Neighbor;
 
 /// A slot: row number of a point in every arena of its collection.

@@ -2,12 +2,15 @@
 //!
 //! [`Quantization`] says what is wanted, [`Codec`] is what comes out of training on a sample: it writes codes, and gives distances
 //! between a query and codes in an arena. Four families: steps between two ends per component (`scalar`), signs around the mean
-//! (`sign`), numbers of centroids of parts (`product`), in one layer or several.
+//! (`sign`), numbers of centroids of parts (`product`), in one layer or several. [`CellCodec`] is the last of these for vectors in
+//! the cells of a clustering.
 //!
 //! A codec is a function of what was asked for, the sample, its order and the seed. It knows nothing of graphs or collections.
+mod cell;
 mod planar;
 mod product;
 mod rotation;
+mod saved;
 mod scalar;
 mod sign;
 #[cfg(test)]
@@ -18,8 +21,11 @@ use crate::index::Slot;
 use crate::memory::Arena;
 use planar::PlaneQuery;
 use product::{Product, Shape, TableQuery};
+use saved::Saved;
 use scalar::Scalar;
 use sign::Sign;
+
+pub use cell::{BLOCK_CODES, CellCodec, CellProduct, CellQuery, RESIDUALS_MAX};
 
 /// Vectors worth training on; more make codes hardly better.
 pub const SAMPLE_MAX: usize = 16_384;
@@ -61,6 +67,19 @@ pub enum Quantization {
 }
 
 impl Quantization {
+    /// Of a product.
+    fn shape(&self, metric: Metric, dim: usize) -> Option<Shape> {
+        match *self {
+            Quantization::Product { parts, bits, rotations, eta } => {
+                Some(Shape { metric, dim, parts, bits, layers: 1, rotations, eta })
+            }
+            Quantization::Residual { parts, layers, rotations } => {
+                Some(Shape { metric, dim, parts, bits: 8, layers: layers.max(1), rotations, eta: 0.0 })
+            }
+            Quantization::Scalar { .. } | Quantization::Sign => None,
+        }
+    }
+
     /// Bytes of a code.
     pub fn code_len(&self, metric: Metric, dim: usize) -> usize {
         let l2 = metric == Metric::L2;
@@ -108,25 +127,43 @@ impl Codec {
             "{} floats in rows of {dim}",
             rows.len()
         );
-        let product = |parts: usize, bits, layers, rotations, eta| {
-            assert!(parts > 0 && dim.is_multiple_of(parts), "{parts} parts of {dim} components");
-            Kind::Product(Product::train(
-                Shape { metric, dim, parts, bits, layers, rotations, eta },
-                rows,
-                seed,
-            ))
-        };
         let kind = match quantization {
             Quantization::Scalar { width } => Kind::Scalar(Scalar::train(metric, width, dim, rows)),
             Quantization::Sign => Kind::Sign(Sign::train(metric, dim, rows, seed)),
-            Quantization::Product { parts, bits, rotations, eta } => product(parts, bits, 1, rotations, eta),
-            Quantization::Residual { parts, layers, rotations } => {
-                product(parts, 8, layers.max(1), rotations, 0.0)
+            Quantization::Product { .. } | Quantization::Residual { .. } => {
+                let shape = quantization.shape(metric, dim).expect("a product");
+                let parts = shape.parts;
+                assert!(parts > 0 && dim.is_multiple_of(parts), "{parts} parts of {dim} components");
+                Kind::Product(Product::train(shape, rows, seed))
             }
         };
         let codec = Codec { dim, kind };
         debug_assert!(codec.code_len() >= quantization.code_len(metric, dim));
         codec
+    }
+
+    /// What was learned, as bytes for [`Self::load`].
+    pub fn save(&self) -> Vec<u8> {
+        let mut saved = Vec::new();
+        match &self.kind {
+            Kind::Scalar(scalar) => scalar.save(&mut saved),
+            Kind::Sign(sign) => sign.save(&mut saved),
+            Kind::Product(product) => product.save(&mut saved),
+        }
+        saved
+    }
+
+    /// From what [`Self::save`] gave; `None` when the bytes are of another shape or damaged.
+    pub fn load(quantization: Quantization, metric: Metric, dim: usize, saved: &[u8]) -> Option<Codec> {
+        let saved = &mut Saved(saved);
+        let kind = match quantization {
+            Quantization::Scalar { width } => Kind::Scalar(Scalar::load(metric, width, dim, saved)?),
+            Quantization::Sign => Kind::Sign(Sign::load(metric, dim, saved)?),
+            Quantization::Product { .. } | Quantization::Residual { .. } => {
+                Kind::Product(Product::load(quantization.shape(metric, dim)?, saved)?)
+            }
+        };
+        saved.0.is_empty().then_some(Codec { dim, kind })
     }
 
     /// Bytes of a row: those of a code, in whole words.

@@ -3,6 +3,7 @@
 //!
 //! A distance is one table look-up per byte: codes of four bits go in pairs, so that a table has 256 entries for either width.
 use super::rotation::Rotation;
+use super::saved::{Saved, put_floats, put_number};
 use crate::cluster::{Centroids, KMeans};
 use crate::distance::{Metric, prefetch_row};
 use crate::index::Slot;
@@ -49,6 +50,13 @@ pub(super) struct TableQuery {
     base: f32,
     rotated: Vec<f32>,
     space: Vec<f32>,
+}
+
+impl TableQuery {
+    /// A table per byte of a code.
+    pub(super) fn entries(&self) -> &[f32] {
+        &self.tables
+    }
 }
 
 impl Product {
@@ -121,6 +129,42 @@ impl Product {
         let books: usize =
             self.codebooks.iter().map(|book| book.len() * (book.dim() + 1) * size_of::<f32>()).sum();
         books + self.rotation.as_ref().map_or(0, Rotation::bytes)
+    }
+
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        match &self.rotation {
+            None => out.push(0),
+            Some(rotation) => {
+                out.push(1);
+                rotation.save(out);
+            }
+        }
+        for book in &self.codebooks {
+            put_number(out, book.len());
+            put_floats(out, &book.rows());
+        }
+    }
+
+    /// `None` when it is not what [`Self::save`] gave for this shape.
+    pub(super) fn load(shape: Shape, saved: &mut Saved<'_>) -> Option<Product> {
+        let rotation = match (saved.byte()?, shape.rotations) {
+            (0, 0) => None,
+            (1, 1..) => Some(Rotation::load(shape.dim, saved)?),
+            _ => return None,
+        };
+        let len = shape.part_len();
+        let book = |saved: &mut Saved<'_>| {
+            let cells = saved.number().filter(|cells| (1..=1 << shape.bits).contains(cells))?;
+            Some(Centroids::new(Metric::L2, len, &saved.floats(cells * len)?))
+        };
+        let codebooks =
+            (0..shape.layers * shape.parts).map(|_| book(saved)).collect::<Option<Vec<Centroids>>>()?;
+        Some(Product { shape, rotation, codebooks })
+    }
+
+    /// Whether all numbers of a row are those of centroids.
+    pub(super) fn is_code(&self, row: &[u8]) -> bool {
+        self.codebooks.iter().enumerate().all(|(at, book)| self.number(row, at) < book.len())
     }
 
     fn number(&self, row: &[u8], at: usize) -> usize {
@@ -239,8 +283,9 @@ impl Product {
         }
     }
 
+    /// Distance to one row.
     #[inline]
-    fn distance(&self, query: &TableQuery, row: &[u8]) -> f32 {
+    pub(super) fn distance(&self, query: &TableQuery, row: &[u8]) -> f32 {
         let (numbers, factor) = row.split_at(self.tables());
         // Four sums: one after the other, each addition would wait for the one before.
         let mut sums = [0.0_f32; 4];

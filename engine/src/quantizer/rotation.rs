@@ -1,4 +1,5 @@
 //! Rotations: orthogonal maps that spread what a vector has over all components, or lay it out for a product quantizer.
+use super::saved::{Saved, put_floats};
 use crate::cluster::Random;
 use crate::distance::{Kernel, Metric, padded};
 use nalgebra::{DMatrix, DMatrixView};
@@ -46,6 +47,25 @@ impl Rotation {
             to.iter_mut().zip(row.iter()).for_each(|(to, &x)| *to = x);
         }
         Some(Rotation::Matrix { dim, rows: padded_rows })
+    }
+
+    /// Appends it as bytes for [`Self::load`].
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        let (kind, floats) = match self {
+            Rotation::Random { signs, .. } => (0, signs),
+            Rotation::Matrix { rows, .. } => (1, rows),
+        };
+        out.push(kind);
+        put_floats(out, floats);
+    }
+
+    /// Of vectors of `dim` components; `None` when the bytes are not of one.
+    pub(super) fn load(dim: usize, saved: &mut Saved<'_>) -> Option<Rotation> {
+        match saved.byte()? {
+            0 => Some(Rotation::Random { dim, signs: saved.floats(ROUNDS * dim)? }),
+            1 => Some(Rotation::Matrix { dim, rows: saved.floats(dim.checked_mul(padded(dim))?)? }),
+            _ => None,
+        }
     }
 
     /// Bytes it takes.

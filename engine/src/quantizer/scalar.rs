@@ -1,5 +1,6 @@
 //! Scalar quantization: each component in equal steps between two ends of its own.
 use super::planar::{Planar, PlaneQuery};
+use super::saved::{Saved, put_floats};
 use crate::distance::{Metric, Width};
 
 /// Ends of a component may be no nearer.
@@ -27,9 +28,24 @@ impl Scalar {
             low.push(from);
             step.push((to - from) / f32::from(width.largest()));
         }
+        Scalar::of(metric, width, low, step)
+    }
+
+    fn of(metric: Metric, width: Width, low: Vec<f32>, step: Vec<f32>) -> Scalar {
         // Under L2 a row carries the squared length of what its code stands for.
         let factors = usize::from(metric == Metric::L2);
-        Scalar { metric, low, step, planar: Planar::new(width, dim, factors) }
+        let planar = Planar::new(width, low.len(), factors);
+        Scalar { metric, low, step, planar }
+    }
+
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        put_floats(out, &self.low);
+        put_floats(out, &self.step);
+    }
+
+    pub(super) fn load(metric: Metric, width: Width, dim: usize, saved: &mut Saved<'_>) -> Option<Scalar> {
+        let (low, step) = (saved.floats(dim)?, saved.floats(dim)?);
+        step.iter().all(|&step| step > 0.0).then(|| Scalar::of(metric, width, low, step))
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -4,6 +4,7 @@
 //! carries, is an estimate of the product of vector and query without bias.
 use super::planar::{Planar, PlaneQuery};
 use super::rotation::Rotation;
+use super::saved::{Saved, put_floats};
 use crate::distance::{Metric, Width};
 
 /// See the module.
@@ -22,15 +23,25 @@ impl Sign {
             sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
         }
         let count = (rows.len() / dim).max(1) as f64;
-        let mean = sums.into_iter().map(|sum| (sum / count) as f32).collect();
+        let mean: Vec<f32> = sums.into_iter().map(|sum| (sum / count) as f32).collect();
+        Sign::of(metric, mean, Rotation::random(dim, seed))
+    }
+
+    fn of(metric: Metric, mean: Vec<f32>, rotation: Rotation) -> Sign {
         // A row carries what its corner is to be multiplied with, and under L2 its squared distance from the mean.
         let factors = if metric == Metric::L2 { 2 } else { 1 };
-        Sign {
-            metric,
-            mean,
-            rotation: Rotation::random(dim, seed),
-            planar: Planar::new(Width::One, dim, factors),
-        }
+        let planar = Planar::new(Width::One, mean.len(), factors);
+        Sign { metric, mean, rotation, planar }
+    }
+
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        put_floats(out, &self.mean);
+        self.rotation.save(out);
+    }
+
+    pub(super) fn load(metric: Metric, dim: usize, saved: &mut Saved<'_>) -> Option<Sign> {
+        let mean = saved.floats(dim)?;
+        Some(Sign::of(metric, mean, Rotation::load(dim, saved)?))
     }
 
     pub(super) fn bytes(&self) -> usize {

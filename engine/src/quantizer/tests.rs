@@ -93,6 +93,30 @@ fn nearest(distances: &[f32], k: usize) -> Vec<usize> {
 }
 
 #[test]
+fn what_was_learned_is_saved_and_damage_is_noticed() {
+    let dim = 40;
+    for metric in METRICS {
+        for quantization in all(dim) {
+            let sample = vectors(300, dim, 7);
+            let codec = Codec::train(quantization, metric, dim, &sample, 3);
+            let saved = codec.save();
+            let loaded = Codec::load(quantization, metric, dim, &saved).expect("as it was saved");
+            assert_eq!(loaded.save(), saved);
+            let encoded = |codec: &Codec| {
+                let mut rows = vec![0; 300 * codec.code_len()];
+                codec.encode(&sample, &mut rows);
+                rows
+            };
+            assert_eq!(encoded(&loaded), encoded(&codec), "{quantization:?}");
+            for cut in [0, saved.len() / 2, saved.len() - 1] {
+                assert!(Codec::load(quantization, metric, dim, &saved[..cut]).is_none(), "cut at {cut}");
+            }
+            assert!(Codec::load(quantization, metric, dim, &[&saved[..], &[0]].concat()).is_none());
+        }
+    }
+}
+
+#[test]
 fn distances_are_those_of_what_codes_stand_for() {
     for metric in METRICS {
         for dim in [16, 40, 72] {

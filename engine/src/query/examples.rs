@@ -126,7 +126,7 @@ impl Examples {
         let metric = run.dense.config().metric;
         let kernel = Kernel::of(metric);
         let vector = run.dense.stored_vector(run.pin, slot);
-        let distance = |to: &Stored| kernel.distance(to, vector);
+        let distance = |to: &Stored| kernel.distance(to, &vector);
         match self {
             Examples::Average(query) => (distance(query), 0.0),
             Examples::Best { positive, negative, .. } => {
@@ -180,7 +180,7 @@ impl Run<'_> {
     fn stored(&self, id: u64) -> Option<Stored> {
         let point = self.dense.get(self.pin, id, self.now_ms)?;
         let mut stored = vec![0.0; padded(point.vector.len())];
-        stored[..point.vector.len()].copy_from_slice(point.vector);
+        stored[..point.vector.len()].copy_from_slice(&point.vector);
         Some(stored)
     }
 

@@ -47,7 +47,7 @@ impl Run<'_> {
             for (part, nearest) in candidates.chunks(PART).zip(nearest.chunks_mut(PART)) {
                 for (candidate, nearest) in part.iter().zip(nearest) {
                     let other = self.dense.stored_vector(self.pin, candidate.slot);
-                    *nearest = nearest.min(kernel.distance(vector, other));
+                    *nearest = nearest.min(kernel.distance(&vector, &other));
                 }
                 pace.step(part.len()).await?;
             }

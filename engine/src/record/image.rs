@@ -9,6 +9,9 @@
 //! end      = 4 seq:u64 slots:u32 entry:u32 entry_level:u8
 //! cells    = 5 cells:u32 trained_on:u64 mean:f32          of an index of cells; its centroids follow, one each
 //! centroid = 6 cell:u32 f32*dim
+//! codec    = 8 total:u32 at:u32 bytes                     a piece of what a quantizer has learned, `total` bytes in all, in order;
+//!            of an index of cells behind the record of the cells
+//! code     = 9 slot:u32 bytes                             of a point in cells with codes, behind its point or edges: one for each cell
 //! levels   = count:u8 (degree:u16 slot:u32*degree)*count     level 0 first; count 0 = not in the graph
 //!            of a point in cells: one level that names its cells, none before there are any
 //! flags    = bit 0: dead, kept as a way-point of the graph
@@ -31,6 +34,8 @@ const KIND_FREE: u8 = 3;
 const KIND_END: u8 = 4;
 const KIND_CELLS: u8 = 5;
 const KIND_CENTROID: u8 = 6;
+const KIND_CODEC: u8 = 8;
+const KIND_CODE: u8 = 9;
 
 /// Why bytes are not image records.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -122,6 +127,10 @@ pub enum Record<'a> {
     Cells(CellsRecord),
     /// Cell, and its centroid as `dim` little-endian floats.
     Centroid(u32, &'a [u8]),
+    /// A piece of what a quantizer has learned: bytes in all, where this piece belongs, and it.
+    Codec(u32, u32, &'a [u8]),
+    /// Slot, and its codes in its cells.
+    Code(u32, &'a [u8]),
 }
 
 /// Encoded edge lists of one node, checked on decoding.
@@ -278,6 +287,23 @@ pub fn put_centroid(out: &mut Vec<u8>, cell: u32, centroid: &[f32]) {
     });
 }
 
+/// Appends the record of a piece of what a quantizer has learned, from byte `at` of `total`.
+pub fn put_codec(out: &mut Vec<u8>, total: u32, at: u32, piece: &[u8]) {
+    record(out, KIND_CODEC, |out| {
+        out.extend_from_slice(&total.to_le_bytes());
+        out.extend_from_slice(&at.to_le_bytes());
+        out.extend_from_slice(piece);
+    });
+}
+
+/// Appends the record of the codes of a point in cells.
+pub fn put_code(out: &mut Vec<u8>, slot: u32, codes: &[u8]) {
+    record(out, KIND_CODE, |out| {
+        out.extend_from_slice(&slot.to_le_bytes());
+        out.extend_from_slice(codes);
+    });
+}
+
 /// Decodes records one after another; after an error it yields nothing more.
 pub struct Records<'a> {
     bytes: &'a [u8],
@@ -321,6 +347,8 @@ impl<'a> Records<'a> {
                 mean: f32::from_bits(body.u32()?),
             }),
             KIND_CENTROID => Record::Centroid(body.u32()?, std::mem::take(&mut body.0)),
+            KIND_CODEC => Record::Codec(body.u32()?, body.u32()?, std::mem::take(&mut body.0)),
+            KIND_CODE => Record::Code(body.u32()?, std::mem::take(&mut body.0)),
             _ => return Err("unknown kind"),
         };
         if !body.0.is_empty() {
@@ -446,6 +474,8 @@ mod tests {
         put_end(&mut out, &EndRecord { seq: 78, slots: 9, entry: Some((5, 2)) });
         put_cells(&mut out, &CellsRecord { cells: 3, trained_on: 1 << 40, mean: -0.5 });
         put_centroid(&mut out, 2, &[1.0, -0.5]);
+        put_codec(&mut out, 9, 7, b"xy");
+        put_code(&mut out, 3, b"code");
         out
     }
 
@@ -471,7 +501,9 @@ mod tests {
         assert_eq!(records[3], Record::End(EndRecord { seq: 78, slots: 9, entry: Some((5, 2)) }));
         assert_eq!(records[4], Record::Cells(CellsRecord { cells: 3, trained_on: 1 << 40, mean: -0.5 }));
         assert_eq!(records[5], Record::Centroid(2, &[1f32.to_le_bytes(), (-0.5f32).to_le_bytes()].concat()));
-        assert_eq!(records.len(), 6);
+        assert_eq!(records[6], Record::Codec(9, 7, b"xy"));
+        assert_eq!(records[7], Record::Code(3, b"code"));
+        assert_eq!(records.len(), 8);
     }
 
     /// Pins the layout: images written by this version must open for ever.
@@ -483,11 +515,15 @@ mod tests {
         let mut levels = LevelsBuilder::default();
         levels.push(&[1]);
         put_edges(&mut out, &EdgesRecord { slot: 3, dead: true, levels: levels.levels() });
+        put_codec(&mut out, 9, 7, &[1, 2]);
+        put_code(&mut out, 3, &[1, 2]);
         #[rustfmt::skip]
         let expected = [
             5, 0, 0, 0, 3, 4, 3, 2, 1,
             18, 0, 0, 0, 4, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 255, 255, 255, 255, 0,
             13, 0, 0, 0, 2, 3, 0, 0, 0, 1, 1, 1, 0, 1, 0, 0, 0,
+            11, 0, 0, 0, 8, 9, 0, 0, 0, 7, 0, 0, 0, 1, 2,
+            7, 0, 0, 0, 9, 3, 0, 0, 0, 1, 2,
         ];
         assert_eq!(out, expected);
     }
@@ -518,7 +554,7 @@ mod tests {
                     match record.1 {
                         Record::Point(point) => point.levels.read_into(&mut lists),
                         Record::Edges(edges) => edges.levels.read_into(&mut lists),
-                        Record::Free(_) | Record::End(_) | Record::Cells(_) | Record::Centroid(..) => {}
+                        _ => {}
                     }
                 }
             }

@@ -2,9 +2,11 @@
 
 use crate::request::ApiError;
 use crate::rest::json::{json_object, one_of};
-use nigh_engine::collection::{DenseConfig, Drift, IndexType, IvfConfig, Quantizer, VamanaConfig};
+use nigh_engine::collection::{
+    DenseConfig, Drift, IndexType, IvfConfig, IvfProduct, Quantizer, VamanaConfig,
+};
 use nigh_engine::distance::{Metric, Width};
-use nigh_engine::quantizer::Quantization;
+use nigh_engine::quantizer::{CellProduct, Quantization};
 use nigh_engine::text::TextConfig;
 
 json_object! {
@@ -128,7 +130,7 @@ impl ConfigBody {
             }
         };
         self.check_numbers()?;
-        let index = self.check_index_type()?;
+        let index = self.check_index_type(dim)?;
         let quant = self.check_quantization(dim)?;
         self.check_features(matches!(index, IndexType::Ivf(_)))?;
         let mut config = DenseConfig::new(dim, metric);
@@ -169,11 +171,11 @@ impl ConfigBody {
     }
 
     /// The type; numbers are checked. Whether a device is there for `gpu` is asked when the collection is created.
-    fn check_index_type(&self) -> Result<IndexType, ApiError> {
+    fn check_index_type(&self, dim: usize) -> Result<IndexType, ApiError> {
         match self.index_type.as_deref().unwrap_or("") {
             "" | "hnsw" => Ok(IndexType::Hnsw),
             "gpu" => Ok(IndexType::Gpu),
-            "ivf" | "ivf-flat" | "ivfflat" => Ok(IndexType::Ivf(self.ivf())),
+            "ivf" | "ivf-flat" | "ivfflat" => Ok(IndexType::Ivf(self.ivf(dim))),
             "vamana" | "diskann" => Ok(IndexType::Vamana(self.vamana())),
             other => {
                 let offered = ["hnsw", "vamana", "diskann", "ivf", "ivf-flat", "ivfflat", "gpu"];
@@ -200,7 +202,7 @@ impl ConfigBody {
     }
 
     /// The index of cells; numbers are checked.
-    fn ivf(&self) -> IvfConfig {
+    fn ivf(&self, dim: usize) -> IvfConfig {
         let natural = |value: Option<i64>| value.map_or(0, |value| value as usize);
         let drift = Drift {
             growth: self.ivf_drift_growth_factor.unwrap_or(0.0),
@@ -212,16 +214,31 @@ impl ConfigBody {
             train_threshold: natural(self.ivf_train_threshold),
             drift: self.ivf_drift_retrain.unwrap_or(false).then_some(drift),
             soar: self.soar.unwrap_or(false).then_some(self.soar_lambda.unwrap_or(0.0)),
+            product: self.ivf_pq.unwrap_or(false).then(|| IvfProduct {
+                code: CellProduct {
+                    parts: Self::parts(self.ivf_pq_m, dim),
+                    bits: self.bits(),
+                    rotations: self.rotations(),
+                    eta: self.anisotropic_eta.unwrap_or(0.0) as f32,
+                },
+                rerank: self.ivf_rerank.unwrap_or(false),
+            }),
         }
     }
 
     /// Of a product quantizer; whether they divide `dim` is for the configuration to say.
-    fn parts(&self, dim: usize) -> usize {
-        match self.quant_pq_m.unwrap_or(0) {
+    fn parts(wanted: Option<i64>, dim: usize) -> usize {
+        match wanted.unwrap_or(0) {
             0 => Quantizer::parts_default(dim),
             // Checked: not negative.
             parts => parts as usize,
         }
+    }
+
+    /// Of a part.
+    fn bits(&self) -> usize {
+        // Checked: 4, 8 or 0.
+        if self.pq_nbits == Some(4) { 4 } else { 8 }
     }
 
     /// As quantizers count them: 0 = none.
@@ -243,15 +260,15 @@ impl ConfigBody {
                 Quantizer::Trained(Quantization::Scalar { width })
             }
             "pq" => {
-                let bits = if self.pq_nbits == Some(4) { 4 } else { 8 };
-                let (parts, rotations) = (self.parts(dim), self.rotations());
+                let (parts, rotations) = (Self::parts(self.quant_pq_m, dim), self.rotations());
+                let bits = self.bits();
                 let eta = self.anisotropic_eta.unwrap_or(0.0) as f32;
                 Quantizer::Trained(Quantization::Product { parts, bits, rotations, eta })
             }
             "prq" => {
                 let layers =
                     self.prq_layers.filter(|layers| *layers > 0).unwrap_or(PRQ_LAYERS_DEFAULT) as usize;
-                let (parts, rotations) = (self.parts(dim), self.rotations());
+                let (parts, rotations) = (Self::parts(self.quant_pq_m, dim), self.rotations());
                 Quantizer::Trained(Quantization::Residual { parts, layers, rotations })
             }
             other => return Err(unknown("quant", other, &["none", "sq8", "bq1", "sq", "pq", "prq"])),
@@ -260,8 +277,8 @@ impl ConfigBody {
             return Err(invalid("traversal_codes", "quant \"sq8\" is walked on codes"));
         }
         let is = |names: &[&str]| names.contains(&quant.name());
-        if self.opq == Some(true) && !is(&["pq", "prq"]) {
-            return Err(invalid("opq", "OPQ requires quant \"pq\" or \"prq\""));
+        if self.opq == Some(true) && !is(&["pq", "prq"]) && self.ivf_pq != Some(true) {
+            return Err(invalid("opq", "OPQ requires quant \"pq\" or \"prq\", or ivf_pq"));
         }
         if self.pq_drop_vecs == Some(true) {
             return Err(match is(&["pq"]) {
@@ -277,13 +294,14 @@ impl ConfigBody {
 
     /// `ivf`: the index is one of cells.
     fn check_features(&self, ivf: bool) -> Result<(), ApiError> {
-        for (key, on) in [("ivf_pq", self.ivf_pq), ("ivf_rerank", self.ivf_rerank), ("soar", self.soar)] {
+        for (key, name, on) in [
+            ("ivf_pq", "IVFPQ", self.ivf_pq),
+            ("ivf_rerank", "IVFPQ", self.ivf_rerank),
+            ("soar", "SOAR", self.soar),
+        ] {
             if on == Some(true) && !ivf {
-                return Err(invalid(key, "needs index_type \"ivf\""));
+                return Err(invalid(key, format_args!("{name} requires index_type \"ivf\"")));
             }
-        }
-        if self.ivf_pq == Some(true) {
-            return Err(not_offered("ivf_pq"));
         }
         if self.full_text.is_some() && ivf {
             return Err(invalid("full_text", "needs index_type \"hnsw\""));
@@ -302,7 +320,6 @@ impl ConfigBody {
             ("rescore_factor", self.rescore_factor),
             ("prq_layers", self.prq_layers),
             ("quant_pq_m", self.quant_pq_m),
-            ("ivf_pq_m", self.ivf_pq_m),
             ("ivf_nlist", self.ivf_nlist),
             ("ivf_nprobe", self.ivf_nprobe),
             ("ivf_train_threshold", self.ivf_train_threshold),
@@ -314,11 +331,15 @@ impl ConfigBody {
                 return Err(invalid(key, "must not be negative"));
             }
         }
-        for (key, value, allowed) in
-            [("sq_bits", self.sq_bits, &[0, 4, 6, 8][..]), ("pq_nbits", self.pq_nbits, &[0, 4, 8])]
-        {
+        if self.ivf_pq_m.is_some_and(|parts| parts < 0) {
+            return Err(invalid("ivf_pq_m", "IVFPQM must be 0 or more"));
+        }
+        for (key, name, value, allowed) in [
+            ("sq_bits", "it", self.sq_bits, &[0, 4, 6, 8][..]),
+            ("pq_nbits", "PQNBits", self.pq_nbits, &[0, 4, 8]),
+        ] {
             if value.is_some_and(|value| !allowed.contains(&value)) {
-                return Err(invalid(key, format_args!("must be one of {allowed:?}")));
+                return Err(invalid(key, format_args!("{name} must be one of {allowed:?}")));
             }
         }
         for (key, value, max) in [
@@ -448,8 +469,23 @@ mod tests {
         )
         .unwrap();
         let drift = Some(Drift { growth: 1.5, factor: 0.0 });
-        let all = IvfConfig { nlist: 3, nprobe: 4, train_threshold: 5, drift, soar: Some(0.5) };
+        let all =
+            IvfConfig { nlist: 3, nprobe: 4, train_threshold: 5, drift, soar: Some(0.5), product: None };
         assert_eq!(made.ivf(), Some(&all));
+        for (json, code, rerank) in [
+            (r#""ivf_rerank":true"#, CellProduct { parts: 6, bits: 8, rotations: 0, eta: 0.0 }, true),
+            (
+                r#""ivf_pq_m":12,"pq_nbits":4,"opq":true,"opq_iters":3,"anisotropic_eta":2.5,"quant_pq_m":7"#,
+                CellProduct { parts: 12, bits: 4, rotations: 3, eta: 2.5 },
+                false,
+            ),
+        ] {
+            let made = config(&format!(r#"{{"dim":48,"index_type":"ivf","ivf_pq":true,{json}}}"#)).unwrap();
+            assert_eq!(made.ivf().unwrap().product, Some(IvfProduct { code, rerank }));
+            assert_eq!(made.validate(), Ok(()));
+        }
+        let made = config(r#"{"dim":48,"index_type":"ivf","ivf_pq":true,"ivf_pq_m":7}"#).unwrap();
+        assert!(made.validate().unwrap_err().to_string().contains("IVFPQM must be"));
         let graph = config(r#"{"dim":1,"ivf_nlist":3,"ivf_drift_retrain":true}"#).unwrap();
         assert_eq!(graph.ivf(), None);
     }
@@ -486,7 +522,9 @@ mod tests {
             (r#"{"dim":1,"quant":"sq8","traversal_codes":false}"#, "invalid traversal_codes"),
             (r#"{"dim":1,"quant":"sq8","rescore_factor":-1}"#, "invalid rescore_factor"),
             (r#"{"dim":1,"quantized_build":true}"#, "quantized_build: needs a quantizer"),
-            (r#"{"dim":1,"index_type":"ivfflat","ivf_pq":true}"#, "does not offer ivf_pq"),
+            (r#"{"dim":1,"ivf_pq":true}"#, "IVFPQ requires"),
+            (r#"{"dim":1,"ivf_pq_m":-1}"#, "IVFPQM must be"),
+            (r#"{"dim":1,"pq_nbits":5}"#, "PQNBits must be"),
             (r#"{"dim":1,"index_type":"ivf","full_text":{}}"#, "invalid full_text"),
             (r#"{"dim":1,"ivf_rerank":true}"#, "invalid ivf_rerank"),
             (r#"{"dim":1,"index_type":"ivf","ivf_nprobe":-1}"#, "invalid ivf_nprobe"),

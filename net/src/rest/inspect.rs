@@ -9,7 +9,7 @@ use crate::rest::value::{write_json, write_value};
 use nigh_engine::collection::{DenseConfig, IndexType, IvfConfig, Quantizer};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::ValueRef;
-use nigh_engine::quantizer::Quantization;
+use nigh_engine::quantizer::{CellProduct, Quantization};
 use nigh_shard::core::{CollectionInfo, FacetValue, TaskReport};
 use serde_json::{Value, json};
 
@@ -199,19 +199,56 @@ fn trained(config: &DenseConfig) -> Value {
     learned
 }
 
-/// The answer of `GET /v1/collections/{name}`. Why a collection is damaged is for the log; the answer says that it is.
-pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
-    let (config, stats, usage) = (&info.config, &info.stats, &info.usage);
-    let ivf = config.ivf();
-    let number = |of: fn(&IvfConfig) -> usize| ivf.map_or(0, of);
-    let drift = ivf.and_then(|ivf| ivf.drift).map(|drift| drift.limits());
-    let index_type = config.index.name();
-    let vamana = if let IndexType::Vamana(vamana) = &config.index { Some(vamana) } else { None };
+fn index(info: &CollectionInfo) -> Value {
+    let stats = &info.stats;
     let state = match (&info.damage, stats.tail) {
         (Some(_), _) => "damaged",
         (None, 0) => "ready",
         (None, _) => "indexing",
     };
+    json!({
+        "type": info.config.index.name(),
+        "cells": info.cells.map_or(0, |cells| cells.cells),
+        "state": state,
+        "walks": info.walks,
+        "indexed": stats.live.saturating_sub(stats.tail),
+        "waiting": stats.tail,
+    })
+}
+
+fn memory(info: &CollectionInfo) -> Value {
+    let usage = &info.usage;
+    json!({
+        "bytes": info.stats.bytes,
+        "graph_bytes": usage.graph,
+        "codes_bytes": usage.codes,
+        "slots_bytes": usage.slots,
+        "payload_bytes": usage.rows,
+        "ids_bytes": usage.ids,
+        "tail_bytes": usage.tail,
+        "payload_index_bytes": usage.payload_index,
+        "lanes_bytes": usage.lanes,
+        "file_vectors_bytes": usage.file_vectors,
+        "file_vectors_resident_bytes": info.resident_vectors,
+        "file_index_bytes": usage.file_index,
+    })
+}
+
+/// The answer of `GET /v1/collections/{name}`. Why a collection is damaged is for the log; the answer says that it is.
+pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
+    let (config, stats) = (&info.config, &info.stats);
+    let ivf = config.ivf();
+    let number = |of: fn(&IvfConfig) -> usize| ivf.map_or(0, of);
+    let drift = ivf.and_then(|ivf| ivf.drift).map(|drift| drift.limits());
+    let product = ivf.and_then(|ivf| ivf.product);
+    let codes = product.map(|product| {
+        let CellProduct { parts, bits, rotations, eta } = product.code;
+        json!({"ivf_pq_m": parts, "pq_nbits": bits, "opq_iters": rotations, "anisotropic_eta": eta})
+    });
+    let memory = memory(info);
+    let index = index(info);
+    let index_type = config.index.name();
+    let vamana = if let IndexType::Vamana(vamana) = &config.index { Some(vamana) } else { None };
     line(&json!({
         "name": name(info),
         "config": {
@@ -241,6 +278,9 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
             "ivf_drift_retrain": drift.is_some(),
             "ivf_drift_growth_factor": drift.map_or(0.0, |(growth, _)| growth),
             "ivf_drift_factor": drift.map_or(0.0, |(_, factor)| factor),
+            "ivf_pq": product.is_some(),
+            "ivf_rerank": product.is_some_and(|product| product.rerank),
+            "ivf_codes": codes,
             "soar": ivf.is_some_and(|ivf| ivf.soar.is_some()),
             "soar_lambda": ivf.and_then(IvfConfig::spills).unwrap_or(0.0),
             "max_vectors": config.max_vectors,
@@ -252,27 +292,7 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
         "points": stats.live,
         "sparse_vectors": stats.sparse_vectors,
         "tombstoned": stats.tombstoned,
-        "index": {
-            "type": index_type,
-            "cells": info.cells.map_or(0, |cells| cells.cells),
-            "state": state,
-            "walks": info.walks,
-            "indexed": stats.live.saturating_sub(stats.tail),
-            "waiting": stats.tail,
-        },
-        "memory": {
-            "bytes": stats.bytes,
-            "graph_bytes": usage.graph,
-            "codes_bytes": usage.codes,
-            "slots_bytes": usage.slots,
-            "payload_bytes": usage.rows,
-            "ids_bytes": usage.ids,
-            "tail_bytes": usage.tail,
-            "payload_index_bytes": usage.payload_index,
-            "lanes_bytes": usage.lanes,
-            "file_vectors_bytes": usage.file_vectors,
-            "file_vectors_resident_bytes": info.resident_vectors,
-            "file_index_bytes": usage.file_index,
-        },
+        "index": index,
+        "memory": memory,
     }))
 }

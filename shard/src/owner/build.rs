@@ -179,7 +179,8 @@ impl Core {
     ) -> Result<(), OpError> {
         let env = self.env().clone();
         let config = &owned.handle.config;
-        let vectors = match (owned.vectors.borrow().is_some(), self.env().disk()) {
+        let in_file = owned.vectors.borrow().is_some();
+        let vectors = match (in_file, self.env().disk()) {
             (true, Some(disk)) => {
                 let number = owned.checkpoint.borrow_mut().next_file();
                 let dir = collection_dir(owned.handle.uid);
@@ -301,7 +302,7 @@ impl Core {
                         seq,
                         id,
                         version: point.version,
-                        vector: point.vector,
+                        vector: &point.vector,
                         row: point.row,
                         deadline_ms: point.deadline_ms,
                     });

@@ -196,7 +196,7 @@ impl Core {
 fn worth_an_image(owned: &Owned, records_min: u64) -> bool {
     let writer = owned.writer.borrow();
     let uncovered = writer.seq().saturating_sub(owned.handle.covered_seq.load(Relaxed));
-    writer.clustering_unsaved()
+    writer.training_unsaved()
         || uncovered >= records_min.max(writer.shared().stats().live / IMAGE_RECORDS_PART)
 }
 

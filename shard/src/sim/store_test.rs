@@ -11,10 +11,12 @@ use crate::core::{OpError, PayloadChange, PointFields, SearchRequest, Vectors, W
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::log::SyncMode;
 use crate::node::NodeOptions;
-use nigh_engine::collection::{DenseConfig, IndexType, IvfConfig, Quantizer, WriteError, WriteMode};
+use nigh_engine::collection::{
+    DenseConfig, IndexType, IvfConfig, IvfProduct, Quantizer, WriteError, WriteMode,
+};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::{RowBuilder, Value};
-use nigh_engine::quantizer::Quantization;
+use nigh_engine::quantizer::{CellProduct, Quantization};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -310,7 +312,7 @@ async fn life(
     }
 }
 
-/// Every other one is of cells, and all of those spill but the first. Some of either sort have their vectors in files.
+/// Every other one is of cells, and all of those spill and have codes but the first. Some of either sort have their vectors in files.
 fn config_of(collection: usize) -> DenseConfig {
     let mut config = DenseConfig::new(DIM, Metric::L2);
     config.m = 4;
@@ -323,8 +325,10 @@ fn config_of(collection: usize) -> DenseConfig {
     };
     if collection % 2 == 1 {
         let soar = (collection > 1).then_some(1.0);
-        config.index =
-            IndexType::Ivf(IvfConfig { train_threshold: 6, nprobe: 2, soar, ..IvfConfig::default() });
+        let code = CellProduct { parts: 1, bits: 4, rotations: 1, eta: 0.0 };
+        let product = (collection > 1).then_some(IvfProduct { code, rerank: true });
+        let ivf = IvfConfig { train_threshold: 6, nprobe: 2, soar, product, ..IvfConfig::default() };
+        config.index = IndexType::Ivf(ivf);
     }
     config
 }

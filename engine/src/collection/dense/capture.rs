@@ -6,12 +6,15 @@
 use super::*;
 use crate::record::image::{
     CellsRecord, EdgesRecord, EndRecord, LevelsBuilder, PointRecord, StoredVector, put_cells, put_centroid,
-    put_edges, put_end, put_free, put_point,
+    put_code, put_codec, put_edges, put_end, put_free, put_point,
 };
 
 /// Slots that the last pass may write in one go; doubled with each pass, so that a capture ends under any load. About 2 KB
 /// and 1 µs each.
 const LAST_PASS_SLOTS: usize = 256;
+
+/// Bytes of what a quantizer has learned that are written in one go.
+pub(super) const CODEC_PIECE: usize = 1 << 14;
 
 /// Bytes that count for a slot which turns out to need no record.
 const BYTES_PER_LOOK: usize = 64;
@@ -21,8 +24,13 @@ pub(super) struct Capture {
     /// To be written in this pass.
     pending: Dirty,
     cursor: Slot,
-    /// Centroids written, and one for what comes before them.
+    /// Centroids and pieces of a quantizer written, and one for what comes before them.
     cells_cursor: usize,
+    /// What a quantizer has learned, while it is being written.
+    codec: Vec<u8>,
+    /// Pieces of it written, of the quantizer of a graph.
+    codec_cursor: usize,
+    codes: Vec<u8>,
     /// Written so far, in case the image is lost.
     taken: Dirty,
     passes: u32,
@@ -32,6 +40,14 @@ pub(super) struct Capture {
     /// Slots that were freed before it was complete: once it is durable no image has a point there, whose vector is in the file.
     released: Vec<Slot>,
     levels: LevelsBuilder,
+}
+
+impl Capture {
+    fn put_piece(&self, piece: usize, out: &mut Vec<u8>) {
+        let at = piece * CODEC_PIECE;
+        let end = (at + CODEC_PIECE).min(self.codec.len());
+        put_codec(out, self.codec.len() as u32, at as u32, &self.codec[at..end]);
+    }
 }
 
 impl DenseWriter {
@@ -45,6 +61,7 @@ impl DenseWriter {
             Dirty {
                 data: SlotSet::all(self.high_water()),
                 cells: self.shared.cell_count.load(Ordering::Relaxed) as usize,
+                codec: true,
                 ..Dirty::default()
             }
         } else {
@@ -54,6 +71,9 @@ impl DenseWriter {
             pending,
             cursor: 0,
             cells_cursor: 0,
+            codec: Vec::new(),
+            codec_cursor: 0,
+            codes: Vec::new(),
             taken: Dirty::default(),
             passes: 0,
             absent_is_free: full,
@@ -138,7 +158,7 @@ impl DenseWriter {
         self.shared.graph.take_dirty(&mut |slot| state.insert(slot));
     }
 
-    /// Writes the next centroid, or what comes before all of them.
+    /// Writes the next centroid or piece of a quantizer, or what comes before all of them.
     fn write_cells(&mut self, capture: &mut Capture, out: &mut Vec<u8>) {
         if std::mem::take(&mut self.dirty.cells) > 0 {
             // Others now.
@@ -151,20 +171,45 @@ impl DenseWriter {
             return;
         };
         match capture.cells_cursor.checked_sub(1) {
-            None => put_cells(
-                out,
-                &CellsRecord {
-                    cells: cells.len() as u32,
-                    trained_on: cells.trained_on(),
-                    mean: cells.mean(),
-                },
-            ),
-            Some(cell) => put_centroid(out, cell as u32, cells.centroid(cell as u32)),
+            None => {
+                capture.codec = cells.coded().map_or_else(Vec::new, |coded| coded.codec().save());
+                put_cells(
+                    out,
+                    &CellsRecord {
+                        cells: cells.len() as u32,
+                        trained_on: cells.trained_on(),
+                        mean: cells.mean(),
+                    },
+                );
+            }
+            Some(cell) if cell < cells.len() => put_centroid(out, cell as u32, cells.centroid(cell as u32)),
+            Some(piece) => capture.put_piece(piece - cells.len(), out),
         }
         capture.taken.cells = cells.len();
         capture.cells_cursor += 1;
-        if capture.cells_cursor > cells.len() {
+        if capture.cells_cursor > cells.len() + capture.codec.len().div_ceil(CODEC_PIECE) {
             (capture.pending.cells, capture.cells_cursor) = (0, 0);
+            capture.codec = Vec::new();
+        }
+    }
+
+    /// Writes the next piece of what the quantizer of a graph has learned.
+    fn write_codec(&mut self, capture: &mut Capture, out: &mut Vec<u8>) {
+        if std::mem::take(&mut self.dirty.codec) {
+            // Another one now.
+            capture.codec_cursor = 0;
+        }
+        if capture.codec_cursor == 0 {
+            capture.codec = self.shared.graph.save_codec();
+        }
+        let pieces = capture.codec.len().div_ceil(CODEC_PIECE);
+        if capture.codec_cursor < pieces {
+            capture.put_piece(capture.codec_cursor, out);
+            capture.taken.codec = true;
+            capture.codec_cursor += 1;
+        }
+        if capture.codec_cursor == pieces {
+            (capture.pending.codec, capture.codec_cursor, capture.codec) = (false, 0, Vec::new());
         }
     }
 
@@ -172,6 +217,10 @@ impl DenseWriter {
     fn write_next(&mut self, capture: &mut Capture, out: &mut Vec<u8>) -> bool {
         if capture.pending.cells > 0 {
             self.write_cells(capture, out);
+            return true;
+        }
+        if capture.pending.codec {
+            self.write_codec(capture, out);
             return true;
         }
         let Some(slot) = capture.pending.next(capture.cursor) else { return false };
@@ -205,8 +254,15 @@ impl DenseWriter {
             _ => {}
         }
         let levels = capture.levels.levels();
+        capture.codes.clear();
+        if let Some(filing) = self.filing.as_ref().filter(|_| linked) {
+            filing.codes(slot, &mut capture.codes);
+        }
         if !data {
             put_edges(out, &EdgesRecord { slot, dead, levels });
+            if !capture.codes.is_empty() {
+                put_code(out, slot, &capture.codes);
+            }
             return true;
         }
         // SAFETY: this is the owner, and only the owner frees rows.
@@ -226,9 +282,14 @@ impl DenseWriter {
         let vector = match point.vector {
             // Not so much as looked at: it may be on the disk only.
             StoredVector::Filed(_) => &[],
+            // Where vectors are given up the codes say it all.
+            StoredVector::Here(_) if shared.config.drops_vectors() && !capture.codes.is_empty() => &[],
             StoredVector::Here(_) => &shared.graph.vector(slot)[..shared.config.dim],
         };
         put_point(out, &point, vector);
+        if !capture.codes.is_empty() {
+            put_code(out, slot, &capture.codes);
+        }
         true
     }
 }

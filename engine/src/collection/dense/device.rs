@@ -71,7 +71,8 @@ impl Moment<'_> {
 
     /// The stored vector of a slot that this moment shows: `dim` floats.
     pub fn vector(&self, slot: Slot) -> &[f32] {
-        &self.dense.stored_vector(self.pin, slot)[..self.dense.config.dim]
+        // Where there is a device vectors are kept.
+        &self.dense.graph.vector(slot)[..self.dense.config.dim]
     }
 
     /// One bit per visible slot, least significant first. Cost: one look per 64 slots, and one for each slot that is new, dead or has
@@ -153,7 +154,7 @@ impl Moment<'_> {
     ) -> Vec<Hit> {
         let mut view = self.view(filter);
         let kernel = Kernel::of(self.dense.config.metric);
-        let distance = |slot| kernel.distance(prepared, self.dense.stored_vector(self.pin, slot));
+        let distance = |slot| kernel.distance(prepared, &self.dense.stored_vector(self.pin, slot));
         let matching = slots.filter(|&slot| view.matches(slot));
         let hit = |slot| Hit { id: self.dense.meta.id(slot), distance: distance(slot), slot };
         let mut hits: Vec<Hit> = matching.map(hit).collect();

@@ -89,12 +89,14 @@ pub(super) struct Dirty {
     pub state: SlotSet,
     /// Centroids that changed: all of them, or 0.
     pub cells: usize,
+    /// What the quantizer of a graph has learned.
+    pub codec: bool,
 }
 
 impl Dirty {
     /// Members, those in both degrees counted twice (a bound is all that is needed).
     pub fn len(&self) -> usize {
-        self.data.len() + self.state.len() + self.cells
+        self.data.len() + self.state.len() + self.cells + usize::from(self.codec)
     }
 
     /// The first member of either at or after `from`.
@@ -106,6 +108,7 @@ impl Dirty {
         self.data.insert_all(&other.data);
         self.state.insert_all(&other.state);
         self.cells = self.cells.max(other.cells);
+        self.codec |= other.codec;
     }
 
     pub fn bytes(&self) -> u64 {

@@ -25,6 +25,8 @@ pub(super) type CellsCell = Published<Option<Arc<Cells>>>;
 /// A batch of slots to be placed. No slot is freed while one is open.
 pub struct FilingRound {
     cells: Arc<Cells>,
+    /// What the slots are filed in already, where vectors are given up.
+    from: Option<Arc<Cells>>,
     slots: Vec<Slot>,
     /// Of the tail: where it starts after this round. Else the slots have left it before.
     tail_end: Option<u64>,
@@ -105,6 +107,13 @@ impl Filing {
         self.current.as_ref()?.place(slot)
     }
 
+    /// Appends the codes of such a slot in these cells; nothing where there are none.
+    pub fn codes(&self, slot: Slot, out: &mut Vec<u8>) {
+        if let Some(coded) = self.current.as_ref().and_then(|current| current.cells().coded()) {
+            coded.rows_of(slot, out);
+        }
+    }
+
     /// The slot is out of the tail, and in its cells if there are any.
     fn link(&mut self, slot: Slot) {
         self.linked.insert(slot);
@@ -115,10 +124,10 @@ impl Filing {
         }
     }
 
-    /// Restore: a slot that an image shows filed.
-    pub fn restore(&mut self, slot: Slot, place: Option<(u32, Option<u32>)>) {
+    /// Restore: a slot that an image shows filed, with its codes in these cells.
+    pub fn restore(&mut self, slot: Slot, place: Option<(u32, Option<u32>)>, codes: &[u8]) {
         if let (Some(current), Some((cell, second))) = (&mut self.current, place) {
-            current.insert(slot, cell, second);
+            current.insert(slot, cell, second, codes);
         }
         self.linked.insert(slot);
     }
@@ -174,7 +183,7 @@ impl Filing {
 
 impl Dense {
     /// Any core: where the slot at `index` of a round belongs, in steps of at most `cells` distances; the place when done. Costs a
-    /// distance per cell, twice as much with spilling. Until the round is ended no pin is needed, as the owner frees no slot.
+    /// distance per cell, twice as much with spilling, and with codes as much again as the centroids of their parts. Until the round is ended no pin is needed, as the owner frees no slot.
     /// `buffer`: empty at the first step of a slot, and again after the last.
     ///
     /// # Panics
@@ -186,7 +195,14 @@ impl Dense {
         buffer: &mut Vec<f32>,
         cells: usize,
     ) -> Option<Place> {
-        round.cells.place_step(self.graph.vector(round.slots[index]), buffer, cells)
+        let slot = round.slots[index];
+        if let Some(from) = &round.from {
+            let mut vector = vec![0.0; crate::distance::padded(self.config.dim)];
+            if from.decode(slot, &mut vector) {
+                return round.cells.place_step(&vector, buffer, cells);
+            }
+        }
+        round.cells.place_step(self.graph.vector(slot), buffer, cells)
     }
 
     /// As [`Self::place_step`], in one go.
@@ -242,7 +258,9 @@ impl DenseWriter {
                 return Filed::Moved(0);
             }
             let cells = filing.next.as_ref().expect("checked").cells.cells().clone();
-            let round = Arc::new(FilingRound { cells, slots, tail_end: None });
+            let from = filing.current.as_ref().filter(|_| shared.config.drops_vectors());
+            let from = from.map(|current| current.cells().clone());
+            let round = Arc::new(FilingRound { cells, from, slots, tail_end: None });
             filing.round = Some(round.clone());
             return Filed::Round(round);
         }
@@ -263,12 +281,17 @@ impl DenseWriter {
             self.pass_tail(position);
             return Filed::Moved(slots.len());
         };
-        let round = Arc::new(FilingRound { cells: current.cells().clone(), slots, tail_end: Some(position) });
+        let round = Arc::new(FilingRound {
+            cells: current.cells().clone(),
+            from: None,
+            slots,
+            tail_end: Some(position),
+        });
         filing.round = Some(round.clone());
         Filed::Round(round)
     }
 
-    /// Ends the round: files its slots where they were placed. Some hundred nanoseconds each. Slots of the tail that died
+    /// Ends the round: files its slots where they were placed. Some hundred nanoseconds each, and one for each byte of codes. Slots of the tail that died
     /// meanwhile are not filed.
     ///
     /// # Panics
@@ -290,6 +313,7 @@ impl DenseWriter {
                 current.seal();
                 self.leave_tail(&linked);
                 self.pass_tail(end);
+                self.give_up_vectors(linked);
             }
             None => {
                 let next = filing.next.as_mut().expect("what the round was planned for");
@@ -330,10 +354,25 @@ impl DenseWriter {
         let cells = next.cells.cells().clone();
         let mean = if next.placed == 0 { 0.0 } else { next.distances / next.placed as f64 };
         cells.set_trained(next.trained_on, mean as f32);
-        filing.current = Some(next.cells);
+        let was_filed = filing.current.replace(next.cells).is_some();
         self.dirty.cells = cells.len();
         self.dirty.state.insert_all(&filing.linked);
         self.show_cells(cells);
+        if !was_filed {
+            self.give_up_all_vectors();
+        }
+    }
+
+    /// As [`Self::give_up_vectors`], of all that has left the tail; a bite for each step of a reclaim.
+    pub(super) fn give_up_all_vectors(&mut self) {
+        let Some(filing) = &self.filing else { return };
+        let mut slots = Vec::new();
+        let mut next = filing.linked.next(0);
+        while let Some(slot) = next {
+            slots.push(slot);
+            next = filing.linked.next(slot + 1);
+        }
+        slots.chunks(ROUND_REFILED).for_each(|slots| self.give_up_vectors(slots.to_vec()));
     }
 
     pub(super) fn show_cells(&self, cells: Arc<Cells>) {

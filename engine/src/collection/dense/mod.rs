@@ -16,8 +16,11 @@
 //! 6. A payload is replaced in its slot (`rewrite.rs`): row and version in one store, a snapshot does not keep the old ones. What a
 //!    reader looks up, asks and returns is each the row of some moment of its pin; a filter that holds before and after a
 //!    replacement finds the point.
-//! 7. All methods of [`DenseWriter`] run on one thread at a time; nothing else changes anything.
+//! 7. Where vectors are given up for codes (`bare.rs`) a filed slot's vector is what its code stands for, from the moment it is filed; its
+//!    floats go when no reader is left that may have found it in the tail.
+//! 8. All methods of [`DenseWriter`] run on one thread at a time; nothing else changes anything.
 mod ahead;
+mod bare;
 mod births;
 mod capture;
 mod device;
@@ -28,6 +31,7 @@ mod lanes;
 mod matching;
 mod meta;
 mod probe;
+mod probe_codes;
 mod repair;
 mod restore;
 mod rewrite;
@@ -56,6 +60,7 @@ use filing::{CellsCell, Filing};
 use lanes::{LaneWriters, Lanes};
 use meta::Meta;
 use rewrite::{Retired, Superseded};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -200,8 +205,8 @@ pub struct Point<'p> {
     pub id: u64,
     /// Version.
     pub version: u64,
-    /// `dim` floats as stored.
-    pub vector: &'p [f32],
+    /// `dim` floats as stored, or what a code stands for.
+    pub vector: Cow<'p, [f32]>,
     /// Encoded row, empty = none.
     pub row: &'p [u8],
     /// Absolute deadline, 0 = none.
@@ -307,6 +312,8 @@ pub struct DenseWriter {
     limbo: Limbo<Retired>,
     /// Dead slots no reader can see, to be freed.
     freeing: Vec<Slot>,
+    /// Slots whose vectors are gone, but for their codes.
+    bare: SlotSet,
     passed: Passed,
     /// The open indexing round and the tail position after its last slot.
     round: Option<(Arc<Round>, u64)>,
@@ -345,8 +352,14 @@ impl Dense {
         &self.config
     }
 
-    /// Any core: what walks go over by now: `"float"` (the vectors), `"int8"`, or the codes of the quantizer, by its name.
+    /// Any core: what walks go over by now: `"float"` (the vectors), `"int8"`, the codes of the quantizer, by its name, or
+    /// `"ivf_pq"`, those in cells.
     pub fn walks_over(&self) -> &'static str {
+        if self.config.ivf().is_some_and(|ivf| ivf.product.is_some())
+            && self.cell_count.load(Ordering::Relaxed) > 0
+        {
+            return "ivf_pq";
+        }
         match (self.graph.is_quantized(), self.graph.code_step()) {
             (true, _) => self.config.quant.name(),
             (false, Some(_)) => "int8",
@@ -367,14 +380,19 @@ impl Dense {
 
     /// Point behind a hit of the same pin.
     pub fn point<'p>(&'p self, pin: &'p Pin<'_>, slot: Slot) -> Point<'p> {
-        let _ = pin;
         // SAFETY: the slot was reachable under this pin, so neither it nor a row of it is freed before the pin drops
         // (invariant 4).
         let (row, version) = unsafe { self.meta.row_and_version(slot) };
         Point {
             id: self.meta.id(slot),
             version,
-            vector: &self.graph.vector(slot)[..self.config.dim],
+            vector: match self.stored_vector(pin, slot) {
+                Cow::Borrowed(vector) => Cow::Borrowed(&vector[..self.config.dim]),
+                Cow::Owned(mut vector) => {
+                    vector.truncate(self.config.dim);
+                    Cow::Owned(vector)
+                }
+            },
             row,
             deadline_ms: self.meta.deadline_ms(slot),
         }

@@ -3,7 +3,7 @@ use super::search::{ROWS_AHEAD, SCAN_PART, Scorer, View, steps_scored};
 use super::*;
 use crate::collection::dense::hit_order::by_distance_then_id;
 use crate::filter::planner::Gate;
-use crate::index::Order;
+use crate::index::{Cells, Order};
 use crate::pace::Pace;
 
 /// Centroids scored between two questions to the pace.
@@ -19,14 +19,18 @@ pub(super) struct Passing<'a> {
 }
 
 /// Cells that have been looked through.
-struct Seen(Vec<u64>);
+pub(super) struct Seen(Vec<u64>);
 
 impl Seen {
-    fn insert(&mut self, cell: u32) {
+    pub fn new(cells: usize) -> Seen {
+        Seen(vec![0; cells.div_ceil(64)])
+    }
+
+    pub fn insert(&mut self, cell: u32) {
         self.0[cell as usize / 64] |= 1 << (cell % 64);
     }
 
-    fn contains(&self, cell: u32) -> bool {
+    pub fn contains(&self, cell: u32) -> bool {
         self.0[cell as usize / 64] >> (cell % 64) & 1 == 1
     }
 }
@@ -50,7 +54,9 @@ impl Dense {
         let cells = self.cell_count.load(Ordering::Relaxed) as usize;
         let points =
             self.live.load(Ordering::Relaxed) as f64 * if ivf.spills().is_some() { 2.0 } else { 1.0 };
-        (ivf.probes() < cells).then(|| points * ivf.probes() as f64 / cells as f64)
+        // By codes all of them are looked at faster than by their vectors.
+        let looks_at_some = ivf.probes() < cells || (ivf.product.is_some() && cells > 0);
+        looks_at_some.then(|| points * (ivf.probes() as f64 / cells as f64).min(1.0))
     }
 
     /// Looks through the nearest cells, as many as the configuration says and more until there are `k` that match, and through the
@@ -70,19 +76,19 @@ impl Dense {
         // What left the window of the view since is dead, or was filed before it left, in the lists of now or in those that a training
         // publishes meanwhile, which hold all that has left it up to then.
         let Some(cells) = self.cells(pin) else {
-            self.scan(query, k, view, pace, out).await?;
+            self.scan(pin, query, k, view, pace, out).await?;
             return Ok(true);
         };
+        if let Some(coded) = cells.coded() {
+            self.probe_codes(cells, coded, query, k, passing, view, pace, out).await?;
+            self.search_tail(query, k, view, pace, out).await?;
+            return Ok(false);
+        }
         let probes = self.config.ivf().map_or(1, crate::collection::IvfConfig::probes);
         let steps_each = steps_scored(self.config.dim) + if passing.exact { 0 } else { view.steps_asked() };
-        view.distances += cells.len() as u64;
-        let mut distances = Vec::with_capacity(cells.len());
-        let at_once = (COMPONENTS_AT_ONCE / self.config.dim).clamp(1, CENTROIDS_AT_ONCE);
-        while !cells.distances(query, &mut distances, at_once) {
-            pace.step(at_once * steps_scored(self.config.dim)).await?;
-        }
+        let distances = self.centroid_distances(cells, query, view, pace).await?;
         let mut order = Order::new(&distances, probes);
-        let mut seen = Seen(vec![0; cells.len().div_ceil(64)]);
+        let mut seen = Seen::new(cells.len());
         let mut scorer = Scorer::new(&self.graph, query, k);
         let mut filed = Vec::new();
         let (mut looked, mut found, mut untold) = (0, 0, 0);
@@ -127,6 +133,23 @@ impl Dense {
         Ok(looked == cells.len())
     }
 
+    /// Distances of a query to all centroids.
+    pub(super) async fn centroid_distances(
+        &self,
+        cells: &Cells,
+        query: &[f32],
+        view: &mut View<'_>,
+        pace: &mut impl Pace,
+    ) -> Result<Vec<f32>, TooLong> {
+        view.distances += cells.len() as u64;
+        let mut distances = Vec::with_capacity(cells.len());
+        let at_once = (COMPONENTS_AT_ONCE / self.config.dim).clamp(1, CENTROIDS_AT_ONCE);
+        while !cells.distances(query, &mut distances, at_once) {
+            pace.step(at_once * steps_scored(self.config.dim)).await?;
+        }
+        Ok(distances)
+    }
+
     /// Adds the nearest of the view's window of the tail to what was found elsewhere.
     pub(super) async fn search_tail(
         &self,
@@ -148,6 +171,16 @@ impl Dense {
             }
         }
         view.distances += scorer.finish(self, pace, out).await?;
+        if self.config.drops_vectors() {
+            // Once by its code and once exactly, which comes later.
+            out.sort_by_key(|hit| hit.slot);
+            out.dedup_by(|later, kept| {
+                later.slot == kept.slot && {
+                    *kept = *later;
+                    true
+                }
+            });
+        }
         // A slot linked meanwhile was found in both places, at the same distance: equal neighbours after sorting.
         out.sort_unstable_by(by_distance_then_id);
         out.dedup_by_key(|hit| hit.slot);

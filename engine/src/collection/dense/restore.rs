@@ -8,6 +8,7 @@ use super::*;
 use crate::collection::IvfConfig;
 use crate::index::Cells;
 use crate::payload::PayloadRow;
+use crate::quantizer::CellCodec;
 use crate::record::image::{CellsRecord, EndRecord, Levels, PointRecord, Record, Records, StoredVector};
 
 /// Why an image does not load.
@@ -39,7 +40,17 @@ pub(super) struct Restoring {
     vector: Vec<f32>,
     /// The last clustering, and its centroids as far as they came.
     cells: Option<(CellsRecord, Vec<f32>)>,
+    /// What its quantizer has learned, as far as it came.
+    codec: Vec<u8>,
+    /// Codes of slots in their cells, and where those of a slot lie: from one less, 0 = none, so many bytes.
+    codes: Vec<u8>,
+    codes_at: Vec<(usize, u32)>,
+    /// Slots that came without a vector.
+    bare: SlotSet,
 }
+
+/// Bytes of a quantizer at most: the rotation of a very long vector.
+const CODEC_MAX: usize = 1 << 28;
 
 impl Restoring {
     /// Centroids come in order, after the record that says how many.
@@ -54,6 +65,39 @@ impl Restoring {
         match rows[cell as usize * dim..].iter().all(|component| component.is_finite()) {
             true => Ok(()),
             false => Err(format!("centroid {cell} has a component that is not finite")),
+        }
+    }
+
+    /// Pieces of a quantizer come in order.
+    fn piece(&mut self, total: u32, at: u32, piece: &[u8]) -> Result<(), String> {
+        if at == 0 {
+            self.codec.clear();
+        }
+        let end = self.codec.len() + piece.len();
+        if at as usize != self.codec.len() || end > total as usize || total as usize > CODEC_MAX {
+            return Err(format!("{} bytes of a quantizer from {at} of {total}", piece.len()));
+        }
+        self.codec.extend_from_slice(piece);
+        Ok(())
+    }
+
+    fn set_codes(&mut self, slot: Slot, codes: &[u8]) {
+        let index = slot as usize;
+        if index >= self.codes_at.len() {
+            if codes.is_empty() {
+                return;
+            }
+            self.codes_at.resize(index + 1, (0, 0));
+        }
+        self.codes_at[index] =
+            if codes.is_empty() { (0, 0) } else { (self.codes.len() + 1, codes.len() as u32) };
+        self.codes.extend_from_slice(codes);
+    }
+
+    fn codes(&self, slot: Slot) -> &[u8] {
+        match self.codes_at.get(slot as usize) {
+            Some(&(at @ 1.., len)) => &self.codes[at - 1..][..len as usize],
+            _ => &[],
         }
     }
 
@@ -122,8 +166,19 @@ impl DenseWriter {
             }
             Record::Cells(cells) if self.files_cells() => {
                 restoring.cells = Some((cells, Vec::new()));
+                restoring.codec.clear();
                 Ok(())
             }
+            Record::Codec(total, at, piece) => restoring.piece(total, at, piece),
+            Record::Code(slot, codes) if self.files_cells() => {
+                self.restore_slot(slot)?;
+                if !restoring.present.contains(slot) {
+                    return Err(format!("codes of slot {slot}, which no image holds"));
+                }
+                restoring.set_codes(slot, codes);
+                Ok(())
+            }
+            Record::Code(..) => Err("codes of cells in the image of a graph".into()),
             Record::Centroid(cell, centroid) if self.files_cells() => {
                 restoring.centroid(cell, centroid, self.shared.config.dim)
             }
@@ -151,7 +206,18 @@ impl DenseWriter {
 
     fn restore_point(&mut self, restoring: &mut Restoring, point: &PointRecord<'_>) -> Result<(), String> {
         let slot = point.slot;
-        self.restore_vector(restoring, slot, point.vector)?;
+        let bare = matches!(point.vector, StoredVector::Here(vector) if vector.is_empty())
+            && self.shared.config.drops_vectors();
+        match bare {
+            true => {
+                self.commit_slots(slot as usize + 1).map_err(|error| error.to_string())?;
+                restoring.bare.insert(slot);
+            }
+            false => {
+                restoring.bare.remove(slot);
+                self.restore_vector(restoring, slot, point.vector)?;
+            }
+        }
         if !point.row.is_empty() {
             PayloadRow::verify(point.row).map_err(|error| format!("row of slot {slot}: {error}"))?;
         }
@@ -225,6 +291,8 @@ impl DenseWriter {
             return Err(format!("slot {slot} leaves the graph but keeps its point"));
         }
         restoring.set_levels(slot, levels);
+        // Those of before belong to other cells, or to another vector.
+        restoring.set_codes(slot, &[]);
         Ok(())
     }
 
@@ -233,6 +301,7 @@ impl DenseWriter {
         restoring.present.remove(slot);
         restoring.dead.remove(slot);
         restoring.lists_at[slot as usize] = 0;
+        restoring.set_codes(slot, &[]);
         self.shared.meta.bury(slot, 0);
         // SAFETY: dead as of now; no reader has been given a slot of a collection that is being restored: ids and tail are
         // empty, and `slots` is 0.
@@ -267,7 +336,12 @@ impl DenseWriter {
         }
         match self.files_cells() {
             true => self.restore_cells(restoring, &end)?,
-            false => self.restore_edges(restoring, &end)?,
+            false => {
+                self.restore_edges(restoring, &end)?;
+                if !restoring.codec.is_empty() {
+                    self.shared.graph.restore_codec(&restoring.codec).or_else(refuse)?;
+                }
+            }
         }
 
         let shared = self.shared.clone();
@@ -363,7 +437,7 @@ impl DenseWriter {
 impl DenseWriter {
     /// Makes the last clustering, if there was one, and files in it what was filed. A slot whose cells it does not have goes back to
     /// the tail.
-    fn restore_cells(&mut self, restoring: &Restoring, end: &EndRecord) -> Result<(), RestoreError> {
+    fn restore_cells(&mut self, restoring: &mut Restoring, end: &EndRecord) -> Result<(), RestoreError> {
         let shared = self.shared.clone();
         let refuse = |what: String| RestoreError { offset: 0, what };
         shared.graph.set_entry(None);
@@ -375,7 +449,15 @@ impl DenseWriter {
             }
             let (metric, dim) = (shared.config.metric, shared.config.dim);
             let spills = shared.config.ivf().and_then(IvfConfig::spills);
-            let cells = Cells::new(metric, dim, rows, spills, record.trained_on);
+            let product = shared.config.ivf().and_then(|ivf| ivf.product);
+            let codec = match product {
+                Some(product) => Some(
+                    CellCodec::load(product.code, dim, &restoring.codec)
+                        .ok_or_else(|| refuse("what a quantizer has learned is damaged".into()))?,
+                ),
+                None => None,
+            };
+            let cells = Cells::new(metric, dim, rows, spills, codec, record.trained_on);
             self.begin_refiling(cells.map_err(|error| refuse(error.to_string()))?, record.trained_on);
         }
         let Some(filing) = &mut self.filing else { return Ok(()) };
@@ -387,21 +469,38 @@ impl DenseWriter {
         for slot in 0..end.slots {
             let Some(levels) = restoring.levels(slot) else { continue };
             levels.read_into(&mut lists);
-            match (count, &lists[0][..]) {
-                (0, []) => filing.restore(slot, None),
-                (1.., &[cell]) if cell < count => filing.restore(slot, Some((cell, None))),
-                (1.., &[cell, second]) if cell < count && second < count && cell != second => {
-                    filing.restore(slot, Some((cell, Some(second))));
+            let place = match (count, &lists[0][..]) {
+                (0, []) => {
+                    filing.restore(slot, None, &[]);
+                    continue;
                 }
-                _ => {}
+                (1.., &[cell]) if cell < count => (cell, None),
+                (1.., &[cell, second]) if cell < count && second < count && cell != second => {
+                    (cell, Some(second))
+                }
+                _ => continue,
+            };
+            let cells = filing.current.as_ref().expect("there is a clustering").cells();
+            let codes = restoring.codes(slot);
+            if cells.are_codes(codes, place.1.is_some()) {
+                filing.restore(slot, Some(place), codes);
+                restoring.bare.remove(slot);
+            } else if !restoring.bare.contains(slot) {
+                let vector = &shared.graph.vector(slot)[..shared.config.dim];
+                let codes = cells.encode(vector, place.0, place.1);
+                filing.restore(slot, Some(place), &codes);
             }
         }
         let cells = filing.current.as_mut().map(|current| {
             current.seal();
             current.cells().clone()
         });
+        if let Some(slot) = restoring.bare.next(0).filter(|&slot| restoring.present.contains(slot)) {
+            return Err(refuse(format!("slot {slot} has neither a vector nor a code")));
+        }
         if let Some(cells) = cells {
             self.show_cells(cells);
+            self.give_up_all_vectors();
         }
         Ok(())
     }

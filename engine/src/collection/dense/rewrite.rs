@@ -33,6 +33,8 @@ pub(super) enum Retired {
     Slots(Vec<Slot>),
     /// The oldest replaced row of a slot.
     Row(Slot),
+    /// Vectors that codes have taken the place of.
+    Vectors(Vec<Slot>),
 }
 
 /// Replaced rows by slot, oldest first. Part of the readable side, as readers may outlive the owner's.

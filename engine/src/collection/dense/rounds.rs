@@ -118,6 +118,7 @@ impl DenseWriter {
     /// # Errors
     /// Address space for codes runs out; searches go on without.
     pub fn finish_job(&mut self, done: JobDone) -> Result<(), ArenaError> {
+        self.dirty.codec |= done.is_training();
         self.shared.graph.finish_job(done)
     }
 

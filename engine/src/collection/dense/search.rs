@@ -12,6 +12,7 @@ use crate::memory::Pin;
 use crate::pace::{Pace, TooLong, Whole, at_once};
 use crate::payload::PayloadRow;
 use crate::top_k::TopK;
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -388,7 +389,7 @@ impl Dense {
                 )
                 .await?;
             }
-            None if scan_at_once => self.scan(&prepared, query.k, &mut view, pace, out).await?,
+            None if scan_at_once => self.scan(pin, &prepared, query.k, &mut view, pace, out).await?,
             None if self.cells.is_some() => {
                 let passing = Passing { gate: &Gate::Open, exact: false };
                 explain.exact = self.probe(pin, &prepared, query.k, &passing, &mut view, pace, out).await?;
@@ -407,7 +408,7 @@ impl Dense {
                     .await?
                 {
                     explain.exact = true;
-                    self.scan(&prepared, query.k, &mut view, pace, out).await?;
+                    self.scan(pin, &prepared, query.k, &mut view, pace, out).await?;
                 }
             }
         }
@@ -435,9 +436,17 @@ impl Dense {
     }
 
     /// The padded vector of a slot found under this pin.
-    pub(crate) fn stored_vector<'p>(&'p self, pin: &'p Pin<'_>, slot: Slot) -> &'p [f32] {
-        let _ = pin;
-        self.graph.vector(slot)
+    pub(crate) fn stored_vector<'p>(&'p self, pin: &'p Pin<'_>, slot: Slot) -> Cow<'p, [f32]> {
+        // Filed after these cells were loaded: then its floats are there as long as this pin is.
+        if self.config.drops_vectors()
+            && let Some(cells) = self.cells(pin)
+        {
+            let mut vector = vec![0.0; padded(self.config.dim)];
+            if cells.decode(slot, &mut vector) {
+                return Cow::Owned(vector);
+            }
+        }
+        Cow::Borrowed(self.graph.vector(slot))
     }
 
     /// A snapshot as of now. The snapshot comes before any look into the index: what it includes is filed.
@@ -516,11 +525,11 @@ impl Dense {
             Plan::Points { walk, exact } => {
                 explain.exact = true;
                 let at_most = explain.estimate.at_most;
-                return self.score_points(walk, exact, at_most, query, k, view, pace, out).await;
+                return self.score_points(pin, walk, exact, at_most, query, k, view, pace, out).await;
             }
             Plan::Everything => {
                 explain.exact = true;
-                return self.scan(query, k, view, pace, out).await;
+                return self.scan(pin, query, k, view, pace, out).await;
             }
             Plan::Graph(walked) => walked,
         };
@@ -548,11 +557,11 @@ impl Dense {
                 explain.path = Path::Points;
                 // A complement's bits say less than the terms do, but to ask once more is only a cost.
                 let (exact, at_most) = (whole && walked.exact, explain.estimate.at_most);
-                self.score_points(walk, exact, at_most, query, k, view, pace, out).await
+                self.score_points(pin, walk, exact, at_most, query, k, view, pace, out).await
             }
             None => {
                 explain.path = Path::Everything;
-                self.scan(query, k, view, pace, out).await
+                self.scan(pin, query, k, view, pace, out).await
             }
         }
     }
@@ -630,6 +639,7 @@ impl Dense {
     #[allow(clippy::too_many_arguments)] // As above.
     async fn score_points(
         &self,
+        pin: &Pin<'_>,
         mut walk: crate::payload::index::Walk<'_>,
         exact: bool,
         at_most: Option<u64>,
@@ -639,6 +649,7 @@ impl Dense {
         pace: &mut impl Pace,
         out: &mut Vec<Hit>,
     ) -> Result<(), TooLong> {
+        let mut by_code = self.by_code(pin, query, k, view, pace).await?;
         let mut scorer = Scorer::new(&self.graph, query, k);
         let end = (self.slots.load(Ordering::Acquire) as Slot).min(Slot::MAX - 1);
         let steps_each = steps_scored(self.config.dim) + if exact { 0 } else { view.steps_asked() };
@@ -654,14 +665,21 @@ impl Dense {
                 if !exact {
                     self.look_ahead(&part, index);
                 }
-                if view.visible(slot) && view.confirms(slot, exact) {
+                if view.visible(slot)
+                    && view.confirms(slot, exact)
+                    && !by_code.as_mut().is_some_and(|by_code| by_code.offer(self, slot))
+                {
                     scorer.push(self, slot);
                 }
             }
             pace.step(SCAN_PART as usize / LOOKS_PER_STEP + part.len() * steps_each).await?;
         }
         view.distances += scorer.finish(self, pace, out).await?;
+        if let Some(by_code) = by_code {
+            view.distances += by_code.finish(out);
+        }
         out.sort_unstable_by(by_distance_then_id);
+        out.truncate(k);
         Ok(())
     }
 
@@ -679,6 +697,7 @@ impl Dense {
     /// All visible points.
     pub(super) async fn scan(
         &self,
+        pin: &Pin<'_>,
         query: &[f32],
         k: usize,
         view: &mut View<'_>,
@@ -686,6 +705,7 @@ impl Dense {
         out: &mut Vec<Hit>,
     ) -> Result<(), TooLong> {
         out.clear();
+        let mut by_code = self.by_code(pin, query, k, view, pace).await?;
         let mut scorer = Scorer::new(&self.graph, query, k);
         let steps_each = view.steps_asked() + steps_scored(self.config.dim);
         // After the snapshot: every slot it includes is below.
@@ -704,13 +724,20 @@ impl Dense {
                     self.meta.prefetch_row(ahead);
                 }
                 let plain = special >> (slot % 64) & 1 == 0;
-                if (plain || self.meta.visible_by_line(slot, view.seq, view.now_ms)) && view.matches(slot) {
+                if (plain || self.meta.visible_by_line(slot, view.seq, view.now_ms))
+                    && view.matches(slot)
+                    && !by_code.as_mut().is_some_and(|by_code| by_code.offer(self, slot))
+                {
                     scorer.push(self, slot);
                 }
             }
         }
         view.distances += scorer.finish(self, pace, out).await?;
+        if let Some(by_code) = by_code {
+            view.distances += by_code.finish(out);
+        }
         out.sort_unstable_by(by_distance_then_id);
+        out.truncate(k);
         Ok(())
     }
 }

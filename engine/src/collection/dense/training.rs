@@ -4,9 +4,10 @@
 //! met, and the walk over the ids can be cut into slices. It is copied, so that clustering it needs nothing of the collection and
 //! may run anywhere. What comes out depends on configuration, seed, and the points alive while the walk went by.
 use super::*;
-use crate::cluster::{KMeans, Random};
+use crate::cluster::{Centroids, KMeans, Random};
 use crate::distance::Metric;
 use crate::index::Cells;
+use crate::quantizer::{CellCodec, CellProduct, RESIDUALS_MAX};
 use std::collections::BinaryHeap;
 
 /// Rounds of a clustering at most.
@@ -27,6 +28,7 @@ pub struct TrainingSample {
     seed: u64,
     dim: usize,
     spills: Option<f32>,
+    product: Option<CellProduct>,
     points: Vec<f32>,
 }
 
@@ -54,13 +56,17 @@ const WORK: f64 = 1e13;
 const ROUNDS_MIN: usize = 2;
 
 impl TrainingSample {
-    /// k-means. Takes seconds for a thousand cells and minutes for ten thousand; whoever calls it is no core that serves.
+    /// k-means, and where cells have codes the quantizer of what is left of the sample. Takes seconds for a thousand cells and minutes
+    /// for ten thousand, some seconds more for the quantizer; whoever calls it is no core that serves.
     pub fn cluster(self) -> Clustering {
-        let TrainingSample { ticket, live, cells, metric, seed, dim, spills, points } = self;
+        let TrainingSample { ticket, live, cells, metric, seed, dim, spills, product, points } = self;
         let round = points.len() as f64 * cells as f64;
         let rounds = ((WORK / round) as usize).clamp(ROUNDS_MIN, ROUNDS);
         let centroids = KMeans { dim, cells, metric, rounds, seed }.run(&points).rows();
-        Clustering { ticket, live, cells: Cells::new(metric, dim, &centroids, spills, live) }
+        let codec = product.map(|product| {
+            CellCodec::train(product, dim, &residuals(metric, dim, &centroids, &points), seed)
+        });
+        Clustering { ticket, live, cells: Cells::new(metric, dim, &centroids, spills, codec, live) }
     }
 
     /// For [`DenseWriter::fail_training`].
@@ -77,6 +83,18 @@ impl TrainingSample {
     pub fn is_empty(&self) -> bool {
         self.points.is_empty()
     }
+}
+
+/// What a share of the points differs from the nearest centroids by.
+fn residuals(metric: Metric, dim: usize, centroids: &[f32], points: &[f32]) -> Vec<f32> {
+    let every = (points.len() / dim).div_ceil(RESIDUALS_MAX);
+    let mut residuals: Vec<f32> = points.chunks_exact(dim).step_by(every).flatten().copied().collect();
+    let cells = Centroids::new(metric, dim, centroids).nearest(&residuals);
+    for (residual, cell) in residuals.chunks_exact_mut(dim).zip(cells) {
+        let centroid = &centroids[cell as usize * dim..][..dim];
+        residual.iter_mut().zip(centroid).for_each(|(x, c)| *x -= c);
+    }
+    residuals
 }
 
 /// How far a training has come.
@@ -203,7 +221,7 @@ impl DenseWriter {
                 for id in ids.drain(ids.len().saturating_sub(points)..).rev() {
                     // Deleted since it was drawn.
                     let Some(slot) = shared.ids.get_owned(id) else { continue };
-                    sample.points.extend_from_slice(&shared.graph.vector(slot)[..sample.dim]);
+                    sample.points.extend_from_slice(&self.vector_of(slot)[..sample.dim]);
                 }
                 if ids.is_empty() {
                     let filing = self.filing.as_mut()?;
@@ -244,6 +262,7 @@ impl DenseWriter {
             seed: seed_of(config),
             dim: config.dim,
             spills: filing.config.spills(),
+            product: filing.config.product.map(|product| product.code),
             points: Vec::with_capacity(ids.len() * config.dim),
         };
         Step::Copying { ids, sample }
@@ -252,13 +271,13 @@ impl DenseWriter {
     /// Distances of points to the centroid of their cell, which is the nearest.
     fn measure(&mut self, mut cursor: Slot, mut sum: f64, mut count: u64, points: usize) -> Step {
         let shared = self.shared.clone();
-        let Some(filing) = &mut self.filing else { return Step::Idle };
+        let Some(filing) = &self.filing else { return Step::Idle };
         let Some(current) = &filing.current else { return Step::Idle };
         let end = shared.slots.load(Ordering::Relaxed) as Slot;
         for slot in (cursor..end).take(points) {
             cursor = slot + 1;
             if let Some((cell, _)) = current.place(slot).filter(|_| !shared.meta.is_dead(slot)) {
-                sum += f64::from(current.cells().distance(shared.graph.vector(slot), cell));
+                sum += f64::from(current.cells().distance(&self.vector_of(slot), cell));
                 count += 1;
             }
         }
@@ -276,9 +295,9 @@ impl DenseWriter {
         Step::Idle
     }
 
-    /// Whether there is a clustering that no image has: a start would have to make it again.
-    pub fn clustering_unsaved(&self) -> bool {
-        self.dirty.cells > 0
+    /// Whether there is a clustering or a quantizer that no image has: a start would have to make it again.
+    pub fn training_unsaved(&self) -> bool {
+        self.dirty.cells > 0 || self.dirty.codec
     }
 
     /// The clustering of a sample that this writer handed out: it is filled by the next rounds, and searched when it is full. One

@@ -112,6 +112,7 @@ impl DenseWriter {
             settling: None,
             limbo: Limbo::new(),
             freeing: Vec::new(),
+            bare: SlotSet::default(),
             passed: Passed::new(),
             round: None,
             committing: None,
@@ -304,6 +305,7 @@ impl DenseWriter {
             add(&shared.column_drops, 1);
         }
         let slot = self.take_slot();
+        self.bare.remove(slot);
         prepare(shared.config.metric, write.vector, &mut self.prepared);
         shared.graph.write_vector(slot, &self.prepared);
         shared.meta.birth(
@@ -463,6 +465,7 @@ impl DenseWriter {
                             continue;
                         }
                         Some(Retired::Row(slot)) => self.release_row(slot),
+                        Some(Retired::Vectors(slots)) => self.drop_vectors(&slots),
                         // What is owed is asked for when there is something again.
                         None => {
                             self.reclaim_owed = 0;
@@ -590,7 +593,12 @@ impl DenseWriter {
     /// Publishes the bytes that only the owner can count.
     pub(super) fn note_bytes(&self) {
         let index = match &self.filing {
-            Some(filing) => self.shared.graph.vector_bytes() as u64 + filing.bytes(),
+            Some(filing) => {
+                let bare = self.bare.len() * self.shared.graph.vector_row_bytes();
+                self.shared.graph.vector_bytes().saturating_sub(bare) as u64
+                    + self.bare.bytes()
+                    + filing.bytes()
+            }
             None => self.shared.graph.bytes() as u64,
         };
         let bytes = index

@@ -178,6 +178,21 @@ impl Graph {
         unsafe { self.vectors.row(slot as usize) }
     }
 
+    /// Gives the memory of the vectors of slots `from..to` back, but for pages that others share: nobody reads them before they are
+    /// written again.
+    ///
+    /// # Panics
+    /// When the range is not one of slots.
+    pub fn release_vectors(&self, from: Slot, to: Slot) {
+        // A kernel that refuses keeps the memory, and nothing else changes.
+        let _ = self.vectors.release(from as usize, to as usize);
+    }
+
+    /// Bytes of a vector as it lies there.
+    pub fn vector_row_bytes(&self) -> usize {
+        self.vectors.row_len() * size_of::<f32>()
+    }
+
     /// Level a node with `key` (the point id) draws: `floor(-ln(u) / ln(m))` with `u` a hash of seed and key, so
     /// `P(level >= l) = m^-l`. Integer arithmetic: the same on every machine.
     pub fn level_of(&self, key: u64) -> u8 {
@@ -474,6 +489,7 @@ impl Graph {
         if self.keeps_file() {
             return self.slots_end() * size_of::<AtomicU32>();
         }
+        // What was released is for the owner to subtract.
         self.slots_end() * self.vectors.row_len() * size_of::<f32>() + self.code_bytes()
     }
 

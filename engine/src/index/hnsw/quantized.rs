@@ -130,6 +130,13 @@ enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobTicket(u64);
 
+impl JobDone {
+    /// Whether a quantizer was trained.
+    pub fn is_training(&self) -> bool {
+        matches!(self.outcome, Outcome::Trained(_))
+    }
+}
+
 impl Job {
     /// Whether it takes seconds, and not tenths of one.
     pub fn is_training(&self) -> bool {
@@ -387,7 +394,60 @@ impl QuantizedRows {
     }
 }
 
+/// Bytes before what a codec has learned: which generation it is, and the vectors that it was trained at.
+const SAVED_HEAD: usize = 1 + 8;
+
+impl QuantizedRows {
+    /// Owner: the last codec that was trained.
+    fn save(&self, training: &Training) -> Vec<u8> {
+        let Some(last) = training.trained.checked_sub(1).and_then(|last| self.generations[last].get()) else {
+            return Vec::new();
+        };
+        let mut saved = vec![training.trained as u8];
+        saved.extend_from_slice(&(training.trained_at as u64).to_le_bytes());
+        saved.extend_from_slice(&last.codec.save());
+        saved
+    }
+
+    /// Owner: takes such a codec over, before there is another; codes of all vectors below `end` are to be written.
+    fn restore(&self, training: &mut Training, end: usize, saved: &[u8]) -> Result<(), String> {
+        let damaged = || "what a quantizer has learned is damaged".to_owned();
+        let (head, codec) = saved.split_first_chunk::<SAVED_HEAD>().ok_or_else(damaged)?;
+        let (trained, at) = head.split_first().ok_or_else(damaged)?;
+        let trained = usize::from(*trained);
+        let at = u64::from_le_bytes(at.try_into().map_err(|_| damaged())?);
+        let codec = Codec::load(self.config.quantization, self.metric, self.dim, codec);
+        let codec = codec.filter(|_| (1..=GENERATIONS).contains(&trained)).ok_or_else(damaged)?;
+        assert!(training.trained == 0 && !training.running, "restored before anything is trained");
+        let rows: Arena<u8> =
+            self.scratch.reserve(self.capacity, codec.code_len()).map_err(|error| error.to_string())?;
+        rows.commit(end).map_err(|error| error.to_string())?;
+        let generation = Generation { codec: Arc::new(codec), rows, end: AtomicU32::new(0) };
+        assert!(self.generations[trained - 1].set(generation).is_ok(), "the first to be there");
+        (training.trained, training.trained_at) = (trained, at as usize);
+        training.stage = Stage::Encoding { to: 0, end, rows: Vec::new() };
+        Ok(())
+    }
+}
+
 impl Graph {
+    /// Owner: what the last quantizer that was trained has learned, for [`Self::restore_codec`]; empty without one.
+    pub fn save_codec(&self) -> Vec<u8> {
+        self.quantized
+            .as_ref()
+            .map_or_else(Vec::new, |quantized| quantized.save(&self.owner_for_codes().training))
+    }
+
+    /// Owner, of a graph whose vectors have just been restored: takes over what [`Self::save_codec`] gave, so that jobs begin with
+    /// writing codes.
+    ///
+    /// # Errors
+    /// When the graph has no quantizer, the bytes are not of its, or there is no room for codes.
+    pub fn restore_codec(&self, saved: &[u8]) -> Result<(), String> {
+        let quantized = self.quantized.as_ref().ok_or("a quantizer in an image without one")?;
+        quantized.restore(&mut self.owner_for_codes().training, self.slots_end(), saved)
+    }
+
     /// Owner: what is to be done next for the codes of the quantizer, if the graph has one: training when there are
     /// enough vectors (any, with `force`), then codes, piece by piece. [`JobStep::Idle`] also while a job is out.
     ///

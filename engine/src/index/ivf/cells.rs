@@ -1,8 +1,10 @@
 //! Centroids and the lists of their cells, as any core reads them.
+use super::coded::Coded;
 use crate::distance::{Kernel, Metric, padded};
 use crate::index::{Neighbor, Slot};
 use crate::memory::{Arena, ArenaError};
 use crate::postings::{ListId, Lists, Summary};
+use crate::quantizer::CellCodec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -10,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const SECOND_OF: usize = 8;
 
 /// Where a slot is filed.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Place {
     /// The cell of the nearest centroid.
     pub cell: u32,
@@ -18,6 +20,8 @@ pub struct Place {
     pub second: Option<u32>,
     /// To the nearest centroid.
     pub distance: f32,
+    /// What is kept of the vector in each of the cells, where these have codes.
+    pub codes: Vec<u8>,
 }
 
 /// Postings of cells have no bounds to be skipped by.
@@ -34,6 +38,12 @@ impl Summary for Nothing {
     }
 }
 
+/// What is filed.
+pub(super) enum Filed {
+    Plain(Arc<Lists>),
+    Coded(Box<Coded>),
+}
+
 /// A clustering and what is filed in it.
 pub struct Cells {
     dim: usize,
@@ -47,7 +57,7 @@ pub struct Cells {
     squares: Vec<f32>,
     /// Weight of spilling; `None` without.
     soar: Option<f32>,
-    pub(super) lists: Arc<Lists>,
+    pub(super) filed: Filed,
     /// Points that were alive when the centroids were trained.
     trained_on: AtomicU64,
     /// Bits of the mean distance to the nearest centroid then.
@@ -56,7 +66,7 @@ pub struct Cells {
 
 impl Cells {
     /// Cells without content. `centroids`: rows of `dim`, back to back, at least one. `soar`: weight of the direction of the
-    /// residual when a second cell is chosen, `None` = one cell per slot.
+    /// residual when a second cell is chosen, `None` = one cell per slot. `codec`: keep codes of residuals beside the slots.
     ///
     /// # Errors
     /// When address space runs out.
@@ -65,6 +75,7 @@ impl Cells {
         dim: usize,
         centroids: &[f32],
         soar: Option<f32>,
+        codec: Option<CellCodec>,
         trained_on: u64,
     ) -> Result<Cells, ArenaError> {
         debug_assert!(!centroids.is_empty() && centroids.len().is_multiple_of(dim));
@@ -87,7 +98,10 @@ impl Cells {
             numbers: (0..count as u32).collect(),
             squares,
             soar: soar.filter(|_| count > 1),
-            lists: Arc::new(Lists::new()),
+            filed: match codec {
+                Some(codec) => Filed::Coded(Box::new(Coded::new(codec, metric, dim, centroids))),
+                None => Filed::Plain(Arc::new(Lists::new())),
+            },
             trained_on: AtomicU64::new(trained_on),
             mean: AtomicU32::new(0),
         })
@@ -165,7 +179,45 @@ impl Cells {
         let first = nearest(buffer);
         let second = self.soar.map(|weight| self.second(vector, first.slot, weight, buffer));
         buffer.clear();
-        Some(Place { cell: first.slot, second, distance: first.distance })
+        let codes = self.encode(&vector[..self.dim], first.slot, second);
+        Some(Place { cell: first.slot, second, distance: first.distance, codes })
+    }
+
+    /// What is kept of a vector of `dim` components in each of its cells, where these have codes.
+    pub(crate) fn encode(&self, vector: &[f32], cell: u32, second: Option<u32>) -> Vec<u8> {
+        let mut codes = Vec::new();
+        if let Filed::Coded(coded) = &self.filed {
+            for cell in [Some(cell), second].into_iter().flatten() {
+                coded.encode(vector, self.centroid(cell), &mut codes);
+            }
+        }
+        codes
+    }
+
+    /// Sets `vector`, `dim` components and what pads them, to what the first code of a slot stands for; false when it is not filed
+    /// here. The caller is pinned, or the owner.
+    pub(crate) fn decode(&self, slot: Slot, vector: &mut [f32]) -> bool {
+        let Filed::Coded(coded) = &self.filed else { return false };
+        let (vector, padding) = vector.split_at_mut(self.dim);
+        let Some(cell) = coded.decode(slot, vector) else { return false };
+        vector.iter_mut().zip(self.centroid(cell)).for_each(|(x, c)| *x += c);
+        padding.fill(0.0);
+        true
+    }
+
+    /// Whether [`Self::encode`] may have given these, for two cells or one.
+    pub(crate) fn are_codes(&self, codes: &[u8], two: bool) -> bool {
+        let Filed::Coded(coded) = &self.filed else { return codes.is_empty() };
+        let len = coded.row_len();
+        codes.len() == if two { 2 * len } else { len } && codes.chunks_exact(len).all(|row| coded.is_row(row))
+    }
+
+    /// The codes, where cells have them.
+    pub(crate) fn coded(&self) -> Option<&Coded> {
+        match &self.filed {
+            Filed::Coded(coded) => Some(coded),
+            Filed::Plain(_) => None,
+        }
     }
 
     /// Among the nearest others by L2 the one that minimises `|r|^2 + weight (r . r1)^2`, `r` the residual against it and `r1` the
@@ -201,20 +253,38 @@ impl Cells {
     /// Calls `f(slot, other)` for each slot that is filed in `cell`; `other` is the second cell that it is filed in as well. The
     /// caller is pinned, has its snapshot from before, and asks whether the slot is visible.
     pub(crate) fn for_each(&self, cell: u32, mut f: impl FnMut(Slot, Option<u32>)) {
-        self.lists.for_each::<Nothing>(cell as ListId, |slot, other| f(slot, other.checked_sub(1)));
+        match &self.filed {
+            Filed::Plain(lists) => {
+                lists.for_each::<Nothing>(cell as ListId, |slot, other| f(slot, other.checked_sub(1)));
+            }
+            Filed::Coded(coded) => {
+                let (mut blocks, mut space) = (coded.blocks(cell), Vec::new());
+                while let Some(block) = blocks.next(&mut space) {
+                    let live = (0..block.len()).filter_map(|position| block.posting(position));
+                    live.for_each(|(slot, other)| f(slot, other));
+                }
+            }
+        }
     }
 
     /// Postings in a cell.
     pub fn filed(&self, cell: u32) -> u32 {
-        self.lists.postings(cell as ListId)
+        match &self.filed {
+            Filed::Plain(lists) => lists.postings(cell as ListId),
+            Filed::Coded(coded) => coded.filed(cell),
+        }
     }
 
     /// Committed bytes, about.
     pub fn bytes(&self) -> u64 {
-        (self.len() * (self.rows.row_len() * 4 + 8)) as u64 + self.lists.bytes()
+        (self.len() * (self.rows.row_len() * 4 + 8)) as u64
+            + match &self.filed {
+                Filed::Plain(lists) => lists.bytes(),
+                Filed::Coded(coded) => coded.bytes(),
+            }
     }
 }
 
-fn squared(row: &[f32]) -> f32 {
+pub(super) fn squared(row: &[f32]) -> f32 {
     row.iter().map(|x| x * x).sum()
 }

@@ -6,7 +6,12 @@
 //!
 //! With spilling (SOAR: Sun, Simcha, Dopson, Guo, Kumar, NeurIPS 2023) a slot is filed in two cells. The posting in each names the
 //! other, so that a search that looks through both meets the slot once, in the first.
+//!
+//! With a product quantizer each posting carries a code of what the vector differs from the centroid by (`coded`), in lists of another
+//! shape: blocks of codes that are scored together.
 mod cells;
+mod coded;
+mod coded_writer;
 mod order;
 mod writer;
 
@@ -14,5 +19,6 @@ mod writer;
 mod tests;
 
 pub use cells::{Cells, Place};
+pub(crate) use coded::{CodeBlock, Coded};
 pub(crate) use order::Order;
 pub(crate) use writer::CellsWriter;

@@ -23,7 +23,7 @@ fn postings_follow_every_mutation_and_do_not_pile_up() {
     for soar in [None, Some(1.5)] {
         let centroids: Vec<f32> =
             (0..7).flat_map(|_| row(&mut state, Metric::L2, dim)[..dim].to_vec()).collect();
-        let cells = Arc::new(Cells::new(Metric::L2, dim, &centroids, soar, 0).unwrap());
+        let cells = Arc::new(Cells::new(Metric::L2, dim, &centroids, soar, None, 0).unwrap());
         let mut writer = CellsWriter::new(cells.clone(), Domain::new(1));
         let mut twin: BTreeMap<u32, (u32, Option<u32>)> = BTreeMap::new();
         let mut buffer = Vec::new();
@@ -71,7 +71,7 @@ fn a_place_is_the_nearest_cell_and_the_second_loses_least() {
     for metric in [Metric::L2, Metric::Cosine, Metric::Dot] {
         let centroids: Vec<Vec<f32>> = (0..20).map(|_| row(&mut state, metric, dim)).collect();
         let flat: Vec<f32> = centroids.iter().flat_map(|row| row[..dim].to_vec()).collect();
-        let cells = Cells::new(metric, dim, &flat, Some(2.0), 0).unwrap();
+        let cells = Cells::new(metric, dim, &flat, Some(2.0), None, 0).unwrap();
         let kernel = Kernel::of(metric);
         let mut buffer = Vec::new();
         for _ in 0..200 {
@@ -104,7 +104,7 @@ fn a_place_is_the_nearest_cell_and_the_second_loses_least() {
 fn an_order_goes_through_all_cells_nearest_first() {
     let (dim, mut state) = (4, 5);
     let flat: Vec<f32> = (0..50).flat_map(|_| row(&mut state, Metric::L2, dim)[..dim].to_vec()).collect();
-    let cells = Cells::new(Metric::L2, dim, &flat, None, 0).unwrap();
+    let cells = Cells::new(Metric::L2, dim, &flat, None, None, 0).unwrap();
     for first in [1, 3, 50, 80] {
         let query = row(&mut state, Metric::L2, dim);
         let mut distances = Vec::new();

@@ -116,6 +116,15 @@ fn info() -> Value {
             "anisotropic_eta": double(),
         }),
     );
+    let codes = answer(
+        &[],
+        json!({
+            "ivf_pq_m": uint64(),
+            "pq_nbits": uint64(),
+            "opq_iters": about("0 = no rotation.", uint64()),
+            "anisotropic_eta": double(),
+        }),
+    );
     let config = answer(
         &[],
         json!({
@@ -145,6 +154,9 @@ fn info() -> Value {
             "ivf_drift_retrain": boolean(),
             "ivf_drift_growth_factor": double(),
             "ivf_drift_factor": double(),
+            "ivf_pq": boolean(),
+            "ivf_rerank": boolean(),
+            "ivf_codes": about("What `ivf_pq` learns.", nullable(codes)),
             "soar": boolean(),
             "soar_lambda": double(),
             "max_vectors": uint64(),
@@ -163,7 +175,7 @@ fn info() -> Value {
                 uint64(),
             ),
             "state": one_of(&["ready", "indexing", "damaged"]),
-            "walks": about("What searches score on their way: codes of the vectors, or the vectors.", one_of(&["int8", "float", "bq1", "sq", "pq", "prq"])),
+            "walks": about("What searches score on their way: codes of the vectors, or the vectors.", one_of(&["int8", "float", "bq1", "sq", "pq", "prq", "ivf_pq"])),
             "indexed": uint64(),
             "waiting": uint64(),
         }),

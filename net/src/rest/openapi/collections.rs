@@ -25,7 +25,7 @@ pub fn operations() -> Vec<Operation> {
             "filter_first_relative_bp": 0, "traversal_codes": true, "quant": "none", "trained": null, "rescore_factor": 0,
             "quantized_build": false, "persistent": false, "index_type": "hnsw", "vamana_r": 0, "vamana_l": 0, "vamana_alpha": 0.0, "ivf_nlist": 0, "ivf_nprobe": 0,
             "ivf_train_threshold": 0, "ivf_drift_retrain": false, "ivf_drift_growth_factor": 0.0,
-            "ivf_drift_factor": 0.0, "soar": false, "soar_lambda": 0.0, "max_vectors": 0, "max_bytes": 0, "max_inserts_per_second": 0,
+            "ivf_drift_factor": 0.0, "ivf_pq": false, "ivf_rerank": false, "ivf_codes": null, "soar": false, "soar_lambda": 0.0, "max_vectors": 0, "max_bytes": 0, "max_inserts_per_second": 0,
             "max_ef_search": 0, "full_text": {"analyzer": "english", "k1": 1.2, "b": 0.75}},
         "points": 3, "sparse_vectors": 2, "tombstoned": 0,
         "index": {"type": "hnsw", "cells": 0, "state": "ready", "walks": "float", "indexed": 3, "waiting": 0},

@@ -52,10 +52,9 @@ fn config_of_graph() -> Value {
 }
 
 /// Keys of quantizers and of other indexes than the graph. Flags of what this build does not offer have one value, the one that
-/// means "off"; numbers of it are checked and ignored.
+/// means "off".
 fn config_of_other_indexes() -> Value {
     let off = || json!({"type": "boolean", "enum": [false]});
-    let ignored = |schema: Value| about("Has no effect on this index.", schema);
     let of_cells = |what: &str, schema: Value| about(&format!("Of `index_type` `ivf`. {what}"), schema);
     let quantizers = json!({
         "quant": about(
@@ -73,12 +72,12 @@ fn config_of_other_indexes() -> Value {
             "Parts of `pq` and `prq`; they divide `dim`. 0 = of eight components, or 16, 8, 4, 2 or 1 parts.",
             natural(),
         ),
-        "pq_nbits": about("Of `pq`, per part; 0 = 8.", json!({"type": "integer", "enum": [0, 4, 8]})),
-        "opq": about("A rotation before `pq` or `prq`.", boolean()),
+        "pq_nbits": about("Of `pq` and `ivf_pq`, per part; 0 = 8.", json!({"type": "integer", "enum": [0, 4, 8]})),
+        "opq": about("A rotation before `pq`, `prq` or `ivf_pq`.", boolean()),
         "opq_iters": about("Up to 1 a random rotation, more: rounds of finding a better one.", integer(0, 20)),
         "pq_drop_vecs": off(),
         "anisotropic_eta": about(
-            "Of `pq`: above 1, how much more an error along a vector weighs than one across.",
+            "Of `pq` and `ivf_pq`: above 1, how much more an error along a vector weighs than one across.",
             with(double(), json!({"minimum": 0})),
         ),
         "persistent": about(
@@ -93,9 +92,18 @@ fn config_of_other_indexes() -> Value {
         "ivf_nprobe": of_cells(
             "Cells that a search looks through, and more until it has as many results as it should; 0 = 8.", natural(),
         ),
-        "ivf_pq": off(),
-        "ivf_rerank": about("Needs `index_type` `ivf`. Distances are exact in either case.", boolean()),
-        "ivf_pq_m": ignored(natural()),
+        "ivf_pq": about(
+            "Needs `index_type` `ivf`: codes of what vectors differ from the centroids of their cells by, which searches go by.",
+            boolean(),
+        ),
+        "ivf_rerank": about(
+            "Needs `index_type` `ivf`. With `ivf_pq` the best three times `k` by codes are scored exactly; without, distances are \
+             those of the codes.",
+            boolean(),
+        ),
+        "ivf_pq_m": of_cells(
+            "Parts of a vector for `ivf_pq`; they divide `dim`. 0 = of eight components, or 16, 8, 4, 2 or 1 parts.", natural(),
+        ),
         "ivf_train_threshold": about(
             "Points at which cells are made, or `bq1`, `sq`, `pq` and `prq` trained, in the background; 0 = 2048. Before cells are made searches look at all points; a build makes them at once.",
             natural(),

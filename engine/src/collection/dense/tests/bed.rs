@@ -297,7 +297,7 @@ impl Bed {
             }
             let point = point.unwrap_or_else(|| panic!("id {id} is missing"));
             assert_eq!((point.id, point.version, point.deadline_ms), (id, twin.version, twin.deadline_ms));
-            assert_eq!((point.row, point.vector), (&twin.row[..], &twin.prepared[..self.config.dim]));
+            assert_eq!((point.row, &point.vector[..]), (&twin.row[..], &twin.prepared[..self.config.dim]));
         }
         let ids: Vec<u64> = self.writer.ids_from(0).collect();
         assert!(ids.iter().eq(self.twin.keys()), "ids in order");

@@ -6,25 +6,25 @@ use crate::collection::{DenseConfig, Drift, Filed, IndexType, IvfConfig, Query, 
 use crate::distance::Metric;
 use crate::index::Place;
 
-fn config(dim: usize, metric: Metric, ivf: IvfConfig) -> DenseConfig {
+pub(super) fn config(dim: usize, metric: Metric, ivf: IvfConfig) -> DenseConfig {
     DenseConfig { index: IndexType::Ivf(ivf), ..small_config(dim, metric) }
 }
 
-fn trains_at(points: usize) -> IvfConfig {
+pub(super) fn trains_at(points: usize) -> IvfConfig {
     IvfConfig { train_threshold: points, nprobe: 2, ..IvfConfig::default() }
 }
 
-fn cells(bed: &Bed) -> u64 {
+pub(super) fn cells(bed: &Bed) -> u64 {
     bed.writer.shared().cells_info().unwrap().cells
 }
 
 /// Postings in the lists that are searched.
-fn filed(bed: &Bed) -> u64 {
+pub(super) fn filed(bed: &Bed) -> u64 {
     bed.writer.filing.as_ref().and_then(|filing| filing.current.as_ref()).map_or(0, |current| current.filed())
 }
 
 /// One piece of a round, as a server makes them between writes.
-fn step(bed: &mut Bed) -> bool {
+pub(super) fn step(bed: &mut Bed) -> bool {
     let shared = bed.writer.shared().clone();
     let mut buffer = Vec::new();
     match bed.writer.begin_filing(16) {
@@ -40,7 +40,7 @@ fn step(bed: &mut Bed) -> bool {
 }
 
 /// Trains, if that is due; the clustering comes a while after the sample.
-fn train(bed: &mut Bed, waiting: &mut Option<crate::collection::Clustering>) {
+pub(super) fn train(bed: &mut Bed, waiting: &mut Option<crate::collection::Clustering>) {
     if let Some(clustering) = waiting.take() {
         bed.writer.end_training(clustering);
     } else if bed.writer.training_due()
@@ -50,7 +50,7 @@ fn train(bed: &mut Bed, waiting: &mut Option<crate::collection::Clustering>) {
     }
 }
 
-fn mutate(bed: &mut Bed, rng: &mut Rng, ids: u64) {
+pub(super) fn mutate(bed: &mut Bed, rng: &mut Rng, ids: u64) {
     let dim = bed.config.dim;
     match rng.below(20) {
         0..12 => {

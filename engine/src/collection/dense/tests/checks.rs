@@ -152,7 +152,7 @@ fn a_reader_keeps_the_moment_of_its_search() {
         }
     };
     replace(&mut bed, 200);
-    assert_eq!((point.version, point.vector), (1, &[1.0, 1.0][..]), "nothing pinned is reused");
+    assert_eq!((point.version, &point.vector[..]), (1, &[1.0, 1.0][..]), "nothing pinned is reused");
     assert_eq!(shared.stats().slots, 201);
     drop(pin);
     replace(&mut bed, 300);

@@ -1,8 +1,10 @@
 //! Images: round trips, chains, and bytes that are not what they should be.
 use super::bed::{Bed, Rng, small_config};
 use super::rounds;
-use crate::collection::WriteMode::Upsert;
-use crate::distance::Metric;
+use crate::collection::{Quantizer, WriteMode::Upsert};
+use crate::distance::{Metric, Width};
+use crate::index::JobStep;
+use crate::quantizer::Quantization;
 
 /// Some points in the graph, some in the tail, some dead ones, a deadline.
 fn bed(seed: u64) -> Bed {
@@ -219,4 +221,83 @@ fn images_of_another_shape_are_refused() {
     (bed.slots_max, bed.config.m) = (256, 2);
     let mut writer = bed.fresh_writer();
     assert!(writer.restore(&image).and_then(|()| writer.finish_restore(seq)).is_err(), "too many edges");
+}
+
+/// Codebooks come back with an image, whole or a delta; codes are written anew, and nothing is learned anew.
+#[test]
+fn what_a_quantizer_has_learned_is_in_images() {
+    for (quantization, metric) in [
+        (Quantization::Scalar { width: Width::Four }, Metric::L2),
+        (Quantization::Sign, Metric::Cosine),
+        (Quantization::Product { parts: 4, bits: 4, rotations: 2, eta: 3.0 }, Metric::Dot),
+        (Quantization::Residual { parts: 2, layers: 2, rotations: 0 }, Metric::L2),
+    ] {
+        let mut rng = Rng(7);
+        let mut config = small_config(16, metric);
+        (config.quant, config.train_threshold) = (Quantizer::Trained(quantization), 300);
+        let mut bed = Bed::new(config, 4096);
+        for id in 0..250 {
+            bed.upsert(id, &rng.vector(16));
+        }
+        bed.settle();
+        let mut images = vec![bed.capture(true, 200)];
+        assert!(!bed.writer.training_unsaved() && bed.writer.shared().graph.save_codec().is_empty());
+        for id in 250..400 {
+            bed.upsert(id, &rng.vector(16));
+        }
+        bed.settle();
+        let learned = bed.writer.shared().graph.save_codec();
+        assert!(!learned.is_empty() && bed.writer.training_unsaved());
+        images.push(bed.capture(false, 200));
+        for whole in [false, true] {
+            if whole {
+                images = vec![bed.capture(true, 200)];
+            }
+            assert!(!bed.writer.training_unsaved());
+            bed.reopen(&images, bed.seq);
+            assert!(!bed.writer.shared().graph.is_quantized() && !bed.writer.training_unsaved());
+            let mut jobs = 0;
+            loop {
+                match bed.writer.next_job(false) {
+                    JobStep::Idle => break,
+                    JobStep::More => {}
+                    JobStep::Run(job) => {
+                        assert!(!job.is_training(), "{quantization:?}");
+                        jobs += 1;
+                        bed.writer.finish_job(job.run()).unwrap();
+                    }
+                }
+            }
+            assert!(jobs > 0 && bed.writer.shared().graph.is_quantized());
+            assert_eq!(bed.writer.shared().graph.save_codec(), learned);
+            bed.check(&mut rng);
+            assert!(bed.recall(&mut rng, 20, 100) > 0.9);
+        }
+        // Of before there were such records: learned anew.
+        bed.reopen(&[without_codecs(&images[0])], bed.seq);
+        assert!(bed.writer.shared().graph.save_codec().is_empty());
+        bed.settle();
+        assert!(bed.writer.shared().graph.is_quantized() && bed.writer.training_unsaved());
+
+        let mut other = bed.config.clone();
+        other.quant = Quantizer::None;
+        bed.config = other;
+        let mut plain = bed.fresh_writer();
+        let refused = plain.restore(&images[0]).and_then(|()| plain.finish_restore(bed.seq));
+        assert!(refused.is_err(), "a quantizer where none is wanted");
+    }
+}
+
+/// An image as it was written before there were records of what quantizers have learned.
+fn without_codecs(image: &[u8]) -> Vec<u8> {
+    let (mut old, mut rest) = (Vec::new(), image);
+    while let Some(length) = rest.first_chunk() {
+        let (record, after) = rest.split_at(4 + u32::from_le_bytes(*length) as usize);
+        if record[4] != 8 {
+            old.extend_from_slice(record);
+        }
+        rest = after;
+    }
+    assert!(old.len() < image.len());
+    old
 }

@@ -1,5 +1,6 @@
 //! Tests of the whole collection against an exact naive twin.
 mod bed;
+mod cell_codes;
 mod cells;
 mod checks;
 mod churn;

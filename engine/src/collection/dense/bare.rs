@@ -1,0 +1,63 @@
+//! Vectors given up for codes: `ivf_pq` without `ivf_rerank`.
+//!
+//! A slot's vector is what its code stands for from the moment it is filed, whether its floats are still there or not: so what is
+//! learned and filed later does not depend on when readers unpin. The floats wait for readers that may have found the slot in the tail;
+//! then whole pages of them go back to the kernel. A slot that is born again is written into its old place.
+use super::*;
+
+impl DenseWriter {
+    /// The padded vector of a slot: as it was written, or what its code stands for.
+    pub(super) fn vector_of(&self, slot: Slot) -> Cow<'_, [f32]> {
+        if self.shared.config.drops_vectors()
+            && let Some(filing) = &self.filing
+            && let Some(current) = &filing.current
+        {
+            let mut vector = vec![0.0; crate::distance::padded(self.shared.config.dim)];
+            if current.cells().decode(slot, &mut vector) {
+                return Cow::Owned(vector);
+            }
+        }
+        Cow::Borrowed(self.shared.graph.vector(slot))
+    }
+
+    /// These slots have just been filed in the cells that are searched. What lies in a file stays there: the kernel keeps no more
+    /// of it in memory than it is asked for.
+    pub(super) fn give_up_vectors(&mut self, slots: Vec<Slot>) {
+        if self.shared.config.drops_vectors() && !self.shared.graph.keeps_file() && !slots.is_empty() {
+            self.limbo.push(&self.shared.domain, Retired::Vectors(slots));
+        }
+    }
+
+    /// No reader can have found the slots otherwise than filed. What it costs in steps.
+    pub(super) fn drop_vectors(&mut self, slots: &[Slot]) -> usize {
+        let mut dropped: Vec<Slot> = slots.to_vec();
+        dropped.sort_unstable();
+        dropped.iter().for_each(|&slot| self.bare.insert(slot));
+        // So many slots share a page with a given one, at most.
+        let near = (PAGE_BYTES / self.shared.graph.vector_row_bytes() + 1) as Slot;
+        let mut released = 0;
+        for &slot in &dropped {
+            if slot < released {
+                continue;
+            }
+            let mut from = slot;
+            while from > slot.saturating_sub(near) && self.bare.contains(from - 1) {
+                from -= 1;
+            }
+            // Up to a bare slot that nobody drops now: it has been tried before.
+            let (mut to, mut last) = (slot + 1, slot);
+            while self.bare.contains(to) && to <= last + near {
+                if dropped.binary_search(&to).is_ok() {
+                    last = to;
+                }
+                to += 1;
+            }
+            self.shared.graph.release_vectors(from, to);
+            released = to;
+        }
+        dropped.len()
+    }
+}
+
+/// The largest page there may be under a vector, as far as neighbours are looked at.
+const PAGE_BYTES: usize = 1 << 16;

@@ -1,0 +1,184 @@
+//! Searching cells by the codes that lie in them.
+use super::probe::{Passing, Seen};
+use super::search::{Scorer, View};
+use super::*;
+use crate::collection::index_type::RERANKED_PER_RESULT;
+use crate::index::{Cells, CodeBlock, Coded, Order};
+use crate::pace::Pace;
+use crate::quantizer::{BLOCK_CODES, CellQuery};
+use crate::top_k::TopK;
+
+/// Steps of blocks between two questions to the pace.
+const STEPS_AT_ONCE: usize = 256;
+
+/// Sums of floats in one order and in another differ by less than this share of their members.
+const ROUNDING: f32 = 1e-6;
+
+/// The best by their codes so far.
+struct Pool<'a> {
+    dense: &'a Dense,
+    coded: &'a Coded,
+    query: CellQuery,
+    top: TopK<Hit>,
+    /// How many match among those looked at; all of them as long as there are fewer than are kept.
+    found: usize,
+    code: Vec<u8>,
+    steps: usize,
+}
+
+impl Dense {
+    /// As [`Self::probe`], by codes, without the tail: of the best three times `k`, those that are nearest after exact scoring, or, where
+    /// vectors are given up, by their first codes. Which these are depends on tables of floats alone: bytes that sums are made of only rule codes out.
+    #[allow(clippy::too_many_arguments)] // As `search_graph`.
+    pub(super) async fn probe_codes(
+        &self,
+        cells: &Cells,
+        coded: &Coded,
+        query: &[f32],
+        k: usize,
+        passing: &Passing<'_>,
+        view: &mut View<'_>,
+        pace: &mut impl Pace,
+        out: &mut Vec<Hit>,
+    ) -> Result<(), TooLong> {
+        let probes = self.config.ivf().map_or(1, crate::collection::IvfConfig::probes);
+        let distances = self.centroid_distances(cells, query, view, pace).await?;
+        let mut order = Order::new(&distances, probes);
+        let mut seen = Seen::new(cells.len());
+        let mut pool = Pool {
+            dense: self,
+            coded,
+            query: CellQuery::default(),
+            top: TopK::new(k.saturating_mul(RERANKED_PER_RESULT)),
+            found: 0,
+            code: Vec::new(),
+            steps: 0,
+        };
+        coded.query(&query[..self.config.dim], &mut pool.query);
+        let (mut looked, mut space) = (0, Vec::new());
+        while (looked < probes || pool.found < k)
+            && let Some(cell) = order.next()
+        {
+            looked += 1;
+            let mut blocks = coded.blocks(cell);
+            while let Some(block) = blocks.next(&mut space) {
+                pool.offer(&block, distances[cell as usize], &seen, passing, view);
+                if pool.steps >= STEPS_AT_ONCE {
+                    pace.step(std::mem::take(&mut pool.steps)).await?;
+                }
+            }
+            seen.insert(cell);
+            pool.steps += 1;
+        }
+        if self.config.drops_vectors() {
+            let Pool { query, top, .. } = pool;
+            let mut by_code =
+                ByCode { coded, query, distances, top: TopK::new(k), row: Vec::new(), scored: 0 };
+            top.into_hits().for_each(|hit| _ = by_code.offer(self, hit.slot));
+            by_code.finish(out);
+            return Ok(());
+        }
+        let mut scorer = Scorer::new(&self.graph, query, k);
+        pool.top.into_hits().for_each(|hit| scorer.push(self, hit.slot));
+        view.distances += scorer.finish(self, pace, out).await?;
+        Ok(())
+    }
+}
+
+impl Pool<'_> {
+    /// Takes those of a block that are among the best.
+    fn offer(
+        &mut self,
+        block: &CodeBlock<'_>,
+        base: f32,
+        seen: &Seen,
+        passing: &Passing<'_>,
+        view: &mut View<'_>,
+    ) {
+        let codec = self.coded.codec();
+        let mut lowest = [0.0; BLOCK_CODES];
+        codec.lowest(&self.query, block.codes(), block.len(), &mut lowest);
+        view.distances += block.len() as u64;
+        self.steps += codec.steps_per_block();
+        let to_beat = |top: &TopK<Hit>| top.to_beat().map_or(f32::INFINITY, |worst| worst.distance);
+        let mut reach = to_beat(&self.top);
+        for (position, &lowest) in lowest.iter().enumerate().take(block.len()) {
+            let term = block.term(position);
+            let low = base + term + lowest;
+            // What cannot be compared (NaN) goes on.
+            if low - ROUNDING * (base.abs() + term.abs()) > reach {
+                continue;
+            }
+            let Some((slot, other)) = block.posting(position) else { continue };
+            if other.is_some_and(|other| seen.contains(other)) {
+                continue;
+            }
+            if !passing.gate.passes(slot) {
+                view.filter_rejects += 1;
+                continue;
+            }
+            self.steps += 1 + if passing.exact { 0 } else { view.steps_asked() };
+            if !view.visible(slot) || !view.confirms(slot, passing.exact) {
+                continue;
+            }
+            self.found += 1;
+            let distance = if codec.is_told_exactly() {
+                low
+            } else {
+                block.code(codec, position, &mut self.code);
+                base + term + codec.product(&self.query, &self.code)
+            };
+            self.top.offer(Hit { id: self.dense.meta.id(slot), distance, slot });
+            reach = to_beat(&self.top);
+        }
+    }
+}
+
+/// The nearest of slots that come one by one, scored by their first codes: what is filed where vectors are given up.
+pub(super) struct ByCode<'a> {
+    coded: &'a Coded,
+    query: CellQuery,
+    /// To all centroids.
+    distances: Vec<f32>,
+    top: TopK<Hit>,
+    row: Vec<u8>,
+    scored: u64,
+}
+
+impl Dense {
+    /// For scans of a collection that gives up vectors, once it has cells. Cost: a distance per cell.
+    pub(super) async fn by_code<'p>(
+        &'p self,
+        pin: &'p Pin<'_>,
+        query: &[f32],
+        k: usize,
+        view: &mut View<'_>,
+        pace: &mut impl Pace,
+    ) -> Result<Option<ByCode<'p>>, TooLong> {
+        let cells = if self.config.drops_vectors() { self.cells(pin) } else { None };
+        let Some((cells, coded)) = cells.and_then(|cells| Some((cells, cells.coded()?))) else {
+            return Ok(None);
+        };
+        let distances = self.centroid_distances(cells, query, view, pace).await?;
+        let mut prepared = CellQuery::default();
+        coded.query(&query[..self.config.dim], &mut prepared);
+        Ok(Some(ByCode { coded, query: prepared, distances, top: TopK::new(k), row: Vec::new(), scored: 0 }))
+    }
+}
+
+impl ByCode<'_> {
+    /// False when the slot is not filed: then its vector is there.
+    pub fn offer(&mut self, dense: &Dense, slot: Slot) -> bool {
+        let Some((cell, more)) = self.coded.score(slot, &self.query, &mut self.row) else { return false };
+        self.scored += 1;
+        let distance = self.distances[cell as usize] + more;
+        self.top.offer(Hit { id: dense.meta.id(slot), distance, slot });
+        true
+    }
+
+    /// Appends what was kept, in no order; how many were scored.
+    pub fn finish(self, out: &mut Vec<Hit>) -> u64 {
+        out.extend(self.top.into_hits());
+        self.scored
+    }
+}
