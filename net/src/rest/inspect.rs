@@ -131,8 +131,8 @@ fn name(info: &CollectionInfo) -> &str {
     info.name.strip_prefix("default/").unwrap_or(&info.name)
 }
 
-fn metric(info: &CollectionInfo) -> &'static str {
-    match info.config.metric {
+fn metric(config: &DenseConfig) -> &'static str {
+    match config.metric {
         Metric::Cosine => "cosine",
         Metric::L2 => "l2",
         Metric::Dot => "dot",
@@ -151,7 +151,7 @@ pub fn list_answer(all: &[CollectionInfo]) -> Vec<u8> {
         json!({
             "name": name(info),
             "dim": info.config.dim,
-            "metric": metric(info),
+            "metric": metric(&info.config),
             "points": info.stats.live,
             "damaged": info.damage.is_some(),
         })
@@ -234,9 +234,8 @@ fn memory(info: &CollectionInfo) -> Value {
     })
 }
 
-/// The answer of `GET /v1/collections/{name}`. Why a collection is damaged is for the log; the answer says that it is.
-pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
-    let (config, stats) = (&info.config, &info.stats);
+/// What it was made with, defaults filled in.
+fn configuration(config: &DenseConfig) -> Value {
     let ivf = config.ivf();
     let number = |of: fn(&IvfConfig) -> usize| ivf.map_or(0, of);
     let drift = ivf.and_then(|ivf| ivf.drift).map(|drift| drift.limits());
@@ -245,50 +244,56 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
         let CellProduct { parts, bits, rotations, eta } = product.code;
         json!({"ivf_pq_m": parts, "pq_nbits": bits, "opq_iters": rotations, "anisotropic_eta": eta})
     });
-    let memory = memory(info);
-    let index = index(info);
     let index_type = config.index.name();
     let vamana = if let IndexType::Vamana(vamana) = &config.index { Some(vamana) } else { None };
+    json!({
+        "dim": config.dim,
+        "metric": metric(config),
+        "m": config.m,
+        "ef_construction": config.ef_construction,
+        "ef_search": config.ef_search,
+        "seed": config.seed,
+        "level0_full_degree": config.level0_full_degree,
+        "extend_candidates": config.extend_candidates,
+        "extend_candidates_max": config.extend_candidates_max,
+        "filter_first_relative_bp": config.filter_first_relative_bp,
+        "traversal_codes": config.traversal_codes,
+        "quant": config.quant.name(),
+        "trained": trained(config),
+        "rescore_factor": config.rescored_per_result(),
+        "quantized_build": config.quantized_build,
+        "persistent": config.persistent,
+        "index_type": index_type,
+        "vamana_r": vamana.map_or(0, |vamana| vamana.degree),
+        "vamana_l": vamana.map_or(0, |vamana| vamana.beam),
+        "vamana_alpha": vamana.map_or(0.0, |vamana| vamana.alpha),
+        "ivf_nlist": number(|ivf| ivf.nlist),
+        "ivf_nprobe": number(IvfConfig::probes),
+        "ivf_train_threshold": number(IvfConfig::trains_at),
+        "ivf_drift_retrain": drift.is_some(),
+        "ivf_drift_growth_factor": drift.map_or(0.0, |(growth, _)| growth),
+        "ivf_drift_factor": drift.map_or(0.0, |(_, factor)| factor),
+        "ivf_pq": product.is_some(),
+        "ivf_rerank": product.is_some_and(|product| product.rerank),
+        "ivf_codes": codes,
+        "soar": ivf.is_some_and(|ivf| ivf.soar.is_some()),
+        "soar_lambda": ivf.and_then(IvfConfig::spills).unwrap_or(0.0),
+        "max_vectors": config.max_vectors,
+        "max_bytes": config.max_bytes,
+        "max_inserts_per_second": config.max_inserts_per_second,
+        "max_ef_search": config.max_ef_search,
+        "full_text": config.full_text.map(|text| json!({"analyzer": "english", "k1": text.k1, "b": text.b})),
+    })
+}
+
+/// The answer of `GET /v1/collections/{name}`. Why a collection is damaged is for the log; the answer says that it is.
+pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
+    let (config, stats) = (&info.config, &info.stats);
+    let memory = memory(info);
+    let index = index(info);
     line(&json!({
         "name": name(info),
-        "config": {
-            "dim": config.dim,
-            "metric": metric(info),
-            "m": config.m,
-            "ef_construction": config.ef_construction,
-            "ef_search": config.ef_search,
-            "seed": config.seed,
-            "level0_full_degree": config.level0_full_degree,
-            "extend_candidates": config.extend_candidates,
-            "extend_candidates_max": config.extend_candidates_max,
-            "filter_first_relative_bp": config.filter_first_relative_bp,
-            "traversal_codes": config.traversal_codes,
-            "quant": config.quant.name(),
-            "trained": trained(config),
-            "rescore_factor": config.rescored_per_result(),
-            "quantized_build": config.quantized_build,
-            "persistent": config.persistent,
-            "index_type": index_type,
-            "vamana_r": vamana.map_or(0, |vamana| vamana.degree),
-            "vamana_l": vamana.map_or(0, |vamana| vamana.beam),
-            "vamana_alpha": vamana.map_or(0.0, |vamana| vamana.alpha),
-            "ivf_nlist": number(|ivf| ivf.nlist),
-            "ivf_nprobe": number(IvfConfig::probes),
-            "ivf_train_threshold": number(IvfConfig::trains_at),
-            "ivf_drift_retrain": drift.is_some(),
-            "ivf_drift_growth_factor": drift.map_or(0.0, |(growth, _)| growth),
-            "ivf_drift_factor": drift.map_or(0.0, |(_, factor)| factor),
-            "ivf_pq": product.is_some(),
-            "ivf_rerank": product.is_some_and(|product| product.rerank),
-            "ivf_codes": codes,
-            "soar": ivf.is_some_and(|ivf| ivf.soar.is_some()),
-            "soar_lambda": ivf.and_then(IvfConfig::spills).unwrap_or(0.0),
-            "max_vectors": config.max_vectors,
-            "max_bytes": config.max_bytes,
-            "max_inserts_per_second": config.max_inserts_per_second,
-            "max_ef_search": config.max_ef_search,
-            "full_text": config.full_text.map(|text| json!({"analyzer": "english", "k1": text.k1, "b": text.b})),
-        },
+        "config": configuration(config),
         "points": stats.live,
         "sparse_vectors": stats.sparse_vectors,
         "tombstoned": stats.tombstoned,
