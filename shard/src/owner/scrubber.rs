@@ -15,6 +15,10 @@ const PAUSE_US: u64 = 5_000;
 /// Rows compared between two looks at the clock, bytes: some 10 µs.
 const STEP_BYTES: usize = 64 << 10;
 
+/// What cannot be read is tried again so often, after so many microseconds: a device may be busy with itself.
+const TRIES: usize = 5;
+const RETRY_US: u64 = 1_000_000;
+
 /// Reads what the collection held when this began; ends early when it is dropped, damaged or built anew.
 pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
     let Some(vectors) = owned.vectors.borrow().clone() else { return };
@@ -29,11 +33,16 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
         if owned.dropped.get() || !is_current || owned.handle.damage.get().is_some() || core.is_stopping() {
             return;
         }
-        let rows = match vectors.read(first, at_once.min(slots - first)).await {
-            Ok(rows) => rows,
-            Err(error) => {
-                return damaged(&owned, format!("vectors from slot {first} on cannot be read: {error}"));
+        let mut tries = 0;
+        let rows = loop {
+            match vectors.read(first, at_once.min(slots - first)).await {
+                Ok(rows) => break rows,
+                Err(error) if tries == TRIES => {
+                    return damaged(&owned, format!("vectors from slot {first} on cannot be read: {error}"));
+                }
+                Err(_) => env.sleep_us(RETRY_US).await,
             }
+            tries += 1;
         };
         for (index, part) in rows.chunks(step * row).enumerate() {
             let from = (first + index * step) as u32;
