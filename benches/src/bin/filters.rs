@@ -163,7 +163,8 @@ fn beside_whole(options: &Options, corpus: &Corpus, rows: &[Vec<u8>], percent: u
             cut.fill_columns(&filter, corpus.queries.row(0));
             for turn in 0..options.get("turns", 3) {
                 for &ef in &options.beams {
-                    let sides = [(&whole, None, &nearest), (&cut, Some(&filter), &nearest_left)];
+                    let sides: [Side<'_>; 2] =
+                        [(&whole, None, &nearest), (&cut, Some(&filter), &nearest_left)];
                     let [whole, cut] = in_turns(sides, &corpus.queries, queries, ef);
                     let line = json!({
                         "state": state, "filter": name, "matching": left.len(), "turn": turn, "ef": ef, "whole": whole,
@@ -178,13 +179,11 @@ fn beside_whole(options: &Options, corpus: &Corpus, rows: &[Vec<u8>], percent: u
     Ok(())
 }
 
-/// Recall and rate of each side: what is searched, with which filter, and the exact answers.
-fn in_turns(
-    sides: [(&Bench, Option<&Predicate>, &Vec<Vec<u64>>); 2],
-    queries: &Rows<f32>,
-    count: usize,
-    ef: usize,
-) -> [serde_json::Value; 2] {
+/// What is searched, with which filter, and the exact answers.
+type Side<'a> = (&'a Bench, Option<&'a Predicate>, &'a [Vec<u64>]);
+
+/// Recall and rate of each side.
+fn in_turns(sides: [Side<'_>; 2], queries: &Rows<f32>, count: usize, ef: usize) -> [serde_json::Value; 2] {
     let (mut scratch, mut hits) = (Scratch::new(), Vec::new());
     let mut spent = [Duration::ZERO; 2];
     let mut answers: [Vec<Vec<u64>>; 2] = Default::default();
