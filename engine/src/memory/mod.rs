@@ -31,7 +31,7 @@ pub use arena::{Arena, ArenaError, Atomic, Zeroable};
 pub(crate) use attic::{Attic, Held, Link, LinkCell, allocated};
 pub use id_map::IdMap;
 pub(crate) use owned::Owned;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 pub(crate) use pages::tests::anonymous_file;
 pub use pages::{FilePages, ScratchFiles, Storage};
 pub use published::Published;

@@ -176,7 +176,7 @@ pub struct Storage {
     pub scratch: ScratchFiles,
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use std::os::fd::FromRawFd;
