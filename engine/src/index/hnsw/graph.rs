@@ -265,7 +265,7 @@ impl Graph {
         self.checksum(slot).is_none_or(|sum| checksum(self.vector(slot)) == sum)
     }
 
-    /// Looks whether vectors have left memory, for [`Self::fetch`]; nothing to do where they do not lie in a file. Call now and then;
+    /// Looks whether vectors have left memory, so that searches have them fetched in advance; nothing to do where they lie in no file. Call now and then;
     /// some 100 µs.
     pub fn note_residency(&self) {
         if self.keeps_file() {
