@@ -34,7 +34,10 @@ def build(code, nlist, metric, docs):
     index.cp.niter = index.pq.cp.niter = 25
     whole = index
     if "opq" in words:
-        whole = faiss.IndexPreTransform(faiss.OPQMatrix(dim, parts), index)
+        rotation = faiss.OPQMatrix(dim, parts)
+        # As many rounds as ours; it turns vectors, and not what is left of them.
+        rotation.niter, rotation.niter_pq = 4, 6
+        whole = faiss.IndexPreTransform(rotation, index)
     whole.train(docs)
     whole.add(docs)
     # The flat index has no other owner.
