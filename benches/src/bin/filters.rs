@@ -163,8 +163,10 @@ fn beside_whole(options: &Options, corpus: &Corpus, rows: &[Vec<u8>], percent: u
             cut.fill_columns(&filter, corpus.queries.row(0));
             for turn in 0..options.get("turns", 3) {
                 for &ef in &options.beams {
-                    let sides: [Side<'_>; 2] =
-                        [(&whole, None, &nearest), (&cut, Some(&filter), &nearest_left)];
+                    let sides = [
+                        Side { bench: &whole, filter: None, exact: &nearest },
+                        Side { bench: &cut, filter: Some(&filter), exact: &nearest_left },
+                    ];
                     let [whole, cut] = in_turns(sides, &corpus.queries, queries, ef);
                     let line = json!({
                         "state": state, "filter": name, "matching": left.len(), "turn": turn, "ef": ef, "whole": whole,
@@ -180,17 +182,21 @@ fn beside_whole(options: &Options, corpus: &Corpus, rows: &[Vec<u8>], percent: u
 }
 
 /// What is searched, with which filter, and the exact answers.
-type Side<'a> = (&'a Bench, Option<&'a Predicate>, &'a [Vec<u64>]);
+struct Side<'a> {
+    bench: &'a Bench,
+    filter: Option<&'a Predicate>,
+    exact: &'a [Vec<u64>],
+}
 
 /// Recall and rate of each side.
-fn in_turns(sides: [Side<'_>; 2], queries: &Rows<f32>, count: usize, ef: usize) -> [serde_json::Value; 2] {
+fn in_turns(sides: [Side; 2], queries: &Rows<f32>, count: usize, ef: usize) -> [serde_json::Value; 2] {
     let (mut scratch, mut hits) = (Scratch::new(), Vec::new());
     let mut spent = [Duration::ZERO; 2];
     let mut answers: [Vec<Vec<u64>>; 2] = Default::default();
     let mut ways: [HashMap<String, usize>; 2] = Default::default();
     let mut distances = [0; 2];
     for first in (0..count).step_by(LONG_TURN) {
-        for (side, &(bench, filter, _)) in sides.iter().enumerate() {
+        for (side, &Side { bench, filter, .. }) in sides.iter().enumerate() {
             let started = cpu::thread_time();
             for index in first..count.min(first + LONG_TURN) {
                 let (way, scored) =
@@ -203,7 +209,7 @@ fn in_turns(sides: [Side<'_>; 2], queries: &Rows<f32>, count: usize, ef: usize) 
         }
     }
     [0, 1].map(|side| {
-        let exact = sides[side].2;
+        let exact = sides[side].exact;
         let found = answers[side].iter().zip(exact).map(|(answer, exact)| {
             exact.iter().filter(|id| answer.contains(id)).count()
         });
