@@ -445,7 +445,7 @@ mod tests {
     #[test]
     fn rows_of_a_file_are_there_again_when_it_is_mapped_again() {
         let file = crate::memory::anonymous_file();
-        let pages = || FilePages::new(file.try_clone().unwrap(), 65_536).unwrap();
+        let pages = || FilePages::new(Box::new(file.try_clone().unwrap()), 65_536).unwrap();
         let arena = Arena::<AtomicU32>::reserve_in(pages(), 1 << 40, 16).unwrap();
         assert_eq!(arena.committed(), 0);
         arena.commit(5000).unwrap();

@@ -33,7 +33,7 @@ pub use id_map::IdMap;
 pub(crate) use owned::Owned;
 #[cfg(test)]
 pub(crate) use pages::tests::anonymous_file;
-pub use pages::{FilePages, ScratchFiles, Storage};
+pub use pages::{Backing, FilePages, ScratchFiles, Storage};
 pub use published::Published;
 pub use quiescence::{Domain, Limbo, Participant, Pin, RetireTag};
 pub use rows::Rows;

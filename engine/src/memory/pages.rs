@@ -3,10 +3,9 @@
 use super::arena::{Arena, ArenaError, Zeroable, page_bytes};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::fmt;
-use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::fd::{AsFd, AsRawFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -20,10 +19,26 @@ const LOOK_BYTES: usize = 4 << 20;
 /// and of that to say whether something is missing.
 const GLANCE_BYTES: usize = 64 << 10;
 
+/// An open file that can be mapped, for reading and writing: the engine makes none itself.
+pub trait Backing: AsFd + Send + Sync + UnwindSafe + RefUnwindSafe + fmt::Debug {
+    /// Bytes it has.
+    ///
+    /// # Errors
+    /// The system's.
+    fn bytes(&self) -> io::Result<u64>;
+
+    /// Has the file system take on bytes `from..to`, which lie behind its end and read as zero: a touch of them must not find the disk
+    /// full, as that would be a signal.
+    ///
+    /// # Errors
+    /// The file system's, above all that it is full.
+    fn allocate(&self, from: u64, to: u64) -> io::Result<()>;
+}
+
 /// The pages of an [`Arena`]: those of a file from an offset on.
 #[derive(Debug)]
 pub struct FilePages {
-    file: File,
+    file: Box<dyn Backing>,
     offset: u64,
     /// Bytes behind `offset` that the file has, and that the file system has taken on.
     committed: AtomicUsize,
@@ -32,13 +47,13 @@ pub struct FilePages {
 }
 
 impl FilePages {
-    /// Those of `file` (open for reading and writing) behind `offset`, a multiple of the page size; what lies there already is
+    /// Those of `file` behind `offset`, a multiple of the page size; what lies there already is
     /// taken over.
     ///
     /// # Errors
     /// When the file cannot say how long it is.
-    pub fn new(file: File, offset: u64) -> io::Result<FilePages> {
-        let length = file.metadata()?.len().saturating_sub(offset);
+    pub fn new(file: Box<dyn Backing>, offset: u64) -> io::Result<FilePages> {
+        let length = file.bytes()?.saturating_sub(offset);
         let committed = AtomicUsize::new(usize::try_from(length).unwrap_or(usize::MAX));
         Ok(FilePages { file, offset, committed, scattered: false })
     }
@@ -49,7 +64,7 @@ impl FilePages {
     }
 
     pub(super) fn map(&self, bytes: usize) -> io::Result<MmapRaw> {
-        let map = MmapOptions::new().offset(self.offset).len(bytes).map_raw(&self.file)?;
+        let map = MmapOptions::new().offset(self.offset).len(bytes).map_raw(self.file.as_fd().as_raw_fd())?;
         if self.scattered && bytes > 0 {
             // A kernel that refuses reads ahead, which costs time and not correctness.
             let _ = map.advise(Advice::Random);
@@ -70,34 +85,13 @@ impl FilePages {
         let step = (bytes / 8).clamp(STEP_MIN_BYTES, STEP_MAX_BYTES);
         let to = bytes.saturating_add(step).min(most);
         // There may be room for what is needed but not for a whole step.
-        let to = match self.allocate(committed, to) {
+        let allocate =
+            |to: usize| self.file.allocate(self.offset + committed as u64, self.offset + to as u64);
+        let to = match allocate(to) {
             Ok(()) => to,
-            Err(_) => self.allocate(committed, bytes).map(|()| bytes)?,
+            Err(_) => allocate(bytes).map(|()| bytes)?,
         };
         self.committed.store(to, Relaxed);
-        Ok(())
-    }
-
-    /// Has the file system take on bytes `from..to`, which read as zero.
-    fn allocate(&self, from: usize, to: usize) -> io::Result<()> {
-        let (start, length) = (self.offset + from as u64, (to - from) as u64);
-        let signed = |value: u64| libc::off_t::try_from(value).map_err(io::Error::other);
-        // SAFETY: the descriptor is open while `self` lives; the call looks at no memory of ours.
-        if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, signed(start)?, signed(length)?) } == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
-            return Err(error);
-        }
-        // File systems that cannot promise room have it taken.
-        let zeros = vec![0; STEP_MIN_BYTES.min(to - from)];
-        let mut at = from;
-        while at < to {
-            let part = &zeros[..zeros.len().min(to - at)];
-            self.file.write_all_at(part, self.offset + at as u64)?;
-            at += part.len();
-        }
         Ok(())
     }
 }
@@ -141,11 +135,11 @@ fn resident(map: &MmapRaw, bytes: usize, look_bytes: usize) -> usize {
 pub struct ScratchFiles(Option<Arc<MakeFile>>);
 
 /// Makes an empty file.
-type MakeFile = dyn Fn() -> io::Result<File> + Send + Sync;
+type MakeFile = dyn Fn() -> io::Result<Box<dyn Backing>> + Send + Sync;
 
 impl ScratchFiles {
-    /// Files that `make` makes, empty, open for reading and writing.
-    pub fn new(make: impl Fn() -> io::Result<File> + Send + Sync + 'static) -> ScratchFiles {
+    /// Files that `make` makes, empty.
+    pub fn new(make: impl Fn() -> io::Result<Box<dyn Backing>> + Send + Sync + 'static) -> ScratchFiles {
         ScratchFiles(Some(Arc::new(make)))
     }
 
@@ -179,7 +173,19 @@ pub struct Storage {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use std::fs::File;
     use std::os::fd::FromRawFd;
+
+    impl Backing for File {
+        fn bytes(&self) -> io::Result<u64> {
+            Ok(self.metadata()?.len())
+        }
+
+        fn allocate(&self, from: u64, to: u64) -> io::Result<()> {
+            assert!(from <= to);
+            self.set_len(to)
+        }
+    }
 
     /// A file in memory.
     pub(crate) fn anonymous_file() -> File {
@@ -194,7 +200,7 @@ pub(crate) mod tests {
     #[test]
     fn a_file_grows_in_steps_and_keeps_what_it_has() {
         let file = anonymous_file();
-        let pages = FilePages::new(file.try_clone().unwrap(), 4096).unwrap();
+        let pages = FilePages::new(Box::new(file.try_clone().unwrap()), 4096).unwrap();
         assert_eq!(pages.committed(), 0);
         pages.commit(10, 1 << 30).unwrap();
         assert_eq!(pages.committed(), 10 + STEP_MIN_BYTES);
@@ -205,14 +211,14 @@ pub(crate) mod tests {
         assert_eq!(pages.committed(), 45 << 20);
         pages.commit(46 << 20, 46 << 20).unwrap();
         assert_eq!(pages.committed(), 46 << 20, "no more than is asked for at most");
-        let again = FilePages::new(file, 4096).unwrap();
+        let again = FilePages::new(Box::new(file), 4096).unwrap();
         assert_eq!(again.committed(), 46 << 20);
     }
 
     #[test]
     fn a_full_file_system_is_an_error() {
         let file = anonymous_file();
-        let pages = FilePages::new(file.try_clone().unwrap(), 0).unwrap();
+        let pages = FilePages::new(Box::new(file.try_clone().unwrap()), 0).unwrap();
         pages.commit(1, 1 << 20).unwrap();
         // SAFETY: the descriptor is open, and the call looks at no memory of ours.
         assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_GROW) }, 0);

@@ -8,7 +8,7 @@
 //! row that the newest manifest's images name is not written to, so that a crash at any moment, also one that keeps some pages
 //! and loses others, leaves what the manifest needs. Everything else comes from the log.
 use super::{CheckpointError, FILE_HEADER_BYTES, check_file_header, encode_file_header, u32_at};
-use crate::disk::{BLOCK, Disk, DiskFile};
+use crate::disk::{BLOCK, Disk, DiskFile, PageFile};
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::distance::padded;
 use nigh_engine::memory::{FilePages, Storage};
@@ -110,7 +110,7 @@ impl VectorsFile {
     /// # Errors
     /// The system's.
     pub fn storage(&self, disk: &dyn Disk) -> io::Result<Storage> {
-        let vectors = FilePages::new(self.file.pages()?, ROWS_START)?.scattered();
+        let vectors = FilePages::new(Box::new(PageFile(self.file.pages()?)), ROWS_START)?.scattered();
         Ok(Storage { vectors, scratch: disk.scratch() })
     }
 

@@ -1,5 +1,7 @@
 //! Files behind a trait: the real disk (io_uring, O_DIRECT) and a simulated one that can be cloned as after a crash.
+mod pages;
 mod sim;
+pub use pages::PageFile;
 pub use sim::{Calls, Failure, SimDisk};
 
 use nigh_engine::memory::ScratchFiles;

@@ -10,7 +10,7 @@
 
 use super::CoreRuntime;
 use super::context::ExecutorUse;
-use crate::disk::{BLOCK, Disk, DiskFile, LocalBoxFuture};
+use crate::disk::{BLOCK, Disk, DiskFile, LocalBoxFuture, PageFile};
 use glommio::io::{BufferedFile, DmaFile, OpenOptions};
 use nigh_engine::memory::ScratchFiles;
 use std::cell::{Cell, RefCell};
@@ -157,7 +157,7 @@ impl Disk for RealDisk {
 
     fn scratch(&self) -> ScratchFiles {
         let root = self.root.clone();
-        ScratchFiles::new(move || nameless(&root))
+        ScratchFiles::new(move || Ok(Box::new(PageFile(nameless(&root)?))))
     }
 
     fn sync_dir<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<()>> {

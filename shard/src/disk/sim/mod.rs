@@ -10,7 +10,7 @@ mod names;
 
 pub use faults::{Calls, Failure};
 
-use super::{BLOCK, Disk, DiskFile, LocalBoxFuture};
+use super::{BLOCK, Disk, DiskFile, LocalBoxFuture, PageFile};
 use crate::sim::Random;
 use contents::Contents;
 use faults::Faults;
@@ -378,7 +378,7 @@ impl Disk for SimDisk {
     }
 
     fn scratch(&self) -> ScratchFiles {
-        ScratchFiles::new(contents::memory_file)
+        ScratchFiles::new(|| Ok(Box::new(PageFile(contents::memory_file()?))))
     }
 
     fn sync_dir<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<()>> {

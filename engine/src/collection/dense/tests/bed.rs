@@ -94,8 +94,8 @@ pub struct VectorFile {
 
 impl VectorFile {
     fn storage(&self) -> Storage {
-        let vectors = FilePages::new(self.current.try_clone().unwrap(), 0).unwrap();
-        Storage { vectors, scratch: ScratchFiles::new(|| Ok(anonymous_file())) }
+        let vectors = FilePages::new(Box::new(self.current.try_clone().unwrap()), 0).unwrap();
+        Storage { vectors, scratch: ScratchFiles::new(|| Ok(Box::new(anonymous_file()))) }
     }
 
     fn bytes(&self) -> Vec<u8> {
