@@ -6,7 +6,7 @@
 use crate::checkpoint::VectorsFile;
 use crate::core::Core;
 use crate::core::{OpError, Task, WriteBatch, file_error};
-use crate::owner::checkpointer::{collection_dir, write_image};
+use crate::owner::checkpointer::{collection_dir, remove_vectors, write_image};
 use crate::owner::filer::train_now;
 use crate::owner::indexer::{ROUND_BULK, Slice, run_round};
 use crate::owner::quantizer::advance;
@@ -253,9 +253,12 @@ impl Core {
         let fresh = aside.into_inner();
         let view = fresh.shared().clone();
         let old_writer = std::mem::replace(&mut *owned.writer.borrow_mut(), fresh);
-        *owned.vectors.borrow_mut() = vectors;
+        let old_vectors = owned.vectors.replace(vectors);
         owned.checkpoint.borrow_mut().rebase = false;
         self.publish_view(owned, view, old_writer);
+        if let (Some(old), Some(disk)) = (old_vectors, env.disk()) {
+            remove_vectors(&*disk, owned, old.name()).await;
+        }
         Ok(())
     }
 

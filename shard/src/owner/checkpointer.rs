@@ -6,6 +6,7 @@
 
 use crate::checkpoint::{CheckpointError, ImageWriter, Manifest, VectorsFile};
 use crate::core::Core;
+use crate::disk::Disk;
 use crate::env::call_own;
 use crate::owner::Owned;
 use crate::owner::indexer::Slice;
@@ -126,16 +127,17 @@ pub async fn write_image(
     match result {
         Ok(manifest) => {
             owned.handle.covered_seq.store(manifest.seq, Relaxed);
-            let replaced = old.vectors.filter(|name| manifest.vectors.as_ref() != Some(name));
+            // Not that of the writer that serves while another is being built: should the build fail yet, the next image names it again.
+            let serving = owned.vectors.borrow().as_ref().map(|vectors| vectors.name().to_owned());
+            let replaced = old
+                .vectors
+                .filter(|name| manifest.vectors.as_ref() != Some(name) && serving.as_ref() != Some(name));
             {
                 let mut state = owned.checkpoint.borrow_mut();
                 (state.manifest, state.rebase) = (manifest, false);
             }
-            if let Some(name) = replaced
-                && let Err(error) = disk.remove(&dir.join(&name)).await
-            {
-                // Whoever still reads it has it mapped.
-                tracing::warn!(collection = owned.handle.name, file = name, %error, "old file of vectors not removed");
+            if let Some(name) = replaced {
+                remove_vectors(&*disk, owned, &name).await;
             }
             if base {
                 for (old_name, _) in &old.images {
@@ -154,6 +156,14 @@ pub async fn write_image(
             }
             Err(error)
         }
+    }
+}
+
+/// Removes a file of vectors that no manifest names any more. Whoever still reads it has it mapped; one that stays is removed at the
+/// next start.
+pub async fn remove_vectors(disk: &dyn Disk, owned: &Owned, name: &str) {
+    if let Err(error) = disk.remove(&collection_dir(owned.handle.uid).join(name)).await {
+        tracing::warn!(collection = owned.handle.name, file = name, %error, "old file of vectors not removed");
     }
 }
 

@@ -30,17 +30,22 @@ fn options() -> NodeOptions {
     }
 }
 
+fn config(persistent: bool) -> DenseConfig {
+    DenseConfig { quant: Quantizer::Sq8, persistent, ..DenseConfig::new(DIM, Metric::L2) }
+}
+
+fn batch(ids: std::ops::Range<u64>) -> WriteBatch {
+    let point = |id| PointFields { id, row: Vec::new(), ttl_ms: 0, expected_version: None };
+    let vectors = Vectors::Native(ids.clone().flat_map(|id| [id as f32 + 0.5; DIM]).collect());
+    WriteBatch { mode: WriteMode::Insert, dim: DIM, vectors, points: ids.map(point).collect() }
+}
+
 async fn fill(sim: Sim, disk: Rc<SimDisk>) {
     let node = open(&sim, &disk, 1, options()).await;
     let core = node.cores[0].clone();
     for (name, persistent) in [("files", true), ("memory", false)] {
-        let config = DenseConfig { quant: Quantizer::Sq8, persistent, ..DenseConfig::new(DIM, Metric::L2) };
-        core.create_collection(name, config).await.unwrap();
-        let points =
-            (0..POINTS).map(|id| PointFields { id, row: Vec::new(), ttl_ms: 0, expected_version: None });
-        let vectors = Vectors::Native((0..POINTS).flat_map(|id| [id as f32 + 0.5; DIM]).collect());
-        let batch = WriteBatch { mode: WriteMode::Insert, dim: DIM, vectors, points: points.collect() };
-        core.write(name, batch).await.unwrap();
+        core.create_collection(name, config(persistent)).await.unwrap();
+        core.write(name, batch(0..POINTS)).await.unwrap();
     }
     for owned in core.all_owned() {
         core.checkpoint(&owned).await.unwrap();
@@ -75,6 +80,29 @@ fn the_file(disk: &SimDisk) -> PathBuf {
     files.retain(|path| path.extension().is_some_and(|extension| extension == "vec"));
     assert_eq!(files.len(), 1);
     files.remove(0)
+}
+
+#[test]
+fn a_build_takes_a_file_of_its_own() {
+    let disk = Rc::new(SimDisk::new(6));
+    let built = disk.clone();
+    super::run(4, |sim| async move {
+        let node = open(&sim, &built, 1, options()).await;
+        let core = node.cores[0].clone();
+        for (name, persistent) in [("files", true), ("memory", false)] {
+            core.create_collection(name, config(persistent)).await.unwrap();
+            core.write(name, batch(0..1)).await.unwrap();
+            assert!(core.delete(name, 0, None).await.unwrap());
+            core.stage(name, batch(0..POINTS)).await.unwrap();
+            core.build(name, 1, true).await.unwrap();
+        }
+    });
+    assert!(!the_file(&disk).ends_with("00000000.vec"));
+    // After a power failure as well as after a kill: what is built is durable before it is shown.
+    let sound = Ok(vec![200.5; DIM]);
+    for disk in [disk.clone(), Rc::new(disk.crash_clone(8))] {
+        assert_eq!(reopened(&disk), [sound.clone(), sound.clone()]);
+    }
 }
 
 #[test]
