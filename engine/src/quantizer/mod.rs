@@ -235,6 +235,27 @@ impl Codec {
         }
     }
 
+    /// Whether codes are as far from vectors, on average, as vectors are: centroids are nearer under L2, so distances from a code and
+    /// from a vector are not to be compared.
+    pub fn is_unbiased(&self) -> bool {
+        !matches!(self.kind, Kind::Product(_))
+    }
+
+    /// As [`Self::query`] for the vector that a row of this codec stands for, so that codes are compared with codes: without the
+    /// vector, and a little less exactly. `space` is overwritten.
+    ///
+    /// # Panics
+    /// When the row is not [`Self::code_len`] long.
+    pub fn query_code(&self, row: &[u8], query: &mut CodecQuery, space: &mut Vec<f32>) {
+        if let Kind::Sign(sign) = &self.kind {
+            return sign.query_code(row, &mut query.planes, space);
+        }
+        space.clear();
+        space.resize(self.dim, 0.0);
+        self.decode(row, space);
+        self.query(space, query);
+    }
+
     /// Distances of a query that was set by this codec to rows `slots` of `rows`, in that order; estimates of what the metric gives
     /// for the vectors.
     ///

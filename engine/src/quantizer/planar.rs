@@ -88,6 +88,40 @@ impl Planar {
     }
 }
 
+/// Sums and maxima go in so many lanes: one after the other, each operation would wait for the one before.
+const LANES: usize = 16;
+
+/// The largest magnitude; 0 of nothing.
+fn largest(values: &[f32]) -> f32 {
+    let (blocks, rest) = values.as_chunks::<LANES>();
+    let mut lanes = [0.0_f32; LANES];
+    for block in blocks {
+        lanes
+            .iter_mut()
+            .zip(block)
+            .for_each(|(lane, x)| *lane = if x.abs() > *lane { x.abs() } else { *lane });
+    }
+    lanes.iter().chain(rest).fold(0.0, |max: f32, x| max.max(x.abs()))
+}
+
+/// The product of two vectors of one length.
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    let mut lanes = [0.0_f32; LANES];
+    for (a, b) in a.iter().zip(b) {
+        lanes.iter_mut().zip(a).zip(b).for_each(|((lane, a), b)| *lane += a * b);
+    }
+    lanes.iter().sum::<f32>() + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f32>()
+}
+
+/// The nearest whole number of one below 2^22: without instructions newer than the oldest processors have, which a call would be needed
+/// for.
+#[inline]
+fn whole(x: f32) -> f32 {
+    const SHIFT: f32 = 3.0 * (1 << 22) as f32;
+    (x + SHIFT) - SHIFT
+}
+
 /// A query as signed bytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PlaneQuery {
@@ -100,21 +134,25 @@ pub(super) struct PlaneQuery {
     pub(super) factor: f32,
     /// What is the same for all rows.
     pub(super) base: f32,
+    weights: Vec<f32>,
 }
 
 impl PlaneQuery {
     /// Sets the bytes for `weights`, one per component; `base` is left for the caller.
-    pub(super) fn set(&mut self, planar: &Planar, weights: impl Iterator<Item = f32> + Clone) {
-        let largest = weights.clone().fold(0.0, |max: f32, x| max.max(x.abs()));
+    pub(super) fn set(&mut self, planar: &Planar, weights: impl Iterator<Item = f32>) {
+        self.weights.clear();
+        self.weights.extend(weights);
+        let weights = &self.weights;
+        let largest = largest(weights);
         self.factor = largest / LARGEST;
         let per_step = if self.factor.is_normal() { 1.0 / self.factor } else { 0.0 };
         self.bytes.clear();
-        self.bytes.extend(weights.clone().map(|x| (x * per_step).round() as i8));
+        self.bytes.extend(weights.iter().map(|x| whole(x * per_step) as i8));
         self.total = self.bytes.iter().map(|&byte| i32::from(byte)).sum::<i32>() as f32;
         self.rest.clear();
         if planar.width == Width::Eight {
-            let off = |(x, &byte): (f32, &i8)| ((x * per_step - f32::from(byte)) * REST_UNITS).round() as i8;
-            self.rest.extend(weights.zip(&self.bytes).map(off));
+            let off = |(x, &byte): (&f32, &i8)| whole((x * per_step - f32::from(byte)) * REST_UNITS) as i8;
+            self.rest.extend(weights.iter().zip(&self.bytes).map(off));
             self.rest.resize(planar.dim.next_multiple_of(PLANE_BLOCK), 0);
         }
         self.bytes.resize(planar.dim.next_multiple_of(PLANE_BLOCK), 0);

@@ -2,7 +2,7 @@
 //!
 //! The code stands for a corner of a cube. Its product with a query, over its product with the vector itself, which the row
 //! carries, is an estimate of the product of vector and query without bias.
-use super::planar::{Planar, PlaneQuery};
+use super::planar::{Planar, PlaneQuery, dot};
 use super::rotation::Rotation;
 use super::saved::{Saved, put_floats};
 use crate::distance::{Metric, Width};
@@ -13,6 +13,8 @@ pub(super) struct Sign {
     metric: Metric,
     mean: Vec<f32>,
     rotation: Rotation,
+    /// The mean in the rotated space.
+    rotated_mean: Vec<f32>,
     pub(super) planar: Planar,
 }
 
@@ -31,7 +33,9 @@ impl Sign {
         // A row carries what its corner is to be multiplied with, and under L2 its squared distance from the mean.
         let factors = if metric == Metric::L2 { 2 } else { 1 };
         let planar = Planar::new(Width::One, mean.len(), factors);
-        Sign { metric, mean, rotation, planar }
+        let mut rotated_mean = mean.clone();
+        rotation.apply(&mut rotated_mean, &mut Vec::new());
+        Sign { metric, mean, rotation, rotated_mean, planar }
     }
 
     pub(super) fn save(&self, out: &mut Vec<u8>) {
@@ -45,7 +49,7 @@ impl Sign {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        size_of_val(&self.mean[..]) + self.rotation.bytes()
+        2 * size_of_val(&self.mean[..]) + self.rotation.bytes()
     }
 
     fn around_mean(&self, vector: &[f32]) -> Vec<f32> {
@@ -92,6 +96,28 @@ impl Sign {
             Metric::L2 => rotated.iter().map(|x| x * x).sum(),
             Metric::Cosine => 1.0 - product(),
             Metric::Dot => -product(),
+        };
+    }
+
+    /// As [`Self::query`] for what a row stands for, without a rotation. The corner has the length that makes products right, which is
+    /// more than that of the vector, so under L2 the row says the latter.
+    pub(super) fn query_code(&self, row: &[u8], query: &mut PlaneQuery, space: &mut Vec<f32>) {
+        let scale = self.planar.factor(row, 0).to_bits();
+        space.clear();
+        space.resize(self.mean.len(), 0.0);
+        for (eight, &byte) in space.chunks_mut(8).zip(row) {
+            for (at, x) in eight.iter_mut().enumerate() {
+                *x = f32::from_bits(scale ^ (u32::from(!byte >> at & 1) << 31));
+            }
+        }
+        if self.metric != Metric::L2 {
+            space.iter_mut().zip(&self.rotated_mean).for_each(|(x, mean)| *x += mean);
+        }
+        query.set(&self.planar, space.iter().copied());
+        query.base = match self.metric {
+            Metric::L2 => self.planar.factor(row, 1),
+            Metric::Cosine => 1.0 - dot(space, &self.rotated_mean),
+            Metric::Dot => -dot(space, &self.rotated_mean),
         };
     }
 

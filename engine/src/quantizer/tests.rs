@@ -144,6 +144,53 @@ fn distances_are_those_of_what_codes_stand_for() {
     }
 }
 
+fn codec_is_unbiased(quantization: Quantization) -> bool {
+    matches!(quantization, Quantization::Scalar { .. } | Quantization::Sign)
+}
+
+/// Codes compared with codes are off from the distances of the vectors in no direction, and not much more than where only one of both is
+/// a code.
+#[test]
+fn codes_are_compared_with_codes() {
+    let dim = 128;
+    for metric in METRICS {
+        for quantization in all(dim) {
+            let bed = Bed::new(quantization, metric, 400, dim);
+            let slots: Vec<Slot> = (0..400).collect();
+            let (mut one, mut both, mut bias, mut spread) = (0.0_f64, 0.0_f64, 0.0_f64, 0.0_f64);
+            for slot in (0..400).step_by(29) {
+                let exact = bed.exact(&bed.vectors[slot]);
+                let (mut query, mut out) = (CodecQuery::default(), vec![0.0; 400]);
+                // SAFETY: nobody writes.
+                let row = unsafe { bed.rows.row(slot) };
+                bed.codec.query_code(row, &mut query, &mut Vec::new());
+                // SAFETY: nobody writes.
+                unsafe { bed.codec.distances(&query, &bed.rows, &slots, &mut out) };
+                let mean = exact.iter().sum::<f32>() / 400.0;
+                for ((other, (&coded, &exact)), half) in
+                    out.iter().zip(&exact).enumerate().zip(bed.distances(&bed.vectors[slot]))
+                {
+                    // Of a code with itself the errors are not independent.
+                    if other != slot {
+                        both += f64::from(coded - exact).powi(2);
+                        one += f64::from(half - exact).powi(2);
+                        bias += f64::from(coded - exact);
+                        spread += f64::from(exact - mean).powi(2);
+                    }
+                }
+            }
+            let count = 14.0 * 399.0;
+            let [one, both, spread] = [one, both, spread].map(|squares| (squares / count).sqrt());
+            let case =
+                format!("{quantization:?} {metric:?}: {both} after {one}, bias {} of {spread}", bias / count);
+            assert!(both < 2.0 * one + 0.01 * spread, "{case}");
+            // Centroids lie nearer to each other than vectors, by as much on average for all.
+            let is_nearer = metric == Metric::L2 && !codec_is_unbiased(quantization);
+            assert!((bias / count).abs() < 0.15 * spread || is_nearer && bias < 0.0, "{case}");
+        }
+    }
+}
+
 /// Mean share of the ten nearest that are among the `of` nearest by codes.
 fn recall(bed: &Bed, queries: &[Vec<f32>], of: usize) -> f64 {
     let hits = queries.iter().map(|query| {
