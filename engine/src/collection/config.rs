@@ -160,7 +160,8 @@ pub struct DenseConfig {
     /// With a quantizer: the beam is at least so many times `k`, and so many candidates are scored exactly, 0 = 3. Without one
     /// it has no effect.
     pub rescore_factor: usize,
-    /// With a quantizer: edges may be chosen on codes. They are in either case, on int8 codes, as without a quantizer.
+    /// With `sq` or `bq1`: edges are chosen on its codes, once it is trained, and not on int8 ones. So they always are where vectors lie in
+    /// a file. Products are too far off for it, and `sq8` is int8 in either case.
     pub quantized_build: bool,
     /// Points (dead slots included) at which a trained quantizer is trained, 0 = 2048; a bulk build trains on any number.
     pub train_threshold: usize,
@@ -263,7 +264,10 @@ impl DenseConfig {
     /// What the graph is to quantize, and when.
     pub(crate) fn quantized(&self) -> Option<Quantized> {
         let Quantizer::Trained(quantization) = self.quant else { return None };
-        Some(Quantized { quantization, threshold: self.trained_at() })
+        // Vectors on a disk are not to be read for each distance. Those of products are near enough for walks only.
+        let near = matches!(quantization, Quantization::Scalar { .. } | Quantization::Sign);
+        let plans = self.persistent || self.quantized_build && near;
+        Some(Quantized { quantization, threshold: self.trained_at(), plans })
     }
 
     /// Points at which a trained quantizer is trained.

@@ -12,7 +12,8 @@ mod pool;
 pub use exact::exact_search;
 pub use hnsw::{
     Admit, Commit, Flat, Graph, GraphConfig, Job, JobDone, JobStep, JobTicket, NodePlan, Planner, Quantized,
-    ROUND_NODES_MAX, Round, SLOTS_MAX, Scan, Scratch, SearchStats, TargetJob, TargetPlan, insert_all,
+    ROUND_NODES_MAX, Round, SLOTS_MAX, SavedCodes, Scan, Scratch, SearchStats, TargetJob, TargetPlan,
+    insert_all,
 };
 pub use ivf::{Cells, Place};
 pub(crate) use ivf::{CellsWriter, CodeBlock, Coded, Order};

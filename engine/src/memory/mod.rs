@@ -6,6 +6,7 @@
 //!   the owner retires what readers may still see and reuses it once every participant has unpinned.
 //! * [`Limbo`]: the owner's queue of retired things.
 //! * [`Published`]: one pointer swung whole; `attic`: the same for structures of many parts.
+//! * `Spill`: bytes that are needed once more and may leave memory until then.
 //! * [`IdMap`]: id to slot, written by the owner, read anywhere.
 //!
 //! # Invariants of the room
@@ -23,6 +24,7 @@ mod pages;
 mod published;
 mod quiescence;
 mod rows;
+mod spill;
 mod sync;
 mod table;
 
@@ -37,6 +39,7 @@ pub use pages::{Backing, FilePages, ScratchFiles, Storage};
 pub use published::Published;
 pub use quiescence::{Domain, Limbo, Participant, Pin, RetireTag};
 pub use rows::Rows;
+pub(crate) use spill::{Spill, Spilled};
 
 #[cfg(all(test, loom))]
 mod loom_models;

@@ -42,7 +42,7 @@ pub struct FilePages {
     offset: u64,
     /// Bytes behind `offset` that the file has, and that the file system has taken on.
     committed: AtomicUsize,
-    /// Rows are looked at one here, one there: reading ahead would push others out.
+    /// Rows are looked at one here, one there: reading around each would push out 31 pages for one.
     scattered: bool,
 }
 
@@ -149,7 +149,7 @@ impl ScratchFiles {
     /// As [`Arena::reserve`], and when a file cannot be made.
     pub fn reserve<T: Zeroable>(&self, capacity: usize, row_len: usize) -> Result<Arena<T>, ArenaError> {
         let Some(make) = &self.0 else { return Arena::reserve(capacity, row_len) };
-        let pages = make().and_then(|file| FilePages::new(file, 0));
+        let pages = make().and_then(|file| FilePages::new(file, 0)).map(FilePages::scattered);
         let bytes = capacity.saturating_mul(row_len).saturating_mul(size_of::<T>());
         Arena::reserve_in(pages.map_err(|source| ArenaError::File { bytes, source })?, capacity, row_len)
     }

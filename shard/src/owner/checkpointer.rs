@@ -81,6 +81,7 @@ pub async fn write_image(
     let deltas: u64 = old.images.iter().skip(1).map(|(_, bytes)| bytes).sum();
     let base = base
         || owned.checkpoint.borrow().rebase
+        || writer.borrow().codes_unsaved()
         || old.images.is_empty()
         || old.images.len() >= IMAGES_MAX
         || deltas > old.images.first().map_or(0, |(_, bytes)| *bytes);
@@ -207,6 +208,7 @@ fn worth_an_image(owned: &Owned, records_min: u64) -> bool {
     let writer = owned.writer.borrow();
     let uncovered = writer.seq().saturating_sub(owned.handle.covered_seq.load(Relaxed));
     writer.training_unsaved()
+        || writer.codes_unsaved()
         || uncovered >= records_min.max(writer.shared().stats().live / IMAGE_RECORDS_PART)
 }
 

@@ -4,7 +4,6 @@
 //! it takes 2 MiB at once: a fraction of a millisecond to clear, and several milliseconds on a machine that gets its memory from
 //! a hypervisor page by page. So the owner says in time which slots come next, and a thread that nobody waits for touches them.
 //! Where that thread is late the owner pays as before.
-use super::meta::Meta;
 use super::*;
 use crate::memory::HUGE_PAGE_BYTES;
 use std::ops::Range;
@@ -32,7 +31,7 @@ impl DenseWriter {
     /// Bytes of slots that were asked for and are not written.
     pub(super) fn ahead_bytes(&self) -> u64 {
         let slots = self.populated.saturating_sub(self.high_water()) as u64;
-        slots * self.shared.graph.bytes_per_slot() as u64 + Meta::bytes(slots)
+        slots * self.shared.graph.bytes_per_slot() as u64 + self.shared.meta.bytes(slots)
     }
 }
 

@@ -31,6 +31,8 @@ pub(super) struct Capture {
     /// Pieces of it written, of the quantizer of a graph.
     codec_cursor: usize,
     codes: Vec<u8>,
+    /// Of the quantizer whose codes go with every point; `None` when the image does not have all points.
+    codes_number: Option<u8>,
     /// Written so far, in case the image is lost.
     taken: Dirty,
     passes: u32,
@@ -74,6 +76,7 @@ impl DenseWriter {
             codec: Vec::new(),
             codec_cursor: 0,
             codes: Vec::new(),
+            codes_number: full.then(|| self.shared.graph.codes_number()),
             taken: Dirty::default(),
             passes: 0,
             absent_is_free: full,
@@ -136,6 +139,8 @@ impl DenseWriter {
         let Some(capture) = self.capture.take() else { return };
         if durable && capture.complete {
             self.free.extend(capture.released);
+            // Another may be in use since then; its codes are not there.
+            self.imaged_codes = capture.codes_number.unwrap_or(self.imaged_codes);
         } else {
             self.held.extend(capture.released);
             self.dirty.insert_all(&capture.taken);
@@ -143,12 +148,20 @@ impl DenseWriter {
         }
     }
 
+    /// Whether images lack codes that a search after the next start would go over: the next image is to be a full one. Codes are in
+    /// images where vectors are not: writing them anew would read all vectors from the disk, and searches would do so until then.
+    pub fn codes_unsaved(&self) -> bool {
+        let number = self.shared.graph.codes_number();
+        self.shared.graph.keeps_file() && number != 0 && number != self.imaged_codes
+    }
+
     /// Bytes a full image would take, about.
     pub fn image_bytes(&self) -> u64 {
         let config = &self.shared.config;
         // Point record without edges and row, and on average about 1.5 m edges.
         let vector = if self.shared.graph.keeps_file() { 4 } else { 4 * config.dim as u64 };
-        let per_point = 54 + vector + 6 * config.m as u64;
+        let code = self.code_of_image(0).map_or(0, |(_, code)| code.len() as u64);
+        let per_point = 54 + code + vector + 6 * config.m as u64;
         let points = (self.shared.live.load(Ordering::Relaxed)) + self.dead_linked.len() as u64;
         points * per_point + self.shared.meta.row_bytes()
     }
@@ -211,6 +224,12 @@ impl DenseWriter {
         if capture.codec_cursor == pieces {
             (capture.pending.codec, capture.codec_cursor, capture.codec) = (false, 0, Vec::new());
         }
+    }
+
+    /// What walks go over for a slot of a graph whose vectors are in a file.
+    fn code_of_image(&self, slot: Slot) -> Option<(u8, &[u8])> {
+        let graph = &self.shared.graph;
+        if graph.keeps_file() { graph.saved_code(slot) } else { None }
     }
 
     /// Writes the next pending slot; false when none is left.
@@ -286,6 +305,10 @@ impl DenseWriter {
             StoredVector::Here(_) if shared.config.drops_vectors() && !capture.codes.is_empty() => &[],
             StoredVector::Here(_) => &shared.graph.vector(slot)[..shared.config.dim],
         };
+        if let Some((number, code)) = self.code_of_image(slot) {
+            capture.codes.push(number);
+            capture.codes.extend_from_slice(code);
+        }
         put_point(out, &point, vector);
         if !capture.codes.is_empty() {
             put_code(out, slot, &capture.codes);

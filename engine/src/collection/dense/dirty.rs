@@ -56,6 +56,11 @@ impl SlotSet {
         }
     }
 
+    pub fn contains_all(&self, other: &SlotSet) -> bool {
+        let word = |at: usize| self.words.get(at).copied().unwrap_or(0);
+        other.words.iter().enumerate().all(|(at, wanted)| wanted & !word(at) == 0)
+    }
+
     /// The first member at or after `from`.
     pub fn next(&self, from: Slot) -> Option<Slot> {
         first_member(&self.words, &[], from)

@@ -8,7 +8,7 @@ use super::births::Births;
 use super::row_block::{RowBlock, row_cost};
 use crate::distance::{prefetch_line, prefetch_row};
 use crate::index::Slot;
-use crate::memory::{Arena, ArenaError};
+use crate::memory::{Arena, ArenaError, ScratchFiles};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// `died` of a slot that lives.
@@ -52,15 +52,23 @@ pub(super) struct Meta {
 }
 
 impl Meta {
-    /// `watched`: births are noted for a device.
-    pub fn reserve(slots_max: usize, watched: bool) -> Result<Meta, ArenaError> {
+    /// `watched`: births are noted for a device. Lines come from `scratch`.
+    pub fn reserve(slots_max: usize, watched: bool, scratch: &ScratchFiles) -> Result<Meta, ArenaError> {
         Ok(Meta {
-            lines: Arena::reserve(slots_max, LINE_WORDS)?,
+            lines: scratch.reserve(slots_max, LINE_WORDS)?,
             special: Arena::reserve(slots_max.div_ceil(64), 1)?,
             births: if watched { Births::reserve(slots_max)? } else { Births::default() },
             slots_max,
             row_bytes: AtomicU64::new(0),
         })
+    }
+
+    /// Owner: makes sure that lines of the first `slots` slots can be touched, where they lie in a file.
+    ///
+    /// # Errors
+    /// The file system's, above all that it is full.
+    pub fn commit(&self, slots: usize) -> std::io::Result<()> {
+        self.lines.commit(slots)
     }
 
     /// Lines of slots `from..to` (see [`Arena::populate`]).
@@ -253,9 +261,14 @@ impl Meta {
         self.row_bytes.load(Ordering::Relaxed)
     }
 
-    /// Committed bytes for `slots` slots, rows apart.
-    pub fn bytes(slots: u64) -> u64 {
-        slots * size_of::<Line>() as u64 + slots.div_ceil(8)
+    /// Committed bytes for `slots` slots, rows apart, and lines where they lie in a file.
+    pub fn bytes(&self, slots: u64) -> u64 {
+        slots * size_of::<Line>() as u64 + slots.div_ceil(8) - self.file_bytes(slots)
+    }
+
+    /// Bytes of the lines of `slots` slots that lie in a file.
+    pub fn file_bytes(&self, slots: u64) -> u64 {
+        if self.lines.is_file() { slots * size_of::<Line>() as u64 } else { 0 }
     }
 
     /// Frees every row; for dropping the collection.

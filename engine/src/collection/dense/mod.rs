@@ -296,6 +296,8 @@ pub struct DenseWriter {
     free: Vec<Slot>,
     /// Free slots whose vector in the file the newest durable image still names: not to be written before there is another.
     held: Vec<Slot>,
+    /// The quantizer whose codes of all points are in images; 0 = none.
+    imaged_codes: u8,
     /// Ids present, for ascending walks.
     ordered_ids: BTreeSet<u64>,
     /// (deadline, id) of ids present that have one.
@@ -407,7 +409,7 @@ impl Dense {
             tail: self.tail_live.load(Ordering::Relaxed),
             slots,
             sparse_vectors: self.lanes.sparse_vectors(),
-            bytes: Meta::bytes(slots)
+            bytes: self.meta.bytes(slots)
                 + self.meta.row_bytes()
                 + self.tail.bytes()
                 + self.ids.bytes() as u64

@@ -6,7 +6,8 @@ use super::meta::Birth;
 use super::writer::add;
 use super::*;
 use crate::collection::IvfConfig;
-use crate::index::Cells;
+use crate::index::{Cells, SavedCodes};
+use crate::memory::{Spill, Spilled};
 use crate::payload::PayloadRow;
 use crate::quantizer::CellCodec;
 use crate::record::image::{CellsRecord, EndRecord, Levels, PointRecord, Record, Records, StoredVector};
@@ -34,19 +35,39 @@ pub(super) struct Restoring {
     open: bool,
     /// Edge lists as encoded. They wait for all images, so that each slot is linked once, with edges known to lead
     /// somewhere; about 150 bytes per point for a while.
-    lists: Vec<u8>,
-    /// Per slot: one more than where in `lists` its newest lists start, 0 = not in the graph.
-    lists_at: Vec<usize>,
+    lists: Spill,
+    /// Per slot: its newest lists, empty = not in the graph.
+    lists_at: Vec<Spilled>,
+    /// Of one slot.
+    encoded: Vec<u8>,
     vector: Vec<f32>,
     /// The last clustering, and its centroids as far as they came.
     cells: Option<(CellsRecord, Vec<f32>)>,
     /// What its quantizer has learned, as far as it came.
     codec: Vec<u8>,
-    /// Codes of slots in their cells, and where those of a slot lie: from one less, 0 = none, so many bytes.
-    codes: Vec<u8>,
-    codes_at: Vec<(usize, u32)>,
+    /// The same of a graph once it is whole, with codes that came after it, and the slots whose code it has.
+    saved: Option<SavedCodes>,
+    coded: SlotSet,
+    /// Per slot: its codes in its cells, in `lists` too; empty = none.
+    codes_at: Vec<Spilled>,
     /// Slots that came without a vector.
     bare: SlotSet,
+}
+
+/// The byte string of a slot, empty without one.
+fn kept<'a>(lists: &'a Spill, places: &[Spilled], slot: Slot) -> &'a [u8] {
+    match places.get(slot as usize) {
+        Some(&at) if at != Spilled::default() => lists.get(at),
+        _ => &[],
+    }
+}
+
+fn set(places: &mut Vec<Spilled>, slot: Slot, at: Spilled) {
+    let index = slot as usize;
+    if index >= places.len() {
+        places.resize(index + 1, Spilled::default());
+    }
+    places[index] = at;
 }
 
 /// Bytes of a quantizer at most: the rotation of a very long vector.
@@ -68,8 +89,8 @@ impl Restoring {
         }
     }
 
-    /// Pieces of a quantizer come in order.
-    fn piece(&mut self, total: u32, at: u32, piece: &[u8]) -> Result<(), String> {
+    /// Pieces of a quantizer come in order; true after the last.
+    fn piece(&mut self, total: u32, at: u32, piece: &[u8]) -> Result<bool, String> {
         if at == 0 {
             self.codec.clear();
         }
@@ -78,43 +99,50 @@ impl Restoring {
             return Err(format!("{} bytes of a quantizer from {at} of {total}", piece.len()));
         }
         self.codec.extend_from_slice(piece);
+        Ok(end == total as usize)
+    }
+
+    fn set_codes(&mut self, slot: Slot, codes: &[u8]) -> Result<(), String> {
+        if !codes.is_empty() || self.codes_at.len() > slot as usize {
+            let at = self.keep(codes)?;
+            set(&mut self.codes_at, slot, at);
+        }
         Ok(())
     }
 
-    fn set_codes(&mut self, slot: Slot, codes: &[u8]) {
-        let index = slot as usize;
-        if index >= self.codes_at.len() {
-            if codes.is_empty() {
-                return;
-            }
-            self.codes_at.resize(index + 1, (0, 0));
-        }
-        self.codes_at[index] =
-            if codes.is_empty() { (0, 0) } else { (self.codes.len() + 1, codes.len() as u32) };
-        self.codes.extend_from_slice(codes);
-    }
-
     fn codes(&self, slot: Slot) -> &[u8] {
-        match self.codes_at.get(slot as usize) {
-            Some(&(at @ 1.., len)) => &self.codes[at - 1..][..len as usize],
-            _ => &[],
-        }
+        kept(&self.lists, &self.codes_at, slot)
     }
 
     fn levels(&self, slot: Slot) -> Option<Levels<'_>> {
-        let at = *self.lists_at.get(slot as usize)?;
-        Levels::get(self.lists.get(at.checked_sub(1)?..)?)
+        Some(kept(&self.lists, &self.lists_at, slot)).filter(|lists| !lists.is_empty()).and_then(Levels::get)
     }
 
-    fn set_levels(&mut self, slot: Slot, levels: Levels<'_>) {
-        let index = slot as usize;
-        if index >= self.lists_at.len() {
-            self.lists_at.resize(index + 1, 0);
-        }
-        self.lists_at[index] = if levels.is_empty() { 0 } else { self.lists.len() + 1 };
+    fn set_levels(&mut self, slot: Slot, levels: Levels<'_>) -> Result<(), String> {
+        self.encoded.clear();
         if !levels.is_empty() {
-            levels.put(&mut self.lists);
+            levels.put(&mut self.encoded);
         }
+        let encoded = std::mem::take(&mut self.encoded);
+        let at = self.keep(&encoded);
+        self.encoded = encoded;
+        set(&mut self.lists_at, slot, at?);
+        Ok(())
+    }
+
+    fn forget(&mut self, slot: Slot) {
+        for places in [&mut self.lists_at, &mut self.codes_at] {
+            if let Some(at) = places.get_mut(slot as usize) {
+                *at = Spilled::default();
+            }
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Result<Spilled, String> {
+        if bytes.is_empty() {
+            return Ok(Spilled::default());
+        }
+        self.lists.push(bytes).map_err(|error| error.to_string())
     }
 }
 
@@ -129,7 +157,7 @@ impl DenseWriter {
     /// When writes have been applied.
     pub fn restore(&mut self, records: &[u8]) -> Result<(), RestoreError> {
         assert_eq!(self.seq, 0, "restore comes before writes");
-        let mut restoring = self.restoring.take().unwrap_or_default();
+        let mut restoring = self.restoring.take().unwrap_or_else(|| self.new_restoring());
         let restored = Records::new(records).try_for_each(|record| {
             let (offset, record) =
                 record.map_err(|error| RestoreError { offset: error.offset, what: error.what.into() })?;
@@ -138,6 +166,10 @@ impl DenseWriter {
         // Kept after a failure too: it knows which rows to free.
         self.restoring = Some(restoring);
         restored
+    }
+
+    fn new_restoring(&self) -> Restoring {
+        Restoring { lists: Spill::new(self.shared.graph.scratch().clone()), ..Restoring::default() }
     }
 
     fn restore_record(&mut self, restoring: &mut Restoring, record: Record<'_>) -> Result<(), String> {
@@ -169,16 +201,31 @@ impl DenseWriter {
                 restoring.codec.clear();
                 Ok(())
             }
-            Record::Codec(total, at, piece) => restoring.piece(total, at, piece),
+            Record::Codec(total, at, piece) => {
+                if restoring.piece(total, at, piece)? && !self.files_cells() {
+                    restoring.saved = Some(self.shared.graph.load_codec(&restoring.codec)?);
+                    restoring.coded = SlotSet::default();
+                }
+                Ok(())
+            }
             Record::Code(slot, codes) if self.files_cells() => {
                 self.restore_slot(slot)?;
                 if !restoring.present.contains(slot) {
                     return Err(format!("codes of slot {slot}, which no image holds"));
                 }
-                restoring.set_codes(slot, codes);
+                restoring.set_codes(slot, codes)
+            }
+            Record::Code(slot, codes) => {
+                if !restoring.present.contains(slot) {
+                    return Err(format!("a code of slot {slot}, which no image holds"));
+                }
+                let saved = restoring.saved.as_mut().ok_or("a code of a quantizer that did not come")?;
+                let (&number, code) = codes.split_first().ok_or("a code of no quantizer")?;
+                if saved.set(slot, number, code)? {
+                    restoring.coded.insert(slot);
+                }
                 Ok(())
             }
-            Record::Code(..) => Err("codes of cells in the image of a graph".into()),
             Record::Centroid(cell, centroid) if self.files_cells() => {
                 restoring.centroid(cell, centroid, self.shared.config.dim)
             }
@@ -236,6 +283,7 @@ impl DenseWriter {
             },
         );
         restoring.present.insert(slot);
+        restoring.coded.remove(slot);
         self.restore_state(restoring, slot, point.dead, point.levels)
     }
 
@@ -290,18 +338,16 @@ impl DenseWriter {
         if levels.is_empty() && restoring.levels(slot).is_some() {
             return Err(format!("slot {slot} leaves the graph but keeps its point"));
         }
-        restoring.set_levels(slot, levels);
+        restoring.set_levels(slot, levels)?;
         // Those of before belong to other cells, or to another vector.
-        restoring.set_codes(slot, &[]);
-        Ok(())
+        restoring.set_codes(slot, &[])
     }
 
     /// A present slot becomes empty.
     fn restore_nothing(&mut self, restoring: &mut Restoring, slot: Slot) {
         restoring.present.remove(slot);
         restoring.dead.remove(slot);
-        restoring.lists_at[slot as usize] = 0;
-        restoring.set_codes(slot, &[]);
+        restoring.forget(slot);
         self.shared.meta.bury(slot, 0);
         // SAFETY: dead as of now; no reader has been given a slot of a collection that is being restored: ids and tail are
         // empty, and `slots` is 0.
@@ -314,7 +360,7 @@ impl DenseWriter {
     /// # Errors
     /// The last image has no end, is of a later `seq`, or two points have one id.
     pub fn finish_restore(&mut self, seq: u64) -> Result<(), RestoreError> {
-        let mut restoring = self.restoring.take().unwrap_or_default();
+        let mut restoring = self.restoring.take().unwrap_or_else(|| self.new_restoring());
         let finished = self.finish(&mut restoring, seq);
         if finished.is_err() {
             self.restoring = Some(restoring);
@@ -334,12 +380,18 @@ impl DenseWriter {
         if let Some(slot) = restoring.present.next(end.slots) {
             return refuse(format!("slot {slot} of an image of {} slots", end.slots));
         }
+        self.commit_slots(end.slots as usize)
+            .map_err(|error| RestoreError { offset: 0, what: error.to_string() })?;
         match self.files_cells() {
             true => self.restore_cells(restoring, &end)?,
             false => {
                 self.restore_edges(restoring, &end)?;
-                if !restoring.codec.is_empty() {
-                    self.shared.graph.restore_codec(&restoring.codec).or_else(refuse)?;
+                if let Some(saved) = restoring.saved.take() {
+                    let whole = restoring.coded.contains_all(&restoring.present);
+                    self.shared.graph.adopt_codes(saved, whole).or_else(refuse)?;
+                    self.imaged_codes = self.shared.graph.codes_number();
+                } else if !restoring.codec.is_empty() {
+                    return refuse("what a quantizer has learned is damaged".into());
                 }
             }
         }
@@ -400,9 +452,9 @@ impl DenseWriter {
     /// sets the entry point.
     fn restore_edges(&mut self, restoring: &Restoring, end: &EndRecord) -> Result<(), RestoreError> {
         let graph = &self.shared.graph;
-        let heights: Vec<usize> =
-            (0..end.slots).map(|slot| restoring.levels(slot).map_or(0, |levels| levels.len())).collect();
-        let height = |slot: Slot| heights.get(slot as usize).copied().unwrap_or(0);
+        let count = |slot: Slot| restoring.levels(slot).map_or(0, |levels| levels.len() as u8);
+        let heights: Vec<u8> = (0..end.slots).map(count).collect();
+        let height = |slot: Slot| heights.get(slot as usize).copied().map_or(0, usize::from);
         let mut lists: Vec<Vec<Slot>> = Vec::new();
         for slot in 0..end.slots {
             let Some(levels) = restoring.levels(slot) else { continue };

@@ -1,6 +1,5 @@
 //! Memory of a collection by part.
 use super::Dense;
-use super::meta::Meta;
 use crate::index::Slot;
 use crate::memory::Pin;
 use std::sync::atomic::Ordering;
@@ -26,30 +25,28 @@ pub struct Usage {
     pub lanes: u64,
     /// Of a persistent collection, bytes that lie in files and not in the sum: vectors,
     pub file_vectors: u64,
-    /// and codes and edges, which are made anew with each start.
+    /// and what is made anew with each start: codes, edges, lines of facts.
     pub file_index: u64,
 }
 
 impl Dense {
     /// Any core: memory by part. Costs nothing to speak of.
     pub fn usage(&self) -> Usage {
-        let codes = match self.graph.keeps_file() {
-            true => 0,
-            false => (self.graph.code_bytes() + self.graph.quantized_bytes()) as u64,
-        };
+        let codes = self.graph.memory_code_bytes() as u64;
+        let slots = self.slots.load(Ordering::Relaxed);
         let (file_vectors, file_index) = self.graph.file_bytes(self.cells.is_none());
         Usage {
             // Measured by the owner now and then, codes included.
             graph: self.owner_bytes.load(Ordering::Relaxed).saturating_sub(codes),
             codes,
-            slots: Meta::bytes(self.slots.load(Ordering::Relaxed)),
+            slots: self.meta.bytes(slots),
             rows: self.meta.row_bytes(),
             ids: self.ids.bytes() as u64,
             tail: self.tail.bytes(),
             payload_index: self.index.bytes(),
             lanes: self.lanes.bytes(),
             file_vectors: file_vectors as u64,
-            file_index: file_index as u64,
+            file_index: file_index as u64 + self.meta.file_bytes(slots),
         }
     }
 

@@ -76,11 +76,12 @@ impl DenseWriter {
         let prepared = vec![0.0; padded(config.dim)];
         let filing = config.ivf().cloned().map(Filing::new);
         let (lane_writers, lanes) = LaneWriters::new(&config, domain.clone(), id_seed);
+        let meta = Meta::reserve(max_slots, config.index == IndexType::Gpu, graph.scratch())?;
         let shared = Dense {
             graph,
             cells: filing.is_some().then(|| CellsCell::new(domain.clone(), None)),
             cell_count: AtomicU64::new(0),
-            meta: Meta::reserve(max_slots, config.index == IndexType::Gpu)?,
+            meta,
             tail: Tail::reserve(max_slots)?,
             ids: IdMap::new(domain.clone(), id_seed),
             index: PayloadIndex::new(max_slots, domain.clone()),
@@ -104,6 +105,7 @@ impl DenseWriter {
             seq: 0,
             free: Vec::new(),
             held: Vec::new(),
+            imaged_codes: 0,
             ordered_ids: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             key_deadlines: BTreeSet::new(),
@@ -235,7 +237,9 @@ impl DenseWriter {
     }
 
     pub(super) fn commit_slots(&self, slots: usize) -> std::io::Result<()> {
-        self.shared.graph.make_room(slots.min(self.slots_max), !self.files_cells())
+        let slots = slots.min(self.slots_max);
+        self.shared.graph.make_room(slots, !self.files_cells())?;
+        self.shared.meta.commit(slots)
     }
 
     /// Whether the next point takes the place of one that is gone.

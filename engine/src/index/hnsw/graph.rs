@@ -55,6 +55,8 @@ pub struct Graph {
     pub(super) vectors: Arena<f32>,
     /// Where vectors lie in a file: of each the checksum, which says whether the file still has it.
     sums: Option<Arena<AtomicU32>>,
+    /// Where memory comes from that is made anew with each start.
+    scratch: ScratchFiles,
     /// Rows that the file had when it was opened.
     rows_found: usize,
     /// Some of them are not in memory: searches say in advance which they will look at.
@@ -134,7 +136,7 @@ impl Graph {
             cold: AtomicBool::new(false),
             vectors,
             codes: Codes::reserve(&config, &scratch)?,
-            quantized: QuantizedRows::new(&config, scratch),
+            quantized: QuantizedRows::new(&config, scratch.clone()),
             marks: Arena::reserve(capacity, 1)?,
             parents: Arena::reserve(capacity, 1)?,
             entry: AtomicU64::new(0),
@@ -153,6 +155,7 @@ impl Graph {
             }),
             links,
             config,
+            scratch,
         })
     }
 
@@ -164,6 +167,11 @@ impl Graph {
     /// The kernel of its metric.
     pub fn kernel(&self) -> Kernel {
         self.kernel
+    }
+
+    /// Where memory comes from that is made anew with each start.
+    pub(crate) fn scratch(&self) -> &ScratchFiles {
+        &self.scratch
     }
 
     /// The vector arena (padded rows).
@@ -399,6 +407,7 @@ impl Graph {
     pub fn begin_round(&self) {
         let most = self.codes.as_ref().map_or(0, Codes::at_once);
         self.refit_codes(&mut self.owner.enter(), most);
+        self.quantized.iter().for_each(QuantizedRows::begin_round);
     }
 
     fn refit_codes(&self, owner: &mut Owner, most: usize) {
@@ -508,6 +517,13 @@ impl Graph {
     /// Of the vectors' file, bytes that are in memory now; see [`Arena::resident_bytes`] for what it costs.
     pub fn resident_vector_bytes(&self) -> usize {
         if self.keeps_file() { self.vectors.resident_bytes(self.slots_end()) } else { 0 }
+    }
+
+    /// Of codes of either kind, bytes that do not lie in files.
+    pub fn memory_code_bytes(&self) -> usize {
+        let quantized =
+            self.quantized.as_ref().map_or(0, |quantized| quantized.bytes() - quantized.file_bytes());
+        quantized + if self.keeps_file() { 0 } else { self.code_bytes() }
     }
 
     /// Those of the codes.

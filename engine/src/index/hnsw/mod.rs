@@ -37,7 +37,7 @@ pub use config::{Flat, GraphConfig, SLOTS_MAX};
 pub use graph::Graph;
 pub use insert_all::insert_all;
 pub use plan::Planner;
-pub use quantized::{Job, JobDone, JobStep, JobTicket, Quantized};
+pub use quantized::{Job, JobDone, JobStep, JobTicket, Quantized, SavedCodes};
 pub use round::{NodePlan, ROUND_NODES_MAX, Round, TargetJob, TargetPlan};
 pub use scan::Scan;
 pub use scratch::{Scratch, SearchStats};

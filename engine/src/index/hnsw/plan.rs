@@ -1,8 +1,8 @@
 //! Planning one node's edges, in slices (Algorithm 1 up to the point where it changes the graph).
+use super::scratch::QueryForms;
 use super::search::Patience;
 use super::select::Selection;
 use super::{Graph, NodePlan, Round, Scratch, SearchStats};
-use crate::distance::CodeQuery;
 use crate::index::{Neighbor, Slot};
 
 /// Peers scored between two looks at the budget.
@@ -16,8 +16,8 @@ const REFUSALS_PER_EF: usize = 8;
 #[derive(Default)]
 pub struct Planner {
     scratch: Scratch,
-    /// The node's code, when the graph walks by codes.
-    code: CodeQuery,
+    /// The node as codes are compared with, when plans go over codes.
+    forms: QueryForms,
     selection: Selection,
     candidates: Vec<Neighbor>,
     node: Slot,
@@ -69,12 +69,12 @@ impl Planner {
         let level = round.levels[index];
         self.stage = match graph.entry() {
             Some((entry, top)) => {
-                let probe = graph.probe_node(self.node, &mut self.code);
+                let probe = graph.probe_new(self.node, &mut self.forms);
                 self.at = Some(graph.begin_descent(probe, entry, &mut self.scratch));
                 if top > level { Stage::Descend { level: top } } else { Stage::Enter { level } }
             }
             None => {
-                graph.probe_node(self.node, &mut self.code);
+                graph.probe_new(self.node, &mut self.forms);
                 Stage::Enter { level }
             }
         };
@@ -112,8 +112,8 @@ impl Planner {
             Stage::Descend { level } => self.descend(graph, level, round.levels[self.index]),
             Stage::Enter { level } => self.enter(graph, level, is_dead),
             Stage::Beam { level } => {
-                let Planner { patience, scratch, code, node, .. } = self;
-                if graph.expand(graph.started(*node, code), level, scratch, &mut |slot| {
+                let Planner { patience, scratch, forms, node, .. } = self;
+                if graph.expand(graph.started(*node, forms), level, scratch, &mut |slot| {
                     patience.admits(!is_dead(slot))
                 }) {
                     return Stage::Beam { level };
@@ -144,7 +144,7 @@ impl Planner {
     }
 
     fn descend(&mut self, graph: &Graph, level: u8, node_level: u8) -> Stage {
-        let probe = graph.started(self.node, &self.code);
+        let probe = graph.started(self.node, &self.forms);
         let nearer = self.at.and_then(|at| graph.hop(probe, level, at, &mut self.scratch));
         match nearer {
             Some(nearer) => {
@@ -175,7 +175,7 @@ impl Planner {
     fn add_candidates(&mut self, graph: &Graph, slots: impl Iterator<Item = Slot>) {
         self.scratch.fresh.clear();
         self.scratch.fresh.extend(slots);
-        graph.score(graph.started(self.node, &self.code), &mut self.scratch);
+        graph.score(graph.started(self.node, &self.forms), &mut self.scratch);
         let scored = self.scratch.fresh.iter().zip(&self.scratch.distances);
         self.candidates.extend(scored.map(|(&slot, &distance)| Neighbor { distance, slot }));
     }

@@ -30,6 +30,10 @@ const COPIED_AT_ONCE: usize = 1 << 17;
 /// Floats that a job writes codes of, 8 MiB: every job has a start and an end that cost some ten milliseconds of waiting.
 const ENCODED_AT_ONCE: usize = if cfg!(test) { 1 << 16 } else { 1 << 21 };
 
+/// Codes of at most this part of their vectors' bytes stay in memory also where vectors lie in a file: each distance of a walk needs one
+/// of them from anywhere, so where they do not, nothing is fast.
+const IN_MEMORY_PART: usize = 16;
+
 /// When to quantize, and how.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantized {
@@ -37,6 +41,8 @@ pub struct Quantized {
     pub quantization: Quantization,
     /// Vectors before there is a training.
     pub threshold: usize,
+    /// Edges are chosen by the codes too, once they are there, and not by int8 codes or vectors.
+    pub plans: bool,
 }
 
 struct Generation {
@@ -59,6 +65,8 @@ pub(super) struct QuantizedRows {
     generations: [OnceLock<Generation>; GENERATIONS],
     /// Of the one that walks go over, + 1; 0 = none.
     published: AtomicU32,
+    /// The same of the one that rounds are planned by.
+    planned: AtomicU32,
 }
 
 /// What only the owner knows of the training.
@@ -177,6 +185,14 @@ impl Coded<'_> {
         self.generation.codec.is_fine()
     }
 
+    /// Distance to the code of a linked slot.
+    #[inline]
+    pub(super) fn distance(self, slot: Slot) -> f32 {
+        let mut distance = [0.0];
+        self.distances(&[slot], &mut distance);
+        distance[0]
+    }
+
     /// Distances to the codes of `slots`, all of them linked.
     #[inline]
     pub(super) fn distances(self, slots: &[Slot], out: &mut [f32]) {
@@ -201,6 +217,7 @@ impl QuantizedRows {
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             generations: [const { OnceLock::new() }; GENERATIONS],
             published: AtomicU32::new(0),
+            planned: AtomicU32::new(0),
         })
     }
 
@@ -212,6 +229,56 @@ impl QuantizedRows {
 
     pub(super) fn is_published(&self) -> bool {
         self.published().is_some()
+    }
+
+    /// Owner, while no plan is in flight: plans go over what walks go over, if they are to.
+    pub(super) fn begin_round(&self) {
+        if self.config.plans {
+            self.planned.store(self.published.load(Ordering::Relaxed), Ordering::Release);
+        }
+    }
+
+    /// What plans go over. Every linked slot has its code: those that were written when it was published, and those written since.
+    #[inline]
+    fn planned(&self) -> Option<&Generation> {
+        let index = self.planned.load(Ordering::Acquire).checked_sub(1)?;
+        self.generations[index as usize].get()
+    }
+
+    #[inline]
+    pub(super) fn is_planned(&self) -> bool {
+        self.planned().is_some()
+    }
+
+    /// A slot as plans compare it with codes, by its vector where that tells more than its code; `None` while they go over something
+    /// else.
+    pub(super) fn plan_new<'q>(
+        &'q self,
+        slot: Slot,
+        vector: &[f32],
+        query: &'q mut CodecQuery,
+    ) -> Option<Coded<'q>> {
+        let generation = self.planned()?;
+        if !generation.codec.is_unbiased() {
+            return self.plan_node(slot, query);
+        }
+        generation.codec.query(vector, query);
+        Some(Coded { generation, query })
+    }
+
+    /// The same by its code.
+    pub(super) fn plan_node<'q>(&'q self, slot: Slot, query: &'q mut CodecQuery) -> Option<Coded<'q>> {
+        let generation = self.planned()?;
+        // SAFETY: codes of slots that a plan meets are not written.
+        let row = unsafe { generation.rows.row(slot as usize) };
+        generation.codec.query_code(row, query, &mut Vec::new());
+        Some(Coded { generation, query })
+    }
+
+    /// What one of these two has set, in the same round.
+    #[inline]
+    pub(super) fn plan_started<'q>(&'q self, query: &'q CodecQuery) -> Option<Coded<'q>> {
+        self.planned().map(|generation| Coded { generation, query })
     }
 
     /// A padded, prepared vector as codes are compared with; `None` before they are there.
@@ -227,6 +294,14 @@ impl QuantizedRows {
             codec.bytes() + end.load(Ordering::Relaxed) as usize * rows.row_len()
         };
         self.generations.iter().filter_map(OnceLock::get).map(bytes).sum()
+    }
+
+    fn reserve(&self, codec: &Codec) -> Result<Arena<u8>, ArenaError> {
+        let len = codec.code_len();
+        if len * IN_MEMORY_PART <= self.dim * size_of::<f32>() {
+            return Arena::reserve(self.capacity, len);
+        }
+        self.scratch.reserve(self.capacity, len)
     }
 
     /// Owner: makes sure that codes of the first `slots` slots can be written, where they lie in files.
@@ -363,7 +438,7 @@ impl QuantizedRows {
             Outcome::Trained(codec) => {
                 // Until then without codes; that it is not tried again and again is `trained_at`.
                 training.stage = Stage::Settled;
-                let rows: Arena<u8> = self.scratch.reserve(self.capacity, codec.code_len())?;
+                let rows = self.reserve(&codec)?;
                 let bytes = end * codec.code_len();
                 rows.commit(end).map_err(|source| ArenaError::File { bytes, source })?;
                 let fresh = self.generations[training.trained].set(Generation {
@@ -409,8 +484,8 @@ impl QuantizedRows {
         saved
     }
 
-    /// Owner: takes such a codec over, before there is another; codes of all vectors below `end` are to be written.
-    fn restore(&self, training: &mut Training, end: usize, saved: &[u8]) -> Result<(), String> {
+    /// A codec as [`Self::save`] left it, with room for its codes.
+    fn load(&self, saved: &[u8]) -> Result<SavedCodes, String> {
         let damaged = || "what a quantizer has learned is damaged".to_owned();
         let (head, codec) = saved.split_first_chunk::<SAVED_HEAD>().ok_or_else(damaged)?;
         let (trained, at) = head.split_first().ok_or_else(damaged)?;
@@ -418,15 +493,70 @@ impl QuantizedRows {
         let at = u64::from_le_bytes(at.try_into().map_err(|_| damaged())?);
         let codec = Codec::load(self.config.quantization, self.metric, self.dim, codec);
         let codec = codec.filter(|_| (1..=GENERATIONS).contains(&trained)).ok_or_else(damaged)?;
-        assert!(training.trained == 0 && !training.running, "restored before anything is trained");
-        let rows: Arena<u8> =
-            self.scratch.reserve(self.capacity, codec.code_len()).map_err(|error| error.to_string())?;
-        rows.commit(end).map_err(|error| error.to_string())?;
+        let rows = self.reserve(&codec).map_err(|error| error.to_string())?;
         let generation = Generation { codec: Arc::new(codec), rows, end: AtomicU32::new(0) };
+        Ok(SavedCodes { trained, trained_at: at as usize, generation })
+    }
+
+    /// Owner: takes such a codec over, before there is another. Codes of all vectors below `end` are to be written, unless they
+    /// are there.
+    fn adopt(
+        &self,
+        training: &mut Training,
+        end: usize,
+        saved: SavedCodes,
+        whole: bool,
+    ) -> Result<(), String> {
+        assert!(training.trained == 0 && !training.running, "restored before anything is trained");
+        let SavedCodes { trained, trained_at, generation } = saved;
+        generation.rows.commit(end).map_err(|error| error.to_string())?;
+        if whole {
+            generation.end.store(end as Slot, Ordering::Relaxed);
+        }
         assert!(self.generations[trained - 1].set(generation).is_ok(), "the first to be there");
-        (training.trained, training.trained_at) = (trained, at as usize);
-        training.stage = Stage::Encoding { to: 0, end, rows: Vec::new() };
+        (training.trained, training.trained_at) = (trained, trained_at);
+        if whole {
+            self.published.store(trained as u32, Ordering::Release);
+        } else {
+            training.stage = Stage::Encoding { to: 0, end, rows: Vec::new() };
+        }
         Ok(())
+    }
+
+    /// Owner: the number of the codec that walks go over and a slot's code, where the slot has a vector.
+    fn code(&self, slot: Slot) -> Option<(u8, &[u8])> {
+        let published = self.published.load(Ordering::Relaxed);
+        let generation = self.generations[published.checked_sub(1)? as usize].get()?;
+        // SAFETY: codes of a published generation are written by the owner alone, which this is.
+        Some((published as u8, unsafe { generation.rows.row(slot as usize) }))
+    }
+}
+
+/// A codec that was saved, and codes that were saved with it.
+pub struct SavedCodes {
+    trained: usize,
+    trained_at: usize,
+    generation: Generation,
+}
+
+impl SavedCodes {
+    /// Sets the code of a slot. False, and nothing is set, when it is one of another codec, by the number that [`Graph::saved_code`]
+    /// gave with it.
+    ///
+    /// # Errors
+    /// The code has another length than those of this codec, or there is no room for it.
+    pub fn set(&mut self, slot: Slot, number: u8, code: &[u8]) -> Result<bool, String> {
+        if usize::from(number) != self.trained {
+            return Ok(false);
+        }
+        let rows = &self.generation.rows;
+        if code.len() != rows.row_len() || slot as usize >= rows.capacity() {
+            return Err(format!("a code of {} bytes of slot {slot}, not {}", code.len(), rows.row_len()));
+        }
+        rows.commit(slot as usize + 1).map_err(|error| error.to_string())?;
+        // SAFETY: nobody else has the rows yet.
+        unsafe { rows.row_mut_unchecked(slot as usize) }.copy_from_slice(code);
+        Ok(true)
     }
 }
 
@@ -438,14 +568,44 @@ impl Graph {
             .map_or_else(Vec::new, |quantized| quantized.save(&self.owner_for_codes().training))
     }
 
-    /// Owner, of a graph whose vectors have just been restored: takes over what [`Self::save_codec`] gave, so that jobs begin with
-    /// writing codes.
+    /// What [`Self::save_codec`] of an equal graph gave, for codes that were saved with it and for [`Self::adopt_codes`].
     ///
     /// # Errors
-    /// When the graph has no quantizer, the bytes are not of its, or there is no room for codes.
-    pub fn restore_codec(&self, saved: &[u8]) -> Result<(), String> {
+    /// When the graph has no quantizer, the bytes are not of its, or there is no address space for codes.
+    pub fn load_codec(&self, saved: &[u8]) -> Result<SavedCodes, String> {
+        self.quantized.as_ref().ok_or("a quantizer in an image without one")?.load(saved)
+    }
+
+    /// Owner, of a graph whose vectors have just been restored: takes a saved quantizer over. Walks go over its codes from now on where
+    /// they are `whole`, those of all vectors; else jobs begin with writing them.
+    ///
+    /// # Errors
+    /// When there is no room for codes.
+    pub fn adopt_codes(&self, saved: SavedCodes, whole: bool) -> Result<(), String> {
         let quantized = self.quantized.as_ref().ok_or("a quantizer in an image without one")?;
-        quantized.restore(&mut self.owner_for_codes().training, self.slots_end(), saved)
+        quantized.adopt(&mut self.owner_for_codes().training, self.slots_end(), saved, whole)
+    }
+
+    /// Owner: the code of a written slot that walks go over, with the number of its quantizer; `None` while they go over something
+    /// else.
+    pub fn saved_code(&self, slot: Slot) -> Option<(u8, &[u8])> {
+        self.quantized.as_ref()?.code(slot)
+    }
+
+    /// A linked slot whose code is not that of its vector, while walks go over codes.
+    #[cfg(test)]
+    pub(crate) fn miscoded(&self) -> Option<Slot> {
+        let generation = self.quantized.as_ref()?.published()?;
+        (0..self.slots_end() as Slot).filter(|&slot| self.is_linked(slot)).find(|&slot| {
+            let mut code = vec![0; generation.codec.code_len()];
+            generation.codec.encode(&self.vector(slot)[..self.config().dim], &mut code);
+            self.saved_code(slot).is_none_or(|(_, saved)| saved != code)
+        })
+    }
+
+    /// The number of the quantizer whose codes walks go over; 0 without.
+    pub fn codes_number(&self) -> u8 {
+        self.quantized.as_ref().map_or(0, |quantized| quantized.published.load(Ordering::Relaxed) as u8)
     }
 
     /// Owner: what is to be done next for the codes of the quantizer, if the graph has one: training when there are

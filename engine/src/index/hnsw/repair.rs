@@ -96,7 +96,7 @@ impl Graph {
         scratch: &mut Scratch,
     ) -> Vec<Neighbor> {
         let mut forms = std::mem::take(&mut scratch.query);
-        let probe = self.probe_node(node, &mut forms.code);
+        let probe = self.probe_node(node, &mut forms);
         self.score(probe, scratch);
         let scored = scratch.fresh.iter().zip(&scratch.distances);
         let mut candidates: Vec<Neighbor> =

@@ -155,12 +155,13 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Exact distances to `slots`, in that order.
+    /// Exact distances to `slots`, in that order. Vectors that may be on the disk are asked for all at once.
     ///
     /// # Panics
     /// When a slot is out of range.
     pub fn score(&self, slots: &[Slot], distances: &mut Vec<f32>) {
         self.check(slots);
+        self.graph.fetch(slots.iter().copied());
         distances.resize(slots.len(), 0.0);
         self.graph.distances(self.query, slots, distances);
     }

@@ -1,11 +1,12 @@
 //! Finding neighbours: greedy descent through the upper levels, then a best-first beam (Algorithms 2 and 5).
 use super::links::Links;
-use super::quantized::Coded;
+use super::quantized::{Coded, QuantizedRows};
 use super::scratch::QueryForms;
 use super::{Admit, Graph, Scratch, SearchStats};
 use crate::distance::CodeQuery;
 use crate::index::{Neighbor, Slot};
 use crate::pace::{Pace, TooLong, Whole, at_once};
+use crate::quantizer::CodecQuery;
 
 /// How many candidates a walk may still refuse. One that refuses without end (what it looks for is nowhere near, or lies
 /// behind a cluster of deleted nodes) would visit the whole graph.
@@ -225,8 +226,27 @@ impl Graph {
         }
     }
 
-    /// A node in that form.
-    pub(super) fn probe_node<'q>(&'q self, node: Slot, code: &'q mut CodeQuery) -> Probe<'q> {
+    /// A node in the form that plans go over.
+    pub(super) fn probe_node<'q>(&'q self, node: Slot, forms: &'q mut QueryForms) -> Probe<'q> {
+        let QueryForms { code, codec } = forms;
+        if let Some(coded) = self.quantized.as_ref().and_then(|quantized| quantized.plan_node(node, codec)) {
+            return Probe::Coded(coded);
+        }
+        self.probe_code(node, code)
+    }
+
+    /// The same of a node whose vector was written lately, which tells more than its code.
+    pub(super) fn probe_new<'q>(&'q self, node: Slot, forms: &'q mut QueryForms) -> Probe<'q> {
+        let QueryForms { code, codec } = forms;
+        let coded =
+            self.quantized.as_ref().and_then(|quantized| quantized.plan_new(node, self.vector(node), codec));
+        match coded {
+            Some(coded) => Probe::Coded(coded),
+            None => self.probe_code(node, code),
+        }
+    }
+
+    fn probe_code<'q>(&'q self, node: Slot, code: &'q mut CodeQuery) -> Probe<'q> {
         match self.codes.as_ref().and_then(|codes| Some((codes, codes.step()?))) {
             Some((codes, step)) => {
                 codes.set_node(code, node, step);
@@ -236,9 +256,13 @@ impl Graph {
         }
     }
 
-    /// The form of a node that [`Self::probe_node`] has given; no round under way sees it change.
+    /// The form of a node that [`Self::probe_new`] has given; no round under way sees it change.
     #[inline]
-    pub(super) fn started<'q>(&'q self, node: Slot, code: &'q CodeQuery) -> Probe<'q> {
+    pub(super) fn started<'q>(&'q self, node: Slot, forms: &'q QueryForms) -> Probe<'q> {
+        let QueryForms { code, codec } = forms;
+        if let Some(coded) = self.quantized.as_ref().and_then(|quantized| quantized.plan_started(codec)) {
+            return Probe::Coded(coded);
+        }
         if self.code_step().is_some() { Probe::Code(code) } else { Probe::Vector(self.vector(node)) }
     }
 
@@ -423,7 +447,25 @@ impl Graph {
         unsafe { self.kernel.distances(query, self.vectors.row_ptr(0), self.vectors.row_len(), slots, out) }
     }
 
-    /// Distance of two slots, in the form that this graph walks by.
+    /// Whether plans go over codes of a quantizer.
+    #[inline]
+    pub(super) fn plans_coded(&self) -> bool {
+        self.quantized.as_ref().is_some_and(QuantizedRows::is_planned)
+    }
+
+    /// Sets `query` to a slot's code, where plans go over codes of a quantizer.
+    pub(super) fn set_coded(&self, slot: Slot, query: &mut CodecQuery) {
+        self.quantized.as_ref().and_then(|quantized| quantized.plan_node(slot, query));
+    }
+
+    /// Distance of a code that [`Self::set_coded`] has set in the same round to that of a slot.
+    #[inline]
+    pub(super) fn coded_distance(&self, query: &CodecQuery, slot: Slot) -> f32 {
+        let coded = self.quantized.as_ref().and_then(|quantized| quantized.plan_started(query));
+        coded.expect("plans go over codes throughout a round").distance(slot)
+    }
+
+    /// Distance of two slots, in the form that plans go over where these are not codes of a quantizer.
     #[inline]
     pub(super) fn distance(&self, a: Slot, b: Slot) -> f32 {
         if let Some(codes) = &self.codes

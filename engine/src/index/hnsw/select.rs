@@ -6,6 +6,7 @@
 //! candidate into a finished selection at the price of a few distances instead of hundreds.
 use super::Graph;
 use crate::index::{Neighbor, Slot};
+use crate::quantizer::CodecQuery;
 
 /// A finished or running choice. Both lists ascend; together they are every candidate seen.
 #[derive(Clone, Debug)]
@@ -14,6 +15,9 @@ pub(super) struct Selection {
     pub(super) alpha: f32,
     pub(super) kept: Vec<Neighbor>,
     pub(super) discarded: Vec<Neighbor>,
+    /// Of each kept one in a running choice, and of one that is added to a finished one, its code as others are compared with, when
+    /// plans go over codes of a quantizer.
+    queries: Vec<CodecQuery>,
 }
 
 impl Default for Selection {
@@ -24,7 +28,7 @@ impl Default for Selection {
 
 impl Selection {
     pub(super) fn new(alpha: f32) -> Self {
-        Selection { alpha, kept: Vec::new(), discarded: Vec::new() }
+        Selection { alpha, kept: Vec::new(), discarded: Vec::new(), queries: Vec::new() }
     }
 
     pub(super) fn clear(&mut self) {
@@ -36,13 +40,24 @@ impl Selection {
     /// many were computed.
     pub(super) fn offer(&mut self, graph: &Graph, candidate: Neighbor) -> usize {
         // The latest kept ones first: they are about as far from the base as the candidate, so likely in its way.
-        let blocker = self.kept.iter().rev().position(|kept| self.blocks(graph, kept.slot, candidate));
+        let coded = graph.plans_coded();
+        let blocks = |at: usize| {
+            let between = match coded {
+                true => graph.coded_distance(&self.queries[at], candidate.slot),
+                false => graph.distance(self.kept[at].slot, candidate.slot),
+            };
+            self.alpha * between < candidate.distance
+        };
+        let blocker = (0..self.kept.len()).rev().position(blocks);
         match blocker {
             Some(at) => {
                 self.discarded.push(candidate);
                 at + 1
             }
             None => {
+                if coded {
+                    self.set_query(graph, self.kept.len(), candidate.slot);
+                }
                 self.kept.push(candidate);
                 self.kept.len() - 1
             }
@@ -65,23 +80,32 @@ impl Selection {
     #[must_use]
     pub(super) fn add(&mut self, graph: &Graph, candidate: Neighbor) -> bool {
         let at = self.kept.partition_point(|&kept| kept < candidate);
+        let coded = graph.plans_coded();
+        if coded {
+            self.set_query(graph, 0, candidate.slot);
+        }
+        let between = |other: Slot| match coded {
+            true => graph.coded_distance(&self.queries[0], other),
+            false => graph.distance(other, candidate.slot),
+        };
         let (nearer, farther) = self.kept.split_at(at);
-        if nearer.iter().rev().any(|kept| self.blocks(graph, kept.slot, candidate)) {
+        if nearer.iter().rev().any(|kept| self.alpha * between(kept.slot) < candidate.distance) {
             let at = self.discarded.partition_point(|&other| other < candidate);
             self.discarded.insert(at, candidate);
             return true;
         }
-        if farther.iter().any(|&kept| self.blocks(graph, candidate.slot, kept)) {
+        if farther.iter().any(|kept| self.alpha * between(kept.slot) < kept.distance) {
             return false;
         }
         self.kept.insert(at, candidate);
         true
     }
 
-    /// Whether `kept` is nearer to the candidate than the base node is, by the factor.
-    #[inline]
-    fn blocks(&self, graph: &Graph, kept: Slot, candidate: Neighbor) -> bool {
-        self.alpha * graph.distance(kept, candidate.slot) < candidate.distance
+    fn set_query(&mut self, graph: &Graph, at: usize, slot: Slot) {
+        if self.queries.len() <= at {
+            self.queries.resize_with(at + 1, CodecQuery::default);
+        }
+        graph.set_coded(slot, &mut self.queries[at]);
     }
 
     /// The chosen neighbours, at most `cap`: kept ones, then refill.

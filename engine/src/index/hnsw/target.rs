@@ -49,7 +49,7 @@ impl Graph {
     ) -> Selection {
         let Scratch { query, distances, .. } = scratch;
         distances.resize(old.len(), 0.0);
-        self.score_slots(self.probe_node(target, &mut query.code), old, distances);
+        self.score_slots(self.probe_node(target, query), old, distances);
         let scored = |range: std::ops::Range<usize>, distances: &[f32]| -> Vec<Neighbor> {
             range.map(|i| Neighbor { distance: distances[i], slot: old[i] }).collect()
         };

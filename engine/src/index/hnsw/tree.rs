@@ -167,7 +167,7 @@ impl Graph {
         // An orphan with a large subtree has nothing else around it, so the search must not insist.
         let scratch = &mut owner.scratch;
         let mut forms = std::mem::take(&mut scratch.query);
-        let probe = self.probe_node(orphan, &mut forms.code);
+        let probe = self.probe_node(orphan, &mut forms);
         let near = self
             .search_level_with_patience(probe, 0, FOSTER_EF, FOSTER_REFUSALS_MAX, scratch, &may_host)
             .next();

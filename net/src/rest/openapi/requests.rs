@@ -84,7 +84,7 @@ fn config_of_other_indexes() -> Value {
             "Vectors lie in a mapped file, which outlives the process and may be larger than memory. Needs a quantizer, or `index_type` `ivf`.",
             boolean(),
         ),
-        "quantized_build": about("Needs a quantizer. The graph is built on codes in either case.", boolean()),
+        "quantized_build": about("Needs a quantizer. With sq and bq1 edges are chosen on its codes, and not on int8 ones.", boolean()),
         "partitions": about("This build does not partition.", integer(0, 1)),
     });
     let indexes = json!({

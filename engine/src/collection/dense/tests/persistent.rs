@@ -2,8 +2,9 @@
 use super::bed::{Bed, Rng, check_hits, small_config};
 use super::rounds;
 use crate::collection::{DenseConfig, IndexType, IvfConfig, Quantizer, Query, WriteError, WriteMode};
-use crate::distance::Metric;
+use crate::distance::{Metric, Width};
 use crate::quantizer::Quantization;
+use crate::record::image::put_code;
 
 const DIM: usize = 24;
 
@@ -79,9 +80,11 @@ fn crashes_lose_nothing(config: &DenseConfig, seed: u64, power_fails: bool) {
         bed.reopen(&images, saved.seq);
         saved.images = images;
         bed.check(&mut rng);
+        assert_eq!(bed.writer.shared().graph.miscoded(), None);
         if round % 3 == 0 {
             bed.settle();
             bed.check(&mut rng);
+            assert_eq!(bed.writer.shared().graph.miscoded(), None);
         }
     }
 }
@@ -92,9 +95,80 @@ fn nothing_is_lost_in_a_kill_or_a_power_failure() {
         let metric = [Metric::L2, Metric::Cosine, Metric::Dot][seed as usize % 3];
         crashes_lose_nothing(&config(metric), seed, seed % 2 == 1);
     }
+    for (seed, quantization) in
+        [(78, Quantization::Sign), (79, Quantization::Product { parts: 4, bits: 8, rotations: 0, eta: 1.0 })]
+    {
+        let quant = Quantizer::Trained(quantization);
+        let config = DenseConfig { quant, train_threshold: 100, ..config(Metric::Cosine) };
+        crashes_lose_nothing(&config, seed, true);
+    }
     let cells = IvfConfig { nlist: 8, ..IvfConfig::default() };
     let config = DenseConfig { quant: Quantizer::None, index: IndexType::Ivf(cells), ..config(Metric::L2) };
     crashes_lose_nothing(&config, 77, true);
+}
+
+/// Walks go over codes from the start, which no vector was read for; also over those of the next quantizer, once there is one.
+#[test]
+fn codes_come_back_with_images() {
+    let mut rng = Rng(8);
+    let quant = Quantizer::Trained(Quantization::Sign);
+    let config = DenseConfig { quant, train_threshold: 40, ..config(Metric::L2) };
+    let mut bed = Bed::persistent(config, 4096);
+    let mut images = Vec::new();
+    for (step, points) in [30, 60, 70, 2000].into_iter().enumerate() {
+        for id in bed.twin.len() as u64..points {
+            bed.upsert(id, &rng.vector(DIM));
+        }
+        bed.settle();
+        let number = bed.writer.shared().graph.codes_number();
+        assert_eq!(number, [0, 1, 1, 2][step]);
+        let full = bed.writer.codes_unsaved();
+        assert_eq!(full, step % 2 == 1, "{step}");
+        if full {
+            // One of changes has the new codes of some points only.
+            let mut lacking = images.clone();
+            lacking.push(bed.capture(false, 500));
+            assert!(bed.writer.codes_unsaved());
+            bed.reopen(&lacking, bed.seq);
+            assert!(!bed.writer.shared().graph.is_quantized());
+            bed.settle();
+            assert!(bed.writer.codes_unsaved());
+            images.clear();
+        }
+        images.push(bed.capture(images.is_empty(), 500));
+        assert!(!bed.writer.codes_unsaved());
+        bed.reopen(&images, bed.seq);
+        assert_eq!(bed.writer.shared().graph.codes_number(), number);
+        assert_eq!(bed.writer.shared().graph.miscoded(), None);
+        assert!(!bed.writer.codes_unsaved() && !bed.writer.training_unsaved());
+        bed.check(&mut rng);
+    }
+    // A point that is written and one that is deleted after the image, and a slot that is used again.
+    let vector = rng.vector(DIM);
+    bed.upsert(7, &vector);
+    bed.delete(9, false);
+    bed.settle();
+    images.push(bed.capture(false, 500));
+    bed.upsert(5000, &vector);
+    bed.settle();
+    images.push(bed.capture(false, 500));
+    bed.reopen(&images, bed.seq);
+    assert!(bed.writer.shared().graph.is_quantized());
+    assert_eq!(bed.writer.shared().graph.miscoded(), None);
+    bed.check(&mut rng);
+    // Damage is an error, and not a wild code.
+    for (slot, code, what) in [
+        (3, &[2, 0, 0][..], "a code of 2 bytes of slot 3"),
+        (3, &[], "a code of no quantizer"),
+        (4000, &[2, 0], "a code of slot 4000, which no image holds"),
+    ] {
+        let mut writer = bed.fresh_writer();
+        writer.restore(&images[0]).unwrap();
+        let mut record = Vec::new();
+        put_code(&mut record, slot, code);
+        let error = writer.restore(&record).unwrap_err();
+        assert!(error.to_string().contains(what), "{error}");
+    }
 }
 
 #[test]
@@ -123,6 +197,32 @@ fn vectors_and_index_do_not_count_as_memory() {
     let vector = rng.vector(DIM);
     let exact = Query { exact: true, ..bed.query(&vector, 20) };
     check_hits(&bed.search(&exact), &plain.truth(&vector, 20, None));
+}
+
+/// What every step of a walk needs is not left to a disk; it counts as memory then, also after a start.
+#[test]
+fn codes_that_are_small_stay_in_memory() {
+    let mut rng = Rng(15);
+    for (quantization, in_memory) in
+        [(Quantization::Sign, 400 * 12), (Quantization::Scalar { width: Width::Four }, 0)]
+    {
+        let quant = Quantizer::Trained(quantization);
+        let config = DenseConfig { quant, train_threshold: 100, ..small_config(64, Metric::Cosine) };
+        let mut bed = Bed::persistent(config, 4096);
+        for id in 0..400 {
+            bed.upsert(id, &rng.vector(64));
+        }
+        bed.settle();
+        let image = bed.capture(true, 1 << 20);
+        for _ in 0..2 {
+            let usage = bed.writer.shared().usage();
+            assert!(bed.writer.shared().graph.is_quantized());
+            // And what was learned: a rotation, or two floats per component.
+            let learned = if in_memory > 0 { 64 * 64 * 4 + 1024 } else { 1024 };
+            assert!((in_memory..in_memory + learned).contains(&usage.codes), "{usage:?}");
+            bed.reopen(std::slice::from_ref(&image), bed.seq);
+        }
+    }
 }
 
 #[test]

@@ -61,7 +61,7 @@ impl Churn {
     }
 
     /// Live nodes that level 0 does not reach.
-    fn unreachable(&self) -> usize {
+    pub(super) fn unreachable(&self) -> usize {
         let linked = self.live.union(&self.dead).copied().collect();
         check_invariants(&self.graph, &linked);
         unreachable(&self.graph, &self.live)

@@ -9,7 +9,7 @@ const DIM: usize = 64;
 
 fn quantized(quantization: Quantization, metric: Metric, threshold: usize, capacity: usize) -> GraphConfig {
     GraphConfig {
-        quantized: Some(Quantized { quantization, threshold }),
+        quantized: Some(Quantized { quantization, threshold, plans: false }),
         rescore_factor: 3,
         ..config(DIM, metric, 8, capacity)
     }
@@ -79,6 +79,46 @@ fn walks_over_codes_find_the_nearest_at_exact_distances() {
     }
 }
 
+/// Edges chosen by codes lead to the nearest about as well, and are the same however the work is shared out.
+#[test]
+fn edges_are_chosen_by_codes() {
+    let (n, first) = (3_000, 500);
+    for metric in [Metric::Cosine, Metric::L2, Metric::Dot] {
+        for quantization in kinds() {
+            let built = |plans: bool| {
+                let mut config = quantized(quantization, metric, 1, n);
+                config.codes = false;
+                config.quantized.iter_mut().for_each(|quantized| quantized.plans = plans);
+                let graph = Graph::new(config).unwrap();
+                let mut rng = Rng::new(9);
+                let data = Clusters::new(&mut rng, DIM, 40, 0.3);
+                (0..n as Slot).for_each(|slot| graph.write_vector(slot, &data.point(&mut rng, metric)));
+                let points: Vec<(Slot, u64)> = (0..n as Slot).map(|slot| (slot, u64::from(slot))).collect();
+                insert_all(&graph, &points[..first], |_| false);
+                finish(&graph, true);
+                insert_all(&graph, &points[first..], |_| false);
+                assert_eq!(graph.plans_coded(), plans);
+                let linked: BTreeSet<Slot> = (0..n as Slot).collect();
+                check_invariants(&graph, &linked);
+                let queries: Vec<Vec<f32>> = (0..60).map(|_| data.point(&mut rng, metric)).collect();
+                (recall(&graph, &queries, &linked, 10, 200), graph)
+            };
+            let ((by_vectors, plain), (by_codes, coded)) = (built(false), built(true));
+            let lists = |graph: &Graph| {
+                let mut lists = Vec::new();
+                (0..n as Slot)
+                    .for_each(|slot| graph.edges(slot, &mut |_, edges| lists.extend_from_slice(edges)));
+                lists
+            };
+            assert_ne!(lists(&plain), lists(&coded), "codes decide");
+            assert!(
+                by_codes > by_vectors - 0.03,
+                "{quantization:?} {metric:?}: {by_codes} after {by_vectors}"
+            );
+        }
+    }
+}
+
 #[test]
 fn training_waits_for_enough_vectors_unless_it_is_forced() {
     let sign = quantized(Quantization::Sign, Metric::Cosine, 500, 1_000);
@@ -110,8 +150,12 @@ fn results_for_another_graph_are_ignored() {
 #[test]
 fn what_is_written_while_jobs_are_out_has_its_code() {
     let n = 6_000;
-    for quantization in [kinds()[1], kinds()[3]] {
-        let mut churn = Churn::new(quantized(quantization, Metric::L2, 300, n), 60, 5);
+    for (quantization, plans) in
+        [(kinds()[1], false), (kinds()[3], false), (kinds()[1], true), (kinds()[2], true)]
+    {
+        let mut config = quantized(quantization, Metric::L2, 300, n);
+        config.quantized.iter_mut().for_each(|quantized| quantized.plans = plans);
+        let mut churn = Churn::new(config, 60, 5);
         let mut out: Option<Job> = None;
         let mut published = 0;
         while churn.live.len() < n - 500 {
@@ -131,10 +175,13 @@ fn what_is_written_while_jobs_are_out_has_its_code() {
             published += usize::from(churn.graph.is_quantized());
         }
         churn.repair();
-        let Churn { graph, live, .. } = &churn;
+        let Churn { graph, .. } = &churn;
         out.into_iter().for_each(|job| graph.finish_job(job.run()).unwrap());
         finish(graph, false);
         assert!(published > 0 && graph.is_quantized());
+        assert_eq!(graph.plans_coded(), plans);
+        assert_eq!(churn.unreachable(), 0);
+        let Churn { graph, live, .. } = &churn;
         // The codes are those of the vectors: each point is the nearest to its own.
         let mut scratch = Scratch::new();
         let lost = live.iter().filter(|&&slot| {
