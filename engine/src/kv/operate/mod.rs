@@ -57,6 +57,10 @@ mod refusal_tests;
 mod rule_tests;
 #[cfg(test)]
 mod test_calls;
+#[cfg(test)]
+mod twin;
+#[cfg(test)]
+mod twin_tests;
 
 pub use apply::{Change, Expiry, Outcome};
 pub use call::{Call, Program, TtlMode};
