@@ -197,7 +197,7 @@ impl<'a> Cell<'a> {
                 Value::Int(((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64)).into())
             }
             Type::F32 => {
-                let bits = le(reader.take(4)?) as u32;
+                let bits = u32::from_le_bytes(reader.array()?);
                 let value = f32::from_bits(bits);
                 if value.is_nan() && bits != NAN_32 {
                     return Err(Fault::Invalid);
@@ -205,20 +205,21 @@ impl<'a> Cell<'a> {
                 Value::Float(value.into())
             }
             Type::F64 => {
-                let bits = le(reader.take(8)?);
+                let bits = u64::from_le_bytes(reader.array()?);
                 let value = f64::from_bits(bits);
                 if value.is_nan() && bits != NAN_64 {
                     return Err(Fault::Invalid);
                 }
                 Value::Float(value)
             }
-            kind => {
-                let width = kind.width().expect("varints and bytes are read above");
-                let bits = le(reader.take(width)?);
-                let signed = matches!(kind, Type::I8 | Type::I16 | Type::I32 | Type::I64);
-                let above = 64 - 8 * width;
-                Value::Int(if signed { ((bits << above) as i64 >> above).into() } else { bits.into() })
-            }
+            Type::U8 => Value::Int(u8::from_le_bytes(reader.array()?).into()),
+            Type::U16 => Value::Int(u16::from_le_bytes(reader.array()?).into()),
+            Type::U32 => Value::Int(u32::from_le_bytes(reader.array()?).into()),
+            Type::U64 => Value::Int(u64::from_le_bytes(reader.array()?).into()),
+            Type::I8 => Value::Int(i8::from_le_bytes(reader.array()?).into()),
+            Type::I16 => Value::Int(i16::from_le_bytes(reader.array()?).into()),
+            Type::I32 => Value::Int(i32::from_le_bytes(reader.array()?).into()),
+            Type::I64 => Value::Int(i64::from_le_bytes(reader.array()?).into()),
         };
         Ok(Cell { kind, value })
     }
@@ -279,10 +280,6 @@ impl<'a> Cell<'a> {
             _ => None,
         }
     }
-}
-
-fn le(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
 /// Where a cell stands in the order in which rows are evicted: numbers by value, whatever their type, then NaN, then bytes.

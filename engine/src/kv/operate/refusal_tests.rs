@@ -309,6 +309,16 @@ fn fields_columns_and_rows_have_caps() {
     let full = record(&[half(ROWS_MAX / 2, b"t"), half(ROWS_MAX / 2, b"u")]);
     assert_eq!(one_more("u").outcome(Some(&full)), Err(CAP));
     assert_eq!(one_more("v").outcome(Some(&full)), Err(CAP));
+    // What lets a row go makes room, in another table as well.
+    let less = (ROWS_MAX / 2 - 1) as i64;
+    for gone in
+        [op(DEL, 0, row("t", &[0, 0, 7]), 0), op(CONFIG, 0, field("t"), less), op(TRIM, 0, field("t"), less)]
+    {
+        let ops =
+            |count| [vec![gone.clone()], one_more("u").ops, one_more("v").ops[..count].to_vec()].concat();
+        assert!(dynamic(ops(0)).outcome(Some(&full)).is_ok(), "{gone:?}");
+        assert_eq!(dynamic(ops(1)).outcome(Some(&full)), Err(CAP), "{gone:?}");
+    }
     // A table whose own cap makes room, and one that goes.
     let config = op(CONFIG, 0, field("t"), (ROWS_MAX / 2) as i64);
     assert!(dynamic(vec![config, one_more("t").ops.remove(0)]).outcome(Some(&full)).is_ok());
@@ -395,6 +405,7 @@ fn stored_bytes_that_are_no_record() {
         "0201 0174 0e 08 00 00 00 01 04 0162 00",
         "0201 0174 0e 10 00 00 00 01 0b 0172 02 0162 00 01 0161 00 01",
         "0201 0174 0e 10 00 00 00 01 0b 0172 02 0161 00 01 0161 00 01",
+        "0201 0174 0e 0d 00 00 00 01 08 0172 01 0161 00 01 00",
         // Schema records: too short, too long, rows that do not ascend, a NaN in a row.
         "01 0100 00 01 01 00 00",
         "01 0100 00 01 01 00 00 00 00",

@@ -21,7 +21,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
         let (taken, rest) = self.0.split_first_chunk().ok_or(Fault::Short)?;
         self.0 = rest;
         Ok(*taken)
