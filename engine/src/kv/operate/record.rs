@@ -7,7 +7,7 @@ use super::layered::{Entry, Key, Layered, Stored};
 use super::row::{ColumnId, Row, Shape, named};
 use super::schema::{FieldKind, Schema};
 use super::table::{Limit, NamedTable, Table, Work};
-use super::wire::{Reader, put_s8, put_uv};
+use super::wire::{Reader, ascends, put_s8, put_uv};
 use super::{DYNAMIC_RECORD, FIELDS_MAX, RECORD_MAX, ROWS_MAX, SCHEMA_RECORD};
 
 /// A stored record, cut where its fields begin.
@@ -167,8 +167,7 @@ impl<'a> Opened<'a> {
         for _ in 0..count {
             starts.push((self.fields.len() - reader.len()) as u32);
             let name = reader.s8()?;
-            // The empty name is below every other, so it never ascends.
-            if name <= last {
+            if !ascends(last, name) {
                 return Err(Fault::Invalid);
             }
             last = name;

@@ -5,7 +5,7 @@ use super::cell::{Cell, Type};
 use super::error::{Fault, OperateError};
 use super::layered::{Entry, Key, Layered, Stored};
 use super::schema::TableSchema;
-use super::wire::{Reader, put_framed, put_s8, put_uv};
+use super::wire::{Reader, ascends, put_framed, put_s8, put_uv};
 use super::{COLUMNS_MAX, DYNAMIC_RECORD, SCHEMA_RECORD};
 use std::collections::BTreeMap;
 
@@ -280,8 +280,7 @@ impl<'a> NamedCells<'a> {
 
     fn read(&mut self) -> Result<(&'a [u8], Cell<'a>), Fault> {
         let name = self.reader.s8()?;
-        // The empty name is below every other, so it never ascends.
-        if name <= self.last {
+        if !ascends(self.last, name) {
             return Err(Fault::Invalid);
         }
         self.last = name;

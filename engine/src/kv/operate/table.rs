@@ -6,7 +6,7 @@ use super::error::{Fault, OperateError};
 use super::layered::{Entry, Key, Layered, Stored};
 use super::row::{ColumnId, Row, Shape};
 use super::schema::TableSchema;
-use super::wire::{Reader, check_count, put_framed, put_s8, put_uv};
+use super::wire::{Reader, ascends, check_count, put_framed, put_s8, put_uv};
 use super::{RANKED_MAX, ROWS_MAX};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -126,8 +126,7 @@ impl<'a> NamedTable<'a> {
             starts.push((self.rows.len() - reader.len()) as u32);
             let len = reader.count(1, usize::MAX)?;
             let key = Reader(reader.take(len)?).s8()?;
-            // The empty key is below every other, so it never ascends.
-            if key <= last {
+            if !ascends(last, key) {
                 return Err(Fault::Invalid);
             }
             last = key;
