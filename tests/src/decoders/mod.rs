@@ -11,6 +11,7 @@ mod collection;
 mod engine;
 mod mutate;
 mod net;
+mod operate;
 mod shard;
 
 pub use mutate::Mutator;
@@ -35,6 +36,7 @@ pub const ALL: &[Decoder] = &[
     Decoder { name: "json_body", run: net::json_body, seeds: net::json_body_seeds },
     Decoder { name: "request_target", run: net::request_target, seeds: net::request_target_seeds },
     Decoder { name: "stored_row_answer", run: net::stored_row_answer, seeds: engine::payload_row_seeds },
+    Decoder { name: "operate", run: operate::operate, seeds: operate::operate_seeds },
     Decoder { name: "dense_image", run: collection::dense_image, seeds: collection::dense_image_seeds },
     Decoder { name: "log_segment", run: shard::log_segment, seeds: shard::log_segment_seeds },
     Decoder { name: "log_record", run: shard::log_record, seeds: shard::log_record_seeds },
