@@ -7,7 +7,8 @@
 //! search), [`payload`] (tagged values and immutable rows), [`filter`] (grammar, compile, evaluate), [`collection`]
 //! (the dense collection: ids, versions, deadlines, vectors, graph), [`sparse`] and [`text`] (inverted indexes over the
 //! slots of a collection), [`query`] (lanes fused into one result), [`pace`] (long
-//! searches in pieces), [`device`] (what an accelerator offers), [`record`] (bytes that reach a disk).
+//! searches in pieces), [`device`] (what an accelerator offers), [`record`] (bytes that reach a disk),
+//! [`kv`] (the key-value store of a shard).
 
 pub mod cluster;
 pub mod collection;
@@ -15,6 +16,7 @@ pub mod device;
 pub mod distance;
 pub mod filter;
 pub mod index;
+pub mod kv;
 pub mod memory;
 pub mod pace;
 pub mod payload;

@@ -23,7 +23,7 @@ mod pages;
 mod published;
 mod quiescence;
 mod rows;
-mod sync;
+pub(crate) mod sync;
 mod table;
 
 pub(crate) use arena::HUGE_PAGE_BYTES;
