@@ -44,6 +44,12 @@ impl Words {
             crate::distance::prefetch_line(self.0.row_ptr(at));
         }
     }
+
+    /// Bytes of the first `count` words that are in memory.
+    #[cfg(test)]
+    pub(super) fn resident_bytes(&self, count: usize) -> usize {
+        self.0.resident_bytes(count)
+    }
 }
 
 /// The same under loom, whose atomics cannot lie in zeroed pages.

@@ -1,5 +1,7 @@
 //! The whole store: beside a plain map, under readers on other threads, at its limits.
 
 mod bed;
+mod capacity;
 mod limits;
+mod readers;
 mod twin;
