@@ -52,5 +52,7 @@ pub use stats::Stats;
 pub use view::{Read, View};
 pub use writer::Writer;
 
+#[cfg(all(test, loom))]
+mod loom_models;
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests;
