@@ -216,11 +216,6 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Any core: whether [`Self::visit`] was called. `head` may be from before.
-    pub(super) fn was_visited(&self) -> bool {
-        Self::head_at(&self.cells[0]).is_visited()
-    }
-
     /// Any core: what `copy` makes of a value that is not changed meanwhile; it may be called several times. The number is that of
     /// vain tries.
     #[inline]

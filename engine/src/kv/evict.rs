@@ -32,6 +32,9 @@ const PACE: usize = 4;
 /// And so many for each write, so that the smallest entries make progress too.
 const PACE_MIN: usize = 64;
 
+/// Records whose buckets are asked for before the first of them is looked up: the waits for memory overlap.
+const BATCH: usize = 8;
+
 /// The reserve takes pages with at least this part of them dead: the copies of fuller ones gain too little.
 const RESERVE_DEAD_PART: usize = 16;
 
@@ -183,13 +186,26 @@ impl Writer {
         let stop = drain.at.saturating_add(budget).min(used);
         // With nothing alive left the rest need not be looked at.
         while drain.at < stop && self.pages.live_of(drain.page) > 0 {
-            let place = (first + drain.at) as Place;
-            let head = self.shared.head(place);
-            if let Fate::NoRoom = self.meet(place, head, &mut drain.purpose, now_ms) {
-                self.pages.put_back(drain.page);
-                return false;
+            let mut next = drain.at;
+            let mut batch = [const { None }; BATCH];
+            for record in &mut batch {
+                if next >= stop {
+                    break;
+                }
+                let place = (first + next) as Place;
+                let hash = self.shared.hash_at(place, &mut self.key);
+                self.index.table().prefetch(hash);
+                *record = Some((place, hash));
+                next += self.shared.head(place).words(page_words);
             }
-            drain.at += head.words(page_words);
+            for (place, hash) in batch.into_iter().flatten() {
+                drain.at = place as usize - first;
+                if let Fate::NoRoom = self.meet(place, hash, &mut drain.purpose, now_ms) {
+                    self.pages.put_back(drain.page);
+                    return false;
+                }
+            }
+            drain.at = next;
         }
         if self.pages.live_of(drain.page) > 0 {
             self.drain = Some(drain);
@@ -204,14 +220,13 @@ impl Writer {
     }
 
     /// Decides about one record of a page that is being emptied.
-    fn meet(&mut self, place: Place, head: Head, purpose: &mut Purpose, now_ms: u64) -> Fate {
-        let hash = self.shared.hash_at(place, &mut self.key);
+    fn meet(&mut self, place: Place, hash: u64, purpose: &mut Purpose, now_ms: u64) -> Fate {
         let Some((slot, _)) = self.index.find(hash, |found| found == place) else { return Fate::Done };
-        let words = head.words(self.pages.page_words());
-        let (is_live, was_visited) = {
+        let (head, is_live) = {
             let entry = self.shared.entry(place);
-            (is_live(entry.deadline_ms(), now_ms), entry.was_visited())
+            (entry.head(), is_live(entry.deadline_ms(), now_ms))
         };
+        let (words, was_visited) = (head.words(self.pages.page_words()), head.is_visited());
         match purpose {
             Purpose::Evict { rescue } => {
                 let is_wanted = was_visited || !self.config.sieve_visited_bit;
@@ -251,8 +266,9 @@ impl Writer {
             self.stats.evictions_live += 1;
             self.stats.evicted_live_bytes += (words * WORD) as u64;
             if let Some(evicted) = &mut self.evicted {
-                evicted.extend_from_slice(&(self.key.len() as u16).to_le_bytes());
-                evicted.extend_from_slice(&self.key);
+                let entry = self.shared.entry(place);
+                evicted.extend_from_slice(&(entry.head().key_len() as u16).to_le_bytes());
+                entry.append_key(evicted);
             }
         } else {
             self.stats.expired += 1;

@@ -159,14 +159,24 @@ impl Index {
             .map(place_of)
     }
 
+    /// Shows `look` the entries of the bucket that the next insertion splits, if it is the next one that does.
+    pub(super) fn before_split(&self, look: impl FnMut(Place)) {
+        let count = self.table.count();
+        let due = count as usize * LOAD;
+        if self.keys == due {
+            self.places_in(split_from(count)).for_each(look);
+        } else if self.keys + 1 == due {
+            self.table.prefetch(split_from(count));
+        }
+    }
+
     /// Splits the next bucket, unless the table is as large as it can be.
     pub(super) fn split(&mut self, mut hash_of: impl FnMut(Place) -> u64) {
         let count = self.table.count();
         if count >= self.table.capacity() {
             return;
         }
-        // Under `count + 1` buckets, those of bucket `count` are those of `from` whose next bit is set.
-        let from = count ^ (1 << count.ilog2());
+        let from = split_from(count);
         let mut moving = std::mem::take(&mut self.moving);
         moving.clear();
         for row in self.chain(Row::Bucket(from)) {
@@ -253,6 +263,12 @@ impl Index {
         self.table.row(Row::Overflow(index)).iter().for_each(|cell| cell.store(0, Ordering::Relaxed));
         index
     }
+}
+
+/// The bucket that is split when there are `count`: under one bucket more, the keys of bucket `count` are those of this one whose
+/// hash has the next bit set.
+fn split_from(count: u64) -> u64 {
+    count ^ (1 << count.ilog2())
 }
 
 #[cfg(all(test, not(loom)))]

@@ -7,7 +7,7 @@
 //! 2. The item of the wheel goes with the key: a new entry of the key takes it over, whoever removes the key cancels it.
 
 use super::config::{Config, ConfigError};
-use super::entry::{Head, KEY_BYTES_MAX};
+use super::entry::{Entry, Head, KEY_BYTES_MAX};
 use super::evict::Drain;
 use super::flush::Ruins;
 use super::hash::KeyHasher;
@@ -188,7 +188,7 @@ impl Writer {
         });
         self.stats.sets += 1;
         self.stats.expired += u64::from(found.is_some() && !was_live);
-        let timer = self.timer_for(timer, hash, deadline_ms);
+        let timer = timer_for(&mut self.wheel, timer, hash, deadline_ms);
         // A rewrite counts as a use, an insertion does not.
         let head = head.visited(was_live && self.config.sieve_visited_bit);
         let place = self.append(head, key, value, deadline_ms, timer);
@@ -200,6 +200,8 @@ impl Writer {
             None => {
                 let Writer { index, shared, key, .. } = self;
                 index.insert(hash, place, |place| shared.hash_at(place, key));
+                // The entries that the next split asks for the hashes of their keys.
+                index.before_split(|place| shared.words.prefetch(place as usize));
             }
         }
         self.empty_ahead(head.words(self.pages.page_words()) + words_of(value.len()), now_ms);
@@ -216,22 +218,22 @@ impl Writer {
         deadline_ms: u64,
         now_ms: u64,
     ) -> bool {
-        let shared = self.shared.clone();
+        let Writer { shared, wheel, stats, .. } = self;
         let entry = shared.entry(place);
-        let fits = self.config.in_place_same_size
+        let fits = shared.in_place
             && entry.head().visited(false) == head
             && head.bodies() == 0
             && value.len() <= IN_PLACE_BYTES_MAX;
         if fits {
             let was_live = is_live(entry.deadline_ms(), now_ms);
-            let timer = self.timer_for(entry.timer(), hash, deadline_ms);
+            let timer = timer_for(wheel, entry.timer(), hash, deadline_ms);
             entry.rewrite(value, deadline_ms, timer);
-            if self.config.sieve_visited_bit && was_live {
+            if shared.sieve && was_live {
                 entry.visit();
             }
-            self.stats.sets += 1;
-            self.stats.in_place_updates += 1;
-            self.stats.expired += u64::from(!was_live);
+            stats.sets += 1;
+            stats.in_place_updates += 1;
+            stats.expired += u64::from(!was_live);
         }
         fits
     }
@@ -239,10 +241,10 @@ impl Writer {
     fn set_deadline(&mut self, key: &[u8], deadline_ms: u64) {
         let hash = self.shared.hasher.hash_of(key).0;
         let Some((_, place)) = self.locate(hash, key) else { return };
-        let shared = self.shared.clone();
+        let Writer { shared, wheel, .. } = self;
         let entry = shared.entry(place);
         entry.set_deadline(deadline_ms);
-        let timer = self.timer_for(entry.timer(), hash, deadline_ms);
+        let timer = timer_for(wheel, entry.timer(), hash, deadline_ms);
         if timer != entry.timer() {
             entry.set_timer(timer);
         }
@@ -271,51 +273,50 @@ impl Writer {
 
     /// The memory of an entry that no slot names any more is dead.
     pub(super) fn kill(&mut self, place: Place) {
-        let shared = self.shared.clone();
+        let Writer { shared, pages, .. } = self;
         let entry = shared.entry(place);
         for body in bodies_of(&entry) {
-            self.pages.retire(body);
+            pages.retire(body);
         }
-        let (page, is_empty) = self.pages.kill(place, entry.head().words(shared.page_words));
+        let (page, is_empty) = pages.kill(place, entry.head().words(shared.page_words));
         // A page that is being emptied is nobody's but the drain's.
-        if is_empty && self.pages.take_closed(page) {
-            self.pages.retire(page);
-        }
-    }
-
-    fn timer_for(&mut self, timer: Timer, hash: u64, deadline_ms: u64) -> Timer {
-        match (timer, deadline_ms) {
-            (0, 0) => 0,
-            (0, _) => self.wheel.file(hash, deadline_ms).unwrap_or(0),
-            (timer, 0) => {
-                self.wheel.cancel(timer);
-                0
-            }
-            (timer, _) => {
-                self.wheel.refile(timer, deadline_ms);
-                timer
-            }
+        if is_empty && pages.take_closed(page) {
+            pages.retire(page);
         }
     }
 
     /// Writes an entry, for which there is room, and its bodies.
     fn append(&mut self, head: Head, key: &[u8], value: &[u8], deadline_ms: u64, timer: Timer) -> Place {
         debug_assert!(key.len() <= KEY_BYTES_MAX);
-        let place = self.pages.append(head.words(self.pages.page_words()));
-        let shared = self.shared.clone();
-        let entry = super::entry::Entry::new(
-            head,
-            shared.words.cells(place as usize, place as usize + head.words(shared.page_words)),
-        );
+        let Writer { shared, pages, .. } = self;
+        let words = head.words(shared.page_words);
+        let place = pages.append(words);
+        let entry = Entry::new(head, shared.words.cells(place as usize, place as usize + words));
         entry.write(key, deadline_ms, timer);
         let (bodies, inline) = value.split_at(value.len() - head.inline_len(shared.page_words));
         for (cell, part) in entry.bodies().iter().zip(bodies.chunks(shared.page_words * WORD)) {
-            let body: PageId = self.pages.take_body(words_of(part.len()));
+            let body: PageId = pages.take_body(words_of(part.len()));
             let first = body as usize * shared.page_words;
             store_bytes(shared.words.cells(first, first + words_of(part.len())), part);
             cell.store(u64::from(body), Relaxed);
         }
         store_bytes(entry.value(), inline);
         place
+    }
+}
+
+/// The item of a key that had `timer` and has a deadline now.
+fn timer_for(wheel: &mut Wheel, timer: Timer, hash: u64, deadline_ms: u64) -> Timer {
+    match (timer, deadline_ms) {
+        (0, 0) => 0,
+        (0, _) => wheel.file(hash, deadline_ms).unwrap_or(0),
+        (timer, 0) => {
+            wheel.cancel(timer);
+            0
+        }
+        (timer, _) => {
+            wheel.refile(timer, deadline_ms);
+            timer
+        }
     }
 }

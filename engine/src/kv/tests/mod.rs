@@ -4,4 +4,5 @@ mod bed;
 mod capacity;
 mod limits;
 mod readers;
+mod speed;
 mod twin;
