@@ -158,6 +158,14 @@ impl Writer {
     /// For the background of an owner that wants a reserve; without it everything works as well.
     pub fn relocate_step(&mut self, now_ms: u64, budget_bytes: usize) -> bool {
         self.pages.poll(&self.shared.words);
+        if matches!(self.drain, Some(Drain { purpose: Purpose::Evict { .. }, .. })) {
+            if self.pages.free() + self.pages.waiting() == 0 {
+                // Writes see to that.
+                return false;
+            }
+            // Pages came free in another way, so nothing has to be dropped for now.
+            self.abandon_drain();
+        }
         if self.drain.is_none() {
             let (budget, page_words) = (self.pages.budget(), self.pages.page_words());
             let wanted =
@@ -169,10 +177,6 @@ impl Writer {
                 return false;
             };
             self.drain = Some(Drain { page, at: 0, purpose: Purpose::Reserve });
-        }
-        if matches!(self.drain, Some(Drain { purpose: Purpose::Evict { .. }, .. })) {
-            // Writes see to that.
-            return false;
         }
         self.drain_step(budget_bytes.div_ceil(WORD), now_ms)
     }

@@ -127,6 +127,29 @@ fn the_reserve_keeps_pages_free_and_loses_nothing() {
     assert_eq!(present(&mut writer, 0, 2400), before.keys as u64);
 }
 
+/// Eviction had begun to empty a page when others came free: the reserve goes on from there instead of waiting for it.
+#[test]
+fn the_reserve_takes_over_from_an_eviction_that_is_not_needed_any_more() {
+    let (mut writer, _, _) = store(config(256 << 10, 1 << 14, 1));
+    let mut written = 0;
+    while writer.drain.is_none() {
+        fill(&mut writer, written, written + 1, 64);
+        written += 1;
+    }
+    assert_eq!(writer.stats().pages_free, 0);
+    // Of the newest half every eighth key stays, and of some pages none.
+    for n in (written / 2..written).filter(|n| n % 8 != 0 || *n > written - 500) {
+        writer.apply(&Effect::Delete { key: &n.to_be_bytes() }, NOW).unwrap();
+    }
+    let before = writer.stats();
+    assert!(before.pages_free == 0 && before.pages_waiting > 0, "{before:?}");
+    fill(&mut writer, 0, 10, 64);
+    while writer.relocate_step(NOW, 1000) {}
+    let after = writer.stats();
+    assert!(after.pages_free >= 2 && after.evictions == before.evictions, "{before:?} {after:?}");
+    assert!(writer.drain.is_none());
+}
+
 #[test]
 fn a_page_without_live_entries_is_free_at_once() {
     let (mut writer, _, _) = store(config(256 << 10, 1 << 14, 0));
