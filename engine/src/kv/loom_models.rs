@@ -149,3 +149,43 @@ fn loom_kv_pages_are_not_reused_under_a_reader() {
         reading.join().unwrap();
     });
 }
+
+/// A reader gets a key while the store is emptied, and the memory of what was there is written again.
+#[test]
+fn loom_kv_a_flush_leaves_readers_what_they_have_found() {
+    model(2, || {
+        let domain = Domain::new(1);
+        let config = Config { page_bytes_min: 512, ..Config::new(1024) };
+        let mut writer = Writer::new(config, KeyHasher::new(1), domain.clone()).unwrap();
+        let run = |writer: &mut Writer, op: Op<'_>| {
+            let prepared = writer.prepare(op, 1).unwrap();
+            writer.apply(&prepared.effect.unwrap(), 1).unwrap();
+        };
+        let put = |writer: &mut Writer, key: &[u8], byte: u8| {
+            run(writer, Op::Put { key, value: &[byte; 200], ttl_ms: 0 });
+        };
+        // The first page is full when the flush comes, and closed.
+        put(&mut writer, b"a", 1);
+        put(&mut writer, b"b", 2);
+        put(&mut writer, b"c", 3);
+        let reading = {
+            let (view, reader) = (writer.view(), domain.participant(0));
+            thread::spawn(move || {
+                let pin = reader.pin();
+                let mut value = Vec::new();
+                match view.get(&pin, view.hash_of(b"a"), b"a", 1, &mut value) {
+                    Read::Found { .. } => assert!(value == [1; 200] || value == [9; 200], "{value:?}"),
+                    Read::Missing => assert!(value.is_empty()),
+                    Read::Contended => unreachable!(),
+                }
+            })
+        };
+        run(&mut writer, Op::Flush);
+        for byte in 5..10 {
+            put(&mut writer, if byte == 9 { b"a" } else { b"d" }, byte);
+        }
+        reading.join().unwrap();
+        while writer.tidy() {}
+        assert_eq!(writer.stats().keys, 2);
+    });
+}
