@@ -70,11 +70,17 @@ enum Fate {
 }
 
 impl Writer {
-    /// Whether an entry can be written at once.
+    /// Whether an entry can be written at once, within the budget.
     #[inline]
     pub(super) fn has_room(&mut self, head: Head) -> bool {
+        head.bodies() <= self.pages.free() && self.can_write(head)
+    }
+
+    /// Whether an entry can be written at once, spare pages included.
+    #[inline]
+    pub(super) fn can_write(&mut self, head: Head) -> bool {
         self.pages.room() >= head.words(self.pages.page_words())
-            && head.bodies() <= self.pages.free()
+            && head.bodies() <= self.pages.free() + self.pages.spare()
             && self.index.has_room()
     }
 

@@ -142,7 +142,12 @@ impl Writer {
     /// Makes sure that a record can be set.
     fn ensure_room(&mut self, key_len: usize, value_len: usize, now_ms: u64) -> Result<(), StoreError> {
         let head = self.layout(key_len, value_len)?;
-        if self.has_room(head) { Ok(()) } else { self.make_room(head, now_ms) }
+        if !self.has_room(head) {
+            self.make_room(head, now_ms)?;
+        }
+        // Perhaps with spare pages: whether they would be needed still is not asked again when the effect is applied.
+        self.ready = Some(head);
+        Ok(())
     }
 
     fn prepare_set<'a>(

@@ -41,6 +41,8 @@ pub struct Writer {
     pub(super) pages: Pages,
     pub(super) wheel: Wheel,
     pub(super) drain: Option<Drain>,
+    /// What room was made for when an operation was prepared, and not been used since.
+    pub(super) ready: Option<Head>,
     pub(super) stats: Stats,
     /// Flushed tables.
     pub(super) ruins: Ruins,
@@ -81,6 +83,7 @@ impl Writer {
             index,
             wheel: Wheel::new(),
             drain: None,
+            ready: None,
             stats: Stats::default(),
             ruins: Ruins::default(),
             era: 0,
@@ -95,8 +98,12 @@ impl Writer {
         View { shared: self.shared.clone() }
     }
 
-    /// Changes the store as an effect says: one from [`Self::prepare`] at once after it, or one from a log, in its order. Costs two
-    /// or three cache misses and the copy; at capacity also the emptying of some four times the bytes written.
+    /// Changes the store as an effect says. Costs two or three cache misses and the copy; at capacity also the emptying of some
+    /// four times the bytes written.
+    ///
+    /// Either at once after [`Self::prepare`], with the same `now_ms`; or from a log, in its order, with a `now_ms` of 0 until all
+    /// of it has been applied (and no sweep meanwhile): a key whose deadline has passed by now may be given a later one further
+    /// on, so nothing counts as expired before the end.
     ///
     /// # Errors
     /// None for an effect that was just prepared. From a log, what does not fit the budget now is [`StoreError::Full`].
@@ -177,7 +184,8 @@ impl Writer {
         {
             return Ok(());
         }
-        if !self.has_room(head) {
+        let is_ready = self.ready.take() == Some(head) && self.can_write(head);
+        if !is_ready && !self.has_room(head) {
             self.make_room(head, now_ms)?;
             // The key itself may have been evicted.
             found = self.locate(hash, key);
