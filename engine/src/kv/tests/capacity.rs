@@ -33,6 +33,23 @@ fn the_oldest_written_goes_first_and_every_loss_is_counted() {
     assert_eq!(stats.rejects, 0);
 }
 
+/// A page has hundreds of records; no write pays for all of them.
+#[test]
+fn emptying_is_spread_over_writes() {
+    for knobs in [0, 1, 5] {
+        let (mut writer, _, _) = store(config(1 << 20, 1 << 16, knobs));
+        let mut most = 0;
+        let met = |writer: &Writer| writer.stats().evictions + writer.stats().eviction_relocations;
+        for n in 0..40_000u64 {
+            let before = met(&writer);
+            put(&mut writer, &n.to_be_bytes(), &vec![1; 8 + n as usize % 120], 0, NOW);
+            most = most.max(met(&writer) - before);
+        }
+        assert!(writer.stats().evictions > 20_000);
+        assert!((1..40).contains(&most), "{most} records in one write");
+    }
+}
+
 #[test]
 fn every_store_from_two_pages_on_takes_writes_for_ever() {
     for pages in 2..20 {
