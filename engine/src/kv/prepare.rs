@@ -4,6 +4,7 @@ use super::op::{Action, Effect, Op, Prepared, Reply, StoreError, deadline_of};
 use super::table::Place;
 use super::view::is_live;
 use super::writer::Writer;
+use crate::memory::sync::Ordering::Relaxed;
 use std::borrow::Cow;
 
 impl Writer {
@@ -218,7 +219,8 @@ impl Writer {
     }
 
     fn number_at(&self, place: Place) -> Option<[u8; 8]> {
-        let is_one = self.shared.head(place).value_len() == size_of::<i64>();
-        is_one.then(|| self.value_at(place).try_into().ok())?
+        let entry = self.shared.entry(place);
+        // Eight bytes are one word, and never lie in a page of their own.
+        (entry.head().value_len() == size_of::<i64>()).then(|| entry.value()[0].load(Relaxed).to_le_bytes())
     }
 }
