@@ -7,8 +7,8 @@
 //! search), [`payload`] (tagged values and immutable rows), [`filter`] (grammar, compile, evaluate), [`collection`]
 //! (the dense collection: ids, versions, deadlines, vectors, graph), [`sparse`] and [`text`] (inverted indexes over the
 //! slots of a collection), [`query`] (lanes fused into one result), [`pace`] (long
-//! searches in pieces), [`device`] (what an accelerator offers), [`record`] (bytes that reach a disk), [`kv`] (the
-//! key-value store).
+//! searches in pieces), [`device`] (what an accelerator offers), [`record`] (bytes that reach a disk),
+//! [`kv`] (the key-value store of a shard).
 
 pub mod cluster;
 pub mod collection;

@@ -25,7 +25,7 @@ mod published;
 mod quiescence;
 mod rows;
 mod spill;
-mod sync;
+pub(crate) mod sync;
 mod table;
 
 pub(crate) use arena::HUGE_PAGE_BYTES;

@@ -1,0 +1,265 @@
+//! The owner's book of pages: which is being written, which are full, free, or waiting for their readers.
+//!
+//! ```text
+//! free -> open -> closed -> (emptied) -> waiting -> free        entries, one after the other
+//! free -> body                        -> waiting -> free        part of one long value
+//! ```
+//!
+//! # Invariants
+//!
+//! 1. A page is given out again only when no reader that could reach its content is pinned (`memory::quiescence`): nothing leads
+//!    to a page when it is retired.
+//! 2. Free, waiting and used pages together are as many as the budget has, but for *spare* ones: address space beyond the
+//!    budget, taken only while readers hold up the reuse of pages that are empty already, and given back to the system as
+//!    soon as they let go.
+//! 3. `live` of a page is the number of words of its entries that the table leads to.
+
+use super::entry::Entry;
+use super::table::Place;
+use super::words::Words;
+use crate::memory::{Domain, Limbo};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Spare pages, as a part of the budget, and the least number of them.
+const SPARE_PART: usize = 8;
+const SPARE_MIN: usize = 2;
+
+/// A page's number: its first word is that times the words of a page.
+pub(super) type PageId = u32;
+
+#[derive(Clone, Copy, Default)]
+struct Page {
+    /// Words written.
+    used: usize,
+    /// Words of entries that are alive.
+    live: usize,
+    /// Whether it is part of a long value.
+    body: bool,
+    /// Whether its memory has been touched since it was last given back.
+    touched: bool,
+}
+
+pub(super) struct Pages {
+    page_words: usize,
+    budget: usize,
+    domain: Arc<Domain>,
+    pages: Vec<Page>,
+    open: Option<PageId>,
+    /// Oldest first.
+    closed: VecDeque<PageId>,
+    free: Vec<PageId>,
+    spare: Vec<PageId>,
+    waiting: Limbo<PageId>,
+    live: usize,
+    used: usize,
+    touched: usize,
+}
+
+impl Pages {
+    pub(super) fn new(page_words: usize, budget: usize, domain: Arc<Domain>) -> Pages {
+        let all = Self::addressed(budget);
+        Pages {
+            page_words,
+            budget,
+            domain,
+            pages: vec![Page::default(); all],
+            open: None,
+            closed: VecDeque::new(),
+            // Taken from the end: lower numbers first.
+            free: (0..budget as PageId).rev().collect(),
+            spare: (budget as PageId..all as PageId).rev().collect(),
+            waiting: Limbo::new(),
+            live: 0,
+            used: 0,
+            touched: 0,
+        }
+    }
+
+    /// Pages of address space for a budget of so many pages.
+    pub(super) fn addressed(budget: usize) -> usize {
+        budget + (budget / SPARE_PART).max(SPARE_MIN)
+    }
+
+    /// Words that the open page has left.
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        self.open.map_or(0, |page| self.page_words - self.pages[page as usize].used)
+    }
+
+    /// Takes words of the open page, which has the room.
+    #[inline]
+    pub(super) fn append(&mut self, words: usize) -> Place {
+        let open = self.open.expect("a page is open where there is room");
+        let page = &mut self.pages[open as usize];
+        let at = page.used;
+        page.used += words;
+        page.live += words;
+        debug_assert!(page.used <= self.page_words);
+        self.used += words;
+        self.live += words;
+        open as Place * self.page_words as Place + at as Place
+    }
+
+    /// Opens a free page; what the open one has left is lost until that is emptied. There is a free page, or a spare one.
+    pub(super) fn turn(&mut self) {
+        self.close();
+        self.open = Some(self.take());
+    }
+
+    /// Closes the open page.
+    pub(super) fn close(&mut self) {
+        let Some(page) = self.open.take() else { return };
+        if self.pages[page as usize].live == 0 {
+            self.retire(page);
+        } else {
+            self.closed.push_back(page);
+        }
+    }
+
+    /// A page for `words` words of a long value. There is a free page, or a spare one.
+    pub(super) fn take_body(&mut self, words: usize) -> PageId {
+        let page = self.take();
+        let (used, live) = (words, words);
+        self.pages[page as usize] = Page { used, live, body: true, touched: true };
+        self.used += words;
+        self.live += words;
+        page
+    }
+
+    fn take(&mut self) -> PageId {
+        let page = self.free.pop().or_else(|| self.spare.pop()).expect("the caller has made room");
+        if !self.pages[page as usize].touched {
+            self.touched += 1;
+        }
+        self.pages[page as usize] = Page { touched: true, ..Page::default() };
+        page
+    }
+
+    /// An entry of `words` words is not alive any more. Whether that leaves a closed page empty, and the page.
+    pub(super) fn kill(&mut self, place: Place, words: usize) -> (PageId, bool) {
+        let id = (place / self.page_words as Place) as PageId;
+        let page = &mut self.pages[id as usize];
+        page.live -= words;
+        self.live -= words;
+        (id, page.live == 0 && self.open != Some(id))
+    }
+
+    /// Queues a page for reuse, to which nothing leads any more. If it is closed, it must be taken out of the closed ones first.
+    pub(super) fn retire(&mut self, id: PageId) {
+        debug_assert!(self.open != Some(id) && !self.closed.contains(&id));
+        let page = &mut self.pages[id as usize];
+        self.used -= page.used;
+        self.live -= page.live;
+        *page = Page { touched: page.touched, ..Page::default() };
+        self.waiting.push(&self.domain, id);
+    }
+
+    /// Looks which waiting pages have lost their readers.
+    pub(super) fn poll(&mut self, words: &Words) {
+        while let Some(page) = self.waiting.pop(&self.domain) {
+            if self.pages.len() - self.spare.len() > self.budget {
+                let first = page as usize * self.page_words;
+                words.release(first, first + self.page_words);
+                self.pages[page as usize].touched = false;
+                self.touched -= 1;
+                self.spare.push(page);
+            } else {
+                self.free.push(page);
+            }
+        }
+    }
+
+    /// Everything is dead: all pages but the open one are retired, and the open one starts anew behind what it holds.
+    pub(super) fn clear(&mut self) {
+        for page in 0..self.pages.len() {
+            if self.pages[page].body {
+                self.retire(page as PageId);
+            }
+        }
+        while let Some(page) = self.closed.pop_front() {
+            self.retire(page);
+        }
+        if let Some(open) = self.open {
+            let page = &mut self.pages[open as usize];
+            self.live -= page.live;
+            page.live = 0;
+        }
+        debug_assert_eq!(self.live, 0);
+    }
+
+    /// Closed page that was written first; it is the caller's now.
+    pub(super) fn take_oldest(&mut self) -> Option<PageId> {
+        self.closed.pop_front()
+    }
+
+    /// Closed page with the fewest live words, if at most `live_max`; it is the caller's now.
+    pub(super) fn take_emptiest(&mut self, live_max: usize) -> Option<PageId> {
+        let live = |&(_, page): &(usize, &PageId)| self.pages[*page as usize].live;
+        let (index, page) = self.closed.iter().enumerate().min_by_key(live)?;
+        (self.pages[*page as usize].live <= live_max).then(|| self.closed.remove(index))?
+    }
+
+    /// Gives a closed page back, as the oldest.
+    pub(super) fn put_back(&mut self, page: PageId) {
+        self.closed.push_front(page);
+    }
+
+    /// Takes a page out of the closed ones; `false` when it is none.
+    pub(super) fn take_closed(&mut self, page: PageId) -> bool {
+        let found = self.closed.iter().position(|&closed| closed == page);
+        found.and_then(|index| self.closed.remove(index)).is_some()
+    }
+
+    pub(super) fn used_of(&self, page: PageId) -> usize {
+        self.pages[page as usize].used
+    }
+
+    pub(super) fn live_of(&self, page: PageId) -> usize {
+        self.pages[page as usize].live
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    pub(super) fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    pub(super) fn spare(&self) -> usize {
+        self.spare.len()
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn budget(&self) -> usize {
+        self.budget
+    }
+
+    pub(super) fn page_words(&self) -> usize {
+        self.page_words
+    }
+
+    /// Words written in pages that are in use, dead entries included.
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Words of live entries and long values.
+    pub(super) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// Pages that take memory, the free ones that were used before included.
+    pub(super) fn touched(&self) -> usize {
+        self.touched
+    }
+}
+
+/// Pages of a long value.
+pub(super) fn bodies_of<'a>(entry: &Entry<'a>) -> impl Iterator<Item = PageId> + 'a {
+    entry.bodies().iter().map(|cell| cell.load(crate::memory::sync::Ordering::Relaxed) as PageId)
+}

@@ -1,0 +1,294 @@
+//! What is lost when a store is full, what is not, and how much memory it takes.
+
+use super::super::{Config, Effect, Op, Stats, Writer};
+use super::bed::{NOW, config, get, put, store};
+use std::collections::HashSet;
+
+fn fill(writer: &mut Writer, from: u64, to: u64, len: usize) {
+    (from..to).for_each(|n| put(writer, &n.to_be_bytes(), &vec![n as u8; len], 0, NOW));
+}
+
+fn present(writer: &mut Writer, from: u64, to: u64) -> u64 {
+    (from..to).filter(|n| writer.get(&n.to_be_bytes(), NOW, &mut Vec::new()).is_some()).count() as u64
+}
+
+fn check_sizes(stats: &Stats) {
+    let allocated = stats.pages_allocated * stats.page_bytes;
+    assert!(stats.pages_allocated <= stats.pages, "without readers no spare page is needed: {stats:?}");
+    assert!(stats.live_bytes <= stats.used_bytes && stats.used_bytes <= allocated, "{stats:?}");
+}
+
+#[test]
+fn the_oldest_written_goes_first_and_every_loss_is_counted() {
+    let (mut writer, _, _) = store(config(64 << 10, 1 << 12, 0));
+    fill(&mut writer, 0, 5000, 64);
+    let stats = writer.stats();
+    check_sizes(&stats);
+    let kept = present(&mut writer, 0, 5000);
+    assert_eq!(kept, stats.keys as u64);
+    assert_eq!(kept + stats.evictions_live, 5000);
+    assert_eq!(present(&mut writer, 5000 - kept, 5000), kept, "the newest are kept");
+    // 96 bytes each: the open page may be almost empty and its successor emptied, so 14 pages of 16 at least.
+    assert!(kept as usize * 96 >= 14 * 4096 - 14 * 96, "{kept}");
+    assert_eq!(stats.rejects, 0);
+}
+
+/// A page has hundreds of records; no write pays for all of them.
+#[test]
+fn emptying_is_spread_over_writes() {
+    for knobs in [0, 1, 5] {
+        let (mut writer, _, _) = store(config(1 << 20, 1 << 16, knobs));
+        let mut most = 0;
+        let met = |writer: &Writer| writer.stats().evictions + writer.stats().eviction_relocations;
+        for n in 0..40_000u64 {
+            let before = met(&writer);
+            put(&mut writer, &n.to_be_bytes(), &vec![1; 8 + n as usize % 120], 0, NOW);
+            most = most.max(met(&writer) - before);
+        }
+        assert!(writer.stats().evictions > 20_000);
+        assert!((1..40).contains(&most), "{most} records in one write");
+    }
+}
+
+#[test]
+fn every_store_from_two_pages_on_takes_writes_for_ever() {
+    for pages in 2..20 {
+        for knobs in 0..8 {
+            let (mut writer, view, seat) = store(config(pages << 12, 1 << 12, knobs));
+            assert!(writer.stats().pages >= 2);
+            for n in 0..3000u64 {
+                let len = [0, 10, 100, 1000, 1900][(n * n % 5) as usize];
+                put(&mut writer, &n.to_be_bytes(), &vec![n as u8; len], n % 7 * 100, NOW);
+                let found = get(&view, &seat, &n.to_be_bytes(), NOW);
+                assert_eq!(found, Some(vec![n as u8; len]), "a write is there at once");
+                // Rewrites keep some pages mixed.
+                put(&mut writer, &(n % 13).to_be_bytes(), b"again", 0, NOW);
+            }
+            check_sizes(&writer.stats());
+            assert_eq!(writer.stats().rejects, 0);
+        }
+    }
+}
+
+#[test]
+fn relocation_rescues_half_a_page_and_the_sieve_what_is_read() {
+    // Two of each page of keys are hot: read between any two passes.
+    const HOT: u64 = 20;
+    const APART: u64 = 20;
+    let hot_kept = |knobs: u32| {
+        let (mut writer, _, _) = store(config(64 << 10, 1 << 12, knobs));
+        for n in 0..20_000u64 {
+            put(&mut writer, &n.to_be_bytes(), &[1; 64], 0, NOW);
+            for hot in 0..4 {
+                let hot = (n * 4 + hot) % HOT * APART;
+                writer.get(&hot.to_be_bytes(), NOW, &mut Vec::new());
+            }
+        }
+        let stats = writer.stats();
+        assert_eq!(stats.keys as u64 + stats.evictions_live, 20_000, "{stats:?}");
+        check_sizes(&stats);
+        let half_pages = stats.pages_evicted * stats.page_bytes as u64 / 2;
+        assert!(stats.eviction_bytes_relocated <= half_pages + stats.page_bytes as u64 / 2, "{stats:?}");
+        assert_eq!(stats.eviction_relocations > 0, knobs & 1 != 0);
+        (0..HOT).filter(|hot| present(&mut writer, hot * APART, hot * APART + 1) == 1).count() as u64
+    };
+    assert_eq!(hot_kept(0), 0, "the oldest go, hot or not");
+    assert_eq!(hot_kept(4), 0, "the sieve needs relocation");
+    assert_eq!(hot_kept(5), HOT, "what is read survives a scan of twenty thousand keys");
+}
+
+#[test]
+fn a_mark_is_good_for_one_pass() {
+    let (mut writer, _, _) = store(config(64 << 10, 1 << 12, 5));
+    put(&mut writer, b"once", b"v", 0, NOW);
+    put(&mut writer, b"never", b"v", 0, NOW);
+    writer.get(b"once", NOW, &mut Vec::new());
+    let mut lost = [0, 0];
+    for n in 0..3000u64 {
+        put(&mut writer, &n.to_be_bytes(), &[1; 64], 0, NOW);
+        // Looking for it without marking it.
+        for (lost, key) in lost.iter_mut().zip([&b"once"[..], b"never"]) {
+            let hash = writer.view().hash_of(key).0;
+            if *lost == 0 && writer.locate(hash, key).is_none() {
+                *lost = n;
+            }
+        }
+    }
+    let [once, never] = lost;
+    assert!(never > 0 && once > never + 300, "{lost:?}");
+}
+
+#[test]
+fn the_reserve_keeps_pages_free_and_loses_nothing() {
+    let (mut writer, _, _) = store(config(256 << 10, 1 << 14, 1));
+    // 100 KiB alive in 256 KiB, rewritten over and over.
+    let keys = 1000u64;
+    let mut random = 3u64;
+    for n in 0..40_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        put(&mut writer, &((random >> 33) % keys).to_be_bytes(), &[n as u8; 64], 0, NOW);
+        if n % 10 == 0 {
+            writer.relocate_step(NOW, 4096);
+        }
+    }
+    let stats = writer.stats();
+    assert_eq!((stats.evictions, stats.keys as u64), (0, keys), "{stats:?}");
+    assert!(stats.reserve_pages_freed > 100, "{stats:?}");
+    check_sizes(&stats);
+    // Nothing but live records: the reserve has nothing to gain and stops.
+    let (mut writer, _, _) = store(config(256 << 10, 1 << 14, 1));
+    fill(&mut writer, 0, 2400, 64);
+    let before = writer.stats();
+    assert!(before.pages_free < 2, "{before:?}");
+    assert!((0..100).filter(|_| writer.relocate_step(NOW, 1 << 20)).count() < 3);
+    assert_eq!(present(&mut writer, 0, 2400), before.keys as u64);
+}
+
+/// Eviction had begun to empty a page when others came free: the reserve goes on from there instead of waiting for it.
+#[test]
+fn the_reserve_takes_over_from_an_eviction_that_is_not_needed_any_more() {
+    let (mut writer, _, _) = store(config(256 << 10, 1 << 14, 1));
+    let mut written = 0;
+    while writer.drain.is_none() {
+        fill(&mut writer, written, written + 1, 64);
+        written += 1;
+    }
+    assert_eq!(writer.stats().pages_free, 0);
+    // Of the newest half every eighth key stays, and of some pages none.
+    for n in (written / 2..written).filter(|n| n % 8 != 0 || *n > written - 500) {
+        writer.apply(&Effect::Delete { key: &n.to_be_bytes() }, NOW).unwrap();
+    }
+    let before = writer.stats();
+    assert!(before.pages_free == 0 && before.pages_waiting > 0, "{before:?}");
+    fill(&mut writer, 0, 10, 64);
+    while writer.relocate_step(NOW, 1000) {}
+    let after = writer.stats();
+    assert!(after.pages_free >= 2 && after.evictions == before.evictions, "{before:?} {after:?}");
+    assert!(writer.drain.is_none());
+}
+
+#[test]
+fn a_page_without_live_entries_is_free_at_once() {
+    let (mut writer, _, _) = store(config(256 << 10, 1 << 14, 0));
+    for n in 0..100_000u64 {
+        put(&mut writer, &(n % 50).to_be_bytes(), &[n as u8; 64], 0, NOW);
+    }
+    let stats = writer.stats();
+    assert_eq!((stats.evictions, stats.keys), (0, 50), "{stats:?}");
+    assert!(stats.pages_allocated <= 4, "pages are used again before fresh ones: {stats:?}");
+}
+
+#[test]
+fn a_reader_that_stays_costs_spare_pages_and_then_writes() {
+    let (mut writer, view, seat) = store(config(64 << 10, 1 << 12, 0));
+    fill(&mut writer, 0, 2000, 64);
+    let pin = seat.pin();
+    let mut written = 0u64;
+    let refused = loop {
+        match writer.prepare(Op::Put { key: &written.to_be_bytes(), value: &[2; 64], ttl_ms: 0 }, NOW) {
+            Ok(prepared) => writer.apply(&prepared.effect.unwrap(), NOW).unwrap(),
+            Err(error) => break error,
+        }
+        written += 1;
+        assert!(written < 10_000, "memory is bounded");
+    };
+    assert_eq!(refused.to_string(), "store full");
+    assert!(written > 40, "{written}");
+    let stats = writer.stats();
+    assert!(stats.pages_allocated <= stats.pages + 2 && stats.rejects == 1, "{stats:?}");
+    assert!(stats.pages_waiting > 0);
+    drop(pin);
+    fill(&mut writer, 0, 2000, 64);
+    check_sizes(&writer.stats());
+    assert_eq!(get(&view, &seat, &1999u64.to_be_bytes(), NOW), Some(vec![1999u64 as u8; 64]));
+}
+
+/// Mixed sizes, deadlines, deletes, for many times the budget: memory stays within it, by the system's count as well.
+#[test]
+fn memory_stays_within_the_budget_under_churn() {
+    let budget = 16 << 20;
+    for knobs in [0, 1, 7] {
+        let (mut writer, _, _) = store(Config { page_bytes_min: 1 << 18, ..config(budget, 1 << 18, knobs) });
+        let mut random = 5u64;
+        let mut next = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random >> 30
+        };
+        let mut now = NOW;
+        for n in 0..150_000u64 {
+            let len = match next() % 100 {
+                0..=79 => next() % 200,
+                80..=98 => next() % 8000,
+                _ => next() % (3 << 20) / 8,
+            } as usize;
+            let ttl = if next() % 2 == 0 { 0 } else { 1 + next() % 5000 };
+            let key = (next() % 40_000).to_be_bytes();
+            now += 1;
+            match next() % 10 {
+                0 => writer.apply(&Effect::Delete { key: &key }, now).unwrap(),
+                _ => put(&mut writer, &key, &vec![n as u8; len], ttl, now),
+            }
+            if n % 100 == 0 {
+                writer.sweep(now, 1000);
+            }
+            if n % 1000 == 0 {
+                check_sizes(&writer.stats());
+            }
+        }
+        let stats = writer.stats();
+        assert!(stats.evictions > 0 && stats.rejects == 0, "{stats:?}");
+        let words = writer.shared.words.resident_bytes(stats.pages * stats.page_bytes / 8);
+        assert!(words <= budget + (1 << 20), "{words} bytes resident of {budget}");
+        assert!(stats.live_bytes * 2 > budget, "no more than half is wasted: {stats:?}");
+        assert!(stats.table_bytes < stats.keys * 40, "{stats:?}");
+    }
+}
+
+fn forget_evicted(writer: &mut Writer, keys: &mut HashSet<u64>) {
+    writer.take_evicted(|key| {
+        keys.remove(&u64::from_be_bytes(key.try_into().unwrap()));
+    });
+}
+
+/// A read-out in small steps while everything is rewritten, moved and evicted: what was there all the time is in it.
+#[test]
+fn a_read_out_has_every_key_that_was_there_all_the_time() {
+    for knobs in 0..8 {
+        let (mut writer, _, _) = store(config(512 << 10, 1 << 13, knobs));
+        let mut random = 11u64;
+        let mut next = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random >> 30
+        };
+        writer.note_evicted();
+        fill(&mut writer, 0, 1500, 40);
+        for scan in 0..20u64 {
+            let mut constant: HashSet<u64> = (0..1500u64)
+                .filter(|n| writer.get(&n.to_be_bytes(), NOW, &mut Vec::new()).is_some())
+                .collect();
+            let mut seen = HashSet::new();
+            let mut cursor = writer.snapshot();
+            let mut fresh = 10_000 * (scan + 1);
+            while writer.snapshot_step(&mut cursor, NOW, 300, |key, value, deadline| {
+                assert!(deadline == 0 && (value.len() == 40 || value.len() == 41));
+                seen.insert(u64::from_be_bytes(key.try_into().unwrap()));
+            }) {
+                for _ in 0..3 {
+                    // The same length, another, a new key, one that goes.
+                    let n = next() % 1500;
+                    put(&mut writer, &n.to_be_bytes(), &vec![3; 40 + next() as usize % 2], 0, NOW);
+                    fresh += 1;
+                    put(&mut writer, &fresh.to_be_bytes(), &[4; 40], 0, NOW);
+                    let gone = next() % 1500;
+                    writer.apply(&Effect::Delete { key: &gone.to_be_bytes() }, NOW).unwrap();
+                    constant.remove(&gone);
+                    writer.relocate_step(NOW, 500);
+                }
+                forget_evicted(&mut writer, &mut constant);
+            }
+            forget_evicted(&mut writer, &mut constant);
+            assert!(constant.is_subset(&seen), "{:?}", constant.difference(&seen).collect::<Vec<_>>());
+            assert!(!constant.is_empty());
+        }
+    }
+}
