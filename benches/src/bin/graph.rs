@@ -2,7 +2,7 @@
 //!
 //! `graph <corpus directory> [--threads N] [--m M] [--ef-construction E] [--docs N] [--queries N] [--k K]
 //! [--round N] [--ef A,B,..] [--repeat N] [--quant NAME]
-//! [--vamana R,ALPHA]` prints one JSON object per line: the machine and parameters, the build,
+//! [--vamana R,ALPHA [--passes N]]` prints one JSON object per line: the machine and parameters, the build,
 //! then one line per `ef`. With `--serve` it builds, then answers each line `ef [searchers]` on stdin with one measurement, so
 //! that a driver can alternate it with another program. Each of the searchers is a thread that runs every query: 1 unless said
 //! otherwise. The build's line has a digest of the edges, which says whether two builds made the same graph.
@@ -17,7 +17,9 @@ use nigh_benches::cpu;
 use nigh_benches::parallel::{Worker, in_parallel, workers};
 use nigh_benches::resident::resident_mb;
 use nigh_engine::distance::{Metric, Width, padded, prepare, simd_level};
-use nigh_engine::index::{Flat, Graph, GraphConfig, JobStep, Quantized, ROUND_NODES_MAX, Round, Slot};
+use nigh_engine::index::{
+    Commit, Flat, Graph, GraphConfig, JobStep, Quantized, ROUND_NODES_MAX, Round, Slot,
+};
 use nigh_engine::quantizer::Quantization;
 use serde_json::json;
 
@@ -35,6 +37,7 @@ struct Options {
     ef_construction: usize,
     quantized: Option<Quantized>,
     flat: Option<Flat>,
+    passes: usize,
 }
 
 /// `sq8`, `sq6`, `sq4` (trained steps of as many bits), `bq1`, `pqMxB` (`M` parts of `B` bits), with `opq` in front after a random
@@ -59,7 +62,7 @@ fn quantized(name: &str) -> Option<Quantized> {
             Quantization::Product { parts, bits, rotations, eta: 0.0 }
         }
     };
-    Some(Quantized { quantization, threshold: 1 })
+    Some(Quantized { quantization, threshold: 1, plans: false })
 }
 
 impl Options {
@@ -89,6 +92,7 @@ impl Options {
             k: number("k", 10)?,
             round: number("round", ROUND_NODES_MAX)?.clamp(1, ROUND_NODES_MAX),
             repeat: number("repeat", 1)?,
+            passes: number("passes", 2)?,
             m: number("m", 16)?,
             ef_construction: number("ef-construction", 200)?,
             ef: match named.remove("ef") {
@@ -205,6 +209,12 @@ fn build(options: &Options, docs: &Rows<f32>, n: usize) -> Graph {
     for points in points.chunks(options.round) {
         run_round(&graph, &Round::of(&graph, points), &mut workers);
     }
+    // As a bulk build of a collection has it.
+    for _ in 1..if options.flat.is_some() { options.passes } else { 1 } {
+        for slots in (0..n as Slot).collect::<Vec<_>>().chunks(options.round) {
+            run_round(&graph, &Round::again(&graph, slots.to_vec()), &mut workers);
+        }
+    }
     let linked = (cpu::process_time() - cpu).as_secs_f64();
     loop {
         match graph.next_job(false) {
@@ -249,7 +259,7 @@ fn run_round(graph: &Graph, round: &Round, workers: &mut [Worker]) {
     let targets = in_parallel(workers, jobs.len(), |worker, index| {
         graph.plan_target(&jobs[index], &mut worker.scratch)
     });
-    graph.commit(plans, targets, |_| false);
+    graph.commit(Commit::new(round, plans, targets), |_| false);
 }
 
 /// Runs every query once on each of as many threads as there are workers, this one among them, which start together at places

@@ -13,7 +13,7 @@ pub use exact::exact_search;
 pub use hnsw::{
     Admit, Commit, Flat, Graph, GraphConfig, Job, JobDone, JobStep, JobTicket, NodePlan, Planner, Quantized,
     ROUND_NODES_MAX, Round, SLOTS_MAX, SavedCodes, Scan, Scratch, SearchStats, TargetJob, TargetPlan,
-    insert_all,
+    insert_all, relink_all,
 };
 pub use ivf::{Cells, Place};
 pub(crate) use ivf::{CellsWriter, CodeBlock, Coded, Order};

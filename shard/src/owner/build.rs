@@ -8,7 +8,7 @@ use crate::core::Core;
 use crate::core::{OpError, Task, WriteBatch, file_error};
 use crate::owner::checkpointer::{collection_dir, remove_vectors, write_image};
 use crate::owner::filer::train_now;
-use crate::owner::indexer::{ROUND_BULK, Slice, run_round};
+use crate::owner::indexer::{ROUND_BULK, Slice, run_relinking, run_round};
 use crate::owner::quantizer::advance;
 use crate::owner::{Owned, batch_vector};
 use ahash::HashSet;
@@ -228,6 +228,17 @@ impl Core {
             }
             owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
             slice.check().await;
+        }
+
+        if aside.borrow().links_twice() {
+            task.stage("relinking");
+            let mut next = 0;
+            while run_relinking(self, &aside, &mut next, workers).await.is_some() {
+                if owned.dropped.get() {
+                    return Err(OpError::UnknownCollection(owned.handle.name.clone()));
+                }
+                slice.check().await;
+            }
         }
 
         if let Quantizer::Trained(_) = owned.handle.config.quant {

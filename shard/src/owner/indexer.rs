@@ -168,11 +168,30 @@ pub async fn run_round(
     if writer.borrow().files_cells() {
         return run_filing(core, writer, round_max, workers).await;
     }
-    let (round, dense) = {
-        let mut writer = writer.borrow_mut();
-        let round = writer.begin_round(round_max)?;
-        (round, writer.shared().clone())
-    };
+    let round = writer.borrow_mut().begin_round(round_max)?;
+    Some(carry_out(core, writer, round, workers).await)
+}
+
+/// One round of the second pass of a bulk build (see [`DenseWriter::begin_relinking`]), from slot `next` on; `None` when all have had it.
+///
+/// As [`run_round`].
+pub async fn run_relinking(
+    core: &Rc<Core>,
+    writer: &RefCell<DenseWriter>,
+    next: &mut u32,
+    workers: usize,
+) -> Option<usize> {
+    let round = writer.borrow_mut().begin_relinking(next, ROUND_BULK)?;
+    Some(carry_out(core, writer, round, workers).await)
+}
+
+async fn carry_out(
+    core: &Rc<Core>,
+    writer: &RefCell<DenseWriter>,
+    round: Arc<Round>,
+    workers: usize,
+) -> usize {
+    let dense = writer.borrow().shared().clone();
     let nodes = round.slots.len();
     let workers = if nodes < SHARED_ROUND_MIN { 1 } else { workers };
     let work = Arc::new(NodeWork {
@@ -201,7 +220,7 @@ pub async fn run_round(
     while !writer.borrow_mut().commit_step(LISTS_PER_STEP) {
         slice.check().await;
     }
-    Some(nodes)
+    nodes
 }
 
 /// Takes the filled places out of shared work; every helper has finished, so ours is the last reference or the

@@ -6,7 +6,7 @@ use crate::core::{PointFields, StoredPoint, Vectors, WriteBatch};
 use crate::disk::SimDisk;
 use crate::log::SyncMode;
 use crate::node::NodeOptions;
-use nigh_engine::collection::{DenseConfig, Quantizer, WriteMode};
+use nigh_engine::collection::{DenseConfig, IndexType, Quantizer, VamanaConfig, WriteMode};
 use nigh_engine::distance::Metric;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -38,6 +38,14 @@ fn batch(ids: std::ops::Range<u64>) -> WriteBatch {
     let point = |id| PointFields { id, row: Vec::new(), ttl_ms: 0, expected_version: None };
     let vectors = Vectors::Native(ids.clone().flat_map(|id| [id as f32 + 0.5; DIM]).collect());
     WriteBatch { mode: WriteMode::Insert, dim: DIM, vectors, points: ids.map(point).collect() }
+}
+
+/// Vectors that are all different.
+fn scattered(points: u64) -> WriteBatch {
+    let mut batch = batch(0..points);
+    let component = |at: u64| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f32 / 1e5;
+    batch.vectors = Vectors::Native((0..points * DIM as u64).map(component).collect());
+    batch
 }
 
 async fn fill(sim: Sim, disk: Rc<SimDisk>) {
@@ -102,6 +110,34 @@ fn a_build_takes_a_file_of_its_own() {
     let sound = Ok(vec![200.5; DIM]);
     for disk in [disk.clone(), Rc::new(disk.crash_clone(8))] {
         assert_eq!(reopened(&disk), [sound.clone(), sound.clone()]);
+    }
+}
+
+/// Also where it is linked twice.
+#[test]
+fn what_is_built_is_the_same_on_one_core_and_on_two() {
+    let built = |cores: usize, index: IndexType| {
+        let image = Rc::new(std::cell::RefCell::new(Vec::new()));
+        let made = image.clone();
+        super::run(5, |sim| async move {
+            let disk = Rc::new(SimDisk::new(6));
+            let node = open(&sim, &disk, cores, options()).await;
+            let core = node.cores[0].clone();
+            let config = DenseConfig { index, ..DenseConfig::new(DIM, Metric::L2) };
+            core.create_collection("graph", config).await.unwrap();
+            core.stage("graph", scattered(900)).await.unwrap();
+            core.build("graph", cores, true).await.unwrap();
+            let owned = node.cores.iter().find_map(|core| core.all_owned().pop()).unwrap();
+            let mut writer = owned.writer.borrow_mut();
+            writer.begin_capture(true);
+            while !writer.capture_step(1 << 20, &mut made.borrow_mut()) {}
+        });
+        image.take()
+    };
+    let vamana = IndexType::Vamana(VamanaConfig { degree: 12, ..VamanaConfig::default() });
+    for index in [IndexType::Hnsw, vamana] {
+        let name = index.name();
+        assert!(built(1, index.clone()) == built(2, index), "{name}");
     }
 }
 

@@ -42,8 +42,37 @@ impl DenseWriter {
         }
         shared.graph.begin_round();
         let levels = slots.iter().map(|&slot| shared.graph.level_of(shared.meta.id(slot))).collect();
-        let round = Arc::new(Round { slots, levels });
+        let round = Arc::new(Round { slots, levels, relinks: false });
         self.round = Some((round.clone(), position));
+        Some(round)
+    }
+
+    /// Whether a bulk build is to link every point twice: the second time each chooses its edges among all points.
+    pub fn links_twice(&self) -> bool {
+        self.shared.config.flat().is_some()
+    }
+
+    /// Starts a round in which at most `max` linked points from `next` on choose their edges anew, and moves `next` behind them. None
+    /// when there are no more. Planned and committed as others are.
+    ///
+    /// # Panics
+    /// When a round is open.
+    pub fn begin_relinking(&mut self, next: &mut Slot, max: usize) -> Option<Arc<Round>> {
+        assert!(!self.round_open() && !self.files_cells(), "one round at a time, and of a graph");
+        let shared = &self.shared;
+        let mut slots = Vec::new();
+        while (*next as usize) < self.high_water() && slots.len() < max.clamp(1, ROUND_NODES_MAX) {
+            if self.is_linked(*next) && !shared.meta.is_dead(*next) {
+                slots.push(*next);
+            }
+            *next += 1;
+        }
+        if slots.is_empty() {
+            return None;
+        }
+        let round = Arc::new(Round::again(&shared.graph, slots));
+        // The tail stays as it is.
+        self.round = Some((round.clone(), shared.tail.window().start));
         Some(round)
     }
 
@@ -75,12 +104,7 @@ impl DenseWriter {
     pub fn begin_commit(&mut self, plans: Vec<NodePlan>, targets: Vec<TargetPlan>) {
         let (round, _) = self.round.as_ref().expect("a round is open");
         assert!(self.committing.is_none(), "a round is committed once");
-        let commit = Commit::new(plans, targets);
-        assert!(
-            commit.slots().eq(round.slots.iter().copied()),
-            "one plan for each slot of the round, in order"
-        );
-        self.committing = Some(commit);
+        self.committing = Some(Commit::new(round, plans, targets));
     }
 
     /// Stores about `lists` more edge lists, each some hundred nanoseconds; true when no commit is under way (any more). The
@@ -146,22 +170,39 @@ impl DenseWriter {
     }
 
     fn link_all(&mut self) {
+        while let Some(round) = self.begin_round(ROUND_ALONE) {
+            self.carry_out(&round);
+        }
+    }
+
+    /// Every linked point chooses its edges anew, on the calling thread, where a bulk build links twice.
+    ///
+    /// # Panics
+    /// When a round is open.
+    pub fn relink_all(&mut self) {
+        let mut next = 0;
+        while self.links_twice()
+            && let Some(round) = self.begin_relinking(&mut next, ROUND_ALONE)
+        {
+            self.carry_out(&round);
+        }
+    }
+
+    fn carry_out(&mut self, round: &Round) {
         let shared = self.shared.clone();
         let mut planner = Planner::new();
-        while let Some(round) = self.begin_round(ROUND_ALONE) {
-            let mut plans = Vec::with_capacity(round.slots.len());
-            for index in 0..round.slots.len() {
-                shared.plan_start(&mut planner, &round, index);
-                plans.push(loop {
-                    if let Some(plan) = shared.plan_step(&mut planner, &round, usize::MAX) {
-                        break plan;
-                    }
-                });
-            }
-            let jobs = self.target_jobs(&plans);
-            let targets = jobs.iter().map(|job| shared.plan_target(job, &mut self.scratch)).collect();
-            self.commit_round(plans, targets);
+        let mut plans = Vec::with_capacity(round.slots.len());
+        for index in 0..round.slots.len() {
+            shared.plan_start(&mut planner, round, index);
+            plans.push(loop {
+                if let Some(plan) = shared.plan_step(&mut planner, round, usize::MAX) {
+                    break plan;
+                }
+            });
         }
+        let jobs = self.target_jobs(&plans);
+        let targets = jobs.iter().map(|job| shared.plan_target(job, &mut self.scratch)).collect();
+        self.commit_round(plans, targets);
     }
 
     /// Restore: a live slot the image shows unlinked waits in the tail again.

@@ -2,7 +2,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::graph::{Owner, Shape};
-use super::{Graph, NodePlan, TargetPlan};
+use super::{Graph, NodePlan, Round, TargetPlan};
 use crate::index::Slot;
 
 /// Lists that finding an orphan a parent counts for in [`Graph::commit_step`]: it may take a search.
@@ -16,6 +16,7 @@ const LISTS_PER_ORPHAN: usize = 64;
 pub struct Commit {
     plans: Vec<NodePlan>,
     targets: Vec<TargetPlan>,
+    relinks: bool,
     stage: Stage,
 }
 
@@ -31,14 +32,14 @@ enum Stage {
 }
 
 impl Commit {
-    /// Nothing linked yet.
-    pub fn new(plans: Vec<NodePlan>, targets: Vec<TargetPlan>) -> Commit {
-        Commit { plans, targets, stage: Stage::Settle }
-    }
-
-    /// Slots of the round.
-    pub fn slots(&self) -> impl Iterator<Item = Slot> {
-        self.plans.iter().map(|plan| plan.slot)
+    /// What was planned for `round`; nothing linked yet.
+    ///
+    /// # Panics
+    /// When `plans` are not those of its slots in order.
+    pub fn new(round: &Round, plans: Vec<NodePlan>, targets: Vec<TargetPlan>) -> Commit {
+        let slots = plans.iter().map(|plan| plan.slot);
+        assert!(slots.eq(round.slots.iter().copied()), "one plan for each slot of the round, in order");
+        Commit { plans, targets, relinks: round.relinks, stage: Stage::Settle }
     }
 }
 
@@ -47,8 +48,7 @@ impl Graph {
     ///
     /// # Panics
     /// When a planned slot is linked already, or a plan holds more edges than fit.
-    pub fn commit(&self, plans: Vec<NodePlan>, targets: Vec<TargetPlan>, is_dead: impl Fn(Slot) -> bool) {
-        let mut commit = Commit::new(plans, targets);
+    pub fn commit(&self, mut commit: Commit, is_dead: impl Fn(Slot) -> bool) {
         while !self.commit_step(&mut commit, usize::MAX, &is_dead, |_| ()) {}
     }
 
@@ -84,9 +84,13 @@ impl Graph {
                 }
                 Stage::Node(index) => match commit.plans.get(index) {
                     Some(plan) => {
-                        if !is_dead(plan.slot) {
-                            self.link_node(&mut owner, plan, is_dead);
-                            linked(plan.slot);
+                        match (is_dead(plan.slot), commit.relinks) {
+                            (true, _) => {}
+                            (false, true) => self.relink_node(&mut owner, plan, is_dead),
+                            (false, false) => {
+                                self.link_node(&mut owner, plan, is_dead);
+                                linked(plan.slot);
+                            }
                         }
                         Stage::Node(index + 1)
                     }
@@ -104,6 +108,7 @@ impl Graph {
                         }
                         Stage::Target(index + 1)
                     }
+                    None if commit.relinks => Stage::Adopt,
                     None => Stage::Join(0),
                 },
                 Stage::Join(index) => match commit.plans.get(index) {
@@ -142,6 +147,14 @@ impl Graph {
         }
         self.mark_linked(plan.slot);
         self.mark_dirty(owner, plan.slot);
+    }
+
+    /// The tree stays as it is.
+    fn relink_node(&self, owner: &mut Owner, plan: &NodePlan, is_dead: &impl Fn(Slot) -> bool) {
+        assert!(self.is_linked(plan.slot), "slot {} is not linked", plan.slot);
+        owner.new.clear();
+        owner.new.extend(plan.levels[0].iter().map(|n| n.slot).filter(|&slot| !is_dead(slot)));
+        self.replace_list(owner, plan.slot, 0, 0);
     }
 
     fn link_target(&self, owner: &mut Owner, plan: &TargetPlan, is_dead: &impl Fn(Slot) -> bool) {

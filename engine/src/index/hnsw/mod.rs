@@ -35,7 +35,7 @@ pub use admit::Admit;
 pub use commit::Commit;
 pub use config::{Flat, GraphConfig, SLOTS_MAX};
 pub use graph::Graph;
-pub use insert_all::insert_all;
+pub use insert_all::{insert_all, relink_all};
 pub use plan::Planner;
 pub use quantized::{Job, JobDone, JobStep, JobTicket, Quantized, SavedCodes};
 pub use round::{NodePlan, ROUND_NODES_MAX, Round, TargetJob, TargetPlan};

@@ -113,16 +113,18 @@ impl Planner {
             Stage::Enter { level } => self.enter(graph, level, is_dead),
             Stage::Beam { level } => {
                 let Planner { patience, scratch, forms, node, .. } = self;
+                // A linked node meets itself.
+                let fits = |slot| slot != *node && !is_dead(slot);
                 if graph.expand(graph.started(*node, forms), level, scratch, &mut |slot| {
-                    patience.admits(!is_dead(slot))
+                    patience.admits(fits(slot))
                 }) {
                     return Stage::Beam { level };
                 }
-                self.candidates.extend(self.scratch.pool.admitted().filter(|near| !is_dead(near.slot)));
+                self.candidates.extend(scratch.pool.admitted().filter(|near| fits(near.slot)));
                 self.at = self.candidates.first().copied().or(self.at);
                 Stage::Peers { level, next: 0 }
             }
-            Stage::Peers { level, next } if next < self.index => {
+            Stage::Peers { level, next } if next < self.index && !round.relinks => {
                 let end = self.index.min(next + PEERS_PER_UNIT);
                 let peers = (next..end).filter(|&i| round.levels[i] >= level).map(|i| round.slots[i]);
                 self.add_candidates(graph, peers.filter(|&slot| !is_dead(slot)));
@@ -131,6 +133,9 @@ impl Planner {
             Stage::Peers { level, .. } => {
                 self.candidates.sort_unstable();
                 self.candidates.truncate(graph.config.ef_construction);
+                if round.relinks {
+                    self.add_own(graph, is_dead);
+                }
                 if graph.config.extend_candidates {
                     self.begin_extension(graph);
                     return Stage::Extend { level, next: 0 };
@@ -164,7 +169,10 @@ impl Planner {
                 let ef = graph.config.ef_construction;
                 let Planner { patience, scratch, .. } = self;
                 *patience = Patience(REFUSALS_PER_EF * ef);
-                graph.begin_beam(start, ef, scratch, &mut |slot: Slot| patience.admits(!is_dead(slot)));
+                let node = self.node;
+                graph.begin_beam(start, ef, scratch, &mut |slot: Slot| {
+                    patience.admits(slot != node && !is_dead(slot))
+                });
                 Stage::Beam { level }
             }
             _ => Stage::Peers { level, next: 0 },
@@ -178,6 +186,15 @@ impl Planner {
         graph.score(graph.started(self.node, &self.forms), &mut self.scratch);
         let scored = self.scratch.fresh.iter().zip(&self.scratch.distances);
         self.candidates.extend(scored.map(|(&slot, &distance)| Neighbor { distance, slot }));
+    }
+
+    /// The edges that a linked node has are candidates, however far they lead.
+    fn add_own(&mut self, graph: &Graph, is_dead: &impl Fn(Slot) -> bool) {
+        let mut own = Vec::with_capacity(graph.config.degree_max(0));
+        graph.links.read(self.node, 0, &mut own);
+        own.retain(|&edge| !is_dead(edge) && self.candidates.iter().all(|near| near.slot != edge));
+        self.add_candidates(graph, own.into_iter());
+        self.candidates.sort_unstable();
     }
 
     /// From here on the visited set holds the candidates: a slot that the beam met and let go may come back.

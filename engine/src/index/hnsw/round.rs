@@ -17,6 +17,9 @@ pub struct Round {
     pub slots: Vec<Slot>,
     /// Their levels.
     pub levels: Vec<u8>,
+    /// They are linked already and choose their edges on level 0 anew, among what a beam finds and those they have: the second pass of
+    /// Vamana (DiskANN, NeurIPS 2019, algorithm 3).
+    pub relinks: bool,
 }
 
 /// Edge lists of one new node, level 0 first.

@@ -90,7 +90,7 @@ fn task() -> Value {
             "kind": one_of(&["build", "index"]),
             "collection": string(),
             "state": one_of(&["running", "done", "failed"]),
-            "stage": one_of(&["loading", "training", "linking", "quantizing", "saving", "done", "failed"]),
+            "stage": one_of(&["loading", "training", "linking", "relinking", "quantizing", "saving", "done", "failed"]),
             "done": about("Points linked.", uint64()),
             "total": about("Points to be linked.", uint64()),
             "began_ms": about("Unix milliseconds.", nullable(uint64())),

@@ -65,10 +65,29 @@ fn the_lowest_level_by_the_rules_of_vamana() {
             check_invariants(&graph, &live);
             assert_eq!(unreachable(&graph, &live), 0);
             graph.edges(7, &mut |level, edges| assert!(edges.len() <= if level == 0 { degree } else { 6 }));
+            let queries = queries(&data, &mut rng, metric, 50);
+            let once = recall(&graph, &queries, &live, 10, 64);
             if degree > 2 && metric != Metric::Dot {
-                let got = recall(&graph, &queries(&data, &mut rng, metric, 50), &live, 10, 64);
-                assert!(got > 0.97, "{metric:?} {degree} {alpha}: recall {got}");
+                assert!(once > 0.97, "{metric:?} {degree} {alpha}: recall {once}");
             }
+            // The second pass: others are nodes to choose from now that came later. Every third node is dead, and keeps its list.
+            let lists = |slot: Slot| {
+                let mut lists = Vec::new();
+                graph.edges(slot, &mut |level, edges| lists.push((level, edges.to_vec())));
+                lists
+            };
+            let before: Vec<_> = (0..1500).map(lists).collect();
+            let again: Vec<Slot> = (0..1500).filter(|slot| slot % 3 > 0).collect();
+            relink_all(&graph, &again, |slot| slot % 3 == 0);
+            check_invariants(&graph, &live);
+            assert_eq!(unreachable(&graph, &live), 0);
+            let changed = |slot: &Slot| lists(*slot) != before[*slot as usize];
+            assert_eq!((0..1500).step_by(3).filter(changed).count(), 0);
+            assert!(degree == 2 || again.iter().filter(|slot| changed(slot)).count() > 500);
+            relink_all(&graph, &(0..1500).collect::<Vec<_>>(), |_| false);
+            check_invariants(&graph, &live);
+            let twice = recall(&graph, &queries, &live, 10, 64);
+            assert!(twice > once - 0.01, "{metric:?} {degree} {alpha}: recall {twice} after {once}");
         }
     }
     // Clusters far from each other, where a walk from one medoid stays in the first that it meets.
@@ -171,7 +190,7 @@ fn insert_shuffled(graph: &Graph, points: &[(Slot, u64)], round_nodes: usize, rn
         let jobs = graph.target_jobs(&plans);
         let mut targets: Vec<_> = jobs.iter().rev().map(|job| graph.plan_target(job, &mut scratch)).collect();
         targets.reverse();
-        graph.commit(plans, targets, |_| false);
+        graph.commit(Commit::new(&round, plans, targets), |_| false);
     }
 }
 

@@ -162,7 +162,7 @@ fn deaths_between_plan_and_commit_are_not_linked() {
     // All the neighbours of 200 and one new node die.
     let mut dead: BTreeSet<Slot> = plans[0].levels.iter().flatten().map(|n| n.slot).collect();
     dead.insert(205);
-    graph.commit(plans, targets, |slot| dead.contains(&slot));
+    graph.commit(Commit::new(&round, plans, targets), |slot| dead.contains(&slot));
     let linked: BTreeSet<Slot> = (0..210).filter(|slot| *slot != 205).collect();
     check_invariants(&graph, &linked);
     assert_eq!(unreachable(&graph, &linked.difference(&dead).copied().collect()), 0);
