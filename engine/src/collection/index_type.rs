@@ -49,8 +49,8 @@ impl IndexType {
 /// A graph by the rules of Vamana (Subramanya et al., DiskANN, NeurIPS 2019): nodes of up to `degree` edges, of which one is left out
 /// only when another kept one is nearer to its end by a factor of `alpha`, so that some long ones stay.
 ///
-/// Differences to the paper: one pass, whose nodes are linked as they come; and a thinned sample of the nodes has levels above, as in
-/// HNSW, in place of a single medoid to start from, which loses recall where data lies in clusters.
+/// Differences to the paper: points written one by one are linked once, while a bulk build links them twice; and a thinned sample of the
+/// nodes has levels above, as in HNSW, in place of a single medoid to start from, which loses recall where data lies in clusters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VamanaConfig {
     /// R: 2..=256.
