@@ -561,7 +561,7 @@ impl SavedCodes {
 }
 
 impl Graph {
-    /// Owner: what the last quantizer that was trained has learned, for [`Self::restore_codec`]; empty without one.
+    /// Owner: what the last quantizer that was trained has learned, for [`Self::load_codec`]; empty without one.
     pub fn save_codec(&self) -> Vec<u8> {
         self.quantized
             .as_ref()
