@@ -445,7 +445,9 @@ impl From<OpError> for ApiError {
                 ErrorKind::Invalid
             }
             OpError::Write(error) => match error {
-                WriteError::DuplicateId(_) | WriteError::VersionConflict { .. } => ErrorKind::Conflict,
+                WriteError::DuplicateId(_) | WriteError::VersionConflict { .. } | WriteError::ReadOnly => {
+                    ErrorKind::Conflict
+                }
                 WriteError::Full | WriteError::RateLimited => ErrorKind::Exhausted,
                 _ => ErrorKind::Invalid,
             },

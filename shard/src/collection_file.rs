@@ -82,11 +82,14 @@ struct TrainedV1 {
     rotations: usize,
     eta_bits: u32,
     threshold: usize,
+    #[serde(default, skip_serializing_if = "is_false")]
+    drops_vectors: bool,
 }
 
 impl TrainedV1 {
-    fn new(quantization: Quantization, threshold: usize) -> TrainedV1 {
-        let rest = TrainedV1 { threshold, ..TrainedV1::default() };
+    fn new(quantization: Quantization, config: &DenseConfig) -> TrainedV1 {
+        let (threshold, drops_vectors) = (config.train_threshold, config.pq_drop_vecs);
+        let rest = TrainedV1 { threshold, drops_vectors, ..TrainedV1::default() };
         match quantization {
             Quantization::Scalar { width } => TrainedV1 { bits: width.bits(), ..rest },
             Quantization::Sign => rest,
@@ -117,7 +120,7 @@ impl QuantV1 {
         let trained = match config.quant {
             Quantizer::None => return None,
             Quantizer::Sq8 => None,
-            Quantizer::Trained(quantization) => Some(TrainedV1::new(quantization, config.train_threshold)),
+            Quantizer::Trained(quantization) => Some(TrainedV1::new(quantization, config)),
         };
         Some(QuantV1 {
             name: config.quant.name().to_owned(),
@@ -332,6 +335,7 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
         let unknown = || Unreadable::Damaged(format!("unknown quant {:?}", quant.name));
         quant.quantizer().ok_or_else(unknown)
     })?;
+    let trained = file.quant.as_ref().and_then(|quant| quant.trained.as_ref());
     let config = DenseConfig {
         dim: file.dim,
         metric,
@@ -353,7 +357,8 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
         quant,
         rescore_factor: file.quant.as_ref().map_or(0, |quant| quant.rescore_factor),
         quantized_build: file.quant.as_ref().is_some_and(|quant| quant.quantized_build),
-        train_threshold: file.quant.and_then(|quant| quant.trained).map_or(0, |trained| trained.threshold),
+        train_threshold: trained.map_or(0, |trained| trained.threshold),
+        pq_drop_vecs: trained.is_some_and(|trained| trained.drops_vectors),
         full_text,
     };
     config.validate().map_err(|e| Unreadable::Damaged(e.to_string()))?;

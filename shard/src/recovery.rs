@@ -360,6 +360,8 @@ impl Core {
                     writer.apply(Write { seq: *seq, id, version, vector: &vector, row, deadline_ms });
                 }
                 Op::Payload { id, version, row } => {
+                    // It may take another slot.
+                    writer.commit_next().map_err(|error| error.to_string())?;
                     writer.apply_row(&RowWrite { seq: *seq, id, version, row });
                 }
                 Op::Delete { id } => {

@@ -62,7 +62,7 @@ fn quantized(name: &str) -> Option<Quantized> {
             Quantization::Product { parts, bits, rotations, eta: 0.0 }
         }
     };
-    Some(Quantized { quantization, threshold: 1, plans: false })
+    Some(Quantized { quantization, threshold: 1, plans: false, once: false })
 }
 
 impl Options {

@@ -165,6 +165,10 @@ pub struct DenseConfig {
     pub quantized_build: bool,
     /// Points (dead slots included) at which a trained quantizer is trained, 0 = 2048; a bulk build trains on any number.
     pub train_threshold: usize,
+    /// With `pq`, in a graph: once the codes are trained nothing more is inserted, and vectors are given up for codes when all points
+    /// are linked. Distances and vectors in answers are those of codes from then on. Trained by a bulk build, or at `train_threshold`
+    /// where that is not 0.
+    pub pq_drop_vecs: bool,
     /// Vectors lie in a file that is mapped and outlives the process, with a quantizer's codes to walk over: they leave memory when it
     /// is short, and are not written again with each image. Needs a quantizer or an index of cells.
     pub persistent: bool,
@@ -204,6 +208,7 @@ impl DenseConfig {
             rescore_factor: 0,
             quantized_build: false,
             train_threshold: 0,
+            pq_drop_vecs: false,
             persistent: false,
             max_vectors: 0,
             max_bytes: 0,
@@ -252,6 +257,7 @@ impl DenseConfig {
             return Err(ConfigError(format!("invalid Quant mode: {quant:?} is not for index_type \"gpu\"")));
         }
         self.quant.validate(self.dim)?;
+        self.validate_dropping()?;
         if let IndexType::Vamana(vamana) = &self.index {
             vamana.validate()?;
         }
@@ -261,18 +267,39 @@ impl DenseConfig {
         Ok(())
     }
 
+    fn validate_dropping(&self) -> Result<(), ConfigError> {
+        let refuse = |why: &str| Err(ConfigError(format!("PQDropVecs requires {why}")));
+        match self.quant {
+            _ if !self.pq_drop_vecs => Ok(()),
+            Quantizer::Trained(Quantization::Product { .. }) if self.persistent => {
+                refuse("vectors in memory, and not persistent ones")
+            }
+            // A change of text is a write of the vector into another slot.
+            Quantizer::Trained(Quantization::Product { .. }) if self.full_text.is_some() => {
+                refuse("a collection without full_text")
+            }
+            Quantizer::Trained(Quantization::Product { .. }) => Ok(()),
+            _ => refuse("quant \"pq\""),
+        }
+    }
+
     /// What the graph is to quantize, and when.
     pub(crate) fn quantized(&self) -> Option<Quantized> {
         let Quantizer::Trained(quantization) = self.quant else { return None };
         // Vectors on a disk are not to be read for each distance. Those of products are near enough for walks only.
         let near = matches!(quantization, Quantization::Scalar { .. } | Quantization::Sign);
-        let plans = self.persistent || self.quantized_build && near;
-        Some(Quantized { quantization, threshold: self.trained_at(), plans })
+        let plans = self.persistent || self.pq_drop_vecs || self.quantized_build && near;
+        Some(Quantized { quantization, threshold: self.trained_at(), plans, once: self.pq_drop_vecs })
     }
 
     /// Points at which a trained quantizer is trained.
     pub fn trained_at(&self) -> usize {
-        if self.train_threshold == 0 { TRAIN_THRESHOLD_DEFAULT } else { self.train_threshold }
+        match self.train_threshold {
+            // What comes after the training is refused.
+            0 if self.pq_drop_vecs => usize::MAX,
+            0 => TRAIN_THRESHOLD_DEFAULT,
+            threshold => threshold,
+        }
     }
 
     /// The index of cells, where that is what it has.
@@ -315,7 +342,7 @@ impl DenseConfig {
 
     /// Whether a filed point's vector is what its code stands for.
     pub(crate) fn drops_vectors(&self) -> bool {
-        self.ivf().is_some_and(IvfConfig::drops_vectors)
+        self.pq_drop_vecs || self.ivf().is_some_and(IvfConfig::drops_vectors)
     }
 
     /// Candidates per result that the beam holds and that are scored exactly, at least; 0 without a quantizer.

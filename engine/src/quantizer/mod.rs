@@ -208,6 +208,14 @@ impl Codec {
         }
     }
 
+    /// Whether a row of [`Self::code_len`] bytes is one that [`Self::encode`] may write, as far as reading it needs.
+    pub fn is_code(&self, row: &[u8]) -> bool {
+        match &self.kind {
+            Kind::Product(product) => product.is_code(row),
+            Kind::Scalar(_) | Kind::Sign(_) => true,
+        }
+    }
+
     /// What a code stands for.
     ///
     /// # Panics

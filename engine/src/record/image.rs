@@ -10,8 +10,9 @@
 //! cells    = 5 cells:u32 trained_on:u64 mean:f32          of an index of cells; its centroids follow, one each
 //! centroid = 6 cell:u32 f32*dim
 //! codec    = 8 total:u32 at:u32 bytes                     a piece of what a quantizer has learned, `total` bytes in all, in order;
-//!            of an index of cells behind the record of the cells
-//! code     = 9 slot:u32 bytes                             of a point in cells with codes, behind its point or edges: one for each cell
+//!            of an index of cells behind the record of the cells; of a graph with a quantizer: number:u8 trained_at:u64 codec
+//! code     = 9 slot:u32 bytes                             of a point in cells with codes, behind its point or edges: one for each cell;
+//!            of a graph whose vectors are in a file or given up, behind its point: number:u8 (of the quantizer) code
 //! levels   = count:u8 (degree:u16 slot:u32*degree)*count     level 0 first; count 0 = not in the graph
 //!            of a point in cells: one level that names its cells, none before there are any
 //! flags    = bit 0: dead, kept as a way-point of the graph

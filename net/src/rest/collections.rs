@@ -154,6 +154,7 @@ impl ConfigBody {
         config.traversal_codes = self.traversal_codes.unwrap_or(true);
         config.quant = quant;
         config.persistent = self.persistent.unwrap_or(false);
+        config.pq_drop_vecs = self.pq_drop_vecs.unwrap_or(false);
         if quant != Quantizer::None {
             // Checked: not negative.
             config.rescore_factor = self.rescore_factor.unwrap_or(0) as usize;
@@ -280,11 +281,8 @@ impl ConfigBody {
         if self.opq == Some(true) && !is(&["pq", "prq"]) && self.ivf_pq != Some(true) {
             return Err(invalid("opq", "OPQ requires quant \"pq\" or \"prq\", or ivf_pq"));
         }
-        if self.pq_drop_vecs == Some(true) {
-            return Err(match is(&["pq"]) {
-                true => not_offered("pq_drop_vecs; vectors are kept, and answers exact"),
-                false => invalid("pq_drop_vecs", "PQDropVecs requires quant \"pq\""),
-            });
+        if self.pq_drop_vecs == Some(true) && !is(&["pq"]) {
+            return Err(invalid("pq_drop_vecs", "PQDropVecs requires quant \"pq\""));
         }
         if self.quantized_build == Some(true) && quant == Quantizer::None {
             return Err(invalid("quantized_build", "needs a quantizer"));
@@ -516,7 +514,6 @@ mod tests {
                 r#"{"dim":1,"quant":"zip"}"#,
                 "unknown quant \"zip\"; it must be one of none, sq8, bq1, sq, pq, prq",
             ),
-            (r#"{"dim":1,"quant":"pq","pq_drop_vecs":true}"#, "does not offer pq_drop_vecs"),
             (r#"{"dim":1,"quant":"sq","pq_drop_vecs":true}"#, "PQDropVecs requires"),
             (r#"{"dim":1,"quant":"sq","opq":true}"#, "OPQ requires"),
             (r#"{"dim":1,"quant":"sq8","traversal_codes":false}"#, "invalid traversal_codes"),

@@ -262,6 +262,7 @@ fn configuration(config: &DenseConfig) -> Value {
         "trained": trained(config),
         "rescore_factor": config.rescored_per_result(),
         "quantized_build": config.quantized_build,
+        "pq_drop_vecs": config.pq_drop_vecs,
         "persistent": config.persistent,
         "index_type": index_type,
         "vamana_r": vamana.map_or(0, |vamana| vamana.degree),

@@ -74,10 +74,15 @@ impl Core {
             replaced.map_err(|error| io_error(&error))?;
             Ok((writer, manifest))
         };
-        match written.await {
+        let offered = match written.await {
             Ok((writer, manifest)) => self.offer(uid, name, config, writer, manifest).await,
+            Err(error) => Err(error),
+        };
+        match offered {
+            Ok(()) => Ok(()),
             Err(error) => {
-                // Without its file the directory is no collection; a leftover is removed at the next start.
+                // Without its file the directory is no collection; a leftover is removed at the next start. One with its file would come
+                // back then, though its creator was told that there is none.
                 let _leftover_is_harmless = disk.remove_dir(&dir).await;
                 Err(error)
             }

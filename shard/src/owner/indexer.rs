@@ -102,8 +102,8 @@ async fn plan_targets(env: Rc<dyn Env>, work: Arc<TargetWork>) {
         for index in from..work.jobs.len().min(from + TARGETS_PER_GRAB) {
             let plan = work.dense.plan_target(&work.jobs[index], &mut scratch);
             assert!(work.plans[index].set(plan).is_ok(), "an index is taken once");
+            slice.check().await;
         }
-        slice.check().await;
     }
 }
 
@@ -300,6 +300,7 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
             replayed.moved(moved);
         }
         worked |= train_on(&env, &owned);
+        worked |= owned.writer.borrow_mut().give_up_step();
         let mut slice = Slice::begin(&env);
         for _ in 0..ENCODE_STEPS {
             if !owned.writer.borrow_mut().encode_step() {

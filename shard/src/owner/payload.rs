@@ -58,8 +58,11 @@ impl Core {
     fn write_row(&self, owned: &Owned, id: u64, version: u64, row: &[u8]) -> Result<Option<Ticket>, OpError> {
         owned.usable()?;
         let mut writer = owned.writer.borrow_mut();
-        if writer.moves(id, row) && !writer.has_slot() {
-            return Err(OpError::Write(WriteError::Full));
+        if writer.moves(id, row) {
+            if !writer.has_slot() {
+                return Err(OpError::Write(WriteError::Full));
+            }
+            writer.commit_next()?;
         }
         let seq = writer.seq() + 1;
         let ticket = match self.log() {

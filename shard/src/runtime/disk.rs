@@ -21,6 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes per operation. Copying this much into an aligned buffer takes about 30 µs, well within a slice, and the device is
 /// near its full rate at this size.
@@ -176,8 +177,9 @@ fn nameless(root: &Path) -> io::Result<fs::File> {
     if !file.as_ref().is_err_and(|e| matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR))) {
         return file;
     }
-    // File systems without the flag. What a crash between the two lines leaves is replaced by the next.
-    let path = root.join("scratch.tmp");
+    // File systems without the flag. A name for each: what a crash between the two lines leaves is replaced by a later process's.
+    static NAMES: AtomicU64 = AtomicU64::new(0);
+    let path = root.join(format!("scratch-{}.tmp", NAMES.fetch_add(1, Ordering::Relaxed)));
     let file = options.create(true).truncate(true).open(&path)?;
     fs::remove_file(&path)?;
     Ok(file)

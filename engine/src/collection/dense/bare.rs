@@ -1,4 +1,6 @@
-//! Vectors given up for codes: `ivf_pq` without `ivf_rerank`.
+//! Vectors given up for codes: `ivf_pq` without `ivf_rerank`, and `pq_drop_vecs`.
+//!
+//! In a graph all go at once, when it is trained and everything is linked; nothing is inserted from the training on. In cells each goes for itself:
 //!
 //! A slot's vector is what its code stands for from the moment it is filed, whether its floats are still there or not: so what is
 //! learned and filed later does not depend on when readers unpin. The floats wait for readers that may have found the slot in the tail;
@@ -6,6 +8,35 @@
 use super::*;
 
 impl DenseWriter {
+    /// Whether inserts are refused: the quantizer is trained that vectors are given up for.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.shared.config.pq_drop_vecs && self.shared.graph.trained() > 0
+    }
+
+    /// Owner, between rounds: gives the vectors of a graph up when their time has come; true when it did.
+    pub fn give_up_step(&mut self) -> bool {
+        let graph = &self.shared.graph;
+        let due = self.shared.config.pq_drop_vecs && !graph.is_bare() && graph.is_quantized();
+        if !due || self.tail_len() > 0 || self.round_open() {
+            return false;
+        }
+        graph.give_up_vectors();
+        let end = self.high_water() as Slot;
+        for from in (0..end).step_by(SLOTS_AT_ONCE) {
+            let slots = (from..end.min(from + SLOTS_AT_ONCE as Slot)).collect();
+            self.limbo.push(&self.shared.domain, Retired::Vectors(slots));
+        }
+        true
+    }
+
+    /// Some of what was restored into the first `slots` slots has no vectors any more.
+    pub(super) fn restore_bare(&mut self, slots: u32) {
+        self.shared.graph.give_up_vectors();
+        // Of those that an older image had.
+        self.shared.graph.release_vectors(0, slots);
+        self.bare = SlotSet::all(slots as usize);
+    }
+
     /// The padded vector of a slot: as it was written, or what its code stands for.
     pub(super) fn vector_of(&self, slot: Slot) -> Cow<'_, [f32]> {
         if self.shared.config.drops_vectors()
@@ -58,6 +89,9 @@ impl DenseWriter {
         dropped.len()
     }
 }
+
+/// Slots whose vectors go to the kernel in one go.
+const SLOTS_AT_ONCE: usize = 1 << 12;
 
 /// The largest page there may be under a vector, as far as neighbours are looked at.
 const PAGE_BYTES: usize = 1 << 16;

@@ -76,7 +76,8 @@ impl DenseWriter {
             codec: Vec::new(),
             codec_cursor: 0,
             codes: Vec::new(),
-            codes_number: full.then(|| self.shared.graph.codes_number()),
+            codes_number: full
+                .then(|| if self.images_have_codes() { self.shared.graph.codes_number() } else { 0 }),
             taken: Dirty::default(),
             passes: 0,
             absent_is_free: full,
@@ -152,7 +153,11 @@ impl DenseWriter {
     /// images where vectors are not: writing them anew would read all vectors from the disk, and searches would do so until then.
     pub fn codes_unsaved(&self) -> bool {
         let number = self.shared.graph.codes_number();
-        self.shared.graph.keeps_file() && number != 0 && number != self.imaged_codes
+        self.images_have_codes() && number != 0 && number != self.imaged_codes
+    }
+
+    fn images_have_codes(&self) -> bool {
+        self.shared.graph.keeps_file() || self.shared.graph.is_bare()
     }
 
     /// Bytes a full image would take, about.
@@ -226,10 +231,9 @@ impl DenseWriter {
         }
     }
 
-    /// What walks go over for a slot of a graph whose vectors are in a file.
+    /// What walks go over for a slot of a graph whose vectors are in a file, or nowhere.
     fn code_of_image(&self, slot: Slot) -> Option<(u8, &[u8])> {
-        let graph = &self.shared.graph;
-        if graph.keeps_file() { graph.saved_code(slot) } else { None }
+        if self.images_have_codes() { self.shared.graph.saved_code(slot) } else { None }
     }
 
     /// Writes the next pending slot; false when none is left.
@@ -238,7 +242,8 @@ impl DenseWriter {
             self.write_cells(capture, out);
             return true;
         }
-        if capture.pending.codec {
+        // Before a code of it.
+        if capture.pending.codec || self.dirty.codec {
             self.write_codec(capture, out);
             return true;
         }
@@ -298,6 +303,10 @@ impl DenseWriter {
             // A way-point's row is of no use any more.
             row: if dead { &[] } else { row },
         };
+        if let Some((number, code)) = self.code_of_image(slot) {
+            capture.codes.push(number);
+            capture.codes.extend_from_slice(code);
+        }
         let vector = match point.vector {
             // Not so much as looked at: it may be on the disk only.
             StoredVector::Filed(_) => &[],
@@ -305,10 +314,6 @@ impl DenseWriter {
             StoredVector::Here(_) if shared.config.drops_vectors() && !capture.codes.is_empty() => &[],
             StoredVector::Here(_) => &shared.graph.vector(slot)[..shared.config.dim],
         };
-        if let Some((number, code)) = self.code_of_image(slot) {
-            capture.codes.push(number);
-            capture.codes.extend_from_slice(code);
-        }
         put_point(out, &point, vector);
         if !capture.codes.is_empty() {
             put_code(out, slot, &capture.codes);

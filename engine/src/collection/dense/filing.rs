@@ -369,7 +369,10 @@ impl DenseWriter {
         let mut slots = Vec::new();
         let mut next = filing.linked.next(0);
         while let Some(slot) = next {
-            slots.push(slot);
+            // One that is dead waits to be freed already, and may be another point's by the time that its vector went.
+            if !self.shared.meta.is_dead(slot) {
+                slots.push(slot);
+            }
             next = filing.linked.next(slot + 1);
         }
         slots.chunks(ROUND_REFILED).for_each(|slots| self.give_up_vectors(slots.to_vec()));

@@ -273,6 +273,10 @@ impl Meta {
 
     /// Frees every row; for dropping the collection.
     pub fn free_rows(&mut self, slots: usize) {
+        // Lines may have to come from a disk.
+        if self.row_bytes() == 0 {
+            return;
+        }
         for slot in 0..slots as Slot {
             self.line(slot).died.store(0, Ordering::Relaxed);
             // SAFETY: dead as of now, and `&mut self` means no reader exists.

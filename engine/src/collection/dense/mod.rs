@@ -141,6 +141,9 @@ pub enum WriteError {
     /// No room for its vector's file.
     #[error("no space for the collection's files: {0}")]
     NoSpace(String),
+    /// Its vectors were given up for codes, or are about to be.
+    #[error("vector: collection is read-only: its quantizer is trained, and pq_drop_vecs gives vectors up")]
+    ReadOnly,
     /// Token bucket empty.
     #[error("vector: collection rate limited")]
     RateLimited,

@@ -70,8 +70,8 @@ fn set(places: &mut Vec<Spilled>, slot: Slot, at: Spilled) {
     places[index] = at;
 }
 
-/// Bytes of a quantizer at most: the rotation of a very long vector.
-const CODEC_MAX: usize = 1 << 28;
+/// Bytes of a quantizer at most: the centroids of very long vectors in many layers.
+const CODEC_MAX: usize = 1 << 31;
 
 impl Restoring {
     /// Centroids come in order, after the record that says how many.
@@ -131,6 +131,7 @@ impl Restoring {
     }
 
     fn forget(&mut self, slot: Slot) {
+        self.bare.remove(slot);
         for places in [&mut self.lists_at, &mut self.codes_at] {
             if let Some(at) = places.get_mut(slot as usize) {
                 *at = Spilled::default();
@@ -203,8 +204,12 @@ impl DenseWriter {
             }
             Record::Codec(total, at, piece) => {
                 if restoring.piece(total, at, piece)? && !self.files_cells() {
-                    restoring.saved = Some(self.shared.graph.load_codec(&restoring.codec)?);
-                    restoring.coded = SlotSet::default();
+                    let saved = self.shared.graph.load_codec(&restoring.codec)?;
+                    // One that comes again has its codes already.
+                    if restoring.saved.as_ref().is_none_or(|before| !before.is_same(&saved)) {
+                        restoring.saved = Some(saved);
+                        restoring.coded = SlotSet::default();
+                    }
                 }
                 Ok(())
             }
@@ -219,7 +224,7 @@ impl DenseWriter {
                 if !restoring.present.contains(slot) {
                     return Err(format!("a code of slot {slot}, which no image holds"));
                 }
-                let saved = restoring.saved.as_mut().ok_or("a code of a quantizer that did not come")?;
+                let Some(saved) = &mut restoring.saved else { return Ok(()) };
                 let (&number, code) = codes.split_first().ok_or("a code of no quantizer")?;
                 if saved.set(slot, number, code)? {
                     restoring.coded.insert(slot);
@@ -259,6 +264,9 @@ impl DenseWriter {
             true => {
                 self.commit_slots(slot as usize + 1).map_err(|error| error.to_string())?;
                 restoring.bare.insert(slot);
+                if !self.files_cells() {
+                    self.shared.graph.adopt_bare(slot);
+                }
             }
             false => {
                 restoring.bare.remove(slot);
@@ -386,10 +394,17 @@ impl DenseWriter {
             true => self.restore_cells(restoring, &end)?,
             false => {
                 self.restore_edges(restoring, &end)?;
+                let whole = restoring.saved.is_some() && restoring.coded.contains_all(&restoring.present);
+                let bare = restoring.bare.next(0);
+                if let Some(slot) = bare.filter(|_| !whole) {
+                    return refuse(format!("slot {slot} has neither a vector nor a code"));
+                }
                 if let Some(saved) = restoring.saved.take() {
-                    let whole = restoring.coded.contains_all(&restoring.present);
                     self.shared.graph.adopt_codes(saved, whole).or_else(refuse)?;
                     self.imaged_codes = self.shared.graph.codes_number();
+                    if bare.is_some() {
+                        self.restore_bare(end.slots);
+                    }
                 } else if !restoring.codec.is_empty() {
                     return refuse("what a quantizer has learned is damaged".into());
                 }

@@ -134,7 +134,10 @@ impl DenseWriter {
 
     /// Owner: what is to be done next for a trained quantizer; see [`crate::index::Graph::next_job`].
     pub fn next_job(&mut self, force: bool) -> JobStep {
-        self.shared.graph.next_job(force)
+        let before = self.shared.graph.codes_number();
+        let step = self.shared.graph.next_job(force);
+        self.dirty.codec |= self.shared.graph.codes_number() != before;
+        step
     }
 
     /// Owner: takes what came out of the job that [`Self::next_job`] gave last.
@@ -142,8 +145,10 @@ impl DenseWriter {
     /// # Errors
     /// Address space for codes runs out; searches go on without.
     pub fn finish_job(&mut self, done: JobDone) -> Result<(), ArenaError> {
-        self.dirty.codec |= done.is_training();
-        self.shared.graph.finish_job(done)
+        let before = self.shared.graph.trained();
+        let finished = self.shared.graph.finish_job(done);
+        self.dirty.codec |= self.shared.graph.trained() != before;
+        finished
     }
 
     /// Owner: the job with that ticket failed. Searches go on without its codes.
@@ -167,6 +172,7 @@ impl DenseWriter {
                 JobStep::Run(job) => self.finish_job(job.run()).expect("address space for codes"),
             }
         }
+        self.give_up_step();
     }
 
     fn link_all(&mut self) {

@@ -446,6 +446,13 @@ impl Dense {
                 return Cow::Owned(vector);
             }
         }
+        // Bare since this pin was taken: then its floats are there as long as the pin is.
+        if self.graph.is_bare() {
+            let mut vector = vec![0.0; padded(self.config.dim)];
+            if self.graph.decode(slot, &mut vector) {
+                return Cow::Owned(vector);
+            }
+        }
         Cow::Borrowed(self.graph.vector(slot))
     }
 

@@ -186,6 +186,9 @@ impl DenseWriter {
         {
             return Err(WriteError::VersionConflict { id, expected, found });
         }
+        if self.is_read_only() {
+            return Err(WriteError::ReadOnly);
+        }
         // A refused duplicate on a full collection is told "full": it would have needed room.
         let replaces = mode == WriteMode::Upsert && found != 0;
         if (!replaces && self.is_full(now_ms)) || !self.has_slot() {
@@ -603,7 +606,10 @@ impl DenseWriter {
                     + self.bare.bytes()
                     + filing.bytes()
             }
-            None => self.shared.graph.bytes() as u64,
+            None => {
+                let bare = self.bare.len() * self.shared.graph.vector_row_bytes();
+                self.shared.graph.bytes().saturating_sub(bare) as u64 + self.bare.bytes()
+            }
         };
         let bytes = index
             + self.ordered_ids.len() as u64 * ORDERED_ID_BYTES

@@ -26,7 +26,7 @@ fn checksum(row: &[f32]) -> u32 {
 }
 
 /// Codes written in one step of vectors in a file, and how many vectors the kernel fetches ahead.
-const FILE_ROWS_AT_ONCE: usize = 64;
+pub(super) const FILE_ROWS_AT_ONCE: usize = 64;
 const FILE_ROWS_AHEAD: usize = 16 * FILE_ROWS_AT_ONCE;
 
 /// Marks of a slot: flags above, the [`Shape`] of its level-0 list below.
@@ -61,6 +61,8 @@ pub struct Graph {
     rows_found: usize,
     /// Some of them are not in memory: searches say in advance which they will look at.
     cold: AtomicBool,
+    /// Vectors are given up: there are codes only.
+    bare: AtomicBool,
     /// What is walked instead of the vectors; `None` when codes are not wanted.
     pub(super) codes: Option<Codes>,
     /// What is walked instead of either; `None` without a quantizer.
@@ -134,6 +136,7 @@ impl Graph {
             sums,
             rows_found: vectors.committed(),
             cold: AtomicBool::new(false),
+            bare: AtomicBool::new(false),
             vectors,
             codes: Codes::reserve(&config, &scratch)?,
             quantized: QuantizedRows::new(&config, scratch.clone()),
@@ -255,6 +258,26 @@ impl Graph {
         sums.cells(slot as usize)[0].store(sum, Relaxed);
         self.slots_end.fetch_max(slot + 1, Relaxed);
         Ok(())
+    }
+
+    /// Owner: a slot that is restored with a code and no vector.
+    ///
+    /// # Panics
+    /// When the slot is linked or out of range.
+    pub fn adopt_bare(&self, slot: Slot) {
+        assert!(!self.is_linked(slot), "slot {slot} is in use");
+        self.slots_end.fetch_max(slot + 1, Relaxed);
+    }
+
+    /// Whether vectors are given up ([`Self::give_up_vectors`]).
+    #[inline]
+    pub fn is_bare(&self) -> bool {
+        // Acquire: the codes that stand for them are seen.
+        self.bare.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    pub(super) fn set_bare(&self) {
+        self.bare.store(true, std::sync::atomic::Ordering::Release);
     }
 
     /// Whether vectors lie in a file.
@@ -405,7 +428,10 @@ impl Graph {
     /// thousand vectors are there and each time they are twice as many, and for each few thousand codes that are written at the
     /// start; nothing otherwise.
     pub fn begin_round(&self) {
-        let most = self.codes.as_ref().map_or(0, Codes::at_once);
+        let most = match self.keeps_file() {
+            true => FILE_ROWS_AT_ONCE,
+            false => self.codes.as_ref().map_or(0, Codes::at_once),
+        };
         self.refit_codes(&mut self.owner.enter(), most);
         self.quantized.iter().for_each(QuantizedRows::begin_round);
     }

@@ -6,6 +6,7 @@
 //!
 //! A quantizer that was trained on few vectors is replaced when there are many more. The new codes have an arena of their own:
 //! walks over the old ones may still be under way.
+use super::graph::FILE_ROWS_AT_ONCE;
 use super::{Graph, GraphConfig};
 use crate::distance::Metric;
 use crate::index::Slot;
@@ -43,10 +44,14 @@ pub struct Quantized {
     pub threshold: usize,
     /// Edges are chosen by the codes too, once they are there, and not by int8 codes or vectors.
     pub plans: bool,
+    /// There is one training: vectors are given up after it ([`Graph::give_up_vectors`]).
+    pub once: bool,
 }
 
 struct Generation {
     codec: Arc<Codec>,
+    /// Vectors that it was trained at.
+    trained_at: usize,
     rows: Arena<u8>,
     /// One past the highest slot that ever had a code.
     end: AtomicU32,
@@ -288,9 +293,15 @@ impl QuantizedRows {
         Some(Coded { generation, query })
     }
 
+    /// What [`Self::query`] has set, where there is one training.
+    pub(super) fn started<'q>(&'q self, query: &'q CodecQuery) -> Option<Coded<'q>> {
+        debug_assert!(self.config.once);
+        self.published().map(|generation| Coded { generation, query })
+    }
+
     /// Bytes of codes and of what was learned.
     pub(super) fn bytes(&self) -> usize {
-        let bytes = |Generation { codec, rows, end }: &Generation| {
+        let bytes = |Generation { codec, rows, end, .. }: &Generation| {
             codec.bytes() + end.load(Ordering::Relaxed) as usize * rows.row_len()
         };
         self.generations.iter().filter_map(OnceLock::get).map(bytes).sum()
@@ -345,16 +356,19 @@ impl QuantizedRows {
         vectors: &impl Fn(Slot) -> &'v [f32],
         end: usize,
         force: bool,
+        ahead: Option<&dyn Fn(usize)>,
     ) -> JobStep {
         if training.running {
             return JobStep::Idle;
         }
-        let copied = (COPIED_AT_ONCE / self.dim).clamp(1, SLOTS_AT_ONCE);
+        let copied = (COPIED_AT_ONCE / self.dim)
+            .clamp(1, if ahead.is_some() { FILE_ROWS_AT_ONCE } else { SLOTS_AT_ONCE });
         match &mut training.stage {
             Stage::Settled => {
                 let wanted = match (training.trained_at, training.trained) {
                     (0, _) => end >= TRAINED_MIN && (force || end >= self.config.threshold),
                     (_, GENERATIONS..) => false,
+                    (1.., _) if self.config.once => false,
                     // More vectors than are sampled change nothing, so the last is for as many.
                     (at, LAST) => at < SAMPLE_MAX && end >= SAMPLE_MAX.max(2 * at),
                     (at, _) => at < SAMPLE_MAX && end / GROWTH >= at,
@@ -381,6 +395,10 @@ impl QuantizedRows {
                         rows.extend_from_slice(row);
                     }
                     *next += *every;
+                }
+                if let Some(ahead) = ahead {
+                    let later = (*next..training.trained_at).step_by(*every);
+                    later.take(2 * copied).skip(copied).for_each(ahead);
                 }
                 if *next < training.trained_at {
                     return JobStep::More;
@@ -411,6 +429,9 @@ impl QuantizedRows {
                 let from = *to + rows.len() / self.dim;
                 for slot in from..(from + copied).min(*end) {
                     rows.extend_from_slice(&vectors(slot as Slot)[..self.dim]);
+                }
+                if let Some(ahead) = ahead {
+                    (from + copied..*end).take(2 * copied).skip(copied).for_each(ahead);
                 }
                 let (first, count) = (*to, rows.len() / self.dim);
                 if first + count < *end && rows.len() < ENCODED_AT_ONCE && count < 4 * SLOTS_AT_ONCE {
@@ -443,6 +464,7 @@ impl QuantizedRows {
                 rows.commit(end).map_err(|source| ArenaError::File { bytes, source })?;
                 let fresh = self.generations[training.trained].set(Generation {
                     codec: Arc::new(codec),
+                    trained_at: training.trained_at,
                     rows,
                     end: AtomicU32::new(0),
                 });
@@ -473,14 +495,18 @@ impl QuantizedRows {
 const SAVED_HEAD: usize = 1 + 8;
 
 impl QuantizedRows {
-    /// Owner: the last codec that was trained.
+    /// Owner: the codec that walks go over, else the one whose codes are being written.
     fn save(&self, training: &Training) -> Vec<u8> {
-        let Some(last) = training.trained.checked_sub(1).and_then(|last| self.generations[last].get()) else {
+        let number = match self.published.load(Ordering::Relaxed) as usize {
+            0 => training.trained,
+            published => published,
+        };
+        let Some(generation) = number.checked_sub(1).and_then(|index| self.generations[index].get()) else {
             return Vec::new();
         };
-        let mut saved = vec![training.trained as u8];
-        saved.extend_from_slice(&(training.trained_at as u64).to_le_bytes());
-        saved.extend_from_slice(&last.codec.save());
+        let mut saved = vec![number as u8];
+        saved.extend_from_slice(&(generation.trained_at as u64).to_le_bytes());
+        saved.extend_from_slice(&generation.codec.save());
         saved
     }
 
@@ -492,10 +518,11 @@ impl QuantizedRows {
         let trained = usize::from(*trained);
         let at = u64::from_le_bytes(at.try_into().map_err(|_| damaged())?);
         let codec = Codec::load(self.config.quantization, self.metric, self.dim, codec);
-        let codec = codec.filter(|_| (1..=GENERATIONS).contains(&trained)).ok_or_else(damaged)?;
+        let codec = codec.filter(|_| (1..=GENERATIONS).contains(&trained) && at > 0).ok_or_else(damaged)?;
         let rows = self.reserve(&codec).map_err(|error| error.to_string())?;
-        let generation = Generation { codec: Arc::new(codec), rows, end: AtomicU32::new(0) };
-        Ok(SavedCodes { trained, trained_at: at as usize, generation })
+        let generation =
+            Generation { codec: Arc::new(codec), trained_at: at as usize, rows, end: AtomicU32::new(0) };
+        Ok(SavedCodes { trained, generation })
     }
 
     /// Owner: takes such a codec over, before there is another. Codes of all vectors below `end` are to be written, unless they
@@ -508,7 +535,8 @@ impl QuantizedRows {
         whole: bool,
     ) -> Result<(), String> {
         assert!(training.trained == 0 && !training.running, "restored before anything is trained");
-        let SavedCodes { trained, trained_at, generation } = saved;
+        let SavedCodes { trained, generation } = saved;
+        let trained_at = generation.trained_at;
         generation.rows.commit(end).map_err(|error| error.to_string())?;
         if whole {
             generation.end.store(end as Slot, Ordering::Relaxed);
@@ -517,6 +545,8 @@ impl QuantizedRows {
         (training.trained, training.trained_at) = (trained, trained_at);
         if whole {
             self.published.store(trained as u32, Ordering::Release);
+            // Repairs may come before the first round.
+            self.begin_round();
         } else {
             training.stage = Stage::Encoding { to: 0, end, rows: Vec::new() };
         }
@@ -535,11 +565,16 @@ impl QuantizedRows {
 /// A codec that was saved, and codes that were saved with it.
 pub struct SavedCodes {
     trained: usize,
-    trained_at: usize,
     generation: Generation,
 }
 
 impl SavedCodes {
+    /// Whether both are of one training.
+    pub fn is_same(&self, other: &SavedCodes) -> bool {
+        let training = |saved: &SavedCodes| (saved.trained, saved.generation.trained_at);
+        training(self) == training(other)
+    }
+
     /// Sets the code of a slot. False, and nothing is set, when it is one of another codec, by the number that [`Graph::saved_code`]
     /// gave with it.
     ///
@@ -552,6 +587,9 @@ impl SavedCodes {
         let rows = &self.generation.rows;
         if code.len() != rows.row_len() || slot as usize >= rows.capacity() {
             return Err(format!("a code of {} bytes of slot {slot}, not {}", code.len(), rows.row_len()));
+        }
+        if !self.generation.codec.is_code(code) {
+            return Err(format!("the code of slot {slot} names what there is not"));
         }
         rows.commit(slot as usize + 1).map_err(|error| error.to_string())?;
         // SAFETY: nobody else has the rows yet.
@@ -603,6 +641,37 @@ impl Graph {
         })
     }
 
+    /// Quantizers trained so far, also while codes of the last are still being written.
+    pub fn trained(&self) -> usize {
+        if self.quantized.is_some() { self.owner_for_codes().training.trained } else { 0 }
+    }
+
+    /// Owner, while no plan is in flight and every written slot is linked: from now on a slot's vector is what its code stands for, for whoever
+    /// begins to look. Codes decide about edges as well.
+    ///
+    /// # Panics
+    /// Before walks go over codes of a quantizer.
+    pub fn give_up_vectors(&self) {
+        assert!(self.is_quantized(), "there is nothing in place of vectors");
+        self.quantized.iter().for_each(QuantizedRows::begin_round);
+        self.set_bare();
+    }
+
+    /// What the code of a slot stands for, over the first components of `vector`; false while vectors are there.
+    ///
+    /// # Panics
+    /// When `vector` is shorter than the dimension.
+    pub fn decode(&self, slot: Slot, vector: &mut [f32]) -> bool {
+        match self.quantized.as_ref().filter(|_| self.is_bare()).and_then(QuantizedRows::published) {
+            Some(generation) => {
+                // SAFETY: codes of slots that can be found are not written.
+                generation.codec.decode(unsafe { generation.rows.row(slot as usize) }, vector);
+                true
+            }
+            None => false,
+        }
+    }
+
     /// The number of the quantizer whose codes walks go over; 0 without.
     pub fn codes_number(&self) -> u8 {
         self.quantized.as_ref().map_or(0, |quantized| quantized.published.load(Ordering::Relaxed) as u8)
@@ -615,7 +684,10 @@ impl Graph {
     pub fn next_job(&self, force: bool) -> JobStep {
         let Some(quantized) = &self.quantized else { return JobStep::Idle };
         let mut owner = self.owner_for_codes();
-        quantized.next(&mut owner.training, &|slot| self.vector(slot), self.slots_end(), force)
+        // Vectors of a file that the next call but one copies.
+        let ahead = |slot: usize| self.vectors.will_need(slot, slot + 1);
+        let ahead = if self.keeps_file() { Some(&ahead as &dyn Fn(usize)) } else { None };
+        quantized.next(&mut owner.training, &|slot| self.vector(slot), self.slots_end(), force, ahead)
     }
 
     /// Owner: takes what came out of the job that [`Self::next_job`] gave last; of another graph it is ignored.

@@ -3,6 +3,7 @@ use super::Graph;
 use super::codes::{Bound, Codes};
 use crate::distance::CodeQuery;
 use crate::index::{Neighbor, Slot};
+use crate::quantizer::CodecQuery;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -34,6 +35,8 @@ pub struct Scan<'a> {
     /// Codes that say more are too far.
     reach: f32,
     distances: Vec<f32>,
+    /// The query as codes are compared with that vectors were given up for.
+    bare: Option<CodecQuery>,
 }
 
 impl<'a> Scan<'a> {
@@ -54,6 +57,7 @@ impl<'a> Scan<'a> {
             unsure: Vec::new(),
             reach: f32::INFINITY,
             distances: Vec::new(),
+            bare: None,
         }
     }
 
@@ -155,14 +159,21 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Exact distances to `slots`, in that order. Vectors that may be on the disk are asked for all at once.
+    /// Exact distances to `slots`, in that order, or those of codes where vectors are given up. Vectors that may be on the disk are asked for
+    /// all at once.
     ///
     /// # Panics
     /// When a slot is out of range.
-    pub fn score(&self, slots: &[Slot], distances: &mut Vec<f32>) {
+    pub fn score(&mut self, slots: &[Slot], distances: &mut Vec<f32>) {
         self.check(slots);
-        self.graph.fetch(slots.iter().copied());
         distances.resize(slots.len(), 0.0);
+        if let Some(quantized) = self.graph.quantized.as_ref().filter(|_| self.graph.is_bare()) {
+            let made = self.bare.is_some();
+            let query = self.bare.get_or_insert_default();
+            let coded = if made { quantized.started(query) } else { quantized.query(self.query, query) };
+            return coded.expect("codes came before vectors went").distances(slots, distances);
+        }
+        self.graph.fetch(slots.iter().copied());
         self.graph.distances(self.query, slots, distances);
     }
 

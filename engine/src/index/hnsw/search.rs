@@ -166,7 +166,7 @@ impl Graph {
         scratch: &mut Scratch,
     ) -> Result<(), TooLong> {
         scratch.found.extend(scratch.pool.admitted());
-        if let Probe::Vector(_) = probe {
+        if matches!(probe, Probe::Vector(_)) || self.is_bare() {
             return Ok(());
         }
         let wanted = match probe {
@@ -176,9 +176,9 @@ impl Graph {
         };
         let (mut from, mut to) = (0, wanted.min(scratch.found.len()));
         let mut errors = Errors::default();
-        self.fetch(scratch.found[..to].iter().map(|near| near.slot));
         while from < to {
             let piece = to.min(from + RESCORED_AT_ONCE);
+            self.fetch(scratch.found[from..piece].iter().map(|near| near.slot));
             scratch.fresh.clear();
             scratch.fresh.extend(scratch.found[from..piece].iter().map(|near| near.slot));
             let last = scratch.found[piece - 1].distance;
@@ -202,7 +202,6 @@ impl Graph {
             // What has the same code may be the same vector, and ties are broken by whoever knows the ids.
             if next == last || next + errors.low() < *kth {
                 to = (to + RESCORED_MORE.max(to / 2)).min(found.len());
-                self.fetch(found[from..to].iter().map(|near| near.slot));
             }
         }
         scratch.found.truncate(to);

@@ -143,6 +143,7 @@ fn info() -> Value {
             "trained": about("What a quantizer learns, where one is trained.", nullable(trained)),
             "rescore_factor": about("Candidates per result that are scored exactly; 0 without a quantizer.", uint64()),
             "quantized_build": boolean(),
+            "pq_drop_vecs": boolean(),
             "persistent": boolean(),
             "index_type": one_of(&["hnsw", "vamana", "ivf", "gpu"]),
             "vamana_r": uint64(),

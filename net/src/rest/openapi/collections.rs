@@ -18,15 +18,16 @@ pub fn operations() -> Vec<Operation> {
     let films = json!({"name": "films", "config": {"dim": 2, "metric": "l2", "full_text": {}}});
     let inbox = json!({"name": "inbox", "config": {"dim": 2, "metric": "cosine", "m": 8, "seed": 7}});
     let scratch = json!({"name": "scratch", "config": {"dim": 2}});
-    let info = json!({
-        "name": "films",
-        "config": {"dim": 2, "metric": "l2", "m": 16, "ef_construction": 200, "ef_search": 64, "seed": 0,
+    let config = json!({"dim": 2, "metric": "l2", "m": 16, "ef_construction": 200, "ef_search": 64, "seed": 0,
             "level0_full_degree": false, "extend_candidates": false, "extend_candidates_max": 0,
             "filter_first_relative_bp": 0, "traversal_codes": true, "quant": "none", "trained": null, "rescore_factor": 0,
-            "quantized_build": false, "persistent": false, "index_type": "hnsw", "vamana_r": 0, "vamana_l": 0, "vamana_alpha": 0.0, "ivf_nlist": 0, "ivf_nprobe": 0,
+            "quantized_build": false, "pq_drop_vecs": false, "persistent": false, "index_type": "hnsw", "vamana_r": 0, "vamana_l": 0, "vamana_alpha": 0.0, "ivf_nlist": 0, "ivf_nprobe": 0,
             "ivf_train_threshold": 0, "ivf_drift_retrain": false, "ivf_drift_growth_factor": 0.0,
             "ivf_drift_factor": 0.0, "ivf_pq": false, "ivf_rerank": false, "ivf_codes": null, "soar": false, "soar_lambda": 0.0, "max_vectors": 0, "max_bytes": 0, "max_inserts_per_second": 0,
-            "max_ef_search": 0, "full_text": {"analyzer": "english", "k1": 1.2, "b": 0.75}},
+            "max_ef_search": 0, "full_text": {"analyzer": "english", "k1": 1.2, "b": 0.75}});
+    let info = json!({
+        "name": "films",
+        "config": config,
         "points": 3, "sparse_vectors": 2, "tombstoned": 0,
         "index": {"type": "hnsw", "cells": 0, "state": "ready", "walks": "float", "indexed": 3, "waiting": 0},
         "memory": {"bytes": 1_234_567, "graph_bytes": 600, "codes_bytes": 0, "slots_bytes": 400, "payload_bytes": 900,

@@ -75,7 +75,10 @@ fn config_of_other_indexes() -> Value {
         "pq_nbits": about("Of `pq` and `ivf_pq`, per part; 0 = 8.", json!({"type": "integer", "enum": [0, 4, 8]})),
         "opq": about("A rotation before `pq`, `prq` or `ivf_pq`.", boolean()),
         "opq_iters": about("Up to 1 a random rotation, more: rounds of finding a better one.", integer(0, 20)),
-        "pq_drop_vecs": off(),
+        "pq_drop_vecs": about(
+            "Of `pq`: once it is trained, inserts are refused, and when all points are linked vectors are given up for codes.",
+            boolean(),
+        ),
         "anisotropic_eta": about(
             "Of `pq` and `ivf_pq`: above 1, how much more an error along a vector weighs than one across.",
             with(double(), json!({"minimum": 0})),

@@ -400,6 +400,47 @@ fn vectors_are_what_codes_stand_for_where_they_are_given_up() {
     }
 }
 
+/// A slot that was replaced before there were cells is another point's by the time that vectors go.
+#[test]
+fn vectors_of_slots_that_are_used_again_do_not_go() {
+    let mut rng = Rng(91);
+    let ivf = IvfConfig { product: coded(3, 8, false), nprobe: 1000, ..trains_at(900) };
+    let mut bed = Bed::new(config(6, Metric::L2, ivf), 1 << 12);
+    for id in 0..800 {
+        bed.upsert(id, &rng.vector(6));
+    }
+    bed.settle();
+    let early = bed.domain.participant(1);
+    let pin = early.pin();
+    // Filed nowhere yet, and replaced under a reader.
+    for id in 0..300 {
+        bed.upsert(id, &rng.vector(6));
+    }
+    for id in 800..950 {
+        bed.upsert(id, &rng.vector(6));
+    }
+    bed.writer.index_all();
+    assert!(cells(&bed) > 0);
+    drop(pin);
+    // As the slots come free they are taken again, while vectors wait for their turn.
+    for id in 2000..2600 {
+        bed.upsert(id, &rng.vector(6));
+        bed.writer.reclaim();
+    }
+    let held = bed.seat.pin();
+    for id in 2000..2600 {
+        let point = bed.writer.shared().get(&held, id, bed.now_ms).unwrap();
+        assert!(point.vector.iter().any(|&component| component != 0.0), "{id}");
+    }
+    drop(held);
+    bed.settle();
+    for (id, vector) in readable(&bed) {
+        let twin = &bed.twin[&id].prepared[..6];
+        let off: f32 = vector.iter().zip(twin).map(|(a, b)| (a - b).powi(2)).sum();
+        assert!(off < twin.iter().map(|x| x * x).sum::<f32>(), "{id}: {vector:?} for {twin:?}");
+    }
+}
+
 #[test]
 fn images_without_vectors_are_small_and_deltas_follow() {
     for soar in [None, Some(0.0)] {

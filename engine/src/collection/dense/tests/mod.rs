@@ -6,6 +6,7 @@ mod checks;
 mod churn;
 mod device;
 mod filtered;
+mod given_up;
 mod images;
 mod keys;
 mod lanes;

@@ -171,6 +171,49 @@ fn codes_come_back_with_images() {
     }
 }
 
+/// A quantizer that is trained while an image is written: what has its codes has it too, and before them.
+#[test]
+fn an_image_may_be_taken_while_a_quantizer_is_trained() {
+    for full in [true, false] {
+        for steps in [0, 3, 10, 100] {
+            let mut rng = Rng(40 + steps);
+            let quant = Quantizer::Trained(Quantization::Sign);
+            let config = DenseConfig { quant, train_threshold: 200, ..config(Metric::Cosine) };
+            let mut bed = Bed::persistent(config, 4096);
+            (0..100).for_each(|id| bed.upsert(id, &rng.vector(DIM)));
+            let mut images = vec![bed.capture(true, 500)];
+            (100..250).for_each(|id| bed.upsert(id, &rng.vector(DIM)));
+            bed.writer.begin_capture(full);
+            let mut image = Vec::new();
+            let mut complete = (0..steps).any(|_| bed.writer.capture_step(100, &mut image));
+            bed.writer.index_all();
+            assert!(bed.writer.shared().graph.is_quantized());
+            bed.upsert(3, &rng.vector(DIM));
+            if complete {
+                bed.writer.end_capture(false);
+                bed.writer.begin_capture(full);
+                image.clear();
+                complete = false;
+            }
+            while !complete {
+                complete = bed.writer.capture_step(100, &mut image);
+            }
+            bed.file.as_mut().unwrap().sync();
+            bed.writer.end_capture(true);
+            if full {
+                images.clear();
+            }
+            images.push(image);
+            bed.reopen(&images, bed.seq);
+            bed.check(&mut rng);
+            bed.settle();
+            assert!(bed.writer.shared().graph.is_quantized());
+            assert_eq!(bed.writer.shared().graph.miscoded(), None);
+            bed.check(&mut rng);
+        }
+    }
+}
+
 #[test]
 fn vectors_and_index_do_not_count_as_memory() {
     let mut rng = Rng(5);

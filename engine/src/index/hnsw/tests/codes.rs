@@ -219,7 +219,7 @@ fn scans_leave_out_only_what_is_certainly_farther() {
 fn scanned(graph: &Graph, query: &[f32], k: usize, end: Slot) -> Vec<Neighbor> {
     let mut scan = Scan::new(graph, query, k);
     let (mut slots, mut distances, mut found) = (Vec::new(), Vec::new(), Vec::new());
-    let mut score = |scan: &Scan<'_>, slots: &[Slot], found: &mut Vec<Neighbor>| {
+    let mut score = |scan: &mut Scan<'_>, slots: &[Slot], found: &mut Vec<Neighbor>| {
         scan.score(slots, &mut distances);
         let scored = slots.iter().zip(&distances);
         found.extend(scored.map(|(&slot, &distance)| Neighbor { slot, distance }));
@@ -230,7 +230,7 @@ fn scanned(graph: &Graph, query: &[f32], k: usize, end: Slot) -> Vec<Neighbor> {
         while scan.is_crowded() {
             scan.some(64, &mut slots);
             assert!(!slots.is_empty(), "a crowd has someone in it");
-            score(&scan, &slots, &mut found);
+            score(&mut scan, &slots, &mut found);
         }
     }
     loop {
@@ -239,7 +239,7 @@ fn scanned(graph: &Graph, query: &[f32], k: usize, end: Slot) -> Vec<Neighbor> {
         if slots.is_empty() {
             return found;
         }
-        score(&scan, &slots, &mut found);
+        score(&mut scan, &slots, &mut found);
     }
 }
 

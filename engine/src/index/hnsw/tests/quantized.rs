@@ -9,7 +9,7 @@ const DIM: usize = 64;
 
 fn quantized(quantization: Quantization, metric: Metric, threshold: usize, capacity: usize) -> GraphConfig {
     GraphConfig {
-        quantized: Some(Quantized { quantization, threshold, plans: false }),
+        quantized: Some(Quantized { quantization, threshold, plans: false, once: false }),
         rescore_factor: 3,
         ..config(DIM, metric, 8, capacity)
     }
