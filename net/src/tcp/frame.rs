@@ -34,7 +34,7 @@ const FORM_TOKEN: u8 = 2;
 pub struct RequestFrame<'a> {
     /// Token, `None` when there is none or it is empty.
     pub token: Option<&'a [u8]>,
-    /// Name of the operation, 0 to 255 bytes of anything.
+    /// Name of the operation, 0 to 255 bytes of anything; see [`crate::tcp::ops::find`].
     pub operation: &'a [u8],
     /// Its arguments.
     pub args: &'a [u8],
