@@ -26,9 +26,9 @@ pub enum Op {
     Kv(KvOp),
     /// [`crate::tcp::process`].
     Process(ProcessOp),
-    /// [`crate::tcp::process::PartitionRequest`].
+    /// [`crate::tcp::process::decode_partition`].
     Partition(PartitionOp),
-    /// Operations on dense collections.
+    /// [`crate::tcp::vector`].
     Vector(VectorOp),
     /// Part of the protocol, but of nothing that this build has.
     Absent,
@@ -56,7 +56,7 @@ pub enum Resource {
 
 /// Operations on keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it; layouts are at `KvRequest`")]
+#[expect(missing_docs, reason = "the names say it; layouts are in `kv`")]
 pub enum KvOp {
     Get,
     Put,
@@ -81,7 +81,7 @@ pub enum KvOp {
 
 /// Operations on the process and its registries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it; layouts are at `ProcessRequest`")]
+#[expect(missing_docs, reason = "the names say it; layouts are in `process`")]
 pub enum ProcessOp {
     Ping,
     Ready,
@@ -99,7 +99,7 @@ pub enum ProcessOp {
 
 /// Operations on partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it; layouts are at `PartitionRequest`")]
+#[expect(missing_docs, reason = "the names say it; layouts are in `process`")]
 pub enum PartitionOp {
     Resplit,
     Reshard,
@@ -109,7 +109,7 @@ pub enum PartitionOp {
 
 /// Operations on dense collections and their points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it; layouts are where they are decoded")]
+#[expect(missing_docs, reason = "the names say it; layouts are in `vector`")]
 pub enum VectorOp {
     CreateCollection,
     DropCollection,
