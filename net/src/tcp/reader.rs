@@ -12,6 +12,9 @@ pub enum ArgsError {
     /// A time to live above [`nigh_engine::kv::operate::TTL_MAX_MS`].
     #[error("ttlMs out of range")]
     TtlOutOfRange,
+    /// An envelope around another.
+    #[error("an envelope inside an envelope")]
+    NestedEnvelope,
     /// This part must be text.
     #[error("{0} is not UTF-8")]
     NotUtf8(&'static str),
