@@ -23,7 +23,7 @@ mod payload;
 mod points;
 #[doc(hidden)]
 pub mod probe;
-mod read;
+pub(crate) mod read;
 mod routes;
 mod search;
 pub(crate) mod value;

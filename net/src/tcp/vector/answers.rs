@@ -13,9 +13,10 @@
 //! One node is never degraded. Only a scroll says so, where the cursor follows; in the other results, whose readers take its
 //! absence for a no, it would be three bytes of nothing.
 
+use crate::rest;
 use crate::rest::value::{content, write_metadata, write_payload, write_value};
 use nigh_engine::payload::{PayloadRow, Value, ValueRef};
-use nigh_shard::core::{FoundGroup, FoundPoint, QueryAnswer, StoredPoint};
+use nigh_shard::core::{FoundGroup, FoundPoint, OrderKey, Position, QueryAnswer, StoredPoint};
 
 /// Appends `u32 n`; memory holds fewer than 2^32 of anything here.
 fn put_count(out: &mut Vec<u8>, count: usize) {
@@ -189,8 +190,20 @@ impl ScrollAnswer {
         self.count += 1;
     }
 
+    /// Ends a page by id, with the id to go on behind when there is more.
+    pub fn finish_by_id(self, out: &mut Vec<u8>, after: Option<u64>) {
+        let cursor = after.map(rest::read::encode_cursor);
+        self.finish(out, cursor.as_deref().unwrap_or_default());
+    }
+
+    /// Ends a page in an order, with the position to go on behind when there is more.
+    pub fn finish_ordered(self, out: &mut Vec<u8>, keys: &[OrderKey], after: Option<&Position>) {
+        let cursor = after.map(|position| rest::order::encode_cursor(keys, position));
+        self.finish(out, cursor.as_deref().unwrap_or_default());
+    }
+
     /// Ends it with a cursor, empty = there is no more.
-    pub fn finish(self, out: &mut Vec<u8>, cursor: &str) {
+    fn finish(self, out: &mut Vec<u8>, cursor: &str) {
         if let Some(count) = out.get_mut(self.start..self.start + 4) {
             count.copy_from_slice(&self.count.to_be_bytes());
         }
@@ -213,6 +226,7 @@ mod tests {
     use super::*;
     use crate::tcp::reader::{ArgsError, ArgsReader};
     use nigh_engine::payload::RowBuilder;
+    use nigh_shard::core::Part;
 
     const NOW_MS: u64 = 5;
 
@@ -345,7 +359,7 @@ mod tests {
             let mut answer = ScrollAnswer::begin(out);
             answer.push(out, 1, &row("text", Some(7), &[]), NOW_MS);
             answer.push(out, 2, &[], NOW_MS);
-            answer.finish(out, "AQAAAAAAAAAC");
+            answer.finish_by_id(out, Some(2));
         });
         let mut args = ArgsReader::new(&bytes);
         let expected = vec![(1, 0.0, 0.0, "text", N_IS_7), (2, 0.0, 0.0, "", "")];
@@ -355,8 +369,13 @@ mod tests {
             (Ok(0), Ok(0), Ok("AQAAAAAAAAAC"))
         );
         assert!(args.is_empty());
-        let nothing = written(|out| ScrollAnswer::begin(out).finish(out, ""));
+        let nothing = written(|out| ScrollAnswer::begin(out).finish_by_id(out, None));
         assert_eq!(nothing, [0; 4 + 3 + 4]);
+        let keys = [OrderKey { key: "n".into(), desc: true, is_string: false }];
+        let after = Position { parts: vec![Part::Number(1.5)], id: 2 };
+        let bytes = written(|out| ScrollAnswer::begin(out).finish_ordered(out, &keys, Some(&after)));
+        let cursor = ArgsReader::new(&bytes[7..]).text32("cursor").unwrap();
+        assert_eq!(rest::order::decode_cursor(&keys, cursor), Ok(after));
     }
 
     #[test]

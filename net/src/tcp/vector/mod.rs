@@ -5,6 +5,7 @@
 //! JSON of REST.
 
 pub mod answers;
+mod config;
 mod create;
 mod parts;
 mod points;
@@ -16,6 +17,7 @@ mod search;
 #[cfg(test)]
 mod golden_tests;
 
+pub use config::put_config;
 pub use points::{OperatePoint, version_conflict};
 pub use scroll::Scroll;
 
@@ -35,7 +37,7 @@ pub enum VectorRequest<'a> {
     Create(CreateCollection),
     /// Nothing, also when it is absent.
     Drop(DropCollection),
-    /// The configuration as JSON.
+    /// [`put_config`].
     GetConfig(GetCollection),
     /// Nothing, or [`version_conflict`] when the outcome is a conflict.
     Write(WritePoints),
