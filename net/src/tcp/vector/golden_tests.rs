@@ -66,6 +66,57 @@ fn examples() -> Vec<(VectorOp, String)> {
     all
 }
 
+/// Requests of the operations without an example, and with the parts that examples leave out, written in the same way.
+fn others() -> Vec<(VectorOp, String)> {
+    let all = [
+        (VectorOp::DropCollection, "04646f6373"),
+        (VectorOp::GetConfig, "04646f6373 | 01 01 00"),
+        (
+            VectorOp::Upsert,
+            "37 04646f6373 0000000000000001 V 0000000000000005 00000007 7b2261223a317d S 0000000000000007 00000008 7b2261223a31357d",
+        ),
+        (VectorOp::InsertIfAbsent, "00 04646f6373 0000000000000001 V"),
+        (VectorOp::Delete, "04646f6373 000000000000002a | 01 0000000000000003"),
+        (VectorOp::Get, "04646f6373 0000000000000001 01 | 03 03 01 0000000000000009"),
+        (
+            VectorOp::SetPayload,
+            "04646f6373 0000000000000001 00000007 7b2261223a317d | 01 00000007 7b2261223a357d | 01 0000000000000002",
+        ),
+        (
+            VectorOp::OverwritePayload,
+            "04646f6373 0000000000000001 00000007 7b2261223a317d | 00 | 01 0000000000000002",
+        ),
+        (
+            VectorOp::DeletePayloadKeys,
+            "04646f6373 0000000000000001 00000002 000161 0008 24636f6e74656e74 | 01 0000000000000000",
+        ),
+        (VectorOp::ClearPayload, "04646f6373 0000000000000001 | 01 0000000000000001"),
+        (VectorOp::DeleteByFilter, "04646f6373 F"),
+        (VectorOp::SearchDocs, "03 04646f6373 00000005 V F 03 00 0000000000003039"),
+        (
+            VectorOp::HybridSearch,
+            "07 04646f6373 0000000a 02 3fe3333333333333 0000003c 00000032 00000032 V S F 0101",
+        ),
+        (
+            VectorOp::HybridText,
+            "07 04646f6373 0000000a 00 0000000000000000 000000000000000000000000 V 00000001 61 F 0101",
+        ),
+        (VectorOp::SearchText, "03 04646f6373 0000000a 0000000b 68656c6c6f20776f726c64 F 0100"),
+        (VectorOp::BulkStage, "04646f6373 00000001 00000001 0000000000000007 3f800000"),
+        (
+            VectorOp::BulkStagePayload,
+            "04646f6373 00000001 00000001 0000000000000007 3f800000 00000007 7b2261223a317d",
+        ),
+        (VectorOp::BulkBuild, "04646f6373 00000002"),
+        (
+            VectorOp::Operate,
+            "04646f6373 0000000000000005 000172 01 0000000000000003 00000012 0000 0000000000000000 00 02 0000 0000 0000",
+        ),
+    ];
+    let with_parts = |text: &str| text.replace('V', V).replace('F', F).replace('S', SPARSE);
+    all.into_iter().map(|(op, text)| (op, with_parts(text))).collect()
+}
+
 fn bytes(text: &str) -> Vec<u8> {
     hex(&text.replace([' ', '|'], ""))
 }
@@ -417,8 +468,8 @@ fn queries() {
 
 /// Arguments cut at every byte: an error that names the part, or, where they may end, a request.
 #[test]
-fn examples_cut_at_every_byte() {
-    for (op, text) in examples() {
+fn requests_cut_at_every_byte() {
+    for (op, text) in examples().into_iter().chain(others()) {
         let args = bytes(&text);
         assert!(read(op, &args).is_ok(), "{op:?} {text}");
         let ends: Vec<usize> = text.match_indices('|').map(|(at, _)| bytes(&text[..at]).len()).collect();
@@ -473,8 +524,8 @@ proptest! {
                 let _ = read(op, &[&b"\x04docs"[..], &rest].concat());
             }
         }
-        let examples = examples();
-        let (op, text) = which.get(&examples);
+        let requests = [examples(), others()].concat();
+        let (op, text) = which.get(&requests);
         let mut args = bytes(text);
         for (at, value) in flips {
             *at.get_mut(&mut args) = value;
