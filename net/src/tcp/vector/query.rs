@@ -266,3 +266,73 @@ fn ids(mut message: Message<'_>) -> Result<Pair, ApiError> {
     }
     Ok((Anchor::Id(positive), Anchor::Id(negative)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A field of bytes; they are few.
+    fn field(number: u8, parts: &[&[u8]]) -> Vec<u8> {
+        let bytes = parts.concat();
+        [&[number << 3 | 2, bytes.len() as u8], &bytes[..]].concat()
+    }
+
+    fn read(spec: &[&[u8]]) -> Result<QueryPoints, String> {
+        spec_of(Message::new(&spec.concat())).map_err(|error| error.message)
+    }
+
+    const ONE: [u8; 4] = 1_f32.to_le_bytes();
+
+    #[test]
+    fn lanes_of_every_kind() {
+        let dense = field(1, &[&field(1, &[&ONE, &ONE]), &[0x10, 7, 0x20, 9]]);
+        let sparse = field(2, &[&field(1, &[&[3, 9]]), &field(2, &[&ONE, &ONE])]);
+        let pair = field(6, &[&[0x08, 1, 0x10, 2]]);
+        let discover = field(7, &[&[0x28, 0], &pair, &field(2, &[&field(1, &[&ONE]), &field(2, &[&ONE])])]);
+        let lanes = [&dense, &sparse, &discover].map(|leaf| field(2, &[leaf])).concat();
+        let query =
+            read(&[&lanes, &field(1, &[&dense]), &[0x18, 1, 0x78, 5], &field(9, &[b"g"]), &[0x50, 2]]);
+        let query = query.unwrap();
+        assert!(matches!(&query.lanes[0].source, Source::Dense(vector) if vector[..] == [1.0, 1.0]));
+        assert_eq!((query.lanes[0].k, query.lanes[0].lane_k), (7, 9));
+        assert!(
+            matches!(&query.lanes[1].source, Source::Sparse(sparse) if sparse[..] == [(3, 1.0), (9, 1.0)])
+        );
+        let Source::Discover(discover) = &query.lanes[2].source else { panic!() };
+        assert!(matches!(discover.target, Some(Anchor::Id(0))));
+        assert!(matches!(discover.context[0], (Anchor::Id(1), Anchor::Id(2))));
+        assert!(matches!(discover.context[1], (Anchor::Vector(_), Anchor::Vector(_))));
+        assert!(query.root.is_some());
+        assert_eq!((query.group_by.as_str(), query.group_size), ("g", 2));
+        // Sources count before lanes, and a root only where it ranks.
+        let query = read(&[&field(2, &[&sparse]), &field(8, &[&field(1, &[&dense])]), &field(1, &[&dense])]);
+        let query = query.unwrap();
+        assert!(query.root.is_none() && query.lanes.len() == 1);
+        assert!(matches!(query.lanes[0].source, Source::Dense(_)));
+    }
+
+    #[test]
+    fn refusals() {
+        let dense = field(1, &[&field(1, &[&ONE])]);
+        for (spec, fragment) in [
+            (field(8, &[&field(2, &[])]), "a query inside a query"),
+            (field(8, &[]), "a source of a query is empty"),
+            (field(2, &[]), "a leaf of a query is empty"),
+            (field(2, &[&field(3, &[])]), "a named vector space"),
+            (field(2, &[&field(5, &[])]), "many vectors per point"),
+            (field(2, &[&field(6, &[&field(6, &[])])]), "recommendations by vectors"),
+            (field(2, &[&field(6, &[&[0x28, 2]])]), "strategy: unknown code 2"),
+            (field(2, &[&field(2, &[&[0x08, 1]])]), "1 indices but 0 values"),
+            (vec![0x18, 1], "needs a root"),
+            (vec![0x18, 2], "unknown query mode 2"),
+            (field(4, &[b"sum"]), "unknown fusion method"),
+            (field(2, &[&dense]).repeat(65), "at most 64 lanes"),
+            (vec![0x12, 9], "truncated"),
+            (vec![0x13], "no known type"),
+            (vec![0x80; 12], "more than ten bytes"),
+        ] {
+            let message = read(&[&spec]).err().expect(fragment);
+            assert!(message.contains(fragment), "{message} lacks {fragment}");
+        }
+    }
+}
