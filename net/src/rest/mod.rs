@@ -6,27 +6,27 @@
 
 mod aliases;
 mod binary;
-mod collections;
+pub(crate) mod collections;
 mod envelope;
 mod error;
 mod filter;
 mod floats;
 mod inspect;
-mod json;
+pub(crate) mod json;
 mod lane_bodies;
 mod lanes;
 mod manage;
 mod openapi;
-mod order;
+pub(crate) mod order;
 mod pages;
 mod payload;
 mod points;
 #[doc(hidden)]
 pub mod probe;
-mod read;
+pub(crate) mod read;
 mod routes;
 mod search;
-mod value;
+pub(crate) mod value;
 
 pub use binary::{BinaryQuery, IngestDecoder, IngestRoute, decode_query};
 pub use filter::WireFilter;

@@ -31,7 +31,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Most keys of one order (interface).
-const KEYS_MAX: usize = 16;
+pub const ORDER_KEYS_MAX: usize = 16;
 /// Positions asked for at a time when there is no limit.
 const POSITIONS: usize = 1 << 16;
 
@@ -107,8 +107,8 @@ impl OrderBody {
         for tail in self.tail_keys.unwrap_or_default() {
             keys.push(key(tail.key, tail.desc, tail.is_datetime, tail.is_string)?);
         }
-        if keys.len() > KEYS_MAX {
-            return refuse(format_args!("{} keys, at most {KEYS_MAX}", keys.len()));
+        if keys.len() > ORDER_KEYS_MAX {
+            return refuse(format_args!("{} keys, at most {ORDER_KEYS_MAX}", keys.len()));
         }
         // The interface ignores it for several keys.
         let start_from = self.start_from.map(|start| start.0).filter(|_| keys.len() == 1);

@@ -206,7 +206,8 @@ json_object! {
 /// Version byte of a cursor that continues after an id.
 const CURSOR_BY_ID: u8 = 1;
 
-fn encode_cursor(after: u64) -> String {
+/// The cursor that continues after an id.
+pub fn encode_cursor(after: u64) -> String {
     let mut bytes = [CURSOR_BY_ID; 9];
     bytes[1..].copy_from_slice(&after.to_be_bytes());
     URL_SAFE_NO_PAD.encode(bytes)

@@ -370,25 +370,42 @@ pub fn write_sparse(out: &mut Vec<u8>, row: &[u8]) {
     out.push(b'}');
 }
 
-/// Writes `"content":"…"` and, when anything else lives in the row, `,"metadata":{…}`.
-pub fn write_document(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
-    out.extend_from_slice(b"\"content\":");
+/// The document text of a row: a `$content` of another kind than string is none, and stays in the metadata.
+pub fn content(row: &[u8], now_ms: u64) -> Option<&str> {
     if row.is_empty() {
-        out.extend_from_slice(b"\"\"");
-        return;
+        return None;
     }
-    // A `$content` of another kind than string is not document text and stays in the metadata.
-    let content = match PayloadRow::trusted(row).get(CONTENT_KEY, now_ms) {
+    match PayloadRow::trusted(row).get(CONTENT_KEY, now_ms) {
         Some(ValueRef::String(text)) => Some(text),
         _ => None,
-    };
-    write_string(out, content.unwrap_or(""));
+    }
+}
+
+/// Writes what a row holds beside its document text as an object; nothing when it holds nothing.
+pub fn write_metadata(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
+    if row.is_empty() {
+        return;
+    }
+    let has_content = content(row, now_ms).is_some();
     let start = out.len();
-    out.extend_from_slice(b",\"metadata\":{");
-    if write_entries(out, row, now_ms, |key| content.is_none() || key != CONTENT_KEY) == 0 {
+    out.push(b'{');
+    if write_entries(out, row, now_ms, |key| !has_content || key != CONTENT_KEY) == 0 {
         out.truncate(start);
     } else {
         out.push(b'}');
+    }
+}
+
+/// Writes `"content":"…"` and, when anything else lives in the row, `,"metadata":{…}`.
+pub fn write_document(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
+    out.extend_from_slice(b"\"content\":");
+    write_string(out, content(row, now_ms).unwrap_or_default());
+    let start = out.len();
+    out.extend_from_slice(b",\"metadata\":");
+    let value = out.len();
+    write_metadata(out, row, now_ms);
+    if out.len() == value {
+        out.truncate(start);
     }
 }
 

@@ -13,6 +13,7 @@ mod mutate;
 mod net;
 mod operate;
 mod shard;
+mod tcp;
 
 pub use mutate::Mutator;
 
@@ -35,6 +36,7 @@ pub const ALL: &[Decoder] = &[
     Decoder { name: "binary_query", run: net::binary_query, seeds: net::binary_query_seeds },
     Decoder { name: "json_body", run: net::json_body, seeds: net::json_body_seeds },
     Decoder { name: "request_target", run: net::request_target, seeds: net::request_target_seeds },
+    Decoder { name: "tcp_stream", run: tcp::tcp_stream, seeds: tcp::tcp_stream_seeds },
     Decoder { name: "stored_row_answer", run: net::stored_row_answer, seeds: engine::payload_row_seeds },
     Decoder { name: "operate", run: operate::operate, seeds: operate::operate_seeds },
     Decoder { name: "dense_image", run: collection::dense_image, seeds: collection::dense_image_seeds },

@@ -1,0 +1,336 @@
+//! Operations on the process, its keys for clients, its aliases and its partitions: arguments and results.
+//!
+//! ```text
+//! __ping__                                              anything
+//! __ready__, __metrics__, __kv_metrics__, __repl_metrics__, __collections__, __keys_list__    nothing
+//! __keys_add__      s16 token, s16 tenant, u16 n, (s16 scope)*, s16 certCN
+//! __keys_revoke__   s16 token
+//! alias_batch       u32 n, (s16 alias, s16 target, u8 delete)*
+//! alias_list        s16 collection, empty = all
+//! __wc__            u8 factor, u8 wait, s8 operation, s32 args
+//! …_resplit, …_reshard                                  s8 collection, u32 newPartitions
+//! …_reshard_abort, …_resplit_cleanup                    s8 collection
+//! ```
+//! Bytes behind a layout are ignored.
+
+use crate::absent_requests::{Lack, Unmet, check_partitions};
+use crate::request::{ApiError, ChangeAliases, ListAliases};
+use crate::tcp::ops::{self, Op, PartitionOp, ProcessOp};
+use crate::tcp::reader::{ArgsError, ArgsReader};
+use nigh_shard::core::{Alias, AliasChange};
+
+/// The answer to `__repl_metrics__` of a node that replicates nothing.
+pub const REPL_METRICS_OF_ONE_NODE: &str = r#"{"shards":[]}"#;
+
+/// A request about the process.
+#[non_exhaustive]
+pub enum ProcessRequest<'a> {
+    /// Answered with nothing; pools ask it of connections.
+    Ping,
+    /// Answered with nothing by a node that serves.
+    Ready,
+    /// The metrics page, as text.
+    Metrics,
+    /// The metrics of keys and values, as text.
+    KvMetrics,
+    /// [`REPL_METRICS_OF_ONE_NODE`].
+    ReplMetrics,
+    /// Names of collections; see [`put_names`].
+    Collections,
+    /// Adds a key for clients.
+    KeysAdd(NewKey<'a>),
+    /// Removes one.
+    KeysRevoke {
+        /// Its token.
+        token: &'a str,
+    },
+    /// All of them; see [`put_keys`].
+    KeysList,
+    /// Makes and removes aliases.
+    ChangeAliases(ChangeAliases),
+    /// Aliases; see [`put_aliases`].
+    ListAliases(ListAliases),
+    /// An operation in an envelope, to be carried out as if it had come alone.
+    Envelope(Envelope<'a>),
+}
+
+/// A key for clients. The token is a secret: this does not print it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NewKey<'a> {
+    /// The secret.
+    pub token: &'a str,
+    /// Whose collections it is for.
+    pub tenant: &'a str,
+    /// What it may do.
+    pub scopes: Vec<&'a str>,
+    /// Name in a client certificate that stands for the token, empty = none.
+    pub cert_cn: &'a str,
+}
+
+/// An operation with the acknowledgements its client wants. One node has nobody to wait for: both numbers change nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Envelope<'a> {
+    /// Replicas that must have acknowledged.
+    pub factor: u8,
+    /// Whether to wait for them.
+    pub wait: bool,
+    /// Name of the operation inside, which is no envelope.
+    pub operation: &'a [u8],
+    /// Its arguments.
+    pub args: &'a [u8],
+}
+
+impl<'a> Envelope<'a> {
+    /// Decodes the arguments of `__wc__`.
+    ///
+    /// # Errors
+    /// `args too short`; that it holds another, since depth is nothing that a client should choose.
+    pub fn decode(args: &'a [u8]) -> Result<Envelope<'a>, ArgsError> {
+        let mut args = ArgsReader::new(args);
+        let envelope = Envelope {
+            factor: args.u8("factor")?,
+            wait: args.flag("wait")?,
+            operation: args.s8("innerOp")?,
+            args: args.s32("innerArgs")?,
+        };
+        match ops::find(envelope.operation).map(|inner| inner.op) {
+            Some(Op::Process(ProcessOp::Envelope)) => Err(ArgsError::NestedEnvelope),
+            _ => Ok(envelope),
+        }
+    }
+}
+
+/// Shortest encodings of a scope and of a change of an alias.
+const SCOPE_BYTES_MIN: usize = 2;
+const ALIAS_BYTES_MIN: usize = 2 + 2 + 1;
+
+/// Decodes the arguments of an operation on the process. All of a batch is decoded, or nothing.
+///
+/// # Errors
+/// `args too short`, or that a part is not UTF-8.
+pub fn decode(op: ProcessOp, args: &[u8]) -> Result<ProcessRequest<'_>, ArgsError> {
+    let mut reader = ArgsReader::new(args);
+    Ok(match op {
+        ProcessOp::Ping => ProcessRequest::Ping,
+        ProcessOp::Ready => ProcessRequest::Ready,
+        ProcessOp::Metrics => ProcessRequest::Metrics,
+        ProcessOp::KvMetrics => ProcessRequest::KvMetrics,
+        ProcessOp::ReplMetrics => ProcessRequest::ReplMetrics,
+        ProcessOp::Collections => ProcessRequest::Collections,
+        ProcessOp::KeysAdd => {
+            let (token, tenant) = (reader.text16("token")?, reader.text16("tenant")?);
+            let count = reader.u16("n")?;
+            let count = reader.fits(count.into(), SCOPE_BYTES_MIN, "scope")?;
+            let mut scopes = Vec::with_capacity(count);
+            for _ in 0..count {
+                scopes.push(reader.text16("scope")?);
+            }
+            ProcessRequest::KeysAdd(NewKey { token, tenant, scopes, cert_cn: reader.text16("certCN")? })
+        }
+        ProcessOp::KeysRevoke => ProcessRequest::KeysRevoke { token: reader.text16("token")? },
+        ProcessOp::KeysList => ProcessRequest::KeysList,
+        ProcessOp::AliasBatch => {
+            let count = reader.u32("n")?;
+            let count = reader.fits(count.into(), ALIAS_BYTES_MIN, "change")?;
+            // Not reserved: a change takes ten times its shortest encoding.
+            let mut changes = Vec::new();
+            for _ in 0..count {
+                let (alias, target) = (reader.text16("alias")?.to_owned(), reader.text16("target")?);
+                changes.push(match reader.flag("delete")? {
+                    true => AliasChange::Delete { alias },
+                    false => AliasChange::Create { alias, collection: target.to_owned() },
+                });
+            }
+            ProcessRequest::ChangeAliases(ChangeAliases { changes })
+        }
+        ProcessOp::AliasList => {
+            let target = Some(reader.text16("collection")?).filter(|target| !target.is_empty());
+            ProcessRequest::ListAliases(ListAliases { target: target.map(str::to_owned) })
+        }
+        ProcessOp::Envelope => ProcessRequest::Envelope(Envelope::decode(args)?),
+    })
+}
+
+/// Decodes an operation on partitions, of which a node of its own has none: what is wrong with it is said before that.
+///
+/// # Errors
+/// A bad request: `args too short`, a collection that is not UTF-8, a number of partitions out of range.
+pub fn decode_partition(op: PartitionOp, args: &[u8]) -> Result<Unmet, ApiError> {
+    let mut reader = ArgsReader::new(args);
+    let collection = reader.text8("collection")?.to_owned();
+    if matches!(op, PartitionOp::Resplit | PartitionOp::Reshard) {
+        check_partitions(Some(reader.u32("newPartitions")?.into()))?;
+    }
+    Ok(Unmet { collection, lack: Lack::Partitions })
+}
+
+/// Appends `s16`; more than its length can say is left out, at the end of a character.
+fn put_text16(out: &mut Vec<u8>, text: &str) {
+    let text = &text[..text.floor_char_boundary(usize::from(u16::MAX))];
+    out.extend_from_slice(&(text.len() as u16).to_be_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Appends how many items there are, `u32 n`. Memory holds fewer than 2^32 of them.
+fn put_count(out: &mut Vec<u8>, count: usize) {
+    out.extend_from_slice(&(count as u32).to_be_bytes());
+}
+
+/// Appends the result of `__collections__`: `u32 n, (s16 name)*`.
+pub fn put_names<'n>(out: &mut Vec<u8>, names: impl ExactSizeIterator<Item = &'n str>) {
+    put_count(out, names.len());
+    names.for_each(|name| put_text16(out, name));
+}
+
+/// Appends the result of `alias_list`: `u32 n, (s16 alias, s16 collection)*`.
+pub fn put_aliases(out: &mut Vec<u8>, aliases: &[Alias]) {
+    put_count(out, aliases.len());
+    for alias in aliases {
+        put_text16(out, &alias.alias);
+        put_text16(out, &alias.collection);
+    }
+}
+
+/// A key for clients as listed: never its token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedKey<'a> {
+    /// Says which token it is without giving it away.
+    pub fingerprint: &'a str,
+    /// Whose collections it is for.
+    pub tenant: &'a str,
+    /// What it may do, at most 65,535.
+    pub scopes: &'a [String],
+    /// Name in a client certificate, empty = none.
+    pub cert_cn: &'a str,
+}
+
+/// Appends the result of `__keys_list__`: `u32 n, (s16 fingerprint, s16 tenant, u16 m, (s16 scope)*, s16 certCN)*`.
+pub fn put_keys(out: &mut Vec<u8>, keys: &[ListedKey<'_>]) {
+    put_count(out, keys.len());
+    for key in keys {
+        put_text16(out, key.fingerprint);
+        put_text16(out, key.tenant);
+        let scopes = &key.scopes[..key.scopes.len().min(usize::from(u16::MAX))];
+        out.extend_from_slice(&(scopes.len() as u16).to_be_bytes());
+        scopes.iter().for_each(|scope| put_text16(out, scope));
+        put_text16(out, key.cert_cn);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::ops::OPERATIONS;
+    use proptest::prelude::*;
+
+    /// How a request reads; none of them can be printed or compared as a whole.
+    fn shown(op: ProcessOp, args: &[u8]) -> Result<String, String> {
+        let text = |request| match request {
+            ProcessRequest::KeysAdd(key) => {
+                format!("{} {} {:?} {}", key.token, key.tenant, key.scopes, key.cert_cn)
+            }
+            ProcessRequest::KeysRevoke { token } => token.to_owned(),
+            ProcessRequest::ChangeAliases(change) => format!("{:?}", change.changes),
+            ProcessRequest::ListAliases(list) => format!("{:?}", list.target),
+            ProcessRequest::Envelope(envelope) => format!("{envelope:?}"),
+            ProcessRequest::Ping => "ping".to_owned(),
+            _ => "something".to_owned(),
+        };
+        decode(op, args).map(text).map_err(|error| error.to_string())
+    }
+
+    const ENVELOPE: &[u8] = b"\x02\x01\x03get\0\0\0\x03\0\x01k";
+    const KEY: &[u8] = b"\0\x01t\0\x01w\0\x02\0\x06read:*\0\x07write:a\0\x01c";
+    const ALIASES: &[u8] = b"\0\0\0\x02\0\x01a\0\x01c\0\0\x01b\0\0\x01";
+
+    #[test]
+    fn requests() {
+        let create = AliasChange::Create { alias: "a".into(), collection: "c".into() };
+        let changes = vec![create, AliasChange::Delete { alias: "b".into() }];
+        let envelope = Envelope { factor: 2, wait: true, operation: b"get", args: b"\0\x01k" };
+        for (op, args, expected) in [
+            (ProcessOp::Ping, &b"anything"[..], "ping".to_owned()),
+            (ProcessOp::KeysAdd, KEY, r#"t w ["read:*", "write:a"] c"#.to_owned()),
+            (ProcessOp::KeysRevoke, b"\0\x01t", "t".to_owned()),
+            (ProcessOp::AliasBatch, ALIASES, format!("{changes:?}")),
+            (ProcessOp::AliasList, b"\0\x01c", "Some(\"c\")".to_owned()),
+            (ProcessOp::AliasList, b"\0\0", "None".to_owned()),
+            (ProcessOp::Envelope, ENVELOPE, format!("{envelope:?}")),
+        ] {
+            assert_eq!(shown(op, args), Ok(expected));
+        }
+        for op in [ProcessOp::Ready, ProcessOp::Metrics, ProcessOp::KvMetrics, ProcessOp::ReplMetrics] {
+            assert_eq!(shown(op, b""), Ok("something".to_owned()));
+        }
+    }
+
+    #[test]
+    fn arguments_cut_at_every_byte() {
+        for (op, args) in [
+            (ProcessOp::KeysAdd, KEY),
+            (ProcessOp::KeysRevoke, b"\0\x01t"),
+            (ProcessOp::AliasBatch, ALIASES),
+            (ProcessOp::AliasList, b"\0\x01c"),
+            (ProcessOp::Envelope, ENVELOPE),
+        ] {
+            for cut in 0..args.len() {
+                let message = shown(op, &args[..cut]).unwrap_err();
+                let part = message.strip_prefix("args too short: ").expect(&message);
+                assert!(!part.is_empty(), "{op:?} cut at {cut}");
+            }
+        }
+        let nested = shown(ProcessOp::Envelope, b"\x02\x01\x06__wc__\0\0\0\0");
+        assert_eq!(nested, Err("an envelope inside an envelope".to_owned()));
+        assert_eq!(shown(ProcessOp::KeysRevoke, b"\0\x01\xff"), Err("token is not UTF-8".to_owned()));
+        assert_eq!(shown(ProcessOp::AliasBatch, &[0xff; 12]), Err("args too short: change".to_owned()));
+        assert_eq!(
+            shown(ProcessOp::KeysAdd, &[0, 0, 0, 0, 0xff, 0xff]),
+            Err("args too short: scope".to_owned())
+        );
+    }
+
+    #[test]
+    fn partitions() {
+        let of = |op, args: &[u8]| decode_partition(op, args).map(|unmet| unmet.collection);
+        let short = |part: &str| Err(ApiError::invalid(format!("args too short: {part}")));
+        assert_eq!(of(PartitionOp::Resplit, b"\x04docs\0\0\0\x02"), Ok("docs".to_owned()));
+        assert_eq!(of(PartitionOp::ReshardAbort, b"\x04docs"), Ok("docs".to_owned()));
+        assert_eq!(of(PartitionOp::Reshard, b"\x04docs\0\0\0"), short("newPartitions"));
+        assert_eq!(of(PartitionOp::ResplitCleanup, b"\x04doc"), short("collection"));
+        for few_or_many in [0, 1, 65_537] {
+            let args = [&b"\x04docs"[..], &u32::to_be_bytes(few_or_many)].concat();
+            let message = of(PartitionOp::Resplit, &args).unwrap_err().message;
+            assert!(message.contains("between 2 and 65536"), "{message}");
+        }
+    }
+
+    #[test]
+    fn results() {
+        let mut out = Vec::new();
+        put_names(&mut out, ["default/a", "b/c"].into_iter());
+        assert_eq!(out, b"\0\0\0\x02\0\x09default/a\0\x03b/c");
+        out.clear();
+        put_aliases(&mut out, &[Alias { alias: "a".into(), collection: "c".into() }]);
+        assert_eq!(out, b"\0\0\0\x01\0\x01a\0\x01c");
+        out.clear();
+        let scopes = ["read:*".to_owned()];
+        put_keys(&mut out, &[ListedKey { fingerprint: "f", tenant: "", scopes: &scopes, cert_cn: "n" }]);
+        assert_eq!(out, b"\0\0\0\x01\0\x01f\0\0\0\x01\0\x06read:*\0\x01n");
+        out.clear();
+        put_text16(&mut out, &"ä".repeat(40_000));
+        assert_eq!((&out[..2], out.len()), (&65_534_u16.to_be_bytes()[..], 65_536));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_answered(args in prop::collection::vec(any::<u8>(), 0..60)) {
+            for operation in OPERATIONS {
+                match operation.op {
+                    Op::Process(op) => drop(decode(op, &args)),
+                    Op::Partition(op) => drop(decode_partition(op, &args)),
+                    _ => {}
+                }
+            }
+        }
+    }
+}

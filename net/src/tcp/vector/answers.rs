@@ -1,0 +1,389 @@
+//! Results of operations on points.
+//!
+//! ```text
+//! hits12   u32 n, (u64 id, f32 distance)*
+//! hits16   u32 n, (u64 id, f32 distance, f32 score)*
+//! docs     u32 n, (u64 id, f32 distance, f32 score, s32 content, s32 metadata JSON)*       no metadata = length 0
+//! groups   u32 n, (s32 key JSON, s32 docs)*
+//! point    00; or 01, vec (dim 0 = not asked for), u64 ttlMs (0 = none), u8 metaPresent, ?s32 meta JSON,
+//!          u8 sparsePresent, ?sparse, 01, u64 version
+//! scroll   docs, u8 degraded, u16 n, s32 cursor                                             no cursor = the end
+//! query    01, hits16; or groups
+//! ```
+//! One node is never degraded. Only a scroll says so, where the cursor follows; in the other results, whose readers take its
+//! absence for a no, it would be three bytes of nothing.
+
+use crate::rest;
+use crate::rest::value::{content, write_metadata, write_payload, write_value};
+use nigh_engine::payload::{PayloadRow, Value, ValueRef};
+use nigh_shard::core::{FoundGroup, FoundPoint, OrderKey, Position, QueryAnswer, StoredPoint};
+
+/// Appends `u32 n`; memory holds fewer than 2^32 of anything here.
+fn put_count(out: &mut Vec<u8>, count: usize) {
+    out.extend_from_slice(&(count as u32).to_be_bytes());
+}
+
+/// Appends what `write` appends behind its length of four bytes.
+fn put_framed(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    write(out);
+    let len = (out.len() - start - 4) as u32;
+    out[start..start + 4].copy_from_slice(&len.to_be_bytes());
+}
+
+/// Appends a yes or no: `vector_delete`, `vector_exists`, `vector_insert_if_absent`, changes of payloads.
+pub fn put_done(out: &mut Vec<u8>, done: bool) {
+    out.push(done.into());
+}
+
+/// Appends the result of `vector_delete_by_filter`, `u32 deleted`, at most what 32 bits hold.
+pub fn put_deleted(out: &mut Vec<u8>, deleted: u64) {
+    out.extend_from_slice(&u32::try_from(deleted).unwrap_or(u32::MAX).to_be_bytes());
+}
+
+/// Appends the result of `vector_search`: `hits12`.
+pub fn put_hits12(out: &mut Vec<u8>, hits: &[FoundPoint]) {
+    out.reserve(4 + 12 * hits.len());
+    put_count(out, hits.len());
+    for hit in hits {
+        out.extend_from_slice(&hit.id.to_be_bytes());
+        out.extend_from_slice(&hit.distance.to_be_bytes());
+    }
+}
+
+/// Appends the result of a search by lanes: `hits16`.
+pub fn put_hits16(out: &mut Vec<u8>, hits: &[FoundPoint]) {
+    out.reserve(4 + 16 * hits.len());
+    put_count(out, hits.len());
+    for hit in hits {
+        put_hit16(out, hit.id, hit.distance, hit.score);
+    }
+}
+
+fn put_hit16(out: &mut Vec<u8>, id: u64, distance: f32, score: f32) {
+    out.extend_from_slice(&id.to_be_bytes());
+    out.extend_from_slice(&distance.to_be_bytes());
+    out.extend_from_slice(&score.to_be_bytes());
+}
+
+/// Appends the result of `vector_search_docs` and `vector_search_text`: `docs`, as their rows are at `now_ms`.
+pub fn put_docs(out: &mut Vec<u8>, hits: &[FoundPoint], now_ms: u64) {
+    put_count(out, hits.len());
+    for hit in hits {
+        put_hit16(out, hit.id, hit.distance, hit.score);
+        put_document(out, &hit.row, now_ms);
+    }
+}
+
+fn put_document(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
+    put_framed(out, |out| out.extend_from_slice(content(row, now_ms).unwrap_or_default().as_bytes()));
+    put_framed(out, |out| write_metadata(out, row, now_ms));
+}
+
+/// Appends the result of `vector_search_groups`: `groups`.
+pub fn put_groups(out: &mut Vec<u8>, groups: &[FoundGroup], now_ms: u64) {
+    put_count(out, groups.len());
+    for group in groups {
+        put_framed(out, |out| write_value(out, &scalar(&group.key)));
+        put_framed(out, |out| put_docs(out, &group.hits, now_ms));
+    }
+}
+
+/// A group's value; only scalars make groups.
+fn scalar(value: &Value) -> ValueRef<'_> {
+    match value {
+        Value::String(text) => ValueRef::String(text),
+        Value::Int(number) => ValueRef::Int(*number),
+        Value::Float(number) => ValueRef::Float(*number),
+        Value::Bool(flag) => ValueRef::Bool(*flag),
+        _ => ValueRef::None,
+    }
+}
+
+/// Appends the result of `vector_query`: `query`.
+pub fn put_query(out: &mut Vec<u8>, answer: &QueryAnswer, now_ms: u64) {
+    const HITS: u8 = 1;
+    match answer {
+        QueryAnswer::Hits(hits) => {
+            out.push(HITS);
+            put_hits16(out, hits);
+        }
+        QueryAnswer::Groups(groups) => put_groups(out, groups, now_ms),
+    }
+}
+
+/// Appends the result of `vector_get`: `point`.
+pub fn put_point(out: &mut Vec<u8>, point: Option<&StoredPoint>, now_ms: u64) {
+    let Some(point) = point else {
+        out.push(0);
+        return;
+    };
+    out.push(1);
+    let vector = point.vector.as_deref().unwrap_or_default();
+    put_count(out, vector.len());
+    out.reserve(4 * vector.len());
+    for component in vector {
+        out.extend_from_slice(&component.to_be_bytes());
+    }
+    out.extend_from_slice(&point.ttl_ms.to_be_bytes());
+    put_meta(out, &point.row, now_ms);
+    put_sparse(out, point);
+    out.push(1);
+    out.extend_from_slice(&point.version.to_be_bytes());
+}
+
+/// The whole payload, the document text among the rest; absent when nothing lives in it.
+fn put_meta(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
+    let start = out.len();
+    out.push(1);
+    put_framed(out, |out| write_payload(out, row, now_ms));
+    if out.ends_with(b"null") && out.len() == start + 1 + 4 + 4 {
+        out.truncate(start);
+        out.push(0);
+    }
+}
+
+/// The sparse vector, where vectors were asked for.
+fn put_sparse(out: &mut Vec<u8>, point: &StoredPoint) {
+    let asked = point.vector.is_some() && !point.row.is_empty();
+    let sparse = asked.then(|| PayloadRow::trusted(&point.row).sparse()).filter(|sparse| sparse.len() > 0);
+    out.push(sparse.is_some().into());
+    if let Some(sparse) = sparse {
+        put_count(out, sparse.len());
+        for (index, value) in sparse {
+            out.extend_from_slice(&index.to_be_bytes());
+            out.extend_from_slice(&value.to_be_bytes());
+        }
+    }
+}
+
+/// Appends the result of `vector_get_batch`: `u32 n, (u64 id, point)*` in the order of `ids`, of which `points` are what
+/// was found.
+pub fn put_points(out: &mut Vec<u8>, ids: &[u64], points: &[Option<StoredPoint>], now_ms: u64) {
+    put_count(out, ids.len().min(points.len()));
+    for (id, point) in ids.iter().zip(points) {
+        out.extend_from_slice(&id.to_be_bytes());
+        put_point(out, point.as_ref(), now_ms);
+    }
+}
+
+/// A page of a scroll being appended, document by document; how many there are is known at the end.
+#[derive(Debug)]
+pub struct ScrollAnswer {
+    start: usize,
+    count: u32,
+}
+
+impl ScrollAnswer {
+    /// Begins one at the end of `out`, into which all of it goes.
+    pub fn begin(out: &mut Vec<u8>) -> ScrollAnswer {
+        let start = out.len();
+        put_count(out, 0);
+        ScrollAnswer { start, count: 0 }
+    }
+
+    /// Appends a document that no score ranks.
+    pub fn push(&mut self, out: &mut Vec<u8>, id: u64, row: &[u8], now_ms: u64) {
+        put_hit16(out, id, 0.0, 0.0);
+        put_document(out, row, now_ms);
+        self.count += 1;
+    }
+
+    /// Ends a page by id, with the id to go on behind when there is more.
+    pub fn finish_by_id(self, out: &mut Vec<u8>, after: Option<u64>) {
+        let cursor = after.map(rest::read::encode_cursor);
+        self.finish(out, cursor.as_deref().unwrap_or_default());
+    }
+
+    /// Ends a page in an order, with the position to go on behind when there is more.
+    pub fn finish_ordered(self, out: &mut Vec<u8>, keys: &[OrderKey], after: Option<&Position>) {
+        let cursor = after.map(|position| rest::order::encode_cursor(keys, position));
+        self.finish(out, cursor.as_deref().unwrap_or_default());
+    }
+
+    /// Ends it with a cursor, empty = there is no more.
+    fn finish(self, out: &mut Vec<u8>, cursor: &str) {
+        if let Some(count) = out.get_mut(self.start..self.start + 4) {
+            count.copy_from_slice(&self.count.to_be_bytes());
+        }
+        out.extend_from_slice(&[0, 0, 0]);
+        put_framed(out, |out| out.extend_from_slice(cursor.as_bytes()));
+    }
+}
+
+/// Appends the result of an operation on a record in a point: `00`, or `01, s32 result, u64 version`.
+pub fn put_operated(out: &mut Vec<u8>, outcome: Option<(&[u8], u64)>) {
+    out.push(outcome.is_some().into());
+    if let Some((result, version)) = outcome {
+        put_framed(out, |out| out.extend_from_slice(result));
+        out.extend_from_slice(&version.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::reader::{ArgsError, ArgsReader};
+    use nigh_engine::payload::RowBuilder;
+    use nigh_shard::core::Part;
+
+    const NOW_MS: u64 = 5;
+
+    fn row(content: &str, number: Option<i64>, sparse: &[(u32, f32)]) -> Vec<u8> {
+        let mut row = RowBuilder::new();
+        if !content.is_empty() {
+            row.set("$content", Value::String(content.into()), 0);
+        }
+        if let Some(number) = number {
+            row.set("n", Value::Int(number), 0);
+        }
+        row.set_sparse(sparse.to_vec()).unwrap();
+        row.finish()
+    }
+
+    fn hit(id: u64, distance: f32, score: f32, row: Vec<u8>) -> FoundPoint {
+        FoundPoint { id, distance, score, row }
+    }
+
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut out = b"before".to_vec();
+        write(&mut out);
+        out.split_off(6)
+    }
+
+    #[test]
+    fn hits() {
+        let hits = [hit(1, 0.5, 0.0, vec![]), hit(u64::MAX, -1.0, 2.0, vec![])];
+        let twelve = written(|out| put_hits12(out, &hits));
+        assert_eq!(
+            twelve,
+            b"\0\0\0\x02\0\0\0\0\0\0\0\x01\x3f\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\xbf\x80\0\0"
+        );
+        let sixteen = written(|out| put_hits16(out, &hits[1..]));
+        assert_eq!(sixteen, b"\0\0\0\x01\xff\xff\xff\xff\xff\xff\xff\xff\xbf\x80\0\0\x40\0\0\0");
+        let answer = QueryAnswer::Hits(hits[1..].to_vec());
+        assert_eq!(written(|out| put_query(out, &answer, NOW_MS)), [&[1], &sixteen[..]].concat());
+        assert_eq!(written(|out| put_hits12(out, &[])), [0; 4]);
+    }
+
+    /// Id, distance, score, content, metadata of each, as a client reads them.
+    type Documents<'a> = Vec<(u64, f32, f32, &'a str, &'a str)>;
+
+    fn documents<'a>(args: &mut ArgsReader<'a>) -> Result<Documents<'a>, ArgsError> {
+        (0..args.u32("n")?)
+            .map(|_| {
+                let (id, distance, score) = (args.u64("id")?, args.f32("distance")?, args.f32("score")?);
+                Ok((id, distance, score, args.text32("content")?, args.text32("metadata")?))
+            })
+            .collect()
+    }
+
+    const N_IS_7: &str = r#"{"n":{"kind":"int","int":7}}"#;
+
+    #[test]
+    fn docs_and_groups() {
+        let hits = vec![
+            hit(1, 0.5, 0.25, row("text", Some(7), &[(1, 1.0)])),
+            hit(2, 0.0, 0.0, row("text", None, &[])),
+            hit(3, 0.0, 0.0, row("", Some(7), &[])),
+            hit(4, 0.0, 0.0, vec![]),
+        ];
+        let expected = vec![
+            (1, 0.5, 0.25, "text", N_IS_7),
+            (2, 0.0, 0.0, "text", ""),
+            (3, 0.0, 0.0, "", N_IS_7),
+            (4, 0.0, 0.0, "", ""),
+        ];
+        let bytes = written(|out| put_docs(out, &hits, NOW_MS));
+        let mut args = ArgsReader::new(&bytes);
+        assert_eq!((documents(&mut args), args.is_empty()), (Ok(expected.clone()), true));
+        let groups = vec![
+            FoundGroup { key: Value::String("a".into()), hits: hits.clone() },
+            FoundGroup { key: Value::Int(0), hits: vec![] },
+        ];
+        let bytes = written(|out| put_groups(out, &groups, NOW_MS));
+        let mut args = ArgsReader::new(&bytes);
+        assert_eq!(args.u32("n"), Ok(2));
+        assert_eq!(args.text32("key"), Ok(r#"{"kind":"string","str":"a"}"#));
+        let mut docs = ArgsReader::new(args.s32("docs").unwrap());
+        assert_eq!((documents(&mut docs), docs.is_empty()), (Ok(expected), true));
+        assert_eq!((args.text32("key"), args.s32("docs")), (Ok(r#"{"kind":"int"}"#), Ok(&[0; 4][..])));
+        assert!(args.is_empty());
+        // In a query no mode stands before groups.
+        assert_eq!(written(|out| put_query(out, &QueryAnswer::Groups(groups), NOW_MS)), bytes);
+    }
+
+    #[test]
+    fn points() {
+        let stored =
+            |vector: Option<Vec<f32>>, row| StoredPoint { id: 9, vector, row, ttl_ms: 3, version: 2 };
+        let read = |point: &StoredPoint| {
+            let bytes = written(|out| put_point(out, Some(point), NOW_MS));
+            let mut args = ArgsReader::new(&bytes);
+            assert_eq!(args.u8("found"), Ok(1));
+            let (vector, ttl_ms) = (args.vector("vector").unwrap(), args.u64("ttlMs").unwrap());
+            let meta = args.flag("metaPresent").unwrap().then(|| args.text32("meta").unwrap().to_owned());
+            let sparse = args.flag("sparsePresent").unwrap().then(|| {
+                let count = args.u32("nnz").unwrap();
+                (0..count)
+                    .map(|_| (args.u32("index").unwrap(), args.f32("value").unwrap()))
+                    .collect::<Vec<_>>()
+            });
+            assert_eq!((args.u8("versioned"), args.u64("version"), ttl_ms), (Ok(1), Ok(2), 3));
+            assert!(args.is_empty());
+            (vector, meta, sparse)
+        };
+        let both = r#"{"$content":{"kind":"string","str":"t"},"n":{"kind":"int","int":7}}"#;
+        let sparse = [(3, 0.5), (9, 1.0)];
+        assert_eq!(
+            read(&stored(Some(vec![1.0, 2.0]), row("t", Some(7), &sparse))),
+            (vec![1.0, 2.0], Some(both.to_owned()), Some(sparse.to_vec()))
+        );
+        // Without vectors the sparse one is none; a row of it alone is no payload.
+        assert_eq!(read(&stored(None, row("", Some(7), &sparse))), (vec![], Some(N_IS_7.to_owned()), None));
+        assert_eq!(read(&stored(Some(vec![1.0]), row("", None, &sparse))).1, None);
+        assert_eq!(read(&stored(Some(vec![1.0]), vec![])), (vec![1.0], None, None));
+        assert_eq!(written(|out| put_point(out, None, NOW_MS)), [0]);
+
+        let points = [Some(stored(None, vec![])), None];
+        let bytes = written(|out| put_points(out, &[9, 10], &points, NOW_MS));
+        let one = written(|out| put_point(out, points[0].as_ref(), NOW_MS));
+        let id = |id: u64| id.to_be_bytes();
+        assert_eq!(bytes, [&[0, 0, 0, 2], &id(9)[..], &one, &id(10), &[0]].concat());
+    }
+
+    #[test]
+    fn scrolls() {
+        let bytes = written(|out| {
+            let mut answer = ScrollAnswer::begin(out);
+            answer.push(out, 1, &row("text", Some(7), &[]), NOW_MS);
+            answer.push(out, 2, &[], NOW_MS);
+            answer.finish_by_id(out, Some(2));
+        });
+        let mut args = ArgsReader::new(&bytes);
+        let expected = vec![(1, 0.0, 0.0, "text", N_IS_7), (2, 0.0, 0.0, "", "")];
+        assert_eq!(documents(&mut args), Ok(expected));
+        assert_eq!(
+            (args.u8("degraded"), args.u16("n"), args.text32("cursor")),
+            (Ok(0), Ok(0), Ok("AQAAAAAAAAAC"))
+        );
+        assert!(args.is_empty());
+        let nothing = written(|out| ScrollAnswer::begin(out).finish_by_id(out, None));
+        assert_eq!(nothing, [0; 4 + 3 + 4]);
+        let keys = [OrderKey { key: "n".into(), desc: true, is_string: false }];
+        let after = Position { parts: vec![Part::Number(1.5)], id: 2 };
+        let bytes = written(|out| ScrollAnswer::begin(out).finish_ordered(out, &keys, Some(&after)));
+        let cursor = ArgsReader::new(&bytes[7..]).text32("cursor").unwrap();
+        assert_eq!(rest::order::decode_cursor(&keys, cursor), Ok(after));
+    }
+
+    #[test]
+    fn small_results() {
+        assert_eq!(written(|out| put_done(out, true)), [1]);
+        assert_eq!(written(|out| put_deleted(out, 258)), [0, 0, 1, 2]);
+        assert_eq!(written(|out| put_deleted(out, 1 << 40)), [0xff; 4]);
+        assert_eq!(written(|out| put_operated(out, None)), [0]);
+        assert_eq!(written(|out| put_operated(out, Some((b"ab", 3)))), b"\x01\0\0\0\x02ab\0\0\0\0\0\0\0\x03");
+    }
+}

@@ -1,0 +1,535 @@
+//! The arguments that the protocol's description gives as examples, byte for byte.
+
+use super::*;
+use crate::request::{ReadOptions, compile_filter};
+use crate::tcp::hex::hex;
+use crate::tcp::ops::{OPERATIONS, Op};
+use nigh_engine::collection::{DenseConfig, IndexType, IvfConfig, Quantizer, VamanaConfig, WriteMode};
+use nigh_engine::distance::{Metric, Width};
+use nigh_engine::filter::Node;
+use nigh_engine::payload::{PayloadRow, Value, ValueRef};
+use nigh_engine::quantizer::Quantization;
+use nigh_engine::query::{Method, Source, Strategy};
+use nigh_engine::text::TextConfig;
+use nigh_shard::core::{OrderKey, Part, PayloadChange, Position, Vectors, WriteBatch};
+use proptest::prelude::*;
+
+const NOW_MS: u64 = 1_000;
+/// [0.1, 0.2, 0.3, 0.4].
+const V: &str = "000000043dcccccd3e4ccccd3e99999a3ecccccd";
+const VECTOR: [f32; 4] = [0.1, 0.2, 0.3, 0.4];
+/// tenant = "acme".
+const F: &str = "000000437b226f70223a226571222c226669656c64223a2274656e616e74222c2276616c7565223a7b226b696e64223a22737472696e67222c22737472223a2261636d65227d7d";
+/// 3 to 0.8, 17 to 0.4.
+const SPARSE: &str = "00000002000000033f4ccccd000000113ecccccd";
+
+/// Every example, in groups of digits; `|` stands where arguments may end earlier than they do.
+fn examples() -> Vec<(VectorOp, String)> {
+    let texts = |op, texts: &[&str]| texts.iter().map(|text| (op, (*text).to_owned())).collect::<Vec<_>>();
+    let with_parts = |op, text: &str| (op, text.replace('V', V).replace('F', F).replace('S', SPARSE));
+    let mut all = texts(
+        VectorOp::CreateCollection,
+        &[
+            "04646f6373 00000008 00 00000010 000000c8 00000040 0000000000000000 | 000000000000 | 0000000000 | 00 | 00 | 00000000",
+            "05632d737138 00000008 00 00000010 000000c8 00000040 0000000000000000 | 010000000000 | 0000000000 | 00 | 00 | 00000000",
+            "03697666 00000008 00 00000010 000000c8 00000040 0000000000000000 | 000000000000 | 0000000000 | 00 | 00 | 00000000 | 01000000 | 4000000008",
+        ],
+    );
+    all.extend([
+        with_parts(VectorOp::Insert, "00 04646f6373 0000000000000001 V"),
+        with_parts(VectorOp::Insert, "04 04646f6373 0000000000000009 V S"),
+        with_parts(VectorOp::Upsert, "02 04646f6373 0000000000000001 V 0000002c 7b2224636f6e74656e74223a7b226b696e64223a22737472696e67222c22737472223a2268656c6c6f227d7d"),
+        with_parts(VectorOp::Delete, "04646f6373 000000000000002a"),
+        with_parts(VectorOp::Exists, "04646f6373 000000000000002a"),
+        with_parts(VectorOp::Get, "04646f6373 0000000000000001 03"),
+        with_parts(VectorOp::GetBatch, "04646f6373 03 00000002 0000000000000007 00000002540be3ff"),
+        with_parts(VectorOp::Search, "00 04646f6373 0000000a V"),
+        with_parts(VectorOp::Search, "03 04646f6373 00000005 V F 0101"),
+        with_parts(VectorOp::Search, "02 04646f6373 00000005 V 03 00 0000000000003039"),
+        with_parts(VectorOp::SearchGroups, "04646f6373 00000005 00000002 00000032 0006646f635f6964 V 00000000"),
+        with_parts(VectorOp::SearchGroups, "04646f6373 00000005 00000000 00000000 0003636174 V 00000000 | 01 03 00 0000000000000309"),
+        with_parts(VectorOp::HybridSearch, "00 04646f6373 0000000a 00 0000000000000000 000000000000000000000000 V"),
+        with_parts(VectorOp::HybridSearch, "02 04646f6373 0000000a 01 3fe3333333333333 0000003c 00000032 00000032 V S"),
+        with_parts(VectorOp::HybridText, "00 04646f6373 0000000a 00 0000000000000000 000000000000000000000000 V 0000000b 68656c6c6f20776f726c64"),
+        with_parts(VectorOp::Scroll, "04646f6373 00000032 00000000"),
+        with_parts(VectorOp::Scroll, "04646f6373 00000014 00000000 | 010000 | 01 000000000000002a"),
+        with_parts(VectorOp::Scroll, "04646f6373 00000014 00000000 | 010301 0000000000001092"),
+        with_parts(VectorOp::Scroll, "04646f6373 00000014 00000000 | 010000 | 00 | 01 00000005 73636f7265 01 01 3ff8000000000000 00"),
+        with_parts(VectorOp::Scroll, "04646f6373 00000014 00000000 | 010000 | 01 0000000000000063 | 01 0000000a 637265617465645f6174 02 00 01 40c81c8000000000"),
+        with_parts(VectorOp::Scroll, "04646f6373 00000014 00000000 | 010000 | 00 | 01 00000005 7469746c65 04 00 00 01 00000003 666f6f"),
+        with_parts(VectorOp::Scroll, "04646f6373 00000014 00000000 | 010101 | 01 0000000000000005 | 01 00000005 73636f7265 09 00 00 02 00000005 7469746c65 04 0000000a 637265617465645f6174 03 01 00 400c000000000000 02 00000003 626172 01 408f380000000000"),
+        with_parts(VectorOp::Query, "04646f6373 00000012 120932070a03010203180a2203727266380a"),
+        with_parts(VectorOp::Query, "04646f6373 00000014 120b32090a020102120109180522037272663805"),
+        with_parts(VectorOp::Query, "04646f6373 00000013 120a32080a0201021805280122037272663805"),
+        with_parts(VectorOp::Query, "04646f6373 00000012 120932070a03010203180a2203727266380a | 03 03 00 000000000000022b"),
+    ]);
+    all
+}
+
+/// Requests of the operations without an example, and with the parts that examples leave out, written in the same way.
+fn others() -> Vec<(VectorOp, String)> {
+    let all = [
+        (VectorOp::DropCollection, "04646f6373"),
+        (VectorOp::GetConfig, "04646f6373 | 01 01 00"),
+        (
+            VectorOp::Upsert,
+            "37 04646f6373 0000000000000001 V 0000000000000005 00000007 7b2261223a317d S 0000000000000007 00000008 7b2261223a31357d",
+        ),
+        (VectorOp::InsertIfAbsent, "00 04646f6373 0000000000000001 V"),
+        (VectorOp::Delete, "04646f6373 000000000000002a | 01 0000000000000003"),
+        (VectorOp::Get, "04646f6373 0000000000000001 01 | 03 03 01 0000000000000009"),
+        (
+            VectorOp::SetPayload,
+            "04646f6373 0000000000000001 00000007 7b2261223a317d | 01 00000007 7b2261223a357d | 01 0000000000000002",
+        ),
+        (
+            VectorOp::OverwritePayload,
+            "04646f6373 0000000000000001 00000007 7b2261223a317d | 00 | 01 0000000000000002",
+        ),
+        (
+            VectorOp::DeletePayloadKeys,
+            "04646f6373 0000000000000001 00000002 000161 0008 24636f6e74656e74 | 01 0000000000000000",
+        ),
+        (VectorOp::ClearPayload, "04646f6373 0000000000000001 | 01 0000000000000001"),
+        (VectorOp::DeleteByFilter, "04646f6373 F"),
+        (VectorOp::SearchDocs, "03 04646f6373 00000005 V F 03 00 0000000000003039"),
+        (
+            VectorOp::HybridSearch,
+            "07 04646f6373 0000000a 02 3fe3333333333333 0000003c 00000032 00000032 V S F 0101",
+        ),
+        (
+            VectorOp::HybridText,
+            "07 04646f6373 0000000a 00 0000000000000000 000000000000000000000000 V 00000001 61 F 0101",
+        ),
+        (VectorOp::SearchText, "03 04646f6373 0000000a 0000000b 68656c6c6f20776f726c64 F 0100"),
+        (VectorOp::BulkStage, "04646f6373 00000001 00000001 0000000000000007 3f800000"),
+        (
+            VectorOp::BulkStagePayload,
+            "04646f6373 00000001 00000001 0000000000000007 3f800000 00000007 7b2261223a317d",
+        ),
+        (VectorOp::BulkBuild, "04646f6373 00000002"),
+        (
+            VectorOp::Operate,
+            "04646f6373 0000000000000005 000172 01 0000000000000003 00000012 0000 0000000000000000 00 02 0000 0000 0000",
+        ),
+    ];
+    let with_parts = |text: &str| text.replace('V', V).replace('F', F).replace('S', SPARSE);
+    all.into_iter().map(|(op, text)| (op, with_parts(text))).collect()
+}
+
+fn bytes(text: &str) -> Vec<u8> {
+    hex(&text.replace([' ', '|'], ""))
+}
+
+/// The request of an example, or of what a test makes of one.
+fn read(op: VectorOp, args: &[u8]) -> Result<VectorRequest<'_>, String> {
+    decode(op, args, NOW_MS).map_err(|error| error.message)
+}
+
+/// The `index`th example of `op`.
+fn example(op: VectorOp, index: usize) -> Vec<u8> {
+    let mut of_op = examples().into_iter().filter(|(other, _)| *other == op);
+    bytes(&of_op.nth(index).expect("an example").1)
+}
+
+macro_rules! request {
+    ($kind:ident, $op:ident, $args:expr) => {
+        match read(VectorOp::$op, $args) {
+            Ok(VectorRequest::$kind(request)) => request,
+            Ok(_) => panic!("another kind of request"),
+            Err(message) => panic!("{message}"),
+        }
+    };
+}
+
+fn create(text: &str) -> Result<(String, DenseConfig), String> {
+    match read(VectorOp::CreateCollection, &bytes(text))? {
+        VectorRequest::Create(request) => Ok((request.collection, request.config)),
+        _ => panic!("another kind of request"),
+    }
+}
+
+#[test]
+fn collections() {
+    let plain = DenseConfig::new(8, Metric::Cosine);
+    let shortest: Vec<_> = (0..3)
+        .map(|index| request!(Create, CreateCollection, &example(VectorOp::CreateCollection, index)))
+        .map(|create| (create.collection, create.config))
+        .collect();
+    let ivf = IvfConfig { nlist: 64, nprobe: 8, train_threshold: 0, drift: None, soar: None, product: None };
+    assert_eq!(shortest[0], ("docs".to_owned(), plain.clone()));
+    assert_eq!(shortest[1], ("c-sq8".to_owned(), DenseConfig { quant: Quantizer::Sq8, ..plain.clone() }));
+    assert_eq!(
+        shortest[2],
+        ("ivf".to_owned(), DenseConfig { index: IndexType::Ivf(ivf.clone()), ..plain.clone() })
+    );
+
+    let trained = "03697674000000080000000010000000c8000000400000000000000000000000000000000000000000000000000001000000000000000000000000000000000000000000002710";
+    let ivf = IvfConfig { train_threshold: 10_000, nlist: 0, nprobe: 0, ..ivf };
+    assert_eq!(
+        create(trained),
+        Ok(("ivt".to_owned(), DenseConfig { index: IndexType::Ivf(ivf), ..plain.clone() }))
+    );
+    let text = "026674000000080000000010000000c8000000400000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000107656e676c6973683f99999a3f400000";
+    let full_text = Some(TextConfig { k1: 1.2, b: 0.75 });
+    assert_eq!(create(text), Ok(("ft".to_owned(), DenseConfig { full_text, ..plain.clone() })));
+    let vamana = "0376616d000000080000000010000000c80000004000000000000000000000000000000000000000000000000000020000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000040000000643f99999a";
+    let index = IndexType::Vamana(VamanaConfig { degree: 64, beam: 100, alpha: 1.2 });
+    assert_eq!(create(vamana), Ok(("vam".to_owned(), DenseConfig { index, ..plain.clone() })));
+    let scalar = "027371000000080000000010000000c8000000400000000000000000040000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000006";
+    let quant = Quantizer::Trained(Quantization::Scalar { width: Width::Six });
+    assert_eq!(create(scalar), Ok(("sq".to_owned(), DenseConfig { quant, ..plain })));
+}
+
+/// Two examples ask for what makes no sense together; as over REST that is said. With the right quantizer and index they read.
+#[test]
+fn collections_that_cannot_be() {
+    let levels =
+        "036c6576000000080000000010000000c800000040000000000000000000000000000001000000c8010100000000";
+    let message = create(levels).unwrap_err();
+    assert!(message.contains("quantized_build: needs a quantizer"), "{message}");
+    let mut args = bytes(levels);
+    args[4 + 25] = 1;
+    let config = request!(Create, CreateCollection, &args).config;
+    assert!(config.extend_candidates && config.level0_full_degree && config.quantized_build);
+    assert_eq!((config.extend_candidates_max, config.quant), (200, Quantizer::Sq8));
+
+    let soar = "02736f000000080000000010000000c80000004000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000013fc00000";
+    let message = create(soar).unwrap_err();
+    assert!(message.contains("SOAR requires"), "{message}");
+    let mut args = bytes(soar);
+    args[3 + 25 + 17] = 1;
+    let IndexType::Ivf(ivf) = request!(Create, CreateCollection, &args).config.index else { panic!() };
+    assert_eq!(ivf.soar, Some(1.5));
+}
+
+/// Six bytes behind block 6: of cells they are block 7, else blocks 8, 9 and 10.
+#[test]
+fn the_ambiguous_block() {
+    let head = "0164 00000008 00 00000010 000000c8 00000040 0000000000000000";
+    let until_6 = "030000000000 0000000000 00 00 00000000 00 00000000 00000000";
+    let (_, config) = create(&format!("{head} {until_6} 00000004 01 00")).unwrap();
+    let product = Quantization::Product { parts: 4, bits: 8, rotations: 1, eta: 0.0 };
+    assert_eq!(config.quant, Quantizer::Trained(product));
+    // One more byte, and the first six are block 7.
+    let message = create(&format!("{head} {until_6} 01 00000004 00 00000002")).unwrap_err();
+    assert!(message.contains("IVFPQ requires"), "{message}");
+    let of_cells = "000000000000 0000000000 00 00 00000000 01 00000000 00000000";
+    let (_, config) = create(&format!("{head} {of_cells} 01 00000004 01")).unwrap();
+    let IndexType::Ivf(ivf) = config.index else { panic!() };
+    assert_eq!(ivf.product.map(|product| (product.code.parts, product.rerank)), Some((4, true)));
+    // Block 8 without 6.
+    let (_, config) = create(&format!("{head} 030000000000 0000000000 00 00 00000000 00000002")).unwrap();
+    let product = Quantization::Product { parts: 2, bits: 8, rotations: 0, eta: 0.0 };
+    assert_eq!(config.quant, Quantizer::Trained(product));
+}
+
+#[test]
+fn what_a_collection_cannot_be_is_named() {
+    let head = |metric: &str| format!("0164 00000008 {metric} 00000010 000000c8 00000040 0000000000000000");
+    let until_5 = "000000000000 0000000000 00 00 00000000";
+    for (text, fragment) in [
+        (head("03"), "invalid metric: unknown code 3"),
+        (format!("{} 060000000000", head("00")), "invalid quant: unknown code 6"),
+        (format!("{} {until_5} 04 00000000 00000000", head("00")), "invalid index: unknown code 4"),
+        // A block that is begun.
+        (format!("{} 00", head("00")), "args too short: persistent"),
+        (format!("{} 000000000000 00", head("00")), "args too short: extendMax"),
+        (format!("{} {until_5} 00", head("00")), "args too short: quantPqM"),
+    ] {
+        let message = create(&text).unwrap_err();
+        assert!(message.contains(fragment), "{message} lacks {fragment}");
+    }
+}
+
+/// Id, vector, row and what else of a write of one point.
+fn written(batch: WriteBatch) -> (WriteMode, u64, Vec<f32>, Vec<u8>, i64, Option<u64>) {
+    let Vectors::Native(vector) = batch.vectors else { panic!() };
+    let [point] = &batch.points[..] else { panic!() };
+    (batch.mode, point.id, vector, point.row.clone(), point.ttl_ms, point.expected_version)
+}
+
+#[test]
+fn writes() {
+    let insert = request!(Write, Insert, &example(VectorOp::Insert, 0));
+    assert_eq!(insert.collection, "docs");
+    assert_eq!(written(insert.batch), (WriteMode::Insert, 1, VECTOR.to_vec(), vec![], 0, None));
+    let insert = request!(Write, Insert, &example(VectorOp::Insert, 1));
+    let (_, id, _, row, ..) = written(insert.batch);
+    let sparse: Vec<_> = PayloadRow::trusted(&row).sparse().collect();
+    assert_eq!((id, sparse), (9, vec![(3, 0.8), (17, 0.4)]));
+    let upsert = request!(Write, Upsert, &example(VectorOp::Upsert, 0));
+    let (mode, id, _, row, ..) = written(upsert.batch);
+    assert_eq!((mode, id), (WriteMode::Upsert, 1));
+    assert_eq!(PayloadRow::trusted(&row).get("$content", NOW_MS), Some(ValueRef::String("hello")));
+    // Every part that may be there.
+    let all = bytes(&format!(
+        "37 04646f6373 0000000000000001 {V} 0000000000000005 00000007 7b2261223a317d {SPARSE} 0000000000000007 00000008 7b2261223a31357d"
+    ));
+    let upsert = request!(Write, Upsert, &all);
+    let (_, _, _, row, ttl_ms, expected) = written(upsert.batch);
+    assert_eq!((ttl_ms, expected), (5, Some(7)));
+    assert_eq!(PayloadRow::trusted(&row).get("a", NOW_MS + 14), Some(ValueRef::Int(1)));
+    assert_eq!(PayloadRow::trusted(&row).get("a", NOW_MS + 15), None);
+    let if_absent = request!(WriteIfAbsent, InsertIfAbsent, &example(VectorOp::Insert, 0));
+    let (mode, .., expected) = written(if_absent.batch);
+    assert_eq!((mode, expected), (WriteMode::Upsert, Some(0)));
+    for (text, fragment) in [
+        (format!("08 04646f6373 0000000000000001 {V}"), "flags: unknown or not offered: 0x08"),
+        (format!("01 04646f6373 0000000000000001 {V} 00000863 7bd05af7"), "ttlMs out of range"),
+        (
+            format!("04 04646f6373 0000000000000001 {V} 00000002 00000003 3f800000 00000003 3f800000"),
+            "3 follows 3",
+        ),
+        (format!("04 04646f6373 0000000000000001 {V} 00000001 00000003 7fc00000"), "not a finite number"),
+        (format!("02 04646f6373 0000000000000001 {V} 00000001 7b"), "meta: "),
+        (format!("20 04646f6373 0000000000000001 {V} 00000001 7b"), "keyTtl: "),
+    ] {
+        let message = read(VectorOp::Upsert, &bytes(&text)).err().expect(fragment);
+        assert!(message.contains(fragment), "{message} lacks {fragment}");
+    }
+}
+
+#[test]
+fn points_by_id() {
+    let delete = request!(Delete, Delete, &example(VectorOp::Delete, 0));
+    assert_eq!((delete.collection.as_str(), delete.id, delete.write.expected_version), ("docs", 42, None));
+    let conditional = bytes("04646f6373 000000000000002a 01 0000000000000003");
+    assert_eq!(request!(Delete, Delete, &conditional).write.expected_version, Some(3));
+    assert_eq!(request!(Exists, Exists, &example(VectorOp::Exists, 0)).ids, [42]);
+    let get = request!(Get, Get, &example(VectorOp::Get, 0));
+    assert_eq!((get.ids, get.with_vector, get.with_payload), (vec![1], true, true));
+    let batch = request!(GetBatch, GetBatch, &example(VectorOp::GetBatch, 0));
+    assert_eq!((batch.ids, batch.with_vector, batch.with_payload), (vec![7, 9_999_999_999], true, true));
+    let trailer = bytes("04646f6373 0000000000000001 01 03 03 01 0000000000000009");
+    let get = request!(Get, Get, &trailer);
+    let read = ReadOptions { read_consistency: 3, on_partition_unavailable: 1, max_staleness: 9 };
+    assert_eq!((get.with_vector, get.with_payload, get.read), (true, false, read));
+}
+
+#[test]
+fn changes_of_payloads() {
+    let change = |op, text: &str| match read(op, &bytes(text)).map_err(|message| panic!("{message}")) {
+        Ok(VectorRequest::ChangePayload(request)) => {
+            (request.id, request.change, request.write.expected_version)
+        }
+        _ => panic!("another kind of request"),
+    };
+    let entries = vec![("a".to_owned(), Value::Int(1))];
+    let head = "04646f6373 0000000000000001";
+    let set = format!("{head} 00000007 7b2261223a317d");
+    let merge = PayloadChange::Merge { entries: entries.clone(), key_ttl_ms: vec![] };
+    assert_eq!(change(VectorOp::SetPayload, &set), (1, merge, None));
+    let key_ttl_ms = vec![("a".to_owned(), 5)];
+    let overwrite = PayloadChange::Overwrite { entries, key_ttl_ms };
+    let all = format!("{set} 01 00000007 7b2261223a357d 01 0000000000000002");
+    assert_eq!(change(VectorOp::OverwritePayload, &all), (1, overwrite, Some(2)));
+    assert_eq!(change(VectorOp::SetPayload, &format!("{set} 00 01 0000000000000002")).2, Some(2));
+    let keys = PayloadChange::DeleteKeys(vec!["a".into(), "$content".into()]);
+    let text = format!("{head} 00000002 000161 0008 24636f6e74656e74 01 0000000000000000");
+    assert_eq!(change(VectorOp::DeletePayloadKeys, &text), (1, keys, Some(0)));
+    assert_eq!(change(VectorOp::ClearPayload, head), (1, PayloadChange::Clear, None));
+    let by_filter = bytes(&format!("04646f6373 {F}"));
+    assert!(request!(DeleteByFilter, DeleteByFilter, &by_filter).filter.is_some());
+}
+
+#[test]
+fn staging_and_records() {
+    let rows =
+        "04646f6373 00000002 00000002 0000000000000007 3f800000 40000000 0000000000000008 00000000 3f000000";
+    let staged = request!(Stage, BulkStage, &bytes(rows)).batch;
+    let Vectors::BigEndianRows(copied) = &staged.vectors else { panic!() };
+    assert_eq!((staged.dim, &copied[..]), (2, &bytes(rows)[13..]));
+    assert_eq!(staged.points.iter().map(|point| point.id).collect::<Vec<_>>(), [7, 8]);
+    let with_payloads = format!("{rows} 00000007 7b2261223a317d 00000000");
+    let staged = request!(Stage, BulkStagePayload, &bytes(&with_payloads)).batch;
+    assert_eq!(PayloadRow::trusted(&staged.points[0].row).get("a", 0), Some(ValueRef::Int(1)));
+    assert!(staged.points[1].row.is_empty());
+    let message = read(VectorOp::BulkStagePayload, &bytes(&format!("{with_payloads} 00"))).err().unwrap();
+    assert!(message.contains("behind the last payload"), "{message}");
+    let build = request!(Build, BulkBuild, &bytes("04646f6373 00000002"));
+    assert_eq!((build.workers, build.wait), (2, true));
+
+    let call = "00000012 0000 0000000000000000 00 02 0000 0000 0000";
+    let operate = |head: &str| read(VectorOp::Operate, &bytes(&format!("{head} {call}"))).map(|_| ());
+    let args = bytes(&format!("04646f6373 0000000000000005 000172 01 0000000000000003 {call}"));
+    let found = request!(Operate, Operate, &args);
+    let parts = (found.collection, found.id, found.payload_key, found.expected_version);
+    assert_eq!(parts, ("docs", 5, "r", Some(3)));
+    assert_eq!(operate("04646f6373 0000000000000005 000172 00"), Ok(()));
+    let refused = Err("operate call arguments invalid".to_owned());
+    assert_eq!(operate("04646f6373 0000000000000005 0000 00"), refused);
+    assert_eq!(operate("00 0000000000000005 000172 00"), refused);
+}
+
+#[test]
+fn searches() {
+    let search = request!(Search, Search, &example(VectorOp::Search, 0));
+    assert_eq!((search.collection.as_str(), search.k, &search.vector[..]), ("docs", 10, &VECTOR[..]));
+    assert!(search.filter.is_none() && !search.with_rows);
+    let search = request!(Search, Search, &example(VectorOp::Search, 1));
+    let node = Node {
+        op: Some("eq".into()),
+        field: Some("tenant".into()),
+        value: Some(Value::String("acme".into())),
+        ..Node::default()
+    };
+    let expected = compile_filter(Some(node)).unwrap();
+    assert_eq!(format!("{:?}", search.filter), format!("{expected:?}"));
+    let read = |read_consistency, on_partition_unavailable, max_staleness| ReadOptions {
+        read_consistency,
+        on_partition_unavailable,
+        max_staleness,
+    };
+    assert_eq!((search.k, search.read), (5, read(1, 1, 0)));
+    let search = request!(SearchDocs, SearchDocs, &example(VectorOp::Search, 2));
+    assert_eq!((search.with_rows, search.read), (true, read(3, 0, 12_345)));
+
+    let groups = request!(SearchGroups, SearchGroups, &example(VectorOp::SearchGroups, 0));
+    assert_eq!((groups.k, groups.group_size, groups.fetch_k, groups.group_by.as_str()), (5, 2, 50, "doc_id"));
+    let groups = request!(SearchGroups, SearchGroups, &example(VectorOp::SearchGroups, 1));
+    assert_eq!((groups.group_by.as_str(), groups.read), ("cat", read(3, 0, 777)));
+
+    let hybrid = request!(Hybrid, HybridSearch, &example(VectorOp::HybridSearch, 0));
+    assert_eq!((hybrid.k, &hybrid.dense[..], hybrid.method), (10, &VECTOR[..], Method::Rrf { c: 0.0 }));
+    assert!(matches!(&hybrid.other, Source::Sparse(sparse) if sparse.is_empty()));
+    let hybrid = request!(Hybrid, HybridSearch, &example(VectorOp::HybridSearch, 1));
+    assert_eq!(hybrid.method, Method::Weighted { alpha: Some(0.6) });
+    assert_eq!((hybrid.dense_k, hybrid.other_k), (50, 50));
+    assert!(matches!(&hybrid.other, Source::Sparse(sparse) if sparse[..] == [(3, 0.8), (17, 0.4)]));
+    let hybrid = request!(Hybrid, HybridText, &example(VectorOp::HybridText, 0));
+    assert!(matches!(&hybrid.other, Source::Text(text) if text.terms().len() == 2));
+    let text = bytes(&format!("03 04646f6373 0000000a 0000000b 68656c6c6f20776f726c64 {F} 0100"));
+    let text = request!(SearchText, SearchText, &text);
+    assert_eq!((text.k, text.filter.is_some(), text.read), (10, true, read(1, 0, 0)));
+}
+
+#[test]
+fn scrolls() {
+    let by_id = |index| match request!(Scroll, Scroll, &example(VectorOp::Scroll, index)) {
+        Scroll::ById(scroll) => (scroll.limit, scroll.after, scroll.read),
+        Scroll::Ordered(_) => panic!(),
+    };
+    let read = |read_consistency, on_partition_unavailable, max_staleness| ReadOptions {
+        read_consistency,
+        on_partition_unavailable,
+        max_staleness,
+    };
+    assert_eq!(by_id(0), (50, None, read(0, 0, 0)));
+    assert_eq!(by_id(1), (20, Some(42), read(0, 0, 0)));
+    assert_eq!(by_id(2), (20, None, read(3, 1, 4242)));
+    let ordered = |index| match request!(Scroll, Scroll, &example(VectorOp::Scroll, index)) {
+        Scroll::Ordered(scroll) => (scroll.order.keys, scroll.order.start_from, scroll.order.after),
+        Scroll::ById(_) => panic!(),
+    };
+    let key = |key: &str, desc, is_string| OrderKey { key: key.into(), desc, is_string };
+    assert_eq!(ordered(3), (vec![key("score", true, false)], Some(1.5), None));
+    let after = |parts, id| Some(Position { parts, id });
+    let text = |text: &str| Part::Text(text.into());
+    let created_at = vec![key("created_at", false, false)];
+    assert_eq!(ordered(4), (created_at, None, after(vec![Part::Number(12_345.0)], 99)));
+    assert_eq!(ordered(5), (vec![key("title", false, true)], None, after(vec![text("foo")], 0)));
+    let several = vec![key("score", true, false), key("title", false, true), key("created_at", true, false)];
+    let parts = vec![Part::Number(3.5), text("bar"), Part::Number(999.0)];
+    assert_eq!(ordered(6), (several, None, after(parts, 5)));
+    let head = "04646f6373 00000014 00000000 010000";
+    for (text, fragment) in [
+        ("00 01 00000000 00 00 00", "the key is empty"),
+        ("00 01 00000001 61 06 00 00 00", "cannot be a string and a datetime"),
+        ("00 01 00000001 61 10 00 00", "flags: unknown"),
+        ("00 01 00000001 61 04 01 3ff8000000000000 00 00", "not possible for strings"),
+        ("00 01 00000001 61 00 01 7ff8000000000000 00", "start: not a number"),
+        ("01 0000000000000005 01 00000001 61 00 00 00", "by values, not by an id alone"),
+        ("01 0000000000000005 01 00000001 61 08 00 00 00 01 02 00000001 62", "kind: 2 is not that of key"),
+    ] {
+        let message = self::read(VectorOp::Scroll, &bytes(&format!("{head} {text}"))).err().expect(text);
+        assert!(message.contains(fragment), "{message} lacks {fragment}");
+    }
+}
+
+#[test]
+fn queries() {
+    let query = |index| request!(Query, Query, &example(VectorOp::Query, index));
+    for (index, k, positive, negative, strategy, staleness) in [
+        (0, 10, &[1_u64, 2, 3][..], &[][..], Strategy::Average, 0),
+        (1, 5, &[1, 2], &[9_u64], Strategy::Average, 0),
+        (2, 5, &[1, 2], &[], Strategy::BestScore, 0),
+        (3, 10, &[1, 2, 3], &[], Strategy::Average, 555),
+    ] {
+        let query = query(index);
+        assert_eq!((query.collection.as_str(), query.k, query.lanes.len()), ("docs", k, 1));
+        assert_eq!((query.method, query.read.max_staleness), (Method::Rrf { c: 0.0 }, staleness));
+        let lane = &query.lanes[0];
+        let Source::Recommend(examples) = &lane.source else { panic!() };
+        assert_eq!((&examples.positive[..], &examples.negative[..]), (positive, negative));
+        assert_eq!((lane.k, examples.strategy), (k, strategy));
+    }
+}
+
+/// Arguments cut at every byte: an error that names the part, or, where they may end, a request.
+#[test]
+fn requests_cut_at_every_byte() {
+    for (op, text) in examples().into_iter().chain(others()) {
+        let args = bytes(&text);
+        assert!(read(op, &args).is_ok(), "{op:?} {text}");
+        let ends: Vec<usize> = text.match_indices('|').map(|(at, _)| bytes(&text[..at]).len()).collect();
+        for cut in 0..args.len() {
+            match read(op, &args[..cut]) {
+                Ok(_) => assert!(ends.contains(&cut), "{op:?} {text} cut at {cut} was accepted"),
+                Err(message) => {
+                    assert!(!ends.contains(&cut), "{op:?} {text} cut at {cut}: {message}");
+                    // The begin of an index of cells reads as one of the blocks behind it.
+                    let short = message.strip_prefix("args too short: ").is_some_and(|part| !part.is_empty());
+                    assert!(short || message.contains("OPQ requires"), "{op:?} cut at {cut}: {message}");
+                }
+            }
+        }
+    }
+}
+
+/// 4 billion of anything in a few bytes.
+#[test]
+fn declared_counts_reserve_nothing() {
+    let head = "04646f6373";
+    for (op, text) in [
+        (VectorOp::Upsert, format!("00 {head} 0000000000000001 ffffffff 00000000")),
+        (VectorOp::Upsert, format!("04 {head} 0000000000000001 {V} ffffffff 00000000")),
+        (VectorOp::GetBatch, format!("{head} 03 ffffffff 00000000")),
+        (VectorOp::DeletePayloadKeys, format!("{head} 0000000000000001 ffffffff 00000000")),
+        (VectorOp::BulkStage, format!("{head} ffffffff ffffffff 00000000")),
+        (VectorOp::BulkStagePayload, format!("{head} 00000001 ffffffff 00000000")),
+        (VectorOp::Search, format!("00 {head} 0000000a ffffffff 00000000")),
+        (VectorOp::Query, format!("{head} ffffffff 00000000")),
+    ] {
+        let message = read(op, &bytes(&text)).err().expect(&text);
+        assert!(message.starts_with("args too short: "), "{message}");
+    }
+    assert_eq!(
+        read(VectorOp::BulkStage, &bytes("0161 00000000 ffffffff")).err().unwrap(),
+        "dim: must be positive"
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_answered(
+        rest in prop::collection::vec(any::<u8>(), 0..120),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        which in any::<prop::sample::Index>(),
+    ) {
+        for operation in OPERATIONS {
+            if let Op::Vector(op) = operation.op {
+                let _ = read(op, &rest);
+                let _ = read(op, &[&b"\x00\x04docs"[..], &rest].concat());
+                let _ = read(op, &[&b"\x04docs"[..], &rest].concat());
+            }
+        }
+        let requests = [examples(), others()].concat();
+        let (op, text) = which.get(&requests);
+        let mut args = bytes(text);
+        for (at, value) in flips {
+            *at.get_mut(&mut args) = value;
+        }
+        let _ = read(*op, &args);
+    }
+}

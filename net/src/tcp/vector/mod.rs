@@ -1,0 +1,127 @@
+//! Operations on dense collections: arguments to the typed requests that REST fills as well, and their outputs to results.
+//!
+//! Layouts stand where they are decoded, in `create`, `points`, `search`, `query` and `scroll`, with what they share in `parts`; those
+//! of results in [`answers`]. Bytes behind a layout are ignored except where it says otherwise. Values, filters and payloads are the
+//! JSON of REST.
+
+pub mod answers;
+mod config;
+mod create;
+mod parts;
+mod points;
+mod protobuf;
+mod query;
+mod scroll;
+mod search;
+
+#[cfg(test)]
+mod golden_tests;
+
+pub use config::put_config;
+pub use points::{OperatePoint, version_conflict};
+pub use scroll::Scroll;
+
+use crate::lane_requests::{GroupPoints, HybridPoints, QueryPoints, TextPoints};
+use crate::request::{
+    ApiError, BuildStaged, ChangePayload, CreateCollection, DeleteByFilter, DeletePoint, DropCollection,
+    GetCollection, GetPoints, SearchPoints, StagePoints, WritePoints,
+};
+use crate::tcp::ops::VectorOp;
+use crate::tcp::reader::ArgsReader;
+use points::Write;
+
+/// A request about a dense collection, and by its kind the result it is answered with.
+#[non_exhaustive]
+pub enum VectorRequest<'a> {
+    /// Nothing.
+    Create(CreateCollection),
+    /// Nothing, also when it is absent.
+    Drop(DropCollection),
+    /// [`put_config`].
+    GetConfig(GetCollection),
+    /// Nothing, or [`version_conflict`] when the outcome is a conflict.
+    Write(WritePoints),
+    /// [`answers::put_done`]: whether it was written; a conflict is a no.
+    WriteIfAbsent(WritePoints),
+    /// [`answers::put_done`].
+    Delete(DeletePoint),
+    /// [`answers::put_done`].
+    Exists(GetPoints),
+    /// [`answers::put_point`].
+    Get(GetPoints),
+    /// [`answers::put_points`].
+    GetBatch(GetPoints),
+    /// [`answers::put_done`]; an absent point is a no, not an error.
+    ChangePayload(ChangePayload),
+    /// [`answers::put_deleted`].
+    DeleteByFilter(DeleteByFilter),
+    /// [`answers::put_hits12`].
+    Search(SearchPoints),
+    /// [`answers::put_docs`].
+    SearchDocs(SearchPoints),
+    /// [`answers::put_groups`].
+    SearchGroups(GroupPoints),
+    /// [`answers::put_hits16`].
+    Hybrid(HybridPoints),
+    /// [`answers::put_docs`].
+    SearchText(TextPoints),
+    /// [`answers::put_query`].
+    Query(QueryPoints),
+    /// [`answers::ScrollAnswer`].
+    Scroll(Scroll),
+    /// Nothing.
+    Stage(StagePoints),
+    /// Nothing.
+    Build(BuildStaged),
+    /// [`answers::put_operated`].
+    Operate(OperatePoint<'a>),
+}
+
+/// Decodes the arguments of an operation on a dense collection; deadlines in payloads count from `now_ms`.
+///
+/// Cost: that of its JSON and of copying its vectors; nothing is reserved beyond a small multiple of the arguments.
+///
+/// # Errors
+/// A bad request: `args too short` with the part that is missing, or what is wrong with a part; a payload that is too
+/// large. What needs no decoding to be seen (`k`, names, ranges of a configuration) is for the dispatcher.
+pub fn decode(op: VectorOp, args: &[u8], now_ms: u64) -> Result<VectorRequest<'_>, ApiError> {
+    let args = &mut ArgsReader::new(args);
+    Ok(match op {
+        VectorOp::CreateCollection => VectorRequest::Create(create::create(args)?),
+        VectorOp::DropCollection => {
+            VectorRequest::Drop(DropCollection { collection: parts::collection(args)? })
+        }
+        VectorOp::GetConfig => {
+            let collection = parts::collection(args)?;
+            // Checked, and no more: the configuration is the same on every replica.
+            parts::trailer(args)?;
+            VectorRequest::GetConfig(GetCollection { collection })
+        }
+        VectorOp::Insert => VectorRequest::Write(points::write(args, Write::Insert, now_ms)?),
+        VectorOp::Upsert => VectorRequest::Write(points::write(args, Write::Upsert, now_ms)?),
+        VectorOp::InsertIfAbsent => {
+            VectorRequest::WriteIfAbsent(points::write(args, Write::InsertIfAbsent, now_ms)?)
+        }
+        VectorOp::Delete => VectorRequest::Delete(points::delete(args)?),
+        VectorOp::Exists => VectorRequest::Exists(points::exists(args)?),
+        VectorOp::Get => VectorRequest::Get(points::get(args)?),
+        VectorOp::GetBatch => VectorRequest::GetBatch(points::get_batch(args)?),
+        VectorOp::SetPayload => VectorRequest::ChangePayload(points::set_payload(args, false)?),
+        VectorOp::OverwritePayload => VectorRequest::ChangePayload(points::set_payload(args, true)?),
+        VectorOp::DeletePayloadKeys => VectorRequest::ChangePayload(points::delete_payload_keys(args)?),
+        VectorOp::ClearPayload => VectorRequest::ChangePayload(points::clear_payload(args)?),
+        VectorOp::DeleteByFilter => VectorRequest::DeleteByFilter(points::delete_by_filter(args)?),
+        VectorOp::Search => VectorRequest::Search(search::search(args, false)?),
+        VectorOp::SearchDocs => VectorRequest::SearchDocs(search::search(args, true)?),
+        VectorOp::SearchGroups => VectorRequest::SearchGroups(search::groups(args)?),
+        VectorOp::HybridSearch => VectorRequest::Hybrid(search::hybrid(args)?),
+        VectorOp::SearchText => VectorRequest::SearchText(search::text(args)?),
+        VectorOp::HybridText => VectorRequest::Hybrid(search::hybrid_text(args)?),
+        VectorOp::Query => VectorRequest::Query(query::query(args)?),
+        VectorOp::Scroll => VectorRequest::Scroll(scroll::scroll(args)?),
+        VectorOp::BulkStage => VectorRequest::Stage(points::stage(args, false, now_ms)?),
+        VectorOp::BulkStagePayload => VectorRequest::Stage(points::stage(args, true, now_ms)?),
+        VectorOp::BulkBuild => VectorRequest::Build(points::build(args)?),
+        VectorOp::Operate => VectorRequest::Operate(points::operate(args)?),
+    })
+}

@@ -1,0 +1,172 @@
+//! Parts that the layouts of several operations share.
+//!
+//! ```text
+//! C             s8 collection
+//! vec           u32 dim, f32*
+//! sparse        u32 nnz, (u32 index, f32 value)*              ascending
+//! filter, meta  s32 JSON, empty = none
+//! options       u8 rc, u8 opa, u64 bound if rc = 3
+//! trailer R     nothing; or u8 marker, u8 rc, u8 opa, u64 bound if bit 1 of the marker is set
+//! cas           nothing, 00, or 01 u64 expectedVersion
+//! keyTtl        nothing, 00, or 01 s32 JSON
+//! ```
+
+use crate::request::{ApiError, ReadOptions, WriteOptions, compile_filter};
+use crate::rest::WireFilter;
+use crate::rest::json::IntMap;
+use crate::rest::value::{PayloadSeed, UnknownKeys, WirePayload};
+use crate::tcp::reader::{ArgsError, ArgsReader};
+use nigh_engine::filter::Predicate;
+use serde::Deserialize;
+use serde::de::DeserializeSeed;
+use std::fmt;
+use std::sync::Arc;
+
+/// A bad request about one part.
+pub fn invalid(field: &str, reason: impl fmt::Display) -> ApiError {
+    ApiError::invalid(format!("{field}: {reason}"))
+}
+
+/// Refuses bits of a byte of flags beyond `known`.
+pub fn check_flags(flags: u8, known: u8) -> Result<(), ApiError> {
+    match flags & !known {
+        0 => Ok(()),
+        unknown => Err(invalid("flags", format_args!("unknown or not offered: {unknown:#04x}"))),
+    }
+}
+
+/// `C`; whether it is a name is for the dispatcher to say.
+pub fn collection(args: &mut ArgsReader<'_>) -> Result<String, ApiError> {
+    Ok(args.text8("collection")?.to_owned())
+}
+
+/// `sparse`, of finite values.
+pub fn sparse(args: &mut ArgsReader<'_>) -> Result<Vec<(u32, f32)>, ApiError> {
+    let count = args.u32("sparse")?;
+    let count = args.fits(count.into(), 8, "sparse")?;
+    let mut vector: Vec<(u32, f32)> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (index, value) = (args.u32("sparse")?, args.f32("sparse")?);
+        if !value.is_finite() {
+            return Err(invalid("sparse", format_args!("the value of {index} is not a finite number")));
+        }
+        if let Some((last, _)) = vector.last()
+            && *last >= index
+        {
+            return Err(invalid(
+                "sparse",
+                format_args!("indices must be strictly ascending, but {index} follows {last}"),
+            ));
+        }
+        vector.push((index, value));
+    }
+    Ok(vector)
+}
+
+/// `s32 JSON` as bytes, `None` when it is empty.
+fn json<'a>(args: &mut ArgsReader<'a>, field: &'static str) -> Result<Option<&'a [u8]>, ArgsError> {
+    Ok(Some(args.s32(field)?).filter(|json| !json.trim_ascii().is_empty()))
+}
+
+/// `filter`, compiled; one that says nothing is none.
+pub fn filter(args: &mut ArgsReader<'_>) -> Result<Option<Arc<Predicate>>, ApiError> {
+    match json(args, "filter")? {
+        Some(json) => filter_of(json),
+        None => Ok(None),
+    }
+}
+
+/// A filter as JSON, compiled.
+pub fn filter_of(json: &[u8]) -> Result<Option<Arc<Predicate>>, ApiError> {
+    let filter: Option<WireFilter> =
+        serde_json::from_slice(json).map_err(|error| invalid("filter", error))?;
+    compile_filter(filter.map(|filter| filter.0))
+}
+
+/// A payload object; `null` and nothing at all are empty. Unknown keys inside its values are ignored, as in the binary bodies
+/// of REST.
+pub fn payload(args: &mut ArgsReader<'_>, field: &'static str) -> Result<WirePayload, ApiError> {
+    match json(args, field)? {
+        Some(json) => payload_of(json, field),
+        None => Ok(WirePayload::default()),
+    }
+}
+
+/// A payload object as JSON.
+pub fn payload_of(json: &[u8], field: &'static str) -> Result<WirePayload, ApiError> {
+    if json.trim_ascii() == b"null" {
+        return Ok(WirePayload::default());
+    }
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    PayloadSeed(UnknownKeys::Ignored)
+        .deserialize(&mut deserializer)
+        .and_then(|payload| deserializer.end().map(|()| payload))
+        .map_err(|error| invalid(field, error))
+}
+
+/// `s32 JSON` of times to live by key.
+pub fn key_ttl_map(args: &mut ArgsReader<'_>) -> Result<Vec<(String, i64)>, ApiError> {
+    let Some(json) = json(args, "keyTtl")? else { return Ok(Vec::new()) };
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    Option::<IntMap>::deserialize(&mut deserializer)
+        .and_then(|map| deserializer.end().map(|()| map.unwrap_or_default().0))
+        .map_err(|error| invalid("keyTtl", error))
+}
+
+/// `keyTtl`.
+pub fn key_ttl(args: &mut ArgsReader<'_>) -> Result<Vec<(String, i64)>, ApiError> {
+    if args.is_empty() || !args.flag("keyTtl")? {
+        return Ok(Vec::new());
+    }
+    key_ttl_map(args)
+}
+
+/// `cas`: the conditions of a write.
+pub fn cas(args: &mut ArgsReader<'_>) -> Result<WriteOptions, ApiError> {
+    let expected_version = match !args.is_empty() && args.flag("cas")? {
+        true => Some(args.u64("expectedVersion")?),
+        false => None,
+    };
+    Ok(WriteOptions { write_consistency_factor: 0, expected_version })
+}
+
+/// `options`.
+pub fn options(args: &mut ArgsReader<'_>) -> Result<ReadOptions, ApiError> {
+    let (read_consistency, on_partition_unavailable) =
+        (args.u8("readConsistency")?, args.u8("onPartitionUnavailable")?);
+    let max_staleness = if read_consistency == 3 { args.u64("maxStaleness")? } else { 0 };
+    Ok(ReadOptions { read_consistency, on_partition_unavailable, max_staleness })
+}
+
+/// `options` when `flags` have `bit`.
+pub fn options_if(args: &mut ArgsReader<'_>, flags: u8, bit: u8) -> Result<ReadOptions, ApiError> {
+    if flags & bit == 0 { Ok(ReadOptions::default()) } else { options(args) }
+}
+
+/// `options` behind a marker, both of which may be missing.
+pub fn marked_options(args: &mut ArgsReader<'_>) -> Result<ReadOptions, ApiError> {
+    if args.is_empty() || !args.flag("options")? { Ok(ReadOptions::default()) } else { options(args) }
+}
+
+/// `filter` when `flags` have `bit`.
+pub fn filter_if(args: &mut ArgsReader<'_>, flags: u8, bit: u8) -> Result<Option<Arc<Predicate>>, ApiError> {
+    if flags & bit == 0 { Ok(None) } else { filter(args) }
+}
+
+/// `trailer R`.
+pub fn trailer(args: &mut ArgsReader<'_>) -> Result<ReadOptions, ApiError> {
+    if args.is_empty() {
+        return Ok(ReadOptions::default());
+    }
+    let marker = args.u8("trailer")?;
+    if !matches!(marker, 0 | 1 | 3) {
+        return Err(invalid("trailer", format_args!("unknown marker {marker:#04x}")));
+    }
+    if marker == 0 {
+        return Ok(ReadOptions::default());
+    }
+    let (read_consistency, on_partition_unavailable) =
+        (args.u8("readConsistency")?, args.u8("onPartitionUnavailable")?);
+    let max_staleness = if marker == 3 { args.u64("maxStaleness")? } else { 0 };
+    Ok(ReadOptions { read_consistency, on_partition_unavailable, max_staleness })
+}

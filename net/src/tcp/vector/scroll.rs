@@ -1,0 +1,131 @@
+//! Scrolling: pages of points, by id or in the order of payload values.
+//!
+//! ```text
+//! args    = C u32 limit, filter, then nothing or: options, cursor, order
+//! options = 00, or 01 u8 rc, u8 opa, ?u64 bound (rc = 3)
+//! cursor  = nothing, 00, or 01 u64 afterId
+//! order   = nothing, 00, or 01 s32 key, u8 flags, u8 hasStart, ?f64, u8 hasResume, ?f64,
+//!           ?(u8 hasResumeStr, ?s32)                                                                    flags bit 2
+//!           ?(u8 nTail, (s32 key, u8 flags)*, u8 hasResumeKeys, ?(u8 kind, f64 or s32)*)                flags bit 3
+//! flags   = bit 0 descending, 1 datetime, 2 string, 3 several keys        kind = 0 number, 1 datetime, 2 string
+//! ```
+//! A limit of 0 is none. Resuming means going on behind the point with these values and `afterId`; without an id, behind
+//! that with id 0.
+
+use crate::request::{ApiError, ScrollOrdered, ScrollPoints};
+use crate::rest::order::ORDER_KEYS_MAX;
+use crate::tcp::reader::ArgsReader;
+use crate::tcp::vector::parts::{collection, filter, invalid, marked_options};
+use nigh_shard::core::{OrderKey, OrderedScroll, Part, Position};
+
+const DESCENDING: u8 = 1;
+const DATETIME: u8 = 1 << 1;
+const STRING: u8 = 1 << 2;
+const SEVERAL: u8 = 1 << 3;
+const KIND_STRING: u8 = 2;
+
+/// A scroll as asked for.
+pub enum Scroll {
+    /// By id.
+    ById(ScrollPoints),
+    /// By values.
+    Ordered(ScrollOrdered),
+}
+
+/// # Errors
+/// A bad request.
+pub fn scroll(args: &mut ArgsReader<'_>) -> Result<Scroll, ApiError> {
+    let (collection, limit) = (collection(args)?, args.u32("limit")? as usize);
+    let filter = filter(args)?;
+    let read = marked_options(args)?;
+    let after = if marked(args, "cursor")? { Some(args.u64("afterId")?) } else { None };
+    if !marked(args, "order")? {
+        return Ok(Scroll::ById(ScrollPoints { collection, filter, after, limit, read }));
+    }
+    let Order { keys, start_from, resume } = order(args)?;
+    let after = match (resume, after) {
+        (Some(parts), after) => Some(Position { parts, id: after.unwrap_or(0) }),
+        (None, None) => None,
+        (None, Some(_)) => {
+            return Err(invalid("cursor", "an order is resumed by values, not by an id alone"));
+        }
+    };
+    let order = OrderedScroll { filter, keys, after, start_from, limit };
+    Ok(Scroll::Ordered(ScrollOrdered { collection, order, read }))
+}
+
+fn marked(args: &mut ArgsReader<'_>, field: &'static str) -> Result<bool, ApiError> {
+    Ok(!args.is_empty() && args.flag(field)?)
+}
+
+struct Order {
+    keys: Vec<OrderKey>,
+    start_from: Option<f64>,
+    resume: Option<Vec<Part>>,
+}
+
+fn order(args: &mut ArgsReader<'_>) -> Result<Order, ApiError> {
+    let name = args.text32("key")?;
+    let flags = args.u8("flags")?;
+    let start = if args.flag("hasStart")? { Some(number(args, "start")?) } else { None };
+    let resume = if args.flag("hasResume")? { Some(number(args, "resume")?) } else { None };
+    let mut keys = vec![key(name, flags & !SEVERAL)?];
+    let is_string = keys[0].is_string;
+    if is_string && start.is_some() {
+        return Err(invalid("start", "not possible for strings"));
+    }
+    let mut resume = resume.filter(|_| !is_string).map(|number| vec![Part::Number(number)]);
+    if is_string && args.flag("hasResumeStr")? {
+        resume = Some(vec![Part::Text(args.s32("resumeStr")?.to_vec())]);
+    }
+    if flags & SEVERAL != 0 {
+        for _ in 0..args.u8("nTail")? {
+            let name = args.text32("key")?;
+            keys.push(key(name, args.u8("flags")?)?);
+        }
+        if keys.len() > ORDER_KEYS_MAX {
+            return Err(invalid("order", format_args!("{} keys, at most {ORDER_KEYS_MAX}", keys.len())));
+        }
+        resume = None;
+        if args.flag("hasResumeKeys")? {
+            let parts: Result<_, ApiError> = keys.iter().map(|key| part(args, key)).collect();
+            resume = Some(parts?);
+        }
+    }
+    // The interface ignores it for several keys.
+    let start_from = start.filter(|_| keys.len() == 1);
+    Ok(Order { keys, start_from, resume })
+}
+
+fn key(name: &str, flags: u8) -> Result<OrderKey, ApiError> {
+    if flags & !(DESCENDING | DATETIME | STRING) != 0 {
+        return Err(invalid("flags", format_args!("unknown: {flags:#04x}")));
+    }
+    if name.is_empty() {
+        return Err(invalid("order", "the key is empty"));
+    }
+    let (is_string, is_datetime) = (flags & STRING != 0, flags & DATETIME != 0);
+    if is_string && is_datetime {
+        return Err(invalid("order", format_args!("key {name:?} cannot be a string and a datetime")));
+    }
+    Ok(OrderKey { key: name.to_owned(), desc: flags & DESCENDING != 0, is_string })
+}
+
+fn number(args: &mut ArgsReader<'_>, field: &'static str) -> Result<f64, ApiError> {
+    match args.f64(field)? {
+        number if number.is_nan() => Err(invalid(field, "not a number")),
+        number => Ok(number),
+    }
+}
+
+/// One value to resume behind, of the kind that its key has.
+fn part(args: &mut ArgsReader<'_>, key: &OrderKey) -> Result<Part, ApiError> {
+    let kind = args.u8("kind")?;
+    if kind > KIND_STRING || (kind == KIND_STRING) != key.is_string {
+        return Err(invalid("kind", format_args!("{kind} is not that of key {:?}", key.key)));
+    }
+    Ok(match key.is_string {
+        true => Part::Text(args.s32("resumeKey")?.to_vec()),
+        false => Part::Number(number(args, "resumeKey")?),
+    })
+}

@@ -1,0 +1,118 @@
+//! Searches: nearest neighbours, documents, groups, lanes.
+//!
+//! ```text
+//! search, search_docs   flags C u32 k, vec, ?filter (bit 0), ?options (1)
+//! search_groups         C u32 k, u32 groupSize, u32 fetchK, s16 groupBy, vec, filter, nothing or 01 options
+//! hybrid_search         flags C u32 k, fusion, vec, ?sparse (bit 1), ?filter (0), ?options (2)
+//! hybrid_text           flags C u32 k, fusion, vec, s32 text, ?filter (bit 0), ?options (1); bit 2 = global statistics
+//! search_text           flags C u32 k, s32 text, ?filter (bit 0), ?options (1); bit 2 likewise
+//! fusion = u8 method (0 rrf, 1 weighted, 2 dbsf), f64 alpha, u32 rrfK, u32 denseK, u32 sparseK
+//! ```
+//! Statistics of text are always those of the whole collection. `hybrid_search` without a sparse vector is a search of one
+//! lane, like that of an empty one.
+
+use crate::lane_requests::{GroupPoints, HybridPoints, TextPoints, fusion_method};
+use crate::request::{ApiError, SearchPoints};
+use crate::tcp::reader::ArgsReader;
+use crate::tcp::vector::parts::{
+    check_flags, collection, filter, filter_if, invalid, marked_options, options_if, sparse,
+};
+use nigh_engine::query::{Method, Source};
+use nigh_engine::text::TextQuery;
+
+const FILTER: u8 = 1;
+const OPTIONS: u8 = 1 << 1;
+const GLOBAL_IDF: u8 = 1 << 2;
+const HYBRID_SPARSE: u8 = 1 << 1;
+const HYBRID_OPTIONS: u8 = 1 << 2;
+
+pub fn search(args: &mut ArgsReader<'_>, with_rows: bool) -> Result<SearchPoints, ApiError> {
+    let flags = args.u8("flags")?;
+    check_flags(flags, FILTER | OPTIONS)?;
+    Ok(SearchPoints {
+        collection: collection(args)?,
+        k: args.u32("k")?.into(),
+        vector: args.vector("vector")?,
+        filter: filter_if(args, flags, FILTER)?,
+        with_rows,
+        explain: false,
+        read: options_if(args, flags, OPTIONS)?,
+    })
+}
+
+pub fn groups(args: &mut ArgsReader<'_>) -> Result<GroupPoints, ApiError> {
+    Ok(GroupPoints {
+        collection: collection(args)?,
+        k: args.u32("k")?.into(),
+        group_size: args.u32("groupSize")?.into(),
+        fetch_k: args.u32("fetchK")?.into(),
+        group_by: args.text16("groupBy")?.to_owned(),
+        vector: args.vector("vector")?,
+        filter: filter(args)?,
+        explain: false,
+        read: marked_options(args)?,
+    })
+}
+
+/// How lanes are fused, and how many hits each contributes.
+struct Fusion {
+    method: Method,
+    dense_k: i64,
+    other_k: i64,
+}
+
+fn fusion(args: &mut ArgsReader<'_>) -> Result<Fusion, ApiError> {
+    let name = match args.u8("method")? {
+        0 => "rrf",
+        1 => "weighted",
+        2 => "dbsf",
+        code => return Err(invalid("method", format_args!("unknown code {code}"))),
+    };
+    let (alpha, rrf_k) = (args.f64("alpha")?, args.u32("rrfK")?);
+    if alpha.is_nan() {
+        return Err(invalid("alpha", "not a number"));
+    }
+    Ok(Fusion {
+        method: fusion_method(name, Some(alpha), Some(rrf_k.into()))?,
+        dense_k: args.u32("denseK")?.into(),
+        other_k: args.u32("sparseK")?.into(),
+    })
+}
+
+pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridPoints, ApiError> {
+    let flags = args.u8("flags")?;
+    check_flags(flags, FILTER | HYBRID_SPARSE | HYBRID_OPTIONS)?;
+    let (collection, k) = (collection(args)?, args.u32("k")?.into());
+    let Fusion { method, dense_k, other_k } = fusion(args)?;
+    let dense = args.vector("vector")?;
+    let sparse = if flags & HYBRID_SPARSE != 0 { sparse(args)? } else { Vec::new() };
+    let filter = filter_if(args, flags, FILTER)?;
+    let read = options_if(args, flags, HYBRID_OPTIONS)?;
+    let other = Source::Sparse(sparse);
+    Ok(HybridPoints { collection, dense, other, k, filter, method, dense_k, other_k, explain: false, read })
+}
+
+pub fn hybrid_text(args: &mut ArgsReader<'_>) -> Result<HybridPoints, ApiError> {
+    let flags = args.u8("flags")?;
+    check_flags(flags, FILTER | OPTIONS | GLOBAL_IDF)?;
+    let (collection, k) = (collection(args)?, args.u32("k")?.into());
+    let Fusion { method, dense_k, other_k } = fusion(args)?;
+    let dense = args.vector("vector")?;
+    let other = Source::Text(TextQuery::new(args.text32("text")?));
+    let filter = filter_if(args, flags, FILTER)?;
+    let read = options_if(args, flags, OPTIONS)?;
+    Ok(HybridPoints { collection, dense, other, k, filter, method, dense_k, other_k, explain: false, read })
+}
+
+pub fn text(args: &mut ArgsReader<'_>) -> Result<TextPoints, ApiError> {
+    let flags = args.u8("flags")?;
+    check_flags(flags, FILTER | OPTIONS | GLOBAL_IDF)?;
+    Ok(TextPoints {
+        collection: collection(args)?,
+        k: args.u32("k")?.into(),
+        text: Source::Text(TextQuery::new(args.text32("text")?)),
+        filter: filter_if(args, flags, FILTER)?,
+        explain: false,
+        read: options_if(args, flags, OPTIONS)?,
+    })
+}
