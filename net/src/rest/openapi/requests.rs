@@ -54,7 +54,6 @@ fn config_of_graph() -> Value {
 /// Keys of quantizers and of other indexes than the graph. Flags of what this build does not offer have one value, the one that
 /// means "off".
 fn config_of_other_indexes() -> Value {
-    let off = || json!({"type": "boolean", "enum": [false]});
     let of_cells = |what: &str, schema: Value| about(&format!("Of `index_type` `ivf`. {what}"), schema);
     let quantizers = json!({
         "quant": about(
