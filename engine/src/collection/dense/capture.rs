@@ -164,7 +164,11 @@ impl DenseWriter {
     pub fn image_bytes(&self) -> u64 {
         let config = &self.shared.config;
         // Point record without edges and row, and on average about 1.5 m edges.
-        let vector = if self.shared.graph.keeps_file() { 4 } else { 4 * config.dim as u64 };
+        let vector = match (self.shared.graph.keeps_file(), self.shared.graph.is_bare()) {
+            (true, _) => 4,
+            (_, true) => 0,
+            _ => 4 * config.dim as u64,
+        };
         let code = self.code_of_image(0).map_or(0, |(_, code)| code.len() as u64);
         let per_point = 54 + code + vector + 6 * config.m as u64;
         let points = (self.shared.live.load(Ordering::Relaxed)) + self.dead_linked.len() as u64;
@@ -214,8 +218,8 @@ impl DenseWriter {
     /// Writes the next piece of what the quantizer of a graph has learned.
     fn write_codec(&mut self, capture: &mut Capture, out: &mut Vec<u8>) {
         if std::mem::take(&mut self.dirty.codec) {
-            // Another one now.
-            capture.codec_cursor = 0;
+            // Another one now, all of whose pieces come before the next slot.
+            (capture.pending.codec, capture.codec_cursor) = (true, 0);
         }
         if capture.codec_cursor == 0 {
             capture.codec = self.shared.graph.save_codec();

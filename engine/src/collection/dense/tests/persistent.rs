@@ -1,4 +1,5 @@
 //! Collections whose vectors lie in a file: what comes back after a kill and after a power failure.
+use super::super::capture::CODEC_PIECE;
 use super::bed::{Bed, Rng, check_hits, small_config};
 use super::rounds;
 use crate::collection::{DenseConfig, IndexType, IvfConfig, Quantizer, Query, WriteError, WriteMode};
@@ -174,21 +175,25 @@ fn codes_come_back_with_images() {
 /// A quantizer that is trained while an image is written: what has its codes has it too, and before them.
 #[test]
 fn an_image_may_be_taken_while_a_quantizer_is_trained() {
+    // What is learned takes several pieces.
+    const WIDE: usize = 128;
     for full in [true, false] {
         for steps in [0, 3, 10, 100] {
             let mut rng = Rng(40 + steps);
-            let quant = Quantizer::Trained(Quantization::Sign);
-            let config = DenseConfig { quant, train_threshold: 200, ..config(Metric::Cosine) };
+            let product = Quantization::Product { parts: 8, bits: 8, rotations: 0, eta: 0.0 };
+            let quant = Quantizer::Trained(product);
+            let config = DenseConfig { quant, train_threshold: 200, ..small_config(WIDE, Metric::Cosine) };
             let mut bed = Bed::persistent(config, 4096);
-            (0..100).for_each(|id| bed.upsert(id, &rng.vector(DIM)));
+            (0..100).for_each(|id| bed.upsert(id, &rng.vector(WIDE)));
             let mut images = vec![bed.capture(true, 500)];
-            (100..250).for_each(|id| bed.upsert(id, &rng.vector(DIM)));
+            (100..250).for_each(|id| bed.upsert(id, &rng.vector(WIDE)));
             bed.writer.begin_capture(full);
             let mut image = Vec::new();
             let mut complete = (0..steps).any(|_| bed.writer.capture_step(100, &mut image));
             bed.writer.index_all();
             assert!(bed.writer.shared().graph.is_quantized());
-            bed.upsert(3, &rng.vector(DIM));
+            assert!(bed.writer.shared().graph.save_codec().len() > 3 * CODEC_PIECE);
+            bed.upsert(3, &rng.vector(WIDE));
             if complete {
                 bed.writer.end_capture(false);
                 bed.writer.begin_capture(full);
