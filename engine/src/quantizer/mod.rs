@@ -113,6 +113,8 @@ pub struct Codec {
 pub struct CodecQuery {
     planes: PlaneQuery,
     tables: TableQuery,
+    /// What a code stands for.
+    decoded: Vec<f32>,
 }
 
 impl Codec {
@@ -250,18 +252,20 @@ impl Codec {
     }
 
     /// As [`Self::query`] for the vector that a row of this codec stands for, so that codes are compared with codes: without the
-    /// vector, and a little less exactly. `space` is overwritten.
+    /// vector, and a little less exactly.
     ///
     /// # Panics
     /// When the row is not [`Self::code_len`] long.
-    pub fn query_code(&self, row: &[u8], query: &mut CodecQuery, space: &mut Vec<f32>) {
+    pub fn query_code(&self, row: &[u8], query: &mut CodecQuery) {
         if let Kind::Sign(sign) = &self.kind {
-            return sign.query_code(row, &mut query.planes, space);
+            return sign.query_code(row, &mut query.planes, &mut query.decoded);
         }
-        space.clear();
-        space.resize(self.dim, 0.0);
-        self.decode(row, space);
-        self.query(space, query);
+        let mut decoded = std::mem::take(&mut query.decoded);
+        decoded.clear();
+        decoded.resize(self.dim, 0.0);
+        self.decode(row, &mut decoded);
+        self.query(&decoded, query);
+        query.decoded = decoded;
     }
 
     /// Distances of a query that was set by this codec to rows `slots` of `rows`, in that order; estimates of what the metric gives

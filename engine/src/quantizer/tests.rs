@@ -163,7 +163,7 @@ fn codes_are_compared_with_codes() {
                 let (mut query, mut out) = (CodecQuery::default(), vec![0.0; 400]);
                 // SAFETY: nobody writes.
                 let row = unsafe { bed.rows.row(slot) };
-                bed.codec.query_code(row, &mut query, &mut Vec::new());
+                bed.codec.query_code(row, &mut query);
                 // SAFETY: nobody writes.
                 unsafe { bed.codec.distances(&query, &bed.rows, &slots, &mut out) };
                 let mean = exact.iter().sum::<f32>() / 400.0;

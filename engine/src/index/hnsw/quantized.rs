@@ -276,7 +276,7 @@ impl QuantizedRows {
         let generation = self.planned()?;
         // SAFETY: codes of slots that a plan meets are not written.
         let row = unsafe { generation.rows.row(slot as usize) };
-        generation.codec.query_code(row, query, &mut Vec::new());
+        generation.codec.query_code(row, query);
         Some(Coded { generation, query })
     }
 
@@ -356,7 +356,7 @@ impl QuantizedRows {
         vectors: &impl Fn(Slot) -> &'v [f32],
         end: usize,
         force: bool,
-        ahead: Option<&dyn Fn(usize)>,
+        ahead: Option<&dyn Fn(std::ops::Range<usize>)>,
     ) -> JobStep {
         if training.running {
             return JobStep::Idle;
@@ -398,7 +398,7 @@ impl QuantizedRows {
                 }
                 if let Some(ahead) = ahead {
                     let later = (*next..training.trained_at).step_by(*every);
-                    later.take(2 * copied).skip(copied).for_each(ahead);
+                    later.take(2 * copied).skip(copied).for_each(|slot| ahead(slot..slot + 1));
                 }
                 if *next < training.trained_at {
                     return JobStep::More;
@@ -431,7 +431,8 @@ impl QuantizedRows {
                     rows.extend_from_slice(&vectors(slot as Slot)[..self.dim]);
                 }
                 if let Some(ahead) = ahead {
-                    (from + copied..*end).take(2 * copied).skip(copied).for_each(ahead);
+                    let later = |pieces: usize| (from + pieces * copied).min(*end);
+                    ahead(later(2)..later(3));
                 }
                 let (first, count) = (*to, rows.len() / self.dim);
                 if first + count < *end && rows.len() < ENCODED_AT_ONCE && count < 4 * SLOTS_AT_ONCE {
@@ -685,8 +686,9 @@ impl Graph {
         let Some(quantized) = &self.quantized else { return JobStep::Idle };
         let mut owner = self.owner_for_codes();
         // Vectors of a file that the next call but one copies.
-        let ahead = |slot: usize| self.vectors.will_need(slot, slot + 1);
-        let ahead = if self.keeps_file() { Some(&ahead as &dyn Fn(usize)) } else { None };
+        let ahead = |slots: std::ops::Range<usize>| self.vectors.will_need(slots.start, slots.end);
+        let ahead: Option<&dyn Fn(std::ops::Range<usize>)> =
+            if self.keeps_file() { Some(&ahead) } else { None };
         quantized.next(&mut owner.training, &|slot| self.vector(slot), self.slots_end(), force, ahead)
     }
 

@@ -1,4 +1,5 @@
 //! Reusable state of one beam.
+use super::select::Selection;
 use super::visited::Visited;
 use crate::distance::CodeQuery;
 use crate::index::pool::Pool;
@@ -28,6 +29,8 @@ pub struct Scratch {
     pub(super) blocked: Vec<Slot>,
     /// Room for those of one that do.
     pub(super) passing: Vec<Slot>,
+    /// Room for a choice of neighbours.
+    pub(super) selection: Selection,
     pub(super) found: Vec<Neighbor>,
     pub(super) stats: SearchStats,
 }

@@ -32,7 +32,9 @@ impl Graph {
             old.truncate(old.len() - shape.tail);
             let selection = self.reselect((target, level), &old, shape.kept, &incoming, scratch);
             let kept = selection.kept.len().min(cap) as u16;
-            TargetPlan { target, level, edges: selection.chosen(cap).map(|n| n.slot).collect(), kept }
+            let edges = selection.chosen(cap).map(|n| n.slot).collect();
+            scratch.selection = selection;
+            TargetPlan { target, level, edges, kept }
         };
         scratch.fresh = old;
         plan
@@ -53,10 +55,12 @@ impl Graph {
         let scored = |range: std::ops::Range<usize>, distances: &[f32]| -> Vec<Neighbor> {
             range.map(|i| Neighbor { distance: distances[i], slot: old[i] }).collect()
         };
-        let mut selection = Selection::new(self.config.alpha(level));
+        let mut selection = std::mem::take(&mut scratch.selection);
+        selection.clear();
+        selection.alpha = self.config.alpha(level);
         if kept > 0 {
-            selection.kept = scored(0..kept, &scratch.distances);
-            selection.discarded = scored(kept..old.len(), &scratch.distances);
+            selection.kept.extend(scored(0..kept, &scratch.distances));
+            selection.discarded.extend(scored(kept..old.len(), &scratch.distances));
             // They were sorted by distances of vectors if codes came later.
             let sorted = selection.kept.is_sorted() && selection.discarded.is_sorted();
             if sorted && incoming.iter().all(|&new| selection.add(self, new)) {
