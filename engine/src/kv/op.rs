@@ -3,11 +3,11 @@
 use super::entry::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use std::borrow::Cow;
 
-/// Longest time to live, milliseconds: beyond it a deadline would overflow 64-bit nanoseconds elsewhere.
+/// Longest time to live, in milliseconds: one that every client can hold in nanoseconds.
 pub const TTL_MS_MAX: u64 = 9_223_372_036_854;
 
 /// An operation that may change a key. `ttl_ms` counts from `now_ms` of the call; 0 = no expiry.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op<'a> {
     /// Sets value and expiry.
     Put {

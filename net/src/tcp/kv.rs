@@ -18,9 +18,10 @@
 
 use crate::tcp::ops::KvOp;
 use crate::tcp::reader::{ArgsError, ArgsReader};
+use nigh_engine::kv::Op;
 
 /// A request about keys. A key is 0 to 65,535 bytes; an empty value is a value; a ttl of 0 is for ever, the largest is
-/// [`nigh_engine::kv::operate::TTL_MAX_MS`].
+/// [`nigh_engine::kv::TTL_MS_MAX`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KvRequest<'a> {
@@ -29,52 +30,8 @@ pub enum KvRequest<'a> {
         /// Which.
         key: &'a [u8],
     },
-    /// Stores a value with its expiry.
-    Put(Put<'a>),
-    /// Deletes.
-    Del {
-        /// Which.
-        key: &'a [u8],
-    },
-    /// Replaces the expiry; 0 removes it.
-    Expire {
-        /// Which.
-        key: &'a [u8],
-        /// From now.
-        ttl_ms: u64,
-    },
-    /// Adds to a number and removes its expiry.
-    Incr {
-        /// Which.
-        key: &'a [u8],
-        /// What is added, wrapping.
-        delta: i64,
-    },
-    /// Adds to a number; the ttl is that of a key this creates.
-    IncrEx {
-        /// Which.
-        key: &'a [u8],
-        /// What is added, wrapping.
-        delta: i64,
-        /// Of a new key.
-        ttl_ms: u64,
-    },
-    /// Stores if absent.
-    SetNx(Put<'a>),
-    /// Stores, and returns what was there.
-    GetSet(Put<'a>),
-    /// Deletes, and returns what was there.
-    GetDel {
-        /// Which.
-        key: &'a [u8],
-    },
     /// Whether it is there.
     Exists {
-        /// Which.
-        key: &'a [u8],
-    },
-    /// Removes the expiry.
-    Persist {
         /// Which.
         key: &'a [u8],
     },
@@ -83,54 +40,20 @@ pub enum KvRequest<'a> {
         /// Which.
         key: &'a [u8],
     },
-    /// Stores if the value is the expected one.
-    Cas {
-        /// The new value.
-        put: Put<'a>,
-        /// The old one, `None` = absent.
-        expected: Option<&'a [u8]>,
-    },
-    /// Deletes if the value is the expected one.
-    Cad {
-        /// Which.
-        key: &'a [u8],
-        /// The old value.
-        expected: &'a [u8],
-    },
-    /// Replaces the expiry if the value is the expected one; 0 removes it.
-    Caex {
-        /// Which.
-        key: &'a [u8],
-        /// The value.
-        expected: &'a [u8],
-        /// From now.
-        ttl_ms: u64,
-    },
     /// Values in the order of the keys, at most 65,535.
     Mget {
         /// Which, repeats allowed.
         keys: Vec<&'a [u8]>,
     },
-    /// Stores each on its own.
+    /// What the owner of the key carries out, or each owner where it is [`Op::Flush`].
+    Change(Op<'a>),
+    /// Each on its own, in order; all are [`Op::Put`].
     PutBatch {
         /// In order.
-        puts: Vec<Put<'a>>,
+        puts: Vec<Op<'a>>,
     },
-    /// Deletes every key.
-    Flush,
     /// Arguments of `operate`, for [`nigh_engine::kv::operate::Call::decode`].
     Operate(&'a [u8]),
-}
-
-/// A value to be stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Put<'a> {
-    /// Under this key.
-    pub key: &'a [u8],
-    /// The value.
-    pub value: &'a [u8],
-    /// From now, 0 = for ever.
-    pub ttl_ms: u64,
 }
 
 /// Shortest encodings of a key, and of an entry of a batch.
@@ -145,34 +68,11 @@ const PUT_BYTES_MIN: usize = 2 + 4 + 8;
 /// `args too short` with the part that is missing; `ttlMs out of range`, which of a batch refuses all of it.
 pub fn decode(op: KvOp, args: &[u8]) -> Result<KvRequest<'_>, ArgsError> {
     let mut args = ArgsReader::new(args);
-    Ok(match op {
-        KvOp::Get => KvRequest::Get { key: key(&mut args)? },
-        KvOp::Put => KvRequest::Put(put(&mut args)?),
-        KvOp::Del => KvRequest::Del { key: key(&mut args)? },
-        KvOp::Expire => KvRequest::Expire { key: key(&mut args)?, ttl_ms: args.ttl_ms()? },
-        KvOp::Incr => KvRequest::Incr { key: key(&mut args)?, delta: args.i64("delta")? },
-        KvOp::IncrEx => {
-            KvRequest::IncrEx { key: key(&mut args)?, delta: args.i64("delta")?, ttl_ms: args.ttl_ms()? }
-        }
-        KvOp::SetNx => KvRequest::SetNx(put(&mut args)?),
-        KvOp::GetSet => KvRequest::GetSet(put(&mut args)?),
-        KvOp::GetDel => KvRequest::GetDel { key: key(&mut args)? },
-        KvOp::Exists => KvRequest::Exists { key: key(&mut args)? },
-        KvOp::Persist => KvRequest::Persist { key: key(&mut args)? },
-        KvOp::Ttl => KvRequest::Ttl { key: key(&mut args)? },
-        KvOp::Cas => {
-            let (key, value) = (key(&mut args)?, args.s32("value")?);
-            let has_expected = args.flag("hasExpected")?;
-            // There also when it counts for nothing.
-            let expected = args.s32("expected")?;
-            let put = Put { key, value, ttl_ms: args.ttl_ms()? };
-            KvRequest::Cas { put, expected: has_expected.then_some(expected) }
-        }
-        KvOp::Cad => KvRequest::Cad { key: key(&mut args)?, expected: args.s32("expected")? },
-        KvOp::Caex => {
-            let (key, expected) = (key(&mut args)?, args.s32("expected")?);
-            KvRequest::Caex { key, expected, ttl_ms: args.ttl_ms()? }
-        }
+    let change = match op {
+        KvOp::Get => return Ok(KvRequest::Get { key: key(&mut args)? }),
+        KvOp::Exists => return Ok(KvRequest::Exists { key: key(&mut args)? }),
+        KvOp::Ttl => return Ok(KvRequest::Ttl { key: key(&mut args)? }),
+        KvOp::Operate => return Ok(KvRequest::Operate(args.take(args.remaining(), "args")?)),
         KvOp::Mget => {
             let count = args.u16("n")?;
             let count = args.fits(count.into(), KEY_BYTES_MIN, "key")?;
@@ -180,39 +80,62 @@ pub fn decode(op: KvOp, args: &[u8]) -> Result<KvRequest<'_>, ArgsError> {
             for _ in 0..count {
                 keys.push(key(&mut args)?);
             }
-            KvRequest::Mget { keys }
+            return Ok(KvRequest::Mget { keys });
         }
         KvOp::PutBatch => {
             let count = args.u32("n")?;
             let count = args.fits(count.into(), PUT_BYTES_MIN, "entry")?;
             let mut puts = Vec::with_capacity(count);
             for _ in 0..count {
-                puts.push(put(&mut args)?);
+                let (key, value, ttl_ms) = put(&mut args)?;
+                puts.push(Op::Put { key, value, ttl_ms });
             }
-            KvRequest::PutBatch { puts }
+            return Ok(KvRequest::PutBatch { puts });
         }
-        KvOp::Flush => KvRequest::Flush,
-        KvOp::Operate => KvRequest::Operate(args.take(args.remaining(), "args")?),
-    })
+        KvOp::Put => {
+            let (key, value, ttl_ms) = put(&mut args)?;
+            Op::Put { key, value, ttl_ms }
+        }
+        KvOp::SetNx => {
+            let (key, value, ttl_ms) = put(&mut args)?;
+            Op::SetNx { key, value, ttl_ms }
+        }
+        KvOp::GetSet => {
+            let (key, value, ttl_ms) = put(&mut args)?;
+            Op::GetSet { key, value, ttl_ms }
+        }
+        KvOp::Del => Op::Del { key: key(&mut args)? },
+        KvOp::GetDel => Op::GetDel { key: key(&mut args)? },
+        KvOp::Persist => Op::Persist { key: key(&mut args)? },
+        KvOp::Expire => Op::Expire { key: key(&mut args)?, ttl_ms: args.ttl_ms()? },
+        KvOp::Incr => Op::Incr { key: key(&mut args)?, delta: args.i64("delta")? },
+        KvOp::IncrEx => {
+            Op::IncrEx { key: key(&mut args)?, delta: args.i64("delta")?, ttl_ms: args.ttl_ms()? }
+        }
+        KvOp::Cas => {
+            let (key, value) = (key(&mut args)?, args.s32("value")?);
+            let has_expected = args.flag("hasExpected")?;
+            // There also when it counts for nothing.
+            let expected = Some(args.s32("expected")?).filter(|_| has_expected);
+            Op::Cas { key, value, expected, ttl_ms: args.ttl_ms()? }
+        }
+        KvOp::Cad => Op::Cad { key: key(&mut args)?, expected: args.s32("expected")? },
+        KvOp::Caex => {
+            let (key, expected) = (key(&mut args)?, args.s32("expected")?);
+            Op::Caex { key, expected, ttl_ms: args.ttl_ms()? }
+        }
+        KvOp::Flush => Op::Flush,
+    };
+    Ok(KvRequest::Change(change))
 }
 
 fn key<'a>(args: &mut ArgsReader<'a>) -> Result<&'a [u8], ArgsError> {
     args.s16("key")
 }
 
-fn put<'a>(args: &mut ArgsReader<'a>) -> Result<Put<'a>, ArgsError> {
-    Ok(Put { key: key(args)?, value: args.s32("value")?, ttl_ms: args.ttl_ms()? })
-}
-
-/// How long a key lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lifetime {
-    /// The key is absent.
-    Absent,
-    /// For ever.
-    Unbounded,
-    /// So many milliseconds more.
-    Ms(u64),
+/// Key, value and ttl.
+fn put<'a>(args: &mut ArgsReader<'a>) -> Result<(&'a [u8], &'a [u8], u64), ArgsError> {
+    Ok((key(args)?, args.s32("value")?, args.ttl_ms()?))
 }
 
 /// Appends the result of `del`, `set_nx`, `exists`, `persist`, `cas`, `cad`, `caex`: `u8`.
@@ -220,21 +143,9 @@ pub fn put_done(out: &mut Vec<u8>, done: bool) {
     out.push(done.into());
 }
 
-/// Appends the result of `incr` and `incr_ex`: `i64`.
+/// Appends the result of `incr`, `incr_ex`, and of `ttl` as [`nigh_engine::kv::View::ttl`] has it: `i64`.
 pub fn put_number(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(&number.to_be_bytes());
-}
-
-/// Appends the result of `ttl`: `i64`, -2 = absent, -1 = for ever.
-pub fn put_lifetime(out: &mut Vec<u8>, lifetime: Lifetime) {
-    put_number(
-        out,
-        match lifetime {
-            Lifetime::Absent => -2,
-            Lifetime::Unbounded => -1,
-            Lifetime::Ms(ms) => i64::try_from(ms).unwrap_or(i64::MAX),
-        },
-    );
 }
 
 /// Appends the result of `getset` and `getdel`, and one value of `mget`: `u8 found, ?s32 value`.
@@ -262,7 +173,7 @@ pub fn put_applied(out: &mut Vec<u8>, applied: u32) {
 mod tests {
     use super::*;
     use crate::tcp::hex::hex;
-    use crate::tcp::ops::{OPERATIONS, Op};
+    use crate::tcp::ops::{self, OPERATIONS};
     use nigh_engine::kv::operate::{Call, Change, Outcome};
 
     const OPERATE: &str = "00016b00000000000000000002000000010303000101016e000000000000000100000000000000000000\
@@ -270,7 +181,7 @@ mod tests {
 
     fn ops() -> impl Iterator<Item = KvOp> {
         OPERATIONS.iter().filter_map(|operation| match operation.op {
-            Op::Kv(op) => Some(op),
+            ops::Op::Kv(op) => Some(op),
             _ => None,
         })
     }
@@ -278,15 +189,15 @@ mod tests {
     #[test]
     fn golden_arguments() {
         let key = &b"k"[..];
-        let put = |key, value, ttl_ms| Put { key, value, ttl_ms };
+        let put = |key, value, ttl_ms| Op::Put { key, value, ttl_ms };
         for (op, text, expected) in [
             (KvOp::Get, "000568656c6c6f", KvRequest::Get { key: b"hello" }),
-            (KvOp::Put, "00016b00000002767600000000000005dc", KvRequest::Put(put(key, b"vv", 1500))),
-            (KvOp::Incr, "00016bfffffffffffffffd", KvRequest::Incr { key, delta: -3 }),
+            (KvOp::Put, "00016b00000002767600000000000005dc", KvRequest::Change(put(key, b"vv", 1500))),
+            (KvOp::Incr, "00016bfffffffffffffffd", KvRequest::Change(Op::Incr { key, delta: -3 })),
             (
                 KvOp::Cas,
                 "00016b000000036e657701000000036f6c640000000000000000",
-                KvRequest::Cas { put: put(key, b"new", 0), expected: Some(b"old") },
+                KvRequest::Change(Op::Cas { key, value: b"new", expected: Some(b"old"), ttl_ms: 0 }),
             ),
             (KvOp::Mget, "000200016100026263", KvRequest::Mget { keys: vec![b"a", b"bc"] }),
             (
@@ -332,10 +243,6 @@ mod tests {
         assert_eq!(written(&|out| put_done(out, true)), [1]);
         assert_eq!(written(&|out| put_done(out, false)), [0]);
         assert_eq!(written(&|out| put_number(out, -3)), hex("fffffffffffffffd"));
-        assert_eq!(written(&|out| put_lifetime(out, Lifetime::Absent)), hex("fffffffffffffffe"));
-        assert_eq!(written(&|out| put_lifetime(out, Lifetime::Unbounded)), hex("ffffffffffffffff"));
-        assert_eq!(written(&|out| put_lifetime(out, Lifetime::Ms(0))), hex("0000000000000000"));
-        assert_eq!(written(&|out| put_lifetime(out, Lifetime::Ms(u64::MAX))), hex("7fffffffffffffff"));
         assert_eq!(written(&|out| put_found(out, Some(b""))), hex("0100000000"));
         assert_eq!(written(&|out| put_applied(out, 258)), hex("00000102"));
     }
@@ -400,14 +307,14 @@ mod tests {
             let longer = [&args[..], b"more"].concat();
             assert_eq!(decode(op, &longer), Ok(whole), "{op:?}");
         }
-        assert_eq!(decode(KvOp::Flush, b"ignored"), Ok(KvRequest::Flush));
+        assert_eq!(decode(KvOp::Flush, b"ignored"), Ok(KvRequest::Change(Op::Flush)));
     }
 
     #[test]
     fn absence_is_expected_by_a_flag() {
         let args = hex("00016b000000016e00000000016f0000000000000000");
-        let put = Put { key: b"k", value: b"n", ttl_ms: 0 };
-        assert_eq!(decode(KvOp::Cas, &args), Ok(KvRequest::Cas { put, expected: None }));
+        let cas = Op::Cas { key: b"k", value: b"n", expected: None, ttl_ms: 0 };
+        assert_eq!(decode(KvOp::Cas, &args), Ok(KvRequest::Change(cas)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub enum ArgsError {
     /// They end before this part of their layout, or declare more of it than they can hold.
     #[error("args too short: {0}")]
     Short(&'static str),
-    /// A time to live above [`nigh_engine::kv::operate::TTL_MAX_MS`].
+    /// A time to live above [`nigh_engine::kv::TTL_MS_MAX`].
     #[error("ttlMs out of range")]
     TtlOutOfRange,
     /// An envelope around another.
@@ -216,7 +216,7 @@ impl<'a> ArgsReader<'a> {
     /// [`ArgsError::Short`], [`ArgsError::TtlOutOfRange`].
     pub fn ttl_ms(&mut self) -> Result<u64, ArgsError> {
         match self.u64("ttlMs")? {
-            ttl_ms if ttl_ms > nigh_engine::kv::operate::TTL_MAX_MS => Err(ArgsError::TtlOutOfRange),
+            ttl_ms if ttl_ms > nigh_engine::kv::TTL_MS_MAX => Err(ArgsError::TtlOutOfRange),
             ttl_ms => Ok(ttl_ms),
         }
     }
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn texts_and_times() {
         assert_eq!(ArgsReader::new(b"\x01\xff").text8("name"), Err(ArgsError::NotUtf8("name")));
-        let most = nigh_engine::kv::operate::TTL_MAX_MS;
+        let most = nigh_engine::kv::TTL_MS_MAX;
         assert_eq!(ArgsReader::new(&most.to_be_bytes()).ttl_ms(), Ok(9_223_372_036_854));
         assert_eq!(ArgsReader::new(&(most + 1).to_be_bytes()).ttl_ms(), Err(ArgsError::TtlOutOfRange));
         assert_eq!(ArgsError::Short("value").to_string(), "args too short: value");

@@ -4,7 +4,8 @@ use super::arithmetic::Arithmetic;
 use super::cell::{AS_STORED, TABLE};
 use super::error::{Fault, OperateError};
 use super::wire::{Reader, check_count};
-use super::{CALL_OPS_MAX, CALL_RETURNS_MAX, ROWS_MAX, TTL_MAX_MS};
+use super::{CALL_OPS_MAX, CALL_RETURNS_MAX, ROWS_MAX};
+use crate::kv::TTL_MS_MAX;
 
 /// A decoded call; borrows from its arguments.
 ///
@@ -15,7 +16,7 @@ use super::{CALL_OPS_MAX, CALL_RETURNS_MAX, ROWS_MAX, TTL_MAX_MS};
 pub struct Call<'a> {
     /// Which value: 0 to 65,535 bytes.
     pub key: &'a [u8],
-    /// Time to live in milliseconds, at most [`TTL_MAX_MS`]; 0 = for ever.
+    /// Time to live in milliseconds, at most [`TTL_MS_MAX`]; 0 = for ever.
     pub ttl_ms: u64,
     /// When that is set.
     pub ttl_mode: TtlMode,
@@ -178,7 +179,7 @@ impl<'a> Call<'a> {
             2 => TtlMode::OnCreate,
             _ => return Err(OperateError::ArgumentsInvalid),
         };
-        if ttl_ms > TTL_MAX_MS {
+        if ttl_ms > TTL_MS_MAX {
             return Err(OperateError::TtlOutOfRange);
         }
         Ok(Call { key, ttl_ms, ttl_mode, program: Program::read(reader)? })

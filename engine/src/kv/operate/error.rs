@@ -43,7 +43,7 @@ pub enum OperateError {
     /// The arguments end before their layout does, or declare more parts than they can hold.
     #[error("args too short")]
     ArgsTooShort,
-    /// The time to live is above [`TTL_MAX_MS`](super::TTL_MAX_MS).
+    /// The time to live is above [`TTL_MS_MAX`](crate::kv::TTL_MS_MAX).
     #[error("ttlMs out of range")]
     TtlOutOfRange,
 }

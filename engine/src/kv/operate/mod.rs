@@ -74,8 +74,6 @@ pub const CALL_RETURNS_MAX: usize = 4_096;
 pub const RETURNED_MAX: usize = 16_711_680;
 /// Longest record in bytes.
 pub const RECORD_MAX: usize = 16 << 20;
-/// Longest time to live, in milliseconds: one that every client can hold in nanoseconds.
-pub const TTL_MAX_MS: u64 = 9_223_372_036_854;
 /// Longest schema in bytes, without its names.
 pub const SCHEMA_MAX: usize = 4_096;
 /// Most bytes of names in a schema.

@@ -116,7 +116,7 @@ fn expiry() {
     check(1, 5, fail(), [Keep, Keep]);
     check(1, 5, delete(), [Keep, Keep]);
     check(2, 5, read(), [Keep, Keep]);
-    let max = super::TTL_MAX_MS;
+    let max = crate::kv::TTL_MS_MAX;
     assert!(Call::decode(&decode(1, max, add())).is_ok());
     assert_eq!(Call::decode(&decode(1, max + 1, add())).unwrap_err(), OperateError::TtlOutOfRange);
     assert_eq!(Call::decode(&decode(3, 0, add())).unwrap_err(), OperateError::ArgumentsInvalid);
