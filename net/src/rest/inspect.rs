@@ -195,7 +195,11 @@ fn trained(config: &DenseConfig) -> Value {
             json!({"quant_pq_m": parts, "prq_layers": layers, "opq_iters": rotations})
         }
     };
-    learned["threshold"] = config.trained_at().into();
+    learned["threshold"] = match config.trained_at() {
+        usize::MAX => 0,
+        points => points,
+    }
+    .into();
     learned
 }
 

@@ -11,9 +11,8 @@ use crate::rest::lane_bodies::{
     decode_groups, decode_hybrid, decode_hybrid_text, decode_mmr, decode_query, decode_text,
 };
 use crate::rest::pages::{Pages, stream_pages};
-use crate::rest::value::write_value;
+use crate::rest::value::{scalar, write_value};
 use http::StatusCode;
-use nigh_engine::payload::{Value, ValueRef};
 use nigh_shard::core::{Explained, FoundGroup, QueryAnswer, QueryOutcome};
 use std::time::Instant;
 
@@ -88,17 +87,6 @@ impl RestService {
         };
         self.config.telemetry.core(runtime.index()).searches.record(received.elapsed());
         json_reply(StatusCode::OK, body)
-    }
-}
-
-/// A group's value; only scalars make groups.
-fn scalar(value: &Value) -> ValueRef<'_> {
-    match value {
-        Value::String(text) => ValueRef::String(text),
-        Value::Int(number) => ValueRef::Int(*number),
-        Value::Float(number) => ValueRef::Float(*number),
-        Value::Bool(flag) => ValueRef::Bool(*flag),
-        _ => ValueRef::None,
     }
 }
 

@@ -370,6 +370,17 @@ pub fn write_sparse(out: &mut Vec<u8>, row: &[u8]) {
     out.push(b'}');
 }
 
+/// A group's value; only scalars make groups.
+pub fn scalar(value: &Value) -> ValueRef<'_> {
+    match value {
+        Value::String(text) => ValueRef::String(text),
+        Value::Int(number) => ValueRef::Int(*number),
+        Value::Float(number) => ValueRef::Float(*number),
+        Value::Bool(flag) => ValueRef::Bool(*flag),
+        _ => ValueRef::None,
+    }
+}
+
 /// The document text of a row: a `$content` of another kind than string is none, and stays in the metadata.
 pub fn content(row: &[u8], now_ms: u64) -> Option<&str> {
     if row.is_empty() {

@@ -107,7 +107,7 @@ fn info() -> Value {
     let trained = answer(
         &["sq_bits", "quant_pq_m", "pq_nbits", "prq_layers", "opq_iters", "anisotropic_eta"],
         json!({
-            "threshold": about("Points at which it is trained.", uint64()),
+            "threshold": about("Points at which it is trained; 0 = by a bulk build alone.", uint64()),
             "sq_bits": uint64(),
             "quant_pq_m": uint64(),
             "pq_nbits": uint64(),

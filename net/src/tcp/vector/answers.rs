@@ -14,8 +14,8 @@
 //! absence for a no, it would be three bytes of nothing.
 
 use crate::rest;
-use crate::rest::value::{content, write_metadata, write_payload, write_value};
-use nigh_engine::payload::{PayloadRow, Value, ValueRef};
+use crate::rest::value::{content, scalar, write_metadata, write_payload, write_value};
+use nigh_engine::payload::PayloadRow;
 use nigh_shard::core::{FoundGroup, FoundPoint, OrderKey, Position, QueryAnswer, StoredPoint};
 
 /// Appends `u32 n`; memory holds fewer than 2^32 of anything here.
@@ -87,17 +87,6 @@ pub fn put_groups(out: &mut Vec<u8>, groups: &[FoundGroup], now_ms: u64) {
     for group in groups {
         put_framed(out, |out| write_value(out, &scalar(&group.key)));
         put_framed(out, |out| put_docs(out, &group.hits, now_ms));
-    }
-}
-
-/// A group's value; only scalars make groups.
-fn scalar(value: &Value) -> ValueRef<'_> {
-    match value {
-        Value::String(text) => ValueRef::String(text),
-        Value::Int(number) => ValueRef::Int(*number),
-        Value::Float(number) => ValueRef::Float(*number),
-        Value::Bool(flag) => ValueRef::Bool(*flag),
-        _ => ValueRef::None,
     }
 }
 
@@ -225,7 +214,7 @@ pub fn put_operated(out: &mut Vec<u8>, outcome: Option<(&[u8], u64)>) {
 mod tests {
     use super::*;
     use crate::tcp::reader::{ArgsError, ArgsReader};
-    use nigh_engine::payload::RowBuilder;
+    use nigh_engine::payload::{RowBuilder, Value};
     use nigh_shard::core::Part;
 
     const NOW_MS: u64 = 5;
