@@ -70,6 +70,6 @@ pub(super) fn keys_manifest_seeds() -> Vec<Vec<u8>> {
         shards: vec![(0, 7), (2, number)],
     };
     let mut several = Manifest::new(u64::MAX, 4, 1 << 50);
-    several.images = vec![image(1, true), image(2, false), image(0xffff_ffff_ff, true)];
+    several.images = vec![image(1, true), image(2, false), image(u64::MAX, true)];
     vec![manifest::encode(&Manifest::new(1, 1, 9)), manifest::encode(&several)]
 }
