@@ -12,7 +12,7 @@ const PAGES_MIN: usize = 2;
 /// How one store keeps its entries.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Bytes of page memory. The table of keys and the wheel of deadlines come on top (see `Stats`).
+    /// Bytes of pages, table of keys and wheel of deadlines. What the latter two take is taken from the pages, up to half of them.
     pub budget_bytes: usize,
     /// Smallest page: a power of two from 512. A product takes [`Config::PAGE_BYTES_MIN`]; tests take less.
     pub page_bytes_min: usize,

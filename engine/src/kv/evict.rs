@@ -8,6 +8,8 @@
 //! slot says whether this is its entry. What is alive is *rescued* (copied behind the open page's entries) or *displaced*.
 //! So no write pauses for a page, and the longest step is in proportion to the write that caused it.
 //!
+//! Tables that have grown take pages away (`pages`); then a second one is emptied in the same way, and given up.
+//!
 //! When that was not enough (a long value needs many pages at once; two pages are all there is), victims are emptied at once.
 //! When pages are empty but readers hold them, spare pages serve; with these used up a write is refused.
 //!
@@ -95,6 +97,10 @@ impl Writer {
         if head.bodies() >= self.pages.budget() || !self.index.has_room() {
             return Err(StoreError::Full);
         }
+        let tables = self.table_bytes() + self.wheel_bytes();
+        // A value that nearly fills the budget has all of it.
+        let tables = if head.bodies() > self.pages.budget() / 2 { 0 } else { tables };
+        self.pages.withhold_for(tables, &self.shared.words);
         loop {
             self.pages.poll(&self.shared.words);
             let fits = self.pages.room() >= head.words(self.pages.page_words());
@@ -132,7 +138,8 @@ impl Writer {
     /// After a write of `words` words: goes on emptying the next page, once there is no free one.
     #[inline]
     pub(super) fn empty_ahead(&mut self, words: usize, now_ms: u64) {
-        if self.pages.free() + self.pages.waiting() == 0 && self.begin_eviction() {
+        let wanted = if self.pages.wants_to_withhold() { 2 } else { 1 };
+        if self.pages.free() + self.pages.waiting() < wanted && self.begin_eviction() {
             self.drain_step(PACE * words + PACE_MIN, now_ms);
         }
     }

@@ -12,11 +12,12 @@
 //! 2. Free, waiting and used pages together are as many as the budget has, but for *spare* ones: address space beyond the
 //!    budget, taken only while readers hold up the reuse of pages that are empty already, and given back to the system as
 //!    soon as they let go.
-//! 3. `live` of a page is the number of words of its entries that the table leads to.
+//! 3. What tables take is taken from the pages: so many of the budget are *withheld*, without memory.
+//! 4. `live` of a page is the number of words of its entries that the table leads to.
 
 use super::entry::Entry;
 use super::table::Place;
-use super::words::Words;
+use super::words::{WORD, Words};
 use crate::memory::{Domain, Limbo};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,6 +25,9 @@ use std::sync::Arc;
 /// Spare pages, as a part of the budget, and the least number of them.
 const SPARE_PART: usize = 8;
 const SPARE_MIN: usize = 2;
+
+/// Pages that are never withheld.
+const WRITTEN_MIN: usize = 2;
 
 /// A page's number: its first word is that times the words of a page.
 pub(super) type PageId = u32;
@@ -50,6 +54,9 @@ pub(super) struct Pages {
     closed: VecDeque<PageId>,
     free: Vec<PageId>,
     spare: Vec<PageId>,
+    withheld: Vec<PageId>,
+    /// How many are to be.
+    withhold: usize,
     waiting: Limbo<PageId>,
     live: usize,
     used: usize,
@@ -69,6 +76,8 @@ impl Pages {
             // Taken from the end: lower numbers first.
             free: (0..budget as PageId).rev().collect(),
             spare: (budget as PageId..all as PageId).rev().collect(),
+            withheld: Vec::new(),
+            withhold: 0,
             waiting: Limbo::new(),
             live: 0,
             used: 0,
@@ -159,14 +168,49 @@ impl Pages {
     pub(super) fn poll(&mut self, words: &Words) {
         while let Some(page) = self.waiting.pop(&self.domain) {
             if self.pages.len() - self.spare.len() > self.budget {
-                let first = page as usize * self.page_words;
-                words.release(first, first + self.page_words);
-                self.pages[page as usize].touched = false;
-                self.touched -= 1;
+                self.release(page, words);
                 self.spare.push(page);
             } else {
                 self.free.push(page);
+                self.withhold_free(words);
             }
+        }
+    }
+
+    /// Keeps whole pages for `bytes` of tables out of use from now on, as soon as there are free ones; at most half of the budget, and never
+    /// so many that none can be written while another is emptied.
+    pub(super) fn withhold_for(&mut self, bytes: usize, words: &Words) {
+        let most = (self.budget / 2).min(self.budget.saturating_sub(WRITTEN_MIN));
+        self.withhold = (bytes / (self.page_words * WORD)).min(most);
+        while self.withheld.len() > self.withhold
+            && let Some(page) = self.withheld.pop()
+        {
+            self.free.push(page);
+        }
+        self.withhold_free(words);
+    }
+
+    /// The last free page stays: without one the next write would have to empty a whole page.
+    fn withhold_free(&mut self, words: &Words) {
+        while self.withheld.len() < self.withhold
+            && self.free.len() > 1
+            && let Some(page) = self.free.pop()
+        {
+            self.release(page, words);
+            self.withheld.push(page);
+        }
+    }
+
+    /// Whether fewer pages are withheld than should be.
+    pub(super) fn wants_to_withhold(&self) -> bool {
+        self.withheld.len() < self.withhold
+    }
+
+    fn release(&mut self, page: PageId, words: &Words) {
+        if std::mem::take(&mut self.pages[page as usize].touched) {
+            let first = page as usize * self.page_words;
+            words.release(first, first + self.page_words);
+            self.touched -= 1;
         }
     }
 

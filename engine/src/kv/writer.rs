@@ -162,10 +162,18 @@ impl Writer {
             pages_waiting: self.pages.waiting(),
             used_bytes: bytes(self.pages.used()),
             live_bytes: bytes(self.pages.live()),
-            table_bytes: self.index.bytes() + self.ruins.table_bytes(),
-            wheel_bytes: self.wheel.bytes() + self.ruins.wheel_bytes(),
+            table_bytes: self.table_bytes(),
+            wheel_bytes: self.wheel_bytes(),
             ..self.stats.clone()
         }
+    }
+
+    pub(super) fn table_bytes(&self) -> usize {
+        self.index.bytes() + self.ruins.table_bytes()
+    }
+
+    pub(super) fn wheel_bytes(&self) -> usize {
+        self.wheel.bytes() + self.ruins.wheel_bytes()
     }
 
     /// Slot and entry of a key, expired or not.

@@ -33,7 +33,7 @@ use std::sync::{Arc, OnceLock};
 /// How keys are kept.
 #[derive(Clone, Debug)]
 pub struct KeysOptions {
-    /// Bytes of pages of all shards together; tables of keys and of deadlines come on top.
+    /// Bytes of pages, tables of keys and deadlines of all shards together.
     pub budget_bytes: u64,
     /// Smallest page of a shard ([`Config::PAGE_BYTES_MIN`]).
     pub page_bytes_min: usize,
