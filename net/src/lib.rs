@@ -9,8 +9,10 @@
 //! [`tcp`] (the codec of the binary protocol).
 
 pub mod absent_requests;
+mod accept;
 pub mod access_log;
 pub mod auth;
+mod connections;
 pub mod dispatch;
 pub mod http;
 pub mod lane_requests;

@@ -1,8 +1,9 @@
 //! Counters of the front end, and the Prometheus page with everything on it.
 
-use nigh_shard::core::{CollectionMetrics, LATENCY_BOUNDS_US};
+use nigh_shard::core::{CollectionMetrics, Core, LATENCY_BOUNDS_US};
 use nigh_shard::runtime::CoreHealth;
 use std::fmt::Write;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -164,6 +165,24 @@ pub struct NodeGauges {
     pub log_bytes: Vec<u64>,
     /// Per core: what the watchdog has seen.
     pub health: Vec<CoreHealth>,
+}
+
+/// Asks the cores, and writes the whole page.
+pub async fn page(core: &Rc<Core>, telemetry: &Telemetry) -> String {
+    let runtime = core.runtime();
+    let mut log_bytes = Vec::with_capacity(runtime.cores());
+    for index in 0..runtime.cores() {
+        // A core that is too busy to say counts as unknown, and the page still comes.
+        let bytes = runtime.call(index, || async { Core::current().log_bytes() }).await;
+        log_bytes.push(bytes.unwrap_or(0));
+    }
+    let node = NodeGauges {
+        memory_used_bytes: core.node().memory_used(),
+        memory_limit_bytes: core.options().memory_limit_bytes,
+        log_bytes,
+        health: runtime.remote().health().cores,
+    };
+    render(telemetry, &node, &core.metrics())
 }
 
 /// Writes the whole page.
