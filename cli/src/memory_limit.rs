@@ -16,6 +16,18 @@ pub fn memory_limit_bytes(configured: Option<u64>) -> u64 {
     })
 }
 
+/// Share of the memory that is there for keys and values when nothing is configured.
+const KEYS_PERCENT: u64 = 25;
+
+/// The budget of keys and values in bytes: `configured`, or a quarter of what machine and container allow, and at least `least`. Memory
+/// is taken as it is written.
+pub fn keys_budget_bytes(configured: Option<u64>, least: u64) -> u64 {
+    configured.unwrap_or_else(|| {
+        let available = available_bytes(Path::new("/")).unwrap_or(UNKNOWN_BYTES);
+        (available / 100 * KEYS_PERCENT).max(least)
+    })
+}
+
 /// The smaller of machine and container memory, read below `root`.
 fn available_bytes(root: &Path) -> Option<u64> {
     let host = host_bytes(&std::fs::read_to_string(root.join("proc/meminfo")).ok()?);
@@ -103,5 +115,7 @@ mod tests {
     fn a_configured_limit_is_taken_as_it_is() {
         assert_eq!(memory_limit_bytes(Some(77)), 77);
         assert!(memory_limit_bytes(None) > 0);
+        assert_eq!(keys_budget_bytes(Some(77), 1 << 40), 77);
+        assert_eq!(keys_budget_bytes(None, 1 << 60), 1 << 60);
     }
 }

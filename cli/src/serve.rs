@@ -8,6 +8,7 @@ use nigh_net::metrics::Telemetry;
 use nigh_net::{HttpConfig, bind};
 use nigh_shard::cores::Placement;
 use nigh_shard::device::Devices;
+use nigh_shard::keys::KeysOptions;
 use nigh_shard::log::SyncMode;
 use nigh_shard::node::{IMAGE_RECORDS_MIN, LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
 use nigh_shard::start::{Node, Serve};
@@ -71,6 +72,13 @@ pub fn run(settings: &Settings) -> Result<(), String> {
         log_bytes_soft: LOG_BYTES_SOFT,
         image_records_min: IMAGE_RECORDS_MIN,
         sweep_interval_ms: settings.sweep_interval_ms,
+        keys: KeysOptions {
+            relocating_eviction: settings.relocating_eviction,
+            reserve_interval_ms: settings.reserve_interval_ms,
+            in_place_same_size: settings.in_place_same_size,
+            sieve_visited_bit: settings.sieve_visited_bit,
+            ..KeysOptions::new(settings.keys_budget_bytes)
+        },
         devices: Devices::new(nigh_gpu::open),
     };
     let node = Node::start(options, &placement, serve).map_err(|error| error.to_string())?;

@@ -25,8 +25,18 @@ pub struct Settings {
     pub wal_sync: WalSync,
     /// Past it writes are refused.
     pub memory_limit_bytes: u64,
-    /// Between two sweeps for expired points, 0 = never.
+    /// Between two sweeps for expired points and keys, 0 = never.
     pub sweep_interval_ms: u64,
+    /// Bytes of pages of keys and values.
+    pub keys_budget_bytes: u64,
+    /// Live records of a page that is emptied are rescued.
+    pub relocating_eviction: bool,
+    /// Between two looks whether a reserve of free pages is due, 0 = none is kept.
+    pub reserve_interval_ms: u64,
+    /// Values are rewritten where they lie.
+    pub in_place_same_size: bool,
+    /// Only records that are used are rescued.
+    pub sieve_visited_bit: bool,
     /// Superuser key; `None` serves everyone.
     pub api_key: Option<String>,
     /// One line per request.
@@ -78,6 +88,17 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
         cores,
         wal_sync: flags.wal_sync,
         memory_limit_bytes: memory_limit::memory_limit_bytes(file.max_memory_bytes),
+        keys_budget_bytes: memory_limit::keys_budget_bytes(
+            file.max_memory_bytes,
+            shards as u64 * BYTES_PER_SHARD_MIN,
+        ),
+        relocating_eviction: flags.relocating_eviction,
+        reserve_interval_ms: flags
+            .relocate_reserve_interval
+            .positive()
+            .map_or(0, |interval| (interval.as_millis() as u64).max(1)),
+        in_place_same_size: flags.in_place_same_size_update,
+        sieve_visited_bit: flags.sieve_visited_bit,
         // A sweep faster than each millisecond would only burn the core.
         sweep_interval_ms: sweep.map_or(0, |sweep| (sweep.as_millis() as u64).max(1)),
         api_key,

@@ -451,7 +451,7 @@ impl From<OpError> for ApiError {
                 WriteError::Full | WriteError::RateLimited => ErrorKind::Exhausted,
                 _ => ErrorKind::Invalid,
             },
-            OpError::NoSpace(_) | OpError::NoMemory(_) => ErrorKind::Storage,
+            OpError::NoSpace(_) | OpError::NoMemory(_) | OpError::StoreFull => ErrorKind::Storage,
             OpError::Busy(_) => ErrorKind::Unavailable,
             _ => ErrorKind::Internal,
         };

@@ -25,6 +25,8 @@ pub mod env;
 #[cfg(not(loom))]
 pub mod event;
 #[cfg(not(loom))]
+pub mod keys;
+#[cfg(not(loom))]
 pub mod log;
 pub mod mesh;
 #[cfg(not(loom))]

@@ -4,6 +4,7 @@ use crate::catalog::Catalog;
 use crate::core::Core;
 use crate::device::{Devices, Lane};
 use crate::env::Env;
+use crate::keys::{KeysOptions, KeysShared, upkeep};
 use crate::log::SyncMode;
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::memory::{Domain, Published};
@@ -45,6 +46,8 @@ pub struct NodeOptions {
     pub image_records_min: u64,
     /// Between two sweeps for expired points, 0 = never.
     pub sweep_interval_ms: u64,
+    /// How keys are kept.
+    pub keys: KeysOptions,
     /// What opens devices for collections of `index_type` "gpu".
     pub devices: Devices,
 }
@@ -59,6 +62,8 @@ pub struct NodeShared {
     pub catalog: Published<Catalog>,
     /// Searches waiting or running per core.
     pub loads: Vec<AtomicU32>,
+    /// The keys of all cores.
+    pub(crate) keys: Arc<KeysShared>,
     /// Searches on devices.
     pub(crate) lane: Lane,
     pub(crate) memory_used: AtomicU64,
@@ -77,6 +82,7 @@ impl NodeShared {
         Arc::new(NodeShared {
             lane: Lane::new(options.devices.clone(), domain.clone()),
             options,
+            keys: Arc::new(KeysShared::new(cores)),
             catalog: Published::new(domain.clone(), Catalog::default()),
             domain,
             loads: (0..cores).map(|_| AtomicU32::new(0)).collect(),
@@ -101,6 +107,11 @@ impl NodeShared {
     /// A uid greater than every one before, also before a restart: it starts at the wall clock in microseconds.
     pub(crate) fn next_uid(&self) -> u64 {
         self.next_uid.fetch_add(1, Relaxed)
+    }
+
+    /// The first of `count` such numbers that follow each other.
+    pub(crate) fn reserve_uids(&self, count: u64) -> u64 {
+        self.next_uid.fetch_add(count, Relaxed)
     }
 
     pub(crate) fn raise_uid(&self, at_least: u64) {
@@ -299,6 +310,12 @@ impl Core {
             core.clone(),
             shared.options.sweep_interval_ms,
         )));
+        env.spawn_background(Box::pin(upkeep::sweep(core.clone(), shared.options.sweep_interval_ms)));
+        env.spawn_background(Box::pin(upkeep::reserve(
+            core.clone(),
+            shared.options.keys.reserve_interval_ms,
+        )));
+        env.spawn_background(Box::pin(upkeep::tidy(core.clone())));
         Ok(core)
     }
 

@@ -11,6 +11,7 @@ use crate::collection_file::{self, Unreadable};
 use crate::core::Core;
 use crate::disk::Disk;
 use crate::env::call_own;
+use crate::keys;
 use crate::log::{self, Log, LogConfig, OldSegments};
 use crate::owner::Owned;
 use crate::owner::checkpointer::{CheckpointState, collection_dir};
@@ -34,7 +35,9 @@ type Records = Vec<(u64, Vec<u8>)>;
 
 /// Opens the store on every core; runs on core 0.
 pub async fn open(core: &Rc<Core>) -> Result<(), String> {
-    let Some(disk) = core.env().disk() else { return Ok(()) };
+    let Some(disk) = core.env().disk() else {
+        return keys::recovery::open(core, keys::recovery::Found::default()).await;
+    };
     let text = |what: &'static str| move |e: std::io::Error| format!("{what}: {e}");
     disk.remove_dir(Path::new("trash")).await.map_err(text("removing dropped collections"))?;
     for dir in ["collections", "log"] {
@@ -51,9 +54,14 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     }
     // Uids of dropped collections count too: their records may still lie in the log.
     let mut uid_max = entries.iter().map(|entry| entry.uid).max().unwrap_or(0);
+    let mut keys = keys::recovery::Found::read(&*disk).await?;
+    uid_max = uid_max.max(keys.uid_max());
     let mut records: HashMap<u64, Records> = HashMap::default();
     let scanned = log::scan(&*disk, Path::new("log"), &mut |key, bytes| {
         uid_max = uid_max.max(key.collection);
+        if keys.take(key.collection, key.seq, bytes) {
+            return;
+        }
         match manifests.get(&key.collection) {
             Some(Ok(manifest)) if key.seq > manifest.seq => {
                 records.entry(key.collection).or_default().push((key.seq, bytes.to_vec()));
@@ -75,6 +83,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     for key in &scanned.lost {
         let first = lost.entry(key.collection).or_insert(key.seq);
         *first = key.seq.min(*first);
+        keys.note_lost(key.collection, key.seq);
     }
     core.node().raise_uid(uid_max.saturating_add(1));
 
@@ -92,6 +101,8 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
             .await?;
         }
     }
+
+    keys::recovery::open(core, keys).await?;
 
     let mut catalog = core.catalog_copy();
     catalog.aliases = aliases;

@@ -32,6 +32,11 @@ impl KeyHasher {
 }
 
 impl KeyHash {
+    /// All of it, to be compared; nothing follows from its parts that [`Self::part`] does not say.
+    pub fn to_u64(self) -> u64 {
+        self.0
+    }
+
     /// Which of `parts` (at most 65,536) equally likely parts the key falls into: for the choice of a shard.
     #[inline]
     pub fn part(self, parts: usize) -> usize {

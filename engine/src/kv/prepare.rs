@@ -140,6 +140,14 @@ impl Writer {
         Some(entry.deadline_ms())
     }
 
+    /// As [`Self::get`], but it does not count as a use of the value: for images.
+    pub fn peek(&mut self, key: &[u8], now_ms: u64, out: &mut Vec<u8>) -> Option<u64> {
+        let place = self.live(key, now_ms)?;
+        let entry = self.shared.entry(place);
+        self.shared.append_value(&entry, out);
+        Some(entry.deadline_ms())
+    }
+
     /// Makes sure that a record can be set.
     fn ensure_room(&mut self, key_len: usize, value_len: usize, now_ms: u64) -> Result<(), StoreError> {
         let head = self.layout(key_len, value_len)?;

@@ -66,6 +66,48 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// Adds the counters and sizes of another store. Bytes of a page are those of the larger one: pages of different sizes have no sum.
+    pub fn add(&mut self, other: &Stats) {
+        let Stats { page_bytes, .. } = *other;
+        self.page_bytes = self.page_bytes.max(page_bytes);
+        for (to, from) in [
+            (&mut self.sets, other.sets),
+            (&mut self.deletes, other.deletes),
+            (&mut self.expired, other.expired),
+            (&mut self.evictions, other.evictions),
+            (&mut self.evictions_live, other.evictions_live),
+            (&mut self.evicted_live_bytes, other.evicted_live_bytes),
+            (&mut self.pages_evicted, other.pages_evicted),
+            (&mut self.eviction_relocations, other.eviction_relocations),
+            (&mut self.eviction_bytes_relocated, other.eviction_bytes_relocated),
+            (&mut self.reserve_relocations, other.reserve_relocations),
+            (&mut self.reserve_bytes_relocated, other.reserve_bytes_relocated),
+            (&mut self.reserve_pages_freed, other.reserve_pages_freed),
+            (&mut self.in_place_updates, other.in_place_updates),
+            (&mut self.read_retries, other.read_retries),
+            (&mut self.read_fallbacks, other.read_fallbacks),
+            (&mut self.rejects, other.rejects),
+            (&mut self.collisions, other.collisions),
+            (&mut self.flushes, other.flushes),
+        ] {
+            *to += from;
+        }
+        for (to, from) in [
+            (&mut self.keys, other.keys),
+            (&mut self.keys_with_deadline, other.keys_with_deadline),
+            (&mut self.pages, other.pages),
+            (&mut self.pages_allocated, other.pages_allocated),
+            (&mut self.pages_free, other.pages_free),
+            (&mut self.pages_waiting, other.pages_waiting),
+            (&mut self.used_bytes, other.used_bytes),
+            (&mut self.live_bytes, other.live_bytes),
+            (&mut self.table_bytes, other.table_bytes),
+            (&mut self.wheel_bytes, other.wheel_bytes),
+        ] {
+            *to += from;
+        }
+    }
+
     /// Bytes in pages that an entry cannot be put into before they are emptied: dead entries, and ends of pages where the next
     /// entry did not fit. Free and waiting pages do not count.
     pub fn reclaimable_bytes(&self) -> usize {

@@ -141,6 +141,11 @@ impl Writer {
         evicted.clear();
     }
 
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> usize {
+        self.pages.page_words() * WORD
+    }
+
     /// Counters and sizes. Some 100 ns.
     pub fn stats(&self) -> Stats {
         let bytes = |words: usize| words * WORD;

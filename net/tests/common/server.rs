@@ -5,6 +5,7 @@ use nigh_net::http::{HttpConfig, bind, serve};
 use nigh_net::metrics::Telemetry;
 use nigh_shard::cores::Placement;
 use nigh_shard::device::Devices;
+use nigh_shard::keys::KeysOptions;
 use nigh_shard::log::SyncMode;
 use nigh_shard::node::{IMAGE_RECORDS_MIN, LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
 use nigh_shard::start::{Node, Serve};
@@ -45,6 +46,7 @@ impl Server {
             log_bytes_soft: LOG_BYTES_SOFT,
             image_records_min: IMAGE_RECORDS_MIN,
             sweep_interval_ms: 100,
+            keys: KeysOptions::new(1 << 30),
             devices,
         };
         let node = Node::start(options, &Placement::unpinned(2), serving).unwrap();

@@ -36,6 +36,7 @@ use crate::catalog::{Catalog, CollectionHandle, checked_name, full_name};
 use crate::checkpoint::VectorsFile;
 use crate::env::{Env, Replies};
 use crate::event::{Event, Lock};
+use crate::keys::Keys;
 use crate::log::{Log, OldSegments};
 use crate::node::{NodeOptions, NodeShared};
 use crate::owner::Owned;
@@ -64,6 +65,7 @@ pub struct Core {
     long: long::LongTurns,
     tasks: tasks::Tasks,
     replies: Replies,
+    pub(crate) keys: Keys,
     log: RefCell<Option<Rc<Log>>>,
     old_segments: RefCell<Rc<OldSegments>>,
     owned: RefCell<HashMap<u64, Rc<Owned>>>,
@@ -90,6 +92,7 @@ impl Core {
             long: long::LongTurns::default(),
             tasks: tasks::Tasks::default(),
             replies: Replies::default(),
+            keys: Keys::new(env.index(), shared.keys.clone()),
             log: RefCell::default(),
             old_segments: RefCell::default(),
             owned: RefCell::default(),
@@ -294,7 +297,7 @@ impl Core {
             if self.env.index() == 0 {
                 self.shared.catalog.reclaim();
             }
-            let mut bytes = 0;
+            let mut bytes = self.keys.bytes();
             for owned in self.all_owned() {
                 owned.handle.view.reclaim();
                 // A round in flight owns the right to free slots.

@@ -97,6 +97,9 @@ pub enum OpError {
     /// 429/507: the memory limit is reached.
     #[error("memory limit reached: {0}")]
     NoMemory(String),
+    /// 507: a value that the keys' budget does not hold, or the moment is bad.
+    #[error("store full")]
+    StoreFull,
     /// 503.
     #[error("busy: {0}")]
     Busy(String),

@@ -177,6 +177,31 @@ impl Core {
         catalog.by_name.values().map(|handle| (handle.uid, handle.covered_seq.load(Relaxed))).collect()
     }
 
+    /// Writes an image of each collection of this core that `uids` name, and one of keys if any is of theirs; false when it must be tried
+    /// again.
+    async fn checkpoint_all(self: &Rc<Self>, uids: Vec<u64>, reported: bool) -> bool {
+        let (keys, collections): (Vec<u64>, Vec<u64>) =
+            uids.into_iter().partition(|uid| self.node().keys.covered(*uid).is_some());
+        let mut done = true;
+        for uid in collections {
+            done &= self.checkpoint_reported(uid, reported).await;
+        }
+        if !keys.is_empty() {
+            done &= self.checkpoint_keys_reported(reported).await;
+        }
+        done
+    }
+
+    async fn checkpoint_keys_reported(self: &Rc<Self>, reported: bool) -> bool {
+        let written = self.checkpoint_keys().await;
+        if let Err(error) = &written
+            && !reported
+        {
+            tracing::error!(%error, "checkpoint of keys failed; it will be tried again");
+        }
+        written.is_ok()
+    }
+
     /// As [`Core::checkpoint`]; a failure is logged unless it was `reported` before. False when it must be tried again.
     async fn checkpoint_reported(self: &Rc<Self>, uid: u64, reported: bool) -> bool {
         let Some(owned) = self.owned(uid) else { return true };
@@ -254,6 +279,14 @@ pub async fn finish(core: &Rc<Core>) {
     due.retain(|owned| worth_an_image(owned, records_min));
     let env = core.env().clone();
     let left = Rc::new(Cell::new(due.len()));
+    if core.uncovered_keys_records() >= records_min {
+        left.set(left.get() + 1);
+        let (core, left) = (core.clone(), left.clone());
+        env.spawn_background(Box::pin(async move {
+            core.checkpoint_keys_reported(false).await;
+            left.set(left.get() - 1);
+        }));
+    }
     for uid in due.iter().map(|owned| owned.handle.uid) {
         let (core, left) = (core.clone(), left.clone());
         env.spawn_background(Box::pin(async move {
@@ -276,14 +309,15 @@ pub async fn run(core: Rc<Core>) {
     let mut idle = Idle::default();
     // Asked for each segment at that moment: this core's log holds records of what it owns only, and a collection that is
     // created while segments are being removed must not pass for a dropped one.
-    let covered = |uid| core.owned(uid).map(|owned| owned.handle.covered_seq.load(Relaxed));
+    let covered = |uid| {
+        let collection = core.owned(uid).map(|owned| owned.handle.covered_seq.load(Relaxed));
+        collection.or_else(|| core.node().keys.covered(uid))
+    };
     while !core.is_stopping() {
         env.sleep_us(PERIOD_US).await;
         let mut failed = false;
         if core.log_bytes() > core.options().log_bytes_soft {
-            for uid in log.pinned_by(&covered) {
-                failed |= !core.checkpoint_reported(uid, reported).await;
-            }
+            failed |= !core.checkpoint_all(log.pinned_by(&covered), reported).await;
             if let Err(error) = log.trim(&covered).await {
                 tracing::warn!(%error, "log segments not removed");
             }
@@ -305,16 +339,24 @@ pub async fn run(core: Rc<Core>) {
 /// tried again.
 async fn retire_old_segments(core: &Rc<Core>, reported: bool) -> bool {
     let Some(disk) = core.env().disk() else { return true };
-    let covered = core.covered();
+    let covered_by = |covered: HashMap<u64, u64>| {
+        move |uid: u64| covered.get(&uid).copied().or_else(|| core.node().keys.covered(uid))
+    };
     let mut done = true;
-    for uid in core.old_segments().pinned_by(&|uid| covered.get(&uid).copied()) {
-        let owner = core.node().owner_of(uid, core.env().cores());
-        done &=
-            call_own(core, owner, move |there| async move { there.checkpoint_reported(uid, reported).await })
-                .await;
+    let mut uids_of: Vec<Vec<u64>> = vec![Vec::new(); core.env().cores()];
+    for uid in core.old_segments().pinned_by(&covered_by(core.covered())) {
+        let owner = match core.node().keys.shard_of_uid(uid) {
+            Some(shard) => core.node().keys.core_of(shard),
+            None => core.node().owner_of(uid, core.env().cores()),
+        };
+        uids_of[owner].push(uid);
     }
-    let covered = core.covered();
-    if let Err(error) = core.old_segments().trim(&*disk, &|uid| covered.get(&uid).copied()).await {
+    for (owner, uids) in uids_of.into_iter().enumerate().filter(|(_, uids)| !uids.is_empty()) {
+        let written =
+            call_own(core, owner, move |there| async move { there.checkpoint_all(uids, reported).await });
+        done &= written.await;
+    }
+    if let Err(error) = core.old_segments().trim(&*disk, &covered_by(core.covered())).await {
         tracing::warn!(%error, "old log segments not removed");
         done = false;
     }

@@ -1,6 +1,6 @@
 //! Aliases in simulation: what was answered is there after a crash; a batch is there whole or not at all.
 
-use super::test_node::open;
+use super::test_node::{keys_options, open};
 use super::{Random, Sim};
 use crate::core::{AliasChange, Core, OpError};
 use crate::disk::{Calls, Failure, SimDisk};
@@ -37,6 +37,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Rc<RefCell<Vec<Aliases>>>) 
         log_bytes_soft: 4096 * 16,
         image_records_min: 16,
         sweep_interval_ms: 0,
+        keys: keys_options(),
         devices: Default::default(),
     };
     let node = open(&sim, &disk, count, options).await;

@@ -9,7 +9,7 @@
 //!   still in the log, since sweeps are not logged. Both are hidden again when the clock reaches the deadline again.
 
 use super::Sim;
-use super::test_node::{TestNode, open};
+use super::test_node::{TestNode, keys_options, open};
 use crate::core::{
     Core, FacetValue, OpError, OrderKey, OrderedScroll, PayloadChange, PointFields, QueryAnswer,
     QueryRequest, SearchRequest, Vectors, WriteBatch,
@@ -44,6 +44,7 @@ async fn start(sim: &Sim, disk: &Rc<SimDisk>, sweep_interval_ms: u64) -> (TestNo
         log_bytes_soft: 4096 * 256,
         image_records_min: 16,
         sweep_interval_ms,
+        keys: keys_options(),
         devices: Default::default(),
     };
     let node = open(sim, disk, count, options).await;

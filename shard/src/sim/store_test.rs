@@ -3,7 +3,7 @@
 //! Each client writes ids of its own, so the history of an id is a sequence. A crash may leave the last acknowledged
 //! state or any state asked for since; never an older one, never one that was refused.
 
-use super::test_node::open;
+use super::test_node::{keys_options, open};
 use super::{Random, Sim};
 use crate::checkpoint::CheckpointError;
 use crate::core::Core;
@@ -215,6 +215,7 @@ fn options(random: &Random) -> NodeOptions {
         log_bytes_soft: 4096 * (4 + random.below(16)),
         image_records_min: 1 + random.below(40),
         sweep_interval_ms: 50,
+        keys: keys_options(),
         devices: Default::default(),
     }
 }

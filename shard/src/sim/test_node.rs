@@ -3,6 +3,7 @@
 use super::{Cores, Sim, SimEnv};
 use crate::core::Core;
 use crate::disk::SimDisk;
+use crate::keys::KeysOptions;
 use crate::node::{NodeOptions, NodeShared};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,6 +23,11 @@ impl Drop for EndOfLife {
         self.0.clear();
         Core::set_current(None);
     }
+}
+
+/// A small store of keys, the same in each run.
+pub(super) fn keys_options() -> KeysOptions {
+    KeysOptions { page_bytes_min: 4096, seed: Some(7), ..KeysOptions::new(4 << 20) }
 }
 
 /// Starts a node of `count` cores on `disk` and waits until it is open.

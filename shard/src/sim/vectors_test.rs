@@ -1,7 +1,7 @@
 //! Files of vectors in simulation: what a disk has changed or cut is found out, and nothing else suffers.
 
 use super::Sim;
-use super::test_node::open;
+use super::test_node::{keys_options, open};
 use crate::core::{PointFields, StoredPoint, Vectors, WriteBatch};
 use crate::disk::SimDisk;
 use crate::log::SyncMode;
@@ -26,6 +26,7 @@ fn options() -> NodeOptions {
         log_bytes_soft: 4096 * 256,
         image_records_min: 16,
         sweep_interval_ms: 0,
+        keys: keys_options(),
         devices: Default::default(),
     }
 }

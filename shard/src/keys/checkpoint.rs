@@ -1,0 +1,275 @@
+//! Images of keys: what changed since the last one, or everything, of all shards of a core in one file.
+//!
+//! A block of an image is `shard:u32` and effects (see [`super::record`]). It is written while the store serves, so it has of each key
+//! some state from the sequence number in the manifest on, and the log from there makes it the newest.
+
+use super::manifest::{DIR, FILE, Image, Manifest, encode};
+use super::shard::Touched;
+use super::{count, record};
+use crate::checkpoint::{CheckpointError, ImageWriter};
+use crate::core::Core;
+use crate::disk::Disk;
+use crate::env::call_own;
+use crate::owner::indexer::Slice;
+use ahash::HashSet;
+use nigh_engine::kv::Effect;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes captured in one go.
+const STEP_BYTES: usize = 32 << 10;
+/// Bytes per block of an image file, unless a value is longer.
+const BLOCK_BYTES: usize = 1 << 20;
+/// Keys among which repeats are found: a key that is written all the time is in an image once per so many.
+const WINDOW_KEYS: usize = 1024;
+/// Images of changes after which everything is written again: opening reads them all.
+const DELTAS_MAX: usize = 24;
+/// And not before they have so many bytes together: small stores would be written again and again.
+const DELTA_BYTES_MIN: u64 = 16 << 20;
+
+/// What the images of one core's shards come to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Book {
+    pub base_bytes: u64,
+    pub delta_bytes: u64,
+    pub deltas: usize,
+    /// There is a base.
+    pub is_based: bool,
+}
+
+impl Book {
+    /// Of the images that have shards of `is_own`.
+    pub(super) fn of(manifest: &Manifest, is_own: impl Fn(usize) -> bool) -> Book {
+        let mut book = Book::default();
+        for image in &manifest.images {
+            if image.shards.iter().any(|(shard, _)| is_own(*shard)) {
+                book.note(image);
+            }
+        }
+        book
+    }
+
+    fn note(&mut self, image: &Image) {
+        if image.is_base {
+            *self = Book { base_bytes: image.bytes, is_based: true, ..Book::default() };
+        } else {
+            self.delta_bytes += image.bytes;
+            self.deltas += 1;
+        }
+    }
+
+    fn wants_base(&self) -> bool {
+        let outgrown = self.delta_bytes > self.base_bytes.max(DELTA_BYTES_MIN);
+        !self.is_based || self.deltas >= DELTAS_MAX || outgrown
+    }
+}
+
+/// What is being told of one shard: given back if the image comes to nothing.
+struct Told {
+    index: usize,
+    shard: usize,
+    seq: u64,
+    touched: Touched,
+}
+
+impl Core {
+    /// Writes an image of what has changed in this core's shards since the last, or of everything, and makes it durable; nothing when
+    /// nothing has.
+    ///
+    /// # Errors
+    /// The file error. Nothing is lost: older images and the log stay.
+    pub(crate) async fn checkpoint_keys(self: &Rc<Self>) -> Result<(), CheckpointError> {
+        let keys = self.keys();
+        let Some(disk) = self.env().disk() else { return Ok(()) };
+        let _held = keys.checkpoint_lock.lock().await;
+        if keys.owned.borrow().iter().all(|shard| shard.touched.is_empty()) {
+            return Ok(());
+        }
+        let is_base = keys.book.get().wants_base();
+        self.write_keys_image(disk, is_base, true).await
+    }
+
+    /// As [`Self::checkpoint_keys`], of everything; `publish`: into the manifest of the disk.
+    pub(super) async fn write_keys_image(
+        self: &Rc<Self>,
+        disk: Rc<dyn Disk>,
+        is_base: bool,
+        publish: bool,
+    ) -> Result<(), CheckpointError> {
+        let keys = self.keys();
+        let began_ns = self.env().now_ns();
+        let mut told = Vec::new();
+        let written = self.write_keys_file(disk, is_base, publish, &mut told).await;
+        let counters = keys.counters();
+        count(&counters.image_ms, (self.env().now_ns() - began_ns) / 1_000_000);
+        match written {
+            Ok(freed) => {
+                count(&counters.images, is_base.into());
+                count(&counters.image_bytes_freed, freed);
+                let covered = &keys.opened().covered;
+                told.iter().for_each(|told| covered[told.shard].store(told.seq, Relaxed));
+                Ok(())
+            }
+            Err(error) => {
+                count(&counters.images_failed, 1);
+                let mut owned = keys.owned.borrow_mut();
+                told.into_iter().for_each(|told| owned[told.index].touched.put_back(told.touched));
+                Err(error)
+            }
+        }
+    }
+
+    /// Bytes of the images that are not needed any more.
+    async fn write_keys_file(
+        self: &Rc<Self>,
+        disk: Rc<dyn Disk>,
+        is_base: bool,
+        publish: bool,
+        told: &mut Vec<Told>,
+    ) -> Result<u64, CheckpointError> {
+        let keys = self.keys();
+        let name = format!("{:08x}.img", keys.shared.last_file.fetch_add(1, Relaxed) + 1);
+        let dir = Path::new(DIR);
+        let mut file = ImageWriter::create(disk.clone(), dir, &name).await?;
+        let own = keys.owned.borrow().len();
+        let mut slice = Slice::begin(self.env());
+        let mut block = Vec::with_capacity(BLOCK_BYTES + STEP_BYTES);
+        for index in 0..own {
+            {
+                let shard = &mut keys.owned.borrow_mut()[index];
+                if !is_base && shard.touched.is_empty() {
+                    continue;
+                }
+                let touched = std::mem::take(&mut shard.touched);
+                told.push(Told { index, shard: shard.number, seq: shard.seq, touched });
+            }
+            let shard = told.last().expect("pushed just now");
+            self.write_shard(shard, is_base, &mut file, &mut block, &mut slice).await?;
+        }
+        let bytes = file.finish(0).await?;
+        let shards = told.iter().map(|told| (told.shard, told.seq)).collect();
+        let image = Image { name, bytes, is_base, shards };
+        let mut book = keys.book.get();
+        book.note(&image);
+        let freed =
+            call_own(self, 0, move |there| async move { there.add_keys_image(image, publish).await }).await?;
+        keys.book.set(book);
+        Ok(freed)
+    }
+
+    async fn write_shard(
+        &self,
+        told: &Told,
+        is_base: bool,
+        file: &mut ImageWriter,
+        block: &mut Vec<u8>,
+        slice: &mut Slice,
+    ) -> Result<(), CheckpointError> {
+        let keys = self.keys();
+        let begin = |block: &mut Vec<u8>| {
+            block.clear();
+            block.extend_from_slice(&(told.shard as u32).to_le_bytes());
+        };
+        begin(block);
+        if is_base {
+            let mut cursor = keys.owned.borrow()[told.index].writer.snapshot();
+            let mut more = true;
+            while more {
+                let now_ms = self.env().unix_ms();
+                more = keys.owned.borrow_mut()[told.index].writer.snapshot_step(
+                    &mut cursor,
+                    now_ms,
+                    STEP_BYTES,
+                    |key, value, deadline_ms| {
+                        record::put(block, &Effect::Set { key, value: Cow::Borrowed(value), deadline_ms });
+                    },
+                );
+                if block.len() >= BLOCK_BYTES {
+                    file.block(block).await?;
+                    begin(block);
+                }
+                slice.check().await;
+            }
+        } else {
+            if told.touched.is_flushed() {
+                record::put(block, &Effect::Flush);
+            }
+            let (mut window, mut value) = (HashSet::default(), Vec::new());
+            let mut step_end = STEP_BYTES;
+            for key in told.touched.keys() {
+                if window.len() >= WINDOW_KEYS {
+                    window.clear();
+                }
+                if !window.insert(key) {
+                    continue;
+                }
+                value.clear();
+                let now_ms = self.env().unix_ms();
+                let found = keys.owned.borrow_mut()[told.index].writer.peek(key, now_ms, &mut value);
+                let effect = match found {
+                    Some(deadline_ms) => Effect::Set { key, value: Cow::Borrowed(&value), deadline_ms },
+                    None => Effect::Delete { key },
+                };
+                record::put(block, &effect);
+                if block.len() >= step_end {
+                    step_end = block.len() + STEP_BYTES;
+                    if block.len() >= BLOCK_BYTES {
+                        file.block(block).await?;
+                        begin(block);
+                        step_end = STEP_BYTES;
+                    }
+                    slice.check().await;
+                }
+            }
+        }
+        if block.len() > size_of::<u32>() {
+            file.block(block).await?;
+        }
+        Ok(())
+    }
+
+    /// On core 0: names an image in the manifest and removes those that it replaces; bytes of these.
+    async fn add_keys_image(self: &Rc<Self>, image: Image, publish: bool) -> Result<u64, CheckpointError> {
+        let keys = self.keys();
+        let _held = keys.manifest_lock.lock().await;
+        let mut manifest = keys.manifest.borrow().clone().expect("a store on a disk has one");
+        manifest.images.push(image);
+        if !publish {
+            *keys.manifest.borrow_mut() = Some(manifest);
+            return Ok(0);
+        }
+        let before = manifest.images.clone();
+        let dropped = manifest.drop_superseded();
+        self.store_keys_manifest(manifest).await?;
+        let disk = self.env().disk().expect("there is a manifest");
+        let mut freed = 0;
+        for image in before.iter().filter(|image| dropped.contains(&image.name)) {
+            freed += image.bytes;
+            if let Err(error) = disk.remove(&Path::new(DIR).join(&image.name)).await {
+                tracing::warn!(file = image.name, %error, "old image of keys not removed");
+            }
+        }
+        Ok(freed)
+    }
+
+    /// On core 0: makes this the manifest of the disk.
+    pub(super) async fn store_keys_manifest(&self, manifest: Manifest) -> Result<(), CheckpointError> {
+        let disk = self.env().disk().expect("a manifest lies on a disk");
+        let path: PathBuf = Path::new(DIR).join(FILE);
+        let replaced = disk.replace(&path, &encode(&manifest)).await;
+        replaced.map_err(|source| CheckpointError::Io { path, source })?;
+        *self.keys().manifest.borrow_mut() = Some(manifest);
+        Ok(())
+    }
+
+    /// Log records of keys of this core that no image covers.
+    pub(crate) fn uncovered_keys_records(&self) -> u64 {
+        let keys = self.keys();
+        let covered = &keys.opened().covered;
+        let uncovered =
+            |shard: &super::shard::Shard| shard.seq.saturating_sub(covered[shard.number].load(Relaxed));
+        keys.owned.borrow().iter().map(uncovered).sum()
+    }
+}

@@ -1,0 +1,189 @@
+//! `keys/manifest.json`: how keys are spread over shards, and the images that hold them; replaced as a whole.
+//!
+//! A JSON object of `format`, what [`Manifest`] has, and `checksum`: the CRC32C of the same object in compact form, keys in order, with a
+//! checksum of 0.
+
+use crate::collection_file::Unreadable;
+use nigh_engine::kv::KeyHasher;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Directory of keys inside the data directory.
+pub const DIR: &str = "keys";
+/// File name inside it.
+pub const FILE: &str = "manifest.json";
+/// Newest format this build reads and the one it writes.
+pub const FORMAT: u32 = 1;
+
+/// How the keys of a directory are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Of the hash that spreads keys over shards. Secret: who knows it can choose keys that share a bucket.
+    pub seed: u64,
+    /// Hash of a fixed key under `seed`: a build or a machine that hashes otherwise finds keys in other shards.
+    pub probe: u64,
+    /// Number of shards.
+    pub shards: usize,
+    /// Log records of shard `n` carry the uid `uid_base + n`.
+    pub uid_base: u64,
+    /// Oldest first.
+    pub images: Vec<Image>,
+}
+
+/// One image file: the state or the changes of some shards.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// File in the directory.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// It has all of these shards, so what older images have of them counts for nothing.
+    pub is_base: bool,
+    /// Shard, and the sequence number from which on the log is needed above the image.
+    pub shards: Vec<(usize, u64)>,
+}
+
+impl Manifest {
+    /// Of an empty store.
+    pub fn new(seed: u64, shards: usize, uid_base: u64) -> Manifest {
+        Manifest { seed, probe: probe_of(seed), shards, uid_base, images: Vec::new() }
+    }
+
+    /// Whether keys are where this process looks for them with so many shards.
+    pub fn fits(&self, shards: usize) -> bool {
+        self.shards == shards && self.probe == probe_of(self.seed)
+    }
+
+    /// The shard whose log records carry `uid`.
+    pub fn shard_of(&self, uid: u64) -> Option<usize> {
+        let shard = usize::try_from(uid.checked_sub(self.uid_base)?).ok()?;
+        (shard < self.shards).then_some(shard)
+    }
+
+    /// Up to which sequence number images cover each shard.
+    pub fn covered(&self) -> Vec<u64> {
+        let mut covered = vec![0; self.shards];
+        for (shard, seq) in self.images.iter().flat_map(|image| &image.shards) {
+            if let Some(known) = covered.get_mut(*shard) {
+                *known = seq.max(known).to_owned();
+            }
+        }
+        covered
+    }
+
+    /// Takes out the images of whose shards a newer base has all, and returns their names.
+    pub fn drop_superseded(&mut self) -> Vec<String> {
+        let (mut based, mut dropped) = (BTreeSet::new(), Vec::new());
+        for index in (0..self.images.len()).rev() {
+            let image = &self.images[index];
+            if image.shards.iter().all(|(shard, _)| based.contains(shard)) {
+                dropped.push(self.images.remove(index).name);
+            } else if image.is_base {
+                based.extend(image.shards.iter().map(|(shard, _)| *shard));
+            }
+        }
+        dropped
+    }
+}
+
+fn probe_of(seed: u64) -> u64 {
+    KeyHasher::new(seed)
+        .hash_of(b"the hash of this key under a seed tells one hash function from another")
+        .to_u64()
+}
+
+#[derive(Serialize, Deserialize)]
+struct FileV1 {
+    format: u32,
+    #[serde(flatten)]
+    manifest: Manifest,
+    checksum: u32,
+}
+
+/// Only the format number, so that a newer file is told apart from a damaged one.
+#[derive(Deserialize)]
+struct FormatOnly {
+    format: u32,
+}
+
+/// Encodes the file.
+pub fn encode(manifest: &Manifest) -> Vec<u8> {
+    let mut file = FileV1 { format: FORMAT, manifest: manifest.clone(), checksum: 0 };
+    file.checksum = checksum(&file);
+    let mut bytes = serde_json::to_vec(&file).expect("plain fields encode");
+    bytes.push(b'\n');
+    bytes
+}
+
+fn checksum(file: &FileV1) -> u32 {
+    let mut value = serde_json::to_value(file).expect("plain fields encode");
+    value["checksum"] = 0.into();
+    crc32c::crc32c(value.to_string().as_bytes())
+}
+
+/// Decodes the file.
+///
+/// # Errors
+/// Newer format, not JSON, or a checksum that does not match.
+pub fn decode(bytes: &[u8]) -> Result<Manifest, Unreadable> {
+    let damaged = |error: serde_json::Error| Unreadable::Damaged(format!("not a manifest of keys: {error}"));
+    let format: FormatOnly = serde_json::from_slice(bytes).map_err(damaged)?;
+    if format.format > FORMAT {
+        return Err(Unreadable::Newer(format.format));
+    }
+    let file: FileV1 = serde_json::from_slice(bytes).map_err(damaged)?;
+    if checksum(&file) != file.checksum {
+        let what = "checksum does not match: the file is damaged or was edited";
+        return Err(Unreadable::Damaged(what.to_owned()));
+    }
+    Ok(file.manifest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(name: &str, is_base: bool, shards: &[(usize, u64)]) -> Image {
+        Image { name: name.to_owned(), bytes: 4096, is_base, shards: shards.to_vec() }
+    }
+
+    #[test]
+    fn a_manifest_round_trips_and_damage_is_named() {
+        let mut manifest = Manifest::new(u64::MAX - 3, 4, 1 << 60);
+        manifest.images.push(image("00000001.img", true, &[(0, 5), (3, u64::MAX)]));
+        let bytes = encode(&manifest);
+        assert_eq!(decode(&bytes), Ok(manifest.clone()));
+        assert!(manifest.fits(4) && !manifest.fits(8));
+        assert!(!Manifest { probe: 1, ..manifest.clone() }.fits(4));
+        assert_eq!(
+            [1 << 60, (1 << 60) + 3, (1 << 60) + 4, 7].map(|uid| manifest.shard_of(uid)),
+            [Some(0), Some(3), None, None]
+        );
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        let newer = text.replace("\"format\":1", "\"format\":2");
+        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(2)));
+        let edited = text.replace("00000001", "00000002");
+        assert!(decode(edited.as_bytes()).unwrap_err().to_string().contains("checksum"));
+        for cut in 0..bytes.len() - 1 {
+            assert!(decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn an_image_goes_when_newer_bases_have_all_its_shards() {
+        let mut manifest = Manifest::new(1, 4, 100);
+        manifest.images = vec![
+            image("1", true, &[(0, 1), (1, 1)]),
+            image("2", false, &[(1, 2), (2, 2)]),
+            image("3", true, &[(1, 3)]),
+            image("4", false, &[(0, 4)]),
+        ];
+        assert_eq!(manifest.drop_superseded(), Vec::<String>::new());
+        assert_eq!(manifest.covered(), [4, 3, 2, 0]);
+        manifest.images.push(image("5", true, &[(0, 9), (2, 9)]));
+        let mut dropped = manifest.drop_superseded();
+        dropped.sort();
+        assert_eq!(dropped, ["1", "2", "4"]);
+        assert_eq!(manifest.covered(), [9, 3, 9, 0]);
+    }
+}

@@ -1,0 +1,382 @@
+//! The key-value store of a node: one store per shard, written by the core that owns the shard, read by all.
+//!
+//! A key's hash says its shard ([`Keys::place_of`]), a shard's number its core. Reads go to the published table of the shard,
+//! on whatever core they arrive. Writes are for the owner: it prepares, appends the effect to the core's log, applies, and does not await
+//! in between, so the order in the log is the order in memory; whoever asked waits for the log ([`Core::wait_durable`]).
+//!
+//! Sequence numbers count the log records of a shard. [`checkpoint`] writes images of what changed, all shards of a core in one file;
+//! [`recovery`] reads them and the log above them. What expires is not logged, deadlines being absolute; what is evicted is, or a
+//! restart would bring it back.
+
+mod change;
+pub mod checkpoint;
+pub mod manifest;
+pub mod record;
+pub(crate) mod recovery;
+mod shard;
+pub mod upkeep;
+
+pub use change::Changed;
+
+use crate::core::{Core, OpError};
+use crate::event::Lock;
+use manifest::Manifest;
+use nigh_engine::kv::operate::OperateError;
+use nigh_engine::kv::{Config, KeyHash, KeyHasher, Read, Stats, View, Writer};
+use nigh_engine::memory::{Domain, Participant, Pin};
+use shard::Shard;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+/// How keys are kept.
+#[derive(Clone, Debug)]
+pub struct KeysOptions {
+    /// Bytes of pages of all shards together; tables of keys and of deadlines come on top.
+    pub budget_bytes: u64,
+    /// Smallest page of a shard ([`Config::PAGE_BYTES_MIN`]).
+    pub page_bytes_min: usize,
+    /// See [`Config::relocating_eviction`].
+    pub relocating_eviction: bool,
+    /// Between two looks whether a reserve of free pages is due, 0 = none is kept. Acts with `relocating_eviction` alone.
+    pub reserve_interval_ms: u64,
+    /// See [`Config::in_place_same_size`].
+    pub in_place_same_size: bool,
+    /// See [`Config::sieve_visited_bit`].
+    pub sieve_visited_bit: bool,
+    /// Of the hash of keys in a directory that has none yet; `None` = a random one, which nobody can guess. For simulations.
+    pub seed: Option<u64>,
+}
+
+impl KeysOptions {
+    /// A budget, and every policy off.
+    pub fn new(budget_bytes: u64) -> KeysOptions {
+        KeysOptions {
+            budget_bytes,
+            page_bytes_min: Config::PAGE_BYTES_MIN,
+            relocating_eviction: false,
+            reserve_interval_ms: 0,
+            in_place_same_size: false,
+            sieve_visited_bit: false,
+            seed: None,
+        }
+    }
+
+    /// Of one of `shards` shards.
+    pub fn config(&self, shards: usize) -> Config {
+        let budget_bytes = usize::try_from(self.budget_bytes).unwrap_or(usize::MAX) / shards;
+        Config {
+            page_bytes_min: self.page_bytes_min,
+            relocating_eviction: self.relocating_eviction,
+            in_place_same_size: self.in_place_same_size,
+            sieve_visited_bit: self.sieve_visited_bit,
+            ..Config::new(budget_bytes)
+        }
+    }
+}
+
+/// Why a call of `operate` was refused.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// By the record or the call.
+    #[error(transparent)]
+    Operate(OperateError),
+    /// By the store or the log.
+    #[error(transparent)]
+    Store(OpError),
+}
+
+/// What all cores share of the keys.
+pub struct KeysShared {
+    domain: Arc<Domain>,
+    cores: usize,
+    opened: OnceLock<Opened>,
+    counters: Box<[Counters]>,
+    /// Of the newest image file.
+    last_file: AtomicU64,
+}
+
+/// What is known once the stores are open.
+struct Opened {
+    hasher: KeyHasher,
+    views: Box<[View]>,
+    uid_base: u64,
+    /// Per shard, the sequence number up to which images have everything.
+    covered: Box<[AtomicU64]>,
+}
+
+/// What one core counts; nobody else writes it.
+#[derive(Default)]
+#[repr(align(128))]
+struct Counters {
+    gets: AtomicU64,
+    hits: AtomicU64,
+    corruption_errors: AtomicU64,
+    corruption_bytes: AtomicU64,
+    images: AtomicU64,
+    images_failed: AtomicU64,
+    image_ms: AtomicU64,
+    image_bytes_freed: AtomicU64,
+}
+
+/// Adds without a locked instruction: the counter has one writer.
+fn count(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
+}
+
+impl KeysShared {
+    pub(crate) fn new(cores: usize) -> KeysShared {
+        KeysShared {
+            // Stores have a domain of their own: searches of collections pin for longer than a full store can wait for its readers.
+            domain: Domain::new(cores),
+            cores,
+            opened: OnceLock::new(),
+            counters: (0..cores).map(|_| Counters::default()).collect(),
+            last_file: AtomicU64::new(0),
+        }
+    }
+
+    /// The shard whose log records carry `uid`.
+    pub(crate) fn shard_of_uid(&self, uid: u64) -> Option<usize> {
+        let opened = self.opened.get()?;
+        let shard = usize::try_from(uid.checked_sub(opened.uid_base)?).ok()?;
+        (shard < opened.views.len()).then_some(shard)
+    }
+
+    /// The core of a shard.
+    pub(crate) fn core_of(&self, shard: usize) -> usize {
+        shard % self.cores
+    }
+
+    /// Up to which sequence number the log of the shard with that uid is not needed any more; `None`: no such shard.
+    pub(crate) fn covered(&self, uid: u64) -> Option<u64> {
+        let shard = self.shard_of_uid(uid)?;
+        Some(self.opened.get()?.covered[shard].load(Relaxed))
+    }
+}
+
+/// A key's place: its hash, and which core changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The hash.
+    pub hash: KeyHash,
+    /// The owner of its shard.
+    pub core: usize,
+    shard: usize,
+}
+
+/// One core's side of the keys.
+pub struct Keys {
+    index: usize,
+    shared: Arc<KeysShared>,
+    seat: Participant,
+    /// Those of this core, ascending: shard `n` stands at `n / cores`.
+    owned: RefCell<Vec<Shard>>,
+    /// Changes since it was looked whether the log has grown too long.
+    unchecked: Cell<u32>,
+    checkpoint_lock: Rc<Lock>,
+    book: Cell<checkpoint::Book>,
+    /// On core 0: what the newest manifest says, and who may replace it.
+    manifest: RefCell<Option<Manifest>>,
+    manifest_lock: Rc<Lock>,
+}
+
+impl Keys {
+    pub(crate) fn new(index: usize, shared: Arc<KeysShared>) -> Keys {
+        Keys {
+            index,
+            seat: shared.domain.participant(index),
+            shared,
+            owned: RefCell::default(),
+            unchecked: Cell::new(0),
+            checkpoint_lock: Rc::default(),
+            book: Cell::default(),
+            manifest: RefCell::default(),
+            manifest_lock: Rc::default(),
+        }
+    }
+
+    fn opened(&self) -> &Opened {
+        self.shared.opened.get().expect("keys are asked for once the store is open")
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.shared.counters[self.index]
+    }
+
+    /// Announces that this core reads keys. Short, never across an await, and never while this core changes a key: the owner waits for
+    /// readers when it is short of pages.
+    #[inline]
+    pub fn pin(&self) -> Pin<'_> {
+        self.seat.pin()
+    }
+
+    /// Where a key lies. Some 10 ns for a short one.
+    #[inline]
+    pub fn place_of(&self, key: &[u8]) -> Place {
+        let opened = self.opened();
+        let hash = opened.hasher.hash_of(key);
+        let shard = hash.part(opened.views.len());
+        Place { hash, core: self.shared.core_of(shard), shard }
+    }
+
+    #[inline]
+    fn view(&self, place: Place) -> &View {
+        &self.opened().views[place.shard]
+    }
+
+    /// Asks the memory for the line of the key's bucket; see [`View::prefetch_bucket`].
+    #[inline]
+    pub fn prefetch_bucket(&self, pin: &Pin<'_>, place: Place) {
+        self.view(place).prefetch_bucket(pin, place.hash);
+    }
+
+    /// Asks the memory for the key's entry; see [`View::prefetch_entry`].
+    #[inline]
+    pub fn prefetch_entry(&self, pin: &Pin<'_>, place: Place) {
+        self.view(place).prefetch_entry(pin, place.hash);
+    }
+
+    /// Appends the value of `key` to `out`; see [`View::get`]. On [`Read::Contended`] ask the owner: [`Core::key_get_here`].
+    #[inline]
+    pub fn get(&self, pin: &Pin<'_>, place: Place, key: &[u8], now_ms: u64, out: &mut Vec<u8>) -> Read {
+        let read = self.view(place).get(pin, place.hash, key, now_ms, out);
+        if !matches!(read, Read::Contended) {
+            self.note_get(matches!(read, Read::Found { .. }));
+        }
+        read
+    }
+
+    fn note_get(&self, is_hit: bool) {
+        count(&self.counters().gets, 1);
+        count(&self.counters().hits, is_hit.into());
+    }
+
+    /// Whether `key` is there.
+    #[inline]
+    pub fn exists(&self, pin: &Pin<'_>, place: Place, key: &[u8], now_ms: u64) -> bool {
+        self.view(place).exists(pin, place.hash, key, now_ms)
+    }
+
+    /// Milliseconds that `key` has left, −1 when it has no expiry, −2 when it is not there.
+    #[inline]
+    pub fn ttl(&self, pin: &Pin<'_>, place: Place, key: &[u8], now_ms: u64) -> i64 {
+        self.view(place).ttl(pin, place.hash, key, now_ms)
+    }
+
+    /// Bytes of pages, tables and deadlines of this core's shards.
+    pub(crate) fn bytes(&self) -> u64 {
+        let bytes = |shard: &Shard| {
+            let stats = shard.writer.stats();
+            stats.pages_allocated * stats.page_bytes + stats.table_bytes + stats.wheel_bytes
+        };
+        self.owned.borrow().iter().map(|shard| bytes(shard) as u64).sum()
+    }
+}
+
+/// Figures of all keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeysStats {
+    /// Sums over the stores of shards; sizes of pages are not summed.
+    pub store: Stats,
+    /// Bytes of pages that have memory.
+    pub allocated_bytes: u64,
+    /// Bytes that eviction could give back.
+    pub reclaimable_bytes: u64,
+    /// Reads of values.
+    pub gets: u64,
+    /// Those that found one.
+    pub hits: u64,
+    /// Damaged parts of images and logs met at the start.
+    pub corruption_errors: u64,
+    /// Bytes in them that were not read.
+    pub corruption_bytes: u64,
+    /// Base images written.
+    pub compactions: u64,
+    /// Images given up.
+    pub compactions_aborted: u64,
+    /// Time spent on them.
+    pub compaction_ms: u64,
+    /// Bytes of older images that they replaced.
+    pub compaction_bytes_reclaimed: u64,
+}
+
+impl Core {
+    /// This core's side of the keys.
+    #[inline]
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// Figures of all shards, those of other cores asked for: some 10 µs and a message to each.
+    pub async fn keys_stats(self: &Rc<Self>) -> KeysStats {
+        let mut sum = KeysStats::default();
+        for to in 0..self.env().cores() {
+            let part = crate::env::call_own(self, to, |there| async move { there.keys().own_stats() }).await;
+            sum.add(&part);
+        }
+        sum
+    }
+}
+
+impl Keys {
+    fn own_stats(&self) -> KeysStats {
+        let counters = self.counters();
+        let mut sum = KeysStats {
+            gets: counters.gets.load(Relaxed),
+            hits: counters.hits.load(Relaxed),
+            corruption_errors: counters.corruption_errors.load(Relaxed),
+            corruption_bytes: counters.corruption_bytes.load(Relaxed),
+            compactions: counters.images.load(Relaxed),
+            compactions_aborted: counters.images_failed.load(Relaxed),
+            compaction_ms: counters.image_ms.load(Relaxed),
+            compaction_bytes_reclaimed: counters.image_bytes_freed.load(Relaxed),
+            ..KeysStats::default()
+        };
+        for shard in self.owned.borrow().iter() {
+            let stats = shard.writer.stats();
+            sum.add(&KeysStats {
+                allocated_bytes: (stats.pages_allocated * stats.page_bytes) as u64,
+                reclaimable_bytes: stats.reclaimable_bytes() as u64,
+                store: stats,
+                ..KeysStats::default()
+            });
+        }
+        sum
+    }
+}
+
+impl KeysStats {
+    fn add(&mut self, other: &KeysStats) {
+        self.store.add(&other.store);
+        for (to, from) in [
+            (&mut self.allocated_bytes, other.allocated_bytes),
+            (&mut self.reclaimable_bytes, other.reclaimable_bytes),
+            (&mut self.gets, other.gets),
+            (&mut self.hits, other.hits),
+            (&mut self.corruption_errors, other.corruption_errors),
+            (&mut self.corruption_bytes, other.corruption_bytes),
+            (&mut self.compactions, other.compactions),
+            (&mut self.compactions_aborted, other.compactions_aborted),
+            (&mut self.compaction_ms, other.compaction_ms),
+            (&mut self.compaction_bytes_reclaimed, other.compaction_bytes_reclaimed),
+        ] {
+            *to += from;
+        }
+    }
+}
+
+/// Empty stores of this core's shards.
+fn new_shards(core: &Core, hasher: &KeyHasher, uid_base: u64) -> Result<Vec<Shard>, String> {
+    let (shared, options) = (&core.node().keys, core.options());
+    let own = (0..options.shards).filter(|&shard| shared.core_of(shard) == core.env().index());
+    own.map(|number| {
+        let config = options.keys.config(options.shards);
+        let writer = Writer::new(config, hasher.clone(), shared.domain.clone());
+        let writer = writer.map_err(|error| format!("keys: {error}"))?;
+        Ok(Shard::new(number, uid_base + number as u64, writer))
+    })
+    .collect()
+}

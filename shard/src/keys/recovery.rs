@@ -1,0 +1,458 @@
+//! Opening the stores of keys: manifest, images, log.
+//!
+//! Where the number of shards has changed, or keys hash otherwise than when they were written, each effect goes to the shard in which its
+//! key is looked for now, everything is written to new images, and then the manifest is swung.
+
+use super::checkpoint::Book;
+use super::manifest::{self, DIR, FILE, Manifest};
+use super::shard::Shard;
+use super::{Opened, count, new_shards, record};
+use crate::checkpoint::{CheckpointError, read_image};
+use crate::collection_file::Unreadable;
+use crate::core::Core;
+use crate::disk::Disk;
+use crate::env::call_own;
+use ahash::HashMap;
+use nigh_engine::kv::{Effect, KeyHasher, View};
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Log records of a shard above its images: sequence number and body.
+pub(crate) type Records = Vec<(u64, Vec<u8>)>;
+
+/// Bytes that are sent to another core at once.
+const PARCEL_BYTES: usize = 1 << 20;
+
+/// What a data directory has of keys.
+#[derive(Default)]
+pub(crate) struct Found {
+    manifest: Option<Manifest>,
+    covered: Vec<u64>,
+    records: HashMap<usize, Records>,
+    /// Damaged log records.
+    lost: u64,
+}
+
+impl Found {
+    /// Reads the manifest.
+    ///
+    /// # Errors
+    /// A sentence when it is there and cannot be read: without it the images would be nobody's, and be removed.
+    pub(crate) async fn read(disk: &dyn Disk) -> Result<Found, String> {
+        disk.create_dir(Path::new(DIR)).await.map_err(|error| format!("making {DIR}: {error}"))?;
+        let path = Path::new(DIR).join(FILE);
+        let failed = |why: String| {
+            format!("{}: {why}; repair it, or move {DIR} away to start without keys", path.display())
+        };
+        let bytes = match disk.read(&path).await {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let names = disk.list(Path::new(DIR)).await.map_err(|error| failed(error.to_string()))?;
+                if names.iter().any(|name| is_image(name)) {
+                    return Err(failed("it is missing, and there are images that it should name".to_owned()));
+                }
+                return Ok(Found::default());
+            }
+            Err(error) => return Err(failed(error.to_string())),
+        };
+        // A process killed while it replaced the file may have left the new name in a cache only.
+        disk.sync_dir(Path::new(DIR)).await.map_err(|error| failed(error.to_string()))?;
+        let manifest = manifest::decode(&bytes).map_err(|why: Unreadable| failed(why.to_string()))?;
+        Ok(Found { covered: manifest.covered(), manifest: Some(manifest), ..Found::default() })
+    }
+
+    /// Greatest uid of a shard.
+    pub(crate) fn uid_max(&self) -> u64 {
+        self.manifest.as_ref().map_or(0, |manifest| manifest.uid_base + manifest.shards as u64)
+    }
+
+    /// Takes a record of the log if it is one of keys; whether it is.
+    pub(crate) fn take(&mut self, uid: u64, seq: u64, body: &[u8]) -> bool {
+        let Some(shard) = self.manifest.as_ref().and_then(|manifest| manifest.shard_of(uid)) else {
+            return false;
+        };
+        if seq > self.covered[shard] {
+            self.records.entry(shard).or_default().push((seq, body.to_vec()));
+        }
+        true
+    }
+
+    /// A damaged record of the log.
+    pub(crate) fn note_lost(&mut self, uid: u64, seq: u64) {
+        if let Some(shard) = self.manifest.as_ref().and_then(|manifest| manifest.shard_of(uid))
+            && seq > self.covered[shard]
+        {
+            self.lost += 1;
+            tracing::error!(shard, seq, "a log record of keys is damaged; what it changed is as before it");
+        }
+    }
+}
+
+fn is_image(name: &Path) -> bool {
+    name.extension().is_some_and(|extension| extension == "img")
+}
+
+/// A seed that nobody can guess: the standard library draws it from the system.
+fn random_seed(core: &Core) -> u64 {
+    core.options().keys.seed.unwrap_or_else(|| RandomState::new().hash_one(core.unix_ms()))
+}
+
+/// For each shard of `manifest`, the first image that counts for it.
+fn first_images(manifest: &Manifest) -> Vec<usize> {
+    let mut first = vec![0; manifest.shards];
+    for (index, image) in manifest.images.iter().enumerate().filter(|(_, image)| image.is_base) {
+        for (shard, _) in &image.shards {
+            if let Some(first) = first.get_mut(*shard) {
+                *first = index;
+            }
+        }
+    }
+    first
+}
+
+/// The shard and the effects of a block.
+fn block_parts(block: &[u8]) -> Result<(usize, &[u8]), String> {
+    let (shard, effects) = block.split_first_chunk().ok_or("a block without the number of its shard")?;
+    Ok((u32::from_le_bytes(*shard) as usize, effects))
+}
+
+/// Opens the stores of all cores; runs on core 0, logs are there.
+pub(crate) async fn open(core: &Rc<Core>, found: Found) -> Result<(), String> {
+    let shards = core.options().shards;
+    let Found { manifest, records, lost, .. } = found;
+    count(&core.keys().counters().corruption_errors, lost);
+    let Some(old) = manifest else {
+        let uid_base = core.node().reserve_uids(shards as u64);
+        let manifest = Manifest::new(random_seed(core), shards, uid_base);
+        make(core, &manifest).await?;
+        if core.env().disk().is_some() {
+            core.store_keys_manifest(manifest).await.map_err(|error| error.to_string())?;
+        }
+        return Ok(());
+    };
+    let last_file =
+        old.images.iter().filter_map(|image| u64::from_str_radix(image.name.split('.').next()?, 16).ok());
+    core.keys().shared.last_file.store(last_file.max().unwrap_or(0), Relaxed);
+    let replayed: usize = records.values().map(Vec::len).sum();
+    if old.fits(shards) {
+        make(core, &old).await?;
+        *core.keys().manifest.borrow_mut() = Some(old.clone());
+        load_all(core, &old, records).await?;
+    } else {
+        tracing::info!(before = old.shards, now = shards, "keys are spread over shards anew");
+        spread(core, &old, records).await?;
+    }
+    remove_strays(core).await;
+    tracing::info!(replayed, "keys are open");
+    Ok(())
+}
+
+/// Makes empty stores on every core and publishes them.
+async fn make(core: &Rc<Core>, manifest: &Manifest) -> Result<(), String> {
+    let (seed, uid_base) = (manifest.seed, manifest.uid_base);
+    let mut views: Vec<(usize, View)> = Vec::new();
+    for to in 0..core.env().cores() {
+        let made = call_own(core, to, move |there| async move {
+            let shards = new_shards(&there, &KeyHasher::new(seed), uid_base)?;
+            let views: Vec<_> = shards.iter().map(|shard| (shard.number, shard.writer.view())).collect();
+            *there.keys().owned.borrow_mut() = shards;
+            Ok::<_, String>(views)
+        });
+        views.extend(made.await?);
+    }
+    views.sort_by_key(|(number, _)| *number);
+    let covered = manifest.covered().into_iter().map(AtomicU64::new);
+    let opened = Opened {
+        hasher: KeyHasher::new(seed),
+        covered: (0..views.len()).map(|_| AtomicU64::new(0)).collect(),
+        views: views.into_iter().map(|(_, view)| view).collect(),
+        uid_base,
+    };
+    for (to, from) in opened.covered.iter().zip(covered) {
+        to.store(from.into_inner(), Relaxed);
+    }
+    assert!(core.keys().shared.opened.set(opened).is_ok(), "a node opens its keys once");
+    Ok(())
+}
+
+/// Each core reads the images that have shards of its own, and replays the log above them.
+async fn load_all(
+    core: &Rc<Core>,
+    manifest: &Manifest,
+    mut records: HashMap<usize, Records>,
+) -> Result<(), String> {
+    let manifest = Arc::new(manifest.clone());
+    for to in 0..core.env().cores() {
+        let own = (0..manifest.shards).filter(|&shard| core.node().keys.core_of(shard) == to);
+        let own: HashMap<usize, Records> =
+            own.filter_map(|shard| Some((shard, records.remove(&shard)?))).collect();
+        let manifest = manifest.clone();
+        call_own(core, to, move |there| async move { there.load_keys(&manifest, own).await }).await?;
+    }
+    Ok(())
+}
+
+impl Core {
+    async fn load_keys(
+        self: &Rc<Self>,
+        manifest: &Manifest,
+        mut records: HashMap<usize, Records>,
+    ) -> Result<(), String> {
+        let keys = self.keys();
+        let disk = self.env().disk().expect("images lie on a disk");
+        let (index, cores) = (keys.index, keys.shared.cores);
+        let is_own = |shard: usize| shard % cores == index;
+        let first = first_images(manifest);
+        let (mut left_out, mut is_damaged) = (0, false);
+        for (number, image) in manifest.images.iter().enumerate() {
+            let counts =
+                |shard: usize| is_own(shard) && first.get(shard).is_some_and(|&first| first <= number);
+            if !image.shards.iter().any(|(shard, _)| counts(*shard)) {
+                continue;
+            }
+            let mut read_bytes = 0;
+            let mut take = |block: &[u8]| {
+                read_bytes += block.len() as u64;
+                let (shard, effects) = block_parts(block)?;
+                if counts(shard) {
+                    let mut owned = keys.owned.borrow_mut();
+                    left_out += owned[shard / cores].restore(effects, |_, _| {})?;
+                }
+                Ok(())
+            };
+            match read_image(&*disk, Path::new(DIR), &image.name, &mut take).await {
+                Ok(_) => {}
+                Err(error @ CheckpointError::Newer { .. }) => return Err(error.to_string()),
+                Err(error) => {
+                    is_damaged = true;
+                    self.note_damaged_image(
+                        &*disk,
+                        &image.name,
+                        image.bytes.saturating_sub(read_bytes),
+                        &error,
+                    )
+                    .await;
+                }
+            }
+        }
+        let covered = manifest.covered();
+        for shard in keys.owned.borrow_mut().iter_mut() {
+            shard.seq = covered[shard.number];
+            let mut log = records.remove(&shard.number).unwrap_or_default();
+            log.sort_by_key(|(seq, _)| *seq);
+            for (seq, body) in &log {
+                // A hole is a damaged record, which has been reported: the others are worth what they say.
+                left_out += shard.restore(body, |touched, effect| touched.note(effect))?;
+                shard.seq = *seq;
+            }
+        }
+        self.start_keys(left_out);
+        keys.book.set(Book::of(manifest, is_own));
+        if is_damaged {
+            // What could be read is written anew, so that the next start finds nothing damaged.
+            self.write_keys_image(disk, true, true).await.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// After everything has been applied: from now on keys expire, and evictions are logged.
+    fn start_keys(&self, left_out: u64) {
+        let keys = self.keys();
+        if left_out > 0 {
+            tracing::warn!(left_out, "keys do not fit into the memory budget any more and were left out");
+        }
+        if self.log().is_some() {
+            keys.owned.borrow_mut().iter_mut().for_each(|shard| shard.writer.note_evicted());
+        }
+    }
+
+    /// Counts and reports an image that cannot be read to its end, and keeps it under another name.
+    async fn note_damaged_image(&self, disk: &dyn Disk, name: &str, unread: u64, error: &CheckpointError) {
+        let counters = self.keys().counters();
+        count(&counters.corruption_errors, 1);
+        count(&counters.corruption_bytes, unread);
+        let kept = format!("{name}.bad-{}", self.unix_ms());
+        tracing::error!(%error, unread, kept, "an image of keys is damaged; keys behind the damage are lost or as older images have them");
+        let dir = Path::new(DIR);
+        if let Err(error) = disk.rename(&dir.join(name), &dir.join(&kept)).await {
+            tracing::warn!(file = name, %error, "the damaged image keeps its name");
+        }
+    }
+
+    /// Applies effects that belong to shards of this core, on the way to images of their own.
+    fn take_spread_keys(&self, effects: &[u8]) -> Result<u64, String> {
+        let keys = self.keys();
+        let mut left_out = 0;
+        let mut one = Vec::new();
+        for effect in record::Effects::of(effects) {
+            let effect = effect.map_err(|error| error.to_string())?;
+            let (Effect::Set { key, .. } | Effect::Deadline { key, .. } | Effect::Delete { key }) = &effect
+            else {
+                unreachable!("only effects on keys are sent")
+            };
+            let place = keys.place_of(key);
+            one.clear();
+            record::put(&mut one, &effect);
+            let shard: &mut Shard = &mut keys.owned.borrow_mut()[place.shard / keys.shared.cores];
+            left_out += shard.restore(&one, |_, _| {})?;
+        }
+        Ok(left_out)
+    }
+}
+
+/// Where the effects of a shard begin that count: what a flush has removed need not be sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Start {
+    image: usize,
+    /// Above the images, a sequence number.
+    seq: u64,
+}
+
+/// Sends every effect of the old shards to where its key belongs now, writes images of the result and swings the manifest.
+async fn spread(core: &Rc<Core>, old: &Manifest, mut records: HashMap<usize, Records>) -> Result<(), String> {
+    let disk = core.env().disk().expect("images lie on a disk");
+    let shards = core.options().shards;
+    let fresh = Manifest::new(random_seed(core), shards, core.node().reserve_uids(shards as u64));
+    make(core, &fresh).await?;
+    records.values_mut().for_each(|records| records.sort_by_key(|(seq, _)| *seq));
+    let starts = starts_of(core, &*disk, old, &records).await?;
+    let mut sender = Sender { core, parcels: vec![Vec::new(); core.env().cores()], left_out: 0 };
+    for (number, image) in old.images.iter().enumerate() {
+        let mut parts: Vec<Vec<u8>> = Vec::new();
+        let mut read_bytes = 0;
+        let mut take = |block: &[u8]| {
+            read_bytes += block.len() as u64;
+            let (shard, effects) = block_parts(block)?;
+            if starts.get(shard).is_some_and(|start| start.image <= number && start.seq == 0) {
+                parts.push(effects.to_vec());
+            }
+            Ok(())
+        };
+        if let Err(error) = read_image(&*disk, Path::new(DIR), &image.name, &mut take).await {
+            core.note_damaged_image(&*disk, &image.name, image.bytes.saturating_sub(read_bytes), &error)
+                .await;
+        }
+        for effects in parts {
+            sender.send(&effects).await?;
+        }
+    }
+    for (shard, records) in &records {
+        let start = starts.get(*shard).map_or(0, |start| start.seq);
+        for (_, body) in records.iter().filter(|(seq, _)| *seq >= start) {
+            // Of the record with the last flush, what follows that.
+            sender.send(body).await?;
+        }
+    }
+    let left_out = sender.finish().await?;
+    *core.keys().manifest.borrow_mut() = Some(fresh);
+    for to in 0..core.env().cores() {
+        call_own(core, to, move |there| async move {
+            there.start_keys(if to == 0 { left_out } else { 0 });
+            let disk = there.env().disk().expect("images lie on a disk");
+            there.write_keys_image(disk, true, false).await
+        })
+        .await
+        .map_err(|error| error.to_string())?;
+    }
+    let fresh = core.keys().manifest.borrow().clone().expect("set above");
+    // The moment at which the old images and records stop to count.
+    core.store_keys_manifest(fresh).await.map_err(|error| error.to_string())
+}
+
+/// Finds the last flush of each old shard.
+async fn starts_of(
+    core: &Rc<Core>,
+    disk: &dyn Disk,
+    old: &Manifest,
+    records: &HashMap<usize, Records>,
+) -> Result<Vec<Start>, String> {
+    let mut starts: Vec<Start> = first_images(old).into_iter().map(|image| Start { image, seq: 0 }).collect();
+    for (number, image) in old.images.iter().enumerate().filter(|(_, image)| !image.is_base) {
+        // A damaged image is reported when it is read for its content.
+        let _read = read_image(disk, Path::new(DIR), &image.name, &mut |block| {
+            let (shard, effects) = block_parts(block)?;
+            if let (Some(start), Some(Ok(Effect::Flush))) =
+                (starts.get_mut(shard), record::Effects::of(effects).next())
+            {
+                start.image = start.image.max(number);
+            }
+            Ok(())
+        })
+        .await;
+        core.env().yield_now().await;
+    }
+    for (shard, records) in records {
+        let Some(start) = starts.get_mut(*shard) else { continue };
+        for (seq, body) in records {
+            if record::Effects::of(body).any(|effect| effect == Ok(Effect::Flush)) {
+                start.seq = *seq;
+            }
+        }
+    }
+    Ok(starts)
+}
+
+/// Sends effects to the cores of their keys, in order.
+struct Sender<'a> {
+    core: &'a Rc<Core>,
+    parcels: Vec<Vec<u8>>,
+    left_out: u64,
+}
+
+impl Sender<'_> {
+    /// All effects after the last flush among these.
+    async fn send(&mut self, effects: &[u8]) -> Result<(), String> {
+        let mut parts: Vec<Effect<'_>> = Vec::new();
+        for effect in record::Effects::of(effects) {
+            match effect.map_err(|error| error.to_string())? {
+                Effect::Flush => parts.clear(),
+                effect => parts.push(effect),
+            }
+        }
+        for effect in parts {
+            let (Effect::Set { key, .. } | Effect::Deadline { key, .. } | Effect::Delete { key }) = &effect
+            else {
+                continue;
+            };
+            let to = self.core.keys().place_of(key).core;
+            record::put(&mut self.parcels[to], &effect);
+            if self.parcels[to].len() >= PARCEL_BYTES {
+                self.deliver(to).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn deliver(&mut self, to: usize) -> Result<(), String> {
+        let parcel = std::mem::take(&mut self.parcels[to]);
+        let taken =
+            call_own(self.core, to, move |there| async move { there.take_spread_keys(&parcel) }).await;
+        self.left_out += taken?;
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<u64, String> {
+        for to in 0..self.parcels.len() {
+            self.deliver(to).await?;
+        }
+        Ok(self.left_out)
+    }
+}
+
+/// Removes image files that the manifest does not name: what a crash interrupted.
+async fn remove_strays(core: &Rc<Core>) {
+    let Some(disk) = core.env().disk() else { return };
+    let Ok(names) = disk.list(Path::new(DIR)).await else { return };
+    let named: Vec<PathBuf> = match &*core.keys().manifest.borrow() {
+        Some(manifest) => manifest.images.iter().map(|image| PathBuf::from(&image.name)).collect(),
+        None => return,
+    };
+    for name in names.iter().filter(|name| is_image(name) && !named.contains(name)) {
+        if let Err(error) = disk.remove(&Path::new(DIR).join(name)).await {
+            tracing::warn!(file = %name.display(), %error, "stray image of keys not removed");
+        }
+    }
+}

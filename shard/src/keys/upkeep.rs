@@ -1,0 +1,76 @@
+//! What a core does for its shards of keys in the background: free what has expired, keep a reserve of pages, take down what a flush left.
+
+use crate::core::Core;
+use crate::owner::indexer::Slice;
+use std::rc::Rc;
+
+/// Keys removed between two looks at the clock, some 100 ns each.
+const SWEEP_STEP: usize = 256;
+/// Bytes of a page walked between two looks at the clock.
+const RELOCATE_STEP_BYTES: usize = 64 << 10;
+/// Between two looks for what a flush has left, microseconds, and slices of one shard per look.
+const TIDY_US: u64 = 100_000;
+const TIDY_STEPS: usize = 64;
+
+/// Sweeps each `interval_ms`; 0 = never.
+pub async fn sweep(core: Rc<Core>, interval_ms: u64) {
+    if interval_ms == 0 {
+        return;
+    }
+    let env = core.env().clone();
+    while !core.is_stopping() {
+        env.sleep_us(interval_ms.saturating_mul(1000)).await;
+        let mut slice = Slice::begin(&env);
+        let own = core.keys().owned.borrow().len();
+        for index in 0..own {
+            while core.keys().owned.borrow_mut()[index].writer.sweep(env.unix_ms(), SWEEP_STEP) {
+                slice.check().await;
+            }
+            slice.check().await;
+        }
+    }
+}
+
+/// Looks each `interval_ms` whether shards want a reserve, and copies at most a page of each per look; 0 = never.
+pub async fn reserve(core: Rc<Core>, interval_ms: u64) {
+    if interval_ms == 0 || !core.options().keys.relocating_eviction {
+        return;
+    }
+    let env = core.env().clone();
+    while !core.is_stopping() {
+        env.sleep_us(interval_ms.saturating_mul(1000)).await;
+        let mut slice = Slice::begin(&env);
+        let own = core.keys().owned.borrow().len();
+        for index in 0..own {
+            let mut left = core.keys().owned.borrow()[index].writer.page_bytes();
+            while left > 0
+                && core.keys().owned.borrow_mut()[index]
+                    .writer
+                    .relocate_step(env.unix_ms(), RELOCATE_STEP_BYTES)
+            {
+                left = left.saturating_sub(RELOCATE_STEP_BYTES);
+                slice.check().await;
+            }
+            slice.check().await;
+        }
+    }
+}
+
+/// Takes down what flushes leave.
+pub async fn tidy(core: Rc<Core>) {
+    let env = core.env().clone();
+    while !core.is_stopping() {
+        env.sleep_us(TIDY_US).await;
+        let mut slice = Slice::begin(&env);
+        let own = core.keys().owned.borrow().len();
+        for index in 0..own {
+            // What waits for its readers, and what is too much for one look, waits for the next.
+            for _ in 0..TIDY_STEPS {
+                if !core.keys().owned.borrow_mut()[index].writer.tidy() {
+                    break;
+                }
+                slice.check().await;
+            }
+        }
+    }
+}
