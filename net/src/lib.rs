@@ -15,6 +15,7 @@ pub mod auth;
 mod connections;
 pub mod dispatch;
 pub mod http;
+mod kv_metrics;
 pub mod lane_requests;
 pub mod limits;
 pub mod metrics;

@@ -1,0 +1,133 @@
+//! What carries the bytes of a connection: sockets that tell when they are ready.
+//!
+//! Nothing above knows how bytes come and go. A socket whose operations complete on their own would be another
+//! [`Transport`]: it has arrived when a buffer was filled, and receiving copies that.
+
+use crate::connections;
+use crate::tcp::counters::{Count, Counters};
+use nigh_shard::reactor::Source;
+use std::future::Future;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::task::{Context, Poll};
+
+/// What [`Transport::receive`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// Bytes were appended; `more` may be there.
+    Bytes {
+        /// Whether to receive again without waiting.
+        more: bool,
+    },
+    /// Nothing is there.
+    Nothing,
+    /// The client sends no more.
+    End,
+}
+
+/// The bytes of one connection, in both directions.
+pub trait Transport {
+    /// Ready when receiving may make progress.
+    fn poll_arrived(&self, cx: &mut Context<'_>) -> Poll<()>;
+    /// Appends what has arrived to `into`, as much as its spare room (at least a byte) holds. Never waits.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    fn receive(&self, into: &mut Vec<u8>) -> io::Result<Arrival>;
+    /// Sends all of `bytes`; `blocked` is told whenever the client takes none, and when it does again.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    fn send(&self, bytes: &[u8], blocked: impl Fn(bool)) -> impl Future<Output = io::Result<()>>;
+    /// Says that nothing more will be sent, and reads on until the client ends its half: closing with unread bytes would
+    /// reset the connection, and the reset could overtake the last response.
+    fn finish(&self) -> impl Future<Output = ()>;
+}
+
+/// A socket of the core's reactor. The counters are those of its core.
+pub struct Readiness<'a> {
+    /// The socket.
+    pub source: &'a Source,
+    /// Where calls and bytes are counted.
+    pub counters: &'a Counters,
+    /// Which core.
+    pub core: usize,
+}
+
+impl Readiness<'_> {
+    fn count(&self, count: Count, amount: u64) {
+        self.counters.add(self.core, count, amount);
+    }
+}
+
+impl Transport for Readiness<'_> {
+    fn poll_arrived(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.source.poll_readable(cx)
+    }
+
+    fn receive(&self, into: &mut Vec<u8>) -> io::Result<Arrival> {
+        loop {
+            let room = into.spare_capacity_mut();
+            // SAFETY: `room` is writable memory of exactly that length, borrowed for the call, of which nothing is read; the
+            // descriptor lives in the source.
+            let got = unsafe { libc::recv(self.source.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
+            self.count(Count::Receives, 1);
+            if got > 0 {
+                let more = got as usize == room.len();
+                if !more {
+                    // Nothing was left behind; if more came since, its edge is still to be reported.
+                    self.source.clear_readable();
+                }
+                self.count(Count::BytesReceived, got as u64);
+                // SAFETY: recv has initialised the first `got` bytes of the spare room.
+                unsafe { into.set_len(into.len() + got as usize) };
+                return Ok(Arrival::Bytes { more });
+            }
+            if got == 0 {
+                return Ok(Arrival::End);
+            }
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                io::ErrorKind::WouldBlock => {
+                    self.source.clear_readable();
+                    return Ok(Arrival::Nothing);
+                }
+                io::ErrorKind::Interrupted => {}
+                _ => return Err(error),
+            }
+        }
+    }
+
+    async fn send(&self, bytes: &[u8], blocked: impl Fn(bool)) -> io::Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            std::future::poll_fn(|cx| self.source.poll_writable(cx)).await;
+            // SAFETY: the slice is borrowed for the call, which only reads it; the descriptor lives in the source.
+            let sent = unsafe {
+                libc::send(self.source.as_raw_fd(), rest.as_ptr().cast(), rest.len(), libc::MSG_NOSIGNAL)
+            };
+            self.count(Count::Sends, 1);
+            if sent >= 0 {
+                self.count(Count::BytesSent, sent as u64);
+                rest = &rest[sent as usize..];
+                blocked(false);
+                continue;
+            }
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                io::ErrorKind::WouldBlock => {
+                    blocked(true);
+                    self.source.clear_writable();
+                }
+                io::ErrorKind::Interrupted => {}
+                _ => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn finish(&self) {
+        connections::shutdown(self.source, libc::SHUT_WR);
+        connections::discard(self.source).await;
+    }
+}
