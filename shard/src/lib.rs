@@ -13,6 +13,8 @@ pub mod checkpoint;
 #[cfg(not(loom))]
 mod collection_file;
 #[cfg(not(loom))]
+pub mod completions;
+#[cfg(not(loom))]
 pub mod core;
 #[cfg(not(loom))]
 pub mod cores;

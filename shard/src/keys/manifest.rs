@@ -136,7 +136,35 @@ pub fn decode(bytes: &[u8]) -> Result<Manifest, Unreadable> {
         let what = "checksum does not match: the file is damaged or was edited";
         return Err(Unreadable::Damaged(what.to_owned()));
     }
-    Ok(file.manifest)
+    file.manifest.checked().map_err(|what| Unreadable::Damaged(what.to_owned()))
+}
+
+/// As many as a hash tells apart.
+const SHARDS_MAX: usize = 1 << 16;
+
+impl Manifest {
+    /// What a good checksum does not say: that sizes are sensible, and that names lead nowhere else.
+    fn checked(self) -> Result<Manifest, &'static str> {
+        let is_name = |name: &str| {
+            let number = name.strip_suffix(".img");
+            number.is_some_and(|number| {
+                !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_hexdigit())
+            })
+        };
+        if !(1..=SHARDS_MAX).contains(&self.shards) || self.uid_base.checked_add(self.shards as u64).is_none()
+        {
+            return Err("no such number of shards");
+        }
+        for image in &self.images {
+            if !is_name(&image.name) {
+                return Err("an image with a name that none has");
+            }
+            if image.shards.iter().any(|(shard, _)| *shard >= self.shards) {
+                return Err("an image of a shard that is not there");
+            }
+        }
+        Ok(self)
+    }
 }
 
 #[cfg(test)]
@@ -167,6 +195,17 @@ mod tests {
         for cut in 0..bytes.len() - 1 {
             assert!(decode(&bytes[..cut]).is_err(), "cut at {cut}");
         }
+        let refused = |change: fn(&mut Manifest)| {
+            let mut other = manifest.clone();
+            change(&mut other);
+            assert!(matches!(decode(&encode(&other)), Err(Unreadable::Damaged(_))), "{other:?}");
+        };
+        refused(|other| other.shards = 0);
+        refused(|other| other.shards = SHARDS_MAX + 1);
+        refused(|other| other.uid_base = u64::MAX);
+        refused(|other| other.shards = 3);
+        refused(|other| other.images[0].name = "../x.img".to_owned());
+        refused(|other| other.images[0].name = ".img".to_owned());
     }
 
     #[test]

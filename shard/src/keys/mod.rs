@@ -375,7 +375,10 @@ fn new_shards(core: &Core, hasher: &KeyHasher, uid_base: u64) -> Result<Vec<Shar
     own.map(|number| {
         let config = options.keys.config(options.shards);
         let writer = Writer::new(config, hasher.clone(), shared.domain.clone());
-        let writer = writer.map_err(|error| format!("keys: {error}"))?;
+        let mut writer = writer.map_err(|error| format!("keys: {error}"))?;
+        if core.env().disk().is_some() {
+            writer.note_evicted();
+        }
         Ok(Shard::new(number, uid_base + number as u64, writer))
     })
     .collect()

@@ -5,7 +5,7 @@
 
 use super::checkpoint::Book;
 use super::manifest::{self, DIR, FILE, Manifest};
-use super::shard::Shard;
+use super::shard::{Refused, Shard};
 use super::{Opened, count, new_shards, record};
 use crate::checkpoint::{CheckpointError, read_image};
 use crate::collection_file::Unreadable;
@@ -249,7 +249,7 @@ impl Core {
                 shard.seq = *seq;
             }
         }
-        self.start_keys(left_out);
+        self.start_keys(left_out).await?;
         keys.book.set(Book::of(manifest, is_own));
         if is_damaged {
             // What could be read is written anew, so that the next start finds nothing damaged.
@@ -258,15 +258,29 @@ impl Core {
         Ok(())
     }
 
-    /// After everything has been applied: from now on keys expire, and evictions are logged.
-    fn start_keys(&self, left_out: u64) {
+    /// After everything has been applied: from now on keys expire. What the budget did not hold on the way is logged as evicted, as it would
+    /// be while serving.
+    async fn start_keys(&self, left_out: u64) -> Result<(), String> {
         let keys = self.keys();
         if left_out > 0 {
             tracing::warn!(left_out, "keys do not fit into the memory budget any more and were left out");
         }
-        if self.log().is_some() {
-            keys.owned.borrow_mut().iter_mut().for_each(|shard| shard.writer.note_evicted());
+        let Some(log) = self.log() else { return Ok(()) };
+        let own = keys.owned.borrow().len();
+        for index in 0..own {
+            let mut displaced = keys.owned.borrow_mut()[index].displaced_at_start();
+            while !displaced.is_empty() {
+                let appended = keys.owned.borrow_mut()[index].log_displaced(&log, &mut displaced);
+                match appended {
+                    Ok(()) => {}
+                    Err(Refused::NoRoom(bytes)) => {
+                        self.room_in_log(bytes).await.map_err(|error| error.to_string())?;
+                    }
+                    Err(Refused::Error(error)) => return Err(error.to_string()),
+                }
+            }
         }
+        Ok(())
     }
 
     /// Counts and reports an image that cannot be read to its end, and keeps it under another name.
@@ -350,12 +364,11 @@ async fn spread(core: &Rc<Core>, old: &Manifest, mut records: HashMap<usize, Rec
     *core.keys().manifest.borrow_mut() = Some(fresh);
     for to in 0..core.env().cores() {
         call_own(core, to, move |there| async move {
-            there.start_keys(if to == 0 { left_out } else { 0 });
+            there.start_keys(if to == 0 { left_out } else { 0 }).await?;
             let disk = there.env().disk().expect("images lie on a disk");
-            there.write_keys_image(disk, true, false).await
+            there.write_keys_image(disk, true, false).await.map_err(|error| error.to_string())
         })
-        .await
-        .map_err(|error| error.to_string())?;
+        .await?;
     }
     let fresh = core.keys().manifest.borrow().clone().expect("set above");
     // The moment at which the old images and records stop to count.

@@ -21,6 +21,9 @@ pub(super) struct Shard {
     record: Vec<u8>,
 }
 
+/// A log record of what a start displaced stops growing here.
+const DISPLACED_RECORD_BYTES: usize = 16 << 10;
+
 /// Why a change did not happen.
 #[derive(Debug)]
 pub(super) enum Refused {
@@ -118,6 +121,31 @@ impl Shard {
             record::put(unlogged, &effect);
             touched.note(&effect);
         });
+    }
+
+    /// The keys that were evicted while the store was read, and have not come back on the way.
+    pub(super) fn displaced_at_start(&mut self) -> Vec<Vec<u8>> {
+        let mut displaced = Vec::new();
+        self.writer.take_evicted(|key| displaced.push(key.to_vec()));
+        displaced.sort_unstable();
+        displaced.dedup();
+        displaced.retain(|key| self.writer.peek(key, 0, &mut Vec::new()).is_none());
+        displaced
+    }
+
+    /// Logs the last of `displaced` as deleted, as many as a record of a sensible size holds, and takes them out.
+    pub(super) fn log_displaced(&mut self, log: &Log, displaced: &mut Vec<Vec<u8>>) -> Result<(), Refused> {
+        self.record.clear();
+        let mut rest = displaced.len();
+        while rest > 0 && self.record.len() < DISPLACED_RECORD_BYTES {
+            rest -= 1;
+            record::put(&mut self.record, &Effect::Delete { key: &displaced[rest] });
+        }
+        self.append(log)?;
+        for key in displaced.drain(rest..) {
+            self.touched.note(&Effect::Delete { key: &key });
+        }
+        Ok(())
     }
 
     /// Applies a log record or a part of an image while the store opens.

@@ -9,6 +9,7 @@
 
 mod collection;
 mod engine;
+mod keys;
 mod mutate;
 mod net;
 mod operate;
@@ -42,6 +43,8 @@ pub const ALL: &[Decoder] = &[
     Decoder { name: "dense_image", run: collection::dense_image, seeds: collection::dense_image_seeds },
     Decoder { name: "log_segment", run: shard::log_segment, seeds: shard::log_segment_seeds },
     Decoder { name: "log_record", run: shard::log_record, seeds: shard::log_record_seeds },
+    Decoder { name: "keys_record", run: keys::keys_record, seeds: keys::keys_record_seeds },
+    Decoder { name: "keys_manifest", run: keys::keys_manifest, seeds: keys::keys_manifest_seeds },
     Decoder { name: "checkpoint_image", run: shard::checkpoint_image, seeds: shard::checkpoint_image_seeds },
     Decoder {
         name: "checkpoint_manifest",
