@@ -18,8 +18,8 @@ const SWEEP_BATCH: usize = 1024;
 
 /// What a list needs of a connection.
 pub trait Aging {
-    /// The socket.
-    fn source(&self) -> &Source;
+    /// Ends the stream in both directions; the connection's task then sees its end like any other.
+    fn shutdown(&self);
     /// Wakes the connection's task.
     fn wake(&self);
     /// One second has passed. Returns whether the connection has used up its time.
@@ -93,7 +93,7 @@ impl<C: Aging> Connections<C> {
         let mut cut = 0;
         let more = self.visit(from, count, |connection| {
             if connection.tick() {
-                shutdown(connection.source(), libc::SHUT_RDWR);
+                connection.shutdown();
                 cut += 1;
             }
         });
@@ -135,7 +135,7 @@ impl<C: Aging> Connections<C> {
         };
         if !or(empty, late).await {
             tracing::warn!(target: "nigh", open = self.open(), "cutting connections that did not finish");
-            self.visit(0, usize::MAX / 2, |connection| shutdown(connection.source(), libc::SHUT_RDWR));
+            self.visit(0, usize::MAX / 2, C::shutdown);
             // Their tasks see the end of the stream at their next turn; handlers still at work are left behind.
             runtime.sleep_us(50_000).await;
         }

@@ -136,8 +136,8 @@ impl Connection {
 }
 
 impl Aging for Connection {
-    fn source(&self) -> &Source {
-        &self.source
+    fn shutdown(&self) {
+        Connection::shutdown(self, libc::SHUT_RDWR);
     }
 
     fn wake(&self) {

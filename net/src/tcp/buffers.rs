@@ -166,7 +166,7 @@ impl Inbound {
     /// Called before waiting: gives back what is not needed meanwhile.
     pub fn rest(&mut self) {
         let unread = self.bytes.len() - self.start;
-        if self.bytes.capacity() >= FRESH_BYTES && unread <= self.bytes.capacity() / 4 {
+        if unread == 0 || (self.bytes.capacity() >= FRESH_BYTES && unread <= self.bytes.capacity() / 4) {
             let few = self.unread().to_vec();
             self.buffers.give(std::mem::replace(&mut self.bytes, few));
             self.start = 0;

@@ -13,7 +13,6 @@ use crate::tcp::round::Round;
 use crate::tcp::server::Server;
 use crate::tcp::transport::{Arrival, Transport};
 use futures_lite::future::or;
-use nigh_shard::reactor::Source;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
@@ -34,9 +33,8 @@ enum Phase {
 }
 
 /// What the core knows of a connection beside its task.
-pub struct Connection {
-    /// The socket.
-    pub source: Source,
+pub struct Connection<T> {
+    transport: T,
     phase: Cell<Phase>,
     age_seconds: Cell<u32>,
     /// Waiting for the frame that has begun, all waits together, and what has come of it.
@@ -45,11 +43,11 @@ pub struct Connection {
     task: RefCell<Option<Waker>>,
 }
 
-impl Connection {
+impl<T> Connection<T> {
     /// A connection just accepted.
-    pub fn new(source: Source) -> Connection {
+    pub fn new(transport: T) -> Connection<T> {
         Connection {
-            source,
+            transport,
             phase: Cell::new(Phase::Idle),
             age_seconds: Cell::new(0),
             frame_seconds: Cell::new(0),
@@ -71,9 +69,9 @@ impl Connection {
     }
 }
 
-impl Aging for Connection {
-    fn source(&self) -> &Source {
-        &self.source
+impl<T: Transport> Aging for Connection<T> {
+    fn shutdown(&self) {
+        self.transport.shutdown();
     }
 
     fn wake(&self) {
@@ -110,7 +108,7 @@ enum Woken {
 }
 
 /// Serves one connection to its end.
-pub async fn run(server: &Server, connection: &Connection, transport: &impl Transport) {
+pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
     let here = &server.here;
     let held = Held::new(here.config.telemetry.clone(), here.config.max_body_bytes);
     let mut inbound = Inbound::new(here.buffers.clone(), held);
@@ -119,10 +117,10 @@ pub async fn run(server: &Server, connection: &Connection, transport: &impl Tran
     let mut needed = 0;
     loop {
         inbound.rest();
-        if let Woken::Draining = wait(server, connection, transport, &inbound).await {
+        if let Woken::Draining = wait(server, connection, &inbound).await {
             return;
         }
-        let Ok(ended) = receive(server, connection, transport, &mut inbound, needed).await else { return };
+        let Ok(ended) = receive(server, connection, &mut inbound, needed).await else { return };
         let mut rounds = 0;
         let mut requests = here.spare_requests.borrow_mut().pop().unwrap_or_default();
         loop {
@@ -142,7 +140,7 @@ pub async fn run(server: &Server, connection: &Connection, transport: &impl Tran
             if here.config.access_log {
                 access::log(&server.request_ids, inbound.unread(), &requests[..done], &responses, started);
             }
-            let sent = send(connection, transport, &responses).await;
+            let sent = send(connection, &responses).await;
             here.buffers.give(responses);
             if sent.is_err() {
                 return;
@@ -153,7 +151,7 @@ pub async fn run(server: &Server, connection: &Connection, transport: &impl Tran
             inbound.consume(bytes);
             requests.clear();
             if all && gathered.is_broken {
-                return finish(server, connection, transport).await;
+                return finish(server, connection).await;
             }
         }
         here.keep_requests(requests);
@@ -164,16 +162,11 @@ pub async fn run(server: &Server, connection: &Connection, transport: &impl Tran
 }
 
 /// Waits for bytes; the end of the process comes only between two requests.
-async fn wait(
-    server: &Server,
-    connection: &Connection,
-    transport: &impl Transport,
-    inbound: &Inbound,
-) -> Woken {
+async fn wait<T: Transport>(server: &Server<T>, connection: &Connection<T>, inbound: &Inbound) -> Woken {
     let at_rest = inbound.is_at_rest();
     connection.enter(if at_rest { Phase::Idle } else { Phase::Frame });
     let woken = poll_fn(|cx| {
-        if transport.poll_arrived(cx).is_ready() {
+        if connection.transport.poll_arrived(cx).is_ready() {
             return Poll::Ready(Woken::Arrived);
         }
         if at_rest && server.connections.is_draining() {
@@ -193,10 +186,9 @@ async fn wait(
 
 /// Receives what is there, up to a bound; whether that was the last. Of a frame for whose bytes the process has no room, the client is
 /// told at once, and what comes of it is thrown away.
-async fn receive(
-    server: &Server,
-    connection: &Connection,
-    transport: &impl Transport,
+async fn receive<T: Transport>(
+    server: &Server<T>,
+    connection: &Connection<T>,
     inbound: &mut Inbound,
     mut needed: usize,
 ) -> io::Result<bool> {
@@ -209,13 +201,13 @@ async fn receive(
             }
             let mut refusal = Vec::new();
             frame::put_error(&mut refusal, CROWDED);
-            send(connection, transport, &refusal).await?;
+            send(connection, &refusal).await?;
             inbound.consume(needed);
             needed = 0;
             continue;
         };
         let start = room.len();
-        let arrival = transport.receive(room)?;
+        let arrival = connection.transport.receive(room)?;
         connection.frame_bytes.set(connection.frame_bytes.get() + (room.len() - start) as u64);
         inbound.received();
         match arrival {
@@ -248,15 +240,15 @@ fn frame_bytes(unread: &[u8]) -> usize {
     }
 }
 
-async fn send(connection: &Connection, transport: &impl Transport, bytes: &[u8]) -> io::Result<()> {
+async fn send<T: Transport>(connection: &Connection<T>, bytes: &[u8]) -> io::Result<()> {
     let blocked = |blocked| connection.enter(if blocked { Phase::Blocked } else { Phase::Working });
-    transport.send(bytes, blocked).await
+    connection.transport.send(bytes, blocked).await
 }
 
 /// Ends a connection so that its last response arrives.
-async fn finish(server: &Server, connection: &Connection, transport: &impl Transport) {
+async fn finish<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
     connection.enter(Phase::Working);
-    let limit = server.here.core.runtime().clone();
-    let limit = async move { limit.sleep_us(limits::LINGER_MAX_MS * 1000).await };
-    or(transport.finish(), limit).await;
+    let runtime = server.here.core.runtime();
+    let limit = runtime.sleep_us(limits::LINGER_MAX_MS * 1000);
+    or(connection.transport.finish(), limit).await;
 }

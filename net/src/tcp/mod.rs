@@ -16,6 +16,7 @@ mod connection;
 pub mod counters;
 mod execute;
 pub mod frame;
+mod here;
 pub mod kv;
 pub mod ops;
 pub mod process;

@@ -13,54 +13,20 @@
 
 use crate::limits;
 use crate::request::ApiError;
-use crate::tcp::buffers::{Buffers, Inbound};
+use crate::tcp::buffers::Inbound;
 use crate::tcp::counters::Count;
 use crate::tcp::execute::keys::{self, Batch, Changes};
 use crate::tcp::execute::upserts::Upserts;
 use crate::tcp::execute::vector::Kind;
 use crate::tcp::execute::{key_lists, process, vector};
 use crate::tcp::frame;
+use crate::tcp::here::Here;
 use crate::tcp::ops::{KvOp, Op, ProcessOp, VectorOp};
 use crate::tcp::requests::{Request, UNKNOWN, What};
-use crate::tcp::server::TcpConfig;
 use crate::tcp::vector::{VectorRequest, decode, decode_owned};
-use nigh_shard::core::Core;
-use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::Poll;
-
-/// What the connections of a core share.
-pub struct Here {
-    /// The core.
-    pub core: Rc<Core>,
-    /// Configuration, with the counters.
-    pub config: Rc<TcpConfig>,
-    /// Spare buffers.
-    pub buffers: Rc<Buffers>,
-    /// Spare lists of requests.
-    pub spare_requests: RefCell<Vec<Vec<Request>>>,
-}
-
-/// Spare lists of requests that are kept, some 4 KiB each.
-const SPARE_REQUESTS: usize = 16;
-
-impl Here {
-    /// Keeps a list of requests for the next round of anybody.
-    pub fn keep_requests(&self, mut requests: Vec<Request>) {
-        let mut spare = self.spare_requests.borrow_mut();
-        if spare.len() < SPARE_REQUESTS {
-            requests.clear();
-            spare.push(requests);
-        }
-    }
-
-    /// Counts on this core.
-    pub fn count(&self, count: Count, amount: u64) {
-        self.config.telemetry.tcp.add(self.core.env().index(), count, amount);
-    }
-}
 
 /// Responses that come later, in order.
 enum Awaited {

@@ -9,7 +9,7 @@ use crate::metrics::Telemetry;
 use crate::tcp::buffers::Buffers;
 use crate::tcp::connection::{self, Connection};
 use crate::tcp::counters::Count;
-use crate::tcp::round::Here;
+use crate::tcp::here::Here;
 use crate::tcp::transport::Readiness;
 use futures_lite::future::or;
 use nigh_shard::core::Core;
@@ -57,11 +57,11 @@ impl TcpConfig {
 }
 
 /// The front end on one core.
-pub struct Server {
+pub struct Server<T> {
     /// What its connections share.
     pub here: Here,
     /// They.
-    pub connections: Rc<Connections<Connection>>,
+    pub connections: Rc<Connections<Connection<T>>>,
     /// Names of requests in the access log.
     pub request_ids: RequestIds,
 }
@@ -104,7 +104,7 @@ fn prepare(listener: &TcpListener) -> io::Result<()> {
 }
 
 /// Starts the task of a new connection, or closes it.
-fn admit(server: &Rc<Server>, socket: OwnedFd) {
+fn admit(server: &Rc<Server<Readiness>>, socket: OwnedFd) {
     let here = &server.here;
     let counters = &here.config.telemetry.tcp;
     if !counters.open_one(here.config.max_connections) {
@@ -121,16 +121,14 @@ fn admit(server: &Rc<Server>, socket: OwnedFd) {
         }
     };
     here.count(Count::Accepted, 1);
-    let connection = Rc::new(Connection::new(source));
+    let transport = Readiness::new(source, here.config.telemetry.clone(), here.core.env().index());
+    let connection = Rc::new(Connection::new(transport));
     let listed = server.connections.list(connection.clone());
     let server = server.clone();
     here.core.runtime().spawn(async move {
-        let telemetry = server.here.config.telemetry.clone();
-        let core = server.here.core.env().index();
-        let transport = Readiness { source: &connection.source, counters: &telemetry.tcp, core };
-        connection::run(&server, &connection, &transport).await;
+        connection::run(&server, &connection).await;
         drop(listed);
-        telemetry.tcp.close_one();
+        server.here.config.telemetry.tcp.close_one();
     });
 }
 

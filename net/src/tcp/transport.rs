@@ -4,11 +4,13 @@
 //! [`Transport`]: it has arrived when a buffer was filled, and receiving copies that.
 
 use crate::connections;
-use crate::tcp::counters::{Count, Counters};
+use crate::metrics::Telemetry;
+use crate::tcp::counters::Count;
 use nigh_shard::reactor::Source;
 use std::future::Future;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// What [`Transport::receive`] came to.
@@ -26,7 +28,7 @@ pub enum Arrival {
 }
 
 /// The bytes of one connection, in both directions.
-pub trait Transport {
+pub trait Transport: 'static {
     /// Ready when receiving may make progress.
     fn poll_arrived(&self, cx: &mut Context<'_>) -> Poll<()>;
     /// Appends what has arrived to `into`, as much as its spare room (at least a byte) holds. Never waits.
@@ -39,28 +41,35 @@ pub trait Transport {
     /// # Errors
     /// The connection is broken.
     fn send(&self, bytes: &[u8], blocked: impl Fn(bool)) -> impl Future<Output = io::Result<()>>;
+    /// Ends the stream in both directions: whoever waits for it sees its end.
+    fn shutdown(&self);
     /// Says that nothing more will be sent, and reads on until the client ends its half: closing with unread bytes would
     /// reset the connection, and the reset could overtake the last response.
     fn finish(&self) -> impl Future<Output = ()>;
 }
 
-/// A socket of the core's reactor. The counters are those of its core.
-pub struct Readiness<'a> {
-    /// The socket.
-    pub source: &'a Source,
-    /// Where calls and bytes are counted.
-    pub counters: &'a Counters,
-    /// Which core.
-    pub core: usize,
+/// Bytes received at a time: copying more takes longer than others should wait.
+const RECEIVE_CALL_BYTES_MAX: usize = 256 << 10;
+
+/// A socket of the core's reactor. Calls and bytes are counted on that core.
+pub struct Readiness {
+    source: Source,
+    telemetry: Arc<Telemetry>,
+    core: usize,
 }
 
-impl Readiness<'_> {
+impl Readiness {
+    /// A connected socket of core `core`.
+    pub fn new(source: Source, telemetry: Arc<Telemetry>, core: usize) -> Readiness {
+        Readiness { source, telemetry, core }
+    }
+
     fn count(&self, count: Count, amount: u64) {
-        self.counters.add(self.core, count, amount);
+        self.telemetry.tcp.add(self.core, count, amount);
     }
 }
 
-impl Transport for Readiness<'_> {
+impl Transport for Readiness {
     fn poll_arrived(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.source.poll_readable(cx)
     }
@@ -68,12 +77,13 @@ impl Transport for Readiness<'_> {
     fn receive(&self, into: &mut Vec<u8>) -> io::Result<Arrival> {
         loop {
             let room = into.spare_capacity_mut();
-            // SAFETY: `room` is writable memory of exactly that length, borrowed for the call, of which nothing is read; the
+            let len = room.len().min(RECEIVE_CALL_BYTES_MAX);
+            // SAFETY: `room` is writable memory of at least that length, borrowed for the call, of which nothing is read; the
             // descriptor lives in the source.
-            let got = unsafe { libc::recv(self.source.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
+            let got = unsafe { libc::recv(self.source.as_raw_fd(), room.as_mut_ptr().cast(), len, 0) };
             self.count(Count::Receives, 1);
             if got > 0 {
-                let more = got as usize == room.len();
+                let more = got as usize == len;
                 if !more {
                     // Nothing was left behind; if more came since, its edge is still to be reported.
                     self.source.clear_readable();
@@ -126,8 +136,12 @@ impl Transport for Readiness<'_> {
         Ok(())
     }
 
+    fn shutdown(&self) {
+        connections::shutdown(&self.source, libc::SHUT_RDWR);
+    }
+
     async fn finish(&self) {
-        connections::shutdown(self.source, libc::SHUT_WR);
-        connections::discard(self.source).await;
+        connections::shutdown(&self.source, libc::SHUT_WR);
+        connections::discard(&self.source).await;
     }
 }

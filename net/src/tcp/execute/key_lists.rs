@@ -1,12 +1,12 @@
 //! Carrying out operations on lists of keys, which several cores own: `mget` and `put_batch`.
 
-use super::keys::{self, Batch};
+use super::keys::Batch;
 use crate::request::ApiError;
 use crate::tcp::frame::{self, Begun};
 use crate::tcp::kv::{self, KvRequest};
 use crate::tcp::ops::KvOp;
-use crate::tcp::round::take_response;
-use nigh_engine::kv::Read;
+use crate::tcp::round::{take_response, together};
+use nigh_engine::kv::{Op, Read};
 use nigh_shard::core::{Core, OpError};
 use nigh_shard::env::call;
 use std::rc::Rc;
@@ -99,16 +99,13 @@ async fn ask_owner(core: &Rc<Core>, key: &[u8]) -> Result<Option<Vec<u8>>, ApiEr
 }
 
 /// Each put on its own, all owners at the same time; the first error, in the order of the puts, takes the place of their number.
-async fn put_batch(
-    core: &Rc<Core>,
-    puts: &[nigh_engine::kv::Op<'_>],
-    out: &mut Vec<u8>,
-) -> Result<(), ApiError> {
+async fn put_batch(core: &Rc<Core>, puts: &[Op<'_>], out: &mut Vec<u8>) -> Result<(), ApiError> {
     let mut batches = vec![Batch::default(); core.env().cores()];
     let mut owners = Vec::with_capacity(puts.len());
     let mut copied = 0;
     for put in puts {
-        let Some((key, value, ttl_ms)) = keys::put_parts(put) else { continue };
+        // The decoder makes nothing else of such a list.
+        let Op::Put { key, value, ttl_ms } = *put else { continue };
         let owner = core.keys().place_of(key).core;
         owners.push(owner);
         batches[owner].push_put(key, value, ttl_ms);
@@ -122,7 +119,7 @@ async fn put_batch(
         let core = core.clone();
         async move { if batch.len() == 0 { Vec::new() } else { batch.carry_out_on(core, owner).await } }
     });
-    let responses = crate::tcp::round::together(running.collect()).await;
+    let responses = together(running.collect()).await;
     let mut rest: Vec<&[u8]> = responses.iter().map(Vec::as_slice).collect();
     for owner in &owners {
         let response = take_response(&mut rest[*owner]);

@@ -1,25 +1,31 @@
 //! Carrying out operations on one key: reads on any core, changes on the core that owns the key, batches of both there.
 
-use crate::request::ApiError;
+use crate::limits;
+use crate::request::{ApiError, ErrorKind};
 use crate::tcp::frame::{self, Begun};
 use crate::tcp::kv::{self, KvRequest};
 use crate::tcp::ops::KvOp;
 use crate::tcp::reader::{ArgsError, ArgsReader};
 use crate::tcp::round::take_response;
 use nigh_engine::kv::operate::{Call, OperateError};
-use nigh_engine::kv::{Op, Read, Reply};
+use nigh_engine::kv::{Read, Reply};
 use nigh_shard::core::{Core, OpError};
 use nigh_shard::env::call;
 use nigh_shard::keys::{Keys, Place, Refusal};
 use nigh_shard::log::Ticket;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Requests of a batch between two chances for other work of the owner: some 50 us.
 const SLICE_REQUESTS: usize = 256;
 /// Bytes of arguments likewise.
 const SLICE_BYTES: usize = 1 << 20;
+/// Between two attempts to send to a core that has too much to do.
+const BUSY_POLL_US: u64 = 500;
+/// And how long that goes on before the client is told.
+const BUSY_MAX_US: u64 = 2_000_000;
 /// Requests that are looked ahead at: as many as make a round.
-const AHEAD: usize = crate::limits::TCP_ROUND_REQUESTS_MAX;
+const AHEAD: usize = limits::TCP_ROUND_REQUESTS_MAX;
 
 /// The key of a request, which in all but lists of keys comes first.
 ///
@@ -70,7 +76,7 @@ impl Changes {
 
 /// Logs the cause of what the client sees as an internal error.
 fn internal_is_logged(error: ApiError) -> ApiError {
-    if error.kind == crate::request::ErrorKind::Internal {
+    if error.kind == ErrorKind::Internal {
         tracing::error!(target: "nigh", reason = %error.message, "internal error");
     }
     error
@@ -246,14 +252,24 @@ impl Batch {
 
     /// Carries out the requests in order on the core that owns their keys, and returns their responses when they are durable.
     pub async fn carry_out_on(self, core: Rc<Core>, owner: usize) -> Vec<u8> {
-        let count = self.len();
-        match call(&core, owner, move |there| async move { self.carry_out(&there).await }).await {
-            Ok(responses) => responses,
-            Err(busy) => {
-                let error = OpError::from(busy).into();
-                let mut out = Vec::new();
-                (0..count).for_each(|_| frame::put_refusal(&mut out, &error));
-                out
+        let batch = Arc::new(self);
+        let mut waited_us = 0;
+        loop {
+            let travels = batch.clone();
+            let work = move |there: Rc<Core>| async move { travels.carry_out(&there).await };
+            match call(&core, owner, work).await {
+                Ok(responses) => return responses,
+                // Nothing has run. The client is not read from meanwhile, which slows it down better than an error.
+                Err(_) if waited_us < BUSY_MAX_US => {
+                    waited_us += BUSY_POLL_US;
+                    core.env().sleep_us(BUSY_POLL_US).await;
+                }
+                Err(busy) => {
+                    let error = OpError::from(busy).into();
+                    let mut out = Vec::new();
+                    (0..batch.len()).for_each(|_| frame::put_refusal(&mut out, &error));
+                    return out;
+                }
             }
         }
     }
@@ -289,13 +305,5 @@ pub async fn flush(core: &Rc<Core>, out: &mut Vec<u8>) {
     match core.flush_keys().await {
         Ok(()) => frame::put_ok(out, |_| {}),
         Err(error) => frame::put_refusal(out, &internal_is_logged(error.into())),
-    }
-}
-
-/// A change decoded from a list.
-pub fn put_parts<'a>(op: &Op<'a>) -> Option<(&'a [u8], &'a [u8], u64)> {
-    match *op {
-        Op::Put { key, value, ttl_ms } => Some((key, value, ttl_ms)),
-        _ => None,
     }
 }
