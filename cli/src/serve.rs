@@ -1,10 +1,12 @@
 //! The server's life: listen, open the store on every core, serve, and stop in order.
 use crate::flags::WalSync;
 use crate::settings::Settings;
+use futures_lite::future::zip;
 use nigh_engine::distance::simd_level;
 use nigh_net::auth::{Authenticator, Open, SingleKey};
-use nigh_net::limits::BODIES_MAX_BYTES;
+use nigh_net::limits::{BODIES_MAX_BYTES, TCP_CONNECTIONS_MAX};
 use nigh_net::metrics::Telemetry;
+use nigh_net::tcp::TcpConfig;
 use nigh_net::{HttpConfig, bind};
 use nigh_shard::cores::Placement;
 use nigh_shard::device::Devices;
@@ -14,6 +16,7 @@ use nigh_shard::node::{IMAGE_RECORDS_MIN, LOG_BYTES_SOFT, NodeOptions, SEGMENT_B
 use nigh_shard::start::{Node, Serve};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::Read;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
@@ -35,26 +38,57 @@ pub fn run(settings: &Settings) -> Result<(), String> {
     let cores = placement.cpus.len();
     log_start(settings, &placement);
 
-    let listeners = bind(&settings.http, cores).map_err(|error| format!("-http: {error}"))?;
-    let address = listeners[0].local_addr().map_err(|error| format!("-http: {error}"))?;
+    let http = listen("http", &settings.http, cores)?;
+    let tcp = listen("tcp", &settings.tcp, cores)?;
     let auth: Arc<dyn Authenticator> = match &settings.api_key {
         Some(key) => Arc::new(SingleKey::new(key)),
         None => Arc::new(Open),
     };
-    let config = HttpConfig {
+    let telemetry = Arc::new(Telemetry::new(cores));
+    let max_body_bytes = BODIES_MAX_BYTES.min(settings.memory_limit_bytes / 2);
+    let descriptors = connection_descriptors();
+    // The binary protocol has a limit of its own; where descriptors are few it leaves HTTP half of them.
+    let for_tcp = if tcp.is_some() { TCP_CONNECTIONS_MAX.min(descriptors / 2) } else { 0 };
+    let http_config = HttpConfig {
         access_log: settings.access_log,
-        max_connections_per_core: connections_per_core(cores),
-        max_body_bytes: BODIES_MAX_BYTES.min(settings.memory_limit_bytes / 2),
-        ..HttpConfig::new(auth, Arc::new(Telemetry::new(cores)))
+        max_connections_per_core: connections_per_core(descriptors - for_tcp, cores),
+        max_body_bytes,
+        ..HttpConfig::new(auth.clone(), telemetry.clone())
     };
-    // One listener per core, taken by the core that serves it.
-    let listeners = Mutex::new(listeners.into_iter().map(Some).collect::<Vec<_>>());
+    let tcp_config = TcpConfig {
+        access_log: settings.access_log,
+        max_connections: for_tcp,
+        max_body_bytes,
+        ..TcpConfig::new(auth, telemetry)
+    };
+    let (http_address, tcp_address) = (http.as_ref().map(|(_, at)| *at), tcp.as_ref().map(|(_, at)| *at));
+    // One listener per core and transport, taken by the core that serves it.
+    let take = |listeners: Option<(Vec<TcpListener>, SocketAddr)>| {
+        let all = listeners.map_or(Vec::new(), |(all, _)| all);
+        Mutex::new(all.into_iter().map(Some).collect::<Vec<_>>())
+    };
+    let (http, tcp) = (take(http), take(tcp));
     let serve: Serve = Arc::new(move |core| {
-        let listener = listeners.lock().ok().and_then(|mut all| all.get_mut(core.runtime().index())?.take());
-        let config = Rc::new(config.clone());
+        let index = core.runtime().index();
+        let of_core = |all: &Mutex<Vec<Option<TcpListener>>>| all.lock().ok()?.get_mut(index)?.take();
+        let (http, tcp) = (of_core(&http), of_core(&tcp));
+        let (http_config, tcp_config) = (Rc::new(http_config.clone()), Rc::new(tcp_config.clone()));
         Box::pin(async move {
-            let Some(listener) = listener else { return };
-            if let Err(error) = nigh_net::serve(core, listener, config).await {
+            let other = core.clone();
+            let http = async move {
+                match http {
+                    Some(listener) => nigh_net::serve(other, listener, http_config).await,
+                    None => Ok(()),
+                }
+            };
+            let tcp = async move {
+                match tcp {
+                    Some(listener) => nigh_net::tcp::serve(core, listener, tcp_config).await,
+                    None => Ok(()),
+                }
+            };
+            let (http, tcp) = zip(http, tcp).await;
+            for error in [http.err(), tcp.err()].into_iter().flatten() {
                 tracing::error!(%error, "a core cannot serve");
             }
         })
@@ -82,12 +116,27 @@ pub fn run(settings: &Settings) -> Result<(), String> {
         devices: Devices::new(nigh_gpu::open),
     };
     let node = Node::start(options, &placement, serve).map_err(|error| error.to_string())?;
-    tracing::info!(proto = "http", addr = %address, mode = "single", data = data_text(settings), "serving");
+    for (proto, address) in [("http", http_address), ("tcp", tcp_address)] {
+        if let Some(address) = address {
+            tracing::info!(proto, addr = %address, mode = "single", data = data_text(settings), "serving");
+        }
+    }
 
     // The sender lives as long as the process.
     let _signal = stop_asked.recv();
     tracing::info!("shutting down");
     node.stop().map_err(|error| error.to_string())
+}
+
+/// One listener per core on `address`, unless that is empty, and where they listen.
+fn listen(flag: &str, address: &str, cores: usize) -> Result<Option<(Vec<TcpListener>, SocketAddr)>, String> {
+    if address.is_empty() {
+        return Ok(None);
+    }
+    let named = |error: std::io::Error| format!("-{flag}: {error}");
+    let listeners = bind(address, cores).map_err(named)?;
+    let address = listeners[0].local_addr().map_err(named)?;
+    Ok(Some((listeners, address)))
 }
 
 fn data_text(settings: &Settings) -> String {
@@ -124,8 +173,8 @@ fn log_start(settings: &Settings, placement: &Placement) {
     }
 }
 
-/// Raises the soft limit of open files to the hard one and shares it out.
-fn connections_per_core(cores: usize) -> usize {
+/// Raises the soft limit of open files to the hard one; how many of them may be connections.
+fn connection_descriptors() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: both calls touch nothing but `limit`, which lives across them.
     let open_max = unsafe {
@@ -137,8 +186,12 @@ fn connections_per_core(cores: usize) -> usize {
         }
     };
     // A quarter of a small limit is better than nothing left over for files.
-    let for_connections = open_max.saturating_sub(DESCRIPTORS_RESERVED).max(open_max / 4);
-    (for_connections / cores.max(1) as u64).clamp(1, CONNECTIONS_PER_CORE_MAX) as usize
+    open_max.saturating_sub(DESCRIPTORS_RESERVED).max(open_max / 4)
+}
+
+/// What each core may have of them.
+fn connections_per_core(descriptors: u64, cores: usize) -> usize {
+    (descriptors / cores.max(1) as u64).clamp(1, CONNECTIONS_PER_CORE_MAX) as usize
 }
 
 /// A channel that gets a word when SIGINT or SIGTERM arrives; the second signal ends the process with code 1.

@@ -13,8 +13,10 @@ const BYTES_PER_SHARD_MIN: u64 = 2 << 20;
 /// A server that may start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// REST listen address.
+    /// REST listen address, empty = off.
     pub http: String,
+    /// Listen address of the binary protocol, empty = off.
+    pub tcp: String,
     /// Data directory; `None` keeps everything in memory.
     pub data: Option<PathBuf>,
     /// Units of ownership, a power of two.
@@ -58,7 +60,7 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
     let api_key = Some(flags.api_key.clone()).filter(|key| !key.is_empty());
     let listeners = [("http", flags.http.as_str()), ("grpc", &flags.grpc), ("tcp", &flags.tcp)];
     if listeners.iter().all(|(_, address)| address.is_empty()) {
-        return Err("no transport is enabled: give -http an address".into());
+        return Err("no transport is enabled: give -http or -tcp an address".into());
     }
     if let Some(refusal) = exposure::not_an_address(&listeners) {
         return Err(refusal);
@@ -83,6 +85,7 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
     let sweep = flags.ttl_sweep_interval.positive();
     Ok(Settings {
         http: flags.http.clone(),
+        tcp: flags.tcp.clone(),
         data: Some(&flags.data).filter(|data| !data.is_empty()).map(PathBuf::from),
         shards: shards as usize,
         cores,
@@ -138,6 +141,7 @@ mod tests {
         assert!(check(&flags(&[])).unwrap_err().contains("-insecure"));
         assert!(check(&flags(&["-insecure"])).is_ok());
         assert!(check(&flags(&["-api-key", "k"])).is_ok());
+        assert!(check(&flags(&["-http", "", "-tcp", "127.0.0.1:0"])).is_ok());
     }
 
     #[test]
@@ -150,7 +154,9 @@ mod tests {
             (&["-http", "foo"], "-http \"foo\" is not an address: write host:port"),
             (&["-http", "foo", "-api-key", "k"], "host:port"),
             (&["-config", "/no/such"], "-config /no/such"),
-            (&["-tcp", "127.0.0.1:1"], "-tcp"),
+            (&["-tcp", ":1"], "-tcp :1 is reachable"),
+            (&["-tcp", "foo"], "-tcp \"foo\" is not an address"),
+            (&["-http", "", "-tcp", ""], "no transport"),
         ] {
             let error = with(arguments).unwrap_err();
             assert!(error.contains(part), "{arguments:?}: {error}");

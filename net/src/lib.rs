@@ -9,10 +9,13 @@
 //! [`tcp`] (the codec of the binary protocol).
 
 pub mod absent_requests;
+mod accept;
 pub mod access_log;
 pub mod auth;
+mod connections;
 pub mod dispatch;
 pub mod http;
+mod kv_metrics;
 pub mod lane_requests;
 pub mod limits;
 pub mod metrics;

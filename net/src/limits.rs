@@ -94,3 +94,21 @@ pub const DIVERSE_K_MAX: i64 = 1000;
 pub const DIVERSE_POOL_MAX: i64 = 10_000;
 /// Most distinct words of a text query, stop words aside: each is looked up, and its list walked beside the others.
 pub const QUERY_TERMS_MAX: usize = 4096;
+
+/// Open connections of the binary protocol, all cores together (interface).
+pub const TCP_CONNECTIONS_MAX: u64 = 10_000;
+/// Such a connection without a request (interface).
+pub const TCP_IDLE_MAX_SECONDS: u32 = 300;
+/// Waiting for the rest of a frame, all waits together, before the transfer's own allowance
+/// ([`BODY_BYTES_PER_EXTRA_SECOND`]).
+pub const TCP_FRAME_READ_MAX_SECONDS: u32 = BODY_READ_MAX_SECONDS;
+/// A response that the client does not take (interface).
+pub const TCP_WRITE_STALL_MAX_SECONDS: u32 = 30;
+/// Requests of one connection that are carried out together; the others wait, at last in the client (interface).
+pub const TCP_ROUND_REQUESTS_MAX: usize = 64;
+/// Bytes of responses after which a round ends early: 64 of the largest responses would be 1 GiB.
+pub const TCP_ROUND_RESPONSES_BYTES: usize = 256 << 10;
+/// Reads of collections in a round that are under way at a time: each may hold an answer of 16 MiB.
+pub const TCP_READS_TOGETHER_MAX: usize = 16;
+/// Received bytes of a connection that wait, beyond those of one frame: 64 requests of 4 KiB.
+pub const TCP_RECEIVE_BYTES_MAX: usize = 256 << 10;

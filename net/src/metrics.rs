@@ -1,8 +1,12 @@
 //! Counters of the front end, and the Prometheus page with everything on it.
 
-use nigh_shard::core::{CollectionMetrics, LATENCY_BOUNDS_US};
+use crate::kv_metrics;
+use crate::tcp::counters::{self, Counters};
+use nigh_shard::core::{CollectionMetrics, Core, LATENCY_BOUNDS_US};
+use nigh_shard::keys::KeysStats;
 use nigh_shard::runtime::CoreHealth;
 use std::fmt::Write;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -116,6 +120,8 @@ pub struct Telemetry {
     cores: Vec<CoreTelemetry>,
     /// Bytes of larger request bodies in memory; every core adds and subtracts.
     body_bytes: AtomicU64,
+    /// Of the binary protocol.
+    pub tcp: Counters,
 }
 
 impl Telemetry {
@@ -125,6 +131,7 @@ impl Telemetry {
             started: Instant::now(),
             cores: (0..cores).map(|_| CoreTelemetry::new()).collect(),
             body_bytes: AtomicU64::new(0),
+            tcp: Counters::new(cores),
         }
     }
 
@@ -166,12 +173,37 @@ pub struct NodeGauges {
     pub health: Vec<CoreHealth>,
 }
 
+/// Asks the cores, and writes the whole page.
+pub async fn page(core: &Rc<Core>, telemetry: &Telemetry) -> String {
+    let runtime = core.runtime();
+    let mut log_bytes = Vec::with_capacity(runtime.cores());
+    for index in 0..runtime.cores() {
+        // A core that is too busy to say counts as unknown, and the page still comes.
+        let bytes = runtime.call(index, || async { Core::current().log_bytes() }).await;
+        log_bytes.push(bytes.unwrap_or(0));
+    }
+    let node = NodeGauges {
+        memory_used_bytes: core.node().memory_used(),
+        memory_limit_bytes: core.options().memory_limit_bytes,
+        log_bytes,
+        health: runtime.remote().health().cores,
+    };
+    render(telemetry, &node, &core.keys_stats().await, &core.metrics())
+}
+
 /// Writes the whole page.
-pub fn render(telemetry: &Telemetry, node: &NodeGauges, collections: &[CollectionMetrics]) -> String {
+pub fn render(
+    telemetry: &Telemetry,
+    node: &NodeGauges,
+    keys: &KeysStats,
+    collections: &[CollectionMetrics],
+) -> String {
     let mut page = Page { out: String::with_capacity(16_384 + 4096 * collections.len()) };
     process(&mut page, telemetry);
     node_gauges(&mut page, node);
     front_end(&mut page, telemetry);
+    binary_front_end(&mut page, &telemetry.tcp);
+    kv_metrics::put(&mut page, keys);
     dense(&mut page, collections);
     page.out
 }
@@ -235,10 +267,19 @@ fn process(page: &mut Page, telemetry: &Telemetry) {
     }
 }
 
+fn binary_front_end(page: &mut Page, counters: &Counters) {
+    page.family("svc_tcp_connections", "gauge", "Open TCP connections.");
+    page.sample("svc_tcp_connections", &[], counters.open());
+    for (count, name, help) in counters::FAMILIES {
+        page.family(name, "counter", help);
+        page.sample(name, &[], counters.sum(count));
+    }
+}
+
 fn front_end(page: &mut Page, telemetry: &Telemetry) {
     page.family("svc_http_connections", "gauge", "Open HTTP connections.");
     page.sample("svc_http_connections", &[], telemetry.sum(|core| &core.connections_open));
-    page.family("svc_http_body_bytes", "gauge", "Larger request bodies in memory.");
+    page.family("svc_http_body_bytes", "gauge", "Larger request bodies in memory, TCP frames included.");
     page.sample("svc_http_body_bytes", &[], telemetry.body_bytes.load(Ordering::Relaxed));
     for (name, help, value) in [
         (
@@ -337,17 +378,17 @@ fn dense(page: &mut Page, collections: &[CollectionMetrics]) {
 }
 
 /// Prometheus text under construction.
-struct Page {
-    out: String,
+pub(crate) struct Page {
+    pub(crate) out: String,
 }
 
 impl Page {
     /// Starts a family; each is started once, with all its samples right behind it.
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
         self.out.push_str(name);
         for (index, (label, text)) in labels.iter().enumerate() {
             self.out.push(if index == 0 { '{' } else { ',' });
@@ -431,7 +472,7 @@ mod tests {
             health: vec![CoreHealth::default(); 2],
             ..NodeGauges::default()
         };
-        let text = render(&telemetry, &node, &collections);
+        let text = render(&telemetry, &node, &KeysStats::default(), &collections);
         let mut families = HashSet::new();
         let mut current = String::new();
         for line in text.lines() {

@@ -1,5 +1,5 @@
 //! Starting, killing and stopping server processes.
-use crate::Api;
+use crate::{Api, Wire};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -43,6 +43,7 @@ pub fn server_binary() -> &'static Path {
 pub struct Server {
     child: Child,
     authority: String,
+    tcp_authority: String,
     log: Arc<Mutex<String>>,
     /// Fills `log` until the process closes its stderr.
     reader: Option<JoinHandle<()>>,
@@ -121,25 +122,33 @@ impl Server {
                 log.push('\n');
                 drop(log);
                 let addr = line.split(' ').find_map(|word| word.strip_prefix("addr="));
-                if line.contains("msg=serving proto=http")
+                if line.contains("msg=serving proto=")
                     && let Some(addr) = addr
                 {
-                    let _nobody_waits = found.send(addr.to_owned());
+                    let _nobody_waits = found.send((line.contains("proto=tcp"), addr.to_owned()));
                 }
             }
         });
-        let mut server = Server { child, authority: String::new(), log, reader: Some(reader) };
-        match serving.recv_timeout(START_MAX) {
-            Ok(authority) => {
-                server.authority = authority;
-                Ok(server)
+        let mut server = Server {
+            child,
+            authority: String::new(),
+            tcp_authority: String::new(),
+            log,
+            reader: Some(reader),
+        };
+        let is_with_tcp = flags.contains(&"-tcp");
+        while server.authority.is_empty() || (is_with_tcp && server.tcp_authority.is_empty()) {
+            match serving.recv_timeout(START_MAX) {
+                Ok((true, authority)) => server.tcp_authority = authority,
+                Ok((false, authority)) => server.authority = authority,
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
+                    let status = server.wait();
+                    return Err(StartFailure { status, log: server.log() });
+                }
+                Err(_) => panic!("the server neither serves nor ends:\n{}", server.log()),
             }
-            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
-                let status = server.wait();
-                Err(StartFailure { status, log: server.log() })
-            }
-            Err(_) => panic!("the server neither serves nor ends:\n{}", server.log()),
         }
+        Ok(server)
     }
 
     /// Like [`Self::try_start`], expecting success.
@@ -160,7 +169,13 @@ impl Server {
         let mut command = command(&["-http", "127.0.0.1:0"]);
         command.arg("-data").arg(data).args(flags).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().expect("the server starts");
-        let mut server = Server { child, authority: String::new(), log: Arc::default(), reader: None };
+        let mut server = Server {
+            child,
+            authority: String::new(),
+            tcp_authority: String::new(),
+            log: Arc::default(),
+            reader: None,
+        };
         std::thread::sleep(after);
         server.kill_and_wait();
     }
@@ -168,6 +183,20 @@ impl Server {
     /// `host:port` it serves on.
     pub fn authority(&self) -> &str {
         &self.authority
+    }
+
+    /// `host:port` of the binary protocol, empty when it was not started with `-tcp` as a flag of its own.
+    pub fn tcp_authority(&self) -> &str {
+        &self.tcp_authority
+    }
+
+    /// A new connection of the binary protocol to it.
+    ///
+    /// # Panics
+    /// When it is refused.
+    #[track_caller]
+    pub fn tcp(&self) -> Wire {
+        Wire::connect(&self.tcp_authority)
     }
 
     /// A new connection to it.

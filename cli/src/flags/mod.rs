@@ -275,14 +275,25 @@ mod tests {
 
     #[test]
     fn features_that_are_not_built_are_refused() {
-        for arguments in
-            [&["-grpc", ":9090"][..], &["-cluster"], &["-tls-cert", "x"], &["-backup-retention", "3"]]
-        {
+        for arguments in [
+            &["-grpc", ":9090"][..],
+            &["-epoll=false"],
+            &["-cluster"],
+            &["-tls-cert", "x"],
+            &["-backup-retention", "3"],
+        ] {
             let flags = resolve(arguments, &[]).unwrap().flags;
             let refusal = refusal(&flags).unwrap();
-            assert!(refusal.starts_with(arguments[0]) && refusal.contains("does not offer"), "{refusal}");
+            let name = arguments[0].split('=').next().unwrap();
+            assert!(refusal.starts_with(name) && refusal.contains("does not offer"), "{refusal}");
         }
-        let flags = resolve(&["-sieve-visited-bit"], &[]).unwrap().flags;
-        assert_eq!((refusal(&flags), without_effect(&flags).len()), (None, 1));
+        for (arguments, warnings) in [
+            (&["-sieve-visited-bit"][..], 1),
+            (&["-sieve-visited-bit", "-relocating-eviction"], 0),
+            (&["-tcp", ":7000", "-epoll-loops", "4"], 1),
+        ] {
+            let flags = resolve(arguments, &[]).unwrap().flags;
+            assert_eq!((refusal(&flags), without_effect(&flags).len()), (None, warnings), "{arguments:?}");
+        }
     }
 }

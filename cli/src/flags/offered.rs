@@ -20,7 +20,7 @@ pub fn standings() -> impl Fn(&str) -> Standing {
     move |name| {
         if refused.iter().any(|(_, refused, _)| *refused == name) {
             Standing::Refused
-        } else if knobs.iter().any(|(_, knob)| *knob == name) {
+        } else if knobs.iter().any(|(_, knob, _)| *knob == name) {
             Standing::WithoutEffect
         } else {
             Standing::Works
@@ -37,14 +37,11 @@ pub fn refusal(flags: &ServerFlags) -> Option<String> {
 }
 
 /// Every flag whose feature is missing: whether it is used, its name, the feature.
-fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 49] {
+fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 46] {
     let text = |value: &str| !value.is_empty();
     [
         (text(&flags.grpc), "grpc", "the gRPC transport"),
-        (text(&flags.tcp), "tcp", "the binary TCP transport"),
-        (!flags.epoll, "epoll", "the binary TCP transport"),
-        (flags.epoll_loops != 0, "epoll-loops", "the binary TCP transport"),
-        (flags.disable_cold_compaction, "disable-cold-compaction", "the key-value cache"),
+        (!flags.epoll, "epoll", "TCP from a completion ring"),
         (text(&flags.internal_token), "internal-token", "clustering"),
         (text(&flags.keys_file), "keys-file", "the key registry"),
         (flags.audit_log, "audit-log", "the key registry"),
@@ -94,18 +91,30 @@ fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 49] 
 
 /// Flags that were set but cannot act; each deserves one warning at start.
 pub fn without_effect(flags: &ServerFlags) -> Vec<String> {
-    let set = knobs(flags).into_iter().filter(|(set, _)| *set);
-    set.map(|(_, name)| format!("-{name} has no effect: this build has no key-value cache")).collect()
+    let set = knobs(flags).into_iter().chain(in_need(flags)).filter(|(set, ..)| *set);
+    set.map(|(_, name, reason)| format!("-{name} has no effect: {reason}")).collect()
 }
 
-/// Every flag without effect, and whether it is set.
-fn knobs(flags: &ServerFlags) -> [(bool, &'static str); 5] {
+/// Every flag without effect: whether it is set, its name, the reason.
+fn knobs(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 3] {
     [
-        (flags.relocating_eviction, "relocating-eviction"),
-        (flags.relocate_reserve_interval.nanos != 50_000_000, "relocate-reserve-interval"),
-        (flags.in_place_same_size_update, "in-place-same-size-update"),
-        (flags.in_place_seqlock_reads, "in-place-seqlock-reads"),
-        (flags.sieve_visited_bit, "sieve-visited-bit"),
+        (flags.epoll_loops != 0, "epoll-loops", "every core has one loop"),
+        (flags.in_place_seqlock_reads, "in-place-seqlock-reads", "reads of keys never take a lock"),
+        (
+            flags.disable_cold_compaction,
+            "disable-cold-compaction",
+            "no file of keys is compacted when it is opened",
+        ),
+    ]
+}
+
+/// Flags that act only beside another, which is not set.
+fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 2] {
+    let alone = !flags.relocating_eviction;
+    let reason = "it needs -relocating-eviction";
+    [
+        (alone && flags.relocate_reserve_interval.nanos != 50_000_000, "relocate-reserve-interval", reason),
+        (alone && flags.sieve_visited_bit, "sieve-visited-bit", reason),
     ]
 }
 
@@ -117,9 +126,9 @@ mod tests {
     #[test]
     fn every_name_is_a_flag() {
         let unset = ServerFlags::parse_from(["nigh"]);
-        let refused = not_offered(&unset).map(|(used, name, _)| (used, name));
         let command = ServerFlags::command();
-        for (used, name) in refused.into_iter().chain(knobs(&unset)) {
+        let all = not_offered(&unset).into_iter().chain(knobs(&unset)).chain(in_need(&unset));
+        for (used, name, _) in all {
             assert!(!used, "-{name} counts as used when it is not");
             assert!(command.get_arguments().any(|flag| flag.get_long() == Some(name)), "-{name}");
         }
@@ -128,7 +137,7 @@ mod tests {
     #[test]
     fn standings_of_one_flag_each() {
         let standing = standings();
-        let found = ["http", "grpc", "sieve-visited-bit"].map(&standing);
+        let found = ["tcp", "grpc", "epoll-loops"].map(&standing);
         assert_eq!(found, [Standing::Works, Standing::Refused, Standing::WithoutEffect]);
     }
 }

@@ -1,13 +1,12 @@
-//! What a core knows of each open connection, and the sweep that ends those which take too long.
+//! What a core knows of each open connection.
 //!
-//! A connection is always in one [`Phase`]; the sweep adds a second to its age in that phase and shuts the socket down
-//! when the phase's limit is reached. The connection's task then sees the end of its stream like any other.
+//! A connection is always in one [`Phase`]; the sweep ([`Connections`](crate::connections::Connections)) adds a second to its
+//! age in that phase and shuts the socket down when the phase's limit is reached. The connection's task then sees the end of its stream like any other.
 
+use crate::connections::{self, Aging};
 use crate::limits;
 use nigh_shard::reactor::Source;
 use std::cell::{Cell, RefCell};
-use std::os::fd::AsRawFd;
-use std::rc::Rc;
 use std::task::{Context, Waker};
 
 /// What a connection is doing.
@@ -132,12 +131,19 @@ impl Connection {
 
     /// Ends the stream in one or both directions.
     pub fn shutdown(&self, how: libc::c_int) {
-        // SAFETY: the descriptor belongs to `self.source`, which outlives this call; shutdown touches no memory. Its
-        // only failure, a peer already gone, needs nothing more.
-        unsafe { libc::shutdown(self.source.as_raw_fd(), how) };
+        connections::shutdown(&self.source, how);
+    }
+}
+
+impl Aging for Connection {
+    fn shutdown(&self) {
+        Connection::shutdown(self, libc::SHUT_RDWR);
     }
 
-    /// One second has passed. Returns whether the connection has used up its phase's time.
+    fn wake(&self) {
+        Connection::wake(self);
+    }
+
     fn tick(&self) -> bool {
         let age = self.age_seconds.get().saturating_add(1);
         match self.phase.get() {
@@ -164,82 +170,5 @@ impl Connection {
                 age > limits::WRITE_STALL_MAX_SECONDS
             }
         }
-    }
-}
-
-/// The open connections of one core.
-#[derive(Default)]
-pub struct Connections {
-    slots: RefCell<Vec<Option<Rc<Connection>>>>,
-    free: RefCell<Vec<usize>>,
-    open: Cell<usize>,
-}
-
-/// Keeps a connection listed while it lives.
-pub struct Listed {
-    connections: Rc<Connections>,
-    slot: usize,
-}
-
-impl Connections {
-    /// How many are open.
-    pub fn open(&self) -> usize {
-        self.open.get()
-    }
-
-    /// Lists a connection until the guard drops.
-    pub fn list(self: &Rc<Self>, connection: Rc<Connection>) -> Listed {
-        let mut slots = self.slots.borrow_mut();
-        let slot = self.free.borrow_mut().pop().unwrap_or_else(|| {
-            slots.push(None);
-            slots.len() - 1
-        });
-        slots[slot] = Some(connection);
-        self.open.set(self.open.get() + 1);
-        Listed { connections: self.clone(), slot }
-    }
-
-    /// Calls `f` on the connections in slots `from..from + count`; false when there are no slots beyond.
-    fn visit(&self, from: usize, count: usize, mut f: impl FnMut(&Connection)) -> bool {
-        for slot in from..from + count {
-            let connection = match self.slots.borrow().get(slot) {
-                None => return false,
-                Some(connection) => connection.clone(),
-            };
-            if let Some(connection) = connection {
-                f(&connection);
-            }
-        }
-        true
-    }
-
-    /// Ages the connections of some slots by a second and ends the overdue; returns how many, and whether slots remain.
-    pub fn sweep(&self, from: usize, count: usize) -> (u64, bool) {
-        let mut cut = 0;
-        let more = self.visit(from, count, |connection| {
-            if connection.tick() {
-                connection.shutdown(libc::SHUT_RDWR);
-                cut += 1;
-            }
-        });
-        (cut, more)
-    }
-
-    /// Wakes every connection's task.
-    pub fn wake_all(&self) {
-        self.visit(0, usize::MAX / 2, Connection::wake);
-    }
-
-    /// Ends every stream.
-    pub fn shutdown_all(&self) {
-        self.visit(0, usize::MAX / 2, |connection| connection.shutdown(libc::SHUT_RDWR));
-    }
-}
-
-impl Drop for Listed {
-    fn drop(&mut self) {
-        self.connections.slots.borrow_mut()[self.slot] = None;
-        self.connections.free.borrow_mut().push(self.slot);
-        self.connections.open.set(self.connections.open.get() - 1);
     }
 }

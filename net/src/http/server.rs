@@ -2,11 +2,13 @@
 
 use super::HttpConfig;
 use super::body::{BodyReader, HeldBytes};
-use super::connection::{Connection, Connections, Phase};
+use super::connection::{Connection, Phase};
 use super::reply::Reply;
-use super::stream::{Stream, discard};
+use super::stream::Stream;
+use crate::accept::accept_all;
 use crate::access_log::{AccessEntry, RequestIds};
 use crate::auth::{bearer_token, fingerprint};
+use crate::connections::{Connections, discard};
 use crate::limits;
 use futures_lite::future::or;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
@@ -15,25 +17,15 @@ use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use nigh_shard::reactor::Source;
 use nigh_shard::runtime::CoreRuntime;
-use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::pin::{Pin, pin};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::Instant;
-
-/// Connections accepted before other tasks get a turn.
-const ACCEPT_BATCH: usize = 64;
-/// Wait after the process ran out of descriptors or memory for a connection.
-const ACCEPT_BACKOFF_US: u64 = 100_000;
-/// Connections the sweep looks at before other tasks get a turn: about 100 us.
-const SWEEP_BATCH: usize = 1024;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -47,9 +39,8 @@ struct Server<H> {
     runtime: CoreRuntime,
     handler: Rc<H>,
     config: Rc<HttpConfig>,
-    connections: Rc<Connections>,
+    connections: Rc<Connections<Connection>>,
     request_ids: RequestIds,
-    draining: Cell<bool>,
 }
 
 /// Serves `handler` on `listener` until the process is asked to stop, then drains.
@@ -70,79 +61,20 @@ pub async fn serve_with<H: Handler>(
         config,
         connections: Rc::new(Connections::default()),
         request_ids: RequestIds::new(),
-        draining: Cell::new(false),
     });
-    runtime.spawn(sweep(server.clone()));
+    let aging = server.clone();
+    runtime.spawn(async move {
+        let timed_out = |count| aging.config.telemetry.core(aging.runtime.index()).timed_out(count);
+        aging.connections.keep_sweeping(&aging.runtime, aging.config.second, timed_out).await;
+    });
     let stopped = async {
         runtime.stopping().await;
         Ok(())
     };
-    or(stopped, accept_all(&server, &source)).await?;
+    or(stopped, accept_all(&runtime, &source, |socket| admit(&server, socket))).await?;
     drop(source);
-    drain(&server).await;
+    server.connections.drain(&runtime).await;
     Ok(())
-}
-
-/// Accepts until dropped.
-async fn accept_all<H: Handler>(server: &Rc<Server<H>>, listener: &Source) -> io::Result<()> {
-    let mut exhausted = false;
-    loop {
-        for _ in 0..ACCEPT_BATCH {
-            match accept(listener).await {
-                Ok(socket) => {
-                    exhausted = false;
-                    admit(server, socket);
-                }
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                        if !exhausted {
-                            exhausted = true;
-                            tracing::warn!(target: "nigh", %error, "cannot accept connections for now");
-                        }
-                        server.runtime.sleep_us(ACCEPT_BACKOFF_US).await;
-                    }
-                    Some(libc::ECONNABORTED | libc::EPROTO | libc::EINTR | libc::EPERM) => {}
-                    Some(libc::EBADF | libc::EINVAL | libc::ENOTSOCK) => return Err(error),
-                    // The network, a security module: not of our making, and it may pass.
-                    _ => {
-                        tracing::warn!(target: "nigh", %error, "a connection could not be accepted");
-                        server.runtime.sleep_us(ACCEPT_BACKOFF_US).await;
-                    }
-                },
-            }
-        }
-        server.runtime.yield_now().await;
-    }
-}
-
-async fn accept(listener: &Source) -> io::Result<OwnedFd> {
-    poll_fn(|cx| {
-        loop {
-            if listener.poll_readable(cx).is_pending() {
-                return Poll::Pending;
-            }
-            // SAFETY: null address and length are allowed and mean that the peer's address is not wanted; the
-            // descriptor lives in `listener`.
-            let fd = unsafe {
-                libc::accept4(
-                    listener.as_raw_fd(),
-                    std::ptr::null_mut(),
-                    std::ptr::null_mut(),
-                    libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
-                )
-            };
-            if fd >= 0 {
-                // SAFETY: accept4 has just returned this descriptor, so it is open and nobody else's.
-                return Poll::Ready(Ok(unsafe { OwnedFd::from_raw_fd(fd) }));
-            }
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::WouldBlock {
-                return Poll::Ready(Err(error));
-            }
-            listener.clear_readable();
-        }
-    })
-    .await
 }
 
 /// Starts the task of a new connection, or turns it away.
@@ -212,7 +144,7 @@ async fn run<H: Handler>(server: &Rc<Server<H>>, connection: Rc<Connection>) {
     // An error means a malformed request, which hyper has answered, or a broken connection with nobody to tell.
     let result = poll_fn(|cx| {
         connection.note_task(cx);
-        if server.draining.get() && !told_to_drain {
+        if server.connections.is_draining() && !told_to_drain {
             told_to_drain = true;
             Pin::new(&mut http).graceful_shutdown();
         }
@@ -231,7 +163,7 @@ async fn linger<H>(server: &Server<H>, connection: &Connection) {
     connection.shutdown(libc::SHUT_WR);
     connection.enter(Phase::Handling);
     let limit = server.runtime.sleep_us(limits::LINGER_MAX_MS * 1000);
-    or(discard(connection), limit).await;
+    or(discard(&connection.source), limit).await;
 }
 
 async fn answer<H: Handler>(
@@ -271,47 +203,5 @@ fn access_entry(ids: &RequestIds, head: &Parts) -> AccessEntry {
         principal: token.map(|token| format!("token:{}", fingerprint(token))).unwrap_or_default(),
         bytes: 0,
         started: Instant::now(),
-    }
-}
-
-/// Once a second, ages every connection and cuts the overdue.
-async fn sweep<H>(server: Rc<Server<H>>) {
-    while !server.draining.get() {
-        server.runtime.sleep_us(server.config.second.as_micros() as u64).await;
-        let mut from = 0;
-        loop {
-            let (cut, more) = server.connections.sweep(from, SWEEP_BATCH);
-            if cut > 0 {
-                server.config.telemetry.core(server.runtime.index()).timed_out(cut);
-            }
-            if !more {
-                break;
-            }
-            from += SWEEP_BATCH;
-            server.runtime.yield_now().await;
-        }
-    }
-}
-
-/// Lets requests in flight finish, then cuts what is left.
-async fn drain<H>(server: &Server<H>) {
-    server.draining.set(true);
-    server.connections.wake_all();
-    let empty = async {
-        while server.connections.open() > 0 {
-            server.runtime.sleep_us(5_000).await;
-        }
-        true
-    };
-    let late = async {
-        server.runtime.sleep_us(limits::DRAIN_MAX_MS * 1000).await;
-        false
-    };
-    if !or(empty, late).await {
-        tracing::warn!(target: "nigh", open = server.connections.open(), "cutting connections that did not finish");
-        server.connections.shutdown_all();
-        // Their tasks see the end of the stream at their next turn; handlers still at work are left behind.
-        let mut turns = pin!(server.runtime.sleep_us(50_000));
-        turns.as_mut().await;
     }
 }

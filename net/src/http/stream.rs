@@ -107,38 +107,3 @@ impl Write for Stream {
         Poll::Ready(Ok(()))
     }
 }
-
-/// Reads and throws away what the client still sends, until it ends its stream or fails.
-pub async fn discard(connection: &Connection) {
-    std::future::poll_fn(|cx| {
-        let mut taken = 0_usize;
-        loop {
-            if connection.source.poll_readable(cx).is_pending() {
-                return Poll::Pending;
-            }
-            // SAFETY: with MSG_TRUNC a TCP socket drops up to `len` received bytes and writes to no memory, so the null
-            // pointer is never followed; the descriptor lives in the connection.
-            let got = unsafe {
-                libc::recv(connection.source.as_raw_fd(), std::ptr::null_mut(), 1 << 20, libc::MSG_TRUNC)
-            };
-            if got > 0 {
-                taken += got as usize;
-                if taken > 16 << 20 {
-                    // A client that sends as fast as memory allows must not keep the core to itself.
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-                continue;
-            }
-            if got == 0 {
-                return Poll::Ready(());
-            }
-            match io::Error::last_os_error().kind() {
-                io::ErrorKind::WouldBlock => connection.source.clear_readable(),
-                io::ErrorKind::Interrupted => {}
-                _ => return Poll::Ready(()),
-            }
-        }
-    })
-    .await;
-}

@@ -37,7 +37,7 @@ use crate::dispatch::dispatch;
 use crate::http::{BodyReader, Collected, Handler, HttpConfig, Reply, ReplyBody, json_reply};
 use crate::lane_requests::ExplainedSearch;
 use crate::limits;
-use crate::metrics::{self, NodeGauges};
+use crate::metrics;
 use crate::request::{
     Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CreateCollection, DeleteByFilter,
     DeletePoint, DropCollection, ErrorKind, GetCollection, ListAliases, ListCollections, ListTasks,
@@ -376,20 +376,7 @@ impl RestService {
     }
 
     async fn metrics(&self) -> Result<Reply, ApiError> {
-        let runtime = self.core.runtime();
-        let mut log_bytes = Vec::with_capacity(runtime.cores());
-        for core in 0..runtime.cores() {
-            // A core that is too busy to say counts as unknown, and the page still comes.
-            let bytes = runtime.call(core, || async { Core::current().log_bytes() }).await;
-            log_bytes.push(bytes.unwrap_or(0));
-        }
-        let node = NodeGauges {
-            memory_used_bytes: self.core.node().memory_used(),
-            memory_limit_bytes: self.core.options().memory_limit_bytes,
-            log_bytes,
-            health: runtime.remote().health().cores,
-        };
-        let page = metrics::render(&self.config.telemetry, &node, &self.core.metrics());
+        let page = metrics::page(&self.core, &self.config.telemetry).await;
         let mut reply = Response::new(ReplyBody::whole(page));
         reply
             .headers_mut()

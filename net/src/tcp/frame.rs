@@ -199,17 +199,55 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
 }
 
 fn put(out: &mut Vec<u8>, status: Status, write: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    out.extend_from_slice(&[0; RESPONSE_HEAD_BYTES]);
+    let begun = Begun::at(out);
     write(out);
-    match response_head(status, out.len() - start - RESPONSE_HEAD_BYTES) {
-        Some(head) => out[start..start + RESPONSE_HEAD_BYTES].copy_from_slice(&head),
-        None => {
-            out.truncate(start);
-            put_error(out, "response exceeds MaxFrameSize");
+    begun.finish_as(out, status);
+}
+
+/// A response whose payload is being appended, piece by piece.
+#[derive(Debug)]
+#[must_use = "its head is written at the end"]
+pub struct Begun {
+    start: usize,
+}
+
+impl Begun {
+    /// Begins one at the end of `out`, into which all of it goes.
+    pub fn at(out: &mut Vec<u8>) -> Begun {
+        let start = out.len();
+        out.extend_from_slice(&[0; RESPONSE_HEAD_BYTES]);
+        Begun { start }
+    }
+
+    /// Whether the payload no longer fits a frame: what is appended now is in vain.
+    pub fn is_too_long(&self, out: &[u8]) -> bool {
+        out.len() > self.start + RESPONSE_HEAD_BYTES + PAYLOAD_MAX_BYTES
+    }
+
+    /// Ends it as an OK, or as the ERROR of [`put_ok`].
+    pub fn finish(self, out: &mut Vec<u8>) {
+        self.finish_as(out, Status::Ok);
+    }
+
+    /// Takes back all of it.
+    pub fn abandon(self, out: &mut Vec<u8>) {
+        out.truncate(self.start);
+    }
+
+    fn finish_as(self, out: &mut Vec<u8>, status: Status) {
+        let Begun { start } = self;
+        match response_head(status, out.len() - start - RESPONSE_HEAD_BYTES) {
+            Some(head) => out[start..start + RESPONSE_HEAD_BYTES].copy_from_slice(&head),
+            None => {
+                out.truncate(start);
+                put_error(out, TOO_LONG);
+            }
         }
     }
 }
+
+/// The text of an ERROR in place of a result that fits no frame (interface).
+const TOO_LONG: &str = "response exceeds MaxFrameSize";
 
 #[cfg(test)]
 mod tests {

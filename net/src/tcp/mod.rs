@@ -1,18 +1,33 @@
-//! The binary protocol over TCP: frames, operations, and the layouts of their arguments and results.
+//! The binary protocol over TCP: frames, operations, the layouts of their arguments and results, and connections.
 //!
-//! This is the codec alone, from bytes to requests and from results to bytes; it knows no socket and decides nothing about
-//! data. Reading order: [`frame`] (what travels), [`ops`] (what may be asked for, and by whom), then [`kv`], [`process`] and
-//! [`vector`], decoded by the cursor of [`reader`].
+//! The codec, from bytes to requests and from results to bytes, knows no socket and decides nothing about data. Reading order:
+//! [`frame`] (what travels), [`ops`] (what may be asked for, and by whom), then [`kv`], [`process`] and [`vector`], decoded by the
+//! cursor of [`reader`].
 //!
 //! A caller takes frames from the front of its buffer with [`frame::decode`], asks [`ops::required`] for the right each
 //! needs, looks its operation up with [`ops::find`], and appends responses with the functions of [`frame`].
+//!
+//! Connections are [`serve`]d: `server` accepts, `connection` is the life of one, over a `transport` and in `buffers` that the core
+//! lends; `requests` makes requests of frames, `round` carries out those that have arrived together, by `execute`.
 
+mod access;
+mod buffers;
+mod connection;
+pub mod counters;
+mod execute;
 pub mod frame;
+mod here;
 pub mod kv;
 pub mod ops;
 pub mod process;
 pub mod reader;
+mod requests;
+mod round;
+mod server;
+mod transport;
 pub mod vector;
+
+pub use server::{TcpConfig, serve};
 
 #[cfg(test)]
 mod hex;

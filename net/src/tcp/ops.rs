@@ -321,18 +321,27 @@ pub fn find(name: &[u8]) -> Option<&'static Operation> {
 /// Whatever cannot be told needs the most: an unknown operation, a collection whose name cannot be read, an envelope
 /// around another.
 pub fn required<'a>(name: &[u8], args: &'a [u8]) -> (Action, &'a str) {
-    let Some(operation) = find(name) else { return (Admin, "") };
-    let action = match operation.right {
-        Right::Of(action) => action,
-        // Which holds no other, so that this ends.
-        Right::OfInner => match Envelope::decode(args) {
-            Ok(envelope) => return required(envelope.operation, envelope.args),
-            Err(_) => return (Admin, ""),
-        },
-    };
-    match operation.resource.read(args) {
-        Some(collection) => (action, collection),
+    match find(name) {
+        Some(operation) => operation.required(args),
         None => (Admin, ""),
+    }
+}
+
+impl Operation {
+    /// As [`required`], of an operation that was found.
+    pub fn required<'a>(&self, args: &'a [u8]) -> (Action, &'a str) {
+        let action = match self.right {
+            Right::Of(action) => action,
+            // Which holds no other, so that this ends.
+            Right::OfInner => match Envelope::decode(args) {
+                Ok(envelope) => return required(envelope.operation, envelope.args),
+                Err(_) => return (Admin, ""),
+            },
+        };
+        match self.resource.read(args) {
+            Some(collection) => (action, collection),
+            None => (Admin, ""),
+        }
     }
 }
 

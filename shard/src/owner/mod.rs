@@ -362,8 +362,11 @@ impl Core {
         log.make_room(bytes).await.map_err(log_error)
     }
 
-    /// Waits until `ticket` is as durable as the configured mode promises.
-    pub(crate) async fn wait_durable(&self, ticket: Option<Ticket>) -> Result<(), OpError> {
+    /// Waits until `ticket` is as durable as the configured mode promises; at once when there is none, or no log.
+    ///
+    /// # Errors
+    /// The log has failed: nothing behind what was durable before is known to be.
+    pub async fn wait_durable(&self, ticket: Option<Ticket>) -> Result<(), OpError> {
         match (ticket, self.log()) {
             (Some(ticket), Some(log)) => log.durable(ticket).await.map_err(log_error),
             _ => Ok(()),

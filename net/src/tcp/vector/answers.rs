@@ -19,7 +19,7 @@ use nigh_engine::payload::PayloadRow;
 use nigh_shard::core::{FoundGroup, FoundPoint, OrderKey, Position, QueryAnswer, StoredPoint};
 
 /// Appends `u32 n`; memory holds fewer than 2^32 of anything here.
-fn put_count(out: &mut Vec<u8>, count: usize) {
+pub fn put_count(out: &mut Vec<u8>, count: usize) {
     out.extend_from_slice(&(count as u32).to_be_bytes());
 }
 
@@ -70,10 +70,13 @@ fn put_hit16(out: &mut Vec<u8>, id: u64, distance: f32, score: f32) {
 /// Appends the result of `vector_search_docs` and `vector_search_text`: `docs`, as their rows are at `now_ms`.
 pub fn put_docs(out: &mut Vec<u8>, hits: &[FoundPoint], now_ms: u64) {
     put_count(out, hits.len());
-    for hit in hits {
-        put_hit16(out, hit.id, hit.distance, hit.score);
-        put_document(out, &hit.row, now_ms);
-    }
+    hits.iter().for_each(|hit| put_doc(out, hit, now_ms));
+}
+
+/// Appends one of `docs`; how many there are stands before the first.
+pub fn put_doc(out: &mut Vec<u8>, hit: &FoundPoint, now_ms: u64) {
+    put_hit16(out, hit.id, hit.distance, hit.score);
+    put_document(out, &hit.row, now_ms);
 }
 
 fn put_document(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
@@ -84,10 +87,13 @@ fn put_document(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
 /// Appends the result of `vector_search_groups`: `groups`.
 pub fn put_groups(out: &mut Vec<u8>, groups: &[FoundGroup], now_ms: u64) {
     put_count(out, groups.len());
-    for group in groups {
-        put_framed(out, |out| write_value(out, &scalar(&group.key)));
-        put_framed(out, |out| put_docs(out, &group.hits, now_ms));
-    }
+    groups.iter().for_each(|group| put_group(out, group, now_ms));
+}
+
+/// Appends one of `groups`; how many there are stands before the first.
+pub fn put_group(out: &mut Vec<u8>, group: &FoundGroup, now_ms: u64) {
+    put_framed(out, |out| write_value(out, &scalar(&group.key)));
+    put_framed(out, |out| put_docs(out, &group.hits, now_ms));
 }
 
 /// Appends the result of `vector_query`: `query`.
@@ -152,9 +158,14 @@ fn put_sparse(out: &mut Vec<u8>, point: &StoredPoint) {
 pub fn put_points(out: &mut Vec<u8>, ids: &[u64], points: &[Option<StoredPoint>], now_ms: u64) {
     put_count(out, ids.len().min(points.len()));
     for (id, point) in ids.iter().zip(points) {
-        out.extend_from_slice(&id.to_be_bytes());
-        put_point(out, point.as_ref(), now_ms);
+        put_point_of(out, *id, point.as_ref(), now_ms);
     }
+}
+
+/// Appends one of them; how many there are stands before the first.
+pub fn put_point_of(out: &mut Vec<u8>, id: u64, point: Option<&StoredPoint>, now_ms: u64) {
+    out.extend_from_slice(&id.to_be_bytes());
+    put_point(out, point, now_ms);
 }
 
 /// A page of a scroll being appended, document by document; how many there are is known at the end.

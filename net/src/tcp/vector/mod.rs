@@ -85,8 +85,24 @@ pub enum VectorRequest<'a> {
 /// A bad request: `args too short` with the part that is missing, or what is wrong with a part; a payload that is too
 /// large. What needs no decoding to be seen (`k`, names, ranges of a configuration) is for the dispatcher.
 pub fn decode(op: VectorOp, args: &[u8], now_ms: u64) -> Result<VectorRequest<'_>, ApiError> {
+    match decode_owned(op, args, now_ms)? {
+        Some(request) => Ok(request),
+        None => Ok(VectorRequest::Operate(points::operate(&mut ArgsReader::new(args))?)),
+    }
+}
+
+/// As [`decode`], of an operation whose request keeps nothing of its arguments: `None` of `vector_operate`, which is cheap
+/// to decode. For arguments that are decoded on another thread.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_owned(
+    op: VectorOp,
+    args: &[u8],
+    now_ms: u64,
+) -> Result<Option<VectorRequest<'static>>, ApiError> {
     let args = &mut ArgsReader::new(args);
-    Ok(match op {
+    Ok(Some(match op {
         VectorOp::CreateCollection => VectorRequest::Create(create::create(args)?),
         VectorOp::DropCollection => {
             VectorRequest::Drop(DropCollection { collection: parts::collection(args)? })
@@ -122,6 +138,6 @@ pub fn decode(op: VectorOp, args: &[u8], now_ms: u64) -> Result<VectorRequest<'_
         VectorOp::BulkStage => VectorRequest::Stage(points::stage(args, false, now_ms)?),
         VectorOp::BulkStagePayload => VectorRequest::Stage(points::stage(args, true, now_ms)?),
         VectorOp::BulkBuild => VectorRequest::Build(points::build(args)?),
-        VectorOp::Operate => VectorRequest::Operate(points::operate(args)?),
-    })
+        VectorOp::Operate => return Ok(None),
+    }))
 }

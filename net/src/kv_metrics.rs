@@ -1,0 +1,92 @@
+//! The metrics of keys and values: names that existing readers know, one integer each and no label.
+
+use crate::metrics::Page;
+use nigh_shard::keys::KeysStats;
+
+type Value = fn(&KeysStats) -> u64;
+
+/// What this engine has no such thing of.
+const NOTHING: Value = |_| 0;
+
+const COUNTERS: [(&str, &str, Value); 27] = [
+    ("gets_total", "Reads of values.", |s| s.gets),
+    ("hits_total", "Reads that found a value.", |s| s.hits),
+    ("misses_total", "Reads that found none.", |s| s.gets.saturating_sub(s.hits)),
+    ("puts_total", "Values set, and attempts refused for lack of room.", |s| s.store.sets + s.store.rejects),
+    ("dels_total", "Keys removed by an operation.", |s| s.store.deletes),
+    ("expirations_total", "Expired keys removed.", |s| s.store.expired),
+    ("evictions_total", "Keys displaced to make room, expired ones included.", |s| s.store.evictions),
+    ("evictions_live_total", "Keys displaced to make room that had not expired.", |s| s.store.evictions_live),
+    ("rejects_total", "Writes refused for lack of room.", |s| s.store.rejects),
+    ("eviction_relocations_total", "Records rescued from what was emptied.", |s| {
+        s.store.eviction_relocations
+    }),
+    ("eviction_bytes_relocated_total", "Their bytes.", |s| s.store.eviction_bytes_relocated),
+    ("reserve_relocations_total", "Records copied to keep room free.", |s| s.store.reserve_relocations),
+    ("reserve_bytes_relocated_total", "Their bytes.", |s| s.store.reserve_bytes_relocated),
+    ("reserve_pages_freed_total", "Pages freed by that.", |s| s.store.reserve_pages_freed),
+    ("inplace_updates_total", "Values rewritten where they lie.", |s| s.store.in_place_updates),
+    ("seqlock_retries_total", "Reads that met a rewrite and tried again.", |s| s.store.read_retries),
+    ("seqlock_fallbacks_total", "Reads that asked the owner instead.", |s| s.store.read_fallbacks),
+    ("corruption_errors_total", "Damaged records found.", |s| s.corruption_errors),
+    ("corruption_bytes_discarded_total", "Bytes skipped as damaged.", |s| s.corruption_bytes),
+    ("compactions_total", "Images of all keys written.", |s| s.compactions),
+    ("compactions_aborted_total", "Images given up.", |s| s.compactions_aborted),
+    ("compaction_bytes_reclaimed_total", "Bytes of older images that they replaced.", |s| {
+        s.compaction_bytes_reclaimed
+    }),
+    ("compaction_duration_ms_total", "Time that took.", |s| s.compaction_ms),
+    ("online_relocations_total", "Records moved while serving.", NOTHING),
+    ("online_bytes_relocated_total", "Their bytes.", NOTHING),
+    ("online_pages_retired_total", "Pages emptied by that.", NOTHING),
+    ("online_pages_recycled_total", "Pages used again after that.", NOTHING),
+];
+
+const GAUGES: [(&str, &str, Value); 6] = [
+    ("pages_allocated", "Pages that have memory.", |s| s.store.pages_allocated as u64),
+    ("bytes_allocated", "Their bytes.", |s| s.allocated_bytes),
+    ("bytes_used", "Bytes written in them, dead ones included.", |s| s.store.used_bytes as u64),
+    ("entries", "Keys.", |s| s.store.keys as u64),
+    ("tombstones", "Records of removed keys.", NOTHING),
+    ("reclaimable_bytes", "Bytes that dead records take.", |s| s.reclaimable_bytes),
+];
+
+/// Appends every family.
+pub(crate) fn put(page: &mut Page, stats: &KeysStats) {
+    for (families, kind) in [(&COUNTERS[..], "counter"), (&GAUGES[..], "gauge")] {
+        for (name, help, value) in families {
+            let name = format!("svc_kv_{name}");
+            page.family(&name, kind, help);
+            page.sample(&name, &[], value(stats));
+        }
+    }
+}
+
+/// A page of nothing else.
+pub(crate) fn page(stats: &KeysStats) -> String {
+    let mut page = Page { out: String::with_capacity(4096) };
+    put(&mut page, stats);
+    page.out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One existing reader takes nothing else.
+    #[test]
+    fn every_sample_is_one_name_and_one_integer() {
+        let text = page(&KeysStats::default());
+        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(samples.len(), 33);
+        for (place, sample) in samples.iter().enumerate() {
+            let (name, value) = sample.split_once(' ').unwrap();
+            assert!(name.starts_with("svc_kv_") && !name.contains('{'), "{sample}");
+            assert!(value.parse::<u64>().is_ok(), "{sample}");
+            assert!(
+                !samples[..place].iter().any(|other| other.starts_with(&format!("{name} "))),
+                "{name} twice"
+            );
+        }
+    }
+}

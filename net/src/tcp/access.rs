@@ -1,0 +1,36 @@
+//! Lines of the access log for the requests of a round.
+
+use crate::access_log::{AccessEntry, RequestIds};
+use crate::auth::fingerprint;
+use crate::tcp::frame::{self, Decoded};
+use crate::tcp::requests::Request;
+use crate::tcp::round::take_response;
+use std::time::Instant;
+
+/// Writes a line for each of `requests`, which were made from `unread` and have been answered by `responses`.
+pub fn log(ids: &RequestIds, unread: &[u8], requests: &[Request], mut responses: &[u8], started: Instant) {
+    for request in requests {
+        let (op, token) = match unread.get(request.at..).map(frame::decode) {
+            Some(Decoded::Request { frame, .. }) => (frame.operation, frame.token),
+            _ => (&b""[..], None),
+        };
+        let response = take_response(&mut responses);
+        let status = match response.get(4) {
+            Some(0) => "ok",
+            Some(1) => "not_found",
+            Some(2) => "not_leader",
+            Some(4) => "unauthorized",
+            _ => "error",
+        };
+        // Written when it is dropped.
+        let _line = AccessEntry {
+            request_id: ids.choose(None),
+            transport: "tcp",
+            op: String::from_utf8_lossy(op).into_owned(),
+            status: status.to_owned(),
+            principal: token.map(|token| format!("token:{}", fingerprint(token))).unwrap_or_default(),
+            bytes: response.len() as u64,
+            started,
+        };
+    }
+}

@@ -1,0 +1,254 @@
+//! The life of one connection: receive what has arrived, carry out rounds of it, send, wait.
+//!
+//! Nothing a client sends ends a connection but what cannot be told apart from noise; nothing a client leaves undone keeps one for
+//! ever. A connection that waits for its client holds no buffer, but for the beginning of a frame.
+
+use crate::connections::Aging;
+use crate::limits;
+use crate::tcp::access;
+use crate::tcp::buffers::{Held, Inbound};
+use crate::tcp::frame;
+use crate::tcp::requests::{Verdicts, gather};
+use crate::tcp::round::Round;
+use crate::tcp::server::Server;
+use crate::tcp::transport::{Arrival, Transport};
+use futures_lite::future::or;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Waiting for a request.
+    Idle,
+    /// Waiting for the rest of one.
+    Frame,
+    /// The server works on requests, or sends what the client takes.
+    Working,
+    /// The client takes nothing.
+    Blocked,
+}
+
+/// What the core knows of a connection beside its task.
+pub struct Connection<T> {
+    transport: T,
+    phase: Cell<Phase>,
+    age_seconds: Cell<u32>,
+    /// Waiting for the frame that has begun, all waits together, and what has come of it.
+    frame_seconds: Cell<u32>,
+    frame_bytes: Cell<u64>,
+    task: RefCell<Option<Waker>>,
+}
+
+impl<T> Connection<T> {
+    /// A connection just accepted.
+    pub fn new(transport: T) -> Connection<T> {
+        Connection {
+            transport,
+            phase: Cell::new(Phase::Idle),
+            age_seconds: Cell::new(0),
+            frame_seconds: Cell::new(0),
+            frame_bytes: Cell::new(0),
+            task: RefCell::new(None),
+        }
+    }
+
+    /// Enters a phase; its age starts anew.
+    fn enter(&self, phase: Phase) {
+        self.phase.set(phase);
+        self.age_seconds.set(0);
+    }
+
+    /// A frame is whole.
+    fn ended_frame(&self) {
+        self.frame_seconds.set(0);
+        self.frame_bytes.set(0);
+    }
+}
+
+impl<T: Transport> Aging for Connection<T> {
+    fn shutdown(&self) {
+        self.transport.shutdown();
+    }
+
+    fn wake(&self) {
+        let waker = self.task.borrow().clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn tick(&self) -> bool {
+        let age = self.age_seconds.get().saturating_add(1);
+        self.age_seconds.set(age);
+        match self.phase.get() {
+            Phase::Idle => age > limits::TCP_IDLE_MAX_SECONDS,
+            Phase::Frame => {
+                let waited = self.frame_seconds.get().saturating_add(1);
+                self.frame_seconds.set(waited);
+                let earned = self.frame_bytes.get() / limits::BODY_BYTES_PER_EXTRA_SECOND;
+                u64::from(waited) > u64::from(limits::TCP_FRAME_READ_MAX_SECONDS) + earned
+            }
+            // Only the client's slowness counts, never the server's: a bulk build may take hours.
+            Phase::Working => false,
+            Phase::Blocked => age > limits::TCP_WRITE_STALL_MAX_SECONDS,
+        }
+    }
+}
+
+/// What a connection waits for has come.
+enum Woken {
+    /// Bytes, or the end of the stream.
+    Arrived,
+    /// The process stops.
+    Draining,
+}
+
+/// Serves one connection to its end.
+pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
+    let here = &server.here;
+    let held = Held::new(here.config.telemetry.clone(), here.config.max_body_bytes);
+    let mut inbound = Inbound::new(here.buffers.clone(), held);
+    let mut verdicts = Verdicts::default();
+    // Bytes from the first unread one to the end of the frame it begins, as far as is known.
+    let mut needed = 0;
+    loop {
+        inbound.rest();
+        if let Woken::Draining = wait(server, connection, &inbound).await {
+            return;
+        }
+        let Ok(ended) = receive(server, connection, &mut inbound, needed).await else { return };
+        let mut rounds = 0;
+        let mut requests = here.spare_requests.borrow_mut().pop().unwrap_or_default();
+        loop {
+            let gathered = gather(inbound.unread(), &*here.config.auth, &mut verdicts, &mut requests);
+            needed = gathered.needed;
+            if requests.is_empty() {
+                break;
+            }
+            if rounds > 0 {
+                // A client that sends without a pause must not keep the core to itself.
+                here.core.runtime().yield_now().await;
+            }
+            rounds += 1;
+            connection.ended_frame();
+            let started = Instant::now();
+            let (responses, done) = Round::new(here).carry_out(&mut inbound, &requests).await;
+            if here.config.access_log {
+                access::log(&server.request_ids, inbound.unread(), &requests[..done], &responses, started);
+            }
+            let sent = send(connection, &responses).await;
+            here.buffers.give(responses);
+            if sent.is_err() {
+                return;
+            }
+            // Those that were left for the next round are gathered again.
+            let all = done == requests.len();
+            let bytes = if all { gathered.bytes } else { requests[done].at };
+            inbound.consume(bytes);
+            requests.clear();
+            if all && gathered.is_broken {
+                return finish(server, connection).await;
+            }
+        }
+        here.keep_requests(requests);
+        if ended {
+            return;
+        }
+    }
+}
+
+/// Waits for bytes; the end of the process comes only between two requests.
+async fn wait<T: Transport>(server: &Server<T>, connection: &Connection<T>, inbound: &Inbound) -> Woken {
+    let at_rest = inbound.is_at_rest();
+    connection.enter(if at_rest { Phase::Idle } else { Phase::Frame });
+    let woken = poll_fn(|cx| {
+        if connection.transport.poll_arrived(cx).is_ready() {
+            return Poll::Ready(Woken::Arrived);
+        }
+        if at_rest && server.connections.is_draining() {
+            return Poll::Ready(Woken::Draining);
+        }
+        let mut task = connection.task.borrow_mut();
+        match &*task {
+            Some(waker) if waker.will_wake(cx.waker()) => {}
+            _ => *task = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    })
+    .await;
+    connection.phase.set(Phase::Working);
+    woken
+}
+
+/// Receives what is there, up to a bound; whether that was the last. Of a frame for whose bytes the process has no room, the client is
+/// told at once, and what comes of it is thrown away.
+async fn receive<T: Transport>(
+    server: &Server<T>,
+    connection: &Connection<T>,
+    inbound: &mut Inbound,
+    mut needed: usize,
+) -> io::Result<bool> {
+    loop {
+        let before = inbound.unread().len();
+        let Some(room) = inbound.room(needed) else {
+            if needed <= before {
+                // There are whole ones before it.
+                return Ok(false);
+            }
+            let mut refusal = Vec::new();
+            frame::put_error(&mut refusal, CROWDED);
+            send(connection, &refusal).await?;
+            inbound.consume(needed);
+            needed = 0;
+            continue;
+        };
+        let start = room.len();
+        let arrival = connection.transport.receive(room)?;
+        connection.frame_bytes.set(connection.frame_bytes.get() + (room.len() - start) as u64);
+        inbound.received();
+        match arrival {
+            Arrival::End => return Ok(true),
+            Arrival::Nothing | Arrival::Bytes { more: false } => return Ok(false),
+            Arrival::Bytes { more: true } => {}
+        }
+        let there = inbound.unread().len();
+        if there >= limits::TCP_RECEIVE_BYTES_MAX && there >= needed {
+            return Ok(false);
+        }
+        if there >= limits::TCP_RECEIVE_BYTES_MAX || inbound.unread().is_empty() {
+            // Of a long frame, or of one that is thrown away: others get a turn.
+            server.here.core.runtime().yield_now().await;
+        }
+        if needed == 0 {
+            needed = frame_bytes(inbound.unread());
+        }
+    }
+}
+
+/// What a client is told whose frame does not fit beside what others send.
+const CROWDED: &str = "too many request bytes in flight; try again";
+
+/// Bytes of the frame at the front, as far as is known.
+fn frame_bytes(unread: &[u8]) -> usize {
+    match frame::decode(unread) {
+        frame::Decoded::Incomplete { needed } => needed,
+        _ => 0,
+    }
+}
+
+async fn send<T: Transport>(connection: &Connection<T>, bytes: &[u8]) -> io::Result<()> {
+    let blocked = |blocked| connection.enter(if blocked { Phase::Blocked } else { Phase::Working });
+    connection.transport.send(bytes, blocked).await
+}
+
+/// Ends a connection so that its last response arrives.
+async fn finish<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
+    connection.enter(Phase::Working);
+    let runtime = server.here.core.runtime();
+    let limit = runtime.sleep_us(limits::LINGER_MAX_MS * 1000);
+    or(connection.transport.finish(), limit).await;
+}

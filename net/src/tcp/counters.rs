@@ -1,0 +1,124 @@
+//! Counters of the binary front end, for the metrics page.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// Connections that were accepted.
+    Accepted,
+    /// Connections turned away because too many were open.
+    Refused,
+    /// Connections cut for being slow or idle.
+    TimedOut,
+    /// Requests answered, those that were no requests included.
+    Requests,
+    /// Rounds: requests that arrived together and were answered together.
+    Rounds,
+    /// Messages to other cores with requests about their keys.
+    Batches,
+    /// Requests in those messages.
+    BatchedRequests,
+    /// Bytes received.
+    BytesReceived,
+    /// Bytes sent.
+    BytesSent,
+    /// Calls of `recv`.
+    Receives,
+    /// Calls of `send`.
+    Sends,
+}
+
+/// Name, description and what it is, of every counter.
+pub const FAMILIES: [(Count, &str, &str); 11] = [
+    (Count::Accepted, "svc_tcp_connections_total", "Accepted TCP connections."),
+    (
+        Count::Refused,
+        "svc_tcp_connections_refused_total",
+        "TCP connections turned away because too many were open.",
+    ),
+    (Count::TimedOut, "svc_tcp_connections_timed_out_total", "TCP connections cut for being slow or idle."),
+    (Count::Requests, "svc_tcp_requests_total", "TCP requests answered."),
+    (Count::Rounds, "svc_tcp_rounds_total", "TCP requests that arrived together, as one."),
+    (Count::Batches, "svc_tcp_batches_total", "Messages to other cores with TCP requests about their keys."),
+    (Count::BatchedRequests, "svc_tcp_batched_requests_total", "TCP requests in messages to other cores."),
+    (Count::BytesReceived, "svc_tcp_received_bytes_total", "Bytes received over TCP."),
+    (Count::BytesSent, "svc_tcp_sent_bytes_total", "Bytes sent over TCP."),
+    (Count::Receives, "svc_tcp_receive_calls_total", "System calls that receive over TCP."),
+    (Count::Sends, "svc_tcp_send_calls_total", "System calls that send over TCP."),
+];
+
+/// Counters of one core, which alone writes them, on cache lines of their own.
+#[derive(Default)]
+#[repr(align(128))]
+struct OfCore([AtomicU64; FAMILIES.len()]);
+
+/// Counters of the process.
+pub struct Counters {
+    cores: Vec<OfCore>,
+    /// Open connections; every core adds and subtracts, once in the life of each.
+    open: AtomicU64,
+}
+
+impl Counters {
+    /// For `cores` cores.
+    pub fn new(cores: usize) -> Counters {
+        Counters { cores: (0..cores).map(|_| OfCore::default()).collect(), open: AtomicU64::new(0) }
+    }
+
+    /// Counts `amount` more on core `index`; called by that core alone, so that a plain load and store are enough.
+    pub fn add(&self, index: usize, count: Count, amount: u64) {
+        let counter = &self.cores[index].0[count as usize];
+        counter.store(counter.load(Relaxed).wrapping_add(amount), Relaxed);
+    }
+
+    /// The sum over all cores.
+    pub fn sum(&self, count: Count) -> u64 {
+        self.cores.iter().map(|core| core.0[count as usize].load(Relaxed)).sum()
+    }
+
+    /// Open connections.
+    pub fn open(&self) -> u64 {
+        self.open.load(Relaxed)
+    }
+
+    /// Counts one more open connection unless `most` are; whether it did.
+    pub fn open_one(&self, most: u64) -> bool {
+        let fits = self.open.fetch_add(1, Relaxed) < most;
+        if !fits {
+            self.close_one();
+        }
+        fits
+    }
+
+    /// One connection is gone.
+    pub fn close_one(&self) {
+        self.open.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_counter_has_a_place_and_a_name_of_its_own() {
+        let counters = Counters::new(2);
+        for (place, (count, name, _)) in FAMILIES.iter().enumerate() {
+            assert_eq!(*count as usize, place, "{name}");
+            assert_eq!(FAMILIES.iter().filter(|(_, other, _)| other == name).count(), 1);
+            counters.add(place % 2, *count, place as u64);
+        }
+        for (place, (count, ..)) in FAMILIES.iter().enumerate() {
+            assert_eq!(counters.sum(*count), place as u64);
+        }
+    }
+
+    #[test]
+    fn no_more_are_open_than_may_be() {
+        let counters = Counters::new(1);
+        assert_eq!([counters.open_one(2), counters.open_one(2), counters.open_one(2)], [true, true, false]);
+        counters.close_one();
+        assert_eq!((counters.open(), counters.open_one(2)), (1, true));
+    }
+}

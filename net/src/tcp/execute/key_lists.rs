@@ -1,0 +1,133 @@
+//! Carrying out operations on lists of keys, which several cores own: `mget` and `put_batch`.
+
+use super::keys::Batch;
+use crate::request::ApiError;
+use crate::tcp::frame::{self, Begun};
+use crate::tcp::kv::{self, KvRequest};
+use crate::tcp::ops::KvOp;
+use crate::tcp::round::{take_response, together};
+use nigh_engine::kv::{Op, Read};
+use nigh_shard::core::{Core, OpError};
+use nigh_shard::env::call;
+use std::rc::Rc;
+
+/// Keys between two chances for other work.
+const SLICE_KEYS: usize = 64;
+/// Bytes copied likewise.
+const SLICE_BYTES: usize = 1 << 20;
+
+/// Appends the response to a request about a list of keys. Whatever of the connection came before has been carried out.
+pub async fn carry_out(core: &Rc<Core>, op: KvOp, args: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    let result = match kv::decode(op, args) {
+        Ok(KvRequest::Mget { keys }) => mget(core, &keys, out).await,
+        Ok(KvRequest::PutBatch { puts }) => put_batch(core, &puts, out).await,
+        // Single keys have one owner.
+        Ok(_) => Err(ApiError::invalid("no list of keys")),
+        Err(error) => Err(error.into()),
+    };
+    if let Err(error) = result {
+        out.truncate(start);
+        frame::put_refusal(out, &error);
+    }
+}
+
+/// Each key as it is when its turn comes.
+async fn mget(core: &Rc<Core>, wanted: &[&[u8]], out: &mut Vec<u8>) -> Result<(), ApiError> {
+    let begun = Begun::at(out);
+    kv::put_mget_head(out, wanted);
+    for (slice, some) in wanted.chunks(SLICE_KEYS).enumerate() {
+        if slice > 0 {
+            core.runtime().breathe().await;
+        }
+        prefetch(core, some);
+        for key in some {
+            let start = out.len();
+            if !found(core, key, out) {
+                out.truncate(start);
+                let value = ask_owner(core, key).await?;
+                kv::put_found(out, value.as_deref());
+            }
+            if begun.is_too_long(out) {
+                // Neither more memory nor more time for an answer that cannot be sent.
+                begun.finish(out);
+                return Ok(());
+            }
+        }
+    }
+    begun.finish(out);
+    Ok(())
+}
+
+fn prefetch(core: &Core, some: &[&[u8]]) {
+    let keys = core.keys();
+    let pin = keys.pin();
+    some.iter().for_each(|key| keys.prefetch_bucket(&pin, keys.place_of(key)));
+    some.iter().for_each(|key| keys.prefetch_entry(&pin, keys.place_of(key)));
+}
+
+/// Appends what the published table says of a key; false when only its owner can tell.
+fn found(core: &Core, key: &[u8], out: &mut Vec<u8>) -> bool {
+    let (keys, now_ms) = (core.keys(), core.unix_ms());
+    let start = out.len();
+    out.extend_from_slice(&[1, 0, 0, 0, 0]);
+    let value_start = out.len();
+    let pin = keys.pin();
+    match keys.get(&pin, keys.place_of(key), key, now_ms, out) {
+        Read::Found { .. } => {
+            let len = (out.len() - value_start) as u32;
+            out[start + 1..value_start].copy_from_slice(&len.to_be_bytes());
+        }
+        Read::Missing => {
+            out.truncate(start);
+            kv::put_found(out, None);
+        }
+        Read::Contended => return false,
+    }
+    true
+}
+
+/// The value of a key, from its owner.
+async fn ask_owner(core: &Rc<Core>, key: &[u8]) -> Result<Option<Vec<u8>>, ApiError> {
+    let key = key.to_vec();
+    let owner = core.keys().place_of(&key).core;
+    let value = call(core, owner, move |there| async move {
+        let mut value = Vec::new();
+        there.key_get_here(there.keys().place_of(&key), &key, &mut value).then_some(value)
+    });
+    value.await.map_err(|busy| OpError::from(busy).into())
+}
+
+/// Each put on its own, all owners at the same time; the first error, in the order of the puts, takes the place of their number.
+async fn put_batch(core: &Rc<Core>, puts: &[Op<'_>], out: &mut Vec<u8>) -> Result<(), ApiError> {
+    let mut batches = vec![Batch::default(); core.env().cores()];
+    let mut owners = Vec::with_capacity(puts.len());
+    let mut copied = 0;
+    for put in puts {
+        // The decoder makes nothing else of such a list.
+        let Op::Put { key, value, ttl_ms } = *put else { continue };
+        let owner = core.keys().place_of(key).core;
+        owners.push(owner);
+        batches[owner].push_put(key, value, ttl_ms);
+        copied += key.len() + value.len();
+        if owners.len() % (16 * SLICE_KEYS) == 0 || copied > SLICE_BYTES {
+            copied = 0;
+            core.runtime().breathe().await;
+        }
+    }
+    let running = batches.into_iter().enumerate().map(|(owner, batch)| {
+        let core = core.clone();
+        async move { if batch.len() == 0 { Vec::new() } else { batch.carry_out_on(core, owner).await } }
+    });
+    let responses = together(running.collect()).await;
+    let mut rest: Vec<&[u8]> = responses.iter().map(Vec::as_slice).collect();
+    for owner in &owners {
+        let response = take_response(&mut rest[*owner]);
+        if response.get(4) != Some(&(frame::Status::Ok as u8)) {
+            out.extend_from_slice(response);
+            return Ok(());
+        }
+    }
+    frame::put_ok(out, |out| kv::put_applied(out, owners.len() as u32));
+    Ok(())
+}

@@ -1,0 +1,309 @@
+//! Carrying out operations on one key: reads on any core, changes on the core that owns the key, batches of both there.
+
+use crate::limits;
+use crate::request::{ApiError, ErrorKind};
+use crate::tcp::frame::{self, Begun};
+use crate::tcp::kv::{self, KvRequest};
+use crate::tcp::ops::KvOp;
+use crate::tcp::reader::{ArgsError, ArgsReader};
+use crate::tcp::round::take_response;
+use nigh_engine::kv::operate::{Call, OperateError};
+use nigh_engine::kv::{Read, Reply};
+use nigh_shard::core::{Core, OpError};
+use nigh_shard::env::call;
+use nigh_shard::keys::{Keys, Place, Refusal};
+use nigh_shard::log::Ticket;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Requests of a batch between two chances for other work of the owner: some 50 us.
+const SLICE_REQUESTS: usize = 256;
+/// Bytes of arguments likewise.
+const SLICE_BYTES: usize = 1 << 20;
+/// Between two attempts to send to a core that has too much to do.
+const BUSY_POLL_US: u64 = 500;
+/// And how long that goes on before the client is told.
+const BUSY_MAX_US: u64 = 2_000_000;
+/// Requests that are looked ahead at: as many as make a round.
+const AHEAD: usize = limits::TCP_ROUND_REQUESTS_MAX;
+
+/// The key of a request, which in all but lists of keys comes first.
+///
+/// # Errors
+/// [`ArgsError::Short`].
+pub fn key_of(args: &[u8]) -> Result<&[u8], ArgsError> {
+    ArgsReader::new(args).s16("key")
+}
+
+/// Whether an operation only reads.
+pub fn is_read(op: KvOp) -> bool {
+    matches!(op, KvOp::Get | KvOp::Exists | KvOp::Ttl)
+}
+
+/// Responses of changes that wait for the log.
+#[derive(Default)]
+pub struct Changes {
+    ticket: Option<Ticket>,
+    /// Where each starts.
+    responses: Vec<usize>,
+}
+
+impl Changes {
+    fn note(&mut self, response: usize, ticket: Option<Ticket>) {
+        if ticket.is_some() {
+            self.ticket = self.ticket.max(ticket);
+            self.responses.push(response);
+        }
+    }
+
+    /// Waits until all are durable. Where the log has failed, what was promised in `out` is taken back.
+    pub async fn settle(self, core: &Core, out: &mut Vec<u8>) {
+        let Err(error) = core.wait_durable(self.ticket).await else { return };
+        let error = internal_is_logged(error.into());
+        let (mut rest, mut at) = (&out[..], 0);
+        let mut kept = Vec::new();
+        while !rest.is_empty() {
+            let response = take_response(&mut rest);
+            match self.responses.binary_search(&at) {
+                Ok(_) => frame::put_refusal(&mut kept, &error),
+                Err(_) => kept.extend_from_slice(response),
+            }
+            at += response.len();
+        }
+        *out = kept;
+    }
+}
+
+/// Logs the cause of what the client sees as an internal error.
+fn internal_is_logged(error: ApiError) -> ApiError {
+    if error.kind == ErrorKind::Internal {
+        tracing::error!(target: "nigh", reason = %error.message, "internal error");
+    }
+    error
+}
+
+/// Appends the response to a read, from the published table of whatever core owns the key; false, with nothing appended, when
+/// only the owner can tell.
+pub fn read(core: &Core, op: KvOp, place: Place, key: &[u8], out: &mut Vec<u8>) -> bool {
+    let (keys, now_ms) = (core.keys(), core.unix_ms());
+    let pin = keys.pin();
+    match op {
+        KvOp::Exists => {
+            let exists = keys.exists(&pin, place, key, now_ms);
+            frame::put_ok(out, |out| kv::put_done(out, exists));
+        }
+        KvOp::Ttl => {
+            let ttl_ms = keys.ttl(&pin, place, key, now_ms);
+            frame::put_ok(out, |out| kv::put_number(out, ttl_ms));
+        }
+        _ => {
+            // The value goes to where it is sent from.
+            let begun = Begun::at(out);
+            match keys.get(&pin, place, key, now_ms, out) {
+                Read::Found { .. } => begun.finish(out),
+                Read::Missing => {
+                    begun.abandon(out);
+                    frame::put_not_found(out);
+                }
+                Read::Contended => {
+                    begun.abandon(out);
+                    return false;
+                }
+            }
+        }
+    }
+    true
+}
+
+/// Appends the response to a request about a key that this core owns. A change is visible when it returns; `changes` says what has to
+/// be waited for.
+pub async fn carry_out(
+    core: &Core,
+    op: KvOp,
+    place: Place,
+    args: &[u8],
+    out: &mut Vec<u8>,
+    changes: &mut Changes,
+) {
+    let start = out.len();
+    match answer(core, op, place, args, out).await {
+        Ok(ticket) => changes.note(start, ticket),
+        Err(error) => {
+            out.truncate(start);
+            frame::put_refusal(out, &internal_is_logged(error));
+        }
+    }
+}
+
+async fn answer(
+    core: &Core,
+    op: KvOp,
+    place: Place,
+    args: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<Option<Ticket>, ApiError> {
+    match kv::decode(op, args)? {
+        KvRequest::Get { key } => {
+            if !read(core, op, place, key, out) {
+                let begun = Begun::at(out);
+                if core.key_get_here(place, key, out) {
+                    begun.finish(out);
+                } else {
+                    begun.abandon(out);
+                    frame::put_not_found(out);
+                }
+            }
+        }
+        KvRequest::Exists { key } | KvRequest::Ttl { key } => {
+            read(core, op, place, key, out);
+        }
+        KvRequest::Change(change) => {
+            let (reply, ticket) = core.change_key(place, change).await?;
+            put_reply(out, &reply);
+            return Ok(ticket);
+        }
+        KvRequest::Operate(args) => {
+            let refused = |error: OperateError| ApiError::invalid(error.to_string());
+            let call = Call::decode(args).map_err(refused)?;
+            let (answer, ticket) = core.operate_key(place, &call).await.map_err(|refusal| match refusal {
+                Refusal::Operate(error) => refused(error),
+                Refusal::Store(error) => error.into(),
+            })?;
+            match answer {
+                Some(result) => frame::put_ok(out, |out| out.extend_from_slice(&result)),
+                None => frame::put_not_found(out),
+            }
+            return Ok(ticket);
+        }
+        // Lists of keys have several owners.
+        KvRequest::Mget { .. } | KvRequest::PutBatch { .. } => return Err(ApiError::invalid("several keys")),
+    }
+    Ok(None)
+}
+
+fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
+    match reply {
+        Reply::Done => frame::put_ok(out, |_| {}),
+        Reply::Missing => frame::put_not_found(out),
+        Reply::Flag(flag) => frame::put_ok(out, |out| kv::put_done(out, *flag)),
+        Reply::Number(number) => frame::put_ok(out, |out| kv::put_number(out, *number)),
+        Reply::Value(value) => frame::put_ok(out, |out| kv::put_found(out, value.as_deref())),
+    }
+}
+
+/// Asks the memory for what requests about single keys are about to look at. Worth it from two on.
+pub fn prefetch<'a>(keys: &Keys, requests: impl Iterator<Item = &'a [u8]>) {
+    let mut places = [None; AHEAD];
+    let pin = keys.pin();
+    for (slot, args) in places.iter_mut().zip(requests) {
+        if let Ok(key) = key_of(args) {
+            let place = keys.place_of(key);
+            keys.prefetch_bucket(&pin, place);
+            *slot = Some(place);
+        }
+    }
+    for place in places.iter().flatten() {
+        keys.prefetch_entry(&pin, *place);
+    }
+}
+
+/// Requests about keys of one core, copied so that they can travel.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Operation and length of its arguments.
+    requests: Vec<(KvOp, usize)>,
+    /// All arguments.
+    args: Vec<u8>,
+}
+
+impl Batch {
+    /// Adds a request.
+    pub fn push(&mut self, op: KvOp, args: &[u8]) {
+        self.requests.push((op, args.len()));
+        self.args.extend_from_slice(args);
+    }
+
+    /// Adds a put.
+    pub fn push_put(&mut self, key: &[u8], value: &[u8], ttl_ms: u64) {
+        let start = self.args.len();
+        // Both came behind lengths of these widths.
+        self.args.extend_from_slice(&(key.len() as u16).to_be_bytes());
+        self.args.extend_from_slice(key);
+        self.args.extend_from_slice(&(value.len() as u32).to_be_bytes());
+        self.args.extend_from_slice(value);
+        self.args.extend_from_slice(&ttl_ms.to_be_bytes());
+        self.requests.push((KvOp::Put, self.args.len() - start));
+    }
+
+    /// How many requests.
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Operation and arguments of each.
+    fn iter(&self) -> impl Iterator<Item = (KvOp, &[u8])> {
+        let mut rest = &self.args[..];
+        self.requests.iter().map(move |&(op, len)| {
+            let (args, after) = rest.split_at(len);
+            rest = after;
+            (op, args)
+        })
+    }
+
+    /// Carries out the requests in order on the core that owns their keys, and returns their responses when they are durable.
+    pub async fn carry_out_on(self, core: Rc<Core>, owner: usize) -> Vec<u8> {
+        let batch = Arc::new(self);
+        let mut waited_us = 0;
+        loop {
+            let travels = batch.clone();
+            let work = move |there: Rc<Core>| async move { travels.carry_out(&there).await };
+            match call(&core, owner, work).await {
+                Ok(responses) => return responses,
+                // Nothing has run. The client is not read from meanwhile, which slows it down better than an error.
+                Err(_) if waited_us < BUSY_MAX_US => {
+                    waited_us += BUSY_POLL_US;
+                    core.env().sleep_us(BUSY_POLL_US).await;
+                }
+                Err(busy) => {
+                    let error = OpError::from(busy).into();
+                    let mut out = Vec::new();
+                    (0..batch.len()).for_each(|_| frame::put_refusal(&mut out, &error));
+                    return out;
+                }
+            }
+        }
+    }
+
+    async fn carry_out(&self, core: &Core) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut changes = Changes::default();
+        let keys = core.keys();
+        let mut sliced_bytes = 0;
+        for (place, (op, args)) in self.iter().enumerate() {
+            if place % AHEAD == 0 && self.len() - place > 1 {
+                prefetch(keys, self.iter().skip(place).take(AHEAD).map(|(_, args)| args));
+            }
+            match key_of(args) {
+                Ok(key) => {
+                    carry_out(core, op, keys.place_of(key), args, &mut out, &mut changes).await;
+                }
+                Err(error) => frame::put_error(&mut out, &error.to_string()),
+            }
+            sliced_bytes += args.len();
+            if place % SLICE_REQUESTS == SLICE_REQUESTS - 1 || sliced_bytes > SLICE_BYTES {
+                sliced_bytes = 0;
+                core.env().yield_now().await;
+            }
+        }
+        changes.settle(core, &mut out).await;
+        out
+    }
+}
+
+/// Empties the store.
+pub async fn flush(core: &Rc<Core>, out: &mut Vec<u8>) {
+    match core.flush_keys().await {
+        Ok(()) => frame::put_ok(out, |_| {}),
+        Err(error) => frame::put_refusal(out, &internal_is_logged(error.into())),
+    }
+}

@@ -1,0 +1,316 @@
+//! Carrying out operations on dense collections, through the dispatcher that serves REST as well.
+
+use crate::dispatch::dispatch;
+use crate::limits::{FIRST_PAGE_POINTS, PAGE_COMPONENTS, PAGE_POINTS};
+use crate::request::{
+    Action, ApiError, ChangePayload, ErrorKind, GetPoints, Operation, ReadOptions, ScrollOrdered,
+    ScrollPoints,
+};
+use crate::rest::read::next_page;
+use crate::tcp::frame::{self, Begun};
+use crate::tcp::vector::answers::{self, ScrollAnswer};
+use crate::tcp::vector::{self, Scroll, VectorRequest};
+use nigh_engine::payload::PayloadRow;
+use nigh_shard::core::{Core, FoundPoint, OpError, Position, QueryAnswer, Written};
+use std::rc::Rc;
+
+/// How a request fits into a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads; any number of them at a time.
+    Read,
+    /// Writes a point without a condition; may become one batch with its neighbours.
+    Upsert,
+    /// Anything else: alone.
+    Alone,
+}
+
+/// How `request` fits into a round.
+pub fn kind(request: &VectorRequest<'_>) -> Kind {
+    match request {
+        VectorRequest::GetConfig(_)
+        | VectorRequest::Exists(_)
+        | VectorRequest::Get(_)
+        | VectorRequest::GetBatch(_)
+        | VectorRequest::Search(_)
+        | VectorRequest::SearchDocs(_)
+        | VectorRequest::SearchGroups(_)
+        | VectorRequest::Hybrid(_)
+        | VectorRequest::SearchText(_)
+        | VectorRequest::Query(_)
+        | VectorRequest::Scroll(_) => Kind::Read,
+        // With a condition an outcome of its own would be lost when a later point of the batch fails.
+        VectorRequest::Write(write) if write.batch.points.iter().all(|p| p.expected_version.is_none()) => {
+            Kind::Upsert
+        }
+        _ => Kind::Alone,
+    }
+}
+
+/// Appends the response to a request.
+pub async fn carry_out(core: &Rc<Core>, request: VectorRequest<'_>, out: &mut Vec<u8>) {
+    let begun = Begun::at(out);
+    match answer(core, request, &begun, out).await {
+        Ok(()) => begun.finish(out),
+        Err(error) => {
+            begun.abandon(out);
+            frame::put_refusal(out, &error);
+        }
+    }
+}
+
+async fn answer(
+    core: &Rc<Core>,
+    request: VectorRequest<'_>,
+    begun: &Begun,
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
+    match request {
+        VectorRequest::Create(request) => dispatch(core, request).await?,
+        VectorRequest::Drop(request) => drop(dispatch(core, request).await?),
+        VectorRequest::GetConfig(request) => {
+            let info = dispatch(core, request).await?;
+            vector::put_config(out, &info.config);
+        }
+        VectorRequest::Write(request) => {
+            let id = request.batch.points.first().map_or(0, |point| point.id);
+            if dispatch(core, request).await?.contains(&Written::Conflict) {
+                return Err(vector::version_conflict(id));
+            }
+        }
+        VectorRequest::WriteIfAbsent(request) => {
+            let written = dispatch(core, request).await?;
+            answers::put_done(out, !written.contains(&Written::Conflict));
+        }
+        VectorRequest::Delete(request) => answers::put_done(out, dispatch(core, request).await?),
+        VectorRequest::Exists(request) => {
+            answers::put_done(out, dispatch(core, request).await?.iter().any(Option::is_some));
+        }
+        VectorRequest::Get(request) => {
+            let points = dispatch(core, request).await?;
+            answers::put_point(out, points.first().and_then(Option::as_ref), core.unix_ms());
+        }
+        VectorRequest::GetBatch(request) => get_batch(core, request, begun, out).await?,
+        VectorRequest::ChangePayload(request) => {
+            answers::put_done(out, dispatch(core, ChangeIfPresent(request)).await?);
+        }
+        VectorRequest::DeleteByFilter(request) => answers::put_deleted(out, dispatch(core, request).await?),
+        VectorRequest::Search(request) => answers::put_hits12(out, &dispatch(core, request).await?),
+        VectorRequest::SearchDocs(request) => {
+            let hits = dispatch(core, request).await?;
+            put_docs(core, &hits, begun, out).await;
+        }
+        VectorRequest::SearchGroups(request) => {
+            put_query(core, &dispatch(core, request).await?.answer, begun, out).await;
+        }
+        VectorRequest::Hybrid(request) => {
+            if let QueryAnswer::Hits(hits) = dispatch(core, request).await?.answer {
+                answers::put_hits16(out, &hits);
+            }
+        }
+        VectorRequest::SearchText(request) => {
+            if let QueryAnswer::Hits(hits) = dispatch(core, request).await?.answer {
+                put_docs(core, &hits, begun, out).await;
+            }
+        }
+        VectorRequest::Query(request) => {
+            put_query(core, &dispatch(core, request).await?.answer, begun, out).await;
+        }
+        VectorRequest::Scroll(Scroll::ById(request)) => scroll(core, request, begun, out).await?,
+        VectorRequest::Scroll(Scroll::Ordered(request)) => scroll_ordered(core, request, begun, out).await?,
+        VectorRequest::Stage(request) => drop(dispatch(core, request).await?),
+        VectorRequest::Build(request) => drop(dispatch(core, request).await?),
+        VectorRequest::Operate(_) => {
+            return Err(ApiError::new(ErrorKind::Unmet, "this build does not offer records in payloads"));
+        }
+    }
+    Ok(())
+}
+
+/// Appends `docs` with a chance for others after each page.
+async fn put_docs(core: &Rc<Core>, hits: &[FoundPoint], begun: &Begun, out: &mut Vec<u8>) {
+    let now_ms = core.unix_ms();
+    answers::put_count(out, hits.len());
+    for page in hits.chunks(PAGE_POINTS) {
+        page.iter().for_each(|hit| answers::put_doc(out, hit, now_ms));
+        if page.len() == PAGE_POINTS {
+            core.runtime().breathe().await;
+        }
+        if begun.is_too_long(out) {
+            return;
+        }
+    }
+}
+
+/// Appends `query` or `groups`, likewise.
+async fn put_query(core: &Rc<Core>, answer: &QueryAnswer, begun: &Begun, out: &mut Vec<u8>) {
+    let groups = match answer {
+        QueryAnswer::Hits(_) => return answers::put_query(out, answer, core.unix_ms()),
+        QueryAnswer::Groups(groups) => groups,
+    };
+    let now_ms = core.unix_ms();
+    answers::put_count(out, groups.len());
+    let mut written = 0;
+    for group in groups {
+        answers::put_group(out, group, now_ms);
+        written += group.hits.len();
+        if written >= PAGE_POINTS {
+            written = 0;
+            core.runtime().breathe().await;
+        }
+        if begun.is_too_long(out) {
+            return;
+        }
+    }
+}
+
+/// Points by id, page by page: a request may name millions.
+async fn get_batch(
+    core: &Rc<Core>,
+    request: GetPoints,
+    begun: &Begun,
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
+    let mut page_points_max = PAGE_POINTS;
+    if request.with_vector {
+        page_points_max =
+            (PAGE_COMPONENTS / core.config(&request.collection)?.dim.max(1)).clamp(1, PAGE_POINTS);
+    }
+    let mut page_points = page_points_max;
+    if request.with_payload {
+        // Nothing is known yet of how large the payloads are.
+        page_points = page_points_max.min(FIRST_PAGE_POINTS);
+    }
+    let GetPoints { collection, ids, with_vector, with_payload, read } = request;
+    answers::put_count(out, ids.len());
+    let mut rest = &ids[..];
+    loop {
+        let (page, after) = rest.split_at(page_points.min(rest.len()));
+        let before = out.len();
+        let get =
+            GetPoints { collection: collection.clone(), ids: page.to_vec(), with_vector, with_payload, read };
+        // An empty list checks the collection all the same.
+        let points = dispatch(core, get).await?;
+        let now_ms = core.unix_ms();
+        for (id, point) in page.iter().zip(&points) {
+            answers::put_point_of(out, *id, point.as_ref(), now_ms);
+        }
+        if after.is_empty() || begun.is_too_long(out) {
+            return Ok(());
+        }
+        page_points = next_page(page_points, page_points_max, out.len() - before);
+        rest = after;
+        core.runtime().breathe().await;
+    }
+}
+
+async fn scroll(
+    core: &Rc<Core>,
+    mut request: ScrollPoints,
+    begun: &Begun,
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
+    let mut left = if request.limit > 0 { request.limit } else { usize::MAX };
+    let mut page_points = FIRST_PAGE_POINTS;
+    let mut scrolled = ScrollAnswer::begin(out);
+    loop {
+        request.limit = left.min(page_points);
+        let before = out.len();
+        let page = dispatch(core, request.clone()).await?;
+        let now_ms = core.unix_ms();
+        for point in &page.points {
+            scrolled.push(out, point.id, &point.row, now_ms);
+        }
+        left = left.saturating_sub(page.points.len());
+        if page.next_after.is_none() || left == 0 || begun.is_too_long(out) {
+            scrolled.finish_by_id(out, page.next_after);
+            return Ok(());
+        }
+        page_points = next_page(page_points, PAGE_POINTS, out.len() - before);
+        request.after = page.next_after;
+        core.runtime().breathe().await;
+    }
+}
+
+/// Positions asked for at a time when there is no limit.
+const POSITIONS: usize = 1 << 16;
+
+async fn scroll_ordered(
+    core: &Rc<Core>,
+    mut request: ScrollOrdered,
+    begun: &Begun,
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
+    let mut left = if request.order.limit > 0 { request.order.limit } else { usize::MAX };
+    let mut page_points = FIRST_PAGE_POINTS;
+    let mut scrolled = ScrollAnswer::begin(out);
+    loop {
+        request.order.limit = left.min(POSITIONS);
+        let found = dispatch(core, request.clone()).await?;
+        let mut positions = &found.positions[..];
+        while !positions.is_empty() && !begun.is_too_long(out) {
+            let (page, after) = positions.split_at(page_points.min(positions.len()));
+            let before = out.len();
+            push_documents(core, &request, page, &mut scrolled, out).await?;
+            page_points = next_page(page_points, PAGE_POINTS, out.len() - before);
+            positions = after;
+            core.runtime().breathe().await;
+        }
+        left = left.saturating_sub(found.positions.len());
+        let last = found.positions.into_iter().next_back();
+        if !found.more || left == 0 || last.is_none() || begun.is_too_long(out) {
+            scrolled.finish_ordered(out, &request.order.keys, last.filter(|_| found.more).as_ref());
+            return Ok(());
+        }
+        request.order.after = last;
+    }
+}
+
+/// The documents at some positions: those that are still there and match.
+async fn push_documents(
+    core: &Rc<Core>,
+    request: &ScrollOrdered,
+    page: &[Position],
+    scrolled: &mut ScrollAnswer,
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
+    let get = GetPoints {
+        collection: request.collection.clone(),
+        ids: page.iter().map(|position| position.id).collect(),
+        with_vector: false,
+        with_payload: true,
+        read: ReadOptions::default(),
+    };
+    let now_ms = core.unix_ms();
+    for point in dispatch(core, get).await?.into_iter().flatten() {
+        // Again: it may have changed since it was found.
+        let row = (!point.row.is_empty()).then(|| PayloadRow::trusted(&point.row));
+        if request.order.filter.as_ref().is_none_or(|filter| filter.matches(row, now_ms)) {
+            scrolled.push(out, point.id, &point.row, now_ms);
+        }
+    }
+    Ok(())
+}
+
+/// A change of a payload that answers whether there was a point to change.
+struct ChangeIfPresent(ChangePayload);
+
+impl Operation for ChangeIfPresent {
+    type Output = bool;
+    const ACTION: Action = ChangePayload::ACTION;
+    const MUTATES: bool = ChangePayload::MUTATES;
+    fn collection(&self) -> &str {
+        self.0.collection()
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        self.0.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<bool, ApiError> {
+        let ChangePayload { collection, id, change, write } = self.0;
+        match core.change_payload(&collection, id, change, write.expected_version).await {
+            Ok(_) => Ok(true),
+            Err(OpError::PointNotFound(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

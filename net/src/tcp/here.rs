@@ -1,0 +1,40 @@
+//! What the connections of a core share.
+
+use crate::tcp::buffers::Buffers;
+use crate::tcp::counters::Count;
+use crate::tcp::requests::Request;
+use crate::tcp::server::TcpConfig;
+use nigh_shard::core::Core;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// See the module.
+pub struct Here {
+    /// The core.
+    pub core: Rc<Core>,
+    /// Configuration, with the counters.
+    pub config: Rc<TcpConfig>,
+    /// Spare buffers.
+    pub buffers: Rc<Buffers>,
+    /// Spare lists of requests.
+    pub spare_requests: RefCell<Vec<Vec<Request>>>,
+}
+
+/// Spare lists of requests that are kept, some 4 KiB each.
+const SPARE_REQUESTS: usize = 16;
+
+impl Here {
+    /// Keeps a list of requests for the next round of anybody.
+    pub fn keep_requests(&self, mut requests: Vec<Request>) {
+        let mut spare = self.spare_requests.borrow_mut();
+        if spare.len() < SPARE_REQUESTS {
+            requests.clear();
+            spare.push(requests);
+        }
+    }
+
+    /// Counts on this core.
+    pub fn count(&self, count: Count, amount: u64) {
+        self.config.telemetry.tcp.add(self.core.env().index(), count, amount);
+    }
+}

@@ -1,0 +1,262 @@
+//! Frames to requests that may be carried out: whole, allowed, known, and out of their envelopes.
+
+use crate::auth::Authenticator;
+use crate::limits;
+use crate::request::Action;
+use crate::tcp::frame::{self, Decoded, FrameError, RequestFrame};
+use crate::tcp::ops::{self, Op, ProcessOp};
+use crate::tcp::process::Envelope;
+use std::ops::Range;
+
+/// A request of a round. Its arguments are named by where they lie, as their buffer may be moved meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Where its frame begins, counted from the first unread byte.
+    pub at: usize,
+    /// What to do.
+    pub what: What,
+    /// Its arguments, likewise.
+    pub args: Range<usize>,
+}
+
+/// What a request comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// To be carried out.
+    Run(Op),
+    /// To be answered UNAUTHORIZED.
+    Unauthorized,
+    /// To be answered with this ERROR.
+    Refused(String),
+}
+
+/// The text for an operation that nobody knows (interface).
+pub const UNKNOWN: &str = "op not registered";
+
+/// What the front of a buffer holds for one round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gathered {
+    /// Bytes of the requests, to be consumed when they have been carried out. Of a frame that is skipped more than there are.
+    pub bytes: usize,
+    /// Bytes from there to the end of the next frame, as far as is known; 0 when there may be whole frames left.
+    pub needed: usize,
+    /// What follows cannot be told.
+    pub is_broken: bool,
+}
+
+/// Puts the requests at the front of `unread` into `requests`, as many as make a round.
+pub fn gather(
+    unread: &[u8],
+    auth: &dyn Authenticator,
+    verdicts: &mut Verdicts,
+    requests: &mut Vec<Request>,
+) -> Gathered {
+    let mut gathered = Gathered { bytes: 0, needed: 0, is_broken: false };
+    while requests.len() < limits::TCP_ROUND_REQUESTS_MAX {
+        let rest = unread.get(gathered.bytes..).unwrap_or_default();
+        let at = gathered.bytes;
+        let refused = |error: FrameError| Request::refused(at, &error.to_string());
+        match frame::decode(rest) {
+            Decoded::Incomplete { needed } => {
+                gathered.needed = needed;
+                break;
+            }
+            Decoded::Request { frame, consumed } => {
+                requests.push(Request::of(&frame, at, unread, auth, verdicts));
+                gathered.bytes += consumed;
+            }
+            Decoded::Refused { error, consumed } => {
+                requests.push(refused(error));
+                gathered.bytes += consumed;
+            }
+            Decoded::Broken(error) => {
+                requests.push(refused(error));
+                gathered.is_broken = true;
+                break;
+            }
+        }
+    }
+    gathered
+}
+
+impl Request {
+    fn refused(at: usize, text: &str) -> Request {
+        Request { at, what: What::Refused(text.to_owned()), args: 0..0 }
+    }
+
+    /// The request of a frame at `at` in `unread`.
+    fn of(
+        frame: &RequestFrame<'_>,
+        at: usize,
+        unread: &[u8],
+        auth: &dyn Authenticator,
+        verdicts: &mut Verdicts,
+    ) -> Request {
+        let found = ops::find(frame.operation);
+        let (action, collection) = match found {
+            Some(operation) => operation.required(frame.args),
+            None => (Action::Admin, ""),
+        };
+        if !verdicts.allows(auth, frame.token, action, collection) {
+            return Request { at, what: What::Unauthorized, args: 0..0 };
+        }
+        let Some(operation) = found else { return Request::refused(at, UNKNOWN) };
+        if operation.op != Op::Process(ProcessOp::Envelope) {
+            return Request { at, what: What::Run(operation.op), args: place(unread, frame.args) };
+        }
+        // As if what it holds had come alone: one node has nobody to wait for.
+        match Envelope::decode(frame.args) {
+            Ok(envelope) => match ops::find(envelope.operation) {
+                Some(inner) => Request { at, what: What::Run(inner.op), args: place(unread, envelope.args) },
+                None => Request::refused(at, UNKNOWN),
+            },
+            Err(error) => Request::refused(at, &error.to_string()),
+        }
+    }
+}
+
+/// Where `part` lies in `whole`, of which it is a part.
+fn place(whole: &[u8], part: &[u8]) -> Range<usize> {
+    let start = part.as_ptr().addr() - whole.as_ptr().addr();
+    start..start + part.len()
+}
+
+/// What has been decided about the last token of a connection, so that not every request costs a digest of it. Verdicts hold
+/// as long as the connection keeps its token: an authenticator that changes its mind has to close connections.
+#[derive(Default)]
+pub struct Verdicts {
+    token: Vec<u8>,
+    /// By action: the collection asked for last, and the verdict.
+    last: [Option<(String, bool)>; 3],
+}
+
+impl Verdicts {
+    /// Whether the bearer of `token` may do `action` on `collection`, as sent.
+    pub fn allows(
+        &mut self,
+        auth: &dyn Authenticator,
+        token: Option<&[u8]>,
+        action: Action,
+        collection: &str,
+    ) -> bool {
+        let Some(bytes) = token else {
+            // There is nothing to compare, hence nothing to save.
+            return auth.authorize(None, action, &full_name(collection)).is_ok();
+        };
+        if self.token != bytes {
+            *self = Verdicts { token: bytes.to_vec(), last: Default::default() };
+        }
+        let last = &mut self.last[action as usize];
+        match last {
+            Some((asked, verdict)) if asked == collection => *verdict,
+            _ => {
+                let verdict = auth.authorize(token, action, &full_name(collection)).is_ok();
+                *last = Some((collection.to_owned(), verdict));
+                verdict
+            }
+        }
+    }
+}
+
+/// `<tenant>/<name>`, empty for the node as a whole.
+fn full_name(collection: &str) -> std::borrow::Cow<'_, str> {
+    match collection.is_empty() || collection.contains('/') {
+        true => collection.into(),
+        false => format!("default/{collection}").into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::{Open, Unauthorized};
+    use crate::tcp::ops::KvOp;
+    use std::sync::Mutex;
+
+    fn framed(token: &[u8], name: &[u8], args: &[u8]) -> Vec<u8> {
+        let form = if token.is_empty() { vec![] } else { [&[2, token.len() as u8], token].concat() };
+        let body = [&form[..], &[name.len() as u8], name, &(args.len() as u32).to_be_bytes(), args].concat();
+        [&(body.len() as u32).to_be_bytes()[..], &body].concat()
+    }
+
+    fn gathered(bytes: &[u8]) -> (Vec<Request>, Gathered) {
+        let mut requests = Vec::new();
+        let gathered = gather(bytes, &Open, &mut Verdicts::default(), &mut requests);
+        (requests, gathered)
+    }
+
+    fn texts(requests: &[Request]) -> Vec<&str> {
+        let refused = requests.iter().map(|request| match &request.what {
+            What::Refused(text) => Some(&text[..]),
+            _ => None,
+        });
+        refused.flatten().collect()
+    }
+
+    #[test]
+    fn a_round_of_every_kind() {
+        let get = framed(b"", b"get", b"\0\x01k");
+        let inner = framed(b"t", b"__wc__", b"\x01\x01\x03get\0\0\0\x03\0\x01k");
+        let nested = framed(b"", b"__wc__", b"\x01\x01\x06__wc__\0\0\0\0");
+        let odd = framed(b"", b"__wc__", b"\x01\x01\x03odd\0\0\0\0");
+        let unknown = framed(b"", b"nothing", b"");
+        let short = b"\0\0\0\x02\x03g".to_vec();
+        let all = [get.clone(), inner, nested, odd, unknown, short, get[..7].to_vec()].concat();
+        let (requests, gathered) = gathered(&all);
+        let args: Vec<&[u8]> = requests.iter().map(|request| &all[request.args.clone()]).collect();
+        assert_eq!(args[..2], [b"\0\x01k", b"\0\x01k"]);
+        assert!(requests[..2].iter().all(|request| request.what == What::Run(Op::Kv(KvOp::Get))));
+        let refusals = ["an envelope inside an envelope", UNKNOWN, UNKNOWN, "frame truncated"];
+        assert_eq!(texts(&requests), refusals);
+        assert_eq!(requests[1].at, get.len());
+        assert_eq!(gathered, Gathered { bytes: all.len() - 7, needed: get.len(), is_broken: false });
+    }
+
+    #[test]
+    fn a_round_ends_with_64_requests_or_what_cannot_be_told() {
+        let get = framed(b"", b"get", b"\0\x01k");
+        let (requests, found) = gathered(&get.repeat(65));
+        assert_eq!((requests.len(), found.bytes, found.needed), (64, 64 * get.len(), 0));
+        let (requests, found) = gathered(&[&get[..], b"GET / HTTP/1.1\r\n"].concat());
+        assert_eq!((texts(&requests), found.is_broken), (vec!["frame too large"], true));
+        let (requests, found) = gathered(b"\x02\0\0\0abc");
+        assert_eq!((texts(&requests), found.bytes), (vec!["frame too large"], 4 + (32 << 20)));
+    }
+
+    /// Notes what it is asked; the token `reader` may read.
+    #[derive(Default)]
+    struct Noting(Mutex<Vec<String>>);
+
+    impl Authenticator for Noting {
+        fn authenticate(&self, _: Option<&[u8]>) -> Result<(), Unauthorized> {
+            Ok(())
+        }
+        fn authorize(
+            &self,
+            token: Option<&[u8]>,
+            action: Action,
+            resource: &str,
+        ) -> Result<(), Unauthorized> {
+            self.0.lock().unwrap().push(format!("{action:?} {resource:?}"));
+            if token == Some(b"reader") && action == Action::Read { Ok(()) } else { Err(Unauthorized) }
+        }
+    }
+
+    #[test]
+    fn a_token_is_judged_once() {
+        let (auth, mut verdicts) = (Noting::default(), Verdicts::default());
+        let mut allowed = |token: &[u8], action, collection| {
+            verdicts.allows(&auth, Some(token).filter(|token| !token.is_empty()), action, collection)
+        };
+        for _ in 0..3 {
+            assert!(allowed(b"reader", Action::Read, ""));
+            assert!(!allowed(b"reader", Action::Write, "docs"));
+        }
+        assert!(allowed(b"reader", Action::Read, "a/docs"));
+        assert!(!allowed(b"", Action::Read, "") && !allowed(b"other", Action::Read, ""));
+        assert!(allowed(b"reader", Action::Read, ""));
+        let asked = auth.0.into_inner().unwrap();
+        let read = "Read \"\"";
+        assert_eq!(asked, [read, "Write \"default/docs\"", "Read \"a/docs\"", read, read, read]);
+    }
+}

@@ -1,0 +1,383 @@
+//! One round: requests of a connection that arrived together, answered together.
+//!
+//! Responses leave in the order of their requests, and no client can tell how its requests were carried out from one after the
+//! other: a request never overtakes an earlier one on the same key or collection. Within that, what can is done at the same time:
+//!
+//! * a key is read on the spot, and changed on the spot where this core owns it;
+//! * requests about keys of another core are gathered, and go there in one message, where they are carried out in order. A read of a
+//!   key joins them when there is already one for the same core;
+//! * reads of collections are under way together; points written one after the other become one batch;
+//! * anything else waits for all of the round before it.
+//!
+//! The log is waited for once, at the end.
+
+use crate::limits;
+use crate::request::ApiError;
+use crate::tcp::buffers::Inbound;
+use crate::tcp::counters::Count;
+use crate::tcp::execute::keys::{self, Batch, Changes};
+use crate::tcp::execute::upserts::Upserts;
+use crate::tcp::execute::vector::Kind;
+use crate::tcp::execute::{key_lists, process, vector};
+use crate::tcp::frame;
+use crate::tcp::here::Here;
+use crate::tcp::ops::{KvOp, Op, ProcessOp, VectorOp};
+use crate::tcp::requests::{Request, UNKNOWN, What};
+use crate::tcp::vector::{VectorRequest, decode, decode_owned};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+/// Responses that come later, in order.
+enum Awaited {
+    /// Of requests that are still being gathered for a core.
+    Keys(usize, Batch),
+    /// Of points that are still being gathered.
+    Upserts(Upserts),
+    /// Of what is under way.
+    Running(Pin<Box<dyn Future<Output = Vec<u8>>>>),
+    /// All of them.
+    Done(Vec<u8>),
+}
+
+/// See the module.
+pub struct Round<'a> {
+    here: &'a Here,
+    /// Responses that did not have to be waited for, in order.
+    out: Vec<u8>,
+    /// How many.
+    written: usize,
+    /// For each response where it comes from: `None` is `out`. Empty while that holds of all.
+    sources: Vec<Option<usize>>,
+    awaited: Vec<Awaited>,
+    /// Reads of collections that are not settled.
+    reads: usize,
+    /// The place among `awaited` of points that are being gathered.
+    upserts: Option<usize>,
+    /// Responses in `out` that wait for the log.
+    changes: Changes,
+}
+
+impl<'a> Round<'a> {
+    /// With nothing done.
+    pub fn new(here: &'a Here) -> Round<'a> {
+        Round {
+            here,
+            out: here.buffers.take(),
+            written: 0,
+            sources: Vec::new(),
+            awaited: Vec::new(),
+            reads: 0,
+            upserts: None,
+            changes: Changes::default(),
+        }
+    }
+
+    /// Carries out `requests`, which lie at the front of `inbound`, and returns their responses. May end early, when those are long:
+    /// the second number says how many there are, at least one of any.
+    pub async fn carry_out(mut self, inbound: &mut Inbound, requests: &[Request]) -> (Vec<u8>, usize) {
+        let mut done = 0;
+        self.prefetch(inbound, requests);
+        for request in requests {
+            self.one(inbound, request).await;
+            done += 1;
+            if self.reads == limits::TCP_READS_TOGETHER_MAX {
+                self.settle().await;
+            }
+            if self.response_bytes() > limits::TCP_ROUND_RESPONSES_BYTES {
+                break;
+            }
+        }
+        self.settle().await;
+        std::mem::take(&mut self.changes).settle(&self.here.core, &mut self.out).await;
+        self.here.count(Count::Requests, done as u64);
+        self.here.count(Count::Rounds, 1);
+        (self.assemble(), done)
+    }
+
+    /// Bytes of responses that are there.
+    fn response_bytes(&self) -> usize {
+        let done = self.awaited.iter().map(|awaited| match awaited {
+            Awaited::Done(responses) => responses.len(),
+            _ => 0,
+        });
+        self.out.len() + done.sum::<usize>()
+    }
+
+    async fn one(&mut self, inbound: &mut Inbound, request: &Request) {
+        match &request.what {
+            What::Unauthorized => frame::put_unauthorized(&mut self.out),
+            What::Refused(text) => frame::put_error(&mut self.out, text),
+            What::Run(op) => return self.run(*op, inbound, request).await,
+        }
+        self.wrote();
+    }
+
+    /// Asks the memory for the keys that several requests are about to look at.
+    fn prefetch(&self, inbound: &Inbound, requests: &[Request]) {
+        let on_key = |request: &&Request| matches!(request.what, What::Run(Op::Kv(op)) if !matches!(op, KvOp::Mget | KvOp::PutBatch | KvOp::Flush));
+        if requests.len() > 1 {
+            let args = requests.iter().filter(on_key).map(|request| &inbound.unread()[request.args.clone()]);
+            keys::prefetch(self.here.core.keys(), args);
+        }
+    }
+
+    async fn run(&mut self, op: Op, inbound: &mut Inbound, request: &Request) {
+        if let Op::Kv(op) = op {
+            return self.keys(op, &inbound.unread()[request.args.clone()]).await;
+        }
+        if let Op::Vector(op) = op {
+            // Boxed, as elsewhere: its state would make that of every idle connection large.
+            return Box::pin(self.vector(op, inbound, request)).await;
+        }
+        let here = self.here;
+        if let Op::Process(ProcessOp::AliasBatch) = op {
+            // Changes what names mean.
+            self.settle().await;
+        }
+        let args = &inbound.unread()[request.args.clone()];
+        match op {
+            Op::Process(op) => {
+                let telemetry = &here.config.telemetry;
+                Box::pin(process::carry_out(&here.core, telemetry, op, args, &mut self.out)).await;
+            }
+            Op::Partition(op) => Box::pin(process::partition(&here.core, op, args, &mut self.out)).await,
+            Op::Kv(_) | Op::Absent | Op::Vector(_) => frame::put_error(&mut self.out, UNKNOWN),
+        }
+        self.wrote();
+    }
+
+    async fn keys(&mut self, op: KvOp, args: &[u8]) {
+        let core = &self.here.core;
+        match op {
+            KvOp::Mget | KvOp::PutBatch => {
+                self.settle().await;
+                Box::pin(key_lists::carry_out(core, op, args, &mut self.out)).await;
+                return self.wrote();
+            }
+            KvOp::Flush => {
+                self.settle().await;
+                Box::pin(keys::flush(core, &mut self.out)).await;
+                return self.wrote();
+            }
+            _ => {}
+        }
+        let key = match keys::key_of(args) {
+            Ok(key) => key,
+            Err(error) => {
+                frame::put_error(&mut self.out, &error.to_string());
+                return self.wrote();
+            }
+        };
+        let place = core.keys().place_of(key);
+        if place.core == core.env().index() {
+            keys::carry_out(core, op, place, args, &mut self.out, &mut self.changes).await;
+            return self.wrote();
+        }
+        let gathering = self
+            .awaited
+            .iter()
+            .position(|awaited| matches!(awaited, Awaited::Keys(to, _) if *to == place.core));
+        // A read on the spot would overtake the changes that are gathered.
+        if gathering.is_none() && keys::is_read(op) && keys::read(core, op, place, key, &mut self.out) {
+            return self.wrote();
+        }
+        let gathering = gathering.unwrap_or_else(|| {
+            self.awaited.push(Awaited::Keys(place.core, Batch::default()));
+            self.awaited.len() - 1
+        });
+        if let Awaited::Keys(_, batch) = &mut self.awaited[gathering] {
+            batch.push(op, args);
+        }
+        self.expect(gathering);
+    }
+
+    async fn vector(&mut self, op: VectorOp, inbound: &mut Inbound, request: &Request) {
+        let now_ms = self.here.core.unix_ms();
+        if op != VectorOp::Operate && request.args.len() > limits::INLINE_JSON_MAX_BYTES {
+            let request = self.decode_apart(op, inbound, request, now_ms).await;
+            return self.decoded(request).await;
+        }
+        let args = &inbound.unread()[request.args.clone()];
+        match decode_owned(op, args, now_ms).transpose() {
+            Some(request) => self.decoded(request).await,
+            // A record in a payload, which borrows from the frame.
+            None => {
+                self.settle().await;
+                match decode(op, args, now_ms) {
+                    Ok(request) => vector::carry_out(&self.here.core, request, &mut self.out).await,
+                    Err(error) => frame::put_refusal(&mut self.out, &error),
+                }
+                self.wrote();
+            }
+        }
+    }
+
+    /// Decodes arguments that take long on a thread that may be busy for long. It borrows the connection's bytes meanwhile, which
+    /// nobody else needs.
+    async fn decode_apart(
+        &self,
+        op: VectorOp,
+        inbound: &mut Inbound,
+        request: &Request,
+        now_ms: u64,
+    ) -> Result<VectorRequest<'static>, ApiError> {
+        let (bytes, start) = inbound.lend();
+        let args = request.args.start + start..request.args.end + start;
+        let decode = move || {
+            let decoded = decode_owned(op, &bytes[args], now_ms).transpose();
+            (bytes, decoded)
+        };
+        let (bytes, decoded) = self.here.core.runtime().computing(decode).await;
+        inbound.take_back(bytes);
+        decoded.unwrap_or_else(|| Err(ApiError::invalid(UNKNOWN)))
+    }
+
+    async fn decoded(&mut self, request: Result<VectorRequest<'static>, ApiError>) {
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => {
+                frame::put_refusal(&mut self.out, &error);
+                return self.wrote();
+            }
+        };
+        let core = &self.here.core;
+        match (vector::kind(&request), request) {
+            (Kind::Read, request) => {
+                if self.upserts.is_some() {
+                    self.settle().await;
+                }
+                self.reads += 1;
+                let core = core.clone();
+                self.expect_new(Awaited::Running(Box::pin(async move {
+                    let mut out = Vec::new();
+                    vector::carry_out(&core, request, &mut out).await;
+                    out
+                })));
+            }
+            (Kind::Upsert, VectorRequest::Write(write)) => {
+                let joins = self.upserts.is_some_and(
+                    |place| matches!(&self.awaited[place], Awaited::Upserts(upserts) if upserts.is_like(&write)),
+                );
+                if !joins {
+                    self.settle().await;
+                    self.upserts = Some(self.awaited.len());
+                    self.awaited.push(Awaited::Upserts(Upserts::like(&write)));
+                }
+                if let Some(place) = self.upserts {
+                    if let Awaited::Upserts(upserts) = &mut self.awaited[place] {
+                        upserts.push(write);
+                    }
+                    self.expect(place);
+                }
+            }
+            (_, request) => {
+                self.settle().await;
+                vector::carry_out(&self.here.core, request, &mut self.out).await;
+                self.wrote();
+            }
+        }
+    }
+
+    /// A response was appended to `out`.
+    fn wrote(&mut self) {
+        self.written += 1;
+        if !self.awaited.is_empty() {
+            self.sources.push(None);
+        }
+    }
+
+    /// The next response is the next one of those awaited at `place`.
+    fn expect(&mut self, place: usize) {
+        // Those before the first that is awaited.
+        let before = if self.sources.is_empty() { self.written } else { 0 };
+        self.sources.extend(std::iter::repeat_n(None, before));
+        self.sources.push(Some(place));
+    }
+
+    fn expect_new(&mut self, awaited: Awaited) {
+        self.awaited.push(awaited);
+        self.expect(self.awaited.len() - 1);
+    }
+
+    /// Waits until everything so far has been carried out.
+    async fn settle(&mut self) {
+        if self.awaited.is_empty() {
+            return;
+        }
+        (self.reads, self.upserts) = (0, None);
+        let here = self.here;
+        for awaited in &mut self.awaited {
+            *awaited = match std::mem::replace(awaited, Awaited::Done(Vec::new())) {
+                Awaited::Upserts(upserts) => Awaited::Running(Box::pin(upserts.carry_out(here.core.clone()))),
+                Awaited::Keys(owner, batch) => {
+                    here.count(Count::Batches, 1);
+                    here.count(Count::BatchedRequests, batch.len() as u64);
+                    Awaited::Running(Box::pin(batch.carry_out_on(here.core.clone(), owner)))
+                }
+                other => other,
+            };
+        }
+        poll_fn(|cx| {
+            let mut all = true;
+            for awaited in &mut self.awaited {
+                if let Awaited::Running(work) = awaited {
+                    match work.as_mut().poll(cx) {
+                        Poll::Ready(responses) => *awaited = Awaited::Done(responses),
+                        Poll::Pending => all = false,
+                    }
+                }
+            }
+            if all { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// All responses in the order of their requests.
+    fn assemble(self) -> Vec<u8> {
+        if self.sources.is_empty() {
+            return self.out;
+        }
+        let mut whole = self.here.buffers.take();
+        let mut written = &self.out[..];
+        let mut awaited: Vec<&[u8]> = self
+            .awaited
+            .iter()
+            .map(|awaited| if let Awaited::Done(responses) = awaited { &responses[..] } else { &[] })
+            .collect();
+        for source in &self.sources {
+            let from = match source {
+                None => &mut written,
+                Some(place) => &mut awaited[*place],
+            };
+            whole.extend_from_slice(take_response(from));
+        }
+        self.here.buffers.give(self.out);
+        whole
+    }
+}
+
+/// Runs futures side by side and returns what they come to, in their order.
+pub async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut running: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|cx| {
+        let mut all = true;
+        for (future, output) in running.iter_mut().filter(|(_, output)| output.is_none()) {
+            match future.as_mut().poll(cx) {
+                Poll::Ready(ready) => *output = Some(ready),
+                Poll::Pending => all = false,
+            }
+        }
+        if all { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    running.into_iter().filter_map(|(_, output)| output).collect()
+}
+
+/// Takes the first response off the front of `responses`.
+pub fn take_response<'r>(responses: &mut &'r [u8]) -> &'r [u8] {
+    let len = responses.first_chunk().map_or(0, |len| 4 + u32::from_be_bytes(*len) as usize);
+    let (response, rest) = responses.split_at(len.min(responses.len()));
+    *responses = rest;
+    response
+}
