@@ -416,7 +416,7 @@ fn cpu_s() -> f64 {
 }
 
 /// A bar on stderr; nothing where stderr is no terminal.
-fn progress_bar(what: &'static str, length: u64) -> ProgressBar {
+pub fn progress_bar(what: &'static str, length: u64) -> ProgressBar {
     let bar = ProgressBar::new(length).with_message(what);
     if let Ok(style) = ProgressStyle::with_template("{msg:>9} {wide_bar} {percent:>3}% {eta}") {
         bar.set_style(style);
