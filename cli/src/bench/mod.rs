@@ -1,5 +1,5 @@
-//! `nigh bench`: load generators. `vector` loads a corpus over HTTP, checks recall and measures queries; `kv` measures key-value
-//! servers.
+//! `nigh bench`: load generators. `vector` loads a corpus over HTTP, checks recall and measures queries; `ingest` streams one over the
+//! binary protocol; `kv` measures key-value servers.
 mod churn;
 pub mod client;
 mod dataset;
@@ -10,6 +10,7 @@ mod processor_wait;
 mod recall;
 mod report;
 mod server_metrics;
+mod tcp_ingest;
 mod vector;
 mod wire;
 
@@ -18,7 +19,8 @@ use crate::say;
 use clap::Parser;
 use serde::Serialize;
 
-const USAGE: &str = "usage: nigh bench vector [flags]\n       nigh bench kv [flags]     (-help lists them)\n";
+const USAGE: &str = "usage: nigh bench vector [flags]\n       nigh bench ingest [flags]\n       \
+                     nigh bench kv [flags]     (-help lists them)\n";
 
 /// Runs `nigh bench <arguments>`; the exit code.
 pub fn main(arguments: &[String]) -> i32 {
@@ -27,6 +29,10 @@ pub fn main(arguments: &[String]) -> i32 {
         "vector" => with_options("nigh bench vector", rest, |options: vector::Options, variable| {
             let options = vector::Options { api_key: key(options.api_key, variable), ..options };
             vector::run(&options).map(|report| (printed(&report, options.json, report.text()), Ok(())))
+        }),
+        "ingest" => with_options("nigh bench ingest", rest, |options: tcp_ingest::Options, variable| {
+            let options = tcp_ingest::Options { api_key: key(options.api_key, variable), ..options };
+            tcp_ingest::run(&options).map(|report| (printed(&report, options.json, report.text()), Ok(())))
         }),
         "kv" => with_options("nigh bench kv", rest, |options: kv::Options, variable| {
             let options = kv::Options { api_key: key(options.api_key, variable), ..options };
@@ -103,6 +109,6 @@ mod tests {
             assert_eq!(code(words), 2, "{words:?}");
         }
         assert_eq!(code(&["kv", "-keys", "0"]), 1);
-        assert_eq!(code(&["kv", "-help"]), 0);
+        assert_eq!(code(&["ingest", "-batch", "0"]), 1);
     }
 }

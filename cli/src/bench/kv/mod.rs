@@ -8,7 +8,7 @@ mod end_to_end;
 #[cfg(test)]
 mod fake;
 mod generator;
-mod measure;
+pub mod measure;
 mod options;
 mod poll;
 mod protocol;
