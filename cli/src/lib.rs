@@ -1,7 +1,7 @@
 //! Flags to configuration to calls: what the `nigh` binary does.
 //!
-//! Without a subcommand it is the server; `nigh bench vector` is the load generator, whose HTTP client the project's
-//! own tests use as well.
+//! Without a subcommand it is the server; `nigh bench vector`, `ingest` and `kv` are load generators. The HTTP client of the first
+//! is what the project's own tests use as well.
 mod bench;
 mod config_file;
 mod exposure;
@@ -10,6 +10,7 @@ mod logging;
 mod memory_limit;
 mod serve;
 mod settings;
+mod tcp_client;
 
 pub use bench::client;
 

@@ -129,7 +129,11 @@ pub struct Options {
     pub json: bool,
 }
 
-fn parse_shape(text: &str) -> Result<(usize, usize), String> {
+/// Reads `<count>x<dim>`, both at least 1.
+///
+/// # Errors
+/// A sentence with the text.
+pub fn parse_shape(text: &str) -> Result<(usize, usize), String> {
     let shape = text.split_once('x').and_then(|(count, dim)| Some((count.parse().ok()?, dim.parse().ok()?)));
     shape.filter(|&(count, dim)| count > 0 && dim > 0).ok_or_else(|| format!("{text:?} is not <count>x<dim>"))
 }
@@ -416,7 +420,7 @@ fn cpu_s() -> f64 {
 }
 
 /// A bar on stderr; nothing where stderr is no terminal.
-fn progress_bar(what: &'static str, length: u64) -> ProgressBar {
+pub fn progress_bar(what: &'static str, length: u64) -> ProgressBar {
     let bar = ProgressBar::new(length).with_message(what);
     if let Ok(style) = ProgressStyle::with_template("{msg:>9} {wide_bar} {percent:>3}% {eta}") {
         bar.set_style(style);
