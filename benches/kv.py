@@ -123,7 +123,7 @@ def children_s():
 
 def bench(args, server, *flags):
     """One run of the generator, its report, and what other programs took of the processors meanwhile."""
-    command = ["taskset", "-c", args.client_cpus, args.nigh, "bench", "kv", "--protocol", server.protocol,
+    command = ["taskset", "-c", args.client_cpus, args.generator or args.nigh, "bench", "kv", "--protocol", server.protocol,
                "--address", f"127.0.0.1:{server.port}", "--pid", server.process.pid, "--keys", args.keys,
                "--threads", args.threads, "--json", *flags]
     wall, busy, own = time.perf_counter(), all_busy_s(), children_s() + server.cpu_s()
@@ -257,7 +257,8 @@ def stop_all(servers):
 def main():
     every = sorted(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nigh", default="target/release/nigh", help="server and generator")
+    parser.add_argument("--nigh", default="target/release/nigh", help="server, and generator unless --generator is given")
+    parser.add_argument("--generator", help="build that generates, so that builds of the server can be compared by one")
     parser.add_argument("--programs", nargs="+", default=["nigh", "memcached", "redis"], choices=["nigh", "memcached", "redis"])
     parser.add_argument("--server-cpus", nargs="+", default=[str(every[0]), ",".join(map(str, every[:2]))], metavar="LIST")
     parser.add_argument("--client-cpus", default=str(every[-1]), metavar="LIST")
@@ -277,8 +278,8 @@ def main():
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--name", default="kv")
     args = parser.parse_args()
-    if not shutil.which(args.nigh):
-        sys.exit(f"{args.nigh} is not there: it is the generator as well")
+    if not shutil.which(args.generator or args.nigh):
+        sys.exit(f"{args.generator or args.nigh} is not there: nothing generates load")
 
     record = {"machine": machine(), "settings": {key: str(value) for key, value in vars(args).items()}, "versions": {}, "absent": [],
               "rows": []}

@@ -1,6 +1,6 @@
 //! Flags to configuration to calls: what the `nigh` binary does.
 //!
-//! Without a subcommand it is the server; `nigh bench vector`, `ingest` and `kv` are load generators. The HTTP client of the first
+//! Without a subcommand it is the server; `nigh bench vector`, `ingest` and `kv` are load generators, and `nigh cli` is a client. The HTTP client of the first
 //! is what the project's own tests use as well.
 mod bench;
 mod config_file;
@@ -10,6 +10,7 @@ mod logging;
 mod memory_limit;
 mod serve;
 mod settings;
+mod shell;
 mod tcp_client;
 
 pub use bench::client;
@@ -18,6 +19,7 @@ pub use bench::client;
 pub fn run(arguments: &[String]) -> i32 {
     match arguments.split_first() {
         Some((name, rest)) if name == "bench" => bench::main(rest),
+        Some((name, rest)) if name == "cli" => shell::main(rest),
         _ => server(arguments),
     }
 }

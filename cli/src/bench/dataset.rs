@@ -220,10 +220,22 @@ impl Matrix<[u8; 4]> {
 
 /// One line's object in the tagged form of the interface.
 fn payload(line: &str) -> Result<Vec<u8>, String> {
+    tag(line, |key| key != "id")
+}
+
+/// A plain JSON object in the tagged form of the interface.
+///
+/// # Errors
+/// A sentence: no object, or a value that is neither a scalar nor a list of one kind.
+pub fn tagged(object: &str) -> Result<Vec<u8>, String> {
+    tag(object, |_| true)
+}
+
+fn tag(object: &str, takes: impl Fn(&str) -> bool) -> Result<Vec<u8>, String> {
     use serde_json::{Map, Value, json};
-    let object: Map<String, Value> = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let object: Map<String, Value> = serde_json::from_str(object).map_err(|error| error.to_string())?;
     let mut tagged = Map::new();
-    for (key, value) in object.into_iter().filter(|(key, _)| key != "id") {
+    for (key, value) in object.into_iter().filter(|(key, _)| takes(key)) {
         let value = match value {
             Value::Null => json!({"kind": "none"}),
             Value::Bool(value) => json!({"kind": "bool", "bool": value}),

@@ -14,6 +14,8 @@ mod tcp_ingest;
 mod vector;
 mod wire;
 
+pub use dataset::tagged as tagged_payload;
+
 use crate::flags::normalise;
 use crate::say;
 use clap::Parser;
