@@ -47,8 +47,8 @@ pub fn run(settings: &Settings) -> Result<(), String> {
     let telemetry = Arc::new(Telemetry::new(cores));
     let max_body_bytes = BODIES_MAX_BYTES.min(settings.memory_limit_bytes / 2);
     let descriptors = connection_descriptors();
-    // The binary protocol has a limit of its own; where descriptors are few it leaves HTTP half of them.
-    let for_tcp = if tcp.is_some() { TCP_CONNECTIONS_MAX.min(descriptors / 2) } else { 0 };
+    // The binary protocol has a limit of its own; where descriptors are few it leaves HTTP a quarter of them.
+    let for_tcp = if tcp.is_some() { TCP_CONNECTIONS_MAX.min(descriptors / 4 * 3) } else { 0 };
     let http_config = HttpConfig {
         access_log: settings.access_log,
         max_connections_per_core: connections_per_core(descriptors - for_tcp, cores),

@@ -97,7 +97,8 @@ pub fn run_to_end(arguments: &[&str], environment: &[(&str, &str)]) -> Exit {
 }
 
 impl Server {
-    /// Starts a server on a free loopback port and waits until it serves. `data` is the data directory.
+    /// Starts a server on a free loopback port and waits until it serves. `data` is the data directory. `-tcp` among the flags is
+    /// waited for as well, and with `-http ""` alone.
     ///
     /// # Errors
     /// When it ends first.
@@ -137,7 +138,10 @@ impl Server {
             reader: Some(reader),
         };
         let is_with_tcp = flags.contains(&"-tcp");
-        while server.authority.is_empty() || (is_with_tcp && server.tcp_authority.is_empty()) {
+        let is_with_http = !flags.windows(2).any(|pair| pair == ["-http", ""]);
+        while (is_with_http && server.authority.is_empty())
+            || (is_with_tcp && server.tcp_authority.is_empty())
+        {
             match serving.recv_timeout(START_MAX) {
                 Ok((true, authority)) => server.tcp_authority = authority,
                 Ok((false, authority)) => server.authority = authority,

@@ -36,3 +36,13 @@ fn idle_connections_end_and_requests_under_way_are_answered() {
         assert_eq!(wire.ask("get", Args::new().s16(format!("{n}"))).ok(), b"v", "{n}");
     }
 }
+
+#[test]
+fn tcp_alone() {
+    let mut server = Server::start(None, &["-cores", "2", "-tcp", "127.0.0.1:0", "-http", ""]);
+    assert_eq!(server.tcp().ask("__ping__", b"").ok(), b"");
+    let log = server.log();
+    assert!(server.authority().is_empty() && !log.contains("proto=http"), "{log}");
+    server.signal(libc::SIGTERM);
+    assert!(server.wait().success(), "{}", server.log());
+}
