@@ -6,7 +6,7 @@ use nigh_engine::distance::simd_level;
 use nigh_net::auth::{Authenticator, Open, SingleKey};
 use nigh_net::limits::{BODIES_MAX_BYTES, TCP_CONNECTIONS_MAX};
 use nigh_net::metrics::Telemetry;
-use nigh_net::tcp::TcpConfig;
+use nigh_net::tcp::{Loops, TcpConfig};
 use nigh_net::{HttpConfig, bind};
 use nigh_shard::cores::Placement;
 use nigh_shard::device::Devices;
@@ -58,6 +58,7 @@ pub fn run(settings: &Settings) -> Result<(), String> {
     let tcp_config = TcpConfig {
         access_log: settings.access_log,
         max_connections: for_tcp,
+        loops: if settings.epoll { Loops::Readiness } else { Loops::Completion },
         max_body_bytes,
         ..TcpConfig::new(auth, telemetry)
     };

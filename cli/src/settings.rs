@@ -17,6 +17,8 @@ pub struct Settings {
     pub http: String,
     /// Listen address of the binary protocol, empty = off.
     pub tcp: String,
+    /// TCP is told which sockets are ready, not which operations have completed.
+    pub epoll: bool,
     /// Data directory; `None` keeps everything in memory.
     pub data: Option<PathBuf>,
     /// Units of ownership, a power of two.
@@ -86,11 +88,12 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
     Ok(Settings {
         http: flags.http.clone(),
         tcp: flags.tcp.clone(),
+        epoll: flags.epoll,
         data: Some(&flags.data).filter(|data| !data.is_empty()).map(PathBuf::from),
         shards: shards as usize,
         cores,
         wal_sync: flags.wal_sync,
-        memory_limit_bytes: memory_limit::memory_limit_bytes(file.max_memory_bytes),
+        memory_limit_bytes: memory_limit::memory_limit_bytes(),
         keys_budget_bytes: memory_limit::keys_budget_bytes(
             file.max_memory_bytes,
             shards as u64 * BYTES_PER_SHARD_MIN,
@@ -169,6 +172,6 @@ mod tests {
         std::fs::write(file.path(), r#"{"cache":{"max_memory":"256MiB"}}"#).unwrap();
         let path = file.path().to_str().unwrap();
         assert!(with(&["-config", path]).unwrap_err().contains("512 MiB"));
-        assert_eq!(with(&["-config", path, "-shards", "64"]).unwrap().memory_limit_bytes, 256 << 20);
+        assert_eq!(with(&["-config", path, "-shards", "64"]).unwrap().keys_budget_bytes, 256 << 20);
     }
 }

@@ -29,26 +29,35 @@ pub async fn accept_all(
                     exhausted = false;
                     admit(socket);
                 }
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                        if !exhausted {
-                            exhausted = true;
-                            tracing::warn!(target: "nigh", %error, "cannot accept connections for now");
-                        }
-                        runtime.sleep_us(ACCEPT_BACKOFF_US).await;
-                    }
-                    Some(libc::ECONNABORTED | libc::EPROTO | libc::EINTR | libc::EPERM) => {}
-                    Some(libc::EBADF | libc::EINVAL | libc::ENOTSOCK) => return Err(error),
-                    // The network, a security module: not of our making, and it may pass.
-                    _ => {
-                        tracing::warn!(target: "nigh", %error, "a connection could not be accepted");
-                        runtime.sleep_us(ACCEPT_BACKOFF_US).await;
-                    }
-                },
+                Err(error) => wait_after(runtime, error, &mut exhausted).await?,
             }
         }
         runtime.yield_now().await;
     }
+}
+
+/// Waits as long as makes sense after a connection could not be accepted. `exhausted`: that was said already of what the process has run out
+/// of.
+///
+/// # Errors
+/// The listener is no listener (any more).
+pub async fn wait_after(runtime: &CoreRuntime, error: io::Error, exhausted: &mut bool) -> io::Result<()> {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+            if !std::mem::replace(exhausted, true) {
+                tracing::warn!(target: "nigh", %error, "cannot accept connections for now");
+            }
+            runtime.sleep_us(ACCEPT_BACKOFF_US).await;
+        }
+        Some(libc::ECONNABORTED | libc::EPROTO | libc::EINTR | libc::EPERM) => {}
+        Some(libc::EBADF | libc::EINVAL | libc::ENOTSOCK) => return Err(error),
+        // The network, a security module: not of our making, and it may pass.
+        _ => {
+            tracing::warn!(target: "nigh", %error, "a connection could not be accepted");
+            runtime.sleep_us(ACCEPT_BACKOFF_US).await;
+        }
+    }
+    Ok(())
 }
 
 async fn accept(listener: &Source) -> io::Result<OwnedFd> {

@@ -37,11 +37,10 @@ pub fn refusal(flags: &ServerFlags) -> Option<String> {
 }
 
 /// Every flag whose feature is missing: whether it is used, its name, the feature.
-fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 46] {
+fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 45] {
     let text = |value: &str| !value.is_empty();
     [
         (text(&flags.grpc), "grpc", "the gRPC transport"),
-        (!flags.epoll, "epoll", "TCP from a completion ring"),
         (text(&flags.internal_token), "internal-token", "clustering"),
         (text(&flags.keys_file), "keys-file", "the key registry"),
         (flags.audit_log, "audit-log", "the key registry"),

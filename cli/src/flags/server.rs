@@ -25,7 +25,7 @@ pub struct ServerFlags {
 
     /// JSON file with {"cache":{"max_memory":"8GiB"}}.
     ///
-    /// The memory limit of the process: past it writes are refused. Without it the limit is nine tenths of the
+    /// The budget of keys and values: past it those written first go. Without it the budget is a quarter of the
     /// smaller of the machine's memory and the container's limit.
     #[arg(long, value_name = "path", default_value = "", help_heading = "Storage")]
     pub config: String,

@@ -27,10 +27,12 @@ pub enum Count {
     Receives,
     /// Calls of `send`.
     Sends,
+    /// Calls of `io_uring_enter` for completion loops.
+    Enters,
 }
 
 /// Name, description and what it is, of every counter.
-pub const FAMILIES: [(Count, &str, &str); 11] = [
+pub const FAMILIES: [(Count, &str, &str); 12] = [
     (Count::Accepted, "svc_tcp_connections_total", "Accepted TCP connections."),
     (
         Count::Refused,
@@ -46,6 +48,7 @@ pub const FAMILIES: [(Count, &str, &str); 11] = [
     (Count::BytesSent, "svc_tcp_sent_bytes_total", "Bytes sent over TCP."),
     (Count::Receives, "svc_tcp_receive_calls_total", "System calls that receive over TCP."),
     (Count::Sends, "svc_tcp_send_calls_total", "System calls that send over TCP."),
+    (Count::Enters, "svc_tcp_enter_calls_total", "System calls of completion loops, for all they carry."),
 ];
 
 /// Counters of one core, which alone writes them, on cache lines of their own.

@@ -7,11 +7,12 @@
 //! A caller takes frames from the front of its buffer with [`frame::decode`], asks [`ops::required`] for the right each
 //! needs, looks its operation up with [`ops::find`], and appends responses with the functions of [`frame`].
 //!
-//! Connections are [`serve`]d: `server` accepts, `connection` is the life of one, over a `transport` and in `buffers` that the core
+//! Connections are [`serve`]d: `server` accepts, `connection` is the life of one, over a `transport` (`completion` is the other) and in `buffers` that the core
 //! lends; `requests` makes requests of frames, `round` carries out those that have arrived together, by `execute`.
 
 mod access;
 mod buffers;
+mod completion;
 mod connection;
 pub mod counters;
 mod execute;
@@ -27,7 +28,7 @@ mod server;
 mod transport;
 pub mod vector;
 
-pub use server::{TcpConfig, serve};
+pub use server::{Loops, TcpConfig, serve};
 
 #[cfg(test)]
 mod hex;

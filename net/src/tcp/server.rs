@@ -1,18 +1,21 @@
 //! Accepting connections of the binary protocol on one core and running each as a task.
 
-use crate::accept::accept_all;
+use crate::accept::{accept_all, wait_after};
 use crate::access_log::RequestIds;
 use crate::auth::Authenticator;
 use crate::connections::Connections;
 use crate::limits;
 use crate::metrics::Telemetry;
 use crate::tcp::buffers::Buffers;
+use crate::tcp::completion::Completion;
 use crate::tcp::connection::{self, Connection};
 use crate::tcp::counters::Count;
 use crate::tcp::here::Here;
-use crate::tcp::transport::Readiness;
+use crate::tcp::transport::{Readiness, Transport};
 use futures_lite::future::or;
+use nigh_shard::completions::{Completions, Socket};
 use nigh_shard::core::Core;
+use nigh_shard::runtime::CoreRuntime;
 use socket2::{SockRef, TcpKeepalive};
 use std::cell::RefCell;
 use std::io;
@@ -38,8 +41,19 @@ pub struct TcpConfig {
     pub telemetry: Arc<Telemetry>,
     /// Larger buffers of requests in memory, whole process, HTTP's included; see [`crate::limits::BODIES_MAX_BYTES`].
     pub max_body_bytes: u64,
+    /// How bytes come and go.
+    pub loops: Loops,
     /// What the limits on slow clients in [`crate::limits`] take for a second; shorter only in tests.
     pub second: Duration,
+}
+
+/// How a core learns what its connections have for it. Clients cannot tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loops {
+    /// It is told which sockets are ready, and calls for each.
+    Readiness,
+    /// It hands operations over and is told which have completed, all in one call. Needs Linux 6.1.
+    Completion,
 }
 
 impl TcpConfig {
@@ -51,6 +65,7 @@ impl TcpConfig {
             max_connections: limits::TCP_CONNECTIONS_MAX,
             telemetry,
             max_body_bytes: limits::BODIES_MAX_BYTES,
+            loops: Loops::Readiness,
             second: Duration::from_secs(1),
         }
     }
@@ -70,12 +85,70 @@ pub struct Server<T> {
 /// the requests in flight have been answered or their time to finish has passed.
 ///
 /// # Errors
-/// When the listener cannot be registered with the reactor.
+/// When the listener cannot be registered with the reactor, or there is no ring for completions.
 pub async fn serve(core: Rc<Core>, listener: TcpListener, config: Rc<TcpConfig>) -> io::Result<()> {
-    let runtime = core.runtime();
     prepare(&listener)?;
+    match config.loops {
+        Loops::Readiness => serve_by_readiness(core, listener, config).await,
+        Loops::Completion => serve_by_completion(core, listener, config).await,
+    }
+}
+
+async fn serve_by_readiness(core: Rc<Core>, listener: TcpListener, config: Rc<TcpConfig>) -> io::Result<()> {
+    let (runtime, server) = (core.runtime(), start(core, config));
     let source = runtime.reactor().register(OwnedFd::from(listener))?;
-    let second = config.second;
+    let admit = |socket| {
+        admit(&server, || {
+            let source = server.here.core.runtime().reactor().register(socket)?;
+            Ok(Readiness::new(source, server.here.config.telemetry.clone(), server.here.core.env().index()))
+        });
+    };
+    or(stopped(&runtime), accept_all(&runtime, &source, admit)).await?;
+    drop(source);
+    server.connections.drain(&runtime).await;
+    Ok(())
+}
+
+async fn serve_by_completion(core: Rc<Core>, listener: TcpListener, config: Rc<TcpConfig>) -> io::Result<()> {
+    let (runtime, server) = (core.runtime(), start(core, config));
+    let completions = Completions::new()?;
+    let ready = runtime.reactor().register(completions.descriptor()?)?;
+    listener.set_nonblocking(false)?;
+    completions.listen(listener);
+    let accepting = async {
+        let mut exhausted = false;
+        loop {
+            match completions.accept().await {
+                Ok(socket) => {
+                    exhausted = false;
+                    admit(&server, || {
+                        let socket = Socket::new(completions.clone(), socket);
+                        let telemetry = server.here.config.telemetry.clone();
+                        Ok(Completion::new(socket, telemetry, server.here.core.env().index()))
+                    });
+                }
+                Err(error) => wait_after(&runtime, error, &mut exhausted).await?,
+            }
+        }
+    };
+    let driving = completions.drive(&ready, |enters| server.here.count(Count::Enters, enters));
+    let serving = async {
+        or(stopped(&runtime), accepting).await?;
+        completions.end_accepting();
+        server.connections.drain(&runtime).await;
+        Ok(())
+    };
+    or(serving, driving).await
+}
+
+async fn stopped(runtime: &CoreRuntime) -> io::Result<()> {
+    runtime.stopping().await;
+    Ok(())
+}
+
+/// A front end without connections, which ages those that come.
+fn start<T: Transport>(core: Rc<Core>, config: Rc<TcpConfig>) -> Rc<Server<T>> {
+    let (runtime, second) = (core.runtime(), config.second);
     let here =
         Here { core, config, buffers: Rc::new(Buffers::default()), spare_requests: RefCell::default() };
     let connections = Rc::new(Connections::default());
@@ -85,14 +158,7 @@ pub async fn serve(core: Rc<Core>, listener: TcpListener, config: Rc<TcpConfig>)
         let timed_out = |count| aging.here.count(Count::TimedOut, count);
         aging.connections.keep_sweeping(&aging.here.core.runtime(), second, timed_out).await;
     });
-    let stopped = async {
-        runtime.stopping().await;
-        Ok(())
-    };
-    or(stopped, accept_all(&runtime, &source, |socket| admit(&server, socket))).await?;
-    drop(source);
-    server.connections.drain(&runtime).await;
-    Ok(())
+    server
 }
 
 /// Sets what connections inherit from their listener.
@@ -103,16 +169,16 @@ fn prepare(listener: &TcpListener) -> io::Result<()> {
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))
 }
 
-/// Starts the task of a new connection, or closes it.
-fn admit(server: &Rc<Server<Readiness>>, socket: OwnedFd) {
+/// Starts the task of a new connection, which `transport` makes ready, or closes it.
+fn admit<T: Transport>(server: &Rc<Server<T>>, transport: impl FnOnce() -> io::Result<T>) {
     let here = &server.here;
     let counters = &here.config.telemetry.tcp;
     if !counters.open_one(here.config.max_connections) {
         here.count(Count::Refused, 1);
         return;
     }
-    let source = match here.core.runtime().reactor().register(socket) {
-        Ok(source) => source,
+    let transport = match transport() {
+        Ok(transport) => transport,
         Err(error) => {
             counters.close_one();
             here.count(Count::Refused, 1);
@@ -121,7 +187,6 @@ fn admit(server: &Rc<Server<Readiness>>, socket: OwnedFd) {
         }
     };
     here.count(Count::Accepted, 1);
-    let transport = Readiness::new(source, here.config.telemetry.clone(), here.core.env().index());
     let connection = Rc::new(Connection::new(transport));
     let listed = server.connections.list(connection.clone());
     let server = server.clone();

@@ -1,7 +1,6 @@
 //! What carries the bytes of a connection: sockets that tell when they are ready.
 //!
-//! Nothing above knows how bytes come and go. A socket whose operations complete on their own would be another
-//! [`Transport`]: it has arrived when a buffer was filled, and receiving copies that.
+//! Nothing above knows how bytes come and go; the other [`Transport`] is in `completion`.
 
 use crate::connections;
 use crate::metrics::Telemetry;

@@ -29,7 +29,7 @@ use std::future::poll_fn;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::net::TcpListener;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
@@ -63,6 +63,9 @@ fn token(kind: Kind, slot: usize) -> u64 {
 /// See the module.
 pub struct Completions {
     ring: RefCell<ManuallyDrop<IoUring>>,
+    /// Written by the kernel when something has completed. The ring's own descriptor would do, but that nobody who polls it is told of
+    /// completions that have yet to be run.
+    event: OwnedFd,
     buffers: RefCell<ManuallyDrop<Buffers>>,
     slots: RefCell<Slots>,
     accepting: RefCell<Accepting>,
@@ -131,8 +134,17 @@ impl Completions {
                 _ => error,
             })?;
         let buffers = Buffers::new(&ring)?;
+        // SAFETY: no pointers; the result is checked before it is owned.
+        let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if event < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: just made, and nobody else's.
+        let event = unsafe { OwnedFd::from_raw_fd(event) };
+        ring.submitter().register_eventfd(event.as_raw_fd())?;
         Ok(Rc::new(Completions {
             ring: RefCell::new(ManuallyDrop::new(ring)),
+            event,
             buffers: RefCell::new(ManuallyDrop::new(buffers)),
             slots: RefCell::default(),
             accepting: RefCell::default(),
@@ -148,21 +160,15 @@ impl Completions {
     /// # Errors
     /// No descriptors are left.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
-        let ring = self.ring.borrow();
-        // SAFETY: the ring is open for as long as it is borrowed.
-        unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) }.try_clone_to_owned()
+        self.event.try_clone()
     }
 
-    /// System calls so far.
-    pub fn enters(&self) -> u64 {
-        self.enters.get()
-    }
-
-    /// Hands over what is queued and sees to what has completed, until dropped. `ready` is [`Self::descriptor`], registered.
+    /// Hands over what is queued and sees to what has completed, until dropped. `ready` is [`Self::descriptor`], registered. `turned` is told
+    /// after each turn how many system calls it took.
     ///
     /// # Errors
     /// The ring is broken.
-    pub async fn drive(&self, ready: &Source) -> io::Result<()> {
+    pub async fn drive(&self, ready: &Source, turned: impl Fn(u64)) -> io::Result<()> {
         loop {
             poll_fn(|cx| {
                 if self.unsubmitted.get() || ready.poll_readable(cx).is_ready() {
@@ -179,6 +185,7 @@ impl Completions {
             // Before the turn: what completes from here on is a new edge.
             ready.clear_readable();
             self.turn()?;
+            turned(self.enters.take());
         }
     }
 
@@ -299,6 +306,16 @@ impl Completions {
             Poll::Pending
         })
         .await
+    }
+
+    /// Closes the listener: nobody connects any more.
+    pub fn end_accepting(&self) {
+        let mut accepting = self.accepting.borrow_mut();
+        // What has connected meanwhile is closed with it.
+        accepting.arrived.clear();
+        let Some(listener) = accepting.listener.take() else { return };
+        // SAFETY: no memory is involved; the descriptor is the listener's. It ends the operation that holds it.
+        unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) };
     }
 
     fn accepted(&self, entry: &cqueue::Entry) -> Option<Waker> {

@@ -136,7 +136,7 @@ fn numbers_and_times() {
 /// The first error, in the order of the puts, takes the place of their number; the others are carried out.
 #[test]
 fn a_batch_of_puts_goes_on_behind_an_error() {
-    let server = Server::start(None, &["-cores", "2", "-shards", "2", "-tcp", "127.0.0.1:0"]);
+    let server = Server::start(None, &["-cores", "2", "-shards", "2", "-tcp", "127.0.0.1:0", super::LOOPS]);
     let wire = &mut server.tcp();
     let puts = |count: u32| {
         (0..count)
@@ -185,7 +185,7 @@ fn counters_of_many_connections() {
 #[test]
 fn acknowledged_keys_survive_a_kill() {
     let data = tempfile::tempdir().expect("a temporary directory");
-    let flags = ["-cores", "2", "-tcp", "127.0.0.1:0"];
+    let flags = ["-cores", "2", "-tcp", "127.0.0.1:0", super::LOOPS];
     let server = Server::start(Some(data.path()), &flags);
     let wire = &mut server.tcp();
     let requests = (0..500)

@@ -1,6 +1,7 @@
 //! The binary protocol over real sockets: what clients send, byte by byte, and what they read.
 
 mod access;
+mod common;
 mod crowd;
 mod framing;
 mod golden;
@@ -9,19 +10,7 @@ mod order;
 mod stop;
 mod twin;
 
-use nigh_tests::Server;
+use common::{hex, server};
 
-/// A server of two cores in memory.
-fn server() -> Server {
-    Server::start(None, &["-cores", "2", "-tcp", "127.0.0.1:0"])
-}
-
-/// The bytes that `text` spells, two digits each; blanks do not count.
-fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text
-        .bytes()
-        .filter(|byte| !byte.is_ascii_whitespace())
-        .map(|byte| char::from(byte).to_digit(16).expect("a digit") as u8)
-        .collect();
-    digits.chunks(2).map(|pair| 16 * pair[0] + pair[1]).collect()
-}
+/// `tests/tcp_completion` has the other.
+const LOOPS: &str = "-epoll=true";

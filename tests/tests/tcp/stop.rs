@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 #[test]
 fn idle_connections_end_and_requests_under_way_are_answered() {
     let data = tempfile::tempdir().expect("a temporary directory");
-    let mut server =
-        Server::start(Some(data.path()), &["-cores", "2", "-tcp", "127.0.0.1:0", "-epoll-loops", "3"]);
+    let mut server = Server::start(
+        Some(data.path()),
+        &["-cores", "2", "-tcp", "127.0.0.1:0", super::LOOPS, "-epoll-loops", "3"],
+    );
     let mut idle: Vec<_> = (0..20).map(|_| server.tcp()).collect();
     idle.iter_mut().step_by(2).for_each(|wire| drop(wire.ask("__ping__", b"").ok()));
     let busy = &mut server.tcp();
@@ -30,7 +32,7 @@ fn idle_connections_end_and_requests_under_way_are_answered() {
     assert!(log.contains("-epoll-loops has no effect") && log.contains("proto=tcp"), "{log}");
     assert!(started.elapsed() < Duration::from_secs(20), "{log}");
     // What was answered is there.
-    let server = Server::start(Some(data.path()), &["-tcp", "127.0.0.1:0"]);
+    let server = Server::start(Some(data.path()), &["-tcp", "127.0.0.1:0", super::LOOPS]);
     let wire = &mut server.tcp();
     for n in 0..answered {
         assert_eq!(wire.ask("get", Args::new().s16(format!("{n}"))).ok(), b"v", "{n}");
@@ -39,7 +41,7 @@ fn idle_connections_end_and_requests_under_way_are_answered() {
 
 #[test]
 fn tcp_alone() {
-    let mut server = Server::start(None, &["-cores", "2", "-tcp", "127.0.0.1:0", "-http", ""]);
+    let mut server = Server::start(None, &["-cores", "2", "-tcp", "127.0.0.1:0", super::LOOPS, "-http", ""]);
     assert_eq!(server.tcp().ask("__ping__", b"").ok(), b"");
     let log = server.log();
     assert!(server.authority().is_empty() && !log.contains("proto=http"), "{log}");

@@ -1,0 +1,18 @@
+//! What the modules of both suites share.
+
+use nigh_tests::Server;
+
+/// A server of two cores in memory.
+pub fn server() -> Server {
+    Server::start(None, &["-cores", "2", "-tcp", "127.0.0.1:0", super::LOOPS])
+}
+
+/// The bytes that `text` spells, two digits each; blanks do not count.
+pub fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text
+        .bytes()
+        .filter(|byte| !byte.is_ascii_whitespace())
+        .map(|byte| char::from(byte).to_digit(16).expect("a digit") as u8)
+        .collect();
+    digits.chunks(2).map(|pair| 16 * pair[0] + pair[1]).collect()
+}

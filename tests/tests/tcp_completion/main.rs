@@ -1,0 +1,22 @@
+//! The binary protocol as in `tests/tcp`, test by test, over completion loops: clients cannot tell which it is.
+
+#[path = "../tcp/common.rs"]
+mod common;
+#[path = "../tcp/crowd.rs"]
+mod crowd;
+#[path = "../tcp/framing.rs"]
+mod framing;
+#[path = "../tcp/golden.rs"]
+mod golden;
+#[path = "../tcp/keys.rs"]
+mod keys;
+#[path = "../tcp/order.rs"]
+mod order;
+#[path = "../tcp/stop.rs"]
+mod stop;
+#[path = "../tcp/twin.rs"]
+mod twin;
+
+use common::{hex, server};
+
+const LOOPS: &str = "-epoll=false";
