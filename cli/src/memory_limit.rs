@@ -1,19 +1,16 @@
 //! How much memory the process may use: the smaller of the machine's and the container's.
 use std::path::Path;
 
-/// Share of the memory that is there when no limit is configured: the rest is for stacks, socket buffers, the
+/// Share of the memory that is there: the rest is for stacks, socket buffers, the
 /// page cache of the log and the allocator's slack, which the accounting does not see.
 const DEFAULT_PERCENT: u64 = 90;
 
 /// Used when neither machine nor container says how much there is.
 const UNKNOWN_BYTES: u64 = 1 << 30;
 
-/// The memory limit in bytes: `configured`, or nine tenths of what machine and container allow.
-pub fn memory_limit_bytes(configured: Option<u64>) -> u64 {
-    configured.unwrap_or_else(|| {
-        let available = available_bytes(Path::new("/")).unwrap_or(UNKNOWN_BYTES);
-        available / 100 * DEFAULT_PERCENT
-    })
+/// The memory limit in bytes: nine tenths of what machine and container allow.
+pub fn memory_limit_bytes() -> u64 {
+    available_bytes(Path::new("/")).unwrap_or(UNKNOWN_BYTES) / 100 * DEFAULT_PERCENT
 }
 
 /// Share of the memory that is there for keys and values when nothing is configured.
@@ -113,8 +110,7 @@ mod tests {
 
     #[test]
     fn a_configured_limit_is_taken_as_it_is() {
-        assert_eq!(memory_limit_bytes(Some(77)), 77);
-        assert!(memory_limit_bytes(None) > 0);
+        assert!(memory_limit_bytes() > 0);
         assert_eq!(keys_budget_bytes(Some(77), 1 << 40), 77);
         assert_eq!(keys_budget_bytes(None, 1 << 60), 1 << 60);
     }

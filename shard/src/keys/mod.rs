@@ -30,6 +30,9 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
+/// Usual least bytes of a shard: twice the longest value, so that one fits beside others, whatever the budget is.
+pub const SHARD_BYTES_MIN: u64 = 32 << 20;
+
 /// How keys are kept.
 #[derive(Clone, Debug)]
 pub struct KeysOptions {
@@ -37,6 +40,8 @@ pub struct KeysOptions {
     pub budget_bytes: u64,
     /// Smallest page of a shard ([`Config::PAGE_BYTES_MIN`]).
     pub page_bytes_min: usize,
+    /// A shard has at least so many bytes, or there is only one: the longest value has to fit ([`SHARD_BYTES_MIN`]).
+    pub shard_bytes_min: u64,
     /// See [`Config::relocating_eviction`].
     pub relocating_eviction: bool,
     /// Between two looks whether a reserve of free pages is due, 0 = none is kept. Acts with `relocating_eviction` alone.
@@ -55,12 +60,19 @@ impl KeysOptions {
         KeysOptions {
             budget_bytes,
             page_bytes_min: Config::PAGE_BYTES_MIN,
+            shard_bytes_min: SHARD_BYTES_MIN,
             relocating_eviction: false,
             reserve_interval_ms: 0,
             in_place_same_size: false,
             sieve_visited_bit: false,
             seed: None,
         }
+    }
+
+    /// Into how many shards keys are spread: `shards`, a power of two, or as many fewer as leave each its least.
+    pub fn shards(&self, shards: usize) -> usize {
+        let most = (self.budget_bytes / self.shard_bytes_min.max(1)).max(1);
+        1 << (usize::try_from(most).unwrap_or(usize::MAX).ilog2()).min(shards.ilog2())
     }
 
     /// Of one of `shards` shards.
@@ -371,9 +383,10 @@ impl KeysStats {
 /// Empty stores of this core's shards.
 fn new_shards(core: &Core, hasher: &KeyHasher, uid_base: u64) -> Result<Vec<Shard>, String> {
     let (shared, options) = (&core.node().keys, core.options());
-    let own = (0..options.shards).filter(|&shard| shared.core_of(shard) == core.env().index());
+    let shards = options.keys.shards(options.shards);
+    let own = (0..shards).filter(|&shard| shared.core_of(shard) == core.env().index());
     own.map(|number| {
-        let config = options.keys.config(options.shards);
+        let config = options.keys.config(shards);
         let writer = Writer::new(config, hasher.clone(), shared.domain.clone());
         let mut writer = writer.map_err(|error| format!("keys: {error}"))?;
         if core.env().disk().is_some() {
@@ -382,4 +395,19 @@ fn new_shards(core: &Core, hasher: &KeyHasher, uid_base: u64) -> Result<Vec<Shar
         Ok(Shard::new(number, uid_base + number as u64, writer))
     })
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_as_many_as_the_budget_allows() {
+        let shards = |budget: u64, shards| KeysOptions::new(budget).shards(shards);
+        assert_eq!([256, 1].map(|wanted| shards(6 << 30, wanted)), [128, 1]);
+        assert_eq!(
+            [0, 1 << 20, 64 << 20, 512 << 20, 1 << 40].map(|budget| shards(budget, 256)),
+            [1, 1, 2, 16, 256]
+        );
+    }
 }

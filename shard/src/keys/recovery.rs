@@ -121,7 +121,7 @@ fn block_parts(block: &[u8]) -> Result<(usize, &[u8]), String> {
 
 /// Opens the stores of all cores; runs on core 0, logs are there.
 pub(crate) async fn open(core: &Rc<Core>, found: Found) -> Result<(), String> {
-    let shards = core.options().shards;
+    let shards = core.options().keys.shards(core.options().shards);
     let Found { manifest, records, lost, .. } = found;
     count(&core.keys().counters().corruption_errors, lost);
     let Some(old) = manifest else {
@@ -328,7 +328,7 @@ struct Start {
 /// Sends every effect of the old shards to where its key belongs now, writes images of the result and swings the manifest.
 async fn spread(core: &Rc<Core>, old: &Manifest, mut records: HashMap<usize, Records>) -> Result<(), String> {
     let disk = core.env().disk().expect("images lie on a disk");
-    let shards = core.options().shards;
+    let shards = core.options().keys.shards(core.options().shards);
     let fresh = Manifest::new(random_seed(core), shards, core.node().reserve_uids(shards as u64));
     make(core, &fresh).await?;
     records.values_mut().for_each(|records| records.sort_by_key(|(seq, _)| *seq));

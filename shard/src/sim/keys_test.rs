@@ -40,6 +40,7 @@ fn options(random: &Random, trials: Trials) -> NodeOptions {
             in_place_same_size: random.chance(1, 2),
             reserve_interval_ms: random.below(5),
             budget_bytes: shards as u64 * 2048,
+            shard_bytes_min: 2048,
             ..keys_options()
         },
     };

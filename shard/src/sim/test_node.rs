@@ -27,7 +27,12 @@ impl Drop for EndOfLife {
 
 /// A small store of keys, the same in each run.
 pub(super) fn keys_options() -> KeysOptions {
-    KeysOptions { page_bytes_min: 4096, seed: Some(7), ..KeysOptions::new(4 << 20) }
+    KeysOptions {
+        page_bytes_min: 4096,
+        shard_bytes_min: 128 << 10,
+        seed: Some(7),
+        ..KeysOptions::new(4 << 20)
+    }
 }
 
 /// Starts a node of `count` cores on `disk` and waits until it is open.
