@@ -13,6 +13,12 @@
 //! When that was not enough (a long value needs many pages at once; two pages are all there is), victims are emptied at once.
 //! When pages are empty but readers hold them, spare pages serve; with these used up a write is refused.
 //!
+//! # Compaction
+//!
+//! What is alive is not displaced while enough is dead: the emptiest page is emptied first, and its live records are copied, if at most
+//! three quarters of it are. This begins before all pages are used when more than half of what was written is dead, so a store whose keys
+//! are rewritten takes about twice the memory of what is alive, and pages that are in the cache.
+//!
 //! # Rescue
 //!
 //! At most half a page of a victim: so each emptied page is a gain of half a page at least, and making room ends. What lies in
@@ -22,6 +28,7 @@ use super::entry::{Entry, Head};
 use super::index::Slot;
 use super::op::StoreError;
 use super::pages::PageId;
+use super::stats::Stats;
 use super::table::Place;
 use super::view::is_live;
 use super::words::WORD;
@@ -33,6 +40,12 @@ const PACE: usize = 4;
 
 /// And so many for each write, so that the smallest entries make progress too.
 const PACE_MIN: usize = 64;
+
+/// A page of which at least one part in so many is dead is emptied by copying the rest.
+const COMPACTION_PARTS: usize = 4;
+
+/// The same for a page that is emptied without loss: with three quarters copied it is empty when the open page is seven eighths full.
+const COMPACTION_PACE: usize = 8;
 
 /// Records whose buckets are asked for before the first of them is looked up: the waits for memory overlap.
 const BATCH: usize = 8;
@@ -60,6 +73,8 @@ enum Purpose {
         /// Words that may still be rescued.
         rescue: usize,
     },
+    /// Nothing alive may be lost, and most of the page is dead.
+    Compact,
     /// Nothing alive may be lost.
     Reserve,
 }
@@ -139,18 +154,41 @@ impl Writer {
     #[inline]
     pub(super) fn empty_ahead(&mut self, words: usize, now_ms: u64) {
         let wanted = if self.pages.wants_to_withhold() { 2 } else { 1 };
-        if self.pages.free() + self.pages.waiting() < wanted && self.begin_eviction() {
+        let is_short = self.pages.free() + self.pages.waiting() < wanted;
+        if (is_short || self.pages.is_wasteful()) && self.begin_compaction() {
+            self.drain_step(COMPACTION_PACE * words + PACE_MIN, now_ms);
+        } else if is_short && self.begin_eviction() {
             self.drain_step(PACE * words + PACE_MIN, now_ms);
         }
     }
 
+    /// Makes sure that a page is being emptied of which little enough is alive to be copied whole. `false` when there is none, or another one
+    /// is being emptied for eviction.
+    fn begin_compaction(&mut self) -> bool {
+        match self.drain.as_ref().map(|drain| &drain.purpose) {
+            Some(Purpose::Compact) => return true,
+            Some(Purpose::Evict { .. }) => return false,
+            Some(Purpose::Reserve) => self.abandon_drain(),
+            None => {}
+        }
+        let live_max = self.pages.page_words() / COMPACTION_PARTS * (COMPACTION_PARTS - 1);
+        let Some(page) = self.pages.take_emptiest(live_max) else { return false };
+        self.drain = Some(Drain { page, at: 0, purpose: Purpose::Compact });
+        true
+    }
+
     /// Makes sure that a page is being emptied whose content may be dropped. `false` when there is no closed page.
     fn begin_eviction(&mut self) -> bool {
-        if let Some(drain) = &self.drain {
-            if matches!(drain.purpose, Purpose::Evict { .. }) {
-                return true;
+        if let Some(drain) = &mut self.drain {
+            match drain.purpose {
+                Purpose::Evict { .. } => return true,
+                Purpose::Compact => {
+                    // It has not been done in time: what fits is still copied.
+                    drain.purpose = Purpose::Evict { rescue: self.pages.page_words() };
+                    return true;
+                }
+                Purpose::Reserve => self.abandon_drain(),
             }
-            self.abandon_drain();
         }
         let Some(page) = self.pages.take_oldest() else { return false };
         let rescue = if self.config.relocating_eviction { self.pages.page_words() / 2 } else { 0 };
@@ -229,7 +267,7 @@ impl Writer {
             return true;
         }
         match drain.purpose {
-            Purpose::Evict { .. } => self.stats.pages_evicted += 1,
+            Purpose::Evict { .. } | Purpose::Compact => self.stats.pages_evicted += 1,
             Purpose::Reserve => self.stats.reserve_pages_freed += 1,
         }
         self.pages.retire(drain.page);
@@ -258,19 +296,29 @@ impl Writer {
                     self.displace(slot, place, is_live, words);
                 }
             }
-            Purpose::Reserve if !is_live => {
+            Purpose::Reserve | Purpose::Compact if !is_live => {
                 self.stats.expired += 1;
                 self.remove(slot, place);
             }
-            Purpose::Reserve => {
+            Purpose::Reserve | Purpose::Compact => {
                 if self.pages.room() < words {
                     if self.pages.free() == 0 {
                         return Fate::NoRoom;
                     }
                     self.pages.turn();
                 }
-                self.stats.reserve_relocations += 1;
-                self.stats.reserve_bytes_relocated += (words * WORD) as u64;
+                let Stats { eviction_relocations, reserve_relocations, .. } = &mut self.stats;
+                *if matches!(purpose, Purpose::Compact) {
+                    eviction_relocations
+                } else {
+                    reserve_relocations
+                } += 1;
+                let Stats { eviction_bytes_relocated, reserve_bytes_relocated, .. } = &mut self.stats;
+                *if matches!(purpose, Purpose::Compact) {
+                    eviction_bytes_relocated
+                } else {
+                    reserve_bytes_relocated
+                } += (words * WORD) as u64;
                 self.relocate(slot, hash, place, head.visited(was_visited));
             }
         }

@@ -26,6 +26,9 @@ use std::sync::Arc;
 const SPARE_PART: usize = 8;
 const SPARE_MIN: usize = 2;
 
+/// Dead pages beyond the live ones that nobody minds.
+const WASTED_MIN: usize = 2;
+
 /// Pages that are never withheld.
 const WRITTEN_MIN: usize = 2;
 
@@ -199,6 +202,14 @@ impl Pages {
             self.release(page, words);
             self.withheld.push(page);
         }
+    }
+
+    /// Whether more than half of what was written is dead, and no page that was used before can be written at once.
+    pub(super) fn is_wasteful(&self) -> bool {
+        let is_recycled = |page: &PageId| self.pages[*page as usize].touched;
+        self.used > 2 * self.live + WASTED_MIN * self.page_words
+            && !self.free.last().is_some_and(is_recycled)
+            && self.waiting.len() == 0
     }
 
     /// Whether fewer pages are withheld than should be.

@@ -208,6 +208,26 @@ fn a_reader_that_stays_costs_spare_pages_and_then_writes() {
     assert_eq!(get(&view, &seat, &1999u64.to_be_bytes(), NOW), Some(vec![1999u64 as u8; 64]));
 }
 
+/// Keys that nobody rewrites stay while others are rewritten for many times the budget, and no more memory is used than that needs.
+#[test]
+fn nothing_alive_goes_while_enough_is_dead() {
+    for knobs in 0..8 {
+        let (mut writer, _, _) = store(config(1 << 20, 1 << 14, knobs));
+        fill(&mut writer, 0, 3000, 64);
+        for n in 0..200_000u64 {
+            // Of two lengths, so that none is rewritten in place for long.
+            let value = vec![n as u8; 60 + (n / 1000) as usize % 2 * 8];
+            put(&mut writer, &(10_000 + n * n % 1009).to_be_bytes(), &value, 0, NOW);
+        }
+        let stats = writer.stats();
+        check_sizes(&stats);
+        assert_eq!((stats.evictions_live, stats.rejects), (0, 0), "{stats:?}");
+        assert_eq!(present(&mut writer, 0, 3000), 3000);
+        let allocated = stats.pages_allocated * stats.page_bytes;
+        assert!(allocated <= 2 * stats.live_bytes + 6 * stats.page_bytes, "{stats:?}");
+    }
+}
+
 /// Mixed sizes, deadlines, deletes, for many times the budget: memory stays within it, by the system's count as well.
 #[test]
 fn memory_stays_within_the_budget_under_churn() {
