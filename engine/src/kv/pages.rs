@@ -209,7 +209,7 @@ impl Pages {
         let is_recycled = |page: &PageId| self.pages[*page as usize].touched;
         self.used > 2 * self.live + WASTED_MIN * self.page_words
             && !self.free.last().is_some_and(is_recycled)
-            && self.waiting.len() == 0
+            && self.waiting.is_empty()
     }
 
     /// Whether fewer pages are withheld than should be.

@@ -9,7 +9,7 @@
 //! * Memory that an operation uses belongs to its slot until the operation has completed, whatever becomes of the [`Socket`]: a slot whose
 //!   socket was dropped is cancelled, and freed with its last completion. Dropping all waits for that, or leaks.
 //! * What arrives is copied out at once and the buffer given back, so no connection holds the buffers of others. A connection that is
-//!   not read from stops receiving at [`PENDING_MAX_BYTES`].
+//!   not read from stops receiving at 256 KiB.
 //!
 //! Everything lives on one thread. Needs Linux 6.1.
 

@@ -5,7 +5,7 @@
 //! in between, so the order in the log is the order in memory; whoever asked waits for the log ([`Core::wait_durable`]).
 //!
 //! Sequence numbers count the log records of a shard. [`checkpoint`] writes images of what changed, all shards of a core in one file;
-//! [`recovery`] reads them and the log above them. What expires is not logged, deadlines being absolute; what is evicted is, or a
+//! `recovery` reads them and the log above them. What expires is not logged, deadlines being absolute; what is evicted is, or a
 //! restart would bring it back.
 
 mod change;
