@@ -35,6 +35,7 @@ use crate::absent_requests::Unmet;
 use crate::auth::{Unauthorized, bearer_token};
 use crate::dispatch::dispatch;
 use crate::http::{BodyReader, Collected, Handler, HttpConfig, Reply, ReplyBody, json_reply};
+use crate::kv_metrics;
 use crate::lane_requests::ExplainedSearch;
 use crate::limits;
 use crate::metrics;
@@ -115,7 +116,8 @@ impl RestService {
             Route::Ready => Ok(ok(&b"{\"status\":\"ready\"}\n"[..])),
             Route::Replication => Ok(ok(&b"{\"shards\":[]}\n"[..])),
             Route::OpenApi => Ok(ok(openapi::DOCUMENT)),
-            Route::Metrics => self.metrics().await,
+            Route::Metrics => Ok(text(metrics::page(&self.core, &self.config.telemetry).await)),
+            Route::KvMetrics => Ok(text(kv_metrics::page(&self.core.keys_stats().await))),
             Route::Create => {
                 let body = json_body(&mut body).await?;
                 self.create(body).await
@@ -375,15 +377,6 @@ impl RestService {
         Ok(json_reply(StatusCode::CREATED, ReplyBody::whole(answer)))
     }
 
-    async fn metrics(&self) -> Result<Reply, ApiError> {
-        let page = metrics::page(&self.core, &self.config.telemetry).await;
-        let mut reply = Response::new(ReplyBody::whole(page));
-        reply
-            .headers_mut()
-            .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
-        Ok(reply)
-    }
-
     fn authorize(&self, head: &Parts, action: Action, collection: &str) -> Result<(), ApiError> {
         let token = head.headers.get(AUTHORIZATION).map(|value| bearer_token(value.as_bytes()));
         let full;
@@ -416,6 +409,15 @@ fn decode_delete(collection: String, body: &[u8]) -> Result<DeleteByFilter, ApiE
 /// A 200 with a JSON body.
 fn ok(body: impl Into<Bytes>) -> Reply {
     json_reply(StatusCode::OK, ReplyBody::whole(body))
+}
+
+/// A 200 with figures for Prometheus.
+fn text(page: String) -> Reply {
+    let mut reply = Response::new(ReplyBody::whole(page));
+    reply
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
+    reply
 }
 
 /// `{"<key>":"<name>"}`.

@@ -19,6 +19,8 @@ pub enum Route<'p> {
     OpenApi,
     /// `GET /metrics`, `GET /v1/metrics`.
     Metrics,
+    /// `GET /kv-metrics`, `GET /v1/kv-metrics`.
+    KvMetrics,
     /// `POST /v1/collections`.
     Create,
     /// `GET /v1/tasks`.
@@ -138,7 +140,7 @@ impl Route<'_> {
     pub fn action(&self) -> Option<(Action, &str)> {
         match self {
             Route::Health | Route::Ready | Route::Replication | Route::OpenApi => None,
-            Route::Metrics | Route::Tasks | Route::List => Some((Action::Read, "")),
+            Route::Metrics | Route::KvMetrics | Route::Tasks | Route::List => Some((Action::Read, "")),
             Route::Info(name) => Some((Action::Read, name)),
             Route::Create
             | Route::CreateAlias
@@ -204,6 +206,7 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
     let names: Vec<&str> = segments[..count].iter().map(AsRef::as_ref).collect();
     Ok(match names.as_slice() {
         ["metrics"] | ["v1", "metrics"] => when(read, Route::Metrics, "GET, HEAD"),
+        ["kv-metrics"] | ["v1", "kv-metrics"] => when(read, Route::KvMetrics, "GET, HEAD"),
         ["v1", "health"] => when(read, Route::Health, "GET, HEAD"),
         ["v1", "ready"] => when(read, Route::Ready, "GET, HEAD"),
         ["v1", "replication"] => when(read, Route::Replication, "GET, HEAD"),
@@ -436,6 +439,8 @@ mod tests {
             ("GET", "/v1/openapi.json", Route::OpenApi),
             ("GET", "/metrics", Route::Metrics),
             ("GET", "/v1/metrics", Route::Metrics),
+            ("GET", "/kv-metrics", Route::KvMetrics),
+            ("GET", "/v1/kv-metrics", Route::KvMetrics),
             ("POST", "/v1/collections", Route::Create),
             ("POST", "/v1/collections/acme%2Fdocs/query", Route::Query("acme/docs".into())),
             ("GET", "/v1/tasks", Route::Tasks),

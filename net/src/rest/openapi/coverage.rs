@@ -27,6 +27,7 @@ name_routes! {
     Route::Replication => "replication",
     Route::OpenApi => "openapi",
     Route::Metrics => "metrics",
+    Route::KvMetrics => "figures of keys",
     Route::Create => "create",
     Route::Tasks => "tasks",
     Route::List => "list",

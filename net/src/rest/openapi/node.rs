@@ -6,14 +6,20 @@ use serde_json::json;
 
 /// The rows of the table.
 pub fn operations() -> Vec<Operation> {
-    let metrics = |path: &'static str, id: &'static str| {
-        operation("GET", path, id, "node", "Figures for Prometheus").answer_as(
+    let page = |path: &'static str, id: &'static str, summary: &'static str, start: &'static str| {
+        operation("GET", path, id, "node", summary).answer_as(
             200,
             "Prometheus text.",
             "text/plain; version=0.0.4; charset=utf-8",
             &json!({"type": "string"}),
-            &[("start", "# TYPE svc_vector_size gauge\n".into())],
+            &[("start", json!(start))],
         )
+    };
+    let metrics = |path: &'static str, id: &'static str| {
+        page(path, id, "Figures for Prometheus", "# TYPE svc_vector_size gauge\n")
+    };
+    let kv_metrics = |path: &'static str, id: &'static str| {
+        page(path, id, "Those of keys and values alone", "# TYPE svc_kv_gets_total counter\n")
     };
     let status = |word: &str| answer(&[], json!({"status": {"const": word}}));
     vec![
@@ -44,6 +50,8 @@ pub fn operations() -> Vec<Operation> {
         ),
         metrics("/metrics", "metrics"),
         metrics("/v1/metrics", "metricsV1"),
+        kv_metrics("/kv-metrics", "kvMetrics"),
+        kv_metrics("/v1/kv-metrics", "kvMetricsV1"),
         operation("POST", "/v1/admin/backup", "backup", "node", "Snapshot every collection")
             .about("This build has no object store.")
             .errors(&[412]),
