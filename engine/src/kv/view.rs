@@ -169,6 +169,13 @@ impl View {
         }
     }
 
+    /// Bytes of the value of `key` as far as is known here, 0 where there is none: the owner may be about to change it.
+    #[inline]
+    pub fn value_len(&self, pin: &Pin<'_>, hash: KeyHash, key: &[u8]) -> usize {
+        // The length of an entry never changes, not even when its value is rewritten where it lies.
+        self.find(pin, hash, key).map_or(0, |entry| entry.head().value_len())
+    }
+
     /// Whether `key` is there. Does not count as a read of the value.
     #[inline]
     pub fn exists(&self, pin: &Pin<'_>, hash: KeyHash, key: &[u8], now_ms: u64) -> bool {

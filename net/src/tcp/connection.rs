@@ -115,13 +115,13 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
     let mut verdicts = Verdicts::default();
     // Bytes from the first unread one to the end of the frame it begins, as far as is known.
     let mut needed = 0;
+    let mut is_first = true;
     loop {
         inbound.rest();
         if let Woken::Draining = wait(server, connection, &inbound).await {
             return;
         }
         let Ok(ended) = receive(server, connection, &mut inbound, needed).await else { return };
-        let mut rounds = 0;
         let mut requests = here.spare_requests.borrow_mut().pop().unwrap_or_default();
         loop {
             let gathered = gather(inbound.unread(), &*here.config.auth, &mut verdicts, &mut requests);
@@ -129,11 +129,11 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
             if requests.is_empty() {
                 break;
             }
-            if rounds > 0 {
+            if !is_first {
                 // A client that sends without a pause must not keep the core to itself.
                 here.core.runtime().yield_now().await;
             }
-            rounds += 1;
+            is_first = false;
             connection.ended_frame();
             let started = Instant::now();
             let (responses, done) = Round::new(here).carry_out(&mut inbound, &requests).await;
@@ -158,6 +158,9 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
         if ended {
             return;
         }
+        // After a wait the next round is a first one again.
+        is_first =
+            std::future::poll_fn(|cx| Poll::Ready(connection.transport.poll_arrived(cx).is_pending())).await;
     }
 }
 

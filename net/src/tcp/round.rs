@@ -186,10 +186,19 @@ impl<'a> Round<'a> {
             self.awaited.push(Awaited::Keys(place.core, Batch::default()));
             self.awaited.len() - 1
         });
+        let mut is_enough = false;
         if let Awaited::Keys(_, batch) = &mut self.awaited[gathering] {
             batch.push(op, args);
+            if keys::returns_value(op) {
+                let asked = batch.asks_for(core.keys().value_len(place, key));
+                is_enough = asked > limits::TCP_ROUND_RESPONSES_BYTES;
+            }
         }
         self.expect(gathering);
+        if is_enough {
+            // So that the bound on the responses of a round is looked at.
+            self.settle().await;
+        }
     }
 
     async fn vector(&mut self, op: VectorOp, inbound: &mut Inbound, request: &Request) {

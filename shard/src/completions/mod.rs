@@ -227,7 +227,9 @@ impl Completions {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Completions have to be taken first.
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(()),
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN)) => {
+                    return Ok(());
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -380,6 +382,11 @@ impl Completions {
                 if !slot.is_abandoned {
                     if slot.pending.capacity() == 0 {
                         slot.pending = self.spare.borrow_mut().pop().unwrap_or_default();
+                    }
+                    if slot.start > 0 && slot.start >= slot.pending.len() / 2 {
+                        // Under a steady flow it is never empty.
+                        slot.pending.drain(..slot.start);
+                        slot.start = 0;
                     }
                     slot.pending.extend_from_slice(buffers.bytes(id, result as usize));
                 }

@@ -95,6 +95,17 @@ impl Socket {
         if bytes.is_empty() {
             return Ok(());
         }
+        // Of a send that was given up half-way the kernel may still read the bytes.
+        std::future::poll_fn(|cx| {
+            self.completions.with_slot(self.slot, |slot| {
+                if slot.sending.is_none() || slot.sent.is_some() {
+                    return Poll::Ready(());
+                }
+                slot.writer = Some(cx.waker().clone());
+                Poll::Pending
+            })
+        })
+        .await;
         let mut copy = self.completions.spare.borrow_mut().pop().unwrap_or_default();
         copy.extend_from_slice(bytes);
         self.completions.with_slot(self.slot, |slot| slot.sending = Some((copy, 0)));

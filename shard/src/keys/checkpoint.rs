@@ -4,7 +4,8 @@
 //! some state from the sequence number in the manifest on, and the log from there makes it the newest.
 
 use super::manifest::{DIR, FILE, Image, Manifest, encode};
-use super::shard::Touched;
+use super::recovery::kept_name;
+use super::shard::{Shard, Touched};
 use super::{count, record};
 use crate::checkpoint::{CheckpointError, ImageWriter};
 use crate::core::Core;
@@ -84,7 +85,7 @@ impl Core {
         let keys = self.keys();
         let Some(disk) = self.env().disk() else { return Ok(()) };
         let _held = keys.checkpoint_lock.lock().await;
-        if keys.owned.borrow().iter().all(|shard| shard.touched.is_empty()) {
+        if keys.owned.borrow().iter().all(|shard| !self.is_uncovered(shard)) {
             return Ok(());
         }
         let is_base = keys.book.get().wants_base();
@@ -131,24 +132,15 @@ impl Core {
     ) -> Result<u64, CheckpointError> {
         let keys = self.keys();
         let name = format!("{:08x}.img", keys.shared.last_file.fetch_add(1, Relaxed) + 1);
-        let dir = Path::new(DIR);
-        let mut file = ImageWriter::create(disk.clone(), dir, &name).await?;
-        let own = keys.owned.borrow().len();
-        let mut slice = Slice::begin(self.env());
-        let mut block = Vec::with_capacity(BLOCK_BYTES + STEP_BYTES);
-        for index in 0..own {
-            {
-                let shard = &mut keys.owned.borrow_mut()[index];
-                if !is_base && shard.touched.is_empty() {
-                    continue;
-                }
-                let touched = std::mem::take(&mut shard.touched);
-                told.push(Told { index, shard: shard.number, seq: shard.seq, touched });
+        let written = self.write_shards(&disk, &name, is_base, told).await;
+        let bytes = match written {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                // No manifest can name it, and a full disk needs the room. A removal that fails costs space until the next start.
+                let _unreferenced = disk.remove(&Path::new(DIR).join(&name)).await;
+                return Err(error);
             }
-            let shard = told.last().expect("pushed just now");
-            self.write_shard(shard, is_base, &mut file, &mut block, &mut slice).await?;
-        }
-        let bytes = file.finish(0).await?;
+        };
         let shards = told.iter().map(|told| (told.shard, told.seq)).collect();
         let image = Image { name, bytes, is_base, shards };
         let mut book = keys.book.get();
@@ -157,6 +149,34 @@ impl Core {
             call_own(self, 0, move |there| async move { there.add_keys_image(image, publish).await }).await?;
         keys.book.set(book);
         Ok(freed)
+    }
+
+    /// Writes the file; its bytes.
+    async fn write_shards(
+        self: &Rc<Self>,
+        disk: &Rc<dyn Disk>,
+        name: &str,
+        is_base: bool,
+        told: &mut Vec<Told>,
+    ) -> Result<u64, CheckpointError> {
+        let keys = self.keys();
+        let mut file = ImageWriter::create(disk.clone(), Path::new(DIR), name).await?;
+        let own = keys.owned.borrow().len();
+        let mut slice = Slice::begin(self.env());
+        let mut block = Vec::with_capacity(BLOCK_BYTES + STEP_BYTES);
+        for index in 0..own {
+            {
+                let shard = &mut keys.owned.borrow_mut()[index];
+                if !is_base && !self.is_uncovered(shard) {
+                    continue;
+                }
+                let touched = std::mem::take(&mut shard.touched);
+                told.push(Told { index, shard: shard.number, seq: shard.seq, touched });
+            }
+            let shard = told.last().expect("pushed just now");
+            self.write_shard(shard, is_base, &mut file, &mut block, &mut slice).await?;
+        }
+        file.finish(0).await
     }
 
     async fn write_shard(
@@ -247,7 +267,13 @@ impl Core {
         let mut freed = 0;
         for image in before.iter().filter(|image| dropped.contains(&image.name)) {
             freed += image.bytes;
-            if let Err(error) = disk.remove(&Path::new(DIR).join(&image.name)).await {
+            let path = Path::new(DIR).join(&image.name);
+            let is_damaged = keys.damaged.borrow_mut().remove(&image.name);
+            let gone = match is_damaged {
+                true => disk.rename(&path, &kept_name(Path::new(&image.name), self.unix_ms())).await,
+                false => disk.remove(&path).await,
+            };
+            if let Err(error) = gone {
                 tracing::warn!(file = image.name, %error, "old image of keys not removed");
             }
         }
@@ -262,6 +288,12 @@ impl Core {
         replaced.map_err(|source| CheckpointError::Io { path, source })?;
         *self.keys().manifest.borrow_mut() = Some(manifest);
         Ok(())
+    }
+
+    /// Whether an image has something to tell of a shard, if only that records of its are not needed any more.
+    fn is_uncovered(&self, shard: &Shard) -> bool {
+        let covered = self.keys().opened().covered[shard.number].load(Relaxed);
+        shard.seq > covered || !shard.touched.is_empty()
     }
 
     /// Log records of keys of this core that no image covers.

@@ -26,6 +26,7 @@ use nigh_engine::kv::{Config, KeyHash, KeyHasher, Read, Stats, View, Writer};
 use nigh_engine::memory::{Domain, Participant, Pin};
 use shard::Shard;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -192,6 +193,8 @@ pub struct Keys {
     /// On core 0: what the newest manifest says, and who may replace it.
     manifest: RefCell<Option<Manifest>>,
     manifest_lock: Rc<Lock>,
+    /// On core 0: images that could not be read to their end.
+    damaged: RefCell<BTreeSet<String>>,
 }
 
 impl Keys {
@@ -206,6 +209,7 @@ impl Keys {
             book: Cell::default(),
             manifest: RefCell::default(),
             manifest_lock: Rc::default(),
+            damaged: RefCell::default(),
         }
     }
 
@@ -258,6 +262,12 @@ impl Keys {
             self.note_get(matches!(read, Read::Found { .. }));
         }
         read
+    }
+
+    /// Bytes of the value of `key` as far as this core knows; see [`View::value_len`].
+    #[inline]
+    pub fn value_len(&self, place: Place, key: &[u8]) -> usize {
+        self.view(place).value_len(&self.pin(), place.hash, key)
     }
 
     fn note_get(&self, is_hit: bool) {

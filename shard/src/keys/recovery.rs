@@ -4,7 +4,7 @@
 //! key is looked for now, everything is written to new images, and then the manifest is swung.
 
 use super::checkpoint::Book;
-use super::manifest::{self, DIR, FILE, Manifest};
+use super::manifest::{self, DIR, FILE, Image, Manifest};
 use super::shard::{Refused, Shard};
 use super::{Opened, count, new_shards, record};
 use crate::checkpoint::{CheckpointError, read_image};
@@ -25,6 +25,8 @@ pub(crate) type Records = Vec<(u64, Vec<u8>)>;
 
 /// Bytes that are sent to another core at once.
 const PARCEL_BYTES: usize = 1 << 20;
+/// Keys displaced at a start that are logged one by one.
+const DISPLACED_BYTES_MAX: usize = 1 << 20;
 
 /// What a data directory has of keys.
 #[derive(Default)]
@@ -89,6 +91,16 @@ impl Found {
             tracing::error!(shard, seq, "a log record of keys is damaged; what it changed is as before it");
         }
     }
+}
+
+/// Where a damaged image goes when it is not needed any more: somebody may want to look at it.
+pub(super) fn kept_name(name: &Path, unix_ms: u64) -> PathBuf {
+    Path::new(DIR).join(format!("{}.bad-{unix_ms}", name.display()))
+}
+
+/// Why a store does not open whose images are perhaps whole.
+fn unreadable(error: &CheckpointError) -> String {
+    format!("{error}; try again, repair it, or move {DIR} away to start without keys")
 }
 
 fn is_image(name: &Path) -> bool {
@@ -206,7 +218,7 @@ impl Core {
         let (index, cores) = (keys.index, keys.shared.cores);
         let is_own = |shard: usize| shard % cores == index;
         let first = first_images(manifest);
-        let (mut left_out, mut is_damaged) = (0, false);
+        let (mut left_out, mut wants_base) = (0, false);
         for (number, image) in manifest.images.iter().enumerate() {
             let counts =
                 |shard: usize| is_own(shard) && first.get(shard).is_some_and(|&first| first <= number);
@@ -226,16 +238,12 @@ impl Core {
             match read_image(&*disk, Path::new(DIR), &image.name, &mut take).await {
                 Ok(_) => {}
                 Err(error @ CheckpointError::Newer { .. }) => return Err(error.to_string()),
-                Err(error) => {
-                    is_damaged = true;
-                    self.note_damaged_image(
-                        &*disk,
-                        &image.name,
-                        image.bytes.saturating_sub(read_bytes),
-                        &error,
-                    )
-                    .await;
+                Err(error @ CheckpointError::Corrupt { .. }) => {
+                    wants_base = true;
+                    self.note_damaged_image(image, read_bytes, &error).await;
                 }
+                // A disk that does not answer: nothing is known to be lost, so nothing is given up.
+                Err(error) => return Err(unreadable(&error)),
             }
         }
         let covered = manifest.covered();
@@ -249,27 +257,30 @@ impl Core {
                 shard.seq = *seq;
             }
         }
-        self.start_keys(left_out).await?;
+        wants_base |= self.start_keys(left_out).await?;
         keys.book.set(Book::of(manifest, is_own));
-        if is_damaged {
-            // What could be read is written anew, so that the next start finds nothing damaged.
+        if wants_base {
+            // The next start finds nothing damaged, and nothing that has been displaced.
             self.write_keys_image(disk, true, true).await.map_err(|error| error.to_string())?;
         }
         Ok(())
     }
 
     /// After everything has been applied: from now on keys expire. What the budget did not hold on the way is logged as evicted, as it would
-    /// be while serving.
-    async fn start_keys(&self, left_out: u64) -> Result<(), String> {
+    /// be while serving; where that is much, an image of everything is wanted in its place.
+    async fn start_keys(&self, left_out: u64) -> Result<bool, String> {
         let keys = self.keys();
         if left_out > 0 {
             tracing::warn!(left_out, "keys do not fit into the memory budget any more and were left out");
         }
-        let Some(log) = self.log() else { return Ok(()) };
+        let Some(log) = self.log() else { return Ok(false) };
         let own = keys.owned.borrow().len();
+        let (mut logged, mut wants_base) = (0, false);
         for index in 0..own {
             let mut displaced = keys.owned.borrow_mut()[index].displaced_at_start();
-            while !displaced.is_empty() {
+            logged += displaced.iter().map(Vec::len).sum::<usize>();
+            wants_base |= logged > DISPLACED_BYTES_MAX;
+            while !displaced.is_empty() && !wants_base {
                 let appended = keys.owned.borrow_mut()[index].log_displaced(&log, &mut displaced);
                 match appended {
                     Ok(()) => {}
@@ -280,19 +291,20 @@ impl Core {
                 }
             }
         }
-        Ok(())
+        Ok(wants_base)
     }
 
-    /// Counts and reports an image that cannot be read to its end, and keeps it under another name.
-    async fn note_damaged_image(&self, disk: &dyn Disk, name: &str, unread: u64, error: &CheckpointError) {
-        let counters = self.keys().counters();
-        count(&counters.corruption_errors, 1);
-        count(&counters.corruption_bytes, unread);
-        let kept = format!("{name}.bad-{}", self.unix_ms());
-        tracing::error!(%error, unread, kept, "an image of keys is damaged; keys behind the damage are lost or as older images have them");
-        let dir = Path::new(DIR);
-        if let Err(error) = disk.rename(&dir.join(name), &dir.join(&kept)).await {
-            tracing::warn!(file = name, %error, "the damaged image keeps its name");
+    /// Counts and reports an image that cannot be read to its end, the first time one of the cores meets it. It keeps its name until other
+    /// images have what could be read of it.
+    async fn note_damaged_image(self: &Rc<Self>, image: &Image, read_bytes: u64, error: &CheckpointError) {
+        let name = image.name.clone();
+        let noted =
+            call_own(self, 0, move |there| async move { there.keys().damaged.borrow_mut().insert(name) });
+        if noted.await {
+            let (counters, unread) = (self.keys().counters(), image.bytes.saturating_sub(read_bytes));
+            count(&counters.corruption_errors, 1);
+            count(&counters.corruption_bytes, unread);
+            tracing::error!(%error, unread, "an image of keys is damaged; keys behind the damage are lost or as older images have them");
         }
     }
 
@@ -345,9 +357,12 @@ async fn spread(core: &Rc<Core>, old: &Manifest, mut records: HashMap<usize, Rec
             }
             Ok(())
         };
-        if let Err(error) = read_image(&*disk, Path::new(DIR), &image.name, &mut take).await {
-            core.note_damaged_image(&*disk, &image.name, image.bytes.saturating_sub(read_bytes), &error)
-                .await;
+        match read_image(&*disk, Path::new(DIR), &image.name, &mut take).await {
+            Ok(_) => {}
+            Err(error @ CheckpointError::Corrupt { .. }) => {
+                core.note_damaged_image(image, read_bytes, &error).await;
+            }
+            Err(error) => return Err(unreadable(&error)),
         }
         for effects in parts {
             sender.send(&effects).await?;
@@ -364,7 +379,7 @@ async fn spread(core: &Rc<Core>, old: &Manifest, mut records: HashMap<usize, Rec
     *core.keys().manifest.borrow_mut() = Some(fresh);
     for to in 0..core.env().cores() {
         call_own(core, to, move |there| async move {
-            there.start_keys(if to == 0 { left_out } else { 0 }).await?;
+            let _a_base_follows = there.start_keys(if to == 0 { left_out } else { 0 }).await?;
             let disk = there.env().disk().expect("images lie on a disk");
             there.write_keys_image(disk, true, false).await.map_err(|error| error.to_string())
         })
@@ -464,7 +479,13 @@ async fn remove_strays(core: &Rc<Core>) {
         None => return,
     };
     for name in names.iter().filter(|name| is_image(name) && !named.contains(name)) {
-        if let Err(error) = disk.remove(&Path::new(DIR).join(name)).await {
+        let path = Path::new(DIR).join(name);
+        let is_damaged = name.to_str().is_some_and(|name| core.keys().damaged.borrow_mut().remove(name));
+        let gone = match is_damaged {
+            true => disk.rename(&path, &kept_name(name, core.unix_ms())).await,
+            false => disk.remove(&path).await,
+        };
+        if let Err(error) = gone {
             tracing::warn!(file = %name.display(), %error, "stray image of keys not removed");
         }
     }

@@ -17,6 +17,8 @@ pub(super) struct Shard {
     pub touched: Touched,
     /// Effects that have happened and are not in the log yet: evictions.
     unlogged: Vec<u8>,
+    /// Keys whose values did not fit while the store was read.
+    left_out: Vec<Vec<u8>>,
     /// Body of the record being made.
     record: Vec<u8>,
 }
@@ -56,6 +58,7 @@ impl Shard {
             seq: 0,
             touched: Touched::default(),
             unlogged: Vec::new(),
+            left_out: Vec::new(),
             record: Vec::new(),
         }
     }
@@ -126,6 +129,7 @@ impl Shard {
     /// The keys that were evicted while the store was read, and have not come back on the way.
     pub(super) fn displaced_at_start(&mut self) -> Vec<Vec<u8>> {
         let mut displaced = Vec::new();
+        displaced.append(&mut self.left_out);
         self.writer.take_evicted(|key| displaced.push(key.to_vec()));
         displaced.sort_unstable();
         displaced.dedup();
@@ -160,8 +164,14 @@ impl Shard {
             each(&mut self.touched, &effect);
             match self.writer.apply(&effect, 0) {
                 Ok(()) => {}
-                // The budget has become smaller than the record.
-                Err(StoreError::Full) => left_out += 1,
+                // The budget has become smaller than the record: the value before must not pass for it.
+                Err(StoreError::Full) => {
+                    left_out += 1;
+                    if let Effect::Set { key, .. } = effect {
+                        self.writer.apply(&Effect::Delete { key }, 0).map_err(|error| error.to_string())?;
+                        self.left_out.push(key.to_vec());
+                    }
+                }
                 Err(error) => return Err(error.to_string()),
             }
         }

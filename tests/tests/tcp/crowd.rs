@@ -9,10 +9,23 @@ const IDLE_CONNECTION_BYTES_MAX: u64 = 8 << 10;
 const SLACK_BYTES: u64 = 16 << 20;
 
 fn resident_bytes(server: &Server) -> u64 {
+    status_bytes(server, "VmRSS:")
+}
+
+/// The most that was resident since [`forget_peak`].
+fn peak_bytes(server: &Server) -> u64 {
+    status_bytes(server, "VmHWM:")
+}
+
+fn status_bytes(server: &Server, name: &str) -> u64 {
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("a running process");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line with VmRSS");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect(name);
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
+fn forget_peak(server: &Server) {
+    std::fs::write(format!("/proc/{}/clear_refs", server.pid()), "5").expect("a file of the kernel");
 }
 
 fn raise_descriptors(wanted: u64) {
@@ -79,4 +92,32 @@ fn declared_sizes_are_believed_as_far_as_bytes_come() {
     server.tcp().ask("__ping__", b"").ok();
     let more = resident_bytes(&server).saturating_sub(before);
     assert!(more < 300 * (8 << 10) + SLACK_BYTES, "{} MiB", more >> 20);
+}
+
+/// Long values of another core come a few at a time, however many are asked for together.
+#[test]
+fn long_values_do_not_pile_up() {
+    const VALUE_BYTES: usize = 4 << 20;
+    const READS: usize = 40;
+    let server = server();
+    let wire = &mut server.tcp();
+    // Some of them belong to the core that does not serve the connection.
+    let keys = (0..6).map(|n| Args::new().s16(format!("k{n}"))).collect::<Vec<_>>();
+    for key in &keys {
+        assert_eq!(wire.ask("put", key.clone().s32(vec![7; VALUE_BYTES]).u64(0)).ok(), b"");
+    }
+    let before = resident_bytes(&server);
+    forget_peak(&server);
+    for key in &keys {
+        // Reads behind a change go with it to the owner.
+        let change = frame("expire", key.clone().u64(1_000_000).as_ref());
+        wire.send([change, frame("get", key.as_ref()).repeat(READS)].concat());
+        assert_eq!(wire.response().ok(), b"");
+        for _ in 0..READS {
+            assert_eq!(wire.response().ok().len(), VALUE_BYTES);
+        }
+    }
+    let more = peak_bytes(&server).saturating_sub(before);
+    println!("{} MiB more for responses of {} MiB", more >> 20, (READS * VALUE_BYTES) >> 20);
+    assert!(more < 10 * VALUE_BYTES as u64 + SLACK_BYTES, "{} MiB", more >> 20);
 }

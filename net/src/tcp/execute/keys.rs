@@ -191,6 +191,11 @@ fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
     }
 }
 
+/// Whether the response has the value, or parts of it.
+pub fn returns_value(op: KvOp) -> bool {
+    matches!(op, KvOp::Get | KvOp::GetSet | KvOp::GetDel | KvOp::Operate)
+}
+
 /// Asks the memory for what requests about single keys are about to look at. Worth it from two on.
 pub fn prefetch<'a>(keys: &Keys, requests: impl Iterator<Item = &'a [u8]>) {
     let mut places = [None; AHEAD];
@@ -214,6 +219,10 @@ pub struct Batch {
     requests: Vec<(KvOp, usize)>,
     /// All arguments.
     args: Vec<u8>,
+    /// The most bytes that a request of it may set.
+    largest: usize,
+    /// Bytes of values that are asked for.
+    asked: usize,
 }
 
 impl Batch {
@@ -221,6 +230,14 @@ impl Batch {
     pub fn push(&mut self, op: KvOp, args: &[u8]) {
         self.requests.push((op, args.len()));
         self.args.extend_from_slice(args);
+        self.largest = self.largest.max(args.len());
+    }
+
+    /// Notes that the request pushed last returns a value, which has `len` bytes unless a request before it changes that. Returns
+    /// about how many bytes the responses have altogether.
+    pub fn asks_for(&mut self, len: usize) -> usize {
+        self.asked += len.max(self.largest);
+        self.asked
     }
 
     /// Adds a put.
@@ -279,17 +296,19 @@ impl Batch {
         let mut changes = Changes::default();
         let keys = core.keys();
         let mut sliced_bytes = 0;
+        let mut ahead = self.iter();
         for (place, (op, args)) in self.iter().enumerate() {
             if place % AHEAD == 0 && self.len() - place > 1 {
-                prefetch(keys, self.iter().skip(place).take(AHEAD).map(|(_, args)| args));
+                prefetch(keys, ahead.by_ref().take(AHEAD).map(|(_, args)| args));
             }
+            let before = out.len();
             match key_of(args) {
                 Ok(key) => {
                     carry_out(core, op, keys.place_of(key), args, &mut out, &mut changes).await;
                 }
                 Err(error) => frame::put_error(&mut out, &error.to_string()),
             }
-            sliced_bytes += args.len();
+            sliced_bytes += args.len() + out.len() - before;
             if place % SLICE_REQUESTS == SLICE_REQUESTS - 1 || sliced_bytes > SLICE_BYTES {
                 sliced_bytes = 0;
                 core.env().yield_now().await;
