@@ -69,8 +69,10 @@ pub struct CoreTelemetry {
     connections_timed_out: AtomicU64,
     /// By status class, 1xx to 5xx.
     requests: [AtomicU64; 5],
-    /// From the last byte of a search received to its answer handed on.
+    /// From the last byte of a search over HTTP received to its answer handed on.
     pub searches: Latency,
+    /// From the receipt of what came with a search over TCP to its answer.
+    pub tcp_searches: Latency,
 }
 
 impl CoreTelemetry {
@@ -82,6 +84,7 @@ impl CoreTelemetry {
             connections_timed_out: AtomicU64::new(0),
             requests: std::array::from_fn(|_| AtomicU64::new(0)),
             searches: Latency::new(),
+            tcp_searches: Latency::new(),
         }
     }
 
@@ -202,7 +205,7 @@ pub fn render(
     process(&mut page, telemetry);
     node_gauges(&mut page, node);
     front_end(&mut page, telemetry);
-    binary_front_end(&mut page, &telemetry.tcp);
+    binary_front_end(&mut page, telemetry);
     kv_metrics::put(&mut page, keys);
     dense(&mut page, collections);
     page.out
@@ -267,13 +270,21 @@ fn process(page: &mut Page, telemetry: &Telemetry) {
     }
 }
 
-fn binary_front_end(page: &mut Page, counters: &Counters) {
+fn binary_front_end(page: &mut Page, telemetry: &Telemetry) {
+    let counters = &telemetry.tcp;
     page.family("svc_tcp_connections", "gauge", "Open TCP connections.");
     page.sample("svc_tcp_connections", &[], counters.open());
     for (count, name, help) in counters::FAMILIES {
         page.family(name, "counter", help);
         page.sample(name, &[], counters.sum(count));
     }
+    let name = "svc_tcp_stage_seconds_total";
+    page.family(name, "counter", "Time of TCP rounds by stage, summed over connections.");
+    for (stage, text) in counters::STAGES {
+        page.sample(name, &[("stage", text)], counters.spent(stage).as_secs_f64());
+    }
+    let help = "Searches over TCP, received with what came with them to their answers there.";
+    latency(page, "svc_tcp_search_seconds", help, telemetry, |core| &core.tcp_searches);
 }
 
 fn front_end(page: &mut Page, telemetry: &Telemetry) {
@@ -309,16 +320,27 @@ fn front_end(page: &mut Page, telemetry: &Telemetry) {
             telemetry.sum(|core| &core.requests[index]),
         );
     }
-    let name = "svc_http_search_seconds";
-    page.family(name, "histogram", "Searches over HTTP, last byte received to answer handed on.");
+    let help = "Searches over HTTP, last byte received to answer handed on.";
+    latency(page, "svc_http_search_seconds", help, telemetry, |core| &core.searches);
+}
+
+/// A histogram of all cores.
+fn latency(
+    page: &mut Page,
+    name: &str,
+    help: &str,
+    telemetry: &Telemetry,
+    of: fn(&CoreTelemetry) -> &Latency,
+) {
+    page.family(name, "histogram", help);
     let mut cumulative = 0;
     for bucket in 0..BUCKETS {
-        cumulative += telemetry.sum(|core| &core.searches.buckets[bucket]);
+        cumulative += telemetry.sum(|core| &of(core).buckets[bucket]);
         let bound = Latency::bound_us(bucket) as f64 / 1e6;
         page.bucket(name, &[], &bound.to_string(), cumulative);
     }
-    cumulative += telemetry.sum(|core| &core.searches.buckets[BUCKETS]);
-    page.histogram_end(name, &[], cumulative, telemetry.sum(|core| &core.searches.sum_us));
+    cumulative += telemetry.sum(|core| &of(core).buckets[BUCKETS]);
+    page.histogram_end(name, &[], cumulative, telemetry.sum(|core| &of(core).sum_us));
 }
 
 /// Name, type, help and value of a per-collection family.
@@ -461,6 +483,7 @@ mod tests {
     fn page_is_valid() {
         let telemetry = Telemetry::new(2);
         telemetry.core(1).searches.record(Duration::from_millis(2));
+        (0..2).for_each(|core| telemetry.tcp.spend(core, counters::Stage::Log, Duration::from_millis(750)));
         telemetry.core(0).answered(200);
         telemetry.core(1).answered(404);
         let collections: Vec<_> = ["default/docs", "a\"b\\c\n/d"]
@@ -489,6 +512,8 @@ mod tests {
         assert!(text.contains(r#"svc_vector_size{collection="a\"b\\c\n/d"} 0"#));
         assert!(text.contains("svc_log_bytes{core=\"1\"} 6\n"));
         assert!(text.contains("svc_http_search_seconds_count 1\n"));
+        assert!(text.contains("svc_tcp_search_seconds_count 0\n"));
+        assert!(text.contains("svc_tcp_stage_seconds_total{stage=\"log\"} 1.5\n"));
         assert!(text.contains("svc_http_requests_total{class=\"4xx\"} 1\n"));
         assert!(text.contains(
             "svc_vector_insert_latency_seconds_bucket{collection=\"default/docs\",le=\"1e-06\"} 0\n"
