@@ -34,22 +34,22 @@ pub enum Count {
 
 /// Name, description and what it is, of every counter.
 pub const FAMILIES: [(Count, &str, &str); 12] = [
-    (Count::Accepted, "svc_tcp_connections_total", "Accepted TCP connections."),
+    (Count::Accepted, "tcp_connections_total", "Accepted TCP connections."),
     (
         Count::Refused,
-        "svc_tcp_connections_refused_total",
+        "tcp_connections_refused_total",
         "TCP connections turned away because too many were open.",
     ),
-    (Count::TimedOut, "svc_tcp_connections_timed_out_total", "TCP connections cut for being slow or idle."),
-    (Count::Requests, "svc_tcp_requests_total", "TCP requests answered."),
-    (Count::Rounds, "svc_tcp_rounds_total", "TCP requests that arrived together, as one."),
-    (Count::Batches, "svc_tcp_batches_total", "Messages to other cores with TCP requests about their keys."),
-    (Count::BatchedRequests, "svc_tcp_batched_requests_total", "TCP requests in messages to other cores."),
-    (Count::BytesReceived, "svc_tcp_received_bytes_total", "Bytes received over TCP."),
-    (Count::BytesSent, "svc_tcp_sent_bytes_total", "Bytes sent over TCP."),
-    (Count::Receives, "svc_tcp_receive_calls_total", "System calls that receive over TCP."),
-    (Count::Sends, "svc_tcp_send_calls_total", "System calls that send over TCP."),
-    (Count::Enters, "svc_tcp_enter_calls_total", "System calls of completion loops, for all they carry."),
+    (Count::TimedOut, "tcp_connections_timed_out_total", "TCP connections cut for being slow or idle."),
+    (Count::Requests, "tcp_requests_total", "TCP requests answered."),
+    (Count::Rounds, "tcp_rounds_total", "TCP requests that arrived together, as one."),
+    (Count::Batches, "tcp_batches_total", "Messages to other cores with TCP requests about their keys."),
+    (Count::BatchedRequests, "tcp_batched_requests_total", "TCP requests in messages to other cores."),
+    (Count::BytesReceived, "tcp_received_bytes_total", "Bytes received over TCP."),
+    (Count::BytesSent, "tcp_sent_bytes_total", "Bytes sent over TCP."),
+    (Count::Receives, "tcp_receive_calls_total", "System calls that receive over TCP."),
+    (Count::Sends, "tcp_send_calls_total", "System calls that send over TCP."),
+    (Count::Enters, "tcp_enter_calls_total", "System calls of completion loops, for all they carry."),
 ];
 
 /// Where the time of rounds goes, from the moment their connection was woken to their last byte handed to the system.
