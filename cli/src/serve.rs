@@ -44,7 +44,7 @@ pub fn run(settings: &Settings) -> Result<(), String> {
         Some(key) => Arc::new(SingleKey::new(key)),
         None => Arc::new(Open),
     };
-    let telemetry = Arc::new(Telemetry::new(cores));
+    let telemetry = Arc::new(Telemetry::new(cores).with_prefix(&settings.metrics_prefix));
     let max_body_bytes = BODIES_MAX_BYTES.min(settings.memory_limit_bytes / 2);
     let descriptors = connection_descriptors();
     // The binary protocol has a limit of its own; where descriptors are few it leaves HTTP a quarter of them.

@@ -45,6 +45,8 @@ pub struct Settings {
     pub api_key: Option<String>,
     /// One line per request.
     pub access_log: bool,
+    /// What names of metrics begin with.
+    pub metrics_prefix: String,
 }
 
 /// Checks the flags in the order of the interface.
@@ -109,6 +111,7 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
         sweep_interval_ms: sweep.map_or(0, |sweep| (sweep.as_millis() as u64).max(1)),
         api_key,
         access_log: flags.access_log,
+        metrics_prefix: flags.metrics_prefix.clone(),
     })
 }
 

@@ -52,19 +52,19 @@ const GAUGES: [(&str, &str, Value); 6] = [
 ];
 
 /// Appends every family.
-pub(crate) fn put(page: &mut Page, stats: &KeysStats) {
+pub(crate) fn put(page: &mut Page<'_>, stats: &KeysStats) {
     for (families, kind) in [(&COUNTERS[..], "counter"), (&GAUGES[..], "gauge")] {
         for (name, help, value) in families {
-            let name = format!("svc_kv_{name}");
+            let name = format!("kv_{name}");
             page.family(&name, kind, help);
             page.sample(&name, &[], value(stats));
         }
     }
 }
 
-/// A page of nothing else.
-pub(crate) fn page(stats: &KeysStats) -> String {
-    let mut page = Page { out: String::with_capacity(4096) };
+/// A page of nothing else, with `prefix` in front of every name.
+pub(crate) fn page(prefix: &str, stats: &KeysStats) -> String {
+    let mut page = Page::new(prefix, 4096);
     put(&mut page, stats);
     page.out
 }
@@ -76,12 +76,12 @@ mod tests {
     /// One existing reader takes nothing else.
     #[test]
     fn every_sample_is_one_name_and_one_integer() {
-        let text = page(&KeysStats::default());
+        let text = page("acme", &KeysStats::default());
         let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(samples.len(), 33);
         for (place, sample) in samples.iter().enumerate() {
             let (name, value) = sample.split_once(' ').unwrap();
-            assert!(name.starts_with("svc_kv_") && !name.contains('{'), "{sample}");
+            assert!(name.starts_with("acme_kv_") && !name.contains('{'), "{sample}");
             assert!(value.parse::<u64>().is_ok(), "{sample}");
             assert!(
                 !samples[..place].iter().any(|other| other.starts_with(&format!("{name} "))),

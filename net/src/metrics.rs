@@ -69,8 +69,10 @@ pub struct CoreTelemetry {
     connections_timed_out: AtomicU64,
     /// By status class, 1xx to 5xx.
     requests: [AtomicU64; 5],
-    /// From the last byte of a search received to its answer handed on.
+    /// From the last byte of a search over HTTP received to its answer handed on.
     pub searches: Latency,
+    /// From the receipt of what came with a search over TCP to its answer.
+    pub tcp_searches: Latency,
 }
 
 impl CoreTelemetry {
@@ -82,6 +84,7 @@ impl CoreTelemetry {
             connections_timed_out: AtomicU64::new(0),
             requests: std::array::from_fn(|_| AtomicU64::new(0)),
             searches: Latency::new(),
+            tcp_searches: Latency::new(),
         }
     }
 
@@ -114,8 +117,13 @@ impl CoreTelemetry {
     }
 }
 
+/// What names of metrics begin with, unless the start says otherwise; an underscore follows.
+pub const METRICS_PREFIX: &str = "svc";
+
 /// Front end counters of the process.
 pub struct Telemetry {
+    /// What names of metrics begin with.
+    prefix: String,
     started: Instant,
     cores: Vec<CoreTelemetry>,
     /// Bytes of larger request bodies in memory; every core adds and subtracts.
@@ -128,11 +136,22 @@ impl Telemetry {
     /// For `cores` cores, started now.
     pub fn new(cores: usize) -> Self {
         Telemetry {
+            prefix: METRICS_PREFIX.to_owned(),
             started: Instant::now(),
             cores: (0..cores).map(|_| CoreTelemetry::new()).collect(),
             body_bytes: AtomicU64::new(0),
             tcp: Counters::new(cores),
         }
+    }
+
+    /// With `prefix`, letters, digits and underscores, in front of every name on the metrics pages.
+    pub fn with_prefix(self, prefix: &str) -> Self {
+        Telemetry { prefix: prefix.to_owned(), ..self }
+    }
+
+    /// What names on the metrics pages begin with; an underscore follows.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// Counts `bytes` more of request bodies in memory unless that would pass `max`; whether it did.
@@ -198,21 +217,21 @@ pub fn render(
     keys: &KeysStats,
     collections: &[CollectionMetrics],
 ) -> String {
-    let mut page = Page { out: String::with_capacity(16_384 + 4096 * collections.len()) };
+    let mut page = Page::new(telemetry.prefix(), 16_384 + 4096 * collections.len());
     process(&mut page, telemetry);
     node_gauges(&mut page, node);
     front_end(&mut page, telemetry);
-    binary_front_end(&mut page, &telemetry.tcp);
+    binary_front_end(&mut page, telemetry);
     kv_metrics::put(&mut page, keys);
     dense(&mut page, collections);
     page.out
 }
 
-fn node_gauges(page: &mut Page, node: &NodeGauges) {
-    page.family("svc_memory_used_bytes", "gauge", "Memory that collections hold.");
-    page.sample("svc_memory_used_bytes", &[], node.memory_used_bytes);
-    page.family("svc_memory_limit_bytes", "gauge", "Memory past which writes are refused.");
-    page.sample("svc_memory_limit_bytes", &[], node.memory_limit_bytes);
+fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
+    page.family("memory_used_bytes", "gauge", "Memory that collections hold.");
+    page.sample("memory_used_bytes", &[], node.memory_used_bytes);
+    page.family("memory_limit_bytes", "gauge", "Memory past which writes are refused.");
+    page.sample("memory_limit_bytes", &[], node.memory_limit_bytes);
     let mut per_core = |name: &str, kind: &str, help: &str, values: &mut dyn Iterator<Item = f64>| {
         page.family(name, kind, help);
         for (core, value) in values.enumerate() {
@@ -220,80 +239,88 @@ fn node_gauges(page: &mut Page, node: &NodeGauges) {
         }
     };
     let logs = &mut node.log_bytes.iter().map(|bytes| *bytes as f64);
-    per_core("svc_log_bytes", "gauge", "Log that a recovery would read.", logs);
+    per_core("log_bytes", "gauge", "Log that a recovery would read.", logs);
     let health = || node.health.iter();
     per_core(
-        "svc_watchdog_rescues_total",
+        "watchdog_rescues_total",
         "counter",
         "Times the watchdog woke a core that slept with work to do.",
         &mut health().map(|core| core.rescues as f64),
     );
     per_core(
-        "svc_core_stalls_total",
+        "core_stalls_total",
         "counter",
         "Times a core made no progress for longer than it should.",
         &mut health().map(|core| core.stalls as f64),
     );
     per_core(
-        "svc_core_stall_longest_seconds",
+        "core_stall_longest_seconds",
         "gauge",
         "Longest time without progress since the start.",
         &mut health().map(|core| core.stall_longest_us as f64 / 1e6),
     );
     per_core(
-        "svc_core_stall_busiest_seconds",
+        "core_stall_busiest_seconds",
         "gauge",
         "Most CPU time a core used within one stall; the rest of a stall it waited, for a CPU or a disk.",
         &mut health().map(|core| core.stall_busiest_us as f64 / 1e6),
     );
     per_core(
-        "svc_core_background_slice_longest_seconds",
+        "core_background_slice_longest_seconds",
         "gauge",
         "Longest slice of background work since the start.",
         &mut health().map(|core| core.background_slice_longest_us as f64 / 1e6),
     );
 }
 
-fn process(page: &mut Page, telemetry: &Telemetry) {
-    page.family("svc_uptime_seconds", "gauge", "Seconds since the process started serving.");
-    page.sample("svc_uptime_seconds", &[], telemetry.started.elapsed().as_secs_f64());
-    page.family("svc_cores", "gauge", "Cores that serve.");
-    page.sample("svc_cores", &[], telemetry.cores.len());
+fn process(page: &mut Page<'_>, telemetry: &Telemetry) {
+    page.family("uptime_seconds", "gauge", "Seconds since the process started serving.");
+    page.sample("uptime_seconds", &[], telemetry.started.elapsed().as_secs_f64());
+    page.family("cores", "gauge", "Cores that serve.");
+    page.sample("cores", &[], telemetry.cores.len());
     if let Some((resident, cpu_seconds)) = process_usage() {
-        page.family("svc_process_resident_bytes", "gauge", "Resident memory of the process.");
-        page.sample("svc_process_resident_bytes", &[], resident);
-        page.family("svc_process_cpu_seconds_total", "counter", "User and system CPU time of the process.");
-        page.sample("svc_process_cpu_seconds_total", &[], cpu_seconds);
+        page.family("process_resident_bytes", "gauge", "Resident memory of the process.");
+        page.sample("process_resident_bytes", &[], resident);
+        page.family("process_cpu_seconds_total", "counter", "User and system CPU time of the process.");
+        page.sample("process_cpu_seconds_total", &[], cpu_seconds);
     }
 }
 
-fn binary_front_end(page: &mut Page, counters: &Counters) {
-    page.family("svc_tcp_connections", "gauge", "Open TCP connections.");
-    page.sample("svc_tcp_connections", &[], counters.open());
+fn binary_front_end(page: &mut Page<'_>, telemetry: &Telemetry) {
+    let counters = &telemetry.tcp;
+    page.family("tcp_connections", "gauge", "Open TCP connections.");
+    page.sample("tcp_connections", &[], counters.open());
     for (count, name, help) in counters::FAMILIES {
         page.family(name, "counter", help);
         page.sample(name, &[], counters.sum(count));
     }
+    let name = "tcp_stage_seconds_total";
+    page.family(name, "counter", "Time of TCP rounds by stage, summed over connections.");
+    for (stage, text) in counters::STAGES {
+        page.sample(name, &[("stage", text)], counters.spent(stage).as_secs_f64());
+    }
+    let help = "Searches over TCP, received with what came with them to their answers there.";
+    latency(page, "tcp_search_seconds", help, telemetry, |core| &core.tcp_searches);
 }
 
-fn front_end(page: &mut Page, telemetry: &Telemetry) {
-    page.family("svc_http_connections", "gauge", "Open HTTP connections.");
-    page.sample("svc_http_connections", &[], telemetry.sum(|core| &core.connections_open));
-    page.family("svc_http_body_bytes", "gauge", "Larger request bodies in memory, TCP frames included.");
-    page.sample("svc_http_body_bytes", &[], telemetry.body_bytes.load(Ordering::Relaxed));
+fn front_end(page: &mut Page<'_>, telemetry: &Telemetry) {
+    page.family("http_connections", "gauge", "Open HTTP connections.");
+    page.sample("http_connections", &[], telemetry.sum(|core| &core.connections_open));
+    page.family("http_body_bytes", "gauge", "Larger request bodies in memory, TCP frames included.");
+    page.sample("http_body_bytes", &[], telemetry.body_bytes.load(Ordering::Relaxed));
     for (name, help, value) in [
         (
-            "svc_http_connections_total",
+            "http_connections_total",
             "Accepted HTTP connections.",
             telemetry.sum(|core| &core.connections_accepted),
         ),
         (
-            "svc_http_connections_refused_total",
+            "http_connections_refused_total",
             "HTTP connections turned away because too many were open.",
             telemetry.sum(|core| &core.connections_refused),
         ),
         (
-            "svc_http_connections_timed_out_total",
+            "http_connections_timed_out_total",
             "HTTP connections cut for being slow or idle.",
             telemetry.sum(|core| &core.connections_timed_out),
         ),
@@ -301,24 +328,31 @@ fn front_end(page: &mut Page, telemetry: &Telemetry) {
         page.family(name, "counter", help);
         page.sample(name, &[], value);
     }
-    page.family("svc_http_requests_total", "counter", "Answered HTTP requests by status class.");
+    page.family("http_requests_total", "counter", "Answered HTTP requests by status class.");
     for (index, class) in ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().enumerate() {
-        page.sample(
-            "svc_http_requests_total",
-            &[("class", class)],
-            telemetry.sum(|core| &core.requests[index]),
-        );
+        page.sample("http_requests_total", &[("class", class)], telemetry.sum(|core| &core.requests[index]));
     }
-    let name = "svc_http_search_seconds";
-    page.family(name, "histogram", "Searches over HTTP, last byte received to answer handed on.");
+    let help = "Searches over HTTP, last byte received to answer handed on.";
+    latency(page, "http_search_seconds", help, telemetry, |core| &core.searches);
+}
+
+/// A histogram of all cores.
+fn latency(
+    page: &mut Page<'_>,
+    name: &str,
+    help: &str,
+    telemetry: &Telemetry,
+    of: fn(&CoreTelemetry) -> &Latency,
+) {
+    page.family(name, "histogram", help);
     let mut cumulative = 0;
     for bucket in 0..BUCKETS {
-        cumulative += telemetry.sum(|core| &core.searches.buckets[bucket]);
+        cumulative += telemetry.sum(|core| &of(core).buckets[bucket]);
         let bound = Latency::bound_us(bucket) as f64 / 1e6;
         page.bucket(name, &[], &bound.to_string(), cumulative);
     }
-    cumulative += telemetry.sum(|core| &core.searches.buckets[BUCKETS]);
-    page.histogram_end(name, &[], cumulative, telemetry.sum(|core| &core.searches.sum_us));
+    cumulative += telemetry.sum(|core| &of(core).buckets[BUCKETS]);
+    page.histogram_end(name, &[], cumulative, telemetry.sum(|core| &of(core).sum_us));
 }
 
 /// Name, type, help and value of a per-collection family.
@@ -347,22 +381,22 @@ const DENSE_FAMILIES: [Family; 12] = [
 const LATENCY_LE: [&str; LATENCY_BOUNDS_US.len()] =
     ["1e-06", "1e-05", "0.0001", "0.001", "0.01", "0.1", "1", "10", "100"];
 
-fn dense(page: &mut Page, collections: &[CollectionMetrics]) {
+fn dense(page: &mut Page<'_>, collections: &[CollectionMetrics]) {
     for (name, kind, help, value) in DENSE_FAMILIES {
-        let name = format!("svc_vector_{name}");
+        let name = format!("vector_{name}");
         page.family(&name, kind, help);
         for collection in collections {
             page.sample(&name, &[("collection", &collection.name)], value(collection));
         }
     }
-    page.family("svc_vector_bytes", "gauge", "Memory committed by the collection.");
+    page.family("vector_bytes", "gauge", "Memory committed by the collection.");
     for collection in collections {
-        page.sample("svc_vector_bytes", &[("collection", &collection.name)], collection.stats.bytes);
+        page.sample("vector_bytes", &[("collection", &collection.name)], collection.stats.bytes);
     }
     type Histogram = fn(&CollectionMetrics) -> &[u64; 11];
     let histograms: [(&str, &str, Histogram); 2] = [
-        ("svc_vector_search_latency_seconds", "Time of a search.", |c| &c.search_latency),
-        ("svc_vector_insert_latency_seconds", "Time of a write.", |c| &c.insert_latency),
+        ("vector_search_latency_seconds", "Time of a search.", |c| &c.search_latency),
+        ("vector_insert_latency_seconds", "Time of a write.", |c| &c.insert_latency),
     ];
     for (name, help, values) in histograms {
         page.family(name, "histogram", help);
@@ -377,19 +411,26 @@ fn dense(page: &mut Page, collections: &[CollectionMetrics]) {
     }
 }
 
-/// Prometheus text under construction.
-pub(crate) struct Page {
+/// Prometheus text under construction. Names are given without the prefix.
+pub(crate) struct Page<'p> {
+    prefix: &'p str,
     pub(crate) out: String,
 }
 
-impl Page {
+impl<'p> Page<'p> {
+    /// An empty one, with room for some bytes.
+    pub(crate) fn new(prefix: &'p str, capacity: usize) -> Page<'p> {
+        Page { prefix, out: String::with_capacity(capacity) }
+    }
+
     /// Starts a family; each is started once, with all its samples right behind it.
     pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        let prefix = self.prefix;
+        let _ = writeln!(self.out, "# HELP {prefix}_{name} {help}\n# TYPE {prefix}_{name} {kind}");
     }
 
     pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        self.out.push_str(name);
+        let _ = write!(self.out, "{}_{name}", self.prefix);
         for (index, (label, text)) in labels.iter().enumerate() {
             self.out.push(if index == 0 { '{' } else { ',' });
             let _ = write!(self.out, "{label}=\"");
@@ -461,6 +502,7 @@ mod tests {
     fn page_is_valid() {
         let telemetry = Telemetry::new(2);
         telemetry.core(1).searches.record(Duration::from_millis(2));
+        (0..2).for_each(|core| telemetry.tcp.spend(core, counters::Stage::Log, Duration::from_millis(750)));
         telemetry.core(0).answered(200);
         telemetry.core(1).answered(404);
         let collections: Vec<_> = ["default/docs", "a\"b\\c\n/d"]
@@ -489,10 +531,21 @@ mod tests {
         assert!(text.contains(r#"svc_vector_size{collection="a\"b\\c\n/d"} 0"#));
         assert!(text.contains("svc_log_bytes{core=\"1\"} 6\n"));
         assert!(text.contains("svc_http_search_seconds_count 1\n"));
+        assert!(text.contains("svc_tcp_search_seconds_count 0\n"));
+        assert!(text.contains("svc_tcp_stage_seconds_total{stage=\"log\"} 1.5\n"));
         assert!(text.contains("svc_http_requests_total{class=\"4xx\"} 1\n"));
         assert!(text.contains(
             "svc_vector_insert_latency_seconds_bucket{collection=\"default/docs\",le=\"1e-06\"} 0\n"
         ));
         assert!(text.ends_with('\n'));
+
+        let renamed = render(&telemetry.with_prefix("acme"), &node, &KeysStats::default(), &collections);
+        let names = |text: &str, prefix: &str| {
+            let all =
+                text.lines().map(|line| line.trim_start_matches("# HELP ").trim_start_matches("# TYPE "));
+            all.map(|line| line.strip_prefix(prefix).expect(line).split([' ', '{']).next().map(str::to_owned))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(&renamed, "acme_"), names(&text, "svc_"), "no name keeps the other prefix");
     }
 }

@@ -47,6 +47,7 @@ fn help_and_version() {
 fn bad_command_lines_end_with_2() {
     check(&["-no-such-flag"], &[], 2, &["-no-such-flag", "Transports:"]);
     check(&["-shards", "many"], &[], 2, &["-shards", "\"many\"", "Transports:"]);
+    check(&["-metrics-prefix", "a-b"], &[], 2, &["-metrics-prefix", "\"a-b\""]);
     check(&["bench"], &[], 2, &["nigh bench vector"]);
     check(&["bench", "vector", "--k", "x"], &[], 2, &["--k"]);
 }

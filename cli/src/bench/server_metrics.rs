@@ -6,9 +6,10 @@
 use super::client::{Client, Target, encode};
 use serde::Serialize;
 
-const SEARCH_SECONDS: &str = "svc_http_search_seconds";
-const CPU_SECONDS: &str = "svc_process_cpu_seconds_total";
-const RESIDENT_BYTES: &str = "svc_process_resident_bytes";
+// Names begin with what `-metrics-prefix` of the server says.
+const SEARCH_SECONDS: &str = "_http_search_seconds_bucket{le=\"";
+const CPU_SECONDS: &str = "_process_cpu_seconds_total";
+const RESIDENT_BYTES: &str = "_process_resident_bytes";
 
 /// One reading of the metrics page.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -61,15 +62,13 @@ fn parse(page: &str) -> Reading {
     for line in page.lines() {
         let Some((name, value)) = line.rsplit_once(' ') else { continue };
         let Ok(value) = value.parse::<f64>() else { continue };
-        let bucket = name.strip_prefix(SEARCH_SECONDS).and_then(|rest| rest.strip_prefix("_bucket{le=\""));
-        match (name, bucket.and_then(|bound| bound.strip_suffix("\"}"))) {
-            (_, Some("+Inf")) => reading.searches.push((f64::INFINITY, value as u64)),
-            (_, Some(bound)) => {
-                reading.searches.extend(bound.parse().ok().map(|bound| (bound, value as u64)))
-            }
-            (CPU_SECONDS, _) => reading.cpu_s = Some(value),
-            (RESIDENT_BYTES, _) => reading.resident_bytes = Some(value),
-            _ => {}
+        let bucket = name.split_once(SEARCH_SECONDS);
+        match bucket.and_then(|(_, bound)| bound.strip_suffix("\"}")) {
+            Some("+Inf") => reading.searches.push((f64::INFINITY, value as u64)),
+            Some(bound) => reading.searches.extend(bound.parse().ok().map(|bound| (bound, value as u64))),
+            None if name.ends_with(CPU_SECONDS) => reading.cpu_s = Some(value),
+            None if name.ends_with(RESIDENT_BYTES) => reading.resident_bytes = Some(value),
+            None => {}
         }
     }
     reading.searches.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -128,6 +127,7 @@ mod tests {
     fn a_load_is_the_difference_of_two_readings() {
         let after = parse(PAGE);
         assert_eq!(after.searches, [(0.001, 10), (0.002, 90), (f64::INFINITY, 100)]);
+        assert_eq!(parse(&PAGE.replace("svc_", "acme_")), after, "whatever its names begin with");
         let before = Reading { cpu_s: Some(0.5), ..Reading::default() };
         let whole = between(&before, &after);
         assert_eq!((whole.searches, whole.p50_us, whole.p99_us), (100, Some(1500.0), Some(2000.0)));

@@ -173,10 +173,11 @@ mod tests {
         assert_eq!((flags.node_id.as_str(), flags.raft_addr.as_str()), ("node1", "127.0.0.1:7400"));
         assert_eq!((flags.backup_prefix.as_str(), flags.backup_retention), ("default", 24));
         assert!(flags.s3_path_style && flags.pb_auto_failover && !flags.insecure);
+        assert_eq!(flags.metrics_prefix, nigh_net::metrics::METRICS_PREFIX);
         assert_eq!(refusal(&flags), None);
         assert!(without_effect(&flags).is_empty());
         let count = ServerFlags::command().get_arguments().count();
-        assert_eq!(count, 70, "a new flag belongs into offered.rs as well");
+        assert_eq!(count, 71, "a new flag belongs into offered.rs as well");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The table of the server's flags: names, types, defaults, groups and descriptions, in one place.
-use super::values::{Span, WalSync, parse_bool, parse_int, parse_span, parse_wal_sync};
+use super::values::{Span, WalSync, parse_bool, parse_int, parse_metrics_prefix, parse_span, parse_wal_sync};
 use clap::{ArgAction, Parser};
 
 /// Every flag of the server. The first sentence of a description is the short help.
@@ -222,6 +222,12 @@ pub struct ServerFlags {
     /// One line per request.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Logging")]
     pub access_log: bool,
+    /// What the names of all metrics begin with.
+    ///
+    /// For readers that look for metrics of another product under its name: "acme" makes svc_kv_gets_total
+    /// acme_kv_gets_total. Letters, digits and underscores; an underscore follows by itself.
+    #[arg(long, value_name = "text", value_parser = parse_metrics_prefix, default_value = "svc", help_heading = "Logging")]
+    pub metrics_prefix: String,
 
     /// How long unused WASM blobs are kept; 0 is for ever.
     #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "0", help_heading = "WASM")]

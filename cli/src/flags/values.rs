@@ -114,6 +114,26 @@ fn scale(number: &str, unit_nanos: i128) -> Option<i128> {
     whole.checked_mul(unit_nanos)?.checked_add(part)
 }
 
+/// Longest prefix of metrics; every line repeats it.
+const METRICS_PREFIX_MAX_BYTES: usize = 64;
+
+/// What a metric's name may begin with: letters, digits and underscores, no digit first. (Colons are for rules of the reader.)
+pub fn parse_metrics_prefix(text: &str) -> Result<String, String> {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if text.is_empty() || !text.bytes().all(known) || text.starts_with(|first: char| first.is_ascii_digit()) {
+        return Err(format!(
+            "{text:?} begins no metric's name: letters, digits and underscores, no digit first"
+        ));
+    }
+    if text.ends_with('_') {
+        return Err(format!("{text:?} ends with an underscore, and one follows by itself"));
+    }
+    if text.len() > METRICS_PREFIX_MAX_BYTES {
+        return Err(format!("{text:?} is longer than {METRICS_PREFIX_MAX_BYTES} bytes"));
+    }
+    Ok(text.to_owned())
+}
+
 /// A positive byte count: an integer and an optional suffix. `KiB MiB GiB TiB` and `K M G T` are powers of 1024,
 /// `KB MB GB TB` powers of 1000, `B` or nothing bytes; any case, spaces before the suffix allowed.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
@@ -268,6 +288,16 @@ mod tests {
         assert_eq!(parse_wal_sync("none"), Ok(WalSync::None));
         for text in ["", "interval:", "interval:0", "interval:1s", "Always"] {
             assert!(parse_wal_sync(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn prefixes_of_metrics() {
+        for text in ["svc", "a", "_x", "Acme_2_cache", &"p".repeat(64)] {
+            assert_eq!(parse_metrics_prefix(text).as_deref(), Ok(text));
+        }
+        for text in ["", "2x", "a-b", "a:b", "a b", "é", "a_", "_", "a\n", &"p".repeat(65)] {
+            assert!(parse_metrics_prefix(text).is_err(), "{text:?}");
         }
     }
 }

@@ -117,7 +117,10 @@ impl RestService {
             Route::Replication => Ok(ok(&b"{\"shards\":[]}\n"[..])),
             Route::OpenApi => Ok(ok(openapi::DOCUMENT)),
             Route::Metrics => Ok(text(metrics::page(&self.core, &self.config.telemetry).await)),
-            Route::KvMetrics => Ok(text(kv_metrics::page(&self.core.keys_stats().await))),
+            Route::KvMetrics => {
+                let prefix = self.config.telemetry.prefix();
+                Ok(text(kv_metrics::page(prefix, &self.core.keys_stats().await)))
+            }
             Route::Create => {
                 let body = json_body(&mut body).await?;
                 self.create(body).await

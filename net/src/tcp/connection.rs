@@ -7,7 +7,9 @@ use crate::connections::Aging;
 use crate::limits;
 use crate::tcp::access;
 use crate::tcp::buffers::{Held, Inbound};
+use crate::tcp::counters::Stage;
 use crate::tcp::frame;
+use crate::tcp::laps::Laps;
 use crate::tcp::requests::{Verdicts, gather};
 use crate::tcp::round::Round;
 use crate::tcp::server::Server;
@@ -17,7 +19,6 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::task::{Poll, Waker};
-use std::time::Instant;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,31 +117,41 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
     // Bytes from the first unread one to the end of the frame it begins, as far as is known.
     let mut needed = 0;
     let mut is_first = true;
+    let mut laps = Laps::new(here);
     loop {
         inbound.rest();
         if let Woken::Draining = wait(server, connection, &inbound).await {
             return;
         }
+        laps.restart();
         let Ok(ended) = receive(server, connection, &mut inbound, needed).await else { return };
         let mut requests = here.spare_requests.borrow_mut().pop().unwrap_or_default();
         loop {
             let gathered = gather(inbound.unread(), &*here.config.auth, &mut verdicts, &mut requests);
             needed = gathered.needed;
             if requests.is_empty() {
+                if !inbound.is_at_rest() {
+                    // Part of a frame has come.
+                    laps.end(Stage::Receive);
+                }
                 break;
             }
+            laps.end(Stage::Receive);
             if !is_first {
                 // A client that sends without a pause must not keep the core to itself.
                 here.core.runtime().yield_now().await;
+                laps.end(Stage::Turn);
             }
             is_first = false;
             connection.ended_frame();
-            let started = Instant::now();
-            let (responses, done) = Round::new(here).carry_out(&mut inbound, &requests).await;
+            let started = laps.last();
+            let (responses, done) = Round::new(here, &mut laps).carry_out(&mut inbound, &requests).await;
             if here.config.access_log {
                 access::log(&server.request_ids, inbound.unread(), &requests[..done], &responses, started);
             }
+            laps.end(Stage::Run);
             let sent = send(connection, &responses).await;
+            laps.end(Stage::Send);
             here.buffers.give(responses);
             if sent.is_err() {
                 return;

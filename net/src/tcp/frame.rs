@@ -182,6 +182,11 @@ pub fn put_error(out: &mut Vec<u8>, text: &str) {
     put(out, Status::Error, |out| put_text(out, &text[..text.floor_char_boundary(TEXT_MAX_BYTES)]));
 }
 
+/// Whether a whole response says OK.
+pub fn is_ok(response: &[u8]) -> bool {
+    response.get(4) == Some(&(Status::Ok as u8))
+}
+
 /// Appends what a failed request is answered with: UNAUTHORIZED, or an ERROR with its text, where
 /// [`ErrorKind::Internal`] shows as `internal error`.
 pub fn put_refusal(out: &mut Vec<u8>, error: &ApiError) {

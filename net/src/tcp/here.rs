@@ -1,12 +1,13 @@
 //! What the connections of a core share.
 
 use crate::tcp::buffers::Buffers;
-use crate::tcp::counters::Count;
+use crate::tcp::counters::{Count, Stage};
 use crate::tcp::requests::Request;
 use crate::tcp::server::TcpConfig;
 use nigh_shard::core::Core;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// See the module.
 pub struct Here {
@@ -36,5 +37,10 @@ impl Here {
     /// Counts on this core.
     pub fn count(&self, count: Count, amount: u64) {
         self.config.telemetry.tcp.add(self.core.env().index(), count, amount);
+    }
+
+    /// Adds time of a stage on this core.
+    pub fn spend(&self, stage: Stage, time: Duration) {
+        self.config.telemetry.tcp.spend(self.core.env().index(), stage, time);
     }
 }

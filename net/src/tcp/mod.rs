@@ -19,6 +19,7 @@ mod execute;
 pub mod frame;
 mod here;
 pub mod kv;
+mod laps;
 pub mod ops;
 pub mod process;
 pub mod reader;

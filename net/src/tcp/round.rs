@@ -14,19 +14,21 @@
 use crate::limits;
 use crate::request::ApiError;
 use crate::tcp::buffers::Inbound;
-use crate::tcp::counters::Count;
-use crate::tcp::execute::keys::{self, Batch, Changes};
+use crate::tcp::counters::{Count, Stage};
+use crate::tcp::execute::keys::{self, Batch, Changes, Ran};
 use crate::tcp::execute::upserts::Upserts;
 use crate::tcp::execute::vector::Kind;
 use crate::tcp::execute::{key_lists, process, vector};
 use crate::tcp::frame;
 use crate::tcp::here::Here;
+use crate::tcp::laps::Laps;
 use crate::tcp::ops::{KvOp, Op, ProcessOp, VectorOp};
 use crate::tcp::requests::{Request, UNKNOWN, What};
 use crate::tcp::vector::{VectorRequest, decode, decode_owned};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 /// Responses that come later, in order.
 enum Awaited {
@@ -35,14 +37,16 @@ enum Awaited {
     /// Of points that are still being gathered.
     Upserts(Upserts),
     /// Of what is under way.
-    Running(Pin<Box<dyn Future<Output = Vec<u8>>>>),
+    Running(Pin<Box<dyn Future<Output = Ran>>>),
     /// All of them.
     Done(Vec<u8>),
 }
 
 /// See the module.
-pub struct Round<'a> {
-    here: &'a Here,
+pub struct Round<'a, 'h> {
+    here: &'h Here,
+    laps: &'a mut Laps<'h>,
+    started: Instant,
     /// Responses that did not have to be waited for, in order.
     out: Vec<u8>,
     /// How many.
@@ -58,11 +62,13 @@ pub struct Round<'a> {
     changes: Changes,
 }
 
-impl<'a> Round<'a> {
-    /// With nothing done.
-    pub fn new(here: &'a Here) -> Round<'a> {
+impl<'a, 'h> Round<'a, 'h> {
+    /// With nothing done; it starts with the end of the last of `laps`.
+    pub fn new(here: &'h Here, laps: &'a mut Laps<'h>) -> Round<'a, 'h> {
         Round {
             here,
+            started: laps.last(),
+            laps,
             out: here.buffers.take(),
             written: 0,
             sources: Vec::new(),
@@ -89,7 +95,12 @@ impl<'a> Round<'a> {
             }
         }
         self.settle().await;
-        std::mem::take(&mut self.changes).settle(&self.here.core, &mut self.out).await;
+        let changes = std::mem::take(&mut self.changes);
+        if changes.wait() {
+            self.laps.end(Stage::Run);
+            changes.settle(&self.here.core, &mut self.out).await;
+            self.laps.end(Stage::Log);
+        }
         self.here.count(Count::Requests, done as u64);
         self.here.count(Count::Rounds, 1);
         (self.assemble(), done)
@@ -152,12 +163,18 @@ impl<'a> Round<'a> {
         match op {
             KvOp::Mget | KvOp::PutBatch => {
                 self.settle().await;
-                Box::pin(key_lists::carry_out(core, op, args, &mut self.out)).await;
+                self.laps.end(Stage::Run);
+                let log = Box::pin(key_lists::carry_out(core, op, args, &mut self.out)).await;
+                // Values are found here, and set where their keys are owned.
+                let stage = if op == KvOp::Mget { Stage::Run } else { Stage::Owners };
+                self.laps.end_with_log(stage, log);
                 return self.wrote();
             }
             KvOp::Flush => {
                 self.settle().await;
+                self.laps.end(Stage::Run);
                 Box::pin(keys::flush(core, &mut self.out)).await;
+                self.laps.end(Stage::Owners);
                 return self.wrote();
             }
             _ => {}
@@ -213,10 +230,12 @@ impl<'a> Round<'a> {
             // A record in a payload, which borrows from the frame.
             None => {
                 self.settle().await;
+                self.laps.end(Stage::Run);
                 match decode(op, args, now_ms) {
                     Ok(request) => vector::carry_out(&self.here.core, request, &mut self.out).await,
                     Err(error) => frame::put_refusal(&mut self.out, &error),
                 }
+                self.laps.end(Stage::Collections);
                 self.wrote();
             }
         }
@@ -258,10 +277,17 @@ impl<'a> Round<'a> {
                 }
                 self.reads += 1;
                 let core = core.clone();
+                let searches = vector::is_search(&request).then(|| self.here.config.telemetry.clone());
+                let started = self.started;
                 self.expect_new(Awaited::Running(Box::pin(async move {
                     let mut out = Vec::new();
                     vector::carry_out(&core, request, &mut out).await;
-                    out
+                    if let Some(telemetry) = searches
+                        && frame::is_ok(&out)
+                    {
+                        telemetry.core(core.env().index()).tcp_searches.record(started.elapsed());
+                    }
+                    Ran::without_log(out)
                 })));
             }
             (Kind::Upsert, VectorRequest::Write(write)) => {
@@ -282,7 +308,9 @@ impl<'a> Round<'a> {
             }
             (_, request) => {
                 self.settle().await;
+                self.laps.end(Stage::Run);
                 vector::carry_out(&self.here.core, request, &mut self.out).await;
+                self.laps.end(Stage::Collections);
                 self.wrote();
             }
         }
@@ -316,23 +344,40 @@ impl<'a> Round<'a> {
         }
         (self.reads, self.upserts) = (0, None);
         let here = self.here;
+        let mut waits_for = None;
         for awaited in &mut self.awaited {
             *awaited = match std::mem::replace(awaited, Awaited::Done(Vec::new())) {
-                Awaited::Upserts(upserts) => Awaited::Running(Box::pin(upserts.carry_out(here.core.clone()))),
+                Awaited::Upserts(upserts) => {
+                    waits_for = Some(Stage::Collections);
+                    let core = here.core.clone();
+                    Awaited::Running(Box::pin(async { Ran::without_log(upserts.carry_out(core).await) }))
+                }
                 Awaited::Keys(owner, batch) => {
+                    // Where there are collections as well, it is seldom keys that the wait is for.
+                    waits_for.get_or_insert(Stage::Owners);
                     here.count(Count::Batches, 1);
                     here.count(Count::BatchedRequests, batch.len() as u64);
                     Awaited::Running(Box::pin(batch.carry_out_on(here.core.clone(), owner)))
                 }
-                other => other,
+                Awaited::Running(work) => {
+                    waits_for = Some(Stage::Collections);
+                    Awaited::Running(work)
+                }
+                done => done,
             };
         }
+        let Some(stage) = waits_for else { return };
+        self.laps.end(Stage::Run);
+        let mut log = Duration::ZERO;
         poll_fn(|cx| {
             let mut all = true;
             for awaited in &mut self.awaited {
                 if let Awaited::Running(work) = awaited {
                     match work.as_mut().poll(cx) {
-                        Poll::Ready(responses) => *awaited = Awaited::Done(responses),
+                        Poll::Ready(ran) => {
+                            log = log.max(ran.log);
+                            *awaited = Awaited::Done(ran.responses);
+                        }
                         Poll::Pending => all = false,
                     }
                 }
@@ -340,6 +385,7 @@ impl<'a> Round<'a> {
             if all { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
+        self.laps.end_with_log(stage, log);
     }
 
     /// All responses in the order of their requests.

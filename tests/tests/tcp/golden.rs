@@ -1,6 +1,7 @@
 //! The examples of the protocol's description, both directions, byte by byte.
 
 use super::{hex, server};
+use nigh::client::{Client, Target, encode};
 use nigh_tests::{Args, Wire, frame};
 
 const OK: &str = "000000050000000000";
@@ -150,6 +151,26 @@ fn texts_of_mistakes() {
     );
     // After all that the connection is as good as new.
     assert_eq!(wire.ask("get", hex("00016b")).ok(), b"a");
+}
+
+/// Existing readers look for names that begin with those of their product.
+#[test]
+fn a_start_may_say_what_names_of_metrics_begin_with() {
+    let flags = ["-cores", "2", "-tcp", "127.0.0.1:0", super::LOOPS, "-metrics-prefix", "acme"];
+    let server = nigh_tests::Server::start(None, &flags);
+    let wire = &mut server.tcp();
+    let target = Target { authority: server.authority().to_owned(), api_key: None };
+    let mut client = Client::connect(&target).expect("a connection");
+    let mut get = |path| {
+        let request = encode(&target, "GET", path, "text/plain", b"");
+        String::from_utf8(client.send(&request).expect("it answers").body.to_vec())
+    };
+    let mut pages = vec![get("/metrics"), get("/v1/metrics"), get("/kv-metrics"), get("/v1/kv-metrics")];
+    pages.extend(["__metrics__", "__kv_metrics__"].map(|page| String::from_utf8(wire.ask(page, b"").ok())));
+    for page in pages {
+        let page = page.expect("text");
+        assert!(page.contains("\nacme_kv_gets_total 0\n") && !page.contains("svc_"), "{page}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Carrying out operations on lists of keys, which several cores own: `mget` and `put_batch`.
 
-use super::keys::Batch;
+use super::keys::{Batch, Ran};
 use crate::request::ApiError;
 use crate::tcp::frame::{self, Begun};
 use crate::tcp::kv::{self, KvRequest};
@@ -10,26 +10,29 @@ use nigh_engine::kv::{Op, Read};
 use nigh_shard::core::{Core, OpError};
 use nigh_shard::env::call;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Keys between two chances for other work.
 const SLICE_KEYS: usize = 64;
 /// Bytes copied likewise.
 const SLICE_BYTES: usize = 1 << 20;
 
-/// Appends the response to a request about a list of keys. Whatever of the connection came before has been carried out.
-pub async fn carry_out(core: &Rc<Core>, op: KvOp, args: &[u8], out: &mut Vec<u8>) {
+/// Appends the response to a request about a list of keys. Whatever of the connection came before has been carried out. Returns the
+/// longest of the waits for logs.
+pub async fn carry_out(core: &Rc<Core>, op: KvOp, args: &[u8], out: &mut Vec<u8>) -> Duration {
     let start = out.len();
     let result = match kv::decode(op, args) {
-        Ok(KvRequest::Mget { keys }) => mget(core, &keys, out).await,
+        Ok(KvRequest::Mget { keys }) => mget(core, &keys, out).await.map(|()| Duration::ZERO),
         Ok(KvRequest::PutBatch { puts }) => put_batch(core, &puts, out).await,
         // Single keys have one owner.
         Ok(_) => Err(ApiError::invalid("no list of keys")),
         Err(error) => Err(error.into()),
     };
-    if let Err(error) = result {
+    result.unwrap_or_else(|error| {
         out.truncate(start);
         frame::put_refusal(out, &error);
-    }
+        Duration::ZERO
+    })
 }
 
 /// Each key as it is when its turn comes.
@@ -99,7 +102,7 @@ async fn ask_owner(core: &Rc<Core>, key: &[u8]) -> Result<Option<Vec<u8>>, ApiEr
 }
 
 /// Each put on its own, all owners at the same time; the first error, in the order of the puts, takes the place of their number.
-async fn put_batch(core: &Rc<Core>, puts: &[Op<'_>], out: &mut Vec<u8>) -> Result<(), ApiError> {
+async fn put_batch(core: &Rc<Core>, puts: &[Op<'_>], out: &mut Vec<u8>) -> Result<Duration, ApiError> {
     let mut batches = vec![Batch::default(); core.env().cores()];
     let mut owners = Vec::with_capacity(puts.len());
     let mut copied = 0;
@@ -117,17 +120,19 @@ async fn put_batch(core: &Rc<Core>, puts: &[Op<'_>], out: &mut Vec<u8>) -> Resul
     }
     let running = batches.into_iter().enumerate().map(|(owner, batch)| {
         let core = core.clone();
-        async move { if batch.len() == 0 { Vec::new() } else { batch.carry_out_on(core, owner).await } }
+        let nothing = Ran::without_log(Vec::new());
+        async move { if batch.len() == 0 { nothing } else { batch.carry_out_on(core, owner).await } }
     });
-    let responses = together(running.collect()).await;
-    let mut rest: Vec<&[u8]> = responses.iter().map(Vec::as_slice).collect();
+    let ran = together(running.collect()).await;
+    let log = ran.iter().map(|ran| ran.log).max().unwrap_or_default();
+    let mut rest: Vec<&[u8]> = ran.iter().map(|ran| &ran.responses[..]).collect();
     for owner in &owners {
         let response = take_response(&mut rest[*owner]);
-        if response.get(4) != Some(&(frame::Status::Ok as u8)) {
+        if !frame::is_ok(response) {
             out.extend_from_slice(response);
-            return Ok(());
+            return Ok(log);
         }
     }
     frame::put_ok(out, |out| kv::put_applied(out, owners.len() as u32));
-    Ok(())
+    Ok(log)
 }

@@ -15,6 +15,7 @@ use nigh_shard::keys::{Keys, Place, Refusal};
 use nigh_shard::log::Ticket;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Requests of a batch between two chances for other work of the owner: some 50 us.
 const SLICE_REQUESTS: usize = 256;
@@ -54,6 +55,11 @@ impl Changes {
             self.ticket = self.ticket.max(ticket);
             self.responses.push(response);
         }
+    }
+
+    /// Whether there is anything to wait for.
+    pub fn wait(&self) -> bool {
+        self.ticket.is_some()
     }
 
     /// Waits until all are durable. Where the log has failed, what was promised in `out` is taken back.
@@ -212,6 +218,21 @@ pub fn prefetch<'a>(keys: &Keys, requests: impl Iterator<Item = &'a [u8]>) {
     }
 }
 
+/// Responses, and how the time they took divides.
+pub struct Ran {
+    /// In the order of their requests.
+    pub responses: Vec<u8>,
+    /// What of it was a wait for the log of the core that carried them out, as far as is known.
+    pub log: Duration,
+}
+
+impl Ran {
+    /// Responses of which nothing else is known.
+    pub fn without_log(responses: Vec<u8>) -> Ran {
+        Ran { responses, log: Duration::ZERO }
+    }
+}
+
 /// Requests about keys of one core, copied so that they can travel.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
@@ -268,14 +289,14 @@ impl Batch {
     }
 
     /// Carries out the requests in order on the core that owns their keys, and returns their responses when they are durable.
-    pub async fn carry_out_on(self, core: Rc<Core>, owner: usize) -> Vec<u8> {
+    pub async fn carry_out_on(self, core: Rc<Core>, owner: usize) -> Ran {
         let batch = Arc::new(self);
         let mut waited_us = 0;
         loop {
             let travels = batch.clone();
             let work = move |there: Rc<Core>| async move { travels.carry_out(&there).await };
             match call(&core, owner, work).await {
-                Ok(responses) => return responses,
+                Ok(ran) => return ran,
                 // Nothing has run. The client is not read from meanwhile, which slows it down better than an error.
                 Err(_) if waited_us < BUSY_MAX_US => {
                     waited_us += BUSY_POLL_US;
@@ -285,13 +306,13 @@ impl Batch {
                     let error = OpError::from(busy).into();
                     let mut out = Vec::new();
                     (0..batch.len()).for_each(|_| frame::put_refusal(&mut out, &error));
-                    return out;
+                    return Ran::without_log(out);
                 }
             }
         }
     }
 
-    async fn carry_out(&self, core: &Core) -> Vec<u8> {
+    async fn carry_out(&self, core: &Core) -> Ran {
         let mut out = Vec::new();
         let mut changes = Changes::default();
         let keys = core.keys();
@@ -314,8 +335,12 @@ impl Batch {
                 core.env().yield_now().await;
             }
         }
+        if !changes.wait() {
+            return Ran::without_log(out);
+        }
+        let began = Instant::now();
         changes.settle(core, &mut out).await;
-        out
+        Ran { responses: out, log: began.elapsed() }
     }
 }
 

@@ -36,7 +36,9 @@ async fn answer(
         // One node is ready as soon as it listens: recovery comes before the listeners.
         ProcessRequest::Ping | ProcessRequest::Ready => frame::put_ok(out, |_| {}),
         ProcessRequest::Metrics => put_text(out, &metrics::page(core, telemetry).await),
-        ProcessRequest::KvMetrics => put_text(out, &kv_metrics::page(&core.keys_stats().await)),
+        ProcessRequest::KvMetrics => {
+            put_text(out, &kv_metrics::page(telemetry.prefix(), &core.keys_stats().await));
+        }
         ProcessRequest::ReplMetrics => put_text(out, process::REPL_METRICS_OF_ONE_NODE),
         ProcessRequest::Collections => {
             let all = dispatch(core, ListCollections).await?;

@@ -47,6 +47,19 @@ pub fn kind(request: &VectorRequest<'_>) -> Kind {
     }
 }
 
+/// Whether `request` asks for what is nearest, by any lane.
+pub fn is_search(request: &VectorRequest<'_>) -> bool {
+    matches!(
+        request,
+        VectorRequest::Search(_)
+            | VectorRequest::SearchDocs(_)
+            | VectorRequest::SearchGroups(_)
+            | VectorRequest::Hybrid(_)
+            | VectorRequest::SearchText(_)
+            | VectorRequest::Query(_)
+    )
+}
+
 /// Appends the response to a request.
 pub async fn carry_out(core: &Rc<Core>, request: VectorRequest<'_>, out: &mut Vec<u8>) {
     let begun = Begun::at(out);
