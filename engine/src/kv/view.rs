@@ -134,8 +134,10 @@ impl View {
     #[inline]
     pub fn prefetch_entry(&self, pin: &Pin<'_>, hash: KeyHash) {
         for place in self.shared.table.load(pin).likely(hash.0) {
+            // Three lines: an entry of a short key and 64 bytes begins anywhere in the first.
             self.shared.words.prefetch(place as usize);
             self.shared.words.prefetch(place as usize + 8);
+            self.shared.words.prefetch(place as usize + 16);
         }
     }
 

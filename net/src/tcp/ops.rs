@@ -279,41 +279,46 @@ pub const OPERATIONS: &[Operation] = &[
     absent("vector_named_operate", Write, First),
 ];
 
-/// Places in [`OPERATIONS`] by name.
-const BY_NAME: [u8; OPERATIONS.len()] = {
-    let mut order = [0; OPERATIONS.len()];
-    let mut placed = 0;
-    while placed < order.len() {
-        let mut at = placed;
-        while at > 0 && is_less(OPERATIONS[placed].name, OPERATIONS[order[at - 1] as usize].name) {
-            order[at] = order[at - 1];
-            at -= 1;
+/// Cells of [`BY_NAME`]: enough that a name is seldom where another would be.
+const CELLS: usize = 512;
+
+/// The place in [`OPERATIONS`] + 1 of each name, in the first free cell from [`cell_of`] on; 0 where there is none.
+const BY_NAME: [u8; CELLS] = {
+    let mut cells = [0; CELLS];
+    let mut place = 0;
+    while place < OPERATIONS.len() {
+        let mut at = cell_of(OPERATIONS[place].name.as_bytes());
+        while cells[at] != 0 {
+            at = (at + 1) % CELLS;
         }
-        order[at] = placed as u8;
-        placed += 1;
+        place += 1;
+        cells[at] = place as u8;
     }
-    order
+    cells
 };
 
-const _: () = assert!(OPERATIONS.len() <= 256, "places are bytes");
+const _: () = assert!(OPERATIONS.len() < 256, "places are bytes");
 
-/// By bytes; `str` cannot be compared in constants.
-const fn is_less(a: &str, b: &str) -> bool {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let mut at = 0;
-    while at < a.len() && at < b.len() {
-        if a[at] != b[at] {
-            return a[at] < b[at];
-        }
-        at += 1;
+/// Where a name is looked for first: by its length and its two bytes at either end, which tell most operations apart.
+const fn cell_of(name: &[u8]) -> usize {
+    let len = name.len();
+    if len < 2 {
+        return len;
     }
-    a.len() < b.len()
+    let ends = u32::from_le_bytes([name[0], name[1], name[len - 2], name[len - 1]]) ^ (len as u32) << 11;
+    (ends.wrapping_mul(0x9e37_79b1) >> (u32::BITS - CELLS.ilog2())) as usize
 }
 
-/// The operation called `name`; `None` is answered with `op not registered`. Cost: seven comparisons.
+/// The operation called `name`; `None` is answered with `op not registered`. Cost: a look into a table and one comparison, for most names.
 pub fn find(name: &[u8]) -> Option<&'static Operation> {
-    let place = BY_NAME.binary_search_by(|place| OPERATIONS[usize::from(*place)].name.as_bytes().cmp(name));
-    place.ok().map(|place| &OPERATIONS[usize::from(BY_NAME[place])])
+    let mut at = cell_of(name);
+    loop {
+        let operation = &OPERATIONS[usize::from(BY_NAME[at].checked_sub(1)?)];
+        if operation.name.as_bytes() == name {
+            return Some(operation);
+        }
+        at = (at + 1) % CELLS;
+    }
 }
 
 /// The right that a request needs and the collection it needs it on, as sent; the latter is empty for the node as a whole.

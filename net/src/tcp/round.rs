@@ -15,7 +15,7 @@ use crate::limits;
 use crate::request::ApiError;
 use crate::tcp::buffers::Inbound;
 use crate::tcp::counters::{Count, Stage};
-use crate::tcp::execute::keys::{self, Batch, Changes, Ran};
+use crate::tcp::execute::keys::{self, Batch, Changes, Moment, Ran};
 use crate::tcp::execute::upserts::Upserts;
 use crate::tcp::execute::vector::Kind;
 use crate::tcp::execute::{key_lists, process, vector};
@@ -60,6 +60,7 @@ pub struct Round<'a, 'h> {
     upserts: Option<usize>,
     /// Responses in `out` that wait for the log.
     changes: Changes,
+    moment: Moment,
 }
 
 impl<'a, 'h> Round<'a, 'h> {
@@ -76,6 +77,7 @@ impl<'a, 'h> Round<'a, 'h> {
             reads: 0,
             upserts: None,
             changes: Changes::default(),
+            moment: Moment::default(),
         }
     }
 
@@ -96,7 +98,7 @@ impl<'a, 'h> Round<'a, 'h> {
         }
         self.settle().await;
         let changes = std::mem::take(&mut self.changes);
-        if changes.wait() {
+        if changes.are_awaited() {
             self.laps.end(Stage::Run);
             changes.settle(&self.here.core, &mut self.out).await;
             self.laps.end(Stage::Log);
@@ -137,6 +139,7 @@ impl<'a, 'h> Round<'a, 'h> {
         if let Op::Kv(op) = op {
             return self.keys(op, &inbound.unread()[request.args.clone()]).await;
         }
+        self.moment.passes();
         if let Op::Vector(op) = op {
             // Boxed, as elsewhere: its state would make that of every idle connection large.
             return Box::pin(self.vector(op, inbound, request)).await;
@@ -163,6 +166,7 @@ impl<'a, 'h> Round<'a, 'h> {
         match op {
             KvOp::Mget | KvOp::PutBatch => {
                 self.settle().await;
+                self.moment.passes();
                 self.laps.end(Stage::Run);
                 let log = Box::pin(key_lists::carry_out(core, op, args, &mut self.out)).await;
                 // Values are found here, and set where their keys are owned.
@@ -172,6 +176,7 @@ impl<'a, 'h> Round<'a, 'h> {
             }
             KvOp::Flush => {
                 self.settle().await;
+                self.moment.passes();
                 self.laps.end(Stage::Run);
                 Box::pin(keys::flush(core, &mut self.out)).await;
                 self.laps.end(Stage::Owners);
@@ -188,7 +193,7 @@ impl<'a, 'h> Round<'a, 'h> {
         };
         let place = core.keys().place_of(key);
         if place.core == core.env().index() {
-            keys::carry_out(core, op, place, args, &mut self.out, &mut self.changes).await;
+            keys::carry_out(core, op, place, args, &mut self.moment, &mut self.out, &mut self.changes).await;
             return self.wrote();
         }
         let gathering = self
@@ -196,7 +201,10 @@ impl<'a, 'h> Round<'a, 'h> {
             .iter()
             .position(|awaited| matches!(awaited, Awaited::Keys(to, _) if *to == place.core));
         // A read on the spot would overtake the changes that are gathered.
-        if gathering.is_none() && keys::is_read(op) && keys::read(core, op, place, key, &mut self.out) {
+        if gathering.is_none()
+            && keys::is_read(op)
+            && keys::read(core, op, place, key, &mut self.moment, &mut self.out)
+        {
             return self.wrote();
         }
         let gathering = gathering.unwrap_or_else(|| {
@@ -367,6 +375,7 @@ impl<'a, 'h> Round<'a, 'h> {
             };
         }
         let Some(stage) = waits_for else { return };
+        self.moment.passes();
         self.laps.end(Stage::Run);
         let mut log = Duration::ZERO;
         poll_fn(|cx| {

@@ -58,7 +58,7 @@ impl Changes {
     }
 
     /// Whether there is anything to wait for.
-    pub fn wait(&self) -> bool {
+    pub fn are_awaited(&self) -> bool {
         self.ticket.is_some()
     }
 
@@ -88,10 +88,27 @@ fn internal_is_logged(error: ApiError) -> ApiError {
     error
 }
 
+/// The time as reads that come one after the other see it: looked at once between two things that may take long. A look costs half
+/// of what a read does.
+#[derive(Debug, Default)]
+pub struct Moment(Option<u64>);
+
+impl Moment {
+    /// Milliseconds since 1970.
+    fn ms(&mut self, core: &Core) -> u64 {
+        *self.0.get_or_insert_with(|| core.unix_ms())
+    }
+
+    /// Something has happened that may have taken long.
+    pub fn passes(&mut self) {
+        self.0 = None;
+    }
+}
+
 /// Appends the response to a read, from the published table of whatever core owns the key; false, with nothing appended, when
 /// only the owner can tell.
-pub fn read(core: &Core, op: KvOp, place: Place, key: &[u8], out: &mut Vec<u8>) -> bool {
-    let (keys, now_ms) = (core.keys(), core.unix_ms());
+pub fn read(core: &Core, op: KvOp, place: Place, key: &[u8], moment: &mut Moment, out: &mut Vec<u8>) -> bool {
+    let (keys, now_ms) = (core.keys(), moment.ms(core));
     let pin = keys.pin();
     match op {
         KvOp::Exists => {
@@ -128,11 +145,12 @@ pub async fn carry_out(
     op: KvOp,
     place: Place,
     args: &[u8],
+    moment: &mut Moment,
     out: &mut Vec<u8>,
     changes: &mut Changes,
 ) {
     let start = out.len();
-    match answer(core, op, place, args, out).await {
+    match answer(core, op, place, args, moment, out).await {
         Ok(ticket) => changes.note(start, ticket),
         Err(error) => {
             out.truncate(start);
@@ -146,11 +164,12 @@ async fn answer(
     op: KvOp,
     place: Place,
     args: &[u8],
+    moment: &mut Moment,
     out: &mut Vec<u8>,
 ) -> Result<Option<Ticket>, ApiError> {
     match kv::decode(op, args)? {
         KvRequest::Get { key } => {
-            if !read(core, op, place, key, out) {
+            if !read(core, op, place, key, moment, out) {
                 let begun = Begun::at(out);
                 if core.key_get_here(place, key, out) {
                     begun.finish(out);
@@ -161,14 +180,16 @@ async fn answer(
             }
         }
         KvRequest::Exists { key } | KvRequest::Ttl { key } => {
-            read(core, op, place, key, out);
+            read(core, op, place, key, moment, out);
         }
         KvRequest::Change(change) => {
+            moment.passes();
             let (reply, ticket) = core.change_key(place, change).await?;
             put_reply(out, &reply);
             return Ok(ticket);
         }
         KvRequest::Operate(args) => {
+            moment.passes();
             let refused = |error: OperateError| ApiError::invalid(error.to_string());
             let call = Call::decode(args).map_err(refused)?;
             let (answer, ticket) = core.operate_key(place, &call).await.map_err(|refusal| match refusal {
@@ -314,7 +335,7 @@ impl Batch {
 
     async fn carry_out(&self, core: &Core) -> Ran {
         let mut out = Vec::new();
-        let mut changes = Changes::default();
+        let (mut moment, mut changes) = (Moment::default(), Changes::default());
         let keys = core.keys();
         let mut sliced_bytes = 0;
         let mut ahead = self.iter();
@@ -325,7 +346,8 @@ impl Batch {
             let before = out.len();
             match key_of(args) {
                 Ok(key) => {
-                    carry_out(core, op, keys.place_of(key), args, &mut out, &mut changes).await;
+                    let place = keys.place_of(key);
+                    carry_out(core, op, place, args, &mut moment, &mut out, &mut changes).await;
                 }
                 Err(error) => frame::put_error(&mut out, &error.to_string()),
             }
@@ -333,9 +355,10 @@ impl Batch {
             if place % SLICE_REQUESTS == SLICE_REQUESTS - 1 || sliced_bytes > SLICE_BYTES {
                 sliced_bytes = 0;
                 core.env().yield_now().await;
+                moment.passes();
             }
         }
-        if !changes.wait() {
+        if !changes.are_awaited() {
             return Ran::without_log(out);
         }
         let began = Instant::now();
