@@ -4,12 +4,12 @@ use crate::limits;
 use crate::request::{
     Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CountPoints, CreateCollection,
     DeleteByFilter, DeletePoint, DropCollection, ErrorKind, FacetPoints, GetCollection, GetPoints,
-    ListAliases, ListCollections, ListTasks, Operation, SamplePoints, ScrollOrdered, ScrollPoints,
-    SearchPoints, StagePoints, WritePoints, check_name,
+    ListAliases, ListCollections, ListTasks, OperatePoint, Operation, SamplePoints, ScrollOrdered,
+    ScrollPoints, SearchPoints, StagePoints, WritePoints, check_name,
 };
 use nigh_shard::core::{
-    Alias, AliasChange, CollectionInfo, Core, FacetValue, FoundPoint, Ordered, ScrollPage, SearchRequest,
-    StoredPoint, TaskReport, Written,
+    Alias, AliasChange, CollectionInfo, Core, FacetValue, FoundPoint, Ordered, PointOperated, ScrollPage,
+    SearchRequest, StoredPoint, TaskReport, Written,
 };
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -215,6 +215,22 @@ impl Operation for ChangePayload {
         let expected = self.write.expected_version;
         core.change_payload(&self.collection, self.id, self.change, expected).await?;
         Ok(())
+    }
+}
+
+impl Operation for OperatePoint {
+    type Output = PointOperated;
+    const ACTION: Action = Action::Write;
+    const MUTATES: bool = true;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        self.write.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<PointOperated, ApiError> {
+        let OperatePoint { collection, id, key, call, write } = self;
+        Ok(core.operate_point(&collection, id, key, call, write.expected_version).await?)
     }
 }
 

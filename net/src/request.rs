@@ -124,6 +124,19 @@ pub struct ChangePayload {
     /// Conditions.
     pub write: WriteOptions,
 }
+/// Carries out a call of `operate` on a record in the payload of one point.
+pub struct OperatePoint {
+    /// Name as sent.
+    pub collection: String,
+    /// The id.
+    pub id: u64,
+    /// The payload key that holds the record.
+    pub key: String,
+    /// Arguments of the call, which have been decoded once.
+    pub call: Vec<u8>,
+    /// Conditions.
+    pub write: WriteOptions,
+}
 /// Deletes every point that matches.
 pub struct DeleteByFilter {
     /// Name as sent.
@@ -441,9 +454,11 @@ impl From<OpError> for ApiError {
             | OpError::Lanes(LaneError::UnknownExample(_)) => ErrorKind::NotFound,
             OpError::PayloadTooLarge => ErrorKind::TooLarge,
             OpError::CollectionExists(_) | OpError::Conflict(_) => ErrorKind::Conflict,
-            OpError::Config(_) | OpError::Search(_) | OpError::Lanes(_) | OpError::BadRequest(_) => {
-                ErrorKind::Invalid
-            }
+            OpError::Config(_)
+            | OpError::Search(_)
+            | OpError::Lanes(_)
+            | OpError::BadRequest(_)
+            | OpError::Operate(_) => ErrorKind::Invalid,
             OpError::Write(error) => match error {
                 WriteError::DuplicateId(_) | WriteError::VersionConflict { .. } | WriteError::ReadOnly => {
                     ErrorKind::Conflict

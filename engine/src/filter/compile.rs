@@ -139,6 +139,10 @@ impl Compiler {
         let value = node.value.as_ref().unwrap_or(&Value::None);
         let wrong_kind =
             |wanted: &str| place.error(format!("op {op:?} needs {wanted}, not {}", value.kind()));
+        if matches!(value, Value::Record(_)) {
+            // Filters do not look into records: nothing is equal to one, and whoever asks for it is mistaken.
+            return Err(wrong_kind("a value of another kind"));
+        }
         let test = match operator {
             Operator::And | Operator::Or | Operator::Not => unreachable!("handled by the caller"),
             Operator::Eq => Test::Eq(value.clone()),

@@ -117,7 +117,11 @@ impl Test {
                 ValueRef::Strings(array) => array.is_empty(),
                 ValueRef::Ints(array) => array.is_empty(),
                 ValueRef::Floats(array) => array.is_empty(),
-                ValueRef::Int(_) | ValueRef::Float(_) | ValueRef::Bool(_) | ValueRef::Geo { .. } => false,
+                ValueRef::Int(_)
+                | ValueRef::Float(_)
+                | ValueRef::Bool(_)
+                | ValueRef::Geo { .. }
+                | ValueRef::Record(_) => false,
             },
             Test::IsNull => matches!(value, ValueRef::None),
             Test::Inside(area) => {

@@ -68,6 +68,9 @@ fn needs_of_operators_are_checked() {
         (Node { field: Some(String::new()), ..node("is_empty") }, r#"op "is_empty" needs a field"#),
         (leaf("in", text("a")), r#"op "in" needs a value of kind strings, ints or floats, not string"#),
         (leaf("in", Value::Bool(true)), "not bool"),
+        (leaf("eq", Value::Record(vec![2, 0])), r#"op "eq" needs a value of another kind, not record"#),
+        (leaf("ne", Value::Record(vec![2, 0])), "not record"),
+        (leaf("gt", Value::Record(vec![2, 0])), "not record"),
         (Node { field: Some("f".into()), ..node("in") }, "not none"),
         (
             leaf("contains", Value::Ints(vec![1])),

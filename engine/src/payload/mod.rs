@@ -11,6 +11,7 @@
 //! `row.fbs` beside this file documents the bytes as a flatbuffers schema and the rules by which they may grow.
 
 pub(crate) mod index;
+mod record;
 mod row;
 mod row_builder;
 mod row_layout;
@@ -18,8 +19,11 @@ mod value;
 pub(crate) mod words;
 
 #[cfg(test)]
+mod record_tests;
+#[cfg(test)]
 mod row_tests;
 
+pub use record::{Operated, operate};
 pub use row::{Entry, PayloadRow, RowError};
 pub use row_builder::RowBuilder;
 pub use value::{FloatArray, IntArray, Kind, StrArray, Value, ValueRef};

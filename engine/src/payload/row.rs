@@ -247,6 +247,10 @@ impl<'a> PayloadRow<'a> {
                 lat: f64::from_bits(self.word(table, layout::ENTRY_FLOAT)),
                 lon: f64::from_bits(self.word(table, layout::ENTRY_LON)),
             },
+            Kind::Record => ValueRef::Record(
+                layout::field(self.bytes, table, layout::ENTRY_RECORD)
+                    .map_or(&[], |position| layout::bytes_behind(self.bytes, position)),
+            ),
         }
     }
 }

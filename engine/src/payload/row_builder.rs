@@ -110,7 +110,7 @@ impl RowBuilder {
     /// An upper bound of the encoded length in bytes, for refusing rows before they are built.
     pub fn encoded_bound(&self) -> usize {
         // Per string: offset, length, terminator, padding. Per entry: its offset, back offset, and every scalar field
-        // aligned. Per row: root, identifier, root table, and one vtable per shape of entry (nine kinds, with and
+        // aligned. Per row: root, identifier, root table, and one vtable per shape of entry (ten kinds, with and
         // without deadline, a few elided fields).
         const TEXT: usize = 12;
         const ENTRY: usize = 48 + TEXT;
@@ -121,6 +121,7 @@ impl RowBuilder {
                 Value::Strings(texts) => 8 + texts.iter().map(|text| TEXT + text.len()).sum::<usize>(),
                 Value::Ints(numbers) => 12 + 8 * numbers.len(),
                 Value::Floats(numbers) => 12 + 8 * numbers.len(),
+                Value::Record(bytes) => TEXT + bytes.len(),
                 Value::None | Value::Int(_) | Value::Float(_) | Value::Bool(_) | Value::Geo { .. } => 0,
             };
             ENTRY + key.len() + value
@@ -186,6 +187,9 @@ fn encode_entry(
         }
         Value::Floats(numbers) if !numbers.is_empty() => {
             Body::Vector(layout::ENTRY_FLOATS, builder.create_vector(numbers).as_union_value())
+        }
+        Value::Record(bytes) if !bytes.is_empty() => {
+            Body::Vector(layout::ENTRY_RECORD, builder.create_vector(bytes).as_union_value())
         }
         _ => Body::Inline,
     };

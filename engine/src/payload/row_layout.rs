@@ -31,6 +31,7 @@ pub(super) const ENTRY_STRING: VOffsetT = slot(6);
 pub(super) const ENTRY_STRINGS: VOffsetT = slot(7);
 pub(super) const ENTRY_INTS: VOffsetT = slot(8);
 pub(super) const ENTRY_FLOATS: VOffsetT = slot(9);
+pub(super) const ENTRY_RECORD: VOffsetT = slot(10);
 
 fn array<const N: usize>(row: &[u8], position: usize) -> [u8; N] {
     *row[position..].first_chunk().expect("a field of a payload row ends inside the row")
@@ -170,6 +171,7 @@ impl Verifiable for EntryTable {
             )?
             .visit_field::<ForwardsUOffset<Vector<'_, i64>>>("ints", ENTRY_INTS, false)?
             .visit_field::<ForwardsUOffset<Vector<'_, f64>>>("floats", ENTRY_FLOATS, false)?
+            .visit_field::<ForwardsUOffset<Vector<'_, u8>>>("record", ENTRY_RECORD, false)?
             .finish();
         Ok(())
     }

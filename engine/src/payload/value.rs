@@ -24,11 +24,13 @@ pub enum Kind {
     Floats = 7,
     /// A point on the globe.
     Geo = 8,
+    /// The bytes of a record, see [`crate::kv::operate`].
+    Record = 9,
 }
 
 impl Kind {
     /// Every kind, by discriminant.
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 10] = [
         Kind::None,
         Kind::String,
         Kind::Int,
@@ -38,6 +40,7 @@ impl Kind {
         Kind::Ints,
         Kind::Floats,
         Kind::Geo,
+        Kind::Record,
     ];
 
     /// The kind's name on the wire (`"string"`, `"ints"`, ...).
@@ -52,6 +55,7 @@ impl Kind {
             Kind::Ints => "ints",
             Kind::Floats => "floats",
             Kind::Geo => "geo",
+            Kind::Record => "record",
         }
     }
 
@@ -100,6 +104,8 @@ pub enum Value {
         /// Longitude.
         lon: f64,
     },
+    /// The bytes of a record. Nothing has checked them: they may be any, and `operate` refuses what is none.
+    Record(Vec<u8>),
 }
 
 impl Value {
@@ -115,6 +121,7 @@ impl Value {
             Value::Ints(_) => Kind::Ints,
             Value::Floats(_) => Kind::Floats,
             Value::Geo { .. } => Kind::Geo,
+            Value::Record(_) => Kind::Record,
         }
     }
 }
@@ -147,6 +154,8 @@ pub enum ValueRef<'a> {
         /// Longitude.
         lon: f64,
     },
+    /// The bytes of a record.
+    Record(&'a [u8]),
 }
 
 impl ValueRef<'_> {
@@ -162,6 +171,7 @@ impl ValueRef<'_> {
             ValueRef::Ints(_) => Kind::Ints,
             ValueRef::Floats(_) => Kind::Floats,
             ValueRef::Geo { .. } => Kind::Geo,
+            ValueRef::Record(_) => Kind::Record,
         }
     }
 
@@ -180,6 +190,7 @@ impl ValueRef<'_> {
             ValueRef::Ints(array) => Value::Ints(array.iter().collect()),
             ValueRef::Floats(array) => Value::Floats(array.iter().collect()),
             ValueRef::Geo { lat, lon } => Value::Geo { lat, lon },
+            ValueRef::Record(bytes) => Value::Record(bytes.into()),
         }
     }
 }
@@ -196,6 +207,7 @@ impl PartialEq<Value> for ValueRef<'_> {
             (ValueRef::Ints(a), Value::Ints(b)) => a.len() == b.len() && a.iter().eq(b.iter().copied()),
             (ValueRef::Floats(a), Value::Floats(b)) => a.len() == b.len() && a.iter().eq(b.iter().copied()),
             (ValueRef::Geo { lat: a, lon: b }, Value::Geo { lat: c, lon: d }) => a == *c && b == *d,
+            (ValueRef::Record(a), Value::Record(b)) => a == b,
             _ => false,
         }
     }

@@ -4,6 +4,8 @@
 use crate::limits;
 use crate::request::{ApiError, ErrorKind};
 use crate::rest::json::{Key, field, field_seed, one_of};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use nigh_engine::payload::{CONTENT_KEY, Kind, PayloadRow, RowBuilder, Value, ValueRef};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
@@ -102,6 +104,7 @@ impl<'de> Visitor<'de> for ValueSeed {
         let mut floats: Option<Vec<f64>> = None;
         let mut lat: Option<f64> = None;
         let mut lon: Option<f64> = None;
+        let mut record: Option<String> = None;
         while let Some(Key(key)) = map.next_key()? {
             match key.as_ref() {
                 "kind" => kind = field(&mut map, &key)?.or(kind),
@@ -114,11 +117,13 @@ impl<'de> Visitor<'de> for ValueSeed {
                 "flts" => floats = field(&mut map, &key)?.or(floats),
                 "lat" => lat = field(&mut map, &key)?.or(lat),
                 "lon" => lon = field(&mut map, &key)?.or(lon),
+                "rec" => record = field(&mut map, &key)?.or(record),
                 _ if self.0 == UnknownKeys::Ignored => {
                     map.next_value::<de::IgnoredAny>()?;
                 }
                 _ => {
-                    let known = "it must be one of kind, str, int, flt, bool, strs, ints, flts, lat, lon";
+                    let known =
+                        "it must be one of kind, str, int, flt, bool, strs, ints, flts, lat, lon, rec";
                     return Err(de::Error::custom(format_args!("unknown field {key:?} in a value; {known}")));
                 }
             }
@@ -141,6 +146,7 @@ impl<'de> Visitor<'de> for ValueSeed {
             Kind::Ints => ("ints", ints.is_some()),
             Kind::Floats => ("flts", floats.is_some()),
             Kind::Geo => ("lat", lat.is_some() || lon.is_some()),
+            Kind::Record => ("rec", record.is_some()),
         };
         if !own {
             let others = [
@@ -153,6 +159,7 @@ impl<'de> Visitor<'de> for ValueSeed {
                 ("flts", floats.as_ref().is_some_and(|list| !list.is_empty())),
                 ("lat", lat.is_some_and(|degrees| degrees != 0.0)),
                 ("lon", lon.is_some_and(|degrees| degrees != 0.0)),
+                ("rec", record.as_ref().is_some_and(|text| !text.is_empty())),
             ];
             if let Some((other, _)) = others.iter().find(|(_, sent)| *sent) {
                 return Err(de::Error::custom(format_args!(
@@ -171,6 +178,12 @@ impl<'de> Visitor<'de> for ValueSeed {
             Kind::Ints => Value::Ints(ints.unwrap_or_default()),
             Kind::Floats => Value::Floats(floats.unwrap_or_default()),
             Kind::Geo => Value::Geo { lat: lat.unwrap_or_default(), lon: lon.unwrap_or_default() },
+            Kind::Record => {
+                let bytes = STANDARD.decode(record.unwrap_or_default()).map_err(|error| {
+                    de::Error::custom(format_args!("field \"rec\": a record is sent as base64: {error}"))
+                })?;
+                Value::Record(bytes)
+            }
         })
     }
 }
@@ -283,6 +296,10 @@ pub fn write_value(out: &mut Vec<u8>, value: &ValueRef<'_>) {
         ValueRef::Strings(array) => tagged_array(out, kind, "strs", array.iter()),
         ValueRef::Ints(array) => tagged_array(out, kind, "ints", array.iter()),
         ValueRef::Floats(array) => tagged_array(out, kind, "flts", array.iter()),
+        ValueRef::Record(bytes) => {
+            let text = STANDARD.encode(bytes);
+            tagged(out, kind, "rec", Some(&text).filter(|text| !text.is_empty()));
+        }
         ValueRef::Geo { lat, lon } => {
             open_tagged(out, kind);
             for (name, value) in [("lat", lat), ("lon", lon)] {
@@ -472,6 +489,9 @@ mod tests {
             (r#"{"kind":"ints","ints":[1,-2]}"#, Value::Ints(vec![1, -2])),
             (r#"{"kind":"floats","flts":[1.5]}"#, Value::Floats(vec![1.5])),
             (r#"{"kind":"geo","lat":-1.5}"#, Value::Geo { lat: -1.5, lon: 0.0 }),
+            (r#"{"kind":"record","rec":"AgD/"}"#, Value::Record(vec![2, 0, 255])),
+            (r#"{"kind":"record","rec":"Ag=="}"#, Value::Record(vec![2])),
+            (r#"{"kind":"record"}"#, Value::Record(vec![])),
         ] {
             assert_eq!(read(json), Ok(value.clone()), "{json}");
             assert_eq!(written(value), format!("{{\"k\":{json}}}"));
@@ -501,6 +521,9 @@ mod tests {
             (r#"{"kind":"int","int":1.0}"#, "field \"int\""),
             (r#"{"kind":"blob"}"#, "unknown kind \"blob\"; it must be one of none, string, int,"),
             (r#"{"kind":"int","x":1}"#, "unknown field"),
+            (r#"{"kind":"record","rec":"Ag"}"#, "base64"),
+            (r#"{"kind":"record","rec":"A-__"}"#, "base64"),
+            (r#"{"kind":"record","str":"Ag=="}"#, "lies under \"rec\", not under \"str\""),
             ("[1,\"a\"]", "only strings or only numbers"),
             ("[\"a\",1]", "only strings or only numbers"),
             ("[true]", "only strings or only numbers"),
@@ -556,6 +579,7 @@ mod tests {
             prop::collection::vec(any::<i64>(), 0..4).prop_map(Value::Ints),
             prop::collection::vec(prop::num::f64::NORMAL, 0..4).prop_map(Value::Floats),
             (-90.0..90.0, -180.0..180.0).prop_map(|(lat, lon)| Value::Geo { lat, lon }),
+            prop::collection::vec(any::<u8>(), 0..9).prop_map(Value::Record),
         ]
     }
 

@@ -24,7 +24,7 @@ use crate::tcp::here::Here;
 use crate::tcp::laps::Laps;
 use crate::tcp::ops::{KvOp, Op, ProcessOp, VectorOp};
 use crate::tcp::requests::{Request, UNKNOWN, What};
-use crate::tcp::vector::{VectorRequest, decode, decode_owned};
+use crate::tcp::vector::{VectorRequest, decode};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
@@ -228,25 +228,12 @@ impl<'a, 'h> Round<'a, 'h> {
 
     async fn vector(&mut self, op: VectorOp, inbound: &mut Inbound, request: &Request) {
         let now_ms = self.here.core.unix_ms();
-        if op != VectorOp::Operate && request.args.len() > limits::INLINE_JSON_MAX_BYTES {
-            let request = self.decode_apart(op, inbound, request, now_ms).await;
-            return self.decoded(request).await;
-        }
-        let args = &inbound.unread()[request.args.clone()];
-        match decode_owned(op, args, now_ms).transpose() {
-            Some(request) => self.decoded(request).await,
-            // A record in a payload, which borrows from the frame.
-            None => {
-                self.settle().await;
-                self.laps.end(Stage::Run);
-                match decode(op, args, now_ms) {
-                    Ok(request) => vector::carry_out(&self.here.core, request, &mut self.out).await,
-                    Err(error) => frame::put_refusal(&mut self.out, &error),
-                }
-                self.laps.end(Stage::Collections);
-                self.wrote();
-            }
-        }
+        let request = if request.args.len() > limits::INLINE_JSON_MAX_BYTES {
+            self.decode_apart(op, inbound, request, now_ms).await
+        } else {
+            decode(op, &inbound.unread()[request.args.clone()], now_ms)
+        };
+        self.decoded(request).await;
     }
 
     /// Decodes arguments that take long on a thread that may be busy for long. It borrows the connection's bytes meanwhile, which
@@ -257,19 +244,19 @@ impl<'a, 'h> Round<'a, 'h> {
         inbound: &mut Inbound,
         request: &Request,
         now_ms: u64,
-    ) -> Result<VectorRequest<'static>, ApiError> {
+    ) -> Result<VectorRequest, ApiError> {
         let (bytes, start) = inbound.lend();
         let args = request.args.start + start..request.args.end + start;
         let decode = move || {
-            let decoded = decode_owned(op, &bytes[args], now_ms).transpose();
+            let decoded = decode(op, &bytes[args], now_ms);
             (bytes, decoded)
         };
         let (bytes, decoded) = self.here.core.runtime().computing(decode).await;
         inbound.take_back(bytes);
-        decoded.unwrap_or_else(|| Err(ApiError::invalid(UNKNOWN)))
+        decoded
     }
 
-    async fn decoded(&mut self, request: Result<VectorRequest<'static>, ApiError>) {
+    async fn decoded(&mut self, request: Result<VectorRequest, ApiError>) {
         let request = match request {
             Ok(request) => request,
             Err(error) => {

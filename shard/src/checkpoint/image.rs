@@ -1,4 +1,4 @@
-//! Image files, format version 1. All integers are little-endian.
+//! Image files, format version 2: as version 1, but payloads may hold records. All integers are little-endian.
 //!
 //! ```text
 //! image  = header (64 bytes, see the module above), zeros to 4096, block*, footer, zeros to a multiple of 4096
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 const MAGIC: &[u8; 8] = b"NIGHIMG\0";
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
 const BLOCK_MAGIC: &[u8; 4] = b"NBLK";
 const BLOCK_HEADER_BYTES: usize = 32;
 const FOOTER_BYTES: usize = 24;

@@ -178,12 +178,12 @@ fn newer_files_are_refused_by_name_and_version() {
     block_on(manifest().store(&disk, Path::new(DIR))).unwrap();
     for name in ["i", "manifest"] {
         let path = Path::new(DIR).join(name);
-        disk.put(&path, with_version(disk.bytes(&path).unwrap(), 2));
+        disk.put(&path, with_version(disk.bytes(&path).unwrap(), 3));
     }
     let image = block_on(read(&disk, "i")).unwrap_err();
-    assert_eq!(image.to_string(), "checkpoint c/i has format 2, newer than 1");
+    assert_eq!(image.to_string(), "checkpoint c/i has format 3, newer than 2");
     let manifest = block_on(Manifest::load(&disk, Path::new(DIR))).unwrap_err();
-    assert_eq!(manifest.to_string(), "checkpoint c/manifest has format 2, newer than 1");
+    assert_eq!(manifest.to_string(), "checkpoint c/manifest has format 3, newer than 1");
 }
 
 /// A collection that is checkpointed again and again: after a crash it is at some checkpoint, none older than the last

@@ -82,7 +82,7 @@ fn facet_values(value: ValueRef<'_>) -> Vec<FacetValue> {
             array.iter().filter_map(OrderedFloat::new).map(FacetValue::Float).collect()
         }
         ValueRef::Strings(array) => array.iter().map(|text| FacetValue::String(text.to_owned())).collect(),
-        ValueRef::None | ValueRef::Geo { .. } => Vec::new(),
+        ValueRef::None | ValueRef::Geo { .. } | ValueRef::Record(_) => Vec::new(),
     };
     values.sort_unstable();
     values.dedup();

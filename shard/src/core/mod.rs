@@ -28,8 +28,8 @@ pub(crate) use read::found_points;
 pub(crate) use tasks::Task;
 pub use tasks::TaskReport;
 pub use types::{
-    BatchError, CollectionMetrics, FoundPoint, LATENCY_BOUNDS_US, OpError, PointFields, ScrollPage,
-    SearchRequest, StoredPoint, Vectors, WriteBatch, Written,
+    BatchError, CollectionMetrics, FoundPoint, LATENCY_BOUNDS_US, OpError, PointFields, PointOperated,
+    ScrollPage, SearchRequest, StoredPoint, Vectors, WriteBatch, Written,
 };
 
 use crate::catalog::{Catalog, CollectionHandle, checked_name, full_name};

@@ -2,6 +2,7 @@
 use bytes::Bytes;
 use nigh_engine::collection::{ConfigError, SearchError, Stats, WriteError, WriteMode};
 use nigh_engine::filter::Predicate;
+use nigh_engine::kv::operate::OperateError;
 use nigh_engine::query::LaneError;
 use std::sync::Arc;
 /// Where the f32 rows of a batch lie.
@@ -88,6 +89,9 @@ pub enum OpError {
     /// 400; text names what is wrong.
     #[error("{0}")]
     BadRequest(String),
+    /// 400: a call of `operate` on a record in a payload.
+    #[error(transparent)]
+    Operate(#[from] OperateError),
     /// 409.
     #[error("{0}")]
     Conflict(String),
@@ -125,6 +129,22 @@ impl From<LaneError> for OpError {
             error => OpError::Lanes(error),
         }
     }
+}
+
+/// What a call of `operate` on a record in a payload has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PointOperated {
+    /// There is no such point.
+    NoPoint,
+    /// The point has no record under the key, and the call makes none.
+    NoRecord,
+    /// All operations are through, or a CHECK has failed.
+    Done {
+        /// What the caller is told.
+        result: Vec<u8>,
+        /// Version of the point afterwards; as before when a CHECK has failed.
+        version: u64,
+    },
 }
 
 /// A search.

@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::PayloadChange;
-use super::types::{BatchError, OpError, WriteBatch, Written};
+use super::types::{BatchError, OpError, PointOperated, WriteBatch, Written};
 use crate::env::{Busy, call};
 use nigh_engine::filter::Predicate;
 use std::rc::Rc;
@@ -64,6 +64,28 @@ impl Core {
         let (uid, name) = (handle.uid, name.to_owned());
         call(self, handle.owner, move |there| async move {
             there.owned_change_payload(uid, &name, id, change, expected_version).await
+        })
+        .await?
+    }
+
+    /// Carries out a call of `operate` (its arguments as clients send them) on the record under `key` in the payload of one point,
+    /// atomically; durable when it answers.
+    ///
+    /// # Errors
+    /// What is wrong with the call or with what lies under the key; else as [`Core::change_payload`]. Nothing has changed.
+    pub async fn operate_point(
+        self: &Rc<Self>,
+        name: &str,
+        id: u64,
+        key: String,
+        args: Vec<u8>,
+        expected_version: Option<u64>,
+    ) -> Result<PointOperated, OpError> {
+        let handle = self.handle(name)?;
+        handle.healthy()?;
+        let (uid, name) = (handle.uid, name.to_owned());
+        call(self, handle.owner, move |there| async move {
+            there.owned_operate(uid, &name, id, &key, &args, expected_version).await
         })
         .await?
     }

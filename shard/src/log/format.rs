@@ -1,4 +1,4 @@
-//! Bytes of a log segment, format version 1. All integers are little-endian.
+//! Bytes of a log segment, format version 2: as version 1, but payloads may hold records. All integers are little-endian.
 //!
 //! ```text
 //! segment = header block, frame*, zeros            every frame begins at a multiple of 4096
@@ -19,7 +19,7 @@ use crate::disk::BLOCK;
 use std::path::{Path, PathBuf};
 
 /// Version written, and the newest one read.
-pub(super) const FORMAT_VERSION: u32 = 1;
+pub(super) const FORMAT_VERSION: u32 = 2;
 /// Bytes of the frame header.
 pub(super) const FRAME_HEADER_BYTES: usize = 64;
 /// Bytes of the record header.
@@ -315,10 +315,10 @@ mod tests {
             assert_eq!(decode_segment_header(&block), SegmentHeader::Bad, "bit {bit}");
         }
         let mut newer = block;
-        newer[8..12].copy_from_slice(&2u32.to_le_bytes());
+        newer[8..12].copy_from_slice(&3u32.to_le_bytes());
         let crc = crc32c::crc32c(&newer[..60]);
         newer[60..64].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(decode_segment_header(&newer), SegmentHeader::Newer(2));
+        assert_eq!(decode_segment_header(&newer), SegmentHeader::Newer(3));
     }
 
     #[test]

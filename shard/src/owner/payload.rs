@@ -1,10 +1,20 @@
 //! Payload changes on the owner core: the row that a change makes is logged, so that replay needs no merge.
 
 use super::{Owned, log_error, op_record};
-use crate::core::{Core, OpError, PayloadChange};
+use crate::core::{Core, OpError, PAYLOAD_ROW_MAX_BYTES, PayloadChange, PointOperated};
 use crate::log::{RecordKey, Ticket};
 use nigh_engine::collection::{RowWrite, WriteError};
+use nigh_engine::kv::operate::Call;
+use nigh_engine::payload::{Operated, PayloadRow, operate};
 use std::rc::Rc;
+
+/// What a change makes of a payload.
+enum Made<T> {
+    /// Another row.
+    Row(Vec<u8>, T),
+    /// None: the point stays as it is, version included.
+    Nothing(T),
+}
 
 impl Core {
     /// Changes the payload of one point on the owner core and answers when it is durable: the new version.
@@ -16,9 +26,59 @@ impl Core {
         change: PayloadChange,
         expected_version: Option<u64>,
     ) -> Result<u64, OpError> {
+        let make = |old: &[u8], now_ms| Ok(Made::Row(change.row(old, now_ms)?, ()));
+        let ((), version) = self.owned_rewrite(uid, name, id, expected_version, make).await?;
+        Ok(version)
+    }
+
+    /// Carries out a call on the record under `key` in the payload of one point, likewise. The version grows with every call whose
+    /// operations are through, also where they change nothing.
+    pub(crate) async fn owned_operate(
+        self: &Rc<Self>,
+        uid: u64,
+        name: &str,
+        id: u64,
+        key: &str,
+        args: &[u8],
+        expected_version: Option<u64>,
+    ) -> Result<PointOperated, OpError> {
+        let program = Call::decode_in_payload(args)?;
+        let make = |old: &[u8], now_ms| {
+            Ok(match operate(PayloadRow::trusted(old), key, &program, now_ms)? {
+                Operated::NotFound => Made::Nothing(None),
+                Operated::CheckFailed { result } => Made::Nothing(Some(result)),
+                Operated::Done { row, .. } if row.encoded_bound() > PAYLOAD_ROW_MAX_BYTES => {
+                    return Err(OpError::PayloadTooLarge);
+                }
+                Operated::Done { row, result } => Made::Row(row.finish(), Some(result)),
+            })
+        };
+        match self.owned_rewrite(uid, name, id, expected_version, make).await {
+            Ok((Some(result), version)) => Ok(PointOperated::Done { result, version }),
+            Ok((None, _)) => Ok(PointOperated::NoRecord),
+            Err(OpError::PointNotFound(_)) => Ok(PointOperated::NoPoint),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Replaces the payload of a point by what `make` makes of it, and answers when that is durable: what `make` has to say, and the
+    /// version of the point. `make` may be asked more than once, and only the last answer counts.
+    async fn owned_rewrite<T>(
+        self: &Rc<Self>,
+        uid: u64,
+        name: &str,
+        id: u64,
+        expected_version: Option<u64>,
+        make: impl Fn(&[u8], u64) -> Result<Made<T>, OpError>,
+    ) -> Result<(T, u64), OpError> {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         loop {
-            let (seq, row, version) = self.changed_row(&owned, id, &change, expected_version)?;
+            let (seq, made, version) = self.made_row(&owned, id, expected_version, &make)?;
+            let (row, answer) = match made {
+                Made::Row(row, answer) => (row, answer),
+                Made::Nothing(answer) => return Ok((answer, version)),
+            };
+            let version = version + 1;
             // A change of text takes a place in the tail.
             while !owned.dropped.get() && owned.tail_is_full() && owned.writer.borrow().moves(id, &row) {
                 owned.indexed.wait().await;
@@ -31,18 +91,18 @@ impl Core {
             }
             let ticket = self.write_row(&owned, id, version, &row)?;
             self.wait_durable(ticket).await?;
-            return Ok(version);
+            return Ok((answer, version));
         }
     }
 
-    /// All checks, and what the change makes of the point: the sequence number it was looked at, the row and its version.
-    fn changed_row(
+    /// All checks, and what `make` makes of the point: the sequence number it was looked at, that, and the version it has now.
+    fn made_row<T>(
         &self,
         owned: &Owned,
         id: u64,
-        change: &PayloadChange,
         expected_version: Option<u64>,
-    ) -> Result<(u64, Vec<u8>, u64), OpError> {
+        make: &impl Fn(&[u8], u64) -> Result<Made<T>, OpError>,
+    ) -> Result<(u64, Made<T>, u64), OpError> {
         owned.usable()?;
         // A payload that shrinks or stays needs no room; one that grows is let through as a replacement of the point is.
         self.room_in_memory(true)?;
@@ -51,7 +111,7 @@ impl Core {
         let Some((old, version)) = writer.check_rewrite(id, expected_version, now_ms)? else {
             return Err(OpError::PointNotFound(id));
         };
-        Ok((writer.seq(), change.row(old, now_ms)?, version + 1))
+        Ok((writer.seq(), make(old, now_ms)?, version))
     }
 
     /// Logs and applies, without an await in between.

@@ -157,6 +157,7 @@ impl Recipe<'_> {
             Kind::Ints => Value::Ints(self.list(Self::int)),
             Kind::Floats => Value::Floats(self.list(Self::float)),
             Kind::Geo => Value::Geo { lat: self.float(), lon: self.float() },
+            Kind::Record => Value::Record(self.text().into_bytes()),
         }
     }
 

@@ -83,7 +83,7 @@ fn refused(error: &ApiError) {
 }
 
 /// What any accepted write fulfils: rows verify, vectors fit.
-fn accepted(request: &VectorRequest<'_>) {
+fn accepted(request: &VectorRequest) {
     let batch = match request {
         VectorRequest::Write(write) | VectorRequest::WriteIfAbsent(write) => &write.batch,
         VectorRequest::Stage(stage) => &stage.batch,

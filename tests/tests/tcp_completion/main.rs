@@ -12,6 +12,8 @@ mod golden;
 mod keys;
 #[path = "../tcp/order.rs"]
 mod order;
+#[path = "../tcp/records.rs"]
+mod records;
 #[path = "../tcp/stages.rs"]
 mod stages;
 #[path = "../tcp/stop.rs"]

@@ -379,7 +379,8 @@ fn terms_of(
     let mut number =
         |class, order: Option<u64>| order.into_iter().for_each(|n| term(class, KeyRef::number(n)));
     match value {
-        ValueRef::None => {}
+        // Nothing asks for what is in a record.
+        ValueRef::None | ValueRef::Record(_) => {}
         ValueRef::Int(value) => number(Class::Int, Some(key::of_int(value))),
         ValueRef::Float(value) => number(Class::Float, key::of_float(value)),
         ValueRef::Bool(flag) => number(Class::Bool, Some(flag.into())),

@@ -11,6 +11,9 @@ use serde_json::{Map, Value, json};
 /// Characters of the parts of a name.
 const PART: &str = "[^/#@\\u0000-\\u001f\\u007f-\\u009f]+";
 
+/// Base64 with its padding and no stray bits.
+const BASE64: &str = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$";
+
 /// Where a tagged value of this kind carries what it is, beside `kind`.
 fn carried(kind: &str) -> Value {
     match kind {
@@ -23,6 +26,9 @@ fn carried(kind: &str) -> Value {
         "ints" => json!({"ints": array(int64())}),
         "floats" => json!({"flts": array(double())}),
         "geo" => json!({"lat": double(), "lon": double()}),
+        "record" => {
+            json!({"rec": about("The bytes of a record.", with(string(), json!({"pattern": BASE64})))})
+        }
         other => panic!("the kind {other} has no schema"),
     }
 }
@@ -112,7 +118,7 @@ fn filter() -> Value {
         node(
             &["eq", "ne", "gt", "gte", "lt", "lte"],
             &["field"],
-            json!({"field": field(), "value": named("Value")}),
+            json!({"field": field(), "value": named("Operand")}),
         ),
         node(&["in"], &["field", "value"], json!({"field": field(), "value": lists})),
         node(&["contains"], &["field", "value"], json!({"field": field(), "value": scalars})),
@@ -154,16 +160,11 @@ pub fn filter_operators() -> Vec<String> {
 
 /// The components of this file.
 pub fn schemas() -> Vec<(&'static str, Value)> {
-    let native = [
-        json!({"type": "null"}),
-        boolean(),
-        int64(),
-        double(),
-        string(),
-        array(string()),
-        array(double()),
-        named("TaggedValue"),
-    ];
+    let values = |tagged: Value| {
+        let null = json!({"type": "null"});
+        either(&[null, boolean(), int64(), double(), string(), array(string()), array(double()), tagged])
+    };
+    let comparable: Vec<&str> = kinds().into_iter().filter(|kind| *kind != Kind::Record.name()).collect();
     vec![
         (
             "CollectionName",
@@ -182,8 +183,12 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             about(
                 "A payload value: tagged, or as JSON has it. Arrays hold strings alone or numbers alone; integers must fit 64 \
                  bits.",
-                json!({"anyOf": native}),
+                values(named("TaggedValue")),
             ),
+        ),
+        (
+            "Operand",
+            about("What a payload value is compared with: any but a record.", values(tagged(&comparable))),
         ),
         ("StoredValue", stored()),
         (

@@ -3,15 +3,14 @@
 use crate::dispatch::dispatch;
 use crate::limits::{FIRST_PAGE_POINTS, PAGE_COMPONENTS, PAGE_POINTS};
 use crate::request::{
-    Action, ApiError, ChangePayload, ErrorKind, GetPoints, Operation, ReadOptions, ScrollOrdered,
-    ScrollPoints,
+    Action, ApiError, ChangePayload, GetPoints, Operation, ReadOptions, ScrollOrdered, ScrollPoints,
 };
 use crate::rest::read::next_page;
 use crate::tcp::frame::{self, Begun};
 use crate::tcp::vector::answers::{self, ScrollAnswer};
 use crate::tcp::vector::{self, Scroll, VectorRequest};
 use nigh_engine::payload::PayloadRow;
-use nigh_shard::core::{Core, FoundPoint, OpError, Position, QueryAnswer, Written};
+use nigh_shard::core::{Core, FoundPoint, OpError, PointOperated, Position, QueryAnswer, Written};
 use std::rc::Rc;
 
 /// How a request fits into a round.
@@ -26,7 +25,7 @@ pub enum Kind {
 }
 
 /// How `request` fits into a round.
-pub fn kind(request: &VectorRequest<'_>) -> Kind {
+pub fn kind(request: &VectorRequest) -> Kind {
     match request {
         VectorRequest::GetConfig(_)
         | VectorRequest::Exists(_)
@@ -48,7 +47,7 @@ pub fn kind(request: &VectorRequest<'_>) -> Kind {
 }
 
 /// Whether `request` asks for what is nearest, by any lane.
-pub fn is_search(request: &VectorRequest<'_>) -> bool {
+pub fn is_search(request: &VectorRequest) -> bool {
     matches!(
         request,
         VectorRequest::Search(_)
@@ -61,10 +60,14 @@ pub fn is_search(request: &VectorRequest<'_>) -> bool {
 }
 
 /// Appends the response to a request.
-pub async fn carry_out(core: &Rc<Core>, request: VectorRequest<'_>, out: &mut Vec<u8>) {
+pub async fn carry_out(core: &Rc<Core>, request: VectorRequest, out: &mut Vec<u8>) {
     let begun = Begun::at(out);
     match answer(core, request, &begun, out).await {
-        Ok(()) => begun.finish(out),
+        Ok(true) => begun.finish(out),
+        Ok(false) => {
+            begun.abandon(out);
+            frame::put_not_found(out);
+        }
         Err(error) => {
             begun.abandon(out);
             frame::put_refusal(out, &error);
@@ -72,12 +75,13 @@ pub async fn carry_out(core: &Rc<Core>, request: VectorRequest<'_>, out: &mut Ve
     }
 }
 
+/// Whether there is what was asked for: `out` has the result then.
 async fn answer(
     core: &Rc<Core>,
-    request: VectorRequest<'_>,
+    request: VectorRequest,
     begun: &Begun,
     out: &mut Vec<u8>,
-) -> Result<(), ApiError> {
+) -> Result<bool, ApiError> {
     match request {
         VectorRequest::Create(request) => dispatch(core, request).await?,
         VectorRequest::Drop(request) => drop(dispatch(core, request).await?),
@@ -133,11 +137,13 @@ async fn answer(
         VectorRequest::Scroll(Scroll::Ordered(request)) => scroll_ordered(core, request, begun, out).await?,
         VectorRequest::Stage(request) => drop(dispatch(core, request).await?),
         VectorRequest::Build(request) => drop(dispatch(core, request).await?),
-        VectorRequest::Operate(_) => {
-            return Err(ApiError::new(ErrorKind::Unmet, "this build does not offer records in payloads"));
-        }
+        VectorRequest::Operate(request) => match dispatch(core, request).await? {
+            PointOperated::NoPoint => answers::put_operated(out, None),
+            PointOperated::NoRecord => return Ok(false),
+            PointOperated::Done { result, version } => answers::put_operated(out, Some((&result, version))),
+        },
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Appends `docs` with a chance for others after each page.

@@ -122,7 +122,7 @@ fn bytes(text: &str) -> Vec<u8> {
 }
 
 /// The request of an example, or of what a test makes of one.
-fn read(op: VectorOp, args: &[u8]) -> Result<VectorRequest<'_>, String> {
+fn read(op: VectorOp, args: &[u8]) -> Result<VectorRequest, String> {
     decode(op, args, NOW_MS).map_err(|error| error.message)
 }
 
@@ -354,12 +354,22 @@ fn staging_and_records() {
     let operate = |head: &str| read(VectorOp::Operate, &bytes(&format!("{head} {call}"))).map(|_| ());
     let args = bytes(&format!("04646f6373 0000000000000005 000172 01 0000000000000003 {call}"));
     let found = request!(Operate, Operate, &args);
-    let parts = (found.collection, found.id, found.payload_key, found.expected_version);
+    let parts = (&found.collection[..], found.id, &found.key[..], found.write.expected_version);
     assert_eq!(parts, ("docs", 5, "r", Some(3)));
+    assert_eq!(found.call, bytes(call)[4..]);
     assert_eq!(operate("04646f6373 0000000000000005 000172 00"), Ok(()));
     let refused = Err("operate call arguments invalid".to_owned());
     assert_eq!(operate("04646f6373 0000000000000005 0000 00"), refused);
     assert_eq!(operate("00 0000000000000005 000172 00"), refused);
+    for call in [
+        "00000013 0001 6b 0000000000000000 00 02 0000 0000 0000",
+        "00000012 0000 0000000000000001 00 02 0000 0000 0000",
+        "00000012 0000 0000000000000000 01 02 0000 0000 0000",
+        "00000013 0000 0000000000000000 00 02 0000 0000 0000 00",
+    ] {
+        let args = bytes(&format!("04646f6373 0000000000000005 000172 00 {call}"));
+        assert_eq!(read(VectorOp::Operate, &args).map(|_| ()), refused, "{call}");
+    }
 }
 
 #[test]

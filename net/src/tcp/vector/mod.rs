@@ -18,13 +18,13 @@ mod search;
 mod golden_tests;
 
 pub use config::put_config;
-pub use points::{OperatePoint, version_conflict};
+pub use points::version_conflict;
 pub use scroll::Scroll;
 
 use crate::lane_requests::{GroupPoints, HybridPoints, QueryPoints, TextPoints};
 use crate::request::{
     ApiError, BuildStaged, ChangePayload, CreateCollection, DeleteByFilter, DeletePoint, DropCollection,
-    GetCollection, GetPoints, SearchPoints, StagePoints, WritePoints,
+    GetCollection, GetPoints, OperatePoint, SearchPoints, StagePoints, WritePoints,
 };
 use crate::tcp::ops::VectorOp;
 use crate::tcp::reader::ArgsReader;
@@ -32,7 +32,7 @@ use points::Write;
 
 /// A request about a dense collection, and by its kind the result it is answered with.
 #[non_exhaustive]
-pub enum VectorRequest<'a> {
+pub enum VectorRequest {
     /// Nothing.
     Create(CreateCollection),
     /// Nothing, also when it is absent.
@@ -73,8 +73,8 @@ pub enum VectorRequest<'a> {
     Stage(StagePoints),
     /// Nothing.
     Build(BuildStaged),
-    /// [`answers::put_operated`].
-    Operate(OperatePoint<'a>),
+    /// [`answers::put_operated`], or NOT_FOUND where there is no record.
+    Operate(OperatePoint),
 }
 
 /// Decodes the arguments of an operation on a dense collection; deadlines in payloads count from `now_ms`.
@@ -84,25 +84,9 @@ pub enum VectorRequest<'a> {
 /// # Errors
 /// A bad request: `args too short` with the part that is missing, or what is wrong with a part; a payload that is too
 /// large. What needs no decoding to be seen (`k`, names, ranges of a configuration) is for the dispatcher.
-pub fn decode(op: VectorOp, args: &[u8], now_ms: u64) -> Result<VectorRequest<'_>, ApiError> {
-    match decode_owned(op, args, now_ms)? {
-        Some(request) => Ok(request),
-        None => Ok(VectorRequest::Operate(points::operate(&mut ArgsReader::new(args))?)),
-    }
-}
-
-/// As [`decode`], of an operation whose request keeps nothing of its arguments: `None` of `vector_operate`, which is cheap
-/// to decode. For arguments that are decoded on another thread.
-///
-/// # Errors
-/// As [`decode`].
-pub fn decode_owned(
-    op: VectorOp,
-    args: &[u8],
-    now_ms: u64,
-) -> Result<Option<VectorRequest<'static>>, ApiError> {
+pub fn decode(op: VectorOp, args: &[u8], now_ms: u64) -> Result<VectorRequest, ApiError> {
     let args = &mut ArgsReader::new(args);
-    Ok(Some(match op {
+    Ok(match op {
         VectorOp::CreateCollection => VectorRequest::Create(create::create(args)?),
         VectorOp::DropCollection => {
             VectorRequest::Drop(DropCollection { collection: parts::collection(args)? })
@@ -138,6 +122,6 @@ pub fn decode_owned(
         VectorOp::BulkStage => VectorRequest::Stage(points::stage(args, false, now_ms)?),
         VectorOp::BulkStagePayload => VectorRequest::Stage(points::stage(args, true, now_ms)?),
         VectorOp::BulkBuild => VectorRequest::Build(points::build(args)?),
-        VectorOp::Operate => return Ok(None),
-    }))
+        VectorOp::Operate => VectorRequest::Operate(points::operate(args)?),
+    })
 }

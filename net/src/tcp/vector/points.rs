@@ -19,7 +19,7 @@
 
 use crate::request::{
     ApiError, BatchBuilder, BuildStaged, ChangePayload, DeleteByFilter, DeletePoint, ErrorKind, GetPoints,
-    ReadOptions, StagePoints, WriteOptions, WritePoints,
+    OperatePoint, ReadOptions, StagePoints, WriteOptions, WritePoints,
 };
 use crate::rest::value::{encode_point_row, encode_row};
 use crate::tcp::reader::ArgsReader;
@@ -28,7 +28,7 @@ use crate::tcp::vector::parts::{
 };
 use bytes::Bytes;
 use nigh_engine::collection::WriteMode;
-use nigh_engine::kv::operate::{Call, OperateError, Program};
+use nigh_engine::kv::operate::{Call, OperateError};
 use nigh_shard::core::{PayloadChange, PointFields, Vectors, WriteBatch};
 
 const TTL: u8 = 1;
@@ -172,33 +172,23 @@ pub fn build(args: &mut ArgsReader<'_>) -> Result<BuildStaged, ApiError> {
     Ok(BuildStaged { collection, workers: workers as usize, wait: true })
 }
 
-/// A call on a record that lies in the payload of a point.
-#[derive(Clone, Debug)]
-pub struct OperatePoint<'a> {
-    /// Name as sent.
-    pub collection: &'a str,
-    /// The point.
-    pub id: u64,
-    /// The payload key that holds the record, not empty.
-    pub payload_key: &'a str,
-    /// Version the point must have.
-    pub expected_version: Option<u64>,
-    /// What to do with it.
-    pub program: Program<'a>,
-}
-
+/// A call on a record that lies in the payload of a point. It is decoded here to be refused early, and travels as it came: what was
+/// decoded borrows from it.
+///
 /// # Errors
 /// What [`Call::decode_in_payload`] says; `operate call arguments invalid` for an empty name.
-pub fn operate<'a>(args: &mut ArgsReader<'a>) -> Result<OperatePoint<'a>, ApiError> {
-    let (collection, id) = (args.text8("collection")?, args.u64("id")?);
-    let payload_key = args.text16("payloadKey")?;
+pub fn operate(args: &mut ArgsReader<'_>) -> Result<OperatePoint, ApiError> {
+    let (collection, id) = (args.text8("collection")?.to_owned(), args.u64("id")?);
+    let key = args.text16("payloadKey")?.to_owned();
     let expected_version = if args.flag("casPresent")? { Some(args.u64("expectedVersion")?) } else { None };
     let refused = |error: OperateError| ApiError::invalid(error.to_string());
-    if collection.is_empty() || payload_key.is_empty() {
+    if collection.is_empty() || key.is_empty() {
         return Err(refused(OperateError::ArgumentsInvalid));
     }
-    let program = Call::decode_in_payload(args.s32("operateArgs")?).map_err(refused)?;
-    Ok(OperatePoint { collection, id, payload_key, expected_version, program })
+    let call = args.s32("operateArgs")?;
+    Call::decode_in_payload(call).map_err(refused)?;
+    let write = WriteOptions { expected_version, ..WriteOptions::default() };
+    Ok(OperatePoint { collection, id, key, call: call.to_vec(), write })
 }
 
 /// What a write that found another version is refused with.

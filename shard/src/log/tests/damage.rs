@@ -197,7 +197,7 @@ fn a_newer_format_is_refused_before_anything_is_cut() {
     disk.put(segment_path(2, 9, 1), newer);
     let refused = futures_lite::future::block_on(scan(&disk, Path::new(ROOT), &mut |_, _| ()));
     let text = refused.unwrap_err().to_string();
-    assert!(text.contains("format 7, newer than 1"), "{text}");
+    assert!(text.contains("format 7, newer than 2"), "{text}");
     assert_eq!(disk.bytes(&path).unwrap(), bytes);
 }
 

@@ -1,7 +1,8 @@
-//! Format version 1 as it was written when it was new: `shard/testdata/log-1.wal`.
+//! Format versions as they were written when they were new: `shard/testdata/log-1.wal` and the like.
 use super::*;
 
-const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/log-1.wal");
+const GOLDEN_1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/log-1.wal");
+const GOLDEN_2: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/log-2.wal");
 
 fn golden_records() -> Vec<Record> {
     vec![
@@ -33,22 +34,24 @@ fn segment_of_today() -> Vec<u8> {
 }
 
 #[test]
-fn version_1_opens_for_ever() {
-    let golden = std::fs::read(GOLDEN).unwrap();
-    let disk = SimDisk::new(1);
-    disk.put(segment_path(3, 0x1234, 1), golden);
-    let (found, report) = scan_now(&disk);
-    assert_eq!(found, golden_records());
-    assert_eq!((report.generation_max, report.torn_bytes, report.damage.len()), (0x1234, 0, 0));
+fn every_version_opens_for_ever() {
+    for golden in [GOLDEN_1, GOLDEN_2] {
+        let golden = std::fs::read(golden).unwrap();
+        let disk = SimDisk::new(1);
+        disk.put(segment_path(3, 0x1234, 1), golden);
+        let (found, report) = scan_now(&disk);
+        assert_eq!(found, golden_records());
+        assert_eq!((report.generation_max, report.torn_bytes, report.damage.len()), (0x1234, 0, 0));
+    }
 }
 
 /// A change of what is written needs a new version, and a new golden file beside the old one:
 /// `NIGH_WRITE_GOLDEN=1 cargo test -p nigh-shard golden` writes it.
 #[test]
-fn what_is_written_today_is_version_1() {
+fn what_is_written_today_is_version_2() {
     let written = segment_of_today();
     if std::env::var_os("NIGH_WRITE_GOLDEN").is_some() {
-        std::fs::write(GOLDEN, &written).unwrap();
+        std::fs::write(GOLDEN_2, &written).unwrap();
     }
-    assert!(std::fs::read(GOLDEN).unwrap() == written, "the bytes of a segment have changed");
+    assert!(std::fs::read(GOLDEN_2).unwrap() == written, "the bytes of a segment have changed");
 }
