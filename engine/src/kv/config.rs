@@ -5,7 +5,7 @@ const PAGE_BYTES_MAX: usize = 1 << 30;
 
 /// A page is the largest power of two that is at most this part of the budget: a store has some pages that are hardly used, and a node has
 /// many stores.
-const PAGES_WANTED: usize = 256;
+const PAGES_WANTED: usize = 64;
 
 /// Fewer pages cannot be written and emptied in turns.
 const PAGES_MIN: usize = 2;
@@ -54,7 +54,7 @@ pub struct Geometry {
 }
 
 impl Config {
-    /// Smallest page of a product: an entry takes half a page at most, and the longest key lies in it.
+    /// Smallest page of a product.
     pub const PAGE_BYTES_MIN: usize = 256 << 10;
 
     /// A budget with every other setting at its default: all of the policies off.
@@ -68,7 +68,7 @@ impl Config {
         }
     }
 
-    /// The pages: the largest power of two that is at most a 256th of the budget, within the smallest page and 1 GiB.
+    /// The pages: the largest power of two that is at most a 64th of the budget, within the smallest page and 1 GiB.
     ///
     /// # Errors
     /// [`ConfigError::BudgetTooSmall`], with what would be enough.
@@ -102,9 +102,9 @@ mod tests {
         let mib = 1 << 20;
         assert_eq!(geometry(mib / 2), Geometry { page_bytes: mib / 4, pages: 2 });
         assert_eq!(geometry(31 * mib), Geometry { page_bytes: mib / 4, pages: 124 });
-        assert_eq!(geometry(128 * mib), Geometry { page_bytes: mib / 2, pages: 256 });
-        assert_eq!(geometry(1000 * mib), Geometry { page_bytes: 2 * mib, pages: 500 });
-        assert_eq!(geometry(200 << 30), Geometry { page_bytes: 1 << 29, pages: 400 });
+        assert_eq!(geometry(32 * mib), Geometry { page_bytes: mib / 2, pages: 64 });
+        assert_eq!(geometry(1000 * mib), Geometry { page_bytes: 8 * mib, pages: 125 });
+        assert_eq!(geometry(200 << 30), Geometry { page_bytes: 1 << 30, pages: 200 });
         let error = Config::new(mib / 2 - 1).geometry().unwrap_err();
         assert!(error.to_string().contains("524288"), "{error}");
         assert!(Config::new(0).geometry().is_err());
