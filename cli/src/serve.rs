@@ -15,16 +15,20 @@ use nigh_shard::log::SyncMode;
 use nigh_shard::node::{IMAGE_RECORDS_MIN, LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
 use nigh_shard::start::{Node, Serve};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Descriptors kept for files, rings and event channels; the rest may become connections.
 const DESCRIPTORS_RESERVED: u64 = 1024;
+/// How long an address may be in use at a start, and how often it is tried.
+const ADDRESS_WAIT: Duration = Duration::from_secs(3);
+const ADDRESS_POLL: Duration = Duration::from_millis(20);
 /// More connections per core would only wait in its queue.
 const CONNECTIONS_PER_CORE_MAX: u64 = 65_536;
 
@@ -135,7 +139,16 @@ fn listen(flag: &str, address: &str, cores: usize) -> Result<Option<(Vec<TcpList
         return Ok(None);
     }
     let named = |error: std::io::Error| format!("-{flag}: {error}");
-    let listeners = bind(address, cores).map_err(named)?;
+    let started = Instant::now();
+    let listeners = loop {
+        match bind(address, cores) {
+            // Rings of a process that was killed hold its sockets until the kernel has come round to them.
+            Err(error) if error.kind() == ErrorKind::AddrInUse && started.elapsed() < ADDRESS_WAIT => {
+                std::thread::sleep(ADDRESS_POLL);
+            }
+            bound => break bound.map_err(named)?,
+        }
+    };
     let address = listeners[0].local_addr().map_err(named)?;
     Ok(Some((listeners, address)))
 }

@@ -1,11 +1,15 @@
 //! Listening sockets: one per core on the same address, so the kernel spreads connections and no core hands them on.
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::time::Duration;
 
 /// Connections the kernel holds for a core that has not accepted them yet.
 const BACKLOG: i32 = 1024;
+
+/// Between two questions of the system whether a silent client is still there (interface).
+const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Binds `count` listeners (one per core) to `address`: `host:port`, or `:port` for every interface. With port 0 all share
 /// the one the kernel picked.
@@ -46,6 +50,9 @@ fn bind_all(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
     (0..count)
         .map(|_| {
             let socket = socket(address, true)?;
+            // Connections inherit both, those too that come before a core serves them.
+            socket.set_tcp_nodelay(true)?;
+            socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))?;
             socket.listen(BACKLOG)?;
             Ok(TcpListener::from(socket))
         })
@@ -69,6 +76,7 @@ fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use socket2::SockRef;
 
     #[test]
     fn cores_share_a_port_and_strangers_do_not() {
@@ -78,6 +86,18 @@ mod tests {
         let error = bind(&address.to_string(), 1).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains(&address.to_string()), "{error}");
+    }
+
+    #[test]
+    fn connections_inherit_their_options_from_the_first_on() {
+        let listener = bind("127.0.0.1:0", 1).unwrap().remove(0);
+        let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let socket = SockRef::from(&accepted);
+        assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE);
     }
 
     #[test]

@@ -85,18 +85,6 @@ fn admit<H: Handler>(server: &Rc<Server<H>>, socket: OwnedFd) {
         turn_away(&socket);
         return;
     }
-    let on: libc::c_int = 1;
-    // SAFETY: the option value points to a live c_int of the stated size; the descriptor is owned by `socket`. A failure
-    // only costs latency.
-    unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_NODELAY,
-            (&raw const on).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
     let source = match server.runtime.reactor().register(socket) {
         Ok(source) => source,
         Err(error) => {

@@ -65,7 +65,8 @@ const PUT_BYTES_MIN: usize = 2 + 4 + 8;
 /// Cost: only lists of keys and of entries are allocated, at most eight times as large as the arguments.
 ///
 /// # Errors
-/// `args too short` with the part that is missing; `ttlMs out of range`, which of a batch refuses all of it.
+/// `args too short` with the part that is missing; `ttlMs out of range`, which of a batch is for each entry to say, when it is
+/// carried out.
 pub fn decode(op: KvOp, args: &[u8]) -> Result<KvRequest<'_>, ArgsError> {
     let mut args = ArgsReader::new(args);
     let change = match op {
@@ -87,8 +88,8 @@ pub fn decode(op: KvOp, args: &[u8]) -> Result<KvRequest<'_>, ArgsError> {
             let count = args.fits(count.into(), PUT_BYTES_MIN, "entry")?;
             let mut puts = Vec::with_capacity(count);
             for _ in 0..count {
-                let (key, value, ttl_ms) = put(&mut args)?;
-                puts.push(Op::Put { key, value, ttl_ms });
+                let (key, value) = (key(&mut args)?, args.s32("value")?);
+                puts.push(Op::Put { key, value, ttl_ms: args.u64("ttlMs")? });
             }
             return Ok(KvRequest::PutBatch { puts });
         }
@@ -319,16 +320,8 @@ mod tests {
 
     #[test]
     fn times_out_of_range_are_refused_everywhere() {
-        let with_ttl = [
-            KvOp::Put,
-            KvOp::SetNx,
-            KvOp::GetSet,
-            KvOp::Expire,
-            KvOp::IncrEx,
-            KvOp::Cas,
-            KvOp::Caex,
-            KvOp::PutBatch,
-        ];
+        let with_ttl =
+            [KvOp::Put, KvOp::SetNx, KvOp::GetSet, KvOp::Expire, KvOp::IncrEx, KvOp::Cas, KvOp::Caex];
         for (op, mut args, _) in layouts() {
             if with_ttl.contains(&op) {
                 let at = args.len() - 8;

@@ -16,7 +16,6 @@ use futures_lite::future::or;
 use nigh_shard::completions::{Completions, Socket};
 use nigh_shard::core::Core;
 use nigh_shard::runtime::CoreRuntime;
-use socket2::{SockRef, TcpKeepalive};
 use std::cell::RefCell;
 use std::io;
 use std::net::TcpListener;
@@ -24,9 +23,6 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Between two questions of the system whether a silent client is still there (interface).
-const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// What the binary front end needs to know; one per process, shared by the cores.
 #[derive(Clone)]
@@ -87,7 +83,6 @@ pub struct Server<T> {
 /// # Errors
 /// When the listener cannot be registered with the reactor, or there is no ring for completions.
 pub async fn serve(core: Rc<Core>, listener: TcpListener, config: Rc<TcpConfig>) -> io::Result<()> {
-    prepare(&listener)?;
     match config.loops {
         Loops::Readiness => serve_by_readiness(core, listener, config).await,
         Loops::Completion => serve_by_completion(core, listener, config).await,
@@ -161,14 +156,6 @@ fn start<T: Transport>(core: Rc<Core>, config: Rc<TcpConfig>) -> Rc<Server<T>> {
     server
 }
 
-/// Sets what connections inherit from their listener.
-fn prepare(listener: &TcpListener) -> io::Result<()> {
-    listener.set_nonblocking(true)?;
-    let socket = SockRef::from(listener);
-    socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))
-}
-
 /// Starts the task of a new connection, which `transport` makes ready, or closes it.
 fn admit<T: Transport>(server: &Rc<Server<T>>, transport: impl FnOnce() -> io::Result<T>) {
     let here = &server.here;
@@ -195,23 +182,4 @@ fn admit<T: Transport>(server: &Rc<Server<T>>, transport: impl FnOnce() -> io::R
         drop(listed);
         server.here.config.telemetry.tcp.close_one();
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::TcpStream;
-
-    #[test]
-    fn connections_inherit_their_options() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        prepare(&listener).unwrap();
-        listener.set_nonblocking(false).unwrap();
-        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (accepted, _) = listener.accept().unwrap();
-        let socket = SockRef::from(&accepted);
-        assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
-        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
-        assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE);
-    }
 }

@@ -147,6 +147,16 @@ fn a_batch_of_puts_goes_on_behind_an_error() {
     let values = wire.ask("mget", mget).ok();
     assert_eq!(values.len(), 2 + 5_000 * 9);
     assert_eq!(&values[2 + 9 * 4_321..][..9], [&[1, 0, 0, 0, 4], &4_321_u32.to_be_bytes()[..]].concat());
+    // One that cannot be: the others are carried out.
+    let one_of_three =
+        Args::new().u32(3).s16("a").s32("1").u64(0).s16("b").s32("2").u64(u64::MAX).s16("c").s32("3");
+    assert_eq!(wire.ask("put_batch", one_of_three.u64(0)).error(), "ttlMs out of range");
+    let of = |key: &str| Args::new().s16(key);
+    assert_eq!(
+        (wire.ask("get", of("a")).ok(), wire.ask("get", of("c")).ok()),
+        (b"1".to_vec(), b"3".to_vec())
+    );
+    assert_eq!(wire.ask("get", of("b")).status, 1);
     // Short: nothing of it.
     let short = Args::new().u32(2).s16("0").s32("x").u64(0).s16("1").s32("yyyyyyyyyy");
     assert_eq!(wire.ask("put_batch", short).error(), "args too short: ttlMs");
