@@ -66,6 +66,8 @@ const WALK_LEAD: f64 = 1.25;
 /// points, 1.1 to 1.4 times for three in ten, and still not slower for a tenth; but at one beam it then scores several times what an
 /// unfiltered walk does, for a recall that nobody asked for.
 const MANY: f64 = 0.3;
+/// Below such a share of points that match, no more cells are looked through than there: a hundred times as many.
+const WIDENED_SHARE_MIN: f64 = 1e-4;
 /// So few points are scored without a question what else could be done: no walk costs less.
 const POINTS_AT_ONCE: u64 = 128;
 /// Least number of points that filter-first may collect, whatever `filter_first_relative_bp` says.
@@ -262,6 +264,11 @@ impl Interval {
     }
 }
 
+/// How many times as many cells are looked through where such a share of points matches.
+pub(crate) fn widened(share: f64) -> f64 {
+    1.0 / share.clamp(WIDENED_SHARE_MIN, 1.0).sqrt()
+}
+
 impl Situation {
     fn walked_ns(&self) -> f64 {
         if self.probed.is_some() {
@@ -372,7 +379,7 @@ pub(crate) fn plan<'p>(
     let (through_gate_ns, open_ns) = match s.probed {
         // Lists are looked through until enough match, and only what matches is scored.
         Some(probed) => {
-            let looked = probed.max(s.ef as f64 / share);
+            let looked = (probed * widened(share)).min(s.filed as f64).max(s.ef as f64 / share);
             let asked_ns = if exact { 0.0 } else { PREDICATE_NS };
             (
                 gated_ns + looked * (POSTING_NS + share * (s.scored_ns() + asked_ns)),

@@ -2,7 +2,7 @@
 use super::search::{ROWS_AHEAD, SCAN_PART, Scorer, View, steps_scored};
 use super::*;
 use crate::collection::dense::hit_order::by_distance_then_id;
-use crate::filter::planner::Gate;
+use crate::filter::planner::{Gate, widened};
 use crate::index::{Cells, Order};
 use crate::pace::Pace;
 
@@ -16,6 +16,8 @@ pub(super) struct Passing<'a> {
     pub gate: &'a Gate<'a>,
     /// What passes the gate matches.
     pub exact: bool,
+    /// The share of points that is expected to match; 1 without a filter.
+    pub share: f64,
 }
 
 /// Cells that have been looked through.
@@ -59,6 +61,13 @@ impl Dense {
         looks_at_some.then(|| points * (ivf.probes() as f64 / cells as f64).min(1.0))
     }
 
+    /// Cells that a search looks through at least. What matches is thinner than what there is, so the `k` nearest of it lie farther off:
+    /// where one in n matches, in root n times as many cells, of which one in n is scored, which is less work than without a filter.
+    pub(super) fn probes(&self, passing: &Passing<'_>) -> usize {
+        let probes = self.config.ivf().map_or(1, crate::collection::IvfConfig::probes);
+        (probes as f64 * widened(passing.share)) as usize
+    }
+
     /// Looks through the nearest cells, as many as the configuration says and more until there are `k` that match, and through the
     /// tail. Exact distances; whether a nearer point lies in a cell farther off is not known, but when all have been looked through,
     /// which is what is returned.
@@ -84,7 +93,7 @@ impl Dense {
             self.search_tail(query, k, view, pace, out).await?;
             return Ok(false);
         }
-        let probes = self.config.ivf().map_or(1, crate::collection::IvfConfig::probes);
+        let probes = self.probes(passing);
         let steps_each = steps_scored(self.config.dim) + if passing.exact { 0 } else { view.steps_asked() };
         let distances = self.centroid_distances(cells, query, view, pace).await?;
         let mut order = Order::new(&distances, probes);

@@ -41,7 +41,7 @@ impl Dense {
         pace: &mut impl Pace,
         out: &mut Vec<Hit>,
     ) -> Result<(), TooLong> {
-        let probes = self.config.ivf().map_or(1, crate::collection::IvfConfig::probes);
+        let probes = self.probes(passing);
         let distances = self.centroid_distances(cells, query, view, pace).await?;
         let mut order = Order::new(&distances, probes);
         let mut seen = Seen::new(cells.len());

@@ -391,7 +391,7 @@ impl Dense {
             }
             None if scan_at_once => self.scan(pin, &prepared, query.k, &mut view, pace, out).await?,
             None if self.cells.is_some() => {
-                let passing = Passing { gate: &Gate::Open, exact: false };
+                let passing = Passing { gate: &Gate::Open, exact: false, share: 1.0 };
                 explain.exact = self.probe(pin, &prepared, query.k, &passing, &mut view, pace, out).await?;
             }
             None => {
@@ -550,7 +550,9 @@ impl Dense {
             _ => {}
         }
         if self.cells.is_some() {
-            let passing = Passing { gate: &walked.gate, exact: walked.exact };
+            let expected =
+                explain.estimate.expected.map_or(1.0, |expected| expected as f64 / live.max(1) as f64);
+            let passing = Passing { gate: &walked.gate, exact: walked.exact, share: expected };
             explain.exact = self.probe(pin, query, k, &passing, view, pace, out).await?;
             return Ok(());
         }

@@ -182,6 +182,35 @@ fn a_filter_finds_all_that_match_in_however_few_cells_they_lie() {
     }
 }
 
+/// What matches is thinner, so its nearest lie in cells farther off.
+#[test]
+fn a_filter_costs_no_recall() {
+    let (mut rng, n, k) = (Rng(17), 6000, 10);
+    let ivf = IvfConfig { nprobe: 12, ..trains_at(0) };
+    let mut bed = Bed::new(config(8, Metric::L2, ivf), 2 * n as usize);
+    for id in 0..n {
+        let group = if id % 8 == 0 { 1 } else { 2 };
+        bed.write(Upsert, id, &rng.vector(8), group, 0);
+    }
+    bed.writer.want_training();
+    bed.settle();
+    let filter = group_is(1);
+    let (mut found, mut found_matching) = (0, 0);
+    for _ in 0..100 {
+        let vector = rng.vector(8);
+        let of = |group: Option<i64>| {
+            let query = Query { filter: group.map(|_| &filter), ..bed.query(&vector, k) };
+            let (hits, truth) = (bed.search(&query), bed.truth(&vector, k, group));
+            hits.iter().filter(|hit| truth.iter().any(|(id, _)| *id == hit.id)).count()
+        };
+        found += of(None);
+        found_matching += of(Some(1));
+    }
+    println!("{found} and {found_matching} of 1000");
+    assert!((600..980).contains(&found), "{found}");
+    assert!(found_matching + 30 >= found, "{found_matching} of what matches, {found} without a filter");
+}
+
 #[test]
 fn cells_find_most_neighbours_and_more_of_them_with_more_probes() {
     let (mut rng, n) = (Rng(5), 4000);
