@@ -363,7 +363,7 @@ fn without_a_device_the_cores_answer() {
 fn searches_beside_a_writer_see_every_point_once() {
     let bed = Bed::new(Metric::L2);
     let Bed { lane, mut writer, handle, .. } = bed;
-    let (points, stop) = (200, AtomicUsize::new(0));
+    let (points, stop, written) = (200, AtomicUsize::new(0), AtomicUsize::new(0));
     let vector = |id: u64, turn: usize| {
         let mut vector = [0.0; DIM];
         vector[turn % DIM] = 1.0 + id as f32;
@@ -375,11 +375,12 @@ fn searches_beside_a_writer_see_every_point_once() {
     };
     (0..points).for_each(|id| put(&mut writer, id, 0));
     std::thread::scope(|scope| {
-        let (stop, writer) = (&stop, &mut writer);
-        scope.spawn(move || {
+        let (stop, written, writer) = (&stop, &written, &mut writer);
+        let writing = scope.spawn(move || {
             let mut random = Random(99);
             for turn in 0.. {
                 put(writer, random.below(points), turn);
+                written.store(turn, SeqCst);
                 if turn % 16 == 0 {
                     writer.reclaim();
                 }
@@ -389,7 +390,9 @@ fn searches_beside_a_writer_see_every_point_once() {
             }
         });
         let request = SearchRequest { vector: vec![0.0; DIM], k: 50, filter: None, with_rows: false };
-        for round in 0..300 {
+        // Until the writer has had its turn as well, however busy the machine is.
+        let goes_on = |&round: &u32| round < 300 || (written.load(SeqCst) < 1_000 && !writing.is_finished());
+        for round in (0..).take_while(goes_on) {
             let outcome = block_on(lane.search(handle.clone(), request.clone(), NOW_MS));
             let found = outcome.expect("no ties").unwrap();
             let expected = |(rank, found): (usize, &FoundPoint)| {
