@@ -205,5 +205,10 @@ fn frames_wait_outside_when_the_process_holds_enough() {
     assert!(responses[9 + 9 + 2..].starts_with(refusal.as_bytes()));
     assert!(responses.ends_with(b"behind"));
     drop(greedy);
+    // What it held is free when the server has seen that it is gone.
+    let start = Instant::now();
+    while server.telemetry.tcp.open() > 0 {
+        assert!(start.elapsed() < PATIENCE);
+    }
     ok(&mut server.connect(), &put(&vec![1; 300_000]));
 }
