@@ -40,6 +40,8 @@ pub mod reactor;
 #[cfg(not(loom))]
 mod recovery;
 #[cfg(not(loom))]
+mod ring;
+#[cfg(not(loom))]
 pub mod runtime;
 #[cfg(not(loom))]
 pub mod sim;

@@ -19,11 +19,12 @@ mod socket;
 pub use socket::{Received, Socket};
 
 use crate::reactor::Source;
+use crate::ring::Ring;
 use buffers::{Buffers, GROUP};
 use io_uring::cqueue;
-use io_uring::types::{CancelBuilder, Fd};
-use io_uring::{IoUring, opcode, squeue};
-use std::cell::{Cell, RefCell};
+use io_uring::types::Fd;
+use io_uring::{opcode, squeue};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -43,8 +44,6 @@ const PENDING_MAX_BYTES: usize = 256 << 10;
 const KEPT_BYTES_MAX: usize = 64 << 10;
 /// Spare buffers.
 const SPARES_MAX: usize = 256;
-/// Flag of `io_uring_enter`: run what completions wait for.
-const ENTER_GETEVENTS: u32 = 1;
 
 /// What a completion belongs to, in the upper half of its token; the lower is the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,18 +61,12 @@ fn token(kind: Kind, slot: usize) -> u64 {
 
 /// See the module.
 pub struct Completions {
-    ring: RefCell<ManuallyDrop<IoUring>>,
-    /// Written by the kernel when something has completed. The ring's own descriptor would do, but that nobody who polls it is told of
-    /// completions that have yet to be run.
-    event: OwnedFd,
+    ring: ManuallyDrop<Ring>,
     buffers: RefCell<ManuallyDrop<Buffers>>,
     slots: RefCell<Slots>,
     accepting: RefCell<Accepting>,
-    /// Something was queued since the last turn.
-    unsubmitted: Cell<bool>,
     driver: RefCell<Option<Waker>>,
     spare: RefCell<Vec<Vec<u8>>>,
-    enters: Cell<u64>,
 }
 
 #[derive(Default)]
@@ -124,34 +117,15 @@ impl Completions {
     /// # Errors
     /// io_uring is refused, or the kernel is older than 6.1.
     pub fn new() -> io::Result<Rc<Completions>> {
-        let ring = IoUring::builder()
-            .setup_cqsize(COMPLETIONS)
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .build(QUEUE)
-            .map_err(|error| match error.raw_os_error() {
-                Some(libc::EINVAL) => io::Error::other("completion loops need Linux 6.1 or newer"),
-                _ => error,
-            })?;
-        let buffers = Buffers::new(&ring)?;
-        // SAFETY: no pointers; the result is checked before it is owned.
-        let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if event < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: just made, and nobody else's.
-        let event = unsafe { OwnedFd::from_raw_fd(event) };
-        ring.submitter().register_eventfd(event.as_raw_fd())?;
+        let ring = Ring::new(QUEUE, COMPLETIONS)?;
+        let buffers = ring.with(Buffers::new)?;
         Ok(Rc::new(Completions {
-            ring: RefCell::new(ManuallyDrop::new(ring)),
-            event,
+            ring: ManuallyDrop::new(ring),
             buffers: RefCell::new(ManuallyDrop::new(buffers)),
             slots: RefCell::default(),
             accepting: RefCell::default(),
-            unsubmitted: Cell::new(false),
             driver: RefCell::default(),
             spare: RefCell::default(),
-            enters: Cell::new(0),
         }))
     }
 
@@ -160,7 +134,7 @@ impl Completions {
     /// # Errors
     /// No descriptors are left.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
-        self.event.try_clone()
+        self.ring.descriptor()
     }
 
     /// Hands over what is queued and sees to what has completed, until dropped. `ready` is [`Self::descriptor`], registered. `turned` is told
@@ -171,7 +145,7 @@ impl Completions {
     pub async fn drive(&self, ready: &Source, turned: impl Fn(u64)) -> io::Result<()> {
         loop {
             poll_fn(|cx| {
-                if self.unsubmitted.get() || ready.poll_readable(cx).is_ready() {
+                if self.ring.has_unsubmitted() || ready.poll_readable(cx).is_ready() {
                     return Poll::Ready(());
                 }
                 let mut driver = self.driver.borrow_mut();
@@ -185,7 +159,7 @@ impl Completions {
             // Before the turn: what completes from here on is a new edge.
             ready.clear_readable();
             self.turn()?;
-            turned(self.enters.take());
+            turned(self.ring.take_enters());
         }
     }
 
@@ -195,64 +169,24 @@ impl Completions {
     /// The ring is broken.
     pub fn turn(&self) -> io::Result<()> {
         loop {
-            self.enter()?;
+            self.ring.enter()?;
             let mut taken = 0;
-            loop {
-                // One at a time: handling one may queue operations, for which the ring is borrowed anew.
-                let next = self.ring.borrow_mut().completion().next();
-                let Some(entry) = next else { break };
+            // One at a time: handling one may queue operations.
+            while let Some(entry) = self.ring.next() {
                 taken += 1;
                 self.complete(&entry);
             }
-            if taken == 0 || !self.unsubmitted.get() {
+            if taken == 0 || !self.ring.has_unsubmitted() {
                 return Ok(());
-            }
-        }
-    }
-
-    fn enter(&self) -> io::Result<()> {
-        self.unsubmitted.set(false);
-        let mut ring = self.ring.borrow_mut();
-        loop {
-            let queued = {
-                let mut queue = ring.submission();
-                queue.sync();
-                queue.len() as u32
-            };
-            self.enters.set(self.enters.get() + 1);
-            // SAFETY: no argument is passed; what queued operations point to lives in slots until they complete.
-            let entered =
-                unsafe { ring.submitter().enter::<libc::sigset_t>(queued, 0, ENTER_GETEVENTS, None) };
-            match entered {
-                Ok(_) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Completions have to be taken first.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN)) => {
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
             }
         }
     }
 
     /// Queues an operation.
     fn push(&self, entry: &squeue::Entry) {
-        loop {
-            {
-                let mut ring = self.ring.borrow_mut();
-                // SAFETY: what the operation points to is kept by its slot until it completes; callers see to that.
-                if unsafe { ring.submission().push(entry) }.is_ok() {
-                    break;
-                }
-            }
-            // Full: nobody has to wait for a turn. An error shows at the next one.
-            if self.enter().is_err() {
-                break;
-            }
-        }
-        if !self.unsubmitted.replace(true)
-            && let Some(driver) = &*self.driver.borrow()
-        {
+        // SAFETY: what the operation points to is kept by its slot until it completes; callers see to that.
+        let is_first = unsafe { self.ring.push(entry) };
+        if is_first && let Some(driver) = &*self.driver.borrow() {
             driver.wake_by_ref();
         }
     }
@@ -499,16 +433,9 @@ impl Completions {
 
 impl Drop for Completions {
     fn drop(&mut self) {
-        let cancelled = {
-            let ring = self.ring.borrow();
-            let any = ring.submitter().register_sync_cancel(None, CancelBuilder::any());
-            match any {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                other => other,
-            }
-        };
+        let cancelled = self.ring.cancel_all();
         // SAFETY: dropped once, here, and not used afterwards.
-        unsafe { ManuallyDrop::drop(self.ring.get_mut()) };
+        unsafe { ManuallyDrop::drop(&mut self.ring) };
         match cancelled {
             Ok(()) => {
                 // SAFETY: as above; no operation is left that could use the memory.

@@ -46,6 +46,13 @@ pub trait Disk {
 pub trait DiskFile {
     /// Writes `bytes` (length a multiple of [`BLOCK`]; the callee copies to an aligned buffer) at `offset`.
     fn write_at<'a>(&'a self, offset: u64, bytes: &'a [u8]) -> LocalBoxFuture<'a, io::Result<()>>;
+    /// [`Self::write_at`] and [`Self::sync`] for these bytes: durable when it returns. Other writes need not be.
+    fn write_synced<'a>(&'a self, offset: u64, bytes: &'a [u8]) -> LocalBoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            self.write_at(offset, bytes).await?;
+            self.sync().await
+        })
+    }
     /// Reads up to `len` bytes at any `offset`; short at the end of file.
     fn read_at<'a>(&'a self, offset: u64, len: usize) -> LocalBoxFuture<'a, io::Result<Vec<u8>>>;
     /// The same file, to map into memory (shared). What is written there counts with the next [`Self::sync`] that begins later.

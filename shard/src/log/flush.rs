@@ -82,9 +82,9 @@ impl Log {
         header.encode(id, frame.offset, &mut frame.bytes);
         let padded = block_up(frame.bytes.len() as u64) as usize;
         frame.bytes.resize(padded, 0);
-        let written = async {
-            file.write_at(frame.offset, &frame.bytes).await?;
-            if self.config.sync == SyncMode::Always { file.sync().await } else { Ok(()) }
+        let written = match self.config.sync {
+            SyncMode::Always => file.write_synced(frame.offset, &frame.bytes),
+            SyncMode::Interval(_) | SyncMode::None => file.write_at(frame.offset, &frame.bytes),
         };
         if let Err(error) = written.await {
             return self.fail(&format!("writing segment {} at byte {}", id.number, frame.offset), &error);

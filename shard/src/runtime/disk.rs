@@ -6,22 +6,25 @@
 //!
 //! Operations on names (rename, remove, list, directory sync) block in the kernel for as long as a journal commit takes,
 //! and the executor would answer them by a wake from another thread; they run on our own blocking threads. So does
-//! truncation, for which its ring has no operation.
+//! truncation, for which its ring has no operation. Writes that somebody waits for to be durable take a shorter way ([`synced`]).
 
 use super::CoreRuntime;
 use super::context::ExecutorUse;
 use crate::disk::{BLOCK, Disk, DiskFile, LocalBoxFuture, PageFile};
 use glommio::io::{BufferedFile, DmaFile, OpenOptions};
 use nigh_engine::memory::ScratchFiles;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fs;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+mod synced;
+use synced::SyncedWrites;
 
 /// Bytes per operation. Copying this much into an aligned buffer takes about 30 µs, well within a slice, and the device is
 /// near its full rate at this size.
@@ -33,6 +36,8 @@ pub(super) struct RealDisk {
     root: PathBuf,
     /// Direct I/O was refused here once: no need to try again.
     buffered: Cell<bool>,
+    /// `None`: this kernel gives us no ring, or it was refused.
+    synced: Rc<OnceCell<Option<SyncedWrites>>>,
 }
 
 impl RealDisk {
@@ -40,7 +45,7 @@ impl RealDisk {
         if runtime.index() == 0 && is_memory(root) {
             tracing::warn!(root = %root.display(), "a memory file system: no O_DIRECT, and nothing survives power loss");
         }
-        RealDisk { runtime, root: root.to_owned(), buffered: Cell::new(false) }
+        RealDisk { runtime, root: root.to_owned(), buffered: Cell::new(false), synced: Rc::default() }
     }
 
     /// Where `path` lies. Refuses paths that leave the disk.
@@ -73,7 +78,11 @@ impl RealDisk {
     }
 
     fn file(&self, backing: Backing) -> Rc<dyn DiskFile> {
-        Rc::new(RealFile { runtime: self.runtime.clone(), backing: RefCell::new(Some(Rc::new(backing))) })
+        Rc::new(RealFile {
+            runtime: self.runtime.clone(),
+            backing: RefCell::new(Some(Rc::new(backing))),
+            synced: self.synced.clone(),
+        })
     }
 
     async fn blocking<R: Send + 'static>(
@@ -324,14 +333,18 @@ impl Backing {
         .map_err(os_error)
     }
 
-    /// A second descriptor of the same open file.
-    fn duplicate(&self) -> io::Result<OwnedFd> {
-        let fd = match self {
+    /// Open as long as `self` is.
+    fn descriptor(&self) -> RawFd {
+        match self {
             Backing::Direct(file) => file.as_raw_fd(),
             Backing::Buffered(file) => file.as_raw_fd(),
-        };
+        }
+    }
+
+    /// A second descriptor of the same open file.
+    fn duplicate(&self) -> io::Result<OwnedFd> {
         // SAFETY: `self` keeps the descriptor open for the length of the borrow, which ends with this call.
-        unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
+        unsafe { BorrowedFd::borrow_raw(self.descriptor()) }.try_clone_to_owned()
     }
 }
 
@@ -339,6 +352,8 @@ impl Backing {
 struct RealFile {
     runtime: CoreRuntime,
     backing: RefCell<Option<Rc<Backing>>>,
+    /// Of the disk.
+    synced: Rc<OnceCell<Option<SyncedWrites>>>,
 }
 
 impl RealFile {
@@ -349,6 +364,14 @@ impl RealFile {
     /// Taken for each operation, as it announces that the kernel is to be given something.
     fn operation(&self) -> ExecutorUse {
         self.runtime.inner.use_executor(true)
+    }
+
+    fn synced(&self) -> Option<&SyncedWrites> {
+        let made = self.synced.get_or_init(|| {
+            let made = SyncedWrites::new(self.runtime.reactor());
+            made.inspect_err(|error| tracing::info!(%error, "durable writes take two steps")).ok()
+        });
+        made.as_ref()
     }
 
     async fn write_all(&self, backing: &Backing, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -383,6 +406,23 @@ impl DiskFile for RealFile {
             check_aligned("offset", offset)?;
             check_aligned("length", bytes.len() as u64)?;
             self.write_all(&*self.backing()?, offset, bytes).await
+        })
+    }
+
+    fn write_synced<'a>(&'a self, offset: u64, bytes: &'a [u8]) -> LocalBoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            check_aligned("offset", offset)?;
+            check_aligned("length", bytes.len() as u64)?;
+            let backing = self.backing()?;
+            if matches!(*backing, Backing::Direct(_))
+                && let Some(synced) = self.synced().filter(|synced| synced.takes(bytes.len()))
+                && synced.write(&backing, offset, bytes).await?
+            {
+                return Ok(());
+            }
+            self.write_all(&backing, offset, bytes).await?;
+            let _operation = self.operation();
+            backing.sync().await
         })
     }
 

@@ -63,14 +63,27 @@ async fn check_files(disk: Rc<dyn Disk>, root: PathBuf) {
     file.preallocate(BLOCK as u64).await.unwrap();
     assert_eq!(file.len().await.unwrap(), 2 * CHUNK_BYTES as u64, "preallocation never shrinks");
 
+    for (block, len) in [(3, BLOCK), (1, synced::BYTES_MAX), (0, synced::BYTES_MAX + BLOCK), (2, 5 * BLOCK)] {
+        let bytes = pattern(len, block as u8);
+        file.write_synced((block * BLOCK) as u64, &bytes).await.unwrap();
+        assert!(
+            fs::read(root.join("log")).unwrap()[block * BLOCK..][..len] == bytes,
+            "{len} bytes at {block}"
+        );
+    }
+    assert_eq!(file.write_synced(1, &[0; BLOCK]).await.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    assert_eq!(file.write_synced(0, &[0; 5]).await.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    let written = fs::read(root.join("log")).unwrap();
+
     assert_eq!(file.write_at(1, &[0; BLOCK]).await.unwrap_err().kind(), io::ErrorKind::InvalidInput);
     assert_eq!(file.write_at(0, &[0; 5]).await.unwrap_err().kind(), io::ErrorKind::InvalidInput);
     file.close().await.unwrap();
     file.close().await.unwrap();
     assert!(file.sync().await.is_err(), "a closed file refuses");
+    assert!(file.write_synced(0, &[0; BLOCK]).await.is_err(), "a closed file refuses");
 
     let again = disk.open(path).await.unwrap();
-    assert!(again.read_at(0, 5000).await.unwrap() == expected[..5000]);
+    assert!(again.read_at(0, 5000).await.unwrap() == written[..5000]);
     drop(again);
     let missing = disk.open(Path::new("missing")).await.err().unwrap();
     assert_eq!(missing.kind(), io::ErrorKind::NotFound);
@@ -192,6 +205,68 @@ fn many_operations_may_be_under_way_and_be_given_up() {
         }
         let bytes = file.read_at(0, 64 * BLOCK).await.unwrap();
         assert!((0..64).all(|n| bytes[n * BLOCK..][..BLOCK] == [n as u8; BLOCK]));
+    });
+}
+
+#[test]
+fn durable_writes_may_be_given_up_in_any_order() {
+    const WRITES: u8 = 200;
+    with_disk(|runtime, disk, root| async move {
+        let file = disk.create(Path::new("shared")).await.unwrap();
+        file.preallocate(u64::from(WRITES) * BLOCK as u64).await.unwrap();
+        let (done, given_up) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        for n in 0..WRITES {
+            let (file, done, given_up, here) =
+                (file.clone(), done.clone(), given_up.clone(), runtime.clone());
+            runtime.spawn(async move {
+                let block = [n; BLOCK];
+                let written = async {
+                    file.write_synced(u64::from(n) * BLOCK as u64, &block).await.unwrap();
+                    done.set(done.get() + 1);
+                };
+                // Some are dropped with the write under way, among them such as the ring would have woken.
+                let patience = async {
+                    match n % 3 {
+                        0 => here.sleep_us(u64::from(n % 7) * 30).await,
+                        _ => std::future::pending().await,
+                    }
+                    given_up.set(given_up.get() + 1);
+                };
+                futures_lite::future::or(written, patience).await;
+            });
+        }
+        while done.get() + given_up.get() < u32::from(WRITES) {
+            runtime.sleep_us(100).await;
+        }
+        assert!(done.get() >= u32::from(WRITES) / 2);
+        // The ring goes on serving.
+        file.write_synced(0, &[0; BLOCK]).await.unwrap();
+        let bytes = fs::read(root.join("shared")).unwrap();
+        let is_written = |n: u8| bytes[usize::from(n) * BLOCK..][..BLOCK] == [n; BLOCK];
+        assert!((0..WRITES).filter(|n| n % 3 != 0).all(is_written));
+    });
+}
+
+#[test]
+fn durable_writes_go_on_where_the_short_way_is_refused() {
+    with_disk(|runtime, _, root| async move {
+        let disk = RealDisk::new(runtime, &root);
+        let file = disk.create(Path::new("log")).await.unwrap();
+        disk.synced.get_or_init(|| None);
+        file.write_synced(0, &[7; BLOCK]).await.unwrap();
+        assert_eq!(fs::read(root.join("log")).unwrap(), [7; BLOCK]);
+    });
+}
+
+#[test]
+fn a_full_device_says_so_to_durable_writes() {
+    with_disk(|_, disk, root| async move {
+        std::os::unix::fs::symlink("/dev/full", root.join("full")).unwrap();
+        let error = match disk.open(Path::new("full")).await {
+            Ok(file) => file.write_synced(0, &[0; BLOCK]).await.unwrap_err(),
+            Err(error) => error,
+        };
+        assert_eq!(error.raw_os_error(), Some(libc::ENOSPC), "{error}");
     });
 }
 
