@@ -68,7 +68,8 @@ impl SegmentId {
         crc32c::crc32c_append(self.seed(), &offset.to_le_bytes())
     }
 
-    fn record_seed(self, flush: u64) -> u32 {
+    /// What the checksums of a frame's record headers begin with.
+    pub(super) fn record_seed(self, flush: u64) -> u32 {
         crc32c::crc32c_append(self.seed(), &flush.to_le_bytes())
     }
 }
@@ -192,21 +193,14 @@ impl FrameHeader {
 }
 
 /// Appends a record to a frame of flush `flush`, as its `ordinal`th.
-pub(super) fn encode_record(
-    frame: &mut Vec<u8>,
-    id: SegmentId,
-    flush: u64,
-    ordinal: u32,
-    key: RecordKey,
-    body: &[u8],
-) {
+pub(super) fn encode_record(frame: &mut Vec<u8>, seed: u32, ordinal: u32, key: RecordKey, body: &[u8]) {
     let mut header = [0; RECORD_HEADER_BYTES];
     header[..4].copy_from_slice(&(body.len() as u32).to_le_bytes());
     header[4..8].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
     header[8..16].copy_from_slice(&key.collection.to_le_bytes());
     header[16..24].copy_from_slice(&key.seq.to_le_bytes());
     header[24..28].copy_from_slice(&ordinal.to_le_bytes());
-    let crc = crc32c::crc32c_append(id.record_seed(flush), &header[..28]);
+    let crc = crc32c::crc32c_append(seed, &header[..28]);
     header[28..].copy_from_slice(&crc.to_le_bytes());
     frame.extend_from_slice(&header);
     frame.extend_from_slice(body);
@@ -290,7 +284,7 @@ mod tests {
         let mut bytes = vec![0; FRAME_HEADER_BYTES];
         for (index, body) in bodies.iter().enumerate() {
             let key = RecordKey { collection: 5, seq: index as u64 + 1 };
-            encode_record(&mut bytes, ID, 9, index as u32, key, body);
+            encode_record(&mut bytes, ID.record_seed(9), index as u32, key, body);
         }
         bytes
     }

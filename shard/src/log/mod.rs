@@ -21,6 +21,7 @@ pub use old::OldSegments;
 pub use scan::{ScanReport, scan};
 pub use writer::Log;
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 /// When an append counts as durable.
@@ -49,7 +50,7 @@ pub struct LogConfig {
 
 /// Position of an append; pass to [`Log::durable`]. Appends of one flush share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(pub u64);
+pub struct Ticket(NonZeroU64);
 
 /// Why the log does not take or keep a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,13 +1,13 @@
 //! Segments of earlier runs, kept until checkpoints cover them; and the book of newest records that decides it.
 use super::{LogError, RecordKey};
 use crate::disk::Disk;
+use ahash::HashMap;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Newest sequence number of each collection in a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Highest(BTreeMap<u64, u64>);
+pub(super) struct Highest(HashMap<u64, u64>);
 
 impl Highest {
     pub(super) fn note(&mut self, key: RecordKey) {
@@ -20,11 +20,13 @@ impl Highest {
         let needs = |(&collection, &seq): (&u64, &u64)| {
             covered(collection).is_some_and(|upto| upto < seq).then_some(collection)
         };
-        self.0.iter().filter_map(needs).collect()
+        let mut collections: Vec<u64> = self.0.iter().filter_map(needs).collect();
+        collections.sort_unstable();
+        collections
     }
 
     pub(super) fn covered(&self, covered: &dyn Fn(u64) -> Option<u64>) -> bool {
-        self.uncovered(covered).is_empty()
+        self.0.iter().all(|(&collection, &seq)| covered(collection).is_none_or(|upto| upto >= seq))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::disk::{BLOCK, Disk, DiskFile, LocalBoxFuture};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -95,6 +96,8 @@ pub(super) struct Frame {
     pub(super) segment: u64,
     pub(super) offset: u64,
     pub(super) records: u32,
+    /// [`SegmentId::record_seed`].
+    pub(super) seed: u32,
     /// Header space and records, not yet padded.
     pub(super) bytes: Vec<u8>,
 }
@@ -153,13 +156,13 @@ impl State {
                 segment: number,
                 offset: self.segment_mut(number).end,
                 records: 0,
+                seed: SegmentId { generation, core, number }.record_seed(self.planned),
                 bytes,
             };
             self.pending.push_back(frame);
         }
         let frame = self.pending.back_mut().expect("just placed");
-        let id = SegmentId { generation, core, number: frame.segment };
-        encode_record(&mut frame.bytes, id, frame.flush, frame.records, key, body);
+        encode_record(&mut frame.bytes, frame.seed, frame.records, key, body);
         frame.records += 1;
         let (flush, number) = (frame.flush, frame.segment);
         let end = frame.offset + block_up(frame.bytes.len() as u64);
@@ -168,7 +171,7 @@ impl State {
         segment.end = end;
         segment.last_flush = flush;
         segment.highest.note(key);
-        Ticket(flush)
+        Ticket(NonZeroU64::new(flush).expect("flushes are counted from 1"))
     }
 
     /// Whether nothing will be written to it any more.
@@ -349,7 +352,7 @@ impl Log {
     /// # Errors
     /// `Failed` when the log failed before that; whether the record is on the disk is then unknown.
     pub fn durable(&self, ticket: Ticket) -> LocalBoxFuture<'_, Result<(), LogError>> {
-        Box::pin(Durable { log: self, ticket: ticket.0, waiter: None })
+        Box::pin(Durable { log: self, ticket: ticket.0.get(), waiter: None })
     }
 
     /// Flushes what is pending and ends the loop; [`Log::append`] refuses from now on. In every mode what was appended
