@@ -25,6 +25,8 @@ const STEP_BYTES: usize = 32 << 10;
 const BLOCK_BYTES: usize = 1 << 20;
 /// Keys among which repeats are found: a key that is written all the time is in an image once per so many.
 const WINDOW_KEYS: usize = 1024;
+/// Keys whose entries are asked of the memory together.
+const KEYS_AHEAD: usize = 32;
 /// Images of changes after which everything is written again: opening reads them all.
 const DELTAS_MAX: usize = 24;
 /// And not before they have so many bytes together: small stores would be written again and again.
@@ -218,29 +220,35 @@ impl Core {
             }
             let (mut window, mut value) = (HashSet::default(), Vec::new());
             let mut step_end = STEP_BYTES;
-            for key in told.touched.keys() {
+            let mut touched = told.touched.keys().filter(|key| {
                 if window.len() >= WINDOW_KEYS {
                     window.clear();
                 }
-                if !window.insert(key) {
-                    continue;
+                window.insert(*key)
+            });
+            loop {
+                let ahead = self.keys_ahead(&mut touched);
+                if ahead.is_empty() {
+                    break;
                 }
-                value.clear();
-                let now_ms = self.env().unix_ms();
-                let found = keys.owned.borrow_mut()[told.index].writer.peek(key, now_ms, &mut value);
-                let effect = match found {
-                    Some(deadline_ms) => Effect::Set { key, value: Cow::Borrowed(&value), deadline_ms },
-                    None => Effect::Delete { key },
-                };
-                record::put(block, &effect);
-                if block.len() >= step_end {
-                    step_end = block.len() + STEP_BYTES;
-                    if block.len() >= BLOCK_BYTES {
-                        file.block(block).await?;
-                        begin(block);
-                        step_end = STEP_BYTES;
+                for key in ahead {
+                    value.clear();
+                    let now_ms = self.env().unix_ms();
+                    let found = keys.owned.borrow_mut()[told.index].writer.peek(key, now_ms, &mut value);
+                    let effect = match found {
+                        Some(deadline_ms) => Effect::Set { key, value: Cow::Borrowed(&value), deadline_ms },
+                        None => Effect::Delete { key },
+                    };
+                    record::put(block, &effect);
+                    if block.len() >= step_end {
+                        step_end = block.len() + STEP_BYTES;
+                        if block.len() >= BLOCK_BYTES {
+                            file.block(block).await?;
+                            begin(block);
+                            step_end = STEP_BYTES;
+                        }
+                        slice.check().await;
                     }
-                    slice.check().await;
                 }
             }
         }
@@ -248,6 +256,16 @@ impl Core {
             file.block(block).await?;
         }
         Ok(())
+    }
+
+    /// The next few of `keys`, for whose entries the memory has been asked: each alone is a wait for several lines.
+    fn keys_ahead<'a>(&self, keys: &mut impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
+        let ahead: Vec<&[u8]> = keys.take(KEYS_AHEAD).collect();
+        let all = self.keys();
+        let pin = all.pin();
+        ahead.iter().for_each(|key| all.prefetch_bucket(&pin, all.place_of(key)));
+        ahead.iter().for_each(|key| all.prefetch_entry(&pin, all.place_of(key)));
+        ahead
     }
 
     /// On core 0: names an image in the manifest and removes those that it replaces; bytes of these.
