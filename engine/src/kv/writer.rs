@@ -26,6 +26,10 @@ use std::sync::Arc;
 /// Longest value that is rewritten in place: a reader has to copy all of it between two rewrites.
 const IN_PLACE_BYTES_MAX: usize = 64 << 10;
 
+/// Words behind a new entry that the memory is asked for, and words of a line of the cache.
+const AHEAD_WORDS: usize = 4 * LINE_WORDS;
+const LINE_WORDS: usize = 8;
+
 /// Words of the smallest entry: header and a key. (One key is empty.)
 pub(super) const ENTRY_WORDS_MIN: usize = super::entry::HEADER_WORDS + 1;
 
@@ -322,6 +326,10 @@ impl Writer {
             cell.store(u64::from(body), Relaxed);
         }
         store_bytes(entry.value(), inline);
+        // Where the next entry goes, by the time there is one: a store with many shards writes to as many places in turn, each a line that
+        // was last used a whole round of its pages ago, and stores wait in order.
+        let next = place as usize + words;
+        (next..next + words.min(AHEAD_WORDS)).step_by(LINE_WORDS).for_each(|at| shared.words.prefetch(at));
         place
     }
 }

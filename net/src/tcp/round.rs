@@ -15,7 +15,7 @@ use crate::limits;
 use crate::request::ApiError;
 use crate::tcp::buffers::Inbound;
 use crate::tcp::counters::{Count, Stage};
-use crate::tcp::execute::keys::{self, Batch, Changes, Moment, Ran};
+use crate::tcp::execute::keys::{self, Batch, Changes, Ran};
 use crate::tcp::execute::upserts::Upserts;
 use crate::tcp::execute::vector::Kind;
 use crate::tcp::execute::{key_lists, process, vector};
@@ -25,10 +25,16 @@ use crate::tcp::laps::Laps;
 use crate::tcp::ops::{KvOp, Op, ProcessOp, VectorOp};
 use crate::tcp::requests::{Request, UNKNOWN, What};
 use crate::tcp::vector::{VectorRequest, decode};
+use nigh_shard::keys::Moment;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
+
+/// The place of what is being gathered for a core.
+fn gathering(awaited: &[Awaited], core: usize) -> Option<usize> {
+    awaited.iter().position(|awaited| matches!(awaited, Awaited::Keys(to, _) if *to == core))
+}
 
 /// Responses that come later, in order.
 enum Awaited {
@@ -87,7 +93,9 @@ impl<'a, 'h> Round<'a, 'h> {
         let mut done = 0;
         self.prefetch(inbound, requests);
         for request in requests {
-            self.one(inbound, request).await;
+            if !self.on_the_spot(inbound, request) {
+                self.one(inbound, request).await;
+            }
             done += 1;
             if self.reads == limits::TCP_READS_TOGETHER_MAX {
                 self.settle().await;
@@ -124,6 +132,31 @@ impl<'a, 'h> Round<'a, 'h> {
             What::Run(op) => return self.run(*op, inbound, request).await,
         }
         self.wrote();
+    }
+
+    /// Carries out a request about one key that nothing has to be waited for; false, with nothing done, for all others.
+    fn on_the_spot(&mut self, inbound: &Inbound, request: &Request) -> bool {
+        let What::Run(Op::Kv(op)) = request.what else { return false };
+        if matches!(op, KvOp::Mget | KvOp::PutBatch | KvOp::Flush) {
+            return false;
+        }
+        let args = &inbound.unread()[request.args.clone()];
+        let Ok(key) = keys::key_of(args) else { return false };
+        let core = &self.here.core;
+        let place = core.keys().place_of(key);
+        let Round { moment, out, changes, .. } = self;
+        let is_done = if place.core == core.env().index() {
+            keys::carry_out_now(core, op, place, args, moment, out, changes).is_none()
+        } else {
+            // A read on the spot would overtake the changes that are gathered.
+            keys::is_read(op)
+                && gathering(&self.awaited, place.core).is_none()
+                && keys::read(core, op, place, key, moment, out)
+        };
+        if is_done {
+            self.wrote();
+        }
+        is_done
     }
 
     /// Asks the memory for the keys that several requests are about to look at.
@@ -196,18 +229,7 @@ impl<'a, 'h> Round<'a, 'h> {
             keys::carry_out(core, op, place, args, &mut self.moment, &mut self.out, &mut self.changes).await;
             return self.wrote();
         }
-        let gathering = self
-            .awaited
-            .iter()
-            .position(|awaited| matches!(awaited, Awaited::Keys(to, _) if *to == place.core));
-        // A read on the spot would overtake the changes that are gathered.
-        if gathering.is_none()
-            && keys::is_read(op)
-            && keys::read(core, op, place, key, &mut self.moment, &mut self.out)
-        {
-            return self.wrote();
-        }
-        let gathering = gathering.unwrap_or_else(|| {
+        let gathering = gathering(&self.awaited, place.core).unwrap_or_else(|| {
             self.awaited.push(Awaited::Keys(place.core, Batch::default()));
             self.awaited.len() - 1
         });

@@ -16,12 +16,12 @@ pub(crate) mod recovery;
 mod shard;
 pub mod upkeep;
 
-pub use change::Changed;
+pub use change::Moment;
+pub use shard::Refused;
 
-use crate::core::{Core, OpError};
+use crate::core::Core;
 use crate::event::Lock;
 use manifest::Manifest;
-use nigh_engine::kv::operate::OperateError;
 use nigh_engine::kv::{Config, KeyHash, KeyHasher, Read, Stats, View, Writer};
 use nigh_engine::memory::{Domain, Participant, Pin};
 use shard::Shard;
@@ -87,17 +87,6 @@ impl KeysOptions {
             ..Config::new(budget_bytes)
         }
     }
-}
-
-/// Why a call of `operate` was refused.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum Refusal {
-    /// By the record or the call.
-    #[error(transparent)]
-    Operate(OperateError),
-    /// By the store or the log.
-    #[error(transparent)]
-    Store(OpError),
 }
 
 /// What all cores share of the keys.

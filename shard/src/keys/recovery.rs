@@ -282,7 +282,7 @@ impl Core {
             wants_base |= logged > DISPLACED_BYTES_MAX;
             while !displaced.is_empty() && !wants_base {
                 let appended = keys.owned.borrow_mut()[index].log_displaced(&log, &mut displaced);
-                match appended {
+                match appended.map_err(|refused| *refused) {
                     Ok(()) => {}
                     Err(Refused::NoRoom(bytes)) => {
                         self.room_in_log(bytes).await.map_err(|error| error.to_string())?;

@@ -3,7 +3,7 @@
 use super::record;
 use crate::core::OpError;
 use crate::log::{Log, LogError, RecordKey, Ticket};
-use nigh_engine::kv::{Effect, Prepared, StoreError, Writer};
+use nigh_engine::kv::{Effect, StoreError, Writer};
 
 /// See the module.
 pub(super) struct Shard {
@@ -28,9 +28,10 @@ const DISPLACED_RECORD_BYTES: usize = 16 << 10;
 
 /// Why a change did not happen.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub enum Refused {
     /// The log has no room for a record of so many bytes at this moment: wait for it and ask again.
     NoRoom(usize),
+    /// For good.
     Error(OpError),
 }
 
@@ -65,29 +66,31 @@ impl Shard {
 
     /// Logs and applies what was prepared at the same `now_ms`. What preparing has evicted stands before it in the record; what applying
     /// evicts, in a record of its own.
-    pub(super) fn commit<R>(
+    ///
+    /// What it takes and returns is small or behind a reference on purpose: a large result is copied, and a copy of what was stored just
+    /// now in other pieces waits until all stores before it have reached memory, the cold lines of the entry among them.
+    pub(super) fn commit(
         &mut self,
         log: Option<&Log>,
-        prepared: Prepared<'_, R>,
+        effect: Option<&Effect<'_>>,
         now_ms: u64,
-    ) -> Result<(R, Option<Ticket>), Refused> {
-        let Prepared { effect, reply } = prepared;
+    ) -> Result<Option<Ticket>, Box<Refused>> {
         let mut ticket = None;
         if let Some(log) = log {
             self.note_evicted();
             self.record.clear();
             self.record.extend_from_slice(&self.unlogged);
-            if let Some(effect) = &effect {
+            if let Some(effect) = effect {
                 record::put(&mut self.record, effect);
             }
             ticket = self.append(log)?;
-            if let Some(effect) = &effect {
+            if let Some(effect) = effect {
                 self.touched.note(effect);
             }
         }
         if let Some(effect) = effect {
             // Prepared just now, so it has room.
-            self.writer.apply(&effect, now_ms)?;
+            self.writer.apply(effect, now_ms).map_err(|error| Box::new(error.into()))?;
         }
         if let Some(log) = log {
             self.note_evicted();
@@ -98,19 +101,21 @@ impl Shard {
                 ticket = Some(later);
             }
         }
-        Ok((reply, ticket))
+        Ok(ticket)
     }
 
     /// Appends `record`, which begins with what was unlogged.
-    fn append(&mut self, log: &Log) -> Result<Option<Ticket>, Refused> {
+    fn append(&mut self, log: &Log) -> Result<Option<Ticket>, Box<Refused>> {
         if self.record.is_empty() {
             return Ok(None);
         }
         let key = RecordKey { collection: self.uid, seq: self.seq + 1 };
         let appended = log.append(key, &self.record);
-        let ticket = appended.map_err(|error| match error {
-            LogError::NoSpace(_) => Refused::NoRoom(self.record.len()),
-            error => Refused::Error(crate::owner::log_error(error)),
+        let ticket = appended.map_err(|error| {
+            Box::new(match error {
+                LogError::NoSpace(_) => Refused::NoRoom(self.record.len()),
+                error => Refused::Error(crate::owner::log_error(error)),
+            })
         })?;
         self.seq += 1;
         self.unlogged.clear();
@@ -138,7 +143,11 @@ impl Shard {
     }
 
     /// Logs the last of `displaced` as deleted, as many as a record of a sensible size holds, and takes them out.
-    pub(super) fn log_displaced(&mut self, log: &Log, displaced: &mut Vec<Vec<u8>>) -> Result<(), Refused> {
+    pub(super) fn log_displaced(
+        &mut self,
+        log: &Log,
+        displaced: &mut Vec<Vec<u8>>,
+    ) -> Result<(), Box<Refused>> {
         self.record.clear();
         let mut rest = displaced.len();
         while rest > 0 && self.record.len() < DISPLACED_RECORD_BYTES {

@@ -21,7 +21,7 @@ use crate::checkpoint::VectorsFile;
 use crate::core::Core;
 use crate::core::{BatchError, OpError, PointFields, Vectors, WriteBatch, Written};
 use crate::event::{Event, Lock};
-use crate::log::{LogError, RecordKey, Ticket};
+use crate::log::{Log, LogError, RecordKey, Ticket};
 use bytes::Bytes;
 use nigh_engine::collection::{DenseWriter, Write, WriteError};
 use std::cell::{Cell, RefCell};
@@ -347,9 +347,8 @@ impl Core {
     /// checkpoints are far behind.
     pub(crate) async fn room_in_log(&self, bytes: usize) -> Result<(), OpError> {
         let Some(log) = self.log() else { return Ok(()) };
-        let hard = self.options().log_bytes_soft.saturating_mul(LOG_HARD_FACTOR);
         let mut waited_us = 0;
-        while log.live_bytes() > hard {
+        while self.is_log_too_long(&log) {
             if waited_us >= CHECKPOINT_WAIT_MAX_US || self.is_stopping() {
                 return Err(OpError::Busy(format!(
                     "checkpoints do not keep up: {} bytes of log wait for them; try again",
@@ -360,6 +359,11 @@ impl Core {
             waited_us += CHECKPOINT_POLL_US;
         }
         log.make_room(bytes).await.map_err(log_error)
+    }
+
+    /// Whether writes have to wait for checkpoints.
+    pub(crate) fn is_log_too_long(&self, log: &Log) -> bool {
+        log.live_bytes() > self.options().log_bytes_soft.saturating_mul(LOG_HARD_FACTOR)
     }
 
     /// Waits until `ticket` is as durable as the configured mode promises; at once when there is none, or no log.

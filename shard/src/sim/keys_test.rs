@@ -6,7 +6,7 @@ use super::{Random, Sim};
 use crate::core::{Core, OpError};
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::env::call;
-use crate::keys::KeysOptions;
+use crate::keys::{KeysOptions, Moment};
 use crate::log::SyncMode;
 use crate::node::NodeOptions;
 use nigh_engine::kv::{Op, Read, Reply};
@@ -139,9 +139,11 @@ async fn carry_out(core: &Rc<Core>, key: &[u8], order: &Order) -> Result<Reply, 
     let place = core.keys().place_of(key);
     let (key, order) = (key.to_vec(), order.clone());
     let done = call(core, place.core, move |there| async move {
-        let (reply, ticket) = there.change_key(place, order.op(&key)).await?;
+        let (mut reply, mut moment) = (None, Moment::default());
+        let changed = there.change_key(place, order.op(&key), &mut moment, |told| reply = Some(told.clone()));
+        let ticket = changed.await?;
         there.wait_durable(ticket).await?;
-        Ok(reply)
+        Ok(reply.expect("a change answers"))
     });
     done.await.unwrap_or_else(|busy| Err(OpError::Busy(busy.to_string())))
 }

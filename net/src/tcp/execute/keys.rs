@@ -11,7 +11,7 @@ use nigh_engine::kv::operate::{Call, OperateError};
 use nigh_engine::kv::{Read, Reply};
 use nigh_shard::core::{Core, OpError};
 use nigh_shard::env::call;
-use nigh_shard::keys::{Keys, Place, Refusal};
+use nigh_shard::keys::{Keys, Moment, Place, Refused};
 use nigh_shard::log::Ticket;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -88,23 +88,6 @@ fn internal_is_logged(error: ApiError) -> ApiError {
     error
 }
 
-/// The time as reads that come one after the other see it: looked at once between two things that may take long. A look costs half
-/// of what a read does.
-#[derive(Debug, Default)]
-pub struct Moment(Option<u64>);
-
-impl Moment {
-    /// Milliseconds since 1970.
-    fn ms(&mut self, core: &Core) -> u64 {
-        *self.0.get_or_insert_with(|| core.unix_ms())
-    }
-
-    /// Something has happened that may have taken long.
-    pub fn passes(&mut self) {
-        self.0 = None;
-    }
-}
-
 /// Appends the response to a read, from the published table of whatever core owns the key; false, with nothing appended, when
 /// only the owner can tell.
 pub fn read(core: &Core, op: KvOp, place: Place, key: &[u8], moment: &mut Moment, out: &mut Vec<u8>) -> bool {
@@ -149,24 +132,72 @@ pub async fn carry_out(
     out: &mut Vec<u8>,
     changes: &mut Changes,
 ) {
-    let start = out.len();
-    match answer(core, op, place, args, moment, out).await {
-        Ok(ticket) => changes.note(start, ticket),
-        Err(error) => {
-            out.truncate(start);
-            frame::put_refusal(out, &internal_is_logged(error));
+    while let Some(refused) = carry_out_now(core, op, place, args, moment, out, changes) {
+        if let Err(error) = core.after_refusal(*refused, moment).await {
+            return frame::put_refusal(out, &internal_is_logged(error.into()));
         }
     }
 }
 
-async fn answer(
+/// As [`carry_out`], but for a change that the log has no room for: nothing has happened then, and `carry_out` waits for it.
+///
+/// No future, because that would keep `args` in memory, where they are read as one piece right after they were written as two: the
+/// processor finishes all stores before that, the cold lines of the entry before this one among them.
+#[inline]
+pub fn carry_out_now(
     core: &Core,
     op: KvOp,
     place: Place,
     args: &[u8],
     moment: &mut Moment,
     out: &mut Vec<u8>,
-) -> Result<Option<Ticket>, ApiError> {
+    changes: &mut Changes,
+) -> Option<Box<Refused>> {
+    let start = out.len();
+    let error = match answer(core, op, place, args, moment, out) {
+        Ok(ticket) => {
+            changes.note(start, ticket);
+            return None;
+        }
+        Err(Unanswered::Later(refused)) => {
+            out.truncate(start);
+            return Some(refused);
+        }
+        Err(Unanswered::Refused(error)) => error,
+    };
+    out.truncate(start);
+    frame::put_refusal(out, &internal_is_logged(*error));
+    None
+}
+
+/// Why a request has no answer.
+enum Unanswered {
+    /// The log has no room.
+    Later(Box<Refused>),
+    Refused(Box<ApiError>),
+}
+
+impl<E: Into<ApiError>> From<E> for Unanswered {
+    fn from(error: E) -> Unanswered {
+        Unanswered::Refused(Box::new(error.into()))
+    }
+}
+
+fn unanswered(refused: Box<Refused>) -> Unanswered {
+    match *refused {
+        Refused::NoRoom(_) => Unanswered::Later(refused),
+        Refused::Error(error) => error.into(),
+    }
+}
+
+fn answer(
+    core: &Core,
+    op: KvOp,
+    place: Place,
+    args: &[u8],
+    moment: &mut Moment,
+    out: &mut Vec<u8>,
+) -> Result<Option<Ticket>, Unanswered> {
     match kv::decode(op, args)? {
         KvRequest::Get { key } => {
             if !read(core, op, place, key, moment, out) {
@@ -183,27 +214,25 @@ async fn answer(
             read(core, op, place, key, moment, out);
         }
         KvRequest::Change(change) => {
-            moment.passes();
-            let (reply, ticket) = core.change_key(place, change).await?;
-            put_reply(out, &reply);
-            return Ok(ticket);
+            let now_ms = moment.ms(core);
+            let changed = core.change_key_now(place, change, now_ms, |reply| put_reply(out, reply));
+            return changed.map_err(unanswered);
         }
         KvRequest::Operate(args) => {
-            moment.passes();
-            let refused = |error: OperateError| ApiError::invalid(error.to_string());
-            let call = Call::decode(args).map_err(refused)?;
-            let (answer, ticket) = core.operate_key(place, &call).await.map_err(|refusal| match refusal {
-                Refusal::Operate(error) => refused(error),
-                Refusal::Store(error) => error.into(),
-            })?;
-            match answer {
-                Some(result) => frame::put_ok(out, |out| out.extend_from_slice(&result)),
-                None => frame::put_not_found(out),
-            }
-            return Ok(ticket);
+            let invalid = |error: OperateError| ApiError::invalid(error.to_string());
+            let call = Call::decode(args).map_err(invalid)?;
+            let now_ms = moment.ms(core);
+            let changed = core.operate_key_now(place, &call, now_ms, |answer| match answer {
+                Ok(Some(result)) => frame::put_ok(out, |out| out.extend_from_slice(&result)),
+                Ok(None) => frame::put_not_found(out),
+                Err(error) => frame::put_refusal(out, &invalid(error)),
+            });
+            return changed.map_err(unanswered);
         }
         // Lists of keys have several owners.
-        KvRequest::Mget { .. } | KvRequest::PutBatch { .. } => return Err(ApiError::invalid("several keys")),
+        KvRequest::Mget { .. } | KvRequest::PutBatch { .. } => {
+            return Err(ApiError::invalid("several keys").into());
+        }
     }
     Ok(None)
 }
