@@ -10,6 +10,15 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 /// Flag of `io_uring_enter`: run what completions wait for.
 const ENTER_GETEVENTS: u32 = 1;
 
+/// When the kernel does what follows the end of an operation: announce it, and begin what is linked to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Running {
+    /// In [`Ring::enter`]: many ends in one go. The first is announced before.
+    WhenEntered,
+    /// In the thread's next system call of any kind, and at once if it waits in one: what is linked goes on without us.
+    WithAnySystemCall,
+}
+
 /// See the module. Lives on one thread. Needs Linux 6.1.
 pub(crate) struct Ring {
     ring: RefCell<IoUring>,
@@ -27,16 +36,17 @@ impl Ring {
     ///
     /// # Errors
     /// io_uring is refused, or the kernel is older than 6.1.
-    pub(crate) fn new(queue: u32, completions: u32) -> io::Result<Ring> {
-        let ring = IoUring::builder()
-            .setup_cqsize(completions)
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .build(queue)
-            .map_err(|error| match error.raw_os_error() {
-                Some(libc::EINVAL) => io::Error::other("rings of a core's own need Linux 6.1 or newer"),
-                _ => error,
-            })?;
+    pub(crate) fn new(queue: u32, completions: u32, running: Running) -> io::Result<Ring> {
+        let mut builder = IoUring::builder();
+        builder.setup_cqsize(completions).setup_single_issuer();
+        match running {
+            Running::WhenEntered => builder.setup_defer_taskrun(),
+            Running::WithAnySystemCall => builder.setup_coop_taskrun(),
+        };
+        let ring = builder.build(queue).map_err(|error| match error.raw_os_error() {
+            Some(libc::EINVAL) => io::Error::other("rings of a core's own need Linux 6.1 or newer"),
+            _ => error,
+        })?;
         // SAFETY: no pointers; the result is checked before it is owned.
         let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if event < 0 {
@@ -71,25 +81,45 @@ impl Ring {
         self.enters.take()
     }
 
+    /// Queues operations that are handed over together, if there is room for all.
+    ///
+    /// # Safety
+    /// What the operations point to stays where it is until they have completed, if this returns true.
+    pub(crate) unsafe fn try_push(&self, entries: &[squeue::Entry]) -> bool {
+        let mut ring = self.ring.borrow_mut();
+        // SAFETY: as the caller promises.
+        let is_pushed = unsafe { ring.submission().push_multiple(entries) }.is_ok();
+        self.unsubmitted.set(self.unsubmitted.get() || is_pushed);
+        is_pushed
+    }
+
     /// Queues an operation; true when it is the first since the last [`Self::enter`].
     ///
     /// # Safety
     /// What the operation points to stays where it is until the operation has completed.
     pub(crate) unsafe fn push(&self, entry: &squeue::Entry) -> bool {
-        loop {
-            {
-                let mut ring = self.ring.borrow_mut();
-                // SAFETY: as the caller promises.
-                if unsafe { ring.submission().push(entry) }.is_ok() {
-                    break;
-                }
-            }
+        let is_first = !self.unsubmitted.get();
+        // SAFETY: as the caller promises.
+        while !unsafe { self.try_push(std::slice::from_ref(entry)) } {
             // Full: nobody has to wait for a turn. An error shows at the next one.
             if self.enter().is_err() {
                 break;
             }
         }
-        !self.unsubmitted.replace(true)
+        is_first
+    }
+
+    /// Whether the kernel has not taken everything that was handed over: it has no memory for more just now.
+    pub(crate) fn has_queued(&self) -> bool {
+        let mut ring = self.ring.borrow_mut();
+        let mut queue = ring.submission();
+        queue.sync();
+        !queue.is_empty()
+    }
+
+    /// Whether completions wait in the kernel that found no room: [`Self::enter`] fetches them.
+    pub(crate) fn has_overflow(&self) -> bool {
+        self.ring.borrow_mut().submission().cq_overflow()
     }
 
     /// Hands over what is queued and runs what completions wait for.

@@ -19,7 +19,7 @@ mod socket;
 pub use socket::{Received, Socket};
 
 use crate::reactor::Source;
-use crate::ring::Ring;
+use crate::ring::{Ring, Running};
 use buffers::{Buffers, GROUP};
 use io_uring::cqueue;
 use io_uring::types::Fd;
@@ -117,7 +117,7 @@ impl Completions {
     /// # Errors
     /// io_uring is refused, or the kernel is older than 6.1.
     pub fn new() -> io::Result<Rc<Completions>> {
-        let ring = Ring::new(QUEUE, COMPLETIONS)?;
+        let ring = Ring::new(QUEUE, COMPLETIONS, Running::WhenEntered)?;
         let buffers = ring.with(Buffers::new)?;
         Ok(Rc::new(Completions {
             ring: ManuallyDrop::new(ring),

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 /// When an append counts as durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
-    /// fdatasync before the answer (default).
+    /// On the device before the answer (default).
     Always,
     /// Written at once, synced every so many milliseconds; a power loss may lose that much.
     Interval(u64),

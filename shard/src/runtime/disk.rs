@@ -368,7 +368,7 @@ impl RealFile {
 
     fn synced(&self) -> Option<&SyncedWrites> {
         let made = self.synced.get_or_init(|| {
-            let made = SyncedWrites::new(self.runtime.reactor());
+            let made = SyncedWrites::new(&self.runtime);
             made.inspect_err(|error| tracing::info!(%error, "durable writes take two steps")).ok()
         });
         made.as_ref()
@@ -415,7 +415,8 @@ impl DiskFile for RealFile {
             check_aligned("length", bytes.len() as u64)?;
             let backing = self.backing()?;
             if matches!(*backing, Backing::Direct(_))
-                && let Some(synced) = self.synced().filter(|synced| synced.takes(bytes.len()))
+                && bytes.len() <= synced::BYTES_MAX
+                && let Some(synced) = self.synced()
                 && synced.write(&backing, offset, bytes).await?
             {
                 return Ok(());
