@@ -1,5 +1,5 @@
 //! The same data directory under other conditions: other cores, other shards, damage, a full disk.
-use nigh_tests::{Api, Server, SplitMix};
+use nigh_tests::{Api, Args, Server, SplitMix, Wire, frame};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -407,4 +407,57 @@ fn padded(ids: std::ops::Range<u64>) -> Value {
     let pad = "p".repeat(2000);
     ids.map(|id| json!({"id": id, "vector": vector(id), "metadata": {"pad": {"kind": "string", "str": pad}}}))
         .collect()
+}
+
+/// Bytes of log segments below a data directory.
+fn log_bytes(data: &Path) -> u64 {
+    let segments = files(&data.join("log")).into_iter().filter_map(|path| path.metadata().ok());
+    segments.map(|segment| segment.len()).sum()
+}
+
+/// Writes of keys that come faster than their images, here because these cannot be written at all, wait: what a start has to read, and
+/// what the log takes of the disk, stays bounded.
+#[test]
+fn writes_of_keys_wait_for_images() {
+    const WRITES: usize = 8_000;
+    const LOG_MAX: u64 = 256 << 20;
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(Some(data.path()), &["-cores", "1", "-tcp", "127.0.0.1:0"]);
+    let (keys, away) = (data.path().join("keys"), data.path().join("away"));
+    std::fs::rename(&keys, &away).expect("images have no place from here on");
+    let answered = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let writer = std::thread::spawn({
+        let (mut wire, answered): (Wire, _) = (server.tcp(), answered.clone());
+        move || {
+            let put = |n: usize| frame("put", &Args::new().s16(n.to_be_bytes()).s32([7; 60_000]).u64(0).0);
+            for first in (0..WRITES).step_by(16) {
+                wire.send((first..first + 16).flat_map(put).collect::<Vec<u8>>());
+                for _ in 0..16 {
+                    wire.response().ok();
+                    answered.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                }
+            }
+        }
+    });
+    let answered = || answered.load(std::sync::atomic::Ordering::Relaxed);
+    let (mut most, mut before, mut still) = (0, 0, 0);
+    while still < 10 && !writer.is_finished() {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        most = most.max(log_bytes(data.path()));
+        still = if answered() == before && before > 0 { still + 1 } else { 0 };
+        before = answered();
+    }
+    println!("{before} writes answered, {} MiB of log at most", most >> 20);
+    assert!(before < WRITES, "nothing held the writes up");
+    // A round of requests, and segments that are allocated ahead.
+    assert!(most < LOG_MAX + (64 << 20), "{most} bytes of log");
+    std::fs::rename(&away, &keys).expect("and now they have");
+    writer.join().expect("every write is answered");
+    server.kill();
+    let server = Server::start(Some(data.path()), &["-cores", "1", "-tcp", "127.0.0.1:0"]);
+    let mut wire = server.tcp();
+    for n in (0..WRITES).step_by(97) {
+        assert_eq!(wire.ask("get", &Args::new().s16(n.to_be_bytes()).0).ok().len(), 60_000);
+    }
+    assert!(log_bytes(data.path()) < LOG_MAX / 2, "images were written again");
 }

@@ -15,7 +15,7 @@ use crate::limits;
 use crate::request::ApiError;
 use crate::tcp::buffers::Inbound;
 use crate::tcp::counters::{Count, Stage};
-use crate::tcp::execute::keys::{self, Batch, Changes, Ran};
+use crate::tcp::execute::keys::{self, Answers, Batch, Changes, Ran};
 use crate::tcp::execute::upserts::Upserts;
 use crate::tcp::execute::vector::Kind;
 use crate::tcp::execute::{key_lists, process, vector};
@@ -25,11 +25,20 @@ use crate::tcp::laps::Laps;
 use crate::tcp::ops::{KvOp, Op, ProcessOp, VectorOp};
 use crate::tcp::requests::{Request, UNKNOWN, What};
 use crate::tcp::vector::{VectorRequest, decode};
-use nigh_shard::keys::Moment;
+use nigh_shard::keys::{Moment, Place, Refused};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
+
+/// What became of a request on the spot.
+enum Spot {
+    Done,
+    /// A change of a key of this core waits for the log.
+    Later(Box<Refused>, KvOp, Place),
+    /// Nothing has happened: it is carried out in another way.
+    Elsewhere,
+}
 
 /// The place of what is being gathered for a core.
 fn gathering(awaited: &[Awaited], core: usize) -> Option<usize> {
@@ -93,8 +102,18 @@ impl<'a, 'h> Round<'a, 'h> {
         let mut done = 0;
         self.prefetch(inbound, requests);
         for request in requests {
-            if !self.on_the_spot(inbound, request) {
-                self.one(inbound, request).await;
+            match self.on_the_spot(inbound, request) {
+                Spot::Done => {}
+                Spot::Later(refused, op, place) => {
+                    let core = &self.here.core;
+                    let args = &inbound.unread()[request.args.clone()];
+                    let Round { moment, out, changes, .. } = &mut self;
+                    let mut answers = Answers { out, changes, moment };
+                    // Boxed, as elsewhere: its state would make that of every idle connection large.
+                    Box::pin(keys::carry_out_later(refused, core, op, place, args, &mut answers)).await;
+                    self.wrote();
+                }
+                Spot::Elsewhere => self.one(inbound, request).await,
             }
             done += 1;
             if self.reads == limits::TCP_READS_TOGETHER_MAX {
@@ -134,29 +153,32 @@ impl<'a, 'h> Round<'a, 'h> {
         self.wrote();
     }
 
-    /// Carries out a request about one key that nothing has to be waited for; false, with nothing done, for all others.
-    fn on_the_spot(&mut self, inbound: &Inbound, request: &Request) -> bool {
-        let What::Run(Op::Kv(op)) = request.what else { return false };
+    /// Carries out a request about one key as far as nothing has to be waited for.
+    fn on_the_spot(&mut self, inbound: &Inbound, request: &Request) -> Spot {
+        let What::Run(Op::Kv(op)) = request.what else { return Spot::Elsewhere };
         if matches!(op, KvOp::Mget | KvOp::PutBatch | KvOp::Flush) {
-            return false;
+            return Spot::Elsewhere;
         }
         let args = &inbound.unread()[request.args.clone()];
-        let Ok(key) = keys::key_of(args) else { return false };
+        let Ok(key) = keys::key_of(args) else { return Spot::Elsewhere };
         let core = &self.here.core;
         let place = core.keys().place_of(key);
         let Round { moment, out, changes, .. } = self;
-        let is_done = if place.core == core.env().index() {
-            keys::carry_out_now(core, op, place, args, moment, out, changes).is_none()
+        if place.core == core.env().index() {
+            if let Some(refused) =
+                keys::carry_out_now(core, op, place, args, &mut Answers { out, changes, moment })
+            {
+                return Spot::Later(refused, op, place);
+            }
         } else {
             // A read on the spot would overtake the changes that are gathered.
-            keys::is_read(op)
-                && gathering(&self.awaited, place.core).is_none()
-                && keys::read(core, op, place, key, moment, out)
-        };
-        if is_done {
-            self.wrote();
+            let is_read = keys::is_read(op) && gathering(&self.awaited, place.core).is_none();
+            if !is_read || !keys::read(core, op, place, key, moment, out) {
+                return Spot::Elsewhere;
+            }
         }
-        is_done
+        self.wrote();
+        Spot::Done
     }
 
     /// Asks the memory for the keys that several requests are about to look at.
@@ -225,10 +247,7 @@ impl<'a, 'h> Round<'a, 'h> {
             }
         };
         let place = core.keys().place_of(key);
-        if place.core == core.env().index() {
-            keys::carry_out(core, op, place, args, &mut self.moment, &mut self.out, &mut self.changes).await;
-            return self.wrote();
-        }
+        debug_assert_ne!(place.core, core.env().index(), "carried out on the spot");
         let gathering = gathering(&self.awaited, place.core).unwrap_or_else(|| {
             self.awaited.push(Awaited::Keys(place.core, Batch::default()));
             self.awaited.len() - 1

@@ -31,13 +31,14 @@ const UNCHECKED_MAX: u32 = 64;
 
 impl Core {
     /// Carries out an operation on a key of this core's, [`Op::Flush`] excepted ([`Core::flush_keys`]). `answer` is told what it has come
-    /// to, unless it is refused. When this returns the change is visible to all cores, and durable once [`Core::wait_durable`] has
+    /// to, unless it is refused; it must not touch the keys of this core. When this returns the change is visible to all cores, and durable once [`Core::wait_durable`] has
     /// returned for the ticket.
     ///
     /// Some 150 ns, and what copies of the value take.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`] when the log has to be waited for; for the rest as for [`Self::change_key`].
+    /// [`Refused::NoRoom`] when the log has to be waited for, by [`Self::after_refusal`]: whoever tries again without that is not held up by
+    /// a log that is too long. No key has been changed, but some may have been evicted. For the rest as for [`Self::change_key`].
     ///
     /// # Panics
     /// When another core owns the key.
@@ -125,17 +126,18 @@ impl Core {
         }
     }
 
-    /// Waits until what was refused for want of room may be tried again; the moment has passed then.
+    /// Waits until what was refused for want of room may be tried again; the moment has passed then, whatever comes of it.
     ///
     /// # Errors
     /// That of the refusal, or of the log.
     pub async fn after_refusal(&self, refused: Refused, moment: &mut Moment) -> Result<(), OpError> {
         match refused {
-            Refused::NoRoom(bytes) => self.room_in_log(bytes).await?,
-            Refused::Error(error) => return Err(error),
+            Refused::NoRoom(bytes) => {
+                moment.passes();
+                self.room_in_log(bytes).await
+            }
+            Refused::Error(error) => Err(error),
         }
-        moment.passes();
-        Ok(())
     }
 
     /// Reads a key of this core's where a view could not ([`nigh_engine::kv::Read::Contended`]): appends the value; whether it is there.

@@ -121,38 +121,58 @@ pub fn read(core: &Core, op: KvOp, place: Place, key: &[u8], moment: &mut Moment
     true
 }
 
-/// Appends the response to a request about a key that this core owns. A change is visible when it returns; `changes` says what has to
-/// be waited for.
-pub async fn carry_out(
+/// Where requests about keys of this core append their responses. A change is visible then; `changes` says what has to be waited for.
+pub struct Answers<'a> {
+    /// Response frames.
+    pub out: &'a mut Vec<u8>,
+    /// Of responses in `out`.
+    pub changes: &'a mut Changes,
+    /// When it is.
+    pub moment: &'a mut Moment,
+}
+
+/// Appends the response to a request about a key that this core owns.
+pub async fn carry_out(core: &Core, op: KvOp, place: Place, args: &[u8], answers: &mut Answers<'_>) {
+    if let Some(refused) = carry_out_now(core, op, place, args, answers) {
+        carry_out_later(refused, core, op, place, args, answers).await;
+    }
+}
+
+/// As [`carry_out`], for a change that [`carry_out_now`] has `refused`: waits for the log first.
+pub async fn carry_out_later(
+    mut refused: Box<Refused>,
     core: &Core,
     op: KvOp,
     place: Place,
     args: &[u8],
-    moment: &mut Moment,
-    out: &mut Vec<u8>,
-    changes: &mut Changes,
+    answers: &mut Answers<'_>,
 ) {
-    while let Some(refused) = carry_out_now(core, op, place, args, moment, out, changes) {
-        if let Err(error) = core.after_refusal(*refused, moment).await {
-            return frame::put_refusal(out, &internal_is_logged(error.into()));
+    loop {
+        if let Err(error) = core.after_refusal(*refused, answers.moment).await {
+            return frame::put_refusal(answers.out, &internal_is_logged(error.into()));
+        }
+        match carry_out_now(core, op, place, args, answers) {
+            None => return,
+            Some(again) => refused = again,
         }
     }
 }
 
-/// As [`carry_out`], but for a change that the log has no room for: nothing has happened then, and `carry_out` waits for it.
+/// As [`carry_out`], but for a change that has to wait for the log: no key has been changed and nothing appended then, and
+/// [`carry_out_later`] goes on.
 ///
 /// No future, because that would keep `args` in memory, where they are read as one piece right after they were written as two: the
 /// processor finishes all stores before that, the cold lines of the entry before this one among them.
 #[inline]
+#[must_use = "a change that was refused has no response yet"]
 pub fn carry_out_now(
     core: &Core,
     op: KvOp,
     place: Place,
     args: &[u8],
-    moment: &mut Moment,
-    out: &mut Vec<u8>,
-    changes: &mut Changes,
+    answers: &mut Answers<'_>,
 ) -> Option<Box<Refused>> {
+    let Answers { out, changes, moment } = answers;
     let start = out.len();
     let error = match answer(core, op, place, args, moment, out) {
         Ok(ticket) => {
@@ -376,7 +396,8 @@ impl Batch {
             match key_of(args) {
                 Ok(key) => {
                     let place = keys.place_of(key);
-                    carry_out(core, op, place, args, &mut moment, &mut out, &mut changes).await;
+                    let mut answers = Answers { out: &mut out, changes: &mut changes, moment: &mut moment };
+                    carry_out(core, op, place, args, &mut answers).await;
                 }
                 Err(error) => frame::put_error(&mut out, &error.to_string()),
             }
