@@ -275,9 +275,10 @@ impl Core {
         }
         let Some(log) = self.log() else { return Ok(false) };
         let own = keys.owned.borrow().len();
-        let (mut logged, mut wants_base) = (0, false);
+        let (mut logged, mut evicted, mut wants_base) = (0, 0, false);
         for index in 0..own {
             let mut displaced = keys.owned.borrow_mut()[index].displaced_at_start();
+            evicted += displaced.len();
             logged += displaced.iter().map(Vec::len).sum::<usize>();
             wants_base |= logged > DISPLACED_BYTES_MAX;
             while !displaced.is_empty() && !wants_base {
@@ -290,6 +291,13 @@ impl Core {
                     Err(Refused::Error(error)) => return Err(error.to_string()),
                 }
             }
+        }
+        if evicted > 0 {
+            tracing::warn!(
+                core = keys.index,
+                evicted,
+                "the memory budget does not hold all keys: the oldest were evicted"
+            );
         }
         Ok(wants_base)
     }
