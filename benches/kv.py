@@ -37,6 +37,8 @@ from report import RESULTS, machine, machine_text, write
 TICKS = os.sysconf("SC_CLK_TCK")
 BUSY = 0.9
 DURABLE = {"pipeline": 16, "connections": 64}
+# Seconds: logs have been cut and memory has been touched by then. The other part has that from one case to the next.
+DURABLE_WARMUP = 3
 
 
 class Absent(Exception):
@@ -140,12 +142,12 @@ def fill(args, server, value):
     return report["preload"]
 
 
-def measure(args, server, value, operation, pipeline, connections):
+def measure(args, server, value, operation, pipeline, connections, warmup):
     reads = {"GET": 100, "SET": 0}[operation]
     # A generator thread without a connection would only wait.
     report, others = bench(args, server, "--value-size", value, "--reads", reads, "--pipeline", pipeline,
                            "--connections", connections, "--threads", min(args.threads, connections),
-                           "--seconds", args.seconds, "--warmup", args.warmup)
+                           "--seconds", args.seconds, "--warmup", warmup)
     stretch = report["stretches"][0]
     if operation == "GET" and stretch["misses"]:
         sys.exit(f"{server.program}: {stretch['misses']} of {stretch['operations']} keys that were written are not there")
@@ -169,7 +171,7 @@ def start_all(args, cpus, wanted):
     return servers, absent
 
 
-def in_turns(args, servers, cpus, cases, part):
+def in_turns(args, servers, cpus, cases, part, warmup):
     """Every case `--turns` times; in each turn all servers, one after the other, beginning with another one each time."""
     rows = []
     for value in args.values:
@@ -183,7 +185,7 @@ def in_turns(args, servers, cpus, cases, part):
                 for key, server in order:
                     row = {"part": part, "cpus": cpus, "server": key, "value": value, "turn": turn, "operation": operation,
                            "pipeline": pipeline, "connections": connections,
-                           **measure(args, server, value, operation, pipeline, connections)}
+                           **measure(args, server, value, operation, pipeline, connections, warmup)}
                     rows.append(row)
                     print(json.dumps(row), flush=True)
     return rows
@@ -284,13 +286,13 @@ def main():
     record = {"machine": machine(), "settings": {key: str(value) for key, value in vars(args).items()}, "versions": {}, "absent": [],
               "rows": []}
 
-    def carry_out(part, cpus, wanted, cases):
+    def carry_out(part, cpus, wanted, cases, warmup):
         servers, absent = start_all(args, cpus, wanted)
         record["absent"] += [line for line in absent if line not in record["absent"]]
         try:
             for server in servers.values():
                 record["versions"].setdefault(server.program, version_of(args, server.program))
-            record["rows"] += in_turns(args, servers, cpus, cases, part)
+            record["rows"] += in_turns(args, servers, cpus, cases, part, warmup)
         finally:
             stop_all(servers)
 
@@ -298,7 +300,7 @@ def main():
         cases = [(operation, pipeline, connections) for operation in args.operations for pipeline in args.pipelines
                  for connections in args.connections]
         for cpus in dict.fromkeys(args.server_cpus):
-            carry_out("volatile", cpus, {program: (program, None) for program in args.programs}, cases)
+            carry_out("volatile", cpus, {program: (program, None) for program in args.programs}, cases, args.warmup)
     if "durable" in args.parts:
         with tempfile.TemporaryDirectory(dir=args.directory) as directory:
             record["sync_us"] = sync_us(directory)
@@ -311,7 +313,8 @@ def main():
                 wanted["nigh in memory"] = ("nigh", None)
             for name in ("nigh", "redis"):
                 os.makedirs(os.path.join(directory, name))
-            carry_out("durable", args.server_cpus[0], wanted, [("SET", DURABLE["pipeline"], DURABLE["connections"])])
+            case = ("SET", DURABLE["pipeline"], DURABLE["connections"])
+            carry_out("durable", args.server_cpus[0], wanted, [case], max(args.warmup, DURABLE_WARMUP))
     if not any("turn" in row for row in record["rows"]):
         sys.exit("nothing was measured")
     write(args.out, args.name, record, text(args, record["machine"], record))
