@@ -12,7 +12,7 @@ the server may do more. Where generator and server share a processor, rates and 
 is the figure to compare. A wrong answer ends the script.
 
 The durable part writes with every answer on disk: Nigh with `-data` beside Redis with `--appendonly yes --appendfsync always`, and
-Nigh without `-data`. Files lie in `--directory`, whose time for one synchronous write of 4 KiB is quoted too.
+Nigh without `-data`, each after at least three seconds of the same. Files lie in `--directory`, whose time for one synchronous write of 4 KiB is quoted too.
 
 Writes NAME.json (every measurement) and NAME.md (tables) into `--out`. What is not installed, or does not start, is left out, and a
 line says so.
@@ -283,8 +283,9 @@ def main():
     if not shutil.which(args.generator or args.nigh):
         sys.exit(f"{args.generator or args.nigh} is not there: nothing generates load")
 
-    record = {"machine": machine(), "settings": {key: str(value) for key, value in vars(args).items()}, "versions": {}, "absent": [],
-              "rows": []}
+    # Where files lie on this machine says nothing about the figures.
+    settings = {key: str(value) for key, value in vars(args).items() if key not in ("nigh", "generator", "directory", "out")}
+    record = {"machine": machine(), "settings": settings, "versions": {}, "absent": [], "rows": []}
 
     def carry_out(part, cpus, wanted, cases, warmup):
         servers, absent = start_all(args, cpus, wanted)
