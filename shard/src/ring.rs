@@ -98,15 +98,15 @@ impl Ring {
     /// # Safety
     /// What the operation points to stays where it is until the operation has completed.
     pub(crate) unsafe fn push(&self, entry: &squeue::Entry) -> bool {
-        let is_first = !self.unsubmitted.get();
-        // SAFETY: as the caller promises.
-        while !unsafe { self.try_push(std::slice::from_ref(entry)) } {
+        loop {
+            let is_first = !self.unsubmitted.get();
+            // SAFETY: as the caller promises.
+            let is_pushed = unsafe { self.try_push(std::slice::from_ref(entry)) };
             // Full: nobody has to wait for a turn. An error shows at the next one.
-            if self.enter().is_err() {
-                break;
+            if is_pushed || self.enter().is_err() {
+                return is_first;
             }
         }
-        is_first
     }
 
     /// Whether the kernel has not taken everything that was handed over: it has no memory for more just now.

@@ -43,7 +43,6 @@ pub(super) struct SyncedWrites {
 #[derive(Default)]
 struct Slots {
     slots: Vec<Option<Slot>>,
-    under_way: usize,
 }
 
 struct Slot {
@@ -142,7 +141,7 @@ impl SyncedWrites {
         // SAFETY: the mapping does not move with its owner, and descriptor and mapping stay in the slot until the completion is taken, which
         // comes when neither operation is under way any more; dropping all with operations under way leaks them.
         if !unsafe { self.ring.try_push(&[write, sync]) } {
-            self.slots.borrow_mut().give_up(slot);
+            self.slots.borrow_mut().slots[slot] = None;
             return Ok(None);
         }
         self.ring.enter()?;
@@ -199,7 +198,6 @@ enum Completed {
 
 impl Slots {
     fn put(&mut self, slot: Slot) -> usize {
-        self.under_way += 1;
         let free = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
@@ -208,16 +206,9 @@ impl Slots {
         free
     }
 
-    /// Nothing of it was handed over.
-    fn give_up(&mut self, index: usize) {
-        self.under_way -= 1;
-        self.slots[index] = None;
-    }
-
     fn complete(&mut self, token: u64, result: i32) -> Completed {
         let index = (token >> 1) as usize;
         let slot = self.slots[index].as_mut().expect("a slot stays until its completion");
-        self.under_way -= 1;
         if slot.is_abandoned {
             return Completed::Abandoned(self.slots[index].take().expect("just seen"));
         }
@@ -234,7 +225,8 @@ impl Slots {
 
 impl Drop for SyncedWrites {
     fn drop(&mut self) {
-        if self.slots.borrow().under_way == 0 {
+        let is_done = |slot: &Slot| slot.end.is_some();
+        if self.slots.borrow().slots.iter().flatten().all(is_done) {
             // SAFETY: dropped once, here, and not used afterwards; no operation is left that could use the memory.
             unsafe { ManuallyDrop::drop(&mut self.slots) };
         }
