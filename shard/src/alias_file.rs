@@ -1,10 +1,10 @@
 //! `aliases.json`: every alias of the node with its target, replaced as a whole with each change.
 //!
-//! A JSON object of `format`, `aliases` (an object from alias to collection, both `<tenant>/<name>`, in order) and `checksum`: the
-//! CRC32C of the same object in compact form, keys in order, with a checksum of 0.
+//! As [`crate::sealed_json`] has it, with `aliases`: an object from alias to collection, both `<tenant>/<name>`, in order.
 
-use crate::collection_file::Unreadable;
+use crate::sealed_json::{self, Layout, Unreadable};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// File name in the data directory.
@@ -13,49 +13,22 @@ pub const FILE: &str = "aliases.json";
 pub const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
-struct FileV1 {
-    format: u32,
-    aliases: BTreeMap<String, String>,
-    checksum: u32,
-}
-
-/// Only the format number, so that a newer file is told apart from a damaged one.
-#[derive(Deserialize)]
-struct FormatOnly {
-    format: u32,
+struct FileV1<'a> {
+    aliases: Cow<'a, BTreeMap<String, String>>,
 }
 
 /// Encodes the file.
 pub fn encode(aliases: &BTreeMap<String, String>) -> Vec<u8> {
-    let mut file = FileV1 { format: FORMAT, aliases: aliases.clone(), checksum: 0 };
-    file.checksum = checksum(&file);
-    let mut bytes = serde_json::to_vec_pretty(&file).expect("plain fields encode");
-    bytes.push(b'\n');
-    bytes
-}
-
-fn checksum(file: &FileV1) -> u32 {
-    let mut value = serde_json::to_value(file).expect("plain fields encode");
-    value["checksum"] = 0.into();
-    crc32c::crc32c(value.to_string().as_bytes())
+    sealed_json::encode(FORMAT, FileV1 { aliases: Cow::Borrowed(aliases) }, Layout::Lines)
 }
 
 /// Decodes the file.
 ///
 /// # Errors
-/// Newer format, not JSON, or a checksum that does not match.
+/// As [`sealed_json::decode`].
 pub fn decode(bytes: &[u8]) -> Result<BTreeMap<String, String>, Unreadable> {
-    let damaged = |error: serde_json::Error| Unreadable::Damaged(format!("not a file of aliases: {error}"));
-    let format: FormatOnly = serde_json::from_slice(bytes).map_err(damaged)?;
-    if format.format > FORMAT {
-        return Err(Unreadable::Newer(format.format));
-    }
-    let file: FileV1 = serde_json::from_slice(bytes).map_err(damaged)?;
-    if checksum(&file) != file.checksum {
-        let what = "checksum does not match: the file is damaged or was edited";
-        return Err(Unreadable::Damaged(what.to_owned()));
-    }
-    Ok(file.aliases)
+    let file: FileV1<'_> = sealed_json::decode(FORMAT, bytes, "a file of aliases")?;
+    Ok(file.aliases.into_owned())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `collection.json`: a collection's identity and configuration, written once at create.
 
+use crate::sealed_json::{self, Layout, Unreadable};
 use nigh_engine::collection::{
     DenseConfig, Drift, IndexType, IvfConfig, IvfProduct, Quantizer, VamanaConfig,
 };
@@ -15,7 +16,6 @@ pub const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 struct FileV1 {
-    format: u32,
     uid: u64,
     name: String,
     dim: usize,
@@ -52,7 +52,6 @@ struct FileV1 {
     ivf: Option<IvfV1>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     vamana: Option<VamanaV1>,
-    checksum: u32,
 }
 
 /// Floats by their bits, which no way through decimals can change.
@@ -218,16 +217,9 @@ fn is_zero(value: &u32) -> bool {
     *value == 0
 }
 
-/// Only the format number, so that a newer file is told apart from a corrupt one.
-#[derive(Deserialize)]
-struct FormatOnly {
-    format: u32,
-}
-
 /// Encodes a collection's file.
 pub fn encode(uid: u64, name: &str, config: &DenseConfig) -> Vec<u8> {
-    let mut file = FileV1 {
-        format: FORMAT,
+    let file = FileV1 {
         uid,
         name: name.to_owned(),
         dim: config.dim,
@@ -265,46 +257,16 @@ pub fn encode(uid: u64, name: &str, config: &DenseConfig) -> Vec<u8> {
             }
             _ => None,
         },
-        checksum: 0,
     };
-    file.checksum = checksum(&file);
-    let mut bytes = serde_json::to_vec_pretty(&file).expect("plain fields encode");
-    bytes.push(b'\n');
-    bytes
-}
-
-fn checksum(file: &FileV1) -> u32 {
-    let mut value = serde_json::to_value(file).expect("plain fields encode");
-    value["checksum"] = 0.into();
-    crc32c::crc32c(value.to_string().as_bytes())
-}
-
-/// Why a collection's file is of no use.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
-    /// Of a newer version.
-    #[error("format {0} is newer than this build reads ({FORMAT})")]
-    Newer(u32),
-    /// Not what was written.
-    #[error("{0}")]
-    Damaged(String),
+    sealed_json::encode(FORMAT, file, Layout::Lines)
 }
 
 /// Decodes a collection's file: (uid, full name, configuration).
 ///
 /// # Errors
-/// Newer format, not JSON, or a checksum that does not match.
+/// As [`sealed_json::decode`]; a configuration that none can have.
 pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
-    let damaged = |error: serde_json::Error| Unreadable::Damaged(format!("not a collection file: {error}"));
-    let format: FormatOnly = serde_json::from_slice(bytes).map_err(damaged)?;
-    if format.format > FORMAT {
-        return Err(Unreadable::Newer(format.format));
-    }
-    let file: FileV1 = serde_json::from_slice(bytes).map_err(damaged)?;
-    if checksum(&file) != file.checksum {
-        let what = "checksum does not match: the file is damaged or was edited";
-        return Err(Unreadable::Damaged(what.to_owned()));
-    }
+    let file: FileV1 = sealed_json::decode(FORMAT, bytes, "a collection file")?;
     let metric = match file.metric.as_str() {
         "cosine" => Metric::Cosine,
         "l2" => Metric::L2,

@@ -44,6 +44,8 @@ mod ring;
 #[cfg(not(loom))]
 pub mod runtime;
 #[cfg(not(loom))]
+mod sealed_json;
+#[cfg(not(loom))]
 pub mod sim;
 #[cfg(not(loom))]
 pub mod start;

@@ -7,7 +7,7 @@
 
 use crate::alias_file;
 use crate::checkpoint::{CheckpointError, Manifest, VectorsFile, read_image};
-use crate::collection_file::{self, Unreadable};
+use crate::collection_file;
 use crate::core::Core;
 use crate::disk::Disk;
 use crate::env::call_own;
@@ -18,6 +18,7 @@ use crate::owner::checkpointer::{CheckpointState, collection_dir};
 use crate::owner::indexer::replayed;
 use crate::owner::op_record::{self, Op};
 use crate::owner::scrubber;
+use crate::sealed_json::Unreadable;
 use ahash::{HashMap, HashSet};
 use nigh_engine::collection::{DenseConfig, DenseWriter, RowWrite, Write};
 use nigh_engine::distance::Metric;

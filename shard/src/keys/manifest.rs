@@ -1,9 +1,8 @@
 //! `keys/manifest.json`: how keys are spread over shards, and the images that hold them; replaced as a whole.
 //!
-//! A JSON object of `format`, what [`Manifest`] has, and `checksum`: the CRC32C of the same object in compact form, keys in order, with a
-//! checksum of 0.
+//! As [`crate::sealed_json`] has it, with what [`Manifest`] has.
 
-use crate::collection_file::Unreadable;
+use crate::sealed_json::{self, Layout, Unreadable};
 use nigh_engine::kv::KeyHasher;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -92,51 +91,18 @@ fn probe_of(seed: u64) -> u64 {
         .to_u64()
 }
 
-#[derive(Serialize, Deserialize)]
-struct FileV1 {
-    format: u32,
-    #[serde(flatten)]
-    manifest: Manifest,
-    checksum: u32,
-}
-
-/// Only the format number, so that a newer file is told apart from a damaged one.
-#[derive(Deserialize)]
-struct FormatOnly {
-    format: u32,
-}
-
 /// Encodes the file.
 pub fn encode(manifest: &Manifest) -> Vec<u8> {
-    let mut file = FileV1 { format: FORMAT, manifest: manifest.clone(), checksum: 0 };
-    file.checksum = checksum(&file);
-    let mut bytes = serde_json::to_vec(&file).expect("plain fields encode");
-    bytes.push(b'\n');
-    bytes
-}
-
-fn checksum(file: &FileV1) -> u32 {
-    let mut value = serde_json::to_value(file).expect("plain fields encode");
-    value["checksum"] = 0.into();
-    crc32c::crc32c(value.to_string().as_bytes())
+    sealed_json::encode(FORMAT, manifest, Layout::Compact)
 }
 
 /// Decodes the file.
 ///
 /// # Errors
-/// Newer format, not JSON, or a checksum that does not match.
+/// As [`sealed_json::decode`]; sizes and names that none has.
 pub fn decode(bytes: &[u8]) -> Result<Manifest, Unreadable> {
-    let damaged = |error: serde_json::Error| Unreadable::Damaged(format!("not a manifest of keys: {error}"));
-    let format: FormatOnly = serde_json::from_slice(bytes).map_err(damaged)?;
-    if format.format > FORMAT {
-        return Err(Unreadable::Newer(format.format));
-    }
-    let file: FileV1 = serde_json::from_slice(bytes).map_err(damaged)?;
-    if checksum(&file) != file.checksum {
-        let what = "checksum does not match: the file is damaged or was edited";
-        return Err(Unreadable::Damaged(what.to_owned()));
-    }
-    file.manifest.checked().map_err(|what| Unreadable::Damaged(what.to_owned()))
+    let manifest: Manifest = sealed_json::decode(FORMAT, bytes, "a manifest of keys")?;
+    manifest.checked().map_err(|what| Unreadable::Damaged(what.to_owned()))
 }
 
 /// As many as a hash tells apart.
