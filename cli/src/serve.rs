@@ -116,6 +116,7 @@ pub fn run(settings: &Settings) -> Result<(), String> {
             reserve_interval_ms: settings.reserve_interval_ms,
             in_place_same_size: settings.in_place_same_size,
             sieve_visited_bit: settings.sieve_visited_bit,
+            query: settings.kv_query,
             ..KeysOptions::new(settings.keys_budget_bytes)
         },
         devices: Devices::new(nigh_gpu::open),

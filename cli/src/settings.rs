@@ -41,6 +41,8 @@ pub struct Settings {
     pub in_place_same_size: bool,
     /// Only records that are used are rescued.
     pub sieve_visited_bit: bool,
+    /// Keys can be queried.
+    pub kv_query: bool,
     /// Superuser key; `None` serves everyone.
     pub api_key: Option<String>,
     /// One line per request.
@@ -107,6 +109,7 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
             .map_or(0, |interval| (interval.as_millis() as u64).max(1)),
         in_place_same_size: flags.in_place_same_size_update,
         sieve_visited_bit: flags.sieve_visited_bit,
+        kv_query: flags.kv_query,
         // A sweep faster than each millisecond would only burn the core.
         sweep_interval_ms: sweep.map_or(0, |sweep| (sweep.as_millis() as u64).max(1)),
         api_key,

@@ -450,6 +450,7 @@ impl From<OpError> for ApiError {
     fn from(error: OpError) -> Self {
         let kind = match &error {
             OpError::UnknownCollection(_)
+            | OpError::UnknownKeyIndex(_)
             | OpError::PointNotFound(_)
             | OpError::Lanes(LaneError::UnknownExample(_)) => ErrorKind::NotFound,
             OpError::PayloadTooLarge => ErrorKind::TooLarge,

@@ -1,4 +1,4 @@
-//! Waiting among tasks of one core: an event that wakes everybody, and a lock in arrival order.
+//! Waiting among tasks of one core: an event that wakes everybody, a lock in arrival order, several futures together.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -112,6 +112,23 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         self.0.pass_on();
     }
+}
+
+/// Runs futures side by side and returns what they come to, in their order.
+pub async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut running: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|cx| {
+        let mut all = true;
+        for (future, output) in running.iter_mut().filter(|(_, output)| output.is_none()) {
+            match future.as_mut().poll(cx) {
+                Poll::Ready(ready) => *output = Some(ready),
+                Poll::Pending => all = false,
+            }
+        }
+        if all { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    running.into_iter().filter_map(|(_, output)| output).collect()
 }
 
 #[cfg(test)]

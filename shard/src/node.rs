@@ -4,7 +4,7 @@ use crate::catalog::Catalog;
 use crate::core::Core;
 use crate::device::{Devices, Lane};
 use crate::env::Env;
-use crate::keys::{KeysOptions, KeysShared, upkeep};
+use crate::keys::{KeysOptions, KeysShared, indexes, upkeep};
 use crate::log::SyncMode;
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::memory::{Domain, Published};
@@ -316,6 +316,9 @@ impl Core {
             shared.options.keys.reserve_interval_ms,
         )));
         env.spawn_background(Box::pin(upkeep::tidy(core.clone())));
+        if shared.options.keys.query {
+            env.spawn_background(Box::pin(indexes::keep(core.clone())));
+        }
         Ok(core)
     }
 

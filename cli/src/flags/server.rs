@@ -70,6 +70,12 @@ pub struct ServerFlags {
     /// Key-value cache: keep a visited bit per record.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Storage")]
     pub sieve_visited_bit: bool,
+    /// Key-value cache: serve queries over keys, and keep the indexes they define.
+    ///
+    /// Over TCP: kv_query, __kv_index_set__ and __kv_index_list__. A quarter of the budget of keys is then for
+    /// indexes.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Storage")]
+    pub kv_query: bool,
     /// Skip the reclaiming rewrite of page files at open.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Storage")]
     pub disable_cold_compaction: bool,

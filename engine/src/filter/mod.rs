@@ -9,6 +9,7 @@
 //! Every leaf reads one payload key. A key that is missing or expired is *absent*; how absence is judged belongs to
 //! each operator and is stated at `leaf::Test`.
 
+mod bounds;
 mod compile;
 mod datetime;
 mod geo;
@@ -29,6 +30,7 @@ mod refusal_tests;
 #[cfg(test)]
 mod twin_tests;
 
+pub use bounds::Bounds;
 pub use compile::{MAX_DEPTH, MAX_NODES, MAX_POLYGON_VERTICES, MAX_REGEXES};
 pub use datetime::unix_ms_of_rfc3339;
 pub use node::{FilterError, Geo, Node, is_operator, operator_names};

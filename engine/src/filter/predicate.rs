@@ -3,7 +3,7 @@
 use super::compile::Compiler;
 use super::leaf::Test;
 use super::node::{FilterError, Node};
-use crate::payload::PayloadRow;
+use crate::payload::{PayloadRow, ValueRef};
 use std::sync::Arc;
 
 /// Lists up to this length stay in a core's second cache.
@@ -72,7 +72,19 @@ impl Predicate {
     ///
     /// Allocates nothing, except that the first use of a regular expression on a thread sets up its cache.
     pub fn matches(&self, row: Option<PayloadRow<'_>>, now_ms: u64) -> bool {
-        self.root.matches(row.as_ref(), now_ms)
+        self.root.matches(&|field| row.as_ref().and_then(|row| row.get(field, now_ms)))
+    }
+
+    /// As [`Self::matches`], of what has its fields elsewhere: `value_of` says what a field holds, `None` where it is absent.
+    pub fn matches_values<'v>(&self, value_of: impl Fn(&str) -> Option<ValueRef<'v>>) -> bool {
+        self.root.matches(&value_of)
+    }
+
+    /// The fields that leaves test, with repeats.
+    pub fn fields(&self) -> Vec<&str> {
+        let mut fields = Vec::new();
+        self.root.each_leaf(&mut |field, _| fields.push(field));
+        fields
     }
 }
 
@@ -117,14 +129,25 @@ impl Expr {
         }
     }
 
-    fn matches(&self, row: Option<&PayloadRow<'_>>, now_ms: u64) -> bool {
+    fn matches<'v>(&self, value_of: &impl Fn(&str) -> Option<ValueRef<'v>>) -> bool {
         match self {
             Expr::Always => true,
             Expr::Never => false,
-            Expr::All(children) => children.iter().all(|child| child.matches(row, now_ms)),
-            Expr::Any(children) => children.iter().any(|child| child.matches(row, now_ms)),
-            Expr::Not(child) => !child.matches(row, now_ms),
-            Expr::Leaf { field, test } => test.matches(row.and_then(|row| row.get(field, now_ms))),
+            Expr::All(children) => children.iter().all(|child| child.matches(value_of)),
+            Expr::Any(children) => children.iter().any(|child| child.matches(value_of)),
+            Expr::Not(child) => !child.matches(value_of),
+            Expr::Leaf { field, test } => test.matches(value_of(field)),
+        }
+    }
+
+    fn each_leaf<'e>(&'e self, each: &mut impl FnMut(&'e str, &'e Test)) {
+        match self {
+            Expr::Always | Expr::Never => {}
+            Expr::All(children) | Expr::Any(children) => {
+                children.iter().for_each(|child| child.each_leaf(each));
+            }
+            Expr::Not(child) => child.each_leaf(each),
+            Expr::Leaf { field, test } => each(field, test),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! * [`Writer`]: decides about operations and applies what they come to; makes room, sweeps, empties, reads out.
 //! * [`View`]: lookups on any core, under a pin.
 //! * [`KeyHasher`]: one hash of a key for shard, bucket and mark.
+//! * [`KeyIndex`]: keys in order and by what their records hold, for queries.
 //! * [`operate`]: the record model, an atomic list of checks and writes on one stored value.
 //!
 //! # Shape
@@ -32,10 +33,12 @@ mod evict;
 mod flush;
 mod hash;
 mod index;
+mod key_index;
 mod op;
 pub mod operate;
 mod pages;
 mod prepare;
+mod record_filter;
 mod snapshot;
 mod stats;
 mod sweep;
@@ -48,7 +51,9 @@ mod writer;
 pub use config::{Config, ConfigError, Geometry};
 pub use entry::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use hash::{KeyHash, KeyHasher};
+pub use key_index::KeyIndex;
 pub use op::{Action, Effect, Op, Prepared, Reply, StoreError, TTL_MS_MAX};
+pub use record_filter::{FieldError, RecordFilter};
 pub use snapshot::SnapshotCursor;
 pub use stats::Stats;
 pub use view::{Read, View};

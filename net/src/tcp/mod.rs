@@ -1,7 +1,7 @@
 //! The binary protocol over TCP: frames, operations, the layouts of their arguments and results, and connections.
 //!
 //! The codec, from bytes to requests and from results to bytes, knows no socket and decides nothing about data. Reading order:
-//! [`frame`] (what travels), [`ops`] (what may be asked for, and by whom), then [`kv`], [`process`] and [`vector`], decoded by the
+//! [`frame`] (what travels), [`ops`] (what may be asked for, and by whom), then [`kv`], [`kv_query`], [`process`] and [`vector`], decoded by the
 //! cursor of [`reader`].
 //!
 //! A caller takes frames from the front of its buffer with [`frame::decode`], asks [`ops::required`] for the right each
@@ -19,6 +19,7 @@ mod execute;
 pub mod frame;
 mod here;
 pub mod kv;
+pub mod kv_query;
 mod laps;
 pub mod ops;
 pub mod process;

@@ -24,6 +24,8 @@ pub struct Operation {
 pub enum Op {
     /// [`crate::tcp::kv`].
     Kv(KvOp),
+    /// [`crate::tcp::kv_query`]; not registered unless the server was asked to serve them.
+    KvQuery(KvQueryOp),
     /// [`crate::tcp::process`].
     Process(ProcessOp),
     /// [`crate::tcp::process::decode_partition`].
@@ -77,6 +79,15 @@ pub enum KvOp {
     PutBatch,
     Flush,
     Operate,
+}
+
+/// Operations on keys as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it; layouts are in `kv_query`")]
+pub enum KvQueryOp {
+    Query,
+    IndexSet,
+    IndexList,
 }
 
 /// Operations on the process and its registries.
@@ -148,6 +159,10 @@ const fn kv(name: &'static str, op: KvOp, action: Action) -> Operation {
     operation(name, Op::Kv(op), action, Resource::Node)
 }
 
+const fn kv_query(name: &'static str, op: KvQueryOp, action: Action) -> Operation {
+    operation(name, Op::KvQuery(op), action, Resource::Node)
+}
+
 const fn process(name: &'static str, op: ProcessOp, action: Action) -> Operation {
     operation(name, Op::Process(op), action, Resource::Node)
 }
@@ -188,9 +203,9 @@ pub const OPERATIONS: &[Operation] = &[
     kv("put_batch", KvOp::PutBatch, Write),
     kv("flush", KvOp::Flush, Write),
     kv("operate", KvOp::Operate, Write),
-    absent("kv_query", Read, Node),
-    absent("__kv_index_set__", Admin, Node),
-    absent("__kv_index_list__", Admin, Node),
+    kv_query("kv_query", KvQueryOp::Query, Read),
+    kv_query("__kv_index_set__", KvQueryOp::IndexSet, Admin),
+    kv_query("__kv_index_list__", KvQueryOp::IndexList, Admin),
     process("__ping__", ProcessOp::Ping, Read),
     process("__ready__", ProcessOp::Ready, Read),
     process("__metrics__", ProcessOp::Metrics, Read),

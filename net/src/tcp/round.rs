@@ -18,7 +18,7 @@ use crate::tcp::counters::{Count, Stage};
 use crate::tcp::execute::keys::{self, Answers, Batch, Changes, Ran};
 use crate::tcp::execute::upserts::Upserts;
 use crate::tcp::execute::vector::Kind;
-use crate::tcp::execute::{key_lists, process, vector};
+use crate::tcp::execute::{key_lists, kv_query, process, vector};
 use crate::tcp::frame;
 use crate::tcp::here::Here;
 use crate::tcp::laps::Laps;
@@ -200,8 +200,8 @@ impl<'a, 'h> Round<'a, 'h> {
             return Box::pin(self.vector(op, inbound, request)).await;
         }
         let here = self.here;
-        if let Op::Process(ProcessOp::AliasBatch) = op {
-            // Changes what names mean.
+        if let Op::Process(ProcessOp::AliasBatch) | Op::KvQuery(_) = op {
+            // Changes what names mean; finds what was written before.
             self.settle().await;
         }
         let args = &inbound.unread()[request.args.clone()];
@@ -210,8 +210,15 @@ impl<'a, 'h> Round<'a, 'h> {
                 let telemetry = &here.config.telemetry;
                 Box::pin(process::carry_out(&here.core, telemetry, op, args, &mut self.out)).await;
             }
+            Op::KvQuery(op) if here.core.options().keys.query => {
+                self.laps.end(Stage::Run);
+                Box::pin(kv_query::carry_out(&here.core, op, args, &mut self.out)).await;
+                self.laps.end(Stage::Owners);
+            }
             Op::Partition(op) => Box::pin(process::partition(&here.core, op, args, &mut self.out)).await,
-            Op::Kv(_) | Op::Absent | Op::Vector(_) => frame::put_error(&mut self.out, UNKNOWN),
+            Op::Kv(_) | Op::KvQuery(_) | Op::Absent | Op::Vector(_) => {
+                frame::put_error(&mut self.out, UNKNOWN)
+            }
         }
         self.wrote();
     }
@@ -447,23 +454,6 @@ impl<'a, 'h> Round<'a, 'h> {
         self.here.buffers.give(self.out);
         whole
     }
-}
-
-/// Runs futures side by side and returns what they come to, in their order.
-pub async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut running: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
-    poll_fn(|cx| {
-        let mut all = true;
-        for (future, output) in running.iter_mut().filter(|(_, output)| output.is_none()) {
-            match future.as_mut().poll(cx) {
-                Poll::Ready(ready) => *output = Some(ready),
-                Poll::Pending => all = false,
-            }
-        }
-        if all { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    running.into_iter().filter_map(|(_, output)| output).collect()
 }
 
 /// Takes the first response off the front of `responses`.

@@ -5,7 +5,7 @@
 //! long search, see `long`). Writes travel
 //! to the owner. Changes of the catalog travel to core 0.
 
-mod admin;
+pub(crate) mod admin;
 mod aliases;
 mod inspect;
 mod long;
@@ -92,7 +92,7 @@ impl Core {
             long: long::LongTurns::default(),
             tasks: tasks::Tasks::default(),
             replies: Replies::default(),
-            keys: Keys::new(env.index(), shared.keys.clone()),
+            keys: Keys::new(env.index(), shared.keys.clone(), &shared.options.keys),
             log: RefCell::default(),
             old_segments: RefCell::default(),
             owned: RefCell::default(),

@@ -66,6 +66,9 @@ pub enum OpError {
     #[error("unknown collection {0:?}")]
     UnknownCollection(String),
     /// 404.
+    #[error("unknown index {0:?}")]
+    UnknownKeyIndex(String),
+    /// 404.
     #[error("point not found: id {0}")]
     PointNotFound(u64),
     /// 413.

@@ -96,6 +96,10 @@ impl Core {
         match &mut prepare(&mut shard.writer) {
             Ok(Prepared { effect, reply }) => {
                 let ticket = shard.commit(log.as_deref(), effect.as_ref(), now_ms)?;
+                let indexes = &mut *keys.indexes.borrow_mut();
+                if let Some(effect) = effect.as_ref().filter(|_| !indexes.is_empty()) {
+                    indexes.follow(effect);
+                }
                 answer(reply);
                 Ok(ticket)
             }

@@ -227,10 +227,11 @@ impl Core {
                 window.insert(*key)
             });
             loop {
-                let ahead = self.keys_ahead(&mut touched);
+                let ahead: Vec<&[u8]> = touched.by_ref().take(KEYS_AHEAD).collect();
                 if ahead.is_empty() {
                     break;
                 }
+                keys.prefetch(ahead.iter().copied());
                 for key in ahead {
                     value.clear();
                     let now_ms = self.env().unix_ms();
@@ -256,16 +257,6 @@ impl Core {
             file.block(block).await?;
         }
         Ok(())
-    }
-
-    /// The next few of `keys`, for whose entries the memory has been asked: each alone is a wait for several lines.
-    fn keys_ahead<'a>(&self, keys: &mut impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
-        let ahead: Vec<&[u8]> = keys.take(KEYS_AHEAD).collect();
-        let all = self.keys();
-        let pin = all.pin();
-        ahead.iter().for_each(|key| all.prefetch_bucket(&pin, all.place_of(key)));
-        ahead.iter().for_each(|key| all.prefetch_entry(&pin, all.place_of(key)));
-        ahead
     }
 
     /// On core 0: names an image in the manifest and removes those that it replaces; bytes of these.

@@ -4,13 +4,18 @@
 //! on whatever core they arrive. Writes are for the owner: it prepares, appends the effect to the core's log, applies, and does not await
 //! in between, so the order in the log is the order in memory; whoever asked waits for the log ([`Core::wait_durable`]).
 //!
+//! [`indexes`] has keys in order for those that [`query`] is asked about.
+//!
 //! Sequence numbers count the log records of a shard. [`checkpoint`] writes images of what changed, all shards of a core in one file;
 //! `recovery` reads them and the log above them. What expires is not logged, deadlines being absolute; what is evicted is, or a
 //! restart would bring it back.
 
 mod change;
 pub mod checkpoint;
+pub mod index_file;
+pub mod indexes;
 pub mod manifest;
+pub mod query;
 pub mod record;
 pub(crate) mod recovery;
 mod shard;
@@ -21,6 +26,7 @@ pub use shard::Refused;
 
 use crate::core::Core;
 use crate::event::Lock;
+use indexes::Indexes;
 use manifest::Manifest;
 use nigh_engine::kv::{Config, KeyHash, KeyHasher, Read, Stats, View, Writer};
 use nigh_engine::memory::{Domain, Participant, Pin};
@@ -33,6 +39,9 @@ use std::sync::{Arc, OnceLock};
 
 /// Usual least bytes of a shard: twice the longest value, so that one fits beside others, whatever the budget is.
 pub const SHARD_BYTES_MIN: u64 = 32 << 20;
+
+/// Keys for which [`Keys::prefetch`] asks at once: the first lines are still there when the last have been asked for.
+pub const PREFETCHED_MAX: usize = 64;
 
 /// How keys are kept.
 #[derive(Clone, Debug)]
@@ -51,6 +60,8 @@ pub struct KeysOptions {
     pub in_place_same_size: bool,
     /// See [`Config::sieve_visited_bit`].
     pub sieve_visited_bit: bool,
+    /// Keys can be queried: a quarter of the budget is for their indexes.
+    pub query: bool,
     /// Of the hash of keys in a directory that has none yet; `None` = a random one, which nobody can guess. For simulations.
     pub seed: Option<u64>,
 }
@@ -66,6 +77,7 @@ impl KeysOptions {
             reserve_interval_ms: 0,
             in_place_same_size: false,
             sieve_visited_bit: false,
+            query: false,
             seed: None,
         }
     }
@@ -76,9 +88,15 @@ impl KeysOptions {
         1 << (usize::try_from(most).unwrap_or(usize::MAX).ilog2()).min(shards.ilog2())
     }
 
+    /// The part of the budget that is for indexes of keys.
+    fn index_bytes(&self) -> u64 {
+        if self.query { self.budget_bytes / indexes::BUDGET_PART } else { 0 }
+    }
+
     /// Of one of `shards` shards.
     pub fn config(&self, shards: usize) -> Config {
-        let budget_bytes = usize::try_from(self.budget_bytes).unwrap_or(usize::MAX) / shards;
+        let budget_bytes = self.budget_bytes - self.index_bytes();
+        let budget_bytes = usize::try_from(budget_bytes).unwrap_or(usize::MAX) / shards;
         Config {
             page_bytes_min: self.page_bytes_min,
             relocating_eviction: self.relocating_eviction,
@@ -179,6 +197,11 @@ pub struct Keys {
     unchecked: Cell<u32>,
     checkpoint_lock: Rc<Lock>,
     book: Cell<checkpoint::Book>,
+    indexes: RefCell<Indexes>,
+    /// On core 0: who may define indexes.
+    indexes_lock: Rc<Lock>,
+    /// Who may look at every key.
+    scan_lock: Rc<Lock>,
     /// On core 0: what the newest manifest says, and who may replace it.
     manifest: RefCell<Option<Manifest>>,
     manifest_lock: Rc<Lock>,
@@ -187,7 +210,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn new(index: usize, shared: Arc<KeysShared>) -> Keys {
+    pub(crate) fn new(index: usize, shared: Arc<KeysShared>, options: &KeysOptions) -> Keys {
+        let index_bytes = usize::try_from(options.index_bytes()).unwrap_or(usize::MAX) / shared.cores;
         Keys {
             index,
             seat: shared.domain.participant(index),
@@ -196,6 +220,9 @@ impl Keys {
             unchecked: Cell::new(0),
             checkpoint_lock: Rc::default(),
             book: Cell::default(),
+            indexes: RefCell::new(Indexes::new(index_bytes)),
+            indexes_lock: Rc::default(),
+            scan_lock: Rc::default(),
             manifest: RefCell::default(),
             manifest_lock: Rc::default(),
             damaged: RefCell::default(),
@@ -231,16 +258,19 @@ impl Keys {
         &self.opened().views[place.shard]
     }
 
-    /// Asks the memory for the line of the key's bucket; see [`View::prefetch_bucket`].
-    #[inline]
-    pub fn prefetch_bucket(&self, pin: &Pin<'_>, place: Place) {
-        self.view(place).prefetch_bucket(pin, place.hash);
-    }
-
-    /// Asks the memory for the key's entry; see [`View::prefetch_entry`].
-    #[inline]
-    pub fn prefetch_entry(&self, pin: &Pin<'_>, place: Place) {
-        self.view(place).prefetch_entry(pin, place.hash);
+    /// Asks the memory for what operations on these keys are about to look at; see [`View::prefetch_bucket`]. Worth it from two keys on, and
+    /// of no more than [`PREFETCHED_MAX`].
+    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        let mut places = [None; PREFETCHED_MAX];
+        let pin = self.pin();
+        for (slot, key) in places.iter_mut().zip(keys) {
+            let place = self.place_of(key);
+            self.view(place).prefetch_bucket(&pin, place.hash);
+            *slot = Some(place);
+        }
+        for place in places.iter().flatten() {
+            self.view(*place).prefetch_entry(&pin, place.hash);
+        }
     }
 
     /// Appends the value of `key` to `out`; see [`View::get`]. On [`Read::Contended`] ask the owner: [`Core::key_get_here`].
@@ -276,13 +306,23 @@ impl Keys {
         self.view(place).ttl(pin, place.hash, key, now_ms)
     }
 
-    /// Bytes of pages, tables and deadlines of this core's shards.
+    /// Bytes of pages, tables, deadlines and indexes of this core's shards.
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = |shard: &Shard| {
             let stats = shard.writer.stats();
             stats.pages_allocated * stats.page_bytes + stats.table_bytes + stats.wheel_bytes
         };
-        self.owned.borrow().iter().map(|shard| bytes(shard) as u64).sum()
+        let stores: u64 = self.owned.borrow().iter().map(|shard| bytes(shard) as u64).sum();
+        stores + self.indexes.borrow().bytes() as u64
+    }
+
+    /// A number that changes when keys have gone without a change of them: expired, evicted, flushed.
+    fn gone_unnoticed(&self) -> u64 {
+        let gone = |shard: &Shard| {
+            let stats = shard.writer.stats();
+            stats.expired + stats.evictions + stats.flushes
+        };
+        self.owned.borrow().iter().map(gone).sum()
     }
 }
 

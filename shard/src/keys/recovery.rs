@@ -158,6 +158,7 @@ pub(crate) async fn open(core: &Rc<Core>, found: Found) -> Result<(), String> {
         spread(core, &old, records).await?;
     }
     remove_strays(core).await;
+    core.open_key_indexes().await?;
     tracing::info!(replayed, "keys are open");
     Ok(())
 }

@@ -12,24 +12,25 @@ use crate::node::NodeOptions;
 use nigh_engine::kv::{Op, Read, Reply};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 
 const CLIENTS: u64 = 3;
 const KEYS_PER_CLIENT: u64 = 12;
 
 /// A value and its deadline.
-type Stored = Option<(Vec<u8>, u64)>;
+pub(super) type Stored = Option<(Vec<u8>, u64)>;
 /// What may be found for a key: first the acknowledged state.
 type Model = BTreeMap<Vec<u8>, Vec<Stored>>;
 
 /// What a life is like.
 #[derive(Clone, Copy)]
-struct Trials {
-    failing: bool,
-    evicting: bool,
+pub(super) struct Trials {
+    pub failing: bool,
+    pub evicting: bool,
 }
 
-fn options(random: &Random, trials: Trials) -> NodeOptions {
+pub(super) fn options(random: &Random, trials: Trials) -> NodeOptions {
     let shards = 1 << random.below(4);
     let keys = match trials.evicting {
         false => keys_options(),
@@ -68,7 +69,7 @@ fn key_of(client: u64, n: u64) -> Vec<u8> {
 
 /// An operation that owns what it names, to travel between cores.
 #[derive(Clone, Debug)]
-enum Order {
+pub(super) enum Order {
     Put { value: Vec<u8>, ttl_ms: u64 },
     Del,
     Expire { ttl_ms: u64 },
@@ -135,7 +136,7 @@ impl Order {
     }
 }
 
-async fn carry_out(core: &Rc<Core>, key: &[u8], order: &Order) -> Result<Reply, OpError> {
+pub(super) async fn carry_out(core: &Rc<Core>, key: &[u8], order: &Order) -> Result<Reply, OpError> {
     let place = core.keys().place_of(key);
     let (key, order) = (key.to_vec(), order.clone());
     let done = call(core, place.core, move |there| async move {
@@ -149,7 +150,7 @@ async fn carry_out(core: &Rc<Core>, key: &[u8], order: &Order) -> Result<Reply, 
 }
 
 /// What a core reads without asking the owner.
-async fn read(core: &Rc<Core>, key: &[u8]) -> Stored {
+pub(super) async fn read(core: &Rc<Core>, key: &[u8]) -> Stored {
     let place = core.keys().place_of(key);
     let mut value = Vec::new();
     let read = core.keys().get(&core.keys().pin(), place, key, core.unix_ms(), &mut value);
@@ -335,17 +336,22 @@ fn check_seed(seed: u64, trials: Trials) {
     }
 }
 
-fn check_seeds(trials: Trials) {
+/// Calls `check` with many seeds, and says which one fails.
+pub(super) fn each_seed(check: impl Fn(u64)) {
     let number = |name: &str| Some(std::env::var(name).ok()?.parse::<u64>().expect("a number"));
     let usual = if std::env::var_os("NIGH_TEST_LONG").is_some() { 10_000 } else { 200 };
     let (first, seeds) = (number("NIGH_TEST_SEED").unwrap_or(1), number("NIGH_TEST_SEEDS").unwrap_or(usual));
     for seed in first..first + seeds {
-        let result = std::panic::catch_unwind(|| check_seed(seed, trials));
+        let result = std::panic::catch_unwind(AssertUnwindSafe(|| check(seed)));
         if let Err(panic) = result {
             eprintln!("failing seed: {seed} (replay with NIGH_TEST_SEED={seed} NIGH_TEST_SEEDS=1)");
             std::panic::resume_unwind(panic);
         }
     }
+}
+
+fn check_seeds(trials: Trials) {
+    each_seed(|seed| check_seed(seed, trials));
 }
 
 #[test]

@@ -13,6 +13,8 @@ mod alias_test;
 #[cfg(test)]
 mod clock_test;
 #[cfg(test)]
+mod key_query_test;
+#[cfg(test)]
 mod keys_test;
 #[cfg(test)]
 mod store_test;

@@ -1,6 +1,8 @@
 //! Decoders of what a data directory has of keys.
 
 use nigh_engine::kv::Effect;
+use nigh_shard::keys::index_file;
+use nigh_shard::keys::indexes::IndexDefinition;
 use nigh_shard::keys::manifest::{self, Image, Manifest};
 use nigh_shard::keys::record::{Effects, put};
 use std::borrow::Cow;
@@ -72,4 +74,24 @@ pub(super) fn keys_manifest_seeds() -> Vec<Vec<u8>> {
     let mut several = Manifest::new(u64::MAX, 4, 1 << 50);
     several.images = vec![image(1, true), image(2, false), image(u64::MAX, true)];
     vec![manifest::encode(&Manifest::new(1, 1, 9)), manifest::encode(&several)]
+}
+
+/// Any bytes as a file of indexes, its checksum made right: what is read can be an index, and comes out the same.
+pub(super) fn keys_indexes(bytes: &[u8]) {
+    for bytes in [Some(bytes.to_vec()), with_right_sum(bytes)].into_iter().flatten() {
+        let Ok(found) = index_file::decode(&bytes) else { continue };
+        assert!(found.iter().all(|index| index.check().is_ok()));
+        assert_eq!(index_file::decode(&index_file::encode(&found)), Ok(found));
+    }
+}
+
+pub(super) fn keys_indexes_seeds() -> Vec<Vec<u8>> {
+    let index = |name: &str, prefix: &[u8], path: &str| IndexDefinition {
+        name: name.to_owned(),
+        prefix: prefix.to_vec(),
+        path: path.to_owned(),
+        is_count: path.ends_with("#count"),
+    };
+    let both = [index("by.age", b"user:\xff", "age"), index("rows", b"", "#3#count")];
+    vec![index_file::encode(&[]), index_file::encode(&both)]
 }

@@ -45,6 +45,7 @@ pub const ALL: &[Decoder] = &[
     Decoder { name: "log_record", run: shard::log_record, seeds: shard::log_record_seeds },
     Decoder { name: "keys_record", run: keys::keys_record, seeds: keys::keys_record_seeds },
     Decoder { name: "keys_manifest", run: keys::keys_manifest, seeds: keys::keys_manifest_seeds },
+    Decoder { name: "keys_indexes", run: keys::keys_indexes, seeds: keys::keys_indexes_seeds },
     Decoder { name: "checkpoint_image", run: shard::checkpoint_image, seeds: shard::checkpoint_image_seeds },
     Decoder {
         name: "checkpoint_manifest",

@@ -4,6 +4,7 @@ use nigh_engine::payload::PayloadRow;
 use nigh_net::request::ApiError;
 use nigh_net::tcp::frame::{self, BODY_MAX_BYTES, Decoded, RequestFrame, SKIPPED_MAX_BYTES};
 use nigh_net::tcp::kv::{self, KvRequest};
+use nigh_net::tcp::kv_query::{self, KvQueryRequest};
 use nigh_net::tcp::ops::{self, Op};
 use nigh_net::tcp::process;
 use nigh_net::tcp::vector::{self, VectorRequest};
@@ -55,6 +56,19 @@ fn request(frame: &RequestFrame<'_>) {
             Ok(KvRequest::PutBatch { puts }) => assert!(14 * puts.len() <= args.len()),
             Ok(_) => {}
             Err(error) => refused(&error.into()),
+        },
+        Some(Op::KvQuery(op)) => match kv_query::decode(op, args) {
+            // Whatever a filter asks, any bytes can be what is stored.
+            Ok(KvQueryRequest::Query(query)) => {
+                let _matches = query.filter.is_some_and(|filter| filter.matches(&args[args.len() / 2..]));
+            }
+            Ok(KvQueryRequest::SetIndex { definition, .. }) => {
+                if let Err(error) = definition.check() {
+                    refused(&error.into());
+                }
+            }
+            Ok(_) => {}
+            Err(error) => refused(&error),
         },
         Some(Op::Process(op)) => {
             if let Err(error) = process::decode(op, args) {
@@ -110,6 +124,8 @@ pub(super) fn tcp_stream_seeds() -> Vec<Vec<u8>> {
         ("cas", b"\0\x01k\0\0\0\x03new\x01\0\0\0\x03old\0\0\0\0\0\0\0\0".to_vec()),
         ("mget", b"\0\x02\0\x01a\0\x02bc".to_vec()),
         ("put_batch", b"\0\0\0\x01\0\x01a\0\0\0\x011\0\0\0\0\0\0\0\0".to_vec()),
+        ("kv_query", [&b"\x07\x01a\0\x64\x02\0\0\0\0\x36"[..], filter, b"\0\0\0\x0b\0\x01\0\0\0\0\0\x01\0\x01k"].concat()),
+        ("__kv_index_set__", b"\x03age\x02u:\x0arows#count\x01\x01".to_vec()),
         ("__wc__", b"\x01\x01\x03get\0\0\0\x03\0\x01k".to_vec()),
         ("__keys_add__", b"\0\x01t\0\x01w\0\x01\0\x06read:*\0\0".to_vec()),
         ("alias_batch", b"\0\0\0\x01\0\x01a\0\x04docs\0".to_vec()),
@@ -151,6 +167,9 @@ pub(super) fn tcp_stream_seeds() -> Vec<Vec<u8>> {
         let of = ops::find(name.as_bytes()).map(|operation| operation.op);
         if let Some(Op::Vector(op)) = of {
             assert!(vector::decode(op, args, NOW_MS).is_ok(), "the seed of {name} is a request");
+        }
+        if let Some(Op::KvQuery(op)) = of {
+            assert!(kv_query::decode(op, args).is_ok(), "the seed of {name} is a request");
         }
     }
     let mut seeds: Vec<_> = requests.iter().map(|(name, args)| framed(b"", name, args)).collect();

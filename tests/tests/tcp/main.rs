@@ -7,6 +7,7 @@ mod framing;
 mod golden;
 mod keys;
 mod order;
+mod queries;
 mod records;
 mod stages;
 mod stop;

@@ -12,6 +12,8 @@ mod golden;
 mod keys;
 #[path = "../tcp/order.rs"]
 mod order;
+#[path = "../tcp/queries.rs"]
+mod queries;
 #[path = "../tcp/records.rs"]
 mod records;
 #[path = "../tcp/stages.rs"]

@@ -39,6 +39,7 @@ mod arithmetic;
 mod call;
 mod cell;
 mod error;
+mod field_path;
 mod layered;
 mod migrate;
 mod record;
@@ -65,6 +66,7 @@ mod twin_tests;
 pub use apply::{Change, Expiry, Outcome};
 pub use call::{Call, Program, TtlMode};
 pub use error::OperateError;
+pub use field_path::{FieldPath, PathError, StoredFields, StoredRecord};
 
 /// Most operations in a call.
 pub const CALL_OPS_MAX: usize = 4_096;

@@ -248,6 +248,15 @@ impl<'a> Record<'a> {
         })
     }
 
+    /// The type that a schema gives the keys of rows of a table.
+    pub(super) fn key_type(&self, field: Segment<'a>) -> Option<Type> {
+        let Fields::Schema(schema, _) = &self.fields else { return None };
+        match &schema.fields[schema.find(field).ok()?].kind {
+            FieldKind::Table(table) => Some(table.key),
+            FieldKind::Cell(_) => None,
+        }
+    }
+
     /// Segments that a dynamic record can have, whether it has them or not.
     fn check_names(&self, path: Path<'a>) -> Result<(), OperateError> {
         if self.is_dynamic() {

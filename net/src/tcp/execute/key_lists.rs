@@ -5,10 +5,11 @@ use crate::request::ApiError;
 use crate::tcp::frame::{self, Begun};
 use crate::tcp::kv::{self, KvRequest};
 use crate::tcp::ops::KvOp;
-use crate::tcp::round::{take_response, together};
+use crate::tcp::round::take_response;
 use nigh_engine::kv::{Op, Read};
 use nigh_shard::core::{Core, OpError};
 use nigh_shard::env::call;
+use nigh_shard::event::together;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ async fn mget(core: &Rc<Core>, wanted: &[&[u8]], out: &mut Vec<u8>) -> Result<()
         if slice > 0 {
             core.runtime().breathe().await;
         }
-        prefetch(core, some);
+        core.keys().prefetch(some.iter().copied());
         for key in some {
             let start = out.len();
             if !found(core, key, out) {
@@ -60,13 +61,6 @@ async fn mget(core: &Rc<Core>, wanted: &[&[u8]], out: &mut Vec<u8>) -> Result<()
     }
     begun.finish(out);
     Ok(())
-}
-
-fn prefetch(core: &Core, some: &[&[u8]]) {
-    let keys = core.keys();
-    let pin = keys.pin();
-    some.iter().for_each(|key| keys.prefetch_bucket(&pin, keys.place_of(key)));
-    some.iter().for_each(|key| keys.prefetch_entry(&pin, keys.place_of(key)));
 }
 
 /// Appends what the published table says of a key; false when only its owner can tell.

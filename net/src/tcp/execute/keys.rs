@@ -81,7 +81,7 @@ impl Changes {
 }
 
 /// Logs the cause of what the client sees as an internal error.
-fn internal_is_logged(error: ApiError) -> ApiError {
+pub fn internal_is_logged(error: ApiError) -> ApiError {
     if error.kind == ErrorKind::Internal {
         tracing::error!(target: "nigh", reason = %error.message, "internal error");
     }
@@ -272,20 +272,9 @@ pub fn returns_value(op: KvOp) -> bool {
     matches!(op, KvOp::Get | KvOp::GetSet | KvOp::GetDel | KvOp::Operate)
 }
 
-/// Asks the memory for what requests about single keys are about to look at. Worth it from two on.
+/// Asks the memory for what requests about single keys are about to look at.
 pub fn prefetch<'a>(keys: &Keys, requests: impl Iterator<Item = &'a [u8]>) {
-    let mut places = [None; AHEAD];
-    let pin = keys.pin();
-    for (slot, args) in places.iter_mut().zip(requests) {
-        if let Ok(key) = key_of(args) {
-            let place = keys.place_of(key);
-            keys.prefetch_bucket(&pin, place);
-            *slot = Some(place);
-        }
-    }
-    for place in places.iter().flatten() {
-        keys.prefetch_entry(&pin, *place);
-    }
+    keys.prefetch(requests.filter_map(|args| key_of(args).ok()));
 }
 
 /// Responses, and how the time they took divides.

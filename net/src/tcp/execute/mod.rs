@@ -2,6 +2,7 @@
 
 pub mod key_lists;
 pub mod keys;
+pub mod kv_query;
 pub mod process;
 pub mod upserts;
 pub mod vector;

@@ -7,7 +7,7 @@
 pub mod answers;
 mod config;
 mod create;
-mod parts;
+pub(super) mod parts;
 mod points;
 mod protobuf;
 mod query;

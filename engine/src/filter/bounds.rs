@@ -1,0 +1,132 @@
+//! What a filter says of the value of one field, for indexes that keep values in order.
+
+use super::leaf::{Relation, Test};
+use super::membership::Members;
+use super::predicate::{Expr, Predicate};
+use crate::payload::Value;
+
+/// Values that are neighbours in order. Both ends belong to it, even where the filter excludes them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bounds<'p> {
+    /// Ints and floats, as numbers. Empty when the first is above the second.
+    Numbers(f64, f64),
+    /// Texts by their bytes; `None` has no end.
+    Texts(&'p str, Option<&'p str>),
+}
+
+impl Predicate {
+    /// Where the value of `field` lies in everything that matches: in one of these. `None` when the filter does not say.
+    ///
+    /// Looks at the leaf that is the filter, or at those of the conjunction that is.
+    pub fn bounds_of(&self, field: &str) -> Option<Vec<Bounds<'_>>> {
+        let leaves = match self.expr() {
+            Expr::All(children) => &children[..],
+            leaf => std::slice::from_ref(leaf),
+        };
+        let of_field = leaves.iter().filter_map(|leaf| match leaf {
+            Expr::Leaf { field: tested, test } if **tested == *field => bounds_of(test),
+            _ => None,
+        });
+        of_field.reduce(both)
+    }
+}
+
+/// `None` for tests that pass values from all over the order.
+fn bounds_of(test: &Test) -> Option<Vec<Bounds<'_>>> {
+    let number = |number: f64| Bounds::Numbers(number, number);
+    Some(match test {
+        Test::Eq(Value::Int(value)) => vec![number(*value as f64)],
+        Test::Eq(Value::Float(value)) => vec![number(*value)],
+        Test::Eq(Value::String(value)) => vec![Bounds::Texts(value, Some(value))],
+        Test::Number(Relation::Greater | Relation::GreaterOrEqual, bound) => {
+            vec![Bounds::Numbers(*bound, f64::INFINITY)]
+        }
+        Test::Number(Relation::Less | Relation::LessOrEqual, bound) => {
+            vec![Bounds::Numbers(f64::NEG_INFINITY, *bound)]
+        }
+        Test::Text(Relation::Greater | Relation::GreaterOrEqual, bound) => vec![Bounds::Texts(bound, None)],
+        Test::Text(Relation::Less | Relation::LessOrEqual, bound) => vec![Bounds::Texts("", Some(bound))],
+        Test::In(members) => match members {
+            Members::Strings(texts) => {
+                texts.part(0, members.len()).map(|text| Bounds::Texts(text, Some(text))).collect()
+            }
+            Members::Ints(numbers) => numbers.sorted().iter().map(|&value| number(value as f64)).collect(),
+            Members::Floats(floats) => floats.part(0, members.len()).map(number).collect(),
+        },
+        _ => return None,
+    })
+}
+
+/// What is in both, or more: in one of either where they are lists.
+fn both<'p>(one: Vec<Bounds<'p>>, other: Vec<Bounds<'p>>) -> Vec<Bounds<'p>> {
+    match (&one[..], &other[..]) {
+        (&[Bounds::Numbers(from, to)], &[Bounds::Numbers(least, most)]) => {
+            vec![Bounds::Numbers(from.max(least), to.min(most))]
+        }
+        (&[Bounds::Texts(from, to)], &[Bounds::Texts(least, most)]) => {
+            let to = match (to, most) {
+                (Some(to), Some(most)) => Some(to.min(most)),
+                (to, most) => to.or(most),
+            };
+            vec![Bounds::Texts(from.max(least), to)]
+        }
+        // Nothing is a number and a text.
+        (&[Bounds::Numbers(..)], &[Bounds::Texts(..)]) | (&[Bounds::Texts(..)], &[Bounds::Numbers(..)]) => {
+            Vec::new()
+        }
+        // A list is the narrower one, as a rule.
+        (list, _) if list.len() > 1 => one,
+        _ => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Node;
+    use super::*;
+
+    fn leaf(op: &str, field: &str, value: Value) -> Node {
+        Node { op: Some(op.into()), field: Some(field.into()), value: Some(value), ..Node::default() }
+    }
+
+    fn all(nodes: Vec<Node>) -> Node {
+        Node { op: Some("and".into()), and: Some(nodes), ..Node::default() }
+    }
+
+    fn check(node: &Node, expected: Option<Vec<Bounds<'_>>>) {
+        assert_eq!(Predicate::compile(node).unwrap().bounds_of("a"), expected, "{node:?}");
+    }
+
+    #[test]
+    fn what_is_said_of_a_field() {
+        use Bounds::{Numbers, Texts};
+        let (least, most) = (f64::NEG_INFINITY, f64::INFINITY);
+        let text = |text: &str| Value::String(text.to_owned());
+        check(&leaf("eq", "a", Value::Int(3)), Some(vec![Numbers(3.0, 3.0)]));
+        check(&leaf("eq", "b", Value::Int(3)), None);
+        check(&leaf("eq", "a", Value::Bool(true)), None);
+        check(&leaf("ne", "a", Value::Int(3)), None);
+        check(&leaf("gt", "a", Value::Float(0.5)), Some(vec![Numbers(0.5, most)]));
+        check(&leaf("lte", "a", Value::Int(7)), Some(vec![Numbers(least, 7.0)]));
+        check(&leaf("gte", "a", text("m")), Some(vec![Texts("m", None)]));
+        check(&leaf("in", "a", Value::Ints(vec![5, 2])), Some(vec![Numbers(2.0, 2.0), Numbers(5.0, 5.0)]));
+        check(
+            &leaf("in", "a", Value::Strings(vec!["y".into(), "x".into()])),
+            Some(vec![Texts("x", Some("x")), Texts("y", Some("y"))]),
+        );
+        let from = || leaf("gte", "a", Value::Int(2));
+        let between = all(vec![from(), leaf("ne", "b", Value::Int(1)), leaf("lt", "a", Value::Int(9))]);
+        check(&between, Some(vec![Numbers(2.0, 9.0)]));
+        check(
+            &all(vec![leaf("lt", "a", text("m")), leaf("gt", "a", text("b"))]),
+            Some(vec![Texts("b", Some("m"))]),
+        );
+        check(&all(vec![from(), leaf("eq", "a", text("b"))]), Some(vec![]));
+        let list = || leaf("in", "a", Value::Ints(vec![5, 7]));
+        let both = Some(vec![Numbers(5.0, 5.0), Numbers(7.0, 7.0)]);
+        check(&all(vec![from(), list()]), both.clone());
+        check(&all(vec![list(), from()]), both);
+        let either = Node { op: Some("or".into()), or: Some(vec![from(), list()]), ..Node::default() };
+        check(&either, None);
+    }
+}
