@@ -1,6 +1,6 @@
 //! The commands: a table of names, syntax and what each does.
-use super::vectors;
 use super::words::quoted;
+use super::{queries, vectors};
 use crate::tcp_client::{CallError, Reply, TcpClient};
 
 /// One command.
@@ -143,6 +143,28 @@ pub const COMMANDS: &[Command] = &[
         run: |c, w| key_only(c, "persist", w),
     },
     Command {
+        name: "keys",
+        syntax: "INDEX|* [COUNT] [FIELD=VALUE]...",
+        help: "keys of an index, or of all; = != < <= > >= on fields of records",
+        words: (1, MANY),
+        run: queries::keys,
+    },
+    Command {
+        name: "indexes",
+        syntax: "",
+        help: "indexes of keys: name, path, prefix",
+        words: (0, 0),
+        run: queries::indexes,
+    },
+    Command {
+        name: "index",
+        syntax: "INDEX PATH [PREFIX]",
+        help: "index the keys with a prefix by a field of their records",
+        words: (2, 3),
+        run: queries::define,
+    },
+    Command { name: "unindex", syntax: "INDEX", help: "drop an index", words: (1, 1), run: queries::drop },
+    Command {
         name: "flush",
         syntax: "all",
         help: "remove ALL keys; collections stay",
@@ -266,7 +288,7 @@ impl Context<'_> {
     }
 
     /// Shows a value, or that there is none.
-    fn value(&mut self, value: Option<&[u8]>) {
+    pub fn value(&mut self, value: Option<&[u8]>) {
         match value {
             None => self.line("(none)"),
             Some(value) if self.quotes => self.line(quoted(value)),

@@ -1,7 +1,9 @@
 //! `nigh cli`: a client of the binary protocol for people and for scripts: keys and collections, one command per line.
 mod commands;
 mod complete;
+mod cursor;
 mod history;
+mod queries;
 mod vectors;
 mod words;
 

@@ -4,7 +4,10 @@ use crate::tcp_client::tests::serve;
 use nigh_engine::kv::Op as KeyOp;
 use nigh_net::tcp::frame;
 use nigh_net::tcp::kv::{self, KvRequest};
+use nigh_net::tcp::kv_query::{self, KvQueryRequest};
 use nigh_net::tcp::ops::{self, Op};
+use nigh_shard::keys::indexes::IndexDefinition;
+use nigh_shard::keys::query::{KeyPage, KeyRow};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -93,6 +96,51 @@ fn answer_keys(keys: &Keys, op: ops::KvOp, args: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// All keys with a record that matches, page by page; indexes are kept and not used.
+fn answer_queries(
+    keys: &Keys,
+    indexes: &Mutex<Vec<IndexDefinition>>,
+    op: ops::KvQueryOp,
+    args: &[u8],
+    out: &mut Vec<u8>,
+) {
+    match kv_query::decode(op, args).unwrap() {
+        KvQueryRequest::Query(query) => {
+            assert_eq!(query.scans, query.index.is_none());
+            let keys = keys.lock().unwrap();
+            let is_row = |key: &[u8], value: &[u8]| {
+                query.after.as_deref().is_none_or(|after| key > after)
+                    && query.filter.as_ref().is_none_or(|filter| filter.matches(value))
+            };
+            let found =
+                keys.iter().filter(|(key, (value, _))| is_row(key, value)).map(|(key, _)| key.clone());
+            let mut found: Vec<Vec<u8>> = found.collect();
+            found.sort();
+            // Pages shorter than what was asked for.
+            let few = found.len().min(query.limit).min(2);
+            let mut page = KeyPage::default();
+            page.reached = (few < found.len()).then(|| found[few - 1].clone());
+            page.rows = found.into_iter().take(few).map(|key| KeyRow { key, value: None }).collect();
+            frame::put_ok(out, |out| kv_query::put_page(out, &page));
+        }
+        KvQueryRequest::SetIndex { definition, enabled } => {
+            let mut indexes = indexes.lock().unwrap();
+            indexes.retain(|index| index.name != definition.name);
+            definition.check().unwrap();
+            if enabled {
+                indexes.push(definition);
+            }
+            frame::put_ok(out, |_| {});
+        }
+        KvQueryRequest::ListIndexes => {
+            let indexes: Vec<_> =
+                indexes.lock().unwrap().iter().map(|index| (index.clone(), index.is_count)).collect();
+            frame::put_ok(out, |out| kv_query::put_indexes(out, &indexes));
+        }
+        KvQueryRequest::Finished => panic!("asked for what is behind the end"),
+    }
+}
+
 /// Layouts of results, written here by hand.
 fn answer_vectors(operation: &str, args: &[u8], out: &mut Vec<u8>) {
     let floats = |out: &mut Vec<u8>, values: &[f32]| {
@@ -143,11 +191,12 @@ fn answer_vectors(operation: &str, args: &[u8], out: &mut Vec<u8>) {
 }
 
 fn server() -> String {
-    let keys = Keys::default();
+    let (keys, indexes) = (Keys::default(), Mutex::default());
     let answer = move |operation: &str, args: &[u8], out: &mut Vec<u8>| match ops::find(operation.as_bytes())
         .map(|known| known.op)
     {
         Some(Op::Kv(op)) => answer_keys(&keys, op, args, out),
+        Some(Op::KvQuery(op)) => answer_queries(&keys, &indexes, op, args, out),
         _ => answer_vectors(operation, args, out),
     };
     serve(b"s3cret", Arc::new(answer))
@@ -184,6 +233,32 @@ fn keys() {
     );
     check("put k v\nflush all\nexists k", "ok\nok\nno\n");
     check("# a comment\n\n  ping  \nPING\nquit\nnonsense", "ok\nok\n");
+}
+
+#[test]
+fn queries() {
+    // Records with an unsigned byte `n`, or bytes `s`.
+    let puts = r#"put a "\x02\x01\x01n\x00\x07"
+put b "\x02\x01\x01n\x00\x08"
+put c "\x02\x01\x01s\x0c\x02hi"
+put d plain
+put e "\x02\x01\x01n\x09\x00\x00\x00\x00\x00\x00\xf8\x3f"
+"#;
+    let after_puts = |script: &str, shown: &str| {
+        check(&format!("{puts}{script}"), &format!("ok\nok\nok\nok\nok\n{shown}"))
+    };
+    after_puts("keys *", "a\nb\nc\nd\ne\n");
+    after_puts("keys * 3", "a\nb\nc\n");
+    after_puts("keys by.n 0", "");
+    after_puts("keys by.n 9 n=7", "a\n");
+    after_puts("keys by.n 9 n>1 n<=7", "a\ne\n");
+    after_puts("keys * 9 n=1.5", "e\n");
+    after_puts("keys * 9 n!=7", "b\ne\n");
+    after_puts("keys * 9 s=hi", "c\n");
+    check(
+        "index by.n n user:\nindex rows t#count\nindexes\nunindex by.n\nindexes",
+        "ok\nok\nby.n\tn\t\"user:\"\tnot ready\nrows\tt#count\t\"\"\tready\nok\nrows\tt#count\t\"\"\tready\n",
+    );
 }
 
 #[test]
@@ -226,6 +301,10 @@ fn the_first_failure_ends_a_script() {
         ("upsert c 1 1,2 [1]", "", "payload"),
         ("search c 3 id:9", "", "no point 9"),
         ("metrics", "", "op not registered"),
+        ("keys * many", "", "not a number of keys"),
+        ("keys * 5 n", "", "not FIELD=VALUE"),
+        ("keys * 5 =7", "", "not FIELD=VALUE"),
+        ("keys * 5 n!7", "", "not FIELD=VALUE"),
     ] {
         let (out, ended) = run(&server(), false, script);
         let error = ended.unwrap_err();

@@ -1,65 +1,14 @@
 //! Commands on collections and points.
 use super::commands::{CommandError, Context, done, number, put_block, yes};
+use super::cursor::{Cursor, result};
 use super::words::quoted;
 use crate::bench::tagged_payload;
-use crate::tcp_client::Reply;
 use std::fmt::Write;
 
 /// Names that a request can carry: their length is one byte, and tenants take some of it.
 const NAME_BYTES_MAX: usize = 247;
 /// Components of a vector that are shown; the rest is counted.
 const SHOWN_COMPONENTS: usize = 16;
-
-/// The bytes of a result, from the front.
-struct Cursor<'a>(&'a [u8]);
-
-impl<'a> Cursor<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], CommandError> {
-        let (bytes, rest) = self.0.split_at_checked(len).ok_or(CommandError::Answer("it is cut"))?;
-        self.0 = rest;
-        Ok(bytes)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], CommandError> {
-        let (bytes, rest) = self.0.split_first_chunk().ok_or(CommandError::Answer("it is cut"))?;
-        self.0 = rest;
-        Ok(*bytes)
-    }
-
-    fn u8(&mut self) -> Result<u8, CommandError> {
-        Ok(self.array::<1>()?[0])
-    }
-
-    fn u32(&mut self) -> Result<u32, CommandError> {
-        Ok(u32::from_be_bytes(self.array()?))
-    }
-
-    fn u64(&mut self) -> Result<u64, CommandError> {
-        Ok(u64::from_be_bytes(self.array()?))
-    }
-
-    fn f32(&mut self) -> Result<f32, CommandError> {
-        Ok(f32::from_be_bytes(self.array()?))
-    }
-
-    fn block(&mut self) -> Result<&'a [u8], CommandError> {
-        let len = self.u32()? as usize;
-        self.take(len)
-    }
-
-    fn vector(&mut self) -> Result<Vec<f32>, CommandError> {
-        let dim = self.u32()? as usize;
-        let bytes = self.take(dim.saturating_mul(4))?;
-        Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_be_bytes(*bytes)).collect())
-    }
-}
-
-fn result(reply: Reply<'_>) -> Result<Cursor<'_>, CommandError> {
-    match reply {
-        Reply::Result(bytes) => Ok(Cursor(bytes)),
-        Reply::NotFound => Err(CommandError::Answer("not found")),
-    }
-}
 
 fn check_name(name: &[u8]) -> Result<&[u8], CommandError> {
     match (1..=NAME_BYTES_MAX).contains(&name.len()) {
@@ -103,7 +52,7 @@ pub fn collections(context: &mut Context<'_>, _: &[Vec<u8>]) -> Result<(), Comma
     let mut names = Vec::new();
     let mut cursor = result(context.client.call("__collections__", |_| {})?)?;
     for _ in 0..cursor.u32()? {
-        let len = u16::from_be_bytes(cursor.array()?);
+        let len = cursor.u16()?;
         names.push(String::from_utf8_lossy(cursor.take(len.into())?).into_owned());
     }
     for name in &names {
@@ -149,7 +98,7 @@ pub fn drop_collection(context: &mut Context<'_>, words: &[Vec<u8>]) -> Result<(
 /// `info NAME`.
 pub fn info(context: &mut Context<'_>, words: &[Vec<u8>]) -> Result<(), CommandError> {
     let name = check_name(&words[0])?;
-    let text = result(context.client.call("vector_get_config", |out| put_name(out, name))?)?.0.to_vec();
+    let text = result(context.client.call("vector_get_config", |out| put_name(out, name))?)?.rest().to_vec();
     context.line(text);
     Ok(())
 }
@@ -210,7 +159,7 @@ fn get_point(
         let sparse = cursor.u32()? as usize;
         cursor.take(sparse.saturating_mul(8))?;
     }
-    let version = if cursor.0.is_empty() || cursor.u8()? == 0 { None } else { Some(cursor.u64()?) };
+    let version = if cursor.rest().is_empty() || cursor.u8()? == 0 { None } else { Some(cursor.u64()?) };
     Ok(Some(Point { vector, ttl_ms, payload, version }))
 }
 

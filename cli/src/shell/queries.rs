@@ -1,0 +1,143 @@
+//! Commands on keys as a whole: queries, and the indexes they use.
+use super::commands::{CommandError, Context, done, number, put_block};
+use super::cursor::result;
+use super::words::quoted;
+use serde_json::{Value, json};
+
+/// Keys shown where no number is given.
+const COUNT: usize = 100;
+/// Most rows of a page.
+const PAGE_ROWS: usize = 1000;
+/// Bits of the flags of a query.
+const FILTER: u8 = 1;
+const CURSOR: u8 = 2;
+const SCAN: u8 = 4;
+/// A cursor without groups is the end.
+const END: &[u8] = &[0, 0, 0];
+
+/// `keys INDEX|* [COUNT [FIELD=VALUE...]]`: follows cursors until there are so many.
+pub fn keys(context: &mut Context<'_>, words: &[Vec<u8>]) -> Result<(), CommandError> {
+    let (index, scans) = match &words[0][..] {
+        b"*" => (&b""[..], SCAN),
+        name => (name, 0),
+    };
+    check_len(index, "the name of an index")?;
+    let wanted = words.get(1).map_or(Ok(COUNT), |word| number(word, "not a number of keys:"))?;
+    let filter = filter_of(words.get(2..).unwrap_or_default())?;
+    let mut left = wanted;
+    let mut cursor: Option<Vec<u8>> = None;
+    while left > 0 {
+        let limit = left.min(PAGE_ROWS);
+        let reply = context.client.call("kv_query", |out| {
+            let given = if filter.is_some() { FILTER } else { 0 } | if cursor.is_some() { CURSOR } else { 0 };
+            out.push(scans | given);
+            put_name(out, index);
+            out.extend_from_slice(&(limit as u16).to_be_bytes());
+            // Keys alone, of any consistency.
+            out.extend_from_slice(&[0, 0]);
+            filter.iter().for_each(|filter| put_block(out, filter));
+            cursor.iter().for_each(|cursor| put_block(out, cursor));
+        })?;
+        let mut page = result(reply)?;
+        let mut found = Vec::new();
+        for _ in 0..page.u32()? {
+            let len = page.u16()?;
+            found.push(page.take(len.into())?.to_vec());
+            if page.u8()? != 0 {
+                page.block()?;
+            }
+        }
+        let next = page.rest().to_vec();
+        left = left.saturating_sub(found.len());
+        found.iter().for_each(|key| context.value(Some(key)));
+        if next == END {
+            return Ok(());
+        }
+        cursor = Some(next);
+    }
+    Ok(())
+}
+
+/// `FIELD` and how it stands to a value, for each word; all must hold.
+fn filter_of(words: &[Vec<u8>]) -> Result<Option<Vec<u8>>, CommandError> {
+    if words.is_empty() {
+        return Ok(None);
+    }
+    let leaves: Result<Vec<Value>, CommandError> = words.iter().map(|word| leaf_of(word)).collect();
+    Ok(Some(json!({"op": "and", "and": leaves?}).to_string().into_bytes()))
+}
+
+fn leaf_of(word: &[u8]) -> Result<Value, CommandError> {
+    let bad = || CommandError::Usage(format!("not FIELD=VALUE (or != < <= > >=): {}", quoted(word)));
+    let text = std::str::from_utf8(word).map_err(|_| bad())?;
+    let at = text.find(['=', '!', '<', '>']).filter(|at| *at > 0).ok_or_else(bad)?;
+    let (field, rest) = text.split_at(at);
+    let signs = [("!=", "ne"), ("<=", "lte"), (">=", "gte"), ("=", "eq"), ("<", "lt"), (">", "gt")];
+    let (op, value) =
+        signs.iter().find_map(|(sign, op)| Some((op, rest.strip_prefix(sign)?))).ok_or_else(bad)?;
+    let value = match (value.parse::<i64>(), value.parse::<f64>()) {
+        (Ok(int), _) => json!({"kind": "int", "int": int}),
+        (_, Ok(float)) if float.is_finite() => json!({"kind": "float", "flt": float}),
+        _ => json!({"kind": "string", "str": value}),
+    };
+    Ok(json!({"op": op, "field": field, "value": value}))
+}
+
+/// `indexes`.
+pub fn indexes(context: &mut Context<'_>, _: &[Vec<u8>]) -> Result<(), CommandError> {
+    let reply = context.client.call("__kv_index_list__", |_| {})?;
+    let mut list = result(reply)?;
+    let mut lines = Vec::new();
+    for _ in 0..list.u16()? {
+        let parts = [list.short()?, list.short()?, list.short()?].map(<[u8]>::to_vec);
+        let [_kind, _enabled, is_ready] = [list.u8()?, list.u8()?, list.u8()?];
+        let state = if is_ready == 1 { "ready" } else { "not ready" };
+        let [name, prefix, path] = parts;
+        let (name, path) = (String::from_utf8_lossy(&name), String::from_utf8_lossy(&path));
+        lines.push(format!("{name}\t{path}\t{}\t{state}", quoted(&prefix)));
+    }
+    lines.iter().for_each(|line| context.line(line));
+    Ok(())
+}
+
+/// `index INDEX PATH [PREFIX]`.
+pub fn define(context: &mut Context<'_>, words: &[Vec<u8>]) -> Result<(), CommandError> {
+    set(context, &words[0], words.get(2).map_or(&b""[..], |prefix| prefix), &words[1], true)
+}
+
+/// `unindex INDEX`.
+pub fn drop(context: &mut Context<'_>, words: &[Vec<u8>]) -> Result<(), CommandError> {
+    // A path that every index can have; only the name counts.
+    set(context, &words[0], b"", b"#0", false)
+}
+
+fn set(
+    context: &mut Context<'_>,
+    name: &[u8],
+    prefix: &[u8],
+    path: &[u8],
+    enabled: bool,
+) -> Result<(), CommandError> {
+    for (part, what) in [(name, "the name of an index"), (prefix, "a prefix"), (path, "a path")] {
+        check_len(part, what)?;
+    }
+    done(context.client.call("__kv_index_set__", |out| {
+        [name, prefix, path].iter().for_each(|part| put_name(out, part));
+        out.push(path.ends_with(b"#count").into());
+        out.push(enabled.into());
+    })?)?;
+    context.line("ok");
+    Ok(())
+}
+
+fn check_len(part: &[u8], what: &str) -> Result<(), CommandError> {
+    match part.len() {
+        0..=255 => Ok(()),
+        _ => Err(CommandError::Usage(format!("{what} has at most 255 bytes"))),
+    }
+}
+
+fn put_name(out: &mut Vec<u8>, name: &[u8]) {
+    out.push(name.len() as u8);
+    out.extend_from_slice(name);
+}
