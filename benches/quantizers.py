@@ -30,7 +30,7 @@ def factory(name, dim, metric):
         "pq 48x8": lambda: faiss.IndexPQ(dim, 48, 8, metric),
         "pq 96x4": lambda: faiss.IndexPQ(dim, 96, 4, metric),
         "pq 192x4": lambda: faiss.IndexPQ(dim, 192, 4, metric),
-        "opq 48x8, 8 rounds": opq,
+        "opq 48x8, 14 rounds": opq,
         "prq 2x48": lambda: faiss.IndexProductResidualQuantizer(dim, 48, 2, 8, metric),
         "prq 2x24": lambda: faiss.IndexProductResidualQuantizer(dim, 24, 2, 8, metric),
     }

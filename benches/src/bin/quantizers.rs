@@ -33,7 +33,7 @@ fn kinds() -> Vec<(&'static str, Quantization)> {
         ("pq 96x4", product(96, 4, 0, 0.0)),
         ("pq 192x4", product(192, 4, 0, 0.0)),
         ("opq 48x8, random", product(48, 8, 1, 0.0)),
-        ("opq 48x8, 8 rounds", product(48, 8, 9, 0.0)),
+        ("opq 48x8, 14 rounds", product(48, 8, 15, 0.0)),
         ("pq 48x8, eta 4", product(48, 8, 0, 4.0)),
         ("prq 2x48", Quantization::Residual { parts: 48, layers: 2, rotations: 0 }),
         ("prq 2x24", Quantization::Residual { parts: 24, layers: 2, rotations: 0 }),
