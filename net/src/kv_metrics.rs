@@ -42,12 +42,17 @@ const COUNTERS: [(&str, &str, Value); 27] = [
     ("online_pages_recycled_total", "Pages used again after that.", NOTHING),
 ];
 
-const GAUGES: [(&str, &str, Value); 6] = [
+const GAUGES: [(&str, &str, Value); 9] = [
     ("pages_allocated", "Pages that have memory.", |s| s.store.pages_allocated as u64),
     ("bytes_allocated", "Their bytes.", |s| s.allocated_bytes),
     ("bytes_used", "Bytes written in them, dead ones included.", |s| s.store.used_bytes as u64),
     ("entries", "Keys.", |s| s.store.keys as u64),
     ("tombstones", "Records of removed keys.", NOTHING),
+    ("index_entries", "Keys in indexes.", |s| s.index_keys),
+    ("index_bytes", "Bytes of indexes of keys.", |s| s.index_bytes),
+    ("indexes_given_up", "Parts of indexes, one per core, that memory had no room for.", |s| {
+        s.indexes_given_up
+    }),
     ("reclaimable_bytes", "Bytes that dead records take.", |s| s.reclaimable_bytes),
 ];
 
@@ -78,7 +83,7 @@ mod tests {
     fn every_sample_is_one_name_and_one_integer() {
         let text = page("acme", &KeysStats::default());
         let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-        assert_eq!(samples.len(), 33);
+        assert_eq!(samples.len(), 36);
         for (place, sample) in samples.iter().enumerate() {
             let (name, value) = sample.split_once(' ').unwrap();
             assert!(name.starts_with("acme_kv_") && !name.contains('{'), "{sample}");

@@ -145,7 +145,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "keys",
         syntax: "INDEX|* [COUNT] [FIELD=VALUE]...",
-        help: "keys of an index, or of all; = != < <= > >= on fields of records",
+        help: "keys of an index, or of all; conditions = != < <= > >=",
         words: (1, MANY),
         run: queries::keys,
     },

@@ -15,22 +15,24 @@ const SCAN: u8 = 4;
 /// A cursor without groups is the end.
 const END: &[u8] = &[0, 0, 0];
 
-/// `keys INDEX|* [COUNT [FIELD=VALUE...]]`: follows cursors until there are so many.
+/// `keys INDEX|* [COUNT] [FIELD=VALUE]...`: follows cursors until there are so many.
 pub fn keys(context: &mut Context<'_>, words: &[Vec<u8>]) -> Result<(), CommandError> {
-    let (index, scans) = match &words[0][..] {
-        b"*" => (&b""[..], SCAN),
-        name => (name, 0),
-    };
+    let index = if words[0] == b"*" { &b""[..] } else { &words[0] };
     check_len(index, "the name of an index")?;
-    let wanted = words.get(1).map_or(Ok(COUNT), |word| number(word, "not a number of keys:"))?;
-    let filter = filter_of(words.get(2..).unwrap_or_default())?;
+    let is_count = |word: &Vec<u8>| !word.is_empty() && word.iter().all(u8::is_ascii_digit);
+    let (wanted, conditions) = match words[1..].split_first() {
+        Some((count, rest)) if is_count(count) => (number(count, "not a number of keys:")?, rest),
+        _ => (COUNT, &words[1..]),
+    };
+    let filter = filter_of(conditions)?;
     let mut left = wanted;
     let mut cursor: Option<Vec<u8>> = None;
     while left > 0 {
         let limit = left.min(PAGE_ROWS);
         let reply = context.client.call("kv_query", |out| {
             let given = if filter.is_some() { FILTER } else { 0 } | if cursor.is_some() { CURSOR } else { 0 };
-            out.push(scans | given);
+            // Conditions of which the index knows nothing are for whoever asks to wait for.
+            out.push(SCAN | given);
             put_name(out, index);
             out.extend_from_slice(&(limit as u16).to_be_bytes());
             // Keys alone, of any consistency.
@@ -58,7 +60,7 @@ pub fn keys(context: &mut Context<'_>, words: &[Vec<u8>]) -> Result<(), CommandE
     Ok(())
 }
 
-/// `FIELD` and how it stands to a value, for each word; all must hold.
+/// `FIELD` and how it stands to a value, for each word; all must hold. A value in `"` is text, else a number if it can be one.
 fn filter_of(words: &[Vec<u8>]) -> Result<Option<Vec<u8>>, CommandError> {
     if words.is_empty() {
         return Ok(None);
@@ -75,12 +77,19 @@ fn leaf_of(word: &[u8]) -> Result<Value, CommandError> {
     let signs = [("!=", "ne"), ("<=", "lte"), (">=", "gte"), ("=", "eq"), ("<", "lt"), (">", "gt")];
     let (op, value) =
         signs.iter().find_map(|(sign, op)| Some((op, rest.strip_prefix(sign)?))).ok_or_else(bad)?;
-    let value = match (value.parse::<i64>(), value.parse::<f64>()) {
-        (Ok(int), _) => json!({"kind": "int", "int": int}),
-        (_, Ok(float)) if float.is_finite() => json!({"kind": "float", "flt": float}),
-        _ => json!({"kind": "string", "str": value}),
-    };
-    Ok(json!({"op": op, "field": field, "value": value}))
+    let leaf = |value: Value| json!({"op": op, "field": field, "value": value});
+    let text = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+    let float = value.parse::<f64>().ok().filter(|float| float.is_finite() && text.is_none());
+    let float = float.map(|float| leaf(json!({"kind": "float", "flt": float})));
+    let int = value.parse::<i64>().ok().map(|int| leaf(json!({"kind": "int", "int": int})));
+    Ok(match (int, float) {
+        // An int equals no float, and who types one may mean either.
+        (Some(int), Some(float)) if *op == "eq" => json!({"op": "or", "or": [int, float]}),
+        (Some(int), Some(float)) if *op == "ne" => json!({"op": "and", "and": [int, float]}),
+        (Some(int), _) => int,
+        (None, Some(float)) => float,
+        (None, None) => leaf(json!({"kind": "string", "str": text.unwrap_or(value)})),
+    })
 }
 
 /// `indexes`.
@@ -107,8 +116,7 @@ pub fn define(context: &mut Context<'_>, words: &[Vec<u8>]) -> Result<(), Comman
 
 /// `unindex INDEX`.
 pub fn drop(context: &mut Context<'_>, words: &[Vec<u8>]) -> Result<(), CommandError> {
-    // A path that every index can have; only the name counts.
-    set(context, &words[0], b"", b"#0", false)
+    set(context, &words[0], b"", b"", false)
 }
 
 fn set(

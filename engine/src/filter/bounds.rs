@@ -17,17 +17,23 @@ pub enum Bounds<'p> {
 impl Predicate {
     /// Where the value of `field` lies in everything that matches: in one of these. `None` when the filter does not say.
     ///
-    /// Looks at the leaf that is the filter, or at those of the conjunction that is.
+    /// No places at all where nothing can match.
     pub fn bounds_of(&self, field: &str) -> Option<Vec<Bounds<'_>>> {
-        let leaves = match self.expr() {
-            Expr::All(children) => &children[..],
-            leaf => std::slice::from_ref(leaf),
-        };
-        let of_field = leaves.iter().filter_map(|leaf| match leaf {
-            Expr::Leaf { field: tested, test } if **tested == *field => bounds_of(test),
-            _ => None,
-        });
-        of_field.reduce(both)
+        bounds_in(self.expr(), field)
+    }
+}
+
+fn bounds_in<'p>(expr: &'p Expr, field: &str) -> Option<Vec<Bounds<'p>>> {
+    match expr {
+        Expr::Always | Expr::Not(_) => None,
+        Expr::Never => Some(Vec::new()),
+        Expr::All(children) => children.iter().filter_map(|child| bounds_in(child, field)).reduce(both),
+        Expr::Any(children) => {
+            let each: Option<Vec<_>> = children.iter().map(|child| bounds_in(child, field)).collect();
+            each.map(|each| each.concat())
+        }
+        Expr::Leaf { field: tested, test } if **tested == *field => bounds_of(test),
+        Expr::Leaf { .. } => None,
     }
 }
 
@@ -74,6 +80,7 @@ fn both<'p>(one: Vec<Bounds<'p>>, other: Vec<Bounds<'p>>) -> Vec<Bounds<'p>> {
         (&[Bounds::Numbers(..)], &[Bounds::Texts(..)]) | (&[Bounds::Texts(..)], &[Bounds::Numbers(..)]) => {
             Vec::new()
         }
+        (&[], _) | (_, &[]) => Vec::new(),
         // A list is the narrower one, as a rule.
         (list, _) if list.len() > 1 => one,
         _ => other,
@@ -127,6 +134,13 @@ mod tests {
         check(&all(vec![from(), list()]), both.clone());
         check(&all(vec![list(), from()]), both);
         let either = Node { op: Some("or".into()), or: Some(vec![from(), list()]), ..Node::default() };
-        check(&either, None);
+        check(&either, Some(vec![Numbers(2.0, most), Numbers(5.0, 5.0), Numbers(7.0, 7.0)]));
+        let other = || leaf("eq", "b", Value::Int(1));
+        check(&Node { op: Some("or".into()), or: Some(vec![from(), other()]), ..Node::default() }, None);
+        check(&all(vec![other(), all(vec![other(), from()])]), Some(vec![Numbers(2.0, most)]));
+        // What matches nothing.
+        check(&leaf("in", "b", Value::Ints(vec![])), Some(vec![]));
+        check(&all(vec![other(), leaf("gt", "b", Value::Bool(true))]), Some(vec![]));
+        check(&Node { op: Some("not".into()), not: Some(from().into()), ..Node::default() }, None);
     }
 }

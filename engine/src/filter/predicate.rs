@@ -57,6 +57,11 @@ impl Predicate {
         matches!(*self.root, Expr::Always)
     }
 
+    /// Whether no point matches whatever it holds.
+    pub fn is_trivially_false(&self) -> bool {
+        matches!(*self.root, Expr::Never)
+    }
+
     /// What asking it about a point costs, in steps of 100 ns (see [`crate::pace`]): mostly the misses of the point's line and
     /// row, and of the table of a very long list.
     pub(crate) fn steps(&self) -> usize {

@@ -1,6 +1,6 @@
 //! Keys in order, and in the order of what their records hold, for queries.
 
-use super::operate::{FieldPath, StoredRecord};
+use super::operate::{FieldPath, StoredFields, StoredRecord};
 use crate::filter::Bounds;
 use crate::payload::ValueRef;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,10 @@ pub struct KeyIndex {
 
 /// A place in the order of values: numbers, then texts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
+pub struct Rank(Place);
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
     /// Bits in the order of the numbers.
     Number(u64),
     Text(Box<[u8]>),
@@ -49,18 +52,18 @@ impl Rank {
         // So that -0.0 is 0.0.
         let bits = (value + 0.0).to_bits();
         let sign = 1 << 63;
-        Rank::Number(if bits & sign == 0 { bits | sign } else { !bits })
+        Rank(Place::Number(if bits & sign == 0 { bits | sign } else { !bits }))
     }
 
     fn text(value: &str) -> Rank {
-        Rank::Text(value.as_bytes()[..value.len().min(TEXT_BYTES)].into())
+        Rank(Place::Text(value.as_bytes()[..value.len().min(TEXT_BYTES)].into()))
     }
 
     fn bytes(&self) -> usize {
-        match self {
-            Rank::Number(_) => 0,
+        match &self.0 {
+            Place::Number(_) => 0,
             // In both trees.
-            Rank::Text(text) => 2 * text.len(),
+            Place::Text(text) => 2 * text.len(),
         }
     }
 }
@@ -76,31 +79,46 @@ impl KeyIndex {
         key.starts_with(&self.prefix)
     }
 
-    /// Files a key that has this value now. Costs two searches in trees of keys, some µs in large ones.
+    /// Where the value of these fields belongs: for [`Self::file`].
+    pub fn rank_of<'a>(&'a self, fields: Option<&StoredFields<'a>>) -> Option<Rank> {
+        fields.and_then(|fields| fields.get(&self.path)).and_then(Rank::of)
+    }
+
+    /// Files a key that has this value now. Costs reading the record, and [`Self::file`].
     pub fn note(&mut self, key: &[u8], value: &[u8]) {
-        if !self.covers(key) {
-            return;
+        if self.covers(key) {
+            let rank = {
+                let record = StoredRecord::of(value);
+                let fields = record.as_ref().and_then(StoredRecord::fields);
+                self.rank_of(fields.as_ref())
+            };
+            self.file(key, rank);
         }
-        let record = StoredRecord::of(value);
-        let fields = record.as_ref().and_then(StoredRecord::fields);
-        let rank = fields.and_then(|fields| fields.get(&self.path).and_then(Rank::of));
+    }
+
+    /// Files a key whose value belongs there now. Costs two searches in trees of keys, some µs in large ones.
+    pub fn file(&mut self, key: &[u8], rank: Option<Rank>) {
         match self.keys.get_key_value(key) {
             Some((_, known)) if *known == rank => {}
             Some((shared, _)) => {
                 let shared = shared.clone();
-                self.unfile(key);
-                self.file(shared, rank);
+                self.forget(key);
+                self.insert(shared, rank);
             }
-            None => self.file(key.into(), rank),
+            None => self.insert(key.into(), rank),
         }
     }
 
     /// Takes a key out, if it is there.
     pub fn forget(&mut self, key: &[u8]) {
-        self.unfile(key);
+        let Some((key, rank)) = self.keys.remove_entry(key) else { return };
+        self.bytes -= cost(&key, rank.as_ref());
+        if let Some(rank) = rank {
+            self.ranked.remove(&(rank, key));
+        }
     }
 
-    fn file(&mut self, key: Rc<[u8]>, rank: Option<Rank>) {
+    fn insert(&mut self, key: Rc<[u8]>, rank: Option<Rank>) {
         self.bytes += cost(&key, rank.as_ref());
         if let Some(rank) = &rank {
             self.ranked.insert((rank.clone(), key.clone()));
@@ -108,12 +126,17 @@ impl KeyIndex {
         self.keys.insert(key, rank);
     }
 
-    fn unfile(&mut self, key: &[u8]) {
-        let Some((key, rank)) = self.keys.remove_entry(key) else { return };
-        self.bytes -= cost(&key, rank.as_ref());
-        if let Some(rank) = rank {
-            self.ranked.remove(&(rank, key));
+    /// Takes down an index that is not used any more, about `count` keys of it; whether there is more. Dropping a large one at once takes
+    /// as long as a second.
+    pub fn take_down(&mut self, count: usize) -> bool {
+        for _ in 0..count {
+            let _one_of_each = self.ranked.pop_first();
+            match self.keys.pop_first() {
+                Some((key, rank)) => self.bytes -= cost(&key, rank.as_ref()),
+                None => return !self.ranked.is_empty(),
+            }
         }
+        true
     }
 
     /// Keys filed.
@@ -275,6 +298,11 @@ mod tests {
                 prop_assert!(index.keys_within(&bounds, None, cost).is_some());
                 prop_assert!(cost == 0 || index.keys_within(&bounds, None, cost - 1).is_none());
             }
+            let mut other = KeyIndex::new(b"p", FieldPath::parse("f").unwrap());
+            twin.iter().for_each(|(key, value)| other.note(key, value));
+            prop_assert_eq!((other.len(), other.bytes()), (index.len(), index.bytes()));
+            while other.take_down(3) {}
+            prop_assert_eq!((other.len(), other.bytes(), other.ranked.len()), (0, 0, 0));
             for key in twin.keys() {
                 index.forget(key);
             }

@@ -51,7 +51,7 @@ mod writer;
 pub use config::{Config, ConfigError, Geometry};
 pub use entry::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use hash::{KeyHash, KeyHasher};
-pub use key_index::KeyIndex;
+pub use key_index::{KeyIndex, Rank};
 pub use op::{Action, Effect, Op, Prepared, Reply, StoreError, TTL_MS_MAX};
 pub use record_filter::{FieldError, RecordFilter};
 pub use snapshot::SnapshotCursor;

@@ -43,6 +43,16 @@ impl RecordFilter {
         &self.predicate
     }
 
+    /// What asking it about a record costs, in steps of 100 ns, unless the record is large.
+    pub fn steps(&self) -> usize {
+        self.predicate.steps() + self.paths.len()
+    }
+
+    /// Whether it matches nothing, whatever a record holds.
+    pub fn is_never(&self) -> bool {
+        self.predicate.is_trivially_false()
+    }
+
     /// Whether a stored value is a record that matches. Some 100 ns and 10 ns per field of the record.
     pub fn matches(&self, stored: &[u8]) -> bool {
         let record = StoredRecord::of(stored);

@@ -153,6 +153,9 @@ fn cursor(bytes: &[u8]) -> Result<Option<Vec<u8>>, ApiError> {
     let read = || {
         let mut reader = ArgsReader::new(bytes);
         let groups = reader.u16("cursor")?;
+        if groups > 1 {
+            return Ok(None);
+        }
         let shared = reader.s8("cursor")?;
         let mut after = None;
         for _ in 0..groups {
@@ -161,7 +164,7 @@ fn cursor(bytes: &[u8]) -> Result<Option<Vec<u8>>, ApiError> {
             let key = [prefix, reader.s16("cursor")?].concat();
             after = (group == 0 && flags & !SHARED == MORE).then_some(key);
         }
-        let is_ours = reader.is_empty() && groups <= 1 && after.is_some() == (groups == 1);
+        let is_ours = reader.is_empty() && after.is_some() == (groups == 1);
         Ok::<_, crate::tcp::reader::ArgsError>(is_ours.then_some(after))
     };
     read().ok().flatten().ok_or_else(malformed)

@@ -92,7 +92,7 @@ impl Core {
             long: long::LongTurns::default(),
             tasks: tasks::Tasks::default(),
             replies: Replies::default(),
-            keys: Keys::new(env.index(), shared.keys.clone(), &shared.options.keys),
+            keys: Keys::new(env.index(), shared.keys.clone()),
             log: RefCell::default(),
             old_segments: RefCell::default(),
             owned: RefCell::default(),

@@ -6,7 +6,7 @@ use crate::core::{Core, OpError};
 use crate::env::call;
 use crate::log::Ticket;
 use nigh_engine::kv::operate::{Call, Change, Expiry, OperateError, Outcome};
-use nigh_engine::kv::{Action, Op, Prepared, Reply, StoreError, Writer};
+use nigh_engine::kv::{Action, Op, Prepared, Read, Reply, StoreError, Writer};
 use std::rc::Rc;
 
 /// The time as operations that come one after the other see it: looked at once between two things that may take long. A look costs half
@@ -95,11 +95,8 @@ impl Core {
         // Looked at where it lies: see `Shard::commit`.
         match &mut prepare(&mut shard.writer) {
             Ok(Prepared { effect, reply }) => {
-                let ticket = shard.commit(log.as_deref(), effect.as_ref(), now_ms)?;
                 let indexes = &mut *keys.indexes.borrow_mut();
-                if let Some(effect) = effect.as_ref().filter(|_| !indexes.is_empty()) {
-                    indexes.follow(effect);
-                }
+                let ticket = shard.commit(log.as_deref(), effect.as_ref(), now_ms, indexes)?;
                 answer(reply);
                 Ok(ticket)
             }
@@ -157,6 +154,29 @@ impl Core {
         is_hit
     }
 
+    /// Appends the value of a key of whatever core, from the published table or, where that cannot tell, from its owner; whether it is
+    /// there.
+    ///
+    /// # Errors
+    /// [`OpError::Busy`].
+    pub async fn key_value(self: &Rc<Self>, key: &[u8], out: &mut Vec<u8>) -> Result<bool, OpError> {
+        let (keys, start) = (self.keys(), out.len());
+        let place = keys.place_of(key);
+        match keys.get(&keys.pin(), place, key, self.unix_ms(), out) {
+            Read::Found { .. } => return Ok(true),
+            Read::Missing => return Ok(false),
+            Read::Contended => out.truncate(start),
+        }
+        let key = key.to_vec();
+        let asked = call(self, place.core, move |there| async move {
+            let mut value = Vec::new();
+            there.key_get_here(place, &key, &mut value).then_some(value)
+        });
+        let value = asked.await?;
+        out.extend_from_slice(value.as_deref().unwrap_or_default());
+        Ok(value.is_some())
+    }
+
     /// Removes all keys, shard by shard, and waits until that is durable. Keys that are written meanwhile may stay.
     ///
     /// # Errors
@@ -181,6 +201,7 @@ impl Core {
             newest = newest.max(ticket);
             self.env().yield_now().await;
         }
+        keys.index_work.notify();
         self.wait_durable(newest).await
     }
 }

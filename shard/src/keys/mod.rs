@@ -25,7 +25,7 @@ pub use change::Moment;
 pub use shard::Refused;
 
 use crate::core::Core;
-use crate::event::Lock;
+use crate::event::{Event, Lock};
 use indexes::Indexes;
 use manifest::Manifest;
 use nigh_engine::kv::{Config, KeyHash, KeyHasher, Read, Stats, View, Writer};
@@ -84,7 +84,7 @@ impl KeysOptions {
 
     /// Into how many shards keys are spread: `shards`, a power of two, or as many fewer as leave each its least.
     pub fn shards(&self, shards: usize) -> usize {
-        let most = (self.budget_bytes / self.shard_bytes_min.max(1)).max(1);
+        let most = ((self.budget_bytes - self.index_bytes()) / self.shard_bytes_min.max(1)).max(1);
         1 << (usize::try_from(most).unwrap_or(usize::MAX).ilog2()).min(shards.ilog2())
     }
 
@@ -198,10 +198,14 @@ pub struct Keys {
     checkpoint_lock: Rc<Lock>,
     book: Cell<checkpoint::Book>,
     indexes: RefCell<Indexes>,
+    /// There is something to build.
+    index_work: Event,
     /// On core 0: who may define indexes.
     indexes_lock: Rc<Lock>,
-    /// Who may look at every key.
+    /// Who may look at every key of this core.
     scan_lock: Rc<Lock>,
+    /// Queries of this core's connections that look at every key.
+    scans: Cell<usize>,
     /// On core 0: what the newest manifest says, and who may replace it.
     manifest: RefCell<Option<Manifest>>,
     manifest_lock: Rc<Lock>,
@@ -210,8 +214,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn new(index: usize, shared: Arc<KeysShared>, options: &KeysOptions) -> Keys {
-        let index_bytes = usize::try_from(options.index_bytes()).unwrap_or(usize::MAX) / shared.cores;
+    pub(crate) fn new(index: usize, shared: Arc<KeysShared>) -> Keys {
         Keys {
             index,
             seat: shared.domain.participant(index),
@@ -220,9 +223,11 @@ impl Keys {
             unchecked: Cell::new(0),
             checkpoint_lock: Rc::default(),
             book: Cell::default(),
-            indexes: RefCell::new(Indexes::new(index_bytes)),
+            indexes: RefCell::new(Indexes::new()),
+            index_work: Event::default(),
             indexes_lock: Rc::default(),
             scan_lock: Rc::default(),
+            scans: Cell::new(0),
             manifest: RefCell::default(),
             manifest_lock: Rc::default(),
             damaged: RefCell::default(),
@@ -316,6 +321,12 @@ impl Keys {
         stores + self.indexes.borrow().bytes() as u64
     }
 
+    /// Whether the store of the key has it, if only because what has expired has not been removed yet.
+    fn is_stored(&self, key: &[u8]) -> bool {
+        // At the beginning of time nothing has expired.
+        self.exists(&self.pin(), self.place_of(key), key, 0)
+    }
+
     /// A number that changes when keys have gone without a change of them: expired, evicted, flushed.
     fn gone_unnoticed(&self) -> u64 {
         let gone = |shard: &Shard| {
@@ -336,6 +347,12 @@ pub struct KeysStats {
     pub allocated_bytes: u64,
     /// Bytes that eviction could give back.
     pub reclaimable_bytes: u64,
+    /// Keys in indexes.
+    pub index_keys: u64,
+    /// Bytes of these.
+    pub index_bytes: u64,
+    /// Parts of indexes that were given up, one per core.
+    pub indexes_given_up: u64,
     /// Reads of values.
     pub gets: u64,
     /// Those that found one.
@@ -375,7 +392,11 @@ impl Core {
 impl Keys {
     fn own_stats(&self) -> KeysStats {
         let counters = self.counters();
+        let indexes = self.indexes.borrow();
         let mut sum = KeysStats {
+            index_keys: indexes.keys() as u64,
+            index_bytes: indexes.bytes() as u64,
+            indexes_given_up: indexes.given_up() as u64,
             gets: counters.gets.load(Relaxed),
             hits: counters.hits.load(Relaxed),
             corruption_errors: counters.corruption_errors.load(Relaxed),
@@ -405,6 +426,9 @@ impl KeysStats {
         for (to, from) in [
             (&mut self.allocated_bytes, other.allocated_bytes),
             (&mut self.reclaimable_bytes, other.reclaimable_bytes),
+            (&mut self.index_keys, other.index_keys),
+            (&mut self.index_bytes, other.index_bytes),
+            (&mut self.indexes_given_up, other.indexes_given_up),
             (&mut self.gets, other.gets),
             (&mut self.hits, other.hits),
             (&mut self.corruption_errors, other.corruption_errors),
@@ -424,11 +448,15 @@ fn new_shards(core: &Core, hasher: &KeyHasher, uid_base: u64) -> Result<Vec<Shar
     let (shared, options) = (&core.node().keys, core.options());
     let shards = options.keys.shards(options.shards);
     let own = (0..shards).filter(|&shard| shared.core_of(shard) == core.env().index());
+    // As much as this core has of the keys.
+    let index_bytes = options.keys.index_bytes() / shards as u64 * own.clone().count() as u64;
+    let index_bytes = usize::try_from(index_bytes).unwrap_or(usize::MAX);
+    core.keys().indexes.borrow_mut().set_bytes_max(index_bytes);
     own.map(|number| {
         let config = options.keys.config(shards);
         let writer = Writer::new(config, hasher.clone(), shared.domain.clone());
         let mut writer = writer.map_err(|error| format!("keys: {error}"))?;
-        if core.env().disk().is_some() {
+        if core.env().disk().is_some() || options.keys.query {
             writer.note_evicted();
         }
         Ok(Shard::new(number, uid_base + number as u64, writer))

@@ -1,9 +1,10 @@
 //! Queries over keys: those of an index, or all, in ascending order, page by page.
 //!
-//! Each core answers for its own keys with the first rows behind the cursor, and how far it has got; whoever asked merges. Rows are as they
-//! are when they are looked at. A key that is there from the first page to the last is on one of them exactly once.
+//! Each core answers for its own keys with the first rows behind the cursor, and how far it has got; whoever asked merges these and reads
+//! the values. Rows are as they are when they are looked at. A key that is there from the first page to the last is on one of them exactly once.
 
-use super::indexes::State;
+use super::Keys;
+use super::indexes::{IndexDefinition, State};
 use crate::core::{Core, OpError};
 use crate::env::call;
 use crate::event::together;
@@ -13,20 +14,25 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Most bytes of keys and values in a page (interface).
-pub const PAGE_BYTES_MAX: usize = 8 << 20;
+/// Most bytes of rows in a page: what the interface allows for the whole, less the longest cursor.
+pub const PAGE_BYTES_MAX: usize = (8 << 20) - (65 << 10);
 /// What a row costs beside its key and value.
 const ROW_BYTES: usize = 7;
 /// Most keys that a query without an index looks at (interface).
 pub const SCANNED_MAX: usize = 5_000_000;
-/// Places in the order of values looked at in one piece, under a millisecond; where there are more, going through the keys soon finds enough.
-const CANDIDATES_MAX: usize = 8_192;
+/// Queries without an index that connections of one core have under way or waiting.
+pub const SCANS_MAX: usize = 16;
+/// Places in the order of values looked at in one piece, some 0.5 ms; where there are more, going through the keys soon finds enough.
+const CANDIDATES_MAX: usize = 4_096;
 /// Keys of an index looked at for one page, which then ends early: some tens of ms.
 const LOOKED_AT_MAX: usize = 100_000;
-/// Keys looked up between two looks at the clock.
+/// Keys that are taken from an index together.
 const STEP_KEYS: usize = 64;
-/// Bytes of a store read likewise.
-const STEP_BYTES: usize = 32 << 10;
+/// Bytes of a store read between two looks at the clock, where the filter is cheap.
+const STEP_BYTES: usize = 16 << 10;
+/// Steps of 100 ns between two looks at the clock: what a key costs without a filter, and a KiB of a value that has to be looked into.
+const STEPS: usize = 500;
+const KEY_STEPS: usize = 3;
 
 /// A query without an index that was not asked to do without.
 const NEEDS_INDEX: &str = "filter needs an index or scan:true";
@@ -79,39 +85,67 @@ pub struct KeyPage {
 }
 
 impl KeyPage {
-    /// Adds a row, without its value where that does not fit; false when the key does not.
-    fn push(&mut self, mut row: KeyRow) -> bool {
-        let key_bytes = ROW_BYTES + row.key.len();
-        if self.bytes + key_bytes > PAGE_BYTES_MAX {
-            return false;
-        }
-        self.bytes += key_bytes;
-        let left = PAGE_BYTES_MAX - self.bytes;
-        row.value = row.value.filter(|value| value.len() <= left);
-        self.bytes += row.value.as_ref().map_or(0, Vec::len);
-        self.rows.push(row);
-        true
+    /// Bytes that a row's key and value may still have.
+    fn left(&self) -> usize {
+        (PAGE_BYTES_MAX - self.bytes).saturating_sub(ROW_BYTES)
     }
 
-    /// The first rows of all parts, as far as all have got.
-    fn merged(parts: Vec<KeyPage>, limit: usize) -> KeyPage {
-        let bound = parts.iter().filter_map(|part| part.reached.clone()).min();
-        let mut rows: Vec<KeyRow> = parts.into_iter().flat_map(|part| part.rows).collect();
-        rows.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        let mut page = KeyPage::default();
-        for row in rows {
-            let is_behind = bound.as_ref().is_some_and(|bound| row.key > *bound);
-            if is_behind {
-                break;
-            }
-            if page.rows.len() == limit || !page.push(row) {
-                page.reached = page.rows.last().map(|row| row.key.clone());
-                return page;
-            }
-        }
-        page.reached = bound;
-        page
+    /// Whether nothing can be added that has so many bytes; the first row always can, without its value if need be.
+    fn is_full_for(&self, bytes: usize) -> bool {
+        !self.rows.is_empty() && bytes > self.left()
     }
+
+    fn push(&mut self, mut row: KeyRow) {
+        let left = self.left().saturating_sub(row.key.len());
+        row.value = row.value.filter(|value| value.len() <= left);
+        self.bytes += ROW_BYTES + row.key.len() + row.value.as_ref().map_or(0, Vec::len);
+        self.rows.push(row);
+    }
+}
+
+type Key = Box<[u8]>;
+
+/// What one core has found.
+#[derive(Debug, Default)]
+struct Part {
+    /// The index that was looked through.
+    index: Option<IndexDefinition>,
+    /// Ascending, at most the limit.
+    keys: Vec<Key>,
+    /// Bytes of them.
+    bytes: usize,
+    /// There may be more behind this key; `None`: that was all.
+    reached: Option<Key>,
+    /// Keys that a scan has looked at.
+    scanned: usize,
+}
+
+impl Part {
+    /// Adds a key; whether the part is complete with it.
+    fn push(&mut self, key: &[u8], limit: usize) -> bool {
+        self.bytes += key.len();
+        self.keys.push(key.into());
+        let is_complete = self.keys.len() == limit || self.bytes > PAGE_BYTES_MAX;
+        if is_complete {
+            self.reached = Some(key.into());
+        }
+        is_complete
+    }
+}
+
+/// The first keys of all parts, as far as all have got, and how far that is.
+fn merged(parts: Vec<Part>, limit: usize) -> (Vec<Key>, Option<Key>) {
+    let mut reached = parts.iter().filter_map(|part| part.reached.clone()).min();
+    let mut keys: Vec<Key> = parts.into_iter().flat_map(|part| part.keys).collect();
+    keys.sort_unstable();
+    if let Some(reached) = &reached {
+        keys.truncate(keys.partition_point(|key| key <= reached));
+    }
+    if keys.len() > limit {
+        keys.truncate(limit);
+        reached = keys.last().cloned();
+    }
+    (keys, reached)
 }
 
 /// Where a core looks for rows.
@@ -124,11 +158,65 @@ enum Source {
     Store,
 }
 
-/// What became of a key that was looked at.
-enum Looked {
-    Gone,
-    NoRow,
-    Row(KeyRow),
+/// A query without an index that counts for its core while it lives.
+struct Scan(Rc<Core>);
+
+impl Scan {
+    fn begin(core: &Rc<Core>) -> Result<Scan, OpError> {
+        let scans = &core.keys().scans;
+        if scans.get() >= SCANS_MAX {
+            return Err(OpError::Busy("too many queries without an index".to_owned()));
+        }
+        scans.set(scans.get() + 1);
+        Ok(Scan(core.clone()))
+    }
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        let scans = &self.0.keys().scans;
+        scans.set(scans.get() - 1);
+    }
+}
+
+/// Work between two looks at the clock.
+struct Pace {
+    slice: Slice,
+    steps: usize,
+    each: usize,
+}
+
+impl Pace {
+    fn begin(core: &Core, query: &KeyQuery) -> Pace {
+        Pace { slice: Slice::begin(core.env()), steps: 0, each: KEY_STEPS + query.filter_steps() }
+    }
+
+    /// A key was looked at, and into so many bytes.
+    async fn looked(&mut self, bytes: usize) {
+        self.steps += self.each + bytes / 1024;
+        if self.steps >= STEPS {
+            self.steps = 0;
+            self.slice.check().await;
+        }
+    }
+}
+
+impl KeyQuery {
+    fn filter_steps(&self) -> usize {
+        self.filter.as_ref().map_or(0, RecordFilter::steps)
+    }
+
+    /// Whether the value has to be looked into to know whether its key is a row.
+    fn looks_into_values(&self) -> bool {
+        self.filter.is_some() || self.returns == Returns::Records
+    }
+
+    fn takes(&self, value: &[u8]) -> bool {
+        match &self.filter {
+            Some(filter) => filter.matches(value),
+            None => self.returns != Returns::Records || is_record(value),
+        }
+    }
 }
 
 impl Core {
@@ -138,41 +226,92 @@ impl Core {
     /// A page has fewer rows than the limit where that would take long or its bytes are used up; [`KeyPage::reached`] says where the next begins.
     ///
     /// # Errors
-    /// No such index; one that is being built ([`OpError::Busy`]) or was given up ([`OpError::NoMemory`]); a filter of which the index knows
-    /// nothing, or no index at all, without [`KeyQuery::scans`]; more than [`SCANNED_MAX`] keys to look at.
+    /// No such index; one that is being built, or too many scans ([`OpError::Busy`]); one that was given up ([`OpError::NoMemory`]); a
+    /// filter of which the index knows nothing, or no index at all, without [`KeyQuery::scans`]; more than [`SCANNED_MAX`] keys to look at.
     pub async fn query_keys(self: &Rc<Self>, query: KeyQuery) -> Result<KeyPage, OpError> {
+        let _counted = if query.index.is_none() { Some(Scan::begin(self)?) } else { None };
         let query = Arc::new(query);
         let asked = (0..self.env().cores()).map(|to| {
             let query = query.clone();
             call(self, to, move |there| async move { there.query_own_keys(&query).await })
         });
         let answers = together(asked.collect()).await;
-        let parts: Result<Vec<KeyPage>, OpError> = answers.into_iter().map(|answer| answer?).collect();
-        Ok(KeyPage::merged(parts?, query.limit))
-    }
-
-    async fn query_own_keys(self: &Rc<Self>, query: &KeyQuery) -> Result<KeyPage, OpError> {
-        match self.source_of(query)? {
-            Source::Candidates(candidates) => {
-                let mut page = KeyPage::default();
-                let mut slice = Slice::begin(self.env());
-                for some in candidates.chunks(STEP_KEYS) {
-                    if !self.look_at_own(query, some, &mut page) {
-                        return Ok(page);
-                    }
-                    slice.check().await;
-                }
-                Ok(page)
-            }
-            Source::Index(generation) => self.walk_index(query, generation).await,
-            Source::Store => self.scan_own_keys(query).await,
+        let parts: Result<Vec<Part>, OpError> = answers.into_iter().map(|answer| answer?).collect();
+        let parts = parts?;
+        if parts.iter().any(|part| part.index != parts[0].index) {
+            return Err(OpError::Busy("the index is being defined anew".to_owned()));
         }
+        if parts.iter().map(|part| part.scanned).sum::<usize>() > SCANNED_MAX {
+            return Err(over_budget());
+        }
+        let (keys, reached) = merged(parts, query.limit);
+        self.page_of(&query, &keys, reached).await
     }
 
-    fn source_of(&self, query: &KeyQuery) -> Result<Source, OpError> {
+    /// The page of these keys, as they are now. It may end before the last of them.
+    async fn page_of(
+        self: &Rc<Self>,
+        query: &KeyQuery,
+        keys: &[Key],
+        reached: Option<Key>,
+    ) -> Result<KeyPage, OpError> {
+        let mut page = KeyPage::default();
+        let mut pace = Pace::begin(self, query);
+        for (at, key) in keys.iter().enumerate() {
+            let mut value = Vec::new();
+            let len = match query.returns {
+                Returns::Keys => 0,
+                _ => self.keys().value_len(self.keys().place_of(key), key),
+            };
+            let mut is_full = page.is_full_for(key.len() + len);
+            if !is_full && query.returns != Returns::Keys {
+                // Since its core has looked at it, it may have changed.
+                if !self.key_value(key, &mut value).await? || !query.takes(&value) {
+                    continue;
+                }
+                is_full = page.is_full_for(key.len() + value.len());
+            }
+            if is_full {
+                page.reached = at.checked_sub(1).map(|before| keys[before].to_vec());
+                return Ok(page);
+            }
+            pace.looked(value.len()).await;
+            let value = (query.returns != Returns::Keys).then_some(value);
+            page.push(KeyRow { key: key.to_vec(), value });
+        }
+        page.reached = reached.map(Vec::from);
+        Ok(page)
+    }
+
+    async fn query_own_keys(self: &Rc<Self>, query: &KeyQuery) -> Result<Part, OpError> {
+        let (source, index) = self.source_of(query)?;
+        let mut part = match source {
+            Source::Candidates(candidates) => {
+                let mut part = Part::default();
+                let mut pace = Pace::begin(self, query);
+                for some in candidates.chunks(STEP_KEYS) {
+                    if self.look_at_own(query, some, &mut part, &mut pace).await {
+                        break;
+                    }
+                }
+                part
+            }
+            Source::Index(generation) => self.walk_index(query, generation).await?,
+            Source::Store => self.scan_own_keys(query).await?,
+        };
+        part.index = index;
+        Ok(part)
+    }
+
+    fn source_of(&self, query: &KeyQuery) -> Result<(Source, Option<IndexDefinition>), OpError> {
         let needs_index = || OpError::BadRequest(NEEDS_INDEX.to_owned());
+        let is_never = query.filter.as_ref().is_some_and(RecordFilter::is_never);
         let Some(name) = &query.index else {
-            return if query.scans { Ok(Source::Store) } else { Err(needs_index()) };
+            return match query.scans {
+                true if is_never => Ok((Source::Candidates(Vec::new()), None)),
+                true => Ok((Source::Store, None)),
+                false => Err(needs_index()),
+            };
         };
         let mut indexes = self.keys().indexes.borrow_mut();
         let index = indexes.find(name).ok_or_else(|| OpError::UnknownKeyIndex(name.clone()))?;
@@ -185,19 +324,24 @@ impl Core {
                 )));
             }
         }
-        let Some(filter) = &query.filter else { return Ok(Source::Index(index.generation)) };
-        let Some(bounds) = filter.predicate().bounds_of(&index.definition.path) else {
-            return if query.scans { Ok(Source::Index(index.generation)) } else { Err(needs_index()) };
+        let definition = Some(index.definition.clone());
+        let Some(filter) = &query.filter else { return Ok((Source::Index(index.generation), definition)) };
+        let source = match filter.predicate().bounds_of(&index.definition.path) {
+            Some(bounds) => {
+                match index.content.keys_within(&bounds, query.after.as_deref(), CANDIDATES_MAX) {
+                    Some(candidates) => Source::Candidates(candidates),
+                    None => Source::Index(index.generation),
+                }
+            }
+            None if query.scans => Source::Index(index.generation),
+            None => return Err(needs_index()),
         };
-        Ok(match index.content.keys_within(&bounds, query.after.as_deref(), CANDIDATES_MAX) {
-            Some(candidates) => Source::Candidates(candidates),
-            None => Source::Index(index.generation),
-        })
+        Ok((source, definition))
     }
 
-    async fn walk_index(&self, query: &KeyQuery, generation: u64) -> Result<KeyPage, OpError> {
-        let mut page = KeyPage::default();
-        let mut slice = Slice::begin(self.env());
+    async fn walk_index(&self, query: &KeyQuery, generation: u64) -> Result<Part, OpError> {
+        let mut part = Part::default();
+        let mut pace = Pace::begin(self, query);
         let mut after: Option<Rc<[u8]>> = query.after.as_deref().map(Rc::from);
         for _ in 0..LOOKED_AT_MAX / STEP_KEYS {
             let some = match self.keys().indexes.borrow_mut().find_same(generation) {
@@ -206,38 +350,36 @@ impl Core {
                 }
                 _ => return Err(OpError::Busy("the index has been changed".to_owned())),
             };
-            let Some(last) = some.last() else { return Ok(page) };
-            if !self.look_at_own(query, &some, &mut page) {
-                return Ok(page);
+            let Some(last) = some.last() else { return Ok(part) };
+            if self.look_at_own(query, &some, &mut part, &mut pace).await {
+                return Ok(part);
             }
             after = Some(last.clone());
-            slice.check().await;
         }
-        page.reached = after.as_deref().map(Vec::from);
-        Ok(page)
+        part.reached = after.as_deref().map(Box::from);
+        Ok(part)
     }
 
-    async fn scan_own_keys(&self, query: &KeyQuery) -> Result<KeyPage, OpError> {
+    async fn scan_own_keys(&self, query: &KeyQuery) -> Result<Part, OpError> {
         let keys = self.keys();
         // One at a time: it is the work of many queries.
         let _held = keys.scan_lock.lock().await;
         let mut slice = Slice::begin(self.env());
-        let mut first: BTreeSet<Rc<[u8]>> = BTreeSet::new();
-        let mut left = SCANNED_MAX.div_ceil(self.env().cores());
+        let mut first: BTreeSet<Key> = BTreeSet::new();
+        let mut scanned = 0;
+        let step_bytes = STEP_BYTES / (1 + query.filter_steps() / 8);
         let own = keys.owned.borrow().len();
         for index in 0..own {
             let mut cursor = keys.owned.borrow()[index].writer.snapshot();
             let mut more = true;
             while more {
-                let mut looked_at = 0;
                 let now_ms = self.env().unix_ms();
                 let mut look = |key: &[u8], value: &[u8], _deadline_ms| {
-                    looked_at += 1;
+                    scanned += 1;
                     let is_full = first.len() == query.limit;
                     if query.after.as_deref().is_some_and(|after| key <= after)
                         || is_full && first.last().is_some_and(|last| key >= &**last)
-                        || query.filter.as_ref().is_some_and(|filter| !filter.matches(value))
-                        || query.returns == Returns::Records && !is_record(value)
+                        || query.looks_into_values() && !query.takes(value)
                     {
                         return;
                     }
@@ -248,83 +390,76 @@ impl Core {
                 more = keys.owned.borrow_mut()[index].writer.snapshot_step(
                     &mut cursor,
                     now_ms,
-                    STEP_BYTES,
+                    step_bytes,
                     &mut look,
                 );
-                left = left
-                    .checked_sub(looked_at)
-                    .ok_or_else(|| OpError::BadRequest("scan budget exceeded; use an index".to_owned()))?;
+                if scanned > SCANNED_MAX {
+                    return Err(over_budget());
+                }
                 slice.check().await;
                 if self.is_stopping() {
                     return Err(OpError::Busy("the server is stopping".to_owned()));
                 }
             }
         }
-        let first: Vec<Rc<[u8]>> = first.into_iter().collect();
-        let mut page = KeyPage::default();
-        for some in first.chunks(STEP_KEYS) {
-            if !self.look_at_own(query, some, &mut page) {
-                return Ok(page);
+        let mut part = Part { scanned, ..Part::default() };
+        for key in &first {
+            if part.push(key, query.limit) {
+                break;
             }
-            slice.check().await;
         }
-        // What has changed since may leave the page short, and what lies behind is not known.
-        page.reached = first.last().filter(|_| first.len() == query.limit).map(|last| last.to_vec());
-        Ok(page)
+        Ok(part)
     }
 
-    /// Adds rows of keys of this core's, which come in ascending order; false when the page ends with them, which then says where.
-    fn look_at_own(&self, query: &KeyQuery, some: &[Rc<[u8]>], page: &mut KeyPage) -> bool {
+    /// Adds rows of keys of this core's, which come in ascending order; whether the part is complete with them.
+    async fn look_at_own(
+        &self,
+        query: &KeyQuery,
+        some: &[Rc<[u8]>],
+        part: &mut Part,
+        pace: &mut Pace,
+    ) -> bool {
         self.keys().prefetch(some.iter().map(|key| &**key));
         let mut value = Vec::new();
-        for (at, key) in some.iter().enumerate() {
+        for key in some {
             value.clear();
-            let row = match self.look_up_own(query, key, &mut value) {
-                Looked::Row(row) => row,
-                Looked::NoRow => continue,
-                Looked::Gone => {
-                    self.keys().indexes.borrow_mut().forget(key);
-                    continue;
-                }
-            };
-            if !page.push(row) {
-                page.reached = match at.checked_sub(1) {
-                    Some(before) => Some(some[before].to_vec()),
-                    None => page.rows.last().map(|row| row.key.clone()),
-                };
-                return false;
+            if self.is_own_row(query, key, &mut value) && part.push(key, query.limit) {
+                return true;
             }
-            if page.rows.len() == query.limit {
-                page.reached = Some(key.to_vec());
-                return false;
-            }
+            pace.looked(value.len()).await;
         }
-        true
+        false
     }
 
     /// `value` is empty, and room.
-    fn look_up_own(&self, query: &KeyQuery, key: &[u8], value: &mut Vec<u8>) -> Looked {
+    fn is_own_row(&self, query: &KeyQuery, key: &[u8], value: &mut Vec<u8>) -> bool {
         let (keys, now_ms) = (self.keys(), self.env().unix_ms());
         let place = keys.place_of(key);
-        let found = if query.filter.is_none() && query.returns == Returns::Keys {
-            keys.exists(&keys.pin(), place, key, now_ms)
-        } else {
-            keys.owned.borrow_mut()[place.shard / keys.shared.cores].writer.peek(key, now_ms, value).is_some()
-        };
-        if !found {
-            return Looked::Gone;
-        }
-        let is_row = match (&query.filter, query.returns) {
-            (Some(filter), _) => filter.matches(value),
-            (None, Returns::Records) => is_record(value),
-            (None, _) => true,
+        let is_row = match query.looks_into_values() {
+            false => keys.exists(&keys.pin(), place, key, now_ms),
+            true => {
+                let writer = &mut keys.owned.borrow_mut()[place.shard / keys.shared.cores].writer;
+                writer.peek(key, now_ms, value).is_some() && query.takes(value)
+            }
         };
         if !is_row {
-            return Looked::NoRow;
+            keys.forget_if_gone(key);
         }
-        let value = (query.returns != Returns::Keys).then(|| std::mem::take(value));
-        Looked::Row(KeyRow { key: key.to_vec(), value })
+        is_row
     }
+}
+
+impl Keys {
+    /// Takes a key out of indexes if the store has it no more. One that has expired and is still stored stays: a clock may be set back.
+    fn forget_if_gone(&self, key: &[u8]) {
+        if !self.is_stored(key) {
+            self.indexes.borrow_mut().forget(key);
+        }
+    }
+}
+
+fn over_budget() -> OpError {
+    OpError::BadRequest("scan budget exceeded; use an index".to_owned())
 }
 
 fn is_record(value: &[u8]) -> bool {

@@ -1,5 +1,6 @@
 //! A shard's store on its owner core.
 
+use super::indexes::Indexes;
 use super::record;
 use crate::core::OpError;
 use crate::log::{Log, LogError, RecordKey, Ticket};
@@ -74,10 +75,11 @@ impl Shard {
         log: Option<&Log>,
         effect: Option<&Effect<'_>>,
         now_ms: u64,
+        indexes: &mut Indexes,
     ) -> Result<Option<Ticket>, Box<Refused>> {
         let mut ticket = None;
+        self.note_evicted(log.is_some(), indexes);
         if let Some(log) = log {
-            self.note_evicted();
             self.record.clear();
             self.record.extend_from_slice(&self.unlogged);
             if let Some(effect) = effect {
@@ -92,8 +94,14 @@ impl Shard {
             // Prepared just now, so it has room.
             self.writer.apply(effect, now_ms).map_err(|error| Box::new(error.into()))?;
         }
+        self.note_evicted(log.is_some(), indexes);
+        if let Some(effect) = effect
+            && !indexes.is_empty()
+        {
+            // Behind what made room for it, which may have been an older value of the key.
+            indexes.follow(effect);
+        }
         if let Some(log) = log {
-            self.note_evicted();
             self.record.clear();
             self.record.extend_from_slice(&self.unlogged);
             // Without room it stands before the next record.
@@ -122,12 +130,16 @@ impl Shard {
         Ok(Some(ticket))
     }
 
-    fn note_evicted(&mut self) {
+    /// Tells the log, if there is one, and indexes what has been evicted.
+    fn note_evicted(&mut self, has_log: bool, indexes: &mut Indexes) {
         let Shard { writer, unlogged, touched, .. } = self;
         writer.take_evicted(|key| {
-            let effect = Effect::Delete { key };
-            record::put(unlogged, &effect);
-            touched.note(&effect);
+            if has_log {
+                let effect = Effect::Delete { key };
+                record::put(unlogged, &effect);
+                touched.note(&effect);
+            }
+            indexes.forget(key);
         });
     }
 

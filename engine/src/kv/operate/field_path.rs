@@ -174,6 +174,11 @@ impl<'a> StoredFields<'a> {
             Some((row, column)) => Path::Column(field, row.of(record.key_type(field))?, column.segment()),
         };
         let count = |count: usize| Some(ValueRef::Int(i64::try_from(count).unwrap_or(i64::MAX)));
+        if path.column.is_none()
+            && let Some(rows) = record.rows_of(field)
+        {
+            return count(rows);
+        }
         match (record.target(at).ok()?, path.is_count) {
             (Target::Record(rows) | Target::Table(rows), _) => count(rows),
             (Target::Row(is_there), _) => count(is_there.into()),

@@ -248,6 +248,28 @@ impl<'a> Record<'a> {
         })
     }
 
+    /// Rows of the table at `field`, which is not read for it; `None` when there is no field or it is no table.
+    pub(super) fn rows_of(&self, field: Segment<'a>) -> Option<usize> {
+        match &self.fields {
+            Fields::Schema(schema, fields) => {
+                let at = schema.find(field).ok()?;
+                match (&schema.fields[at].kind, &fields[at]) {
+                    (FieldKind::Table(table), SchemaField::Rows(rows)) => Some(rows.len() / table.stride),
+                    (_, SchemaField::Read(Field::Table(table))) => Some(table.len()),
+                    _ => None,
+                }
+            }
+            Fields::Dynamic(fields) => match fields.get(&Key::Bytes(named(field).ok()?))? {
+                Entry::Stored(body) => match read_dynamic(body).ok()? {
+                    DynamicField::Table(table) => Some(table.count),
+                    DynamicField::Cell(_) => None,
+                },
+                Entry::Changed(Field::Table(table)) => Some(table.len()),
+                Entry::Changed(Field::Cell(_)) => None,
+            },
+        }
+    }
+
     /// The type that a schema gives the keys of rows of a table.
     pub(super) fn key_type(&self, field: Segment<'a>) -> Option<Type> {
         let Fields::Schema(schema, _) = &self.fields else { return None };

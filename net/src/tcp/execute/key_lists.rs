@@ -7,8 +7,7 @@ use crate::tcp::kv::{self, KvRequest};
 use crate::tcp::ops::KvOp;
 use crate::tcp::round::take_response;
 use nigh_engine::kv::{Op, Read};
-use nigh_shard::core::{Core, OpError};
-use nigh_shard::env::call;
+use nigh_shard::core::Core;
 use nigh_shard::event::together;
 use std::rc::Rc;
 use std::time::Duration;
@@ -49,8 +48,9 @@ async fn mget(core: &Rc<Core>, wanted: &[&[u8]], out: &mut Vec<u8>) -> Result<()
             let start = out.len();
             if !found(core, key, out) {
                 out.truncate(start);
-                let value = ask_owner(core, key).await?;
-                kv::put_found(out, value.as_deref());
+                let mut value = Vec::new();
+                let is_there = core.key_value(key, &mut value).await?;
+                kv::put_found(out, is_there.then_some(&value));
             }
             if begun.is_too_long(out) {
                 // Neither more memory nor more time for an answer that cannot be sent.
@@ -82,17 +82,6 @@ fn found(core: &Core, key: &[u8], out: &mut Vec<u8>) -> bool {
         Read::Contended => return false,
     }
     true
-}
-
-/// The value of a key, from its owner.
-async fn ask_owner(core: &Rc<Core>, key: &[u8]) -> Result<Option<Vec<u8>>, ApiError> {
-    let key = key.to_vec();
-    let owner = core.keys().place_of(&key).core;
-    let value = call(core, owner, move |there| async move {
-        let mut value = Vec::new();
-        there.key_get_here(there.keys().place_of(&key), &key, &mut value).then_some(value)
-    });
-    value.await.map_err(|busy| OpError::from(busy).into())
 }
 
 /// Each put on its own, all owners at the same time; the first error, in the order of the puts, takes the place of their number.
