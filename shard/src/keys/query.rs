@@ -22,8 +22,8 @@ const ROW_BYTES: usize = 7;
 pub const SCANNED_MAX: usize = 5_000_000;
 /// Queries without an index that connections of one core have under way or waiting.
 pub const SCANS_MAX: usize = 16;
-/// Places in the order of values looked at in one piece, some 0.5 ms; where there are more, going through the keys soon finds enough.
-const CANDIDATES_MAX: usize = 4_096;
+/// Places in the order of values looked at in one piece, a millisecond at most; where there are more, going through the keys soon finds enough.
+const CANDIDATES_MAX: usize = 8_192;
 /// Keys of an index looked at for one page, which then ends early: some tens of ms.
 const LOOKED_AT_MAX: usize = 100_000;
 /// Keys that are taken from an index together.
