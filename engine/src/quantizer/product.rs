@@ -17,6 +17,9 @@ const ROUNDS_WEIGHED: usize = 8;
 const ROUNDS_BETWEEN: usize = 6;
 /// Entries of a table: a byte's worth.
 const ENTRIES: usize = 256;
+/// Beginnings of a sum of layers that are followed, and vectors that are coded together where there are layers.
+const BEAM: usize = 5;
+const BEAMED: usize = 1024;
 /// Rows fetched ahead of the one being scored.
 const ROWS_AHEAD: usize = 8;
 
@@ -185,18 +188,20 @@ impl Product {
         if let Some(rotation) = &self.rotation {
             rest.chunks_exact_mut(dim).for_each(|vector| rotation.apply(vector, &mut space));
         }
-        for (at, book) in self.codebooks.iter().enumerate() {
-            let part = at % parts;
-            let numbers = book.nearest(&self.shape.gather(&rest, part));
-            let each = rest.chunks_exact_mut(dim).zip(rows.chunks_exact_mut(row_len)).zip(numbers);
-            for ((rest, row), number) in each {
-                match bits {
-                    4 => row[at / 2] |= (number as u8) << (at % 2 * 4),
-                    _ => row[at] = number as u8,
-                }
-                if layers > 1 {
-                    let part = &mut rest[part * len..][..len];
-                    part.iter_mut().zip(book.row(number as usize)).for_each(|(x, c)| *x -= c);
+        for part in 0..parts {
+            let points = self.shape.gather(&rest, part);
+            let books: Vec<&Centroids> = self.codebooks.iter().skip(part).step_by(parts).collect();
+            let numbers = match books[..] {
+                [book] => book.nearest(&points),
+                _ => points.chunks(BEAMED * len).flat_map(|points| layered(&books, points, len)).collect(),
+            };
+            for (row, numbers) in rows.chunks_exact_mut(row_len).zip(numbers.chunks_exact(layers)) {
+                for (layer, &number) in numbers.iter().enumerate() {
+                    let at = layer * parts + part;
+                    match bits {
+                        4 => row[at / 2] |= (number as u8) << (at % 2 * 4),
+                        _ => row[at] = number as u8,
+                    }
                 }
             }
         }
@@ -334,6 +339,47 @@ impl Shape {
     }
 }
 
+/// Numbers of centroids, one of each book, whose sums are near to `points` of `len` components, back to back: of each book in turn the
+/// [`BEAM`] best continuations are kept, as in the beam search of Babenko and Lempitsky (CVPR 2014). The nearest centroid of the
+/// first book is not always part of the nearest sum.
+fn layered(books: &[&Centroids], points: &[f32], len: usize) -> Vec<u32> {
+    let count = points.len() / len;
+    // Of each point so many beginnings, each with what it leaves over, the square of that, and its numbers.
+    let mut width = 1;
+    let mut rests = points.to_vec();
+    let mut squares: Vec<f32> =
+        points.chunks_exact(len).map(|point| point.iter().map(|x| x * x).sum()).collect();
+    let mut numbers: Vec<u32> = Vec::new();
+    for (layer, book) in books.iter().enumerate() {
+        let kept = if layer + 1 == books.len() { 1 } else { BEAM.min(width * book.len()) };
+        // Square, beginning, number; ascending.
+        let mut best: Vec<Vec<(f32, usize, u32)>> = vec![Vec::with_capacity(kept + 1); count];
+        book.scores(&rests, |at, scores| {
+            let best = &mut best[at / width];
+            for (number, &score) in scores.iter().enumerate() {
+                let square = squares[at] + score;
+                if best.len() == kept && best.last().is_some_and(|worst| square >= worst.0) {
+                    continue;
+                }
+                let place = best.partition_point(|better| better.0 <= square);
+                best.insert(place, (square, at, number as u32));
+                best.truncate(kept);
+            }
+        });
+        let rows = book.rows();
+        let (mut next_rests, mut next_squares, mut next_numbers) = (Vec::new(), Vec::new(), Vec::new());
+        for &(square, from, number) in best.iter().flatten() {
+            next_numbers.extend_from_slice(&numbers[from * layer..][..layer]);
+            next_numbers.push(number);
+            let centroid = &rows[number as usize * len..][..len];
+            next_rests.extend(rests[from * len..][..len].iter().zip(centroid).map(|(x, c)| x - c));
+            next_squares.push(square);
+        }
+        (width, rests, squares, numbers) = (kept, next_rests, next_squares, next_numbers);
+    }
+    numbers
+}
+
 /// Moves centroids so that `|r|^2 + (eta - 1) (r.x)^2 / |x|^2`, summed over points `x` with residual `r`, becomes smaller: errors
 /// along a point change its products with queries near it more than errors across (Guo et al., arXiv:1908.10396, here by the
 /// directions of parts).
@@ -371,4 +417,47 @@ fn weighed(mut book: Centroids, points: &[f32], eta: f32) -> Centroids {
         book = Centroids::new(Metric::L2, dim, &fresh);
     }
     book
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Random;
+
+    /// Squared distance of a point and the sum of centroids with these numbers.
+    fn error(books: &[&Centroids], point: &[f32], numbers: &[u32]) -> f32 {
+        let mut rest = point.to_vec();
+        for (book, &number) in books.iter().zip(numbers) {
+            rest.iter_mut().zip(book.row(number as usize)).for_each(|(x, c)| *x -= c);
+        }
+        rest.iter().map(|x| x * x).sum()
+    }
+
+    #[test]
+    fn a_beam_finds_no_worse_sums_than_one_after_the_other_and_often_the_best() {
+        let (len, count) = (4, 300);
+        let mut random = Random(5);
+        let mut floats = |count: usize, scale: f64| -> Vec<f32> {
+            (0..count).map(|_| ((random.unit() - 0.5) * scale) as f32).collect()
+        };
+        let points = floats(count * len, 2.0);
+        let first = Centroids::new(Metric::L2, len, &floats(16 * len, 2.0));
+        let second = Centroids::new(Metric::L2, len, &floats(16 * len, 1.0));
+        let few = Centroids::new(Metric::L2, len, &floats(2 * len, 1.0));
+        let books = [&first, &second];
+        let found = layered(&books, &points, len);
+        let nearest = first.nearest(&points);
+        let mut best = 0;
+        for ((point, numbers), one) in points.chunks_exact(len).zip(found.chunks_exact(2)).zip(nearest) {
+            let in_turn = (0..16).map(|other| error(&books, point, &[one, other])).fold(f32::MAX, f32::min);
+            let all = (0..16).flat_map(|one| (0..16).map(move |other| [one, other]));
+            let least = all.map(|numbers| error(&books, point, &numbers)).fold(f32::MAX, f32::min);
+            let own = error(&books, point, numbers);
+            assert!(own <= in_turn + 1e-5, "{own} {in_turn}");
+            best += usize::from(own <= least + 1e-5);
+        }
+        assert!(best > count * 9 / 10, "{best} of {count}");
+        // Fewer centroids than are followed.
+        assert_eq!(layered(&[&few, &few, &first], &points, len).len(), 3 * count);
+    }
 }
