@@ -30,3 +30,14 @@ impl SplitMix {
         (0..dim).map(|_| self.coordinate()).collect()
     }
 }
+
+/// The seed of a test's choices: `NIGH_TEST_SEED`, or the usual one; printed with the number of rounds, so that a failure can be replayed.
+///
+/// # Panics
+/// When the variable is no number.
+pub fn test_seed(usual: u64, rounds: u64) -> u64 {
+    let given = std::env::var("NIGH_TEST_SEED").ok();
+    let seed = given.map_or(usual, |seed| seed.parse().expect("NIGH_TEST_SEED is a number"));
+    println!("NIGH_TEST_SEED={seed}, {rounds} rounds");
+    seed
+}

@@ -2,7 +2,7 @@
 //! by search, what was refused is not, and what was under way is there whole or not at all.
 //!
 //! 30 rounds, 200 with `NIGH_TEST_LONG=1`; `NIGH_TEST_SEED` replays a failure's choices (not its timing).
-use nigh_tests::{Api, Server, SplitMix, long};
+use nigh_tests::{Api, Server, SplitMix, long, test_seed};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -320,8 +320,7 @@ fn acknowledged_writes_of_a_persistent_collection_survive_kill_9() {
 }
 
 fn survives_kills(config: &Value, rounds: u64) {
-    let seed = std::env::var("NIGH_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
-    println!("NIGH_TEST_SEED={seed}, {rounds} rounds");
+    let seed = test_seed(7, rounds);
     let data = tempfile::tempdir().expect("a temporary directory");
     let mut random = SplitMix(seed);
     let mut all = vec![Known::default(); WRITERS as usize];

@@ -2,7 +2,7 @@
 //! acknowledged value, and one that is gone stays so until it is set again, whatever happens.
 //!
 //! 8 rounds, 100 with `NIGH_TEST_LONG=1`; `NIGH_TEST_SEED` replays a failure's choices (not its timing).
-use nigh_tests::{Args, Server, SplitMix, Wire, frame, long};
+use nigh_tests::{Args, Server, SplitMix, Wire, frame, long, test_seed};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -188,8 +188,7 @@ fn evicted_alive(server: &Server) -> u64 {
 #[test]
 fn what_is_evicted_stays_away_and_what_is_there_is_the_newest_over_kill_9() {
     let rounds = if long() { 100 } else { 8 };
-    let seed = std::env::var("NIGH_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(11);
-    println!("NIGH_TEST_SEED={seed}, {rounds} rounds");
+    let seed = test_seed(11, rounds);
     let data = tempfile::tempdir().expect("a temporary directory");
     let config = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(config.path(), format!(r#"{{"cache":{{"max_memory":"{BUDGET_MIB}MiB"}}}}"#))

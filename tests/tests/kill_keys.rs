@@ -2,7 +2,7 @@
 //! acknowledged is there, nothing older comes back, and what was under way is there whole or not at all.
 //!
 //! 12 rounds, 100 with `NIGH_TEST_LONG=1`; `NIGH_TEST_SEED` replays a failure's choices (not its timing).
-use nigh_tests::{Args, Server, SplitMix, Wire, frame, long};
+use nigh_tests::{Args, Server, SplitMix, Wire, frame, long, test_seed};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -121,8 +121,7 @@ fn check(server: &Server, all: &mut [Known], round: u64) {
 #[test]
 fn acknowledged_keys_survive_kill_9() {
     let rounds = if long() { 100 } else { 12 };
-    let seed = std::env::var("NIGH_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
-    println!("NIGH_TEST_SEED={seed}, {rounds} rounds");
+    let seed = test_seed(7, rounds);
     let data = tempfile::tempdir().expect("a temporary directory");
     let mut random = SplitMix(seed);
     let mut all = vec![Known::default(); WRITERS as usize];

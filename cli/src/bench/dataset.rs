@@ -67,16 +67,23 @@ pub fn read_payloads(path: &Path) -> Result<Vec<Vec<u8>>, String> {
 }
 
 /// A reproducible corpus with the clustered shape of real embeddings: `count` rows around `count / 50` centres.
-pub fn synthetic(count: usize, dim: usize, seed: u64) -> Matrix<f32> {
+///
+/// # Errors
+/// That there is no memory for so many.
+pub fn synthetic(count: usize, dim: usize, seed: u64) -> Result<Matrix<f32>, String> {
+    let mut values = Vec::new();
+    let reserved = count.checked_mul(dim).map(|components| values.try_reserve_exact(components));
+    if !matches!(reserved, Some(Ok(()))) {
+        return Err(format!("{count} vectors of {dim} components do not fit into memory"));
+    }
     let mut random = SplitMix(seed);
     let centres = (count / 50).clamp(1, 1000);
     let centre_values: Vec<f32> = (0..centres * dim).map(|_| random.unit()).collect();
-    let mut values = Vec::with_capacity(count * dim);
     for _ in 0..count {
         let centre = random.next() as usize % centres;
         values.extend((0..dim).map(|column| centre_values[centre * dim + column] + 0.5 * random.unit()));
     }
-    Matrix { dim, values }
+    Ok(Matrix { dim, values })
 }
 
 /// The generator of Steele, Lea and Flood (OOPSLA 2014): enough for synthetic data, and the same everywhere.
@@ -336,9 +343,12 @@ mod tests {
 
     #[test]
     fn the_synthetic_corpus_is_reproducible() {
-        let one = synthetic(100, 8, 1);
-        assert_eq!(one, synthetic(100, 8, 1));
-        assert_ne!(one, synthetic(100, 8, 2));
+        let one = synthetic(100, 8, 1).unwrap();
+        assert_eq!(one, synthetic(100, 8, 1).unwrap());
+        assert_ne!(one, synthetic(100, 8, 2).unwrap());
+        for count in [1 << 60, usize::MAX] {
+            assert!(synthetic(count, 96, 1).unwrap_err().contains("do not fit into memory"));
+        }
         assert_eq!((one.count(), one.dim), (100, 8));
     }
 }

@@ -110,8 +110,8 @@ mod tests {
 
     #[test]
     fn threads_do_not_change_the_answer() {
-        let docs = super::super::dataset::synthetic(500, 12, 3);
-        let queries = super::super::dataset::synthetic(7, 12, 4);
+        let docs = super::super::dataset::synthetic(500, 12, 3).unwrap();
+        let queries = super::super::dataset::synthetic(7, 12, 4).unwrap();
         assert_eq!(nearest(&docs, &queries, 5, Metric::L2, 1), nearest(&docs, &queries, 5, Metric::L2, 4));
     }
 

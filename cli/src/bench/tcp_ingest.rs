@@ -211,7 +211,7 @@ fn prepare(options: &Options) -> Result<(String, Corpus<'_>), String> {
         Some(path) => (path.display().to_string(), read_vectors(path, options.dim)?),
         None => {
             let (count, dim) = options.synthetic;
-            (format!("synthetic {count}x{dim}"), synthetic(count, dim, 1))
+            (format!("synthetic {count}x{dim}"), synthetic(count, dim, 1)?)
         }
     };
     docs.truncate(options.docs_count.unwrap_or(usize::MAX));

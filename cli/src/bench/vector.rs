@@ -228,7 +228,7 @@ fn prepare(options: &Options) -> Result<Prepared, String> {
         None => {
             let (count, dim) = options.synthetic;
             // One corpus cut in two: queries come from where the documents come from, and are none of them.
-            let mut docs = synthetic(count + DOCUMENT_QUERIES, dim, 1);
+            let mut docs = synthetic(count.saturating_add(DOCUMENT_QUERIES), dim, 1)?;
             let queries = Matrix { dim, values: docs.values.split_off(count * dim) };
             (format!("synthetic {count}x{dim}"), docs, queries)
         }
