@@ -5,6 +5,15 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments = Vec::new();
+    for argument in std::env::args_os().skip(1) {
+        match argument.into_string() {
+            Ok(text) => arguments.push(text),
+            Err(bytes) => {
+                eprintln!("nigh: not UTF-8: {bytes:?}; the lines of nigh cli take any bytes as \"\\xff\"");
+                std::process::exit(2);
+            }
+        }
+    }
     std::process::exit(nigh::run(&arguments));
 }

@@ -84,7 +84,7 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
     {
         let least = (shards as u64 * BYTES_PER_SHARD_MIN) >> 20;
         return Err(format!(
-            "-config: cache.max_memory is {bytes} bytes; {shards} shards need at least {least} MiB"
+            "-config: cache.max_memory is {bytes} bytes; {shards} shards need at least {least} MiB, fewer (-shards) need less"
         ));
     }
     let cores = usize::try_from(flags.cores).map_err(|_| format!("-cores {} is negative", flags.cores))?;

@@ -188,6 +188,8 @@ pub struct NodeGauges {
     pub memory_limit_bytes: u64,
     /// Per core: log bytes that a recovery would read.
     pub log_bytes: Vec<u64>,
+    /// Per core: frames written to the log.
+    pub log_frames: Vec<u64>,
     /// Per core: what the watchdog has seen.
     pub health: Vec<CoreHealth>,
 }
@@ -195,16 +197,19 @@ pub struct NodeGauges {
 /// Asks the cores, and writes the whole page.
 pub async fn page(core: &Rc<Core>, telemetry: &Telemetry) -> String {
     let runtime = core.runtime();
-    let mut log_bytes = Vec::with_capacity(runtime.cores());
+    let mut logs = Vec::with_capacity(runtime.cores());
     for index in 0..runtime.cores() {
         // A core that is too busy to say counts as unknown, and the page still comes.
-        let bytes = runtime.call(index, || async { Core::current().log_bytes() }).await;
-        log_bytes.push(bytes.unwrap_or(0));
+        let log =
+            runtime.call(index, || async { (Core::current().log_bytes(), Core::current().log_frames()) });
+        logs.push(log.await.unwrap_or_default());
     }
+    let (log_bytes, log_frames) = logs.into_iter().unzip();
     let node = NodeGauges {
         memory_used_bytes: core.node().memory_used(),
         memory_limit_bytes: core.options().memory_limit_bytes,
         log_bytes,
+        log_frames,
         health: runtime.remote().health().cores,
     };
     render(telemetry, &node, &core.keys_stats().await, &core.metrics())
@@ -240,6 +245,13 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
     };
     let logs = &mut node.log_bytes.iter().map(|bytes| *bytes as f64);
     per_core("log_bytes", "gauge", "Log that a recovery would read.", logs);
+    let frames = &mut node.log_frames.iter().map(|frames| *frames as f64);
+    per_core(
+        "log_frames_total",
+        "counter",
+        "Frames written to the log, each with one wait for the disk.",
+        frames,
+    );
     let health = || node.health.iter();
     per_core(
         "watchdog_rescues_total",
@@ -511,6 +523,7 @@ mod tests {
             .collect();
         let node = NodeGauges {
             log_bytes: vec![5, 6],
+            log_frames: vec![7, 8],
             health: vec![CoreHealth::default(); 2],
             ..NodeGauges::default()
         };
@@ -530,6 +543,7 @@ mod tests {
         assert!(text.contains("svc_vector_search_ops_total{collection=\"default/docs\"} 3\n"));
         assert!(text.contains(r#"svc_vector_size{collection="a\"b\\c\n/d"} 0"#));
         assert!(text.contains("svc_log_bytes{core=\"1\"} 6\n"));
+        assert!(text.contains("svc_log_frames_total{core=\"1\"} 8\n"));
         assert!(text.contains("svc_http_search_seconds_count 1\n"));
         assert!(text.contains("svc_tcp_search_seconds_count 0\n"));
         assert!(text.contains("svc_tcp_stage_seconds_total{stage=\"log\"} 1.5\n"));

@@ -108,12 +108,13 @@ fn knobs(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 3] {
 }
 
 /// Flags that act only beside another, which is not set.
-fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 2] {
+fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 3] {
     let alone = !flags.relocating_eviction;
     let reason = "it needs -relocating-eviction";
     [
         (alone && flags.relocate_reserve_interval.nanos != 50_000_000, "relocate-reserve-interval", reason),
         (alone && flags.sieve_visited_bit, "sieve-visited-bit", reason),
+        (flags.kv_query && flags.tcp.is_empty(), "kv-query", "queries over keys come over -tcp"),
     ]
 }
 

@@ -145,7 +145,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "keys",
         syntax: "INDEX|* [COUNT] [FIELD=VALUE]...",
-        help: "keys of an index, or of all; conditions = != < <= > >=",
+        help: "keys in order, of an index or all, 100 unless COUNT; conditions = != < <= > >=",
         words: (1, MANY),
         run: queries::keys,
     },

@@ -2,6 +2,7 @@
 use super::commands::{CommandError, Context, done, number, put_block};
 use super::cursor::result;
 use super::words::quoted;
+use crate::tcp_client::CallError;
 use serde_json::{Value, json};
 
 /// Keys shown where no number is given.
@@ -39,7 +40,8 @@ pub fn keys(context: &mut Context<'_>, words: &[Vec<u8>]) -> Result<(), CommandE
             out.extend_from_slice(&[0, 0]);
             filter.iter().for_each(|filter| put_block(out, filter));
             cursor.iter().for_each(|cursor| put_block(out, cursor));
-        })?;
+        });
+        let reply = reply.map_err(explained)?;
         let mut page = result(reply)?;
         let mut found = Vec::new();
         for _ in 0..page.u32()? {
@@ -57,7 +59,20 @@ pub fn keys(context: &mut Context<'_>, words: &[Vec<u8>]) -> Result<(), CommandE
         }
         cursor = Some(next);
     }
+    if context.quotes && wanted > 0 {
+        context.line(format!("(perhaps more: keys INDEX {} ...)", wanted.saturating_mul(10).max(COUNT)));
+    }
     Ok(())
+}
+
+/// What a server that was not asked to serve queries makes of them.
+fn explained(error: CallError) -> CommandError {
+    match error {
+        CallError::Refused(text) if text.contains("not registered") => {
+            CommandError::Call(CallError::Refused(format!("{text}; the server needs -kv-query")))
+        }
+        other => other.into(),
+    }
 }
 
 /// `FIELD` and how it stands to a value, for each word; all must hold. A value in `"` is text, else a number if it can be one.
@@ -70,13 +85,20 @@ fn filter_of(words: &[Vec<u8>]) -> Result<Option<Vec<u8>>, CommandError> {
 }
 
 fn leaf_of(word: &[u8]) -> Result<Value, CommandError> {
-    let bad = || CommandError::Usage(format!("not FIELD=VALUE (or != < <= > >=): {}", quoted(word)));
+    let bad = || {
+        let hint = "quote the word for the shell, and a text that begins with a sign in \"";
+        CommandError::Usage(format!("not FIELD=VALUE (or != < <= > >=; {hint}): {}", quoted(word)))
+    };
     let text = std::str::from_utf8(word).map_err(|_| bad())?;
     let at = text.find(['=', '!', '<', '>']).filter(|at| *at > 0).ok_or_else(bad)?;
     let (field, rest) = text.split_at(at);
     let signs = [("!=", "ne"), ("<=", "lte"), (">=", "gte"), ("=", "eq"), ("<", "lt"), (">", "gt")];
     let (op, value) =
         signs.iter().find_map(|(sign, op)| Some((op, rest.strip_prefix(sign)?))).ok_or_else(bad)?;
+    let (field, value) = (field.trim_end(), value.trim_start());
+    if value.starts_with(['=', '<', '>', '!']) || field.is_empty() {
+        return Err(bad());
+    }
     let leaf = |value: Value| json!({"op": op, "field": field, "value": value});
     let text = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
     let float = value.parse::<f64>().ok().filter(|float| float.is_finite() && text.is_none());
@@ -94,7 +116,7 @@ fn leaf_of(word: &[u8]) -> Result<Value, CommandError> {
 
 /// `indexes`.
 pub fn indexes(context: &mut Context<'_>, _: &[Vec<u8>]) -> Result<(), CommandError> {
-    let reply = context.client.call("__kv_index_list__", |_| {})?;
+    let reply = context.client.call("__kv_index_list__", |_| {}).map_err(explained)?;
     let mut list = result(reply)?;
     let mut lines = Vec::new();
     for _ in 0..list.u16()? {
@@ -129,11 +151,12 @@ fn set(
     for (part, what) in [(name, "the name of an index"), (prefix, "a prefix"), (path, "a path")] {
         check_len(part, what)?;
     }
-    done(context.client.call("__kv_index_set__", |out| {
+    let reply = context.client.call("__kv_index_set__", |out| {
         [name, prefix, path].iter().for_each(|part| put_name(out, part));
         out.push(path.ends_with(b"#count").into());
         out.push(enabled.into());
-    })?)?;
+    });
+    done(reply.map_err(explained)?)?;
     context.line("ok");
     Ok(())
 }

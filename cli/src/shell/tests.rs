@@ -256,6 +256,7 @@ put e "\x02\x01\x01n\x09\x00\x00\x00\x00\x00\x00\xf8\x3f"
     after_puts("keys * 9 n!=7", "b\ne\n");
     after_puts("keys * 9 s=hi", "c\n");
     after_puts("keys * n=7", "a\n");
+    after_puts("keys * 'n = 7'", "a\n");
     after_puts("keys * '2' s<'\"i\"'", "c\n");
     after_puts("keys * 's=\"7\"'", "");
     check(
@@ -307,6 +308,8 @@ fn the_first_failure_ends_a_script() {
         ("keys * many", "", "not FIELD=VALUE"),
         ("keys * 5 n", "", "not FIELD=VALUE"),
         ("keys * 5 =7", "", "not FIELD=VALUE"),
+        ("keys * n==7", "", "not FIELD=VALUE"),
+        ("keys * 'n <> 7'", "", "not FIELD=VALUE"),
         ("keys * 5 n!7", "", "not FIELD=VALUE"),
     ] {
         let (out, ended) = run(&server(), false, script);

@@ -180,6 +180,11 @@ impl Core {
         self.log.borrow().as_ref().map_or(0, |log| log.live_bytes())
     }
 
+    /// Frames that this core has written to its log.
+    pub fn log_frames(&self) -> u64 {
+        self.log.borrow().as_ref().map_or(0, |log| log.frames())
+    }
+
     pub(crate) fn has_old_segments(&self) -> bool {
         !self.old_segments.borrow().is_empty()
     }

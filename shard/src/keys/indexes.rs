@@ -193,7 +193,7 @@ impl Indexes {
         tracing::warn!(
             index = index.definition.name,
             most = self.bytes_max,
-            "indexes of keys do not fit into the memory of their core: one is given up"
+            "indexes of keys do not fit into this core's part of a quarter of max_memory: one is given up"
         );
         index.state = State::TooLarge;
         let content = std::mem::replace(&mut index.content, index.definition.empty());

@@ -376,6 +376,11 @@ impl Log {
         self.state.borrow().segments.iter().map(|segment| segment.end - FRAMES_START).sum()
     }
 
+    /// Frames written so far; in [`super::SyncMode::Always`] each of them is one flush.
+    pub fn frames(&self) -> u64 {
+        self.state.borrow().written
+    }
+
     /// Removes closed segments whose every record is covered: `covered(collection)` = checkpointed seq, None = dropped
     /// collection. Oldest first, up to the first that is still needed: the order tells a later scan damage from an end.
     ///
