@@ -44,7 +44,7 @@ mod ring;
 #[cfg(not(loom))]
 pub mod runtime;
 #[cfg(not(loom))]
-mod sealed_json;
+pub mod sealed_json;
 #[cfg(not(loom))]
 pub mod sim;
 #[cfg(not(loom))]
