@@ -319,6 +319,12 @@ fn put_key(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(key);
 }
 
+/// `s8` bytes, whose length has been checked.
+pub fn put_name(out: &mut Vec<u8>, name: &[u8]) {
+    out.push(name.len() as u8);
+    out.extend_from_slice(name);
+}
+
 /// `s32` bytes; a line has no more than that can say.
 pub fn put_block(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());

@@ -1,5 +1,5 @@
 //! Commands on keys as a whole: queries, and the indexes they use.
-use super::commands::{CommandError, Context, done, number, put_block};
+use super::commands::{CommandError, Context, done, number, put_block, put_name};
 use super::cursor::result;
 use super::words::quoted;
 use crate::tcp_client::CallError;
@@ -166,9 +166,4 @@ fn check_len(part: &[u8], what: &str) -> Result<(), CommandError> {
         0..=255 => Ok(()),
         _ => Err(CommandError::Usage(format!("{what} has at most 255 bytes"))),
     }
-}
-
-fn put_name(out: &mut Vec<u8>, name: &[u8]) {
-    out.push(name.len() as u8);
-    out.extend_from_slice(name);
 }

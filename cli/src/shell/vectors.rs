@@ -1,5 +1,5 @@
 //! Commands on collections and points.
-use super::commands::{CommandError, Context, done, number, put_block, yes};
+use super::commands::{CommandError, Context, done, number, put_block, put_name, yes};
 use super::cursor::{Cursor, result};
 use super::words::quoted;
 use crate::bench::tagged_payload;
@@ -15,11 +15,6 @@ fn check_name(name: &[u8]) -> Result<&[u8], CommandError> {
         true => Ok(name),
         false => Err(CommandError::Usage(format!("a name has 1 to {NAME_BYTES_MAX} bytes"))),
     }
-}
-
-fn put_name(out: &mut Vec<u8>, name: &[u8]) {
-    out.push(name.len() as u8);
-    out.extend_from_slice(name);
 }
 
 fn put_vector(out: &mut Vec<u8>, vector: &[f32]) {

@@ -15,8 +15,7 @@
 use crate::request::ApiError;
 use crate::rest::WireFilter;
 use crate::tcp::ops::KvQueryOp;
-use crate::tcp::reader::ArgsReader;
-use crate::tcp::vector::parts::{check_flags, invalid};
+use crate::tcp::reader::{ArgsReader, check_flags, invalid};
 use nigh_engine::filter::{Node, Predicate};
 use nigh_engine::kv::RecordFilter;
 use nigh_shard::keys::indexes::IndexDefinition;

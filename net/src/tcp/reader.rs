@@ -1,6 +1,7 @@
 //! Reading arguments: a cursor over bytes that are not trusted. All numbers are big-endian.
 
 use crate::request::ApiError;
+use std::fmt;
 
 /// Why arguments were not understood. Every one is the caller's mistake, and its text may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +24,19 @@ pub enum ArgsError {
 impl From<ArgsError> for ApiError {
     fn from(error: ArgsError) -> Self {
         ApiError::invalid(error.to_string())
+    }
+}
+
+/// A bad request about one part.
+pub fn invalid(field: &str, reason: impl fmt::Display) -> ApiError {
+    ApiError::invalid(format!("{field}: {reason}"))
+}
+
+/// Refuses bits of a byte of flags beyond `known`.
+pub fn check_flags(flags: u8, known: u8) -> Result<(), ApiError> {
+    match flags & !known {
+        0 => Ok(()),
+        unknown => Err(invalid("flags", format_args!("unknown or not offered: {unknown:#04x}"))),
     }
 }
 

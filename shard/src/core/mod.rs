@@ -5,7 +5,7 @@
 //! long search, see `long`). Writes travel
 //! to the owner. Changes of the catalog travel to core 0.
 
-pub(crate) mod admin;
+mod admin;
 mod aliases;
 mod inspect;
 mod long;
@@ -19,6 +19,7 @@ mod walk;
 mod write;
 
 pub(crate) use admin::file_error;
+pub(crate) use admin::io_error;
 pub use aliases::{Alias, AliasChange};
 pub use inspect::{CollectionInfo, FACET_VALUES_MAX, FacetValue, OrderedFloat};
 pub use order::{ORDER_TEXT_MAX_BYTES, OrderKey, Ordered, OrderedScroll, Part, Position};
@@ -333,7 +334,7 @@ impl Core {
     ) -> Result<DenseWriter, OpError> {
         let slots = self.shared.slots_max(config).max(slots);
         let storage = match (vectors, self.env.disk()) {
-            (Some(vectors), Some(disk)) => Some(vectors.storage(&*disk).map_err(|e| admin::io_error(&e))?),
+            (Some(vectors), Some(disk)) => Some(vectors.storage(&*disk).map_err(|e| io_error(&e))?),
             _ => None,
         };
         DenseWriter::create_in(config.clone(), slots, self.shared.domain.clone(), storage)

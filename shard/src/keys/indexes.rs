@@ -302,7 +302,7 @@ impl Core {
             && let Some(disk) = self.env().disk()
         {
             let replaced = disk.replace(&index_file::path(), &index_file::encode(&list)).await;
-            replaced.map_err(|error| crate::core::admin::io_error(&error))?;
+            replaced.map_err(|error| crate::core::io_error(&error))?;
         }
         self.spread_key_indexes(list, Some(name)).await;
         Ok(())

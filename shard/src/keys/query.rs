@@ -266,7 +266,9 @@ impl Core {
             let mut is_full = page.is_full_for(key.len() + len);
             if !is_full && query.returns != Returns::Keys {
                 // Since its core has looked at it, it may have changed.
-                if !self.key_value(key, &mut value).await? || !query.takes(&value) {
+                let is_row = self.key_value(key, &mut value).await? && query.takes(&value);
+                pace.looked(value.len()).await;
+                if !is_row {
                     continue;
                 }
                 is_full = page.is_full_for(key.len() + value.len());
@@ -275,7 +277,6 @@ impl Core {
                 page.reached = at.checked_sub(1).map(|before| keys[before].to_vec());
                 return Ok(page);
             }
-            pace.looked(value.len()).await;
             let value = (query.returns != Returns::Keys).then_some(value);
             page.push(KeyRow { key: key.to_vec(), value });
         }

@@ -21,8 +21,8 @@
 
 use crate::request::{ApiError, CreateCollection};
 use crate::rest::collections::{ConfigBody, FullTextBody};
-use crate::tcp::reader::{ArgsError, ArgsReader};
-use crate::tcp::vector::parts::{collection, invalid};
+use crate::tcp::reader::{ArgsError, ArgsReader, invalid};
+use crate::tcp::vector::parts::collection;
 
 /// A collection to be made, its configuration as that of a JSON body: the same defaults, the same refusals.
 ///

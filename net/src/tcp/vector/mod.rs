@@ -7,7 +7,7 @@
 pub mod answers;
 mod config;
 mod create;
-pub(super) mod parts;
+mod parts;
 mod points;
 mod protobuf;
 mod query;

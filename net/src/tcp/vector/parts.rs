@@ -15,25 +15,11 @@ use crate::request::{ApiError, ReadOptions, WriteOptions, compile_filter};
 use crate::rest::WireFilter;
 use crate::rest::json::IntMap;
 use crate::rest::value::{PayloadSeed, UnknownKeys, WirePayload};
-use crate::tcp::reader::{ArgsError, ArgsReader};
+use crate::tcp::reader::{ArgsError, ArgsReader, invalid};
 use nigh_engine::filter::Predicate;
 use serde::Deserialize;
 use serde::de::DeserializeSeed;
-use std::fmt;
 use std::sync::Arc;
-
-/// A bad request about one part.
-pub fn invalid(field: &str, reason: impl fmt::Display) -> ApiError {
-    ApiError::invalid(format!("{field}: {reason}"))
-}
-
-/// Refuses bits of a byte of flags beyond `known`.
-pub fn check_flags(flags: u8, known: u8) -> Result<(), ApiError> {
-    match flags & !known {
-        0 => Ok(()),
-        unknown => Err(invalid("flags", format_args!("unknown or not offered: {unknown:#04x}"))),
-    }
-}
 
 /// `C`; whether it is a name is for the dispatcher to say.
 pub fn collection(args: &mut ArgsReader<'_>) -> Result<String, ApiError> {

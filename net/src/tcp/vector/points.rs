@@ -22,10 +22,8 @@ use crate::request::{
     OperatePoint, ReadOptions, StagePoints, WriteOptions, WritePoints,
 };
 use crate::rest::value::{encode_point_row, encode_row};
-use crate::tcp::reader::ArgsReader;
-use crate::tcp::vector::parts::{
-    cas, check_flags, collection, filter, invalid, key_ttl, key_ttl_map, payload, sparse, trailer,
-};
+use crate::tcp::reader::{ArgsReader, check_flags, invalid};
+use crate::tcp::vector::parts::{cas, collection, filter, key_ttl, key_ttl_map, payload, sparse, trailer};
 use bytes::Bytes;
 use nigh_engine::collection::WriteMode;
 use nigh_engine::kv::operate::{Call, OperateError};

@@ -2,7 +2,7 @@
 //! of repeated scalars wins, lists packed or not.
 
 use crate::request::ApiError;
-use crate::tcp::vector::parts::invalid;
+use crate::tcp::reader::invalid;
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]

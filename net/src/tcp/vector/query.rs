@@ -15,8 +15,8 @@
 use crate::lane_requests::{QueryLeaf, QueryPoints, fusion_method};
 use crate::limits;
 use crate::request::ApiError;
-use crate::tcp::reader::ArgsReader;
-use crate::tcp::vector::parts::{collection, filter_of, invalid, trailer};
+use crate::tcp::reader::{ArgsReader, invalid};
+use crate::tcp::vector::parts::{collection, filter_of, trailer};
 use crate::tcp::vector::protobuf::{Field, Message};
 use nigh_engine::filter::Predicate;
 use nigh_engine::query::{Anchor, Discover, Recommend, Source, Strategy};

@@ -14,8 +14,8 @@
 
 use crate::request::{ApiError, ScrollOrdered, ScrollPoints};
 use crate::rest::order::ORDER_KEYS_MAX;
-use crate::tcp::reader::ArgsReader;
-use crate::tcp::vector::parts::{collection, filter, invalid, marked_options};
+use crate::tcp::reader::{ArgsReader, invalid};
+use crate::tcp::vector::parts::{collection, filter, marked_options};
 use nigh_shard::core::{OrderKey, OrderedScroll, Part, Position};
 
 const DESCENDING: u8 = 1;

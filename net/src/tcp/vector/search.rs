@@ -13,10 +13,8 @@
 
 use crate::lane_requests::{GroupPoints, HybridPoints, TextPoints, fusion_method};
 use crate::request::{ApiError, SearchPoints};
-use crate::tcp::reader::ArgsReader;
-use crate::tcp::vector::parts::{
-    check_flags, collection, filter, filter_if, invalid, marked_options, options_if, sparse,
-};
+use crate::tcp::reader::{ArgsReader, check_flags, invalid};
+use crate::tcp::vector::parts::{collection, filter, filter_if, marked_options, options_if, sparse};
 use nigh_engine::query::{Method, Source};
 use nigh_engine::text::TextQuery;
 
