@@ -20,8 +20,28 @@ pub fn run(arguments: &[String]) -> i32 {
     match arguments.split_first() {
         Some((name, rest)) if name == "bench" => bench::main(rest),
         Some((name, rest)) if name == "cli" => shell::main(rest),
+        // The server reads no words, and would start without the flags that follow.
+        Some((name, _)) if !name.starts_with('-') => {
+            say(std::io::stderr(), &format!("{}\n\n{}", no_subcommand(name), flags::usage(false)), 2)
+        }
         _ => server(arguments),
     }
+}
+
+/// The subcommands of this build; without one it is the server.
+const SUBCOMMANDS: [&str; 2] = ["bench", "cli"];
+/// Those of the interface that this build lacks.
+const SUBCOMMANDS_NOT_OFFERED: [&str; 4] = ["keys", "mcp", "llm-proxy", "rag"];
+
+fn no_subcommand(name: &str) -> String {
+    let reason = match SUBCOMMANDS_NOT_OFFERED.contains(&name) {
+        true => format!("this build does not offer the subcommand {name:?}"),
+        false => format!("unknown subcommand {name:?}"),
+    };
+    format!(
+        "{reason}; it must be one of {}, or none to start the server, whose flags begin with -",
+        SUBCOMMANDS.join(", ")
+    )
 }
 
 /// Runs the server; the exit code.
@@ -35,10 +55,12 @@ fn server(arguments: &[String]) -> i32 {
         Err(error) => return say(std::io::stderr(), &format!("{error}\n\n{}", flags::usage(false)), 2),
     };
     let ended = line
-        .resolve(|name| std::env::var(name).ok())
+        .resolve(environment)
         .and_then(|resolved| {
-            let format = logging::parse_format(&resolved.flags.log_format)?;
-            Ok((format, logging::parse_level(&resolved.flags.log_level)?, resolved))
+            let format =
+                logging::parse_format(&resolved.flags.log_format).map_err(|e| resolved.explain(e))?;
+            let level = logging::parse_level(&resolved.flags.log_level).map_err(|e| resolved.explain(e))?;
+            Ok((format, level, resolved))
         })
         .inspect_err(|_| logging::install(logging::Format::Text, tracing::Level::INFO, false))
         .and_then(|(format, level, resolved)| {
@@ -50,7 +72,8 @@ fn server(arguments: &[String]) -> i32 {
             for warning in resolved.warnings.iter().chain(&unknown).chain(&idle) {
                 tracing::warn!("{warning}");
             }
-            serve::run(&settings::check(&resolved.flags)?)
+            let served = settings::check(&resolved.flags).and_then(|settings| serve::run(&settings));
+            served.map_err(|error| resolved.explain(error))
         });
     match ended {
         Ok(()) => 0,
@@ -61,8 +84,30 @@ fn server(arguments: &[String]) -> i32 {
     }
 }
 
+/// The value of an environment variable; one that is not UTF-8 is shown with replacement characters, so that it is refused with its
+/// name where it matters, and not taken for one that is not set.
+fn environment(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
+
 /// Writes `text` and returns `code`. A reader that has gone away (`nigh -h | head`) is no reason to fail.
 fn say(mut to: impl std::io::Write, text: &str, code: i32) -> i32 {
     let _reader_gone = to.write_all(text.as_bytes());
     code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subcommand_that_does_not_exist_is_refused_with_those_that_do() {
+        for name in ["mcp", "keys", "serve", "help", ""] {
+            let sentence = no_subcommand(name);
+            assert!(sentence.contains(&format!("{name:?}; it must be one of bench, cli")), "{sentence}");
+            let words = [name.to_owned(), "-data".to_owned(), "/nowhere".to_owned()];
+            assert_eq!(run(&words), 2, "{name}");
+        }
+        assert!(no_subcommand("rag").contains("does not offer") && no_subcommand("rags").contains("unknown"));
+    }
 }

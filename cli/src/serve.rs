@@ -14,12 +14,12 @@ use nigh_shard::keys::KeysOptions;
 use nigh_shard::log::SyncMode;
 use nigh_shard::node::{IMAGE_RECORDS_MIN, LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
 use nigh_shard::start::{Node, Serve};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -209,7 +209,8 @@ fn connections_per_core(descriptors: u64, cores: usize) -> usize {
     (descriptors / cores.max(1) as u64).clamp(1, CONNECTIONS_PER_CORE_MAX) as usize
 }
 
-/// A channel that gets a word when SIGINT or SIGTERM arrives; the second signal ends the process with code 1.
+/// A channel that gets a word when SIGINT or SIGTERM arrives; the second signal ends the process with code 1. SIGHUP, which would end
+/// the process at once, is logged and otherwise ignored: a configuration is read at start alone.
 ///
 /// The signals are taken by a thread of their own and blocked everywhere else: a core interrupted in a system call
 /// would have to treat that as an event. Call before any other thread starts.
@@ -222,10 +223,20 @@ fn stop_signals() -> std::io::Result<Receiver<()>> {
         signal_hook::flag::register(signal, stopping.clone())?;
         signal_hook::low_level::pipe::register(signal, wake.try_clone()?)?;
     }
+    let hung_up = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGHUP, hung_up.clone())?;
+    signal_hook::low_level::pipe::register(SIGHUP, wake)?;
     let (send, receive) = channel();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         let mut byte = [0];
-        while woken.read_exact(&mut byte).is_ok() && send.send(()).is_ok() {}
+        while woken.read_exact(&mut byte).is_ok() {
+            if hung_up.swap(false, Ordering::AcqRel) {
+                tracing::info!("SIGHUP ignored: flags, environment and -config are read at start alone; restart to change them");
+            }
+            if stopping.load(Ordering::Acquire) && send.send(()).is_err() {
+                break;
+            }
+        }
     })?;
     // SAFETY: `set` is written by sigemptyset before it is read, and the calls touch nothing else of ours.
     unsafe {
@@ -233,6 +244,7 @@ fn stop_signals() -> std::io::Result<Receiver<()>> {
         libc::sigemptyset(&mut set);
         libc::sigaddset(&mut set, SIGINT);
         libc::sigaddset(&mut set, SIGTERM);
+        libc::sigaddset(&mut set, SIGHUP);
         match libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) {
             0 => Ok(receive),
             error => Err(std::io::Error::from_raw_os_error(error)),

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Runs the binary and expects it to end with `code`, saying `parts` on stderr.
 #[track_caller]
@@ -50,6 +51,25 @@ fn bad_command_lines_end_with_2() {
     check(&["-metrics-prefix", "a-b"], &[], 2, &["-metrics-prefix", "\"a-b\""]);
     check(&["bench"], &[], 2, &["nigh bench vector"]);
     check(&["bench", "vector", "--k", "x"], &[], 2, &["--k"]);
+    // These started a server, without the data directory that follows.
+    for word in ["mcp", "serve", "keys"] {
+        check(&[word, "-data", "/no/such"], &[], 2, &[word, "it must be one of bench, cli", "Transports:"]);
+    }
+}
+
+/// SIGHUP ended the process at once, with nothing in its log.
+#[test]
+fn a_hangup_is_logged_and_ignored() {
+    let server = Server::start(None, &[]);
+    for seen in 1..=3 {
+        server.signal(libc::SIGHUP);
+        let began = Instant::now();
+        while server.log().matches("SIGHUP ignored").count() < seen {
+            assert!(began.elapsed() < Duration::from_secs(60), "{}", server.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    assert!(server.stop().0.success());
 }
 
 #[test]
@@ -67,6 +87,18 @@ fn bad_configurations_end_with_1_and_one_line() {
     check(&[], &[("SVC_EPOLL", "")], 1, &["SVC_EPOLL", "\\\"\\\"", "-epoll"]);
     check(&["-log-level", "loud"], &[], 1, &["loud"]);
     check(&["-http", "127.0.0.1:0", "-shards", "3"], &[], 1, &["power of two"]);
+    // Refused by the flag alone, which nobody had written.
+    for (name, value, flag) in [
+        ("SVC_SHARDS", "3", "-shards"),
+        ("SVC_LOG_LEVEL", "loud", "-log-level"),
+        ("SVC_CONFIG", "/no/such/file", "-config"),
+        ("SVC_CORES", "-1", "-cores"),
+        ("SVC_TCP", "nowhere", "-tcp"),
+        ("SVC_CLUSTER", "true", "-cluster"),
+    ] {
+        let said = format!("environment variable {name} sets {flag} to ");
+        check(&["-http", "127.0.0.1:0"], &[(name, value)], 1, &[&said, value, flag]);
+    }
     check(&["-http", "127.0.0.1:0", "-config", "/no/such/file"], &[], 1, &["/no/such/file"]);
     check(&["-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0"], &[], 1, &["does not offer the gRPC transport"]);
     check(&["-http", "127.0.0.1:0"], &[("SVC_CLUSTER", "true")], 1, &["does not offer clustering"]);

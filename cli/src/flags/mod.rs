@@ -16,6 +16,7 @@ pub use values::{WalSync, parse_bool, parse_bytes};
 
 use argv::name_of;
 use clap::{CommandFactory, Parser};
+use std::fmt::Write;
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -41,6 +42,38 @@ pub struct Resolved {
     pub flags: ServerFlags,
     /// Sentences to log as warnings.
     pub warnings: Vec<String>,
+    /// Flags whose value the environment gave, and which.
+    from_environment: Vec<(String, String)>,
+}
+
+impl Resolved {
+    /// The sentence that refuses a flag, with the variable and its value where the environment set that flag: whoever reads it may
+    /// never have written the flag. Secrets are not shown.
+    pub fn explain(&self, mut sentence: String) -> String {
+        let refused = sentence.clone();
+        for (flag, value) in self.from_environment.iter().filter(|(flag, _)| names_flag(&refused, flag)) {
+            let variable = variable_of(flag);
+            let _ = match is_secret(flag) {
+                true => write!(sentence, "; environment variable {variable} sets -{flag}"),
+                false => write!(sentence, "; environment variable {variable} sets -{flag} to {value:?}"),
+            };
+        }
+        sentence
+    }
+}
+
+/// Whether `-flag` stands in a sentence, and not as a part of a longer name.
+fn names_flag(sentence: &str, flag: &str) -> bool {
+    let of_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    sentence.match_indices(&format!("-{flag}")).any(|(at, found)| {
+        let bytes = sentence.as_bytes();
+        let begins = at == 0 || !of_name(bytes[at - 1]);
+        begins && bytes.get(at + found.len()).is_none_or(|byte| !of_name(*byte))
+    })
+}
+
+fn is_secret(flag: &str) -> bool {
+    matches!(flag, "api-key" | "internal-token")
 }
 
 /// Checks the arguments (without the program's name).
@@ -70,7 +103,7 @@ impl CommandLine {
     /// # Errors
     /// A sentence naming the variable, its value and the flag.
     pub fn resolve(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Resolved, String> {
-        let mut warnings = Vec::new();
+        let (mut warnings, mut from_environment) = (Vec::new(), Vec::new());
         if let Some(word) = self.0.rest.first() {
             let reason =
                 self.0.boolean_hint().unwrap_or_else(|| "flags end at the first other word".to_owned());
@@ -81,7 +114,7 @@ impl CommandLine {
             if server::COMMAND_LINE_ONLY.contains(&flag) {
                 continue;
             }
-            let secret = matches!(flag, "api-key" | "internal-token");
+            let secret = is_secret(flag);
             let given = self.0.flags.iter().any(|given| name_of(given) == flag);
             if secret && given {
                 let variable = variable_of(flag);
@@ -97,8 +130,9 @@ impl CommandLine {
                 format!("environment variable {} has the value {value:?}: {reason}", variable_of(flag))
             })?;
             self.0.flags.push(from_variable);
+            from_environment.push((flag.to_owned(), value));
         }
-        Ok(Resolved { flags: from_normalised(&self.0.flags)?, warnings })
+        Ok(Resolved { flags: from_normalised(&self.0.flags)?, warnings, from_environment })
     }
 }
 
@@ -210,6 +244,30 @@ mod tests {
                 error.contains(name) && error.contains(&format!("{value:?}")) && error.contains(flag),
                 "{error}"
             );
+        }
+    }
+
+    /// Values of the right type that are refused later were refused by flag alone, which nobody may have written.
+    #[test]
+    fn a_refusal_names_the_variable_that_set_the_flag() {
+        let environment =
+            [("SVC_SHARDS", "3"), ("SVC_HTTP", "nowhere"), ("SVC_API_KEY", "hidden"), ("SVC_TLS_CERT", "x")];
+        let resolved = resolve(&["-http", "127.0.0.1:0"], &environment).unwrap();
+        let shards = resolved.explain("-shards 3 is not a power of two".into());
+        assert_eq!(
+            shards,
+            "-shards 3 is not a power of two; environment variable SVC_SHARDS sets -shards to \"3\""
+        );
+        for (sentence, expected) in [
+            ("-http: in use", "-http: in use"),
+            ("-tls-cert-more and -tls and x-shards", "-tls-cert-more and -tls and x-shards"),
+            (
+                "fewer (-shards) need less",
+                "fewer (-shards) need less; environment variable SVC_SHARDS sets -shards to \"3\"",
+            ),
+            ("-api-key is short", "-api-key is short; environment variable SVC_API_KEY sets -api-key"),
+        ] {
+            assert_eq!(resolved.explain(sentence.into()), expected);
         }
     }
 
