@@ -141,9 +141,15 @@ impl Operation for WritePoints {
         &self.collection
     }
     async fn run(self, core: Rc<Core>) -> Result<Vec<Written>, ApiError> {
-        core.write(&self.collection, self.batch)
-            .await
-            .map_err(|stopped| ApiError::from(stopped.error).with_committed(stopped.committed))
+        let of_several = self.batch.points.len() > 1;
+        core.write(&self.collection, self.batch).await.map_err(|stopped| {
+            let (error, at) = (ApiError::from(stopped.error), stopped.committed);
+            let message = match stopped.point {
+                Some(id) if of_several => format!("points[{at}] with id {id}: {error}"),
+                _ => error.message,
+            };
+            ApiError { kind: error.kind, message, committed: Some(at) }
+        })
     }
 }
 

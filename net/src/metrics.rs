@@ -377,7 +377,7 @@ const DENSE_FAMILIES: [Family; 12] = [
     ("search_ops_total", "counter", "Searches.", |c| c.search_ops),
     ("insert_ops_total", "counter", "Points inserted or replaced.", |c| c.insert_ops),
     ("expired_total", "counter", "Points removed because their time had passed.", |c| c.expired),
-    ("quota_rejects_total", "counter", "Writes refused by a quota.", |c| c.quota_rejects),
+    ("quota_rejects_total", "counter", "Writes and bulk builds refused by a quota.", |c| c.quota_rejects),
     ("filter_rejects_total", "counter", "Candidates refused by a filter.", |c| c.filter_rejects),
     ("filter_gates_total", "counter", "Searches gated by an indexed filter.", |c| c.stats.filter_gates),
     ("filter_complement_gates_total", "counter", "Searches gated by a complement.", |c| {
@@ -401,6 +401,12 @@ fn dense(page: &mut Page<'_>, collections: &[CollectionMetrics]) {
             page.sample(&name, &[("collection", &collection.name)], value(collection));
         }
     }
+    page.family("vector_avg_search_depth", "gauge", "Distances computed per search, in the mean.");
+    for collection in collections {
+        let labels = [("collection", collection.name.as_str())];
+        let mean = collection.distances as f64 / collection.search_ops.max(1) as f64;
+        page.sample("vector_avg_search_depth", &labels, format_args!("{mean:.1}"));
+    }
     page.family("vector_bytes", "gauge", "Memory committed by the collection.");
     for collection in collections {
         page.sample("vector_bytes", &[("collection", &collection.name)], collection.stats.bytes);
@@ -408,7 +414,7 @@ fn dense(page: &mut Page<'_>, collections: &[CollectionMetrics]) {
     type Histogram = fn(&CollectionMetrics) -> &[u64; 11];
     let histograms: [(&str, &str, Histogram); 2] = [
         ("vector_search_latency_seconds", "Time of a search.", |c| &c.search_latency),
-        ("vector_insert_latency_seconds", "Time of a write.", |c| &c.insert_latency),
+        ("vector_insert_latency_seconds", "Time of a write, or of a bulk build.", |c| &c.insert_latency),
     ];
     for (name, help, values) in histograms {
         page.family(name, "histogram", help);

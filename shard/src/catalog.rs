@@ -100,8 +100,10 @@ pub struct Counters {
     pub insert_ops: AtomicU64,
     /// Points removed by the sweeper.
     pub expired: AtomicU64,
-    /// Writes refused by a quota.
+    /// Writes and bulk builds refused by a quota.
     pub quota_rejects: AtomicU64,
+    /// Distances computed in views that a bulk build has replaced.
+    pub distances_before: AtomicU64,
     /// Searches.
     pub search_latency: LatencyBuckets,
     /// Insert calls.
@@ -119,6 +121,7 @@ impl CollectionHandle {
             insert_ops: self.counters.insert_ops.load(Relaxed),
             expired: self.counters.expired.load(Relaxed),
             quota_rejects: self.counters.quota_rejects.load(Relaxed),
+            distances: self.counters.distances_before.load(Relaxed) + stats.distances,
             filter_rejects: stats.filter_rejects,
             search_latency: self.counters.search_latency.snapshot(),
             insert_latency: self.counters.insert_latency.snapshot(),

@@ -55,6 +55,8 @@ pub enum Written {
 pub struct BatchError {
     /// Processed points, conflicts included.
     pub committed: usize,
+    /// The point that failed, where it was one.
+    pub point: Option<u64>,
     /// Why the next one failed.
     pub error: OpError,
 }
@@ -223,6 +225,8 @@ pub struct CollectionMetrics {
     pub expired: u64,
     /// Refused by quota.
     pub quota_rejects: u64,
+    /// Distances that searches computed.
+    pub distances: u64,
     /// Candidates refused by a filter.
     pub filter_rejects: u64,
     /// Cumulative bucket counts (see `LATENCY_BOUNDS_US`), last = all; then sum in us.

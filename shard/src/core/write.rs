@@ -20,7 +20,7 @@ impl Core {
     /// # Errors
     /// The first point's error that is no version conflict; points before it stay written.
     pub async fn write(self: &Rc<Self>, name: &str, batch: WriteBatch) -> Result<Vec<Written>, BatchError> {
-        let nothing = |error| BatchError { committed: 0, error };
+        let nothing = |error| BatchError { committed: 0, point: None, error };
         let handle = self.handle(name).map_err(nothing)?;
         handle.healthy().map_err(nothing)?;
         let (uid, name) = (handle.uid, name.to_owned());

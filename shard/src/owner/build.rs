@@ -16,6 +16,7 @@ use nigh_engine::collection::{DenseWriter, Quantizer, Write, WriteError};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Changes replayed without a pause, so also at the end of a build, when the swap must be in one piece: long texts take up to
 /// 100 us each to file.
@@ -49,6 +50,26 @@ impl Staged {
     }
 }
 
+impl Owned {
+    /// Refuses what a build needs an empty collection for.
+    fn is_empty_for_build(&self, name: &str) -> Result<(), OpError> {
+        match self.writer.borrow().shared().stats().live {
+            0 => Ok(()),
+            live => Err(OpError::Conflict(format!(
+                "collection {name:?} is not empty: a bulk build needs an empty one, and it has {live} points"
+            ))),
+        }
+    }
+
+    /// Refuses points that no build would take. None at all are always taken.
+    fn takes_staging(&self, name: &str, points: usize) -> Result<(), OpError> {
+        if self.build_delta.borrow().is_some() {
+            return Err(OpError::Conflict(format!("a bulk build of collection {name:?} is running")));
+        }
+        if points == 0 { Ok(()) } else { self.is_empty_for_build(name) }
+    }
+}
+
 impl Core {
     /// Stages a batch on the owner core; all or nothing.
     pub(crate) async fn owned_stage(
@@ -60,9 +81,7 @@ impl Core {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         owned.usable()?;
         self.room_in_memory(false)?;
-        if owned.build_delta.borrow().is_some() {
-            return Err(OpError::Conflict(format!("a bulk build of collection {name:?} is running")));
-        }
+        owned.takes_staging(name, batch.points.len())?;
         let dim = owned.handle.config.dim;
         let mut slice = Slice::begin(self.env());
         let mut buffer = Vec::new();
@@ -70,7 +89,8 @@ impl Core {
         for (index, point) in batch.points.iter().enumerate() {
             let vector = batch_vector(&batch.vectors, batch.dim, index, &mut buffer);
             if vector.len() != dim {
-                return Err(WriteError::DimensionMismatch { expected: dim, found: vector.len() }.into());
+                let error = WriteError::DimensionMismatch { expected: dim, found: vector.len() };
+                return Err(OpError::BadRequest(format!("points[{index}] with id {}: {error}", point.id)));
             }
             if let Some(index) = vector.iter().position(|x| !x.is_finite()) {
                 return Err(WriteError::NotFinite { id: point.id, index }.into());
@@ -86,9 +106,7 @@ impl Core {
         let count = batch.points.len();
         // What began while this request was checked in slices: a build would not see these points, and empty the stage.
         owned.usable()?;
-        if owned.build_delta.borrow().is_some() {
-            return Err(OpError::Conflict(format!("a bulk build of collection {name:?} is running")));
-        }
+        owned.takes_staging(name, count)?;
         let mut staged = owned.staged.borrow_mut();
         // Another request may have staged the same id while this one was being checked in slices.
         if let Some(id) = fresh.iter().find(|id| staged.ids.contains(id)) {
@@ -116,30 +134,27 @@ impl Core {
         if owned.build_delta.borrow().is_some() {
             return Err(OpError::Conflict(format!("a bulk build of collection {name:?} is already running")));
         }
-        if owned.writer.borrow().shared().stats().live > 0 {
-            return Err(OpError::Conflict(format!(
-                "collection {name:?} is not empty: a bulk build needs an empty one"
-            )));
-        }
+        owned.is_empty_for_build(name)?;
         if owned.staged.borrow().is_empty() {
             return Ok(None);
         }
+        let began_ns = self.env().now_ns();
         let quota = owned.handle.config.max_vectors;
         let config = &owned.handle.config;
         let points = owned.staged.borrow().len() as u64;
         let bytes = points.saturating_mul(config.quota_bytes_per_point());
         if (quota > 0 && points > quota) || (config.max_bytes > 0 && bytes > config.max_bytes) {
-            return Err(WriteError::Full.into());
+            return Err(self.refused_build(&owned, began_ns));
         }
         if points > owned.writer.borrow().slots_max() as u64 {
-            return Err(WriteError::Full.into());
+            return Err(self.refused_build(&owned, began_ns));
         }
         *owned.build_delta.borrow_mut() = Some(BTreeSet::new());
         let workers = if workers == 0 { self.env().cores() } else { workers };
         let task = self.begin_task("build", &owned.handle.name, points);
         let id = task.id();
         let core = self.clone();
-        let building = async move { core.finish_build(&owned, workers, task).await };
+        let building = async move { core.finish_build(&owned, workers, task, began_ns).await };
         if wait {
             building.await?;
         } else {
@@ -152,11 +167,25 @@ impl Core {
         Ok(Some(id))
     }
 
+    /// The error of a build that a quota refuses, counted.
+    fn refused_build(&self, owned: &Owned, began_ns: u64) -> OpError {
+        owned.handle.counters.quota_rejects.fetch_add(1, Relaxed);
+        self.observe_build(owned, began_ns);
+        WriteError::Full.into()
+    }
+
+    /// A build is one observation among those of inserts, whatever became of it.
+    fn observe_build(&self, owned: &Owned, began_ns: u64) {
+        let us = self.env().now_ns().saturating_sub(began_ns) / 1000;
+        owned.handle.counters.insert_latency.record_us(us);
+    }
+
     async fn finish_build(
         self: &Rc<Self>,
         owned: &Rc<Owned>,
         workers: usize,
         task: Task,
+        began_ns: u64,
     ) -> Result<(), OpError> {
         let points = owned.staged.borrow().len() as u64;
         let result = self.build_aside(owned, workers, &task).await;
@@ -164,8 +193,9 @@ impl Core {
         owned.aside_bytes.set(0);
         if result.is_ok() {
             *owned.staged.borrow_mut() = Staged::default();
-            owned.handle.counters.insert_ops.fetch_add(points, std::sync::atomic::Ordering::Relaxed);
+            owned.handle.counters.insert_ops.fetch_add(points, Relaxed);
         }
+        self.observe_build(owned, began_ns);
         owned.changed.notify();
         task.end(&result);
         result
@@ -266,6 +296,8 @@ impl Core {
         let old_writer = std::mem::replace(&mut *owned.writer.borrow_mut(), fresh);
         let old_vectors = owned.vectors.replace(vectors);
         owned.checkpoint.borrow_mut().rebase = false;
+        let before = old_writer.shared().stats().distances;
+        owned.handle.counters.distances_before.fetch_add(before, Relaxed);
         self.publish_view(owned, view, old_writer);
         if let (Some(old), Some(disk)) = (old_vectors, env.disk()) {
             remove_vectors(&*disk, owned, old.name()).await;

@@ -202,7 +202,7 @@ impl Core {
         name: &str,
         batch: WriteBatch,
     ) -> Result<Vec<Written>, BatchError> {
-        let nothing = |error| BatchError { committed: 0, error };
+        let nothing = |error| BatchError { committed: 0, point: None, error };
         let owned = self.owned(uid).ok_or_else(|| nothing(OpError::UnknownCollection(name.to_owned())))?;
         let env = self.env().clone();
         let mut written = Vec::with_capacity(batch.points.len());
@@ -252,11 +252,14 @@ impl Core {
         }
         owned.changed.notify();
         if let Err(error) = self.wait_durable(ticket).await {
-            return Err(BatchError { committed: 0, error });
+            return Err(nothing(error));
         }
         match failure {
             None => Ok(written),
-            Some(error) => Err(BatchError { committed: written.len(), error }),
+            Some(error) => {
+                let point = batch.points.get(written.len()).map(|point| point.id);
+                Err(BatchError { committed: written.len(), point, error })
+            }
         }
     }
 

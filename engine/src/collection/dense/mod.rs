@@ -102,12 +102,20 @@ pub struct Write<'a> {
     pub deadline_ms: u64,
 }
 
+/// What was found in place of a vector of the right length; one without components was nearly always forgotten.
+fn found_components(found: usize) -> String {
+    match found {
+        0 => "found no vector".to_owned(),
+        found => format!("found {found}"),
+    }
+}
+
 /// Why a write is refused; nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
     /// Wrong length.
-    #[error("vector: dimension mismatch: expected {expected}, found {found}")]
+    #[error("vector: dimension mismatch: expected {expected}, {}", found_components(*found))]
     DimensionMismatch {
         /// Collection's.
         expected: usize,
@@ -154,7 +162,7 @@ pub enum WriteError {
 #[non_exhaustive]
 pub enum SearchError {
     /// Wrong length.
-    #[error("vector: dimension mismatch: expected {expected}, found {found}")]
+    #[error("vector: dimension mismatch: expected {expected}, {}", found_components(*found))]
     DimensionMismatch {
         /// Collection's.
         expected: usize,
