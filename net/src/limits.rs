@@ -25,8 +25,8 @@ pub const DIM_MAX: u32 = 65_536;
 pub const JSON_BODY_MAX_BYTES: u64 = 32 << 20;
 /// JSON body of `points/batch`, `points/bulk` and `batch-get`.
 pub const JSON_BULK_BODY_MAX_BYTES: u64 = 256 << 20;
-/// Body of `bulk/build`: the interface reads it without a cap, but all it may hold is `{"workers":n}`.
-pub const BUILD_BODY_MAX_BYTES: u64 = 1 << 20;
+/// Body of a route that may do without: it holds options alone. The interface reads that of `bulk/build` without a cap.
+pub const OPTIONS_BODY_MAX_BYTES: u64 = 1 << 20;
 
 /// Points in one binary ingest body.
 pub const BINARY_INGEST_MAX_POINTS: u32 = 262_144;

@@ -386,6 +386,8 @@ pub enum ErrorKind {
     Invalid,
     /// The body is over its limit.
     TooLarge,
+    /// The body is in a form that is not read.
+    Unsupported,
     /// No or wrong credentials, or not allowed.
     Unauthorized,
     /// Collection or point absent.
@@ -427,14 +429,13 @@ impl ApiError {
     }
 
     /// A body over its limit.
-    pub fn too_large() -> Self {
-        ApiError::new(ErrorKind::TooLarge, "request body too large")
+    pub fn too_large(limit_bytes: u64) -> Self {
+        ApiError::too_many("bytes", limit_bytes)
     }
 
-    /// The same error with the progress of its batch.
-    pub fn with_committed(mut self, committed: usize) -> Self {
-        self.committed = Some(committed);
-        self
+    /// A body that holds more of something than it may.
+    pub fn too_many(of_what: &str, limit: u64) -> Self {
+        ApiError::new(ErrorKind::TooLarge, format!("request body too large: at most {limit} {of_what}"))
     }
 }
 

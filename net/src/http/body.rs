@@ -2,6 +2,7 @@
 
 use super::HttpConfig;
 use super::connection::{Connection, Phase};
+use super::gunzip::{Encoding, Gunzip, Piece};
 use crate::limits;
 use crate::request::{ApiError, ErrorKind};
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use hyper::body::Incoming;
 use nigh_shard::runtime::CoreRuntime;
 use std::cell::Cell;
 use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -24,23 +26,26 @@ const COLLECT_SLICE_BYTES: usize = 1 << 20;
 /// Why a body is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// Over the route's limit.
-    #[error("request body too large")]
-    TooLarge,
+    /// Over the route's limit, in bytes once they are decoded.
+    #[error("request body too large: at most {0} bytes")]
+    TooLarge(u64),
     /// Too many bytes of bodies are in memory already.
     #[error("too many request bytes in flight; try again")]
     Crowded,
     /// The connection broke, ended early, or its chunks are malformed.
     #[error("the request body is incomplete: {0}")]
     Incomplete(hyper::Error),
+    /// It is not what its encoding says.
+    #[error("the request body is not valid gzip: {0}")]
+    Garbled(io::Error),
 }
 
 impl From<BodyError> for ApiError {
     fn from(error: BodyError) -> Self {
         match error {
-            BodyError::TooLarge => ApiError::too_large(),
+            BodyError::TooLarge(limit) => ApiError::too_large(limit),
             BodyError::Crowded => ApiError::new(ErrorKind::Unavailable, error.to_string()),
-            BodyError::Incomplete(_) => ApiError::invalid(error.to_string()),
+            BodyError::Incomplete(_) | BodyError::Garbled(_) => ApiError::invalid(error.to_string()),
         }
     }
 }
@@ -139,6 +144,7 @@ pub struct BodyReader {
     limit: u64,
     /// The end was seen; of a chunked body nothing else tells.
     ended: bool,
+    gunzip: Option<Gunzip>,
 }
 
 impl Drop for BodyReader {
@@ -156,7 +162,16 @@ impl BodyReader {
         runtime: CoreRuntime,
         held: Rc<HeldBytes>,
     ) -> Self {
-        BodyReader { incoming, connection, runtime, held, received: 0, limit: u64::MAX, ended: false }
+        BodyReader {
+            incoming,
+            connection,
+            runtime,
+            held,
+            received: 0,
+            limit: u64::MAX,
+            ended: false,
+            gunzip: None,
+        }
     }
 
     /// Sets the limit of this body.
@@ -166,21 +181,62 @@ impl BodyReader {
     pub fn limit(&mut self, bytes: u64) -> Result<(), BodyError> {
         self.limit = bytes;
         match self.declared_bytes() {
-            Some(declared) if declared > bytes => Err(BodyError::TooLarge),
+            Some(declared) if declared > bytes => Err(BodyError::TooLarge(bytes)),
             _ => Ok(()),
         }
     }
 
-    /// The declared length, `None` for a chunked body.
+    /// Says how the body is encoded; called before anything is read of it.
+    pub fn encoded(&mut self, encoding: Encoding) {
+        self.gunzip = (encoding == Encoding::Gzip).then(Gunzip::default);
+    }
+
+    /// The declared length, `None` for a chunked body; of an encoded one that of what is sent.
     pub fn declared_bytes(&self) -> Option<u64> {
         self.incoming.size_hint().exact()
     }
 
-    /// The next bytes, `None` at the end.
+    /// The next bytes, decoded, `None` at the end.
     ///
     /// # Errors
-    /// Over the limit, or incomplete.
+    /// Over the limit, incomplete, or not what the encoding says.
     pub async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
+        if self.gunzip.is_none() {
+            let bytes = self.receive().await?;
+            return match bytes {
+                None => Ok(None),
+                Some(bytes) => self.count(bytes.len()).map(|()| Some(bytes)),
+            };
+        }
+        loop {
+            let piece = self.gunzip.as_mut().map(Gunzip::piece).transpose().map_err(BodyError::Garbled)?;
+            match piece.unwrap_or(Piece::End) {
+                Piece::Bytes(bytes) => {
+                    self.count(bytes.len())?;
+                    // A piece takes as long as a slice may.
+                    self.runtime.breathe().await;
+                    return Ok(Some(bytes));
+                }
+                Piece::End => return Ok(None),
+                Piece::Wanting => {
+                    let bytes = self.receive().await?;
+                    self.gunzip.as_mut().into_iter().for_each(|gunzip| gunzip.feed(bytes.clone()));
+                }
+            }
+        }
+    }
+
+    /// Counts decoded bytes against the limits.
+    fn count(&mut self, bytes: usize) -> Result<(), BodyError> {
+        self.received += bytes as u64;
+        if self.received > self.limit {
+            return Err(BodyError::TooLarge(self.limit));
+        }
+        self.held.grow(self.received)
+    }
+
+    /// The next bytes as they are sent.
+    async fn receive(&mut self) -> Result<Option<Bytes>, BodyError> {
         loop {
             let frame = poll_fn(|cx| match Pin::new(&mut self.incoming).poll_frame(cx) {
                 Poll::Pending => {
@@ -197,12 +253,7 @@ impl BodyReader {
             };
             // Trailers mean nothing here.
             let Ok(bytes) = frame.map_err(BodyError::Incomplete)?.into_data() else { continue };
-            self.received += bytes.len() as u64;
             self.connection.received_body(bytes.len());
-            if self.received > self.limit {
-                return Err(BodyError::TooLarge);
-            }
-            self.held.grow(self.received)?;
             if !bytes.is_empty() {
                 return Ok(Some(bytes));
             }
@@ -220,7 +271,7 @@ impl BodyReader {
         while let Some(bytes) = self.next().await? {
             slice += bytes.len();
             body.push(bytes);
-            if self.incoming.is_end_stream() {
+            if self.gunzip.is_none() && self.incoming.is_end_stream() {
                 break;
             }
             if slice >= COLLECT_SLICE_BYTES {

@@ -7,12 +7,14 @@
 
 mod body;
 mod connection;
+mod gunzip;
 mod listen;
 mod reply;
 mod server;
 mod stream;
 
 pub use body::{BodyError, BodyReader, Collected};
+pub use gunzip::Encoding;
 pub use listen::bind;
 pub use reply::{Reply, ReplyBody, json_reply};
 pub use server::{Handler, serve_with};

@@ -31,6 +31,25 @@ fn invalid_query(reason: impl fmt::Display) -> ApiError {
     ApiError::invalid(format!("invalid binary query body: {reason}"))
 }
 
+/// Whether flags, a count and a dimension were written by a machine that puts the low byte first: they are possible that way
+/// round, and the dimension is not as it stands.
+fn is_swapped([flags, count, dim]: [u32; 3], known_flags: u32, count_max: u32) -> bool {
+    let (flags, count, dim_swapped) = (flags.swap_bytes(), count.swap_bytes(), dim.swap_bytes());
+    dim >= limits::DIM_MAX
+        && flags & !known_flags == 0
+        && (1..=count_max).contains(&count)
+        && (1..limits::DIM_MAX).contains(&dim_swapped)
+}
+
+fn swapped(name: &str, count: u32, dim: u32) -> String {
+    format!(
+        "its integers seem to be little-endian ({name} {count} would be {}, dimension {dim} would be {}); all integers and floats \
+         are big-endian",
+        count.swap_bytes(),
+        dim.swap_bytes()
+    )
+}
+
 /// What a JSON route says of a body that is not JSON.
 const FALLBACK_WORDS: &str = "invalid JSON body";
 
@@ -67,6 +86,9 @@ impl IngestHeader {
             return Err(invalid_ingest("bad magic, expected RVB1"));
         }
         let (flags, count, dim) = (be_u32(&bytes[4..]), be_u32(&bytes[8..]), be_u32(&bytes[12..]));
+        if is_swapped([flags, count, dim], FLAG_PAYLOADS | FLAG_UPSERT, limits::BINARY_INGEST_MAX_POINTS) {
+            return Err(invalid_ingest(swapped("count", count, dim)));
+        }
         if flags & !(FLAG_PAYLOADS | FLAG_UPSERT) != 0 {
             return Err(invalid_ingest(format_args!("unknown flags {flags:#x}")));
         }
@@ -174,7 +196,7 @@ impl IngestDecoder {
         }
         self.payload_bytes += rest.len() as u64;
         if self.payload_bytes > limits::BINARY_PAYLOADS_MAX_BYTES {
-            return Err(ApiError::too_large());
+            return Err(ApiError::too_large(limits::BINARY_PAYLOADS_MAX_BYTES));
         }
         self.pending.extend_from_slice(rest);
         self.take_payloads(&header)
@@ -213,8 +235,10 @@ impl IngestDecoder {
                 ));
             }
             let Some(json) = self.pending.get(at + 4..at + 4 + length as usize) else { break };
-            let row = decode_payload(json, self.route, self.now_ms)
-                .map_err(|reason| invalid_ingest(format_args!("payload {}: {reason}", self.payloads_done)))?;
+            let row = decode_payload(json, self.route, self.now_ms).map_err(|reason| {
+                let (index, id) = (self.payloads_done, self.points[self.payloads_done].id);
+                invalid_ingest(format_args!("payload {index} (of point {id}): {reason}"))
+            })?;
             self.points[self.payloads_done].row = row;
             self.payloads_done += 1;
             at += 4 + length as usize;
@@ -306,6 +330,9 @@ pub fn decode_query(body: &[u8]) -> Result<BinaryQuery, ApiError> {
         return Err(invalid_query("bad magic, expected RVQ1"));
     }
     let (flags, k, dim) = (be_u32(&header[4..]), be_u32(&header[8..]), be_u32(&header[12..]));
+    if is_swapped([flags, k, dim], FLAG_FILTER, limits::K_MAX as u32) {
+        return Err(invalid_query(swapped("k", k, dim)));
+    }
     if flags & !FLAG_FILTER != 0 {
         return Err(invalid_query(format_args!("unknown flags {flags:#x}")));
     }

@@ -5,7 +5,7 @@
 //! the caller can let other work run between pieces.
 
 use crate::request::ApiError;
-use crate::rest::json::invalid_json;
+use crate::rest::json::{GZIP_MAGIC, compressed, invalid_json};
 
 /// What is made of the parts of a body.
 pub trait Envelope {
@@ -172,6 +172,7 @@ impl<E: Envelope> EnvelopeReader<E> {
         let Some(&next) = self.buffer.get(self.at) else { return Ok(false) };
         match (self.state, next) {
             (State::Start, b'{') => self.punctuation(State::FirstKeyOrEnd),
+            (State::Start, byte) if byte == GZIP_MAGIC[0] => Err(compressed()),
             (State::Start, _) => self.value(|_, json| match json {
                 b"null" => Ok(State::End),
                 _ => Err(invalid_json("expected an object")),

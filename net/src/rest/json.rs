@@ -16,6 +16,45 @@ pub fn invalid_json(reason: impl fmt::Display) -> ApiError {
     ApiError::invalid(format!("invalid JSON body: {reason}"))
 }
 
+/// Whether a body that a route may do without holds an object, which is meant to be read.
+pub fn is_object(body: &[u8]) -> bool {
+    body.trim_ascii_start().first() == Some(&b'{')
+}
+
+/// The two bytes that every gzip stream begins with.
+pub const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+
+/// The refusal of a body that is compressed and does not say so.
+pub fn compressed() -> ApiError {
+    invalid_json("the body is compressed; say so with the header Content-Encoding: gzip")
+}
+
+/// What is expected in place of a type of ours, at the end of an error of serde.
+const EXPECTED: [(&str, &str); 8] = [
+    ("u64", "an integer between 0 and 18446744073709551615, without quotes"),
+    ("u32", "an integer between 0 and 4294967295, without quotes"),
+    ("u8", "an integer between 0 and 255, without quotes"),
+    ("i64", "an integer of 64 bits, without quotes"),
+    ("f64", "a number, without quotes"),
+    ("a boolean", "true or false, without quotes"),
+    ("a string", "a string in quotes"),
+    ("a sequence", "an array"),
+];
+
+/// An error of serde in words of JSON: it names the types of this program.
+pub fn in_words(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let Some((before, expected)) = text.rsplit_once(", expected ") else { return text };
+    for (ours, words) in EXPECTED {
+        if let Some(rest) = expected.strip_prefix(ours)
+            && (rest.is_empty() || rest.starts_with(" at line "))
+        {
+            return format!("{before}, expected {words}{rest}");
+        }
+    }
+    text
+}
+
 /// Decodes a whole body; `null` reads as `{}`.
 ///
 /// # Errors
@@ -24,9 +63,12 @@ pub fn decode<'de, T: Deserialize<'de> + Default>(body: &'de [u8]) -> Result<T, 
     if body.iter().all(u8::is_ascii_whitespace) {
         return Err(invalid_json("the body is empty"));
     }
+    if body.starts_with(GZIP_MAGIC) {
+        return Err(compressed());
+    }
     match serde_json::from_slice::<Option<T>>(body) {
         Ok(value) => Ok(value.unwrap_or_default()),
-        Err(error) => Err(invalid_json(error)),
+        Err(error) => Err(invalid_json(in_words(&error))),
     }
 }
 
@@ -266,6 +308,29 @@ mod tests {
             assert!(message.starts_with("invalid JSON body: "), "{body}: {message}");
             assert!(message.contains(fragment), "{body}: {message}");
         }
+    }
+
+    #[test]
+    fn what_is_expected_is_said_in_words_of_json() {
+        for (body, words) in [
+            (
+                r#"{"id":"7"}"#,
+                "string \"7\", expected an integer between 0 and 18446744073709551615, without",
+            ),
+            (r#"{"id":-1}"#, "expected an integer between 0 and 18446744073709551615"),
+            (r#"{"k":1.5}"#, "expected an integer of 64 bits"),
+            (r#"{"level":256}"#, "expected an integer between 0 and 255"),
+            (r#"{"on":1}"#, "expected true or false"),
+            // What was sent is quoted as it was sent.
+            (r#"{"id":", expected u64"}"#, "\", expected u64\", expected an integer between 0"),
+            ("\u{1f}", "expected value at line 1"),
+        ] {
+            let message = error(body);
+            assert!(message.contains(words), "{body}: {message}");
+        }
+        let compressed = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0];
+        let refused = decode::<Sample>(&compressed).err().unwrap();
+        assert!(refused.message.starts_with("invalid JSON body: the body is compressed"), "{refused}");
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use crate::lane_requests::{
     DiversePoints, GroupPoints, HybridPoints, QueryLeaf, QueryPoints, TextPoints, fusion_method,
 };
-use crate::request::{ApiError, ReadOptions, compile_filter};
+use crate::request::{ApiError, compile_filter};
 use crate::rest::filter::WireFilter;
 use crate::rest::json::{Floats, SparseBody, decode, json_object};
+use crate::rest::parameters::{ReadParameters, read_parameters};
 use nigh_engine::query::{Anchor, Discover, Recommend, Source, Strategy};
 use nigh_engine::text::TextQuery;
 
@@ -159,20 +160,9 @@ json_object! {
     }
 }
 
-/// The read options of a body.
-macro_rules! read_options {
-    ($body:ident) => {
-        ReadOptions {
-            read_consistency: $body.read_consistency.unwrap_or(0),
-            on_partition_unavailable: $body.on_partition_unavailable.unwrap_or(0),
-            max_staleness: $body.max_staleness.unwrap_or(0),
-        }
-    };
-}
-
 /// A hybrid search of a body, whose two lanes are given.
 macro_rules! hybrid {
-    ($collection:ident, $body:ident, $dense:expr, $other:expr) => {
+    ($collection:ident, $body:ident, $read:ident, $dense:expr, $other:expr) => {
         Ok(HybridPoints {
             collection: $collection,
             dense: $dense.unwrap_or_default().0,
@@ -183,24 +173,32 @@ macro_rules! hybrid {
             dense_k: $body.dense_k.unwrap_or(0),
             other_k: $body.sparse_k.unwrap_or(0),
             explain: $body.explain.unwrap_or(false),
-            read: read_options!($body),
+            read: $read.with_body(read_parameters!($body))?,
         })
     };
 }
 
-pub fn decode_hybrid(collection: String, body: &[u8]) -> Result<HybridPoints, ApiError> {
+pub fn decode_hybrid(
+    collection: String,
+    body: &[u8],
+    read: ReadParameters,
+) -> Result<HybridPoints, ApiError> {
     let body: HybridBody = decode(body)?;
     let sparse = body.sparse.unwrap_or_default().into_vector()?;
-    hybrid!(collection, body, body.dense, Source::Sparse(sparse))
+    hybrid!(collection, body, read, body.dense, Source::Sparse(sparse))
 }
 
-pub fn decode_hybrid_text(collection: String, body: &[u8]) -> Result<HybridPoints, ApiError> {
+pub fn decode_hybrid_text(
+    collection: String,
+    body: &[u8],
+    read: ReadParameters,
+) -> Result<HybridPoints, ApiError> {
     let body: HybridTextBody = decode(body)?;
     let text = TextQuery::new(body.text.as_deref().unwrap_or(""));
-    hybrid!(collection, body, body.vector.or(body.dense), Source::Text(text))
+    hybrid!(collection, body, read, body.vector.or(body.dense), Source::Text(text))
 }
 
-pub fn decode_text(collection: String, body: &[u8]) -> Result<TextPoints, ApiError> {
+pub fn decode_text(collection: String, body: &[u8], read: ReadParameters) -> Result<TextPoints, ApiError> {
     let body: TextBody = decode(body)?;
     Ok(TextPoints {
         collection,
@@ -208,11 +206,11 @@ pub fn decode_text(collection: String, body: &[u8]) -> Result<TextPoints, ApiErr
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         explain: body.explain.unwrap_or(false),
-        read: read_options!(body),
+        read: read.with_body(read_parameters!(body))?,
     })
 }
 
-pub fn decode_groups(collection: String, body: &[u8]) -> Result<GroupPoints, ApiError> {
+pub fn decode_groups(collection: String, body: &[u8], read: ReadParameters) -> Result<GroupPoints, ApiError> {
     let body: GroupsBody = decode(body)?;
     Ok(GroupPoints {
         collection,
@@ -223,11 +221,11 @@ pub fn decode_groups(collection: String, body: &[u8]) -> Result<GroupPoints, Api
         fetch_k: body.fetch_k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         explain: body.explain.unwrap_or(false),
-        read: read_options!(body),
+        read: read.with_body(read_parameters!(body))?,
     })
 }
 
-pub fn decode_mmr(collection: String, body: &[u8]) -> Result<DiversePoints, ApiError> {
+pub fn decode_mmr(collection: String, body: &[u8], read: ReadParameters) -> Result<DiversePoints, ApiError> {
     let body: MmrBody = decode(body)?;
     Ok(DiversePoints {
         collection,
@@ -237,11 +235,11 @@ pub fn decode_mmr(collection: String, body: &[u8]) -> Result<DiversePoints, ApiE
         fetch_k: body.fetch_k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         explain: body.explain.unwrap_or(false),
-        read: read_options!(body),
+        read: read.with_body(read_parameters!(body))?,
     })
 }
 
-pub fn decode_query(collection: String, body: &[u8]) -> Result<QueryPoints, ApiError> {
+pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Result<QueryPoints, ApiError> {
     let body: QueryBody = decode(body)?;
     let rerank = match body.mode.as_deref().unwrap_or("") {
         "" | "fusion" => false,
@@ -266,7 +264,7 @@ pub fn decode_query(collection: String, body: &[u8]) -> Result<QueryPoints, ApiE
         group_by: body.group_by.unwrap_or_default(),
         group_size: body.group_size.unwrap_or(0),
         explain: body.explain.unwrap_or(false),
-        read: read_options!(body),
+        read: read.with_body(read_parameters!(body))?,
     })
 }
 
@@ -330,13 +328,14 @@ impl DiscoverBody {
 
 /// Whether a body reads as each of the routes, for [`super::probe`].
 pub fn reads(body: &[u8]) -> [bool; 6] {
+    let read = ReadParameters::default();
     [
-        decode_hybrid(String::new(), body).is_ok(),
-        decode_hybrid_text(String::new(), body).is_ok(),
-        decode_text(String::new(), body).is_ok(),
-        decode_groups(String::new(), body).is_ok(),
-        decode_mmr(String::new(), body).is_ok(),
-        decode_query(String::new(), body).is_ok(),
+        decode_hybrid(String::new(), body, read).is_ok(),
+        decode_hybrid_text(String::new(), body, read).is_ok(),
+        decode_text(String::new(), body, read).is_ok(),
+        decode_groups(String::new(), body, read).is_ok(),
+        decode_mmr(String::new(), body, read).is_ok(),
+        decode_query(String::new(), body, read).is_ok(),
     ]
 }
 
@@ -347,7 +346,7 @@ mod tests {
     use nigh_engine::query::Method;
 
     fn query(body: &str) -> Result<QueryPoints, String> {
-        let request = decode_query("docs".into(), body.as_bytes());
+        let request = decode_query("docs".into(), body.as_bytes(), ReadParameters::default());
         let request = request.and_then(|request| request.validate().map(|()| request));
         request.map_err(|error| error.message)
     }
@@ -427,7 +426,7 @@ mod tests {
             assert!(error.contains(fragment), "{body}: {error}");
         }
         let hybrid = |body: &str| {
-            let request = decode_hybrid("docs".into(), body.as_bytes());
+            let request = decode_hybrid("docs".into(), body.as_bytes(), ReadParameters::default());
             request.and_then(|request| request.validate()).map_err(|error| error.message)
         };
         assert_eq!(hybrid(r#"{"dense":[1],"k":1,"dense_k":65536}"#), Ok(()));

@@ -11,6 +11,7 @@ use crate::rest::lane_bodies::{
     decode_groups, decode_hybrid, decode_hybrid_text, decode_mmr, decode_query, decode_text,
 };
 use crate::rest::pages::{Pages, stream_pages};
+use crate::rest::parameters::{Query, ReadParameters};
 use crate::rest::value::{scalar, write_value};
 use http::StatusCode;
 use nigh_shard::core::{Explained, FoundGroup, QueryAnswer, QueryOutcome};
@@ -38,30 +39,38 @@ impl RestService {
         &self,
         collection: String,
         route: LaneRoute,
+        query: Query<'_>,
         mut body: BodyReader,
     ) -> Result<Reply, ApiError> {
+        let read = ReadParameters::of(query)?;
         let body = json_body(&mut body).await?;
         let received = Instant::now();
         let core = &self.core;
         let outcome = match route {
             LaneRoute::Hybrid => {
-                dispatch(core, self.decode(body, move |body| decode_hybrid(collection, body)).await?).await?
+                dispatch(core, self.decode(body, move |body| decode_hybrid(collection, body, read)).await?)
+                    .await?
             }
             LaneRoute::HybridText => {
-                let request = self.decode(body, move |body| decode_hybrid_text(collection, body)).await?;
+                let request =
+                    self.decode(body, move |body| decode_hybrid_text(collection, body, read)).await?;
                 dispatch(core, request).await?
             }
             LaneRoute::Text => {
-                dispatch(core, self.decode(body, move |body| decode_text(collection, body)).await?).await?
+                dispatch(core, self.decode(body, move |body| decode_text(collection, body, read)).await?)
+                    .await?
             }
             LaneRoute::Groups => {
-                dispatch(core, self.decode(body, move |body| decode_groups(collection, body)).await?).await?
+                dispatch(core, self.decode(body, move |body| decode_groups(collection, body, read)).await?)
+                    .await?
             }
             LaneRoute::Mmr => {
-                dispatch(core, self.decode(body, move |body| decode_mmr(collection, body)).await?).await?
+                dispatch(core, self.decode(body, move |body| decode_mmr(collection, body, read)).await?)
+                    .await?
             }
             LaneRoute::Query => {
-                dispatch(core, self.decode(body, move |body| decode_query(collection, body)).await?).await?
+                dispatch(core, self.decode(body, move |body| decode_query(collection, body, read)).await?)
+                    .await?
             }
         };
         let documents = matches!(route, LaneRoute::Text | LaneRoute::Mmr);

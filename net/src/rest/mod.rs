@@ -11,6 +11,7 @@ mod envelope;
 mod error;
 mod filter;
 mod floats;
+mod headers;
 mod inspect;
 pub(crate) mod json;
 mod lane_bodies;
@@ -19,6 +20,7 @@ mod manage;
 mod openapi;
 pub(crate) mod order;
 mod pages;
+mod parameters;
 mod payload;
 mod points;
 #[doc(hidden)]
@@ -42,19 +44,20 @@ use crate::metrics;
 use crate::request::{
     Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CreateCollection, DeleteByFilter,
     DeletePoint, DropCollection, ErrorKind, GetCollection, ListAliases, ListCollections, ListTasks,
-    StagePoints, WriteOptions, WritePoints, check_name, compile_filter,
+    StagePoints, WritePoints, check_name, compile_filter,
 };
 use ::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use ::http::request::Parts;
 use ::http::{Response, StatusCode};
 use bytes::Bytes;
 use error::{error_reply, not_found, wrong_method};
-use json::{decode, json_object};
+use json::{decode, is_object, json_object};
 use lanes::LaneRoute;
 use nigh_shard::core::{AliasChange, Core, Written};
 use pages::stream_pages;
+use parameters::{ConditionsBody, Query, ReadParameters, WriteParameters, agreed};
 use points::BatchPages;
-use routes::{ManageRoute, PointsRoute, Query, Resolved, Route, parse_id, resolve};
+use routes::{ManageRoute, PointsRoute, Resolved, Route, parse_id, resolve};
 use search::FoundPages;
 use std::rc::Rc;
 use std::time::Instant;
@@ -109,7 +112,13 @@ impl RestService {
     async fn route(&self, head: &Parts, route: Route<'_>, mut body: BodyReader) -> Result<Reply, ApiError> {
         if let Some((action, collection)) = route.action() {
             self.authorize(head, action, collection)?;
+            if action != Action::Read {
+                headers::refuse_preconditions(&head.headers)?;
+            }
         }
+        let query = Query::new(head.uri.query());
+        query.check(route.parameters())?;
+        body.encoded(headers::encoding(&head.headers)?);
         match route {
             Route::Health => Ok(ok(&b"{\"status\":\"ok\"}\n"[..])),
             // One node is ready as soon as it listens: recovery comes before the listeners.
@@ -131,7 +140,7 @@ impl RestService {
                 dispatch(&self.core, DropCollection { collection }).await?;
                 Ok(ok(answer))
             }
-            Route::Query(name) => self.lanes(name.into_owned(), LaneRoute::Query, body).await,
+            Route::Query(name) => self.lanes(name.into_owned(), LaneRoute::Query, query, body).await,
             Route::Tasks => Ok(ok(inspect::tasks_answer(&dispatch(&self.core, ListTasks).await?))),
             Route::List => Ok(ok(inspect::list_answer(&dispatch(&self.core, ListCollections).await?))),
             Route::Info(name) => {
@@ -149,7 +158,7 @@ impl RestService {
                 Ok(json_reply(StatusCode::CREATED, ReplyBody::whole(answer)))
             }
             Route::ListAliases => {
-                let target = Query::new(head.uri.query()).get("collection");
+                let target = query.get("collection");
                 Ok(ok(aliases::list_answer(&dispatch(&self.core, ListAliases { target }).await?)))
             }
             Route::ChangeAliases => {
@@ -182,7 +191,7 @@ impl RestService {
             Route::RevokeKey => {
                 self.unmet(self.decode(json_body(&mut body).await?, manage::decode_revoke_key).await?).await
             }
-            Route::Points(name, route) => self.points(head, name.into_owned(), route, body).await,
+            Route::Points(name, route) => self.points(head, name.into_owned(), route, query, body).await,
         }
     }
 
@@ -195,15 +204,16 @@ impl RestService {
         head: &Parts,
         collection: String,
         route: PointsRoute<'_>,
+        query: Query<'_>,
         mut body: BodyReader,
     ) -> Result<Reply, ApiError> {
         let core = &self.core;
-        let query = Query::new(head.uri.query());
         match route {
             PointsRoute::Write => {
-                let now_ms = core.unix_ms();
+                let (now_ms, write) = (core.unix_ms(), WriteParameters::of(query)?);
                 let body = json_body(&mut body).await?;
-                let (id, batch) = self.decode(body, move |body| points::decode_write(body, now_ms)).await?;
+                let decode = move |body: &[u8]| points::decode_write(body, write, now_ms);
+                let (id, batch) = self.decode(body, decode).await?;
                 // A single write has no progress to report.
                 let written = dispatch(core, WritePoints { collection, batch })
                     .await
@@ -217,6 +227,8 @@ impl RestService {
                 Ok(ok(format!("{{\"id\":{id}}}\n")))
             }
             PointsRoute::Batch => {
+                let write = WriteParameters::of(query)?;
+                points::check_batch_options(write.write_consistency_factor, write.wait)?;
                 let batch = self.ingest_body(head, body, IngestRoute::Batch).await?;
                 let pages = BatchPages::before(&batch);
                 let written = dispatch(core, WritePoints { collection, batch }).await?;
@@ -226,12 +238,14 @@ impl RestService {
                 Ok(json_reply(StatusCode::OK, stream_pages(core.runtime(), first, pages)))
             }
             PointsRoute::Stage => {
+                // Staged points are in memory alone: these have no effect on them, wherever they stand.
+                WriteParameters::of(query)?.with_body(WriteParameters::default())?.validate()?;
                 let batch = self.ingest_body(head, body, IngestRoute::Staging).await?;
                 let staged = dispatch(core, StagePoints { collection, batch }).await?;
                 Ok(ok(format!("{{\"staged\":{staged}}}\n")))
             }
             PointsRoute::Build => {
-                let (workers, wait) = build_options(&mut body).await?;
+                let (workers, wait) = build_options(query, &mut body).await?;
                 match dispatch(core, BuildStaged { collection, workers, wait }).await? {
                     Some(task) if !wait => {
                         let answer = format!("{{\"status\":\"building\",\"task\":{task}}}\n");
@@ -241,19 +255,23 @@ impl RestService {
                 }
             }
             PointsRoute::BatchGet => {
+                let projection = read::Projection::of(query)?;
                 body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
                 let wanted = points::read_envelope(&mut body, read::BatchGetBody::default()).await?;
-                read::batch_get(core, collection, wanted).await
+                read::batch_get(core, collection, projection, wanted).await
             }
             PointsRoute::DeleteByFilter => {
+                let write = WriteParameters::of(query)?;
                 let body = json_body(&mut body).await?;
-                let request = self.decode(body, move |body| decode_delete(collection, body)).await?;
+                let request = self.decode(body, move |body| decode_delete(collection, body, write)).await?;
                 let deleted = dispatch(core, request).await?;
                 Ok(ok(format!("{{\"deleted\":{deleted}}}\n")))
             }
             PointsRoute::Scroll => {
+                let read = ReadParameters::of(query)?;
                 let body = json_body(&mut body).await?;
-                let request = self.decode(body, move |body| read::decode_scroll(collection, body)).await?;
+                let decode = move |body: &[u8]| read::decode_scroll(collection, body, read);
+                let request = self.decode(body, decode).await?;
                 match request {
                     read::Scroll::ById(request) => read::scroll(core, request).await,
                     read::Scroll::Ordered(request) => order::scroll(core, request).await,
@@ -281,19 +299,26 @@ impl RestService {
                 let ids = dispatch(core, request).await?;
                 order::documents(core, collection, filter, ids).await
             }
-            PointsRoute::Search => self.search(head, collection, body, false).await,
-            PointsRoute::SearchDocs => self.search(head, collection, body, true).await,
+            PointsRoute::Search => self.search(head, collection, query, body, false).await,
+            PointsRoute::SearchDocs => self.search(head, collection, query, body, true).await,
             PointsRoute::Payload(id, route) => {
-                let (id, write) = (parse_id(&id)?, query.write_options()?);
+                let (id, write) = (parse_id(&id)?, WriteParameters::of(query)?);
                 let body = json_body(&mut body).await?;
-                let change = self.decode(body, move |body| payload::decode_change(route, body)).await?;
+                let decode = move |body: &[u8]| payload::decode_change(route, body, write);
+                let (change, write) = self.decode(body, decode).await?;
                 dispatch(core, ChangePayload { collection, id, change, write }).await?;
                 Ok(ok(&b"{\"applied\":true}\n"[..]))
             }
-            PointsRoute::Lanes(route) => self.lanes(collection, route, body).await,
-            PointsRoute::Get(id) => read::get(core, collection, &id, query).await,
+            PointsRoute::Lanes(route) => self.lanes(collection, route, query, body).await,
+            PointsRoute::Get(id) => {
+                let stated = optional_body::<read::GetBody>(&mut body).await?;
+                read::get(core, collection, &id, query, stated).await
+            }
             PointsRoute::Delete(id) => {
-                let request = DeletePoint { collection, id: parse_id(&id)?, write: query.write_options()? };
+                let (id, write) = (parse_id(&id)?, WriteParameters::of(query)?);
+                let stated = optional_body::<ConditionsBody>(&mut body).await?;
+                let write = write.with_body(stated.parameters())?;
+                let request = DeletePoint { collection, id, write };
                 let deleted = dispatch(core, request).await?;
                 Ok(ok(format!("{{\"deleted\":{deleted}}}\n")))
             }
@@ -304,19 +329,22 @@ impl RestService {
         &self,
         head: &Parts,
         collection: String,
+        query: Query<'_>,
         mut body: BodyReader,
         documents: bool,
     ) -> Result<Reply, ApiError> {
+        let read = ReadParameters::of(query)?;
         let binary = is_binary(head);
         body.limit(if binary { limits::BINARY_QUERY_MAX_BYTES } else { limits::JSON_BODY_MAX_BYTES })?;
         let body = body.whole().await?;
-        let reply = self.found(collection, body, binary, documents).await;
+        let reply = self.found(collection, read, body, binary, documents).await;
         if binary { reply.map_err(binary::without_fallback_words) } else { reply }
     }
 
     async fn found(
         &self,
         collection: String,
+        read: ReadParameters,
         body: Collected,
         binary: bool,
         documents: bool,
@@ -325,9 +353,9 @@ impl RestService {
         let request = self
             .decode(body, move |body| {
                 if binary {
-                    search::decode_binary(collection, body, documents)
+                    search::decode_binary(collection, body, read, documents)
                 } else {
-                    search::decode_json(collection, body, documents)
+                    search::decode_json(collection, body, read, documents)
                 }
             })
             .await?;
@@ -372,9 +400,11 @@ impl RestService {
 
     async fn create(&self, body: Collected) -> Result<Reply, ApiError> {
         let body: collections::CreateBody = self.decode(body, |body| decode(body)).await?;
-        let collection = body.name.unwrap_or_default();
+        let collection = body.name.filter(|name| !name.is_empty());
+        let collection =
+            collection.ok_or_else(|| ApiError::invalid("name is required: that of the new collection"))?;
         check_name(&collection)?;
-        let config = body.config.unwrap_or_default().into_config()?;
+        let config = body.config.ok_or_else(collections::no_config)?.into_config()?;
         let answer = named_answer("name", &collection);
         dispatch(&self.core, CreateCollection { collection, config }).await?;
         Ok(json_reply(StatusCode::CREATED, ReplyBody::whole(answer)))
@@ -396,16 +426,21 @@ impl RestService {
     }
 }
 
-/// Decodes the body of `…/points/delete`.
-fn decode_delete(collection: String, body: &[u8]) -> Result<DeleteByFilter, ApiError> {
+/// Decodes the body of `…/points/delete`, whose query string states `write`.
+fn decode_delete(
+    collection: String,
+    body: &[u8],
+    write: WriteParameters,
+) -> Result<DeleteByFilter, ApiError> {
     let body: DeleteBody = decode(body)?;
     Ok(DeleteByFilter {
         collection,
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
-        write: WriteOptions {
-            write_consistency_factor: body.write_consistency_factor.unwrap_or(0),
+        write: write.with_body(WriteParameters {
+            write_consistency_factor: body.write_consistency_factor,
+            wait: body.wait,
             expected_version: None,
-        },
+        })?,
     })
 }
 
@@ -437,16 +472,36 @@ async fn json_body(body: &mut BodyReader) -> Result<Collected, ApiError> {
     Ok(body.whole().await?)
 }
 
-/// Workers asked for by a build, and whether to wait for it. The body is optional: it is read only when its length is declared, and what cannot
-/// be decoded means the default.
-async fn build_options(body: &mut BodyReader) -> Result<(usize, bool), ApiError> {
-    if body.declared_bytes().is_none_or(|bytes| bytes == 0) {
-        return Ok((0, true));
+/// The options of a route whose body is optional; none where there is no body.
+async fn optional_body<T: serde::de::DeserializeOwned + Default>(
+    body: &mut BodyReader,
+) -> Result<T, ApiError> {
+    if body.declared_bytes() == Some(0) {
+        return Ok(T::default());
     }
-    body.limit(limits::BUILD_BODY_MAX_BYTES)?;
-    let body: BuildBody = decode(&body.whole().await?.joined()).unwrap_or_default();
-    let workers = body.workers.and_then(|workers| usize::try_from(workers).ok());
-    Ok((workers.unwrap_or(0), body.wait.unwrap_or(true)))
+    body.limit(limits::OPTIONS_BODY_MAX_BYTES)?;
+    match body.whole().await? {
+        body if body.is_empty() => Ok(T::default()),
+        body => decode(&body.joined()),
+    }
+}
+
+/// Workers asked for by a build, and whether to wait for it. The interface ignores a body that cannot be decoded; an object in
+/// it is meant, and is refused where it does not say what was meant.
+async fn build_options(query: Query<'_>, body: &mut BodyReader) -> Result<(usize, bool), ApiError> {
+    let (workers, wait) = (query.number("workers")?, query.boolean("wait")?);
+    let mut stated = BuildBody::default();
+    if body.declared_bytes() != Some(0) {
+        body.limit(limits::OPTIONS_BODY_MAX_BYTES)?;
+        let body = body.whole().await?.joined();
+        if is_object(&body) {
+            stated = decode(&body)?;
+        }
+    }
+    // Below zero means the default, as in all numbers of workers and beams.
+    let workers =
+        agreed("workers", workers, stated.workers)?.and_then(|workers| usize::try_from(workers).ok());
+    Ok((workers.unwrap_or(0), agreed("wait", wait, stated.wait)?.unwrap_or(true)))
 }
 
 /// Whether the body is one of the binary forms; only the media type counts.

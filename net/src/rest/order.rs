@@ -6,7 +6,7 @@
 //!   3 flags hash text id                 one key, strings
 //!   4 flags hash n:u8 n*(kind:u8 part) id
 //! flags   = bit 0: descending (first key)          hash = of the keys, u16
-//! kind    = 1 number, 2 text; bit 7: descending    number = f64   text = len:u16 bytes   id = u64
+//! kind    = 0 number, 1 datetime, 2 text; bit 7: descending, bit 6: ascending    number = f64   text = len:u16 bytes   id = u64
 //! ```
 //! Big-endian.
 
@@ -116,9 +116,12 @@ impl OrderBody {
     }
 }
 
-const NUMBER: u8 = 1;
+const NUMBER: u8 = 0;
+/// Numbers are written as such, whatever they count; tokens that tell the two apart are read as well.
+const DATETIME: u8 = 1;
 const TEXT: u8 = 2;
 const DESCENDING: u8 = 0x80;
+const ASCENDING: u8 = 0x40;
 
 /// FNV-1a of the keys, folded.
 fn hash(keys: &[OrderKey]) -> u16 {
@@ -141,7 +144,18 @@ fn version(keys: &[OrderKey]) -> u8 {
 }
 
 fn kind(key: &OrderKey) -> u8 {
-    (if key.is_string { TEXT } else { NUMBER }) | if key.desc { DESCENDING } else { 0 }
+    (if key.is_string { TEXT } else { NUMBER }) | if key.desc { DESCENDING } else { ASCENDING }
+}
+
+/// Whether a cursor's kind is that of `key`. One that states no direction, as the interface has it, fits either.
+fn is_kind(found: u8, key: &OrderKey) -> bool {
+    let direction = found & (DESCENDING | ASCENDING);
+    let of_type = match found & !(DESCENDING | ASCENDING) {
+        NUMBER | DATETIME => !key.is_string,
+        TEXT => key.is_string,
+        _ => false,
+    };
+    of_type && [0, if key.desc { DESCENDING } else { ASCENDING }].contains(&direction)
 }
 
 /// The cursor that continues after `position`.
@@ -196,7 +210,7 @@ pub fn decode_cursor(keys: &[OrderKey], cursor: &str) -> Result<Position, ApiErr
     }
     let mut parts = Vec::with_capacity(keys.len());
     for key in keys {
-        if several && take(1)? != [kind(key)] {
+        if several && !is_kind(take(1)?[0], key) {
             return Err(other());
         }
         parts.push(if key.is_string {
@@ -336,6 +350,34 @@ mod tests {
 
     fn order(json: &str) -> Result<(Vec<OrderKey>, Option<f64>), String> {
         decode::<OrderBody>(json.as_bytes()).and_then(OrderBody::into_order).map_err(|error| error.message)
+    }
+
+    /// Kinds as the interface has them, without a direction, were taken for those of another order.
+    #[test]
+    fn cursors_with_the_kinds_of_the_interface() {
+        let number = |key: &str, desc| OrderKey { key: key.into(), desc, is_string: false };
+        let keys =
+            [number("at", true), number("n", false), OrderKey { is_string: true, ..number("t", true) }];
+        let token = |kinds: [u8; 3]| {
+            let mut bytes = vec![4, 1];
+            bytes.extend_from_slice(&hash(&keys).to_be_bytes());
+            bytes.extend_from_slice(&[3, kinds[0]]);
+            bytes.extend_from_slice(&5.0_f64.to_be_bytes());
+            bytes.push(kinds[1]);
+            bytes.extend_from_slice(&(-1.5_f64).to_be_bytes());
+            bytes.extend_from_slice(&[kinds[2], 0, 1, b'x', 0, 0, 0, 0, 0, 0, 0, 9]);
+            URL_SAFE_NO_PAD.encode(bytes)
+        };
+        let parts = vec![Part::Number(5.0), Part::Number(-1.5), Part::Text(b"x".to_vec())];
+        let position = Position { parts, id: 9 };
+        for kinds in [[1, 0, 2], [0, 1, 2], [0x81, 1, 0x82], [0x80, 0x40, 0x82]] {
+            assert_eq!(decode_cursor(&keys, &token(kinds)).as_ref(), Ok(&position), "{kinds:?}");
+        }
+        assert_eq!(encode_cursor(&keys, &position), token([0x80, 0x40, 0x82]));
+        for kinds in [[2, 0, 2], [0, 0, 0], [0, 0x80, 2], [0x40, 0, 2], [3, 0, 2], [0xc0, 0, 2]] {
+            let error = decode_cursor(&keys, &token(kinds)).unwrap_err();
+            assert!(error.message.contains("another order_by"), "{kinds:?}: {error}");
+        }
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! The body of a merge or an overwrite is the payload itself; one key in it is reserved for the times to live.
 
-use crate::request::ApiError;
-use crate::rest::json::{IntMap, Key, decode, field, field_seed, json_object};
+use crate::request::{ApiError, WriteOptions};
+use crate::rest::json::{IntMap, Key, decode, field, field_seed, is_object, json_object};
+use crate::rest::parameters::{ConditionsBody, WriteParameters};
 use crate::rest::routes::PayloadRoute;
 use crate::rest::value::{UnknownKeys, ValueSeed};
 use nigh_engine::payload::Value;
@@ -52,16 +53,24 @@ json_object! {
     /// Body of `…/payload/delete`.
     pub struct KeysBody {
         "keys" => keys: Vec<String>,
+        "write_consistency_factor" => write_consistency_factor: i64,
+        "wait" => wait: bool,
+        "expected_version" => expected_version: u64,
     }
 }
 
-/// The change a body asks for.
+/// The change a body asks for, and on what conditions; the query string states `write`.
 ///
 /// # Errors
 /// 400.
-pub fn decode_change(route: PayloadRoute, body: &[u8]) -> Result<PayloadChange, ApiError> {
+pub fn decode_change(
+    route: PayloadRoute,
+    body: &[u8],
+    write: WriteParameters,
+) -> Result<(PayloadChange, WriteOptions), ApiError> {
+    let mut stated = WriteParameters::default();
     let payload = || decode::<PayloadBody>(body);
-    Ok(match route {
+    let change = match route {
         PayloadRoute::Merge => {
             let PayloadBody { entries, key_ttl_ms } = payload()?;
             PayloadChange::Merge { entries, key_ttl_ms }
@@ -72,10 +81,22 @@ pub fn decode_change(route: PayloadRoute, body: &[u8]) -> Result<PayloadChange, 
         }
         PayloadRoute::Delete => {
             let body: KeysBody = decode(body)?;
+            stated = WriteParameters {
+                write_consistency_factor: body.write_consistency_factor,
+                wait: body.wait,
+                expected_version: body.expected_version,
+            };
             PayloadChange::DeleteKeys(body.keys.unwrap_or_default())
         }
-        PayloadRoute::Clear => PayloadChange::Clear,
-    })
+        PayloadRoute::Clear => {
+            // The interface ignores this body. An object in it is meant, and may hold a condition.
+            if is_object(body) {
+                stated = decode::<ConditionsBody>(body)?.parameters();
+            }
+            PayloadChange::Clear
+        }
+    };
+    Ok((change, write.with_body(stated)?))
 }
 
 #[cfg(test)]
@@ -83,7 +104,8 @@ mod tests {
     use super::*;
 
     fn change(route: PayloadRoute, body: &str) -> Result<PayloadChange, String> {
-        decode_change(route, body.as_bytes()).map_err(|error| error.message)
+        let changed = decode_change(route, body.as_bytes(), WriteParameters::default());
+        changed.map(|(change, _)| change).map_err(|error| error.message)
     }
 
     #[test]
@@ -110,6 +132,29 @@ mod tests {
         assert_eq!(change(PayloadRoute::Delete, r#"{"keys":["a","$content"]}"#), Ok(keys));
         assert_eq!(change(PayloadRoute::Delete, "{}"), Ok(PayloadChange::DeleteKeys(Vec::new())));
         assert_eq!(change(PayloadRoute::Clear, "whatever"), Ok(PayloadChange::Clear));
+    }
+
+    #[test]
+    fn conditions_of_bodies_count() {
+        let expected = |route, body: &str, version| {
+            let write = WriteParameters { expected_version: version, ..WriteParameters::default() };
+            decode_change(route, body.as_bytes(), write).map(|(_, write)| write.expected_version)
+        };
+        let keys = r#"{"keys":["a"],"expected_version":3}"#;
+        for (route, body) in
+            [(PayloadRoute::Delete, keys), (PayloadRoute::Clear, r#" {"expected_version":3}"#)]
+        {
+            assert_eq!(expected(route, body, None).unwrap(), Some(3), "{body}");
+            assert_eq!(expected(route, body, Some(3)).unwrap(), Some(3), "{body}");
+            assert!(expected(route, body, Some(4)).unwrap_err().message.contains("state it once"), "{body}");
+        }
+        // A payload has no place for options: this is a key of that name.
+        assert_eq!(expected(PayloadRoute::Merge, r#"{"expected_version":3}"#, None).unwrap(), None);
+        for body in ["", "null", "[1]", "{}"] {
+            assert_eq!(expected(PayloadRoute::Clear, body, None).unwrap(), None, "{body}");
+        }
+        let misspelt = r#"{"expected_verison":3}"#;
+        assert!(expected(PayloadRoute::Clear, misspelt, None).unwrap_err().message.contains("unknown field"));
     }
 
     #[test]

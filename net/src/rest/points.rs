@@ -2,11 +2,12 @@
 
 use crate::http::BodyReader;
 use crate::limits;
-use crate::request::{ApiError, BatchBuilder, ErrorKind, WriteOptions};
+use crate::request::{ApiError, BatchBuilder};
 use crate::rest::binary::{IngestDecoder, IngestRoute};
 use crate::rest::envelope::{Envelope, EnvelopeReader};
-use crate::rest::json::{Floats, IntMap, SparseBody, decode, invalid_json, json_object};
+use crate::rest::json::{Floats, IntMap, SparseBody, decode, in_words, invalid_json, json_object};
 use crate::rest::pages::Pages;
+use crate::rest::parameters::WriteParameters;
 use crate::rest::value::{WirePayload, encode_point_row};
 use nigh_engine::collection::WriteMode;
 use nigh_shard::core::{PointFields, WriteBatch, Written};
@@ -60,23 +61,39 @@ impl PointBody {
     }
 }
 
-/// Decodes the body of `POST …/points`; the id is that of the point.
+/// Decodes the body of `POST …/points`, whose query string states `write`; the id is that of the point.
 ///
 /// # Errors
 /// 400.
-pub fn decode_write(body: &[u8], now_ms: u64) -> Result<(u64, WriteBatch), ApiError> {
-    let point: PointBody = decode(body)?;
-    let options = WriteOptions {
-        write_consistency_factor: point.write_consistency_factor.unwrap_or(0),
+pub fn decode_write(body: &[u8], write: WriteParameters, now_ms: u64) -> Result<(u64, WriteBatch), ApiError> {
+    let mut point: PointBody = decode(body)?;
+    let options = write.with_body(WriteParameters {
+        write_consistency_factor: point.write_consistency_factor,
+        wait: point.wait,
         expected_version: point.expected_version,
-    };
+    })?;
     options.validate()?;
+    point.expected_version = options.expected_version;
     let mode = if point.upsert == Some(true) { WriteMode::Upsert } else { WriteMode::Insert };
     let (vector, fields) = point.into_parts(now_ms)?;
     let id = fields.id;
     let mut batch = BatchBuilder::new();
     batch.push(vector, fields);
     Ok((id, batch.finish(mode)))
+}
+
+/// Refuses what a batch cannot wait for, whether a point or the query string states it.
+///
+/// # Errors
+/// 400.
+pub fn check_batch_options(
+    write_consistency_factor: Option<i64>,
+    wait: Option<bool>,
+) -> Result<(), ApiError> {
+    if write_consistency_factor.unwrap_or(0) != 0 || wait == Some(false) {
+        return Err(ApiError::invalid("write_consistency_factor and wait are not possible in a batch"));
+    }
+    Ok(())
 }
 
 /// A batch or staging body under construction.
@@ -97,26 +114,23 @@ impl Envelope for PointsEnvelope {
     fn element(&mut self, json: &[u8]) -> Result<(), ApiError> {
         let index = self.batch.len();
         if index >= limits::JSON_INGEST_MAX_POINTS {
-            return Err(ApiError::too_large());
+            return Err(ApiError::too_many("points", limits::JSON_INGEST_MAX_POINTS as u64));
         }
         let point: PointBody = match serde_json::from_slice::<Option<PointBody>>(json) {
             Ok(point) => point.unwrap_or_default(),
-            Err(error) => return Err(invalid_json(format_args!("points[{index}]: {error}"))),
+            Err(error) => return Err(invalid_json(format_args!("points[{index}]: {}", in_words(&error)))),
         };
-        let located = |error: ApiError| ApiError::invalid(format!("points[{index}]: {error}"));
+        let id = point.id.unwrap_or(0);
+        let located = |error: ApiError| ApiError::invalid(format!("points[{index}] with id {id}: {error}"));
         match self.route {
             IngestRoute::Staging => point.check_staged().map_err(located)?,
             IngestRoute::Batch => {
-                if point.write_consistency_factor.unwrap_or(0) != 0 || point.wait == Some(false) {
-                    return Err(located(ApiError::invalid(
-                        "write_consistency_factor and wait are not possible in a batch",
-                    )));
-                }
+                check_batch_options(point.write_consistency_factor, point.wait).map_err(located)?;
             }
         }
-        let (vector, fields) = point.into_parts(self.now_ms).map_err(|error| match error.kind {
-            ErrorKind::Invalid => located(error),
-            _ => error,
+        let (vector, fields) = point.into_parts(self.now_ms).map_err(|error| ApiError {
+            message: format!("points[{index}] with id {id}: {error}"),
+            ..error
         })?;
         self.batch.push(vector, fields);
         if self.route == IngestRoute::Staging && !self.batch.is_uniform() {
@@ -131,7 +145,7 @@ impl Envelope for PointsEnvelope {
         }
         match serde_json::from_slice::<Option<bool>>(json) {
             Ok(upsert) => self.upsert = upsert.unwrap_or(self.upsert),
-            Err(error) => return Err(invalid_json(format_args!("field \"upsert\": {error}"))),
+            Err(error) => return Err(invalid_json(format_args!("field \"upsert\": {}", in_words(&error)))),
         }
         Ok(true)
     }
@@ -271,6 +285,10 @@ mod tests {
     use nigh_engine::payload::PayloadRow;
     use nigh_shard::core::Vectors;
 
+    fn write(body: &[u8]) -> Result<(u64, WriteBatch), ApiError> {
+        decode_write(body, WriteParameters::default(), 1_000)
+    }
+
     fn envelope(route: IngestRoute, body: &str) -> Result<WriteBatch, String> {
         let envelope = PointsEnvelope { route, now_ms: 1_000, upsert: false, batch: BatchBuilder::new() };
         let mut reader = EnvelopeReader::new(envelope);
@@ -282,9 +300,8 @@ mod tests {
 
     #[test]
     fn a_point_as_clients_send_it() {
-        let (id, batch) = decode_write(
+        let (id, batch) = write(
             br#"{"id": 42, "vector": [0.1, 0.2], "content": "", "ttl_ms": 0, "metadata": null, "upsert": true}"#,
-            1_000,
         )
         .unwrap();
         assert_eq!((id, batch.mode, batch.dim), (42, WriteMode::Upsert, 2));
@@ -296,17 +313,17 @@ mod tests {
     #[test]
     fn a_sparse_vector_travels_in_the_row() {
         let body = br#"{"sparse":{"indices":[2,4294967295],"values":[0.5,-1]},"metadata":null}"#;
-        let (_, batch) = decode_write(body, 0).unwrap();
+        let (_, batch) = write(body).unwrap();
         let row = PayloadRow::verify(&batch.points[0].row).unwrap();
         assert_eq!(row.sparse().collect::<Vec<_>>(), [(2, 0.5), (u32::MAX, -1.0)]);
         assert_eq!(row.stored_len(), 0);
-        let (_, batch) = decode_write(br#"{"sparse":{"indices":[],"values":[]}}"#, 0).unwrap();
+        let (_, batch) = write(br#"{"sparse":{"indices":[],"values":[]}}"#).unwrap();
         assert!(batch.points[0].row.is_empty());
     }
 
     #[test]
     fn defaults_of_an_empty_point() {
-        let (id, batch) = decode_write(b"{}", 0).unwrap();
+        let (id, batch) = write(b"{}").unwrap();
         assert_eq!((id, batch.mode, batch.dim, batch.points.len()), (0, WriteMode::Insert, 0, 1));
     }
 
@@ -324,10 +341,10 @@ mod tests {
             (r#"{"metadata":{"a":{"kind":"int","int":1.5}}}"#, "field \"metadata\""),
             (r#"{"payload":{}}"#, "unknown field \"payload\""),
         ] {
-            let error = decode_write(body.as_bytes(), 0).expect_err(body);
+            let error = write(body.as_bytes()).expect_err(body);
             assert!(error.message.contains(fragment), "{body}: {error}");
         }
-        assert!(decode_write(br#"{"sparse":{},"wait":false,"write_consistency_factor":3}"#, 0).is_ok());
+        assert!(write(br#"{"sparse":{},"wait":false,"write_consistency_factor":3}"#).is_ok());
     }
 
     #[test]
@@ -335,7 +352,7 @@ mod tests {
         let body = |points: usize| format!("{{\"points\":[{}]}}", vec!["{}"; points].join(","));
         assert!(envelope(IngestRoute::Batch, &body(limits::JSON_INGEST_MAX_POINTS)).is_ok());
         let refused = envelope(IngestRoute::Batch, &body(limits::JSON_INGEST_MAX_POINTS + 1));
-        assert!(refused.is_err_and(|error| error.contains("too large")));
+        assert!(refused.is_err_and(|error| error == "request body too large: at most 262144 points"));
     }
 
     #[test]
@@ -359,9 +376,13 @@ mod tests {
     fn batch_and_staging_refusals() {
         use IngestRoute::{Batch, Staging};
         for (route, point, fragment) in [
-            (Batch, r#"{"wait":false}"#, "points[1]: "),
+            (Batch, r#"{"id":7,"wait":false}"#, "points[1] with id 7: "),
             (Batch, r#"{"write_consistency_factor":1}"#, "not possible in a batch"),
-            (Batch, r#"{"sparse":{"indices":[3,1],"values":[1,1]}}"#, "points[1]: sparse: indices must be"),
+            (
+                Batch,
+                r#"{"sparse":{"indices":[3,1],"values":[1,1]}}"#,
+                "points[1] with id 0: sparse: indices must be",
+            ),
             (Batch, r#"{"vektor":[]}"#, "invalid JSON body: points[1]: unknown field \"vektor\""),
             (Staging, r#"{"content":"x"}"#, "content"),
             (Staging, r#"{"sparse":{}}"#, "sparse"),

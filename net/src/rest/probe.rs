@@ -5,9 +5,10 @@ use super::binary::{IngestDecoder, IngestRoute};
 use super::collections::CreateBody;
 use super::envelope::{Envelope, EnvelopeReader};
 use super::json::{decode, invalid_json};
+use super::parameters::{Query, ReadParameters, WriteParameters};
 use super::payload::decode_change;
 use super::read::{BatchGetBody, decode_scroll};
-use super::routes::{PayloadRoute, Query, Resolved, parse_id, resolve};
+use super::routes::{PayloadRoute, Resolved, parse_id, resolve};
 use super::value::{write_document, write_payload};
 use super::{lane_bodies, points, search};
 use crate::request::{Action, ApiError, SearchPoints, check_name};
@@ -20,7 +21,7 @@ use nigh_shard::core::WriteBatch;
 /// # Errors
 /// 400.
 pub fn write(body: &[u8], now_ms: u64) -> Result<WriteBatch, ApiError> {
-    points::decode_write(body, now_ms).map(|(_, batch)| batch)
+    points::decode_write(body, WriteParameters::default(), now_ms).map(|(_, batch)| batch)
 }
 
 /// Body of `POST …/points/batch` that arrives in pieces of `piece_bytes`: its points, and whether it asks to upsert.
@@ -90,9 +91,10 @@ pub fn batch_get(body: &[u8], piece_bytes: usize) -> Result<(), ApiError> {
 /// # Errors
 /// 400.
 pub fn search(body: &[u8], binary: bool) -> Result<SearchPoints, ApiError> {
+    let read = ReadParameters::default();
     match binary {
-        true => search::decode_binary(String::new(), body, true),
-        false => search::decode_json(String::new(), body, true),
+        true => search::decode_binary(String::new(), body, read, true),
+        false => search::decode_json(String::new(), body, read, true),
     }
 }
 
@@ -101,7 +103,7 @@ pub fn search(body: &[u8], binary: bool) -> Result<SearchPoints, ApiError> {
 /// # Errors
 /// 400.
 pub fn scroll(body: &[u8]) -> Result<(), ApiError> {
-    decode_scroll(String::new(), body).map(drop)
+    decode_scroll(String::new(), body, ReadParameters::default()).map(drop)
 }
 
 /// Body of each route under `…/points/{id}/payload`.
@@ -111,7 +113,7 @@ pub fn scroll(body: &[u8]) -> Result<(), ApiError> {
 pub fn payload_changes(body: &[u8]) -> Result<(), ApiError> {
     [PayloadRoute::Merge, PayloadRoute::Overwrite, PayloadRoute::Delete]
         .into_iter()
-        .try_for_each(|route| decode_change(route, body).map(drop))
+        .try_for_each(|route| decode_change(route, body, WriteParameters::default()).map(drop))
 }
 
 /// Body of a search by lanes, read as each of them; whether any is right.
@@ -126,7 +128,7 @@ pub fn lanes(body: &[u8]) -> bool {
 pub fn create(body: &[u8]) -> Result<DenseConfig, ApiError> {
     let body: CreateBody = decode(body)?;
     check_name(&body.name.unwrap_or_default())?;
-    let config = body.config.unwrap_or_default().into_config()?;
+    let config = body.config.ok_or_else(super::collections::no_config)?.into_config()?;
     config.validate().map_err(|error| ApiError::invalid(error.to_string()))?;
     Ok(config)
 }
@@ -137,8 +139,9 @@ pub fn create(body: &[u8]) -> Result<DenseConfig, ApiError> {
 /// 400.
 pub fn target(method: &Method, path: &str, query: &str) -> Result<Option<(Action, String)>, ApiError> {
     let query = Query::new(Some(query));
-    query.read_options()?;
-    let _ = (query.is_on("with_vector"), parse_id(path));
+    ReadParameters::of(query)?;
+    WriteParameters::of(query)?;
+    let _ = (query.boolean("with_vector")?, parse_id(path));
     Ok(match resolve(method, path)? {
         Resolved::Route(route) => route.action().map(|(action, name)| (action, name.to_owned())),
         Resolved::WrongMethod(_) | Resolved::NotFound => None,

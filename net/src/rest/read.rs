@@ -8,10 +8,11 @@ use crate::request::{
 };
 use crate::rest::envelope::Envelope;
 use crate::rest::filter::WireFilter;
-use crate::rest::json::{decode, invalid_json, json_object};
+use crate::rest::json::{decode, in_words, invalid_json, json_object};
 use crate::rest::order::{self, OrderBody};
 use crate::rest::pages::{Pages, stream_pages};
-use crate::rest::routes::{Query, parse_id};
+use crate::rest::parameters::{Query, ReadParameters, agreed, read_parameters};
+use crate::rest::routes::parse_id;
 use crate::rest::search::write_hit_document;
 use crate::rest::value::{write_json, write_payload, write_sparse};
 use base64::Engine;
@@ -40,17 +41,68 @@ fn write_point(out: &mut Vec<u8>, point: &StoredPoint, now_ms: u64) {
     out.push(b'}');
 }
 
+json_object! {
+    /// Body of `GET …/points/{id}`, where there is one.
+    pub struct GetBody {
+        "with_vector" => with_vector: bool,
+        "with_payload" => with_payload: bool,
+        "read_consistency" => read_consistency: u8,
+        "on_partition_unavailable" => on_partition_unavailable: u8,
+        "max_staleness" => max_staleness: u64,
+    }
+}
+
+/// What a read of points by id leaves out; each is on unless a query string or a body turns it off.
+#[derive(Clone, Copy, Default)]
+pub struct Projection {
+    with_vector: Option<bool>,
+    with_payload: Option<bool>,
+}
+
+impl Projection {
+    /// Of a query string.
+    ///
+    /// # Errors
+    /// A value that is no boolean; names the parameter.
+    pub fn of(query: Query<'_>) -> Result<Self, ApiError> {
+        Ok(Projection {
+            with_vector: query.boolean("with_vector")?,
+            with_payload: query.boolean("with_payload")?,
+        })
+    }
+
+    /// Vector and payload, for a request whose query string states `self`.
+    fn with_body(
+        self,
+        with_vector: Option<bool>,
+        with_payload: Option<bool>,
+    ) -> Result<(bool, bool), ApiError> {
+        Ok((
+            agreed("with_vector", self.with_vector, with_vector)?.unwrap_or(true),
+            agreed("with_payload", self.with_payload, with_payload)?.unwrap_or(true),
+        ))
+    }
+}
+
 /// `GET …/points/{id}`.
 ///
 /// # Errors
 /// 400, 404.
-pub async fn get(core: &Rc<Core>, collection: String, id: &str, query: Query<'_>) -> Result<Reply, ApiError> {
+pub async fn get(
+    core: &Rc<Core>,
+    collection: String,
+    id: &str,
+    query: Query<'_>,
+    body: GetBody,
+) -> Result<Reply, ApiError> {
+    let (with_vector, with_payload) =
+        Projection::of(query)?.with_body(body.with_vector, body.with_payload)?;
     let request = GetPoints {
         collection,
         ids: vec![parse_id(id)?],
-        with_vector: query.is_on("with_vector"),
-        with_payload: query.is_on("with_payload"),
-        read: query.read_options()?,
+        with_vector,
+        with_payload,
+        read: ReadParameters::of(query)?.with_body(read_parameters!(body))?,
     };
     let mut points = dispatch(core, request).await?;
     let Some(point) = points.pop().flatten() else {
@@ -81,7 +133,9 @@ impl Envelope for BatchGetBody {
     fn element(&mut self, json: &[u8]) -> Result<(), ApiError> {
         match serde_json::from_slice(json) {
             Ok(id) => self.ids.push(id),
-            Err(error) => return Err(invalid_json(format_args!("ids[{}]: {error}", self.ids.len()))),
+            Err(error) => {
+                return Err(invalid_json(format_args!("ids[{}]: {}", self.ids.len(), in_words(&error))));
+            }
         }
         Ok(())
     }
@@ -94,7 +148,7 @@ impl Envelope for BatchGetBody {
         };
         match serde_json::from_slice::<Option<bool>>(json) {
             Ok(value) => *target = value.or(*target),
-            Err(error) => return Err(invalid_json(format_args!("field {key:?}: {error}"))),
+            Err(error) => return Err(invalid_json(format_args!("field {key:?}: {}", in_words(&error)))),
         }
         Ok(true)
     }
@@ -104,12 +158,18 @@ impl Envelope for BatchGetBody {
 ///
 /// # Errors
 /// 400, 404 for the collection only.
-pub async fn batch_get(core: &Rc<Core>, collection: String, body: BatchGetBody) -> Result<Reply, ApiError> {
+pub async fn batch_get(
+    core: &Rc<Core>,
+    collection: String,
+    projection: Projection,
+    body: BatchGetBody,
+) -> Result<Reply, ApiError> {
+    let (with_vector, with_payload) = projection.with_body(body.with_vector, body.with_payload)?;
     let mut pages = GetPages {
         core: core.clone(),
         collection,
-        with_vector: body.with_vector.unwrap_or(true),
-        with_payload: body.with_payload.unwrap_or(true),
+        with_vector,
+        with_payload,
         ids: body.ids,
         at: 0,
         page_points: PAGE_POINTS,
@@ -240,18 +300,14 @@ pub enum Scroll {
 ///
 /// # Errors
 /// 400.
-pub fn decode_scroll(collection: String, body: &[u8]) -> Result<Scroll, ApiError> {
+pub fn decode_scroll(collection: String, body: &[u8], read: ReadParameters) -> Result<Scroll, ApiError> {
     let body: ScrollBody = decode(body)?;
     let order = body.order_by.map(OrderBody::into_order).transpose()?;
     let cursor = body.cursor.as_deref().filter(|cursor| !cursor.is_empty());
     let filter = compile_filter(body.filter.map(|filter| filter.0))?;
     // Negative limits mean no cap as well.
     let limit = body.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(0);
-    let read = ReadOptions {
-        read_consistency: body.read_consistency.unwrap_or(0),
-        on_partition_unavailable: body.on_partition_unavailable.unwrap_or(0),
-        max_staleness: body.max_staleness.unwrap_or(0),
-    };
+    let read = read.with_body(read_parameters!(body))?;
     Ok(match order {
         None => {
             let after = cursor.map(decode_cursor).transpose()?;

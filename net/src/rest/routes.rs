@@ -1,7 +1,8 @@
-//! Paths, methods and query strings.
+//! Paths and methods.
 
-use crate::request::{Action, ApiError, ReadOptions, WriteOptions, check_name};
+use crate::request::{Action, ApiError, check_name};
 use crate::rest::lanes::LaneRoute;
+use crate::rest::parameters::{CONDITIONS, POINT_OPTIONS, PROJECTION, READ_OPTIONS, WRITE_OPTIONS};
 use http::Method;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
@@ -159,7 +160,53 @@ impl Route<'_> {
     }
 }
 
+impl Route<'_> {
+    /// The query parameters that it takes; any other is refused.
+    pub fn parameters(&self) -> &'static [&'static str] {
+        match self {
+            Route::ListAliases => &["collection"],
+            Route::Query(_) => READ_OPTIONS,
+            Route::Points(_, route) => route.parameters(),
+            Route::Health
+            | Route::Ready
+            | Route::Replication
+            | Route::OpenApi
+            | Route::Metrics
+            | Route::KvMetrics
+            | Route::Create
+            | Route::Tasks
+            | Route::List
+            | Route::Info(_)
+            | Route::Drop(_)
+            | Route::CreateAlias
+            | Route::ChangeAliases
+            | Route::DeleteAlias(_)
+            | Route::Manage(..)
+            | Route::Backup
+            | Route::ListBackups
+            | Route::AddKey
+            | Route::ListKeys
+            | Route::RevokeKey => &[],
+        }
+    }
+}
+
 impl PointsRoute<'_> {
+    fn parameters(&self) -> &'static [&'static str] {
+        match self {
+            PointsRoute::Write | PointsRoute::Delete(_) | PointsRoute::Payload(..) => CONDITIONS,
+            // Many points have no version in common.
+            PointsRoute::DeleteByFilter | PointsRoute::Batch | PointsRoute::Stage => WRITE_OPTIONS,
+            PointsRoute::Build => &["workers", "wait"],
+            PointsRoute::BatchGet => PROJECTION,
+            PointsRoute::Get(_) => POINT_OPTIONS,
+            PointsRoute::Scroll | PointsRoute::Search | PointsRoute::SearchDocs | PointsRoute::Lanes(_) => {
+                READ_OPTIONS
+            }
+            PointsRoute::Count | PointsRoute::Facet | PointsRoute::Sample => &[],
+        }
+    }
+
     fn action(&self) -> Action {
         match self {
             PointsRoute::Write
@@ -286,7 +333,10 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
             };
             // `…/points/batch` is also the point whose id is "batch", for the methods that take ids.
             let is_id = matches!(rest, [id] if !id.is_empty());
-            if literal.is_none() && !is_id {
+            // A word that is neither a route nor an id: there is nothing here that another method would find. Only GET and DELETE
+            // go on, so as to name the id that they were given.
+            let is_word = literal.is_none() && rest.first().is_some_and(|id| parse_id(id).is_err());
+            if (literal.is_none() && !is_id) || (is_word && !read && !delete) {
                 return Ok(Resolved::NotFound);
             }
             check_name(name)?;
@@ -340,80 +390,6 @@ pub fn parse_id(text: &str) -> Result<u64, ApiError> {
     match text.parse() {
         Ok(id) if digits => Ok(id),
         _ => Err(ApiError::invalid(format!("invalid id: {text:?}"))),
-    }
-}
-
-/// The parameters of a query string; of repeated ones the first counts, an empty value counts as absent.
-pub struct Query<'q>(&'q str);
-
-impl<'q> Query<'q> {
-    /// Of a request, `None` = no query string.
-    pub fn new(query: Option<&'q str>) -> Self {
-        Query(query.unwrap_or(""))
-    }
-
-    /// The decoded value of `name`.
-    pub fn get(&self, name: &str) -> Option<String> {
-        let decode = |text: &str| {
-            let spaced = text.replace('+', " ");
-            percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
-        };
-        self.0
-            .split('&')
-            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-            .find(|(key, _)| decode(key) == name)
-            .map(|(_, value)| decode(value))
-            .filter(|value| !value.is_empty())
-    }
-
-    fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
-        match self.get(name) {
-            None => Ok(None),
-            Some(text) => match text.parse() {
-                Ok(value) => Ok(Some(value)),
-                Err(_) => Err(ApiError::invalid(format!("{name}: {text:?} is not a valid number"))),
-            },
-        }
-    }
-
-    fn boolean(&self, name: &str) -> Result<Option<bool>, ApiError> {
-        match self.get(name).as_deref() {
-            None => Ok(None),
-            Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(Some(true)),
-            Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(Some(false)),
-            Some(text) => {
-                Err(ApiError::invalid(format!("{name}: {text:?} is not a boolean; it must be true or false")))
-            }
-        }
-    }
-
-    /// `with_vector` and the like: on unless `false` or `0`.
-    pub fn is_on(&self, name: &str) -> bool {
-        !self.get(name).is_some_and(|value| value == "0" || value.eq_ignore_ascii_case("false"))
-    }
-
-    /// Read options.
-    ///
-    /// # Errors
-    /// A value that is no number; names the parameter.
-    pub fn read_options(&self) -> Result<ReadOptions, ApiError> {
-        Ok(ReadOptions {
-            read_consistency: self.number("read_consistency")?.unwrap_or_default(),
-            on_partition_unavailable: self.number("on_partition_unavailable")?.unwrap_or_default(),
-            max_staleness: self.number("max_staleness")?.unwrap_or_default(),
-        })
-    }
-
-    /// Write options. `wait` is checked and has no effect on one node, where an answer always means durable.
-    ///
-    /// # Errors
-    /// A value of the wrong type; names the parameter.
-    pub fn write_options(&self) -> Result<WriteOptions, ApiError> {
-        self.boolean("wait")?;
-        Ok(WriteOptions {
-            write_consistency_factor: self.number("write_consistency_factor")?.unwrap_or_default(),
-            expected_version: self.number("expected_version")?,
-        })
     }
 }
 
@@ -519,6 +495,7 @@ mod tests {
             ("PUT", "/v1/collections/docs/points/search", "DELETE, GET, HEAD, POST"),
             ("PUT", "/v1/collections/docs/points/search/docs", "POST"),
             ("POST", "/v1/collections/docs/points/7", "DELETE, GET, HEAD"),
+            ("PATCH", "/v1/collections/docs/points/18446744073709551615", "DELETE, GET, HEAD"),
             ("GET", "/v1/collections/docs/points/7/payload", "POST, PUT"),
             ("PUT", "/v1/collections/docs/points/7/payload/clear", "POST"),
             ("GET", "/v1/collections/docs/reshard/abort", "POST"),
@@ -559,6 +536,19 @@ mod tests {
         }
     }
 
+    /// They were 405 with the methods of a point whose id is that word.
+    #[test]
+    fn a_word_that_is_no_route_leads_nowhere() {
+        for method in ["POST", "PUT", "PATCH", "OPTIONS"] {
+            for word in ["recommend", "discover", "upsert", "18446744073709551616", "-1"] {
+                let path = format!("/v1/collections/docs/points/{word}");
+                assert_eq!(at(method, &path), Resolved::NotFound, "{method} {path}");
+            }
+        }
+        let named = points(PointsRoute::Get("recommend".into()));
+        assert_eq!(at("GET", "/v1/collections/docs/points/recommend"), named);
+    }
+
     #[test]
     fn long_names_and_bad_escapes() {
         let path = |length: usize| format!("/v1/collections/{}/points", "x".repeat(length));
@@ -576,31 +566,6 @@ mod tests {
         assert_eq!(parse_id("18446744073709551615"), Ok(u64::MAX));
         for bad in ["", "-1", "+1", "1.0", "1e3", "0x1", "18446744073709551616", "abc", " 1"] {
             assert!(parse_id(bad).unwrap_err().message.starts_with("invalid id:"), "{bad}");
-        }
-    }
-
-    #[test]
-    fn query_strings() {
-        let query =
-            Query::new(Some("with_vector=FALSE&with_payload=&wait=T&expected_version=3&a+b=c%20d&wait=x"));
-        assert!(!query.is_on("with_vector"));
-        assert!(query.is_on("with_payload") && query.is_on("absent"));
-        assert_eq!(query.get("a b").as_deref(), Some("c d"));
-        assert_eq!(query.write_options().unwrap().expected_version, Some(3));
-        for (bad, name) in [
-            ("read_consistency=256", "read_consistency"),
-            ("read_consistency=x", "read_consistency"),
-            ("max_staleness=-1", "max_staleness"),
-            ("on_partition_unavailable=1.0", "on_partition_unavailable"),
-        ] {
-            assert!(Query::new(Some(bad)).read_options().unwrap_err().message.contains(name), "{bad}");
-        }
-        for (bad, name) in [
-            ("wait=yes", "wait"),
-            ("expected_version=-1", "expected_version"),
-            ("write_consistency_factor=a", "write_"),
-        ] {
-            assert!(Query::new(Some(bad)).write_options().unwrap_err().message.contains(name), "{bad}");
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Searches: JSON and binary queries in, hits or documents out.
 
 use crate::limits::PAGE_POINTS;
-use crate::request::{ApiError, ReadOptions, SearchPoints, compile_filter};
+use crate::request::{ApiError, SearchPoints, compile_filter};
 use crate::rest::binary::decode_query;
 use crate::rest::filter::WireFilter;
 use crate::rest::json::{Floats, decode, json_object};
 use crate::rest::pages::Pages;
+use crate::rest::parameters::{ReadParameters, read_parameters};
 use crate::rest::value::{write_document, write_json};
 use nigh_engine::query::LaneReport;
 use nigh_shard::core::{Explained, FoundPoint};
@@ -24,11 +25,16 @@ json_object! {
     }
 }
 
-/// Decodes a JSON search.
+/// Decodes a JSON search, whose query string states `read`.
 ///
 /// # Errors
 /// 400.
-pub fn decode_json(collection: String, body: &[u8], with_rows: bool) -> Result<SearchPoints, ApiError> {
+pub fn decode_json(
+    collection: String,
+    body: &[u8],
+    read: ReadParameters,
+    with_rows: bool,
+) -> Result<SearchPoints, ApiError> {
     let body: SearchBody = decode(body)?;
     Ok(SearchPoints {
         collection,
@@ -37,11 +43,7 @@ pub fn decode_json(collection: String, body: &[u8], with_rows: bool) -> Result<S
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         with_rows,
         explain: body.explain.unwrap_or(false),
-        read: ReadOptions {
-            read_consistency: body.read_consistency.unwrap_or(0),
-            on_partition_unavailable: body.on_partition_unavailable.unwrap_or(0),
-            max_staleness: body.max_staleness.unwrap_or(0),
-        },
+        read: read.with_body(read_parameters!(body))?,
     })
 }
 
@@ -49,7 +51,12 @@ pub fn decode_json(collection: String, body: &[u8], with_rows: bool) -> Result<S
 ///
 /// # Errors
 /// 400.
-pub fn decode_binary(collection: String, body: &[u8], with_rows: bool) -> Result<SearchPoints, ApiError> {
+pub fn decode_binary(
+    collection: String,
+    body: &[u8],
+    read: ReadParameters,
+    with_rows: bool,
+) -> Result<SearchPoints, ApiError> {
     let query = decode_query(body)?;
     Ok(SearchPoints {
         collection,
@@ -58,7 +65,7 @@ pub fn decode_binary(collection: String, body: &[u8], with_rows: bool) -> Result
         filter: compile_filter(query.filter)?,
         with_rows,
         explain: false,
-        read: query.read,
+        read: read.with_header(query.read)?,
     })
 }
 
@@ -199,16 +206,18 @@ mod tests {
 
     #[test]
     fn search_bodies() {
-        let request = decode_json("docs".into(), br#"{"query":[1,2],"k":3,"filter":{}}"#, true).unwrap();
+        let read = ReadParameters::default();
+        let request =
+            decode_json("docs".into(), br#"{"query":[1,2],"k":3,"filter":{}}"#, read, true).unwrap();
         assert_eq!((request.vector.as_slice(), request.k, request.with_rows), (&[1.0, 2.0][..], 3, true));
         assert!(request.filter.is_none());
-        assert_eq!(decode_json("docs".into(), b"{}", false).unwrap().k, 0);
+        assert_eq!(decode_json("docs".into(), b"{}", read, false).unwrap().k, 0);
         for (body, fragment) in [
             (r#"{"query":[1],"k":1,"limit":1}"#, "unknown field \"limit\""),
             (r#"{"query":[1],"k":1.0}"#, "field \"k\""),
             (r#"{"query":[1],"read_consistency":256}"#, "field \"read_consistency\""),
         ] {
-            let error = decode_json("docs".into(), body.as_bytes(), false).err().expect(body);
+            let error = decode_json("docs".into(), body.as_bytes(), read, false).err().expect(body);
             assert!(error.message.starts_with("invalid JSON body: "), "{error}");
             assert!(error.message.contains(fragment), "{error}");
         }

@@ -4,6 +4,7 @@ mod absent;
 mod aliases;
 #[path = "../common/mod.rs"]
 mod common;
+mod conditions;
 mod inspect;
 mod long_searches;
 mod openapi;

@@ -99,6 +99,16 @@ fn every_route_is_documented_and_every_operation_is_a_route() {
 }
 
 #[test]
+fn operations_have_the_query_parameters_of_their_routes() {
+    for operation in operations() {
+        let path = operation.example_path();
+        let method = operation.method.parse::<Method>().unwrap();
+        let Resolved::Route(route) = resolve(&method, &path).unwrap() else { panic!("{path} leads nowhere") };
+        assert_eq!(operation.query, route.parameters(), "{} {path}", operation.method);
+    }
+}
+
+#[test]
 fn every_method_of_a_documented_path_is_documented() {
     let operations = operations();
     for operation in &operations {

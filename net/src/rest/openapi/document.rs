@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 const ABOUT: &str = "Vector search over REST. Every error is `{\"error\": text}`; the text names what is wrong, and a \
     500 says nothing more than that. An unknown path is 404, a known one under another method 405 with `Allow`; HEAD is \
     served wherever GET is. In bodies, keys match regardless of case, the last of repeated keys wins, `null` means absent, \
-    and unknown keys are refused. \
+    and unknown keys are refused, as unknown query parameters are. Options that a route takes in both places have one value. \
+    A body may be sent with `Content-Encoding: gzip`. \
     A body counts as binary when its media type is `application/octet-stream` and the route has a binary form, else as JSON.";
 
 /// Every operation.
@@ -36,7 +37,12 @@ fn parameters() -> Value {
         parameter("on_partition_unavailable", "0 partial answers, 1 fail.", or(0, integer(0, 1))),
         parameter("max_staleness", "Bound of level 3, milliseconds.", or(0, uint64())),
         parameter("write_consistency_factor", "Replica acknowledgements wanted.", or(0, natural())),
-        parameter("wait", "An answer always means durable, whatever this says.", or(true, boolean())),
+        parameter(
+            "wait",
+            "An answer always means durable, whatever this says; that of a build may also say that it has begun.",
+            or(true, boolean()),
+        ),
+        parameter("workers", "Cores of a build, 0 = all.", or(0, natural())),
         parameter("expected_version", "Version the point must have, 0 = absent.", uint64()),
     ];
     Value::Object(Map::from_iter(all))

@@ -12,7 +12,8 @@ pub struct Operation {
     tag: &'static str,
     summary: &'static str,
     about: &'static str,
-    query: &'static [&'static str],
+    /// Query parameters of the components.
+    pub query: &'static [&'static str],
     /// Collection of the example.
     collection: &'static str,
     body: Map<String, Value>,
@@ -174,6 +175,7 @@ impl Operation {
         }
         if !self.body.is_empty() {
             may(413);
+            may(415);
         }
         if !self.is_open {
             may(401);
@@ -202,7 +204,7 @@ impl Operation {
 }
 
 /// The shared error answers: status, name, description, example.
-const ERRORS: [(u16, &str, &str, &str); 10] = [
+const ERRORS: [(u16, &str, &str, &str); 11] = [
     (
         400,
         "BadRequest",
@@ -218,7 +220,18 @@ const ERRORS: [(u16, &str, &str, &str); 10] = [
         "The node was started without what this needs.",
         "no object store is configured on this node",
     ),
-    (413, "TooLarge", "The body or a payload is too large.", "request body too large"),
+    (
+        413,
+        "TooLarge",
+        "The body or a payload is too large.",
+        "request body too large: at most 33554432 bytes",
+    ),
+    (
+        415,
+        "Unsupported",
+        "The body is in a form that is not read.",
+        "content-encoding \"br\" is not supported; it must be gzip or identity, and stand alone",
+    ),
     (429, "Exhausted", "A quota or rate of the collection is used up.", "vector: collection full"),
     (500, "Internal", "A fault of the server; its log says which.", "internal error"),
     (503, "Unavailable", "Retry later.", "busy: too many requests in flight"),

@@ -2,6 +2,7 @@
 
 use super::operation::{Operation, operation};
 use super::schema::{answer, boolean, named, uint64};
+use crate::rest::parameters::{CONDITIONS, POINT_OPTIONS, PROJECTION, READ_OPTIONS, WRITE_OPTIONS};
 use serde_json::{Value, json};
 
 const INGEST: &str = "`RVB1`, all numbers big-endian: magic `RVB1`, flags u32 (1 payloads follow, 2 upsert), count u32 (at most \
@@ -52,6 +53,7 @@ fn writes() -> Vec<Operation> {
     ]});
     vec![
         operation("POST", "/v1/collections/{name}/points", "writePoint", "points", "Insert or replace a point")
+            .query(CONDITIONS)
             .body("Point", &[("insert", one), ("replace", upsert)])
             .answer(
                 200,
@@ -61,7 +63,8 @@ fn writes() -> Vec<Operation> {
             )
             .errors(&[404, 409, 429, 507]),
         operation("POST", "/v1/collections/{name}/points/batch", "writePoints", "points", "Write points in order")
-            .about("Not atomic: what comes before a point that fails stays written.")
+            .about("Not atomic: what comes before a point that fails stays written. `wait` cannot be off, nor the factor above 0.")
+            .query(WRITE_OPTIONS)
             .body("Batch", &[("films", films()), ("conditions", condition)])
             .binary(INGEST, &ingest('\u{2}'))
             .answer(
@@ -79,7 +82,9 @@ fn writes() -> Vec<Operation> {
             )
             .batch_errors(&[400, 404, 409, 413, 429, 503, 507]),
         operation("POST", "/v1/collections/{name}/points/bulk", "stagePoints", "points", "Stage points")
-            .about("For the next build. They are in memory alone and not searched until then.")
+            .about("For the next build. They are in memory alone and not searched until then. A collection that has points already \
+                 refuses them, as it would the build.")
+            .query(WRITE_OPTIONS)
             .on("inbox")
             .body("Staging", &[("two", staged)])
             .binary(INGEST, &ingest('\0'))
@@ -92,7 +97,8 @@ fn writes() -> Vec<Operation> {
             .errors(&[404, 409, 429, 507]),
         operation("POST", "/v1/collections/{name}/points/bulk/build", "buildStaged", "points", "Build what is staged")
             .about("Answers when the points are searched and durable, or with `wait` off when the build has begun: how far it is \
-                 says `GET /v1/tasks`. The collection must be empty. A body that does not read counts as none.")
+                 says `GET /v1/tasks`. The collection must be empty. A body that is no object counts as none.")
+            .query(&["workers", "wait"])
             .on("inbox")
             .body("Build", &[("all", json!({"workers": 0}))])
             .optional_body()
@@ -110,7 +116,7 @@ fn writes() -> Vec<Operation> {
             )
             .errors(&[404, 409, 429, 507]),
         operation("DELETE", "/v1/collections/{name}/points/{id}", "deletePoint", "points", "Delete a point")
-            .query(&["write_consistency_factor", "wait", "expected_version"])
+            .query(CONDITIONS)
             .answer(
                 200,
                 "Whether it was there.",
@@ -120,6 +126,7 @@ fn writes() -> Vec<Operation> {
             .errors(&[404, 409, 507]),
         operation("POST", "/v1/collections/{name}/points/delete", "deletePoints", "points", "Delete what matches")
             .about("A filter that matches everything is refused.")
+            .query(WRITE_OPTIONS)
             .body("DeleteByFilter", &[("old", json!({"filter": {"op": "lt", "field": "year", "value": 1980}}))])
             .answer(200, "How many.", &count("deleted"), &[("old", json!({"deleted": 1}))])
             .errors(&[404, 507]),
@@ -152,11 +159,11 @@ fn payloads() -> Vec<Operation> {
         )
         .body("PayloadKeys", &[("rating", json!({"keys": ["year", "$content"]}))]),
         plain("/v1/collections/{name}/points/{id}/payload/clear", "clearPayload", "Empty a payload")
-            .about("Content included. A body is ignored."),
+            .about("Content included. Of a body that is an object `expected_version` and the other options count; any other is ignored."),
     ];
     rows.into_iter()
         .map(|row| {
-            row.query(&["write_consistency_factor", "wait", "expected_version"])
+            row.query(CONDITIONS)
                 .answer(
                     200,
                     "Durable; the version is one more.",
@@ -201,13 +208,7 @@ fn reads() -> Vec<Operation> {
     };
     vec![
         operation("GET", "/v1/collections/{name}/points/{id}", "getPoint", "points", "Read a point")
-            .query(&[
-                "with_vector",
-                "with_payload",
-                "read_consistency",
-                "on_partition_unavailable",
-                "max_staleness",
-            ])
+            .query(POINT_OPTIONS)
             .answer(200, "The point.", &named("FoundPoint"), &[("one", point(None))])
             .errors(&[404]),
         operation(
@@ -217,6 +218,7 @@ fn reads() -> Vec<Operation> {
             "points",
             "Read points by id",
         )
+        .query(PROJECTION)
         .body("BatchGet", &[("two", json!({"ids": [1, 404], "with_vector": true}))])
         .answer(
             200,
@@ -232,6 +234,7 @@ fn reads() -> Vec<Operation> {
             "points",
             "Read all that match",
         )
+        .query(READ_OPTIONS)
         .body(
             "Scroll",
             &[

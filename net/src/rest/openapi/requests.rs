@@ -212,7 +212,7 @@ fn batch_point() -> Value {
     let mut keys = point(&[]);
     keys["upsert"] = about("Ignored; that of the batch counts.", boolean());
     keys["write_consistency_factor"] = json!({"type": "integer", "enum": [0]});
-    keys["wait"] = json!({"type": "boolean", "enum": [true]});
+    keys["wait"] = json!({"const": true});
     body(&["vector"], keys)
 }
 
@@ -344,13 +344,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         ("BatchPoint", batch_point()),
         ("StagedPoint", staged_point()),
         ("Batch", body(&[], json!({"points": points("BatchPoint"), "upsert": or(false, boolean())}))),
-        (
-            "Staging",
-            body(
-                &[],
-                json!({"points": points("StagedPoint"), "upsert": {"type": "boolean", "enum": [false]}}),
-            ),
-        ),
+        ("Staging", body(&[], json!({"points": points("StagedPoint"), "upsert": {"const": false}}))),
         (
             "Build",
             body(
@@ -408,7 +402,19 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             ),
         ),
         ("PayloadChange", change_of_payload()),
-        ("PayloadKeys", body(&[], json!({"keys": array(string())}))),
+        (
+            "PayloadKeys",
+            body(
+                &[],
+                joined(&[
+                    json!({
+                        "keys": array(string()),
+                        "expected_version": about("Version the point must have, 0 = absent.", uint64()),
+                    }),
+                    write_options(),
+                ]),
+            ),
+        ),
         ("Search", search(json!({"query": vector(), "k": k()}), &["query", "k"])),
         (
             "HybridSearch",

@@ -74,6 +74,8 @@ fn order(args: &mut ArgsReader<'_>) -> Result<Order, ApiError> {
     if is_string && start.is_some() {
         return Err(invalid("start", "not possible for strings"));
     }
+    // A number that says nothing of where to go on. Where the parts that do follow, the interface leaves it unread.
+    let stray = resume.is_some() && (is_string || flags & SEVERAL != 0);
     let mut resume = resume.filter(|_| !is_string).map(|number| vec![Part::Number(number)]);
     if is_string && args.flag("hasResumeStr")? {
         resume = Some(vec![Part::Text(args.s32("resumeStr")?.to_vec())]);
@@ -91,6 +93,12 @@ fn order(args: &mut ArgsReader<'_>) -> Result<Order, ApiError> {
             let parts: Result<_, ApiError> = keys.iter().map(|key| part(args, key)).collect();
             resume = Some(parts?);
         }
+    }
+    if stray && resume.is_none() {
+        return Err(invalid(
+            "resume",
+            "a number alone does not say where an order by strings or by several keys goes on",
+        ));
     }
     // The interface ignores it for several keys.
     let start_from = start.filter(|_| keys.len() == 1);
