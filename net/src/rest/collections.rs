@@ -115,7 +115,7 @@ fn invalid(key: &str, reason: impl std::fmt::Display) -> ApiError {
 /// The refusal of a body without a configuration.
 pub fn no_config() -> ApiError {
     ApiError::invalid(
-        "vector: invalid dim: config is missing; it is an object with dim, such as {\"dim\": 768}",
+        "vector: invalid Dim: config is missing; it is an object with dim, such as {\"dim\": 768}",
     )
 }
 
@@ -125,7 +125,7 @@ impl ConfigBody {
     /// # Errors
     /// 400 for unknown names, values out of range, and features this server does not have.
     pub fn into_config(self) -> Result<DenseConfig, ApiError> {
-        let dim = self.dim.ok_or_else(|| invalid("dim", "it is missing; every configuration states it"))?;
+        let dim = self.dim.ok_or_else(|| invalid("Dim", "it is missing; every configuration states dim"))?;
         let dim = usize::try_from(dim).map_err(|_| invalid("dim", format_args!("{dim} is negative")))?;
         let metric = match self.metric.as_deref().unwrap_or("") {
             "" | "cosine" => Metric::Cosine,

@@ -206,7 +206,7 @@ fn errors_say_what_was_meant() {
         "/v1/collections",
         r#"{"name":"x","config":{}}"#,
         400,
-        "invalid dim: it is missing",
+        "invalid Dim: it is missing",
     );
     client.refused("POST", "/v1/collections", r#"{"config":{"dim":2}}"#, 400, "name is required");
     client.refused("POST", points, r#"{"id":1}"#, 400, "dimension mismatch: expected 2, found no vector");

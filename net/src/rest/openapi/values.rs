@@ -68,7 +68,7 @@ fn node(operators: &[&str], required: &[&str], properties: Value) -> Value {
     let mut all = Map::from_iter([("op".to_owned(), one_of(operators))]);
     all.extend(properties.as_object().cloned().unwrap_or_default());
     let required: Vec<&str> = ["op"].into_iter().chain(required.iter().copied()).collect();
-    with(body(&required, Value::Object(all)), json!({"title": operators.join(", ")}))
+    body(&required, Value::Object(all))
 }
 
 fn either(forms: &[Value]) -> Value {
@@ -79,20 +79,18 @@ fn degrees(limit: i64) -> Value {
     with(double(), json!({"minimum": -limit, "maximum": limit}))
 }
 
-fn filter() -> Value {
+/// The forms of a filter, each a component of its own: generators of clients do not resolve a schema that is part of itself without
+/// a name in between, and leave out whatever uses it.
+fn filter_forms() -> [(&'static str, Value); 13] {
     let field = || about("Payload key; a dotted name is one key. `$content` is the text.", filled());
     let nodes = || array(named("Filter"));
     let text = || named("TextOperand");
     let time = about(
         "RFC 3339; the payload holds Unix milliseconds.",
-        either(&[
-            json!({"type": "string", "format": "date-time"}),
-            with(tagged(&["string"]), json!({"required": ["kind", "str"]})),
-        ]),
+        either(&[json!({"type": "string", "format": "date-time"}), named("TaggedTime")]),
     );
-    let lists =
-        either(&[array(string()), array(int64()), array(double()), tagged(&["strings", "ints", "floats"])]);
-    let scalars = either(&[string(), int64(), double(), tagged(&["string", "int", "float"])]);
+    let lists = either(&[array(string()), array(int64()), array(double()), named("TaggedList")]);
+    let scalars = either(&[string(), int64(), double(), named("TaggedScalar")]);
     let circle = body(
         &["radius_m"],
         json!({"center_lat": degrees(90), "center_lon": degrees(180),
@@ -110,46 +108,69 @@ fn filter() -> Value {
         json!({"minItems": 6, "maxItems": 2 * MAX_POLYGON_VERTICES,
             "description": "Latitude, longitude, latitude, longitude, and so on; closed by itself."}),
     );
-    let forms = [
-        with(body(&[], json!({"op": {"type": "null"}, "and": nodes()})), json!({"title": "no op"})),
-        node(&["and"], &[], json!({"and": nodes()})),
-        node(&["or"], &[], json!({"or": nodes()})),
-        node(&["not"], &["not"], json!({"not": named("Filter")})),
-        node(
-            &["eq", "ne", "gt", "gte", "lt", "lte"],
-            &["field"],
-            json!({"field": field(), "value": named("Operand")}),
+    [
+        ("FilterWithoutOperator", body(&[], json!({"and": nodes()}))),
+        ("FilterAnd", node(&["and"], &[], json!({"and": nodes()}))),
+        ("FilterOr", node(&["or"], &[], json!({"or": nodes()}))),
+        ("FilterNot", node(&["not"], &["not"], json!({"not": named("Filter")}))),
+        (
+            "FilterComparison",
+            node(
+                &["eq", "ne", "gt", "gte", "lt", "lte"],
+                &["field"],
+                json!({"field": field(), "value": named("Operand")}),
+            ),
         ),
-        node(&["in"], &["field", "value"], json!({"field": field(), "value": lists})),
-        node(&["contains"], &["field", "value"], json!({"field": field(), "value": scalars})),
-        node(&["match", "regex"], &["field", "value"], json!({"field": field(), "value": text()})),
-        node(&["is_empty", "is_null"], &["field"], json!({"field": field()})),
-        node(
-            &["dt_gt", "dt_gte", "dt_lt", "dt_lte"],
-            &["field", "value"],
-            json!({"field": field(), "value": time}),
+        ("FilterIn", node(&["in"], &["field", "value"], json!({"field": field(), "value": lists}))),
+        (
+            "FilterContains",
+            node(&["contains"], &["field", "value"], json!({"field": field(), "value": scalars})),
         ),
-        node(&["geo_radius"], &["field", "geo"], json!({"field": field(), "geo": circle})),
-        node(&["geo_bounding_box"], &["field", "geo"], json!({"field": field(), "geo": bounds})),
-        node(
-            &["geo_polygon"],
-            &["field", "geo"],
-            json!({"field": field(), "geo": body(&["polygon"], json!({"polygon": polygon}))}),
+        (
+            "FilterWords",
+            node(&["match", "regex"], &["field", "value"], json!({"field": field(), "value": text()})),
         ),
-    ];
+        ("FilterEmpty", node(&["is_empty", "is_null"], &["field"], json!({"field": field()}))),
+        (
+            "FilterTime",
+            node(
+                &["dt_gt", "dt_gte", "dt_lt", "dt_lte"],
+                &["field", "value"],
+                json!({"field": field(), "value": time}),
+            ),
+        ),
+        ("FilterCircle", node(&["geo_radius"], &["field", "geo"], json!({"field": field(), "geo": circle}))),
+        (
+            "FilterBox",
+            node(&["geo_bounding_box"], &["field", "geo"], json!({"field": field(), "geo": bounds})),
+        ),
+        (
+            "FilterPolygon",
+            node(
+                &["geo_polygon"],
+                &["field", "geo"],
+                json!({"field": field(), "geo": body(&["polygon"], json!({"polygon": polygon}))}),
+            ),
+        ),
+    ]
+}
+
+fn filter() -> Value {
     let text = format!(
         "A filter. `{{}}` and `null` match every point. At most {MAX_DEPTH} levels and {MAX_NODES} nodes. `eq` and `ne` compare \
          values of one kind; `gt` and its like compare numbers with numbers and strings with strings; `match` wants every \
          word, `regex` takes RE2 syntax; a missing key fails every test but `is_empty`."
     );
+    let mut forms: Vec<Value> = filter_forms().into_iter().map(|(name, _)| named(name)).collect();
+    // Readers that try one form after the other would take every filter for the one that requires nothing.
+    forms.rotate_left(1);
     about(&text, json!({"anyOf": forms}))
 }
 
 /// The operators that the schema of a filter offers, in order.
 pub fn filter_operators() -> Vec<String> {
-    let filter = filter();
-    let forms = filter["anyOf"].as_array().cloned().unwrap_or_default();
-    let names = forms.iter().filter_map(|form| form["properties"]["op"]["enum"].as_array().cloned());
+    let forms = filter_forms();
+    let names = forms.iter().filter_map(|(_, form)| form["properties"]["op"]["enum"].as_array().cloned());
     let known: Vec<&str> = operator_names().collect();
     names
         .flatten()
@@ -165,7 +186,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         either(&[null, boolean(), int64(), double(), string(), array(string()), array(double()), tagged])
     };
     let comparable: Vec<&str> = kinds().into_iter().filter(|kind| *kind != Kind::Record.name()).collect();
-    vec![
+    [
         (
             "CollectionName",
             about(
@@ -188,12 +209,12 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         ),
         (
             "Operand",
-            about("What a payload value is compared with: any but a record.", values(tagged(&comparable))),
+            about("What a payload value is compared with: any but a record.", values(named("TaggedOperand"))),
         ),
         ("StoredValue", stored()),
         (
             "TextOperand",
-            about("A string, tagged or plain.", json!({"anyOf": [string(), tagged(&["string"])]})),
+            about("A string, tagged or plain.", json!({"anyOf": [string(), named("TaggedText")]})),
         ),
         (
             "Payload",
@@ -216,6 +237,14 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 json!({"type": "object", "additionalProperties": nullable(int64())}),
             ),
         ),
+        ("TaggedOperand", tagged(&comparable)),
+        ("TaggedText", tagged(&["string"])),
+        ("TaggedTime", with(tagged(&["string"]), json!({"required": ["kind", "str"]}))),
+        ("TaggedList", tagged(&["strings", "ints", "floats"])),
+        ("TaggedScalar", tagged(&["string", "int", "float"])),
         ("Filter", filter()),
     ]
+    .into_iter()
+    .chain(filter_forms())
+    .collect()
 }
