@@ -54,27 +54,27 @@ fn server(arguments: &[String]) -> i32 {
         Ok(flags::Asked::Version) => return say(std::io::stdout(), &(flags::version_line() + "\n"), 0),
         Err(error) => return say(std::io::stderr(), &format!("{error}\n\n{}", flags::usage(false)), 2),
     };
-    let ended = line
-        .resolve(environment)
-        .and_then(|resolved| {
-            let format =
-                logging::parse_format(&resolved.flags.log_format).map_err(|e| resolved.explain(e))?;
-            let level = logging::parse_level(&resolved.flags.log_level).map_err(|e| resolved.explain(e))?;
-            Ok((format, level, resolved))
-        })
-        .inspect_err(|_| logging::install(logging::Format::Text, tracing::Level::INFO, false))
-        .and_then(|(format, level, resolved)| {
-            logging::install(format, level, resolved.flags.access_log);
-            // A name that is not text cannot be a flag's.
-            let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-            let unknown = flags::unknown_variables(names);
-            let idle = flags::without_effect(&resolved.flags);
-            for warning in resolved.warnings.iter().chain(&unknown).chain(&idle) {
-                tracing::warn!("{warning}");
-            }
-            let served = settings::check(&resolved.flags).and_then(|settings| serve::run(&settings));
-            served.map_err(|error| resolved.explain(error))
-        });
+    let resolved = line.resolve(environment).and_then(|resolved| {
+        let format = logging::parse_format(&resolved.flags.log_format).map_err(|e| resolved.explain(e))?;
+        let level = logging::parse_level(&resolved.flags.log_level).map_err(|e| resolved.explain(e))?;
+        Ok((format, level, resolved))
+    });
+    let log = match &resolved {
+        Ok((format, level, resolved)) => logging::install(*format, *level, resolved.flags.access_log),
+        Err(_) => logging::install(logging::Format::Text, tracing::Level::INFO, false),
+    };
+    let ended = resolved.and_then(|(_, _, resolved)| {
+        // A name that is not text cannot be a flag's.
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        let unknown = flags::unknown_variables(names);
+        let idle = flags::without_effect(&resolved.flags);
+        for warning in resolved.warnings.iter().chain(&unknown).chain(&idle) {
+            tracing::warn!("{warning}");
+        }
+        let served =
+            settings::check(&resolved.flags).and_then(|settings| serve::run(&settings, log.lost_lines()));
+        served.map_err(|error| resolved.explain(error))
+    });
     match ended {
         Ok(()) => 0,
         Err(error) => {

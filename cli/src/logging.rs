@@ -1,7 +1,13 @@
 //! The server log on stderr: `time=… level=… msg=… key=value…`, or the same keys as one JSON object per line.
+//!
+//! Lines are handed to a thread that writes them, so that a reader of stderr that stalls holds up nobody. Up to
+//! [`LINES_WAITING_MAX`] wait for it; further ones are thrown away, counted, and reported once there is room again.
 use std::fmt::{self, Write};
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
@@ -10,6 +16,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// Target of access log events: they are switched by `-access-log` alone, whatever the level.
 pub const ACCESS_TARGET: &str = "access";
+
+/// Lines that may wait for the reader of stderr: some 2 MB.
+const LINES_WAITING_MAX: usize = 8192;
 
 /// How a line looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,18 +55,63 @@ pub fn parse_level(text: &str) -> Result<Level, String> {
     }
 }
 
+/// The installed log. Dropping it writes what waits, as far as the reader takes it within a second.
+pub struct Log {
+    lost: ErrorCounter,
+    _writer: WorkerGuard,
+}
+
+impl Log {
+    /// Says how many lines were thrown away so far.
+    pub fn lost_lines(&self) -> impl Fn() -> u64 + Send + Sync + use<> {
+        let lost = self.lost.clone();
+        move || lost.dropped_lines() as u64
+    }
+}
+
 /// Installs the log for the rest of the process. Call once.
-pub fn install(format: Format, level: Level, access_log: bool) {
+pub fn install(format: Format, level: Level, access_log: bool) -> Log {
     let admit = tracing_subscriber::filter::filter_fn(move |metadata| {
         if metadata.target() == ACCESS_TARGET { access_log } else { *metadata.level() <= level }
     });
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).event_format(Line { format });
-    tracing_subscriber::registry().with(lines.with_filter(admit)).init();
+    let (lines, writer) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(LINES_WAITING_MAX)
+        .thread_name("nigh-log")
+        .finish(io::stderr());
+    let lost = lines.error_counter();
+    let layer =
+        tracing_subscriber::fmt::layer().with_writer(lines).event_format(Line::new(format, lost.clone()));
+    tracing_subscriber::registry().with(layer.with_filter(admit)).init();
+    Log { lost, _writer: writer }
 }
 
 /// Writes one event as one line.
 struct Line {
     format: Format,
+    lost: ErrorCounter,
+    /// How many were lost when that was last said.
+    reported: AtomicUsize,
+}
+
+impl Line {
+    fn new(format: Format, lost: ErrorCounter) -> Line {
+        Line { format, lost, reported: AtomicUsize::new(0) }
+    }
+
+    /// A line that says how many were lost so far, when that has changed; else empty. It goes with the next event, and when
+    /// that is lost as well, the loss is a change again.
+    fn loss(&self, time: &str) -> String {
+        let lost = self.lost.dropped_lines();
+        if self.reported.swap(lost, Ordering::Relaxed) == lost {
+            return String::new();
+        }
+        let fields = Fields {
+            message: Some("lines of this log were thrown away because its reader did not keep up".to_owned()),
+            others: vec![("lines_since_start", Value::Unsigned(lost as u64))],
+        };
+        render(self.format, time, "WARN", &fields)
+    }
 }
 
 impl<S, N> FormatEvent<S, N> for Line
@@ -74,6 +128,7 @@ where
         let mut fields = Fields::default();
         event.record(&mut fields);
         let time = format!("{:.3}", jiff::Timestamp::now());
+        writer.write_str(&self.loss(&time))?;
         writer.write_str(&render(self.format, &time, level_name(event.metadata().level()), &fields))
     }
 }

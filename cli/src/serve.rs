@@ -14,10 +14,14 @@ use nigh_shard::keys::KeysOptions;
 use nigh_shard::log::SyncMode;
 use nigh_shard::node::{IMAGE_RECORDS_MIN, LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
 use nigh_shard::start::{Node, Serve};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -26,17 +30,23 @@ use std::time::{Duration, Instant};
 
 /// Descriptors kept for files, rings and event channels; the rest may become connections.
 const DESCRIPTORS_RESERVED: u64 = 1024;
+/// A server that can take fewer connections than this says so at start.
+const CONNECTIONS_EXPECTED: u64 = 1000;
 /// How long an address may be in use at a start, and how often it is tried.
 const ADDRESS_WAIT: Duration = Duration::from_secs(3);
 const ADDRESS_POLL: Duration = Duration::from_millis(20);
 /// More connections per core would only wait in its queue.
 const CONNECTIONS_PER_CORE_MAX: u64 = 65_536;
 
-/// Serves until a signal asks to stop.
+/// Serves until a signal asks to stop. `lost_log_lines` says how many lines of the log were thrown away.
 ///
 /// # Errors
 /// One sentence saying why the server did not start, or how a core ended.
-pub fn run(settings: &Settings) -> Result<(), String> {
+pub fn run(
+    settings: &Settings,
+    lost_log_lines: impl Fn() -> u64 + Send + Sync + 'static,
+) -> Result<(), String> {
+    protect_files(settings.data.as_deref());
     let stop_asked = stop_signals().map_err(|error| format!("signal handlers: {error}"))?;
     let placement = Placement::detect(settings.cores);
     let cores = placement.cpus.len();
@@ -48,7 +58,9 @@ pub fn run(settings: &Settings) -> Result<(), String> {
         Some(key) => Arc::new(SingleKey::new(key)),
         None => Arc::new(Open),
     };
-    let telemetry = Arc::new(Telemetry::new(cores).with_prefix(&settings.metrics_prefix));
+    let telemetry = Arc::new(
+        Telemetry::new(cores).with_prefix(&settings.metrics_prefix).with_lost_log_lines(lost_log_lines),
+    );
     let max_body_bytes = BODIES_MAX_BYTES.min(settings.memory_limit_bytes / 2);
     let descriptors = connection_descriptors();
     // The binary protocol has a limit of its own; where descriptors are few it leaves HTTP a quarter of them.
@@ -190,18 +202,38 @@ fn log_start(settings: &Settings, placement: &Placement) {
 
 /// Raises the soft limit of open files to the hard one; how many of them may be connections.
 fn connection_descriptors() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: both calls touch nothing but `limit`, which lives across them.
-    let open_max = unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
-            DESCRIPTORS_RESERVED
-        } else {
-            let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
-            if libc::setrlimit(libc::RLIMIT_NOFILE, &raised) == 0 { limit.rlim_max } else { limit.rlim_cur }
-        }
+    let limit = getrlimit(Resource::Nofile);
+    // No limit at all is more than any number of connections.
+    let hard = limit.maximum.unwrap_or(u64::MAX);
+    let open_max = match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        Ok(()) => hard,
+        Err(_) => limit.current.unwrap_or(hard),
     };
     // A quarter of a small limit is better than nothing left over for files.
-    open_max.saturating_sub(DESCRIPTORS_RESERVED).max(open_max / 4)
+    let descriptors = open_max.saturating_sub(DESCRIPTORS_RESERVED).max(open_max / 4);
+    if descriptors < CONNECTIONS_EXPECTED {
+        tracing::warn!(
+            open_files = open_max,
+            connections = descriptors,
+            "the limit of open files leaves room for few connections; raise it (ulimit -n, LimitNOFILE)"
+        );
+    }
+    descriptors
+}
+
+/// Keeps what the server creates from other users of the machine: keys and payloads lie in its files as they are.
+fn protect_files(data: Option<&Path>) {
+    umask(Mode::RWXG | Mode::RWXO);
+    // A directory that is there already keeps its mode: whoever made it may have had a reason.
+    let open_to_others = |metadata: std::fs::Metadata| metadata.permissions().mode() & 0o007 != 0;
+    if let Some(data) = data
+        && std::fs::metadata(data).is_ok_and(open_to_others)
+    {
+        tracing::warn!(
+            directory = %data.display(),
+            "other users of this machine may look into the data directory; chmod 700 would keep them out"
+        );
+    }
 }
 
 /// What each core may have of them.

@@ -10,6 +10,9 @@ const SHARDS_MAX: i64 = 65_536;
 /// The interface's minimum: two pages of 1 MiB per shard.
 const BYTES_PER_SHARD_MIN: u64 = 2 << 20;
 
+/// Keys that stand in examples and manifests everywhere, so that a server with one of them is open to everybody.
+const PLACEHOLDER_KEYS: [&str; 4] = ["change-me", "changeme", "your-api-key", "secret"];
+
 /// A server that may start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -64,6 +67,13 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
         path => config_file::load(Path::new(path))?,
     };
     let api_key = Some(flags.api_key.clone()).filter(|key| !key.is_empty());
+    if let Some(key) = &api_key
+        && PLACEHOLDER_KEYS.iter().any(|placeholder| key.eq_ignore_ascii_case(placeholder))
+    {
+        return Err(format!(
+            "-api-key (SVC_API_KEY) is {key:?}, a placeholder of examples that everybody knows; choose a random one"
+        ));
+    }
     let listeners = [("http", flags.http.as_str()), ("grpc", &flags.grpc), ("tcp", &flags.tcp)];
     if listeners.iter().all(|(_, address)| address.is_empty()) {
         return Err("no transport is enabled: give -http or -tcp an address".into());
@@ -133,6 +143,15 @@ mod tests {
 
     fn with(arguments: &[&str]) -> Result<Settings, String> {
         check(&flags(&[&LOOPBACK, arguments].concat()))
+    }
+
+    #[test]
+    fn placeholder_keys_are_refused() {
+        for key in ["change-me", "CHANGEME"] {
+            let refusal = with(&["-api-key", key]).unwrap_err();
+            assert!(refusal.contains("SVC_API_KEY") && refusal.contains(key), "{refusal}");
+        }
+        assert!(with(&["-api-key", "change-me-2f1c"]).is_ok());
     }
 
     #[test]

@@ -128,6 +128,8 @@ pub struct Telemetry {
     cores: Vec<CoreTelemetry>,
     /// Bytes of larger request bodies in memory; every core adds and subtracts.
     body_bytes: AtomicU64,
+    /// Says how many lines of the server's log were thrown away.
+    lost_log_lines: Box<dyn Fn() -> u64 + Send + Sync>,
     /// Of the binary protocol.
     pub tcp: Counters,
 }
@@ -140,6 +142,7 @@ impl Telemetry {
             started: Instant::now(),
             cores: (0..cores).map(|_| CoreTelemetry::new()).collect(),
             body_bytes: AtomicU64::new(0),
+            lost_log_lines: Box::new(|| 0),
             tcp: Counters::new(cores),
         }
     }
@@ -147,6 +150,11 @@ impl Telemetry {
     /// With `prefix`, letters, digits and underscores, in front of every name on the metrics pages.
     pub fn with_prefix(self, prefix: &str) -> Self {
         Telemetry { prefix: prefix.to_owned(), ..self }
+    }
+
+    /// With `lines` to ask how many lines of the server's log were thrown away because nobody took them.
+    pub fn with_lost_log_lines(self, lines: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Telemetry { lost_log_lines: Box::new(lines), ..self }
     }
 
     /// What names on the metrics pages begin with; an underscore follows.
@@ -186,10 +194,10 @@ pub struct NodeGauges {
     pub memory_used_bytes: u64,
     /// Bytes past which writes are refused.
     pub memory_limit_bytes: u64,
-    /// Per core: log bytes that a recovery would read.
-    pub log_bytes: Vec<u64>,
-    /// Per core: frames written to the log.
-    pub log_frames: Vec<u64>,
+    /// Per core: log bytes that a recovery would read. `None` when the core did not say.
+    pub log_bytes: Vec<Option<u64>>,
+    /// Per core: frames written to the log. `None` when the core did not say.
+    pub log_frames: Vec<Option<u64>>,
     /// Per core: what the watchdog has seen.
     pub health: Vec<CoreHealth>,
 }
@@ -199,12 +207,13 @@ pub async fn page(core: &Rc<Core>, telemetry: &Telemetry) -> String {
     let runtime = core.runtime();
     let mut logs = Vec::with_capacity(runtime.cores());
     for index in 0..runtime.cores() {
-        // A core that is too busy to say counts as unknown, and the page still comes.
         let log =
             runtime.call(index, || async { (Core::current().log_bytes(), Core::current().log_frames()) });
-        logs.push(log.await.unwrap_or_default());
+        // A core that is too busy to say has no sample on this page: a counter that shows 0 would look like a restart.
+        logs.push(log.await.ok());
     }
-    let (log_bytes, log_frames) = logs.into_iter().unzip();
+    let log_bytes = logs.iter().map(|log| log.map(|(bytes, _)| bytes)).collect();
+    let log_frames = logs.iter().map(|log| log.map(|(_, frames)| frames)).collect();
     let node = NodeGauges {
         memory_used_bytes: core.node().memory_used(),
         memory_limit_bytes: core.options().memory_limit_bytes,
@@ -237,15 +246,17 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
     page.sample("memory_used_bytes", &[], node.memory_used_bytes);
     page.family("memory_limit_bytes", "gauge", "Memory past which writes are refused.");
     page.sample("memory_limit_bytes", &[], node.memory_limit_bytes);
-    let mut per_core = |name: &str, kind: &str, help: &str, values: &mut dyn Iterator<Item = f64>| {
+    let mut per_core = |name: &str, kind: &str, help: &str, values: &mut dyn Iterator<Item = Option<f64>>| {
         page.family(name, kind, help);
         for (core, value) in values.enumerate() {
-            page.sample(name, &[("core", &core.to_string())], value);
+            if let Some(value) = value {
+                page.sample(name, &[("core", &core.to_string())], value);
+            }
         }
     };
-    let logs = &mut node.log_bytes.iter().map(|bytes| *bytes as f64);
+    let logs = &mut node.log_bytes.iter().map(|bytes| bytes.map(|bytes| bytes as f64));
     per_core("log_bytes", "gauge", "Log that a recovery would read.", logs);
-    let frames = &mut node.log_frames.iter().map(|frames| *frames as f64);
+    let frames = &mut node.log_frames.iter().map(|frames| frames.map(|frames| frames as f64));
     per_core(
         "log_frames_total",
         "counter",
@@ -257,37 +268,40 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
         "watchdog_rescues_total",
         "counter",
         "Times the watchdog woke a core that slept with work to do.",
-        &mut health().map(|core| core.rescues as f64),
+        &mut health().map(|core| Some(core.rescues as f64)),
     );
     per_core(
         "core_stalls_total",
         "counter",
         "Times a core made no progress for longer than it should.",
-        &mut health().map(|core| core.stalls as f64),
+        &mut health().map(|core| Some(core.stalls as f64)),
     );
     per_core(
         "core_stall_longest_seconds",
         "gauge",
         "Longest time without progress since the start.",
-        &mut health().map(|core| core.stall_longest_us as f64 / 1e6),
+        &mut health().map(|core| Some(core.stall_longest_us as f64 / 1e6)),
     );
     per_core(
         "core_stall_busiest_seconds",
         "gauge",
         "Most CPU time a core used within one stall; the rest of a stall it waited, for a CPU or a disk.",
-        &mut health().map(|core| core.stall_busiest_us as f64 / 1e6),
+        &mut health().map(|core| Some(core.stall_busiest_us as f64 / 1e6)),
     );
     per_core(
         "core_background_slice_longest_seconds",
         "gauge",
         "Longest slice of background work since the start.",
-        &mut health().map(|core| core.background_slice_longest_us as f64 / 1e6),
+        &mut health().map(|core| Some(core.background_slice_longest_us as f64 / 1e6)),
     );
 }
 
 fn process(page: &mut Page<'_>, telemetry: &Telemetry) {
     page.family("uptime_seconds", "gauge", "Seconds since the process started serving.");
     page.sample("uptime_seconds", &[], telemetry.started.elapsed().as_secs_f64());
+    let help = "Lines of the server's log that were thrown away because its reader did not keep up.";
+    page.family("server_log_lines_lost_total", "counter", help);
+    page.sample("server_log_lines_lost_total", &[], (telemetry.lost_log_lines)());
     page.family("cores", "gauge", "Cores that serve.");
     page.sample("cores", &[], telemetry.cores.len());
     if let Some((resident, cpu_seconds)) = process_usage() {
@@ -528,8 +542,8 @@ mod tests {
             .map(|name| CollectionMetrics { name: name.into(), search_ops: 3, ..Default::default() })
             .collect();
         let node = NodeGauges {
-            log_bytes: vec![5, 6],
-            log_frames: vec![7, 8],
+            log_bytes: vec![Some(5), Some(6)],
+            log_frames: vec![None, Some(8)],
             health: vec![CoreHealth::default(); 2],
             ..NodeGauges::default()
         };
@@ -550,6 +564,7 @@ mod tests {
         assert!(text.contains(r#"svc_vector_size{collection="a\"b\\c\n/d"} 0"#));
         assert!(text.contains("svc_log_bytes{core=\"1\"} 6\n"));
         assert!(text.contains("svc_log_frames_total{core=\"1\"} 8\n"));
+        assert!(!text.contains("svc_log_frames_total{core=\"0\"}"), "what is not known is not 0");
         assert!(text.contains("svc_http_search_seconds_count 1\n"));
         assert!(text.contains("svc_tcp_search_seconds_count 0\n"));
         assert!(text.contains("svc_tcp_stage_seconds_total{stage=\"log\"} 1.5\n"));

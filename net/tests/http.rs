@@ -80,7 +80,7 @@ impl Server {
                 serve_with(runtime, listener, handler, Rc::new(config)).await.unwrap();
             })
         });
-        let placement = Placement { cpus: vec![None], reason: "test".into() };
+        let placement = Placement::unpinned(1);
         Server { cluster: Some(Cluster::start(&placement, main).unwrap()), address }
     }
 
@@ -218,6 +218,10 @@ fn malformed_and_oversized_heads() {
         ("nonsense\r\n\r\n".to_owned(), 400),
         ("GET / HTTP/1.1\r\nbad header\r\n\r\n".to_owned(), 400),
         ("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: x\r\n\r\n".to_owned(), 400),
+        ("GET / HTTP/1.1\r\n\r\n".to_owned(), 400),
+        ("GET / HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n".to_owned(), 400),
+        ("GET / HTTP/1.0\r\n\r\n".to_owned(), 200),
+        ("POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n".to_owned(), 501),
         (format!("GET / HTTP/1.1\r\nhost: x\r\nbig: {}\r\n\r\n", "y".repeat(1 << 20)), 431),
     ] {
         let mut stream = server.connect();

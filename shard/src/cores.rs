@@ -5,15 +5,36 @@
 //! field becomes a fixture below.
 
 use std::fmt::Write as _;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Placement of the executors.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Placement {
     /// One per core of ours: the CPU to pin to, or None (unpinned).
     pub cpus: Vec<Option<usize>>,
     /// One sentence for the start log: how the count and the pinning came about.
     pub reason: String,
+    /// What tells other servers that these CPUs are taken, until the last clone of this placement is dropped.
+    claims: Arc<Vec<Claim>>,
+}
+
+/// One CPU marked as taken for every process in the same network namespace.
+///
+/// The mark is a bound abstract socket: taking it is atomic, and the kernel gives it back whatever way the process ends.
+#[derive(Debug)]
+struct Claim {
+    _socket: UnixListener,
+}
+
+impl Claim {
+    /// `None` when another process has claimed the CPU, or where such sockets are refused.
+    fn take(cpu: usize) -> Option<Claim> {
+        let address = SocketAddr::from_abstract_name(format!("nigh/cpu/{cpu}")).ok()?;
+        Some(Claim { _socket: UnixListener::bind_addr(&address).ok()? })
+    }
 }
 
 impl Placement {
@@ -21,20 +42,36 @@ impl Placement {
     ///
     /// Pinned when the quota allows every masked CPU in full, else ceil(quota) unpinned executors: pinning under a partial
     /// quota would let the kernel throttle one executor while another CPU idles.
+    ///
+    /// Where fewer CPUs are needed than the mask has, those that no other server on this machine is pinned to come first.
     pub fn detect(limit: usize) -> Placement {
         let quota = cgroup_quota(&|path| std::fs::read_to_string(path).ok());
-        plan(&affinity_mask(), quota, limit)
+        let mut claims = Vec::new();
+        let mut placement = plan(&affinity_mask(), quota, limit, &mut |cpu| match Claim::take(cpu) {
+            Some(claim) => {
+                claims.push(claim);
+                true
+            }
+            None => false,
+        });
+        placement.claims = Arc::new(claims);
+        placement
     }
 
     /// `count` executors without pinning, for tests and tools that share a machine.
     pub fn unpinned(count: usize) -> Placement {
         assert!(count > 0, "a placement needs at least one core");
-        Placement { cpus: vec![None; count], reason: format!("{count} unpinned executors as asked") }
+        Placement::new(vec![None; count], format!("{count} unpinned executors as asked"))
+    }
+
+    fn new(cpus: Vec<Option<usize>>, reason: String) -> Placement {
+        Placement { cpus, reason, claims: Arc::default() }
     }
 }
 
-/// Decides from what the kernel allows. `mask` ascending and never empty, `quota` in CPUs.
-fn plan(mask: &[usize], quota: Option<f64>, limit: usize) -> Placement {
+/// Decides from what the kernel allows. `mask` ascending and never empty, `quota` in CPUs; `claim` takes a CPU unless
+/// another server has it.
+fn plan(mask: &[usize], quota: Option<f64>, limit: usize, claim: &mut dyn FnMut(usize) -> bool) -> Placement {
     assert!(!mask.is_empty(), "a running thread has at least one CPU in its mask");
     let cap = |count: usize| if limit == 0 { count } else { count.min(limit) };
     let mut reason = String::new();
@@ -50,20 +87,35 @@ fn plan(mask: &[usize], quota: Option<f64>, limit: usize) -> Placement {
         }
         _ => {
             let count = cap(mask.len());
+            let mut chosen = Vec::with_capacity(count);
+            let mut others = Vec::new();
+            for &cpu in mask {
+                if chosen.len() == count {
+                    break;
+                }
+                if claim(cpu) { chosen.push(cpu) } else { others.push(cpu) }
+            }
+            let shared = &others[..count - chosen.len()];
+            chosen.extend(shared);
+            chosen.sort_unstable();
             let _ = write!(
                 reason,
                 "{count} executors pinned to CPUs {}: the affinity mask has {} and {}",
-                cpu_list(&mask[..count]),
+                cpu_list(&chosen),
                 mask.len(),
                 if quota.is_some() { "the cgroup quota covers them all" } else { "no cgroup quota applies" }
             );
-            mask[..count].iter().copied().map(Some).collect()
+            if !shared.is_empty() {
+                let _ =
+                    write!(reason, "; another nigh server is pinned to CPUs {} as well", cpu_list(shared));
+            }
+            chosen.into_iter().map(Some).collect()
         }
     };
     if limit != 0 {
         let _ = write!(reason, "; capped at {limit} by configuration");
     }
-    Placement { cpus, reason }
+    Placement::new(cpus, reason)
 }
 
 /// `[0, 1, 2, 5]` as `0-2,5`.
@@ -291,9 +343,34 @@ mod tests {
     }
 
     fn check_plan(mask: &[usize], quota: Option<f64>, limit: usize, expected: &[Option<usize>]) {
-        let placement = plan(mask, quota, limit);
+        let placement = plan(mask, quota, limit, &mut |_| true);
         assert_eq!(placement.cpus, expected, "{}", placement.reason);
         assert!(!placement.reason.is_empty());
+    }
+
+    #[test]
+    fn cpus_of_other_servers_are_taken_last() {
+        let chosen = |limit: usize, taken: &[usize]| {
+            let placement = plan(&[0, 1, 2, 3], None, limit, &mut |cpu| !taken.contains(&cpu));
+            (placement.cpus.into_iter().flatten().collect::<Vec<_>>(), placement.reason)
+        };
+        assert_eq!(chosen(1, &[0]).0, [1]);
+        assert_eq!(chosen(2, &[0, 2]).0, [1, 3]);
+        assert!(!chosen(2, &[0, 2]).1.contains("another"));
+        let (cpus, reason) = chosen(3, &[0, 2]);
+        assert_eq!(cpus, [0, 1, 3]);
+        assert!(reason.contains("another nigh server is pinned to CPUs 0 as well"), "{reason}");
+        assert_eq!(chosen(0, &[0, 1, 2, 3]).0, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_claim_holds_until_it_is_dropped() {
+        // No machine has a CPU of this number, so no server competes with the test.
+        let cpu = 1_000_000 + std::process::id() as usize;
+        let claim = Claim::take(cpu).expect("abstract sockets work on Linux");
+        assert!(Claim::take(cpu).is_none());
+        drop(claim);
+        assert!(Claim::take(cpu).is_some());
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! How the server starts, refuses to start, and stops.
-use nigh_tests::{Server, run_to_end};
+use nigh_tests::{Api, Server, run_to_end};
 use serde_json::{Value, json};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -180,6 +181,111 @@ fn a_data_directory_has_one_server() {
     refused(data.path(), &["locked", &server.pid().to_string(), &data.path().display().to_string()]);
     server.kill();
     Server::start(Some(data.path()), &["-cores", "1"]);
+}
+
+#[test]
+fn what_a_server_writes_is_for_its_user_alone() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let data = parent.path().join("data");
+    let server = Server::start(Some(&data), &["-cores", "1"]);
+    let mut api = server.api();
+    api.ok("POST", "/v1/collections", json!({"name": "a", "config": {"dim": 2}}));
+    api.ok("POST", "/v1/collections/a/points", json!({"id": 1, "vector": [1.0, 0.0]}));
+    assert!(!server.log().contains("other users"), "{}", server.log());
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    let mut found = vec![data];
+    let mut files = 0;
+    while let Some(path) = found.pop() {
+        let metadata = std::fs::metadata(&path).expect("just listed");
+        let mode = metadata.permissions().mode() & 0o777;
+        assert_eq!(mode & 0o077, 0, "{} has mode {mode:o}", path.display());
+        files += u32::from(metadata.is_file());
+        if metadata.is_dir() {
+            found.extend(std::fs::read_dir(&path).expect("a directory").map(|entry| entry.unwrap().path()));
+        }
+    }
+    assert!(files > 3, "the server has written {files} files");
+
+    // A directory that somebody else has made keeps its mode, and the log says what that means.
+    let shared = parent.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let server = Server::start(Some(&shared), &["-cores", "1"]);
+    assert!(server.log().contains("other users of this machine may look into"), "{}", server.log());
+    assert_eq!(std::fs::metadata(&shared).unwrap().permissions().mode() & 0o777, 0o755);
+}
+
+#[test]
+fn a_small_limit_of_open_files_is_said() {
+    let server = nigh_tests::server_binary();
+    let limited = |files: u32| {
+        let output = std::process::Command::new("sh")
+            .args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")])
+            .arg(server)
+            .args(["-http", "127.0.0.1:0", "-data", "/proc/no-such-place", "-cores", "1"])
+            .output()
+            .expect("sh starts");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let log = limited(64);
+    assert!(log.contains("open_files=64 connections=16") && log.contains("ulimit -n"), "{log}");
+    let log = limited(4096);
+    assert!(!log.contains("ulimit -n") && log.contains("/proc/no-such-place"), "{log}");
+}
+
+#[test]
+fn two_servers_that_want_one_core_each_are_pinned_to_different_ones() {
+    let first = Server::start(None, &["-cores", "1"]);
+    let second = Server::start(None, &["-cores", "1"]);
+    let pinned_to = |server: &Server| {
+        let log = server.log();
+        log.split_once("pinned to CPUs ").map(|(_, rest)| rest[..rest.find(':').unwrap()].to_owned())
+    };
+    // Where the process may not pin, or has one CPU only, there is nothing to choose. Servers of other tests may have taken
+    // all CPUs, which the log then says.
+    let is_said = second.log().contains("another nigh server is pinned to");
+    if let (Some(first), Some(second)) = (pinned_to(&first), pinned_to(&second)) {
+        assert!(first != second || is_said, "both are pinned to CPU {first}");
+    }
+}
+
+#[test]
+fn a_reader_of_the_log_that_stalls_holds_up_nobody() {
+    let mut child = std::process::Command::new(nigh_tests::server_binary())
+        .args(["-http", "127.0.0.1:0", "-cores", "1", "-access-log"])
+        .stdin(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the server starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+    let address = loop {
+        let line = lines.next().expect("it serves").expect("text");
+        if let Some((_, rest)) = line.split_once("msg=serving proto=http addr=") {
+            break rest.split(' ').next().expect("an address").to_owned();
+        }
+    };
+    // Nobody reads from here on. A pipe takes 64 KiB, the server keeps some thousand lines more.
+    let mut api = Api::connect(&address).expect("a connection");
+    for request in 0..10_000 {
+        let reply = api.send("GET", "/v1/health", &Value::Null).expect("an answer");
+        assert_eq!(reply.status, 200, "request {request}");
+    }
+    // The reader wakes up; the next event tells of the loss.
+    let told = std::thread::spawn(move || {
+        lines
+            .map_while(Result::ok)
+            .find(|line| line.contains("thrown away"))
+            .is_some_and(|line| line.contains("level=WARN") && line.contains("lines_since_start="))
+    });
+    while !told.is_finished() {
+        assert_eq!(api.send("GET", "/v1/health", &Value::Null).expect("an answer").status, 200);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(told.join().expect("the reader does not panic"), "the loss is not in the log");
+    // SAFETY: the id is our own child's, which has not been waited for.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
+    assert!(child.wait().expect("our own child").success());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::HttpConfig;
 use super::body::{BodyReader, HeldBytes};
 use super::connection::{Connection, Phase};
-use super::reply::Reply;
+use super::reply::{Reply, ReplyBody, json_reply};
 use super::stream::Stream;
 use crate::accept::accept_all;
 use crate::access_log::{AccessEntry, RequestIds};
@@ -11,8 +11,9 @@ use crate::auth::{bearer_token, fingerprint};
 use crate::connections::{Connections, discard};
 use crate::limits;
 use futures_lite::future::or;
-use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::request::Parts;
+use http::{StatusCode, Version};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -164,7 +165,12 @@ async fn answer<H: Handler>(
     // Held until the request is answered: what was read from the body lives on in the request.
     let held = HeldBytes::new(server.config.clone());
     let body = BodyReader::new(incoming, connection.clone(), server.runtime.clone(), held.clone());
-    let mut reply = server.handler.handle(head, body).await;
+    let mut reply = match head_fault(&head) {
+        None => server.handler.handle(head, body).await,
+        Some((status, fault)) => {
+            json_reply(status, ReplyBody::whole(format!("{}\n", serde_json::json!({ "error": fault }))))
+        }
+    };
     drop(held);
     let status = reply.status();
     let entry = entry.map(|mut entry| {
@@ -178,6 +184,24 @@ async fn answer<H: Handler>(
     reply.body_mut().attach(connection, entry);
     server.config.telemetry.core(server.runtime.index()).answered(status.as_u16());
     Ok(reply)
+}
+
+/// What is wrong with a head that the parser accepts.
+///
+/// HTTP/1.1 asks for exactly one `Host` (RFC 9112, section 3.2): servers and proxies that choose differently among several
+/// could take one request for two. A transfer coding other than `chunked` would reach the decoder of the body undecoded.
+fn head_fault(head: &Parts) -> Option<(StatusCode, &'static str)> {
+    match head.headers.get_all(HOST).iter().count() {
+        1 => {}
+        0 if head.version < Version::HTTP_11 => {}
+        0 => return Some((StatusCode::BAD_REQUEST, "the request has no Host header")),
+        _ => return Some((StatusCode::BAD_REQUEST, "the request has more than one Host header")),
+    }
+    let chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    if !head.headers.get_all(TRANSFER_ENCODING).iter().all(chunked) {
+        return Some((StatusCode::NOT_IMPLEMENTED, "the only transfer coding that is understood is chunked"));
+    }
+    None
 }
 
 fn access_entry(ids: &RequestIds, head: &Parts) -> AccessEntry {

@@ -35,6 +35,10 @@ impl Transport for Completion {
         self.socket.poll_arrived(cx)
     }
 
+    fn has_arrived(&self) -> bool {
+        self.socket.has_arrived()
+    }
+
     fn receive(&self, into: &mut Vec<u8>) -> io::Result<Arrival> {
         let before = into.len();
         let received = self.socket.receive(into)?;

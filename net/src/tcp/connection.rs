@@ -121,7 +121,7 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
     loop {
         inbound.rest();
         if let Woken::Draining = wait(server, connection, &inbound).await {
-            return;
+            return finish(server, connection, limits::DRAIN_LINGER_MAX_MS).await;
         }
         laps.restart();
         let Ok(ended) = receive(server, connection, &mut inbound, needed).await else { return };
@@ -162,7 +162,7 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
             inbound.consume(bytes);
             requests.clear();
             if all && gathered.is_broken {
-                return finish(server, connection).await;
+                return finish(server, connection, limits::LINGER_MAX_MS).await;
             }
         }
         here.keep_requests(requests);
@@ -184,7 +184,9 @@ async fn wait<T: Transport>(server: &Server<T>, connection: &Connection<T>, inbo
             return Poll::Ready(Woken::Arrived);
         }
         if at_rest && server.connections.is_draining() {
-            return Poll::Ready(Woken::Draining);
+            // What was sent before the stop has reached this machine, though the core may not have looked since: it is answered.
+            let woken = if connection.transport.has_arrived() { Woken::Arrived } else { Woken::Draining };
+            return Poll::Ready(woken);
         }
         let mut task = connection.task.borrow_mut();
         match &*task {
@@ -259,10 +261,10 @@ async fn send<T: Transport>(connection: &Connection<T>, bytes: &[u8]) -> io::Res
     connection.transport.send(bytes, blocked).await
 }
 
-/// Ends a connection so that its last response arrives.
-async fn finish<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
+/// Ends a connection so that its last response arrives, and nothing sent meanwhile resets it. The client has `linger_ms` to end its half.
+async fn finish<T: Transport>(server: &Server<T>, connection: &Connection<T>, linger_ms: u64) {
     connection.enter(Phase::Working);
     let runtime = server.here.core.runtime();
-    let limit = runtime.sleep_us(limits::LINGER_MAX_MS * 1000);
+    let limit = runtime.sleep_us(linger_ms * 1000);
     or(connection.transport.finish(), limit).await;
 }

@@ -31,6 +31,9 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+/// How long a round works on requests that were gathered before other connections of the core get a turn.
+const TURN: Duration = Duration::from_micros(300);
+
 /// What became of a request on the spot.
 enum Spot {
     Done,
@@ -413,23 +416,38 @@ impl<'a, 'h> Round<'a, 'h> {
         self.moment.passes();
         self.laps.end(Stage::Run);
         let mut log = Duration::ZERO;
+        while !self.run_for_a_turn(&mut log).await {
+            here.core.runtime().yield_now().await;
+        }
+        self.laps.end_with_log(stage, log);
+    }
+
+    /// Runs what is under way until all of it is done, or this core has worked on it for [`TURN`]; whether all is done. `log` becomes the
+    /// longest wait for a log.
+    ///
+    /// A search is carried out in one poll. Without the bound a connection that asks for many at once would keep all others
+    /// of its core waiting until the last of them is done.
+    async fn run_for_a_turn(&mut self, log: &mut Duration) -> bool {
         poll_fn(|cx| {
+            let began = Instant::now();
             let mut all = true;
             for awaited in &mut self.awaited {
                 if let Awaited::Running(work) = awaited {
+                    if began.elapsed() > TURN {
+                        return Poll::Ready(false);
+                    }
                     match work.as_mut().poll(cx) {
                         Poll::Ready(ran) => {
-                            log = log.max(ran.log);
+                            *log = (*log).max(ran.log);
                             *awaited = Awaited::Done(ran.responses);
                         }
                         Poll::Pending => all = false,
                     }
                 }
             }
-            if all { Poll::Ready(()) } else { Poll::Pending }
+            if all { Poll::Ready(true) } else { Poll::Pending }
         })
-        .await;
-        self.laps.end_with_log(stage, log);
+        .await
     }
 
     /// All responses in the order of their requests.

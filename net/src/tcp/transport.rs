@@ -6,6 +6,8 @@ use crate::connections;
 use crate::metrics::Telemetry;
 use crate::tcp::counters::Count;
 use nigh_shard::reactor::Source;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use std::future::Future;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -30,6 +32,8 @@ pub enum Arrival {
 pub trait Transport: 'static {
     /// Ready when receiving may make progress.
     fn poll_arrived(&self, cx: &mut Context<'_>) -> Poll<()>;
+    /// Whether the kernel has something from the client, be it that nobody has been told yet. Costs a system call.
+    fn has_arrived(&self) -> bool;
     /// Appends what has arrived to `into`, as much as its spare room (at least a byte) holds. Never waits.
     ///
     /// # Errors
@@ -71,6 +75,13 @@ impl Readiness {
 impl Transport for Readiness {
     fn poll_arrived(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.source.poll_readable(cx)
+    }
+
+    fn has_arrived(&self) -> bool {
+        let mut byte = [0_u8];
+        let peeked = rustix::net::recv(&self.source, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        // The end of the stream and a broken one are for the next receive to find.
+        !matches!(peeked, Err(Errno::WOULDBLOCK | Errno::INTR))
     }
 
     fn receive(&self, into: &mut Vec<u8>) -> io::Result<Arrival> {

@@ -52,6 +52,14 @@ impl Socket {
         Poll::Pending
     }
 
+    /// Whether [`Self::receive`] has something to say, after a look at what the kernel has. Costs a turn of the ring.
+    pub fn has_arrived(&self) -> bool {
+        self.completions.arm(self.slot);
+        // A broken ring ends the whole loop, whose own turn finds it.
+        let _broken = self.completions.turn();
+        self.completions.with_slot(self.slot, |slot| slot.pending.len() > slot.start || slot.end.is_some())
+    }
+
     /// Appends what has arrived to `into`, as much as its spare room holds. Never waits.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 mod access;
 mod common;
 mod crowd;
+mod fair;
 mod framing;
 mod golden;
 mod keys;

@@ -39,6 +39,34 @@ fn idle_connections_end_and_requests_under_way_are_answered() {
     }
 }
 
+/// Requests that have reached the machine before the signal are answered, though the server could not look at them before.
+#[test]
+fn what_has_arrived_before_the_stop_is_answered() {
+    for round in 0..3 {
+        let mut server = Server::start(None, &["-cores", "1", "-tcp", "127.0.0.1:0", super::LOOPS]);
+        let mut wires: Vec<_> = (0..20).map(|_| server.tcp()).collect();
+        wires.iter_mut().for_each(|wire| drop(wire.ask("__ping__", b"").ok()));
+        server.signal(libc::SIGSTOP);
+        let put = |n: u32| frame("put", Args::new().s16(format!("{n}")).s32("v").u64(0).as_ref());
+        for wire in &mut wires {
+            wire.send((0..10).flat_map(put).collect::<Vec<u8>>());
+        }
+        server.signal(libc::SIGTERM);
+        server.signal(libc::SIGCONT);
+        for (index, wire) in wires.iter_mut().enumerate() {
+            for request in 0..10 {
+                let response = wire.raw();
+                assert!(
+                    response.is_ok(),
+                    "round {round}, connection {index}, request {request}: {response:?}"
+                );
+            }
+            assert!(wire.is_ended(), "round {round}, connection {index}");
+        }
+        assert!(server.wait().success(), "{}", server.log());
+    }
+}
+
 #[test]
 fn tcp_alone() {
     let mut server = Server::start(None, &["-cores", "2", "-tcp", "127.0.0.1:0", super::LOOPS, "-http", ""]);

@@ -4,6 +4,8 @@
 mod common;
 #[path = "../tcp/crowd.rs"]
 mod crowd;
+#[path = "../tcp/fair.rs"]
+mod fair;
 #[path = "../tcp/framing.rs"]
 mod framing;
 #[path = "../tcp/golden.rs"]
