@@ -44,11 +44,13 @@ fn bounds_of(test: &Test) -> Option<Vec<Bounds<'_>>> {
         Test::Eq(Value::Int(value)) => vec![number(*value as f64)],
         Test::Eq(Value::Float(value)) => vec![number(*value)],
         Test::Eq(Value::String(value)) => vec![Bounds::Texts(value, Some(value))],
-        Test::Number(Relation::Greater | Relation::GreaterOrEqual, bound) => {
-            vec![Bounds::Numbers(*bound, f64::INFINITY)]
+        Test::Number(Relation::Greater | Relation::GreaterOrEqual, bound, times) => {
+            let texts = times.iter().map(|edge| Bounds::Texts(edge, None));
+            std::iter::once(Bounds::Numbers(*bound, f64::INFINITY)).chain(texts).collect()
         }
-        Test::Number(Relation::Less | Relation::LessOrEqual, bound) => {
-            vec![Bounds::Numbers(f64::NEG_INFINITY, *bound)]
+        Test::Number(Relation::Less | Relation::LessOrEqual, bound, times) => {
+            let texts = times.iter().map(|edge| Bounds::Texts("", Some(edge)));
+            std::iter::once(Bounds::Numbers(f64::NEG_INFINITY, *bound)).chain(texts).collect()
         }
         Test::Text(Relation::Greater | Relation::GreaterOrEqual, bound) => vec![Bounds::Texts(bound, None)],
         Test::Text(Relation::Less | Relation::LessOrEqual, bound) => vec![Bounds::Texts("", Some(bound))],
@@ -65,25 +67,31 @@ fn bounds_of(test: &Test) -> Option<Vec<Bounds<'_>>> {
 
 /// What is in both, or more: in one of either where they are lists.
 fn both<'p>(one: Vec<Bounds<'p>>, other: Vec<Bounds<'p>>) -> Vec<Bounds<'p>> {
-    match (&one[..], &other[..]) {
-        (&[Bounds::Numbers(from, to)], &[Bounds::Numbers(least, most)]) => {
-            vec![Bounds::Numbers(from.max(least), to.min(most))]
+    if one.len() * other.len() <= PAIRS_MAX {
+        let pairs = one.iter().flat_map(|&one| other.iter().map(move |&other| (one, other)));
+        return pairs.filter_map(|(one, other)| overlap(one, other)).collect();
+    }
+    // A list is the narrower one, as a rule.
+    if one.len() > 1 { one } else { other }
+}
+
+/// Most pairs of bounds that are compared: two conditions on times are four.
+const PAIRS_MAX: usize = 16;
+
+/// What is in both; nothing is a number and a text.
+fn overlap<'p>(one: Bounds<'p>, other: Bounds<'p>) -> Option<Bounds<'p>> {
+    match (one, other) {
+        (Bounds::Numbers(from, to), Bounds::Numbers(least, most)) => {
+            Some(Bounds::Numbers(from.max(least), to.min(most)))
         }
-        (&[Bounds::Texts(from, to)], &[Bounds::Texts(least, most)]) => {
+        (Bounds::Texts(from, to), Bounds::Texts(least, most)) => {
             let to = match (to, most) {
                 (Some(to), Some(most)) => Some(to.min(most)),
                 (to, most) => to.or(most),
             };
-            vec![Bounds::Texts(from.max(least), to)]
+            Some(Bounds::Texts(from.max(least), to))
         }
-        // Nothing is a number and a text.
-        (&[Bounds::Numbers(..)], &[Bounds::Texts(..)]) | (&[Bounds::Texts(..)], &[Bounds::Numbers(..)]) => {
-            Vec::new()
-        }
-        (&[], _) | (_, &[]) => Vec::new(),
-        // A list is the narrower one, as a rule.
-        (list, _) if list.len() > 1 => one,
-        _ => other,
+        _ => None,
     }
 }
 
@@ -138,6 +146,12 @@ mod tests {
         let other = || leaf("eq", "b", Value::Int(1));
         check(&Node { op: Some("or".into()), or: Some(vec![from(), other()]), ..Node::default() }, None);
         check(&all(vec![other(), all(vec![other(), from()])]), Some(vec![Numbers(2.0, most)]));
+        // Times are numbers, or texts that begin with a date.
+        let time = |op: &str, text: &str| leaf(op, "a", Value::String(text.to_owned()));
+        check(
+            &all(vec![time("dt_gte", "1970-01-03T00:00:00Z"), time("dt_lt", "1970-01-04T00:00:00Z")]),
+            Some(vec![Numbers(172_800_000.0, 259_200_000.0), Texts("1970-01-02", Some("1970-01-06"))]),
+        );
         // What matches nothing.
         check(&leaf("in", "b", Value::Ints(vec![])), Some(vec![]));
         check(&all(vec![other(), leaf("gt", "b", Value::Bool(true))]), Some(vec![]));

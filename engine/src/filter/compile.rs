@@ -1,6 +1,6 @@
 //! From a parsed tree to an expression: every rule of the grammar is checked here.
 
-use super::datetime::unix_ms_of_rfc3339;
+use super::datetime::{date_text, unix_ms_of_rfc3339};
 use super::geo::{Area, BoundingBox, Circle, Polygon};
 use super::leaf::{Pattern, Relation, Test};
 use super::membership::{Floats, Members, Numbers, Texts};
@@ -136,6 +136,12 @@ impl Compiler {
             .as_deref()
             .filter(|field| !field.is_empty())
             .ok_or_else(|| place.error(format!("op {op:?} needs a field")))?;
+        if takes_value(operator) && node.value.is_none() {
+            // Nearly always a variable that was not set; compared with null, `ne` would match whatever has the field.
+            return Err(place.error(format!(
+                "op {op:?} needs a value; op \"is_null\" finds fields that hold null, op \"is_empty\" those that are absent as well"
+            )));
+        }
         let value = node.value.as_ref().unwrap_or(&Value::None);
         let wrong_kind =
             |wanted: &str| place.error(format!("op {op:?} needs {wanted}, not {}", value.kind()));
@@ -150,8 +156,8 @@ impl Compiler {
             Operator::Gt | Operator::Gte | Operator::Lt | Operator::Lte => {
                 let relation = relation(operator);
                 match value {
-                    Value::Int(bound) => Test::Number(relation, *bound as f64),
-                    Value::Float(bound) => Test::Number(relation, *bound),
+                    Value::Int(bound) => Test::Number(relation, *bound as f64, None),
+                    Value::Float(bound) => Test::Number(relation, *bound, None),
                     Value::String(bound) => Test::Text(relation, bound.as_str().into()),
                     // Values of the other kinds have no order: nothing is above or below them.
                     _ => return Ok(Expr::Never),
@@ -186,7 +192,9 @@ impl Compiler {
                     let bound = unix_ms_of_rfc3339(time).ok_or_else(|| {
                         place.error(format!("op {op:?} needs an RFC 3339 time, not {:?}", shortened(time)))
                     })?;
-                    Test::Number(relation(operator), bound as f64)
+                    let is_lower = matches!(operator, Operator::DtGt | Operator::DtGte);
+                    let edge = date_text(bound, if is_lower { -1 } else { 2 });
+                    Test::Number(relation(operator), bound as f64, Some(edge.into()))
                 }
                 _ => return Err(wrong_kind("an RFC 3339 time of kind string")),
             },
@@ -263,11 +271,10 @@ fn operator(node: &Node, place: &Place<'_>) -> Result<Operator, FilterError> {
 fn check_keys(node: &Node, operator: Operator, place: &Place<'_>) -> Result<(), FilterError> {
     let Node { op, field, value, and, or, not, geo } = node;
     let is_group = matches!(operator, Operator::And | Operator::Or | Operator::Not);
-    let is_geo = matches!(operator, Operator::GeoRadius | Operator::GeoBoundingBox | Operator::GeoPolygon);
-    let takes_value = !is_group && !is_geo && !matches!(operator, Operator::IsEmpty | Operator::IsNull);
+    let is_geo = is_geo(operator);
     let keys = [
         ("field", field.is_some(), !is_group),
-        ("value", value.is_some(), takes_value),
+        ("value", value.is_some(), takes_value(operator)),
         ("and", and.is_some(), operator == Operator::And),
         ("or", or.is_some(), operator == Operator::Or),
         ("not", not.is_some(), operator == Operator::Not),
@@ -280,6 +287,16 @@ fn check_keys(node: &Node, operator: Operator, place: &Place<'_>) -> Result<(), 
         None | Some("") => format!("key {key:?} without \"op\""),
         Some(op) => format!("key {key:?} does not belong to op {op:?}"),
     }))
+}
+
+fn is_geo(operator: Operator) -> bool {
+    matches!(operator, Operator::GeoRadius | Operator::GeoBoundingBox | Operator::GeoPolygon)
+}
+
+/// Whether the operator compares with a value.
+fn takes_value(operator: Operator) -> bool {
+    let is_group = matches!(operator, Operator::And | Operator::Or | Operator::Not);
+    !is_group && !is_geo(operator) && !matches!(operator, Operator::IsEmpty | Operator::IsNull)
 }
 
 fn relation(operator: Operator) -> Relation {

@@ -1,6 +1,7 @@
 //! RFC 3339 times.
 
-use jiff::civil::DateTime;
+use jiff::ToSpan;
+use jiff::civil::{Date, DateTime};
 
 /// Unix milliseconds of an RFC 3339 date-time such as `2024-02-29T12:00:00.5+01:00`, rounded down.
 ///
@@ -53,6 +54,17 @@ pub fn unix_ms_of_rfc3339(text: &str) -> Option<i64> {
     Some(1000 * seconds + fraction_ms)
 }
 
+/// The date in UTC of so many Unix milliseconds and `days` days, as RFC 3339 writes it. Before the year 0 it is a text below all dates,
+/// after 9999 one above them.
+pub(super) fn date_text(unix_ms: i64, days: i64) -> String {
+    let days = unix_ms.div_euclid(86_400_000) + days;
+    match Date::constant(1970, 1, 1).checked_add(days.days()) {
+        Ok(date) if date.year() >= 0 => format!("{:04}-{:02}-{:02}", date.year(), date.month(), date.day()),
+        Err(_) if days > 0 => ":".into(),
+        _ => String::new(),
+    }
+}
+
 /// Value of at most four decimal digits; anything for other bytes.
 fn number(digits: &[u8]) -> u32 {
     digits.iter().fold(0, |value, digit| 10 * value + u32::from(digit.wrapping_sub(b'0')))
@@ -60,7 +72,7 @@ fn number(digits: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::unix_ms_of_rfc3339 as parse;
+    use super::{date_text, unix_ms_of_rfc3339 as parse};
 
     #[test]
     fn times_are_read() {
@@ -78,6 +90,20 @@ mod tests {
             ("9999-12-31T23:59:59-23:59", 253_402_387_139_000),
         ] {
             assert_eq!(parse(text), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn dates_around_times() {
+        for (time, days, expected) in [
+            ("2024-03-01T00:30:00+01:00", 0, "2024-02-29"),
+            ("2024-02-28T23:59:59Z", 2, "2024-03-01"),
+            ("1969-12-31T23:59:59Z", -1, "1969-12-30"),
+            ("0000-01-01T00:00:00Z", -1, ""),
+            ("9999-12-31T00:00:00Z", 1, ":"),
+            ("9999-12-31T23:59:59-23:59", -1, "9999-12-31"),
+        ] {
+            assert_eq!(date_text(parse(time).unwrap(), days), expected, "{time} {days}");
         }
     }
 

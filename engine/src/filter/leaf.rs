@@ -1,5 +1,6 @@
 //! The test a leaf applies to one payload value.
 
+use super::datetime::unix_ms_of_rfc3339;
 use super::geo::Area;
 use super::membership::Members;
 use super::tokens::QueryTokens;
@@ -15,11 +16,12 @@ pub(crate) enum Test {
     Eq(Value),
     /// Present and not `Eq`: a value of another kind passes, an absent field fails.
     Ne(Value),
-    /// An int or float, compared as f64 with the bound; NaN on either side fails.
-    Number(Relation, f64),
+    /// An int or float, compared as f64 with the bound; NaN on either side fails. With an edge, the bound is a time, and a string
+    /// that is an RFC 3339 time is compared as well, by its Unix milliseconds.
+    Number(Relation, f64, Option<TimeEdge>),
     /// A string, compared by bytes with the bound.
     Text(Relation, Box<str>),
-    /// A scalar of the list's kind that the list holds.
+    /// A scalar that the list holds. An int and a float are compared as f64, as bounds are, so that 20 and 20.0 are one number.
     In(Members),
     /// An array of strings holding this one.
     ContainsString(Box<str>),
@@ -38,6 +40,10 @@ pub(crate) enum Test {
     /// A geo point inside.
     Inside(Area),
 }
+
+/// A date before (of a lower bound) or after (of an upper one) every string that stands for a time within the bound, in the order
+/// of bytes. An RFC 3339 time begins with its local date, which is less than a day away from the date in UTC.
+pub(crate) type TimeEdge = Box<str>;
 
 /// A regular expression.
 #[derive(Debug)]
@@ -84,10 +90,12 @@ impl Test {
         match self {
             Test::Eq(operand) => value == *operand,
             Test::Ne(operand) => value != *operand,
-            Test::Number(relation, bound) => match value {
+            Test::Number(relation, bound, times) => match value {
                 // Rounding above 2^53 is part of the contract: numbers compare as f64, mixed or not.
                 ValueRef::Int(stored) => relation.holds_between(stored as f64, *bound),
                 ValueRef::Float(stored) => relation.holds_between(stored, *bound),
+                ValueRef::String(stored) if times.is_some() => unix_ms_of_rfc3339(stored)
+                    .is_some_and(|unix_ms| relation.holds_between(unix_ms as f64, *bound)),
                 _ => false,
             },
             Test::Text(relation, bound) => match value {
@@ -97,7 +105,9 @@ impl Test {
             Test::In(members) => match (members, value) {
                 (Members::Strings(set), ValueRef::String(stored)) => set.contains(stored),
                 (Members::Ints(set), ValueRef::Int(stored)) => set.contains(stored),
+                (Members::Ints(set), ValueRef::Float(stored)) => set.contains_float(stored),
                 (Members::Floats(set), ValueRef::Float(stored)) => set.contains(stored),
+                (Members::Floats(set), ValueRef::Int(stored)) => set.contains(stored as f64),
                 _ => false,
             },
             Test::ContainsString(operand) => {

@@ -2,6 +2,7 @@
 
 use ahash::RandomState;
 use hashbrown::HashTable;
+use std::cmp::Ordering;
 use std::hash::Hash;
 
 /// Lists up to this length are walked: eight comparisons cost less than one hash.
@@ -88,6 +89,15 @@ impl<T: Copy + Ord + Hash> Numbers<T> {
     }
 }
 
+impl Numbers<i64> {
+    /// Whether an integer of the list, as f64, is `number`.
+    pub(super) fn contains_float(&self, number: f64) -> bool {
+        // The order of integers is that of their roundings, so the list is in order for this search as well.
+        let order = |int: &i64| (*int as f64).partial_cmp(&number).unwrap_or(Ordering::Less);
+        self.sorted.binary_search_by(order).is_ok()
+    }
+}
+
 /// Floats compared as numbers: -0.0 is 0.0, NaN is never in the list.
 #[derive(Debug)]
 pub(crate) struct Floats(Numbers<u64>);
@@ -99,7 +109,7 @@ impl Floats {
     }
 
     /// The elements from place `from` on below `to`, by their bits.
-    pub(super) fn part(&self, from: usize, to: usize) -> impl Iterator<Item = f64> {
+    pub(super) fn part(&self, from: usize, to: usize) -> impl Iterator<Item = f64> + Clone {
         self.0.sorted[from..to].iter().map(|&bits| f64::from_bits(bits))
     }
 
@@ -177,6 +187,20 @@ mod tests {
             for text in ["", "a", "b", "ab", "aba", "\u{e9}", "ba\u{e9}", "\u{e9}\u{e9}\u{e9}", "abab"] {
                 prop_assert_eq!(list.contains(text), set.contains(text));
             }
+        }
+    }
+
+    #[test]
+    fn a_float_is_found_among_integers_by_its_value() {
+        let big = 1i64 << 53;
+        let list = Numbers::new([5, -3, 0, big + 1, i64::MAX].into_iter());
+        for (number, held) in
+            [(5.0, true), (-0.0, true), (-3.0, true), (big as f64, true), (2f64.powi(63), true)]
+        {
+            assert_eq!(list.contains_float(number), held, "{number}");
+        }
+        for number in [5.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -2.0, 2f64.powi(62)] {
+            assert!(!list.contains_float(number), "{number}");
         }
     }
 

@@ -65,7 +65,9 @@ pub(super) fn parted<'f, 'p>(filter: &'f Predicate, known: Known<'_, 'p>) -> Par
     let mut others = Vec::new();
     for child in children {
         match child {
-            Expr::Leaf { field, test: Test::Number(..) } if &**field != CONTENT_KEY => {
+            Expr::Leaf { field, test: Test::Number(_, _, times) }
+                if &**field != CONTENT_KEY && !(times.is_some() && known.view.has_texts(field)) =>
+            {
                 parted.exact &= known.view.is_exact(field);
                 if parted.ranges.iter().all(|(other, _)| *other != &**field) {
                     parted.ranges.push((field, interval(children, field)));
@@ -170,7 +172,7 @@ fn is_range_of(expr: &Expr, field: &str, test: &Test) -> bool {
 fn interval(leaves: &[Expr], field: &str) -> Interval {
     let mut interval = Interval::default();
     for leaf in leaves {
-        if let Expr::Leaf { field: other, test: Test::Number(relation, bound) } = leaf
+        if let Expr::Leaf { field: other, test: Test::Number(relation, bound, _) } = leaf
             && **other == *field
         {
             let (bound, inclusive, is_low) = side(*relation, *bound);
@@ -196,10 +198,18 @@ fn side<T>(relation: Relation, bound: T) -> (T, bool, bool) {
 
 /// All bounds among `leaves` of one field, of the sort of `test`.
 fn range<'p>(leaves: &[Expr], field: &str, test: &Test, known: Known<'_, 'p>) -> Option<Narrowed<'p>> {
-    if let Test::Number(..) = test {
+    if let Test::Number(_, _, times) = test {
         let Interval { low, high } = interval(leaves, field);
-        let terms = known.view.number_range(field, low, high);
-        return Some(Narrowed { selection: Selection::Terms(terms), exact: true });
+        let numbers = Selection::Terms(known.view.number_range(field, low, high));
+        if times.is_none() || !known.view.has_texts(field) {
+            return Some(Narrowed { selection: numbers, exact: true });
+        }
+        let (low, high) = time_edges(leaves, field);
+        let (texts, _) = known.view.text_range(field, low, high);
+        return Some(Narrowed {
+            selection: Selection::Any(vec![numbers, Selection::Terms(texts)]),
+            exact: false,
+        });
     }
     let (mut low, mut high): (Bound<&str>, Bound<&str>) = (None, None);
     for leaf in leaves {
@@ -219,6 +229,24 @@ fn range<'p>(leaves: &[Expr], field: &str, test: &Test, known: Known<'_, 'p>) ->
     }
     let (terms, exact) = known.view.text_range(field, low, high);
     Some(Narrowed { selection: Selection::Terms(terms), exact })
+}
+
+/// Texts between which all times lie that are within the bounds of `leaves` on times.
+fn time_edges<'e>(leaves: &'e [Expr], field: &str) -> (Bound<&'e str>, Bound<&'e str>) {
+    let (mut low, mut high): (Bound<&str>, Bound<&str>) = (None, None);
+    for leaf in leaves {
+        if let Expr::Leaf { field: other, test: Test::Number(relation, _, Some(edge)) } = leaf
+            && **other == *field
+        {
+            let (edge, _, is_low) = side(*relation, &**edge);
+            let side = if is_low { &mut low } else { &mut high };
+            let tighter = side.is_none_or(|(old, _)| if is_low { edge > old } else { edge < old });
+            if tighter {
+                *side = Some((edge, true));
+            }
+        }
+    }
+    (low, high)
 }
 
 fn leaf<'p>(field: &str, test: &Test, known: Known<'_, 'p>) -> Option<Narrowed<'p>> {
@@ -280,7 +308,7 @@ pub(super) fn looked_up<'p>(
 ) -> (Terms<'p>, bool) {
     match members {
         Members::Strings(texts) => view.texts(field, texts.part(from, to)),
-        Members::Ints(numbers) => (view.ints(field, numbers.sorted()[from..to].iter().copied()), true),
-        Members::Floats(floats) => (view.floats(field, floats.part(from, to)), true),
+        Members::Ints(numbers) => (view.among_ints(field, &numbers.sorted()[from..to]), true),
+        Members::Floats(floats) => (view.among_floats(field, floats.part(from, to)), true),
     }
 }

@@ -93,7 +93,6 @@ fn eq_wants_the_same_kind_and_content() {
         &[Value::Bool(true), Value::None, Value::Int(0)],
     );
     check(leaf("eq", Value::None), &[Value::None], &[text(""), Value::Int(0)]);
-    check(leaf("eq", None), &[Value::None], &[text("")]);
     check(
         leaf("eq", texts(&["a", "b"])),
         &[texts(&["a", "b"])],
@@ -122,8 +121,8 @@ fn ne_wants_presence() {
     }
     assert!(!matches(&node, Some(&Value::Int(1))));
     assert!(!matches(&node, None));
-    assert!(matches(&leaf("ne", None), Some(&Value::Int(1))));
-    assert!(!matches(&leaf("ne", None), Some(&Value::None)));
+    assert!(matches(&leaf("ne", Value::None), Some(&Value::Int(1))));
+    assert!(!matches(&leaf("ne", Value::None), Some(&Value::None)));
 }
 
 #[test]
@@ -148,17 +147,23 @@ fn ranges_compare_numbers_mixed_and_strings_by_bytes() {
 }
 
 #[test]
-fn in_looks_up_scalars_of_the_lists_kind() {
+fn in_looks_up_scalars_and_numbers_by_value() {
     check(leaf("in", texts(&["a", "", "s"])), &[text("a"), text(""), text("s")], &[text("A"), texts(&["a"])]);
     check(
         leaf("in", Value::Ints(vec![3, -1])),
-        &[Value::Int(3), Value::Int(-1)],
-        &[Value::Int(1), Value::Float(3.0)],
+        &[Value::Int(3), Value::Int(-1), Value::Float(3.0)],
+        &[Value::Int(1), Value::Float(3.5), Value::Float(f64::NAN), text("3")],
     );
     check(
         leaf("in", Value::Floats(vec![0.0, 2.5, f64::NAN])),
-        &[Value::Float(-0.0), Value::Float(2.5)],
-        &[Value::Float(2.0), Value::Float(f64::NAN), Value::Int(0)],
+        &[Value::Float(-0.0), Value::Float(2.5), Value::Int(0)],
+        &[Value::Float(2.0), Value::Float(f64::NAN), Value::Int(2)],
+    );
+    // What a list with a price in it loses must not depend on whether another price has cents.
+    check(
+        leaf("in", Value::Floats(vec![20.0, 19.99])),
+        &[Value::Int(20), Value::Float(19.99)],
+        &[Value::Int(19)],
     );
     for empty in [texts(&[]), Value::Ints(vec![]), Value::Floats(vec![])] {
         check(leaf("in", empty), &[], &[text(""), Value::Int(0), Value::Float(0.0)]);
@@ -172,7 +177,11 @@ fn in_looks_up_scalars_of_the_lists_kind() {
     let many: Vec<String> = (0..1_000).map(|i| i.to_string()).collect();
     check(leaf("in", Value::Strings(many)), &[text("999"), text("0")], &[text("1000"), text("")]);
     let many: Vec<f64> = (-500..500).map(f64::from).collect();
-    check(leaf("in", Value::Floats(many)), &[Value::Float(-0.0), Value::Float(-500.0)], &[Value::Float(0.5)]);
+    check(
+        leaf("in", Value::Floats(many)),
+        &[Value::Float(-0.0), Value::Float(-500.0), Value::Int(499)],
+        &[Value::Float(0.5), Value::Int(500)],
+    );
 }
 
 #[test]
@@ -241,8 +250,8 @@ fn datetimes_compare_milliseconds() {
     let (int, float) = (Value::Int, Value::Float);
     check(
         leaf("dt_gt", noon.clone()),
-        &[int(1501), float(1500.5)],
-        &[int(1500), float(f64::NAN), text("2000-01-01T00:00:00Z")],
+        &[int(1501), float(1500.5), text("2000-01-01T00:00:00Z"), text("1970-01-01T01:00:01.501+01:00")],
+        &[int(1500), float(f64::NAN), text("1970-01-01T00:00:01.5Z"), text("2000-01-01"), text("later")],
     );
     check(leaf("dt_gte", noon.clone()), &[int(1500), float(1500.0)], &[int(1499)]);
     check(leaf("dt_lt", noon.clone()), &[int(1499), int(-9), float(1499.9)], &[int(1500)]);

@@ -85,6 +85,13 @@ impl Predicate {
         self.root.matches(&value_of)
     }
 
+    /// Whether a leaf tests this field.
+    pub fn tests_field(&self, name: &str) -> bool {
+        let mut found = false;
+        self.root.each_leaf(&mut |field, _| found |= field == name);
+        found
+    }
+
     /// The fields that leaves test, with repeats.
     pub fn fields(&self) -> Vec<&str> {
         let mut fields = Vec::new();

@@ -57,6 +57,7 @@ fn keys_must_belong_to_the_operator() {
 
 #[test]
 fn needs_of_operators_are_checked() {
+    let unvalued = |op: &str| Node { field: Some("f".into()), ..node(op) };
     let unfielded = |op: &str| Node { value: Some(Value::Int(1)), ..node(op) };
     let huge_query: String = (0..2_000).map(|i| format!("w{i} ")).collect();
     for (node, fragment) in [
@@ -71,7 +72,16 @@ fn needs_of_operators_are_checked() {
         (leaf("eq", Value::Record(vec![2, 0])), r#"op "eq" needs a value of another kind, not record"#),
         (leaf("ne", Value::Record(vec![2, 0])), "not record"),
         (leaf("gt", Value::Record(vec![2, 0])), "not record"),
-        (Node { field: Some("f".into()), ..node("in") }, "not none"),
+        (unvalued("in"), r#"op "in" needs a value;"#),
+        (unvalued("eq"), r#"op "eq" needs a value; op "is_null" finds fields that hold null"#),
+        (unvalued("ne"), r#"op "ne" needs a value;"#),
+        (unvalued("lt"), r#"op "lt" needs a value;"#),
+        (unvalued("dt_lt"), r#"op "dt_lt" needs a value;"#),
+        (
+            Node { and: Some(vec![leaf("eq", Value::None), unvalued("ne")]), ..node("and") },
+            r#"and[1]: op "ne" needs a value;"#,
+        ),
+        (leaf("in", Value::None), "not none"),
         (
             leaf("contains", Value::Ints(vec![1])),
             r#"op "contains" needs a value of kind string, int or float, not ints"#,

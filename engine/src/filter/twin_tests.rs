@@ -30,7 +30,8 @@ fn naive(node: &Node, payload: &Payload) -> bool {
         "in" => match (value, &operand) {
             (Some(Value::String(x)), Value::Strings(list)) => list.contains(x),
             (Some(Value::Int(x)), Value::Ints(list)) => list.contains(x),
-            (Some(Value::Float(x)), Value::Floats(list)) => list.contains(x),
+            (value, Value::Ints(list)) => number(value).is_some_and(|x| list.iter().any(|y| *y as f64 == x)),
+            (value, Value::Floats(list)) => number(value).is_some_and(|x| list.contains(&x)),
             _ => false,
         },
         "contains" => match (value, &operand) {
@@ -61,7 +62,12 @@ fn naive(node: &Node, payload: &Payload) -> bool {
         op @ ("dt_gt" | "dt_gte" | "dt_lt" | "dt_lte") => {
             let Value::String(time) = &operand else { unreachable!() };
             let bound = time.parse::<jiff::Timestamp>().unwrap().as_millisecond() as f64;
-            number(value).is_some_and(|stored| match op {
+            let time = |text: &String| super::unix_ms_of_rfc3339(text).map(|unix_ms| unix_ms as f64);
+            let stored = match value {
+                Some(Value::String(text)) => time(text),
+                value => number(value),
+            };
+            stored.is_some_and(|stored| match op {
                 "dt_gt" => stored > bound,
                 "dt_gte" => stored >= bound,
                 "dt_lt" => stored < bound,
@@ -167,7 +173,24 @@ fn any_text() -> BoxedStrategy<String> {
             .prop_map(String::from),
         "[abA ]{0,4}",
         "\\PC{0,3}",
+        any_time(),
     ]
+    .boxed()
+}
+
+/// Times around those that filters ask for, some with offsets that put them on another date, and texts that are nearly times.
+fn any_time() -> BoxedStrategy<String> {
+    prop::sample::select(vec![
+        "1970-01-01T00:00:00Z",
+        "1970-01-01T00:00:01.5Z",
+        "1970-01-01T00:00:02Z",
+        "1970-01-01T23:59:00+23:59",
+        "1969-12-31T00:02:00-23:59",
+        "1969-12-31T23:59:59.999z",
+        "1970-01-01T00:00:00",
+        "1970-01-01",
+    ])
+    .prop_map(String::from)
     .boxed()
 }
 
@@ -257,7 +280,7 @@ fn any_leaf() -> BoxedStrategy<Node> {
         any_float().prop_map(Value::Float)
     ];
     prop_oneof![
-        4 => with(vec!["eq", "ne", "gt", "gte", "lt", "lte"], prop::option::of(any_value()).boxed()),
+        4 => with(vec!["eq", "ne", "gt", "gte", "lt", "lte"], any_value().prop_map(Some).boxed()),
         2 => with(vec!["gt", "gte", "lt", "lte"], prop_oneof![any_int().prop_map(Value::Int), any_float().prop_map(Value::Float), any_text().prop_map(Value::String)].prop_map(Some).boxed()),
         2 => with(vec!["in"], list.prop_map(Some).boxed()),
         2 => with(vec!["contains"], element.prop_map(Some).boxed()),

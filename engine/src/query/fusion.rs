@@ -58,8 +58,8 @@ pub enum Fusion<'a> {
 pub struct FusedHit {
     /// Point id.
     pub id: u64,
-    /// From the first lane that ranks by distance and found the id, else 0.
-    pub distance: f32,
+    /// From the first lane that ranks by distance and found the id; `None` when no such lane did.
+    pub distance: Option<f32>,
     /// Fused score; with a single lane that found anything see [`fuse`].
     pub score: f32,
 }
@@ -129,11 +129,7 @@ pub fn fuse(lanes: &[Lane<'_>], method: Fusion<'_>, k: usize) -> Vec<FusedHit> {
             }
         }
     }
-    let fused = |(id, sum, distance): (u64, f64, Option<f32>)| FusedHit {
-        id,
-        distance: distance.unwrap_or(0.0),
-        score: sum as f32,
-    };
+    let fused = |(id, sum, distance): (u64, f64, Option<f32>)| FusedHit { id, distance, score: sum as f32 };
     let mut hits: Vec<FusedHit> = sums.into_iter().map(fused).collect();
     hits.sort_unstable_by(|a, b| b.score.total_cmp(&a.score).then(a.id.cmp(&b.id)));
     hits.truncate(k);
@@ -142,8 +138,8 @@ pub fn fuse(lanes: &[Lane<'_>], method: Fusion<'_>, k: usize) -> Vec<FusedHit> {
 
 fn as_found(ranking: Ranking, id: u64, value: f32) -> FusedHit {
     match ranking {
-        Ranking::Distance => FusedHit { id, distance: value, score: 0.0 },
-        Ranking::Score => FusedHit { id, distance: 0.0, score: value },
+        Ranking::Distance => FusedHit { id, distance: Some(value), score: 0.0 },
+        Ranking::Score => FusedHit { id, distance: None, score: value },
     }
 }
 
@@ -211,7 +207,7 @@ mod tests {
         Lane { ranking: Ranking::Score, hits }
     }
 
-    fn check(lanes: &[Lane<'_>], method: Fusion<'_>, expected: &[(u64, f32, f32)]) {
+    fn check(lanes: &[Lane<'_>], method: Fusion<'_>, expected: &[(u64, Option<f32>, f32)]) {
         let found = fuse(lanes, method, 10);
         assert_eq!(found.len(), expected.len(), "{found:?}");
         for (hit, &(id, distance, score)) in found.iter().zip(expected) {
@@ -231,24 +227,24 @@ mod tests {
         check(
             &lanes,
             Fusion::Rrf { c: 0.0 },
-            &[(1, 0.1, rrf(1, 3)), (3, 0.5, rrf(3, 1)), (2, 0.3, alone), (4, 0.0, alone)],
+            &[(1, Some(0.1), rrf(1, 3)), (3, Some(0.5), rrf(3, 1)), (2, Some(0.3), alone), (4, None, alone)],
         );
         check(
             &lanes,
             Fusion::Weighted(&[0.75, 0.25]),
-            &[(1, 0.1, 0.75), (2, 0.3, 0.375), (3, 0.5, 0.25), (4, 0.0, 0.125)],
+            &[(1, Some(0.1), 0.75), (2, Some(0.3), 0.375), (3, Some(0.5), 0.25), (4, None, 0.125)],
         );
         // sigma of (4, 6, 8) is sqrt(8/3): the ends lie 2 / (6 sigma) from the middle.
         let off = (2.0 / (6.0 * (8.0f64 / 3.0).sqrt())) as f32;
         check(
             &lanes,
             Fusion::Dbsf(&[0.5, 0.5]),
-            &[(1, 0.1, 0.5), (3, 0.5, 0.5), (2, 0.3, 0.25), (4, 0.0, 0.25)],
+            &[(1, Some(0.1), 0.5), (3, Some(0.5), 0.5), (2, Some(0.3), 0.25), (4, None, 0.25)],
         );
         check(
             &[score(&sparse), distance(&[(9, 1.0)])],
             Fusion::Dbsf(&[1.0, 0.0]),
-            &[(3, 0.0, 0.5 + off), (4, 0.0, 0.5), (1, 0.0, 0.5 - off), (9, 1.0, 0.0)],
+            &[(3, None, 0.5 + off), (4, None, 0.5), (1, None, 0.5 - off), (9, Some(1.0), 0.0)],
         );
     }
 
@@ -256,8 +252,8 @@ mod tests {
     fn one_lane_that_found_something_is_returned_as_it_is() {
         let hits = [(7, 0.5), (3, 0.9)];
         let method = Fusion::Rrf { c: 60.0 };
-        check(&[distance(&hits), score(&[])], method, &[(7, 0.5, 0.0), (3, 0.9, 0.0)]);
-        check(&[distance(&[]), score(&[]), score(&hits)], method, &[(7, 0.0, 0.5), (3, 0.0, 0.9)]);
+        check(&[distance(&hits), score(&[])], method, &[(7, Some(0.5), 0.0), (3, Some(0.9), 0.0)]);
+        check(&[distance(&[]), score(&[]), score(&hits)], method, &[(7, None, 0.5), (3, None, 0.9)]);
         check(&[distance(&[])], method, &[]);
         check(&[], method, &[]);
         assert_eq!(fuse(&[score(&hits)], method, 1).len(), 1);
@@ -327,7 +323,7 @@ mod tests {
                     distance = Some(lane.hits[rank].1);
                 }
             }
-            out.push(FusedHit { id, distance: distance.unwrap_or(0.0), score: sum as f32 });
+            out.push(FusedHit { id, distance, score: sum as f32 });
         }
         out.sort_by(|a, b| b.score.partial_cmp(&a.score).unwrap().then(a.id.cmp(&b.id)));
         out.truncate(k);

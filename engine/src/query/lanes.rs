@@ -2,7 +2,7 @@
 //! lanes are fused, or what they found is ranked anew by one more query.
 
 use super::examples::Examples;
-use super::fusion::{Fusion, Lane, Ranking, fuse, lane_weights};
+use super::fusion::{FusedHit, Fusion, Lane, Ranking, fuse, lane_weights};
 use crate::collection::{Dense, Explain, Query, SearchError};
 use crate::filter::Predicate;
 use crate::index::{Scratch, Slot};
@@ -92,6 +92,18 @@ pub enum Source {
     Discover(Discover),
 }
 
+impl Source {
+    /// What its values mean.
+    fn ranking(&self) -> Ranking {
+        match self {
+            Source::Dense(_) | Source::Recommend(Recommend { strategy: Strategy::Average, .. }) => {
+                Ranking::Distance
+            }
+            _ => Ranking::Score,
+        }
+    }
+}
+
 /// One lane.
 #[derive(Clone, Debug)]
 pub struct Leaf {
@@ -153,7 +165,8 @@ pub struct LaneQuery {
 pub struct Found {
     /// Point id.
     pub id: u64,
-    /// Of the first lane that ranks by distance and found the point, else 0.
+    /// Of the first lane that ranks by distance and found the point. When the point was found by other lanes alone and they were
+    /// fused with one that ranks by distance, what that lane would have said; 0 without any such lane.
     pub distance: f32,
     /// Fused, or of the only lane that found something, or of the reranking query; 0 where that ranks by distance.
     pub score: f32,
@@ -283,7 +296,11 @@ pub async fn search_lanes_paced(
     }
     let began_ns = scratch.now_ns();
     let mut hits = match (&query.combine, root) {
-        (Combine::Fuse(method), _) => fused(&lanes, *method, query.k.saturating_add(examples.len())),
+        (Combine::Fuse(method), _) => {
+            let (mut hits, unmeasured) = fused(&lanes, *method, query.k.saturating_add(examples.len()));
+            run.measure(query, &mut hits, &unmeasured, pace).await?;
+            hits
+        }
         (Combine::Diversify { lambda }, _) => {
             let candidates = lanes.swap_remove(0).hits;
             run.diverse(candidates, *lambda, query.k.saturating_add(examples.len()), pace).await?
@@ -314,11 +331,7 @@ impl Run<'_> {
     ) -> Result<Ranked, LaneError> {
         // No more can be found, and a pool may be any number.
         let pool = leaf.pool.min(self.dense.stats().live as usize);
-        let ranking = match &leaf.source {
-            Source::Dense(_) => Ranking::Distance,
-            Source::Recommend(Recommend { strategy: Strategy::Average, .. }) => Ranking::Distance,
-            _ => Ranking::Score,
-        };
+        let ranking = leaf.source.ranking();
         let hits = match &leaf.source {
             Source::Dense(vector) => {
                 self.nearest(vector, pool, leaf.filter.as_deref(), pace, scratch).await?
@@ -449,6 +462,32 @@ impl Run<'_> {
         Ok(hits)
     }
 
+    /// Gives the hits at these places their distance to what the first lane that ranks by distance asked for. Without such a lane
+    /// there is nothing to measure to.
+    async fn measure(
+        &self,
+        query: &LaneQuery,
+        hits: &mut [Found],
+        unmeasured: &[usize],
+        pace: &mut impl Pace,
+    ) -> Result<(), LaneError> {
+        let first = query.lanes.iter().find(|leaf| leaf.source.ranking() == Ranking::Distance);
+        let Some(first) = first.filter(|_| !unmeasured.is_empty()) else { return Ok(()) };
+        let asked = match &first.source {
+            Source::Recommend(recommend) => Examples::of_recommend(self, recommend)?,
+            Source::Dense(vector) => Examples::Average(self.prepared(vector)?),
+            _ => return Ok(()),
+        };
+        pace.foresee(unmeasured.len())?;
+        for part in unmeasured.chunks(16) {
+            for &place in part {
+                hits[place].distance = asked.score(self, hits[place].slot).0;
+            }
+            pace.step(part.len()).await?;
+        }
+        Ok(())
+    }
+
     async fn rank_by(
         &self,
         examples: &Examples,
@@ -492,11 +531,15 @@ fn product(query: &[(u32, f32)], row: PayloadRow<'_>) -> Option<f32> {
     shared.then_some(sum as f32)
 }
 
-fn fused(lanes: &[Ranked], method: Method, k: usize) -> Vec<Found> {
+/// The result, and the places in it of hits that no lane found that ranks by distance.
+fn fused(lanes: &[Ranked], method: Method, k: usize) -> (Vec<Found>, Vec<usize>) {
     let mut filled = lanes.iter().filter(|lane| !lane.hits.is_empty());
     let first = filled.next();
     if filled.next().is_none() {
-        return first.map_or_else(Vec::new, |lane| lane.hits[..k.min(lane.hits.len())].to_vec());
+        let Some(lane) = first else { return Default::default() };
+        let hits = lane.hits[..k.min(lane.hits.len())].to_vec();
+        let unmeasured = if lane.ranking == Ranking::Score { (0..hits.len()).collect() } else { Vec::new() };
+        return (hits, unmeasured);
     }
     let mut slots: HashMap<u64, Slot> =
         HashMap::with_capacity(lanes.iter().map(|lane| lane.hits.len()).sum());
@@ -522,10 +565,13 @@ fn fused(lanes: &[Ranked], method: Method, k: usize) -> Vec<Found> {
         Method::Dbsf { .. } => Fusion::Dbsf(&weights),
     };
     let found = fuse(&lanes, method, k);
-    found
-        .into_iter()
-        .map(|hit| Found { id: hit.id, distance: hit.distance, score: hit.score, slot: slots[&hit.id] })
-        .collect()
+    let without = |(place, hit): (usize, &FusedHit)| hit.distance.is_none().then_some(place);
+    let unmeasured = found.iter().enumerate().filter_map(without).collect();
+    let hit = |hit: FusedHit| {
+        let distance = hit.distance.unwrap_or(0.0);
+        Found { id: hit.id, distance, score: hit.score, slot: slots[&hit.id] }
+    };
+    (found.into_iter().map(hit).collect(), unmeasured)
 }
 
 /// Results that share a value.

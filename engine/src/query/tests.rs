@@ -166,7 +166,50 @@ fn three_lanes_add_up() {
     assert_eq!(found.iter().map(|hit| (hit.0, hit.2)).collect::<Vec<_>>(), wanted[..40]);
     for (id, distance, _) in found {
         let of = |lane: usize| alone[lane].iter().find(|hit| hit.0 == id).map(|hit| hit.1);
-        assert_eq!(distance, of(0).or(of(2)).unwrap_or(0.0), "of the first lane that ranks by distance");
+        let measured = || bed.distance(&bed.prepared(&a), &bed.vectors[&id]);
+        assert_eq!(
+            distance,
+            of(0).or(of(2)).unwrap_or_else(measured),
+            "of the first lane that ranks by distance"
+        );
+    }
+}
+
+#[test]
+fn hits_of_other_lanes_alone_are_measured_to_the_dense_query() {
+    for metric in [Metric::Cosine, Metric::Dot, Metric::L2] {
+        let mut bed = Bed::new(metric);
+        let vector = bed.vector();
+        let asked = bed.prepared(&vector);
+        let water = || leaf(Source::Text(TextQuery::new("water")), 100);
+        let one = leaf(Source::Dense(vector.clone()), 1);
+        let found = bed.run(&fuse_all(vec![one, water()], 100)).unwrap();
+        assert!(found.len() >= 100);
+        for &(id, distance, score) in &found {
+            assert!(score > 0.0 && distance == bed.distance(&asked, &bed.vectors[&id]), "{id}: {distance}");
+        }
+        // The dense lane finds nothing at all here, and the text lane comes as it is.
+        let absent = Node {
+            op: Some("eq".into()),
+            field: Some("even".into()),
+            value: Some(Value::Int(7)),
+            ..Node::default()
+        };
+        let filter = Some(Arc::new(Predicate::compile(&absent).unwrap()));
+        let nothing = Leaf { filter, ..leaf(Source::Dense(vector), 10) };
+        let found = bed.run(&fuse_all(vec![water(), nothing], 9)).unwrap();
+        let alone = bed.run(&fuse_all(vec![water()], 9)).unwrap();
+        assert_eq!(found.len(), 9);
+        for (found, alone) in found.iter().zip(&alone) {
+            assert_eq!((found.0, found.2, alone.1), (alone.0, alone.2, 0.0));
+            assert_eq!(found.1, bed.distance(&asked, &bed.vectors[&found.0]));
+        }
+        // An average of examples is a query as well.
+        let recommend = Recommend { positive: vec![3], negative: vec![], strategy: Strategy::Average };
+        let found = bed.run(&fuse_all(vec![leaf(Source::Recommend(recommend), 1), water()], 50)).unwrap();
+        assert!(found.iter().all(|&(id, distance, _)| {
+            (distance - bed.distance(&bed.vectors[&3], &bed.vectors[&id])).abs() < 1e-5
+        }));
     }
 }
 

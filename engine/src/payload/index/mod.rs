@@ -494,14 +494,48 @@ impl<'p> View<'p> {
         terms
     }
 
-    /// Slots with any of these integers as the value.
-    pub fn ints(self, field: &str, values: impl Iterator<Item = i64>) -> Terms<'p> {
-        self.numbers(field, Class::Int, values.map(key::of_int))
+    /// Slots with a number as the value that one of these integers, ascending, is as f64.
+    pub fn among_ints(self, field: &str, values: &[i64]) -> Terms<'p> {
+        let mut terms = self.numbers(field, Class::Int, values.iter().map(|&value| key::of_int(value)));
+        if let Some(tree) = self.tree(field, Class::Float).filter(|tree| tree.weight() > 0) {
+            let mut last = None;
+            for number in values.iter().filter_map(|&value| key::of_float(value as f64)) {
+                // Integers beyond 2^53 may be one float.
+                if last.replace(number) != Some(number) {
+                    terms.add_number(tree, number);
+                }
+            }
+        }
+        terms
     }
 
-    /// Slots with any of these floats as the value.
-    pub fn floats(self, field: &str, values: impl Iterator<Item = f64>) -> Terms<'p> {
-        self.numbers(field, Class::Float, values.filter_map(key::of_float))
+    /// Slots with a number as the value that, as f64, is one of these.
+    pub fn among_floats(self, field: &str, values: impl Iterator<Item = f64> + Clone) -> Terms<'p> {
+        let mut terms = self.numbers(field, Class::Float, values.clone().filter_map(key::of_float));
+        if let Some(tree) = self.tree(field, Class::Int).filter(|tree| tree.weight() > 0) {
+            for value in values.filter(|value| value.fract() == 0.0) {
+                if value.abs() < INTS_EXACT_BELOW {
+                    terms.add_number(tree, key::of_int(value as i64));
+                    continue;
+                }
+                let edge = |value: i64| (KeyRef::number(key::of_int(value)), false);
+                if let Some(first) = first_int(value, true) {
+                    terms.add(tree, Span::between(Some(edge(first)), first_int(value, false).map(edge)));
+                }
+            }
+        }
+        terms
+    }
+
+    /// How many different strings, numbers and booleans the field has, NaN not counted; more while rows are being replaced.
+    pub fn scalar_values(self, field: &str) -> u64 {
+        let keys = |class| self.tree(field, class).map_or(0, Tree::keys);
+        [Class::String, Class::Int, Class::Float, Class::Bool].into_iter().map(keys).sum()
+    }
+
+    /// Whether the field has a string in any row.
+    pub fn has_texts(self, field: &str) -> bool {
+        self.tree(field, Class::String).is_some_and(|tree| tree.weight() > 0)
     }
 
     /// Slots with any of these texts as the value; and whether the terms stand for nothing longer.
@@ -577,6 +611,9 @@ impl<'p> View<'p> {
         terms
     }
 }
+
+/// Integers nearer to zero are each a float of their own.
+const INTS_EXACT_BELOW: f64 = (1u64 << 53) as f64;
 
 /// The least integer that, as f64, is above `bound`, or equal to it when `inclusive`. Integers near 2^63 round, so the
 /// comparison itself is searched.

@@ -130,6 +130,13 @@ fn check(index: &PayloadIndex, pin: &Pin<'_>, twin: &Twin) {
                 view.float(field, Class::FloatElement, float),
                 &|value| matches!(value, Value::Floats(array) if array.contains(&float)),
             );
+            let (ints, floats) = ([number - 1, number, number + 3], [float, float + 1.0, -2.5]);
+            same(view.among_ints(field, &ints), &|value| {
+                super::tests::number(value).is_some_and(|x| ints.iter().any(|&int| int as f64 == x))
+            });
+            same(view.among_floats(field, floats.into_iter()), &|value| {
+                super::tests::number(value).is_some_and(|x| floats.contains(&x))
+            });
             for (low, high) in [(float, bound), (bound, 2.0), (-9e18, float), (float, i64::MAX as f64)] {
                 let passes =
                     |value: &Value| super::tests::number(value).is_some_and(|x| x > low && x <= high);
@@ -142,6 +149,20 @@ fn check(index: &PayloadIndex, pin: &Pin<'_>, twin: &Twin) {
             }
         }
         same(view.number_range(field, Some((f64::NAN, true)), None), &|_| false);
+        let large = [i64::MIN, (1 << 53) + 1, i64::MAX - 1, i64::MAX];
+        let as_float = |value: &Value| super::tests::number(value);
+        same(view.among_ints(field, &large), &|value| {
+            // An integer is itself alone, a float whatever rounds to it.
+            match value {
+                Value::Int(int) => large.contains(int),
+                value => as_float(value).is_some_and(|x| large.iter().any(|&int| int as f64 == x)),
+            }
+        });
+        let large = [-(2f64.powi(63)), 2f64.powi(53), 2f64.powi(63), f64::INFINITY, f64::NAN];
+        same(view.among_floats(field, large.into_iter()), &|value| {
+            as_float(value).is_some_and(|x| large.contains(&x))
+        });
+        assert_eq!(view.has_texts(field), !filed(&|value| matches!(value, Value::String(_))).is_empty());
         same(view.bool(field, true), &|value| *value == Value::Bool(true));
         for text in ["", "a", "b", "ab", "abc", &"x".repeat(60), &"x".repeat(70)] {
             same(view.text(field, Class::String, text).0, &|value| *value == Value::String(text.into()));

@@ -4,7 +4,7 @@ use super::bed::{Rng, small_config};
 use crate::collection::dense::hit_order::by_distance_then_id;
 use crate::collection::{DenseWriter, Explain, Hit, MatchCursor, Query, RowWrite, SearchError, Write};
 use crate::distance::{Kernel, Metric, padded, prepare};
-use crate::filter::{Geo, Node, Path, Predicate};
+use crate::filter::{Geo, Node, Path, Predicate, unix_ms_of_rfc3339};
 use crate::index::Scratch;
 use crate::memory::{Domain, Participant};
 use crate::pace::{Pieces, TooLong, Whole, at_once};
@@ -42,6 +42,13 @@ fn compiled(node: &Node) -> Predicate {
 }
 
 const WORDS: [&str; 6] = ["red", "green", "blue", "stone", "tree", "river"];
+
+/// A time within three weeks, at some offset.
+fn time(rng: &mut Rng) -> String {
+    let offsets = ["Z", "+05:30", "-11:00", "+23:59", "-23:59"];
+    let (day, hour, offset) = (10 + rng.below(20), rng.below(24), offsets[rng.below(5) as usize]);
+    format!("2024-02-{:02}T{hour:02}:00:00{offset}", day.min(29))
+}
 
 impl Filtered {
     fn new(seed: u64, expiring: bool) -> Filtered {
@@ -81,6 +88,10 @@ impl Filtered {
         set(rng, "title", Value::String(title));
         let tags = (0..rng.below(3)).map(|_| format!("{} {}", word(rng), word(rng))).collect();
         set(rng, "tags", Value::Strings(tags));
+        let at = time(rng);
+        let at =
+            if rng.below(3) == 0 { Value::Int(unix_ms_of_rfc3339(&at).unwrap()) } else { Value::String(at) };
+        set(rng, "at", at);
         let place = Value::Geo { lat: rng.below(40) as f64 / 10.0, lon: rng.below(40) as f64 / 10.0 };
         set(rng, "place", place);
         row.finish()
@@ -123,7 +134,7 @@ impl Filtered {
         let number = |rng: &mut Rng| Value::Float(rng.below(2100) as f64 / 10.0);
         let word = |rng: &mut Rng| WORDS[rng.below(6) as usize].to_owned();
         let compare = ["gt", "gte", "lt", "lte"][rng.below(4) as usize];
-        match rng.below(12) {
+        match rng.below(14) {
             0 => leaf("eq", "group", Value::Int(rng.below(22) as i64)),
             1 => leaf("in", "group", Value::Ints(vec![1, 3, rng.below(20) as i64])),
             2 | 3 => leaf(compare, "price", number(rng)),
@@ -133,6 +144,8 @@ impl Filtered {
             7 => leaf("contains", "tags", Value::String(format!("{} {}", word(rng), word(rng)))),
             8 => leaf(compare, "title", Value::String(word(rng))),
             9 => leaf("ne", "group", Value::Int(rng.below(20) as i64)),
+            11 => leaf(&format!("dt_{compare}"), "at", Value::String(time(rng))),
+            12 => leaf("in", "price", Value::Floats((0..30).map(|_| rng.below(400) as f64 / 2.0).collect())),
             10 => {
                 let patterns = ["^(red|blue) st", "^[r-t]", "(?i)^RED", "st", "^.*e st", "^(|never)"];
                 let field = if rng.below(4) == 0 { "tags" } else { "title" };
