@@ -333,9 +333,7 @@ impl Core {
         // After the log: a process that is killed while it stops has lost time, nothing else.
         crate::owner::checkpointer::finish(self).await;
         for owned in self.all_owned() {
-            owned.dropped.set(true);
-            owned.changed.notify();
-            owned.indexed.notify();
+            owned.end_tasks();
         }
     }
 }

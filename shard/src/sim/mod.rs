@@ -17,6 +17,8 @@ mod key_query_test;
 #[cfg(test)]
 mod keys_test;
 #[cfg(test)]
+mod stall_test;
+#[cfg(test)]
 mod store_test;
 #[cfg(test)]
 mod test_node;
