@@ -4,10 +4,11 @@
 //! answer when the log is durable. From append to apply there is no await, so the order in the log is the order in
 //! memory. Tasks of a collection: [`indexer`] moves the tail into the graph and repairs around the dead ([`filer`]: into cells, which it
 //! trains),
-//! [`checkpointer`] bounds the log, [`scrubber`] reads the vectors of a file once, [`sweeper`] removes the expired, [`build`] loads staged points aside.
+//! [`checkpointer`] bounds the log, [`scrubber`] reads the vectors of a file once, [`expiry`] takes the expired out of the figures and [`sweeper`] out of memory, [`build`] loads staged points aside.
 
 pub mod build;
 pub mod checkpointer;
+pub mod expiry;
 pub mod filer;
 pub mod indexer;
 pub mod op_record;
