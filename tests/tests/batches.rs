@@ -12,6 +12,7 @@ const HANGS: Duration = Duration::from_secs(30);
 /// `RVB1` as `net/src/rest/binary.rs` reads it.
 fn body(random: &mut SplitMix, points: u64, dim: usize) -> Vec<u8> {
     let mut body = b"RVB1".to_vec();
+    body.extend_from_slice(&0u32.to_be_bytes());
     body.extend_from_slice(&(points as u32).to_be_bytes());
     body.extend_from_slice(&(dim as u32).to_be_bytes());
     for id in 0..points {
@@ -46,7 +47,7 @@ fn no_batch_waits_for_an_indexer_that_sleeps() {
             .recv_timeout(HANGS)
             .unwrap_or_else(|_| panic!("a batch of {points} points of {dim} components has no answer"));
         let reply = reply.expect("an answer");
-        assert_eq!(reply.status, 200, "{}", String::from_utf8_lossy(&reply.body));
+        assert_eq!(reply.status, 200, "{}", reply.body);
         longest = longest.max((began.elapsed(), points, dim));
         api.ok("DELETE", &format!("/v1/collections/{name}"), serde_json::Value::Null);
     }
