@@ -385,7 +385,7 @@ fn latency(
 type Family = (&'static str, &'static str, &'static str, fn(&CollectionMetrics) -> u64);
 
 const DENSE_FAMILIES: [Family; 12] = [
-    ("size", "gauge", "Live points.", |c| c.stats.live),
+    ("size", "gauge", "Points that have not expired.", |c| c.stats.points()),
     ("tombstoned", "gauge", "Deleted points whose space is not yet reused.", |c| c.stats.tombstoned),
     ("sparse_vectors", "gauge", "Points with a sparse vector.", |c| c.stats.sparse_vectors),
     ("search_ops_total", "counter", "Searches.", |c| c.search_ops),

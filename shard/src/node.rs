@@ -70,6 +70,8 @@ pub struct NodeShared {
     pub(crate) cores_ready: AtomicUsize,
     next_uid: AtomicU64,
     next_task_id: AtomicU64,
+    /// Of each core, why its log takes nothing more.
+    log_failures: Vec<OnceLock<String>>,
     /// Why the node could not start, when it could not.
     pub failure: OnceLock<String>,
 }
@@ -90,6 +92,7 @@ impl NodeShared {
             cores_ready: AtomicUsize::new(0),
             next_uid: AtomicU64::new(1),
             next_task_id: AtomicU64::new(1),
+            log_failures: (0..cores).map(|_| OnceLock::new()).collect(),
             failure: OnceLock::new(),
         })
     }
@@ -135,10 +138,29 @@ impl NodeShared {
             true => (self.options.memory_limit_bytes.saturating_mul(PERSISTENT_FACTOR) / bytes)
                 .min(FILE_MAX / bytes),
         };
-        by_memory.clamp(1 << 20, u64::from(u32::MAX) - 1) as usize
+        by_memory.clamp(SLOTS_MIN, u64::from(u32::MAX) - 1) as usize
+    }
+
+    /// The log of core `core` has failed for good.
+    pub(crate) fn note_log_failure(&self, core: usize, cause: String) {
+        // The first failure is the one that counts; a log fails once.
+        let _first = self.log_failures[core].set(cause);
+    }
+
+    /// Why this node should get no more requests: which logs have failed, so that writes are refused until a restart. `None` when it is
+    /// ready.
+    pub fn not_ready(&self) -> Option<String> {
+        let failed = self.log_failures.iter().enumerate();
+        let failed = failed.filter_map(|(core, cause)| Some(format!("core {core}: {}", cause.get()?)));
+        let failed: Vec<String> = failed.collect();
+        (!failed.is_empty()).then(|| {
+            format!("the log has failed, and writes are refused until a restart: {}", failed.join("; "))
+        })
     }
 }
 
+/// Slots that every collection may have. In tests so few that a collection can have more than a lower limit allows.
+const SLOTS_MIN: u64 = if cfg!(test) { 256 } else { 1 << 20 };
 /// Persistent collections may hold so many times what fits into memory.
 const PERSISTENT_FACTOR: u64 = 64;
 /// Bytes of a file of vectors; ext4 takes 16 TiB.
@@ -306,6 +328,7 @@ impl Core {
         }
         env.spawn(Box::pin(core.clone().housekeeping()));
         env.spawn_background(Box::pin(crate::owner::checkpointer::run(core.clone())));
+        env.spawn_background(Box::pin(crate::owner::expiry::run(core.clone())));
         env.spawn_background(Box::pin(crate::owner::sweeper::run(
             core.clone(),
             shared.options.sweep_interval_ms,
@@ -333,9 +356,7 @@ impl Core {
         // After the log: a process that is killed while it stops has lost time, nothing else.
         crate::owner::checkpointer::finish(self).await;
         for owned in self.all_owned() {
-            owned.dropped.set(true);
-            owned.changed.notify();
-            owned.indexed.notify();
+            owned.end_tasks();
         }
     }
 }

@@ -6,7 +6,7 @@
 //! every old one; old segments are read-only and go once checkpoints cover them.
 
 use crate::alias_file;
-use crate::checkpoint::{CheckpointError, Manifest, VectorsFile, read_image};
+use crate::checkpoint::{CheckpointError, Manifest, VectorsFile, read_image, read_last_block};
 use crate::collection_file;
 use crate::core::Core;
 use crate::disk::Disk;
@@ -22,6 +22,7 @@ use crate::sealed_json::Unreadable;
 use ahash::{HashMap, HashSet};
 use nigh_engine::collection::{DenseConfig, DenseWriter, RowWrite, Write};
 use nigh_engine::distance::Metric;
+use nigh_engine::record::image::{Record, Records};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -32,7 +33,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const REPLAY_STEP: usize = 64;
 
 /// Records of one collection, by sequence number.
-type Records = Vec<(u64, Vec<u8>)>;
+type LogRecords = Vec<(u64, Vec<u8>)>;
 
 /// Opens the store on every core; runs on core 0.
 pub async fn open(core: &Rc<Core>) -> Result<(), String> {
@@ -57,7 +58,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     let mut uid_max = entries.iter().map(|entry| entry.uid).max().unwrap_or(0);
     let mut keys = keys::recovery::Found::read(&*disk).await?;
     uid_max = uid_max.max(keys.uid_max());
-    let mut records: HashMap<u64, Records> = HashMap::default();
+    let mut records: HashMap<u64, LogRecords> = HashMap::default();
     let scanned = log::scan(&*disk, Path::new("log"), &mut |key, bytes| {
         uid_max = uid_max.max(key.collection);
         if keys.take(key.collection, key.seq, bytes) {
@@ -135,6 +136,25 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     }
     core.publish_catalog(catalog);
     Ok(())
+}
+
+/// Versions that records give. Logs of before 1 was never given twice say 1 again for an id that comes back after a delete; it, and what
+/// follows in that life, is raised above what the id had.
+#[derive(Default)]
+struct Versions {
+    raised: HashSet<u64>,
+}
+
+impl Versions {
+    fn of_record(&mut self, writer: &DenseWriter, id: u64, version: u64) -> u64 {
+        let (present, last) = writer.known_version(id);
+        if !present && version > last {
+            self.raised.remove(&id);
+        } else if !present {
+            self.raised.insert(id);
+        }
+        if self.raised.contains(&id) { version.max(last + 1) } else { version }
+    }
 }
 
 /// A collection as the catalog of the disk has it.
@@ -252,6 +272,12 @@ impl Core {
         let env = self.env().clone();
         let sleep = Rc::new(move |us| env.sleep_us(us));
         self.env().spawn(Box::pin(log.clone().flush_loop(sleep)));
+        let (watched, node, index) = (log.clone(), self.shared_node(), self.env().index());
+        self.env().spawn(Box::pin(async move {
+            if let Some(cause) = watched.failure().await {
+                node.note_log_failure(index, cause);
+            }
+        }));
         self.set_log(log, old);
         Ok(())
     }
@@ -263,7 +289,7 @@ impl Core {
         name: String,
         config: DenseConfig,
         manifest: Result<Manifest, String>,
-        records: Records,
+        records: LogRecords,
     ) -> Result<Arc<crate::catalog::CollectionHandle>, String> {
         let (manifest, vectors) = match manifest {
             Ok(manifest) => match self.open_vectors(uid, &config, &manifest).await {
@@ -279,7 +305,12 @@ impl Core {
             Some(vectors) => vectors.rows().await.map_err(|e| e.to_string())?,
             None => image_bytes as usize / (size_of::<f32>() * config.dim),
         };
-        let slots = stored + 2 * records.len();
+        // Few points may have high slots: after a mass deletion, or where images hold no floats.
+        let ends = match &manifest {
+            Ok(manifest) => self.slots_of_images(uid, manifest).await,
+            Err(_) => 0,
+        };
+        let slots = stored.max(ends) + 2 * records.len();
         let mut writer = self.new_writer(&config, vectors.as_ref(), slots).map_err(|e| e.to_string())?;
         let (manifest, loaded) = match manifest {
             Err(why) => (Manifest::default(), Err(why)),
@@ -315,7 +346,7 @@ impl Core {
         let names = manifest.images.iter().map(|(name, _)| name).chain(&manifest.vectors);
         let numbers = names.filter_map(|name| u64::from_str_radix(name.split('.').next()?, 16).ok());
         let last_file = numbers.max().unwrap_or(0);
-        *owned.checkpoint.borrow_mut() = CheckpointState { manifest, last_file, rebase: false };
+        *owned.checkpoint.borrow_mut() = CheckpointState { manifest, last_file, unsettled: false };
         *owned.vectors.borrow_mut() = vectors.map(Rc::new);
         self.start_owned(owned.clone());
         if owned.vectors.borrow().is_some() && handle.damage.get().is_none() {
@@ -340,6 +371,27 @@ impl Core {
         opened.map(Some).map_err(|error| error.to_string())
     }
 
+    /// Slots that the last image of a manifest ends with, so that the collection opens whatever the memory limit is by now. What cannot be
+    /// read counts as none; loading the images says why.
+    async fn slots_of_images(&self, uid: u64, manifest: &Manifest) -> usize {
+        let disk = self.env().disk().expect("images lie on a disk");
+        let Some((name, _)) = manifest.images.last() else { return 0 };
+        let mut slots = 0;
+        let mut look = |block: &[u8]| {
+            for record in Records::new(block) {
+                if let (_, Record::End(end)) = record.map_err(|error| error.to_string())? {
+                    slots = end.slots as usize;
+                }
+            }
+            Ok(())
+        };
+        // A later image shows at least as many slots as those before it, so the last one decides.
+        match read_last_block(&*disk, &collection_dir(uid), name, &mut look).await {
+            Ok(()) => slots,
+            Err(_) => 0,
+        }
+    }
+
     async fn load_images(
         &self,
         uid: u64,
@@ -356,8 +408,9 @@ impl Core {
         writer.finish_restore(manifest.seq).map_err(|e| e.to_string())
     }
 
-    async fn replay(&self, writer: &mut DenseWriter, mut records: Records) -> Result<(), String> {
+    async fn replay(&self, writer: &mut DenseWriter, mut records: LogRecords) -> Result<(), String> {
         records.sort_by_key(|(seq, _)| *seq);
+        let mut versions = Versions::default();
         for (index, (seq, body)) in records.iter().enumerate() {
             let expected = writer.seq() + 1;
             if *seq != expected {
@@ -369,11 +422,13 @@ impl Core {
                     if vector.len() != writer.shared().config().dim {
                         return Err(format!("log record {seq} holds a vector of {} floats", vector.len()));
                     }
+                    let version = versions.of_record(writer, id, version);
                     writer.apply(Write { seq: *seq, id, version, vector: &vector, row, deadline_ms });
                 }
                 Op::Payload { id, version, row } => {
                     // It may take another slot.
                     writer.commit_next().map_err(|error| error.to_string())?;
+                    let version = versions.of_record(writer, id, version);
                     writer.apply_row(&RowWrite { seq: *seq, id, version, row });
                 }
                 Op::Delete { id } => {

@@ -16,6 +16,8 @@ struct Run {
     random: SplitMix,
     dim: usize,
     twin: Twin,
+    /// The last version of every id that was there: it is never given again.
+    given: BTreeMap<u64, u64>,
     api: Api,
 }
 
@@ -39,7 +41,13 @@ fn run(seed: u64, operations: usize) {
     let metric = ["cosine", "l2", "dot"][random.below(3) as usize];
     let config = json!({"dim": dim, "metric": metric, "full_text": {}, "seed": seed});
     server.api().ok("POST", "/v1/collections", json!({"name": "twin", "config": config}));
-    let mut run = Run { random, dim, twin: Twin { metric, ..Twin::default() }, api: server.api() };
+    let mut run = Run {
+        random,
+        dim,
+        twin: Twin { metric, ..Twin::default() },
+        given: BTreeMap::new(),
+        api: server.api(),
+    };
     for operation in 0..operations {
         match run.random.below(400) {
             0 => {
@@ -183,7 +191,7 @@ impl Run {
     }
 
     fn new_point(&mut self, id: u64) -> (Value, Point) {
-        let version = self.twin.points.get(&id).map_or(0, |point| point.version) + 1;
+        let version = self.given.get(&id).map_or(1, |given| given + 1);
         let content = if self.chance(4) { String::new() } else { self.text(12) };
         let point =
             Point { vector: self.vector(), content, payload: self.payload(), sparse: self.sparse(), version };
@@ -193,6 +201,11 @@ impl Run {
         (body, point)
     }
 
+    fn put(&mut self, id: u64, point: Point) {
+        self.given.insert(id, point.version);
+        self.twin.points.insert(id, point);
+    }
+
     fn write(&mut self) {
         match self.below(16) {
             0..=3 => {
@@ -200,10 +213,11 @@ impl Run {
                 let (mut body, point) = self.new_point(id);
                 body["upsert"] = json!(true);
                 if self.chance(3) {
-                    body["expected_version"] = json!(point.version - 1);
+                    body["expected_version"] =
+                        json!(self.twin.points.get(&id).map_or(0, |point| point.version));
                 }
                 self.api.ok("POST", POINTS, body);
-                self.twin.points.insert(id, point);
+                self.put(id, point);
             }
             4..=6 => {
                 let mut points = Vec::new();
@@ -211,7 +225,7 @@ impl Run {
                     let id = self.id();
                     let (body, point) = self.new_point(id);
                     points.push(body);
-                    self.twin.points.insert(id, point);
+                    self.put(id, point);
                 }
                 self.api.ok("POST", &format!("{POINTS}/batch"), json!({"upsert": true, "points": points}));
             }
@@ -224,13 +238,14 @@ impl Run {
                     body["ttl_ms"] = json!(1);
                     body["content"] = json!("");
                     self.api.ok("POST", POINTS, body);
+                    self.given.insert(id, point.version);
                     std::thread::sleep(std::time::Duration::from_millis(3));
                     return;
                 }
                 let reply = self.api.send("POST", POINTS, &body).expect("an answer");
                 assert_eq!(reply.status, if known { 409 } else { 200 }, "{}", reply.body);
                 if !known {
-                    self.twin.points.insert(id, point);
+                    self.put(id, point);
                 }
             }
             8 | 9 => {
@@ -283,7 +298,7 @@ impl Run {
                     point.payload.clear();
                     point.content.clear();
                 }
-                self.twin.points.insert(id, point);
+                self.put(id, point);
                 return;
             }
             3 => {
@@ -299,7 +314,7 @@ impl Run {
                         point.content.clear();
                     }
                 }
-                self.twin.points.insert(id, point);
+                self.put(id, point);
                 return;
             }
         }
@@ -307,7 +322,7 @@ impl Run {
             std::thread::sleep(std::time::Duration::from_millis(3));
             point.payload.remove(&key);
         }
-        self.twin.points.insert(id, point);
+        self.put(id, point);
     }
 
     fn ask(&mut self) {

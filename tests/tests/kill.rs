@@ -26,8 +26,21 @@ struct Stored {
 #[derive(Clone, Debug, Default)]
 struct Known {
     live: BTreeMap<u64, Stored>,
+    /// The last version of every id that was there, deleted ones too: it is never given again.
+    given: BTreeMap<u64, u64>,
     /// Ids of the write without an answer, with the state it would have led to.
     pending: Vec<(u64, Option<Stored>)>,
+}
+
+impl Known {
+    fn insert(&mut self, id: u64, stored: Stored) {
+        self.given.insert(id, stored.version);
+        self.live.insert(id, stored);
+    }
+
+    fn next_version(&self, id: u64) -> u64 {
+        self.given.get(&id).map_or(1, |version| version + 1)
+    }
 }
 
 fn vector_of(tag: u64) -> Vec<f32> {
@@ -83,7 +96,7 @@ impl Writer {
     }
 
     fn after_upsert(&self, id: u64, tag: u64) -> Stored {
-        Stored { version: self.known.live.get(&id).map_or(0, |stored| stored.version) + 1, tag }
+        Stored { version: self.known.next_version(id), tag }
     }
 
     /// Writes until the connection breaks.
@@ -117,18 +130,20 @@ impl Writer {
         self.known.pending = vec![(id, Some(after))];
         let reply = self.api.send("POST", &format!("{COLLECTION}/points"), &body)?;
         assert_eq!(reply.status, 200, "{}", reply.body);
-        self.known.live.insert(id, after);
+        self.known.insert(id, after);
         Ok(())
     }
 
     fn insert(&mut self, id: u64) -> std::io::Result<()> {
         let tag = self.tag();
         let is_live = self.known.live.contains_key(&id);
-        let after = Stored { version: 1, tag };
+        let after = Stored { version: self.known.next_version(id), tag };
         self.known.pending = if is_live { vec![] } else { vec![(id, Some(after))] };
         let reply = self.api.send("POST", &format!("{COLLECTION}/points"), &point(id, tag))?;
         assert_eq!(reply.status, if is_live { 409 } else { 200 }, "{}", reply.body);
-        self.known.live.entry(id).or_insert(after);
+        if !is_live {
+            self.known.insert(id, after);
+        }
         Ok(())
     }
 
@@ -153,7 +168,7 @@ impl Writer {
         let reply = self.api.send("POST", &format!("{COLLECTION}/points"), &body)?;
         assert_eq!(reply.status, if is_right { 200 } else { 409 }, "{}", reply.body);
         if is_right {
-            self.known.live.insert(id, after);
+            self.known.insert(id, after);
         }
         Ok(())
     }
@@ -201,7 +216,9 @@ impl Writer {
                 assert_eq!((reply.status, &reply.body["committed"]), (409, &json!(at)), "{}", reply.body)
             }
         }
-        self.known.live.extend(after.into_iter().filter_map(|(id, stored)| Some((id, stored?))));
+        for (id, stored) in after.into_iter().filter_map(|(id, stored)| Some((id, stored?))) {
+            self.known.insert(id, stored);
+        }
         Ok(())
     }
 
@@ -265,8 +282,8 @@ fn check(server: &Server, all: &mut [Known], round: u64) {
             "round {round}: id {id} is {found:?}, acknowledged {acknowledged:?}, under way {pending:?}"
         );
         match found {
-            Some(stored) => known.live.insert(id, stored),
-            None => known.live.remove(&id),
+            Some(stored) => known.insert(id, stored),
+            None => _ = known.live.remove(&id),
         };
     }
     // A batch that was under way is there up to some point, in order.

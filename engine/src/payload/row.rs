@@ -116,6 +116,11 @@ impl<'a> PayloadRow<'a> {
 
     /// Value of `key` if present and live at `now_ms`. Binary search; allocates nothing.
     pub fn get(&self, key: &str, now_ms: u64) -> Option<ValueRef<'a>> {
+        let table = self.find(key)?;
+        self.is_live(table, now_ms).then(|| self.value(table))
+    }
+
+    fn find(&self, key: &str) -> Option<usize> {
         let (mut low, mut high) = (0, self.len);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -123,7 +128,7 @@ impl<'a> PayloadRow<'a> {
             match self.key_bytes(table).cmp(key.as_bytes()) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
-                Ordering::Equal => return self.is_live(table, now_ms).then(|| self.value(table)),
+                Ordering::Equal => return Some(table),
             }
         }
         None
@@ -135,6 +140,16 @@ impl<'a> PayloadRow<'a> {
             Some(ValueRef::String(text)) => Some(text),
             _ => None,
         }
+    }
+
+    /// When the key of the text expires, `None` without a text or a deadline.
+    pub fn content_deadline(&self) -> Option<u64> {
+        // Most rows have no deadline at all.
+        self.next_deadline()?;
+        // No deadline lies at or before 0.
+        self.content(0)?;
+        let table = self.find(CONTENT_KEY)?;
+        Some(self.deadline(table)).filter(|&deadline_ms| deadline_ms != 0)
     }
 
     /// All live entries in key order, `$content` included.

@@ -9,6 +9,8 @@
 //! end      = 4 seq:u64 slots:u32 entry:u32 entry_level:u8
 //! cells    = 5 cells:u32 trained_on:u64 mean:f32          of an index of cells; its centroids follow, one each
 //! centroid = 6 cell:u32 f32*dim
+//! gone     = 10 at:u32 floor:u64 (id:u64 version:u64)*    last versions of ids that are absent, piece `at`; piece 0 voids what
+//!            earlier images said. Those that are not named had `floor` at most. Every full image has piece 0, older ones none
 //! codec    = 8 total:u32 at:u32 bytes                     a piece of what a quantizer has learned, `total` bytes in all, in order;
 //!            of an index of cells behind the record of the cells; of a graph with a quantizer: number:u8 trained_at:u64 codec
 //! code     = 9 slot:u32 bytes                             of a point in cells with codes, behind its point or edges: one for each cell;
@@ -37,6 +39,7 @@ const KIND_CELLS: u8 = 5;
 const KIND_CENTROID: u8 = 6;
 const KIND_CODEC: u8 = 8;
 const KIND_CODE: u8 = 9;
+const KIND_GONE: u8 = 10;
 
 /// Why bytes are not image records.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -132,6 +135,32 @@ pub enum Record<'a> {
     Codec(u32, u32, &'a [u8]),
     /// Slot, and its codes in its cells.
     Code(u32, &'a [u8]),
+    /// Last versions of absent ids.
+    Gone(GoneRecord<'a>),
+}
+
+/// Last versions of ids that are absent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GoneRecord<'a> {
+    /// Which piece.
+    pub at: u32,
+    /// What ids that no piece names had at most.
+    pub floor: u64,
+    pairs: &'a [u8],
+}
+
+impl GoneRecord<'_> {
+    /// Ids and versions.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+        self.pairs
+            .as_chunks::<8>()
+            .0
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(move |[id, version]| (word(id), word(version)))
+    }
 }
 
 /// Encoded edge lists of one node, checked on decoding.
@@ -305,6 +334,18 @@ pub fn put_code(out: &mut Vec<u8>, slot: u32, codes: &[u8]) {
     });
 }
 
+/// Appends piece `at` of the last versions of absent ids.
+pub fn put_gone(out: &mut Vec<u8>, at: u32, floor: u64, pairs: &[(u64, u64)]) {
+    record(out, KIND_GONE, |out| {
+        out.extend_from_slice(&at.to_le_bytes());
+        out.extend_from_slice(&floor.to_le_bytes());
+        for (id, version) in pairs {
+            out.extend_from_slice(&id.to_le_bytes());
+            out.extend_from_slice(&version.to_le_bytes());
+        }
+    });
+}
+
 /// Decodes records one after another; after an error it yields nothing more.
 pub struct Records<'a> {
     bytes: &'a [u8],
@@ -350,6 +391,11 @@ impl<'a> Records<'a> {
             KIND_CENTROID => Record::Centroid(body.u32()?, std::mem::take(&mut body.0)),
             KIND_CODEC => Record::Codec(body.u32()?, body.u32()?, std::mem::take(&mut body.0)),
             KIND_CODE => Record::Code(body.u32()?, std::mem::take(&mut body.0)),
+            KIND_GONE => {
+                let (at, floor) = (body.u32()?, body.u64()?);
+                let whole = body.0.len() / 16 * 16;
+                Record::Gone(GoneRecord { at, floor, pairs: body.take(whole)? })
+            }
             _ => return Err("unknown kind"),
         };
         if !body.0.is_empty() {
@@ -477,6 +523,7 @@ mod tests {
         put_centroid(&mut out, 2, &[1.0, -0.5]);
         put_codec(&mut out, 9, 7, b"xy");
         put_code(&mut out, 3, b"code");
+        put_gone(&mut out, 1, 4, &[(u64::MAX, 2), (3, 1 << 40)]);
         out
     }
 
@@ -504,7 +551,10 @@ mod tests {
         assert_eq!(records[5], Record::Centroid(2, &[1f32.to_le_bytes(), (-0.5f32).to_le_bytes()].concat()));
         assert_eq!(records[6], Record::Codec(9, 7, b"xy"));
         assert_eq!(records[7], Record::Code(3, b"code"));
-        assert_eq!(records.len(), 8);
+        let Record::Gone(gone) = records[8] else { panic!("{:?}", records[8]) };
+        assert_eq!((gone.at, gone.floor), (1, 4));
+        assert_eq!(gone.iter().collect::<Vec<_>>(), [(u64::MAX, 2), (3, 1 << 40)]);
+        assert_eq!(records.len(), 9);
     }
 
     /// Pins the layout: images written by this version must open for ever.
@@ -518,6 +568,7 @@ mod tests {
         put_edges(&mut out, &EdgesRecord { slot: 3, dead: true, levels: levels.levels() });
         put_codec(&mut out, 9, 7, &[1, 2]);
         put_code(&mut out, 3, &[1, 2]);
+        put_gone(&mut out, 2, 1, &[(7, 3)]);
         #[rustfmt::skip]
         let expected = [
             5, 0, 0, 0, 3, 4, 3, 2, 1,
@@ -525,6 +576,7 @@ mod tests {
             13, 0, 0, 0, 2, 3, 0, 0, 0, 1, 1, 1, 0, 1, 0, 0, 0,
             11, 0, 0, 0, 8, 9, 0, 0, 0, 7, 0, 0, 0, 1, 2,
             7, 0, 0, 0, 9, 3, 0, 0, 0, 1, 2,
+            29, 0, 0, 0, 10, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0,
         ];
         assert_eq!(out, expected);
     }

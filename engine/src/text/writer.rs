@@ -100,6 +100,26 @@ impl TextWriter {
         true
     }
 
+    /// The document of `slot`, whose text was `text`, counts again after [`Self::forget`]. False when there is none or it counts.
+    pub fn recall(&mut self, slot: Slot, text: &str) -> bool {
+        let length = self.length(slot);
+        if length & FORGOTTEN == 0 {
+            return false;
+        }
+        self.terms.fill(text);
+        let (shared, length) = (&self.shared, length & !FORGOTTEN);
+        shared.lengths.rows.cells(slot)[0].store(length, Ordering::Relaxed);
+        for (term, _) in self.terms.iter() {
+            if let (_, Some(list)) = shared.dictionary.find_owned(&shared.lists, term) {
+                let counted = shared.lists.counted(list);
+                shared.lists.set_counts(list, shared.lists.postings(list), counted + 1);
+            }
+        }
+        change(&shared.docs, 1);
+        change(&shared.tokens, i64::from(length));
+        true
+    }
+
     fn forget_terms(&mut self, slot: Slot, length: u32) {
         let shared = &self.shared;
         shared.lengths.rows.cells(slot)[0].store(length | FORGOTTEN, Ordering::Relaxed);

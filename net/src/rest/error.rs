@@ -45,6 +45,14 @@ pub fn error_reply(error: &ApiError) -> Reply {
     reply
 }
 
+/// The node should get no requests.
+pub fn not_ready(detail: &str) -> Reply {
+    let mut body = b"{\"status\":\"not ready\",\"detail\":".to_vec();
+    write_string(&mut body, detail);
+    body.extend_from_slice(b"}\n");
+    json_reply(StatusCode::SERVICE_UNAVAILABLE, ReplyBody::whole(body))
+}
+
 /// No such path.
 pub fn not_found() -> Reply {
     json_reply(StatusCode::NOT_FOUND, ReplyBody::whole(&b"{\"error\":\"not found\"}\n"[..]))

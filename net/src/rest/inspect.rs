@@ -152,7 +152,7 @@ pub fn list_answer(all: &[CollectionInfo]) -> Vec<u8> {
             "name": name(info),
             "dim": info.config.dim,
             "metric": metric(&info.config),
-            "points": info.stats.live,
+            "points": info.stats.points(),
             "damaged": info.damage.is_some(),
         })
     };
@@ -299,7 +299,7 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
     line(&json!({
         "name": name(info),
         "config": configuration(config),
-        "points": stats.live,
+        "points": stats.points(),
         "sparse_vectors": stats.sparse_vectors,
         "tombstoned": stats.tombstoned,
         "index": index,

@@ -121,8 +121,11 @@ impl RestService {
         body.encoded(headers::encoding(&head.headers)?);
         match route {
             Route::Health => Ok(ok(&b"{\"status\":\"ok\"}\n"[..])),
-            // One node is ready as soon as it listens: recovery comes before the listeners.
-            Route::Ready => Ok(ok(&b"{\"status\":\"ready\"}\n"[..])),
+            // A node is ready as soon as it listens, as recovery comes before the listeners, and as long as it takes writes.
+            Route::Ready => Ok(match self.core.node().not_ready() {
+                None => ok(&b"{\"status\":\"ready\"}\n"[..]),
+                Some(detail) => error::not_ready(&detail),
+            }),
             Route::Replication => Ok(ok(&b"{\"shards\":[]}\n"[..])),
             Route::OpenApi => Ok(ok(openapi::DOCUMENT)),
             Route::Metrics => Ok(text(metrics::page(&self.core, &self.config.telemetry).await)),

@@ -145,6 +145,49 @@ pub async fn read_image(
     Ok(seq)
 }
 
+/// Hands `block` the last block of records of an image, which holds its end. Unlike [`read_image`] it reads headers alone of what
+/// comes before, and checks that block only.
+///
+/// # Errors
+/// As [`read_image`], as far as it looks.
+pub async fn read_last_block(
+    disk: &dyn Disk,
+    dir: &Path,
+    name: &str,
+    block: &mut dyn FnMut(&[u8]) -> Result<(), String>,
+) -> Result<(), CheckpointError> {
+    let path = dir.join(name);
+    let file = disk.open(&path).await.map_err(CheckpointError::io(&path))?;
+    let file_bytes = file.len().await.map_err(CheckpointError::io(&path))?;
+    let (mut at, mut last) = (BLOCK as u64, None);
+    loop {
+        let corrupt = |what: &str| CheckpointError::corrupt(&path, at, what);
+        let header = file.read_at(at, BLOCK_HEADER_BYTES).await.map_err(CheckpointError::io(&path))?;
+        let header: [u8; BLOCK_HEADER_BYTES] =
+            *header.first_chunk().ok_or_else(|| corrupt("the file ends within the header of a block"))?;
+        if !header.starts_with(BLOCK_MAGIC) || u32_at(&header, 28) != crc32c::crc32c(&header[..28]) {
+            return Err(corrupt("the header of a block is damaged"));
+        }
+        let (body_at, body_bytes) = (at + BLOCK_HEADER_BYTES as u64, u64_at(&header, 8));
+        if body_bytes > file_bytes.saturating_sub(body_at) {
+            return Err(corrupt("the file ends within a block"));
+        }
+        if u32_at(&header, 4) == KIND_FOOTER {
+            break;
+        }
+        last = Some((body_at, body_bytes, u32_at(&header, 24)));
+        at = body_at + body_bytes;
+    }
+    if let Some((at, bytes, crc)) = last {
+        let body = file.read_at(at, bytes as usize).await.map_err(CheckpointError::io(&path))?;
+        if body.len() as u64 != bytes || crc32c::crc32c(&body) != crc {
+            return Err(CheckpointError::corrupt(&path, at, "the checksum of the last block is wrong"));
+        }
+        block(&body).map_err(|what| CheckpointError::corrupt(&path, at, what))?;
+    }
+    file.close().await.map_err(CheckpointError::io(&path))
+}
+
 async fn read_blocks(
     reader: &mut Reader<'_>,
     block: &mut dyn FnMut(&[u8]) -> Result<(), String>,

@@ -6,7 +6,7 @@ mod image;
 mod manifest;
 mod vectors;
 
-pub use image::{ImageWriter, read_image};
+pub use image::{ImageWriter, read_image, read_last_block};
 pub use manifest::Manifest;
 pub use vectors::VectorsFile;
 

@@ -198,12 +198,8 @@ impl Core {
     /// Ends a collection's tasks on its owner core and gives its memory back once no reader holds it.
     async fn disown(self: &Rc<Self>, uid: u64) {
         let Some(owned) = self.remove_owned(uid) else { return };
-        owned.dropped.set(true);
-        owned.changed.notify();
-        owned.indexed.notify();
-        while !owned.indexer_ended.get() {
-            owned.indexed.wait().await;
-        }
+        owned.end_tasks();
+        owned.tail_room.ended(&owned.changed).await;
         // A checkpoint in flight writes into the renamed directory's open file; it must end before the files go.
         drop(owned.checkpoint_lock.lock().await);
     }

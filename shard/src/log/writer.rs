@@ -355,6 +355,20 @@ impl Log {
         Box::pin(Durable { log: self, ticket: ticket.0.get(), waiter: None })
     }
 
+    /// Waits until the log has failed, and says why; `None` when it is stopped before.
+    pub async fn failure(&self) -> Option<String> {
+        loop {
+            let changed = self.want.changed();
+            {
+                let state = self.state.borrow();
+                if state.failed.is_some() || state.stopping {
+                    return state.failed.clone();
+                }
+            }
+            changed.await;
+        }
+    }
+
     /// Flushes what is pending and ends the loop; [`Log::append`] refuses from now on. In every mode what was appended
     /// is synced afterwards. The loop must have been started (or be started later): it does the work.
     pub async fn stop(&self) {

@@ -3,13 +3,14 @@
 //! Reads and other writes go on during a build: it fills a second writer, made durable by a base image, and replays
 //! onto it the ids that changed meanwhile. If anything fails the staged points stay.
 
-use crate::checkpoint::VectorsFile;
+use crate::checkpoint::{CheckpointError, VectorsFile};
 use crate::core::Core;
 use crate::core::{OpError, Task, WriteBatch, file_error};
-use crate::owner::checkpointer::{collection_dir, remove_vectors, write_image};
+use crate::owner::checkpointer::{capture_image, collection_dir};
 use crate::owner::filer::train_now;
 use crate::owner::indexer::{ROUND_BULK, Slice, run_relinking, run_round};
 use crate::owner::quantizer::advance;
+use crate::owner::sweeper::sweep_points;
 use crate::owner::{Owned, batch_vector};
 use ahash::HashSet;
 use nigh_engine::collection::{DenseWriter, Quantizer, Write, WriteError};
@@ -131,6 +132,9 @@ impl Core {
     ) -> Result<Option<u64>, OpError> {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         owned.usable()?;
+        // What has expired is not in the way, and the new writer is told of all versions that were given to it.
+        sweep_points(self, &owned).await;
+        owned.usable()?;
         if owned.build_delta.borrow().is_some() {
             return Err(OpError::Conflict(format!("a bulk build of collection {name:?} is already running")));
         }
@@ -197,6 +201,8 @@ impl Core {
         }
         self.observe_build(owned, began_ns);
         owned.changed.notify();
+        // The tail is another one now.
+        owned.tail_room.note_round(0);
         task.end(&result);
         result
     }
@@ -219,7 +225,8 @@ impl Core {
             }
             _ => None,
         };
-        let fresh = self.new_writer(config, vectors.as_deref(), 0)?;
+        let mut fresh = self.new_writer(config, vectors.as_deref(), 0)?;
+        fresh.inherit_versions(&owned.writer.borrow());
         let aside = RefCell::new(fresh);
         let mut slice = Slice::begin(&env);
         let batches = owned.staged.borrow().batches.clone();
@@ -239,8 +246,8 @@ impl Core {
                         return Err(WriteError::Full.into());
                     }
                     writer.commit_next()?;
-                    let (id, row) = (point.id, &point.row[..]);
-                    writer.load(Write { seq, id, version: 1, vector, row, deadline_ms: 0 });
+                    let (id, row, version) = (point.id, &point.row[..], writer.next_version(point.id));
+                    writer.load(Write { seq, id, version, vector, row, deadline_ms: 0 });
                 }
                 slice.check().await;
             }
@@ -278,29 +285,57 @@ impl Core {
         }
 
         task.stage("saving");
-        // The image is consistent as of the moment its capture starts: all changes so far are on it, later ones are in the
-        // log above its sequence number.
+        // The image is consistent as of the moment its capture ends: all changes so far are on it, later ones are in the log above its
+        // sequence number.
         let _held = owned.checkpoint_lock.lock().await;
         self.replay_delta(owned, &aside, &mut slice).await?;
-        write_image(self, owned, &aside, vectors.as_deref(), true).await.map_err(|error| {
+        let not_durable = |error: CheckpointError| {
             OpError::Unavailable(format!("the built collection could not be made durable: {error}"))
-        })?;
-        // Until the swap the images are those of another writer than the one that serves.
-        owned.checkpoint.borrow_mut().rebase = true;
-
-        let _round = owned.round_lock.lock().await;
+        };
+        let image = match env.disk() {
+            Some(_) => {
+                let captured = capture_image(self, owned, &aside, vectors.as_deref(), true).await;
+                Some(captured.map_err(not_durable)?)
+            }
+            None => None,
+        };
+        // Most of what can fail yet fails here, while no manifest names the image: the next start removes it.
         self.replay_delta(owned, &aside, &mut slice).await?;
-        // No await from here to the swap, and the delta is empty: both writers hold the same points.
+        let _round = owned.round_lock.lock().await;
+        let mut decided = match (&image, env.disk()) {
+            (Some(image), Some(disk)) => image.publish(&*disk, owned).await.map_err(not_durable),
+            _ => Ok(()),
+        };
+        if owned.dropped.get() {
+            decided = Err(OpError::UnknownCollection(owned.handle.name.clone()));
+        }
+        if decided.is_ok() {
+            decided = self.replay_delta(owned, &aside, &mut slice).await;
+        }
+        if let Err(error) = decided {
+            // What is told to have failed must not be there after the next start.
+            if let Some(image) = &image
+                && !owned.dropped.get()
+                && !image.withdraw(self, owned).await
+            {
+                let open =
+                    format!("{error}; that could not be taken back, so that a restart now may find it done");
+                return Err(OpError::Unavailable(open));
+            }
+            return Err(error);
+        }
+        // No await from the last replay to the swap, and the delta is empty: both writers hold the same points.
+        aside.borrow_mut().end_capture(true);
         let fresh = aside.into_inner();
         let view = fresh.shared().clone();
         let old_writer = std::mem::replace(&mut *owned.writer.borrow_mut(), fresh);
-        let old_vectors = owned.vectors.replace(vectors);
-        owned.checkpoint.borrow_mut().rebase = false;
+        owned.vectors.replace(vectors);
         let before = old_writer.shared().stats().distances;
         owned.handle.counters.distances_before.fetch_add(before, Relaxed);
         self.publish_view(owned, view, old_writer);
-        if let (Some(old), Some(disk)) = (old_vectors, env.disk()) {
-            remove_vectors(&*disk, owned, old.name()).await;
+        // The log counts as covered only now: until here the manifest before might have been put back.
+        if let (Some(image), Some(disk)) = (image, env.disk()) {
+            image.conclude(&*disk, owned).await;
         }
         Ok(())
     }
@@ -355,6 +390,7 @@ impl Core {
                 }
                 None => {
                     aside.unload(id);
+                    aside.inherit_version(&serving, id);
                 }
             }
         }

@@ -33,6 +33,8 @@ const IMAGE_RECORDS_PART: u64 = 64;
 /// A stop waits no longer than this for images, microseconds; what they lack is in the log.
 const STOP_US: u64 = 8_000_000;
 const STOP_POLL_US: u64 = 1_000;
+/// A build that failed tries for so long to take its manifest back before it says that it could not, microseconds.
+const WITHDRAW_US: u64 = 8_000_000;
 
 /// The files of one collection.
 #[derive(Debug, Default)]
@@ -41,8 +43,9 @@ pub struct CheckpointState {
     pub manifest: Manifest,
     /// Number of the last file.
     pub last_file: u64,
-    /// The images are not those of the writer that serves: the next is a base.
-    pub rebase: bool,
+    /// On the disk there may be another manifest, that of a build that failed: the next image comes as soon as it can, and its manifest
+    /// replaces either.
+    pub unsettled: bool,
 }
 
 impl CheckpointState {
@@ -58,21 +61,49 @@ pub fn collection_dir(uid: u64) -> PathBuf {
     PathBuf::from(format!("collections/{uid:016x}"))
 }
 
-/// Writes one image of `writer`, whose vectors lie in `vectors` if in a file, and makes it part of `owned`'s manifest. The caller
-/// holds the checkpoint lock.
+/// An image that is durable, the manifest that is to name it, and the one that this replaces.
+pub struct NewImage {
+    manifest: Manifest,
+    replaces: Manifest,
+    base: bool,
+}
+
+/// Writes one image of the writer that serves and makes it part of `owned`'s manifest. The caller holds the checkpoint lock.
+///
+/// # Errors
+/// The file error; nothing is lost: the old manifest stays, and everything counts as changed again.
+async fn write_image(core: &Rc<Core>, owned: &Owned) -> Result<(), CheckpointError> {
+    let Some(disk) = core.env().disk() else { return Ok(()) };
+    let vectors = owned.vectors.borrow().clone();
+    let stored = match capture_image(core, owned, &owned.writer, vectors.as_deref(), false).await {
+        // A manifest whose storing failed may still be the one that the next start finds, so its image stays: what nobody names is
+        // removed at that start.
+        Ok(image) => image.publish(&*disk, owned).await.map(|()| image),
+        Err(error) => Err(error),
+    };
+    owned.writer.borrow_mut().end_capture(stored.is_ok());
+    stored?.conclude(&*disk, owned).await;
+    Ok(())
+}
+
+/// Writes one image of `writer`, whose vectors lie in `vectors` if in a file. No manifest names it yet, and the capture is not ended.
+/// The caller holds the checkpoint lock.
 ///
 /// `base` starts the manifest anew (a full image); otherwise the kind is chosen by size.
 ///
 /// # Errors
-/// The file error; nothing is lost: the old manifest stays, and everything counts as changed again.
-pub async fn write_image(
+/// The file error; the image is gone.
+///
+/// # Panics
+/// Without a disk.
+pub async fn capture_image(
     core: &Rc<Core>,
     owned: &Owned,
     writer: &RefCell<DenseWriter>,
     vectors: Option<&VectorsFile>,
     base: bool,
-) -> Result<(), CheckpointError> {
-    let Some(disk) = core.env().disk() else { return Ok(()) };
+) -> Result<NewImage, CheckpointError> {
+    let disk = core.env().disk().expect("images are written to a disk");
     let dir = collection_dir(owned.handle.uid);
     let (old, name) = {
         let mut state = owned.checkpoint.borrow_mut();
@@ -80,14 +111,12 @@ pub async fn write_image(
     };
     let deltas: u64 = old.images.iter().skip(1).map(|(_, bytes)| bytes).sum();
     let base = base
-        || owned.checkpoint.borrow().rebase
         || writer.borrow().codes_unsaved()
         || old.images.is_empty()
         || old.images.len() >= IMAGES_MAX
         || deltas > old.images.first().map_or(0, |(_, bytes)| *bytes);
 
     writer.borrow_mut().begin_capture(base);
-    let mut may_be_named = false;
     let result = async {
         let mut image = ImageWriter::create(disk.clone(), &dir, &name).await?;
         let mut slice = Slice::begin(core.env());
@@ -119,44 +148,71 @@ pub async fn write_image(
         manifest.seq = seq;
         manifest.images.push((name.clone(), bytes));
         manifest.vectors = vectors.map(|vectors| vectors.name().to_owned());
-        may_be_named = true;
-        manifest.store(&*disk, &dir).await?;
         Ok(manifest)
     }
     .await;
-    writer.borrow_mut().end_capture(result.is_ok());
     match result {
-        Ok(manifest) => {
-            owned.handle.covered_seq.store(manifest.seq, Relaxed);
-            // Not that of the writer that serves while another is being built: should the build fail yet, the next image names it again.
-            let serving = owned.vectors.borrow().as_ref().map(|vectors| vectors.name().to_owned());
-            let replaced = old
-                .vectors
-                .filter(|name| manifest.vectors.as_ref() != Some(name) && serving.as_ref() != Some(name));
-            {
-                let mut state = owned.checkpoint.borrow_mut();
-                (state.manifest, state.rebase) = (manifest, false);
-            }
-            if let Some(name) = replaced {
-                remove_vectors(&*disk, owned, &name).await;
-            }
-            if base {
-                for (old_name, _) in &old.images {
-                    if let Err(error) = disk.remove(&dir.join(old_name)).await {
-                        tracing::warn!(collection = owned.handle.name, file = old_name, %error, "old image not removed");
-                    }
-                }
-            }
-            Ok(())
-        }
+        Ok(manifest) => Ok(NewImage { manifest, replaces: old, base }),
         Err(error) => {
-            // A manifest whose storing failed may still be the one that the next start finds, so its image stays: what
-            // nobody names is removed at that start. Otherwise a removal that fails costs space, not correctness.
-            if !may_be_named {
-                let _unreferenced = disk.remove(&dir.join(&name)).await;
-            }
+            // A removal that fails costs space, not correctness.
+            let _unreferenced = disk.remove(&dir.join(&name)).await;
             Err(error)
         }
+    }
+}
+
+impl NewImage {
+    /// Stores the manifest that names the image.
+    ///
+    /// # Errors
+    /// The file error; which of the manifests the next start finds is open then.
+    pub async fn publish(&self, disk: &dyn Disk, owned: &Owned) -> Result<(), CheckpointError> {
+        self.manifest.store(disk, &collection_dir(owned.handle.uid)).await
+    }
+
+    /// The image is that of the writer that serves, and published: the log it covers and the files it replaces are not needed any more.
+    pub async fn conclude(self, disk: &dyn Disk, owned: &Owned) {
+        let NewImage { manifest, replaces, base } = self;
+        let dir = collection_dir(owned.handle.uid);
+        owned.handle.covered_seq.store(manifest.seq, Relaxed);
+        let replaced = replaces.vectors.filter(|name| manifest.vectors.as_ref() != Some(name));
+        {
+            let mut state = owned.checkpoint.borrow_mut();
+            (state.manifest, state.unsettled) = (manifest, false);
+        }
+        if let Some(name) = replaced {
+            remove_vectors(disk, owned, &name).await;
+        }
+        if base {
+            for (old_name, _) in &replaces.images {
+                if let Err(error) = disk.remove(&dir.join(old_name)).await {
+                    tracing::warn!(collection = owned.handle.name, file = old_name, %error, "old image not removed");
+                }
+            }
+        }
+    }
+
+    /// Puts the manifest before it back, after [`Self::publish`] or its failure, and tries for some time if the disk refuses. False when
+    /// that could not be done: then the next checkpoint replaces what is there.
+    pub async fn withdraw(&self, core: &Rc<Core>, owned: &Owned) -> bool {
+        let disk = core.env().disk().expect("images are written to a disk");
+        let dir = collection_dir(owned.handle.uid);
+        owned.checkpoint.borrow_mut().unsettled = true;
+        let mut waited_us = 0;
+        while let Err(error) = self.replaces.store(&*disk, &dir).await {
+            if waited_us >= WITHDRAW_US || owned.dropped.get() || core.is_stopping() {
+                tracing::error!(collection = owned.handle.name, %error, "the manifest of a failed build is not taken back");
+                return false;
+            }
+            core.env().sleep_us(PERIOD_US).await;
+            waited_us += PERIOD_US;
+        }
+        owned.checkpoint.borrow_mut().unsettled = false;
+        if let Some((name, _)) = self.manifest.images.last() {
+            // A removal that fails costs space until the next start.
+            let _unreferenced = disk.remove(&dir.join(name)).await;
+        }
+        true
     }
 }
 
@@ -223,8 +279,7 @@ impl Core {
         if owned.dropped.get() || owned.handle.damage.get().is_some() {
             return Ok(());
         }
-        let vectors = owned.vectors.borrow().clone();
-        write_image(self, owned, &owned.writer, vectors.as_deref(), false).await
+        write_image(self, owned).await
     }
 }
 
@@ -321,6 +376,10 @@ pub async fn run(core: Rc<Core>) {
             if let Err(error) = log.trim(&covered).await {
                 tracing::warn!(%error, "log segments not removed");
             }
+        }
+        let unsettled = core.all_owned().into_iter().filter(|owned| owned.checkpoint.borrow().unsettled);
+        for uid in unsettled.map(|owned| owned.handle.uid).collect::<Vec<_>>() {
+            failed |= !core.checkpoint_reported(uid, reported).await;
         }
         for uid in idle.due(&core) {
             failed |= !core.checkpoint_reported(uid, reported).await;

@@ -295,10 +295,8 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
         let round_max = if long { ROUND_BULK } else { ROUND_SERVING };
         let moved = run_round(&core, &owned.writer, round_max, env.cores()).await;
         let mut worked = moved.is_some();
-        if let Some(moved) = moved {
-            owned.note_indexed(moved);
-            replayed.moved(moved);
-        }
+        owned.tail_room.note_round(moved.unwrap_or(0));
+        replayed.moved(moved.unwrap_or(0));
         worked |= train_on(&env, &owned);
         worked |= owned.writer.borrow_mut().give_up_step();
         let mut slice = Slice::begin(&env);
@@ -333,6 +331,5 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
             waiting.await;
         }
     }
-    owned.indexer_ended.set(true);
-    owned.indexed.notify();
+    owned.tail_room.end();
 }

@@ -4,10 +4,11 @@
 //! answer when the log is durable. From append to apply there is no await, so the order in the log is the order in
 //! memory. Tasks of a collection: [`indexer`] moves the tail into the graph and repairs around the dead ([`filer`]: into cells, which it
 //! trains),
-//! [`checkpointer`] bounds the log, [`scrubber`] reads the vectors of a file once, [`sweeper`] removes the expired, [`build`] loads staged points aside.
+//! [`checkpointer`] bounds the log, [`scrubber`] reads the vectors of a file once, [`expiry`] takes the expired out of the figures and [`sweeper`] out of memory, [`build`] loads staged points aside.
 
 pub mod build;
 pub mod checkpointer;
+pub mod expiry;
 pub mod filer;
 pub mod indexer;
 pub mod op_record;
@@ -15,6 +16,7 @@ mod payload;
 pub mod quantizer;
 pub mod scrubber;
 pub mod sweeper;
+mod tail_room;
 
 use crate::catalog::CollectionHandle;
 use crate::checkpoint::VectorsFile;
@@ -28,11 +30,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use tail_room::TailRoom;
 
 /// Fresh points searched exactly beside the graph before writes must wait for the indexer. At 384 dimensions and
 /// 10 GB/s a scan of 512 rows costs 80 µs, half of a graph search.
 ///
-/// What a start has replayed from the log is allowed for on top (`Owned::note_indexed`).
+/// What a start has replayed from the log is allowed for on top ([`TailRoom`]).
 pub const TAIL_MAX: usize = 512;
 
 /// Log bytes of a core beyond which writes wait for checkpoints, as a multiple of those that start them: 256 MiB usually. What
@@ -51,10 +54,8 @@ pub struct Owned {
     pub handle: Arc<CollectionHandle>,
     /// The single writer. Borrowed for moments, never across an await.
     pub writer: RefCell<DenseWriter>,
-    /// A round moved points from the tail into the graph.
-    pub indexed: Event,
-    /// Tail length at which writes wait: [`TAIL_MAX`], and more while what the start replayed is being indexed.
-    tail_bound: Cell<usize>,
+    /// Where writers wait for the indexer.
+    pub tail_room: TailRoom,
     /// The tail has grown or something died.
     pub changed: Event,
     /// Staged points of a bulk load.
@@ -73,8 +74,6 @@ pub struct Owned {
     pub tokens: RefCell<TokenBucket>,
     /// The collection is being dropped: tasks end, writes are refused.
     pub dropped: Cell<bool>,
-    /// Resolves `drop` once the indexer has ended.
-    pub indexer_ended: Cell<bool>,
     /// The indexer is the only task that opens rounds; a build of its own collection pauses it before the swap.
     pub round_lock: Rc<Lock>,
 }
@@ -85,9 +84,8 @@ impl Owned {
         let rate = handle.config.max_inserts_per_second;
         Rc::new(Owned {
             handle,
-            tail_bound: Cell::new(writer.tail_len() + TAIL_MAX),
+            tail_room: TailRoom::new(writer.tail_len()),
             writer: RefCell::new(writer),
-            indexed: Event::default(),
             changed: Event::default(),
             staged: RefCell::default(),
             aside_bytes: Cell::new(0),
@@ -97,7 +95,6 @@ impl Owned {
             vectors: RefCell::default(),
             tokens: RefCell::new(TokenBucket::new(rate, now_ms)),
             dropped: Cell::new(false),
-            indexer_ended: Cell::new(false),
             round_lock: Rc::default(),
         })
     }
@@ -112,14 +109,15 @@ impl Owned {
 
     /// Writes wait until the indexer has moved points of the tail into the graph.
     fn tail_is_full(&self) -> bool {
-        self.writer.borrow().tail_len() >= self.tail_bound.get()
+        self.tail_room.is_full(self.writer.borrow().tail_len())
     }
 
-    /// The indexer has moved `points` out of the tail. Writers may fill half of their places as long as more than [`TAIL_MAX`]
-    /// are waiting: neither do they wait until all of a long replay is indexed, nor does the tail stay as long as it is.
-    pub fn note_indexed(&self, points: usize) {
-        self.tail_bound.set(self.tail_bound.get().saturating_sub(points.div_ceil(2)).max(TAIL_MAX));
-        self.indexed.notify();
+    /// Tells the tasks of this collection that it is going away.
+    pub fn end_tasks(&self) {
+        self.dropped.set(true);
+        self.changed.notify();
+        // Writers that wait for room look again, and find that nobody needs it any more.
+        self.tail_room.note_round(0);
     }
 
     /// Notes a change of `id` for a build that runs beside.
@@ -211,8 +209,9 @@ impl Core {
         let (mut vector_buffer, mut record) = (Vec::new(), Vec::new());
         let mut slice_start = env.now_ns();
         for (index, point) in batch.points.iter().enumerate() {
-            while !owned.dropped.get() && owned.tail_is_full() {
-                owned.indexed.wait().await;
+            let must_wait = || !owned.dropped.get() && owned.tail_is_full();
+            if must_wait() {
+                owned.tail_room.wait(&owned.changed, must_wait).await;
                 slice_start = env.now_ns();
             }
             let began_ns = env.now_ns();

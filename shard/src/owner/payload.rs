@@ -80,9 +80,9 @@ impl Core {
             };
             let version = version + 1;
             // A change of text takes a place in the tail.
-            while !owned.dropped.get() && owned.tail_is_full() && owned.writer.borrow().moves(id, &row) {
-                owned.indexed.wait().await;
-            }
+            let must_wait =
+                || !owned.dropped.get() && owned.tail_is_full() && owned.writer.borrow().moves(id, &row);
+            owned.tail_room.wait(&owned.changed, must_wait).await;
             self.room_in_log(op_record::payload_bytes(&row)).await?;
             // Waiting for room is rare, and expiry takes no number; if anything was written meanwhile the change is made of what is there now.
             let alive = owned.writer.borrow().check_rewrite(id, None, self.env().unix_ms())?.is_some();

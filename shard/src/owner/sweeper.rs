@@ -4,12 +4,31 @@
 //! Nothing is logged: deadlines are absolute, so what comes back at replay is as expired as before.
 
 use crate::core::Core;
+use crate::owner::Owned;
 use crate::owner::indexer::Slice;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Points looked up at once; the clock is looked at after each.
 const SWEEP_STEP: usize = 64;
+
+/// Removes the points of one collection that have expired.
+pub async fn sweep_points(core: &Rc<Core>, owned: &Owned) {
+    let env = core.env();
+    let mut slice = Slice::begin(env);
+    loop {
+        let expired = owned.writer.borrow().expired(env.unix_ms(), SWEEP_STEP);
+        if expired.is_empty() || owned.dropped.get() {
+            return;
+        }
+        for id in expired {
+            let removed = owned.writer.borrow_mut().expire(id, env.unix_ms());
+            owned.handle.counters.expired.fetch_add(u64::from(removed), Relaxed);
+            // A long text takes a while to be taken out of the statistics.
+            slice.check().await;
+        }
+    }
+}
 
 /// Sweeps every collection of this core each `interval_ms`; 0 = never.
 pub async fn run(core: Rc<Core>, interval_ms: u64) {
@@ -20,19 +39,8 @@ pub async fn run(core: Rc<Core>, interval_ms: u64) {
     while !core.is_stopping() {
         env.sleep_us(interval_ms.saturating_mul(1000)).await;
         for owned in core.all_owned() {
+            sweep_points(&core, &owned).await;
             let mut slice = Slice::begin(&env);
-            loop {
-                let expired = owned.writer.borrow().expired(env.unix_ms(), SWEEP_STEP);
-                if expired.is_empty() || owned.dropped.get() {
-                    break;
-                }
-                for id in expired {
-                    let removed = owned.writer.borrow_mut().expire(id, env.unix_ms());
-                    owned.handle.counters.expired.fetch_add(u64::from(removed), Relaxed);
-                    // A long text takes a while to be taken out of the statistics.
-                    slice.check().await;
-                }
-            }
             loop {
                 let expired = owned.writer.borrow().with_expired_keys(env.unix_ms(), SWEEP_STEP);
                 if expired.is_empty() || owned.dropped.get() {

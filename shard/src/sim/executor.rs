@@ -14,6 +14,16 @@ const POLL_NS: u64 = 200;
 /// Wall clock at virtual time zero, Unix ms: an arbitrary day, the same in every run.
 const EPOCH_UNIX_MS: u64 = 1_700_000_000_000;
 
+/// Whether work takes time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// Each step of a task takes [`POLL_NS`].
+    Running,
+    /// Only sleeping takes time, however much is done: nothing that goes by the clock ever finds its slice used up. A task that
+    /// spins without sleeping hangs the run.
+    Frozen,
+}
+
 type TaskId = u64;
 type LocalTask = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -71,14 +81,29 @@ impl Wake for TaskWaker {
     }
 }
 
-/// Runs `main` to its end, and whatever it spawns until then; the rest is dropped where it stands, as a killed process would.
+/// [`run_by`] a running clock.
 ///
 /// # Panics
-/// When every task waits and no timer is left: a deadlock in the code under test. The message carries the seed.
+/// As [`run_by`].
 pub fn run<T, F>(seed: u64, main: impl FnOnce(Sim) -> F) -> T
 where
     F: Future<Output = T>,
 {
+    run_by(Clock::Running, seed, main)
+}
+
+/// Runs `main` to its end, and whatever it spawns until then; the rest is dropped where it stands, as a killed process would.
+///
+/// # Panics
+/// When every task waits and no timer is left: a deadlock in the code under test. The message carries the seed.
+pub fn run_by<T, F>(clock: Clock, seed: u64, main: impl FnOnce(Sim) -> F) -> T
+where
+    F: Future<Output = T>,
+{
+    let poll_ns = match clock {
+        Clock::Running => POLL_NS,
+        Clock::Frozen => 0,
+    };
     let inner = Rc::new(Inner {
         random: Random::new(seed),
         now_ns: Cell::new(0),
@@ -108,7 +133,7 @@ where
             );
             continue;
         };
-        inner.now_ns.set(inner.now_ns.get() + POLL_NS);
+        inner.now_ns.set(inner.now_ns.get() + poll_ns);
         inner.fire_due_timers();
         let waker = Waker::from(Arc::new(TaskWaker { id, ready: inner.ready.clone() }));
         let mut cx = Context::from_waker(&waker);
@@ -253,6 +278,18 @@ mod tests {
             sim.step_wall_clock_ms(70_000);
             sim.step_wall_clock_ms(-100_000);
             assert_eq!((sim.unix_ms(), sim.now_ns()), (wall_ms - 30_000, monotonic_ns));
+        });
+    }
+
+    #[test]
+    fn under_a_frozen_clock_only_sleeping_takes_time() {
+        run_by(Clock::Frozen, 1, |sim| async move {
+            for _ in 0..1000 {
+                sim.yield_now().await;
+            }
+            assert_eq!(sim.now_ns(), 0);
+            sim.sleep_us(3).await;
+            assert_eq!(sim.now_ns(), 3000);
         });
     }
 

@@ -6,19 +6,27 @@ mod env;
 mod executor;
 mod random;
 pub use env::{Cores, SimEnv};
-pub use executor::{Sim, run};
+pub use executor::{Clock, Sim, run, run_by};
 pub use random::Random;
 #[cfg(test)]
 mod alias_test;
 #[cfg(test)]
+mod build_test;
+#[cfg(test)]
 mod clock_test;
+#[cfg(test)]
+mod expiry_test;
 #[cfg(test)]
 mod key_query_test;
 #[cfg(test)]
 mod keys_test;
+#[cfg(test)]
+mod stall_test;
 #[cfg(test)]
 mod store_test;
 #[cfg(test)]
 mod test_node;
 #[cfg(test)]
 mod vectors_test;
+#[cfg(test)]
+mod version_test;

@@ -45,7 +45,39 @@ struct Stored {
 
 /// What may be found for one id: the first is the acknowledged one.
 type Possible = Vec<Option<Stored>>;
-type Model = BTreeMap<(usize, u64), Possible>;
+/// Of one id.
+type Key = (usize, u64);
+
+#[derive(Default)]
+struct Model {
+    states: BTreeMap<Key, Possible>,
+    /// The last version that each id certainly had. After a delete the next is one more.
+    given: BTreeMap<Key, u64>,
+}
+
+impl Model {
+    /// The acknowledged state.
+    fn get(&self, key: &Key) -> Option<Stored> {
+        self.states.get(key).and_then(|possible| possible[0].clone())
+    }
+
+    fn next_version(&self, key: &Key) -> u64 {
+        self.given.get(key).map_or(1, |given| given + 1)
+    }
+
+    /// Asked for, and not acknowledged yet.
+    fn ask(&mut self, key: Key, state: Option<Stored>) {
+        self.states.entry(key).or_insert_with(|| vec![None]).push(state);
+    }
+
+    /// Acknowledged or found.
+    fn settle(&mut self, key: Key, state: Option<Stored>) {
+        if let Some(stored) = &state {
+            self.given.insert(key, stored.version);
+        }
+        self.states.insert(key, vec![state]);
+    }
+}
 
 fn row(tag: i64) -> Vec<u8> {
     let mut row = RowBuilder::new();
@@ -83,12 +115,12 @@ async fn read(core: &Rc<Core>, name: &str, id: u64) -> Option<Stored> {
 async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collection: usize, id: u64) -> bool {
     let key = (collection, id);
     let name = &*name_of(collection);
-    let before = model.borrow().get(&key).and_then(|p| p[0].clone());
+    let before = model.borrow().get(&key);
     let version = before.as_ref().map_or(0, |s| s.version);
     match random.below(12) {
         0..=5 => {
             let stored = Stored {
-                version: version + 1,
+                version: model.borrow().next_version(&key),
                 vector: random_vector(random),
                 tag: random.below(1000) as i64,
             };
@@ -97,14 +129,14 @@ async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collecti
             let expected = random.chance(1, 3).then_some(if wrong { version + 7 } else { version });
             let accepted = (mode == WriteMode::Upsert || before.is_none()) && !(expected.is_some() && wrong);
             if accepted {
-                model.borrow_mut().entry(key).or_insert_with(|| vec![None]).push(Some(stored.clone()));
+                model.borrow_mut().ask(key, Some(stored.clone()));
             }
             let point = PointFields { id, row: row(stored.tag), ttl_ms: 0, expected_version: expected };
             let answer = core.write(name, batch(mode, vec![(point, stored.vector.clone())])).await;
             match answer {
                 Ok(written) if accepted => {
                     assert_eq!(written, [Written::Ok { version: stored.version }], "{name} {id}");
-                    model.borrow_mut().insert(key, vec![Some(stored)]);
+                    model.borrow_mut().settle(key, Some(stored));
                 }
                 Ok(written) => assert_eq!(written, [Written::Conflict], "{name} {id} should be refused"),
                 Err(error) => match error.error {
@@ -120,11 +152,11 @@ async fn step(core: &Rc<Core>, random: &Random, model: &RefCell<Model>, collecti
         }
         10 | 11 => return change_payload(core, random, model, key, before).await,
         6 | 7 => {
-            model.borrow_mut().entry(key).or_insert_with(|| vec![None]).push(None);
+            model.borrow_mut().ask(key, None);
             match core.delete(name, id, None).await {
                 Ok(deleted) => {
                     assert_eq!(deleted, before.is_some());
-                    model.borrow_mut().insert(key, vec![None]);
+                    model.borrow_mut().settle(key, None);
                 }
                 Err(OpError::Busy(_) | OpError::NoSpace(_)) => settle(core, model, key).await,
                 Err(OpError::Unavailable(_) | OpError::UnknownCollection(_)) if core.is_stopping() => {
@@ -178,13 +210,13 @@ async fn change_payload(
     let after =
         before.map(|stored| Stored { version: version + 1, tag: tag.unwrap_or(stored.tag), ..stored });
     if accepted && after.is_some() {
-        model.borrow_mut().entry(key).or_insert_with(|| vec![None]).push(after.clone());
+        model.borrow_mut().ask(key, after.clone());
     }
     match core.change_payload(name, id, change, expected).await {
         Ok(version) => {
             assert!(accepted, "{name} {id} should be refused");
             assert_eq!(Some(version), after.as_ref().map(|stored| stored.version), "{name} {id}");
-            model.borrow_mut().insert(key, vec![after]);
+            model.borrow_mut().settle(key, after);
         }
         Err(OpError::PointNotFound(_)) => assert_eq!(after, None, "{name} {id}"),
         Err(OpError::Write(WriteError::VersionConflict { .. })) if !accepted => {}
@@ -199,9 +231,9 @@ async fn change_payload(
 async fn settle(core: &Rc<Core>, model: &RefCell<Model>, key: (usize, u64)) {
     let found = read(core, &name_of(key.0), key.1).await;
     let mut model = model.borrow_mut();
-    let possible = model.entry(key).or_insert_with(|| vec![None]);
+    let possible = model.states.entry(key).or_insert_with(|| vec![None]);
     assert!(possible.contains(&found), "{key:?}: found {found:?}, possible {possible:?}");
-    *possible = vec![found];
+    model.settle(key, found);
 }
 
 fn options(random: &Random) -> NodeOptions {
@@ -241,7 +273,7 @@ async fn life(
             Err(other) => panic!("create {collection}: {other}"),
         }
     }
-    let keys: Vec<_> = model.borrow().keys().copied().collect();
+    let keys: Vec<_> = model.borrow().states.keys().copied().collect();
     for key in keys {
         settle(&any(&random), &model, key).await;
     }
@@ -339,7 +371,7 @@ fn check_seed(seed: u64, failing: bool) {
     let random = Random::new(seed);
     let mut disk = SimDisk::new(random.next());
     disk.set_yielding(true);
-    let model = Rc::new(RefCell::new(Model::new()));
+    let model = Rc::new(RefCell::new(Model::default()));
     let created = Rc::new(Cell::new(COLLECTIONS));
     for _ in 0..4 {
         let shared_disk = Rc::new(disk);

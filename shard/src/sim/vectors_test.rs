@@ -2,7 +2,7 @@
 
 use super::Sim;
 use super::test_node::{keys_options, open};
-use crate::core::{PointFields, StoredPoint, Vectors, WriteBatch};
+use crate::core::{OpError, PointFields, StoredPoint, Vectors, WriteBatch};
 use crate::disk::SimDisk;
 use crate::log::SyncMode;
 use crate::node::NodeOptions;
@@ -125,9 +125,16 @@ fn what_is_built_is_the_same_on_one_core_and_on_two() {
             let node = open(&sim, &disk, cores, options()).await;
             let core = node.cores[0].clone();
             let config = DenseConfig { index, ..DenseConfig::new(DIM, Metric::L2) };
-            core.create_collection("graph", config).await.unwrap();
-            core.stage("graph", scattered(900)).await.unwrap();
-            core.build("graph", cores, true).await.unwrap();
+            // The mesh may refuse a call, which has done nothing then.
+            while let Err(error) = core.create_collection("graph", config.clone()).await {
+                assert!(matches!(error, OpError::Busy(_)), "{error}");
+            }
+            while let Err(error) = core.stage("graph", scattered(900)).await {
+                assert!(matches!(error, OpError::Busy(_)), "{error}");
+            }
+            while let Err(error) = core.build("graph", cores, true).await {
+                assert!(matches!(error, OpError::Busy(_)), "{error}");
+            }
             let owned = node.cores.iter().find_map(|core| core.all_owned().pop()).unwrap();
             let mut writer = owned.writer.borrow_mut();
             writer.begin_capture(true);

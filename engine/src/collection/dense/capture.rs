@@ -6,7 +6,7 @@
 use super::*;
 use crate::record::image::{
     CellsRecord, EdgesRecord, EndRecord, LevelsBuilder, PointRecord, StoredVector, put_cells, put_centroid,
-    put_code, put_codec, put_edges, put_end, put_free, put_point,
+    put_code, put_codec, put_edges, put_end, put_free, put_gone, put_point,
 };
 
 /// Slots that the last pass may write in one go; doubled with each pass, so that a capture ends under any load. About 2 KB
@@ -15,6 +15,9 @@ const LAST_PASS_SLOTS: usize = 256;
 
 /// Bytes of what a quantizer has learned that are written in one go.
 pub(super) const CODEC_PIECE: usize = 1 << 14;
+
+/// Versions of absent ids per record. All of them are written in one go with the end of an image: 256 KiB at most.
+const GONE_PER_RECORD: usize = 1024;
 
 /// Bytes that count for a slot which turns out to need no record.
 const BYTES_PER_LOOK: usize = 64;
@@ -39,6 +42,10 @@ pub(super) struct Capture {
     /// First pass of a full image: slots without a point need no record.
     absent_is_free: bool,
     complete: bool,
+    /// Every point is written, so the image is to say all else that there is, too.
+    full: bool,
+    /// Versions of absent ids that no image before has are in this one.
+    has_gone: bool,
     /// Slots that were freed before it was complete: once it is durable no image has a point there, whose vector is in the file.
     released: Vec<Slot>,
     levels: LevelsBuilder,
@@ -82,6 +89,8 @@ impl DenseWriter {
             passes: 0,
             absent_is_free: full,
             complete: false,
+            full,
+            has_gone: false,
             released: Vec::new(),
             levels: LevelsBuilder::default(),
         });
@@ -117,6 +126,10 @@ impl DenseWriter {
                     continue;
                 }
                 while self.write_next(&mut capture, out) {}
+                if capture.full || self.gone.changed {
+                    self.write_gone(out);
+                    capture.has_gone = std::mem::take(&mut self.gone.changed);
+                }
                 put_end(
                     out,
                     &EndRecord {
@@ -144,6 +157,7 @@ impl DenseWriter {
             self.imaged_codes = capture.codes_number.unwrap_or(self.imaged_codes);
         } else {
             self.held.extend(capture.released);
+            self.gone.changed |= capture.has_gone;
             self.dirty.insert_all(&capture.taken);
             self.dirty.insert_all(&capture.pending);
         }
@@ -173,6 +187,16 @@ impl DenseWriter {
         let per_point = 54 + code + vector + 6 * config.m as u64;
         let points = (self.shared.live.load(Ordering::Relaxed)) + self.dead_linked.len() as u64;
         points * per_point + self.shared.meta.row_bytes()
+    }
+
+    fn write_gone(&self, out: &mut Vec<u8>) {
+        let pairs: Vec<(u64, u64)> = self.gone.iter().collect();
+        let floor = self.gone.floor();
+        // The first piece is there when there is nothing to say as well: then every absent id begins at 1.
+        put_gone(out, 0, floor, &pairs[..pairs.len().min(GONE_PER_RECORD)]);
+        for (at, piece) in pairs.chunks(GONE_PER_RECORD).enumerate().skip(1) {
+            put_gone(out, at as u32, floor, piece);
+        }
     }
 
     pub(super) fn collect_edge_changes(&mut self) {

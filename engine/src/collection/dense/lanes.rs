@@ -25,7 +25,7 @@ pub(super) struct Lanes {
     /// Made with the first sparse vector: most collections have none, and an empty map of dimensions takes 16 KiB.
     sparse: OnceLock<Arc<SparseIndex>>,
     text: Option<Arc<TextIndex>>,
-    /// Live slots with a sparse vector.
+    /// Live slots with a sparse vector, without those that have expired.
     sparse_live: AtomicU64,
 }
 
@@ -76,15 +76,31 @@ impl LaneWriters {
         filed
     }
 
-    /// A slot dies: what counts live points forgets it, whoever still sees it finds it.
+    /// A slot that counts dies: what counts live points forgets it, whoever still sees it finds it.
     pub fn forget(&mut self, lanes: &Lanes, slot: Slot, row: PayloadRow<'_>) {
+        self.count_vector(lanes, row, false);
+        self.count_text(slot, row, false);
+    }
+
+    /// The sparse vector of a row counts from now on, or does not any more.
+    pub fn count_vector(&mut self, lanes: &Lanes, row: PayloadRow<'_>, counts: bool) {
         if row.sparse().len() > 0 {
-            sub(&lanes.sparse_live, 1);
+            match counts {
+                true => add(&lanes.sparse_live, 1),
+                false => sub(&lanes.sparse_live, 1),
+            }
         }
+    }
+
+    /// The text of a slot is to count or not, whatever it did before.
+    pub fn count_text(&mut self, slot: Slot, row: PayloadRow<'_>, counts: bool) {
         if let Some(text) = &mut self.text
             && let Some(content) = document(row)
         {
-            text.forget(slot, content);
+            match counts {
+                true => text.recall(slot, content),
+                false => text.forget(slot, content),
+            };
         }
     }
 

@@ -18,14 +18,17 @@
 //!    replacement finds the point.
 //! 7. Where vectors are given up for codes (`bare.rs`) a filed slot's vector is what its code stands for, from the moment it is filed; its
 //!    floats go when no reader is left that may have found it in the tail.
-//! 8. All methods of [`DenseWriter`] run on one thread at a time; nothing else changes anything.
+//! 8. A version is never given twice to one id (`gone.rs`).
+//! 9. All methods of [`DenseWriter`] run on one thread at a time; nothing else changes anything.
 mod ahead;
 mod bare;
 mod births;
 mod capture;
 mod device;
 mod dirty;
+mod expiry;
 mod filing;
+mod gone;
 mod hit_order;
 mod lanes;
 mod matching;
@@ -56,7 +59,9 @@ use crate::pace::TooLong;
 use crate::payload::index::PayloadIndex;
 use crate::sparse::SparseError;
 use dirty::{Dirty, SlotSet};
+use expiry::Expiry;
 use filing::{CellsCell, Filing};
+use gone::Gone;
 use lanes::{LaneWriters, Lanes};
 use meta::Meta;
 use rewrite::{Retired, Superseded};
@@ -229,13 +234,15 @@ pub struct Point<'p> {
 pub struct Stats {
     /// Ids present (expired but unswept ones included).
     pub live: u64,
+    /// Of these, the ones that have expired.
+    pub expired: u64,
     /// Dead slots not yet reclaimed.
     pub tombstoned: u64,
     /// Live slots waiting in the tail.
     pub tail: u64,
     /// Slots ever committed (high-water mark).
     pub slots: u64,
-    /// Live points with a sparse vector.
+    /// Points with a sparse vector that have not expired.
     pub sparse_vectors: u64,
     /// Committed bytes: vectors, edges, metadata, id map, rows, payload index, sparse and text lists.
     pub bytes: u64,
@@ -252,6 +259,14 @@ pub struct Stats {
     /// Distances computed by searches, since the collection was opened.
     pub distances: u64,
 }
+
+impl Stats {
+    /// Points that have not expired, as the owner last looked at the clock.
+    pub fn points(&self) -> u64 {
+        self.live.saturating_sub(self.expired)
+    }
+}
+
 /// Counters that readers add to, on cache lines of their own.
 #[derive(Default)]
 #[repr(align(128))]
@@ -287,6 +302,7 @@ pub struct Dense {
     slots: AtomicU64,
     /// Gauges kept by the owner.
     live: AtomicU64,
+    expired: AtomicU64,
     tombstoned: AtomicU64,
     tail_live: AtomicU64,
     /// Bytes of the graph and of what only the owner has.
@@ -311,6 +327,10 @@ pub struct DenseWriter {
     imaged_codes: u8,
     /// Ids present, for ascending walks.
     ordered_ids: BTreeSet<u64>,
+    /// Versions of those that are not.
+    gone: Gone,
+    /// What has expired and is still present.
+    expiry: Expiry,
     /// (deadline, id) of ids present that have one.
     deadlines: BTreeSet<(u64, u64)>,
     /// (deadline, id) of ids present whose row has a key that expires, by the earliest of them.
@@ -416,6 +436,7 @@ impl Dense {
         let slots = self.slots.load(Ordering::Relaxed);
         Stats {
             live: self.live.load(Ordering::Relaxed),
+            expired: self.expired.load(Ordering::Relaxed),
             tombstoned: self.tombstoned.load(Ordering::Relaxed),
             tail: self.tail_live.load(Ordering::Relaxed),
             slots,

@@ -2,6 +2,7 @@
 //!
 //! Nothing is trusted: slots, lengths, rows, edges, ids and the entry point are checked, so damaged bytes that got past a
 //! checksum end in an error or in fewer edges, never in a panic or a wild slot.
+use super::gone::Gone;
 use super::meta::Birth;
 use super::writer::add;
 use super::*;
@@ -52,6 +53,8 @@ pub(super) struct Restoring {
     codes_at: Vec<Spilled>,
     /// Slots that came without a vector.
     bare: SlotSet,
+    /// Versions of absent ids, if an image says something of them.
+    gone: Option<Gone>,
 }
 
 /// The byte string of a slot, empty without one.
@@ -235,6 +238,15 @@ impl DenseWriter {
                 restoring.centroid(cell, centroid, self.shared.config.dim)
             }
             Record::Cells(_) | Record::Centroid(..) => Err("cells in the image of a graph".into()),
+            Record::Gone(record) => {
+                if record.at == 0 {
+                    restoring.gone = Some(Gone::default());
+                }
+                let gone = restoring.gone.as_mut().ok_or("versions of absent ids without their beginning")?;
+                gone.raise_floor(record.floor);
+                record.iter().for_each(|(id, version)| gone.note(id, version));
+                Ok(())
+            }
             Record::End(end) => {
                 if end.slots as usize > self.slots_max {
                     return Err(format!("{} slots, more than {}", end.slots, self.slots_max));
@@ -413,13 +425,16 @@ impl DenseWriter {
 
         let shared = self.shared.clone();
         let mut tail = Vec::new();
+        // Every version but that of a bulk build was a write with a number of its own.
+        let mut versions = 0u64;
         for slot in 0..end.slots {
             if !restoring.present.contains(slot) {
                 shared.meta.bury(slot, 0);
                 continue;
             }
             // SAFETY: the owner, which frees nothing meanwhile.
-            let row = PayloadRow::trusted(unsafe { shared.meta.row(slot) });
+            let (row, version) = unsafe { shared.meta.row_and_version(slot) };
+            let row = PayloadRow::trusted(row);
             shared.index.insert(slot, row);
             let linked = self.is_linked(slot);
             self.linked += usize::from(linked);
@@ -438,6 +453,7 @@ impl DenseWriter {
             self.lanes.insert(&shared.lanes, slot, row);
             self.ordered_ids.insert(id);
             add(&shared.live, 1);
+            versions = versions.saturating_add(version);
             // SAFETY: as above.
             self.watch_keys(id, unsafe { shared.meta.row(slot) });
             match shared.meta.deadline_ms(slot) {
@@ -453,6 +469,14 @@ impl DenseWriter {
             self.requeue(slot);
         }
         self.free = (0..end.slots).rev().filter(|&slot| !restoring.present.contains(slot)).collect();
+        self.gone = restoring.gone.take().unwrap_or_else(|| {
+            // Images of before this was kept. No version exceeds the number of writes by more than the one that a bulk build gives,
+            // and unless all writes are accounted for by what is there, something may be gone.
+            let mut unknown = Gone::default();
+            unknown.raise_floor(if versions == seq { 0 } else { seq.saturating_add(1) });
+            unknown
+        });
+        self.gone.changed = false;
         // What was just loaded is what the images hold.
         self.collect_edge_changes();
         self.dirty = Dirty::default();

@@ -148,6 +148,11 @@ impl DenseWriter {
     pub(super) fn watch_keys(&mut self, id: u64, row: &[u8]) {
         if let Some(deadline_ms) = PayloadRow::trusted(row).next_deadline() {
             self.key_deadlines.insert((deadline_ms, id));
+            if self.shared.has_text()
+                && let Some(deadline_ms) = PayloadRow::trusted(row).content_deadline()
+            {
+                self.expiry.text_deadlines.insert((deadline_ms, id));
+            }
         }
     }
 
@@ -161,6 +166,9 @@ impl DenseWriter {
         let row = PayloadRow::trusted(unsafe { meta.row(slot) });
         if let Some(deadline_ms) = row.next_deadline() {
             self.key_deadlines.remove(&(deadline_ms, meta.id(slot)));
+            if let Some(deadline_ms) = row.content_deadline() {
+                self.expiry.text_deadlines.remove(&(deadline_ms, meta.id(slot)));
+            }
         }
     }
 
@@ -171,6 +179,7 @@ impl DenseWriter {
         self.watch_keys(shared.meta.id(slot), row);
         // SAFETY: the owner, which frees no row meanwhile.
         let old = PayloadRow::trusted(unsafe { shared.meta.row(slot) });
+        let deadlines = old.next_deadline().is_some() || PayloadRow::trusted(row).next_deadline().is_some();
         let terms = shared.index.supersede(slot, old, PayloadRow::trusted(row));
         match shared.meta.swap_row(slot, row, version) {
             Some(old) => {
@@ -179,6 +188,10 @@ impl DenseWriter {
             }
             // Nothing was filed, and nothing is there to be freed.
             None => _ = shared.index.release(slot, PayloadRow::trusted(&[]), &[]),
+        }
+        if deadlines {
+            // The key of a text that stays may expire at another time than before.
+            self.settle_text(slot);
         }
         self.dirty.data.insert(slot);
         self.owe_reclaim(terms);

@@ -90,6 +90,7 @@ impl DenseWriter {
             published_seq: AtomicU64::new(0),
             slots: AtomicU64::new(0),
             live: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
             tombstoned: AtomicU64::new(0),
             tail_live: AtomicU64::new(0),
             owner_bytes: AtomicU64::new(0),
@@ -107,6 +108,8 @@ impl DenseWriter {
             held: Vec::new(),
             imaged_codes: 0,
             ordered_ids: BTreeSet::new(),
+            gone: Gone::default(),
+            expiry: Expiry::default(),
             deadlines: BTreeSet::new(),
             key_deadlines: BTreeSet::new(),
             newborn: Vec::new(),
@@ -156,8 +159,7 @@ impl DenseWriter {
     }
 
     /// All checks of a write except the rate itself (`rate_ok` says whether a token was had), in the order of the interface:
-    /// length, finiteness, rate token, version, quotas, duplicate. Returns the version it will get: one more than that of a
-    /// live point it replaces, else 1.
+    /// length, finiteness, rate token, version, quotas, duplicate. Returns the version it will get: see [`Self::next_version`].
     ///
     /// # Errors
     /// The first check that fails; nothing has changed.
@@ -198,7 +200,50 @@ impl DenseWriter {
             return Err(WriteError::DuplicateId(id));
         }
         self.commit_next()?;
-        Ok(found + 1)
+        Ok(1 + if found != 0 { found } else { self.last_version(id) })
+    }
+
+    /// The version that a write gives to `id` now: one more than it has, or had when it was last there. An id that was never there
+    /// gets 1; once very many ids have been deleted perhaps more (`gone.rs`).
+    pub fn next_version(&self, id: u64) -> u64 {
+        self.last_version(id) + 1
+    }
+
+    /// At least the version that `id` has or had, expired or not.
+    fn last_version(&self, id: u64) -> u64 {
+        self.present_version(id).unwrap_or_else(|| self.gone.last(id))
+    }
+
+    fn present_version(&self, id: u64) -> Option<u64> {
+        let slot = self.shared.ids.get_owned(id)?;
+        // SAFETY: the owner, which frees no row meanwhile.
+        Some(unsafe { self.shared.meta.row_and_version(slot) }.1)
+    }
+
+    /// What is known of the version of one id in particular: whether it is present (expired or not), and the version that it has or
+    /// had, 0 when that is not remembered.
+    pub fn known_version(&self, id: u64) -> (bool, u64) {
+        match self.present_version(id) {
+            Some(version) => (true, version),
+            None => (false, self.gone.remembered(id).unwrap_or(0)),
+        }
+    }
+
+    /// An empty writer that is to take the place of `other` gives no version again that `other` has given to an id that is absent
+    /// there. Some 100 us.
+    ///
+    /// # Panics
+    /// When something was written.
+    pub fn inherit_versions(&mut self, other: &DenseWriter) {
+        assert!(self.ordered_ids.is_empty(), "versions are inherited before anything is written");
+        self.gone = other.gone.clone();
+        self.gone.changed = true;
+    }
+
+    /// As [`Self::inherit_versions`], for one id that is absent here, and expired or absent in `other`.
+    pub fn inherit_version(&mut self, other: &DenseWriter, id: u64) {
+        self.gone.raise_floor(other.gone.floor());
+        self.gone.note(id, other.last_version(id));
     }
 
     /// Whether one more point would exceed a quota. Points expired but not yet swept do not count.
@@ -336,6 +381,7 @@ impl DenseWriter {
             Some(old) => self.bury(old, write.seq),
             None => {
                 self.ordered_ids.insert(write.id);
+                self.gone.forget(write.id);
                 add(&shared.live, 1);
             }
         }
@@ -345,6 +391,9 @@ impl DenseWriter {
             self.deadlines.insert((write.deadline_ms, write.id));
         }
         self.watch_keys(write.id, write.row);
+        if write.deadline_ms != 0 || row.next_deadline().is_some() {
+            self.settle_counts(slot);
+        }
         self.dirty.data.insert(slot);
         self.newborn.push((slot, write.seq));
         self.owe_reclaim(terms);
@@ -380,6 +429,7 @@ impl DenseWriter {
 
     /// A slot dies at `seq`: its id is gone or leads elsewhere.
     fn bury(&mut self, slot: Slot, seq: u64) {
+        let counts = self.counts(slot);
         let shared = &self.shared;
         let deadline_ms = shared.meta.deadline_ms(slot);
         if deadline_ms != 0 {
@@ -388,7 +438,11 @@ impl DenseWriter {
         self.unwatch_keys(slot);
         let shared = self.shared.clone();
         // SAFETY: the owner, which frees nothing meanwhile.
-        self.lanes.forget(&shared.lanes, slot, PayloadRow::trusted(unsafe { shared.meta.row(slot) }));
+        let row = PayloadRow::trusted(unsafe { shared.meta.row(slot) });
+        match counts {
+            true => self.lanes.forget(&shared.lanes, slot, row),
+            false => sub(&shared.expired, 1),
+        }
         shared.meta.bury(slot, seq);
         add(&shared.tombstoned, 1);
         if self.is_linked(slot) {
@@ -428,6 +482,8 @@ impl DenseWriter {
         let shared = self.shared.clone();
         let slot = shared.ids.get_owned(id);
         if let Some(slot) = slot {
+            // SAFETY: the owner, which frees no row meanwhile.
+            self.gone.note(id, unsafe { shared.meta.row_and_version(slot) }.1);
             self.bury(slot, seq);
             self.ordered_ids.remove(&id);
             sub(&shared.live, 1);
@@ -613,9 +669,11 @@ impl DenseWriter {
         };
         let bytes = index
             + self.ordered_ids.len() as u64 * ORDERED_ID_BYTES
-            + (self.deadlines.len() + self.key_deadlines.len()) as u64 * DEADLINE_BYTES
+            + (self.deadlines.len() + self.key_deadlines.len() + self.expiry.text_deadlines.len()) as u64
+                * DEADLINE_BYTES
             + (self.free.capacity() + self.held.capacity() + self.dead_linked.capacity()) as u64 * 4
             + self.dirty.bytes()
+            + self.gone.bytes()
             + self.ahead_bytes();
         self.shared.owner_bytes.store(bytes, Ordering::Relaxed);
     }

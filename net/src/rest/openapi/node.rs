@@ -30,9 +30,18 @@ pub fn operations() -> Vec<Operation> {
             &[("ok", json!({"status": "ok"}))],
         ),
         operation("GET", "/v1/ready", "ready", "node", "Whether requests are served")
-            .about("One node is ready as soon as it listens.")
+            .about("A node is ready as soon as it listens, until the log of a core has failed: then writes are refused until a restart.")
             .open()
-            .answer(200, "They are.", &status("ready"), &[("ready", json!({"status": "ready"}))]),
+            .answer(200, "They are.", &status("ready"), &[("ready", json!({"status": "ready"}))])
+            .answer(
+                503,
+                "They are not; `detail` says why.",
+                &answer(&[], json!({"status": {"const": "not ready"}, "detail": {"type": "string"}})),
+                &[(
+                    "log",
+                    json!({"status": "not ready", "detail": "the log has failed, and writes are refused until a restart: core 1: syncing segment 4: Input/output error"}),
+                )],
+            ),
         operation("GET", "/v1/replication", "replication", "node", "How far replicas are")
             .about("One node has no shards that are replicated.")
             .open()

@@ -4,7 +4,7 @@ use crate::absent_requests::{Lack, Unmet};
 use crate::dispatch::dispatch;
 use crate::kv_metrics;
 use crate::metrics::{self, Telemetry};
-use crate::request::{ApiError, ListCollections};
+use crate::request::{ApiError, ErrorKind, ListCollections};
 use crate::tcp::frame;
 use crate::tcp::ops::{PartitionOp, ProcessOp};
 use crate::tcp::process::{self, ProcessRequest};
@@ -33,8 +33,14 @@ async fn answer(
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
     match process::decode(op, args)? {
-        // One node is ready as soon as it listens: recovery comes before the listeners.
-        ProcessRequest::Ping | ProcessRequest::Ready => frame::put_ok(out, |_| {}),
+        ProcessRequest::Ping => frame::put_ok(out, |_| {}),
+        // As `GET /v1/ready` says it.
+        ProcessRequest::Ready => match core.node().not_ready() {
+            None => frame::put_ok(out, |_| {}),
+            Some(detail) => {
+                return Err(ApiError::new(ErrorKind::Unavailable, format!("not ready: {detail}")));
+            }
+        },
         ProcessRequest::Metrics => put_text(out, &metrics::page(core, telemetry).await),
         ProcessRequest::KvMetrics => {
             put_text(out, &kv_metrics::page(telemetry.prefix(), &core.keys_stats().await));

@@ -79,6 +79,8 @@ pub struct Bed {
     pub seat: Participant,
     pub writer: DenseWriter,
     pub twin: BTreeMap<u64, TwinPoint>,
+    /// The highest version that an id was ever given.
+    pub given: BTreeMap<u64, u64>,
     pub log: Vec<Logged>,
     pub seq: u64,
     pub now_ms: u64,
@@ -175,6 +177,7 @@ impl Bed {
             domain,
             writer,
             twin: BTreeMap::new(),
+            given: BTreeMap::new(),
             log: Vec::new(),
             seq: 0,
             now_ms: 1000,
@@ -207,7 +210,9 @@ impl Bed {
             assert_eq!(checked, Err(WriteError::DuplicateId(id)));
             return;
         }
-        assert_eq!(checked, Ok(found + 1), "version of id {id}");
+        let version = self.given.get(&id).map_or(1, |given| given + 1);
+        assert_eq!(checked, Ok(version), "version of id {id}");
+        self.given.insert(id, version);
         self.seq += 1;
         let row = if group < 0 { Vec::new() } else { row(group) };
         let mut prepared = vec![0.0; padded(vector.len())];
@@ -215,14 +220,14 @@ impl Bed {
         let logged = Logged::Write {
             seq: self.seq,
             id,
-            version: found + 1,
+            version,
             vector: vector.to_vec(),
             row: row.clone(),
             deadline_ms,
         };
         logged.apply(&mut self.writer);
         self.log.push(logged);
-        self.twin.insert(id, TwinPoint { prepared, row, group, version: found + 1, deadline_ms });
+        self.twin.insert(id, TwinPoint { prepared, row, group, version, deadline_ms });
     }
 
     pub fn upsert(&mut self, id: u64, vector: &[f32]) {
@@ -244,6 +249,7 @@ impl Bed {
         self.log.push(logged);
         let point = self.twin.get_mut(&id).unwrap();
         (point.row, point.group, point.version) = (row, group, version + 1);
+        self.given.insert(id, version + 1);
     }
 
     /// Deletes a point if it is alive, or, as the sweeper does, if it is there at all.

@@ -29,6 +29,7 @@ fn refusals_come_in_the_order_of_the_interface() {
     bed.config.max_vectors = 0;
     bed.writer = bed.fresh_writer();
     bed.twin.clear();
+    bed.given.clear();
     bed.seq = 0;
     bed.upsert(1, &[0.0, 1.0]);
     let duplicate = bed.writer.check_write(1, &[0.0, 0.0], Insert, Some(1), true, 0);
@@ -51,7 +52,7 @@ fn deletes_compare_versions_too() {
 }
 
 #[test]
-fn versions_count_replacements_and_start_again_after_absence() {
+fn versions_count_replacements_and_go_on_after_absence() {
     let mut bed = bed();
     let version = |bed: &Bed| bed.writer.check_write(1, &[0.0, 0.0], Upsert, None, true, bed.now_ms);
     assert_eq!(version(&bed), Ok(1));
@@ -60,11 +61,17 @@ fn versions_count_replacements_and_start_again_after_absence() {
     bed.write(Upsert, 1, &[0.0, 1.0], 0, bed.now_ms + 5);
     assert_eq!(version(&bed), Ok(3));
     bed.now_ms += 5;
-    assert_eq!(version(&bed), Ok(1), "expired is absent");
+    assert_eq!(version(&bed), Ok(3), "what has expired had 2");
     bed.write(Insert, 1, &[0.0, 3.0], 0, 0);
     bed.check(&mut Rng(0));
     bed.delete(1, false);
-    assert_eq!(version(&bed), Ok(1));
+    assert_eq!(version(&bed), Ok(4));
+    // What is absent counts as version 0 all the same, and another id that was never there begins at 1.
+    let checked =
+        |id, expected| bed.writer.check_write(id, &[0.0; 2], Upsert, Some(expected), true, bed.now_ms);
+    assert_eq!(checked(1, 0), Ok(4));
+    assert_eq!(checked(1, 3), Err(WriteError::VersionConflict { id: 1, expected: 3, found: 0 }));
+    assert_eq!(checked(2, 0), Ok(1));
 }
 
 #[test]

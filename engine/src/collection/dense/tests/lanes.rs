@@ -22,9 +22,9 @@ struct TwinPoint {
     /// Two-byte words, which no stemmer touches.
     words: Vec<String>,
     group: i64,
-    /// The document counts, but its key has expired.
+    /// The key of the document has expired.
     text_expired: bool,
-    /// So has the point.
+    /// The point has.
     expired: bool,
 }
 
@@ -36,6 +36,8 @@ struct Bed {
     twin: BTreeMap<u64, TwinPoint>,
     rng: Rng,
     seq: u64,
+    /// The owner has looked at the clock since: what has expired counts for nothing.
+    followed: bool,
 }
 
 fn best(mut hits: Vec<(u64, f32)>, k: usize) -> Vec<(u64, f32)> {
@@ -51,7 +53,7 @@ impl Bed {
         let domain = Domain::new(2);
         let writer = DenseWriter::create(config.clone(), 1 << 13, domain.clone()).unwrap();
         let seat = domain.participant(0);
-        Bed { config, domain, seat, writer, twin: BTreeMap::new(), rng: Rng(seed), seq: 0 }
+        Bed { config, domain, seat, writer, twin: BTreeMap::new(), rng: Rng(seed), seq: 0, followed: false }
     }
 
     fn sparse_vector(&mut self, components: u64) -> Vec<(u32, f32)> {
@@ -139,8 +141,8 @@ impl Bed {
     }
 
     fn text_truth(&self, terms: &[String], k: usize, group: Option<i64>) -> Vec<(u64, f32)> {
-        // Expired points count until they are swept.
-        let documents = || self.twin.values().filter(|point| !point.words.is_empty());
+        let counts = |point: &TwinPoint| !self.followed || !(point.text_expired || point.expired);
+        let documents = || self.twin.values().filter(|point| !point.words.is_empty() && counts(point));
         let docs = documents().count() as f64;
         let tokens: usize = documents().map(|point| point.words.len()).sum();
         let average = tokens.max(1) as f32 / docs.max(1.0) as f32;
@@ -166,10 +168,23 @@ impl Bed {
         best(hits, k)
     }
 
+    /// Before the owner looks at the clock, after it has, and after the clock was set back: figures and scores go by that moment, and
+    /// nothing is swept.
     fn check(&mut self, queries: usize) {
+        for (now_ms, followed) in [(NOW, true), (NOW - 2, false), (NOW, true)] {
+            while self.writer.follow_expiry(now_ms) {}
+            self.followed = followed;
+            self.check_figures(queries.div_ceil(2));
+        }
+        assert!(self.writer.next_expiry().is_none_or(|next_ms| next_ms > NOW));
+    }
+
+    fn check_figures(&mut self, queries: usize) {
         let stats = self.writer.shared().stats();
-        let with_vector = self.twin.values().filter(|point| !point.sparse.is_empty()).count();
+        let counting = || self.twin.values().filter(|point| !self.followed || !point.expired);
+        let with_vector = counting().filter(|point| !point.sparse.is_empty()).count();
         assert_eq!(stats.sparse_vectors, with_vector as u64);
+        assert_eq!(stats.points(), counting().count() as u64);
         for _ in 0..queries {
             let sparse = self.sparse_vector(5);
             let terms: Vec<String> = (0..self.rng.below(5)).map(|_| self.word()).collect();
