@@ -11,7 +11,14 @@
 //! Tables that have grown take pages away (`pages`); then a second one is emptied in the same way, and given up.
 //!
 //! When that was not enough (a long value needs many pages at once; two pages are all there is), victims are emptied at once.
+//! While a store is read from images and a log nothing is emptied ahead, and `restore` says what goes in which order.
 //! When pages are empty but readers hold them, spare pages serve; with these used up a write is refused.
+//!
+//! # What has expired
+//!
+//! Keys that have expired and were not swept yet go first: a store that is short of pages sweeps with each write, and nothing alive is
+//! displaced before the wheel has nothing due. Their words are dead then, and pages that have no others are free at once. What
+//! has expired in the current tick of the wheel (64 ms) counts as alive, unless it lies in the page that is emptied.
 //!
 //! # Compaction
 //!
@@ -28,6 +35,7 @@ use super::entry::{Entry, Head};
 use super::index::Slot;
 use super::op::StoreError;
 use super::pages::PageId;
+use super::restore::Restoring;
 use super::stats::Stats;
 use super::table::Place;
 use super::view::is_live;
@@ -46,6 +54,17 @@ const COMPACTION_PARTS: usize = 4;
 
 /// The same for a page that is emptied without loss: with three quarters copied it is empty when the open page is seven eighths full.
 const COMPACTION_PACE: usize = 8;
+
+/// Pages that are copied together for each page that is needed at once: each gives at least a quarter of one.
+const COPIES_PER_PAGE: usize = COMPACTION_PARTS;
+/// The same for a store that is being read.
+const RESTORE_COPIES_PER_PAGE: usize = 32;
+
+/// Keys that a write sweeps in a store that is short of pages: what has expired among as many keys as 64 pages hold is gone before the open page
+/// is full. Some 10 us, until that is done.
+const SWEEP_PACE: usize = 256;
+/// And at once, when a page is needed now, between two looks whether there is one.
+const SWEEP_AT_ONCE: usize = 4096;
 
 /// Records whose buckets are asked for before the first of them is looked up: the waits for memory overlap.
 const BATCH: usize = 8;
@@ -116,22 +135,69 @@ impl Writer {
         // A value that nearly fills the budget has all of it.
         let tables = if head.bodies() > self.pages.budget() / 2 { 0 } else { tables };
         self.pages.withhold_for(tables, &self.shared.words);
+        let copies_per_page = self.restoring.map_or(COPIES_PER_PAGE, |_| RESTORE_COPIES_PER_PAGE);
+        let mut copies = 0;
         loop {
             self.pages.poll(&self.shared.words);
             let fits = self.pages.room() >= head.words(self.pages.page_words());
             let needed = head.bodies() + usize::from(!fits);
             let (free, spare) = (self.pages.free(), self.pages.spare());
             let waits = free + self.pages.waiting() >= needed;
-            if free >= needed || waits && free + spare >= needed {
+            let may_use_spare = waits || self.restoring.is_some() && copies >= copies_per_page * needed;
+            if free >= needed || may_use_spare && free + spare >= needed {
                 if !fits {
                     self.pages.turn();
                 }
                 return Ok(());
             }
-            if waits || !self.empty_one(now_ms) {
+            if waits {
+                return Err(StoreError::Full);
+            }
+            // What has expired goes before anything alive, and what is dead before that is copied.
+            if !self.is_swept(now_ms, SWEEP_AT_ONCE) {
+                continue;
+            }
+            if copies < copies_per_page * needed {
+                copies = if self.compact_one(now_ms) { copies + 1 } else { usize::MAX };
+                continue;
+            }
+            if self.restoring == Some(Restoring::Filling) {
+                return Err(StoreError::Full);
+            }
+            if self.restoring == Some(Restoring::Displacing) && self.shed(now_ms) {
+                copies = 0;
+                continue;
+            }
+            if !self.empty_one(now_ms) {
                 return Err(StoreError::Full);
             }
         }
+    }
+
+    /// Copies what is alive of a page that has enough dead words, if there is one and it can be copied whole. Whether it has.
+    fn compact_one(&mut self, now_ms: u64) -> bool {
+        if !self.begin_compaction() {
+            return false;
+        }
+        let Some(Drain { page, .. }) = self.drain else { return false };
+        if self.free_to_copy() == 0 && self.pages.live_of(page) > self.pages.room() {
+            // A page whose emptying has begun stays with the drain, whose eviction copies what fits.
+            if self.drain.as_ref().is_some_and(|drain| drain.at == 0) {
+                self.abandon_drain();
+            }
+            return false;
+        }
+        while self.drain.is_some() {
+            if !self.drain_step(usize::MAX, now_ms) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Pages that copies may go to.
+    fn free_to_copy(&self) -> usize {
+        self.pages.free() + self.restoring.map_or(0, |_| self.pages.spare())
     }
 
     /// Empties a page, the open one if there is no other. `false` when there is none at all.
@@ -155,6 +221,9 @@ impl Writer {
     pub(super) fn empty_ahead(&mut self, words: usize, now_ms: u64) {
         let wanted = if self.pages.wants_to_withhold() { 2 } else { 1 };
         let is_short = self.pages.free() + self.pages.waiting() < wanted;
+        if self.restoring.is_some() || is_short && !self.is_swept(now_ms, SWEEP_PACE) {
+            return;
+        }
         if (is_short || self.pages.is_wasteful()) && self.begin_compaction() {
             self.drain_step(COMPACTION_PACE * words + PACE_MIN, now_ms);
         } else if is_short && self.begin_eviction() {
@@ -172,7 +241,11 @@ impl Writer {
             None => {}
         }
         let live_max = self.pages.page_words() / COMPACTION_PARTS * (COMPACTION_PARTS - 1);
-        let Some(page) = self.pages.take_emptiest(live_max) else { return false };
+        let page = match self.restoring {
+            None => self.pages.take_emptiest(live_max),
+            Some(_) => self.pages.take_deadest(self.restore_dead_min()),
+        };
+        let Some(page) = page else { return false };
         self.drain = Some(Drain { page, at: 0, purpose: Purpose::Compact });
         true
     }
@@ -302,7 +375,7 @@ impl Writer {
             }
             Purpose::Reserve | Purpose::Compact => {
                 if self.pages.room() < words {
-                    if self.pages.free() == 0 {
+                    if self.free_to_copy() == 0 {
                         return Fate::NoRoom;
                     }
                     self.pages.turn();
@@ -325,7 +398,7 @@ impl Writer {
         Fate::Done
     }
 
-    fn displace(&mut self, slot: Slot, place: Place, is_live: bool, words: usize) {
+    pub(super) fn displace(&mut self, slot: Slot, place: Place, is_live: bool, words: usize) {
         self.stats.evictions += 1;
         if is_live {
             self.stats.evictions_live += 1;

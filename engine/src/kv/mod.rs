@@ -14,7 +14,7 @@
 //!
 //! A hash table grows bucket by bucket (`table`, `index`). Entries are appended to pages of a fixed budget (`entry`, `pages`), a
 //! log without a file: the page that was written first is emptied and written again (`evict`). A wheel knows what expires when
-//! (`wheel`, `sweep`). An operation is first *prepared*, which changes no key and gives an [`Effect`], then *applied*; the owner
+//! (`wheel`, `sweep`); while a store is read from images and a log, room is made in an order of its own (`restore`). An operation is first *prepared*, which changes no key and gives an [`Effect`], then *applied*; the owner
 //! appends the effect to its log between the two.
 //!
 //! # Invariants
@@ -39,6 +39,7 @@ pub mod operate;
 mod pages;
 mod prepare;
 mod record_filter;
+mod restore;
 mod snapshot;
 mod stats;
 mod sweep;

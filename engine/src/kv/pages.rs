@@ -212,6 +212,11 @@ impl Pages {
             && self.waiting.is_empty()
     }
 
+    /// Pages that are withheld.
+    pub(super) fn withheld(&self) -> usize {
+        self.withheld.len()
+    }
+
     /// Whether fewer pages are withheld than should be.
     pub(super) fn wants_to_withhold(&self) -> bool {
         self.withheld.len() < self.withhold
@@ -253,6 +258,13 @@ impl Pages {
         let live = |&(_, page): &(usize, &PageId)| self.pages[*page as usize].live;
         let (index, page) = self.closed.iter().enumerate().min_by_key(live)?;
         (self.pages[*page as usize].live <= live_max).then(|| self.closed.remove(index))?
+    }
+
+    /// Closed page with the most dead words, if at least `dead_min`; it is the caller's now.
+    pub(super) fn take_deadest(&mut self, dead_min: usize) -> Option<PageId> {
+        let dead = |page: PageId| self.pages[page as usize].used - self.pages[page as usize].live;
+        let (index, page) = self.closed.iter().enumerate().max_by_key(|(_, page)| dead(**page))?;
+        (dead(*page) >= dead_min).then(|| self.closed.remove(index))?
     }
 
     /// Gives a closed page back, as the oldest.

@@ -1,7 +1,7 @@
 //! Freeing what has expired, in slices.
 
 use super::view::is_live;
-use super::wheel::Due;
+use super::wheel::{Due, Wheel};
 use super::writer::Writer;
 
 /// Keys whose buckets, then entries, are asked for before the first of them is looked up: the waits for memory overlap.
@@ -11,9 +11,10 @@ impl Writer {
     /// Removes keys whose deadline has come, at most about `budget` of them, some 100 ns each. Returns whether there may be more.
     /// Nobody waits for it: an expired key is absent for everyone from its deadline on; this frees its memory.
     ///
-    /// A clock that is set back does no harm: what was filed for a time that has passed before is looked at again, and freed no
-    /// later than when the clock has caught up.
+    /// After a clock was set back keys are freed at most a second later than their deadline says; the first call files all deadlines anew,
+    /// some 10 ns each. A key that had expired and was not freed yet is there again.
     pub fn sweep(&mut self, now_ms: u64, budget: usize) -> bool {
+        self.wheel.follow_back(now_ms);
         let mut steps = budget;
         loop {
             let mut batch = [const { None }; BATCH];
@@ -34,6 +35,15 @@ impl Writer {
                 return steps == 0;
             }
         }
+    }
+
+    /// Sweeps before room is made, at most about `budget` keys; whether nothing that has expired by the last tick of the wheel is left.
+    pub(super) fn is_swept(&mut self, now_ms: u64, budget: usize) -> bool {
+        let tick = Wheel::tick_at(now_ms);
+        if self.swept_tick != tick && !self.sweep(now_ms, budget) {
+            self.swept_tick = tick;
+        }
+        self.swept_tick == tick
     }
 
     /// The key of an item that has fired ends, or has a later deadline now.

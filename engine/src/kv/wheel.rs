@@ -7,7 +7,7 @@
 //! 2. An item is filed at or before its key's deadline. A deadline that moves away leaves the item where it is; when it fires,
 //!    [`Due`] says for which key, and the owner files it anew. So a key whose deadline is pushed out a million times costs no
 //!    work here until it would first have ended.
-//! 3. The hand (`now`) never moves back, also when the clock does.
+//! 3. The hand (`now`) moves back only in [`Wheel::follow_back`], which files every item anew.
 //!
 //! # Filing
 //!
@@ -33,6 +33,13 @@ const BLOCK: usize = 4096;
 
 /// No item.
 const NONE: u32 = 0;
+
+/// The tick of an item that is free; none is filed so late.
+const FREE: u64 = u64::MAX;
+
+/// Ticks that the clock may be behind the hand before everything is filed anew, one second: so much later than their deadline keys may be
+/// freed meanwhile.
+const LAG_TICKS: u64 = 16;
 
 /// Names an item. Fits an entry's word; 0 is none.
 pub(super) type Timer = u32;
@@ -127,6 +134,28 @@ impl Wheel {
         None
     }
 
+    /// Follows a clock that was set back by more than a second: without it nothing would fire until the clock has caught up. Costs some 10 ns
+    /// per item then. What [`Self::pop`] gave has been filed or discarded.
+    pub(super) fn follow_back(&mut self, now_ms: u64) {
+        let now = (now_ms >> TICK_LOG2).min(TICK_MAX - 1);
+        if now + LAG_TICKS >= self.hand {
+            return;
+        }
+        self.hand = now;
+        *self.slots = [[NONE; SLOTS]; LEVELS];
+        self.occupied = [0; LEVELS];
+        for timer in 1..self.made {
+            if self.item(timer).tick != FREE {
+                self.link(timer);
+            }
+        }
+    }
+
+    /// The tick in which `now_ms` lies. What has expired in it fires with the next one.
+    pub(super) fn tick_at(now_ms: u64) -> u64 {
+        now_ms >> TICK_LOG2
+    }
+
     /// Files what [`Self::pop`] gave: its key has a later deadline now.
     pub(super) fn file_again(&mut self, due: Due, deadline_ms: u64) {
         // Where the clock was set back the deadline lies before the hand: looked at again with the next tick.
@@ -138,7 +167,7 @@ impl Wheel {
     /// Forgets what [`Self::pop`] gave.
     pub(super) fn discard(&mut self, timer: Timer) {
         let free = self.free;
-        *self.item(timer) = Item { hash: 0, tick: 0, next: free, prev: NONE };
+        *self.item(timer) = Item { hash: 0, tick: FREE, next: free, prev: NONE };
         self.free = timer;
         self.filed -= 1;
     }
@@ -246,7 +275,7 @@ impl Wheel {
         }
         let timer = self.made;
         if timer as usize / BLOCK == self.blocks.len() {
-            self.blocks.push(vec![Item { hash: 0, tick: 0, next: NONE, prev: NONE }; BLOCK].into());
+            self.blocks.push(vec![Item { hash: 0, tick: FREE, next: NONE, prev: NONE }; BLOCK].into());
         }
         self.made = timer.checked_add(1)?;
         Some(timer)
@@ -304,6 +333,31 @@ mod tests {
             assert_eq!(self.wheel.len(), self.filed.len());
             fired
         }
+    }
+
+    #[test]
+    fn deadlines_fire_in_time_after_the_clock_was_set_back() {
+        let mut bed = Bed::new();
+        let now = 1_790_000_000_000;
+        for n in 0..10_000u64 {
+            bed.file(now + n * n);
+        }
+        let cancelled = bed.file(now + 70);
+        bed.filed.remove(&cancelled);
+        bed.wheel.cancel(cancelled);
+        assert!(bed.fire(now + 3_600_000) > 0);
+        for back_ms in [500, 5_000, 3_000_000, 3_600_000] {
+            let set_back = now + 3_600_000 - back_ms;
+            (0..1000).for_each(|n| drop(bed.file(set_back + 1 + n)));
+            bed.wheel.follow_back(set_back);
+            // Within a second nothing is filed anew, and items wait for the clock to catch up.
+            let late_ms = if back_ms > 1024 { 0 } else { 1024 };
+            assert_eq!(bed.fire(set_back), 0);
+            let fired = bed.fire(set_back + 1064 + late_ms);
+            assert!(fired >= 1000, "{fired} fired, the clock being {back_ms} ms back");
+        }
+        bed.fire(now + 1_000_000_000);
+        assert_eq!(bed.wheel.len(), 0);
     }
 
     #[test]

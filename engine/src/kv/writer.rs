@@ -14,6 +14,7 @@ use super::hash::KeyHasher;
 use super::index::{Index, Slot};
 use super::op::{Effect, StoreError, check_lengths};
 use super::pages::{PageId, Pages, bodies_of};
+use super::restore::Restoring;
 use super::stats::Stats;
 use super::table::Place;
 use super::view::{Shared, View, is_live};
@@ -47,6 +48,10 @@ pub struct Writer {
     pub(super) drain: Option<Drain>,
     /// What room was made for when an operation was prepared, and not been used since.
     pub(super) ready: Option<Head>,
+    /// While the store is read from images and a log.
+    pub(super) restoring: Option<Restoring>,
+    /// Tick of the wheel up to which what has expired is known to be gone.
+    pub(super) swept_tick: u64,
     pub(super) stats: Stats,
     /// Flushed tables.
     pub(super) ruins: Ruins,
@@ -88,6 +93,8 @@ impl Writer {
             wheel: Wheel::new(),
             drain: None,
             ready: None,
+            restoring: None,
+            swept_tick: 0,
             stats: Stats::default(),
             ruins: Ruins::default(),
             era: 0,
@@ -105,9 +112,9 @@ impl Writer {
     /// Changes the store as an effect says. Costs two or three cache misses and the copy; at capacity also the emptying of some
     /// four times the bytes written.
     ///
-    /// Either at once after [`Self::prepare`], with the same `now_ms`; or from a log, in its order, with a `now_ms` of 0 until all
-    /// of it has been applied (and no sweep meanwhile): a key whose deadline has passed by now may be given a later one further
-    /// on, so nothing counts as expired before the end.
+    /// Either at once after [`Self::prepare`], with the same `now_ms`; or from images and a log, in their order, after
+    /// [`Self::begin_restore`] and with one `now_ms` for all. A key whose deadline has passed by then may be given a later one further on:
+    /// sets are to be applied with the deadline that the key has in the end, and as deletions where that has passed.
     ///
     /// # Errors
     /// None for an effect that was just prepared. From a log, what does not fit the budget now is [`StoreError::Full`].

@@ -15,6 +15,7 @@ pub mod checkpoint;
 pub mod index_file;
 pub mod indexes;
 pub mod manifest;
+mod outcome;
 pub mod query;
 pub mod record;
 pub(crate) mod recovery;

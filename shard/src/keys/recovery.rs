@@ -2,9 +2,13 @@
 //!
 //! Where the number of shards has changed, or keys hash otherwise than when they were written, each effect goes to the shard in which its
 //! key is looked for now, everything is written to new images, and then the manifest is swung.
+//!
+//! Nothing that the budget holds is lost on the way: what has expired by the clock is not applied, what the log supersedes is not taken from
+//! images ([`super::outcome`]), and what had to go for a moment all the same is read a second time.
 
 use super::checkpoint::Book;
 use super::manifest::{self, DIR, FILE, Image, Manifest};
+use super::outcome::Outcome;
 use super::shard::{Refused, Shard};
 use super::{Opened, count, new_shards, record};
 use crate::checkpoint::{CheckpointError, read_image};
@@ -219,42 +223,76 @@ impl Core {
         let (index, cores) = (keys.index, keys.shared.cores);
         let is_own = |shard: usize| shard % cores == index;
         let first = first_images(manifest);
+        records.values_mut().for_each(|records| records.sort_by_key(|(seq, _)| *seq));
+        let outcomes = outcomes_of(&records)?;
+        let nothing = Outcome::default();
+        // One moment for all: what has expired by now is left out, and what is applied stays alive until the end.
+        let now_ms = self.env().unix_ms();
+        keys.owned.borrow_mut().iter_mut().for_each(Shard::begin_restore);
         let (mut left_out, mut wants_base) = (0, false);
-        for (number, image) in manifest.images.iter().enumerate() {
-            let counts =
-                |shard: usize| is_own(shard) && first.get(shard).is_some_and(|&first| first <= number);
-            if !image.shards.iter().any(|(shard, _)| counts(*shard)) {
-                continue;
-            }
-            let mut read_bytes = 0;
-            let mut take = |block: &[u8]| {
-                read_bytes += block.len() as u64;
-                let (shard, effects) = block_parts(block)?;
-                if counts(shard) {
-                    let mut owned = keys.owned.borrow_mut();
-                    left_out += owned[shard / cores].restore(effects, |_, _| {})?;
+        loop {
+            for (number, image) in manifest.images.iter().enumerate() {
+                let counts =
+                    |shard: usize| is_own(shard) && first.get(shard).is_some_and(|&first| first <= number);
+                if !image.shards.iter().any(|(shard, _)| counts(*shard)) {
+                    continue;
                 }
-                Ok(())
-            };
-            match read_image(&*disk, Path::new(DIR), &image.name, &mut take).await {
-                Ok(_) => {}
-                Err(error @ CheckpointError::Newer { .. }) => return Err(error.to_string()),
-                Err(error @ CheckpointError::Corrupt { .. }) => {
-                    wants_base = true;
-                    self.note_damaged_image(image, read_bytes, &error).await;
+                let mut read_bytes = 0;
+                let mut take = |block: &[u8]| {
+                    read_bytes += block.len() as u64;
+                    let (shard, effects) = block_parts(block)?;
+                    if !counts(shard) {
+                        return Ok(());
+                    }
+                    let outcome = outcomes.get(&shard).unwrap_or(&nothing);
+                    let shard = &mut keys.owned.borrow_mut()[shard / cores];
+                    for effect in record::Effects::of(effects) {
+                        let effect = effect.map_err(|error| error.to_string())?;
+                        if let Some(effect) = outcome.of_image(effect, now_ms) {
+                            left_out += u64::from(shard.restore(&effect, now_ms)?);
+                        }
+                    }
+                    Ok(())
+                };
+                match read_image(&*disk, Path::new(DIR), &image.name, &mut take).await {
+                    Ok(_) => {}
+                    Err(error @ CheckpointError::Newer { .. }) => return Err(error.to_string()),
+                    Err(error @ CheckpointError::Corrupt { .. }) => {
+                        wants_base = true;
+                        self.note_damaged_image(image, read_bytes, &error).await;
+                    }
+                    // A disk that does not answer: nothing is known to be lost, so nothing is given up.
+                    Err(error) => return Err(unreadable(&error)),
                 }
-                // A disk that does not answer: nothing is known to be lost, so nothing is given up.
-                Err(error) => return Err(unreadable(&error)),
             }
+            let mut wants_second_look = false;
+            for shard in keys.owned.borrow_mut().iter_mut() {
+                if let (Some(log), Some(outcome)) = (records.get(&shard.number), outcomes.get(&shard.number))
+                {
+                    // A hole is a damaged record, which has been reported: the others are worth what they say.
+                    for (index, (_, body)) in log.iter().enumerate() {
+                        for (part, effect) in record::Effects::of(body).enumerate() {
+                            let effect = effect.map_err(|error| error.to_string())?;
+                            if let Some(effect) = outcome.of_log((index, part), &effect, now_ms) {
+                                left_out += u64::from(shard.restore(&effect, now_ms)?);
+                            }
+                        }
+                    }
+                }
+                wants_second_look |= shard.wants_second_look();
+            }
+            if !wants_second_look {
+                break;
+            }
+            self.env().yield_now().await;
         }
         let covered = manifest.covered();
         for shard in keys.owned.borrow_mut().iter_mut() {
             shard.seq = covered[shard.number];
-            let mut log = records.remove(&shard.number).unwrap_or_default();
-            log.sort_by_key(|(seq, _)| *seq);
-            for (seq, body) in &log {
-                // A hole is a damaged record, which has been reported: the others are worth what they say.
-                left_out += shard.restore(body, |touched, effect| touched.note(effect))?;
+            for (seq, body) in records.get(&shard.number).into_iter().flatten() {
+                for effect in record::Effects::of(body) {
+                    shard.touched.note(&effect.map_err(|error| error.to_string())?);
+                }
                 shard.seq = *seq;
             }
         }
@@ -274,11 +312,11 @@ impl Core {
         if left_out > 0 {
             tracing::warn!(left_out, "keys do not fit into the memory budget any more and were left out");
         }
-        let Some(log) = self.log() else { return Ok(false) };
         let own = keys.owned.borrow().len();
         let (mut logged, mut evicted, mut wants_base) = (0, 0, false);
         for index in 0..own {
-            let mut displaced = keys.owned.borrow_mut()[index].displaced_at_start();
+            let mut displaced = keys.owned.borrow_mut()[index].finish_restore();
+            let Some(log) = self.log() else { continue };
             evicted += displaced.len();
             logged += displaced.iter().map(Vec::len).sum::<usize>();
             wants_base |= logged > DISPLACED_BYTES_MAX;
@@ -318,10 +356,9 @@ impl Core {
     }
 
     /// Applies effects that belong to shards of this core, on the way to images of their own.
-    fn take_spread_keys(&self, effects: &[u8]) -> Result<u64, String> {
+    fn take_spread_keys(&self, effects: &[u8], now_ms: u64) -> Result<u64, String> {
         let keys = self.keys();
         let mut left_out = 0;
-        let mut one = Vec::new();
         for effect in record::Effects::of(effects) {
             let effect = effect.map_err(|error| error.to_string())?;
             let (Effect::Set { key, .. } | Effect::Deadline { key, .. } | Effect::Delete { key }) = &effect
@@ -329,21 +366,16 @@ impl Core {
                 unreachable!("only effects on keys are sent")
             };
             let place = keys.place_of(key);
-            one.clear();
-            record::put(&mut one, &effect);
             let shard: &mut Shard = &mut keys.owned.borrow_mut()[place.shard / keys.shared.cores];
-            left_out += shard.restore(&one, |_, _| {})?;
+            left_out += u64::from(shard.restore(&effect, now_ms)?);
         }
         Ok(left_out)
     }
 }
 
-/// Where the effects of a shard begin that count: what a flush has removed need not be sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Start {
-    image: usize,
-    /// Above the images, a sequence number.
-    seq: u64,
+/// What the log of each shard comes to.
+fn outcomes_of(records: &HashMap<usize, Records>) -> Result<HashMap<usize, Outcome<'_>>, String> {
+    records.iter().map(|(shard, records)| Ok((*shard, Outcome::of(records)?))).collect()
 }
 
 /// Sends every effect of the old shards to where its key belongs now, writes images of the result and swings the manifest.
@@ -353,38 +385,63 @@ async fn spread(core: &Rc<Core>, old: &Manifest, mut records: HashMap<usize, Rec
     let fresh = Manifest::new(random_seed(core), shards, core.node().reserve_uids(shards as u64));
     make(core, &fresh).await?;
     records.values_mut().for_each(|records| records.sort_by_key(|(seq, _)| *seq));
-    let starts = starts_of(core, &*disk, old, &records).await?;
-    let mut sender = Sender { core, parcels: vec![Vec::new(); core.env().cores()], left_out: 0 };
-    for (number, image) in old.images.iter().enumerate() {
-        let mut parts: Vec<Vec<u8>> = Vec::new();
-        let mut read_bytes = 0;
-        let mut take = |block: &[u8]| {
-            read_bytes += block.len() as u64;
-            let (shard, effects) = block_parts(block)?;
-            if starts.get(shard).is_some_and(|start| start.image <= number && start.seq == 0) {
-                parts.push(effects.to_vec());
+    let outcomes = outcomes_of(&records)?;
+    let nothing = Outcome::default();
+    let first = last_flushes(core, &*disk, old).await;
+    let now_ms = core.unix_ms();
+    for to in 0..core.env().cores() {
+        call_own(core, to, |there| async move {
+            there.keys().owned.borrow_mut().iter_mut().for_each(Shard::begin_restore);
+        })
+        .await;
+    }
+    let mut left_out = 0;
+    loop {
+        let parcels = vec![Vec::new(); core.env().cores()];
+        let mut sender = Sender { core, parcels, now_ms, left_out: 0 };
+        for (number, image) in old.images.iter().enumerate() {
+            let mut parts: Vec<(usize, Vec<u8>)> = Vec::new();
+            let mut read_bytes = 0;
+            let mut take = |block: &[u8]| {
+                read_bytes += block.len() as u64;
+                let (shard, effects) = block_parts(block)?;
+                if first.get(shard).is_some_and(|first| *first <= number) {
+                    parts.push((shard, effects.to_vec()));
+                }
+                Ok(())
+            };
+            match read_image(&*disk, Path::new(DIR), &image.name, &mut take).await {
+                Ok(_) => {}
+                Err(error @ CheckpointError::Corrupt { .. }) => {
+                    core.note_damaged_image(image, read_bytes, &error).await;
+                }
+                Err(error) => return Err(unreadable(&error)),
             }
-            Ok(())
-        };
-        match read_image(&*disk, Path::new(DIR), &image.name, &mut take).await {
-            Ok(_) => {}
-            Err(error @ CheckpointError::Corrupt { .. }) => {
-                core.note_damaged_image(image, read_bytes, &error).await;
+            for (shard, effects) in parts {
+                sender.send_image(outcomes.get(&shard).unwrap_or(&nothing), &effects).await?;
             }
-            Err(error) => return Err(unreadable(&error)),
         }
-        for effects in parts {
-            sender.send(&effects).await?;
+        for (shard, outcome) in &outcomes {
+            for (index, (_, body)) in records[shard].iter().enumerate() {
+                sender.send_record(outcome, index, body).await?;
+            }
+        }
+        left_out += sender.finish().await?;
+        let mut wants_second_look = false;
+        for to in 0..core.env().cores() {
+            wants_second_look |= call_own(core, to, |there| async move {
+                let mut wants = false;
+                for shard in there.keys().owned.borrow_mut().iter_mut() {
+                    wants |= shard.wants_second_look();
+                }
+                wants
+            })
+            .await;
+        }
+        if !wants_second_look {
+            break;
         }
     }
-    for (shard, records) in &records {
-        let start = starts.get(*shard).map_or(0, |start| start.seq);
-        for (_, body) in records.iter().filter(|(seq, _)| *seq >= start) {
-            // Of the record with the last flush, what follows that.
-            sender.send(body).await?;
-        }
-    }
-    let left_out = sender.finish().await?;
     *core.keys().manifest.borrow_mut() = Some(fresh);
     for to in 0..core.env().cores() {
         call_own(core, to, move |there| async move {
@@ -399,74 +456,78 @@ async fn spread(core: &Rc<Core>, old: &Manifest, mut records: HashMap<usize, Rec
     core.store_keys_manifest(fresh).await.map_err(|error| error.to_string())
 }
 
-/// Finds the last flush of each old shard.
-async fn starts_of(
-    core: &Rc<Core>,
-    disk: &dyn Disk,
-    old: &Manifest,
-    records: &HashMap<usize, Records>,
-) -> Result<Vec<Start>, String> {
-    let mut starts: Vec<Start> = first_images(old).into_iter().map(|image| Start { image, seq: 0 }).collect();
+/// For each old shard, the first image that counts: what a flush in a later one has removed need not be sent.
+async fn last_flushes(core: &Rc<Core>, disk: &dyn Disk, old: &Manifest) -> Vec<usize> {
+    let mut first = first_images(old);
     for (number, image) in old.images.iter().enumerate().filter(|(_, image)| !image.is_base) {
         // A damaged image is reported when it is read for its content.
         let _read = read_image(disk, Path::new(DIR), &image.name, &mut |block| {
             let (shard, effects) = block_parts(block)?;
-            if let (Some(start), Some(Ok(Effect::Flush))) =
-                (starts.get_mut(shard), record::Effects::of(effects).next())
+            if let (Some(first), Some(Ok(Effect::Flush))) =
+                (first.get_mut(shard), record::Effects::of(effects).next())
             {
-                start.image = start.image.max(number);
+                *first = number.max(*first);
             }
             Ok(())
         })
         .await;
         core.env().yield_now().await;
     }
-    for (shard, records) in records {
-        let Some(start) = starts.get_mut(*shard) else { continue };
-        for (seq, body) in records {
-            if record::Effects::of(body).any(|effect| effect == Ok(Effect::Flush)) {
-                start.seq = *seq;
-            }
-        }
-    }
-    Ok(starts)
+    first
 }
 
 /// Sends effects to the cores of their keys, in order.
 struct Sender<'a> {
     core: &'a Rc<Core>,
     parcels: Vec<Vec<u8>>,
+    now_ms: u64,
     left_out: u64,
 }
 
 impl Sender<'_> {
-    /// All effects after the last flush among these.
-    async fn send(&mut self, effects: &[u8]) -> Result<(), String> {
+    /// A part of an image, from its flush on.
+    async fn send_image(&mut self, outcome: &Outcome<'_>, effects: &[u8]) -> Result<(), String> {
         let mut parts: Vec<Effect<'_>> = Vec::new();
         for effect in record::Effects::of(effects) {
             match effect.map_err(|error| error.to_string())? {
                 Effect::Flush => parts.clear(),
-                effect => parts.push(effect),
+                effect => parts.extend(outcome.of_image(effect, self.now_ms)),
             }
         }
         for effect in parts {
-            let (Effect::Set { key, .. } | Effect::Deadline { key, .. } | Effect::Delete { key }) = &effect
-            else {
-                continue;
-            };
-            let to = self.core.keys().place_of(key).core;
-            record::put(&mut self.parcels[to], &effect);
-            if self.parcels[to].len() >= PARCEL_BYTES {
-                self.deliver(to).await?;
+            self.send(&effect).await?;
+        }
+        Ok(())
+    }
+
+    /// The record that stands at `index` of the log.
+    async fn send_record(&mut self, outcome: &Outcome<'_>, index: usize, body: &[u8]) -> Result<(), String> {
+        for (part, effect) in record::Effects::of(body).enumerate() {
+            let effect = effect.map_err(|error| error.to_string())?;
+            if let Some(effect) = outcome.of_log((index, part), &effect, self.now_ms) {
+                self.send(&effect).await?;
             }
         }
         Ok(())
     }
 
+    async fn send(&mut self, effect: &Effect<'_>) -> Result<(), String> {
+        let (Effect::Set { key, .. } | Effect::Deadline { key, .. } | Effect::Delete { key }) = effect else {
+            return Ok(());
+        };
+        let to = self.core.keys().place_of(key).core;
+        record::put(&mut self.parcels[to], effect);
+        if self.parcels[to].len() >= PARCEL_BYTES {
+            self.deliver(to).await?;
+        }
+        Ok(())
+    }
+
     async fn deliver(&mut self, to: usize) -> Result<(), String> {
-        let parcel = std::mem::take(&mut self.parcels[to]);
+        let (parcel, now_ms) = (std::mem::take(&mut self.parcels[to]), self.now_ms);
         let taken =
-            call_own(self.core, to, move |there| async move { there.take_spread_keys(&parcel) }).await;
+            call_own(self.core, to, move |there| async move { there.take_spread_keys(&parcel, now_ms) })
+                .await;
         self.left_out += taken?;
         Ok(())
     }

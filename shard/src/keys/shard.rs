@@ -4,6 +4,7 @@ use super::indexes::Indexes;
 use super::record;
 use crate::core::OpError;
 use crate::log::{Log, LogError, RecordKey, Ticket};
+use ahash::HashSet;
 use nigh_engine::kv::{Effect, StoreError, Writer};
 
 /// See the module.
@@ -20,12 +21,18 @@ pub(super) struct Shard {
     unlogged: Vec<u8>,
     /// Keys whose values did not fit while the store was read.
     left_out: Vec<Vec<u8>>,
+    /// The store is being read for the second time.
+    second_look: Option<SecondLook>,
     /// Body of the record being made.
     record: Vec<u8>,
 }
 
 /// A log record of what a start displaced stops growing here.
 const DISPLACED_RECORD_BYTES: usize = 16 << 10;
+
+/// As much of what is owed to the log stands in one record, and a key more: far below what a record may hold, so that a change and
+/// what it has evicted fit one in most cases, and a value of any size fits beside it always.
+const OWED_RECORD_BYTES: usize = 1 << 20;
 
 /// Why a change did not happen.
 #[derive(Debug)]
@@ -61,12 +68,13 @@ impl Shard {
             touched: Touched::default(),
             unlogged: Vec::new(),
             left_out: Vec::new(),
+            second_look: None,
             record: Vec::new(),
         }
     }
 
-    /// Logs and applies what was prepared at the same `now_ms`. What preparing has evicted stands before it in the record; what applying
-    /// evicts, in a record of its own.
+    /// Logs and applies what was prepared at the same `now_ms`. What preparing has evicted stands before it in the record, or in records of its
+    /// own before that one where it is much; what applying evicts, in records behind it.
     ///
     /// What it takes and returns is small or behind a reference on purpose: a large result is copied, and a copy of what was stored just
     /// now in other pieces waits until all stores before it have reached memory, the cold lines of the entry among them.
@@ -80,12 +88,18 @@ impl Shard {
         let mut ticket = None;
         self.note_evicted(log.is_some(), indexes);
         if let Some(log) = log {
+            if self.unlogged.len() > OWED_RECORD_BYTES {
+                ticket = self.log_owed(log)?;
+            }
             self.record.clear();
             self.record.extend_from_slice(&self.unlogged);
             if let Some(effect) = effect {
                 record::put(&mut self.record, effect);
             }
-            ticket = self.append(log)?;
+            if let Some(later) = self.append(log)? {
+                ticket = Some(later);
+                self.unlogged.clear();
+            }
             if let Some(effect) = effect {
                 self.touched.note(effect);
             }
@@ -101,18 +115,48 @@ impl Shard {
             // Behind what made room for it, which may have been an older value of the key.
             indexes.follow(effect);
         }
-        if let Some(log) = log {
-            self.record.clear();
-            self.record.extend_from_slice(&self.unlogged);
-            // Without room it stands before the next record.
-            if let Ok(Some(later)) = self.append(log) {
-                ticket = Some(later);
+        if let Some(log) = log
+            && !self.unlogged.is_empty()
+        {
+            match self.log_owed(log).map_err(|refused| *refused) {
+                Ok(later) => ticket = later.or(ticket),
+                // It stands before the next record, or is logged by the owner's upkeep if there is none soon.
+                Err(Refused::NoRoom(_)) => {}
+                Err(refused) => return Err(Box::new(refused)),
             }
         }
         Ok(ticket)
     }
 
-    /// Appends `record`, which begins with what was unlogged.
+    /// Whether something has happened that the log has not been told of yet.
+    pub(super) fn owes(&self) -> bool {
+        !self.unlogged.is_empty()
+    }
+
+    /// Tells the log what it has not been told of yet, in as many records as that takes; the ticket of the last.
+    ///
+    /// # Errors
+    /// What has been taken is not owed any more, the rest still is.
+    pub(super) fn log_owed(&mut self, log: &Log) -> Result<Option<Ticket>, Box<Refused>> {
+        let (mut ticket, mut told) = (None, 0);
+        let mut refused = None;
+        while told < self.unlogged.len() && refused.is_none() {
+            let len = whole_effects(&self.unlogged[told..], OWED_RECORD_BYTES);
+            self.record.clear();
+            self.record.extend_from_slice(&self.unlogged[told..told + len]);
+            match self.append(log) {
+                Ok(later) => {
+                    told += len;
+                    ticket = later.or(ticket);
+                }
+                Err(error) => refused = Some(error),
+            }
+        }
+        self.unlogged.drain(..told);
+        refused.map_or(Ok(ticket), Err)
+    }
+
+    /// Appends `record`.
     fn append(&mut self, log: &Log) -> Result<Option<Ticket>, Box<Refused>> {
         if self.record.is_empty() {
             return Ok(None);
@@ -126,7 +170,6 @@ impl Shard {
             })
         })?;
         self.seq += 1;
-        self.unlogged.clear();
         Ok(Some(ticket))
     }
 
@@ -143,8 +186,34 @@ impl Shard {
         });
     }
 
-    /// The keys that were evicted while the store was read, and have not come back on the way.
-    pub(super) fn displaced_at_start(&mut self) -> Vec<Vec<u8>> {
+    /// Prepares to read what the disk has of the shard.
+    pub(super) fn begin_restore(&mut self) {
+        self.writer.begin_restore();
+        self.second_look = None;
+    }
+
+    /// What the disk has of the shard has been applied. Whether keys have been displaced on the way that have room now that everything is
+    /// known: then all of it is to be applied once more, and only those keys are looked at.
+    pub(super) fn wants_second_look(&mut self) -> bool {
+        if self.second_look.is_some() {
+            return false;
+        }
+        let displaced = self.displaced();
+        let is_worth_it = self.writer.refill() && !displaced.is_empty();
+        self.second_look = Some(SecondLook { is_wanted: is_worth_it, keys: displaced.into_iter().collect() });
+        is_worth_it
+    }
+
+    /// From now on keys expire. The keys that were evicted while the store was read, and have not come back on the way.
+    pub(super) fn finish_restore(&mut self) -> Vec<Vec<u8>> {
+        self.writer.finish_restore();
+        if let Some(looked) = self.second_look.take() {
+            self.left_out.extend(looked.keys);
+        }
+        self.displaced()
+    }
+
+    fn displaced(&mut self) -> Vec<Vec<u8>> {
         let mut displaced = Vec::new();
         displaced.append(&mut self.left_out);
         self.writer.take_evicted(|key| displaced.push(key.to_vec()));
@@ -173,31 +242,59 @@ impl Shard {
         Ok(())
     }
 
-    /// Applies a log record or a part of an image while the store opens.
-    pub(super) fn restore(
-        &mut self,
-        effects: &[u8],
-        mut each: impl FnMut(&mut Touched, &Effect<'_>),
-    ) -> Result<u64, String> {
-        let mut left_out = 0;
-        for effect in record::Effects::of(effects) {
-            let effect = effect.map_err(|error| error.to_string())?;
-            each(&mut self.touched, &effect);
-            match self.writer.apply(&effect, 0) {
-                Ok(()) => {}
-                // The budget has become smaller than the record: the value before must not pass for it.
-                Err(StoreError::Full) => {
-                    left_out += 1;
-                    if let Effect::Set { key, .. } = effect {
-                        self.writer.apply(&Effect::Delete { key }, 0).map_err(|error| error.to_string())?;
+    /// Applies an effect while the store opens; `now_ms` is the same for all. Whether it was left out for want of room.
+    pub(super) fn restore(&mut self, effect: &Effect<'_>, now_ms: u64) -> Result<bool, String> {
+        if let Some(looked) = &self.second_look {
+            let is_wanted = match effect {
+                Effect::Set { key, .. } | Effect::Deadline { key, .. } | Effect::Delete { key } => {
+                    looked.is_wanted && looked.keys.contains(*key)
+                }
+                // What is there now came after it.
+                Effect::Flush => false,
+            };
+            if !is_wanted {
+                return Ok(false);
+            }
+        }
+        match self.writer.apply(effect, now_ms) {
+            Ok(()) => Ok(false),
+            // The budget has become smaller than the record: the value before must not pass for it.
+            Err(StoreError::Full) => {
+                if let Effect::Set { key, .. } = effect {
+                    let gone = self.writer.apply(&Effect::Delete { key }, now_ms);
+                    gone.map_err(|error| error.to_string())?;
+                    if self.second_look.is_none() {
                         self.left_out.push(key.to_vec());
                     }
                 }
-                Err(error) => return Err(error.to_string()),
+                Ok(self.second_look.is_none())
             }
+            Err(error) => Err(error.to_string()),
         }
-        Ok(left_out)
     }
+}
+
+/// What is looked at when everything is applied a second time.
+struct SecondLook {
+    is_wanted: bool,
+    /// Displaced the first time.
+    keys: HashSet<Vec<u8>>,
+}
+
+/// Bytes of the first deletions of `owed`, at least one: as many whole ones as `most` has room for.
+fn whole_effects(owed: &[u8], most: usize) -> usize {
+    if owed.len() <= most {
+        return owed.len();
+    }
+    let mut len = 0;
+    for effect in record::Effects::of(owed) {
+        let bytes = record::effect_bytes(&effect.expect("they were encoded here"));
+        if len > 0 && len + bytes > most {
+            break;
+        }
+        len += bytes;
+    }
+    len
 }
 
 /// Which keys an image has to tell of: those that log records since the last one have named. Some bytes per record of the log, which
@@ -256,6 +353,83 @@ impl Touched {
 mod tests {
     use super::*;
     use std::borrow::Cow;
+
+    /// Far more is owed to the log than a record may hold: it takes records of its own, of whole deletions, the last before the change.
+    #[test]
+    fn what_is_owed_to_the_log_is_split() {
+        use crate::disk::{Disk, SimDisk};
+        use crate::log::{LogConfig, RECORD_BYTES_MAX, SyncMode, scan};
+        use nigh_engine::kv::{Config, KeyHasher};
+        use nigh_engine::memory::Domain;
+        use std::path::Path;
+        use std::rc::Rc;
+
+        let key_of = |n: u32| n.to_be_bytes().repeat(1000);
+        let disk: Rc<dyn Disk> = Rc::new(SimDisk::new(1));
+        let log_disk = disk.clone();
+        let (owed, told) = crate::sim::run(1, |sim| async move {
+            let config = LogConfig {
+                dir: "log/0000".into(),
+                generation: 1,
+                segment_bytes: 1 << 20,
+                sync: SyncMode::Always,
+            };
+            let log = Log::create(log_disk, config).await.unwrap();
+            let timer = sim.clone();
+            sim.spawn(log.clone().flush_loop(Rc::new(move |us| Box::pin(timer.sleep_us(us)))));
+            let writer = Writer::new(Config::new(64 << 20), KeyHasher::new(1), Domain::new(1)).unwrap();
+            let mut shard = Shard::new(0, 7, writer);
+            let mut owed = 0;
+            while shard.unlogged.len() <= RECORD_BYTES_MAX {
+                record::put(&mut shard.unlogged, &Effect::Delete { key: &key_of(owed) });
+                owed += 1;
+            }
+            let mut indexes = Indexes::new();
+            let value = vec![1; 10_000];
+            let ticket = loop {
+                let op = nigh_engine::kv::Op::Put { key: b"key", value: &value, ttl_ms: 0 };
+                let effect = shard.writer.prepare(op, 1).unwrap().effect;
+                match shard.commit(Some(&log), effect.as_ref(), 1, &mut indexes).map_err(|refused| *refused) {
+                    Ok(ticket) => break ticket.unwrap(),
+                    Err(Refused::NoRoom(bytes)) => {
+                        assert!(bytes <= 2 * OWED_RECORD_BYTES, "{bytes} bytes in one record");
+                        log.make_room(bytes).await.unwrap();
+                    }
+                    Err(refused) => panic!("{refused:?}"),
+                }
+            };
+            log.durable(ticket).await.unwrap();
+            assert!(!shard.owes());
+            // What applying a change evicts comes behind it; an error of that append is the caller's.
+            record::put(&mut shard.unlogged, &Effect::Delete { key: b"later" });
+            log.stop().await;
+            assert!(matches!(shard.log_owed(&log).map_err(|refused| *refused), Err(Refused::Error(_))));
+            assert!(shard.owes());
+            (owed, shard.seq)
+        });
+        let (mut deleted, mut records) = (0, 0);
+        crate::sim::run(2, |_| async move {
+            let mut last = None;
+            scan(&*disk, Path::new("log"), &mut |key, body| {
+                records += 1;
+                assert_eq!((key.collection, key.seq), (7, records));
+                for effect in record::Effects::of(body) {
+                    match effect.unwrap() {
+                        Effect::Delete { key } => {
+                            assert_eq!(key, key_of(deleted));
+                            deleted += 1;
+                        }
+                        other => {
+                            last = Some(other.clone()).map(|effect| matches!(effect, Effect::Set { .. }))
+                        }
+                    }
+                }
+            })
+            .await
+            .unwrap();
+            assert_eq!((deleted, records, last), (owed, told, Some(true)));
+        });
+    }
 
     #[test]
     fn changes_are_kept_since_the_last_flush_and_can_be_put_back() {

@@ -1,5 +1,6 @@
-//! What a core does for its shards of keys in the background: free what has expired, keep a reserve of pages, take down what a flush left.
+//! What a core does for its shards of keys in the background: free what has expired, keep a reserve of pages, take down what a flush left, log what is owed.
 
+use super::shard::Refused;
 use crate::core::Core;
 use crate::owner::indexer::Slice;
 use std::rc::Rc;
@@ -56,7 +57,7 @@ pub async fn reserve(core: Rc<Core>, interval_ms: u64) {
     }
 }
 
-/// Takes down what flushes leave.
+/// Takes down what flushes leave, and tells the log what it had no room for when it happened.
 pub async fn tidy(core: Rc<Core>) {
     let env = core.env().clone();
     while !core.is_stopping() {
@@ -64,6 +65,7 @@ pub async fn tidy(core: Rc<Core>) {
         let mut slice = Slice::begin(&env);
         let own = core.keys().owned.borrow().len();
         for index in 0..own {
+            log_owed(&core, index).await;
             // What waits for its readers, and what is too much for one look, waits for the next.
             for _ in 0..TIDY_STEPS {
                 if !core.keys().owned.borrow_mut()[index].writer.tidy() {
@@ -71,6 +73,23 @@ pub async fn tidy(core: Rc<Core>) {
                 }
                 slice.check().await;
             }
+        }
+    }
+}
+
+/// Logs the evictions of a shard that the log had no room for. Writes do so as well; a shard that is not written needs this, or a restart brings
+/// back what clients have seen gone.
+async fn log_owed(core: &Rc<Core>, index: usize) {
+    while core.keys().owned.borrow()[index].owes() {
+        let Some(log) = core.log() else { return };
+        let logged = core.keys().owned.borrow_mut()[index].log_owed(&log);
+        match logged.map_err(|refused| *refused) {
+            Ok(_) => {}
+            // A full disk: the next look tries again.
+            Err(Refused::NoRoom(bytes)) if core.room_in_log(bytes).await.is_err() => return,
+            Err(Refused::NoRoom(_)) => {}
+            // The log has failed, which it has reported, and nothing is durable any more.
+            Err(Refused::Error(_)) => return,
         }
     }
 }

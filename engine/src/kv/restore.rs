@@ -1,0 +1,104 @@
+//! How room is made while a store is read from images and a log.
+//!
+//! Nothing of what the store held when it ended may be lost here as long as the budget holds it. On the way to the last effect it may seem to
+//! hold more: an image is written while keys come and go, so it has keys that were never there at one time. In this order, each step
+//! when those before give no room:
+//!
+//! 1. Free pages.
+//! 2. Pages of which a 16th is dead are copied together. (A store that serves asks for a quarter: it has more to do than to copy.)
+//! 3. Spare pages. What lies in them beyond the budget is evicted by the writes that follow, and counted as theirs.
+//! 4. Keys with a deadline go, the soonest first. They are what a clock that was set back has brought to life again, and what whoever wrote
+//!    them expects to go.
+//! 5. The oldest page goes, as in a store that serves.
+//!
+//! What has gone in steps 4 and 5 may be read a second time, when all deletions have been applied, and then takes only room that is there.
+
+use super::pages::Pages;
+use super::table::Place;
+use super::writer::Writer;
+
+/// A page of which one part in so many is dead is copied.
+const DEAD_PART: usize = 16;
+
+/// Keys with a deadline go until this part of the budget is free.
+const SHED_PART: usize = 8;
+
+/// How far the restoring has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Restoring {
+    /// What does not fit displaces what is there.
+    Displacing,
+    /// What does not fit is refused.
+    Filling,
+}
+
+impl Writer {
+    /// From now on, until [`Self::finish_restore`], room is made as befits a store that is being read.
+    pub fn begin_restore(&mut self) {
+        self.restoring = Some(Restoring::Displacing);
+    }
+
+    /// Everything has been applied once. Whether what was displaced on the way is worth reading again: then it takes only room that is
+    /// there, and what does not fit is refused as [`super::StoreError::Full`].
+    pub fn refill(&mut self) -> bool {
+        self.restoring = Some(Restoring::Filling);
+        let all = Pages::addressed(self.pages.budget()) - self.pages.withheld();
+        self.pages.live() < all * self.pages.page_words() / DEAD_PART * (DEAD_PART - 1)
+    }
+
+    /// Everything has been applied.
+    pub fn finish_restore(&mut self) {
+        self.restoring = None;
+    }
+
+    /// Least words of a page that have to be dead for its being copied now.
+    pub(super) fn restore_dead_min(&self) -> usize {
+        self.pages.page_words() / DEAD_PART
+    }
+
+    /// Evicts keys with the soonest deadlines, up to a power of two of milliseconds from now, about [`SHED_PART`] of the budget. `false`
+    /// when no key has one.
+    pub(super) fn shed(&mut self, now_ms: u64) -> bool {
+        let class_of =
+            |deadline_ms: u64| (u64::BITS - deadline_ms.saturating_sub(now_ms).leading_zeros()) as usize;
+        let mut words_of_class = [0; u64::BITS as usize + 1];
+        let page_words = self.pages.page_words();
+        for bucket in 0..self.index.table().count() {
+            for place in self.index.places_in(bucket) {
+                let entry = self.shared.entry(place);
+                if entry.deadline_ms() != 0 {
+                    let head = entry.head();
+                    words_of_class[class_of(entry.deadline_ms())] +=
+                        head.words(page_words) + head.bodies() * page_words;
+                }
+            }
+        }
+        let wanted = self.pages.budget() * page_words / SHED_PART;
+        let (mut found, mut last) = (0, None);
+        for (class, words) in words_of_class.into_iter().enumerate().filter(|(_, words)| *words > 0) {
+            last = Some(class);
+            found += words;
+            if found >= wanted {
+                break;
+            }
+        }
+        let Some(last) = last else { return false };
+        // A page that is half copied would be nobody's.
+        self.abandon_drain();
+        let mut places: Vec<Place> = Vec::new();
+        for bucket in 0..self.index.table().count() {
+            places.clear();
+            places.extend(self.index.places_in(bucket).filter(|&place| {
+                let deadline_ms = self.shared.entry(place).deadline_ms();
+                deadline_ms != 0 && class_of(deadline_ms) <= last
+            }));
+            for &place in &places {
+                let hash = self.shared.hash_at(place, &mut self.key);
+                let Some((slot, _)) = self.index.find(hash, |found| found == place) else { continue };
+                let words = self.shared.head(place).words(page_words);
+                self.displace(slot, place, true, words);
+            }
+        }
+        true
+    }
+}
