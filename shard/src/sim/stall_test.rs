@@ -88,7 +88,7 @@ async fn client(sim: Sim, core: Rc<Core>, random: Random, name: String, config: 
         next += count;
         let floats = (0..count as usize * config.dim).map(|_| random.below(2001) as f32).collect::<Vec<_>>();
         let written = in_time(&sim, "a batch", || {
-            let vectors = Vectors::Native(floats.clone().into());
+            let vectors = Vectors::Native(floats.clone());
             let points = points.clone();
             let batch = WriteBatch { mode: WriteMode::Upsert, dim: config.dim, vectors, points };
             async { core.write(&name, batch).await.map_err(|error| error.error) }
