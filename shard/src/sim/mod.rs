@@ -15,6 +15,8 @@ mod clock_test;
 #[cfg(test)]
 mod key_query_test;
 #[cfg(test)]
+mod keys_hours_test;
+#[cfg(test)]
 mod keys_test;
 #[cfg(test)]
 mod store_test;
