@@ -222,7 +222,7 @@ impl DirectoryLock {
             let at = at.to_owned();
             move |source| DirectoryError::Io { path: at, source }
         };
-        std::fs::create_dir_all(path).map_err(io(path))?;
+        create_directory(path, &mut |parent| File::open(parent)?.sync_all()).map_err(io(path))?;
         let lock_path = path.join("LOCK");
         let mut file = File::options()
             .read(true)
@@ -279,6 +279,29 @@ impl DirectoryLock {
             Err(source) => return Err(DirectoryError::Io { path: format_path, source }),
         }
         Ok(DirectoryLock { _file: file })
+    }
+}
+
+/// Creates a directory and its parents, and makes each of their names durable: what is acknowledged later must not lie in a directory that a power
+/// loss takes away. `sync` syncs a directory.
+fn create_directory(path: &Path, sync: &mut dyn FnMut(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
+    // The empty path is the parent of a relative one's first part.
+    let parent = match path.parent() {
+        None => return Ok(()),
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+    };
+    if path.is_dir() {
+        // A process that was killed here may have made it. Whoever may not read the parent has not made it either.
+        return match sync(parent) {
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(()),
+            synced => synced,
+        };
+    }
+    create_directory(parent, sync)?;
+    match std::fs::create_dir(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists || !path.is_dir() => Err(error),
+        _ => sync(parent),
     }
 }
 
@@ -364,6 +387,23 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_names_of_a_new_data_directory_and_its_parents_are_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a"), dir.path().join("a/b"));
+        let mut synced = Vec::new();
+        create_directory(&b, &mut |path| Ok(synced.push(path.to_owned()))).unwrap();
+        assert!(b.is_dir());
+        assert!(synced.ends_with(&[dir.path().to_owned(), a.clone()]), "{synced:?}");
+        synced.clear();
+        create_directory(&b, &mut |path| Ok(synced.push(path.to_owned()))).unwrap();
+        assert_eq!(synced, [a], "a process that was killed may have made it");
+        let failed = create_directory(&b.join("c"), &mut |_| Err(std::io::ErrorKind::StorageFull.into()));
+        assert_eq!(failed.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        assert!(create_directory(&dir.path().join("file/d"), &mut |_| Ok(())).is_err());
+    }
 
     #[test]
     fn a_directory_is_made_locked_and_checked() {

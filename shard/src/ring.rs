@@ -28,6 +28,11 @@ pub(crate) struct Ring {
     /// Something was queued since the last [`Self::enter`].
     unsubmitted: Cell<bool>,
     enters: Cell<u64>,
+    /// Operations queued so far.
+    pushed: Cell<u64>,
+    /// So many operations are handed over by the next [`Self::enter`], as if the kernel had memory for no more.
+    #[cfg(test)]
+    pub(crate) takes: Cell<Option<u32>>,
 }
 
 impl Ring {
@@ -55,7 +60,15 @@ impl Ring {
         // SAFETY: just made, and nobody else's.
         let event = unsafe { OwnedFd::from_raw_fd(event) };
         ring.submitter().register_eventfd(event.as_raw_fd())?;
-        Ok(Ring { ring: RefCell::new(ring), event, unsubmitted: Cell::new(false), enters: Cell::new(0) })
+        Ok(Ring {
+            ring: RefCell::new(ring),
+            event,
+            unsubmitted: Cell::new(false),
+            enters: Cell::new(0),
+            pushed: Cell::new(0),
+            #[cfg(test)]
+            takes: Cell::new(None),
+        })
     }
 
     /// A descriptor that is readable (by edges) when something has completed, to be registered with the core's reactor.
@@ -89,7 +102,10 @@ impl Ring {
         let mut ring = self.ring.borrow_mut();
         // SAFETY: as the caller promises.
         let is_pushed = unsafe { ring.submission().push_multiple(entries) }.is_ok();
-        self.unsubmitted.set(self.unsubmitted.get() || is_pushed);
+        if is_pushed {
+            self.unsubmitted.set(true);
+            self.pushed.set(self.pushed.get() + entries.len() as u64);
+        }
         is_pushed
     }
 
@@ -117,6 +133,14 @@ impl Ring {
         !queue.is_empty()
     }
 
+    /// Operations queued so far, and how many of them the kernel has taken.
+    pub(crate) fn progress(&self) -> (u64, u64) {
+        let mut ring = self.ring.borrow_mut();
+        let mut queue = ring.submission();
+        queue.sync();
+        (self.pushed.get(), self.pushed.get() - queue.len() as u64)
+    }
+
     /// Whether completions wait in the kernel that found no room: [`Self::enter`] fetches them.
     pub(crate) fn has_overflow(&self) -> bool {
         self.ring.borrow_mut().submission().cq_overflow()
@@ -135,6 +159,8 @@ impl Ring {
                 queue.sync();
                 queue.len() as u32
             };
+            #[cfg(test)]
+            let queued = self.takes.take().map_or(queued, |most| queued.min(most));
             self.enters.set(self.enters.get() + 1);
             // SAFETY: no argument is passed; what queued operations point to stays until they complete, as `push` demands.
             let entered =

@@ -346,14 +346,14 @@ mod tests {
         bed.filed.remove(&cancelled);
         bed.wheel.cancel(cancelled);
         assert!(bed.fire(now + 3_600_000) > 0);
-        for back_ms in [500, 5_000, 3_000_000, 3_600_000] {
+        for back_ms in [5_000, 3_000_000, 3_600_000] {
             let set_back = now + 3_600_000 - back_ms;
-            (0..1000).for_each(|n| drop(bed.file(set_back + 1 + n)));
+            for n in 0..1000 {
+                bed.file(set_back + 1 + n);
+            }
             bed.wheel.follow_back(set_back);
-            // Within a second nothing is filed anew, and items wait for the clock to catch up.
-            let late_ms = if back_ms > 1024 { 0 } else { 1024 };
             assert_eq!(bed.fire(set_back), 0);
-            let fired = bed.fire(set_back + 1064 + late_ms);
+            let fired = bed.fire(set_back + 1064);
             assert!(fired >= 1000, "{fired} fired, the clock being {back_ms} ms back");
         }
         bed.fire(now + 1_000_000_000);

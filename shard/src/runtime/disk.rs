@@ -243,10 +243,12 @@ fn create_dirs(root: &Path, path: &Path) -> io::Result<()> {
     for part in path.components() {
         directory.push(part);
         match fs::create_dir(&directory) {
-            Ok(()) => sync_parent(&directory)?,
+            Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
             Err(error) => return Err(error),
         }
+        // Also of one that was there: a process killed between the two lines may have made it.
+        sync_parent(&directory)?;
     }
     Ok(())
 }

@@ -19,6 +19,8 @@ mod expiry_test;
 #[cfg(test)]
 mod key_query_test;
 #[cfg(test)]
+mod keys_hours_test;
+#[cfg(test)]
 mod keys_test;
 #[cfg(test)]
 mod stall_test;

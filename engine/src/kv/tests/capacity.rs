@@ -317,3 +317,65 @@ fn a_read_out_has_every_key_that_was_there_all_the_time() {
         }
     }
 }
+
+/// Nobody sweeps, and sessions that have expired fill the store many times: keys without a deadline stay, also under a clock that was
+/// set back before, and beside values that need many pages at once.
+#[test]
+fn nothing_alive_goes_while_expired_keys_could() {
+    for knobs in 0..8 {
+        for set_back_ms in [0, 3_600_000] {
+            let (mut writer, _, _) = store(config(1 << 20, 1 << 13, knobs));
+            fill(&mut writer, 0, 2000, 64);
+            writer.sweep(NOW + set_back_ms, 1);
+            let mut now = NOW;
+            for n in 0..20_000u64 {
+                now += 10;
+                let len = if n % 50 == 0 { 40_000 } else { n as usize % 700 };
+                put(&mut writer, &(10_000 + n).to_be_bytes(), &vec![1; len], 1000, now);
+            }
+            let stats = writer.stats();
+            check_sizes(&stats);
+            assert_eq!((stats.evictions_live, stats.rejects), (0, 0), "{stats:?}");
+            assert_eq!(present(&mut writer, 0, 2000), 2000);
+        }
+    }
+}
+
+/// An image has keys that were never there together, and the deletions come later: what had to go meanwhile can be read a second time. Where too much
+/// is alive, what has the soonest deadline goes first.
+#[test]
+fn a_store_that_is_read_keeps_what_fits() {
+    let set = |writer: &mut Writer, n: u64, deadline_ms| {
+        let (key, value) = (n.to_be_bytes(), vec![n as u8; 64].into());
+        writer.apply(&Effect::Set { key: &key, value, deadline_ms }, NOW)
+    };
+    for knobs in 0..8 {
+        let (mut writer, _, _) = store(config(1 << 20, 1 << 13, knobs));
+        writer.note_evicted();
+        writer.begin_restore();
+        (0..20_000).for_each(|n| set(&mut writer, n, 0).unwrap());
+        (5_000..20_000u64)
+            .for_each(|n| writer.apply(&Effect::Delete { key: &n.to_be_bytes() }, NOW).unwrap());
+        assert!(present(&mut writer, 0, 5_000) < 5_000);
+        assert!(writer.refill());
+        (0..5_000).for_each(|n| set(&mut writer, n, 0).unwrap());
+        writer.finish_restore();
+        assert_eq!(present(&mut writer, 0, 5_000), 5_000);
+        check_memory_after_restore(&writer.stats());
+
+        let (mut writer, _, _) = store(config(1 << 20, 1 << 13, knobs));
+        writer.begin_restore();
+        (0..3_000).for_each(|n| set(&mut writer, n, 0).unwrap());
+        (3_000..40_000).for_each(|n| set(&mut writer, n, NOW + n).unwrap());
+        assert_eq!(present(&mut writer, 0, 3_000), 3_000, "those without a deadline");
+        let kept = present(&mut writer, 3_000, 40_000);
+        assert!(kept > 1_000 && writer.stats().evictions_live == 37_000 - kept);
+        assert!(present(&mut writer, 39_900, 40_000) > 90, "those that end last");
+        check_memory_after_restore(&writer.stats());
+    }
+}
+
+/// Some spare pages may be in use.
+fn check_memory_after_restore(stats: &Stats) {
+    assert!(stats.pages_allocated <= stats.pages + stats.pages / 8 + 1, "{stats:?}");
+}

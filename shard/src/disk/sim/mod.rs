@@ -359,11 +359,14 @@ impl Disk for SimDisk {
                     let mut state = self.shared.state.borrow_mut();
                     if state.names.check_exists(dir).is_ok() {
                         state.names.check_dir(dir)?;
-                        continue;
+                    } else {
+                        state.change(NameChange::Set(dir.to_owned(), Node::Dir));
                     }
-                    state.change(NameChange::Set(dir.to_owned(), Node::Dir));
                 }
-                self.shared.sync_dir(parent(dir)).await?;
+                if dir != Path::new("") {
+                    // Also of one that was there: a process killed between the two may have made it.
+                    self.shared.sync_dir(parent(dir)).await?;
+                }
             }
             Ok(())
         })

@@ -28,6 +28,27 @@ fn what_is_synced_survives_every_crash() {
     assert!(lengths.len() > 10, "torn at many places: {lengths:?}");
 }
 
+/// A process is killed after it has made a directory and before that was synced; the next one finds the directory there.
+#[test]
+fn a_directory_is_durable_whoever_has_made_it() {
+    for skip in 0..2 {
+        let disk = SimDisk::new(1);
+        disk.fail(Calls::NameSync, skip, Failure::Io);
+        block_on(async {
+            let made = disk.create_dir(Path::new("a/b")).await;
+            assert!(made.is_err());
+            disk.create_dir(Path::new("a/b")).await.unwrap();
+            let file = disk.create(Path::new("a/b/f")).await.unwrap();
+            file.write_at(0, &block(1)).await.unwrap();
+            file.sync().await.unwrap();
+            disk.sync_dir(Path::new("a/b")).await.unwrap();
+        });
+        for seed in 0..50 {
+            assert!(disk.crash_clone(seed).bytes("a/b/f").is_some(), "call {skip} failed, crash {seed}");
+        }
+    }
+}
+
 #[test]
 fn a_name_that_was_not_synced_may_be_gone() {
     let disk = SimDisk::new(1);

@@ -4,6 +4,13 @@
 //! empty, and while one is under way the core loop has to look there all the time: some 17 system calls per flush, measured. Here it is
 //! one, and the reactor announces the end. (`RWF_DSYNC` would be a single operation. It was as fast as this on one machine and fifty
 //! times slower on another, and file systems in user space may overlook it.)
+//!
+//! # Pairs that come apart
+//!
+//! Both operations are queued together or not at all, and the kernel takes both with one call. Only where it has no memory for the second does
+//! it take the first alone: the link is broken then, the sync may come before the write, and a write that succeeds says nothing of
+//! its end. Such a write is *torn*. What its sync says is not believed, its buffer is never used again, as the kernel may still read from it, and
+//! both steps are done in the other way. From then on all are: a machine that is so short of memory has other worries than system calls.
 
 use super::{Backing, CoreRuntime};
 use crate::reactor::Source;
@@ -12,7 +19,7 @@ use io_uring::opcode;
 use io_uring::squeue::Flags;
 use io_uring::types::{Fd, FsyncFlags};
 use memmap2::MmapMut;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -38,6 +45,8 @@ pub(super) struct SyncedWrites {
     ready: Source,
     slots: ManuallyDrop<RefCell<Slots>>,
     spare: RefCell<Vec<MmapMut>>,
+    /// A pair has come apart.
+    is_given_up: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -53,6 +62,10 @@ struct Slot {
     waker: Option<Waker>,
     /// Nobody waits any more.
     is_abandoned: bool,
+    /// The kernel has taken the write without its sync: kept for ever.
+    is_torn: bool,
+    /// Operations that were queued before it.
+    first: u64,
 }
 
 /// How it has ended. There is one completion: of the sync, or of a write that was not done whole, and that one says nothing of its sync.
@@ -86,6 +99,7 @@ impl SyncedWrites {
             ready,
             slots: ManuallyDrop::default(),
             spare: RefCell::default(),
+            is_given_up: Cell::new(false),
         })
     }
 
@@ -99,13 +113,16 @@ impl SyncedWrites {
         let Some(slot) = self.begin(file, offset, bytes)? else { return Ok(false) };
         let end = Completion { writes: self, slot: Some(slot) };
         let mut again = 0;
-        while self.ring.has_queued() {
+        while self.ring.has_queued() && !self.is_torn(slot) {
             if again == HAND_OVERS_MAX {
                 return Err(io::Error::from_raw_os_error(libc::EAGAIN));
             }
             again += 1;
             self.runtime.sleep_us(HAND_OVER_US).await;
-            self.ring.enter()?;
+            self.hand_over()?;
+        }
+        if self.is_torn(slot) {
+            return Ok(false);
         }
         match end.await? {
             End::Synced(0) => Ok(true),
@@ -117,8 +134,35 @@ impl SyncedWrites {
         }
     }
 
-    /// Hands both operations to the kernel; their slot, or `None` when too many are queued.
+    /// Hands what is queued to the kernel, and looks whether it has taken pairs whole.
+    fn hand_over(&self) -> io::Result<()> {
+        let entered = self.ring.enter();
+        let (_, taken) = self.ring.progress();
+        // Nothing but pairs is queued: after an odd number the last write was taken without its sync.
+        if taken % 2 == 1 {
+            let mut slots = self.slots.borrow_mut();
+            let apart =
+                slots.slots.iter_mut().flatten().find(|slot| slot.first + 1 == taken && !slot.is_torn);
+            if let Some(slot) = apart {
+                slot.is_torn = true;
+                self.is_given_up.set(true);
+                tracing::warn!(
+                    "the kernel has taken a write without its sync; durable writes take two steps from now on"
+                );
+            }
+        }
+        entered
+    }
+
+    fn is_torn(&self, slot: usize) -> bool {
+        self.slots.borrow().slots[slot].as_ref().is_some_and(|slot| slot.is_torn)
+    }
+
+    /// Hands both operations to the kernel; their slot, or `None` when too many are queued, or a pair has come apart.
     fn begin(&self, file: &Rc<Backing>, offset: u64, bytes: &[u8]) -> io::Result<Option<usize>> {
+        if self.is_given_up.get() {
+            return Ok(None);
+        }
         let spare = self.spare.borrow_mut().pop();
         let mut buffer = match spare {
             Some(buffer) => buffer,
@@ -133,6 +177,8 @@ impl SyncedWrites {
             end: None,
             waker: None,
             is_abandoned: false,
+            is_torn: false,
+            first: self.ring.progress().0,
         });
         let write = opcode::Write::new(fd, start, bytes.len() as u32).offset(offset).build();
         // A write that is cut short breaks the link as one that fails does, and then its completion is the only one.
@@ -144,7 +190,7 @@ impl SyncedWrites {
             self.slots.borrow_mut().slots[slot] = None;
             return Ok(None);
         }
-        self.ring.enter()?;
+        self.hand_over()?;
         Ok(Some(slot))
     }
 
@@ -162,7 +208,7 @@ impl SyncedWrites {
             if !self.ring.has_overflow() {
                 return Ok(());
             }
-            self.ring.enter()?;
+            self.hand_over()?;
         }
     }
 
@@ -208,7 +254,15 @@ impl Slots {
 
     fn complete(&mut self, token: u64, result: i32) -> Completed {
         let index = (token >> 1) as usize;
-        let slot = self.slots[index].as_mut().expect("a slot stays until its completion");
+        let Some(slot) = self.slots.get_mut(index).and_then(Option::as_mut) else {
+            tracing::error!(token, result, "a completion of a write that has ended before");
+            return Completed::Awaited(None);
+        };
+        if slot.is_torn {
+            // Of a sync that may have come first, or of a write whose sync nobody waits for. Woken, so that a waiter sees that it is torn.
+            slot.end = Some(End::CutShort(0));
+            return Completed::Awaited(slot.waker.take());
+        }
         if slot.is_abandoned {
             return Completed::Abandoned(self.slots[index].take().expect("just seen"));
         }
@@ -218,14 +272,15 @@ impl Slots {
 
     /// Of one that still waits.
     fn next_waker(&self) -> Option<Waker> {
-        let waiting = self.slots.iter().flatten().filter(|slot| slot.end.is_none() && !slot.is_abandoned);
+        let is_waiting = |slot: &&Slot| slot.end.is_none() && !slot.is_abandoned && !slot.is_torn;
+        let waiting = self.slots.iter().flatten().filter(is_waiting);
         waiting.filter_map(|slot| slot.waker.clone()).next()
     }
 }
 
 impl Drop for SyncedWrites {
     fn drop(&mut self) {
-        let is_done = |slot: &Slot| slot.end.is_some();
+        let is_done = |slot: &Slot| slot.end.is_some() && !slot.is_torn;
         if self.slots.borrow().slots.iter().flatten().all(is_done) {
             // SAFETY: dropped once, here, and not used afterwards; no operation is left that could use the memory.
             unsafe { ManuallyDrop::drop(&mut self.slots) };
@@ -250,6 +305,10 @@ impl Future for Completion<'_> {
             {
                 let mut slots = writes.slots.borrow_mut();
                 let slot = slots.slots[index].as_mut().expect("it is freed here");
+                if slot.is_torn {
+                    // It stays, whatever its end is.
+                    return Poll::Ready(Ok(End::CutShort(0)));
+                }
                 if let Some(end) = slot.end {
                     let slot = slots.slots[index].take().expect("just seen");
                     drop(slots);
@@ -279,11 +338,24 @@ impl Drop for Completion<'_> {
         let mut slots = self.writes.slots.borrow_mut();
         let slot = slots.slots[index].as_mut().expect("it is freed when taken");
         slot.is_abandoned = true;
-        let done = if slot.end.is_some() { slots.slots[index].take() } else { None };
+        let done = if slot.end.is_some() && !slot.is_torn { slots.slots[index].take() } else { None };
         drop(slots);
         if let Some(slot) = done {
             self.writes.free(slot);
         }
         self.writes.pass_on();
+    }
+}
+
+#[cfg(test)]
+impl SyncedWrites {
+    /// The kernel takes so many of the operations that are handed to it next.
+    pub(super) fn take_at_most(&self, operations: u32) {
+        self.ring.takes.set(Some(operations));
+    }
+
+    /// Whether a pair has come apart.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.is_given_up.get()
     }
 }

@@ -258,6 +258,33 @@ fn durable_writes_go_on_where_the_short_way_is_refused() {
     });
 }
 
+/// The kernel takes a write without the sync that is linked to it: neither is the order of the two certain then, nor is the end of the write
+/// ever told. The bytes are durable all the same when the call returns, and nothing panics over what completes late.
+#[test]
+fn a_write_that_is_taken_without_its_sync_is_done_in_two_steps() {
+    for taken in 0..3 {
+        with_disk(move |runtime, _, root| async move {
+            let disk = RealDisk::new(runtime.clone(), &root);
+            let file = disk.create(Path::new("log")).await.unwrap();
+            file.preallocate(8 * BLOCK as u64).await.unwrap();
+            file.write_synced(0, &[1; BLOCK]).await.unwrap();
+            let Some(Some(synced)) = disk.synced.get() else {
+                eprintln!("skipped: no ring, or no direct I/O");
+                return;
+            };
+            synced.take_at_most(taken);
+            file.write_synced(BLOCK as u64, &[2; BLOCK]).await.unwrap();
+            assert_eq!(synced.is_given_up(), taken == 1, "{taken} of 2 operations were taken");
+            for n in 2..8 {
+                file.write_synced(n * BLOCK as u64, &[n as u8 + 1; BLOCK]).await.unwrap();
+            }
+            runtime.sleep_us(20_000).await;
+            let bytes = fs::read(root.join("log")).unwrap();
+            assert!((0..8).all(|n| bytes[n * BLOCK..][..BLOCK] == [n as u8 + 1; BLOCK]));
+        });
+    }
+}
+
 #[test]
 fn a_full_device_says_so_to_durable_writes() {
     with_disk(|_, disk, root| async move {
