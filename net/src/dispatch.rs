@@ -102,7 +102,7 @@ impl Operation for DropCollection {
 }
 
 impl Operation for ChangeAliases {
-    type Output = ();
+    type Output = Vec<bool>;
     const ACTION: Action = Action::Admin;
     const MUTATES: bool = true;
     fn collection(&self) -> &str {
@@ -116,7 +116,7 @@ impl Operation for ChangeAliases {
             AliasChange::Delete { alias } => check_name(alias),
         })
     }
-    async fn run(self, core: Rc<Core>) -> Result<(), ApiError> {
+    async fn run(self, core: Rc<Core>) -> Result<Vec<bool>, ApiError> {
         Ok(core.change_aliases(self.changes).await?)
     }
 }

@@ -3,7 +3,7 @@
 use crate::limits;
 use crate::request::{Action, ApiError, Operation, ReadOptions, SearchPoints};
 use nigh_engine::filter::Predicate;
-use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, Source};
+use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, Source, Strategy};
 use nigh_shard::core::{Core, GroupBy, QueryOutcome, QueryRequest};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -124,17 +124,55 @@ pub struct QueryPoints {
     pub read: ReadOptions,
 }
 
-/// A fusion method by its name, empty = `rrf`. An `alpha` of 0 counts as absent, an `rrf_k` not above 0 as 60.
+/// What a zero `alpha` means.
+///
+/// Clients of the interface send every number of a request, zeros included, so that their zero says that nobody set it. Wherever a
+/// request shows that it was written by someone else, or the zero is the negative one, which no client has by default, it is the number 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZeroAlpha {
+    /// Nobody set it.
+    Unset,
+    /// The number.
+    Zero,
+}
+
+/// A fusion method by its name, empty = `rrf`. An `rrf_k` not above 0 counts as 60.
+///
+/// # Errors
+/// A bad request for another name, or for an `alpha` outside 0 to 1 of a method that has one.
+pub fn fusion_method(
+    name: &str,
+    alpha: Option<f64>,
+    zero: ZeroAlpha,
+    rrf_k: Option<i64>,
+) -> Result<Method, ApiError> {
+    let unset = |alpha: f64| zero == ZeroAlpha::Unset && alpha == 0.0 && alpha.is_sign_positive();
+    let weight = || match alpha.filter(|alpha| !unset(*alpha)) {
+        Some(alpha) if !(0.0..=1.0).contains(&alpha) => {
+            let exactly = "-0.0 is exactly 0 whatever else is sent";
+            Err(ApiError::invalid(format!("alpha must be between 0 and 1, found {alpha}; {exactly}")))
+        }
+        alpha => Ok(alpha),
+    };
+    match name {
+        "" | "rrf" => Ok(Method::Rrf { c: rrf_k.unwrap_or(0) as f64 }),
+        "weighted" => Ok(Method::Weighted { alpha: weight()? }),
+        "dbsf" => Ok(Method::Dbsf { alpha: weight()? }),
+        other => Err(ApiError::invalid(format!("unknown fusion method {other:?}"))),
+    }
+}
+
+/// The strategy of a recommendation by its name, in any case, blanks around it ignored; empty = average.
 ///
 /// # Errors
 /// A bad request for another name.
-pub fn fusion_method(name: &str, alpha: Option<f64>, rrf_k: Option<i64>) -> Result<Method, ApiError> {
-    let alpha = alpha.filter(|alpha| *alpha != 0.0);
-    match name {
-        "" | "rrf" => Ok(Method::Rrf { c: rrf_k.unwrap_or(0) as f64 }),
-        "weighted" => Ok(Method::Weighted { alpha }),
-        "dbsf" => Ok(Method::Dbsf { alpha }),
-        other => Err(ApiError::invalid(format!("unknown fusion method {other:?}"))),
+pub fn recommend_strategy(name: &str) -> Result<Strategy, ApiError> {
+    match name.trim().to_ascii_lowercase().as_str() {
+        "" | "average" | "average_vector" | "0" => Ok(Strategy::Average),
+        "best_score" | "best" | "1" => Ok(Strategy::BestScore),
+        _ => Err(ApiError::invalid(format!(
+            "recommend: unknown strategy {name:?}; it must be one of average, average_vector, best_score, best"
+        ))),
     }
 }
 
@@ -179,11 +217,15 @@ fn positive(number: i64) -> Option<usize> {
 
 /// Hits that `groups` groups are made from.
 fn group_pool(groups: usize, size: usize, fetch_k: i64) -> usize {
-    let needed = groups.saturating_mul(size);
-    match positive(fetch_k) {
-        Some(fetch_k) if fetch_k >= needed => fetch_k,
-        _ => needed.saturating_mul(4).clamp(limits::LANE_POOL_MIN, limits::LANE_POOL_MAX as usize),
-    }
+    enough(groups, size, fetch_k).unwrap_or_else(|| {
+        let needed = groups.saturating_mul(size);
+        needed.saturating_mul(4).clamp(limits::LANE_POOL_MIN, limits::LANE_POOL_MAX as usize)
+    })
+}
+
+/// `fetch_k` where it counts: where so many hits can fill all groups.
+fn enough(groups: usize, size: usize, fetch_k: i64) -> Option<usize> {
+    positive(fetch_k).filter(|fetch_k| *fetch_k >= groups.saturating_mul(size))
 }
 
 /// Carries out a search of one lane.
@@ -327,7 +369,9 @@ impl Operation for GroupPoints {
         let (groups, size) = (self.k as usize, positive(self.group_size).unwrap_or(1));
         let pool = group_pool(groups, size, self.fetch_k);
         let lane = Leaf { source: Source::Dense(self.vector), pool, filter: self.filter };
-        let group = Some(GroupBy { field: self.group_by, groups, size });
+        // Who says how many hits groups are made from gets groups made from these.
+        let pool_max = enough(groups, size, self.fetch_k).unwrap_or(limits::LANE_POOL_MAX as usize);
+        let group = Some(GroupBy { field: self.group_by, groups, size, pool_max });
         let request = |lanes| QueryRequest { lanes, group, with_rows: true, explain: self.explain };
         one_lane(&core, &self.collection, lane, request).await
     }
@@ -371,10 +415,12 @@ impl Operation for QueryPoints {
             Some(root) => Combine::Rerank(Box::new(root.into_leaf(k))),
             None => Combine::Fuse(self.method),
         };
+        let said = self.lanes.iter().any(|leaf| positive(leaf.lane_k).or(positive(leaf.k)).is_some());
+        let pool_max = if said { 0 } else { limits::QUERY_POOL_MAX };
         let lanes = self.lanes.into_iter().map(|leaf| leaf.into_leaf(k)).collect();
         let request = QueryRequest {
             lanes: LaneQuery { lanes, combine, k },
-            group: grouped.then_some(GroupBy { field: self.group_by, groups: wanted, size }),
+            group: grouped.then_some(GroupBy { field: self.group_by, groups: wanted, size, pool_max }),
             with_rows: false,
             explain: self.explain,
         };

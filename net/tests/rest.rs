@@ -106,9 +106,10 @@ fn collections_come_and_go() {
         200,
         r#"{"id":1}"#,
     );
-    client.golden("DELETE", "/v1/collections/acme%2Fcome", "", 200, r#"{"dropped":"acme/come"}"#);
-    client.golden("DELETE", "/v1/collections/come", "", 200, r#"{"dropped":"come"}"#);
-    client.golden("DELETE", "/v1/collections/come", "", 200, r#"{"dropped":"come"}"#);
+    let dropped = |name: &str, existed: bool| format!(r#"{{"dropped":"{name}","existed":{existed}}}"#);
+    client.golden("DELETE", "/v1/collections/acme%2Fcome", "", 200, &dropped("acme/come", true));
+    client.golden("DELETE", "/v1/collections/come", "", 200, &dropped("come", true));
+    client.golden("DELETE", "/v1/collections/come", "", 200, &dropped("come", false));
     client.refused(
         "POST",
         "/v1/collections/come/points",

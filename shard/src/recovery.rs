@@ -9,6 +9,7 @@ use crate::alias_file;
 use crate::checkpoint::{CheckpointError, Manifest, VectorsFile, read_image, read_last_block};
 use crate::collection_file;
 use crate::core::Core;
+use crate::core::aliases::within_tenant;
 use crate::disk::Disk;
 use crate::env::call_own;
 use crate::keys;
@@ -31,6 +32,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Replayed records between two looks at the clock.
 const REPLAY_STEP: usize = 64;
+
+/// What the names begin with that stand for directories of unknown collections; no collection may have such a name.
+const NAMELESS: &str = "default/#damaged-";
 
 /// Records of one collection, by sequence number.
 type LogRecords = Vec<(u64, Vec<u8>)>;
@@ -107,16 +111,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     keys::recovery::open(core, keys).await?;
 
     let mut catalog = core.catalog_copy();
-    catalog.aliases = aliases;
-    let names: HashSet<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
-    catalog.aliases.retain(|alias, target| {
-        // A change of aliases that failed after its file was in place, and a collection made since under the name.
-        let hidden = names.contains(alias.as_str());
-        if hidden {
-            tracing::warn!(target: "nigh", %alias, %target, "an alias has the name of a collection and is left out");
-        }
-        !hidden
-    });
+    catalog.aliases = live_aliases(core, aliases, &entries).await;
     for Entry { uid, name, config, damage } in entries {
         let manifest = match (damage, manifests.remove(&uid)) {
             (Some(damage), _) => Err(damage),
@@ -169,9 +164,14 @@ struct Entry {
 
 impl Entry {
     /// One that serves nothing, under a name that no client can ask for.
+    /// Whether it stands for a directory whose collection is not known by name.
+    fn is_nameless(&self) -> bool {
+        self.name.starts_with(NAMELESS)
+    }
+
     fn damaged(uid: u64, why: String) -> Entry {
         let config = DenseConfig::new(1, Metric::L2);
-        Entry { uid, name: format!("default/#damaged-{uid:016x}"), config, damage: Some(why) }
+        Entry { uid, name: format!("{NAMELESS}{uid:016x}"), config, damage: Some(why) }
     }
 }
 
@@ -241,6 +241,41 @@ async fn read_aliases(disk: &dyn Disk) -> Result<BTreeMap<String, String>, Strin
     // As for manifests: a process killed while it replaced the file may have left the new name in a cache only.
     disk.sync_dir(Path::new("")).await.map_err(|error| failed(error.to_string()))?;
     alias_file::decode(&bytes).map_err(|why| failed(why.to_string()))
+}
+
+/// The aliases that stand for collections. Others are removed, from the file as well: it would name a collection made later under the
+/// name of one that was dropped.
+async fn live_aliases(
+    core: &Core,
+    mut aliases: BTreeMap<String, String>,
+    entries: &[Entry],
+) -> BTreeMap<String, String> {
+    let names: HashSet<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    // A collection whose file is damaged has lost its name until the file is repaired; it may be what an alias stands for.
+    let all_named = entries.iter().all(|entry| !entry.is_nameless());
+    let found = aliases.len();
+    aliases.retain(|alias, target| {
+        let why = if names.contains(alias.as_str()) {
+            // A change of aliases that failed after its file was in place, and a collection made since under the name.
+            "it has the name of a collection"
+        } else if !within_tenant(alias, target) {
+            "it stands for a collection of another tenant"
+        } else if all_named && !names.contains(target.as_str()) {
+            // The server ended between dropping the collection and its aliases.
+            "the collection it stands for was dropped"
+        } else {
+            return true;
+        };
+        tracing::warn!(target: "nigh", %alias, %target, why, "an alias is removed");
+        false
+    });
+    if aliases.len() < found
+        && let Err(error) = core.store_aliases(&aliases).await
+    {
+        // The next change of aliases or new collection tries again.
+        tracing::warn!(target: "nigh", %error, "the file of aliases still has those that were removed");
+    }
+    aliases
 }
 
 /// A collection's manifest, which its create has written.

@@ -141,6 +141,8 @@ impl Filter {
             "in" => match (value, operand) {
                 (Val::Str(value), Val::Strs(all)) => all.contains(value),
                 (Val::Int(value), Val::Ints(all)) => all.contains(value),
+                // By value, as in ranges.
+                (Val::Float(value), Val::Ints(all)) => all.iter().any(|element| *element as f64 == *value),
                 _ => false,
             },
             "contains" => match (value, operand) {

@@ -90,6 +90,23 @@ pub fn write_alias(out: &mut Vec<u8>, alias: &str, collection: &str) {
     out.push(b'}');
 }
 
+/// The answer of `POST /v1/aliases/batch`: how many changes were made, and which aliases that were to be deleted were not there.
+pub fn change_answer(changes: &[AliasChange], existed: &[bool]) -> Vec<u8> {
+    let mut out = format!("{{\"applied\":{},\"absent\":[", changes.len()).into_bytes();
+    let mut separator = "";
+    for (change, existed) in changes.iter().zip(existed) {
+        if let AliasChange::Delete { alias } = change
+            && !existed
+        {
+            out.extend_from_slice(separator.as_bytes());
+            separator = ",";
+            write_string(&mut out, alias);
+        }
+    }
+    out.extend_from_slice(b"]}\n");
+    out
+}
+
 /// The answer of `GET /v1/aliases`, without the tenant that a bare name has.
 pub fn list_answer(aliases: &[Alias]) -> Vec<u8> {
     let bare = |name: &str| name.strip_prefix("default/").unwrap_or(name).to_owned();

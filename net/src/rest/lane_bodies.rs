@@ -1,13 +1,14 @@
 //! Bodies of searches by lanes, and what they ask for.
 
 use crate::lane_requests::{
-    DiversePoints, GroupPoints, HybridPoints, QueryLeaf, QueryPoints, TextPoints, fusion_method,
+    DiversePoints, GroupPoints, HybridPoints, QueryLeaf, QueryPoints, TextPoints, ZeroAlpha, fusion_method,
+    recommend_strategy,
 };
 use crate::request::{ApiError, compile_filter};
 use crate::rest::filter::WireFilter;
 use crate::rest::json::{Floats, SparseBody, decode, json_object};
 use crate::rest::parameters::{ReadParameters, read_parameters};
-use nigh_engine::query::{Anchor, Discover, Recommend, Source, Strategy};
+use nigh_engine::query::{Anchor, Discover, Method, Recommend, Source};
 use nigh_engine::text::TextQuery;
 
 json_object! {
@@ -169,13 +170,20 @@ macro_rules! hybrid {
             other: $other,
             k: $body.k.unwrap_or(0),
             filter: compile_filter($body.filter.map(|filter| filter.0))?,
-            method: fusion_method($body.method.as_deref().unwrap_or(""), $body.alpha, $body.rrf_k)?,
+            method: method($body.method.as_deref(), $body.alpha, $body.rrf_k)?,
             dense_k: $body.dense_k.unwrap_or(0),
             other_k: $body.sparse_k.unwrap_or(0),
             explain: $body.explain.unwrap_or(false),
             read: $read.with_body(read_parameters!($body))?,
         })
     };
+}
+
+/// How lanes are fused. A body with `rrf_k` may be one of those that have every number whether it was set or not; in others a zero
+/// `alpha` was written on purpose.
+fn method(name: Option<&str>, alpha: Option<f64>, rrf_k: Option<i64>) -> Result<Method, ApiError> {
+    let zero = if rrf_k.is_some() { ZeroAlpha::Unset } else { ZeroAlpha::Zero };
+    fusion_method(name.unwrap_or_default(), alpha, zero, rrf_k)
 }
 
 pub fn decode_hybrid(
@@ -259,7 +267,7 @@ pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Re
         collection,
         lanes,
         root: root.filter(|_| rerank),
-        method: fusion_method(body.method.as_deref().unwrap_or(""), body.alpha, body.rrf_k)?,
+        method: method(body.method.as_deref(), body.alpha, body.rrf_k)?,
         k: body.k.unwrap_or(0),
         group_by: body.group_by.unwrap_or_default(),
         group_size: body.group_size.unwrap_or(0),
@@ -280,10 +288,7 @@ impl LeafBody {
             (Some(recommend), _) => Source::Recommend(Recommend {
                 positive: recommend.positive.unwrap_or_default(),
                 negative: recommend.negative.unwrap_or_default(),
-                strategy: match recommend.strategy.unwrap_or_default().trim().to_ascii_lowercase().as_str() {
-                    "best_score" | "best" | "1" => Strategy::BestScore,
-                    _ => Strategy::Average,
-                },
+                strategy: recommend_strategy(&recommend.strategy.unwrap_or_default())?,
             }),
             (None, Some(discover)) => Source::Discover(discover.into_discover()?),
             (None, None) if !sparse.is_empty() => Source::Sparse(sparse),
@@ -343,7 +348,6 @@ pub fn reads(body: &[u8]) -> [bool; 6] {
 mod tests {
     use super::*;
     use crate::request::Operation;
-    use nigh_engine::query::Method;
 
     fn query(body: &str) -> Result<QueryPoints, String> {
         let request = decode_query("docs".into(), body.as_bytes(), ReadParameters::default());
@@ -386,15 +390,74 @@ mod tests {
         let request =
             query(r#"{"prefetch":[{"dense":[1]}],"mode":"","method":"","alpha":0,"rrf_k":-1,"k":0}"#);
         assert_eq!(request.unwrap().method, Method::Rrf { c: -1.0 });
-        let request =
-            query(r#"{"prefetch":[{"dense":[1]}],"method":"weighted","alpha":0,"root":{"dense":[1]}}"#);
+        let request = query(
+            r#"{"prefetch":[{"dense":[1]}],"method":"weighted","alpha":0,"rrf_k":0,"root":{"dense":[1]}}"#,
+        );
         let request = request.unwrap();
         assert!(request.root.is_none(), "a root counts when reranking only");
         assert_eq!(request.method, Method::Weighted { alpha: None });
         let request =
-            query(r#"{"prefetch":[{"dense":[1]}],"method":"dbsf","alpha":-1,"mode":"rerank","root":{}}"#);
+            query(r#"{"prefetch":[{"dense":[1]}],"method":"dbsf","alpha":0.25,"mode":"rerank","root":{}}"#);
         let request = request.unwrap();
-        assert!(request.root.is_some() && request.method == Method::Dbsf { alpha: Some(-1.0) });
+        assert!(request.root.is_some() && request.method == Method::Dbsf { alpha: Some(0.25) });
+    }
+
+    #[test]
+    fn alpha_is_a_weight_and_zero_among_all_numbers_of_a_client_is_unset() {
+        for (numbers, alpha) in [
+            ("", None),
+            (r#","alpha":null"#, None),
+            (r#","alpha":0,"rrf_k":0"#, None),
+            (r#","alpha":0.0,"rrf_k":0,"dense_k":0,"sparse_k":0"#, None),
+            (r#","alpha":0"#, Some(0.0)),
+            (r#","alpha":0.0,"dense_k":9"#, Some(0.0)),
+            (r#","alpha":-0.0,"rrf_k":0"#, Some(0.0)),
+            (r#","alpha":1,"rrf_k":0"#, Some(1.0)),
+        ] {
+            let hybrid = |of: fn(String, &[u8]) -> Result<HybridPoints, ApiError>| {
+                let body = format!(r#"{{"k":1,"method":"weighted"{numbers}}}"#);
+                of("docs".into(), body.as_bytes()).unwrap().method
+            };
+            assert_eq!(hybrid(decode_hybrid), Method::Weighted { alpha }, "{numbers}");
+            assert_eq!(hybrid(decode_hybrid_text), Method::Weighted { alpha }, "{numbers}");
+            if !numbers.contains("dense_k") {
+                let body = format!(r#"{{"prefetch":[{{"dense":[1]}}],"method":"dbsf"{numbers}}}"#);
+                assert_eq!(query(&body).unwrap().method, Method::Dbsf { alpha }, "{numbers}");
+            }
+        }
+        for alpha in ["-1", "-0.1", "1.000001", "7"] {
+            for method in ["weighted", "dbsf"] {
+                let body = format!(r#"{{"prefetch":[{{"dense":[1]}}],"method":"{method}","alpha":{alpha}}}"#);
+                let refused = query(&body).err().unwrap();
+                assert!(refused.contains("alpha must be between 0 and 1"), "{refused}");
+            }
+            // Ranks have no weights.
+            let body = format!(r#"{{"prefetch":[{{"dense":[1]}}],"alpha":{alpha}}}"#);
+            assert_eq!(query(&body).unwrap().method, Method::Rrf { c: 0.0 });
+        }
+    }
+
+    #[test]
+    fn strategies_by_name() {
+        let of = |name: &str| {
+            query(&format!(r#"{{"prefetch":[{{"recommend":{{"positive":[1],"strategy":"{name}"}}}}]}}"#))
+                .map(|query| format!("{:?}", query.lanes[0].source).contains("BestScore"))
+        };
+        for (name, best) in [
+            ("", false),
+            ("average", false),
+            (" Average_Vector ", false),
+            ("0", false),
+            ("best_score", true),
+            ("BEST", true),
+            ("1", true),
+        ] {
+            assert_eq!(of(name), Ok(best), "{name}");
+        }
+        let refused = of("best_scores").unwrap_err();
+        let known =
+            "unknown strategy \"best_scores\"; it must be one of average, average_vector, best_score, best";
+        assert!(refused.contains(known), "{refused}");
     }
 
     #[test]

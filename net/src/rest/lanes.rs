@@ -89,7 +89,8 @@ impl RestService {
                 stream_pages(runtime.clone(), first, pages)
             }
             QueryAnswer::Groups(groups) => {
-                let mut pages = GroupPages { groups, at: 0, now_ms, explained };
+                let incomplete = outcome.incomplete;
+                let mut pages = GroupPages { groups, at: 0, now_ms, incomplete, explained };
                 pages.write(&mut first);
                 stream_pages(runtime.clone(), first, pages)
             }
@@ -104,6 +105,7 @@ struct GroupPages {
     groups: Vec<FoundGroup>,
     at: usize,
     now_ms: u64,
+    incomplete: bool,
     explained: Option<Explained>,
 }
 
@@ -131,7 +133,7 @@ impl GroupPages {
             written += group.hits.len();
         }
         if self.at == self.groups.len() {
-            write_end(out, self.explained.as_ref());
+            write_end(out, Some(self.incomplete), self.explained.as_ref());
         }
     }
 }

@@ -139,8 +139,9 @@ impl RestService {
             }
             Route::Drop(name) => {
                 let collection = name.into_owned();
-                let answer = named_answer("dropped", &collection);
-                dispatch(&self.core, DropCollection { collection }).await?;
+                let mut answer = named_answer("dropped", &collection);
+                let existed = dispatch(&self.core, DropCollection { collection }).await?;
+                put_existed(&mut answer, existed);
                 Ok(ok(answer))
             }
             Route::Query(name) => self.lanes(name.into_owned(), LaneRoute::Query, query, body).await,
@@ -167,14 +168,16 @@ impl RestService {
             Route::ChangeAliases => {
                 let body = json_body(&mut body).await?;
                 let request = self.decode(body, aliases::decode_batch).await?;
-                let applied = request.changes.len();
-                dispatch(&self.core, request).await?;
-                Ok(ok(format!("{{\"applied\":{applied}}}\n")))
+                let changes = request.changes.clone();
+                let existed = dispatch(&self.core, request).await?;
+                Ok(ok(aliases::change_answer(&changes, &existed)))
             }
             Route::DeleteAlias(alias) => {
                 let alias = alias.into_owned();
-                let answer = named_answer("deleted", &alias);
-                dispatch(&self.core, ChangeAliases { changes: vec![AliasChange::Delete { alias }] }).await?;
+                let mut answer = named_answer("deleted", &alias);
+                let changes = vec![AliasChange::Delete { alias }];
+                let existed = dispatch(&self.core, ChangeAliases { changes }).await?;
+                put_existed(&mut answer, existed == [true]);
                 Ok(ok(answer))
             }
             Route::Manage(name, route) => {
@@ -408,7 +411,8 @@ impl RestService {
             collection.ok_or_else(|| ApiError::invalid("name is required: that of the new collection"))?;
         check_name(&collection)?;
         let config = body.config.ok_or_else(collections::no_config)?.into_config()?;
-        let answer = named_answer("name", &collection);
+        let mut answer = named_answer("name", &collection);
+        answer.extend_from_slice(b"}\n");
         dispatch(&self.core, CreateCollection { collection, config }).await?;
         Ok(json_reply(StatusCode::CREATED, ReplyBody::whole(answer)))
     }
@@ -465,8 +469,12 @@ fn text(page: String) -> Reply {
 fn named_answer(key: &str, name: &str) -> Vec<u8> {
     let mut out = format!("{{\"{key}\":").into_bytes();
     write_string(&mut out, name);
-    out.extend_from_slice(b"}\n");
     out
+}
+
+/// Ends an answer that names what was removed by saying whether it was there.
+fn put_existed(answer: &mut Vec<u8>, existed: bool) {
+    answer.extend_from_slice(format!(",\"existed\":{existed}}}\n").as_bytes());
 }
 
 /// The whole body of an ordinary JSON route.

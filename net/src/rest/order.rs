@@ -91,7 +91,7 @@ fn key(
     if is_string && is_datetime {
         return refuse(format_args!("key {key:?} cannot be is_string and is_datetime"));
     }
-    Ok(OrderKey { key, desc: desc.unwrap_or(false), is_string })
+    Ok(OrderKey { key, desc: desc.unwrap_or(false), is_string, is_datetime })
 }
 
 impl OrderBody {
@@ -382,15 +382,17 @@ mod tests {
 
     #[test]
     fn orders_as_sent() {
-        let number = |key: &str, desc| OrderKey { key: key.into(), desc, is_string: false };
+        let number =
+            |key: &str, desc| OrderKey { key: key.into(), desc, is_string: false, is_datetime: false };
         assert_eq!(order(r#"{"key":"a"}"#), Ok((vec![number("a", false)], None)));
         assert_eq!(
             order(r#"{"key":"a","desc":true,"start_from":5}"#),
             Ok((vec![number("a", true)], Some(5.0)))
         );
         let day = r#"{"key":"a","is_datetime":true,"start_from":"1970-01-02T00:00:00Z"}"#;
-        assert_eq!(order(day), Ok((vec![number("a", false)], Some(86_400_000.0))));
-        let text = OrderKey { key: "t".into(), desc: false, is_string: true };
+        let time = OrderKey { is_datetime: true, ..number("a", false) };
+        assert_eq!(order(day), Ok((vec![time], Some(86_400_000.0))));
+        let text = OrderKey { key: "t".into(), desc: false, is_string: true, is_datetime: false };
         let tail = r#"{"key":"a","start_from":1.5,"tail_keys":[{"key":"t","is_string":true}]}"#;
         assert_eq!(order(tail), Ok((vec![number("a", false), text], None)));
         let many = format!(r#"{{"key":"a","tail_keys":[{}]}}"#, vec![r#"{"key":"b"}"#; 16].join(","));
@@ -416,6 +418,7 @@ mod tests {
             key,
             desc,
             is_string,
+            is_datetime: false,
         })
     }
 

@@ -146,14 +146,17 @@ impl FoundPages {
         }
         self.at += hits.len();
         if self.at == self.hits.len() {
-            write_end(out, self.explained.as_ref());
+            write_end(out, None, self.explained.as_ref());
         }
     }
 }
 
-/// Ends an answer.
-pub fn write_end(out: &mut Vec<u8>, explained: Option<&Explained>) {
+/// Ends an answer; one of groups says whether it may be incomplete.
+pub fn write_end(out: &mut Vec<u8>, incomplete: Option<bool>, explained: Option<&Explained>) {
     out.extend_from_slice(b"],\"degraded\":false,\"missing\":[]");
+    if let Some(incomplete) = incomplete {
+        out.extend_from_slice(format!(",\"incomplete\":{incomplete}").as_bytes());
+    }
     if let Some(explained) = explained {
         let lane = |lane: &LaneReport| {
             let mut report = json!({"lane": lane.lane, "pool": lane.pool, "hits": lane.hits,

@@ -114,6 +114,24 @@ fn hybrid_search_fuses_dense_and_sparse() {
     let answer = client.json("POST", path, pools);
     assert_eq!(ids(&answer["results"]), [1, 3]);
     near(&scores(&answer["results"]), &[0.5, 0.5]);
+    // The second was found by the sparse lane alone, and its distance is its own all the same.
+    assert_eq!(answer["results"][1]["distance"], json!(4.0));
+    let of = |alpha: Value, rrf_k: Value| json!({"dense": [0, 0], "sparse": sparse, "k": 9, "method": "weighted", "alpha": alpha, "rrf_k": rrf_k});
+    // A zero is the number 0, unless it comes beside all the other numbers of a client that nobody set.
+    for (body, shares) in [
+        (of(json!(0), json!(null)), [0.0, 1.0]),
+        (of(json!(-0.0), json!(0)), [0.0, 1.0]),
+        (of(json!(0.0), json!(0)), [0.5, 0.5]),
+        (of(json!(null), json!(null)), [0.5, 0.5]),
+        (of(json!(1), json!(null)), [1.0, 0.0]),
+    ] {
+        let found = client.json("POST", path, body.clone());
+        let score = |id: u64| {
+            let hits = found["results"].as_array().unwrap();
+            hits.iter().find(|hit| hit["id"] == id).map(|hit| hit["score"].as_f64().unwrap()).unwrap()
+        };
+        near(&[score(1), score(3)], &[shares[0], shares[0] * (1.0 - 4.0 / 9.0) + shares[1]]);
+    }
     let filter = json!({"op": "eq", "field": "year", "value": 1992});
     let filtered = json!({"dense": [0, 0], "sparse": sparse, "k": 9, "filter": filter});
     assert_eq!(ids(&client.json("POST", path, filtered)["results"]), [3, 1]);
@@ -139,6 +157,11 @@ fn hybrid_search_fuses_dense_and_sparse() {
         (r#"{"dense":[0,0],"k":0}"#, "k must be between 1 and 65536"),
         (r#"{"dense":[0],"k":1}"#, "dimension mismatch"),
         (r#"{"dense":[0,0],"k":1,"method":"sum"}"#, "unknown fusion method \"sum\""),
+        (r#"{"dense":[0,0],"k":1,"method":"dbsf","alpha":1.5}"#, "alpha must be between 0 and 1, found 1.5"),
+        (
+            r#"{"dense":[0,0],"k":1,"method":"weighted","alpha":-1}"#,
+            "alpha must be between 0 and 1, found -1",
+        ),
         (r#"{"sparse":{"indices":[1],"values":[]},"k":1}"#, "1 indices but 0 values"),
         (r#"{"dense":[0,0],"k":1,"sparse_k":-5}"#, "sparse_k"),
     ] {
@@ -215,7 +238,7 @@ fn groups_are_led_by_their_best_hit() {
             r#""metadata":{"tag":{"kind":"string","str":"1"},"year":{"kind":"int","int":2001}}}]},"#,
             r#"{"key":{"kind":"string","str":"a"},"hits":[{"id":1,"distance":4.0,"score":0,"content":"A river runs","#,
             r#""metadata":{"tag":{"kind":"string","str":"a"},"year":{"kind":"int","int":1992}}}]}],"#,
-            r#""degraded":false,"missing":[]}"#,
+            r#""degraded":false,"missing":[],"incomplete":false}"#,
         ),
     );
     let answer =
@@ -224,9 +247,83 @@ fn groups_are_led_by_their_best_hit() {
     assert_eq!(groups.iter().map(|group| ids(&group["hits"])).collect::<Vec<_>>(), [[1, 3], [2, 4]]);
     let answer = client.json("POST", path, json!({"query": [0, 0], "k": 1, "group_by": "absent"}));
     assert_eq!(answer["groups"], json!([]));
+    let hint = "group_by: no point has a payload key \"content\"; the text of points has key \"$content\"";
+    client.refused("POST", path, r#"{"query":[0,0],"k":1,"group_by":"content"}"#, 400, hint);
     client.refused("POST", path, r#"{"query":[0,0],"k":1}"#, 400, "group_by");
     client.refused("POST", path, r#"{"query":[0],"k":1,"group_by":"a"}"#, 400, "dimension mismatch");
     client.refused("POST", path, r#"{"query":[0,0],"k":65537,"group_by":"a"}"#, 400, "k must be");
+}
+
+#[test]
+fn groups_that_lie_beyond_the_first_pool_are_found_or_their_lack_is_said() {
+    let mut client = SHARED.client();
+    client.create("piled", 1, "l2");
+    // Two hundred points of one group are nearer than the others, and four times that many are not looked at at first.
+    let point = |id: u64| {
+        let group = if id < 200 { 0 } else { id % 3 };
+        json!({"id": id, "vector": [id], "metadata": {"group": group}})
+    };
+    let points: Vec<Value> = (0..230).map(point).collect();
+    client.json("POST", "/v1/collections/piled/points/batch", json!({ "points": points }));
+    let path = "/v1/collections/piled/points/search/groups";
+    let mut found = |fetch_k: u64, k: u64| {
+        let body = json!({"query": [0], "k": k, "group_by": "group", "group_size": 2, "fetch_k": fetch_k});
+        let answer = client.json("POST", path, body);
+        let groups = answer["groups"].as_array().unwrap();
+        let ids: Vec<_> = groups.iter().map(|group| ids(&group["hits"])).collect();
+        (ids, answer["incomplete"].as_bool().unwrap())
+    };
+    let all = vec![vec![0, 1], vec![200, 203], vec![202, 205]];
+    assert_eq!(found(0, 3), (all.clone(), false));
+    assert_eq!(found(0, 9), (all.clone(), false), "there are no more groups");
+    // Who says how many neighbours are looked at has these.
+    assert_eq!(found(60, 3), (all[..1].to_vec(), true));
+    assert_eq!(found(202, 3), (vec![vec![0, 1], vec![200]], true));
+    assert_eq!(found(60_000, 3), (all.clone(), false));
+    assert_eq!(found(60, 1), (all[..1].to_vec(), false));
+    let query = json!({"prefetch": [{"dense": [0]}], "k": 3, "group_by": "group", "group_size": 2});
+    let answer = client.json("POST", "/v1/collections/piled/query", query.clone());
+    assert_eq!((answer["groups"].as_array().unwrap().len(), &answer["incomplete"]), (3, &json!(false)));
+    let mut limited = query;
+    limited["prefetch"][0]["lane_k"] = json!(60);
+    let answer = client.json("POST", "/v1/collections/piled/query", limited);
+    assert_eq!((answer["groups"].as_array().unwrap().len(), &answer["incomplete"]), (1, &json!(true)));
+}
+
+#[test]
+fn a_filter_on_content_means_the_text_unless_there_is_such_a_key() {
+    let mut client = SHARED.client();
+    films(&mut client, "content_hints");
+    let filter = json!({"op": "match", "field": "content", "value": "river"});
+    let nested = json!({"op": "not", "not": filter});
+    let hint = "no point has a payload key \"content\"; the text of points has key \"$content\"";
+    for filter in [&filter, &nested] {
+        for (path, mut body) in [
+            ("points/search", json!({"query": [0, 0], "k": 3})),
+            ("points/search/groups", json!({"query": [0, 0], "k": 3, "group_by": "year"})),
+            ("points/search/hybrid", json!({"dense": [0, 0], "k": 3})),
+            ("points/scroll", json!({})),
+            ("points/scroll", json!({"order_by": {"key": "year"}})),
+            ("points/count", json!({})),
+            ("points/delete", json!({})),
+        ] {
+            body["filter"] = filter.clone();
+            let path = format!("/v1/collections/content_hints/{path}");
+            client.refused("POST", &path, &body.to_string(), 400, hint);
+        }
+        let query = json!({"prefetch": [{"dense": [0, 0], "filter": filter}]}).to_string();
+        client.refused("POST", "/v1/collections/content_hints/query", &query, 400, hint);
+    }
+    let count = |client: &mut Client, field: &str| {
+        let filter = json!({"op": "match", "field": field, "value": "river"});
+        client.json("POST", "/v1/collections/content_hints/points/count", json!({"filter": filter}))["count"]
+            .clone()
+    };
+    let texts = count(&mut client, "$content");
+    assert!(texts.as_u64().unwrap() > 0);
+    let point = json!({"id": 77, "vector": [9, 9], "metadata": {"content": "a river"}});
+    client.json("POST", "/v1/collections/content_hints/points", point);
+    assert_eq!((count(&mut client, "content"), count(&mut client, "$content")), (json!(1), texts));
 }
 
 #[test]

@@ -140,9 +140,27 @@ fn pages_in_order_of_values() {
         (json!({"order_by": {"key": "n", "start_from": "noon"}}), "start_from"),
         (json!({"order_by": {"key": "n", "by": 1}}), "unknown field"),
         (json!({"order_by": "n"}), "order_by"),
+        // What the key holds is not what the order asks for.
+        (json!({"order_by": {"key": "t"}}), "key \"t\" holds strings; is_string orders by their bytes"),
+        (json!({"order_by": {"key": "n", "is_string": true}}), "key \"n\" holds numbers"),
     ] {
         client.refused("POST", SCROLL, &body.to_string(), 400, fragment);
     }
+    // Times as text stand among those that are numbers.
+    client.create("timed", 1, "l2");
+    let times =
+        [(1, json!("1970-01-01T02:00:00+02:00")), (2, json!(5)), (3, json!("1970-01-01T00:00:00.003Z"))];
+    for (id, at) in times {
+        let point = json!({"id": id, "vector": [0], "metadata": {"at": at}});
+        client.json("POST", "/v1/collections/timed/points", point);
+    }
+    let body = json!({"order_by": {"key": "at", "desc": true, "is_datetime": true}});
+    let page = client.json("POST", "/v1/collections/timed/points/scroll", body);
+    let found: Vec<_> = page["documents"].as_array().unwrap().iter().map(|doc| doc["id"].clone()).collect();
+    assert_eq!(found, [2, 3, 1]);
+    let filter = json!({"op": "dt_gt", "field": "at", "value": "1970-01-01T00:00:00Z"});
+    let count = client.json("POST", "/v1/collections/timed/points/count", json!({"filter": filter}));
+    assert_eq!(count["count"], 2);
     let nowhere = "/v1/collections/nowhere/points/scroll";
     client.refused("POST", nowhere, r#"{"order_by":{"key":"n"}}"#, 404, "unknown collection");
 }

@@ -32,7 +32,7 @@ impl Core {
         call(self, 0, move |there| async move { there.create_on_core_0(full, config).await }).await?
     }
 
-    /// Drops a collection with its files; complete on return; false when unknown.
+    /// Drops a collection with its files and aliases; complete on return; false when unknown.
     ///
     /// # Errors
     /// File errors: the collection is gone for clients, its files are removed at the next start.
@@ -51,6 +51,10 @@ impl Core {
         }
         if catalog.aliases.contains_key(&name) {
             return Err(OpError::Conflict(format!("an alias named {name:?} already exists")));
+        }
+        if self.aliases_behind.get() {
+            // After a restart what the file says of a dropped collection would hold for a new one of its name.
+            self.store_aliases(&catalog.aliases).await?;
         }
         let uid = self.node().next_uid();
         let Some(disk) = self.env().disk() else {
@@ -125,6 +129,13 @@ impl Core {
                 }
                 failed = Some(io_error(&error));
             }
+        }
+        let aliases = catalog.aliases.len();
+        catalog.aliases.retain(|_, target| *target != name);
+        if catalog.aliases.len() < aliases {
+            // After the rename, so that no failure takes the aliases of a collection that stays. What a crash leaves in the file is cleared
+            // away by the next start, and what a failure leaves by the next change.
+            failed = self.store_aliases(&catalog.aliases).await.err().or(failed);
         }
         self.publish_catalog(catalog);
         let uid = handle.uid;

@@ -7,6 +7,7 @@ use super::types::OpError;
 use crate::alias_file;
 use crate::catalog::{Catalog, checked_name, full_name};
 use crate::env::call;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -32,7 +33,7 @@ pub enum AliasChange {
 pub struct Alias {
     /// The name.
     pub alias: String,
-    /// What it stands for; the collection may have been dropped since.
+    /// What it stands for.
     pub collection: String,
 }
 
@@ -40,19 +41,33 @@ fn refuse(what: String) -> OpError {
     OpError::BadRequest(format!("alias: {what}"))
 }
 
-/// Checks one change against a catalog, and makes it there.
-fn apply(catalog: &mut Catalog, change: &AliasChange) -> Result<(), OpError> {
+/// The tenant of a full name.
+fn tenant(full: &str) -> &str {
+    full.split_once('/').map_or(full, |(tenant, _)| tenant)
+}
+
+/// Whether an alias and what it stands for, both full names, are of one tenant. Another's collections are none of its business, not
+/// even whether they exist.
+pub(crate) fn within_tenant(alias: &str, target: &str) -> bool {
+    tenant(alias) == tenant(target)
+}
+
+/// Checks one change against a catalog, and makes it there; whether the alias was there before.
+fn apply(catalog: &mut Catalog, change: &AliasChange) -> Result<bool, OpError> {
     match change {
+        // A name that cannot be one has no alias.
         AliasChange::Delete { alias } => {
-            // A name that cannot be one has no alias.
-            if let Some(full) = full_name(alias) {
-                catalog.aliases.remove(&full);
-            }
+            Ok(full_name(alias).is_some_and(|full| catalog.aliases.remove(&full).is_some()))
         }
         AliasChange::Create { alias, collection } => {
             let full = checked_name(alias).map_err(|error| refuse(error.to_string()))?;
             let target = full_name(collection)
                 .ok_or_else(|| refuse(format!("{collection:?} is no name of a collection")))?;
+            if !within_tenant(&full, &target) {
+                return Err(refuse(format!(
+                    "{alias:?} and {collection:?} belong to different tenants; an alias stands for a collection of its own"
+                )));
+            }
             if catalog.by_name.contains_key(&full) {
                 return Err(refuse(format!("{alias:?} is a collection, which it would hide")));
             }
@@ -60,41 +75,52 @@ fn apply(catalog: &mut Catalog, change: &AliasChange) -> Result<(), OpError> {
                 return Err(refuse(format!("the target {collection:?} is itself an alias")));
             }
             if let Some((other, _)) = catalog.aliases.iter().find(|(_, to)| **to == full) {
-                // Its collection has been dropped: an alias in that place would make an alias of an alias.
+                // Its collection is damaged: an alias in that place would make an alias of an alias.
                 return Err(refuse(format!("{alias:?} is what the alias {other:?} stands for")));
             }
             if !catalog.by_name.contains_key(&target) {
                 return Err(refuse(format!("there is no collection {collection:?}")));
             }
-            catalog.aliases.insert(full, target);
+            Ok(catalog.aliases.insert(full, target).is_some())
         }
     }
-    Ok(())
 }
 
 impl Core {
-    /// Makes all changes, in order, or none; durable on return.
+    /// Makes all changes, in order, or none; durable on return. Says of each whether its alias was there before.
     ///
     /// # Errors
-    /// The first change that is refused: a target that is missing or an alias, a name that a collection has or that may not be one.
-    /// File errors.
-    pub async fn change_aliases(self: &Rc<Self>, changes: Vec<AliasChange>) -> Result<(), OpError> {
+    /// The first change that is refused: a target that is missing, an alias, or another tenant's, a name that a collection has or that
+    /// may not be one. File errors.
+    pub async fn change_aliases(self: &Rc<Self>, changes: Vec<AliasChange>) -> Result<Vec<bool>, OpError> {
         call(self, 0, move |there| async move { there.change_aliases_on_core_0(&changes).await }).await?
     }
 
-    async fn change_aliases_on_core_0(self: &Rc<Self>, changes: &[AliasChange]) -> Result<(), OpError> {
+    async fn change_aliases_on_core_0(
+        self: &Rc<Self>,
+        changes: &[AliasChange],
+    ) -> Result<Vec<bool>, OpError> {
         let _held = self.catalog_lock.lock().await;
         let before = self.catalog_copy();
         let mut catalog = before.clone();
-        changes.iter().try_for_each(|change| apply(&mut catalog, change))?;
-        if catalog.aliases == before.aliases {
-            return Ok(());
+        let existed = changes.iter().map(|change| apply(&mut catalog, change));
+        let existed: Vec<bool> = existed.collect::<Result<_, _>>()?;
+        if catalog.aliases == before.aliases && !self.aliases_behind.get() {
+            return Ok(existed);
         }
+        self.store_aliases(&catalog.aliases).await?;
+        self.publish_catalog(catalog);
+        Ok(existed)
+    }
+
+    /// Makes the file of aliases say `aliases`. The caller holds the lock of the catalog, or nothing else is running yet.
+    pub(crate) async fn store_aliases(&self, aliases: &BTreeMap<String, String>) -> Result<(), OpError> {
+        self.aliases_behind.set(true);
         if let Some(disk) = self.env().disk() {
-            let bytes = alias_file::encode(&catalog.aliases);
+            let bytes = alias_file::encode(aliases);
             disk.replace(Path::new(alias_file::FILE), &bytes).await.map_err(|error| io_error(&error))?;
         }
-        self.publish_catalog(catalog);
+        self.aliases_behind.set(false);
         Ok(())
     }
 

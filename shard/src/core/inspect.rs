@@ -187,6 +187,8 @@ impl Core {
         filter: Option<Arc<Predicate>>,
         limit: usize,
     ) -> Result<Vec<(FacetValue, u64)>, OpError> {
+        let handle = self.handle(name)?;
+        self.check_key(&handle, &key, "facet")?;
         let named = key.clone();
         let add = move |facet: &mut Facet, point: &Point<'_>, now_ms| {
             if let Some(value) = PayloadRow::trusted(point.row).get(&key, now_ms) {
@@ -234,6 +236,7 @@ impl Core {
     ) -> Result<T, OpError> {
         let handle = self.handle(name)?;
         handle.healthy()?;
+        self.check_filter(&handle, filter.as_deref())?;
         let (uid, name) = (handle.uid, name.to_owned());
         call(self, handle.owner, move |there| async move {
             let owned = there.owned(uid).ok_or(OpError::UnknownCollection(name))?;

@@ -6,7 +6,8 @@
 //! to the owner. Changes of the catalog travel to core 0.
 
 mod admin;
-mod aliases;
+pub(crate) mod aliases;
+mod content_hint;
 mod inspect;
 mod long;
 mod order;
@@ -81,6 +82,8 @@ pub struct Core {
     pub(crate) is_open: Cell<bool>,
     /// Serialises changes of the catalog; used on core 0 only.
     catalog_lock: Rc<Lock>,
+    /// Core 0: the file of aliases has some of a dropped collection.
+    aliases_behind: Cell<bool>,
 }
 
 impl Core {
@@ -107,6 +110,7 @@ impl Core {
             opened: Event::default(),
             is_open: Cell::new(false),
             catalog_lock: Rc::default(),
+            aliases_behind: Cell::new(false),
             env,
             shared,
         })

@@ -8,8 +8,8 @@ use super::types::OpError;
 use super::walk::sort_in_slices;
 use crate::env::call;
 use crate::owner::indexer::Slice;
-use nigh_engine::filter::Predicate;
-use nigh_engine::payload::{PayloadRow, ValueRef};
+use nigh_engine::filter::{Predicate, unix_ms_of_rfc3339};
+use nigh_engine::payload::{CONTENT_KEY, PayloadRow, ValueRef};
 use std::cmp::Ordering;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,6 +31,8 @@ pub struct OrderKey {
     pub desc: bool,
     /// By bytes of a string, else by a number (int or float, compared as f64).
     pub is_string: bool,
+    /// A string that is an RFC 3339 time stands for its Unix milliseconds, among the numbers.
+    pub is_datetime: bool,
 }
 
 /// Which points in which order: those that have all keys, in the kinds the order asks for, NaN not counted.
@@ -111,15 +113,59 @@ impl PartRef<'_> {
     }
 }
 
-/// The value of `key` in a row, `None` when it has none of the kind.
-fn part<'r>(key: &OrderKey, row: &PayloadRow<'r>, now_ms: u64) -> Option<PartRef<'r>> {
-    match (row.get(&key.key, now_ms)?, key.is_string) {
-        (ValueRef::Int(number), false) => Some(PartRef::Number(number as f64)),
-        (ValueRef::Float(number), false) if !number.is_nan() => Some(PartRef::Number(number)),
-        (ValueRef::String(text), true) => {
-            Some(PartRef::Text(&text.as_bytes()[..text.len().min(ORDER_TEXT_MAX_BYTES)]))
+/// Why a row has no place in an order.
+#[derive(Clone, Copy)]
+enum Unfit {
+    /// It has no such key, or one whose value has no order.
+    Absent,
+    /// It has no such key but a document text, and the name of the key is one that is easily taken for it.
+    ContentInstead,
+    /// The value is a string.
+    Text,
+    /// The value is a number.
+    Number,
+}
+
+impl Unfit {
+    /// What the order should have asked for.
+    fn advice(self, key: &OrderKey) -> String {
+        let OrderKey { key, is_datetime, .. } = key;
+        match self {
+            Unfit::Absent => format!("order_by: no point has key {key:?}"),
+            Unfit::ContentInstead => {
+                format!("order_by: no point has key {key:?}; the text of points has key {CONTENT_KEY:?}")
+            }
+            Unfit::Text if *is_datetime => format!(
+                "order_by: key {key:?} holds strings that are not RFC 3339 times; is_string orders by their bytes"
+            ),
+            Unfit::Text => format!(
+                "order_by: key {key:?} holds strings; is_string orders by their bytes, is_datetime by RFC 3339 times"
+            ),
+            Unfit::Number => format!("order_by: key {key:?} holds numbers; is_string is for strings alone"),
         }
-        _ => None,
+    }
+}
+
+/// The value of `key` in a row, if it has one of the kind.
+fn part<'r>(key: &OrderKey, row: &PayloadRow<'r>, now_ms: u64) -> Result<PartRef<'r>, Unfit> {
+    let Some(value) = row.get(&key.key, now_ms) else {
+        let instead = key.key == "content" && row.get(CONTENT_KEY, now_ms).is_some();
+        return Err(if instead { Unfit::ContentInstead } else { Unfit::Absent });
+    };
+    match (value, key.is_string) {
+        (ValueRef::Int(number), false) => Ok(PartRef::Number(number as f64)),
+        (ValueRef::Float(number), false) if !number.is_nan() => Ok(PartRef::Number(number)),
+        (ValueRef::String(text), true) => {
+            Ok(PartRef::Text(&text.as_bytes()[..text.len().min(ORDER_TEXT_MAX_BYTES)]))
+        }
+        (ValueRef::String(text), false) if key.is_datetime => {
+            let unix_ms = unix_ms_of_rfc3339(text).ok_or(Unfit::Text)?;
+            Ok(PartRef::Number(unix_ms as f64))
+        }
+        (ValueRef::String(_), false) => Err(Unfit::Text),
+        (ValueRef::Int(_) | ValueRef::Float(_), true) => Err(Unfit::Number),
+        // Values of the other kinds, NaN among them, never have a place.
+        _ => Err(Unfit::Absent),
     }
 }
 
@@ -148,18 +194,41 @@ struct First<'r> {
     last: Option<Position>,
     /// Something was left out.
     more: bool,
+    /// Some row has a place in the order, whether it was left out or not.
+    any: bool,
+    /// Why the first row has none that has a value, or a text instead; and for which key.
+    unfit: Option<(usize, Unfit)>,
 }
 
 impl<'r> First<'r> {
     fn new(request: &'r OrderedScroll) -> First<'r> {
         let count = request.limit.clamp(1, ORDERED_MAX);
-        First { request, count, kept: Vec::new(), text_bytes: 0, last: None, more: false }
+        First {
+            request,
+            count,
+            kept: Vec::new(),
+            text_bytes: 0,
+            last: None,
+            more: false,
+            any: false,
+            unfit: None,
+        }
     }
 
     fn offer(&mut self, id: u64, row: &PayloadRow<'_>, now_ms: u64) {
         let keys = &self.request.keys;
-        let parts: Option<Vec<PartRef<'_>>> = keys.iter().map(|key| part(key, row, now_ms)).collect();
-        let Some(parts) = parts else { return };
+        let mut parts = Vec::with_capacity(keys.len());
+        for (index, key) in keys.iter().enumerate() {
+            match part(key, row, now_ms) {
+                Ok(part) => parts.push(part),
+                Err(Unfit::Absent) => return,
+                Err(unfit) => {
+                    self.unfit.get_or_insert((index, unfit));
+                    return;
+                }
+            }
+        }
+        self.any = true;
         if let Some(after) = &self.request.after {
             if compare(keys, (parts.iter().copied(), id), after) != Ordering::Greater {
                 return;
@@ -199,14 +268,19 @@ impl<'r> First<'r> {
         self.more = true;
     }
 
-    async fn finish(mut self, slice: &mut Slice) -> Ordered {
+    /// # Errors
+    /// None of the points has a place in the order, and those that have its keys show what was meant.
+    async fn finish(mut self, slice: &mut Slice) -> Result<Ordered, OpError> {
+        if let Some((index, unfit)) = self.unfit.filter(|_| !self.any && self.request.after.is_none()) {
+            return Err(OpError::BadRequest(unfit.advice(&self.request.keys[index])));
+        }
         self.cut();
         let keys = &self.request.keys;
         let mut positions = sort_in_slices(self.kept, slice, |a, b| compare_positions(keys, a, b)).await;
         // A point that was replaced on the way may have been met twice.
         let mut seen = ahash::HashSet::default();
         positions.retain(|position| seen.insert(position.id));
-        Ordered { positions, more: self.more }
+        Ok(Ordered { positions, more: self.more })
     }
 }
 
@@ -219,10 +293,11 @@ impl Core {
     /// The first positions of an order; the points themselves are read by id. Walks every match, see `each_match`.
     ///
     /// # Errors
-    /// Unknown or damaged collection.
+    /// Unknown or damaged collection; an order of other kinds than the keys hold, when it has no place for any point.
     pub async fn ordered(self: &Rc<Self>, name: &str, request: OrderedScroll) -> Result<Ordered, OpError> {
         let handle = self.handle(name)?;
         handle.healthy()?;
+        self.check_filter(&handle, request.filter.as_deref())?;
         let (uid, name) = (handle.uid, name.to_owned());
         call(self, handle.owner, move |there| async move {
             let owned = there.owned(uid).ok_or(OpError::UnknownCollection(name))?;
@@ -231,7 +306,7 @@ impl Core {
                 first.offer(point.id, &PayloadRow::trusted(point.row), now_ms);
             };
             there.each_match(&owned, request.filter.as_deref(), each).await?;
-            Ok(first.finish(&mut Slice::begin(there.env())).await)
+            first.finish(&mut Slice::begin(there.env())).await
         })
         .await?
     }
@@ -252,13 +327,19 @@ mod tests {
             Just(Value::Float(-0.0)),
             "[ab]{0,2}".prop_map(Value::String),
             Just(Value::Bool(true)),
+            prop::sample::select(vec!["1970-01-01T00:00:00.001Z", "1970-01-01T01:00:00.002+01:00"])
+                .prop_map(|time| Value::String(time.into())),
             prop::collection::vec("[ab]", 0..2).prop_map(Value::Strings),
         ]
     }
 
     fn any_key() -> impl Strategy<Value = OrderKey> {
-        (prop::sample::select(vec!["a", "b"]), any::<bool>(), any::<bool>())
-            .prop_map(|(key, desc, is_string)| OrderKey { key: key.into(), desc, is_string })
+        (prop::sample::select(vec!["a", "b"]), any::<bool>(), 0..3).prop_map(|(key, desc, kind)| OrderKey {
+            key: key.into(),
+            desc,
+            is_string: kind == 1,
+            is_datetime: kind == 2,
+        })
     }
 
     /// What stands at a place in the order: by hand, without positions.
@@ -267,6 +348,7 @@ mod tests {
         let number = |id: u64, key: &OrderKey| match value(id, key) {
             Some(ValueRef::Int(number)) => Some(number as f64),
             Some(ValueRef::Float(number)) if !number.is_nan() => Some(number),
+            Some(ValueRef::String(text)) if key.is_datetime => unix_ms_of_rfc3339(text).map(|ms| ms as f64),
             _ => None,
         };
         let text = |id: u64, key: &OrderKey| match value(id, key) {
@@ -300,6 +382,61 @@ mod tests {
         ids
     }
 
+    /// All points that have a place.
+    fn all(rows: &[Vec<u8>], keys: &[OrderKey]) -> Vec<u64> {
+        twin(rows, keys, None)
+    }
+
+    #[test]
+    fn an_order_of_another_kind_than_the_values_is_refused() {
+        let key = |key: &str, is_string, is_datetime| OrderKey {
+            key: key.into(),
+            desc: false,
+            is_string,
+            is_datetime,
+        };
+        let page = |keys: Vec<OrderKey>| {
+            let request = OrderedScroll { filter: None, keys, after: None, start_from: None, limit: 9 };
+            let mut first = First::new(&request);
+            for id in 0..3u64 {
+                let mut row = RowBuilder::new();
+                row.set("name", Value::String(format!("n{id}")), 0);
+                row.set("n", Value::Int(id as i64), 0);
+                row.set("tags", Value::Strings(vec!["x".into()]), 0);
+                row.set(CONTENT_KEY, Value::String("text".into()), 0);
+                if id == 2 {
+                    row.set("mixed", Value::Float(0.5), 0);
+                } else {
+                    row.set("mixed", Value::String("half".into()), 0);
+                }
+                first.offer(id, &PayloadRow::trusted(&row.finish()), 0);
+            }
+            let page = with_slice(async |slice| first.finish(slice).await);
+            page.map(|page| page.positions.len()).map_err(|error| error.to_string())
+        };
+        for (keys, fragment) in [
+            (vec![key("name", false, false)], "key \"name\" holds strings; is_string orders by their bytes"),
+            (vec![key("name", false, true)], "key \"name\" holds strings that are not RFC 3339 times"),
+            (vec![key("n", true, false)], "key \"n\" holds numbers; is_string is for strings alone"),
+            (vec![key("n", false, false), key("name", false, false)], "key \"name\" holds strings"),
+            (vec![key("content", true, false)], "the text of points has key \"$content\""),
+        ] {
+            let refused = page(keys).expect_err(fragment);
+            assert!(refused.contains(fragment), "{refused}");
+        }
+        for (keys, count) in [
+            (vec![key("name", true, false)], 3),
+            (vec![key(CONTENT_KEY, true, false)], 3),
+            // What some points have is ordered, and the others are left out, as the interface has it.
+            (vec![key("mixed", false, false)], 1),
+            (vec![key("mixed", true, false)], 2),
+            (vec![key("none", false, false)], 0),
+            (vec![key("tags", true, false)], 0),
+        ] {
+            assert_eq!(page(keys.clone()), Ok(count), "{keys:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn pages_are_those_of_a_sorted_list(
@@ -323,7 +460,14 @@ mod tests {
                 for id in (0..rows.len()).rev().step_by(2).chain((0..rows.len()).rev().skip(1).step_by(2)) {
                     first.offer(id as u64, &PayloadRow::trusted(&rows[id]), 0);
                 }
-                let page = with_slice(async |slice| first.finish(slice).await);
+                let page = match with_slice(async |slice| first.finish(slice).await) {
+                    Ok(page) => page,
+                    Err(refused) => {
+                        prop_assert!(all(&rows, &keys).is_empty() && after.is_none());
+                        prop_assert!(refused.to_string().contains("order_by: key"), "{refused}");
+                        return Ok(());
+                    }
+                };
                 prop_assert!(page.positions.len() <= limit);
                 found.extend(page.positions.iter().map(|position| position.id));
                 prop_assert_eq!(page.more, found.len() < expected.len());
@@ -340,7 +484,7 @@ mod tests {
     fn long_texts_take_no_more_than_their_share() {
         let request = OrderedScroll {
             filter: None,
-            keys: vec![OrderKey { key: "t".into(), desc: false, is_string: true }],
+            keys: vec![OrderKey { key: "t".into(), desc: false, is_string: true, is_datetime: false }],
             after: None,
             start_from: None,
             limit: ORDERED_MAX,
@@ -355,7 +499,7 @@ mod tests {
             first.offer(id, &PayloadRow::trusted(&row_of(id)), 0);
             assert!(first.text_bytes <= ORDERED_TEXT_MAX_BYTES + ORDER_TEXT_MAX_BYTES);
         }
-        let page = with_slice(async |slice| first.finish(slice).await);
+        let page = with_slice(async |slice| first.finish(slice).await).unwrap();
         assert!(page.more && page.positions.len() > 100, "{}", page.positions.len());
         let ids: Vec<u64> = page.positions.iter().map(|position| position.id).collect();
         assert!(ids.iter().copied().eq((0..2000).rev().take(ids.len())));

@@ -8,7 +8,9 @@ use nigh_engine::collection::{Dense, SearchError};
 use nigh_engine::memory::Pin;
 use nigh_engine::pace::{Pace, Whole, at_once};
 use nigh_engine::payload::Value;
-use nigh_engine::query::{Found, LaneQuery, LaneReport, QueryScratch, group_hits, search_lanes_paced};
+use nigh_engine::query::{
+    Combine, Found, LaneQuery, LaneReport, QueryScratch, group_hits, search_lanes_paced,
+};
 use nigh_engine::sparse::LaneScratch;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -31,6 +33,8 @@ pub struct QueryRequest {
 pub struct QueryOutcome {
     /// The result.
     pub answer: QueryAnswer,
+    /// Groups: they are fewer or smaller than asked for, and hits that were not looked at may belong to them or make others.
+    pub incomplete: bool,
     /// How.
     pub explained: Option<Explained>,
 }
@@ -59,6 +63,8 @@ pub struct GroupBy {
     pub groups: usize,
     /// Most hits of each.
     pub size: usize,
+    /// Hits that a single lane may be asked for when fewer make too few groups.
+    pub pool_max: usize,
 }
 
 /// A result.
@@ -92,6 +98,15 @@ impl Core {
     pub async fn query(self: &Rc<Self>, name: &str, request: QueryRequest) -> Result<QueryOutcome, OpError> {
         let handle = self.handle(name)?;
         handle.healthy()?;
+        for leaf in &request.lanes.lanes {
+            self.check_filter(&handle, leaf.filter.as_deref())?;
+        }
+        if let Combine::Rerank(root) = &request.lanes.combine {
+            self.check_filter(&handle, root.filter.as_deref())?;
+        }
+        if let Some(by) = &request.group {
+            self.check_key(&handle, &by.field, "group_by")?;
+        }
         let began_ns = self.env().now_ns();
         self.run_search(async move |core| core.query_here(&handle, &request, began_ns).await).await
     }
@@ -137,7 +152,7 @@ impl Core {
                 combined_us,
                 copied_us: us(times.copied_ns) - us(times.found_ns),
             });
-            QueryOutcome { answer, explained }
+            QueryOutcome { answer, incomplete: times.incomplete, explained }
         })
     }
 }
@@ -147,7 +162,12 @@ struct Times {
     search_ns: u64,
     found_ns: u64,
     copied_ns: u64,
+    /// See [`QueryOutcome::incomplete`].
+    incomplete: bool,
 }
+
+/// How many times more hits a search is asked for that gave too few groups.
+const WIDENED: usize = 4;
 
 impl Core {
     async fn query_paced(
@@ -161,38 +181,64 @@ impl Core {
         let (now_ms, search_ns) = (self.env().unix_ms(), self.env().now_ns());
         let dense = handle.dense(pin);
         let hits = search_lanes_paced(dense, pin, &request.lanes, now_ms, pace, scratch).await?;
+        let Some(by) = &request.group else {
+            let found_ns = self.env().now_ns();
+            let mut room = ANSWER_ROWS_MAX_BYTES;
+            let answer = QueryAnswer::Hits(copy_out(dense, pin, &hits, request.with_rows, &mut room)?);
+            let copied_ns = self.env().now_ns();
+            return Ok((answer, Times { search_ns, found_ns, copied_ns, incomplete: false }));
+        };
+        let grouped = |hits: &[Found]| group_hits(dense, pin, hits, &by.field, by.groups, by.size, now_ms);
+        let mut groups = grouped(&hits);
+        let mut complete = is_exhausted(&hits, &request.lanes, scratch);
+        if let [lane] = &request.lanes.lanes[..] {
+            // With several lanes more hits of each would change the scores of all.
+            let (mut lane, mut pool) = (lane.clone(), request.lanes.k);
+            let groups_max = dense.groups_at_most(pin, &by.field).min(by.groups as u64);
+            while (groups.len() as u64) < groups_max && !complete && pool < by.pool_max {
+                pool = pool.saturating_mul(WIDENED).min(by.pool_max);
+                lane.pool = pool;
+                let combine = request.lanes.combine.clone();
+                let lanes = LaneQuery { lanes: vec![lane.clone()], combine, k: pool };
+                let hits = search_lanes_paced(dense, pin, &lanes, now_ms, pace, scratch).await?;
+                groups = grouped(&hits);
+                complete = is_exhausted(&hits, &lanes, scratch);
+            }
+        }
+        let full = groups.len() == by.groups && groups.iter().all(|group| group.hits.len() == by.size);
         let found_ns = self.env().now_ns();
-        let answer = copy_out(dense, pin, &hits, request, now_ms)?;
-        Ok((answer, Times { search_ns, found_ns, copied_ns: self.env().now_ns() }))
+        let mut room = ANSWER_ROWS_MAX_BYTES;
+        let copied = groups.into_iter().map(|group| {
+            Ok(FoundGroup { hits: copy_out(dense, pin, &group.hits, true, &mut room)?, key: group.key })
+        });
+        let answer = QueryAnswer::Groups(copied.collect::<Result<_, OpError>>()?);
+        let copied_ns = self.env().now_ns();
+        Ok((answer, Times { search_ns, found_ns, copied_ns, incomplete: !full && !complete }))
     }
+}
+
+/// Whether no lane of the search that has just ended could have found more.
+fn is_exhausted(hits: &[Found], lanes: &LaneQuery, scratch: &QueryScratch) -> bool {
+    hits.len() < lanes.k && scratch.reports.iter().all(|lane| lane.hits < lane.pool)
 }
 
 fn copy_out(
     dense: &Dense,
     pin: &Pin<'_>,
     hits: &[Found],
-    request: &QueryRequest,
-    now_ms: u64,
-) -> Result<QueryAnswer, OpError> {
-    let mut room = ANSWER_ROWS_MAX_BYTES;
-    let mut copied = |hits: &[Found], with_rows: bool| -> Result<Vec<FoundPoint>, OpError> {
-        let mut points = Vec::with_capacity(hits.len());
-        for hit in hits {
-            let row = if with_rows { dense.point(pin, hit.slot).row } else { &[] };
-            room = room.checked_sub(row.len()).ok_or_else(|| {
-                OpError::BadRequest(format!(
-                    "more than {ANSWER_ROWS_MAX_BYTES} bytes of payload would be in the answer; ask for fewer points"
-                ))
-            })?;
-            let (id, distance, score) = (hit.id, hit.distance, hit.score);
-            points.push(FoundPoint { id, distance, score, row: row.to_vec() });
-        }
-        Ok(points)
-    };
-    let Some(by) = &request.group else { return Ok(QueryAnswer::Hits(copied(hits, request.with_rows)?)) };
-    let groups = group_hits(dense, pin, hits, &by.field, by.groups, by.size, now_ms)
-        .into_iter()
-        .map(|group| Ok(FoundGroup { hits: copied(&group.hits, true)?, key: group.key }))
-        .collect::<Result<_, OpError>>()?;
-    Ok(QueryAnswer::Groups(groups))
+    with_rows: bool,
+    room: &mut usize,
+) -> Result<Vec<FoundPoint>, OpError> {
+    let mut points = Vec::with_capacity(hits.len());
+    for hit in hits {
+        let row = if with_rows { dense.point(pin, hit.slot).row } else { &[] };
+        *room = room.checked_sub(row.len()).ok_or_else(|| {
+            OpError::BadRequest(format!(
+                "more than {ANSWER_ROWS_MAX_BYTES} bytes of payload would be in the answer; ask for fewer points"
+            ))
+        })?;
+        let (id, distance, score) = (hit.id, hit.distance, hit.score);
+        points.push(FoundPoint { id, distance, score, row: row.to_vec() });
+    }
+    Ok(points)
 }

@@ -103,6 +103,7 @@ impl Core {
     ) -> Result<Vec<FoundPoint>, OpError> {
         let handle = self.handle(name)?;
         handle.healthy()?;
+        self.check_filter(&handle, request.filter.as_deref())?;
         let began_ns = self.env().now_ns();
         if handle.config.index == IndexType::Gpu
             && let Some(found) = self.search_on_device(&handle, &request).await
@@ -245,6 +246,7 @@ impl Core {
     ) -> Result<ScrollPage, OpError> {
         let handle = self.handle(name)?;
         handle.healthy()?;
+        self.check_filter(&handle, filter.as_deref())?;
         let (uid, name) = (handle.uid, name.to_owned());
         call(self, handle.owner, move |there| async move {
             there.owned_scroll(uid, &name, filter.as_deref(), after, limit).await

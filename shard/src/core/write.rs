@@ -100,6 +100,7 @@ impl Core {
         filter: Arc<Predicate>,
     ) -> Result<u64, OpError> {
         let handle = self.handle(name)?;
+        self.check_filter(&handle, Some(&filter))?;
         let (uid, name) = (handle.uid, name.to_owned());
         call(self, handle.owner, move |there| async move {
             there.owned_delete_by_filter(uid, &name, &filter).await

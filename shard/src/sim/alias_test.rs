@@ -1,4 +1,5 @@
-//! Aliases in simulation: what was answered is there after a crash; a batch is there whole or not at all.
+//! Aliases in simulation: what was answered is there after a crash; a batch is there whole or not at all; an alias goes with its
+//! collection.
 
 use super::test_node::{keys_options, open};
 use super::{Random, Sim};
@@ -24,6 +25,49 @@ fn listed(core: &Core) -> Aliases {
     core.aliases(None).into_iter().map(|alias| (alias.alias, alias.collection)).collect()
 }
 
+async fn create(core: &Rc<Core>, name: &str) {
+    // The way to core 0 may be full for a moment.
+    loop {
+        match core.create_collection(name, DenseConfig::new(2, Metric::L2)).await {
+            Ok(()) | Err(OpError::CollectionExists(_)) => break,
+            Err(OpError::Busy(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// Drops a collection and makes it anew: none of its aliases stands for the new one, now or after a crash.
+async fn replace_collection(core: &Rc<Core>, disk: &SimDisk, name: &str, possible: &RefCell<Vec<Aliases>>) {
+    let before = possible.borrow()[0].clone();
+    let mut without = before.clone();
+    without.retain(|_, target| *target != full(name));
+    possible.borrow_mut().push(without.clone());
+    match core.drop_collection(name).await {
+        Ok(existed) => {
+            assert!(existed);
+            *possible.borrow_mut() = vec![without];
+        }
+        Err(_) => {
+            let served = listed(core);
+            let gone = core.handle(name).is_err();
+            assert_eq!(served, if gone { without.clone() } else { before.clone() });
+            // The rename may not outlive a crash, and then the collection is there again with its aliases.
+            *possible.borrow_mut() = vec![served, before, without];
+        }
+    }
+    disk.heal();
+    let made_anew = core.handle(name).is_err();
+    create(core, name).await;
+    if made_anew {
+        let served = listed(core);
+        *possible.borrow_mut() = vec![served];
+    }
+}
+
+fn within_tenant(alias: &str, collection: &str) -> bool {
+    alias.contains('/') == collection.contains('/')
+}
+
 /// One life: what may be there is checked, then batches until its end. The first of `possible` is what was answered last.
 async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Rc<RefCell<Vec<Aliases>>>) {
     let random = sim.random().fork();
@@ -43,14 +87,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Rc<RefCell<Vec<Aliases>>>) 
     let node = open(&sim, &disk, count, options).await;
     let core = node.cores[0].clone();
     for name in COLLECTIONS {
-        // The way to core 0 may be full for a moment.
-        loop {
-            match core.create_collection(name, DenseConfig::new(2, Metric::L2)).await {
-                Ok(()) | Err(OpError::CollectionExists(_)) => break,
-                Err(OpError::Busy(_)) => {}
-                Err(other) => panic!("{other}"),
-            }
-        }
+        create(&core, name).await;
     }
     let found = listed(&core);
     assert!(possible.borrow().contains(&found), "found {found:?}, possible {possible:?}");
@@ -66,7 +103,9 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Rc<RefCell<Vec<Aliases>>>) 
                         next.remove(&full(alias));
                         return AliasChange::Delete { alias: alias.to_owned() };
                     }
-                    let collection = COLLECTIONS[random.index(COLLECTIONS.len())];
+                    let of_its_tenant = COLLECTIONS.into_iter().filter(|name| within_tenant(alias, name));
+                    let of_its_tenant: Vec<&str> = of_its_tenant.collect();
+                    let collection = of_its_tenant[random.index(of_its_tenant.len())];
                     next.insert(full(alias), full(collection));
                     AliasChange::Create { alias: alias.to_owned(), collection: collection.to_owned() }
                 })
@@ -74,10 +113,15 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Rc<RefCell<Vec<Aliases>>>) 
             if random.chance(1, 6) {
                 disk.fail(if random.chance(1, 2) { Calls::NameSync } else { Calls::Other }, 0, Failure::Io);
             }
+            if random.chance(1, 4) {
+                let name = COLLECTIONS[random.index(COLLECTIONS.len())];
+                replace_collection(&core, &disk, name, &possible).await;
+                continue;
+            }
             possible.borrow_mut().push(next.clone());
             let any = node.cores[random.index(count)].clone();
             match any.change_aliases(changes).await {
-                Ok(()) => *possible.borrow_mut() = vec![next],
+                Ok(_) => *possible.borrow_mut() = vec![next],
                 // Done or not: the file may have been replaced before the failure, and the next change goes by what is served.
                 Err(_) => {
                     let served = listed(&core);
@@ -95,6 +139,15 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Rc<RefCell<Vec<Aliases>>>) 
             ];
             let refused = core.change_aliases(mixed).await;
             assert!(matches!(refused, Err(OpError::BadRequest(_) | OpError::Busy(_))), "{refused:?}");
+            // Whether there is such a collection is not said to another tenant.
+            for target in ["acme/three", "acme/none"] {
+                let across = AliasChange::Create { alias: "x".into(), collection: target.into() };
+                match core.change_aliases(vec![across]).await {
+                    Err(OpError::BadRequest(why)) => assert!(why.contains("different tenants"), "{why}"),
+                    Err(OpError::Busy(_)) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
             for (alias, target) in listed(&core) {
                 assert_eq!(core.handle(&alias).map(|handle| handle.name.clone()).ok(), Some(target));
             }

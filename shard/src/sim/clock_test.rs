@@ -126,7 +126,7 @@ async fn seen(core: &Rc<Core>, name: &str) -> (BTreeSet<u64>, BTreeSet<u64>) {
     assert_eq!(page.points.iter().map(|point| point.id).collect::<BTreeSet<u64>>(), points, "scroll");
     let order = |key: &str| OrderedScroll {
         filter: None,
-        keys: vec![OrderKey { key: key.to_owned(), desc: false, is_string: false }],
+        keys: vec![OrderKey { key: key.to_owned(), desc: false, is_string: false, is_datetime: false }],
         after: None,
         start_from: None,
         limit: 100,

@@ -4,7 +4,8 @@ use super::{Dense, Pin, Slot};
 use crate::filter::Predicate;
 use crate::filter::lists::Lists;
 use crate::filter::planner::Plan;
-use crate::payload::index::Walk;
+use crate::payload::index::{Selection, Walk};
+use crate::payload::{CONTENT_KEY, PayloadRow};
 use std::sync::atomic::Ordering;
 
 /// See [`Dense::matching`].
@@ -62,7 +63,28 @@ impl MatchCursor {
     }
 }
 
+/// Slots that are looked at for a document text, which takes some microseconds.
+const TEXTS_LOOKED_FOR: Slot = 64;
+
 impl Dense {
+    /// Any core: how many groups a payload key can make at most, see [`crate::query::group_hits`].
+    pub fn groups_at_most(&self, pin: &Pin<'_>, key: &str) -> u64 {
+        self.index.view(pin).scalar_values(key)
+    }
+
+    /// Any core: whether no point has the payload key, while some of the first 64 slots have a document text.
+    pub fn has_texts_but_no(&self, pin: &Pin<'_>, key: &str, now_ms: u64) -> bool {
+        if Selection::Terms(self.index.view(pin).holders(key)).at_most() > 0 {
+            return false;
+        }
+        let end = (self.slots.load(Ordering::Acquire) as Slot).min(TEXTS_LOOKED_FOR);
+        let view = self.view_at(None, now_ms);
+        (0..end).any(|slot| {
+            view.visible(slot)
+                && PayloadRow::trusted(self.point(pin, slot).row).get(CONTENT_KEY, now_ms).is_some()
+        })
+    }
+
     /// Any core: the next slice of a walk as by [`Self::matching`], of up to `looks` slots. Terms of few values are planned again in
     /// each, which costs some hundred looks; what was collected is kept, and the filter asked of each, as rows may have
     /// changed since.

@@ -12,7 +12,7 @@ const PLANS: [&str; 8] =
 fn hit() -> Value {
     json!({
         "id": uint64(),
-        "distance": about("Smaller is nearer; 0 where no vector ranks.", double()),
+        "distance": about("Smaller is nearer. With a dense lane every fused hit has its own; 0 where no vector ranks.", double()),
         "score": about("Larger is better; 0 where a distance ranks.", double()),
     })
 }
@@ -32,6 +32,16 @@ fn completeness() -> Value {
 fn found(key: &str, items: &str) -> Value {
     let hits = json!({key: array(named(items))});
     answer(&["explain"], joined(&[hits, completeness(), json!({"explain": named("Explanation")})]))
+}
+
+fn found_groups() -> Value {
+    let incomplete = about(
+        "The groups are fewer or smaller than asked for, and points that were not looked at may belong to them or make others; a larger \
+         `fetch_k` looks at more.",
+        boolean(),
+    );
+    let keys = json!({"groups": array(named("Group")), "incomplete": incomplete});
+    answer(&["explain"], joined(&[keys, completeness(), json!({"explain": named("Explanation")})]))
 }
 
 fn stored_point() -> Value {
@@ -243,7 +253,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         ("Explanation", explanation()),
         ("Hits", found("results", "Hit")),
         ("Documents", found("documents", "Document")),
-        ("Groups", found("groups", "Group")),
+        ("Groups", found_groups()),
         ("ScrollPage", answer(&[], page)),
         (
             "StoredSparse",

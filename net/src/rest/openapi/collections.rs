@@ -1,11 +1,15 @@
 //! Operations of collections and aliases.
 
 use super::operation::{Operation, operation};
-use super::schema::{answer, named, string, uint64};
+use super::schema::{about, answer, array, boolean, named, string, uint64};
 use serde_json::{Value, json};
 
 fn one(key: &str) -> Value {
     answer(&[], json!({key: string()}))
+}
+
+fn gone(key: &str) -> Value {
+    answer(&[], json!({key: string(), "existed": about("Whether it was there.", boolean())}))
 }
 
 /// The rows of the table.
@@ -78,9 +82,9 @@ pub fn operations() -> Vec<Operation> {
             .answer(200, "Its configuration and figures.", &named("CollectionInfo"), &[("films", info)])
             .errors(&[404]),
         operation("DELETE", "/v1/collections/{name}", "dropCollection", "collections", "Drop a collection")
-            .about("With its files and the points in it. An unknown name is fine.")
+            .about("With its files, the points in it, and the aliases that stand for it. An unknown name is fine.")
             .on("scratch")
-            .answer(200, "It is gone.", &one("dropped"), &[("scratch", json!({"dropped": "scratch"}))])
+            .answer(200, "It is gone.", &gone("dropped"), &[("scratch", json!({"dropped": "scratch", "existed": true}))])
             .errors(&[507]),
         manage("/v1/collections/{name}/evict", "evictCollection", "Move a collection out of memory")
             .about(no_store),
@@ -115,13 +119,19 @@ pub fn operations() -> Vec<Operation> {
             .answer(
                 200,
                 "Actions applied.",
-                &answer(&[], json!({"applied": uint64()})),
-                &[("swap", json!({"applied": 2}))],
+                &answer(
+                    &[],
+                    json!({
+                        "applied": uint64(),
+                        "absent": about("Aliases that were to be deleted and were not there.", array(string())),
+                    }),
+                ),
+                &[("swap", json!({"applied": 2, "absent": []}))],
             )
             .errors(&[507]),
         operation("DELETE", "/v1/aliases/{alias}", "deleteAlias", "aliases", "Delete an alias")
             .about("An unknown one is fine.")
-            .answer(200, "It is gone.", &one("deleted"), &[("catalogue", json!({"deleted": "catalogue"}))])
+            .answer(200, "It is gone.", &gone("deleted"), &[("catalogue", json!({"deleted": "catalogue", "existed": true}))])
             .errors(&[507]),
     ]
 }

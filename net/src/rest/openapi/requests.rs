@@ -162,7 +162,10 @@ fn explain() -> Value {
 fn fusion() -> Value {
     json!({
         "method": or("rrf", about("Empty means `rrf`.", one_of(&["", "rrf", "weighted", "dbsf"]))),
-        "alpha": about("Weight of the first lane; 0 means 0.5.", or(0.5, double())),
+        "alpha": about(
+            "Weight of the first lane, 0 to 1. A 0 beside `rrf_k` counts as absent, as clients send that do not set it; -0.0 is always 0.",
+            or(0.5, double()),
+        ),
         "rrf_k": about("Below 1 means 60.", or(60, int64())),
     })
 }
@@ -244,7 +247,7 @@ fn order_key(extra: Value) -> Value {
             json!({
                 "key": about("Payload key; points without it are left out.", filled()),
                 "desc": or(false, boolean()),
-                "is_datetime": about("The numbers are Unix milliseconds.", or(false, boolean())),
+                "is_datetime": about("Values are Unix milliseconds, or RFC 3339 times as text.", or(false, boolean())),
                 "is_string": about("Order strings by their bytes, instead of numbers.", or(false, boolean())),
             }),
             extra,
@@ -532,7 +535,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 json!({
                     "positive": with(examples(), json!({"minItems": 1})),
                     "negative": examples(),
-                    "strategy": about("`best_score`; anything else means the average.", string()),
+                    "strategy": about("`average` (also `average_vector`), which is the default, or `best_score` (also `best`).", string()),
                 }),
             ),
         ),

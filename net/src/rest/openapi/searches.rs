@@ -29,6 +29,10 @@ fn whole(key: &str, found: Value) -> Value {
     json!({key: found, "degraded": false, "missing": []})
 }
 
+fn groups(found: Value, incomplete: bool) -> Value {
+    json!({"groups": found, "degraded": false, "missing": [], "incomplete": incomplete})
+}
+
 fn search(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
     operation("POST", path, id, "searches", summary).query(READ_OPTIONS).errors(&[404])
 }
@@ -83,7 +87,7 @@ pub fn operations() -> Vec<Operation> {
                 &named("Groups"),
                 &[(
                     "years",
-                    whole("groups", json!([{"key": {"kind": "int", "int": 2001}, "hits": [amelie(json!(0.25), json!(0))]}])),
+                    groups(json!([{"key": {"kind": "int", "int": 2001}, "hits": [amelie(json!(0.25), json!(0))]}]), false),
                 )],
             ),
         search("/v1/collections/{name}/points/search/mmr", "searchMmr", "Neighbours that are unlike each other")
@@ -154,9 +158,9 @@ pub fn operations() -> Vec<Operation> {
                     ("examples", examples.1),
                     (
                         "groups",
-                        whole(
-                            "groups",
+                        groups(
                             json!([{"key": {"kind": "string", "str": "Amélie"}, "hits": [amelie(json!(0.0), json!(1))]}]),
+                            false,
                         ),
                     ),
                 ],

@@ -371,7 +371,7 @@ mod tests {
         assert!(args.is_empty());
         let nothing = written(|out| ScrollAnswer::begin(out).finish_by_id(out, None));
         assert_eq!(nothing, [0; 4 + 3 + 4]);
-        let keys = [OrderKey { key: "n".into(), desc: true, is_string: false }];
+        let keys = [OrderKey { key: "n".into(), desc: true, is_string: false, is_datetime: false }];
         let after = Position { parts: vec![Part::Number(1.5)], id: 2 };
         let bytes = written(|out| ScrollAnswer::begin(out).finish_ordered(out, &keys, Some(&after)));
         let cursor = ArgsReader::new(&bytes[7..]).text32("cursor").unwrap();

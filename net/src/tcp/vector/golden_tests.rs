@@ -432,14 +432,15 @@ fn scrolls() {
         Scroll::Ordered(scroll) => (scroll.order.keys, scroll.order.start_from, scroll.order.after),
         Scroll::ById(_) => panic!(),
     };
-    let key = |key: &str, desc, is_string| OrderKey { key: key.into(), desc, is_string };
+    let key = |key: &str, desc, is_string| OrderKey { key: key.into(), desc, is_string, is_datetime: false };
     assert_eq!(ordered(3), (vec![key("score", true, false)], Some(1.5), None));
     let after = |parts, id| Some(Position { parts, id });
     let text = |text: &str| Part::Text(text.into());
-    let created_at = vec![key("created_at", false, false)];
+    let time = |desc| OrderKey { is_datetime: true, ..key("created_at", desc, false) };
+    let created_at = vec![time(false)];
     assert_eq!(ordered(4), (created_at, None, after(vec![Part::Number(12_345.0)], 99)));
     assert_eq!(ordered(5), (vec![key("title", false, true)], None, after(vec![text("foo")], 0)));
-    let several = vec![key("score", true, false), key("title", false, true), key("created_at", true, false)];
+    let several = vec![key("score", true, false), key("title", false, true), time(true)];
     let parts = vec![Part::Number(3.5), text("bar"), Part::Number(999.0)];
     assert_eq!(ordered(6), (several, None, after(parts, 5)));
     let head = "04646f6373 00000014 00000000 010000";

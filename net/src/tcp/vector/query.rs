@@ -12,7 +12,7 @@
 //! ```
 //! Refused for now, as the lanes behind have no such thing: specifications inside others, and recommendations by vectors.
 
-use crate::lane_requests::{QueryLeaf, QueryPoints, fusion_method};
+use crate::lane_requests::{QueryLeaf, QueryPoints, ZeroAlpha, fusion_method};
 use crate::limits;
 use crate::request::ApiError;
 use crate::tcp::reader::{ArgsReader, invalid};
@@ -65,7 +65,8 @@ fn spec_of(mut message: Message<'_>) -> Result<QueryPoints, ApiError> {
         collection: String::new(),
         lanes: if sources.is_empty() { prefetch } else { sources },
         root: root.filter(|_| rerank),
-        method: fusion_method(method, alpha, rrf_k)?,
+        // Encoders leave a zero out that nobody set.
+        method: fusion_method(method, alpha, ZeroAlpha::Zero, rrf_k)?,
         k,
         group_by: group_by.to_owned(),
         group_size,
@@ -270,6 +271,7 @@ fn ids(mut message: Message<'_>) -> Result<Pair, ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nigh_engine::query::Method;
 
     /// A field of bytes; they are few.
     fn field(number: u8, parts: &[&[u8]]) -> Vec<u8> {
@@ -304,6 +306,8 @@ mod tests {
         assert!(matches!(discover.context[1], (Anchor::Vector(_), Anchor::Vector(_))));
         assert!(query.root.is_some());
         assert_eq!((query.group_by.as_str(), query.group_size), ("g", 2));
+        let zero = read(&[&field(2, &[&dense]), &field(4, &[b"dbsf"]), &[0x29], &0_f64.to_le_bytes()]);
+        assert_eq!(zero.unwrap().method, Method::Dbsf { alpha: Some(0.0) });
         // Sources count before lanes, and a root only where it ranks.
         let query = read(&[&field(2, &[&sparse]), &field(8, &[&field(1, &[&dense])]), &field(1, &[&dense])]);
         let query = query.unwrap();
@@ -326,6 +330,10 @@ mod tests {
             (vec![0x18, 1], "needs a root"),
             (vec![0x18, 2], "unknown query mode 2"),
             (field(4, &[b"sum"]), "unknown fusion method"),
+            (
+                [&field(4, &[b"dbsf"])[..], &[0x29], &2_f64.to_le_bytes()].concat(),
+                "alpha must be between 0 and 1",
+            ),
             (field(2, &[&dense]).repeat(65), "at most 64 lanes"),
             (vec![0x12, 9], "truncated"),
             (vec![0x13], "no known type"),

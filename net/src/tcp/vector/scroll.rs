@@ -116,7 +116,7 @@ fn key(name: &str, flags: u8) -> Result<OrderKey, ApiError> {
     if is_string && is_datetime {
         return Err(invalid("order", format_args!("key {name:?} cannot be a string and a datetime")));
     }
-    Ok(OrderKey { key: name.to_owned(), desc: flags & DESCENDING != 0, is_string })
+    Ok(OrderKey { key: name.to_owned(), desc: flags & DESCENDING != 0, is_string, is_datetime })
 }
 
 fn number(args: &mut ArgsReader<'_>, field: &'static str) -> Result<f64, ApiError> {

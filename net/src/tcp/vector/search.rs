@@ -11,7 +11,7 @@
 //! Statistics of text are always those of the whole collection. `hybrid_search` without a sparse vector is a search of one
 //! lane, like that of an empty one.
 
-use crate::lane_requests::{GroupPoints, HybridPoints, TextPoints, fusion_method};
+use crate::lane_requests::{GroupPoints, HybridPoints, TextPoints, ZeroAlpha, fusion_method};
 use crate::request::{ApiError, SearchPoints};
 use crate::tcp::reader::{ArgsReader, check_flags, invalid};
 use crate::tcp::vector::parts::{collection, filter, filter_if, marked_options, options_if, sparse};
@@ -71,7 +71,8 @@ fn fusion(args: &mut ArgsReader<'_>) -> Result<Fusion, ApiError> {
         return Err(invalid("alpha", "not a number"));
     }
     Ok(Fusion {
-        method: fusion_method(name, Some(alpha), Some(rrf_k.into()))?,
+        // Every request has the number, set or not.
+        method: fusion_method(name, Some(alpha), ZeroAlpha::Unset, Some(rrf_k.into()))?,
         dense_k: args.u32("denseK")?.into(),
         other_k: args.u32("sparseK")?.into(),
     })
