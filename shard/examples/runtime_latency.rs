@@ -192,7 +192,7 @@ fn echo_rounds(connections: usize, rounds: usize) {
         let listener = listener.lock().expect("no panic before").take().expect("one core");
         Box::pin(serve(here, listener))
     });
-    let placement = Placement { cpus: vec![Placement::detect(1).cpus[0]], reason: String::new() };
+    let placement = Placement::detect(1);
     let cluster = Cluster::start(&placement, main).expect("the runtime starts");
     let mut streams: Vec<TcpStream> =
         (0..connections).map(|_| TcpStream::connect(address).expect("connecting")).collect();

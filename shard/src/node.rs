@@ -393,11 +393,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (dir.path().join("a"), dir.path().join("a/b"));
         let mut synced = Vec::new();
-        create_directory(&b, &mut |path| Ok(synced.push(path.to_owned()))).unwrap();
+        create_directory(&b, &mut |path| {
+            synced.push(path.to_owned());
+            Ok(())
+        })
+        .unwrap();
         assert!(b.is_dir());
         assert!(synced.ends_with(&[dir.path().to_owned(), a.clone()]), "{synced:?}");
         synced.clear();
-        create_directory(&b, &mut |path| Ok(synced.push(path.to_owned()))).unwrap();
+        create_directory(&b, &mut |path| {
+            synced.push(path.to_owned());
+            Ok(())
+        })
+        .unwrap();
         assert_eq!(synced, [a], "a process that was killed may have made it");
         let failed = create_directory(&b.join("c"), &mut |_| Err(std::io::ErrorKind::StorageFull.into()));
         assert_eq!(failed.unwrap_err().kind(), std::io::ErrorKind::StorageFull);

@@ -414,9 +414,9 @@ mod tests {
             (r#","alpha":-0.0,"rrf_k":0"#, Some(0.0)),
             (r#","alpha":1,"rrf_k":0"#, Some(1.0)),
         ] {
-            let hybrid = |of: fn(String, &[u8]) -> Result<HybridPoints, ApiError>| {
+            let hybrid = |of: fn(String, &[u8], ReadParameters) -> Result<HybridPoints, ApiError>| {
                 let body = format!(r#"{{"k":1,"method":"weighted"{numbers}}}"#);
-                of("docs".into(), body.as_bytes()).unwrap().method
+                of("docs".into(), body.as_bytes(), ReadParameters::default()).unwrap().method
             };
             assert_eq!(hybrid(decode_hybrid), Method::Weighted { alpha }, "{numbers}");
             assert_eq!(hybrid(decode_hybrid_text), Method::Weighted { alpha }, "{numbers}");

@@ -355,7 +355,8 @@ mod tests {
     /// Kinds as the interface has them, without a direction, were taken for those of another order.
     #[test]
     fn cursors_with_the_kinds_of_the_interface() {
-        let number = |key: &str, desc| OrderKey { key: key.into(), desc, is_string: false };
+        let number =
+            |key: &str, desc| OrderKey { key: key.into(), desc, is_string: false, is_datetime: false };
         let keys =
             [number("at", true), number("n", false), OrderKey { is_string: true, ..number("t", true) }];
         let token = |kinds: [u8; 3]| {
