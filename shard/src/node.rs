@@ -9,7 +9,7 @@ use crate::log::SyncMode;
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::memory::{Domain, Published};
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -234,7 +234,7 @@ impl DirectoryLock {
         // SAFETY: flock has no memory effects; the descriptor is open for as long as `file` lives.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
             let error = std::io::Error::last_os_error();
-            if error.kind() != std::io::ErrorKind::WouldBlock {
+            if error.kind() != ErrorKind::WouldBlock {
                 return Err(DirectoryError::Io { path: lock_path, source: error });
             }
             let holder = std::fs::read_to_string(&lock_path).unwrap_or_default();
@@ -261,7 +261,7 @@ impl DirectoryLock {
                     }
                 }
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
                 if path.join("collections").exists() {
                     let what = "it holds collections but no FORMAT file".to_owned();
                     return Err(DirectoryError::Foreign { path: path.to_owned(), what });
@@ -292,15 +292,22 @@ fn create_directory(path: &Path, sync: &mut dyn FnMut(&Path) -> std::io::Result<
         Some(parent) => parent,
     };
     if path.is_dir() {
-        // A process that was killed here may have made it. Whoever may not read the parent has not made it either.
+        // A process that was killed here may have made it. Whoever may not read the parent has not made it either, and a file system
+        // that is only read, or that knows no sync of directories, has not lost a new name.
         return match sync(parent) {
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(()),
-            synced => synced,
+            Err(error) => match error.kind() {
+                ErrorKind::PermissionDenied
+                | ErrorKind::InvalidInput
+                | ErrorKind::ReadOnlyFilesystem
+                | ErrorKind::Unsupported => Ok(()),
+                _ => Err(error),
+            },
+            Ok(()) => Ok(()),
         };
     }
     create_directory(parent, sync)?;
     match std::fs::create_dir(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists || !path.is_dir() => Err(error),
+        Err(error) if error.kind() != ErrorKind::AlreadyExists || !path.is_dir() => Err(error),
         _ => sync(parent),
     }
 }
@@ -407,8 +414,8 @@ mod tests {
         })
         .unwrap();
         assert_eq!(synced, [a], "a process that was killed may have made it");
-        let failed = create_directory(&b.join("c"), &mut |_| Err(std::io::ErrorKind::StorageFull.into()));
-        assert_eq!(failed.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+        let failed = create_directory(&b.join("c"), &mut |_| Err(ErrorKind::StorageFull.into()));
+        assert_eq!(failed.unwrap_err().kind(), ErrorKind::StorageFull);
         std::fs::write(dir.path().join("file"), "").unwrap();
         assert!(create_directory(&dir.path().join("file/d"), &mut |_| Ok(())).is_err());
     }

@@ -65,6 +65,11 @@ const RESTORE_COPIES_PER_PAGE: usize = 32;
 const SWEEP_PACE: usize = 256;
 /// And at once, when a page is needed now, between two looks whether there is one.
 const SWEEP_AT_ONCE: usize = 4096;
+/// Such sweeps of one write in a store that serves: some 7 ms. What is due beyond that is left to the sweeps that follow, and the oldest
+/// page goes instead.
+const SWEEPS_PER_WRITE: usize = 16;
+/// Pages that one write copies together in a store that serves, however many it needs.
+const COPIES_PER_WRITE: usize = 8;
 
 /// Records whose buckets are asked for before the first of them is looked up: the waits for memory overlap.
 const BATCH: usize = 8;
@@ -135,15 +140,19 @@ impl Writer {
         // A value that nearly fills the budget has all of it.
         let tables = if head.bodies() > self.pages.budget() / 2 { 0 } else { tables };
         self.pages.withhold_for(tables, &self.shared.words);
-        let copies_per_page = self.restoring.map_or(COPIES_PER_PAGE, |_| RESTORE_COPIES_PER_PAGE);
         let mut copies = 0;
+        let mut sweeps = 0;
         loop {
             self.pages.poll(&self.shared.words);
             let fits = self.pages.room() >= head.words(self.pages.page_words());
             let needed = head.bodies() + usize::from(!fits);
+            let copies_max = match self.restoring {
+                None => (COPIES_PER_PAGE * needed).min(COPIES_PER_WRITE),
+                Some(_) => RESTORE_COPIES_PER_PAGE * needed,
+            };
             let (free, spare) = (self.pages.free(), self.pages.spare());
             let waits = free + self.pages.waiting() >= needed;
-            let may_use_spare = waits || self.restoring.is_some() && copies >= copies_per_page * needed;
+            let may_use_spare = waits || self.restoring.is_some() && copies >= copies_max;
             if free >= needed || may_use_spare && free + spare >= needed {
                 if !fits {
                     self.pages.turn();
@@ -154,10 +163,12 @@ impl Writer {
                 return Err(StoreError::Full);
             }
             // What has expired goes before anything alive, and what is dead before that is copied.
-            if !self.is_swept(now_ms, SWEEP_AT_ONCE) {
+            let may_sweep = self.restoring.is_some() || sweeps < SWEEPS_PER_WRITE;
+            if may_sweep && !self.is_swept(now_ms, SWEEP_AT_ONCE) {
+                sweeps += 1;
                 continue;
             }
-            if copies < copies_per_page * needed {
+            if copies < copies_max {
                 copies = if self.compact_one(now_ms) { copies + 1 } else { usize::MAX };
                 continue;
             }

@@ -244,13 +244,19 @@ impl Shard {
 
     /// Applies an effect while the store opens; `now_ms` is the same for all. Whether it was left out for want of room.
     pub(super) fn restore(&mut self, effect: &Effect<'_>, now_ms: u64) -> Result<bool, String> {
-        if let Some(looked) = &self.second_look {
+        let Shard { second_look, writer, .. } = &mut *self;
+        if let Some(looked) = second_look {
             let is_wanted = match effect {
                 Effect::Set { key, .. } | Effect::Deadline { key, .. } | Effect::Delete { key } => {
                     looked.is_wanted && looked.keys.contains(*key)
                 }
-                // What is there now came after it.
-                Effect::Flush => false,
+                Effect::Flush => {
+                    // What was read again before it goes with it; what else is there now came after it.
+                    for key in &looked.keys {
+                        writer.apply(&Effect::Delete { key }, now_ms).map_err(|error| error.to_string())?;
+                    }
+                    false
+                }
             };
             if !is_wanted {
                 return Ok(false);

@@ -300,7 +300,12 @@ impl Core {
             None => None,
         };
         // Most of what can fail yet fails here, while no manifest names the image: the next start removes it.
-        self.replay_delta(owned, &aside, &mut slice).await?;
+        if let Err(error) = self.replay_delta(owned, &aside, &mut slice).await {
+            if let Some(image) = &image {
+                image.discard(self, owned).await;
+            }
+            return Err(error);
+        }
         let _round = owned.round_lock.lock().await;
         let mut decided = match (&image, env.disk()) {
             (Some(image), Some(disk)) => image.publish(&*disk, owned).await.map_err(not_durable),
@@ -314,8 +319,9 @@ impl Core {
         }
         if let Err(error) = decided {
             // What is told to have failed must not be there after the next start.
+            // A stop ends the tasks of a collection as a drop does, but leaves its files.
             if let Some(image) = &image
-                && !owned.dropped.get()
+                && (!owned.dropped.get() || self.is_stopping())
                 && !image.withdraw(self, owned).await
             {
                 let open =

@@ -208,11 +208,16 @@ impl NewImage {
             waited_us += PERIOD_US;
         }
         owned.checkpoint.borrow_mut().unsettled = false;
-        if let Some((name, _)) = self.manifest.images.last() {
-            // A removal that fails costs space until the next start.
-            let _unreferenced = disk.remove(&dir.join(name)).await;
-        }
+        self.discard(core, owned).await;
         true
+    }
+
+    /// Removes the image, which no manifest names.
+    pub async fn discard(&self, core: &Rc<Core>, owned: &Owned) {
+        if let (Some((name, _)), Some(disk)) = (self.manifest.images.last(), core.env().disk()) {
+            // A removal that fails costs space until the next start.
+            let _unreferenced = disk.remove(&collection_dir(owned.handle.uid).join(name)).await;
+        }
     }
 }
 

@@ -346,3 +346,48 @@ fn expired_keys_displace_nothing_at_a_start() {
         }
     }
 }
+
+/// A flush lies between two images, and the budget is half of what the first of them holds: what is displaced on the way to the flush is read
+/// a second time, and has to go with it again.
+#[test]
+fn what_a_flush_has_removed_stays_away_from_a_smaller_store() {
+    let disk = Rc::new(SimDisk::new(6));
+    let life = |budget| Life {
+        cores: 1,
+        shards: 1,
+        budget,
+        sweep_interval_ms: 500,
+        begins_ms: START_MS,
+        is_as_before: true,
+        is_clean: false,
+        mode: Mode::Roomy,
+    };
+    let key = |n: u64| format!("key {n}").into_bytes();
+    let (first, shared_disk) = (life(2 * BUDGET), disk.clone());
+    super::run(3, |sim| async move {
+        let node = open(&sim, &shared_disk, 1, first.options(&Random::new(1))).await;
+        let core = &node.cores[0];
+        for n in 0..1_600 {
+            done(core, &sim, &key(n), &Order::Put { value: vec![1; 1000], ttl_ms: 0 }).await;
+        }
+        assert_eq!(evicted(core).await, 0);
+        core.checkpoint_keys().await.unwrap();
+        core.flush_keys().await.unwrap();
+        for n in 1_590..1_610 {
+            done(core, &sim, &key(n), &Order::Put { value: vec![2; 1000], ttl_ms: 0 }).await;
+        }
+        core.checkpoint_keys().await.unwrap();
+    });
+    Core::set_current(None);
+    for _ in 0..2 {
+        let (next, shared_disk) = (life(BUDGET), disk.clone());
+        super::run(4, |sim| async move {
+            let node = open(&sim, &shared_disk, 1, next.options(&Random::new(1))).await;
+            for n in 0..1_610 {
+                let found = read(&node.cores[0], &key(n)).await.map(|(value, _)| value);
+                assert_eq!(found, (n >= 1_590).then(|| vec![2; 1000]), "key {n}");
+            }
+        });
+        Core::set_current(None);
+    }
+}

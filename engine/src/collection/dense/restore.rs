@@ -469,6 +469,8 @@ impl DenseWriter {
             self.requeue(slot);
         }
         self.free = (0..end.slots).rev().filter(|&slot| !restoring.present.contains(slot)).collect();
+        // What was found out here is no image's yet; the next one has it, so that it is not found out again from other versions.
+        let is_inferred = restoring.gone.is_none();
         self.gone = restoring.gone.take().unwrap_or_else(|| {
             // Images of before this was kept. No version exceeds the number of writes by more than the one that a bulk build gives,
             // and unless all writes are accounted for by what is there, something may be gone.
@@ -476,7 +478,7 @@ impl DenseWriter {
             unknown.raise_floor(if versions == seq { 0 } else { seq.saturating_add(1) });
             unknown
         });
-        self.gone.changed = false;
+        self.gone.changed = is_inferred;
         // What was just loaded is what the images hold.
         self.collect_edge_changes();
         self.dirty = Dirty::default();
