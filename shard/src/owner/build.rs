@@ -82,6 +82,11 @@ impl Core {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         owned.usable()?;
         self.room_in_memory(false)?;
+        if !batch.points.is_empty() && owned.is_empty_for_build(name).is_err() {
+            // What has expired is not in the way.
+            sweep_points(self, &owned).await;
+            owned.usable()?;
+        }
         owned.takes_staging(name, batch.points.len())?;
         let dim = owned.handle.config.dim;
         let mut slice = Slice::begin(self.env());

@@ -249,7 +249,10 @@ fn check_hours(seed: u64, mode: Mode) -> u64 {
         };
         before = Some(life);
     }
-    assert!(mode != Mode::Crowded || world.borrow().evicted > 1000, "too little was written");
+    assert!(
+        mode != Mode::Crowded || world.borrow().evicted > 0,
+        "nothing was evicted: too little was written"
+    );
     world.borrow().lived_ms
 }
 

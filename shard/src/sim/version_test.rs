@@ -128,11 +128,17 @@ async fn build(core: &Rc<Core>, random: &Random, given: &Given) {
     staged.retain(|id| !given.borrow().contains_key(&(id + (1 << 32))));
     let fields = |&id: &u64| PointFields { id, row: Vec::new(), ttl_ms: 0, expected_version: None };
     let points: Vec<_> = staged.iter().map(fields).collect();
-    patiently(|| {
+    loop {
         let vectors = Vectors::Native(staged.iter().map(|id| *id as f32).collect());
-        core.stage(NAME, WriteBatch { mode: WriteMode::Insert, dim: 1, vectors, points: points.clone() })
-    })
-    .await;
+        let batch = WriteBatch { mode: WriteMode::Insert, dim: 1, vectors, points: points.clone() };
+        match core.stage(NAME, batch).await {
+            Ok(_) => break,
+            Err(OpError::Busy(_)) => {}
+            // One that is left to expire is there yet.
+            Err(OpError::Conflict(_)) => return,
+            Err(other) => panic!("{other}"),
+        }
+    }
     staged.iter().for_each(|id| _ = given.borrow_mut().insert(id + (1 << 32), 0));
     match core.build(NAME, 1, true).await {
         Ok(_) => {

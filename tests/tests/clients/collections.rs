@@ -36,8 +36,9 @@ fn creating_reads_the_status_and_adapters_swallow_exist() {
     let points = "/v1/collections/docs/points";
     wire.exact("POST", points, r#"{"id": 1, "vector": [1, 2, 2]}"#, 200, r#"{"id":1}"#);
 
-    wire.exact("DELETE", "/v1/collections/docs", "", 200, r#"{"dropped":"docs"}"#);
-    wire.exact("DELETE", "/v1/collections/docs", "", 200, r#"{"dropped":"docs"}"#);
+    // Clients look at the status alone; whether there was one is said beside.
+    wire.exact("DELETE", "/v1/collections/docs", "", 200, r#"{"dropped":"docs","existed":true}"#);
+    wire.exact("DELETE", "/v1/collections/docs", "", 200, r#"{"dropped":"docs","existed":false}"#);
     assert_eq!(wire.json("POST", points, r#"{"id": 1, "vector": [1, 2, 2]}"#).refused().0, 404);
     wire.exact("POST", "/v1/collections", create, 201, r#"{"name":"docs"}"#);
 }

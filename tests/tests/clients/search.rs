@@ -193,7 +193,7 @@ fn groups_are_asked_for_with_all_five_keys() {
         200,
         concat!(
             r#"{"groups":[{"key":{"kind":"string","str":"Oslo"},"hits":[{"id":3,"distance":0.0,"score":0,"content":"The sky","metadata":{"city":{"kind":"string","str":"Oslo"}}}]},"#,
-            r#"{"key":{"kind":"string","str":"Rome"},"hits":[{"id":2,"distance":1.0,"score":0,"content":"Rivers and tides","metadata":{"city":{"kind":"string","str":"Rome"}}}]}],"degraded":false,"missing":[]}"#,
+            r#"{"key":{"kind":"string","str":"Rome"},"hits":[{"id":2,"distance":1.0,"score":0,"content":"Rivers and tides","metadata":{"city":{"kind":"string","str":"Rome"}}}]}],"degraded":false,"missing":[],"incomplete":false}"#,
         ),
     );
     let body = format!(

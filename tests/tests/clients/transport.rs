@@ -231,7 +231,7 @@ fn names_travel_percent_encoded() {
         wire.create(name, 2, "l2", "");
         let points = format!("/v1/collections/{path}/points");
         wire.exact("POST", &points, r#"{"id": 1, "vector": [1, 0]}"#, 200, r#"{"id":1}"#);
-        let dropped = format!(r#"{{"dropped":"{name}"}}"#);
+        let dropped = format!(r#"{{"dropped":"{name}","existed":true}}"#);
         wire.exact("DELETE", &format!("/v1/collections/{path}"), "", 200, &dropped);
     }
 }
