@@ -141,6 +141,8 @@ pub struct BodyReader {
     runtime: CoreRuntime,
     held: Rc<HeldBytes>,
     received: u64,
+    /// Bytes of an encoded body as they were sent.
+    sent: u64,
     limit: u64,
     /// The end was seen; of a chunked body nothing else tells.
     ended: bool,
@@ -168,6 +170,7 @@ impl BodyReader {
             runtime,
             held,
             received: 0,
+            sent: 0,
             limit: u64::MAX,
             ended: false,
             gunzip: None,
@@ -218,8 +221,14 @@ impl BodyReader {
                     return Ok(Some(bytes));
                 }
                 Piece::End => return Ok(None),
+                Piece::Nothing => self.runtime.breathe().await,
                 Piece::Wanting => {
                     let bytes = self.receive().await?;
+                    self.sent += bytes.as_ref().map_or(0, Bytes::len) as u64;
+                    // No encoder makes a body much longer than it was.
+                    if self.sent > self.limit.saturating_add(self.limit / 1024 + 1024) {
+                        return Err(BodyError::TooLarge(self.limit));
+                    }
                     self.gunzip.as_mut().into_iter().for_each(|gunzip| gunzip.feed(bytes.clone()));
                 }
             }

@@ -16,12 +16,16 @@ pub enum Encoding {
 /// Decoded bytes of a piece, which take some 200 us. A stream may hold a thousand times its length, so pieces are bounded by what
 /// comes out and not by what goes in.
 const PIECE_BYTES: usize = 64 << 10;
+/// Received bytes that are decoded in one go: a stream may also hold nothing but blocks that decode to nothing, which take their time.
+const SLICE_BYTES: usize = 2 << 10;
 
 /// The next of a body.
 #[derive(Debug, PartialEq)]
 pub enum Piece {
     /// Decoded bytes.
     Bytes(Bytes),
+    /// A part of what arrived has been looked at and nothing came out; others may have a turn.
+    Nothing,
     /// More must arrive first.
     Wanting,
     /// It is complete.
@@ -61,22 +65,38 @@ impl BufRead for Received {
 /// Decodes one body.
 pub struct Gunzip {
     decoder: MultiGzDecoder<Received>,
+    /// Arrived, and not handed to the decoder yet.
+    waiting: Bytes,
+    ended: bool,
+    /// Room for a piece, so that what is returned holds no more memory than it has bytes.
+    scratch: Vec<u8>,
 }
 
 impl Default for Gunzip {
     fn default() -> Self {
-        Gunzip { decoder: MultiGzDecoder::new(Received::default()) }
+        Gunzip {
+            decoder: MultiGzDecoder::new(Received::default()),
+            waiting: Bytes::new(),
+            ended: false,
+            scratch: vec![0; PIECE_BYTES],
+        }
     }
 }
 
 impl Gunzip {
     /// Takes what arrived after [`Piece::Wanting`], `None` = the body has ended.
     pub fn feed(&mut self, bytes: Option<Bytes>) {
-        let received = self.decoder.get_mut();
         match bytes {
-            Some(bytes) => received.bytes = bytes,
-            None => received.ended = true,
+            Some(bytes) => self.waiting = bytes,
+            None => self.ended = true,
         }
+        self.hand_over();
+    }
+
+    fn hand_over(&mut self) {
+        let received = self.decoder.get_mut();
+        received.bytes = self.waiting.split_to(self.waiting.len().min(SLICE_BYTES));
+        received.ended = self.ended && self.waiting.is_empty();
     }
 
     /// The next decoded bytes.
@@ -84,15 +104,15 @@ impl Gunzip {
     /// # Errors
     /// The stream is none, or ends early.
     pub fn piece(&mut self) -> io::Result<Piece> {
-        let mut piece = vec![0; PIECE_BYTES];
-        match self.decoder.read(&mut piece) {
+        match self.decoder.read(&mut self.scratch) {
             Ok(0) => Ok(Piece::End),
-            Ok(count) => {
-                piece.truncate(count);
-                Ok(Piece::Bytes(piece.into()))
+            Ok(count) => Ok(Piece::Bytes(Bytes::copy_from_slice(&self.scratch[..count]))),
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+            Err(_) if self.waiting.is_empty() => Ok(Piece::Wanting),
+            Err(_) => {
+                self.hand_over();
+                Ok(Piece::Nothing)
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Piece::Wanting),
-            Err(error) => Err(error),
         }
     }
 }
@@ -121,6 +141,7 @@ mod tests {
                     longest = longest.max(bytes.len());
                     out.extend_from_slice(&bytes);
                 }
+                Piece::Nothing => {}
                 Piece::Wanting => gunzip.feed(pieces.next().map(Bytes::copy_from_slice)),
                 Piece::End => return Ok((out, longest)),
             }
@@ -152,6 +173,17 @@ mod tests {
         assert!(small.len() < 20_000, "{}", small.len());
         let (out, longest) = decoded(&small, usize::MAX).unwrap();
         assert!(out == zeros && longest <= PIECE_BYTES, "{longest}");
+    }
+
+    #[test]
+    fn a_stream_that_decodes_to_nothing_is_looked_at_in_parts() {
+        let empty = gzip(b"").repeat(5000);
+        let (mut gunzip, mut parts) = (Gunzip::default(), 0);
+        gunzip.feed(Some(Bytes::from(empty.clone())));
+        while gunzip.piece().unwrap() == Piece::Nothing {
+            parts += 1;
+        }
+        assert_eq!(parts, (empty.len() - 1) / SLICE_BYTES);
     }
 
     #[test]

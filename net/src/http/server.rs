@@ -28,6 +28,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Instant;
 
+/// Bytes of a path that the access log shows: lines wait in memory for a reader that stalls.
+const PATH_LOGGED_BYTES: usize = 1024;
+
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Answers requests; one per core.
@@ -204,13 +207,18 @@ fn head_fault(head: &Parts) -> Option<(StatusCode, &'static str)> {
     None
 }
 
+/// The first [`PATH_LOGGED_BYTES`] of a path. Parsed ones are ASCII; others are cut at a whole character.
+fn shortened(path: &str) -> &str {
+    &path[..path.floor_char_boundary(PATH_LOGGED_BYTES)]
+}
+
 fn access_entry(ids: &RequestIds, head: &Parts) -> AccessEntry {
     let header = |name: HeaderName| head.headers.get(name).map(HeaderValue::as_bytes);
     let token = header(AUTHORIZATION).map(bearer_token).filter(|token| !token.is_empty());
     AccessEntry {
         request_id: ids.choose(header(REQUEST_ID)),
         transport: "http",
-        op: format!("{} {}", head.method, head.uri.path()),
+        op: format!("{} {}", head.method, shortened(head.uri.path())),
         status: String::new(),
         principal: token.map(|token| format!("token:{}", fingerprint(token))).unwrap_or_default(),
         bytes: 0,

@@ -416,24 +416,28 @@ impl<'a, 'h> Round<'a, 'h> {
         self.moment.passes();
         self.laps.end(Stage::Run);
         let mut log = Duration::ZERO;
-        while !self.run_for_a_turn(&mut log).await {
+        let mut next = 0;
+        while !self.run_for_a_turn(&mut next, &mut log).await {
             here.core.runtime().yield_now().await;
         }
         self.laps.end_with_log(stage, log);
     }
 
-    /// Runs what is under way until all of it is done, or this core has worked on it for [`TURN`]; whether all is done. `log` becomes the
-    /// longest wait for a log.
+    /// Runs what is under way until all of it is done, or this core has worked on it for [`TURN`]; whether all is done. A turn begins with
+    /// `next`, where the one before ended. `log` becomes the longest wait for a log.
     ///
     /// A search is carried out in one poll. Without the bound a connection that asks for many at once would keep all others
     /// of its core waiting until the last of them is done.
-    async fn run_for_a_turn(&mut self, log: &mut Duration) -> bool {
+    async fn run_for_a_turn(&mut self, next: &mut usize, log: &mut Duration) -> bool {
         poll_fn(|cx| {
             let began = Instant::now();
             let mut all = true;
-            for awaited in &mut self.awaited {
+            let count = self.awaited.len();
+            for place in (*next..count).chain(0..*next) {
+                let awaited = &mut self.awaited[place];
                 if let Awaited::Running(work) = awaited {
                     if began.elapsed() > TURN {
+                        *next = place;
                         return Poll::Ready(false);
                     }
                     match work.as_mut().poll(cx) {
