@@ -35,7 +35,7 @@ use tail_room::TailRoom;
 /// Fresh points searched exactly beside the graph before writes must wait for the indexer. At 384 dimensions and
 /// 10 GB/s a scan of 512 rows costs 80 µs, half of a graph search.
 ///
-/// What a start has replayed from the log is allowed for on top ([`TailRoom`]).
+/// What a start has replayed from the log is allowed for on top (`tail_room`).
 pub const TAIL_MAX: usize = 512;
 
 /// Log bytes of a core beyond which writes wait for checkpoints, as a multiple of those that start them: 256 MiB usually. What

@@ -17,7 +17,7 @@ const EPOCH_UNIX_MS: u64 = 1_700_000_000_000;
 /// Whether work takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// Each step of a task takes [`POLL_NS`].
+    /// Each step of a task takes `POLL_NS`.
     Running,
     /// Only sleeping takes time, however much is done: nothing that goes by the clock ever finds its slice used up. A task that
     /// spins without sleeping hangs the run.
