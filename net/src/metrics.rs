@@ -215,7 +215,7 @@ pub async fn page(core: &Rc<Core>, telemetry: &Telemetry) -> String {
     let log_bytes = logs.iter().map(|log| log.map(|(bytes, _)| bytes)).collect();
     let log_frames = logs.iter().map(|log| log.map(|(_, frames)| frames)).collect();
     let node = NodeGauges {
-        memory_used_bytes: core.node().memory_used(),
+        memory_used_bytes: core.node().account.total(),
         memory_limit_bytes: core.options().memory_limit_bytes,
         log_bytes,
         log_frames,

@@ -4,6 +4,7 @@
 //! behind traits so a simulator can stand in for all three.
 
 // Under `--cfg loom` the mesh is built alone, for its models: the executor beneath the other rooms does not know loom.
+pub mod account;
 #[cfg(not(loom))]
 pub mod alias_file;
 #[cfg(not(loom))]

@@ -1,5 +1,6 @@
 //! A node: the state all cores share, and how a data directory is opened.
 
+use crate::account::Account;
 use crate::catalog::Catalog;
 use crate::core::Core;
 use crate::device::{Devices, Lane};
@@ -66,7 +67,8 @@ pub struct NodeShared {
     pub(crate) keys: Arc<KeysShared>,
     /// Searches on devices.
     pub(crate) lane: Lane,
-    pub(crate) memory_used: AtomicU64,
+    /// What the process holds in memory.
+    pub account: Arc<Account>,
     pub(crate) cores_ready: AtomicUsize,
     next_uid: AtomicU64,
     next_task_id: AtomicU64,
@@ -81,6 +83,7 @@ impl NodeShared {
     pub fn new(options: NodeOptions, cores: usize) -> Arc<NodeShared> {
         // Two seats each: see `Core::long_pin`. And the last for the lane.
         let domain = Domain::new(2 * cores + 1);
+        let account = Account::new(options.memory_limit_bytes);
         Arc::new(NodeShared {
             lane: Lane::new(options.devices.clone(), domain.clone()),
             options,
@@ -88,18 +91,13 @@ impl NodeShared {
             catalog: Published::new(domain.clone(), Catalog::default()),
             domain,
             loads: (0..cores).map(|_| AtomicU32::new(0)).collect(),
-            memory_used: AtomicU64::new(0),
+            account,
             cores_ready: AtomicUsize::new(0),
             next_uid: AtomicU64::new(1),
             next_task_id: AtomicU64::new(1),
             log_failures: (0..cores).map(|_| OnceLock::new()).collect(),
             failure: OnceLock::new(),
         })
-    }
-
-    /// Bytes that collections hold, as of the last accounting (50 ms).
-    pub fn memory_used(&self) -> u64 {
-        self.memory_used.load(Relaxed)
     }
 
     /// A number no task of this process has.

@@ -34,6 +34,7 @@ pub use types::{
     ScrollPage, SearchRequest, StoredPoint, Vectors, WriteBatch, Written,
 };
 
+use crate::account::MemoryUse;
 use crate::catalog::{Catalog, CollectionHandle, checked_name, full_name};
 use crate::checkpoint::VectorsFile;
 use crate::env::{Env, Replies};
@@ -232,7 +233,7 @@ impl Core {
     /// Refuses growth past the memory limit. What `reuses` the place of a deleted point may go a little beyond (its payload may
     /// be larger): otherwise a full node could not even replace.
     pub(crate) fn room_in_memory(&self, reuses: bool) -> Result<(), OpError> {
-        let (used, limit) = (self.shared.memory_used(), self.shared.options.memory_limit_bytes);
+        let (used, limit) = (self.shared.account.total(), self.shared.account.limit_bytes());
         let limit = if reuses { limit.saturating_add(limit / REUSE_SHARE) } else { limit };
         if used >= limit {
             return Err(OpError::NoMemory(format!("{used} of {limit} bytes are in use")));
@@ -296,7 +297,7 @@ impl Core {
 
     /// Periodic chores of a core: give back what no reader sees any more, and account memory.
     pub(crate) async fn housekeeping(self: Rc<Self>) {
-        let mut accounted = 0u64;
+        let (mut keys_before, mut collections_before) = (0, 0);
         let mut rounds = 0u64;
         while !self.is_stopping() {
             self.env.sleep_us(HOUSEKEEPING_US).await;
@@ -307,7 +308,10 @@ impl Core {
             if self.env.index() == 0 {
                 self.shared.catalog.reclaim();
             }
-            let mut bytes = self.keys.bytes();
+            let keys = self.keys.bytes();
+            self.shared.account.measured(MemoryUse::Keys, keys_before, keys);
+            keys_before = keys;
+            let mut bytes = 0;
             for owned in self.all_owned() {
                 owned.handle.view.reclaim();
                 // A round in flight owns the right to free slots.
@@ -320,8 +324,8 @@ impl Core {
                 bytes += owned.writer.borrow().shared().stats().bytes;
                 bytes += owned.staged.borrow().bytes() + owned.aside_bytes.get();
             }
-            self.shared.memory_used.fetch_add(bytes.wrapping_sub(accounted), Relaxed);
-            accounted = bytes;
+            self.shared.account.measured(MemoryUse::Collections, collections_before, bytes);
+            collections_before = bytes;
         }
     }
 
