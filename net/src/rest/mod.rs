@@ -31,6 +31,7 @@ mod search;
 pub(crate) mod value;
 
 pub use binary::{BinaryQuery, IngestDecoder, IngestRoute, decode_query};
+pub use error::status;
 pub use filter::WireFilter;
 
 use crate::absent_requests::Unmet;

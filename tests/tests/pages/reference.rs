@@ -1,0 +1,687 @@
+//! The pages of `docs/reference` that are made from the code: flags, configuration keys, metrics, errors and limits.
+use crate::{ROOT, assert_none};
+use nigh_engine::{filter, kv};
+use nigh_net::limits as net;
+use nigh_net::metrics::{METRICS_PREFIX, NodeGauges, Telemetry, render};
+use nigh_net::request::ErrorKind;
+use nigh_shard::core::{CollectionMetrics, FACET_VALUES_MAX, ORDER_TEXT_MAX_BYTES};
+use nigh_shard::keys::{KeysStats, indexes, query};
+use nigh_shard::runtime::CoreHealth;
+use nigh_tests::run_to_end;
+use serde_json::Value;
+use std::fmt::Write;
+use std::path::Path;
+
+/// The variable that makes the test write the files.
+const REWRITE: &str = "NIGH_REWRITE_REFERENCE";
+
+/// The page of a name with what the code says.
+type Made = (&'static str, fn() -> String);
+
+const MADE: [Made; 5] = [
+    ("flags", flags),
+    ("configuration", configuration),
+    ("metrics", metrics),
+    ("errors", errors),
+    ("limits", limits),
+];
+
+#[test]
+fn the_reference_is_what_the_code_says() {
+    let mut faults = Vec::new();
+    for (name, make) in MADE {
+        let path = Path::new(ROOT).join(format!("docs/reference/{name}.md"));
+        let made = make();
+        if std::env::var_os(REWRITE).is_some() {
+            std::fs::write(path, made).expect("the page is written");
+        } else if std::fs::read_to_string(&path).unwrap_or_default() != made {
+            faults.push(format!(
+                "docs/reference/{name}.md is not what the code says; rewrite it with\n    \
+                 {REWRITE}=1 cargo test -p nigh-tests --test pages reference"
+            ));
+        }
+    }
+    assert_none(&faults);
+}
+
+/// The end of every generated page's introduction.
+const GENERATED: &str = "This page is generated from the code by `tests/tests/pages/reference.rs`.";
+
+/// A cell of a table: bars would end it.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+/// One flag as `nigh -help-all` describes it.
+pub struct Flag {
+    /// Name without the dash.
+    pub name: String,
+    value: String,
+    about: String,
+    variable: String,
+}
+
+/// The flags of the server: those that work, those without effect, and those that are refused; each by group.
+pub fn server_flags() -> [Vec<(String, Vec<Flag>)>; 3] {
+    let text = run_to_end(&["-help-all"], &[]).stdout;
+    let mut parts = [Vec::new(), Vec::new(), Vec::new()];
+    let mut part = 0;
+    for line in text.lines().skip_while(|line| !line.starts_with("Transports:")) {
+        let trimmed = line.trim();
+        if line.starts_with("ACCEPTED") || line.starts_with("REFUSED") {
+            part += 1;
+        } else if let Some(group) = line.strip_suffix(':').filter(|line| !line.starts_with(' ')) {
+            parts[part].push((group.to_owned(), Vec::new()));
+        } else if let Some(flag) = line.strip_prefix("  -") {
+            let (left, about) = flag.split_once("  ").or_else(|| flag.split_once(' ')).unwrap_or((flag, ""));
+            let (name, value) = left.split_once(' ').unwrap_or((left, ""));
+            // A long name with a long value leaves one blank before the description.
+            let flags: &mut Vec<Flag> = &mut parts[part].last_mut().expect("a group comes first").1;
+            flags.push(Flag {
+                name: name.to_owned(),
+                value: value.trim().to_owned(),
+                about: about.trim().to_owned(),
+                variable: String::new(),
+            });
+        } else if let Some(flag) = parts[part].last_mut().and_then(|(_, flags)| flags.last_mut()) {
+            match trimmed.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
+                Some(variable) => variable.clone_into(&mut flag.variable),
+                None if trimmed.is_empty() => {}
+                None => {
+                    flag.about.push(' ');
+                    flag.about.push_str(trimmed);
+                }
+            }
+        }
+    }
+    parts
+}
+
+fn flags() -> String {
+    let mut out = String::from(
+        "# Flags of the server\n\n\
+         `nigh -h` lists the flags, `nigh -help-all` describes them. A flag is written `-name value`, `-name=value` or with two dashes;\n\
+         a boolean is written `-name` or `-name=false`. Each flag is also an environment variable, which counts where the flag is not given.\n\
+         The secrets are the exception: `SVC_API_KEY` wins over `-api-key`, because command lines show in the list of processes.\n\n",
+    );
+    let _ = writeln!(out, "{GENERATED}");
+    let [work, idle, refused] = server_flags();
+    for (group, flags) in &work {
+        let _ = writeln!(out, "\n## {group}\n\n| Flag | Variable | Meaning |\n|---|---|---|");
+        for flag in flags {
+            let value = if flag.value.is_empty() { String::new() } else { format!(" {}", flag.value) };
+            let variable =
+                if flag.variable.is_empty() { "–".to_owned() } else { format!("`{}`", flag.variable) };
+            let _ = writeln!(out, "| `-{}{value}` | {variable} | {} |", flag.name, cell(&flag.about));
+        }
+    }
+    let named = |parts: &[(String, Vec<Flag>)]| {
+        let names = parts.iter().flat_map(|(_, flags)| flags).map(|flag| format!("`-{}`", flag.name));
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let _ = writeln!(
+        out,
+        "\n## Flags without effect\n\nThe server accepts these and logs a warning: {}.",
+        named(&idle)
+    );
+    let _ = writeln!(
+        out,
+        "\n## Flags that are refused\n\nThis build lacks the features behind these flags. A start with one of them, changed from its \
+         default, ends with\nan error that names the feature: {}.",
+        named(&refused)
+    );
+    out
+}
+
+fn document() -> Value {
+    let text =
+        std::fs::read_to_string(Path::new(ROOT).join("net/openapi.json")).expect("the document is there");
+    serde_json::from_str(&text).expect("the document is JSON")
+}
+
+/// The keys of a collection's configuration under the headings of the page. A test holds that each key is here once.
+const GROUPS: [(&str, &[&str]); 8] = [
+    ("Vectors", &["dim", "metric", "index_type", "persistent", "partitions"]),
+    (
+        "Graph (`hnsw`, and the upper levels of `vamana`)",
+        &[
+            "m",
+            "ef_construction",
+            "ef_search",
+            "traversal_codes",
+            "filter_first_relative_bp",
+            "extend_candidates",
+            "extend_candidates_max",
+            "level0_full_degree",
+            "seed",
+        ],
+    ),
+    ("Graph after DiskANN (`vamana`)", &["vamana_r", "vamana_l", "vamana_alpha"]),
+    (
+        "Inverted lists (`ivf`)",
+        &[
+            "ivf_nlist",
+            "ivf_nprobe",
+            "ivf_train_threshold",
+            "soar",
+            "soar_lambda",
+            "ivf_pq",
+            "ivf_pq_m",
+            "ivf_rerank",
+            "ivf_drift_retrain",
+            "ivf_drift_growth_factor",
+            "ivf_drift_factor",
+        ],
+    ),
+    (
+        "Quantization",
+        &["quant", "rescore_factor", "quantized_build", "sq_bits", "prq_layers", "pq_drop_vecs"],
+    ),
+    (
+        "Product codes (`pq`, `prq` and `ivf_pq`)",
+        &["quant_pq_m", "pq_nbits", "opq", "opq_iters", "anisotropic_eta"],
+    ),
+    ("Full text", &["full_text"]),
+    ("Quotas", &["max_vectors", "max_bytes", "max_inserts_per_second", "max_ef_search"]),
+];
+
+/// The type of a schema in words.
+fn type_of(schema: &Value) -> String {
+    if let Some(values) = schema["enum"].as_array() {
+        let values: Vec<String> = values
+            .iter()
+            .filter(|value| !value.is_null() && **value != "")
+            .map(|value| format!("`{}`", value.to_string().trim_matches('"')))
+            .collect();
+        return values.join(", ");
+    }
+    let name = match &schema["type"] {
+        Value::String(name) => name.clone(),
+        Value::Array(names) => {
+            names.iter().filter_map(Value::as_str).find(|name| *name != "null").unwrap_or("value").to_owned()
+        }
+        _ => "object".to_owned(),
+    };
+    // Bounds that come from the width of an integer say nothing.
+    let told = |key: &str| {
+        schema[key].as_f64().filter(|bound| bound.abs() < 9e18 && (key != "minimum" || *bound != 0.0))
+    };
+    match (told("minimum"), told("maximum")) {
+        (Some(low), Some(high)) => format!("{name}, {low} to {high}"),
+        (None, Some(high)) => format!("{name}, at most {high}"),
+        (Some(low), None) => format!("{name}, from {low}"),
+        (None, None) => name,
+    }
+}
+
+fn rows_of(out: &mut String, properties: &Value, keys: &[&str]) {
+    out.push_str("\n| Key | Values | Default | Meaning |\n|---|---|---|---|\n");
+    for key in keys {
+        let schema = &properties[*key];
+        let default = match &schema["default"] {
+            Value::Null => String::new(),
+            Value::String(text) => format!("`{text}`"),
+            other => format!("`{other}`"),
+        };
+        let about = schema["description"].as_str().unwrap_or_default();
+        let _ = writeln!(out, "| `{key}` | {} | {default} | {} |", type_of(schema), cell(about));
+    }
+}
+
+fn configuration() -> String {
+    let mut out = String::from(
+        "# Configuration of a collection\n\n\
+         These are the keys of `config` when a collection is created. A configuration cannot be changed afterwards: create another\n\
+         collection, load it, and point an [alias](../guide/concepts.md#glossary) at it. Unknown keys are refused. Which index and which\n\
+         quantizer to choose is explained in [choosing an index](../guide/choosing-an-index.md) and [quantization](../guide/quantization.md).\n\n",
+    );
+    let _ = writeln!(out, "{GENERATED}");
+    let document = document();
+    let schemas = &document["components"]["schemas"];
+    let properties = &schemas["Config"]["properties"];
+    for (title, keys) in GROUPS {
+        let _ = writeln!(out, "\n## {title}");
+        if keys == ["full_text"] {
+            let keys: Vec<&str> = schemas["FullText"]["properties"]
+                .as_object()
+                .expect("keys")
+                .keys()
+                .map(String::as_str)
+                .collect();
+            out.push_str("\n`full_text` is an object; `{}` turns full text on with the defaults.\n");
+            rows_of(&mut out, &schemas["FullText"]["properties"], &keys);
+        } else {
+            rows_of(&mut out, properties, keys);
+        }
+    }
+    out.push_str(
+        "\n## The file of `-config`\n\nThe server reads one JSON file, named by `-config`, at its start. It has one key:\n\n\
+         ```json example\n{\"cache\": {\"max_memory\": \"8GiB\"}}\n```\n\n\
+         `max_memory` is the budget of keys and values; without it the budget is a quarter of the memory that machine and container allow.\n",
+    );
+    out
+}
+
+#[test]
+fn every_key_of_a_configuration_is_in_one_group() {
+    let document = document();
+    let properties =
+        document["components"]["schemas"]["Config"]["properties"].as_object().expect("keys").clone();
+    let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, keys)| keys.iter().copied()).collect();
+    let mut known: Vec<&str> = properties.keys().map(String::as_str).collect();
+    grouped.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(grouped, known);
+}
+
+/// The metrics page of a node with one core and one collection.
+pub fn metrics_text() -> String {
+    let node = NodeGauges {
+        log_bytes: vec![Some(0)],
+        log_frames: vec![Some(0)],
+        health: vec![CoreHealth::default()],
+        ..NodeGauges::default()
+    };
+    let collection = CollectionMetrics { name: "default/docs".into(), ..CollectionMetrics::default() };
+    render(&Telemetry::new(1), &node, &KeysStats::default(), &[collection])
+}
+
+/// Names, kinds and descriptions of all metrics, and the labels of their samples besides `le`.
+pub fn metric_families() -> Vec<(String, String, String, String)> {
+    let text = metrics_text();
+    let mut families: Vec<(String, String, String, String)> = Vec::new();
+    let mut help = String::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            rest.split_once(' ').expect("a description").1.clone_into(&mut help);
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("a kind");
+            families.push((name.to_owned(), kind.to_owned(), help.clone(), String::new()));
+        } else if let Some((_, labels)) = line.split_once('{') {
+            let family = families.last_mut().expect("samples follow their family");
+            let names: Vec<&str> =
+                labels.split("=\"").filter_map(|part| part.rsplit([',', '"', '{']).next()).collect();
+            let label = names.first().filter(|name| **name != "le").copied().unwrap_or_default();
+            label.clone_into(&mut family.3);
+        }
+    }
+    families
+}
+
+/// The unit of a metric, which its name says.
+fn unit(name: &str) -> &'static str {
+    let name = name.strip_suffix("_total").unwrap_or(name);
+    match name {
+        _ if name.ends_with("_seconds") => "seconds",
+        _ if name.ends_with("duration_ms") => "milliseconds",
+        _ if name.contains("bytes") => "bytes",
+        _ => "count",
+    }
+}
+
+fn metrics() -> String {
+    let mut out = String::from(
+        "# Metrics\n\n\
+         `GET /metrics` (also `/v1/metrics`) answers Prometheus text. `-metrics-prefix` changes the `svc` in front of all names.\n\
+         `GET /kv-metrics` has the metrics of keys alone. A histogram has the usual `_bucket`, `_sum` and `_count`. Counters start at 0 with\n\
+         the process. Which of these to watch is on the page [metrics and alerts](../operations/metrics.md).\n\n",
+    );
+    let _ = writeln!(out, "{GENERATED}");
+    let families = metric_families();
+    let parts: [(&str, fn(&str) -> bool); 5] = [
+        ("Process and cores", |name| {
+            !["kv_", "tcp_", "http_", "vector_"].iter().any(|part| name.starts_with(part))
+        }),
+        ("HTTP", |name| name.starts_with("http_")),
+        ("Binary protocol", |name| name.starts_with("tcp_")),
+        ("Collections", |name| name.starts_with("vector_")),
+        ("Keys and values", |name| name.starts_with("kv_")),
+    ];
+    for (title, belongs) in parts {
+        let _ = writeln!(
+            out,
+            "\n## {title}\n\n| Metric | Kind | Unit | Label | Meaning |\n|---|---|---|---|---|"
+        );
+        for (name, kind, help, label) in &families {
+            let bare = name
+                .strip_prefix(METRICS_PREFIX)
+                .and_then(|name| name.strip_prefix('_'))
+                .expect("the prefix");
+            if belongs(bare) {
+                let label = if label.is_empty() { String::new() } else { format!("`{label}`") };
+                let _ = writeln!(out, "| `{name}` | {kind} | {} | {label} | {} |", unit(bare), cell(help));
+            }
+        }
+    }
+    out
+}
+
+const KINDS: [ErrorKind; 11] = [
+    ErrorKind::Invalid,
+    ErrorKind::Unauthorized,
+    ErrorKind::NotFound,
+    ErrorKind::Conflict,
+    ErrorKind::Unmet,
+    ErrorKind::TooLarge,
+    ErrorKind::Unsupported,
+    ErrorKind::Exhausted,
+    ErrorKind::Internal,
+    ErrorKind::Unavailable,
+    ErrorKind::Storage,
+];
+
+/// What an error of a kind means, and what the client should do.
+fn meaning(kind: ErrorKind) -> (&'static str, &'static str) {
+    match kind {
+        ErrorKind::Invalid => (
+            "The request is wrong: malformed JSON, an unknown key or parameter, a value out of range, a vector of another dimension.",
+            "Correct the request. The message names the key and what is allowed.",
+        ),
+        ErrorKind::Unauthorized => (
+            "The server asks for a key, and the request has none or a wrong one.",
+            "Send `Authorization: Bearer <key>`.",
+        ),
+        ErrorKind::NotFound => {
+            ("There is no such collection, alias, point or route.", "Check the name or the id.")
+        }
+        ErrorKind::Conflict => (
+            "The state does not allow the request: the name or the id exists already, `expected_version` is not the version of the point, \
+             or a bulk load meets a collection that has points.",
+            "Read the present state and decide anew. `upsert` replaces a point that exists.",
+        ),
+        ErrorKind::Unmet => (
+            "The request needs a feature or a setting that this server does not have.",
+            "Do not repeat it; the message names what is missing.",
+        ),
+        ErrorKind::TooLarge => {
+            ("The body, or one payload, is over its limit.", "Send less at a time; see [limits](limits.md).")
+        }
+        ErrorKind::Unsupported => (
+            "The content type or the content encoding is not read.",
+            "Send `application/json` or `application/octet-stream`, plain or with `Content-Encoding: gzip`.",
+        ),
+        ErrorKind::Exhausted => (
+            "A quota of the collection is used up, or writes come faster than `max_inserts_per_second`.",
+            "Wait and repeat the request, or delete points.",
+        ),
+        ErrorKind::Internal => (
+            "The server has failed. The answer says `internal error`; the cause is in the server's log.",
+            "Read the log; see [troubleshooting](../operations/troubleshooting.md).",
+        ),
+        ErrorKind::Unavailable => (
+            "The server cannot serve the request at this moment: it starts, it stops, or too much is under way.",
+            "Repeat the request after the time in `Retry-After`.",
+        ),
+        ErrorKind::Storage => {
+            ("Memory or disk of the server is full. Reads go on.", "Free space, then repeat the request.")
+        }
+        other => panic!("{other:?} needs a row in this table"),
+    }
+}
+
+fn errors() -> String {
+    let mut out = String::from(
+        "# Errors\n\n\
+         A failed request over REST has a status of 400 or more and a body `{\"error\": \"...\"}`. A batch that stopped in the middle says in\n\
+         `committed` how many of its points were written before. Over the binary protocol a failure has status 3 (ERROR) with the same\n\
+         message, status 1 (NOT_FOUND) or status 4 (UNAUTHORIZED); [the protocol](../../net/PROTOCOL.md#frames) lists the messages that are stable.\n\n",
+    );
+    let _ = writeln!(out, "{GENERATED}");
+    out.push_str("\n| Status | Meaning | What to do |\n|--:|---|---|\n");
+    let mut kinds = KINDS;
+    kinds.sort_by_key(|kind| nigh_net::rest::status(*kind));
+    for kind in kinds {
+        let (means, does) = meaning(kind);
+        let _ = writeln!(out, "| {} | {means} | {does} |", nigh_net::rest::status(kind).as_u16());
+    }
+    out.push_str(
+        "\nThe HTTP front end itself answers 405 for a known route with another method, 431 for headers above their limit, and 501 for a\n\
+         transfer coding other than `chunked`.\n",
+    );
+    out
+}
+
+#[test]
+fn every_kind_of_error_has_a_row() {
+    let source = std::fs::read_to_string(Path::new(ROOT).join("net/src/request.rs")).expect("the source");
+    let (_, kinds) = source.split_once("pub enum ErrorKind {").expect("the kinds");
+    let (kinds, _) = kinds.split_once("\n}").expect("their end");
+    let mut named: Vec<&str> = kinds
+        .lines()
+        .map(str::trim)
+        .filter_map(|line| line.strip_suffix(','))
+        .filter(|line| !line.starts_with('/'))
+        .collect();
+    let mut told = KINDS.map(|kind| format!("{kind:?}")).to_vec();
+    named.sort_unstable();
+    told.sort_unstable();
+    assert_eq!(named, told);
+}
+
+/// Names a constant of [`nigh_net::limits`] and gives its value.
+macro_rules! of {
+    ($name:ident) => {
+        (stringify!($name), u64::try_from(net::$name).expect("limits are positive"))
+    };
+}
+
+/// What a limit counts.
+#[derive(Clone, Copy)]
+enum Unit {
+    Bytes,
+    Count,
+    Seconds,
+    Milliseconds,
+}
+use Unit::{Bytes, Count, Milliseconds, Seconds};
+
+/// A limit that clients may meet: what it bounds, its name where it is one of the front end's, its value.
+type Limit = (&'static str, (&'static str, u64), Unit);
+
+fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
+    let other = |value: usize| ("", value as u64);
+    vec![
+        (
+            "Collections and points",
+            vec![
+                ("Name of a collection or alias, with its tenant", of!(NAME_MAX_BYTES), Bytes),
+                ("Components of a vector", of!(DIM_MAX), Count),
+                ("Payload of one point, as it is stored", of!(PAYLOAD_ROW_MAX_BYTES), Bytes),
+                ("`ef_construction` and `ef_search`", other(nigh_engine::collection::EF_MAX), Count),
+            ],
+        ),
+        (
+            "Searches and queries",
+            vec![
+                ("Results of a search (`k`)", of!(K_MAX), Count),
+                ("Results of a query that does not say how many", of!(QUERY_K_DEFAULT), Count),
+                ("Candidates that a lane of a hybrid search contributes, at most", of!(LANE_POOL_MAX), Count),
+                (
+                    "Candidates that a lane contributes unless it is told otherwise, at least",
+                    of!(LANE_POOL_MIN),
+                    Count,
+                ),
+                ("Lanes of one query", of!(QUERY_LANES_MAX), Count),
+                ("Candidates of a lane of a query; more is cut to this", of!(QUERY_POOL_MAX), Count),
+                ("Examples, or pairs of examples, of one lane", of!(QUERY_EXAMPLES_MAX), Count),
+                ("Dimensions of a sparse query", of!(QUERY_DIMENSIONS_MAX), Count),
+                ("Distinct words of a text query, without stop words", of!(QUERY_TERMS_MAX), Count),
+                ("Results of `points/search/mmr`", of!(DIVERSE_K_MAX), Count),
+                ("Candidates of `points/search/mmr`", of!(DIVERSE_POOL_MAX), Count),
+                ("Values of a facet", other(FACET_VALUES_MAX), Count),
+                (
+                    "Text that points are ordered by; longer texts are compared by their beginning",
+                    other(ORDER_TEXT_MAX_BYTES),
+                    Bytes,
+                ),
+            ],
+        ),
+        (
+            "Filters",
+            vec![
+                ("Conditions of one filter", of!(FILTER_NODES_MAX), Count),
+                ("Depth of nested conditions", other(filter::MAX_DEPTH), Count),
+                ("Regular expressions of one filter", other(filter::MAX_REGEXES), Count),
+                ("Corners of a polygon", other(filter::MAX_POLYGON_VERTICES), Count),
+            ],
+        ),
+        (
+            "Bodies of requests over HTTP",
+            vec![
+                ("JSON body", of!(JSON_BODY_MAX_BYTES), Bytes),
+                (
+                    "JSON body of `points/batch`, `points/bulk` and `points/batch-get`",
+                    of!(JSON_BULK_BODY_MAX_BYTES),
+                    Bytes,
+                ),
+                ("Body of a route that has options alone", of!(OPTIONS_BODY_MAX_BYTES), Bytes),
+                ("Points of one JSON body", of!(JSON_INGEST_MAX_POINTS), Count),
+                ("Points of one binary body", of!(BINARY_INGEST_MAX_POINTS), Count),
+                ("Binary body without its payloads", of!(BINARY_INGEST_MAX_BYTES), Bytes),
+                ("One payload of a binary body", of!(BINARY_PAYLOAD_MAX_BYTES), Bytes),
+                ("All payloads of a binary body", of!(BINARY_PAYLOADS_MAX_BYTES), Bytes),
+                ("Binary query", of!(BINARY_QUERY_MAX_BYTES), Bytes),
+                ("Filter of a binary query", of!(BINARY_QUERY_FILTER_MAX_BYTES), Bytes),
+                ("Request line and headers", of!(HEADER_BLOCK_MAX_BYTES), Bytes),
+                (
+                    "All request bodies of the process together; beyond it requests are answered with 503",
+                    of!(BODIES_MAX_BYTES),
+                    Bytes,
+                ),
+            ],
+        ),
+        (
+            "Times of HTTP connections",
+            vec![
+                ("Until the headers of a request have arrived", of!(HEADER_READ_MAX_SECONDS), Seconds),
+                ("Waiting for a body, all waits together", of!(BODY_READ_MAX_SECONDS), Seconds),
+                (
+                    "Bytes of a body that allow another second of waiting",
+                    of!(BODY_BYTES_PER_EXTRA_SECOND),
+                    Bytes,
+                ),
+                (
+                    "Waiting for a client that does not take its response",
+                    of!(WRITE_STALL_MAX_SECONDS),
+                    Seconds,
+                ),
+                ("A connection without a request", of!(IDLE_MAX_SECONDS), Seconds),
+                ("Requests under way when the server is told to stop", of!(DRAIN_MAX_MS), Milliseconds),
+            ],
+        ),
+        (
+            "Keys and values",
+            vec![
+                ("Key", other(kv::KEY_BYTES_MAX), Bytes),
+                ("Value", other(kv::VALUE_BYTES_MAX), Bytes),
+                ("Time to live", ("", kv::TTL_MS_MAX), Milliseconds),
+                ("Indexes of keys", other(indexes::INDEXES_MAX), Count),
+                ("Keys that one query over keys looks at", other(query::SCANNED_MAX), Count),
+            ],
+        ),
+        (
+            "The binary protocol",
+            vec![
+                ("Open connections", of!(TCP_CONNECTIONS_MAX), Count),
+                ("Body of a frame", other(nigh_net::tcp::frame::BODY_MAX_BYTES), Bytes),
+                (
+                    "Requests of one connection that are carried out together",
+                    of!(TCP_ROUND_REQUESTS_MAX),
+                    Count,
+                ),
+                ("A connection without a request", of!(TCP_IDLE_MAX_SECONDS), Seconds),
+                ("Waiting for the rest of a frame", of!(TCP_FRAME_READ_MAX_SECONDS), Seconds),
+                (
+                    "Waiting for a client that does not take its response",
+                    of!(TCP_WRITE_STALL_MAX_SECONDS),
+                    Seconds,
+                ),
+            ],
+        ),
+    ]
+}
+
+/// Constants of the front end that no client meets: how work is cut into pieces.
+const INTERNAL: [&str; 12] = [
+    "LINGER_MAX_MS",
+    "DRAIN_LINGER_MAX_MS",
+    "SLICE_BYTES",
+    "INLINE_JSON_MAX_BYTES",
+    "PAGE_POINTS",
+    "FIRST_PAGE_POINTS",
+    "PAGE_BYTES",
+    "PAGE_COMPONENTS",
+    "BODY_UNCOUNTED_BYTES",
+    "TCP_ROUND_RESPONSES_BYTES",
+    "TCP_READS_TOGETHER_MAX",
+    "TCP_RECEIVE_BYTES_MAX",
+];
+
+fn with_commas(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn amount(value: u64, unit: Unit) -> String {
+    let name = match unit {
+        Count => return with_commas(value),
+        Seconds => return format!("{} s", with_commas(value)),
+        Milliseconds => return format!("{} ms", with_commas(value)),
+        Bytes => [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)],
+    };
+    match name.into_iter().find(|(_, size)| value >= *size && value.is_multiple_of(*size)) {
+        Some((name, size)) => format!("{} {name}", value / size),
+        None => format!("{} bytes", with_commas(value)),
+    }
+}
+
+fn limits() -> String {
+    let mut out = String::from(
+        "# Limits\n\n\
+         Every queue, body and request has a bound. A request beyond one is refused with an error that names the limit; nothing is cut off\n\
+         in silence unless the table says so.\n\n",
+    );
+    let _ = writeln!(out, "{GENERATED}");
+    for (title, limits) in limit_groups() {
+        let _ = writeln!(out, "\n## {title}\n\n| What | Limit |\n|---|--:|");
+        for (what, (_, value), unit) in limits {
+            let _ = writeln!(out, "| {what} | {} |", amount(value, unit));
+        }
+    }
+    out
+}
+
+#[test]
+fn every_limit_of_the_front_end_is_told_or_internal() {
+    let source = std::fs::read_to_string(Path::new(ROOT).join("net/src/limits.rs")).expect("the source");
+    let names = source.lines().filter_map(|line| line.strip_prefix("pub const ")?.split(':').next());
+    let told: Vec<&str> =
+        limit_groups().into_iter().flat_map(|(_, limits)| limits).map(|(_, (name, _), _)| name).collect();
+    let mut faults = Vec::new();
+    for name in names {
+        if told.contains(&name) == INTERNAL.contains(&name) {
+            faults.push(format!("{name} must be in `limit_groups` or in `INTERNAL`, and not in both"));
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn amounts_are_readable() {
+    for (value, unit, text) in [
+        (16 << 20, Bytes, "16 MiB"),
+        (65_535, Bytes, "65,535 bytes"),
+        (2 << 30, Bytes, "2 GiB"),
+        (1_048_576, Count, "1,048,576"),
+        (10, Seconds, "10 s"),
+    ] {
+        assert_eq!(amount(value, unit), text);
+    }
+}
