@@ -18,13 +18,23 @@ const COUNTERS: [(&str, &str, Value); 27] = [
     ("evictions_total", "Keys displaced to make room, expired ones included.", |s| s.store.evictions),
     ("evictions_live_total", "Keys displaced to make room that had not expired.", |s| s.store.evictions_live),
     ("rejects_total", "Writes refused for lack of room.", |s| s.store.rejects),
-    ("eviction_relocations_total", "Records rescued from what was emptied.", |s| {
+    ("eviction_relocations_total", "Records copied out of pages that were emptied to make room.", |s| {
         s.store.eviction_relocations
     }),
-    ("eviction_bytes_relocated_total", "Their bytes.", |s| s.store.eviction_bytes_relocated),
-    ("reserve_relocations_total", "Records copied to keep room free.", |s| s.store.reserve_relocations),
-    ("reserve_bytes_relocated_total", "Their bytes.", |s| s.store.reserve_bytes_relocated),
-    ("reserve_pages_freed_total", "Pages freed by that.", |s| s.store.reserve_pages_freed),
+    (
+        "eviction_bytes_relocated_total",
+        "Bytes of records copied out of pages that were emptied to make room.",
+        |s| s.store.eviction_bytes_relocated,
+    ),
+    ("reserve_relocations_total", "Records copied ahead of need to keep pages free.", |s| {
+        s.store.reserve_relocations
+    }),
+    ("reserve_bytes_relocated_total", "Bytes of records copied ahead of need to keep pages free.", |s| {
+        s.store.reserve_bytes_relocated
+    }),
+    ("reserve_pages_freed_total", "Pages freed by copying records ahead of need.", |s| {
+        s.store.reserve_pages_freed
+    }),
     ("inplace_updates_total", "Values rewritten where they lie.", |s| s.store.in_place_updates),
     ("seqlock_retries_total", "Reads that met a rewrite and tried again.", |s| s.store.read_retries),
     ("seqlock_fallbacks_total", "Reads that asked the owner instead.", |s| s.store.read_fallbacks),
@@ -32,28 +42,32 @@ const COUNTERS: [(&str, &str, Value); 27] = [
     ("corruption_bytes_discarded_total", "Bytes skipped as damaged.", |s| s.corruption_bytes),
     ("compactions_total", "Images of all keys written.", |s| s.compactions),
     ("compactions_aborted_total", "Images given up.", |s| s.compactions_aborted),
-    ("compaction_bytes_reclaimed_total", "Bytes of older images that they replaced.", |s| {
+    ("compaction_bytes_reclaimed_total", "Bytes of older images that complete images have replaced.", |s| {
         s.compaction_bytes_reclaimed
     }),
-    ("compaction_duration_ms_total", "Time that took.", |s| s.compaction_ms),
-    ("online_relocations_total", "Records moved while serving.", NOTHING),
-    ("online_bytes_relocated_total", "Their bytes.", NOTHING),
-    ("online_pages_retired_total", "Pages emptied by that.", NOTHING),
-    ("online_pages_recycled_total", "Pages used again after that.", NOTHING),
+    ("compaction_duration_ms_total", "Time spent on complete images.", |s| s.compaction_ms),
+    ("online_relocations_total", "Always 0: records are not moved online in this engine.", NOTHING),
+    ("online_bytes_relocated_total", "Always 0, likewise.", NOTHING),
+    ("online_pages_retired_total", "Always 0, likewise.", NOTHING),
+    ("online_pages_recycled_total", "Always 0, likewise.", NOTHING),
 ];
 
 const GAUGES: [(&str, &str, Value); 9] = [
-    ("pages_allocated", "Pages that have memory.", |s| s.store.pages_allocated as u64),
-    ("bytes_allocated", "Their bytes.", |s| s.allocated_bytes),
-    ("bytes_used", "Bytes written in them, dead ones included.", |s| s.store.used_bytes as u64),
-    ("entries", "Keys.", |s| s.store.keys as u64),
-    ("tombstones", "Records of removed keys.", NOTHING),
+    ("pages_allocated", "Pages of the store that have memory.", |s| s.store.pages_allocated as u64),
+    ("bytes_allocated", "Bytes of the pages that have memory.", |s| s.allocated_bytes),
+    ("bytes_used", "Bytes written in pages, those of replaced and removed values included.", |s| {
+        s.store.used_bytes as u64
+    }),
+    ("entries", "Keys in the store.", |s| s.store.keys as u64),
+    ("tombstones", "Always 0: removed keys leave no records.", NOTHING),
     ("index_entries", "Keys in indexes.", |s| s.index_keys),
     ("index_bytes", "Bytes of indexes of keys.", |s| s.index_bytes),
     ("indexes_given_up", "Parts of indexes, one per core, that memory had no room for.", |s| {
         s.indexes_given_up
     }),
-    ("reclaimable_bytes", "Bytes that dead records take.", |s| s.reclaimable_bytes),
+    ("reclaimable_bytes", "Bytes of replaced and removed values that eviction can give back.", |s| {
+        s.reclaimable_bytes
+    }),
 ];
 
 /// Appends every family.

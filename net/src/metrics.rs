@@ -255,7 +255,7 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
         }
     };
     let logs = &mut node.log_bytes.iter().map(|bytes| bytes.map(|bytes| bytes as f64));
-    per_core("log_bytes", "gauge", "Log that a recovery would read.", logs);
+    per_core("log_bytes", "gauge", "Bytes of the log that a start would read.", logs);
     let frames = &mut node.log_frames.iter().map(|frames| frames.map(|frames| frames as f64));
     per_core(
         "log_frames_total",
@@ -325,14 +325,14 @@ fn binary_front_end(page: &mut Page<'_>, telemetry: &Telemetry) {
     for (stage, text) in counters::STAGES {
         page.sample(name, &[("stage", text)], counters.spent(stage).as_secs_f64());
     }
-    let help = "Searches over TCP, received with what came with them to their answers there.";
+    let help = "Time of searches over TCP, from their receipt to their answer.";
     latency(page, "tcp_search_seconds", help, telemetry, |core| &core.tcp_searches);
 }
 
 fn front_end(page: &mut Page<'_>, telemetry: &Telemetry) {
     page.family("http_connections", "gauge", "Open HTTP connections.");
     page.sample("http_connections", &[], telemetry.sum(|core| &core.connections_open));
-    page.family("http_body_bytes", "gauge", "Larger request bodies in memory, TCP frames included.");
+    page.family("http_body_bytes", "gauge", "Request bodies above 64 KiB in memory, TCP frames included.");
     page.sample("http_body_bytes", &[], telemetry.body_bytes.load(Ordering::Relaxed));
     for (name, help, value) in [
         (
@@ -358,7 +358,7 @@ fn front_end(page: &mut Page<'_>, telemetry: &Telemetry) {
     for (index, class) in ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().enumerate() {
         page.sample("http_requests_total", &[("class", class)], telemetry.sum(|core| &core.requests[index]));
     }
-    let help = "Searches over HTTP, last byte received to answer handed on.";
+    let help = "Time of searches over HTTP, from the last byte received to the answer handed to the socket.";
     latency(page, "http_search_seconds", help, telemetry, |core| &core.searches);
 }
 
@@ -392,15 +392,33 @@ const DENSE_FAMILIES: [Family; 12] = [
     ("insert_ops_total", "counter", "Points inserted or replaced.", |c| c.insert_ops),
     ("expired_total", "counter", "Points removed because their time had passed.", |c| c.expired),
     ("quota_rejects_total", "counter", "Writes and bulk builds refused by a quota.", |c| c.quota_rejects),
-    ("filter_rejects_total", "counter", "Candidates refused by a filter.", |c| c.filter_rejects),
-    ("filter_gates_total", "counter", "Searches gated by an indexed filter.", |c| c.stats.filter_gates),
-    ("filter_complement_gates_total", "counter", "Searches gated by a complement.", |c| {
-        c.stats.filter_complement_gates
+    ("filter_rejects_total", "counter", "Candidates that searches met and a filter refused.", |c| {
+        c.filter_rejects
     }),
-    ("filter_column_gates_total", "counter", "Searches gated by a numeric column.", |c| {
-        c.stats.filter_column_gates
-    }),
-    ("filter_column_drops_total", "counter", "Numeric columns dropped.", |c| c.stats.filter_column_drops),
+    (
+        "filter_gates_total",
+        "counter",
+        "Searches that walked the graph among the points of a bitset that the filter selects.",
+        |c| c.stats.filter_gates,
+    ),
+    (
+        "filter_complement_gates_total",
+        "counter",
+        "Searches that walked the graph among the points outside a bitset that the filter excludes.",
+        |c| c.stats.filter_complement_gates,
+    ),
+    (
+        "filter_column_gates_total",
+        "counter",
+        "Searches that walked the graph among the points whose number in a column passes the filter.",
+        |c| c.stats.filter_column_gates,
+    ),
+    (
+        "filter_column_drops_total",
+        "counter",
+        "Columns of numbers dropped because a quota needed their memory.",
+        |c| c.stats.filter_column_drops,
+    ),
 ];
 
 /// `LATENCY_BOUNDS_US` as the interface spells them.

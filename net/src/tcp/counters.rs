@@ -42,14 +42,14 @@ pub const FAMILIES: [(Count, &str, &str); 12] = [
     ),
     (Count::TimedOut, "tcp_connections_timed_out_total", "TCP connections cut for being slow or idle."),
     (Count::Requests, "tcp_requests_total", "TCP requests answered."),
-    (Count::Rounds, "tcp_rounds_total", "TCP requests that arrived together, as one."),
+    (Count::Rounds, "tcp_rounds_total", "Rounds: TCP requests that arrived together count as one."),
     (Count::Batches, "tcp_batches_total", "Messages to other cores with TCP requests about their keys."),
     (Count::BatchedRequests, "tcp_batched_requests_total", "TCP requests in messages to other cores."),
     (Count::BytesReceived, "tcp_received_bytes_total", "Bytes received over TCP."),
     (Count::BytesSent, "tcp_sent_bytes_total", "Bytes sent over TCP."),
     (Count::Receives, "tcp_receive_calls_total", "System calls that receive over TCP."),
     (Count::Sends, "tcp_send_calls_total", "System calls that send over TCP."),
-    (Count::Enters, "tcp_enter_calls_total", "System calls of completion loops, for all they carry."),
+    (Count::Enters, "tcp_enter_calls_total", "System calls of completion loops (-epoll=false)."),
 ];
 
 /// Where the time of rounds goes, from the moment their connection was woken to their last byte handed to the system.
