@@ -52,33 +52,27 @@ pub fn difference(shown: &Value, real: &Value, path: &str) -> Option<String> {
     }
 }
 
-/// An answer as it stands on a page: on one line where it fits, else broken at its members.
+/// An answer as it stands on a page: lines are filled with members as far as they fit, and nested ones stand a column deeper.
 pub fn laid_out(value: &Value) -> String {
     let mut out = String::new();
-    lay_out(value, 0, 0, &mut out);
+    lay_out(value, 0, &mut out);
     out
 }
 
 fn compact(value: &Value) -> String {
     match value {
         Value::Object(members) => {
-            let inner: Vec<String> = members
+            let inner = members
                 .iter()
-                .map(|(key, value)| format!("{}: {}", Value::from(key.as_str()), compact(value)))
-                .collect();
-            format!("{{{}}}", inner.join(", "))
+                .map(|(key, value)| format!("{}: {}", Value::from(key.as_str()), compact(value)));
+            format!("{{{}}}", inner.collect::<Vec<_>>().join(", "))
         }
         Value::Array(items) => format!("[{}]", items.iter().map(compact).collect::<Vec<_>>().join(", ")),
         other => other.to_string(),
     }
 }
 
-/// `before` is what stands in front of the value on its line, besides the indentation.
-fn lay_out(value: &Value, indent: usize, before: usize, out: &mut String) {
-    let whole = compact(value);
-    if indent + before + whole.len() < LINE_MAX || whole.len() < 3 {
-        return out.push_str(&whole);
-    }
+fn lay_out(value: &Value, depth: usize, out: &mut String) {
     let (open, close, members): (char, char, Vec<(String, &Value)>) = match value {
         Value::Object(members) => {
             let named =
@@ -86,21 +80,30 @@ fn lay_out(value: &Value, indent: usize, before: usize, out: &mut String) {
             ('{', '}', named.collect())
         }
         Value::Array(items) => ('[', ']', items.iter().map(|value| (String::new(), value)).collect()),
-        _ => return out.push_str(&whole),
+        other => return out.push_str(&other.to_string()),
     };
     out.push(open);
-    let count = members.len();
     for (index, (name, value)) in members.into_iter().enumerate() {
-        out.push('\n');
-        out.push_str(&" ".repeat(indent + 2));
-        out.push_str(&name);
-        lay_out(value, indent + 2, name.len() + 1, out);
-        if index + 1 < count {
+        let whole = format!("{name}{}", compact(value));
+        let column = out.len() - out.rfind('\n').map_or(0, |at| at + 1);
+        let fits_here = column + whole.len() + 4 < LINE_MAX;
+        if index > 0 {
             out.push(',');
+            match fits_here {
+                true => out.push(' '),
+                false => {
+                    out.push('\n');
+                    out.push_str(&" ".repeat(depth + 1));
+                }
+            }
+        }
+        if fits_here || (index > 0 && depth + whole.len() + 4 < LINE_MAX) {
+            out.push_str(&whole);
+        } else {
+            out.push_str(&name);
+            lay_out(value, depth + 1, out);
         }
     }
-    out.push('\n');
-    out.push_str(&" ".repeat(indent));
     out.push(close);
 }
 
@@ -146,10 +149,7 @@ mod tests {
         assert_eq!(laid_out(&json!({"a": [1, 2], "b": {}})), r#"{"a": [1, 2], "b": {}}"#);
         let long = json!({"a": ["x".repeat(80), "y".repeat(80)], "b": 1});
         let (x, y) = ("x".repeat(80), "y".repeat(80));
-        assert_eq!(
-            laid_out(&long),
-            format!("{{\n  \"a\": [\n    \"{x}\",\n    \"{y}\"\n  ],\n  \"b\": 1\n}}")
-        );
+        assert_eq!(laid_out(&long), format!("{{\"a\": [\"{x}\",\n  \"{y}\"], \"b\": 1}}"));
         assert_eq!(documents("{\"a\":1}\n[2]\n").unwrap(), [json!({"a": 1}), json!([2])]);
     }
 

@@ -84,10 +84,19 @@ impl Page {
 
     /// What stands between single backticks outside blocks, with line numbers.
     pub fn spans(&self) -> Vec<(usize, &str)> {
-        let lines = self.prose().into_iter();
-        lines
-            .flat_map(|(number, line)| line.split('`').skip(1).step_by(2).map(move |span| (number, span)))
-            .collect()
+        let mut found = Vec::new();
+        for (number, line) in self.prose() {
+            let parts: Vec<&str> = line.split('`').collect();
+            for at in (1..parts.len()).step_by(2) {
+                // The label of a link is looked after by its target.
+                let is_label = parts[at - 1].ends_with('[')
+                    && parts.get(at + 1).is_some_and(|next| next.starts_with("]("));
+                if !is_label {
+                    found.push((number, parts[at]));
+                }
+            }
+        }
+        found
     }
 
     /// The anchors of its headings, as GitHub makes them.
@@ -134,10 +143,10 @@ mod tests {
     #[test]
     fn parts_of_a_page() {
         let page = page(
-            "# A b, `c`!\n\nsee [x](y.md#z) and `-data d`\n\n```sh server\nnigh [a](b)\n```\n## A b c\n",
+            "# A b, `c`!\n\nsee [`x`](y.md#z) and `-data d`\n\n```sh server\nnigh [a](b)\n```\n## A b c\n",
         );
         assert_eq!(page.anchors(), ["a-b-c", "a-b-c-1"]);
-        assert_eq!(page.links(), [(3, "x".to_owned(), "y.md#z".to_owned())]);
+        assert_eq!(page.links(), [(3, "`x`".to_owned(), "y.md#z".to_owned())]);
         assert_eq!(page.spans(), [(1, "c"), (3, "-data d")]);
         let blocks = page.blocks();
         assert!(blocks.len() == 1 && blocks[0].is("sh server") && blocks[0].text == "nigh [a](b)\n");

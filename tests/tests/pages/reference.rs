@@ -80,7 +80,7 @@ pub fn server_flags() -> [Vec<(String, Vec<Flag>)>; 3] {
             flags.push(Flag {
                 name: name.to_owned(),
                 value: value.trim().to_owned(),
-                about: about.trim().to_owned(),
+                about: about.trim().trim_end_matches('.').to_owned() + ".",
                 variable: String::new(),
             });
         } else if let Some(flag) = parts[part].last_mut().and_then(|(_, flags)| flags.last_mut()) {
@@ -131,6 +131,58 @@ fn flags() -> String {
         named(&refused)
     );
     out
+}
+
+/// Tables whose figures are those of a result that is kept: page, what the first cell of its rows begins with, result.
+const FIGURES: [(&str, &[&str], &str); 3] = [
+    ("README.md", &["Nigh", "hnswlib", "faiss", "usearch", "Qdrant"], "wordnet-384.md"),
+    ("docs/guide/keys-and-records.md", &["GET per", "SET per"], "kv.md"),
+    ("docs/guide/quantization.md", &["`sq`", "`pq`", "`prq`", "`bq1`"], "quantizers.md"),
+];
+
+#[test]
+fn figures_are_those_of_the_results() {
+    let mut faults = Vec::new();
+    for (page, names, result) in FIGURES {
+        let text = std::fs::read_to_string(Path::new(ROOT).join(page)).expect("the page");
+        let kept = std::fs::read_to_string(Path::new(ROOT).join("benches/results").join(result))
+            .expect("the result");
+        let mut found = 0;
+        for line in text.lines().filter_map(|line| line.strip_prefix("| ")) {
+            if !names.iter().any(|name| line.starts_with(name)) {
+                continue;
+            }
+            let cells = line.split('|').skip(1).map(str::trim);
+            for figure in cells.filter(|cell| cell.starts_with(|c: char| c.is_ascii_digit())) {
+                found += 1;
+                if !kept.split([' ', '|', '\n']).any(|word| word == figure) {
+                    faults.push(format!("{page}: {figure} is not in {result}"));
+                }
+            }
+        }
+        if found < 8 {
+            faults.push(format!("{page}: only {found} figures were found"));
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn the_picture_is_what_the_results_say() {
+    let script = Path::new(ROOT).join("benches/picture.py");
+    match std::process::Command::new("python3").arg(script).arg("--check").output() {
+        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
+        Err(error) => eprintln!("python3 does not start ({error}); the picture was not looked at"),
+    }
+}
+
+/// A stranger reads the README to its end.
+const README_LINES_MAX: usize = 150;
+
+#[test]
+fn the_readme_is_short() {
+    let text = std::fs::read_to_string(Path::new(ROOT).join("README.md")).expect("the README");
+    assert!(text.lines().count() <= README_LINES_MAX, "the README has more than {README_LINES_MAX} lines");
 }
 
 fn document() -> Value {

@@ -47,7 +47,7 @@ fn config_of_graph() -> Value {
         "max_vectors": about("Most points of the collection; 0 = no limit.", uint64()),
         "max_bytes": about("Most bytes of the collection, counted as `4 dim + 12 m + 32` per point; 0 = no limit.", uint64()),
         "max_inserts_per_second": about("Most points written per second; 0 = no limit.", uint64()),
-        "max_ef_search": about("Bounds how far a search with a filter walks the graph before it scans the matching points; 0 = the server decides.", uint64()),
+        "max_ef_search": about("Bounds how far a search with a filter walks the graph before it scans the matching points; 0 = 1,024.", uint64()),
     })
 }
 
