@@ -197,6 +197,44 @@ fn pages_name_what_exists() {
     assert_none(&faults);
 }
 
+/// All sources of what runs, with continued strings joined.
+fn messages() -> String {
+    let mut waiting: Vec<_> =
+        ["engine", "shard", "net", "cli"].map(|name| Path::new(ROOT).join(name).join("src")).to_vec();
+    let mut text = String::new();
+    while let Some(directory) = waiting.pop() {
+        for entry in std::fs::read_dir(directory).expect("sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                waiting.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                text.push_str(&std::fs::read_to_string(path).expect("sources are text"));
+            }
+        }
+    }
+    text.split("\\\n").map(str::trim_start).collect()
+}
+
+#[test]
+fn messages_that_pages_explain_are_the_servers() {
+    let page = Page::read(Path::new(ROOT), "docs/operations/troubleshooting.md".to_owned());
+    let messages = messages();
+    let mut faults = Vec::new();
+    let mut found = 0;
+    for (line, span) in page.spans() {
+        // A message is a sentence; shorter spans are names and commands.
+        if span.split(' ').count() < 4 || !span.starts_with(|c: char| c.is_ascii_lowercase()) {
+            continue;
+        }
+        found += 1;
+        if !messages.contains(span) {
+            faults.push(format!("{}:{line}: the server never says {span:?}", page.name));
+        }
+    }
+    assert_none(&faults);
+    assert!(found > 5, "only {found} messages were found");
+}
+
 #[test]
 fn files_that_pages_name_are_there() {
     let known = Known::new();
