@@ -461,7 +461,7 @@ fn meaning(kind: ErrorKind) -> (&'static str, &'static str) {
             "Read the log; see [troubleshooting](../operations/troubleshooting.md).",
         ),
         ErrorKind::Unavailable => (
-            "The server cannot serve the request at this moment: it starts, it stops, or too much is under way.",
+            "The server cannot serve the request at this moment: it stops, or too much is under way.",
             "Repeat the request after the time in `Retry-After`.",
         ),
         ErrorKind::Storage => {
