@@ -380,7 +380,8 @@ fn metrics() -> String {
     );
     let _ = writeln!(out, "{GENERATED}");
     let families = metric_families();
-    let parts: [(&str, fn(&str) -> bool); 5] = [
+    type Belongs = fn(&str) -> bool;
+    let parts: [(&str, Belongs); 5] = [
         ("Process and cores", |name| {
             !["kv_", "tcp_", "http_", "vector_"].iter().any(|part| name.starts_with(part))
         }),

@@ -31,7 +31,9 @@ impl Walk {
 
     /// Starts the page's server with the flags of a block; the one before is killed, so that only what is durable is still there.
     fn serve(&mut self, block: &str) {
-        self.server.take().map(Server::kill);
+        if let Some(before) = self.server.take() {
+            before.kill();
+        }
         let line = block.replace("\\\n", " ");
         let line = line
             .lines()
