@@ -241,11 +241,11 @@ impl Subject for BriefPoints {
         assert_eq!(send(api, "DELETE", "/3?expected_version=1", Value::Null).status, 409);
         let deleted = send(api, "POST", "/delete", json!({"filter": kind("brief")}));
         assert_eq!(deleted.body, json!({"deleted": 0}));
-        // A new point under an id that expired is a new point.
+        // A new point under an id that expired is a new point, with a version that none before it had.
         let anew = json!({"id": 1, "vector": [1, 1], "expected_version": 0});
         assert_eq!(send(api, "POST", "", anew).status, 200);
         let stored = api.ok("GET", &format!("{points}/1"), Value::Null);
-        assert_eq!((&stored["version"], &stored["ttl_ms"]), (&json!(1), &json!(0)));
+        assert_eq!((&stored["version"], &stored["ttl_ms"]), (&json!(2), &json!(0)));
         assert_eq!(stored["payload"], Value::Null);
     }
 }
