@@ -208,6 +208,11 @@ impl Codes {
         unsafe { self.kernel.distances(query, self.rows.row_ptr(0), slots, out) }
     }
 
+    /// Whether two slots have the same code.
+    pub(super) fn is_same(&self, a: Slot, b: Slot) -> bool {
+        self.row(a) == self.row(b)
+    }
+
     /// Distance of two slots' codes.
     #[inline]
     pub(super) fn between(&self, a: Slot, b: Slot, step: f32) -> f32 {

@@ -464,6 +464,17 @@ impl Graph {
         coded.expect("plans go over codes throughout a round").distance(slot)
     }
 
+    /// Whether two slots cannot be told apart in the form that plans go over.
+    pub(super) fn is_same(&self, a: Slot, b: Slot) -> bool {
+        if let Some(same) = self.quantized.as_ref().and_then(|quantized| quantized.plan_same(a, b)) {
+            return same;
+        }
+        match &self.codes {
+            Some(codes) if codes.step().is_some() => codes.is_same(a, b),
+            _ => self.vector(a) == self.vector(b),
+        }
+    }
+
     /// Distance of two slots, in the form that plans go over where these are not codes of a quantizer.
     #[inline]
     pub(super) fn distance(&self, a: Slot, b: Slot) -> f32 {

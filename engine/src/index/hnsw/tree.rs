@@ -10,6 +10,7 @@
 use super::Graph;
 use super::NodePlan;
 use super::graph::{Owner, mix};
+use super::select::EQUAL_MAX;
 use crate::index::Slot;
 use std::cell::Cell;
 
@@ -53,7 +54,21 @@ impl Graph {
     /// Makes `node`, which has no parent, a child of `host`, or of a node below that has a place in its list.
     fn hang(&self, owner: &mut Owner, node: Slot, host: Slot, is_dead: &dyn Fn(Slot) -> bool) {
         let mut host = host;
-        while !self.has_place(host) {
+        loop {
+            // Equal nodes hang below one another in a tree of their own: hundreds of them would take the whole list of the first, and
+            // nothing would lead on from there.
+            if self.is_same(node, host) {
+                let mut equals = self.children(host);
+                equals.retain(|&child| !is_dead(child) && self.is_same(node, child));
+                if equals.len() >= EQUAL_MAX {
+                    let pick = mix(u64::from(node) << 32 | u64::from(host)) % equals.len() as u64;
+                    host = equals[pick as usize];
+                    continue;
+                }
+            }
+            if self.has_place(host) {
+                break;
+            }
             // The tree holds the whole list. A dead child can be given up, which frees its place; else look below:
             // leaves have places, as lists hold at least four edges.
             let children = self.children(host);
