@@ -57,7 +57,7 @@ impl CollectionHandle {
     pub fn healthy(&self) -> Result<(), OpError> {
         match self.damage.get() {
             None => Ok(()),
-            Some(why) => Err(OpError::Unavailable(format!("collection {:?} is damaged: {why}", self.name))),
+            Some(_) => Err(OpError::Damaged(format!("the collection {:?} is", self.name))),
         }
     }
 }

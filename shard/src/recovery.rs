@@ -10,16 +10,19 @@ use crate::checkpoint::{CheckpointError, Manifest, VectorsFile, read_image, read
 use crate::collection_file;
 use crate::core::Core;
 use crate::core::aliases::within_tenant;
+use crate::damage_mark;
 use crate::disk::Disk;
 use crate::env::call_own;
 use crate::keys;
-use crate::log::{self, Log, LogConfig, OldSegments};
+use crate::log::{self, ChainFound, Ledgers, Log, LogConfig, OldSegments, Owners};
+use crate::node::{FORMAT_FILE, format_text};
 use crate::owner::Owned;
 use crate::owner::checkpointer::{CheckpointState, collection_dir};
 use crate::owner::indexer::replayed;
 use crate::owner::op_record::{self, Op};
 use crate::owner::scrubber;
 use crate::sealed_json::Unreadable;
+use crate::twin::{self, TwinError};
 use ahash::{HashMap, HashSet};
 use nigh_engine::collection::{DenseConfig, DenseWriter, RowWrite, Write};
 use nigh_engine::distance::Metric;
@@ -50,7 +53,8 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         disk.create_dir(Path::new(dir)).await.map_err(text("making the data directory"))?;
     }
 
-    let entries = read_catalog(&*disk).await?;
+    raise_format(&*disk).await?;
+    let mut entries = read_catalog(&*disk).await?;
     let aliases = read_aliases(&*disk).await?;
 
     // Manifests first: records they cover are not even kept in memory.
@@ -63,7 +67,8 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     let mut keys = keys::recovery::Found::read(&*disk).await?;
     uid_max = uid_max.max(keys.uid_max());
     let mut records: HashMap<u64, LogRecords> = HashMap::default();
-    let scanned = log::scan(&*disk, Path::new("log"), &mut |key, bytes| {
+    let ledgers = Ledgers::read(&*disk, Path::new("log")).await.map_err(text("reading the log"))?;
+    let scanned = log::scan_with(&*disk, Path::new("log"), &ledgers, &mut |key, bytes| {
         uid_max = uid_max.max(key.collection);
         if keys.take(key.collection, key.seq, bytes) {
             return;
@@ -93,6 +98,22 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     }
     core.node().raise_uid(uid_max.saturating_add(1));
 
+    // Verdicts on what is missing become durable before the ledgers stop to ask for it.
+    for entry in entries.iter_mut().filter(|entry| entry.damage.is_none() && !entry.is_accepted) {
+        let Some(Ok(manifest)) = manifests.get(&entry.uid) else { continue };
+        let newest = records.get(&entry.uid).into_iter().flatten().map(|(seq, _)| *seq).max();
+        let have = newest.unwrap_or(0).max(manifest.seq);
+        let uid = entry.uid;
+        let lacking = |chain: &&ChainFound| chain.may_lack(uid, have, |owners| owners.of_collection(uid));
+        if let Some(chain) = scanned.chains.iter().find(lacking) {
+            let why = chain.to_string();
+            damage_mark::store(&*disk, &collection_dir(uid), &why).await.map_err(text("noting damage"))?;
+            entry.damage = Some(why);
+        }
+    }
+    keys.judge(&*disk, &scanned.chains).await.map_err(text("noting damage"))?;
+    ledgers.settle(&*disk, &scanned.chains).await.map_err(text("settling the log"))?;
+
     let generation = scanned.generation_max + 1;
     let mut old = Some(scanned.segments);
     for to in 0..core.env().cores() {
@@ -112,7 +133,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
 
     let mut catalog = core.catalog_copy();
     catalog.aliases = live_aliases(core, aliases, &entries).await;
-    for Entry { uid, name, config, damage } in entries {
+    for Entry { uid, name, config, damage, is_accepted } in entries {
         let manifest = match (damage, manifests.remove(&uid)) {
             (Some(damage), _) => Err(damage),
             (None, manifest) => manifest.expect("every whole entry has one").map_err(|e| e.to_string()),
@@ -127,6 +148,10 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
             there.load_collection(uid, name, config, manifest, records).await
         })
         .await?;
+        if is_accepted && handle.damage.get().is_none() {
+            tracing::warn!(collection = handle.name, "its damage was accepted: what is left of it is served");
+            damage_mark::clear(&*disk, &collection_dir(uid)).await;
+        }
         catalog.by_name.insert(handle.name.clone(), handle);
     }
     core.publish_catalog(catalog);
@@ -160,22 +185,35 @@ struct Entry {
     /// Why it cannot be loaded. It keeps its place all the same, so that what the log holds of it is not taken for that of
     /// a dropped collection.
     damage: Option<String>,
+    /// Its operator takes what is left of it.
+    is_accepted: bool,
 }
 
 impl Entry {
-    /// One that serves nothing, under a name that no client can ask for.
     /// Whether it stands for a directory whose collection is not known by name.
     fn is_nameless(&self) -> bool {
         self.name.starts_with(NAMELESS)
     }
 
+    /// One that serves nothing, under a name that says which it is: no other can have that, and it can be dropped by it.
     fn damaged(uid: u64, why: String) -> Entry {
         let config = DenseConfig::new(1, Metric::L2);
-        Entry { uid, name: format!("{NAMELESS}{uid:016x}"), config, damage: Some(why) }
+        Entry { uid, name: format!("{NAMELESS}{uid:016x}"), config, damage: Some(why), is_accepted: false }
     }
 }
 
-/// Reads what is under `collections/`. What is there and cannot be read is left alone and reported.
+/// Makes the directory one of today's format, before anything is written to it that earlier builds do not know: they would trim logs and
+/// drop collections without a word to ledgers and copies.
+async fn raise_format(disk: &dyn Disk) -> Result<(), String> {
+    let (path, bytes) = (Path::new(FORMAT_FILE), format_text());
+    let is_current = |found: std::io::Result<Vec<u8>>| found.is_ok_and(|found| found == bytes.as_bytes());
+    if is_current(disk.read(path).await) && is_current(disk.read(&twin::copy_of(path)).await) {
+        return Ok(());
+    }
+    twin::replace(disk, path, bytes.as_bytes()).await.map_err(|error| format!("{FORMAT_FILE}: {error}"))
+}
+
+/// Reads what is under `collections/`, and what copies say was there. What is there and cannot be read is left alone and reported.
 async fn read_catalog(disk: &dyn Disk) -> Result<Vec<Entry>, String> {
     /// What a create that did not finish leaves.
     const UNFINISHED: [&str; 4] = ["manifest", "manifest.tmp", "collection.json", "collection.json.tmp"];
@@ -183,7 +221,10 @@ async fn read_catalog(disk: &dyn Disk) -> Result<Vec<Entry>, String> {
     let mut entries: Vec<Entry> = Vec::new();
     // The newest first: of two with one name the older was never acknowledged, or its drop was.
     let mut names = disk.list(Path::new("collections")).await.map_err(text("reading the catalog"))?;
+    let copies = disk.list(&twin::copy_of(Path::new("collections"))).await;
+    names.extend(copies.map_err(text("reading the catalog"))?);
     names.sort_unstable_by(|a, b| b.cmp(a));
+    names.dedup();
     for name in names {
         let dir = Path::new("collections").join(&name);
         let uid = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
@@ -192,19 +233,23 @@ async fn read_catalog(disk: &dyn Disk) -> Result<Vec<Entry>, String> {
             continue;
         };
         let file = dir.join(collection_file::FILE);
-        let entry = match disk.read(&file).await {
-            Ok(bytes) => match collection_file::decode(&bytes) {
-                Ok((found, ..)) if found != uid => {
-                    Entry::damaged(uid, format!("it is a copy of {found:016x}"))
-                }
-                Ok((_, name, _)) if entries.iter().any(|entry| entry.name == name) => {
-                    Entry::damaged(uid, format!("a newer collection has its name, {name:?}"))
-                }
-                Ok((uid, name, config)) => Entry { uid, name, config, damage: None },
-                Err(why @ Unreadable::Newer(_)) => return Err(format!("{}: {why}", file.display())),
-                Err(why) => Entry::damaged(uid, why.to_string()),
-            },
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        let decode = |bytes: &[u8]| match collection_file::decode(bytes)? {
+            (found, ..) if found != uid => Err(Unreadable::Damaged(format!("it is a copy of {found:016x}"))),
+            (_, name, config) => Ok((name, config)),
+        };
+        let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer(_));
+        let entry = match twin::read(disk, &file, decode, is_newer).await {
+            Ok(Some((name, _))) if entries.iter().any(|entry| entry.name == name) => {
+                Entry::damaged(uid, format!("a newer collection has its name, {name:?}"))
+            }
+            Ok(Some((name, config))) => {
+                let marks = damage_mark::read(disk, &dir).await;
+                Entry { uid, name, config, damage: marks.damage, is_accepted: marks.is_accepted }
+            }
+            Err(TwinError::Bad(why @ Unreadable::Newer(_))) => {
+                return Err(format!("{}: {why}", file.display()));
+            }
+            Ok(None) => {
                 let names = disk.list(&dir).await.map_err(text("reading a collection's directory"))?;
                 let of_a_create = |name: &PathBuf| {
                     UNFINISHED.iter().any(|known| name == Path::new(known))
@@ -212,12 +257,14 @@ async fn read_catalog(disk: &dyn Disk) -> Result<Vec<Entry>, String> {
                 };
                 if names.iter().all(of_a_create) {
                     // Nothing of it was acknowledged.
+                    let copies = twin::copy_of(&dir);
+                    disk.remove_dir(&copies).await.map_err(text("removing an unfinished collection"))?;
                     disk.remove_dir(&dir).await.map_err(text("removing an unfinished collection"))?;
                     continue;
                 }
                 Entry::damaged(uid, format!("{} is missing", collection_file::FILE))
             }
-            Err(error) => Entry::damaged(uid, error.to_string()),
+            Err(why) => Entry::damaged(uid, why.to_string()),
         };
         if let Some(why) = &entry.damage {
             tracing::error!(path = %file.display(), why, "a collection cannot be read; it is left alone");
@@ -227,20 +274,18 @@ async fn read_catalog(disk: &dyn Disk) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// Reads the aliases. A file that cannot be read stops the start: without it names would lead nowhere, and the next change would
+/// Reads the aliases. A file that cannot be read, nor its copy, stops the start: without it names would lead nowhere, and the next change would
 /// replace what may yet be rescued.
 async fn read_aliases(disk: &dyn Disk) -> Result<BTreeMap<String, String>, String> {
     let failed = |why: String| {
-        format!("{}: {why}; repair it, or move it away to start without aliases", alias_file::FILE)
+        format!(
+            "{}: {why}; repair it, or move it and its copy away to start without aliases",
+            alias_file::FILE
+        )
     };
-    let bytes = match disk.read(Path::new(alias_file::FILE)).await {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(failed(error.to_string())),
-    };
-    // As for manifests: a process killed while it replaced the file may have left the new name in a cache only.
-    disk.sync_dir(Path::new("")).await.map_err(|error| failed(error.to_string()))?;
-    alias_file::decode(&bytes).map_err(|why| failed(why.to_string()))
+    let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer(_));
+    let found = twin::read(disk, Path::new(alias_file::FILE), alias_file::decode, is_newer).await;
+    Ok(found.map_err(|why| failed(why.to_string()))?.unwrap_or_default())
 }
 
 /// The aliases that stand for collections. Others are removed, from the file as well: it would name a collection made later under the
@@ -281,7 +326,7 @@ async fn live_aliases(
 /// A collection's manifest, which its create has written.
 async fn load_manifest(disk: &dyn Disk, uid: u64) -> Result<Manifest, CheckpointError> {
     let dir = collection_dir(uid);
-    let manifest = Manifest::load(disk, &dir).await?;
+    let manifest = Manifest::load_twin(disk, &dir, uid).await?;
     if manifest == Manifest::default() {
         let io = |source| CheckpointError::Io { path: dir.clone(), source };
         let names = disk.list(&dir).await.map_err(io)?;
@@ -302,6 +347,7 @@ impl Core {
             generation,
             segment_bytes: self.options().segment_bytes,
             sync: self.options().sync,
+            owners: Some(Owners { shards: self.options().shards, cores: self.env().cores() }),
         };
         let log = Log::create(disk, config).await.map_err(|e| format!("creating the log: {e}"))?;
         let env = self.env().clone();
@@ -385,7 +431,7 @@ impl Core {
         *owned.vectors.borrow_mut() = vectors.map(Rc::new);
         self.start_owned(owned.clone());
         if owned.vectors.borrow().is_some() && handle.damage.get().is_none() {
-            self.env().spawn_background(Box::pin(scrubber::run(self.clone(), owned)));
+            scrubber::begin(self, owned).await;
         }
         Ok(handle)
     }
@@ -402,7 +448,7 @@ impl Core {
         }
         let disk = self.env().disk().expect("manifests lie on a disk");
         let name = manifest.vectors.as_ref().ok_or("the manifest names no file of vectors")?;
-        let opened = VectorsFile::open(&*disk, &collection_dir(uid), name, config).await;
+        let opened = VectorsFile::open(&*disk, &collection_dir(uid), name, uid, config).await;
         opened.map(Some).map_err(|error| error.to_string())
     }
 
@@ -421,7 +467,7 @@ impl Core {
             Ok(())
         };
         // A later image shows at least as many slots as those before it, so the last one decides.
-        match read_last_block(&*disk, &collection_dir(uid), name, &mut look).await {
+        match read_last_block(&*disk, &collection_dir(uid), name, uid, &mut look).await {
             Ok(()) => slots,
             Err(_) => 0,
         }
@@ -436,9 +482,11 @@ impl Core {
         let disk = self.env().disk().expect("images lie on a disk");
         let dir = collection_dir(uid);
         for (name, _) in &manifest.images {
-            read_image(&*disk, &dir, name, &mut |block| writer.restore(block).map_err(|e| e.to_string()))
-                .await
-                .map_err(|e| e.to_string())?;
+            read_image(&*disk, &dir, name, uid, &mut |block| {
+                writer.restore(block).map_err(|e| e.to_string())
+            })
+            .await
+            .map_err(|e| e.to_string())?;
         }
         writer.finish_restore(manifest.seq).map_err(|e| e.to_string())
     }

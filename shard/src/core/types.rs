@@ -112,7 +112,10 @@ pub enum OpError {
     /// 503.
     #[error("busy: {0}")]
     Busy(String),
-    /// 500 with the reason logged: failed log, damaged collection.
+    /// 500: what is named serves nothing.
+    #[error("{0} damaged and cannot be read or written; the server's log says why and what can be done")]
+    Damaged(String),
+    /// 500 with the reason logged: failed log.
     #[error("{0}")]
     Unavailable(String),
 }

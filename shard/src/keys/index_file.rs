@@ -6,6 +6,7 @@ use super::indexes::IndexDefinition;
 use super::manifest::DIR;
 use crate::disk::Disk;
 use crate::sealed_json::{self, Layout, Unreadable};
+use crate::twin::{self, TwinError};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -64,17 +65,10 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<IndexDefinition>, Unreadable> {
     file.indexes.into_iter().map(index_of).collect::<Result<_, _>>().map_err(Unreadable::Damaged)
 }
 
-/// Reads the file. One that cannot be read stops the start: the next change would replace what may yet be rescued.
-pub(super) async fn read(disk: &dyn Disk) -> Result<Vec<IndexDefinition>, String> {
-    let path = path();
-    let failed = |why: String| {
-        format!("{}: {why}; repair it, or move it away to start without indexes of keys", path.display())
-    };
-    match disk.read(&path).await {
-        Ok(bytes) => decode(&bytes).map_err(|why| failed(why.to_string())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(failed(error.to_string())),
-    }
+/// Reads the file, or its copy.
+pub(super) async fn read(disk: &dyn Disk) -> Result<Vec<IndexDefinition>, TwinError<Unreadable>> {
+    let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer(_));
+    Ok(twin::read(disk, &path(), decode, is_newer).await?.unwrap_or_default())
 }
 
 #[cfg(test)]

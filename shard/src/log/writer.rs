@@ -3,10 +3,13 @@ use super::format::{
     FRAME_HEADER_BYTES, FRAMES_START, SegmentId, block_up, encode_record, encode_segment_header,
     record_bytes, segment_bytes_for,
 };
+use super::ledger::{Entry, Ledger};
 use super::old::Highest;
 use super::signal::Signal;
 use super::{LogConfig, LogError, RECORD_BYTES_MAX, RecordKey, Ticket};
 use crate::disk::{BLOCK, Disk, DiskFile, LocalBoxFuture};
+use crate::event::Lock;
+use crate::twin;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -37,6 +40,8 @@ pub struct Log {
     /// The flush loop has ended.
     pub(super) ended: Signal,
     trimming: Cell<bool>,
+    /// Who may replace the ledger.
+    ledger_lock: Rc<Lock>,
 }
 
 pub(super) struct State {
@@ -66,6 +71,12 @@ pub(super) struct State {
     pub(super) no_space: Option<String>,
     pub(super) failed: Option<String>,
     pub(super) stopping: bool,
+    /// A segment that is ready and that the ledger could not be told of yet.
+    unlisted: Option<Segment>,
+    /// The ledger on the disk knows the records of flushes up to this one.
+    listed: u64,
+    /// Last flush of the segments that were trimmed.
+    trimmed: u64,
     /// Everything was written and synced after a stop.
     pub(super) finished: bool,
     /// The flush loop is gone.
@@ -174,6 +185,60 @@ impl State {
         Ticket(NonZeroU64::new(flush).expect("flushes are counted from 1"))
     }
 
+    /// Places a frame without records behind the newest, if nothing is under way and there is room: it says that all before it is on the
+    /// device. Its number.
+    pub(super) fn put_mark(&mut self, core: u32, generation: u64) -> Option<u64> {
+        let is_quiet = self.pending.is_empty() && self.planned == self.synced && self.planned > 0;
+        if !is_quiet {
+            return None;
+        }
+        let flush = self.planned + 1;
+        let mut usable = self.segments.range(self.index(self.filling)..);
+        let number = usable.find(|segment| segment.end + BLOCK as u64 <= segment.bytes)?.number;
+        let segment = self.segment_mut(number);
+        let offset = segment.end;
+        (segment.end, segment.last_flush) = (offset + BLOCK as u64, flush);
+        (self.planned, self.filling) = (flush, number);
+        let mut bytes = std::mem::take(&mut self.spare);
+        bytes.clear();
+        bytes.resize(FRAME_HEADER_BYTES, 0);
+        let seed = SegmentId { generation, core, number }.record_seed(flush);
+        self.pending.push_back(Frame { flush, segment: number, offset, records: 0, seed, bytes });
+        Some(flush)
+    }
+
+    /// What the ledger is to say now.
+    fn ledger(&self, core: u32, config: &LogConfig) -> Option<Ledger> {
+        let is_closed = |segment: &Segment| {
+            segment.last_flush > 0
+                && segment.last_flush <= self.synced
+                && (segment.number < self.filling || self.finished)
+        };
+        let (mut synced, mut highest) = (self.trimmed, BTreeMap::new());
+        for segment in self.segments.iter().take_while(|segment| segment.last_flush <= self.synced) {
+            synced = synced.max(segment.last_flush);
+            for (uid, seq) in segment.highest.iter() {
+                let known: &mut u64 = highest.entry(uid).or_default();
+                *known = seq.max(*known);
+            }
+        }
+        let entry = |segment: &Segment| Entry {
+            number: segment.number,
+            bytes: segment.bytes,
+            last_flush: if is_closed(segment) { segment.last_flush } else { 0 },
+        };
+        Some(Ledger {
+            generation: config.generation,
+            core,
+            owners: config.owners?,
+            segments: self.segments.iter().chain(&self.unlisted).map(entry).collect(),
+            synced,
+            highest: highest.into_iter().collect(),
+            is_complete: self.finished,
+            cutting: None,
+        })
+    }
+
     /// Whether nothing will be written to it any more.
     fn closed(&self, segment: &Segment) -> bool {
         segment.number < self.filling && segment.last_flush <= self.written
@@ -231,6 +296,9 @@ impl Log {
                 no_space: None,
                 failed: None,
                 stopping: false,
+                unlisted: None,
+                listed: 0,
+                trimmed: 0,
                 finished: false,
                 ended: false,
                 waiters: BTreeMap::new(),
@@ -243,13 +311,42 @@ impl Log {
             room: Signal::default(),
             ended: Signal::default(),
             trimming: Cell::new(false),
+            ledger_lock: Rc::default(),
         };
         log.allocate(log.config.segment_bytes).await.map_err(LogError::NoSpace)?;
         Ok(Rc::new(log))
     }
 
-    /// Makes one more segment, ready to be filled: allocated, zeroed, named, synced. Nothing remains of one that fails.
+    /// Makes one more segment, ready to be filled: allocated, zeroed, named, synced, and in the ledger.
     pub(super) async fn allocate(&self, bytes: u64) -> Result<(), String> {
+        let is_ready = self.state.borrow().unlisted.is_some();
+        if !is_ready {
+            self.make_segment(bytes).await?;
+        }
+        self.store_ledger().await.map_err(|error| format!("the ledger of the log: {error}"))?;
+        let mut state = self.state.borrow_mut();
+        if let Some(segment) = state.unlisted.take() {
+            state.segments.push_back(segment);
+        }
+        Ok(())
+    }
+
+    /// Makes the ledger on the disk say what is known by now.
+    ///
+    /// # Errors
+    /// The disk refused.
+    pub(super) async fn store_ledger(&self) -> std::io::Result<()> {
+        let _held = self.ledger_lock.lock().await;
+        let ledger = self.state.borrow().ledger(self.core, &self.config);
+        let Some(ledger) = ledger else { return Ok(()) };
+        let path = Ledger::path_in(&self.config.dir, self.config.generation);
+        twin::replace(&*self.disk, &path, &ledger.encode()).await?;
+        self.state.borrow_mut().listed = ledger.synced;
+        Ok(())
+    }
+
+    /// Nothing remains of one that fails.
+    async fn make_segment(&self, bytes: u64) -> Result<(), String> {
         let number = self.state.borrow().next_number;
         let id = SegmentId { generation: self.config.generation, core: self.core, number };
         let path = self.config.dir.join(id.file_name());
@@ -265,7 +362,7 @@ impl Log {
             Ok(file) => {
                 let mut state = self.state.borrow_mut();
                 state.next_number = number + 1;
-                state.segments.push_back(Segment {
+                state.unlisted = Some(Segment {
                     number,
                     path,
                     file,
@@ -414,17 +511,26 @@ impl Log {
                 let state = self.state.borrow();
                 match state.segments.front() {
                     Some(segment) if state.closed(segment) && segment.highest.covered(covered) => {
-                        (segment.number, segment.path.clone(), segment.file.clone())
+                        (segment.number, segment.last_flush, segment.path.clone(), segment.file.clone())
                     }
                     _ => return Ok(()),
                 }
             };
-            let (number, path, file) = oldest;
+            let (number, last_flush, path, file) = oldest;
+            if self.config.owners.is_some() && last_flush > self.state.borrow().listed {
+                // Else the next start would miss it.
+                let stored = self.store_ledger().await;
+                stored.map_err(|error| LogError::Trim(format!("the ledger of the log: {error}")))?;
+                if last_flush > self.state.borrow().listed {
+                    return Ok(());
+                }
+            }
             let removed = self.disk.remove(&path).await;
             removed.map_err(|error| LogError::Trim(format!("{}: {error}", path.display())))?;
             {
                 let mut state = self.state.borrow_mut();
                 state.segments.pop_front();
+                state.trimmed = last_flush;
                 state.unsynced.retain(|&(segment, _)| segment != number);
             }
             // The name is gone and nothing of it is needed: a failing close changes nothing.

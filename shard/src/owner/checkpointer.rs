@@ -118,7 +118,7 @@ pub async fn capture_image(
 
     writer.borrow_mut().begin_capture(base);
     let result = async {
-        let mut image = ImageWriter::create(disk.clone(), &dir, &name).await?;
+        let mut image = ImageWriter::create(disk.clone(), &dir, &name, owned.handle.uid).await?;
         let mut slice = Slice::begin(core.env());
         let mut block = Vec::with_capacity(BLOCK_BYTES + CAPTURE_STEP_BYTES);
         let seq = loop {
@@ -167,7 +167,7 @@ impl NewImage {
     /// # Errors
     /// The file error; which of the manifests the next start finds is open then.
     pub async fn publish(&self, disk: &dyn Disk, owned: &Owned) -> Result<(), CheckpointError> {
-        self.manifest.store(disk, &collection_dir(owned.handle.uid)).await
+        self.manifest.store_twin(disk, &collection_dir(owned.handle.uid), owned.handle.uid).await
     }
 
     /// The image is that of the writer that serves, and published: the log it covers and the files it replaces are not needed any more.
@@ -199,7 +199,7 @@ impl NewImage {
         let dir = collection_dir(owned.handle.uid);
         owned.checkpoint.borrow_mut().unsettled = true;
         let mut waited_us = 0;
-        while let Err(error) = self.replaces.store(&*disk, &dir).await {
+        while let Err(error) = self.replaces.store_twin(&*disk, &dir, owned.handle.uid).await {
             if waited_us >= WITHDRAW_US || owned.dropped.get() || core.is_stopping() {
                 tracing::error!(collection = owned.handle.name, %error, "the manifest of a failed build is not taken back");
                 return false;
