@@ -1,7 +1,7 @@
 //! The account of memory: what the process holds, by use, against one limit.
 //!
-//! Whatever grows asks it first. What is taken for a while (a body, an answer, an image being written) is a [`Charge`], which gives it back
-//! when it is dropped. What is measured now and then (collections, keys) is told with [`Account::measured`].
+//! Collections and keys are measured now and then and told with [`Account::measured`]. Memory that is taken for a while, such as a body or an
+//! answer, is meant to be a [`Charge`], which gives it back when it is dropped; nothing takes one yet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

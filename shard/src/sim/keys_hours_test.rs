@@ -139,8 +139,8 @@ async fn live(sim: Sim, disk: Rc<SimDisk>, world: Rc<RefCell<World>>, life: Life
         let gone: Vec<_> = lost.iter().filter(|key| permanent.contains(key)).collect();
         assert!(gone.is_empty(), "{life:?}: {} keys without a deadline are gone after the start", gone.len());
     }
-    // Of a crowded store half of what is written has no deadline: the lives of one seed write some 2.5 MiB of it under different names, which is
-    // more than the largest budget, whatever is drawn.
+    // Half of what is written to a crowded store has no deadline. The lives of one seed write some 2.5 MiB of such keys under different names,
+    // which exceeds the largest budget whatever is drawn.
     let (writes, names, permanent_share) = match life.mode {
         Mode::Crowded => (400, 6_000, 2),
         Mode::Roomy | Mode::ClockSetBack => (60, 150, 4),

@@ -11,9 +11,9 @@ const OF_OTHERS: [&str; 5] = ["-name", "--features", "--default-non-nullable", "
 
 /// Everything that pages may name.
 struct Known {
-    /// Of the server, without the dash.
+    /// Names of the flags of the server, without the dash.
     server_flags: HashSet<String>,
-    /// Of the server, the load generators and the client.
+    /// Names of the flags of the server, the load generators and the client, without the dash.
     flags: HashSet<String>,
     /// Templates of the REST interface.
     routes: Vec<String>,
