@@ -84,6 +84,9 @@ impl Core {
     ) -> Result<Option<Ticket>, Box<Refused>> {
         let keys = self.keys();
         assert_eq!(place.core, keys.index, "a key is changed by its owner");
+        if let Err(error) = keys.healthy() {
+            return Err(Box::new(Refused::Error(self.note_refusal(error))));
+        }
         let log = self.log();
         let is_too_long = log.as_deref().is_some_and(|log| {
             keys.unchecked.replace((keys.unchecked.get() + 1) % UNCHECKED_MAX) == 0
@@ -173,6 +176,7 @@ impl Core {
     /// [`OpError::Busy`].
     pub async fn key_value(self: &Rc<Self>, key: &[u8], out: &mut Vec<u8>) -> Result<bool, OpError> {
         let (keys, start) = (self.keys(), out.len());
+        keys.healthy()?;
         let place = keys.place_of(key);
         match keys.get(&keys.pin(), place, key, self.unix_ms(), out) {
             Read::Found { .. } => return Ok(true),
