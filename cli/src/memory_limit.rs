@@ -8,21 +8,29 @@ const DEFAULT_PERCENT: u64 = 90;
 /// Used when neither machine nor container says how much there is.
 const UNKNOWN_BYTES: u64 = 1 << 30;
 
+/// The environment variable that stands for the bytes that machine and container have, where a test cannot make a container.
+const TEST_BYTES: &str = "NIGH_TEST_MEMORY_BYTES";
+
 /// The memory limit in bytes: nine tenths of what machine and container allow.
 pub fn memory_limit_bytes() -> u64 {
-    available_bytes(Path::new("/")).unwrap_or(UNKNOWN_BYTES) / 100 * DEFAULT_PERCENT
+    all_bytes() / 100 * DEFAULT_PERCENT
+}
+
+/// Bytes of memory that there are for this process.
+fn all_bytes() -> u64 {
+    let for_test = std::env::var(TEST_BYTES).ok().and_then(|text| text.parse::<u64>().ok());
+    let available = available_bytes(Path::new("/")).unwrap_or(UNKNOWN_BYTES);
+    for_test.map_or(available, |bytes| bytes.min(available))
 }
 
 /// Share of the memory that is there for keys and values when nothing is configured.
 const KEYS_PERCENT: u64 = 25;
 
-/// The budget of keys and values in bytes: `configured`, or a quarter of what machine and container allow, and at least `least`. Memory
-/// is taken as it is written.
+/// The budget of keys and values in bytes: `configured`, or a quarter of what machine and container allow, and at least `least`, but no more
+/// than half of it. Memory is taken as it is written, as far as there is any.
 pub fn keys_budget_bytes(configured: Option<u64>, least: u64) -> u64 {
-    configured.unwrap_or_else(|| {
-        let available = available_bytes(Path::new("/")).unwrap_or(UNKNOWN_BYTES);
-        (available / 100 * KEYS_PERCENT).max(least)
-    })
+    let of_machine = |all: u64| (all / 100 * KEYS_PERCENT).max(least.min(all / 2));
+    configured.unwrap_or_else(|| of_machine(all_bytes()))
 }
 
 /// The smaller of machine and container memory, read below `root`.
@@ -112,6 +120,7 @@ mod tests {
     fn a_configured_limit_is_taken_as_it_is() {
         assert!(memory_limit_bytes() > 0);
         assert_eq!(keys_budget_bytes(Some(77), 1 << 40), 77);
-        assert_eq!(keys_budget_bytes(None, 1 << 60), 1 << 60);
+        assert_eq!(keys_budget_bytes(None, 1 << 60), all_bytes() / 2);
+        assert_eq!(keys_budget_bytes(None, 0), all_bytes() / 100 * KEYS_PERCENT);
     }
 }

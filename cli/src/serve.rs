@@ -4,7 +4,7 @@ use crate::settings::Settings;
 use futures_lite::future::zip;
 use nigh_engine::distance::simd_level;
 use nigh_net::auth::{Authenticator, Open, SingleKey};
-use nigh_net::limits::{BODIES_MAX_BYTES, TCP_CONNECTIONS_MAX};
+use nigh_net::limits::{BODIES_MAX_BYTES, HEADS_MAX_BYTES, TCP_CONNECTIONS_MAX};
 use nigh_net::metrics::Telemetry;
 use nigh_net::tcp::{Loops, TcpConfig};
 use nigh_net::{HttpConfig, bind};
@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 const DESCRIPTORS_RESERVED: u64 = 1024;
 /// A server that can take fewer connections than this says so at start.
 const CONNECTIONS_EXPECTED: u64 = 1000;
+/// The part of the memory limit that heads of requests may hold at most.
+const HEADS_SHARE: u64 = 16;
 /// How long an address may be in use at a start, and how often it is tried.
 const ADDRESS_WAIT: Duration = Duration::from_secs(3);
 const ADDRESS_POLL: Duration = Duration::from_millis(20);
@@ -41,7 +43,7 @@ const CONNECTIONS_PER_CORE_MAX: u64 = 65_536;
 /// Serves until a signal asks to stop. `lost_log_lines` says how many lines of the log were thrown away.
 ///
 /// # Errors
-/// One sentence saying why the server did not start, or how a core ended.
+/// One sentence saying why the server did not start, how a core ended, or that a log has failed.
 pub fn run(
     settings: &Settings,
     lost_log_lines: impl Fn() -> u64 + Send + Sync + 'static,
@@ -69,6 +71,7 @@ pub fn run(
         access_log: settings.access_log,
         max_connections_per_core: connections_per_core(descriptors - for_tcp, cores),
         max_body_bytes,
+        max_head_bytes: HEADS_MAX_BYTES.min(settings.memory_limit_bytes / HEADS_SHARE),
         ..HttpConfig::new(auth.clone(), telemetry.clone())
     };
     let tcp_config = TcpConfig {
@@ -143,7 +146,10 @@ pub fn run(
     // The sender lives as long as the process.
     let _signal = stop_asked.recv();
     tracing::info!("shutting down");
-    node.stop().map_err(|error| error.to_string())
+    let shared = node.shared().clone();
+    node.stop().map_err(|error| error.to_string())?;
+    // Whoever stopped the server in good order must not take it for one that has kept everything it was asked to.
+    shared.log_failure().map_or(Ok(()), |why| Err(format!("stopped after a failure: {why}")))
 }
 
 /// One listener per core on `address`, unless that is empty, and where they listen.

@@ -16,12 +16,18 @@ use std::time::Duration;
 /// Connections the sweep looks at before other tasks get a turn: about 100 us.
 const SWEEP_BATCH: usize = 1024;
 
+/// Between two looks whether all are closed while the process stops, microseconds.
+const DRAIN_POLL_US: u64 = 5_000;
+
 /// What a list needs of a connection.
 pub trait Aging {
     /// Ends the stream in both directions; the connection's task then sees its end like any other.
     fn shutdown(&self);
     /// Wakes the connection's task.
     fn wake(&self);
+    /// Asked now and then while the process stops: whether the client, for whom this connection waits, has sent or taken nothing since it
+    /// was last asked.
+    fn is_stalled(&self) -> bool;
     /// One second has passed. Returns whether the connection has used up its time.
     fn tick(&self) -> bool;
 }
@@ -124,8 +130,17 @@ impl<C: Aging> Connections<C> {
         self.draining.set(true);
         self.visit(0, usize::MAX / 2, C::wake);
         let empty = async {
+            let mut waits = 0;
             while self.open() > 0 {
-                runtime.sleep_us(5_000).await;
+                runtime.sleep_us(DRAIN_POLL_US).await;
+                waits += 1;
+                if waits % (limits::DRAIN_STALL_MAX_MS * 1000 / DRAIN_POLL_US) == 0 {
+                    self.visit(0, usize::MAX / 2, |connection| {
+                        if connection.is_stalled() {
+                            connection.shutdown();
+                        }
+                    });
+                }
             }
             true
         };

@@ -5,11 +5,12 @@ use crate::request::{
     Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CountPoints, CreateCollection,
     DeleteByFilter, DeletePoint, DropCollection, ErrorKind, FacetPoints, GetCollection, GetPoints,
     ListAliases, ListCollections, ListTasks, OperatePoint, Operation, SamplePoints, ScrollOrdered,
-    ScrollPoints, SearchPoints, StagePoints, WritePoints, check_name,
+    ScrollPoints, SearchPoints, StagePoints, WritePoints, check_key_ttls, check_name,
 };
+use futures_lite::future::or;
 use nigh_shard::core::{
-    Alias, AliasChange, CollectionInfo, Core, FacetValue, FoundPoint, Ordered, PointOperated, ScrollPage,
-    SearchRequest, StoredPoint, TaskReport, Written,
+    Alias, AliasChange, CollectionInfo, Core, FacetValue, FoundPoint, Ordered, PayloadChange, PointOperated,
+    ScrollPage, SearchRequest, StoredPoint, TaskReport, Written,
 };
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -25,7 +26,16 @@ pub async fn dispatch<O: Operation>(core: &Rc<Core>, operation: O) -> Result<O::
     check_name(operation.collection())?;
     operation.validate()?;
     let result = if O::MUTATES {
-        detached(core, operation.run(core.clone())).await
+        let work = detached(core, operation.run(core.clone()));
+        if O::LASTS {
+            let stopping = async {
+                core.runtime().stopping().await;
+                Err(ApiError::new(ErrorKind::Unavailable, STOPPING))
+            };
+            or(work, stopping).await
+        } else {
+            work.await
+        }
     } else {
         operation.run(core.clone()).await
     };
@@ -36,6 +46,9 @@ pub async fn dispatch<O: Operation>(core: &Rc<Core>, operation: O) -> Result<O::
     }
     result
 }
+
+/// What a client is told who waits for an operation that lasts when the process stops.
+const STOPPING: &str = "the server is stopping and does not wait for this to end";
 
 /// Runs `work` as a task and waits for its result; dropping the wait leaves the task running.
 async fn detached<T: 'static>(core: &Rc<Core>, work: impl Future<Output = T> + 'static) -> T {
@@ -172,6 +185,7 @@ impl Operation for BuildStaged {
     fn collection(&self) -> &str {
         &self.collection
     }
+    const LASTS: bool = true;
     async fn run(self, core: Rc<Core>) -> Result<Option<u64>, ApiError> {
         Ok(core.build(&self.collection, self.workers, self.wait).await?)
     }
@@ -215,6 +229,11 @@ impl Operation for ChangePayload {
         &self.collection
     }
     fn validate(&self) -> Result<(), ApiError> {
+        if let PayloadChange::Merge { key_ttl_ms, .. } | PayloadChange::Overwrite { key_ttl_ms, .. } =
+            &self.change
+        {
+            check_key_ttls(key_ttl_ms)?;
+        }
         self.write.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<(), ApiError> {

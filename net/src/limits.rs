@@ -51,6 +51,13 @@ pub const PAYLOAD_ROW_MAX_BYTES: usize = nigh_shard::core::PAYLOAD_ROW_MAX_BYTES
 
 /// Request line and headers; beyond it 431.
 pub const HEADER_BLOCK_MAX_BYTES: usize = 1 << 20;
+/// Headers of one request: what the parser takes as it is.
+pub const HEADERS_MAX: usize = 100;
+/// Larger heads of requests in the process, bytes: they come before anybody knows who sends them, so strangers have this much in all,
+/// and no part of what bodies and answers may take.
+pub const HEADS_MAX_BYTES: u64 = 64 << 20;
+/// Heads up to this many bytes count nothing: connections are capped, and an idle one takes as much.
+pub const HEAD_UNCOUNTED_BYTES: u64 = 16 << 10;
 /// From accept, or from the first byte of a later request, to the end of its headers.
 pub const HEADER_READ_MAX_SECONDS: u32 = 10;
 /// Waiting for body bytes, all waits of one request together, before the transfer's own allowance.
@@ -58,7 +65,10 @@ pub const BODY_READ_MAX_SECONDS: u32 = 60;
 /// Every this many received bytes allow one more second of waiting, so a slow upload that makes progress is never
 /// cut while one that drips a byte a minute is.
 pub const BODY_BYTES_PER_EXTRA_SECOND: u64 = 1024;
-/// A response that the client does not take.
+/// Waiting for body bytes however many come: the largest bodies at 150 KB/s. Without it one could drip for days, and keep its memory.
+pub const BODY_LIFE_MAX_SECONDS: u32 = 3600;
+/// A response that the client does not take: nothing of it for so long, or, all waits together, less than
+/// [`BODY_BYTES_PER_EXTRA_SECOND`] beyond that.
 pub const WRITE_STALL_MAX_SECONDS: u32 = 120;
 /// A kept-alive connection without a request. Clients never retry a write on a pooled connection that died, so this is
 /// not shorter than what they are used to.
@@ -68,6 +78,9 @@ pub const IDLE_MAX_SECONDS: u32 = 120;
 pub const LINGER_MAX_MS: u64 = 5_000;
 /// How long requests in flight may finish after the server is asked to stop.
 pub const DRAIN_MAX_MS: u64 = 5_000;
+/// While the server stops: a request that is half sent, or an answer that is half taken, is given up when its client does nothing for so
+/// long.
+pub const DRAIN_STALL_MAX_MS: u64 = 500;
 /// How long a TCP connection without a request under way waits for its client to end its half when the process stops: what the client
 /// sends in that time is thrown away instead of resetting the connection.
 pub const DRAIN_LINGER_MAX_MS: u64 = 250;
@@ -82,8 +95,13 @@ pub const INLINE_JSON_MAX_BYTES: usize = 256 << 10;
 pub const PAGE_POINTS: usize = 256;
 /// Points of the first page of an answer with payloads, before their size is known.
 pub const FIRST_PAGE_POINTS: usize = 16;
-/// A page larger than this makes the next one smaller.
-pub const PAGE_BYTES: usize = 1 << 20;
+/// A page larger than this makes the next one smaller, as does one whose points have as many bytes.
+pub const PAGE_BYTES: usize = nigh_shard::core::PAGE_BYTES;
+/// What an answer that is made page by page holds beside what was found: a page that the client takes and the next one. A larger page
+/// is counted when it is made.
+pub const PAGES_IN_FLIGHT_BYTES: usize = 2 * PAGE_BYTES;
+/// How long a page larger than that waits for room beside other answers, before the connection is cut.
+pub const PAGE_WAIT_MAX_MS: u64 = 10_000;
 /// Vector components of an answer that are written at a time, 200 us at 25 ns each.
 pub const PAGE_COMPONENTS: usize = 8192;
 /// Request bodies being received or worked on in the process, bytes; more are refused with 503. Two of the largest fit
@@ -105,8 +123,18 @@ pub const TCP_IDLE_MAX_SECONDS: u32 = 300;
 /// Waiting for the rest of a frame, all waits together, before the transfer's own allowance
 /// ([`BODY_BYTES_PER_EXTRA_SECOND`]).
 pub const TCP_FRAME_READ_MAX_SECONDS: u32 = BODY_READ_MAX_SECONDS;
+/// Waiting for the rest of a frame however many bytes come: the largest at 20 KB/s.
+pub const TCP_FRAME_LIFE_MAX_SECONDS: u32 = 900;
+/// Of a longer frame this much has to be there for its sender to be judged: token, operation and collection lie within, also inside an
+/// envelope: 791 bytes at most.
+pub const TCP_FRAME_JUDGED_BYTES: usize = 1 << 10;
+/// Received bytes of a connection that wait as long as none of its requests was allowed.
+pub const TCP_STRANGER_BYTES: usize = 16 << 10;
 /// A response that the client does not take (interface).
 pub const TCP_WRITE_STALL_MAX_SECONDS: u32 = 30;
+/// Every this many bytes of a response allow one more second of such waits, all of them together: a client that takes a byte now and
+/// then must not keep 16 MiB for hours.
+pub const TCP_RESPONSE_BYTES_PER_EXTRA_SECOND: u64 = 16 << 10;
 /// Requests of one connection that are carried out together; the others wait, at last in the client (interface).
 pub const TCP_ROUND_REQUESTS_MAX: usize = 64;
 /// Bytes of responses after which a round ends early: 64 of the largest responses would be 1 GiB.

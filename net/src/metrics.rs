@@ -2,8 +2,10 @@
 
 use crate::kv_metrics;
 use crate::tcp::counters::{self, Counters};
+use nigh_shard::account::MemoryUse;
 use nigh_shard::core::{CollectionMetrics, Core, LATENCY_BOUNDS_US};
 use nigh_shard::keys::KeysStats;
+use nigh_shard::refusals::RefusalReason;
 use nigh_shard::runtime::CoreHealth;
 use std::fmt::Write;
 use std::rc::Rc;
@@ -126,8 +128,6 @@ pub struct Telemetry {
     prefix: String,
     started: Instant,
     cores: Vec<CoreTelemetry>,
-    /// Bytes of larger request bodies in memory; every core adds and subtracts.
-    body_bytes: AtomicU64,
     /// Says how many lines of the server's log were thrown away.
     lost_log_lines: Box<dyn Fn() -> u64 + Send + Sync>,
     /// Of the binary protocol.
@@ -141,7 +141,6 @@ impl Telemetry {
             prefix: METRICS_PREFIX.to_owned(),
             started: Instant::now(),
             cores: (0..cores).map(|_| CoreTelemetry::new()).collect(),
-            body_bytes: AtomicU64::new(0),
             lost_log_lines: Box::new(|| 0),
             tcp: Counters::new(cores),
         }
@@ -162,21 +161,6 @@ impl Telemetry {
         &self.prefix
     }
 
-    /// Counts `bytes` more of request bodies in memory unless that would pass `max`; whether it did.
-    pub fn take_body_bytes(&self, bytes: u64, max: u64) -> bool {
-        let before = self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before.saturating_add(bytes) <= max;
-        if !fits {
-            self.give_body_bytes(bytes);
-        }
-        fits
-    }
-
-    /// Takes back what was counted.
-    pub fn give_body_bytes(&self, bytes: u64) {
-        self.body_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
     /// The counters that core `index` alone writes.
     pub fn core(&self, index: usize) -> &CoreTelemetry {
         &self.cores[index]
@@ -194,10 +178,24 @@ pub struct NodeGauges {
     pub memory_used_bytes: u64,
     /// Bytes past which writes are refused.
     pub memory_limit_bytes: u64,
+    /// Bytes of larger requests in memory.
+    pub request_bytes: u64,
+    /// Bytes of larger heads of HTTP requests in memory.
+    pub head_bytes: u64,
+    /// Bytes of larger answers in memory.
+    pub answer_bytes: u64,
     /// Per core: log bytes that a recovery would read. `None` when the core did not say.
     pub log_bytes: Vec<Option<u64>>,
     /// Per core: frames written to the log. `None` when the core did not say.
     pub log_frames: Vec<Option<u64>>,
+    /// Per core: whether its log has failed.
+    pub logs_failed: Vec<bool>,
+    /// Writes that need room are refused.
+    pub is_disk_full: bool,
+    /// Collections that serve nothing.
+    pub collections_damaged: usize,
+    /// Refused writes by reason.
+    pub refusals: Vec<(RefusalReason, u64)>,
     /// Per core: what the watchdog has seen.
     pub health: Vec<CoreHealth>,
 }
@@ -217,8 +215,15 @@ pub async fn page(core: &Rc<Core>, telemetry: &Telemetry) -> String {
     let node = NodeGauges {
         memory_used_bytes: core.node().account.total(),
         memory_limit_bytes: core.options().memory_limit_bytes,
+        request_bytes: core.node().account.held(MemoryUse::Requests),
+        head_bytes: core.node().account.held(MemoryUse::Heads),
+        answer_bytes: core.node().account.held(MemoryUse::Answers),
         log_bytes,
         log_frames,
+        logs_failed: core.node().failed_logs(),
+        is_disk_full: core.node().reserve.is_disk_full(),
+        collections_damaged: core.damaged_collections(),
+        refusals: RefusalReason::ALL.map(|reason| (reason, core.node().refusals.count(reason))).to_vec(),
         health: runtime.remote().health().cores,
     };
     render(telemetry, &node, &core.keys_stats().await, &core.metrics())
@@ -246,6 +251,25 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
     page.sample("memory_used_bytes", &[], node.memory_used_bytes);
     page.family("memory_limit_bytes", "gauge", "Memory past which writes are refused.");
     page.sample("memory_limit_bytes", &[], node.memory_limit_bytes);
+    let help = "1 while the disk is full: writes that need room are refused.";
+    page.family("disk_full", "gauge", help);
+    page.sample("disk_full", &[], u8::from(node.is_disk_full));
+    page.family("collections_damaged", "gauge", "Collections that are damaged and serve nothing.");
+    page.sample("collections_damaged", &[], node.collections_damaged);
+    page.family(
+        "writes_refused_total",
+        "counter",
+        "Writes refused although nothing is wrong with them, by reason.",
+    );
+    for (reason, count) in &node.refusals {
+        page.sample("writes_refused_total", &[("reason", reason.name())], count);
+    }
+    page.family("http_body_bytes", "gauge", "Larger request bodies in memory, TCP frames included.");
+    page.sample("http_body_bytes", &[], node.request_bytes);
+    page.family("http_head_bytes", "gauge", "Larger heads of HTTP requests in memory.");
+    page.sample("http_head_bytes", &[], node.head_bytes);
+    page.family("answer_bytes", "gauge", "Larger answers in memory, made and not yet taken.");
+    page.sample("answer_bytes", &[], node.answer_bytes);
     let mut per_core = |name: &str, kind: &str, help: &str, values: &mut dyn Iterator<Item = Option<f64>>| {
         page.family(name, kind, help);
         for (core, value) in values.enumerate() {
@@ -256,6 +280,13 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
     };
     let logs = &mut node.log_bytes.iter().map(|bytes| bytes.map(|bytes| bytes as f64));
     per_core("log_bytes", "gauge", "Bytes of the log that a start would read.", logs);
+    let failed = &mut node.logs_failed.iter().map(|failed| Some(f64::from(u8::from(*failed))));
+    per_core(
+        "log_failed",
+        "gauge",
+        "1 once the log has failed: the core takes no more writes until a restart.",
+        failed,
+    );
     let frames = &mut node.log_frames.iter().map(|frames| frames.map(|frames| frames as f64));
     per_core(
         "log_frames_total",
@@ -332,8 +363,6 @@ fn binary_front_end(page: &mut Page<'_>, telemetry: &Telemetry) {
 fn front_end(page: &mut Page<'_>, telemetry: &Telemetry) {
     page.family("http_connections", "gauge", "Open HTTP connections.");
     page.sample("http_connections", &[], telemetry.sum(|core| &core.connections_open));
-    page.family("http_body_bytes", "gauge", "Request bodies above 64 KiB in memory, TCP frames included.");
-    page.sample("http_body_bytes", &[], telemetry.body_bytes.load(Ordering::Relaxed));
     for (name, help, value) in [
         (
             "http_connections_total",
@@ -384,7 +413,8 @@ fn latency(
 /// Name, type, help and value of a per-collection family.
 type Family = (&'static str, &'static str, &'static str, fn(&CollectionMetrics) -> u64);
 
-const DENSE_FAMILIES: [Family; 12] = [
+const DENSE_FAMILIES: [Family; 13] = [
+    ("damaged", "gauge", "1 while the collection is damaged and serves nothing.", |c| c.is_damaged.into()),
     ("size", "gauge", "Points that have not expired.", |c| c.stats.points()),
     ("tombstoned", "gauge", "Deleted points whose space is not yet reused.", |c| c.stats.tombstoned),
     ("sparse_vectors", "gauge", "Points with a sparse vector.", |c| c.stats.sparse_vectors),
@@ -562,6 +592,10 @@ mod tests {
         let node = NodeGauges {
             log_bytes: vec![Some(5), Some(6)],
             log_frames: vec![None, Some(8)],
+            logs_failed: vec![false, true],
+            is_disk_full: true,
+            collections_damaged: 3,
+            refusals: vec![(RefusalReason::DiskFull, 4)],
             health: vec![CoreHealth::default(); 2],
             ..NodeGauges::default()
         };
@@ -583,6 +617,9 @@ mod tests {
         assert!(text.contains("svc_log_bytes{core=\"1\"} 6\n"));
         assert!(text.contains("svc_log_frames_total{core=\"1\"} 8\n"));
         assert!(!text.contains("svc_log_frames_total{core=\"0\"}"), "what is not known is not 0");
+        assert!(text.contains("svc_log_failed{core=\"0\"} 0\nsvc_log_failed{core=\"1\"} 1\n"));
+        assert!(text.contains("svc_disk_full 1\n") && text.contains("svc_collections_damaged 3\n"));
+        assert!(text.contains("svc_writes_refused_total{reason=\"disk_full\"} 4\n"));
         assert!(text.contains("svc_http_search_seconds_count 1\n"));
         assert!(text.contains("svc_tcp_search_seconds_count 0\n"));
         assert!(text.contains("svc_tcp_stage_seconds_total{stage=\"log\"} 1.5\n"));

@@ -6,6 +6,7 @@
 use crate::limits;
 use nigh_engine::collection::{DenseConfig, WriteError, WriteMode};
 use nigh_engine::filter::{Node, Predicate};
+use nigh_engine::kv::TTL_MS_MAX;
 use nigh_engine::query::LaneError;
 use nigh_shard::core::{
     AliasChange, Core, OpError, OrderedScroll, PayloadChange, PointFields, Vectors, WriteBatch,
@@ -33,6 +34,8 @@ pub trait Operation: Sized + 'static {
     const ACTION: Action;
     /// Whether it changes data. Such an operation runs to its end even when the connection that asked for it breaks.
     const MUTATES: bool;
+    /// Whether it may take hours: who waits for it is answered when the process stops.
+    const LASTS: bool = false;
     /// The collection it names, as sent.
     fn collection(&self) -> &str;
     /// Checks what can be checked without storage.
@@ -296,6 +299,31 @@ pub fn compile_filter(node: Option<Node>) -> Result<Option<Arc<Predicate>>, ApiE
             Err(error) => Err(ApiError::invalid(error.to_string())),
         },
         _ => Ok(None),
+    }
+}
+
+/// Checks a time to live of the field `name`: one at most that every client can hold in nanoseconds, over every protocol. Zero and less
+/// mean for ever (interface).
+///
+/// # Errors
+/// Names the value and the largest.
+pub fn check_ttl(name: &str, ttl_ms: i64) -> Result<(), ApiError> {
+    match u64::try_from(ttl_ms) {
+        Ok(ttl) if ttl > TTL_MS_MAX => {
+            Err(ApiError::invalid(format!("{name} {ttl_ms} is out of range: at most {TTL_MS_MAX}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Likewise of the keys of a payload.
+///
+/// # Errors
+/// As [`check_ttl`], with the key.
+pub fn check_key_ttls(key_ttl_ms: &[(String, i64)]) -> Result<(), ApiError> {
+    match key_ttl_ms.iter().find(|(_, ttl_ms)| check_ttl("", *ttl_ms).is_err()) {
+        Some((key, ttl_ms)) => check_ttl(&format!("key_ttl_ms of {key:?}"), *ttl_ms),
+        None => Ok(()),
     }
 }
 

@@ -6,6 +6,7 @@ use http::{Response, StatusCode};
 use nigh_net::auth::Open;
 use nigh_net::http::{BodyReader, Handler, HttpConfig, Reply, ReplyBody, bind, json_reply, serve_with};
 use nigh_net::metrics::Telemetry;
+use nigh_shard::account::Account;
 use nigh_shard::cores::Placement;
 use nigh_shard::runtime::{Cluster, CoreMain, CoreRuntime};
 use std::io::{self, BufReader, Read, Write};
@@ -71,13 +72,15 @@ impl Server {
         let address = listeners[0].local_addr().unwrap();
         let listeners = Arc::new(Mutex::new(listeners));
         let telemetry = Arc::new(Telemetry::new(1));
+        let account = Account::new(1 << 30);
         let main: CoreMain = Arc::new(move |runtime| {
             let listener = listeners.lock().unwrap().pop().unwrap();
             let mut config = HttpConfig::new(Arc::new(Open), telemetry.clone());
             change(&mut config);
+            let account = account.clone();
             Box::pin(async move {
                 let handler = Rc::new(Echo { runtime: runtime.clone() });
-                serve_with(runtime, listener, handler, Rc::new(config)).await.unwrap();
+                serve_with(runtime, listener, handler, Rc::new(config), account).await.unwrap();
             })
         });
         let placement = Placement::unpinned(1);
@@ -220,6 +223,10 @@ fn malformed_and_oversized_heads() {
         ("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: x\r\n\r\n".to_owned(), 400),
         ("GET / HTTP/1.1\r\n\r\n".to_owned(), 400),
         ("GET / HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n".to_owned(), 400),
+        ("GET / HTTP/1.1\nhost: x\r\n\r\n".to_owned(), 400),
+        ("GET / HTTP/1.1\r\nhost: x\n\n".to_owned(), 400),
+        (format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "y".repeat(70_000)), 414),
+        (format!("GET / HTTP/1.1\r\nhost: x\r\n{}\r\n", "a: b\r\n".repeat(200)), 431),
         ("GET / HTTP/1.0\r\n\r\n".to_owned(), 200),
         ("POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n".to_owned(), 501),
         (format!("GET / HTTP/1.1\r\nhost: x\r\nbig: {}\r\n\r\n", "y".repeat(1 << 20)), 431),
@@ -228,6 +235,12 @@ fn malformed_and_oversized_heads() {
         send(&mut stream, &head);
         let answer = answer(&mut stream, true).unwrap_or_else(|error| panic!("{head:.40}: {error}"));
         assert_eq!(answer.status, status, "{head:.40}");
+        if status >= 400 {
+            // Those of the parser had no body.
+            assert_eq!(answer.header("content-type"), Some("application/json"), "{head:.40}");
+            let error: serde_json::Value = serde_json::from_str(answer.text()).expect(&head[..8]);
+            assert!(error["error"].as_str().is_some_and(|text| !text.is_empty()), "{head:.40}");
+        }
     }
     let mut stream = server.connect();
     send(&mut stream, format!("GET /big HTTP/1.1\r\nhost: x\r\nbig: {}\r\n\r\n", "y".repeat(900_000)));

@@ -1,7 +1,7 @@
 //! The account of memory: what the process holds, by use, against one limit.
 //!
-//! Collections and keys are measured now and then and told with [`Account::measured`]. Memory that is taken for a while, such as a body or an
-//! answer, is meant to be a [`Charge`], which gives it back when it is dropped; nothing takes one yet.
+//! Whatever grows asks it first. What is taken for a while (a body, an answer, an image being written) is a [`Charge`], which gives it back
+//! when it is dropped. What stays (points, keys) is a [`Share`] of each core: it is admitted write by write, and measured now and then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,6 +15,8 @@ pub enum MemoryUse {
     Keys,
     /// Bytes of requests that are received or carried out.
     Requests,
+    /// Heads of HTTP requests, which are received before anybody can know who sends them.
+    Heads,
     /// Bytes of responses that are made and that the client has not taken.
     Answers,
     /// What a start reads from logs and images and has not applied.
@@ -25,10 +27,11 @@ pub enum MemoryUse {
 
 impl MemoryUse {
     /// Every use, in the order of the metrics page.
-    pub const ALL: [MemoryUse; 6] = [
+    pub const ALL: [MemoryUse; 7] = [
         MemoryUse::Collections,
         MemoryUse::Keys,
         MemoryUse::Requests,
+        MemoryUse::Heads,
         MemoryUse::Answers,
         MemoryUse::Replay,
         MemoryUse::Images,
@@ -40,6 +43,7 @@ impl MemoryUse {
             MemoryUse::Collections => "collections",
             MemoryUse::Keys => "keys",
             MemoryUse::Requests => "requests",
+            MemoryUse::Heads => "heads",
             MemoryUse::Answers => "answers",
             MemoryUse::Replay => "replay",
             MemoryUse::Images => "images",
@@ -47,17 +51,84 @@ impl MemoryUse {
     }
 }
 
-/// What the process holds, by use. Every operation is one or two atomic additions; totals may be a moment old.
+/// A part of the limit that points and keys leave alone, so that requests are received and answered, images written, points deleted and the
+/// server stopped however full it is,
+const RESERVE_PART: u64 = 8;
+/// and its most: what all requests and answers together may take is bounded too.
+const RESERVE_BYTES_MAX: u64 = 1 << 30;
+/// The part of the limit that points leave to keys, if these may have so much: a store that has none could take no key at all.
+const KEYS_PART: u64 = 16;
+/// The part of the limit that may be used beyond what points may take by what reuses the place of a point that is gone.
+const REUSE_PART: u64 = 32;
+/// The part of the reserve that stays free when collections are opened, and when keys take what is theirs: what was serving before must open
+/// again, although it may take a little more now.
+const OPENING_PART: u64 = 4;
+/// A core takes that part of the limit at once for what it is about to write, within these bytes.
+const GRANT_PART: u64 = 2048;
+const GRANT_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=1 << 20;
+/// The resident set is looked at anew once that part of the limit has been taken, by whatever use.
+const LOOK_PART: u64 = 64;
+
+/// What the process holds, by use, and what the kernel says it has beyond that. Every operation is a few atomic ones; totals may be a moment
+/// old.
+///
+/// What the account is not told (stacks, rings, buffers of the runtime, ends of pages, what the allocator keeps) is seen in the resident set
+/// and counts as *unseen*. What the kernel holds for the process (sockets, tables of pages) is in neither: the limit is below what the machine
+/// has by more than that.
 #[derive(Debug)]
 pub struct Account {
     limit_bytes: u64,
+    keys_bytes: u64,
     held: [AtomicU64; MemoryUse::ALL.len()],
+    unseen: AtomicU64,
+    /// Taken since the last look at the resident set.
+    unlooked: AtomicU64,
+}
+
+/// Why points or keys may not take more memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// What stays in memory has reached its limit.
+    Full {
+        /// Bytes of points and keys, and unseen ones.
+        used_bytes: u64,
+        /// Of which there may be so many.
+        limit_bytes: u64,
+    },
+    /// Requests and answers leave no room at this moment.
+    Crowded {
+        /// Bytes of all uses.
+        used_bytes: u64,
+        /// Of which there may be so many.
+        limit_bytes: u64,
+    },
+}
+
+/// What a write does with the memory that it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// It is new.
+    New,
+    /// It takes the place of a deleted point and may go a little beyond the limit (its payload may be larger): otherwise a full node could
+    /// not even replace.
+    Reuse,
 }
 
 impl Account {
     /// An account of which nothing is used, with a limit in bytes.
     pub fn new(limit_bytes: u64) -> Arc<Account> {
-        Arc::new(Account { limit_bytes, held: Default::default() })
+        Self::with_keys(limit_bytes, 0)
+    }
+
+    /// The same for a node whose keys have a budget.
+    pub fn with_keys(limit_bytes: u64, keys_budget_bytes: u64) -> Arc<Account> {
+        Arc::new(Account {
+            limit_bytes,
+            keys_bytes: keys_budget_bytes.min(limit_bytes / KEYS_PART),
+            held: Default::default(),
+            unseen: AtomicU64::new(0),
+            unlooked: AtomicU64::new(0),
+        })
     }
 
     /// The limit in bytes.
@@ -70,9 +141,51 @@ impl Account {
         self.held[of as usize].load(Relaxed)
     }
 
-    /// Bytes held for all uses.
+    /// Bytes that the kernel said the process has beyond what was held.
+    pub fn unseen(&self) -> u64 {
+        self.unseen.load(Relaxed)
+    }
+
+    /// Bytes held for all uses, and unseen ones.
     pub fn total(&self) -> u64 {
+        self.all_held() + self.unseen()
+    }
+
+    fn all_held(&self) -> u64 {
         MemoryUse::ALL.iter().map(|of| self.held(*of)).sum()
+    }
+
+    /// Bytes that stay: points, keys, and what is unseen.
+    fn lasting(&self) -> u64 {
+        self.held(MemoryUse::Collections) + self.held(MemoryUse::Keys) + self.unseen()
+    }
+
+    fn reserve_bytes(&self) -> u64 {
+        (self.limit_bytes / RESERVE_PART).min(RESERVE_BYTES_MAX)
+    }
+
+    /// Bytes that may stay in memory when `of` takes `more_bytes`. Keys have their part also where something has grown that nobody asked for
+    /// (a quantizer that was trained, the allocator).
+    fn lasting_max(&self, of: MemoryUse, more_bytes: u64) -> u64 {
+        let keys_left = self.keys_bytes.saturating_sub(self.held(MemoryUse::Keys));
+        let reserve = self.reserve_bytes();
+        self.limit_bytes
+            - match of {
+                MemoryUse::Keys if more_bytes <= keys_left => reserve / OPENING_PART,
+                MemoryUse::Keys => reserve,
+                _ => reserve + keys_left,
+            }
+    }
+
+    /// The kernel says that the process has `resident_bytes` of memory that no file can take back.
+    pub fn note_resident(&self, resident_bytes: u64) {
+        self.unlooked.store(0, Relaxed);
+        self.unseen.store(resident_bytes.saturating_sub(self.all_held()), Relaxed);
+    }
+
+    /// Whether so much has been taken since the last [`Self::note_resident`] that another is due.
+    pub fn wants_look(&self) -> bool {
+        self.unlooked.load(Relaxed) >= self.limit_bytes / LOOK_PART
     }
 
     /// Takes `bytes` for a use that may hold `most` in all; `None`, and nothing is taken, when that or the limit would be exceeded.
@@ -81,18 +194,112 @@ impl Account {
         charge.resize(bytes, most).then_some(charge)
     }
 
+    /// Takes `bytes` whatever there is: for what is small and has to be done, or is there already.
+    pub fn hold(self: &Arc<Self>, of: MemoryUse, bytes: u64) -> Charge {
+        let mut charge = Charge { account: self.clone(), of, bytes: 0 };
+        charge.set(bytes);
+        charge
+    }
+
     /// Replaces what one holder had been measured at by what it has now.
     pub fn measured(&self, of: MemoryUse, before: u64, now: u64) {
         self.held[of as usize].fetch_add(now.wrapping_sub(before), Relaxed);
+        self.unlooked.fetch_add(now.saturating_sub(before), Relaxed);
     }
 
-    fn take(&self, of: MemoryUse, bytes: u64, most: u64) -> bool {
+    /// Whether what is being opened still fits, so that the server can do something with it.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn fits_opening(&self, more_bytes: u64) -> Result<(), Refusal> {
+        let limit_bytes = self.limit_bytes - self.reserve_bytes() / OPENING_PART;
+        let used_bytes = self.lasting() + more_bytes;
+        if used_bytes > limit_bytes { Err(Refusal::Full { used_bytes, limit_bytes }) } else { Ok(()) }
+    }
+
+    /// Takes `bytes` for points or keys, or `grant` where there is so much.
+    fn take_lasting(&self, of: MemoryUse, bytes: u64, grant: u64, growth: Growth) -> Result<u64, Refusal> {
+        let beyond = match growth {
+            Growth::New => 0,
+            Growth::Reuse => self.limit_bytes / REUSE_PART,
+        };
+        // The second try takes no more than is needed.
+        let mut refused = None;
+        for wanted in [grant.max(bytes), bytes] {
+            let used_bytes = self.lasting() + wanted;
+            let limit_bytes = self.lasting_max(of, wanted) + beyond;
+            if used_bytes > limit_bytes {
+                refused = Some(Refusal::Full { used_bytes, limit_bytes });
+                continue;
+            }
+            if self.take(of, wanted, u64::MAX, beyond) {
+                return Ok(wanted);
+            }
+            refused =
+                Some(Refusal::Crowded { used_bytes: self.total() + wanted, limit_bytes: self.limit_bytes });
+        }
+        Err(refused.expect("refused twice"))
+    }
+
+    fn take(&self, of: MemoryUse, bytes: u64, most: u64, beyond: u64) -> bool {
         let of_use = self.held[of as usize].fetch_add(bytes, Relaxed).saturating_add(bytes);
-        let fits = of_use <= most && self.total() <= self.limit_bytes;
-        if !fits {
+        let fits = of_use <= most && self.total() <= self.limit_bytes.saturating_add(beyond);
+        if fits {
+            self.unlooked.fetch_add(bytes, Relaxed);
+        } else {
             self.held[of as usize].fetch_sub(bytes, Relaxed);
         }
         fits
+    }
+}
+
+/// What one core holds of points or of keys: what was measured last, and what has been admitted since. Written by its core alone.
+#[derive(Debug)]
+pub struct Share {
+    account: Arc<Account>,
+    of: MemoryUse,
+    /// As the account has it.
+    counted: AtomicU64,
+    /// Taken from the account ahead of need.
+    left: AtomicU64,
+    grant: u64,
+}
+
+impl Share {
+    /// Nothing of a use yet.
+    pub fn new(account: &Arc<Account>, of: MemoryUse) -> Share {
+        let grant = (account.limit_bytes / GRANT_PART).clamp(*GRANT_BYTES.start(), *GRANT_BYTES.end());
+        Share { account: account.clone(), of, counted: AtomicU64::new(0), left: AtomicU64::new(0), grant }
+    }
+
+    /// Admits a write that takes about `bytes`. A load and a store most of the time.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing is taken.
+    #[inline]
+    pub fn take(&self, bytes: u64, growth: Growth) -> Result<(), Refusal> {
+        match self.left.load(Relaxed).checked_sub(bytes) {
+            Some(left) => {
+                self.left.store(left, Relaxed);
+                Ok(())
+            }
+            None => self.take_more(bytes, growth),
+        }
+    }
+
+    #[cold]
+    fn take_more(&self, bytes: u64, growth: Growth) -> Result<(), Refusal> {
+        let left = self.left.load(Relaxed);
+        let taken = self.account.take_lasting(self.of, bytes - left, self.grant, growth)?;
+        self.counted.store(self.counted.load(Relaxed) + taken, Relaxed);
+        self.left.store(left + taken - bytes, Relaxed);
+        Ok(())
+    }
+
+    /// There are `bytes`, all that was admitted so far included.
+    pub fn measure(&self, bytes: u64) {
+        let now = bytes + self.left.load(Relaxed);
+        self.account.measured(self.of, self.counted.swap(now, Relaxed), now);
     }
 }
 
@@ -113,7 +320,7 @@ impl Charge {
     /// Holds `bytes` from now on; false, and nothing has changed, when that is more and the use would hold more than `most` or the process more
     /// than its limit.
     pub fn resize(&mut self, bytes: u64, most: u64) -> bool {
-        if bytes > self.bytes && !self.account.take(self.of, bytes - self.bytes, most) {
+        if bytes > self.bytes && !self.account.take(self.of, bytes - self.bytes, most, 0) {
             return false;
         }
         if bytes < self.bytes {
@@ -121,6 +328,18 @@ impl Charge {
         }
         self.bytes = bytes;
         true
+    }
+
+    /// Holds `bytes` from now on, whatever there is.
+    pub fn set(&mut self, bytes: u64) {
+        self.account.measured(self.of, self.bytes, bytes);
+        self.bytes = bytes;
+    }
+
+    /// Holds what `other`, of the same use of the same account, has held as well.
+    pub fn absorb(&mut self, mut other: Charge) {
+        debug_assert!(self.of == other.of && Arc::ptr_eq(&self.account, &other.account));
+        self.bytes += std::mem::take(&mut other.bytes);
     }
 }
 
@@ -147,8 +366,68 @@ mod tests {
         account.measured(MemoryUse::Collections, 700, 2000);
         assert!(one.resize(5, 200), "giving back is never refused");
         assert!(!one.resize(6, 200));
-        drop(one);
         account.measured(MemoryUse::Collections, 2000, 0);
+        let other = account.charge(MemoryUse::Answers, 7, 200).expect("it fits");
+        one.absorb(other);
+        assert_eq!((one.bytes(), account.total()), (12, 12));
+        drop(one);
         assert_eq!(account.total(), 0);
+    }
+
+    /// What is admitted counts at once, whatever is measured when, and what was measured replaces it.
+    #[test]
+    fn what_stays_is_refused_below_the_limit() {
+        let account = Account::with_keys(16 << 20, 8 << 20);
+        let (points, keys) =
+            (Share::new(&account, MemoryUse::Collections), Share::new(&account, MemoryUse::Keys));
+        let mut taken = 0;
+        let refused = loop {
+            match points.take(1000, Growth::New) {
+                Ok(()) => taken += 1000,
+                Err(refused) => break refused,
+            }
+            assert!(taken <= account.held(MemoryUse::Collections));
+        };
+        let most = (16 << 20) / 16 * 13;
+        assert!(matches!(refused, Refusal::Full { limit_bytes, .. } if limit_bytes == most), "{refused:?}");
+        assert!(taken <= most && taken > most - 2000, "{taken}");
+        assert!(points.take(1000, Growth::Reuse).is_ok(), "what replaces may go a little beyond");
+        // A sixteenth is left for keys, and an eighth for everything else.
+        let mut of_keys = 0;
+        while keys.take(1000, Growth::New).is_ok() {
+            of_keys += 1000;
+        }
+        assert!((of_keys as i64 - (1 << 20)).abs() < 20_000, "{of_keys}");
+        assert!(account.charge(MemoryUse::Requests, 1 << 20, u64::MAX).is_some());
+        let measured = 5 << 20;
+        points.measure(measured);
+        assert!(account.held(MemoryUse::Collections) - measured < 2 * points.grant);
+        // What requests hold is no reason to say that the node is full.
+        let bodies =
+            account.charge(MemoryUse::Requests, (9 << 20) + (1 << 19), u64::MAX).expect("there is room");
+        let crowded = points.take(1 << 20, Growth::New).unwrap_err();
+        assert!(matches!(crowded, Refusal::Crowded { .. }), "{crowded:?}");
+        drop(bodies);
+        assert!(points.take(1 << 20, Growth::New).is_ok());
+    }
+
+    /// What nobody has told the account of is in the resident set.
+    #[test]
+    fn the_larger_of_what_is_held_and_what_is_resident_counts() {
+        let account = Account::new(1 << 20);
+        let points = Share::new(&account, MemoryUse::Collections);
+        points.measure(300 << 10);
+        account.note_resident(200 << 10);
+        assert_eq!((account.unseen(), account.total()), (0, 300 << 10));
+        account.note_resident(900 << 10);
+        assert_eq!((account.unseen(), account.total()), (600 << 10, 900 << 10));
+        assert!(!account.wants_look());
+        let refused = points.take(100 << 10, Growth::New).unwrap_err();
+        assert!(matches!(refused, Refusal::Full { .. }), "{refused:?}");
+        assert!(account.fits_opening(50 << 10).is_ok() && account.fits_opening(100 << 10).is_err());
+        account.note_resident(400 << 10);
+        assert!(points.take(100 << 10, Growth::New).is_ok());
+        assert!(account.wants_look(), "much has been taken since");
+        assert_eq!(account.total(), 500 << 10);
     }
 }

@@ -5,7 +5,7 @@ use ahash::HashMap;
 use nigh_engine::collection::{Dense, DenseConfig};
 use nigh_engine::memory::{Pin, Published};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// Longest collection name, bytes.
@@ -45,6 +45,8 @@ pub struct CollectionHandle {
     pub covered_seq: AtomicU64,
     /// Why the collection answers nothing, once that is so (corrupt image, hole in the log).
     pub damage: OnceLock<String>,
+    /// That is for want of memory: its files are whole.
+    pub is_closed: AtomicBool,
 }
 
 impl CollectionHandle {
@@ -53,10 +55,13 @@ impl CollectionHandle {
         self.view.load(pin)
     }
 
-    /// Refuses when the collection is damaged.
+    /// Refuses when the collection is damaged, or closed for want of memory.
     pub fn healthy(&self) -> Result<(), OpError> {
         match self.damage.get() {
             None => Ok(()),
+            Some(why) if self.is_closed.load(Relaxed) => {
+                Err(OpError::NoMemory(format!("collection {:?} is closed: {why}", self.name)))
+            }
             Some(why) => Err(OpError::Unavailable(format!("collection {:?} is damaged: {why}", self.name))),
         }
     }
@@ -116,6 +121,7 @@ impl CollectionHandle {
         let stats = self.dense(pin).stats();
         CollectionMetrics {
             name: self.name.clone(),
+            is_damaged: self.damage.get().is_some(),
             stats,
             search_ops: self.counters.search_ops.load(Relaxed),
             insert_ops: self.counters.insert_ops.load(Relaxed),

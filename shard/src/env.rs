@@ -41,6 +41,10 @@ pub trait Env {
     fn apart(&self, length: Length, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()>;
     /// Runs `work`, some milliseconds that nobody waits for, on a thread that gives way to the cores.
     fn aside(&self, work: Box<dyn FnOnce() + Send>);
+    /// Bytes of memory that the process has and no file can take back, as the kernel says; `None` where nobody does. Some microseconds.
+    fn resident_bytes(&self) -> Option<u64> {
+        None
+    }
     /// The data directory; `None` when everything lives in memory only.
     fn disk(&self) -> Option<Rc<dyn Disk>>;
 }

@@ -29,7 +29,11 @@ impl Event {
             if self.generation.get() != seen {
                 return Poll::Ready(());
             }
-            self.waiting.borrow_mut().push(cx.waker().clone());
+            // Whoever waits for something else as well comes by often.
+            let mut waiting = self.waiting.borrow_mut();
+            if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+                waiting.push(cx.waker().clone());
+            }
             Poll::Pending
         })
     }

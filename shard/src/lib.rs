@@ -35,11 +35,17 @@ pub mod mesh;
 #[cfg(not(loom))]
 pub mod node;
 #[cfg(not(loom))]
+mod opening;
+#[cfg(not(loom))]
 pub mod owner;
 #[cfg(not(loom))]
 pub mod reactor;
 #[cfg(not(loom))]
 mod recovery;
+#[cfg(not(loom))]
+pub mod refusals;
+#[cfg(not(loom))]
+pub mod reserve;
 #[cfg(not(loom))]
 mod ring;
 #[cfg(not(loom))]

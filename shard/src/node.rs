@@ -7,6 +7,8 @@ use crate::device::{Devices, Lane};
 use crate::env::Env;
 use crate::keys::{KeysOptions, KeysShared, indexes, upkeep};
 use crate::log::SyncMode;
+use crate::refusals::Refusals;
+use crate::reserve::{self, Reserve};
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::memory::{Domain, Published};
 use std::fs::File;
@@ -53,6 +55,17 @@ pub struct NodeOptions {
     pub devices: Devices,
 }
 
+impl NodeOptions {
+    /// Bytes of the disk that are kept back for what frees room, for so many cores: two usual log segments for each core, whose records may
+    /// have no image yet, one for deletes and one for small files. A small disk has less. 0 without a disk.
+    pub fn reserve_bytes(&self, cores: usize) -> u64 {
+        match self.data {
+            Some(_) => (2 + 2 * cores as u64) * self.segment_bytes,
+            None => 0,
+        }
+    }
+}
+
 /// State of a node that every core sees.
 pub struct NodeShared {
     /// Start options.
@@ -69,6 +82,10 @@ pub struct NodeShared {
     pub(crate) lane: Lane,
     /// What the process holds in memory.
     pub account: Arc<Account>,
+    /// Room on the disk for what frees room.
+    pub reserve: Arc<Reserve>,
+    /// Writes that were refused.
+    pub refusals: Refusals,
     pub(crate) cores_ready: AtomicUsize,
     next_uid: AtomicU64,
     next_task_id: AtomicU64,
@@ -83,15 +100,18 @@ impl NodeShared {
     pub fn new(options: NodeOptions, cores: usize) -> Arc<NodeShared> {
         // Two seats each: see `Core::long_pin`. And the last for the lane.
         let domain = Domain::new(2 * cores + 1);
-        let account = Account::new(options.memory_limit_bytes);
+        let account = Account::with_keys(options.memory_limit_bytes, options.keys.budget_bytes);
+        let reserve = Reserve::new(options.reserve_bytes(cores), cores);
         Arc::new(NodeShared {
-            lane: Lane::new(options.devices.clone(), domain.clone()),
+            lane: Lane::new(options.devices.clone(), domain.clone(), account.clone()),
             options,
             keys: Arc::new(KeysShared::new(cores)),
             catalog: Published::new(domain.clone(), Catalog::default()),
             domain,
             loads: (0..cores).map(|_| AtomicU32::new(0)).collect(),
             account,
+            reserve,
+            refusals: Refusals::default(),
             cores_ready: AtomicUsize::new(0),
             next_uid: AtomicU64::new(1),
             next_task_id: AtomicU64::new(1),
@@ -139,21 +159,29 @@ impl NodeShared {
         by_memory.clamp(SLOTS_MIN, u64::from(u32::MAX) - 1) as usize
     }
 
-    /// The log of core `core` has failed for good.
-    pub(crate) fn note_log_failure(&self, core: usize, cause: String) {
-        // The first failure is the one that counts; a log fails once.
-        let _first = self.log_failures[core].set(cause);
+    /// The log of core `core` has failed for good. Whether that is new: a log fails once.
+    pub(crate) fn note_log_failure(&self, core: usize, cause: String) -> bool {
+        self.log_failures[core].set(cause).is_ok()
     }
 
-    /// Why this node should get no more requests: which logs have failed, so that writes are refused until a restart. `None` when it is
-    /// ready.
-    pub fn not_ready(&self) -> Option<String> {
+    /// Per core, whether its log has failed.
+    pub fn failed_logs(&self) -> Vec<bool> {
+        self.log_failures.iter().map(|cause| cause.get().is_some()).collect()
+    }
+
+    /// Which logs have failed, so that writes are refused until a restart, and why.
+    pub fn log_failure(&self) -> Option<String> {
         let failed = self.log_failures.iter().enumerate();
         let failed = failed.filter_map(|(core, cause)| Some(format!("core {core}: {}", cause.get()?)));
         let failed: Vec<String> = failed.collect();
         (!failed.is_empty()).then(|| {
             format!("the log has failed, and writes are refused until a restart: {}", failed.join("; "))
         })
+    }
+
+    /// Whether any log has failed.
+    pub(crate) fn has_log_failed(&self) -> bool {
+        self.log_failures.iter().any(|cause| cause.get().is_some())
     }
 }
 
@@ -242,8 +270,11 @@ impl DirectoryLock {
             };
             return Err(DirectoryError::Locked { path: path.to_owned(), holder });
         }
-        file.set_len(0).map_err(io(&lock_path))?;
-        writeln!(file, "{}", std::process::id()).map_err(io(&lock_path))?;
+        // Whose it is helps whoever is refused next; a full disk may have no room for that.
+        match file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())) {
+            Err(error) if !reserve::is_full(&error) => return Err(io(&lock_path)(error)),
+            _ => {}
+        }
         let format_path = path.join("FORMAT");
         match std::fs::read_to_string(&format_path) {
             Ok(text) => {
@@ -272,6 +303,10 @@ impl DirectoryLock {
                     std::fs::rename(&temporary, &format_path)?;
                     File::open(path)?.sync_all()
                 })();
+                if written.is_err() {
+                    // The next attempt may find the disk as full, and this much fuller.
+                    let _half_written = std::fs::remove_file(&temporary);
+                }
                 written.map_err(io(&format_path))?;
             }
             Err(source) => return Err(DirectoryError::Io { path: format_path, source }),
@@ -337,6 +372,8 @@ impl Core {
             }
             shared.raise_uid(env.unix_ms().saturating_mul(1000));
             if let Err(error) = crate::recovery::open(&core).await {
+                // What every attempt leaves would fill the disk.
+                core.discard_logs().await;
                 // The first failure is the one reported; it can only be set here.
                 let _first = shared.failure.set(error);
             }
@@ -355,6 +392,9 @@ impl Core {
             return Err(failure.clone());
         }
         env.spawn(Box::pin(core.clone().housekeeping()));
+        if env.index() == 0 {
+            env.spawn_background(Box::pin(reserve::keep(core.clone())));
+        }
         env.spawn_background(Box::pin(crate::owner::checkpointer::run(core.clone())));
         env.spawn_background(Box::pin(crate::owner::expiry::run(core.clone())));
         env.spawn_background(Box::pin(crate::owner::sweeper::run(

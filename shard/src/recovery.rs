@@ -14,11 +14,13 @@ use crate::disk::Disk;
 use crate::env::call_own;
 use crate::keys;
 use crate::log::{self, Log, LogConfig, OldSegments};
+use crate::opening::{LogRecords, Opening, Replay, Tally, replay_bytes};
 use crate::owner::Owned;
 use crate::owner::checkpointer::{CheckpointState, collection_dir};
 use crate::owner::indexer::replayed;
 use crate::owner::op_record::{self, Op};
 use crate::owner::scrubber;
+use crate::reserve::is_full;
 use crate::sealed_json::Unreadable;
 use ahash::{HashMap, HashSet};
 use nigh_engine::collection::{DenseConfig, DenseWriter, RowWrite, Write};
@@ -35,9 +37,6 @@ const REPLAY_STEP: usize = 64;
 
 /// What the names begin with that stand for directories of unknown collections; no collection may have such a name.
 const NAMELESS: &str = "default/#damaged-";
-
-/// Records of one collection, by sequence number.
-type LogRecords = Vec<(u64, Vec<u8>)>;
 
 /// Opens the store on every core; runs on core 0.
 pub async fn open(core: &Rc<Core>) -> Result<(), String> {
@@ -62,7 +61,8 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     let mut uid_max = entries.iter().map(|entry| entry.uid).max().unwrap_or(0);
     let mut keys = keys::recovery::Found::read(&*disk).await?;
     uid_max = uid_max.max(keys.uid_max());
-    let mut records: HashMap<u64, LogRecords> = HashMap::default();
+    // Records of collections are only counted now: they are read again when it is their turn.
+    let mut tallies: HashMap<u64, Tally> = HashMap::default();
     let scanned = log::scan(&*disk, Path::new("log"), &mut |key, bytes| {
         uid_max = uid_max.max(key.collection);
         if keys.take(key.collection, key.seq, bytes) {
@@ -70,7 +70,9 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         }
         match manifests.get(&key.collection) {
             Some(Ok(manifest)) if key.seq > manifest.seq => {
-                records.entry(key.collection).or_default().push((key.seq, bytes.to_vec()));
+                let tally = tallies.entry(key.collection).or_default();
+                tally.records += 1;
+                tally.bytes += bytes.len() as u64;
             }
             // Covered by an image, dropped, or of a collection that does not load anyway.
             _ => {}
@@ -94,6 +96,20 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     core.node().raise_uid(uid_max.saturating_add(1));
 
     let generation = scanned.generation_max + 1;
+    // Of starts that came to nothing, and allocated ahead by runs that wrote no more. Sequence numbers begin at 1.
+    if let Err(error) = scanned.segments.trim(&*disk, &|_| Some(0)).await {
+        tracing::warn!(%error, "old log segments without records are not removed");
+    }
+    if let Ok(space) = disk.space().await {
+        core.node().reserve.fit(space);
+    }
+    core.node().reserve.find(&*disk).await;
+    // Before the logs, which wait with new data for it; on a full disk they may have it.
+    match core.node().reserve.fill(&*disk).await {
+        Err(error) if !is_full(&error) => return Err(format!("making the reserve of the disk: {error}")),
+        // Writes are refused until there is room.
+        _ => {}
+    }
     let mut old = Some(scanned.segments);
     for to in 0..core.env().cores() {
         // Old segments are trimmed by core 0, which can ask every owner how far it is covered.
@@ -109,27 +125,39 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     }
 
     keys::recovery::open(core, keys).await?;
+    for to in 0..core.env().cores() {
+        call_own(core, to, |there| async move { there.measure_memory() }).await;
+    }
+    core.look_at_memory();
 
+    let covered = |uid: u64| match manifests.get(&uid) {
+        Some(Ok(manifest)) => manifest.seq,
+        _ => u64::MAX,
+    };
+    let order: Vec<(u64, u64)> = entries.iter().map(|entry| (entry.uid, covered(entry.uid))).collect();
+    let mut replay = Replay::new(core, tallies);
     let mut catalog = core.catalog_copy();
     catalog.aliases = live_aliases(core, aliases, &entries).await;
-    for Entry { uid, name, config, damage } in entries {
+    for (index, Entry { uid, name, config, damage }) in entries.into_iter().enumerate() {
         let manifest = match (damage, manifests.remove(&uid)) {
             (Some(damage), _) => Err(damage),
             (None, manifest) => manifest.expect("every whole entry has one").map_err(|e| e.to_string()),
         };
-        let records = records.remove(&uid).unwrap_or_default();
+        let records = replay.of_first(core, &order[index..]).await?;
+        let tally = replay.tallies.get(&uid).copied().unwrap_or_default();
         let manifest = manifest.and_then(|manifest| match lost.get(&uid) {
             Some(seq) if *seq > manifest.seq => Err(format!("log record {seq} is damaged")),
             _ => Ok(manifest),
         });
         let owner = core.node().owner_of(uid, core.env().cores());
         let handle = call_own(core, owner, move |there| async move {
-            there.load_collection(uid, name, config, manifest, records).await
+            there.load_collection(uid, name, config, manifest, records, tally.records).await
         })
         .await?;
         catalog.by_name.insert(handle.name.clone(), handle);
     }
     core.publish_catalog(catalog);
+    core.old_segments().end_reading();
     Ok(())
 }
 
@@ -303,18 +331,47 @@ impl Core {
             segment_bytes: self.options().segment_bytes,
             sync: self.options().sync,
         };
-        let log = Log::create(disk, config).await.map_err(|e| format!("creating the log: {e}"))?;
         let env = self.env().clone();
+        let reserve = self.node().reserve.clone();
+        let made = Log::create_with(disk, config, reserve, async |us| env.sleep_us(us).await).await;
+        let log = made.map_err(|e| format!("creating the log: {e}"))?;
         let sleep = Rc::new(move |us| env.sleep_us(us));
         self.env().spawn(Box::pin(log.clone().flush_loop(sleep)));
-        let (watched, node, index) = (log.clone(), self.shared_node(), self.env().index());
+        let (watched, core) = (log.clone(), self.clone());
         self.env().spawn(Box::pin(async move {
-            if let Some(cause) = watched.failure().await {
-                node.note_log_failure(index, cause);
-            }
+            watched.failure().await;
+            core.note_failed_log(&watched);
         }));
         self.set_log(log, old);
         Ok(())
+    }
+
+    /// Notes, if it has failed, that the log takes nothing more. Collections that have applied writes which it has not kept serve nothing from here on: clients were told
+    /// that these are refused, and a restart may find them or not.
+    pub(crate) fn note_failed_log(&self, log: &Log) {
+        let Some(cause) = log.failed() else { return };
+        if !self.node().note_log_failure(self.env().index(), cause) {
+            return;
+        }
+        for uid in log.refused() {
+            let Some(owned) = self.owned(uid) else { continue };
+            let why = "it has writes that were refused when the log failed; a restart serves what is durable";
+            tracing::error!(collection = owned.handle.name, why, "collection serves nothing");
+            // One that is damaged already stays so for its own reason.
+            let _damaged_before = owned.handle.damage.set(why.to_owned());
+        }
+    }
+
+    /// After a start that has failed, on core 0: removes the segments that it has made.
+    pub(crate) async fn discard_logs(self: &Rc<Self>) {
+        for to in 0..self.env().cores() {
+            call_own(self, to, |there| async move {
+                if let Some(log) = there.log() {
+                    log.discard().await;
+                }
+            })
+            .await;
+        }
     }
 
     /// Loads a collection on its owner core. Damage is recorded in the handle, not returned: the server goes on.
@@ -325,6 +382,7 @@ impl Core {
         config: DenseConfig,
         manifest: Result<Manifest, String>,
         records: LogRecords,
+        records_in_log: usize,
     ) -> Result<Arc<crate::catalog::CollectionHandle>, String> {
         let (manifest, vectors) = match manifest {
             Ok(manifest) => match self.open_vectors(uid, &config, &manifest).await {
@@ -345,19 +403,26 @@ impl Core {
             Ok(manifest) => self.slots_of_images(uid, manifest).await,
             Err(_) => 0,
         };
-        let slots = stored.max(ends) + 2 * records.len();
+        let slots = stored.max(ends) + 2 * records_in_log;
         let mut writer = self.new_writer(&config, vectors.as_ref(), slots).map_err(|e| e.to_string())?;
+        let mut opening = Opening::new(self);
         let (manifest, loaded) = match manifest {
             Err(why) => (Manifest::default(), Err(why)),
             Ok(manifest) => {
-                let loaded = self.load_images(uid, &manifest, &mut writer).await;
+                let loaded = self.load_images(uid, &manifest, &mut writer, &mut opening).await;
                 (manifest, loaded)
             }
         };
+        let stored = writer.shared().stats().live;
         let loaded = match loaded {
-            Ok(()) => self.replay(&mut writer, records).await,
+            Ok(()) => self.replay(uid, &mut writer, records, &mut opening).await,
             Err(why) => Err(why),
         };
+        let loaded = loaded.and_then(|()| opening.check(&writer, 0));
+        if loaded.is_err() {
+            // What was read of it serves nobody, and others may need its memory.
+            writer = self.new_writer(&config, vectors.as_ref(), slots).map_err(|e| e.to_string())?;
+        }
         let handle = self.new_handle(uid, name, config, &writer);
         handle.covered_seq.store(manifest.seq, Relaxed);
         // Only a manifest that loaded can say which images are strays: a failing read must not cost a collection.
@@ -365,7 +430,12 @@ impl Core {
             self.remove_stray_images(uid, &manifest).await;
         }
         if let Err(why) = loaded {
-            tracing::error!(collection = handle.name, why, "collection is damaged and serves nothing");
+            if opening.is_refused {
+                tracing::error!(collection = handle.name, why, "collection is closed and serves nothing");
+                handle.is_closed.store(true, Relaxed);
+            } else {
+                tracing::error!(collection = handle.name, why, "collection is damaged and serves nothing");
+            }
             // Set once, here, before anybody else sees the handle.
             let _only_once = handle.damage.set(why);
         }
@@ -381,9 +451,12 @@ impl Core {
         let names = manifest.images.iter().map(|(name, _)| name).chain(&manifest.vectors);
         let numbers = names.filter_map(|name| u64::from_str_radix(name.split('.').next()?, 16).ok());
         let last_file = numbers.max().unwrap_or(0);
-        *owned.checkpoint.borrow_mut() = CheckpointState { manifest, last_file, unsettled: false };
+        *owned.checkpoint.borrow_mut() =
+            CheckpointState { manifest, last_file, stored, ..CheckpointState::default() };
         *owned.vectors.borrow_mut() = vectors.map(Rc::new);
         self.start_owned(owned.clone());
+        drop(opening);
+        self.measure_memory();
         if owned.vectors.borrow().is_some() && handle.damage.get().is_none() {
             self.env().spawn_background(Box::pin(scrubber::run(self.clone(), owned)));
         }
@@ -432,21 +505,56 @@ impl Core {
         uid: u64,
         manifest: &Manifest,
         writer: &mut DenseWriter,
+        opening: &mut Opening<'_>,
     ) -> Result<(), String> {
         let disk = self.env().disk().expect("images lie on a disk");
         let dir = collection_dir(uid);
+        // A point takes more in memory than in a base image, so that one which does not fit need not be read.
+        opening.check(writer, manifest.images.first().map_or(0, |(_, bytes)| *bytes))?;
+        let mut refused = None;
         for (name, _) in &manifest.images {
-            read_image(&*disk, &dir, name, &mut |block| writer.restore(block).map_err(|e| e.to_string()))
-                .await
-                .map_err(|e| e.to_string())?;
+            let mut take = |block: &[u8]| {
+                writer.restore(block).map_err(|e| e.to_string())?;
+                opening.took(writer, block.len()).inspect_err(|why| refused = Some(why.clone()))
+            };
+            let read = read_image(&*disk, &dir, name, &mut take).await;
+            read.map_err(|error| refused.take().unwrap_or_else(|| error.to_string()))?;
         }
-        writer.finish_restore(manifest.seq).map_err(|e| e.to_string())
+        writer.finish_restore(manifest.seq).map_err(|e| e.to_string())?;
+        opening.check(writer, 0)
     }
 
-    async fn replay(&self, writer: &mut DenseWriter, mut records: LogRecords) -> Result<(), String> {
-        records.sort_by_key(|(seq, _)| *seq);
+    /// Replays the records of a collection: those at hand, and then one piece after the other of what the log has yet.
+    async fn replay(
+        self: &Rc<Self>,
+        uid: u64,
+        writer: &mut DenseWriter,
+        mut piece: LogRecords,
+        opening: &mut Opening<'_>,
+    ) -> Result<(), String> {
         let mut versions = Versions::default();
+        loop {
+            let more = std::mem::take(&mut piece.more);
+            self.replay_piece(writer, piece, &mut versions, opening).await?;
+            if !more {
+                return Ok(());
+            }
+            let (above, most) = (writer.seq(), replay_bytes(self));
+            piece = call_own(self, 0, move |zero| async move { zero.old_records(uid, above, most).await })
+                .await?;
+        }
+    }
+
+    async fn replay_piece(
+        &self,
+        writer: &mut DenseWriter,
+        LogRecords { mut records, .. }: LogRecords,
+        versions: &mut Versions,
+        opening: &mut Opening<'_>,
+    ) -> Result<(), String> {
+        records.sort_by_key(|(seq, _)| *seq);
         for (index, (seq, body)) in records.iter().enumerate() {
+            opening.took(writer, body.len())?;
             let expected = writer.seq() + 1;
             if *seq != expected {
                 return Err(format!("the log lacks record {expected} (found {seq} next)"));

@@ -71,6 +71,27 @@ impl Ring {
         })
     }
 
+    /// Has the kernel's threads that carry out what cannot be begun at once (syncs are among it) run on this thread's CPU, if that is one: all
+    /// rings of the thread share them. A sync is then handed over on that CPU. Where others take all CPUs, a thread that is woken on another one
+    /// waits there for a slice, and so does this one when it is woken in turn.
+    ///
+    /// # Errors
+    /// The kernel refuses; everything works without.
+    pub(crate) fn keep_workers_here(&self) -> io::Result<()> {
+        // SAFETY: zero is a valid set, which outlives the calls and is as long as is said.
+        let (cpus, count) = unsafe {
+            let mut cpus: libc::cpu_set_t = std::mem::zeroed();
+            if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut cpus) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            (cpus, libc::CPU_COUNT(&cpus))
+        };
+        match count {
+            1 => self.ring.borrow().submitter().register_iowq_aff(&cpus),
+            _ => Ok(()),
+        }
+    }
+
     /// A descriptor that is readable (by edges) when something has completed, to be registered with the core's reactor.
     ///
     /// # Errors

@@ -86,6 +86,9 @@ impl Env for RealEnv {
     fn reply(&self, to: usize, message: Message) {
         self.runtime.reply(to, message);
     }
+    fn resident_bytes(&self) -> Option<u64> {
+        crate::runtime::resident_bytes()
+    }
     fn disk(&self) -> Option<Rc<dyn Disk>> {
         self.disk.clone()
     }

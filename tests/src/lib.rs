@@ -7,12 +7,14 @@ pub mod decoders;
 mod http;
 mod process;
 mod random;
+mod small_disk;
 mod tcp;
 pub mod twin;
 
 pub use http::{Api, Reply};
 pub use process::{Exit, Server, StartFailure, run_to_end, server_binary};
 pub use random::{SplitMix, test_seed};
+pub use small_disk::SmallDisk;
 pub use tcp::{Args, Response, Wire, frame, frame_with_token};
 
 /// Whether the long forms of tests were asked for (`NIGH_TEST_LONG=1`).

@@ -1,6 +1,8 @@
 //! Starting, killing and stopping server processes.
 use crate::{Api, Wire};
+use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -106,7 +108,35 @@ impl Server {
     /// # Panics
     /// When it neither serves nor ends.
     pub fn try_start(data: Option<&Path>, flags: &[&str]) -> Result<Server, StartFailure> {
+        Server::try_start_with(data, flags, &[], None)
+    }
+
+    /// Like [`Self::try_start`], with variables of the environment, and as a member of a control group from its first moment, by the file
+    /// that takes members (`cgroup.procs`).
+    ///
+    /// # Errors
+    /// When it ends first.
+    ///
+    /// # Panics
+    /// When it neither serves nor ends.
+    pub fn try_start_with(
+        data: Option<&Path>,
+        flags: &[&str],
+        environment: &[(&str, &str)],
+        group: Option<&File>,
+    ) -> Result<Server, StartFailure> {
         let mut command = command(&["-http", "127.0.0.1:0"]);
+        command.envs(environment.iter().copied());
+        if let Some(group) = group.map(AsRawFd::as_raw_fd) {
+            // SAFETY: between fork and exec only write is called, which is async-signal-safe; the descriptor stays open until the child
+            // has been made.
+            unsafe {
+                command.pre_exec(move || match libc::write(group, c"0".as_ptr().cast(), 1) {
+                    1 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                });
+            }
+        }
         if let Some(data) = data {
             command.arg("-data").arg(data);
         }

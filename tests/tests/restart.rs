@@ -1,5 +1,5 @@
 //! The same data directory under other conditions: other cores, other shards, damage, a full disk.
-use nigh_tests::{Api, Args, Server, SplitMix, Wire, frame};
+use nigh_tests::{Api, Args, Server, SmallDisk, SplitMix, Wire, frame};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -330,40 +330,10 @@ fn damage_stops_the_collection_it_belongs_to() {
     assert_eq!(page["documents"].as_array().map(Vec::len), Some(1));
 }
 
-/// A file system of its own, unmounted when dropped.
-struct SmallDisk {
-    directory: tempfile::TempDir,
-}
-
-impl SmallDisk {
-    /// `None` where this process may not mount.
-    fn mount(mebibytes: usize) -> Option<SmallDisk> {
-        let directory = tempfile::tempdir().ok()?;
-        let options = format!("size={mebibytes}m");
-        let mount = std::process::Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &options, "none"])
-            .arg(directory.path())
-            .stderr(std::process::Stdio::null())
-            .status();
-        mount.is_ok_and(|status| status.success()).then_some(SmallDisk { directory })
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // Left mounted, the temporary directory stays behind; nothing else depends on it.
-        let _left = std::process::Command::new("umount").arg("-l").arg(self.directory.path()).status();
-    }
-}
-
 #[test]
 fn a_full_disk_refuses_writes_and_recovers() {
-    let Some(disk) = SmallDisk::mount(96) else {
-        println!("SKIPPED: this process may not mount a small file system, so a full disk was not tried");
-        return;
-    };
-    let data = disk.directory.path().join("data");
-    let ballast = disk.directory.path().join("ballast");
+    let Some(disk) = SmallDisk::mount(96) else { return };
+    let (data, ballast) = (disk.path().join("data"), disk.path().join("ballast"));
     std::fs::write(&ballast, vec![1u8; 40 << 20]).expect("the disk holds the ballast");
     let server = Server::start(Some(&data), &["-cores", "1"]);
     let mut api = server.api();

@@ -18,7 +18,7 @@ use nigh_benches::parallel::{Worker, in_parallel, workers};
 use nigh_benches::resident::resident_mb;
 use nigh_engine::distance::{Metric, Width, padded, prepare, simd_level};
 use nigh_engine::index::{
-    Commit, Flat, Graph, GraphConfig, JobStep, Quantized, ROUND_NODES_MAX, Round, Slot,
+    Commit, Flat, Graph, GraphConfig, JobStep, Living, Quantized, ROUND_NODES_MAX, Round, Slot,
 };
 use nigh_engine::quantizer::Quantization;
 use serde_json::json;
@@ -217,7 +217,7 @@ fn build(options: &Options, docs: &Rows<f32>, n: usize) -> Graph {
     }
     let linked = (cpu::process_time() - cpu).as_secs_f64();
     loop {
-        match graph.next_job(false) {
+        match graph.next_job(false, &Living { count: n, seq: 0, is_live: &|_| true }) {
             JobStep::Idle => break,
             JobStep::More => {}
             JobStep::Run(job) => graph.finish_job(job.run()).unwrap_or_else(|error| fail(&error.to_string())),

@@ -2,17 +2,13 @@
 
 use super::datetime::{date_text, unix_ms_of_rfc3339};
 use super::geo::{Area, BoundingBox, Circle, Polygon};
-use super::leaf::{Pattern, Relation, Test};
+use super::leaf::{Relation, Test};
 use super::membership::{Floats, Members, Numbers, Texts};
 use super::node::{FilterError, Geo, Node, Operator};
+use super::pattern::{Pattern, PatternError};
 use super::predicate::Expr;
-use super::re2;
-use super::tokens::{MAX_QUERY_TOKENS, QueryTokens};
+use super::tokens::{MAX_QUERY_TOKENS, MAX_TOKEN_CHARS, QueryTokens, TokensError};
 use crate::payload::Value;
-use regex::RegexBuilder;
-use regex_syntax::ParserBuilder;
-use regex_syntax::hir::Look;
-use regex_syntax::hir::literal::{Extractor, Literal};
 use std::fmt;
 
 /// Deepest nesting of a filter, the root counted. Evaluation recurses, so this bounds the stack; filters that people and
@@ -25,19 +21,15 @@ pub const MAX_NODES: usize = 65_536;
 /// Most vertices of a `geo_polygon`; each is visited for every point near the polygon.
 pub const MAX_POLYGON_VERTICES: usize = 65_536;
 
-/// Most regular expressions in one filter. Each takes at most 1 MiB compiled and 1 MiB per thread for its lazily built
-/// automaton, so those of one filter stay within 16 x 2 MiB on a core.
+/// Most regular expressions in one filter. All together take at most 1 MiB compiled, and each about 1 MiB more for the states that
+/// are kept of it on a core.
 pub const MAX_REGEXES: usize = 16;
 
 /// Longest regular expression in bytes.
 const MAX_REGEX_BYTES: usize = 16 * 1024;
 
-/// Largest compiled expression: a few milliseconds of compilation on the core that received the request.
+/// What all expressions of a filter together may become: a few milliseconds of compilation on the core that received the request.
 const REGEX_PROGRAM_BYTES: usize = 1 << 20;
-/// Deepest nesting of a regular expression.
-const REGEX_NESTED_MAX: u32 = 100;
-/// Most beginnings of an expression that are looked up in the index.
-const BEGINNINGS_MAX: usize = 64;
 
 /// Where a node stands in the tree, kept on the stack and spelled only when something is wrong.
 #[derive(Clone, Copy)]
@@ -85,6 +77,8 @@ impl fmt::Display for Place<'_> {
 pub(super) struct Compiler {
     nodes: usize,
     regexes: usize,
+    /// What they have become.
+    regex_bytes: usize,
 }
 
 impl Compiler {
@@ -176,13 +170,20 @@ impl Compiler {
                 _ => return Err(wrong_kind("a value of kind string, int or float")),
             },
             Operator::Match => match value {
-                Value::String(query) => Test::Match(QueryTokens::new(query).ok_or_else(|| {
-                    place.error(format!("op \"match\" takes at most {MAX_QUERY_TOKENS} distinct words"))
+                Value::String(query) => Test::Match(QueryTokens::new(query).map_err(|error| {
+                    place.error(match error {
+                        TokensError::TooMany => {
+                            format!("op \"match\" takes at most {MAX_QUERY_TOKENS} distinct words")
+                        }
+                        TokensError::TooLong => {
+                            format!("op \"match\" takes words of at most {MAX_TOKEN_CHARS} characters")
+                        }
+                    })
                 })?),
                 _ => return Err(wrong_kind("a value of kind string")),
             },
             Operator::Regex => match value {
-                Value::String(pattern) => Test::Regex(self.regex(pattern, place)?),
+                Value::String(pattern) => Test::Regex(Box::new(self.regex(pattern, place)?)),
                 _ => return Err(wrong_kind("a value of kind string")),
             },
             Operator::IsEmpty => Test::IsEmpty,
@@ -220,41 +221,16 @@ impl Compiler {
         let bad = |problem: &dyn fmt::Display| {
             place.error(format!("bad regular expression {:?}: {problem}", shortened(pattern)))
         };
-        let translated = re2::translate(pattern).map_err(|problem| bad(&problem))?;
-        let regex = RegexBuilder::new(&translated)
-            .size_limit(REGEX_PROGRAM_BYTES)
-            .dfa_size_limit(REGEX_PROGRAM_BYTES)
-            .nest_limit(REGEX_NESTED_MAX)
-            .build();
-        let beginnings = beginnings(&translated);
-        regex.map(|regex| Pattern { regex, beginnings }).map_err(|error| match error {
-            // The library's text draws the pattern over several lines; its last line is the reason.
-            regex::Error::Syntax(text) => {
-                bad(&text.lines().last().unwrap_or_default().trim_start_matches("error: "))
-            }
-            regex::Error::CompiledTooBig(_) => bad(&"too large once compiled"),
-            other => bad(&other),
-        })
+        let left = REGEX_PROGRAM_BYTES - self.regex_bytes;
+        let (compiled, bytes) = Pattern::new(pattern, left).map_err(|error| match error {
+            PatternError::Syntax(problem) => bad(&problem),
+            PatternError::TooLarge => bad(&format_args!(
+                "too large once compiled: all expressions of a filter together may become {REGEX_PROGRAM_BYTES} bytes"
+            )),
+        })?;
+        self.regex_bytes += bytes.min(left);
+        Ok(compiled)
     }
-}
-
-/// What anything that an expression finds begins with, when it finds it only at the beginning of a text.
-fn beginnings(translated: &str) -> Option<Box<[Box<str>]>> {
-    let mut parser = ParserBuilder::new().nest_limit(REGEX_NESTED_MAX).build();
-    let hir = parser.parse(translated).ok()?;
-    if !hir.properties().look_set_prefix().contains(Look::Start) {
-        return None;
-    }
-    let mut extractor = Extractor::new();
-    extractor.limit_class(BEGINNINGS_MAX).limit_total(BEGINNINGS_MAX);
-    let found = extractor.extract(&hir);
-    let text = |literal: &Literal| {
-        // One that was cut may end within a character.
-        let (whole, _) =
-            literal.as_bytes().utf8_chunks().next().map(|chunk| (chunk.valid(), chunk.invalid()))?;
-        (!whole.is_empty()).then(|| Box::from(whole))
-    };
-    found.literals()?.iter().map(text).collect()
 }
 
 /// The node's operator; absent (or empty, as some encoders send an unset string) means `and`.

@@ -2,7 +2,7 @@
 
 use super::leaf::Test;
 use super::membership::Members;
-use super::narrow::{IN_MAX, Known, looked_up, narrow_expr};
+use super::narrow::{Known, looked_up, narrow_expr};
 use super::planner::{KEY_NS, PREDICATE_NS, Situation};
 use super::predicate::{Expr, Predicate};
 use crate::pace::{Pace, TooLong};
@@ -43,7 +43,11 @@ pub(crate) async fn look_up<'f>(
 ) -> Result<Lists<'f>, TooLong> {
     let mut lists = Lists::default();
     let mut long = Vec::new();
-    Collector { view, s, room: LISTS_MAX_BYTES }.collect(filter.expr(), u64::MAX, &mut long);
+    Collector { view, s, room: LISTS_MAX_BYTES, looked_up_max: filter.looked_up_max() }.collect(
+        filter.expr(),
+        u64::MAX,
+        &mut long,
+    );
     pace.foresee(long.iter().map(|(_, members)| members.len() * STEPS_EACH).sum())?;
     for (field, members) in long {
         // Before any posting is read: whoever sees that no row is being replaced sees no terms of replaced ones. What is replaced
@@ -70,6 +74,8 @@ struct Collector<'a, 'p> {
     s: &'a Situation,
     /// Bytes left for bitsets.
     room: usize,
+    /// Shorter lists are looked up by the planner.
+    looked_up_max: usize,
 }
 
 impl Collector<'_, '_> {
@@ -81,13 +87,13 @@ impl Collector<'_, '_> {
             Expr::Not(child) => self.collect(child, asked, long),
             Expr::All(children) => {
                 // What the others leave is all that the list could spare questions about.
-                let left = children.iter().filter(|child| !has_long_list(child));
+                let left = children.iter().filter(|child| !self.has_long_list(child));
                 let left = left.filter_map(|child| self.at_most(child)).fold(asked, u64::min);
                 children.iter().for_each(|child| self.collect(child, left, long));
             }
             Expr::Any(children) => {
                 // If the index has nothing to say of one, the union says nothing either.
-                let unknown = |child: &&Expr| !has_long_list(child) && self.at_most(child).is_none();
+                let unknown = |child: &&Expr| !self.has_long_list(child) && self.at_most(child).is_none();
                 if !children.iter().any(|child| unknown(&child)) {
                     children.iter().for_each(|child| self.collect(child, asked, long));
                 }
@@ -95,7 +101,7 @@ impl Collector<'_, '_> {
             Expr::Leaf { field, test: Test::In(members) } => {
                 let bytes = self.s.slots.div_ceil(8);
                 let worth = members.len() as f64 * KEY_NS < asked as f64 * PREDICATE_NS;
-                if members.len() > IN_MAX && worth && bytes <= self.room {
+                if members.len() > self.looked_up_max && worth && bytes <= self.room {
                     self.room -= bytes;
                     long.push((field, members));
                 }
@@ -105,16 +111,20 @@ impl Collector<'_, '_> {
     }
 
     fn at_most(&self, expr: &Expr) -> Option<u64> {
-        let known = Known { view: self.view, lists: &Lists::default() };
+        let known = Known { view: self.view, lists: &Lists::default(), looked_up_max: self.looked_up_max };
         narrow_expr(expr, known).map(|narrowed| narrowed.selection.at_most())
     }
-}
 
-fn has_long_list(expr: &Expr) -> bool {
-    match expr {
-        Expr::Always | Expr::Never => false,
-        Expr::Not(child) => has_long_list(child),
-        Expr::All(children) | Expr::Any(children) => children.iter().any(has_long_list),
-        Expr::Leaf { test, .. } => matches!(test, Test::In(members) if members.len() > IN_MAX),
+    fn has_long_list(&self, expr: &Expr) -> bool {
+        match expr {
+            Expr::Always | Expr::Never => false,
+            Expr::Not(child) => self.has_long_list(child),
+            Expr::All(children) | Expr::Any(children) => {
+                children.iter().any(|child| self.has_long_list(child))
+            }
+            Expr::Leaf { test, .. } => {
+                matches!(test, Test::In(members) if members.len() > self.looked_up_max)
+            }
+        }
     }
 }

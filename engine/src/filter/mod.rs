@@ -9,8 +9,10 @@
 //! Every leaf reads one payload key. A key that is missing or expired is *absent*; how absence is judged belongs to
 //! each operator and is stated at `leaf::Test`.
 
+mod allowance;
 mod bounds;
 mod compile;
+mod course;
 mod datetime;
 mod geo;
 mod leaf;
@@ -18,6 +20,7 @@ pub(crate) mod lists;
 mod membership;
 mod narrow;
 mod node;
+mod pattern;
 pub(crate) mod planner;
 mod predicate;
 mod re2;
@@ -30,6 +33,7 @@ mod refusal_tests;
 #[cfg(test)]
 mod twin_tests;
 
+pub use allowance::Allowance;
 pub use bounds::Bounds;
 pub use compile::{MAX_DEPTH, MAX_NODES, MAX_POLYGON_VERTICES, MAX_REGEXES};
 pub use datetime::unix_ms_of_rfc3339;

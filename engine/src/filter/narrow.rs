@@ -17,6 +17,8 @@ pub(super) struct Known<'a, 'p> {
     pub view: View<'p>,
     /// Long lists of the filter, looked up before.
     pub lists: &'a Lists<'a>,
+    /// Most elements of a list that are looked up here, and words of a text: `Predicate::looked_up_max`.
+    pub looked_up_max: usize,
 }
 
 /// Every point that matches is in the selection.
@@ -265,9 +267,12 @@ fn leaf<'p>(field: &str, test: &Test, known: Known<'_, 'p>) -> Option<Narrowed<'
         Test::Match(tokens) => {
             // A query without words asks for any text, which nothing is filed under. Of several words each may be in another
             // element of an array.
-            let words: Vec<(Terms<'p>, bool)> =
-                tokens.iter().map(|token| known.view.text(field, Class::Word, &token)).collect();
-            let exact = words.len() == 1 && words[0].1;
+            let words: Vec<(Terms<'p>, bool)> = tokens
+                .iter()
+                .take(known.looked_up_max)
+                .map(|token| known.view.text(field, Class::Word, &token))
+                .collect();
+            let exact = tokens.len() == 1 && words[0].1;
             let parts: Vec<_> = words.into_iter().map(|(terms, _)| Selection::Terms(terms)).collect();
             (!parts.is_empty()).then_some(Narrowed { selection: Selection::All(parts), exact })
         }
@@ -288,7 +293,7 @@ fn leaf<'p>(field: &str, test: &Test, known: Known<'_, 'p>) -> Option<Narrowed<'
 fn r#in<'p>(field: &str, members: &Members, known: Known<'_, 'p>) -> Option<Narrowed<'p>> {
     let (selection, exact) = match known.lists.of(members) {
         Some(found) => found,
-        None if members.len() > IN_MAX => return None,
+        None if members.len() > known.looked_up_max => return None,
         None => {
             let (terms, exact) = looked_up(field, members, 0, members.len(), known.view);
             (Selection::Terms(terms), exact)

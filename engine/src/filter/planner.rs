@@ -322,7 +322,7 @@ pub(crate) fn plan<'p>(
     lists: &Lists<'_>,
     s: &Situation,
 ) -> (Plan<'p>, Estimate) {
-    let known = Known { view, lists };
+    let known = Known { view, lists, looked_up_max: filter.looked_up_max() };
     let live = s.live.max(1) as f64;
     let mut estimate = Estimate::default();
     let Some(narrowed) = narrow(filter, known) else {

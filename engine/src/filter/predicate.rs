@@ -1,18 +1,29 @@
 //! The compiled filter and its evaluation.
 
+use super::allowance::Allowance;
 use super::compile::Compiler;
-use super::leaf::Test;
+use super::course::Course;
+use super::geo::Area;
+use super::leaf::{LIST_IN_CACHE, Test};
+use super::narrow::IN_MAX;
 use super::node::{FilterError, Node};
+use crate::pace::{Pace, TooLong};
 use crate::payload::{PayloadRow, ValueRef};
+use std::pin::Pin;
 use std::sync::Arc;
 
-/// Lists up to this length stay in a core's second cache.
-const LIST_IN_CACHE: usize = 50_000;
+/// What a question costs before any leaf is asked, in nanoseconds: mostly the misses of the point's line and row.
+const QUESTION_NS: u64 = 150;
+/// Leaves of a brief filter.
+const BRIEF_LEAVES: usize = 64;
+/// Nanoseconds of a question between two calls of the pace.
+const PIECE_NS: u64 = 50_000;
 
 /// A compiled filter, immutable and shareable; cloning copies a pointer.
 #[derive(Clone, Debug)]
 pub struct Predicate {
     root: Arc<Expr>,
+    looked_up_max: usize,
 }
 
 /// What a filter compiles to. Constants are folded on the way up: `Always` and `Never` occur only as the root, and `All`
@@ -38,6 +49,35 @@ pub(crate) enum Expr {
     },
 }
 
+/// Looks into the index that planning may take in one piece, beside one for each leaf: some milliseconds.
+const PLANNED_LOOKS: usize = 8_192;
+/// And from how many on a plan is kept.
+const WIDE_LOOKS: usize = 128;
+
+/// How many elements of a list, or words of a text, are looked up so that those of all leaves together stay within what planning may take.
+/// Longer lists are looked up in pieces before, as far as that is worth it.
+fn looked_up_max(root: &Expr) -> usize {
+    let mut max = IN_MAX;
+    while max > 1 && elements_up_to(root, max) > PLANNED_LOOKS {
+        max /= 4;
+    }
+    max
+}
+
+/// Looks that lists take which are not longer than `max`, and texts of which so many words are looked up; one for each other leaf.
+fn elements_up_to(root: &Expr, max: usize) -> usize {
+    let mut looks = 0;
+    root.each_leaf(&mut |_, test| {
+        looks += match test {
+            Test::In(members) if members.len() > max => 0,
+            Test::In(members) => members.len(),
+            Test::Match(tokens) => tokens.len().min(max),
+            _ => 1,
+        }
+    });
+    looks
+}
+
 impl Predicate {
     /// Compiles a filter tree; `Node::default()` matches everything.
     ///
@@ -48,7 +88,9 @@ impl Predicate {
     /// missing field or operand, an operand of the wrong kind or out of range, a malformed expression or time, or a
     /// tree beyond [`MAX_DEPTH`](super::MAX_DEPTH) or [`MAX_NODES`](super::MAX_NODES).
     pub fn compile(node: &Node) -> Result<Predicate, FilterError> {
-        Ok(Predicate { root: Arc::new(Compiler::default().compile(node)?) })
+        let root = Compiler::default().compile(node)?;
+        let looked_up_max = looked_up_max(&root);
+        Ok(Predicate { root: Arc::new(root), looked_up_max })
     }
 
     /// Whether every point matches whatever it holds (`{}`, empty `and`, `and` of such, `or` holding such, `not` of a
@@ -62,10 +104,31 @@ impl Predicate {
         matches!(*self.root, Expr::Never)
     }
 
-    /// What asking it about a point costs, in steps of 100 ns (see [`crate::pace`]): mostly the misses of the point's line and
-    /// row, and of the table of a very long list.
+    /// What asking it about a point costs that holds nothing long, in steps of 100 ns (see [`crate::pace`]): mostly the misses of the
+    /// point's line and row, and of the table of a very long list. What a question does cost is what it takes off its [`Allowance`].
     pub(crate) fn steps(&self) -> usize {
         2 + self.root.steps_beyond_row()
+    }
+
+    /// Whether asking it takes some microseconds at most, whatever a point holds: it has few leaves, and none that looks through texts or
+    /// around polygons.
+    pub fn is_brief(&self) -> bool {
+        let (mut leaves, mut brief) = (0, true);
+        self.root.each_leaf(&mut |_, test| {
+            leaves += 1;
+            brief &= !matches!(test, Test::Regex(_) | Test::Match(_) | Test::Inside(Area::Polygon(_)));
+        });
+        brief && leaves <= BRIEF_LEAVES
+    }
+
+    /// Most elements of one list, and words of one text, that the planner looks up in one piece.
+    pub(super) fn looked_up_max(&self) -> usize {
+        self.looked_up_max
+    }
+
+    /// Whether planning takes so many looks into the index that it is not done again for each slice of a walk.
+    pub(crate) fn is_wide(&self) -> bool {
+        elements_up_to(&self.root, self.looked_up_max) > WIDE_LOOKS
     }
 
     /// The expression, for the planner.
@@ -73,16 +136,66 @@ impl Predicate {
         &self.root
     }
 
-    /// Whether a point with this payload (None = no payload) matches at `now_ms`. Keys expired by then are absent.
+    /// Whether a point with this payload (None = no payload) matches at `now_ms`, however long that takes. Keys expired by then are
+    /// absent.
     ///
     /// Allocates nothing, except that the first use of a regular expression on a thread sets up its cache.
     pub fn matches(&self, row: Option<PayloadRow<'_>>, now_ms: u64) -> bool {
-        self.root.matches(&|field| row.as_ref().and_then(|row| row.get(field, now_ms)))
+        self.ask(row, now_ms, &Allowance::unbounded()).expect("an unbounded allowance is never used up")
     }
 
-    /// As [`Self::matches`], of what has its fields elsewhere: `value_of` says what a field holds, `None` where it is absent.
-    pub fn matches_values<'v>(&self, value_of: impl Fn(&str) -> Option<ValueRef<'v>>) -> bool {
-        self.root.matches(&value_of)
+    /// As [`Self::matches`], `None` when the allowance is used up before the answer is known: then ask again, in pieces. What it goes
+    /// beyond its allowance by is below a millisecond.
+    #[inline]
+    pub fn ask(&self, row: Option<PayloadRow<'_>>, now_ms: u64, allowance: &Allowance) -> Option<bool> {
+        self.ask_values(|field| row.as_ref().and_then(|row| row.get(field, now_ms)), allowance)
+    }
+
+    /// As [`Self::matches`], in pieces of at most some 50 µs, between which the pace is called. The row has to stay as it is meanwhile.
+    ///
+    /// Allocates some hundred bytes for each level of nesting.
+    ///
+    /// # Errors
+    /// [`TooLong`].
+    pub async fn ask_in_pieces(
+        &self,
+        row: Option<PayloadRow<'_>>,
+        now_ms: u64,
+        pace: &mut impl Pace,
+    ) -> Result<bool, TooLong> {
+        let value_of = |field: &str| row.as_ref().and_then(|row| row.get(field, now_ms));
+        self.ask_values_in_pieces(&value_of, 0, pace).await
+    }
+
+    /// As [`Self::ask`], of what has its fields elsewhere: `value_of` says what a field holds, `None` where it is absent.
+    #[inline]
+    pub fn ask_values<'v>(
+        &self,
+        value_of: impl Fn(&str) -> Option<ValueRef<'v>>,
+        allowance: &Allowance,
+    ) -> Option<bool> {
+        allowance.spend(QUESTION_NS);
+        self.root.ask(&value_of, allowance)
+    }
+
+    /// As [`Self::ask_in_pieces`], of what has its fields elsewhere, where finding one costs `field_ns` nanoseconds.
+    ///
+    /// # Errors
+    /// [`TooLong`].
+    pub async fn ask_values_in_pieces<'v>(
+        &self,
+        value_of: &impl Fn(&str) -> Option<ValueRef<'v>>,
+        field_ns: u64,
+        pace: &mut impl Pace,
+    ) -> Result<bool, TooLong> {
+        let allowance = Allowance::of(PIECE_NS);
+        let value_of = |field: &str| {
+            allowance.spend(field_ns);
+            value_of(field)
+        };
+        let answer = self.root.ask_in_pieces(&value_of, &allowance, pace).await?;
+        pace.step(allowance.renew(0)).await?;
+        Ok(answer)
     }
 
     /// Whether a leaf tests this field.
@@ -141,15 +254,77 @@ impl Expr {
         }
     }
 
-    fn matches<'v>(&self, value_of: &impl Fn(&str) -> Option<ValueRef<'v>>) -> bool {
+    fn ask<'v>(
+        &self,
+        value_of: &impl Fn(&str) -> Option<ValueRef<'v>>,
+        allowance: &Allowance,
+    ) -> Option<bool> {
         match self {
-            Expr::Always => true,
-            Expr::Never => false,
-            Expr::All(children) => children.iter().all(|child| child.matches(value_of)),
-            Expr::Any(children) => children.iter().any(|child| child.matches(value_of)),
-            Expr::Not(child) => !child.matches(value_of),
-            Expr::Leaf { field, test } => test.matches(value_of(field)),
+            Expr::Always => Some(true),
+            Expr::Never => Some(false),
+            Expr::All(children) => {
+                for child in children {
+                    if !child.ask(value_of, allowance)? {
+                        return Some(false);
+                    }
+                }
+                Some(true)
+            }
+            Expr::Any(children) => {
+                for child in children {
+                    if child.ask(value_of, allowance)? {
+                        return Some(true);
+                    }
+                }
+                Some(false)
+            }
+            Expr::Not(child) => child.ask(value_of, allowance).map(|answer| !answer),
+            Expr::Leaf { .. } if allowance.is_spent() => None,
+            Expr::Leaf { field, test } => test.ask(value_of(field), allowance),
         }
+    }
+
+    /// As [`Self::ask`], in pieces. Groups within groups are futures of their own; leaves, of which there may be many, are not.
+    fn ask_in_pieces<'a, 'v: 'a, P: Pace>(
+        &'a self,
+        value_of: &'a impl Fn(&str) -> Option<ValueRef<'v>>,
+        allowance: &'a Allowance,
+        pace: &'a mut P,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, TooLong>> + 'a>> {
+        Box::pin(async move {
+            let (children, decisive) = match self {
+                Expr::Always => return Ok(true),
+                Expr::Never => return Ok(false),
+                Expr::Not(child) => return Ok(!child.ask_in_pieces(value_of, allowance, pace).await?),
+                Expr::All(children) => (&**children, false),
+                Expr::Any(children) => (&**children, true),
+                Expr::Leaf { .. } => (std::slice::from_ref(self), true),
+            };
+            for child in children {
+                let answer = match child {
+                    Expr::Leaf { field, test } => {
+                        let value = value_of(field);
+                        match value.and_then(|value| Course::begin(test, value)) {
+                            None => test.answer(value, allowance),
+                            Some(mut course) => loop {
+                                if let Some(answer) = course.go_on(allowance) {
+                                    break answer;
+                                }
+                                pace.step(allowance.renew(PIECE_NS)).await?;
+                            },
+                        }
+                    }
+                    group => group.ask_in_pieces(value_of, allowance, &mut *pace).await?,
+                };
+                if answer == decisive {
+                    return Ok(decisive);
+                }
+                if allowance.is_spent() {
+                    pace.step(allowance.renew(PIECE_NS)).await?;
+                }
+            }
+            Ok(!decisive)
+        })
     }
 
     fn each_leaf<'e>(&'e self, each: &mut impl FnMut(&'e str, &'e Test)) {

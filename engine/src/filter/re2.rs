@@ -131,7 +131,7 @@ impl Translator<'_> {
                 self.rest.next();
                 return;
             }
-            self.out.push_str(&regex::escape(c.encode_utf8(&mut [0; 4])));
+            self.out.push_str(&regex_syntax::escape(c.encode_utf8(&mut [0; 4])));
         }
     }
 

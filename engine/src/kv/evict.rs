@@ -146,6 +146,7 @@ impl Writer {
             self.pages.poll(&self.shared.words);
             let fits = self.pages.room() >= head.words(self.pages.page_words());
             let needed = head.bodies() + usize::from(!fits);
+            self.pages.want_free(needed);
             let copies_max = match self.restoring {
                 None => (COPIES_PER_PAGE * needed).min(COPIES_PER_WRITE),
                 Some(_) => RESTORE_COPIES_PER_PAGE * needed,
@@ -231,6 +232,7 @@ impl Writer {
     #[inline]
     pub(super) fn empty_ahead(&mut self, words: usize, now_ms: u64) {
         let wanted = if self.pages.wants_to_withhold() { 2 } else { 1 };
+        self.pages.want_free(wanted);
         let is_short = self.pages.free() + self.pages.waiting() < wanted;
         if self.restoring.is_some() || is_short && !self.is_swept(now_ms, SWEEP_PACE) {
             return;
@@ -305,6 +307,7 @@ impl Writer {
             let (budget, page_words) = (self.pages.budget(), self.pages.page_words());
             let wanted =
                 if budget < RESERVE_PAGES_MIN { 0 } else { RESERVE_PAGES.min(budget / RESERVE_PART) };
+            self.pages.want_free(wanted);
             if self.pages.free() + self.pages.waiting() >= wanted {
                 return false;
             }

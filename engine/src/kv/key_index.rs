@@ -201,7 +201,7 @@ fn cost(key: &[u8], rank: Option<&Rank>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::{Node, Predicate};
+    use crate::filter::{Allowance, Node, Predicate};
     use crate::payload::Value;
     use proptest::prelude::*;
 
@@ -284,7 +284,7 @@ mod tests {
             let path = FieldPath::parse("f").unwrap();
             let matches = |stored: &[u8]| {
                 let Some(record) = StoredRecord::of(stored) else { return false };
-                record.fields().is_some_and(|fields| predicate.matches_values(|_| fields.get(&path)))
+                record.fields().is_some_and(|fields| predicate.ask_values(|_| fields.get(&path), &Allowance::unbounded()) == Some(true))
             };
             if let Some(bounds) = predicate.bounds_of("f") {
                 let found = index.keys_within(&bounds, after, usize::MAX).unwrap();

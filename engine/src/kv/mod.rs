@@ -54,6 +54,7 @@ pub use entry::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use hash::{KeyHash, KeyHasher};
 pub use key_index::{KeyIndex, Rank};
 pub use op::{Action, Effect, Op, Prepared, Reply, StoreError, TTL_MS_MAX};
+pub use pages::Grow;
 pub use record_filter::{FieldError, RecordFilter};
 pub use snapshot::SnapshotCursor;
 pub use stats::Stats;

@@ -1,8 +1,8 @@
 //! The owner's book of pages: which is being written, which are full, free, or waiting for their readers.
 //!
 //! ```text
-//! free -> open -> closed -> (emptied) -> waiting -> free        entries, one after the other
-//! free -> body                        -> waiting -> free        part of one long value
+//! fresh, free -> open -> closed -> (emptied) -> waiting -> free        entries, one after the other
+//! fresh, free -> body                        -> waiting -> free        part of one long value
 //! ```
 //!
 //! # Invariants
@@ -12,8 +12,10 @@
 //! 2. Free, waiting and used pages together are as many as the budget has, but for *spare* ones: address space beyond the
 //!    budget, taken only while readers hold up the reuse of pages that are empty already, and given back to the system as
 //!    soon as they let go.
-//! 3. What tables take is taken from the pages: so many of the budget are *withheld*, without memory.
-//! 4. `live` of a page is the number of words of its entries that the table leads to.
+//! 3. A *fresh* page has no memory, and is given some when whoever counts the memory of the process grants it ([`Grow`]). Where that is
+//!    refused the store is at capacity with the pages that it has.
+//! 4. What tables take is taken from the pages: so many of the budget are *withheld*, without memory.
+//! 5. `live` of a page is the number of words of its entries that the table leads to.
 
 use super::entry::Entry;
 use super::table::Place;
@@ -31,6 +33,9 @@ const WASTED_MIN: usize = 2;
 
 /// Pages that are never withheld.
 const WRITTEN_MIN: usize = 2;
+
+/// Whether so many more bytes of memory may be taken.
+pub type Grow = Arc<dyn Fn(usize) -> bool + Send + Sync>;
 
 /// A page's number: its first word is that times the words of a page.
 pub(super) type PageId = u32;
@@ -55,7 +60,14 @@ pub(super) struct Pages {
     open: Option<PageId>,
     /// Oldest first.
     closed: VecDeque<PageId>,
+    /// They have memory.
     free: Vec<PageId>,
+    /// They have none.
+    fresh: Vec<PageId>,
+    /// How many of the fresh ones may be given memory.
+    granted: usize,
+    /// Who says that memory may be had; `None`: it may.
+    grow: Option<Grow>,
     spare: Vec<PageId>,
     withheld: Vec<PageId>,
     /// How many are to be.
@@ -76,8 +88,11 @@ impl Pages {
             pages: vec![Page::default(); all],
             open: None,
             closed: VecDeque::new(),
+            free: Vec::new(),
             // Taken from the end: lower numbers first.
-            free: (0..budget as PageId).rev().collect(),
+            fresh: (0..budget as PageId).rev().collect(),
+            granted: usize::MAX,
+            grow: None,
             spare: (budget as PageId..all as PageId).rev().collect(),
             withheld: Vec::new(),
             withhold: 0,
@@ -85,6 +100,22 @@ impl Pages {
             live: 0,
             used: 0,
             touched: 0,
+        }
+    }
+
+    /// From now on a page is given memory only if `grow` allows it.
+    pub(super) fn grow_with(&mut self, grow: Grow) {
+        (self.grow, self.granted) = (Some(grow), 0);
+    }
+
+    /// Asks for memory until so many pages can be written at once, as far as there are pages without any and it is granted.
+    pub(super) fn want_free(&mut self, pages: usize) {
+        let Some(grow) = &self.grow else { return };
+        while self.free.len() + self.granted < pages
+            && self.granted < self.fresh.len()
+            && grow(self.page_words * WORD)
+        {
+            self.granted += 1;
         }
     }
 
@@ -140,12 +171,24 @@ impl Pages {
     }
 
     fn take(&mut self) -> PageId {
-        let page = self.free.pop().or_else(|| self.spare.pop()).expect("the caller has made room");
+        let page = self.free.pop().or_else(|| self.take_fresh()).or_else(|| self.spare.pop());
+        let page = page.expect("the caller has made room");
         if !self.pages[page as usize].touched {
             self.touched += 1;
         }
         self.pages[page as usize] = Page { touched: true, ..Page::default() };
         page
+    }
+
+    fn take_fresh(&mut self) -> Option<PageId> {
+        if self.granted == 0 {
+            return None;
+        }
+        let page = self.fresh.pop()?;
+        if self.grow.is_some() {
+            self.granted -= 1;
+        }
+        Some(page)
     }
 
     /// An entry of `words` words is not alive any more. Whether that leaves a closed page empty, and the page.
@@ -188,7 +231,7 @@ impl Pages {
         while self.withheld.len() > self.withhold
             && let Some(page) = self.withheld.pop()
         {
-            self.free.push(page);
+            self.fresh.push(page);
         }
         self.withhold_free(words);
     }
@@ -196,8 +239,8 @@ impl Pages {
     /// The last free page stays: without one the next write would have to empty a whole page.
     fn withhold_free(&mut self, words: &Words) {
         while self.withheld.len() < self.withhold
-            && self.free.len() > 1
-            && let Some(page) = self.free.pop()
+            && self.free.len() + self.fresh.len() > 1
+            && let Some(page) = self.fresh.pop().or_else(|| self.free.pop())
         {
             self.release(page, words);
             self.withheld.push(page);
@@ -206,9 +249,8 @@ impl Pages {
 
     /// Whether more than half of what was written is dead, and no page that was used before can be written at once.
     pub(super) fn is_wasteful(&self) -> bool {
-        let is_recycled = |page: &PageId| self.pages[*page as usize].touched;
         self.used > 2 * self.live + WASTED_MIN * self.page_words
-            && !self.free.last().is_some_and(is_recycled)
+            && self.free.is_empty()
             && self.waiting.is_empty()
     }
 
@@ -290,8 +332,14 @@ impl Pages {
         self.open.is_some()
     }
 
+    /// Pages that can be written at once.
     pub(super) fn free(&self) -> usize {
-        self.free.len()
+        self.free.len() + self.granted.min(self.fresh.len())
+    }
+
+    /// Pages that are not written, with memory or without.
+    pub(super) fn unwritten(&self) -> usize {
+        self.free.len() + self.fresh.len()
     }
 
     pub(super) fn spare(&self) -> usize {

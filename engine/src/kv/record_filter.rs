@@ -1,9 +1,18 @@
 //! Filters over the fields of stored records.
 
 use super::operate::{FieldPath, PathError, StoredRecord};
-use crate::filter::Predicate;
+use crate::filter::{Allowance, Predicate};
+use crate::pace::{Pace, TooLong};
 use ahash::HashMap;
 use std::sync::Arc;
+
+/// What finding a field of a record costs, in nanoseconds.
+const FIELD_NS: u64 = 150;
+
+/// What finding out where the fields of a record lie costs, in nanoseconds: some bytes of it at a time.
+fn opened_ns(stored: &[u8]) -> u64 {
+    100 + stored.len() as u64 / 4
+}
 
 /// A compiled filter whose fields are paths into records. Cheap to clone.
 ///
@@ -53,13 +62,34 @@ impl RecordFilter {
         self.predicate.is_trivially_false()
     }
 
-    /// Whether a stored value is a record that matches. Some 100 ns and 10 ns per field of the record.
+    /// Whether a stored value is a record that matches, however long that takes. Some 100 ns and 10 ns per field of the record.
     pub fn matches(&self, stored: &[u8]) -> bool {
+        self.ask(stored, &Allowance::unbounded()).expect("an unbounded allowance is never used up")
+    }
+
+    /// As [`Self::matches`], `None` when the allowance is used up before the answer is known: then ask again, in pieces.
+    pub fn ask(&self, stored: &[u8], allowance: &Allowance) -> Option<bool> {
         let record = StoredRecord::of(stored);
-        let fields = record.as_ref().and_then(StoredRecord::fields);
-        fields.is_some_and(|fields| {
-            self.predicate.matches_values(|field| self.paths.get(field).and_then(|path| fields.get(path)))
-        })
+        let Some(fields) = record.as_ref().and_then(StoredRecord::fields) else { return Some(false) };
+        allowance.spend(opened_ns(stored));
+        self.predicate.ask_values(
+            |field| {
+                allowance.spend(FIELD_NS);
+                self.paths.get(field).and_then(|path| fields.get(path))
+            },
+            allowance,
+        )
+    }
+
+    /// As [`Self::matches`], in pieces between which the pace is called. The value has to stay as it is meanwhile.
+    ///
+    /// # Errors
+    /// [`TooLong`].
+    pub async fn ask_in_pieces(&self, stored: &[u8], pace: &mut impl Pace) -> Result<bool, TooLong> {
+        let record = StoredRecord::of(stored);
+        let Some(fields) = record.as_ref().and_then(StoredRecord::fields) else { return Ok(false) };
+        let value_of = |field: &str| self.paths.get(field).and_then(|path| fields.get(path));
+        self.predicate.ask_values_in_pieces(&value_of, FIELD_NS, pace).await
     }
 }
 

@@ -13,7 +13,7 @@ use super::flush::Ruins;
 use super::hash::KeyHasher;
 use super::index::{Index, Slot};
 use super::op::{Effect, StoreError, check_lengths};
-use super::pages::{PageId, Pages, bodies_of};
+use super::pages::{Grow, PageId, Pages, bodies_of};
 use super::restore::Restoring;
 use super::stats::Stats;
 use super::table::Place;
@@ -152,6 +152,12 @@ impl Writer {
         evicted.clear();
     }
 
+    /// From now on pages are given memory only as far as `grow` allows it, which is asked for a page at a time, by the owner. Where it
+    /// refuses the store is at capacity with the pages that it has, or, with none, full.
+    pub fn grow_with(&mut self, grow: Grow) {
+        self.pages.grow_with(grow);
+    }
+
     /// Bytes of a page.
     pub fn page_bytes(&self) -> usize {
         self.pages.page_words() * WORD
@@ -169,7 +175,7 @@ impl Writer {
             page_bytes: bytes(self.pages.page_words()),
             pages: self.pages.budget(),
             pages_allocated: self.pages.touched(),
-            pages_free: self.pages.free(),
+            pages_free: self.pages.unwritten(),
             pages_waiting: self.pages.waiting(),
             used_bytes: bytes(self.pages.used()),
             live_bytes: bytes(self.pages.live()),

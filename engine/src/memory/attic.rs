@@ -59,6 +59,27 @@ impl<T> Link<T> {
         unsafe { self.0.as_ref() }
     }
 
+    /// Boxes a part that its owner keeps the books of itself.
+    pub(crate) fn boxed(part: T) -> Link<T> {
+        Link(NonNull::from(Box::leak(Box::new(part))))
+    }
+
+    /// The part, as the box that it was.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::free`].
+    pub(crate) unsafe fn into_box(self) -> Box<T> {
+        // SAFETY: made from a box; the caller is the last to use the link.
+        unsafe { Box::from_raw(self.0.as_ptr()) }
+    }
+
+    /// Whether both lead to one part.
+    #[inline]
+    pub(crate) fn is(self, other: Option<Link<T>>) -> bool {
+        other.is_some_and(|other| self.0 == other.0)
+    }
+
     /// Drops the part at once.
     ///
     /// # Safety

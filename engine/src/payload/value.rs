@@ -240,10 +240,16 @@ impl<'a> StrArray<'a> {
         self.len == 0
     }
 
+    /// The element at a place.
+    pub fn get(&self, index: usize) -> Option<&'a str> {
+        let Self { row, first, len } = *self;
+        (index < len).then(|| super::row_layout::string_behind(row, first + 4 * index))
+    }
+
     /// The elements in stored order.
     pub fn iter(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        let Self { row, first, len } = *self;
-        (0..len).map(move |index| super::row_layout::string_behind(row, first + 4 * index))
+        let array = *self;
+        (0..array.len).map_while(move |index| array.get(index))
     }
 }
 
@@ -283,6 +289,12 @@ macro_rules! number_array {
             /// Whether there is no element.
             pub fn is_empty(&self) -> bool {
                 self.elements.is_empty()
+            }
+
+            /// Those elements that there are from one place on below another.
+            pub fn part(&self, from: usize, to: usize) -> Self {
+                let to = to.min(self.elements.len());
+                Self { elements: &self.elements[from.min(to)..to] }
             }
 
             /// The elements in stored order.

@@ -22,7 +22,7 @@ fn lower(c: char) -> char {
 }
 
 /// General category L or Nd. The standard library's `is_alphanumeric` is wider (vowel signs, Roman and circled numbers).
-fn is_token_char(c: char) -> bool {
+pub(crate) fn is_token_char(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_alphanumeric();
     }

@@ -141,6 +141,17 @@ impl CellCodec {
         self.product.decode(code, residual);
     }
 
+    /// Mean squared error of `residuals`, `dim` components each and back to back; NaN without residuals.
+    pub fn error(&self, residuals: &[f32]) -> f64 {
+        let (mut code, mut decoded) = (vec![0; self.code_len()], vec![0.0; self.dim]);
+        let error = |residual: &[f32]| {
+            self.encode(residual, &mut code);
+            self.decode(&code, &mut decoded);
+            super::squared_error(residual, &decoded)
+        };
+        residuals.chunks_exact(self.dim).map(error).sum::<f64>() / (residuals.len() / self.dim) as f64
+    }
+
     /// Sets `query` to a vector. Cost: `dim` times the number of centroids.
     ///
     /// # Panics

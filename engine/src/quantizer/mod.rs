@@ -15,6 +15,7 @@ mod scalar;
 mod sign;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use crate::distance::{Metric, Width};
 use crate::index::Slot;
@@ -26,9 +27,34 @@ use scalar::Scalar;
 use sign::Sign;
 
 pub use cell::{BLOCK_CODES, CellCodec, CellProduct, CellQuery, RESIDUALS_MAX};
+pub use watch::{Level, Watch};
+pub(crate) use watch::{is_better, mean};
 
 /// Vectors worth training on; more make codes hardly better.
 pub const SAMPLE_MAX: usize = 16_384;
+
+/// One in so many vectors of a sample is not learned from, but tells what codes lose of vectors that were not, which of few vectors is
+/// far more than of those that were.
+const HELD_OUT: usize = 8;
+/// Vectors of which all are learned from.
+const SMALL_SAMPLE: usize = 64;
+
+/// `rows`, vectors of `dim` components, in those to learn from and those to measure by: all of them both where they are few.
+pub(crate) fn split_sample<T: Copy>(dim: usize, rows: Vec<T>) -> (Vec<T>, Vec<T>) {
+    if rows.len() / dim < SMALL_SAMPLE {
+        return (rows.clone(), rows);
+    }
+    let (mut learned, mut held_out) = (Vec::with_capacity(rows.len()), Vec::new());
+    for (at, row) in rows.chunks_exact(dim).enumerate() {
+        if at % HELD_OUT == HELD_OUT / 2 { &mut held_out } else { &mut learned }.extend_from_slice(row);
+    }
+    (learned, held_out)
+}
+
+/// Squared distance of two vectors of one length.
+pub(crate) fn squared_error(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum()
+}
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -230,6 +256,20 @@ impl Codec {
             Kind::Sign(sign) => sign.decode(row, vector),
             Kind::Product(product) => product.decode(row, vector),
         }
+    }
+
+    /// Squared distances of `rows`, vectors of `dim` components back to back, from what their codes stand for. Cost: that of making and
+    /// reading their codes.
+    pub fn errors(&self, rows: &[f32]) -> Vec<f64> {
+        let (mut codes, mut decoded) =
+            (vec![0; rows.len() / self.dim * self.code_len()], vec![0.0; self.dim]);
+        self.encode(rows, &mut codes);
+        let each = rows.chunks_exact(self.dim).zip(codes.chunks_exact(self.code_len()));
+        let error = |(row, code): (&[f32], &[u8])| {
+            self.decode(code, &mut decoded);
+            squared_error(row, &decoded)
+        };
+        each.map(error).collect()
     }
 
     /// Sets `query` to a prepared vector. Cost: `dim` operations; a rotation or as many tables as bytes of a code more.

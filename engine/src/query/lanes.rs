@@ -4,7 +4,7 @@
 use super::examples::Examples;
 use super::fusion::{FusedHit, Fusion, Lane, Ranking, fuse, lane_weights};
 use crate::collection::{Dense, Explain, Query, SearchError};
-use crate::filter::Predicate;
+use crate::filter::{Allowance, Predicate};
 use crate::index::{Scratch, Slot};
 use crate::memory::Pin;
 use crate::pace::{Pace, TooLong, Whole, at_once};
@@ -431,7 +431,10 @@ impl Run<'_> {
     ) -> Result<Vec<Found>, LaneError> {
         let mut seen = HashSet::new();
         let mut hits: Vec<Found> = lanes.iter().flat_map(|lane| &lane.hits).copied().collect();
-        hits.retain(|hit| seen.insert(hit.id) && self.matches(root, hit.slot));
+        hits.retain(|hit| seen.insert(hit.id));
+        if let Some(filter) = &root.filter {
+            hits = self.matching(filter, hits, pace).await?;
+        }
         match &root.source {
             Source::Dense(vector) => {
                 self.rank_by(&Examples::Average(self.prepared(vector)?), &mut hits, pace).await?;
@@ -505,12 +508,35 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn matches(&self, leaf: &Leaf, slot: Slot) -> bool {
-        let Some(filter) = &leaf.filter else { return true };
-        let row = self.dense.point(self.pin, slot).row;
-        filter.matches((!row.is_empty()).then(|| PayloadRow::trusted(row)), self.now_ms)
+    /// Those of the hits that match.
+    async fn matching(
+        &self,
+        filter: &Predicate,
+        hits: Vec<Found>,
+        pace: &mut impl Pace,
+    ) -> Result<Vec<Found>, TooLong> {
+        let (allowance, mut left) = (Allowance::of(ASKED_NS), Vec::with_capacity(hits.len()));
+        for hit in hits {
+            let row = self.dense.point(self.pin, hit.slot).row;
+            let row = (!row.is_empty()).then(|| PayloadRow::trusted(row));
+            let matches = match filter.ask(row, self.now_ms, &allowance) {
+                Some(matches) => matches,
+                None => filter.ask_in_pieces(row, self.now_ms, pace).await?,
+            };
+            if matches {
+                left.push(hit);
+            }
+            if allowance.is_spent() {
+                pace.step(allowance.renew(ASKED_NS)).await?;
+            }
+        }
+        pace.step(allowance.renew(0)).await?;
+        Ok(left)
     }
 }
+
+/// What questions to a filter may take between two calls of the pace, in nanoseconds.
+const ASKED_NS: u64 = 50_000;
 
 /// Greatest first; zeros of both signs are equal.
 pub(super) fn by_score(a: &Found, b: &Found) -> Ordering {

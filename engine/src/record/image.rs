@@ -11,8 +11,11 @@
 //! centroid = 6 cell:u32 f32*dim
 //! gone     = 10 at:u32 floor:u64 (id:u64 version:u64)*    last versions of ids that are absent, piece `at`; piece 0 voids what
 //!            earlier images said. Those that are not named had `floor` at most. Every full image has piece 0, older ones none
+//! watch    = 11 seq:u64 left:u64 learned_from:u64 written:u64 measured:u64 level:u8 calm:u8 (trained:f64 sum:f64)*2   of what was learned, how well it fits
+//!            what is written: errors of codes, distances to centroids. Before the end of an image, if anything was learned
 //! codec    = 8 total:u32 at:u32 bytes                     a piece of what a quantizer has learned, `total` bytes in all, in order;
-//!            of an index of cells behind the record of the cells; of a graph with a quantizer: number:u8 trained_at:u64 codec
+//!            of an index of cells behind the record of the cells; of a graph with a quantizer: number:u8 trained_at:u64 codec.
+//!            None of 0 bytes: what images before had learned is forgotten (as is a clustering by one of 0 cells)
 //! code     = 9 slot:u32 bytes                             of a point in cells with codes, behind its point or edges: one for each cell;
 //!            of a graph whose vectors are in a file or given up, behind its point: number:u8 (of the quantizer) code
 //! levels   = count:u8 (degree:u16 slot:u32*degree)*count     level 0 first; count 0 = not in the graph
@@ -25,6 +28,8 @@
 //!
 //! A delta image holds only what changed since the image before it: an edges record spares the vector and row of a point
 //! whose neighbourhood changed, a free record takes a point of an earlier image away.
+
+use crate::quantizer::{Level, Watch};
 
 /// Most levels a decoder accepts; a drawn level stays far below (see the graph).
 pub const LEVELS_MAX: usize = 64;
@@ -40,6 +45,7 @@ const KIND_CENTROID: u8 = 6;
 const KIND_CODEC: u8 = 8;
 const KIND_CODE: u8 = 9;
 const KIND_GONE: u8 = 10;
+const KIND_WATCH: u8 = 11;
 
 /// Why bytes are not image records.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -137,6 +143,8 @@ pub enum Record<'a> {
     Code(u32, &'a [u8]),
     /// Last versions of absent ids.
     Gone(GoneRecord<'a>),
+    /// How well what was learned fits what was written.
+    Watch(Watch),
 }
 
 /// Last versions of ids that are absent.
@@ -346,6 +354,20 @@ pub fn put_gone(out: &mut Vec<u8>, at: u32, floor: u64, pairs: &[(u64, u64)]) {
     });
 }
 
+/// Appends the record of how well what was learned fits what was written.
+pub fn put_watch(out: &mut Vec<u8>, watch: &Watch) {
+    record(out, KIND_WATCH, |out| {
+        for number in [watch.seq, watch.left, watch.learned_from, watch.written, watch.measured] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&[watch.level, u8::from(watch.calm)]);
+        for Level { trained, sum } in [watch.error, watch.spread] {
+            out.extend_from_slice(&trained.to_le_bytes());
+            out.extend_from_slice(&sum.to_le_bytes());
+        }
+    });
+}
+
 /// Decodes records one after another; after an error it yields nothing more.
 pub struct Records<'a> {
     bytes: &'a [u8],
@@ -390,6 +412,7 @@ impl<'a> Records<'a> {
             }),
             KIND_CENTROID => Record::Centroid(body.u32()?, std::mem::take(&mut body.0)),
             KIND_CODEC => Record::Codec(body.u32()?, body.u32()?, std::mem::take(&mut body.0)),
+            KIND_WATCH => Record::Watch(watch(&mut body)?),
             KIND_CODE => Record::Code(body.u32()?, std::mem::take(&mut body.0)),
             KIND_GONE => {
                 let (at, floor) = (body.u32()?, body.u64()?);
@@ -423,6 +446,15 @@ impl<'a> Iterator for Records<'a> {
             }
         })
     }
+}
+
+fn watch(body: &mut Fields<'_>) -> Result<Watch, &'static str> {
+    let (seq, left, learned_from) = (body.u64()?, body.u64()?, body.u64()?);
+    let (written, measured, level, calm) = (body.u64()?, body.u64()?, body.u8()?, body.u8()? != 0);
+    let mut float = || Ok::<f64, &'static str>(f64::from_bits(body.u64()?));
+    let error = Level { trained: float()?, sum: float()? };
+    let spread = Level { trained: float()?, sum: float()? };
+    Ok(Watch { seq, left, learned_from, written, measured, level, calm, error, spread, resting: false })
 }
 
 fn dead(flags: u8) -> Result<bool, &'static str> {
@@ -524,7 +556,23 @@ mod tests {
         put_codec(&mut out, 9, 7, b"xy");
         put_code(&mut out, 3, b"code");
         put_gone(&mut out, 1, 4, &[(u64::MAX, 2), (3, 1 << 40)]);
+        put_watch(&mut out, &watch());
         out
+    }
+
+    fn watch() -> Watch {
+        Watch {
+            seq: 1,
+            left: 2,
+            learned_from: 1 << 40,
+            written: 3,
+            measured: 4,
+            level: 5,
+            calm: true,
+            error: Level { trained: 0.5, sum: 6.0 },
+            spread: Level { trained: -0.5, sum: 7.0 },
+            resting: false,
+        }
     }
 
     #[test]
@@ -554,7 +602,8 @@ mod tests {
         let Record::Gone(gone) = records[8] else { panic!("{:?}", records[8]) };
         assert_eq!((gone.at, gone.floor), (1, 4));
         assert_eq!(gone.iter().collect::<Vec<_>>(), [(u64::MAX, 2), (3, 1 << 40)]);
-        assert_eq!(records.len(), 9);
+        assert_eq!(records[9], Record::Watch(watch()));
+        assert_eq!(records.len(), 10);
     }
 
     /// Pins the layout: images written by this version must open for ever.

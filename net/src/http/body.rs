@@ -1,15 +1,15 @@
 //! Request bodies: counted while they stream in, with the client's slowness (and only that) on the clock.
 
-use super::HttpConfig;
 use super::connection::{Connection, Phase};
 use super::gunzip::{Encoding, Gunzip, Piece};
-use crate::limits;
+use super::memory::Memory;
 use crate::request::{ApiError, ErrorKind};
 use bytes::Bytes;
 use http_body::Body;
 use hyper::body::Incoming;
+use nigh_shard::account::Charge;
 use nigh_shard::runtime::CoreRuntime;
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -104,32 +104,19 @@ impl Collected {
 
 /// Body bytes of one request that are counted against the process's bound, until it is dropped.
 pub(super) struct HeldBytes {
-    config: Rc<HttpConfig>,
-    bytes: Cell<u64>,
+    memory: Rc<Memory>,
+    charge: RefCell<Option<Charge>>,
 }
 
 impl HeldBytes {
-    pub(super) fn new(config: Rc<HttpConfig>) -> Rc<Self> {
-        Rc::new(HeldBytes { config, bytes: Cell::new(0) })
+    pub(super) fn new(memory: Rc<Memory>) -> Rc<Self> {
+        Rc::new(HeldBytes { memory, charge: RefCell::new(None) })
     }
 
     fn grow(&self, total: u64) -> Result<(), BodyError> {
-        let wanted = if total > limits::BODY_UNCOUNTED_BYTES { total } else { 0 };
-        let more = wanted.saturating_sub(self.bytes.get());
-        if more > 0 {
-            if !self.config.telemetry.take_body_bytes(more, self.config.max_body_bytes) {
-                return Err(BodyError::Crowded);
-            }
-            self.bytes.set(wanted);
-        }
-        Ok(())
-    }
-}
-
-impl Drop for HeldBytes {
-    fn drop(&mut self) {
-        if self.bytes.get() > 0 {
-            self.config.telemetry.give_body_bytes(self.bytes.get());
+        match self.memory.hold_body(&mut self.charge.borrow_mut(), total) {
+            true => Ok(()),
+            false => Err(BodyError::Crowded),
         }
     }
 }

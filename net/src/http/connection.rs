@@ -3,10 +3,14 @@
 //! A connection is always in one [`Phase`]; the sweep ([`Connections`](crate::connections::Connections)) adds a second to its
 //! age in that phase and shuts the socket down when the phase's limit is reached. The connection's task then sees the end of its stream like any other.
 
+use super::memory::Memory;
+use super::refusal::{Lines, Refusal};
 use crate::connections::{self, Aging};
 use crate::limits;
+use nigh_shard::account::Charge;
 use nigh_shard::reactor::Source;
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::task::{Context, Waker};
 
 /// What a connection is doing.
@@ -28,11 +32,24 @@ pub enum Phase {
 pub struct Connection {
     /// The socket.
     pub source: Source,
+    memory: Rc<Memory>,
     phase: Cell<Phase>,
     age_seconds: Cell<u32>,
     body_wait_seconds: Cell<u32>,
     body_bytes: Cell<u64>,
+    /// Bytes of the head that is being received, and what they hold.
+    head_bytes: Cell<u64>,
+    head_charge: RefCell<Option<Charge>>,
+    /// Of a head whose end has not come.
+    head_lines: Cell<Option<Lines>>,
+    /// An answer that stands in for one of the parser's.
+    pub(super) refusal: RefCell<Option<Refusal>>,
     write_blocked: Cell<bool>,
+    /// Of the answer under way: seconds in which the client took nothing, all together, and bytes that it took.
+    write_wait_seconds: Cell<u32>,
+    write_bytes: Cell<u64>,
+    /// Bytes received or sent since the end of the process was last asked for.
+    has_moved: Cell<bool>,
     ended: Cell<bool>,
     unread: Cell<bool>,
     task: RefCell<Option<Waker>>,
@@ -40,13 +57,21 @@ pub struct Connection {
 
 impl Connection {
     /// A connection just accepted.
-    pub fn new(source: Source) -> Self {
+    pub(super) fn new(source: Source, memory: Rc<Memory>) -> Self {
         Connection {
             source,
+            memory,
             phase: Cell::new(Phase::Head),
             age_seconds: Cell::new(0),
             body_wait_seconds: Cell::new(0),
             body_bytes: Cell::new(0),
+            head_bytes: Cell::new(0),
+            head_charge: RefCell::new(None),
+            head_lines: Cell::new(Some(Lines::default())),
+            refusal: RefCell::new(None),
+            write_wait_seconds: Cell::new(0),
+            write_bytes: Cell::new(0),
+            has_moved: Cell::new(false),
             write_blocked: Cell::new(false),
             ended: Cell::new(false),
             unread: Cell::new(false),
@@ -65,7 +90,15 @@ impl Connection {
         self.enter(Phase::Handling);
         self.body_wait_seconds.set(0);
         self.body_bytes.set(0);
+        self.head_bytes.set(0);
+        self.write_wait_seconds.set(0);
+        self.write_bytes.set(0);
         self.unread.set(false);
+    }
+
+    /// The request and its head are gone.
+    pub fn end_request(&self) {
+        self.head_charge.take();
     }
 
     /// The request was answered without reading its body to the end.
@@ -79,9 +112,30 @@ impl Connection {
     }
 
     /// Bytes came from the client.
-    pub fn received(&self) {
+    ///
+    /// # Errors
+    /// They are of a head that is not to be received further.
+    pub(super) fn received(&self, bytes: &[u8]) -> Result<(), Refusal> {
+        self.has_moved.set(true);
         if self.phase.get() == Phase::Idle {
             self.enter(Phase::Head);
+            self.head_lines.set(Some(Lines::default()));
+        }
+        if self.phase.get() != Phase::Head {
+            return Ok(());
+        }
+        // A head that came in one piece with the end of the request before it is not looked at: where it begins only the parser knows.
+        if let Some(mut lines) = self.head_lines.get() {
+            let has_ended = lines.feed(bytes)?;
+            self.head_lines.set((!has_ended).then_some(lines));
+        }
+        let head = self.head_bytes.get() + bytes.len() as u64;
+        self.head_bytes.set(head);
+        // The parser's buffer doubles.
+        if self.memory.hold_head(&mut self.head_charge.borrow_mut(), 2 * head) {
+            Ok(())
+        } else {
+            Err(Refusal::heads_crowded())
         }
     }
 
@@ -90,16 +144,22 @@ impl Connection {
         self.body_bytes.set(self.body_bytes.get() + bytes as u64);
     }
 
-    /// The client took bytes, or (`blocked`) does not take any at the moment.
-    pub fn wrote(&self, blocked: bool) {
-        let was_blocked = self.write_blocked.replace(blocked);
-        if was_blocked && !blocked {
+    /// The client took so many bytes.
+    pub fn wrote(&self, bytes: usize) {
+        self.has_moved.set(true);
+        self.write_bytes.set(self.write_bytes.get() + bytes as u64);
+        if self.write_blocked.replace(false) {
             // For whoever waits by [`Self::is_write_blocked`].
             self.wake();
         }
-        if !blocked && matches!(self.phase.get(), Phase::Replying | Phase::Idle) {
+        if matches!(self.phase.get(), Phase::Replying | Phase::Idle) {
             self.age_seconds.set(0);
         }
+    }
+
+    /// The client does not take any bytes at the moment.
+    pub fn blocked(&self) {
+        self.write_blocked.set(true);
     }
 
     /// Whether the client leaves bytes untaken. The connection's task is woken when it takes them.
@@ -144,8 +204,21 @@ impl Aging for Connection {
         Connection::wake(self);
     }
 
+    fn is_stalled(&self) -> bool {
+        let waits = matches!(self.phase.get(), Phase::Head | Phase::Body) || self.write_blocked.get();
+        !self.has_moved.replace(false) && waits
+    }
+
     fn tick(&self) -> bool {
         let age = self.age_seconds.get().saturating_add(1);
+        if self.write_blocked.get() && matches!(self.phase.get(), Phase::Replying | Phase::Idle) {
+            let waited = self.write_wait_seconds.get().saturating_add(1);
+            self.age_seconds.set(age);
+            self.write_wait_seconds.set(waited);
+            let earned = self.write_bytes.get() / limits::BODY_BYTES_PER_EXTRA_SECOND;
+            return age > limits::WRITE_STALL_MAX_SECONDS
+                || u64::from(waited) > u64::from(limits::WRITE_STALL_MAX_SECONDS) + earned;
+        }
         match self.phase.get() {
             Phase::Head => {
                 self.age_seconds.set(age);
@@ -159,16 +232,11 @@ impl Aging for Connection {
                 let waited = self.body_wait_seconds.get().saturating_add(1);
                 self.body_wait_seconds.set(waited);
                 let earned = self.body_bytes.get() / limits::BODY_BYTES_PER_EXTRA_SECOND;
-                u64::from(waited) > u64::from(limits::BODY_READ_MAX_SECONDS) + earned
+                let allowed = u64::from(limits::BODY_READ_MAX_SECONDS) + earned;
+                u64::from(waited) > allowed.min(limits::BODY_LIFE_MAX_SECONDS.into())
             }
             // Only the client's slowness counts, never the server's: a bulk build may take hours.
-            Phase::Handling => false,
-            Phase::Replying => {
-                if self.write_blocked.get() {
-                    self.age_seconds.set(age);
-                }
-                age > limits::WRITE_STALL_MAX_SECONDS
-            }
+            Phase::Handling | Phase::Replying => false,
         }
     }
 }

@@ -9,6 +9,8 @@ mod body;
 mod connection;
 mod gunzip;
 mod listen;
+mod memory;
+mod refusal;
 mod reply;
 mod server;
 mod stream;
@@ -16,7 +18,7 @@ mod stream;
 pub use body::{BodyError, BodyReader, Collected};
 pub use gunzip::Encoding;
 pub use listen::bind;
-pub use reply::{Reply, ReplyBody, json_reply};
+pub use reply::{Reply, ReplyBody, charged, json_reply};
 pub use server::{Handler, serve_with};
 
 use crate::auth::Authenticator;
@@ -39,8 +41,10 @@ pub struct HttpConfig {
     pub max_connections_per_core: usize,
     /// Counters of all cores.
     pub telemetry: Arc<Telemetry>,
-    /// Request bodies in memory, whole process; see [`crate::limits::BODIES_MAX_BYTES`].
+    /// Request bodies in memory, whole process, larger frames of TCP included; see [`crate::limits::BODIES_MAX_BYTES`].
     pub max_body_bytes: u64,
+    /// Larger heads of requests in memory, whole process; see [`crate::limits::HEADS_MAX_BYTES`].
+    pub max_head_bytes: u64,
     /// What the limits on slow clients in [`crate::limits`] take for a second; shorter only in tests.
     pub second: Duration,
 }
@@ -54,6 +58,7 @@ impl HttpConfig {
             max_connections_per_core: 16_384,
             telemetry,
             max_body_bytes: crate::limits::BODIES_MAX_BYTES,
+            max_head_bytes: crate::limits::HEADS_MAX_BYTES,
             second: Duration::from_secs(1),
         }
     }
@@ -65,7 +70,7 @@ impl HttpConfig {
 /// # Errors
 /// When the listener cannot be registered with the reactor.
 pub async fn serve(core: Rc<Core>, listener: TcpListener, config: Rc<HttpConfig>) -> std::io::Result<()> {
-    let runtime = core.runtime().clone();
+    let (runtime, account) = (core.runtime().clone(), core.node().account.clone());
     let service = Rc::new(RestService::new(core, config.clone()));
-    serve_with(runtime, listener, service, config).await
+    serve_with(runtime, listener, service, config, account).await
 }

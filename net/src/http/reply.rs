@@ -4,13 +4,34 @@ use super::connection::{Connection, Phase};
 use crate::access_log::AccessEntry;
 use bytes::Bytes;
 use futures_lite::Stream;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use nigh_shard::account::Account;
+use nigh_shard::core::{ANSWER_UNCOUNTED_BYTES, ANSWERS_CROWDED, charge_answer};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+
+/// Bytes on their way to a client, with what they are counted by.
+struct Charged<C> {
+    bytes: Vec<u8>,
+    #[allow(dead_code, reason = "held until the bytes are dropped")]
+    charge: C,
+}
+
+impl<C> AsRef<[u8]> for Charged<C> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// A part of an answer that is counted by `charge` until the client has taken it.
+pub fn charged<C: Send + 'static>(bytes: Vec<u8>, charge: C) -> Bytes {
+    Bytes::from_owner(Charged { bytes, charge })
+}
 
 /// A response.
 pub type Reply = Response<ReplyBody>;
@@ -24,6 +45,8 @@ enum Content {
 /// connection counts as idle.
 pub struct ReplyBody {
     content: Content,
+    /// Its memory is counted, or need not be.
+    is_counted: bool,
     connection: Option<Rc<Connection>>,
     entry: Option<Box<AccessEntry>>,
 }
@@ -31,12 +54,36 @@ pub struct ReplyBody {
 impl ReplyBody {
     /// A body in one piece.
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
-        ReplyBody { content: Content::Whole(bytes.into()), connection: None, entry: None }
+        ReplyBody { content: Content::Whole(bytes.into()), is_counted: false, connection: None, entry: None }
     }
 
-    /// A body that is made while it is sent; an error cuts the connection, so the client never takes a part for the whole.
+    /// A body in one piece that leaves whatever memory other answers hold: it is counted already, or a constant, or so seldom asked for
+    /// and so short that it must never be refused.
+    pub fn counted(bytes: impl Into<Bytes>) -> Self {
+        ReplyBody { content: Content::Whole(bytes.into()), is_counted: true, connection: None, entry: None }
+    }
+
+    /// A body that is made while it is sent; an error cuts the connection, so the client never takes a part for the whole. The pages count
+    /// their memory themselves.
     pub fn pages(pages: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
-        ReplyBody { content: Content::Pages(Box::pin(pages)), connection: None, entry: None }
+        ReplyBody {
+            content: Content::Pages(Box::pin(pages)),
+            is_counted: true,
+            connection: None,
+            entry: None,
+        }
+    }
+
+    /// Counts the memory of a body in one piece until the client has taken it; false when other answers leave no room for it.
+    pub(super) fn charge(&mut self, account: &Arc<Account>) -> bool {
+        let Content::Whole(bytes) = &mut self.content else { return true };
+        if self.is_counted || bytes.len() <= ANSWER_UNCOUNTED_BYTES {
+            return true;
+        }
+        let Ok(charge) = charge_answer(account, bytes.len()) else { return false };
+        let whole = Vec::from(std::mem::take(bytes));
+        *bytes = charged(whole, charge);
+        true
     }
 
     pub(super) fn attach(&mut self, connection: Rc<Connection>, entry: Option<Box<AccessEntry>>) {
@@ -85,6 +132,14 @@ impl Drop for ReplyBody {
             connection.enter(Phase::Idle);
         }
     }
+}
+
+/// The answer in the place of one that finds no room beside those of others.
+pub(super) fn crowded() -> Reply {
+    let body = format!("{{\"error\":\"{ANSWERS_CROWDED}\"}}\n");
+    let mut reply = json_reply(StatusCode::SERVICE_UNAVAILABLE, ReplyBody::whole(body));
+    reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    reply
 }
 
 /// A JSON response; `body` ends with a newline.

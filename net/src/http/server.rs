@@ -3,7 +3,8 @@
 use super::HttpConfig;
 use super::body::{BodyReader, HeldBytes};
 use super::connection::{Connection, Phase};
-use super::reply::{Reply, ReplyBody, json_reply};
+use super::memory::Memory;
+use super::reply::{Reply, ReplyBody, crowded, json_reply};
 use super::stream::Stream;
 use crate::accept::accept_all;
 use crate::access_log::{AccessEntry, RequestIds};
@@ -18,6 +19,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use nigh_shard::account::Account;
 use nigh_shard::runtime::CoreRuntime;
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -26,6 +28,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Bytes of a path that the access log shows: lines wait in memory for a reader that stalls.
@@ -43,11 +46,12 @@ struct Server<H> {
     runtime: CoreRuntime,
     handler: Rc<H>,
     config: Rc<HttpConfig>,
+    memory: Rc<Memory>,
     connections: Rc<Connections<Connection>>,
     request_ids: RequestIds,
 }
 
-/// Serves `handler` on `listener` until the process is asked to stop, then drains.
+/// Serves `handler` on `listener` until the process is asked to stop, then drains. Requests and answers take their memory from `account`.
 ///
 /// # Errors
 /// When the listener cannot be registered with the reactor.
@@ -56,12 +60,14 @@ pub async fn serve_with<H: Handler>(
     listener: TcpListener,
     handler: Rc<H>,
     config: Rc<HttpConfig>,
+    account: Arc<Account>,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let source = runtime.reactor().register(OwnedFd::from(listener))?;
     let server = Rc::new(Server {
         runtime: runtime.clone(),
         handler,
+        memory: Rc::new(Memory::new(account, &config)),
         config,
         connections: Rc::new(Connections::default()),
         request_ids: RequestIds::new(),
@@ -97,7 +103,7 @@ fn admit<H: Handler>(server: &Rc<Server<H>>, socket: OwnedFd) {
             return;
         }
     };
-    let connection = Rc::new(Connection::new(source));
+    let connection = Rc::new(Connection::new(source, server.memory.clone()));
     let listed = server.connections.list(connection.clone());
     telemetry.accepted(server.connections.open());
     let server = server.clone();
@@ -166,7 +172,7 @@ async fn answer<H: Handler>(
     let (head, incoming) = request.into_parts();
     let entry = server.config.access_log.then(|| Box::new(access_entry(&server.request_ids, &head)));
     // Held until the request is answered: what was read from the body lives on in the request.
-    let held = HeldBytes::new(server.config.clone());
+    let held = HeldBytes::new(server.memory.clone());
     let body = BodyReader::new(incoming, connection.clone(), server.runtime.clone(), held.clone());
     let mut reply = match head_fault(&head) {
         None => server.handler.handle(head, body).await,
@@ -175,6 +181,10 @@ async fn answer<H: Handler>(
         }
     };
     drop(held);
+    connection.end_request();
+    if !reply.body_mut().charge(&server.memory.account) {
+        reply = crowded();
+    }
     let status = reply.status();
     let entry = entry.map(|mut entry| {
         entry.status = status.as_str().to_owned();

@@ -1,6 +1,7 @@
 //! A connection's socket as hyper's byte stream.
 
 use super::connection::Connection;
+use super::refusal::Refusal;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
@@ -14,6 +15,43 @@ pub struct Stream(pub Rc<Connection>);
 impl Stream {
     fn fd(&self) -> libc::c_int {
         self.0.source.as_raw_fd()
+    }
+
+    /// Answers what the parser does not get to see. Best effort: a client that leaves earlier answers untaken is told nothing.
+    fn refuse(&self, refusal: &Refusal) {
+        if !self.0.is_write_blocked() {
+            let bytes = refusal.rest();
+            // SAFETY: the bytes are borrowed for the call, which only reads them; the descriptor lives in the connection.
+            unsafe { libc::send(self.fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
+        }
+    }
+
+    /// Sends a part of `slices`; see [`Write::poll_write_vectored`].
+    fn poll_send(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.0.source.poll_writable(cx));
+            // SAFETY: an all-zero msghdr is its documented empty state (no name, no control data, no flags).
+            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+            message.msg_iov = slices.as_ptr().cast_mut().cast();
+            // The kernel takes at most 1024 slices; the caller sees how much was taken.
+            message.msg_iovlen = slices.len().min(1024) as _;
+            // SAFETY: IoSlice has the layout of iovec on Unix, so `msg_iov` points to `msg_iovlen` of them, which the
+            // call only reads; each describes memory borrowed for the call. The descriptor lives in the connection.
+            let sent = unsafe { libc::sendmsg(self.fd(), &message, libc::MSG_NOSIGNAL) };
+            if sent >= 0 {
+                self.0.wrote(sent as usize);
+                return Poll::Ready(Ok(sent as usize));
+            }
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                io::ErrorKind::WouldBlock => {
+                    self.0.blocked();
+                    self.0.source.clear_writable();
+                }
+                io::ErrorKind::Interrupted => {}
+                _ => return Poll::Ready(Err(error)),
+            }
+        }
     }
 }
 
@@ -32,10 +70,15 @@ impl Read for Stream {
             // the connection.
             let got = unsafe { libc::recv(self.fd(), space.as_mut_ptr().cast(), space.len(), 0) };
             if got > 0 {
-                self.0.received();
                 if (got as usize) < space.len() {
                     // Nothing was left behind; if more came since, its edge is still to be reported.
                     self.0.source.clear_readable();
+                }
+                // SAFETY: recv has initialised the first `got` bytes of `space`.
+                let received = unsafe { space[..got as usize].assume_init_ref() };
+                if let Err(refusal) = self.0.received(received) {
+                    self.refuse(&refusal);
+                    return Poll::Ready(Err(io::Error::other("the head of a request was refused")));
                 }
                 // SAFETY: recv has initialised the first `got` bytes of the unfilled part.
                 unsafe { buffer.advance(got as usize) };
@@ -72,28 +115,16 @@ impl Write for Stream {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let mut refusal = self.0.refusal.borrow_mut();
+        if refusal.is_none() {
+            *refusal = slices.first().and_then(|slice| Refusal::instead_of(slice));
+        }
+        let Some(instead) = &mut *refusal else { return self.poll_send(cx, slices) };
         loop {
-            ready!(self.0.source.poll_writable(cx));
-            // SAFETY: an all-zero msghdr is its documented empty state (no name, no control data, no flags).
-            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-            message.msg_iov = slices.as_ptr().cast_mut().cast();
-            // The kernel takes at most 1024 slices; the caller sees how much was taken.
-            message.msg_iovlen = slices.len().min(1024) as _;
-            // SAFETY: IoSlice has the layout of iovec on Unix, so `msg_iov` points to `msg_iovlen` of them, which the
-            // call only reads; each describes memory borrowed for the call. The descriptor lives in the connection.
-            let sent = unsafe { libc::sendmsg(self.fd(), &message, libc::MSG_NOSIGNAL) };
-            if sent >= 0 {
-                self.0.wrote(false);
-                return Poll::Ready(Ok(sent as usize));
-            }
-            let error = io::Error::last_os_error();
-            match error.kind() {
-                io::ErrorKind::WouldBlock => {
-                    self.0.wrote(true);
-                    self.0.source.clear_writable();
-                }
-                io::ErrorKind::Interrupted => {}
-                _ => return Poll::Ready(Err(error)),
+            let sent = ready!(self.poll_send(cx, &[IoSlice::new(instead.rest())]))?;
+            if instead.sent(sent) {
+                *refusal = None;
+                return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
             }
         }
     }

@@ -5,7 +5,7 @@ use super::{RestService, json_body};
 use crate::dispatch::dispatch;
 use crate::http::BodyReader;
 use crate::http::{Reply, json_reply};
-use crate::limits::PAGE_POINTS;
+use crate::limits::{PAGE_BYTES, PAGE_POINTS};
 use crate::request::ApiError;
 use crate::rest::lane_bodies::{
     decode_groups, decode_hybrid, decode_hybrid_text, decode_mmr, decode_query, decode_text,
@@ -74,29 +74,40 @@ impl RestService {
             }
         };
         let documents = matches!(route, LaneRoute::Text | LaneRoute::Mmr);
-        Ok(self.lanes_reply(outcome, documents, received))
+        self.lanes_reply(outcome, documents, received)
     }
 
     /// The answer to a search by lanes.
-    pub(super) fn lanes_reply(&self, outcome: QueryOutcome, documents: bool, received: Instant) -> Reply {
+    ///
+    /// # Errors
+    /// 503 when other answers leave no room.
+    pub(super) fn lanes_reply(
+        &self,
+        outcome: QueryOutcome,
+        documents: bool,
+        received: Instant,
+    ) -> Result<Reply, ApiError> {
         let (now_ms, runtime) = (self.core.unix_ms(), self.core.runtime());
         let explained = outcome.explained;
         let mut first = Vec::new();
         let body = match outcome.answer {
             QueryAnswer::Hits(hits) => {
+                let bytes = size_of_val(&hits[..]);
                 let mut pages = FoundPages::new(hits, documents, now_ms).explained(explained);
                 pages.write(&mut first);
-                stream_pages(runtime.clone(), first, pages)
+                stream_pages(&self.core, first, pages, bytes)?
             }
             QueryAnswer::Groups(groups) => {
                 let incomplete = outcome.incomplete;
+                let bytes =
+                    groups.iter().map(|group| size_of_val(group) + size_of_val(&group.hits[..])).sum();
                 let mut pages = GroupPages { groups, at: 0, now_ms, incomplete, explained };
                 pages.write(&mut first);
-                stream_pages(runtime.clone(), first, pages)
+                stream_pages(&self.core, first, pages, bytes)?
             }
         };
         self.config.telemetry.core(runtime.index()).searches.record(received.elapsed());
-        json_reply(StatusCode::OK, body)
+        Ok(json_reply(StatusCode::OK, body))
     }
 }
 
@@ -115,8 +126,9 @@ impl GroupPages {
         if self.at == 0 {
             out.extend_from_slice(b"{\"groups\":[");
         }
-        let mut written = 0;
+        let (mut written, start) = (0, out.len());
         while written < PAGE_POINTS
+            && out.len() - start < PAGE_BYTES
             && let Some(group) = self.groups.get(self.at)
         {
             out.extend_from_slice(if self.at == 0 { b"{\"key\":" } else { b",{\"key\":" });

@@ -55,7 +55,7 @@ use error::{error_reply, not_found, wrong_method};
 use json::{decode, is_object, json_object};
 use lanes::LaneRoute;
 use nigh_shard::core::{AliasChange, Core, Written};
-use pages::stream_pages;
+use pages::{Room, stream_pages};
 use parameters::{ConditionsBody, Query, ReadParameters, WriteParameters, agreed};
 use points::BatchPages;
 use routes::{ManageRoute, PointsRoute, Resolved, Route, parse_id, resolve};
@@ -122,13 +122,14 @@ impl RestService {
         body.encoded(headers::encoding(&head.headers)?);
         match route {
             Route::Health => Ok(ok(&b"{\"status\":\"ok\"}\n"[..])),
-            // A node is ready as soon as it listens, as recovery comes before the listeners, and as long as it takes writes.
-            Route::Ready => Ok(match self.core.node().not_ready() {
+            // A node is ready as soon as it listens, as recovery comes before the listeners, and as long as it takes writes and serves all that
+            // it has.
+            Route::Ready => Ok(match self.core.not_ready() {
                 None => ok(&b"{\"status\":\"ready\"}\n"[..]),
                 Some(detail) => error::not_ready(&detail),
             }),
             Route::Replication => Ok(ok(&b"{\"shards\":[]}\n"[..])),
-            Route::OpenApi => Ok(ok(openapi::DOCUMENT)),
+            Route::OpenApi => Ok(json_reply(StatusCode::OK, ReplyBody::counted(openapi::DOCUMENT))),
             Route::Metrics => Ok(text(metrics::page(&self.core, &self.config.telemetry).await)),
             Route::KvMetrics => {
                 let prefix = self.config.telemetry.prefix();
@@ -238,11 +239,18 @@ impl RestService {
                 points::check_batch_options(write.write_consistency_factor, write.wait)?;
                 let batch = self.ingest_body(head, body, IngestRoute::Batch).await?;
                 let pages = BatchPages::before(&batch);
+                // Before anything is written, since what was written must be answered.
+                let bytes = pages.bytes_of(batch.points.len());
+                let room = if bytes > 0 { Some(Room::take(core, bytes)?) } else { None };
                 let written = dispatch(core, WritePoints { collection, batch }).await?;
                 let mut pages = pages.after(written);
                 let mut first = Vec::new();
                 pages.write(&mut first);
-                Ok(json_reply(StatusCode::OK, stream_pages(core.runtime(), first, pages)))
+                let body = match room {
+                    Some(room) => room.stream(first, pages)?,
+                    None => ReplyBody::whole(first),
+                };
+                Ok(json_reply(StatusCode::OK, body))
             }
             PointsRoute::Stage => {
                 // Staged points are in memory alone: these have no effect on them, wherever they stand.
@@ -293,10 +301,12 @@ impl RestService {
             PointsRoute::Facet => {
                 let body = json_body(&mut body).await?;
                 let request = self.decode(body, move |body| inspect::decode_facet(collection, body)).await?;
-                let mut pages = inspect::FacetPages::new(dispatch(core, request).await?);
+                let found = dispatch(core, request).await?;
+                let bytes = size_of_val(&found[..]);
+                let mut pages = inspect::FacetPages::new(found);
                 let mut first = Vec::new();
                 pages.write(&mut first);
-                Ok(json_reply(StatusCode::OK, stream_pages(core.runtime(), first, pages)))
+                Ok(json_reply(StatusCode::OK, stream_pages(core, first, pages, bytes)?))
             }
             PointsRoute::Sample => {
                 let (body, now_ms) = (json_body(&mut body).await?, core.unix_ms());
@@ -368,15 +378,16 @@ impl RestService {
             .await?;
         if request.explain {
             let outcome = dispatch(&self.core, ExplainedSearch(request)).await?;
-            return Ok(self.lanes_reply(outcome, documents, received));
+            return self.lanes_reply(outcome, documents, received);
         }
         let hits = dispatch(&self.core, request).await?;
+        let bytes = size_of_val(&hits[..]);
         let mut pages = FoundPages::new(hits, documents, self.core.unix_ms());
         let mut first = Vec::new();
         pages.write(&mut first);
-        let runtime = self.core.runtime();
-        self.config.telemetry.core(runtime.index()).searches.record(received.elapsed());
-        Ok(json_reply(StatusCode::OK, stream_pages(runtime, first, pages)))
+        let index = self.core.runtime().index();
+        self.config.telemetry.core(index).searches.record(received.elapsed());
+        Ok(json_reply(StatusCode::OK, stream_pages(&self.core, first, pages, bytes)?))
     }
 
     /// Decodes a body here, or a very large one on a thread that may be busy for long.
@@ -459,7 +470,8 @@ fn ok(body: impl Into<Bytes>) -> Reply {
 
 /// A 200 with figures for Prometheus.
 fn text(page: String) -> Reply {
-    let mut reply = Response::new(ReplyBody::whole(page));
+    // Whoever watches the server has to see it at its limits as well.
+    let mut reply = Response::new(ReplyBody::counted(page));
     reply
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));

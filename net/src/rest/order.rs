@@ -23,7 +23,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
 use nigh_engine::filter::{Predicate, unix_ms_of_rfc3339};
-use nigh_engine::payload::{PayloadRow, Value};
+use nigh_engine::payload::Value;
 use nigh_shard::core::{Core, OrderKey, OrderedScroll, Part, Position};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer};
 use std::collections::VecDeque;
@@ -271,7 +271,8 @@ async fn answer(
     };
     let mut first = b"{\"documents\":[".to_vec();
     pages.next(&mut first).await?;
-    Ok(json_reply(StatusCode::OK, stream_pages(core.runtime(), first, pages)))
+    let found = pages.found.len() * size_of::<Position>();
+    Ok(json_reply(StatusCode::OK, stream_pages(core, first, pages, found)?))
 }
 
 struct OrderedPages {
@@ -298,20 +299,22 @@ impl Pages for OrderedPages {
                 self.request.order.after = Some(last.clone());
             }
         }
-        let page: Vec<Position> = self.found.drain(..self.page_points.min(self.found.len())).collect();
+        let page = self.found.iter().take(self.page_points);
         let get = GetPoints {
             collection: self.request.collection.clone(),
-            ids: page.iter().map(|position| position.id).collect(),
+            ids: page.map(|position| position.id).collect(),
             with_vector: false,
             with_payload: true,
             read: ReadOptions::default(),
         };
         let before = out.len();
         let now_ms = self.core.unix_ms();
-        for point in dispatch(&self.core, get).await?.into_iter().flatten() {
+        let points = dispatch(&self.core, get).await?;
+        // Those that are long may be fewer than were asked for.
+        let page: Vec<Position> = self.found.drain(..points.len()).collect();
+        for point in points.into_iter().flatten() {
             // Again: it may have changed since it was found.
-            let row = (!point.row.is_empty()).then(|| PayloadRow::trusted(&point.row));
-            if self.request.order.filter.as_ref().is_some_and(|filter| !filter.matches(row, now_ms)) {
+            if !self.core.row_matches(self.request.order.filter.as_deref(), &point.row, now_ms).await? {
                 continue;
             }
             if self.wrote_any {

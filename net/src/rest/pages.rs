@@ -1,12 +1,16 @@
 //! Answers of any length, made page by page while they are sent: a page is what a core may do in one go, and memory
-//! holds one of them.
+//! holds one of them beside what was found.
 
-use crate::http::ReplyBody;
+use crate::http::{ReplyBody, charged};
+use crate::limits::{PAGE_WAIT_MAX_MS, PAGES_IN_FLIGHT_BYTES};
 use crate::request::ApiError;
 use bytes::Bytes;
 use futures_lite::stream;
-use nigh_shard::runtime::CoreRuntime;
+use nigh_shard::account::Charge;
+use nigh_shard::core::{Core, charge_answer};
 use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// Something that is written page by page.
 pub trait Pages: 'static {
@@ -19,27 +23,92 @@ pub trait Pages: 'static {
     fn is_done(&self) -> bool;
 }
 
-/// A body that starts with `first` and goes on with the pages not yet written.
-pub fn stream_pages<P: Pages>(runtime: CoreRuntime, first: Vec<u8>, pages: P) -> ReplyBody {
-    if pages.is_done() {
-        return ReplyBody::whole(first);
+/// Between two attempts to get room for a page, microseconds.
+const ROOM_POLL_US: u64 = 20_000;
+
+/// The memory of an answer in pages, until the last of them was taken.
+pub struct Room {
+    core: Rc<Core>,
+    charge: Option<Arc<Charge>>,
+}
+
+impl Room {
+    /// For an answer that holds `found_bytes` while its pages are made.
+    ///
+    /// # Errors
+    /// 503 when other answers leave no room.
+    pub fn take(core: &Rc<Core>, found_bytes: usize) -> Result<Room, ApiError> {
+        let charge = charge_answer(&core.node().account, found_bytes + PAGES_IN_FLIGHT_BYTES)?;
+        Ok(Room { core: core.clone(), charge: charge.map(Arc::new) })
     }
-    ReplyBody::pages(stream::unfold(
-        (Some(first), pages, runtime),
-        |(first, mut pages, runtime)| async move {
-            if let Some(first) = first {
-                return Some((Ok(Bytes::from(first)), (None, pages, runtime)));
+
+    /// A page that is counted until the client has taken it.
+    ///
+    /// # Errors
+    /// 503 when it is larger than foreseen and other answers leave no room.
+    fn page(&self, page: &mut Vec<u8>) -> Result<Bytes, ApiError> {
+        let more = page.len().saturating_sub(PAGES_IN_FLIGHT_BYTES);
+        let more = charge_answer(&self.core.node().account, more)?;
+        Ok(charged(std::mem::take(page), (self.charge.clone(), more)))
+    }
+
+    /// Likewise, after a while when there is no room.
+    async fn later_page(&self, mut page: Vec<u8>) -> Result<Bytes, ApiError> {
+        let mut waited_us = 0;
+        loop {
+            match self.page(&mut page) {
+                Err(_) if waited_us < PAGE_WAIT_MAX_MS * 1000 => {
+                    waited_us += ROOM_POLL_US;
+                    self.core.runtime().sleep_us(ROOM_POLL_US).await;
+                }
+                page => return page,
             }
-            if pages.is_done() {
-                return None;
-            }
-            runtime.breathe().await;
-            let mut out = Vec::new();
-            match pages.next(&mut out).await {
-                Ok(()) => Some((Ok(Bytes::from(out)), (None, pages, runtime))),
+        }
+    }
+
+    /// A body that starts with `first` and goes on with the pages not yet written.
+    ///
+    /// # Errors
+    /// 503 when the first page is larger than foreseen and other answers leave no room.
+    pub fn stream<P: Pages>(self, mut first: Vec<u8>, pages: P) -> Result<ReplyBody, ApiError> {
+        let first = self.page(&mut first)?;
+        if pages.is_done() {
+            return Ok(ReplyBody::counted(first));
+        }
+        Ok(ReplyBody::pages(stream::unfold(
+            (Some(first), pages, self),
+            |(first, mut pages, room)| async move {
+                if let Some(first) = first {
+                    return Some((Ok(first), (None, pages, room)));
+                }
+                if pages.is_done() {
+                    return None;
+                }
+                room.core.runtime().breathe().await;
+                let mut out = Vec::new();
+                let page = match pages.next(&mut out).await {
+                    Ok(()) => room.later_page(out).await,
+                    Err(error) => Err(error),
+                };
                 // The status is long gone; a cut connection is the only honest answer left.
-                Err(error) => Some((Err(io::Error::other(error)), (None, pages, runtime))),
-            }
-        },
-    ))
+                Some((page.map_err(io::Error::other), (None, pages, room)))
+            },
+        )))
+    }
+}
+
+/// A body that starts with `first` and goes on with the pages not yet written, which are made from `found_bytes`.
+///
+/// # Errors
+/// 503 when other answers leave no room.
+pub fn stream_pages<P: Pages>(
+    core: &Rc<Core>,
+    first: Vec<u8>,
+    pages: P,
+    found_bytes: usize,
+) -> Result<ReplyBody, ApiError> {
+    if pages.is_done() {
+        return Ok(ReplyBody::whole(first));
+    }
+    Room::take(core, found_bytes)?.stream(first, pages)
 }

@@ -2,7 +2,7 @@
 
 use crate::http::BodyReader;
 use crate::limits;
-use crate::request::{ApiError, BatchBuilder};
+use crate::request::{ApiError, BatchBuilder, check_ttl};
 use crate::rest::binary::{IngestDecoder, IngestRoute};
 use crate::rest::envelope::{Envelope, EnvelopeReader};
 use crate::rest::json::{Floats, IntMap, SparseBody, decode, in_words, invalid_json, json_object};
@@ -48,6 +48,7 @@ impl PointBody {
 
     fn into_parts(self, now_ms: u64) -> Result<(Vec<f32>, PointFields), ApiError> {
         let key_ttl_ms = self.key_ttl_ms.unwrap_or_default().0;
+        check_ttl("ttl_ms", self.ttl_ms.unwrap_or(0))?;
         let sparse = self.sparse.unwrap_or_default().into_vector()?;
         let metadata = self.metadata.unwrap_or_default();
         let row = encode_point_row(metadata, self.content, sparse, &key_ttl_ms, now_ms)?;
@@ -233,6 +234,11 @@ impl BatchPages {
         BatchPages { ids, written: Vec::new(), at: 0 }
     }
 
+    /// Bytes that the answer to a batch of so many points is made from; 0 when it is a count.
+    pub fn bytes_of(&self, points: usize) -> usize {
+        if self.ids.is_some() { points * (size_of::<u64>() + size_of::<Written>()) } else { 0 }
+    }
+
     /// With its outcome.
     pub fn after(self, written: Vec<Written>) -> Self {
         BatchPages { written, ..self }
@@ -353,6 +359,23 @@ mod tests {
         assert!(envelope(IngestRoute::Batch, &body(limits::JSON_INGEST_MAX_POINTS)).is_ok());
         let refused = envelope(IngestRoute::Batch, &body(limits::JSON_INGEST_MAX_POINTS + 1));
         assert!(refused.is_err_and(|error| error == "request body too large: at most 262144 points"));
+    }
+
+    /// REST took what TCP refuses.
+    #[test]
+    fn deadlines_are_bounded_as_over_tcp() {
+        for ttl_ms in [i64::MIN, -1, 0, 9_223_372_036_854] {
+            assert!(
+                write(format!(r#"{{"ttl_ms":{ttl_ms},"key_ttl_ms":{{"a":{ttl_ms}}}}}"#).as_bytes()).is_ok()
+            );
+        }
+        for body in [r#"{"ttl_ms":9223372036855}"#, r#"{"key_ttl_ms":{"a":9223372036855}}"#] {
+            let error = write(body.as_bytes()).unwrap_err();
+            assert!(
+                error.message.contains("9223372036855 is out of range: at most 9223372036854"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

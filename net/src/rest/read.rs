@@ -188,7 +188,10 @@ pub async fn batch_get(
     // The first page decides about the status; an empty list of ids still checks the collection.
     let mut first = b"{\"points\":[".to_vec();
     pages.next(&mut first).await?;
-    Ok(json_reply(StatusCode::OK, stream_pages(core.runtime(), first, pages)))
+    Ok(json_reply(StatusCode::OK, {
+        let bytes = 2 * size_of_val(&pages.ids[..]);
+        stream_pages(core, first, pages, bytes)?
+    }))
 }
 
 /// How many points the next page may have, when the last one had `points` and filled `bytes`: pages adapt to payloads, one
@@ -223,6 +226,8 @@ impl Pages for GetPages {
         };
         let points = dispatch(&self.core, request).await?;
         let now_ms = self.core.unix_ms();
+        // Those that are long may be fewer than were asked for.
+        self.at += points.len();
         for (id, point) in ids.iter().zip(points) {
             match point {
                 None => self.missing.push(*id),
@@ -235,7 +240,6 @@ impl Pages for GetPages {
                 }
             }
         }
-        self.at += ids.len();
         self.page_points = next_page(self.page_points, self.page_points_max, out.len() - before);
         if self.at == self.ids.len() {
             out.extend_from_slice(b"],\"missing\":");
@@ -337,7 +341,7 @@ pub async fn scroll(core: &Rc<Core>, request: ScrollPoints) -> Result<Reply, Api
     };
     let mut first = b"{\"documents\":[".to_vec();
     pages.next(&mut first).await?;
-    Ok(json_reply(StatusCode::OK, stream_pages(core.runtime(), first, pages)))
+    Ok(json_reply(StatusCode::OK, stream_pages(core, first, pages, 0)?))
 }
 
 struct ScrollPages {

@@ -1,6 +1,6 @@
 //! Searches: JSON and binary queries in, hits or documents out.
 
-use crate::limits::PAGE_POINTS;
+use crate::limits::{PAGE_BYTES, PAGE_POINTS};
 use crate::request::{ApiError, SearchPoints, compile_filter};
 use crate::rest::binary::decode_query;
 use crate::rest::filter::WireFilter;
@@ -133,8 +133,17 @@ impl FoundPages {
     pub fn write(&mut self, out: &mut Vec<u8>) {
         // A document costs some ten times a bare hit.
         let page = if self.documents { PAGE_POINTS } else { 8 * PAGE_POINTS };
-        let hits = &self.hits[self.at..self.hits.len().min(self.at + page)];
-        out.reserve(128 + hits.iter().map(|hit| 64 + 2 * hit.row.len()).sum::<usize>());
+        let mut hits = &self.hits[self.at..self.hits.len().min(self.at + page)];
+        let mut bytes = 128;
+        // Of long documents fewer, but one.
+        for (index, hit) in hits.iter().enumerate() {
+            bytes += 64 + 2 * hit.row.len();
+            if bytes > PAGE_BYTES {
+                hits = &hits[..=index];
+                break;
+            }
+        }
+        out.reserve(bytes);
         if self.at == 0 {
             out.extend_from_slice(if self.documents { b"{\"documents\":[" } else { b"{\"results\":[" });
         }
@@ -204,7 +213,7 @@ mod tests {
     use nigh_engine::payload::{RowBuilder, Value};
 
     fn hit(id: u64, distance: f32, row: Vec<u8>) -> FoundPoint {
-        FoundPoint { id, distance, score: 0.0, row }
+        FoundPoint { id, distance, score: 0.0, row: row.into() }
     }
 
     #[test]

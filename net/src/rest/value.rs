@@ -2,7 +2,7 @@
 //! and arrays on input as well.
 
 use crate::limits;
-use crate::request::{ApiError, ErrorKind};
+use crate::request::{ApiError, ErrorKind, check_key_ttls};
 use crate::rest::json::{Key, field, field_seed, one_of};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -248,6 +248,7 @@ pub fn encode_point_row(
     key_ttl_ms: &[(String, i64)],
     now_ms: u64,
 ) -> Result<Vec<u8>, ApiError> {
+    check_key_ttls(key_ttl_ms)?;
     let deadline = |key: &str| -> u64 {
         match key_ttl_ms.iter().rev().find(|(name, _)| name == key) {
             Some((_, ttl_ms)) if *ttl_ms > 0 => now_ms.saturating_add(*ttl_ms as u64),

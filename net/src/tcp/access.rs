@@ -12,6 +12,11 @@ pub fn log(ids: &RequestIds, unread: &[u8], requests: &[Request], mut responses:
     for request in requests {
         let (op, token) = match unread.get(request.at..).map(frame::decode) {
             Some(Decoded::Request { frame, .. }) => (frame.operation, frame.token),
+            // Refused by its beginning.
+            Some(Decoded::Incomplete { .. }) => match frame::beginning(&unread[request.at..]) {
+                Ok(frame) => (frame.operation, frame.token),
+                Err(_) => (&b""[..], None),
+            },
             _ => (&b""[..], None),
         };
         let response = take_response(&mut responses);

@@ -1,7 +1,7 @@
 //! Buffers of connections: lent by the core while there is something in them, so that an idle connection holds none.
 
 use crate::limits;
-use crate::metrics::Telemetry;
+use nigh_shard::account::{Account, Charge, MemoryUse};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -47,34 +47,31 @@ impl Buffers {
 
 /// Larger buffers of one connection, counted against what the process may hold of requests.
 pub struct Held {
-    telemetry: Arc<Telemetry>,
+    account: Arc<Account>,
     most: u64,
-    bytes: u64,
+    charge: Option<Charge>,
 }
 
 impl Held {
     /// Nothing yet; `most` is what the process may hold.
-    pub fn new(telemetry: Arc<Telemetry>, most: u64) -> Held {
-        Held { telemetry, most, bytes: 0 }
+    pub fn new(account: Arc<Account>, most: u64) -> Held {
+        Held { account, most, charge: None }
     }
 
     /// Counts `capacity` bytes instead of what was counted before; false, and nothing has changed, when that is too many.
     fn resize(&mut self, capacity: usize) -> bool {
-        let wanted = if capacity as u64 > limits::BODY_UNCOUNTED_BYTES { capacity as u64 } else { 0 };
-        if wanted > self.bytes && !self.telemetry.take_body_bytes(wanted - self.bytes, self.most) {
-            return false;
+        let wanted = capacity as u64;
+        if wanted <= limits::BODY_UNCOUNTED_BYTES {
+            self.charge = None;
+            return true;
         }
-        if wanted < self.bytes {
-            self.telemetry.give_body_bytes(self.bytes - wanted);
+        match &mut self.charge {
+            Some(charge) => charge.resize(wanted, self.most),
+            None => {
+                self.charge = self.account.charge(MemoryUse::Requests, wanted, self.most);
+                self.charge.is_some()
+            }
         }
-        self.bytes = wanted;
-        true
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.resize(0);
     }
 }
 
@@ -179,9 +176,9 @@ impl Inbound {
 mod tests {
     use super::*;
 
-    fn inbound(most: u64) -> (Inbound, Arc<Telemetry>) {
-        let telemetry = Arc::new(Telemetry::new(1));
-        (Inbound::new(Rc::default(), Held::new(telemetry.clone(), most)), telemetry)
+    fn inbound(most: u64) -> (Inbound, Arc<Account>) {
+        let account = Account::new(u64::MAX);
+        (Inbound::new(Rc::default(), Held::new(account.clone(), most)), account)
     }
 
     fn receive(inbound: &mut Inbound, wanted: usize, bytes: &[u8]) -> usize {
@@ -197,7 +194,7 @@ mod tests {
     fn a_stream_passes_whole_whatever_its_pieces() {
         let stream: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 7) as u8).collect();
         for piece in [1_000, 16 << 10, 100_000, 1 << 20] {
-            let (mut inbound, telemetry) = inbound(u64::MAX);
+            let (mut inbound, account) = inbound(u64::MAX);
             let (mut sent, mut seen) = (0, 0);
             while seen < stream.len() {
                 while inbound.unread().len() < piece && sent < stream.len() {
@@ -211,7 +208,7 @@ mod tests {
             }
             inbound.rest();
             assert!(inbound.is_at_rest() && inbound.bytes.capacity() == 0);
-            assert!(telemetry.take_body_bytes(1, 1), "something is still counted");
+            assert_eq!(account.total(), 0, "something is still counted");
         }
     }
 
@@ -243,7 +240,7 @@ mod tests {
 
     #[test]
     fn the_process_holds_no_more_than_it_may() {
-        let (mut one, telemetry) = inbound(200_000);
+        let (mut one, account) = inbound(200_000);
         let piece = vec![1; 1 << 20];
         let mut there = 0;
         while one.room(1 << 20).is_some() {
@@ -252,10 +249,10 @@ mod tests {
         assert!((64 << 10..200_000).contains(&there), "{there}");
         // What was received is still there.
         assert_eq!(one.unread().len(), there);
-        let mut other = Inbound::new(Rc::default(), Held::new(telemetry.clone(), 200_000));
+        let mut other = Inbound::new(Rc::default(), Held::new(account.clone(), 200_000));
         assert_eq!(receive(&mut other, 100, &[1; 100]), 100, "small ones are not counted");
         drop(one);
-        assert!(telemetry.take_body_bytes(200_000, 200_000));
+        assert_eq!(account.total(), 0);
     }
 
     #[test]

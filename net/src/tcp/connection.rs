@@ -15,6 +15,7 @@ use crate::tcp::round::Round;
 use crate::tcp::server::Server;
 use crate::tcp::transport::{Arrival, Transport};
 use futures_lite::future::or;
+use nigh_shard::core::ANSWER_UNCOUNTED_BYTES;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
@@ -41,6 +42,11 @@ pub struct Connection<T> {
     /// Waiting for the frame that has begun, all waits together, and what has come of it.
     frame_seconds: Cell<u32>,
     frame_bytes: Cell<u64>,
+    /// Of the responses being sent: seconds in which the client took nothing, and their bytes.
+    send_seconds: Cell<u32>,
+    send_bytes: Cell<u64>,
+    /// Bytes received or sent since the end of the process was last asked for.
+    has_moved: Cell<bool>,
     task: RefCell<Option<Waker>>,
 }
 
@@ -53,6 +59,9 @@ impl<T> Connection<T> {
             age_seconds: Cell::new(0),
             frame_seconds: Cell::new(0),
             frame_bytes: Cell::new(0),
+            send_seconds: Cell::new(0),
+            send_bytes: Cell::new(0),
+            has_moved: Cell::new(false),
             task: RefCell::new(None),
         }
     }
@@ -82,6 +91,11 @@ impl<T: Transport> Aging for Connection<T> {
         }
     }
 
+    fn is_stalled(&self) -> bool {
+        let waits = matches!(self.phase.get(), Phase::Frame | Phase::Blocked);
+        !self.has_moved.replace(false) && waits
+    }
+
     fn tick(&self) -> bool {
         let age = self.age_seconds.get().saturating_add(1);
         self.age_seconds.set(age);
@@ -91,11 +105,18 @@ impl<T: Transport> Aging for Connection<T> {
                 let waited = self.frame_seconds.get().saturating_add(1);
                 self.frame_seconds.set(waited);
                 let earned = self.frame_bytes.get() / limits::BODY_BYTES_PER_EXTRA_SECOND;
-                u64::from(waited) > u64::from(limits::TCP_FRAME_READ_MAX_SECONDS) + earned
+                let allowed = u64::from(limits::TCP_FRAME_READ_MAX_SECONDS) + earned;
+                u64::from(waited) > allowed.min(limits::TCP_FRAME_LIFE_MAX_SECONDS.into())
             }
             // Only the client's slowness counts, never the server's: a bulk build may take hours.
             Phase::Working => false,
-            Phase::Blocked => age > limits::TCP_WRITE_STALL_MAX_SECONDS,
+            Phase::Blocked => {
+                let waited = self.send_seconds.get().saturating_add(1);
+                self.send_seconds.set(waited);
+                let earned = self.send_bytes.get() / limits::TCP_RESPONSE_BYTES_PER_EXTRA_SECOND;
+                age > limits::TCP_WRITE_STALL_MAX_SECONDS
+                    || u64::from(waited) > u64::from(limits::TCP_WRITE_STALL_MAX_SECONDS) + earned
+            }
         }
     }
 }
@@ -111,12 +132,13 @@ enum Woken {
 /// Serves one connection to its end.
 pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
     let here = &server.here;
-    let held = Held::new(here.config.telemetry.clone(), here.config.max_body_bytes);
+    let held = Held::new(here.core.node().account.clone(), here.config.max_body_bytes);
     let mut inbound = Inbound::new(here.buffers.clone(), held);
     let mut verdicts = Verdicts::default();
     // Bytes from the first unread one to the end of the frame it begins, as far as is known.
     let mut needed = 0;
     let mut is_first = true;
+    let mut is_trusted = false;
     let mut laps = Laps::new(here);
     loop {
         inbound.rest();
@@ -124,11 +146,12 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
             return finish(server, connection, limits::DRAIN_LINGER_MAX_MS).await;
         }
         laps.restart();
-        let Ok(ended) = receive(server, connection, &mut inbound, needed).await else { return };
+        let Ok(ended) = receive(server, connection, &mut inbound, needed, is_trusted).await else { return };
         let mut requests = here.spare_requests.borrow_mut().pop().unwrap_or_default();
         loop {
             let gathered = gather(inbound.unread(), &*here.config.auth, &mut verdicts, &mut requests);
             needed = gathered.needed;
+            is_trusted |= gathered.is_trusted;
             if requests.is_empty() {
                 if !inbound.is_at_rest() {
                     // Part of a frame has come.
@@ -145,22 +168,28 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
             is_first = false;
             connection.ended_frame();
             let started = laps.last();
-            let (responses, done) = Round::new(here, &mut laps).carry_out(&mut inbound, &requests).await;
+            let (responses, done, charge) =
+                Round::new(here, &mut laps).carry_out(&mut inbound, &requests).await;
             if here.config.access_log {
                 access::log(&server.request_ids, inbound.unread(), &requests[..done], &responses, started);
             }
             laps.end(Stage::Run);
-            let sent = send(connection, &responses).await;
-            laps.end(Stage::Send);
-            here.buffers.give(responses);
-            if sent.is_err() {
-                return;
-            }
             // Those that were left for the next round are gathered again.
             let all = done == requests.len();
             let bytes = if all { gathered.bytes } else { requests[done].at };
             inbound.consume(bytes);
             requests.clear();
+            if responses.len() > ANSWER_UNCOUNTED_BYTES {
+                // The client may take its time.
+                inbound.rest();
+            }
+            let sent = send(connection, &responses).await;
+            laps.end(Stage::Send);
+            here.buffers.give(responses);
+            drop(charge);
+            if sent.is_err() {
+                return;
+            }
             if all && gathered.is_broken {
                 return finish(server, connection, limits::LINGER_MAX_MS).await;
             }
@@ -207,6 +236,7 @@ async fn receive<T: Transport>(
     connection: &Connection<T>,
     inbound: &mut Inbound,
     mut needed: usize,
+    is_trusted: bool,
 ) -> io::Result<bool> {
     loop {
         let before = inbound.unread().len();
@@ -224,6 +254,7 @@ async fn receive<T: Transport>(
         };
         let start = room.len();
         let arrival = connection.transport.receive(room)?;
+        connection.has_moved.set(true);
         connection.frame_bytes.set(connection.frame_bytes.get() + (room.len() - start) as u64);
         inbound.received();
         match arrival {
@@ -232,6 +263,10 @@ async fn receive<T: Transport>(
             Arrival::Bytes { more: true } => {}
         }
         let there = inbound.unread().len();
+        if !is_trusted && there >= limits::TCP_STRANGER_BYTES {
+            // Enough to judge what comes.
+            return Ok(false);
+        }
         if there >= limits::TCP_RECEIVE_BYTES_MAX && there >= needed {
             return Ok(false);
         }
@@ -257,7 +292,12 @@ fn frame_bytes(unread: &[u8]) -> usize {
 }
 
 async fn send<T: Transport>(connection: &Connection<T>, bytes: &[u8]) -> io::Result<()> {
-    let blocked = |blocked| connection.enter(if blocked { Phase::Blocked } else { Phase::Working });
+    connection.send_seconds.set(0);
+    connection.send_bytes.set(bytes.len() as u64);
+    let blocked = |blocked: bool| {
+        connection.has_moved.set(connection.has_moved.get() || !blocked);
+        connection.enter(if blocked { Phase::Blocked } else { Phase::Working });
+    };
     connection.transport.send(bytes, blocked).await
 }
 
@@ -267,4 +307,55 @@ async fn finish<T: Transport>(server: &Server<T>, connection: &Connection<T>, li
     let runtime = server.here.core.runtime();
     let limit = runtime.sleep_us(linger_ms * 1000);
     or(connection.transport.finish(), limit).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Context;
+
+    /// Nothing comes and nothing goes.
+    struct Silent;
+
+    impl Transport for Silent {
+        fn poll_arrived(&self, _: &mut Context<'_>) -> Poll<()> {
+            Poll::Pending
+        }
+        fn has_arrived(&self) -> bool {
+            false
+        }
+        fn receive(&self, _: &mut Vec<u8>) -> io::Result<Arrival> {
+            Ok(Arrival::Nothing)
+        }
+        async fn send(&self, _: &[u8], _: impl Fn(bool)) -> io::Result<()> {
+            Ok(())
+        }
+        fn shutdown(&self) {}
+        async fn finish(&self) {}
+    }
+
+    /// Seconds until a connection is cut that is in `phase` and in which `each` happens before every one of them.
+    fn cut_after(phase: Phase, each: impl Fn(&Connection<Silent>)) -> u32 {
+        let connection = Connection::new(Silent);
+        connection.enter(phase);
+        connection.send_bytes.set(16 << 20);
+        (1..100_000)
+            .find(|_| {
+                each(&connection);
+                connection.tick()
+            })
+            .expect("it is cut")
+    }
+
+    /// A frame of 16 MiB could be dripped for four hours, and a response of 16 MiB taken for ever.
+    #[test]
+    fn the_life_of_a_frame_and_of_a_response_is_bounded_whatever_drips() {
+        let drip = |bytes| move |it: &Connection<Silent>| it.frame_bytes.set(it.frame_bytes.get() + bytes);
+        assert_eq!(cut_after(Phase::Frame, drip(0)), limits::TCP_FRAME_READ_MAX_SECONDS + 1);
+        assert_eq!(cut_after(Phase::Frame, drip(16 << 10)), limits::TCP_FRAME_LIFE_MAX_SECONDS + 1);
+        assert_eq!(cut_after(Phase::Blocked, |_| {}), limits::TCP_WRITE_STALL_MAX_SECONDS + 1);
+        // A byte now and then.
+        let taken = |it: &Connection<Silent>| it.enter(Phase::Blocked);
+        assert_eq!(cut_after(Phase::Blocked, taken), limits::TCP_WRITE_STALL_MAX_SECONDS + 1024 + 1);
+    }
 }

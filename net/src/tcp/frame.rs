@@ -103,8 +103,27 @@ pub fn decode(buffer: &[u8]) -> Decoded<'_> {
     }
 }
 
+/// Of the request in a frame that is not whole what is there: its arguments may end anywhere.
+///
+/// # Errors
+/// [`FrameError::Truncated`] while not even the length of the arguments is there, [`FrameError::TooLarge`] when that is too long.
+pub fn beginning(buffer: &[u8]) -> Result<RequestFrame<'_>, FrameError> {
+    let (_, body) = buffer.split_first_chunk::<HEAD_BYTES>().ok_or(FrameError::Truncated)?;
+    let (token, operation, len, rest) = parts(body)?;
+    Ok(RequestFrame { token, operation, args: &rest[..len.min(rest.len())] })
+}
+
 /// The request in the body of a frame.
 fn decode_body(body: &[u8]) -> Result<RequestFrame<'_>, FrameError> {
+    let (token, operation, len, rest) = parts(body)?;
+    let args = rest.get(..len).ok_or(FrameError::Truncated)?;
+    Ok(RequestFrame { token, operation, args })
+}
+
+/// Token, name of the operation, length of its arguments, and what follows.
+type Parts<'a> = (Option<&'a [u8]>, &'a [u8], usize, &'a [u8]);
+
+fn parts(body: &[u8]) -> Result<Parts<'_>, FrameError> {
     let (token, body) = match body.split_first() {
         Some((&FORM_TOKEN, rest)) => {
             let (token, rest) = short(rest)?;
@@ -118,8 +137,7 @@ fn decode_body(body: &[u8]) -> Result<RequestFrame<'_>, FrameError> {
     if len > BODY_MAX_BYTES {
         return Err(FrameError::TooLarge);
     }
-    let args = rest.get(..len).ok_or(FrameError::Truncated)?;
-    Ok(RequestFrame { token, operation, args })
+    Ok((token, operation, len, rest))
 }
 
 /// Bytes behind a length of one byte, and what follows them.
@@ -222,6 +240,11 @@ impl Begun {
         let start = out.len();
         out.extend_from_slice(&[0; RESPONSE_HEAD_BYTES]);
         Begun { start }
+    }
+
+    /// Bytes of it so far.
+    pub fn bytes(&self, out: &[u8]) -> usize {
+        out.len() - self.start
     }
 
     /// Whether the payload no longer fits a frame: what is appended now is in vain.

@@ -25,9 +25,11 @@ pub mod ops;
 pub mod process;
 pub mod reader;
 mod requests;
+mod room;
 mod round;
 mod server;
 mod transport;
+mod turn;
 pub mod vector;
 
 pub use server::{Loops, TcpConfig, serve};

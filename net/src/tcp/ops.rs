@@ -4,7 +4,7 @@
 use crate::limits;
 use crate::request::Action;
 use crate::tcp::process::Envelope;
-use crate::tcp::reader::ArgsReader;
+use crate::tcp::reader::{ArgsError, ArgsReader};
 
 /// An operation of the protocol.
 #[derive(Clone, Copy, Debug)]
@@ -350,10 +350,23 @@ pub fn required<'a>(name: &[u8], args: &'a [u8]) -> (Action, &'a str) {
 impl Operation {
     /// As [`required`], of an operation that was found.
     pub fn required<'a>(&self, args: &'a [u8]) -> (Action, &'a str) {
+        self.required_by(args, Envelope::decode)
+    }
+
+    /// As [`Operation::required`], by the beginning of the arguments: the same, given [`limits::TCP_FRAME_JUDGED_BYTES`] of the frame.
+    pub fn required_by_beginning<'a>(&self, args: &'a [u8]) -> (Action, &'a str) {
+        self.required_by(args, Envelope::decode_beginning)
+    }
+
+    fn required_by<'a>(
+        &self,
+        args: &'a [u8],
+        envelope: impl FnOnce(&'a [u8]) -> Result<Envelope<'a>, ArgsError>,
+    ) -> (Action, &'a str) {
         let action = match self.right {
             Right::Of(action) => action,
             // Which holds no other, so that this ends.
-            Right::OfInner => match Envelope::decode(args) {
+            Right::OfInner => match envelope(args) {
                 Ok(envelope) => return required(envelope.operation, envelope.args),
                 Err(_) => return (Admin, ""),
             },

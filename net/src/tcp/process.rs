@@ -86,12 +86,27 @@ impl<'a> Envelope<'a> {
     /// # Errors
     /// `args too short`; that it holds another, since depth is nothing that a client should choose.
     pub fn decode(args: &'a [u8]) -> Result<Envelope<'a>, ArgsError> {
+        Envelope::read(args, |args| args.s32("innerArgs"))
+    }
+
+    /// As [`Envelope::decode`] when perhaps not all of the arguments are there: those of the operation inside may end anywhere.
+    pub fn decode_beginning(args: &'a [u8]) -> Result<Envelope<'a>, ArgsError> {
+        Envelope::read(args, |args| {
+            args.u32("innerArgs")?;
+            args.take(args.remaining(), "innerArgs")
+        })
+    }
+
+    fn read(
+        args: &'a [u8],
+        inner_args: impl FnOnce(&mut ArgsReader<'a>) -> Result<&'a [u8], ArgsError>,
+    ) -> Result<Envelope<'a>, ArgsError> {
         let mut args = ArgsReader::new(args);
         let envelope = Envelope {
             factor: args.u8("factor")?,
             wait: args.flag("wait")?,
             operation: args.s8("innerOp")?,
-            args: args.s32("innerArgs")?,
+            args: inner_args(&mut args)?,
         };
         match ops::find(envelope.operation).map(|inner| inner.op) {
             Some(Op::Process(ProcessOp::Envelope)) => Err(ArgsError::NestedEnvelope),

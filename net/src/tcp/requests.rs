@@ -42,16 +42,19 @@ pub struct Gathered {
     pub needed: usize,
     /// What follows cannot be told.
     pub is_broken: bool,
+    /// The sender of the requests, or of the frame that is not whole, may do one of these things at least.
+    pub is_trusted: bool,
 }
 
-/// Puts the requests at the front of `unread` into `requests`, as many as make a round.
+/// Puts the requests at the front of `unread` into `requests`, as many as make a round. A long frame that is not whole yet is refused, and
+/// skipped as it comes, when its sender may not do what it asks for.
 pub fn gather(
     unread: &[u8],
     auth: &dyn Authenticator,
     verdicts: &mut Verdicts,
     requests: &mut Vec<Request>,
 ) -> Gathered {
-    let mut gathered = Gathered { bytes: 0, needed: 0, is_broken: false };
+    let mut gathered = Gathered { bytes: 0, needed: 0, is_broken: false, is_trusted: false };
     while requests.len() < limits::TCP_ROUND_REQUESTS_MAX {
         let rest = unread.get(gathered.bytes..).unwrap_or_default();
         let at = gathered.bytes;
@@ -59,10 +62,21 @@ pub fn gather(
         match frame::decode(rest) {
             Decoded::Incomplete { needed } => {
                 gathered.needed = needed;
+                if rest.len() >= limits::TCP_FRAME_JUDGED_BYTES {
+                    match foretell(rest, auth, verdicts) {
+                        None => gathered.is_trusted = true,
+                        Some(what) => {
+                            requests.push(Request { at, what, args: 0..0 });
+                            (gathered.bytes, gathered.needed) = (at + needed, 0);
+                        }
+                    }
+                }
                 break;
             }
             Decoded::Request { frame, consumed } => {
-                requests.push(Request::of(&frame, at, unread, auth, verdicts));
+                let request = Request::of(&frame, at, unread, auth, verdicts);
+                gathered.is_trusted |= request.what != What::Unauthorized;
+                requests.push(request);
                 gathered.bytes += consumed;
             }
             Decoded::Refused { error, consumed } => {
@@ -77,6 +91,23 @@ pub fn gather(
         }
     }
     gathered
+}
+
+/// What a frame of which only the beginning is there will be refused with, if its sender may not do it or nobody can.
+fn foretell(unread: &[u8], auth: &dyn Authenticator, verdicts: &mut Verdicts) -> Option<What> {
+    let frame = match frame::beginning(unread) {
+        Ok(frame) => frame,
+        Err(error) => return Some(What::Refused(error.to_string())),
+    };
+    let found = ops::find(frame.operation);
+    let (action, collection) = match found {
+        Some(operation) => operation.required_by_beginning(frame.args),
+        None => (Action::Admin, ""),
+    };
+    if !verdicts.allows(auth, frame.token, action, collection) {
+        return Some(What::Unauthorized);
+    }
+    found.is_none().then(|| What::Refused(UNKNOWN.to_owned()))
 }
 
 impl Request {
@@ -209,7 +240,10 @@ mod tests {
         let refusals = ["an envelope inside an envelope", UNKNOWN, UNKNOWN, "frame truncated"];
         assert_eq!(texts(&requests), refusals);
         assert_eq!(requests[1].at, get.len());
-        assert_eq!(gathered, Gathered { bytes: all.len() - 7, needed: get.len(), is_broken: false });
+        assert_eq!(
+            gathered,
+            Gathered { bytes: all.len() - 7, needed: get.len(), is_broken: false, is_trusted: true }
+        );
     }
 
     #[test]

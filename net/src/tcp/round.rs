@@ -22,9 +22,13 @@ use crate::tcp::execute::{key_lists, kv_query, process, vector};
 use crate::tcp::frame;
 use crate::tcp::here::Here;
 use crate::tcp::laps::Laps;
-use crate::tcp::ops::{KvOp, Op, ProcessOp, VectorOp};
+use crate::tcp::ops::{KvOp, KvQueryOp, Op, ProcessOp, VectorOp};
 use crate::tcp::requests::{Request, UNKNOWN, What};
+use crate::tcp::room::Room;
+use crate::tcp::turn::{Turn, may_take_long};
 use crate::tcp::vector::{VectorRequest, decode};
+use nigh_shard::account::Charge;
+use nigh_shard::core::{ANSWER_UNCOUNTED_BYTES, ANSWERS_CROWDED};
 use nigh_shard::keys::{Moment, Place, Refused};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -79,6 +83,11 @@ pub struct Round<'a, 'h> {
     /// Responses in `out` that wait for the log.
     changes: Changes,
     moment: Moment,
+    /// Of all responses but those of reads of collections, which have their own.
+    room: Room,
+    /// Bytes of responses from other cores.
+    from_others: usize,
+    charges: Vec<Charge>,
 }
 
 impl<'a, 'h> Round<'a, 'h> {
@@ -96,15 +105,23 @@ impl<'a, 'h> Round<'a, 'h> {
             upserts: None,
             changes: Changes::default(),
             moment: Moment::default(),
+            room: Room::new(&here.core),
+            from_others: 0,
+            charges: Vec::new(),
         }
     }
 
     /// Carries out `requests`, which lie at the front of `inbound`, and returns their responses. May end early, when those are long:
-    /// the second number says how many there are, at least one of any.
-    pub async fn carry_out(mut self, inbound: &mut Inbound, requests: &[Request]) -> (Vec<u8>, usize) {
-        let mut done = 0;
+    /// the second number says how many there are, at least one of any. The charge is to be kept as long as the responses.
+    pub async fn carry_out(
+        mut self,
+        inbound: &mut Inbound,
+        requests: &[Request],
+    ) -> (Vec<u8>, usize, Option<Charge>) {
+        let (mut done, mut turn) = (0, None);
         self.prefetch(inbound, requests);
         for request in requests {
+            let before = self.out.len();
             match self.on_the_spot(inbound, request) {
                 Spot::Done => {}
                 Spot::Later(refused, op, place) => {
@@ -119,6 +136,16 @@ impl<'a, 'h> Round<'a, 'h> {
                 Spot::Elsewhere => self.one(inbound, request).await,
             }
             done += 1;
+            self.grow();
+            let bytes = request.args.len() + self.out.len().saturating_sub(before);
+            if let What::Run(Op::Kv(op)) = request.what
+                && may_take_long(op, bytes)
+            {
+                let turn = turn.get_or_insert_with(|| Turn::begin(&self.here.core));
+                if Box::pin(turn.gives_way(&self.here.core, op, bytes)).await {
+                    self.moment.passes();
+                }
+            }
             if self.reads == limits::TCP_READS_TOGETHER_MAX {
                 self.settle().await;
             }
@@ -135,7 +162,16 @@ impl<'a, 'h> Round<'a, 'h> {
         }
         self.here.count(Count::Requests, done as u64);
         self.here.count(Count::Rounds, 1);
-        (self.assemble(), done)
+        let (responses, charge) = self.assemble(&requests[..done]);
+        (responses, done, charge)
+    }
+
+    /// Counts what there is of responses.
+    fn grow(&mut self) {
+        let bytes = self.out.len() + self.from_others;
+        if bytes > ANSWER_UNCOUNTED_BYTES {
+            self.room.holds(bytes);
+        }
     }
 
     /// Bytes of responses that are there.
@@ -161,6 +197,12 @@ impl<'a, 'h> Round<'a, 'h> {
         let What::Run(Op::Kv(op)) = request.what else { return Spot::Elsewhere };
         if matches!(op, KvOp::Mget | KvOp::PutBatch | KvOp::Flush) {
             return Spot::Elsewhere;
+        }
+        if keys::changes_and_returns_value(op) && self.room.is_exhausted() {
+            // Before anything has changed.
+            frame::put_error(&mut self.out, ANSWERS_CROWDED);
+            self.wrote();
+            return Spot::Done;
         }
         let args = &inbound.unread()[request.args.clone()];
         let Ok(key) = keys::key_of(args) else { return Spot::Elsewhere };
@@ -233,7 +275,7 @@ impl<'a, 'h> Round<'a, 'h> {
                 self.settle().await;
                 self.moment.passes();
                 self.laps.end(Stage::Run);
-                let log = Box::pin(key_lists::carry_out(core, op, args, &mut self.out)).await;
+                let log = Box::pin(key_lists::carry_out(core, op, args, &mut self.out, &mut self.room)).await;
                 // Values are found here, and set where their keys are owned.
                 let stage = if op == KvOp::Mget { Stage::Run } else { Stage::Owners };
                 self.laps.end_with_log(stage, log);
@@ -326,14 +368,14 @@ impl<'a, 'h> Round<'a, 'h> {
                 let searches = vector::is_search(&request).then(|| self.here.config.telemetry.clone());
                 let started = self.started;
                 self.expect_new(Awaited::Running(Box::pin(async move {
-                    let mut out = Vec::new();
-                    vector::carry_out(&core, request, &mut out).await;
+                    let (mut out, mut room) = (Vec::new(), Room::new(&core));
+                    vector::carry_out(&core, request, &mut room, &mut out).await;
                     if let Some(telemetry) = searches
                         && frame::is_ok(&out)
                     {
                         telemetry.core(core.env().index()).tcp_searches.record(started.elapsed());
                     }
-                    Ran::without_log(out)
+                    Ran { charge: room.into_charge(), ..Ran::without_log(out) }
                 })));
             }
             (Kind::Upsert, VectorRequest::Write(write)) => {
@@ -355,7 +397,8 @@ impl<'a, 'h> Round<'a, 'h> {
             (_, request) => {
                 self.settle().await;
                 self.laps.end(Stage::Run);
-                vector::carry_out(&self.here.core, request, &mut self.out).await;
+                let mut room = Room::new(&self.here.core);
+                vector::carry_out(&self.here.core, request, &mut room, &mut self.out).await;
                 self.laps.end(Stage::Collections);
                 self.wrote();
             }
@@ -421,6 +464,7 @@ impl<'a, 'h> Round<'a, 'h> {
             here.core.runtime().yield_now().await;
         }
         self.laps.end_with_log(stage, log);
+        self.grow();
     }
 
     /// Runs what is under way until all of it is done, or this core has worked on it for [`TURN`]; whether all is done. A turn begins with
@@ -443,6 +487,10 @@ impl<'a, 'h> Round<'a, 'h> {
                     match work.as_mut().poll(cx) {
                         Poll::Ready(ran) => {
                             *log = (*log).max(ran.log);
+                            match ran.charge {
+                                Some(charge) => self.charges.push(charge),
+                                None => self.from_others += ran.responses.len(),
+                            }
                             *awaited = Awaited::Done(ran.responses);
                         }
                         Poll::Pending => all = false,
@@ -454,10 +502,18 @@ impl<'a, 'h> Round<'a, 'h> {
         .await
     }
 
-    /// All responses in the order of their requests.
-    fn assemble(self) -> Vec<u8> {
-        if self.sources.is_empty() {
-            return self.out;
+    /// All responses in the order of their requests, which `requests` are, and what counts their memory.
+    fn assemble(mut self, requests: &[Request]) -> (Vec<u8>, Option<Charge>) {
+        let is_crowded = self.room.was_refused();
+        let mut charge = self.room.into_charge();
+        for more in self.charges.drain(..) {
+            match &mut charge {
+                Some(charge) => charge.absorb(more),
+                None => charge = Some(more),
+            }
+        }
+        if self.sources.is_empty() && !is_crowded {
+            return (self.out, charge);
         }
         let mut whole = self.here.buffers.take();
         let mut written = &self.out[..];
@@ -466,15 +522,32 @@ impl<'a, 'h> Round<'a, 'h> {
             .iter()
             .map(|awaited| if let Awaited::Done(responses) = awaited { &responses[..] } else { &[] })
             .collect();
-        for source in &self.sources {
-            let from = match source {
+        for (place, request) in requests.iter().enumerate() {
+            let from = match self.sources.get(place).copied().flatten() {
                 None => &mut written,
-                Some(place) => &mut awaited[*place],
+                Some(place) => &mut awaited[place],
             };
-            whole.extend_from_slice(take_response(from));
+            let response = take_response(from);
+            if is_crowded && response.len() > CROWDED_KEPT_BYTES && reads_keys(request) {
+                frame::put_error(&mut whole, ANSWERS_CROWDED);
+            } else {
+                whole.extend_from_slice(response);
+            }
         }
         self.here.buffers.give(self.out);
-        whole
+        (whole, charge)
+    }
+}
+
+/// Responses up to this length are sent although there is no room: refusing them would gain nothing.
+const CROWDED_KEPT_BYTES: usize = 1 << 10;
+
+/// Whether a request reads keys and changes nothing: it can be refused after it was carried out. Reads of collections refuse themselves.
+fn reads_keys(request: &Request) -> bool {
+    match request.what {
+        What::Run(Op::Kv(op)) => keys::is_read(op) || op == KvOp::Mget,
+        What::Run(Op::KvQuery(op)) => op == KvQueryOp::Query,
+        _ => false,
     }
 }
 

@@ -57,6 +57,11 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
+    /// Whether the disk has no room for it.
+    pub fn is_full(&self) -> bool {
+        matches!(self, CheckpointError::Io { source, .. } if crate::reserve::is_full(source))
+    }
+
     fn io(path: &Path) -> impl Fn(io::Error) -> CheckpointError + '_ {
         move |source| CheckpointError::Io { path: path.to_owned(), source }
     }

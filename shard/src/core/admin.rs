@@ -10,9 +10,9 @@ use crate::owner::checkpointer::collection_dir;
 use crate::owner::{Owned, indexer, quantizer};
 use nigh_engine::collection::{DenseConfig, DenseWriter, IndexType, Quantizer};
 use nigh_engine::memory::Published;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 impl Core {
@@ -29,7 +29,10 @@ impl Core {
                 OpError::BadRequest(format!("vector: IndexGPU requires a device: {error}"))
             })?;
         }
-        call(self, 0, move |there| async move { there.create_on_core_0(full, config).await }).await?
+        call(self, 0, move |there| async move { there.create_on_core_0(full, config).await })
+            .await
+            .unwrap_or_else(|busy| Err(busy.into()))
+            .map_err(|error| self.note_refusal(error))
     }
 
     /// Drops a collection with its files and aliases; complete on return; false when unknown.
@@ -55,6 +58,11 @@ impl Core {
         if self.aliases_behind.get() {
             // After a restart what the file says of a dropped collection would hold for a new one of its name.
             self.store_aliases(&catalog.aliases).await?;
+        }
+        if !self.node().reserve.is_intact() {
+            return Err(OpError::NoSpace(
+                "the disk is full, and only deletes and drops may use what is left".into(),
+            ));
         }
         let uid = self.node().next_uid();
         let Some(disk) = self.env().disk() else {
@@ -118,9 +126,11 @@ impl Core {
         let trash = PathBuf::from(format!("trash/{:016x}", handle.uid));
         let mut failed = None;
         if let Some(disk) = self.env().disk() {
-            disk.create_dir(&PathBuf::from("trash")).await.map_err(|e| io_error(&e))?;
             let dir = collection_dir(handle.uid);
-            if let Err(error) = disk.rename(&dir, &trash).await {
+            // Both may take a block of a directory.
+            let made = self.with_reserve(async || disk.create_dir(Path::new("trash")).await).await;
+            made.map_err(|e| io_error(&e))?;
+            if let Err(error) = self.with_reserve(async || disk.rename(&dir, &trash).await).await {
                 // It may have happened all the same (the sync behind it failed): then what is written from here on would
                 // go with it at the next start.
                 let file = disk.read(&dir.join(collection_file::FILE)).await;
@@ -135,7 +145,11 @@ impl Core {
         if catalog.aliases.len() < aliases {
             // After the rename, so that no failure takes the aliases of a collection that stays. What a crash leaves in the file is cleared
             // away by the next start, and what a failure leaves by the next change.
-            failed = self.store_aliases(&catalog.aliases).await.err().or(failed);
+            let mut stored = self.store_aliases(&catalog.aliases).await;
+            if matches!(stored, Err(OpError::NoSpace(_))) && self.release_reserve().await {
+                stored = self.store_aliases(&catalog.aliases).await;
+            }
+            failed = stored.err().or(failed);
         }
         self.publish_catalog(catalog);
         let uid = handle.uid;
@@ -168,6 +182,7 @@ impl Core {
             counters: Counters::default(),
             covered_seq: AtomicU64::new(0),
             damage: OnceLock::new(),
+            is_closed: AtomicBool::new(false),
         })
     }
 
@@ -226,7 +241,7 @@ pub(crate) fn file_error(error: CheckpointError) -> OpError {
 
 /// Maps a file error of an administrative change.
 pub(crate) fn io_error(error: &std::io::Error) -> OpError {
-    if error.kind() == std::io::ErrorKind::StorageFull || error.kind() == std::io::ErrorKind::QuotaExceeded {
+    if crate::reserve::is_full(error) {
         OpError::NoSpace(error.to_string())
     } else {
         OpError::Unavailable(format!("file error: {error}"))

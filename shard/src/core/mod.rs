@@ -8,11 +8,13 @@
 mod admin;
 pub(crate) mod aliases;
 mod content_hint;
+mod found;
 mod inspect;
 mod long;
 mod order;
 mod payload_change;
 mod query;
+pub(crate) mod question;
 mod read;
 mod tasks;
 mod types;
@@ -22,11 +24,13 @@ mod write;
 pub(crate) use admin::file_error;
 pub(crate) use admin::io_error;
 pub use aliases::{Alias, AliasChange};
+pub(crate) use found::found_points;
+pub use found::{ANSWER_UNCOUNTED_BYTES, ANSWERS_CROWDED, answers_most, charge_answer};
 pub use inspect::{CollectionInfo, FACET_VALUES_MAX, FacetValue, OrderedFloat};
 pub use order::{ORDER_TEXT_MAX_BYTES, OrderKey, Ordered, OrderedScroll, Part, Position};
 pub use payload_change::{PAYLOAD_ROW_MAX_BYTES, PayloadChange};
 pub use query::{Explained, FoundGroup, GroupBy, QueryAnswer, QueryOutcome, QueryRequest};
-pub(crate) use read::found_points;
+pub use read::PAGE_BYTES;
 pub(crate) use tasks::Task;
 pub use tasks::TaskReport;
 pub use types::{
@@ -34,7 +38,7 @@ pub use types::{
     ScrollPage, SearchRequest, StoredPoint, Vectors, WriteBatch, Written,
 };
 
-use crate::account::MemoryUse;
+use crate::account::{Growth, MemoryUse, Refusal, Share};
 use crate::catalog::{Catalog, CollectionHandle, checked_name, full_name};
 use crate::checkpoint::VectorsFile;
 use crate::env::{Env, Replies};
@@ -68,6 +72,8 @@ pub struct Core {
     tasks: tasks::Tasks,
     replies: Replies,
     pub(crate) keys: Keys,
+    /// What the collections of this core hold.
+    points: Share,
     log: RefCell<Option<Rc<Log>>>,
     old_segments: RefCell<Rc<OldSegments>>,
     owned: RefCell<HashMap<u64, Rc<Owned>>>,
@@ -76,6 +82,8 @@ pub struct Core {
     scratch: RefCell<Vec<Scratch>>,
     search_us: RefCell<Histogram<u64>>,
     stopping: Cell<bool>,
+    /// Rounds of chores since the last write that they saw.
+    quiet_rounds: Cell<u32>,
     runtime: RefCell<Option<CoreRuntime>>,
     /// Set once the store is open on every core.
     pub(crate) opened: Event,
@@ -84,6 +92,8 @@ pub struct Core {
     catalog_lock: Rc<Lock>,
     /// Core 0: the file of aliases has some of a dropped collection.
     aliases_behind: Cell<bool>,
+    /// Something that frees room waits for images.
+    pub(crate) images_wanted: Cell<bool>,
 }
 
 impl Core {
@@ -96,11 +106,13 @@ impl Core {
             long: long::LongTurns::default(),
             tasks: tasks::Tasks::default(),
             replies: Replies::default(),
-            keys: Keys::new(env.index(), shared.keys.clone()),
+            keys: Keys::new(env.index(), shared.keys.clone(), &shared.account),
+            points: Share::new(&shared.account, MemoryUse::Collections),
             log: RefCell::default(),
             old_segments: RefCell::default(),
             owned: RefCell::default(),
             old_writers: RefCell::new(Limbo::new()),
+            quiet_rounds: Cell::new(0),
             scratch: RefCell::default(),
             search_us: RefCell::new(
                 Histogram::new_with_bounds(1, 600_000_000, 3).expect("bounds and precision are valid"),
@@ -111,6 +123,7 @@ impl Core {
             is_open: Cell::new(false),
             catalog_lock: Rc::default(),
             aliases_behind: Cell::new(false),
+            images_wanted: Cell::new(false),
             env,
             shared,
         })
@@ -229,15 +242,33 @@ impl Core {
         self.stopping.set(true);
     }
 
-    /// Refuses growth past the memory limit. What `reuses` the place of a deleted point may go a little beyond (its payload may
-    /// be larger): otherwise a full node could not even replace.
-    pub(crate) fn room_in_memory(&self, reuses: bool) -> Result<(), OpError> {
-        let (used, limit) = (self.shared.account.total(), self.shared.account.limit_bytes());
-        let limit = if reuses { limit.saturating_add(limit / REUSE_SHARE) } else { limit };
-        if used >= limit {
-            return Err(OpError::NoMemory(format!("{used} of {limit} bytes are in use")));
+    /// Admits a write of points that takes about `bytes`, or refuses it at the memory limit.
+    ///
+    /// # Errors
+    /// [`OpError::NoMemory`], or [`OpError::Busy`] where it is requests and answers that leave no room.
+    pub(crate) fn room_in_memory(&self, bytes: u64, growth: Growth) -> Result<(), OpError> {
+        if self.shared.account.wants_look() {
+            self.look_at_memory();
         }
-        Ok(())
+        self.points.take(bytes, growth).map_err(refused_memory)
+    }
+
+    /// Has the account see what the kernel counts.
+    pub(crate) fn look_at_memory(&self) {
+        if let Some(bytes) = self.env.resident_bytes() {
+            self.shared.account.note_resident(bytes);
+        }
+    }
+
+    /// Measures what this core holds of points and keys.
+    pub(crate) fn measure_memory(&self) {
+        self.keys.measure_memory();
+        let mut bytes = 0;
+        for owned in self.all_owned() {
+            bytes += owned.writer.borrow().shared().stats().bytes;
+            bytes += owned.staged.borrow().bytes() + owned.aside_bytes.get();
+        }
+        self.points.measure(bytes);
     }
 
     /// The handle behind a client's name, which may be an alias.
@@ -256,6 +287,38 @@ impl Core {
         let handle = self.handle(name)?;
         handle.healthy()?;
         Ok(handle.config.clone())
+    }
+
+    /// Why this node should get no more requests, in one sentence per reason: logs that have failed, a full disk, damaged collections. `None`
+    /// when it is ready.
+    pub fn not_ready(&self) -> Option<String> {
+        let mut reasons: Vec<String> = self.shared.log_failure().into_iter().collect();
+        if self.shared.reserve.is_disk_full() {
+            reasons.push(
+                "the disk is full: writes that need room are refused; reads, deletes and drops go on"
+                    .to_owned(),
+            );
+        }
+        // Their names are for those who may read the log or the metrics.
+        match self.damaged_collections() {
+            0 => {}
+            1 => reasons.push("1 collection is damaged and serves nothing".to_owned()),
+            many => reasons.push(format!("{many} collections are damaged and serve nothing")),
+        }
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+
+    /// Collections that serve nothing because their files are damaged, or their writes were refused by a log that failed.
+    pub fn damaged_collections(&self) -> usize {
+        let pin = self.pin();
+        let catalog = self.shared.catalog.load(&pin);
+        catalog.by_name.values().filter(|handle| handle.damage.get().is_some()).count()
+    }
+
+    /// Counts a write that was refused, and gives its error back.
+    pub fn note_refusal(&self, error: OpError) -> OpError {
+        self.shared.refusals.note(&error, self.shared.has_log_failed());
+        error
     }
 
     pub(crate) fn take_scratch(&self) -> Scratch {
@@ -294,12 +357,28 @@ impl Core {
         self.shared.catalog.swap(catalog);
     }
 
+    /// Waits about `us` for the next round of something periodic.
+    ///
+    /// Rounds of all periodic work fall together, and become fewer when nothing has been written for a while: each wakes the core, which
+    /// takes some 0.1 ms of a CPU, and a server without work should take next to nothing.
+    pub(crate) async fn pause(&self, us: u64) {
+        let us = if self.quiet_rounds.get() < QUIET_ROUNDS { us } else { us.max(QUIET_PAUSE_US) };
+        let now_us = self.env.now_ns() / 1000;
+        self.env.sleep_us(us - now_us % us).await;
+    }
+
+    /// Notes whether anything was written since the last round of chores.
+    fn note_writes(&self, written: (u64, u64, u64, u64), before: &mut (u64, u64, u64, u64)) {
+        let is_quiet = std::mem::replace(before, written) == written;
+        self.quiet_rounds.set(if is_quiet { self.quiet_rounds.get().saturating_add(1) } else { 0 });
+    }
+
     /// Periodic chores of a core: give back what no reader sees any more, and account memory.
     pub(crate) async fn housekeeping(self: Rc<Self>) {
-        let (mut keys_before, mut collections_before) = (0, 0);
+        let mut written_before = (0, 0, 0, 0);
         let mut rounds = 0u64;
         while !self.is_stopping() {
-            self.env.sleep_us(HOUSEKEEPING_US).await;
+            self.pause(HOUSEKEEPING_US).await;
             rounds += 1;
             while let Some(writer) = self.old_writers.borrow_mut().pop(&self.shared.domain) {
                 drop(writer);
@@ -307,10 +386,7 @@ impl Core {
             if self.env.index() == 0 {
                 self.shared.catalog.reclaim();
             }
-            let keys = self.keys.bytes();
-            self.shared.account.measured(MemoryUse::Keys, keys_before, keys);
-            keys_before = keys;
-            let mut bytes = 0;
+            let mut seqs = 0;
             for owned in self.all_owned() {
                 owned.handle.view.reclaim();
                 // A round in flight owns the right to free slots.
@@ -320,11 +396,17 @@ impl Core {
                 if rounds % RESIDENCY_ROUNDS == owned.handle.uid % RESIDENCY_ROUNDS {
                     owned.writer.borrow().shared().note_residency();
                 }
-                bytes += owned.writer.borrow().shared().stats().bytes;
-                bytes += owned.staged.borrow().bytes() + owned.aside_bytes.get();
+                seqs += owned.writer.borrow().seq();
             }
-            self.shared.account.measured(MemoryUse::Collections, collections_before, bytes);
-            collections_before = bytes;
+            self.measure_memory();
+            let held = (self.keys.bytes(), self.shared.account.held(MemoryUse::Collections));
+            self.note_writes((held.0, held.1, seqs, self.log_frames()), &mut written_before);
+            // What grows without being asked for (answers, buffers, the allocator's slack) shows here.
+            if (self.env.index() == 0 && rounds.is_multiple_of(LOOK_ROUNDS))
+                || self.shared.account.wants_look()
+            {
+                self.look_at_memory();
+            }
         }
     }
 
@@ -349,11 +431,27 @@ impl Core {
     }
 }
 
+/// As a client is told.
+pub(crate) fn refused_memory(refusal: Refusal) -> OpError {
+    match refusal {
+        Refusal::Full { used_bytes, limit_bytes } => OpError::NoMemory(format!(
+            "{used_bytes} of {limit_bytes} bytes for points and keys would be in use"
+        )),
+        Refusal::Crowded { used_bytes, limit_bytes } => OpError::Busy(format!(
+            "requests in flight leave no memory: {used_bytes} of {limit_bytes} bytes would be in use; try again"
+        )),
+    }
+}
+
 /// Buffers of searches that are kept: one for those in one piece, one for the long search, one to spare.
 const SPARE_SCRATCHES: usize = 3;
-/// The part of the memory limit that may be used beyond it by what reuses places.
-const REUSE_SHARE: u64 = 32;
+/// Rounds of chores without a write after which periodic work becomes seldom: 2 s.
+const QUIET_ROUNDS: u32 = 40;
+/// Between two rounds of it then, microseconds: what begins meanwhile is noticed that much later.
+const QUIET_PAUSE_US: u64 = 250_000;
 /// Between two rounds of chores, microseconds.
 const HOUSEKEEPING_US: u64 = 50_000;
+/// In one of so many rounds the resident set is looked at.
+const LOOK_ROUNDS: u64 = 4;
 /// In one of so many rounds it is looked whether vectors of files have left memory.
 const RESIDENCY_ROUNDS: u64 = 16;

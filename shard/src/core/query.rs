@@ -1,10 +1,11 @@
 //! Queries of lanes: run like searches, on the receiving or a less loaded core, under one pin.
 
 use super::Core;
-use super::read::{ANSWER_ROWS_MAX_BYTES, WHOLE_STEPS};
+use super::found::found_points;
+use super::read::WHOLE_STEPS;
 use super::types::{FoundPoint, OpError};
 use crate::catalog::CollectionHandle;
-use nigh_engine::collection::{Dense, SearchError};
+use nigh_engine::collection::SearchError;
 use nigh_engine::memory::Pin;
 use nigh_engine::pace::{Pace, Whole, at_once};
 use nigh_engine::payload::Value;
@@ -183,8 +184,9 @@ impl Core {
         let hits = search_lanes_paced(dense, pin, &request.lanes, now_ms, pace, scratch).await?;
         let Some(by) = &request.group else {
             let found_ns = self.env().now_ns();
-            let mut room = ANSWER_ROWS_MAX_BYTES;
-            let answer = QueryAnswer::Hits(copy_out(dense, pin, &hits, request.with_rows, &mut room)?);
+            let account = &self.node().account;
+            let hits = found_points(dense, pin, &hits, request.with_rows, account, pace).await?;
+            let answer = QueryAnswer::Hits(hits);
             let copied_ns = self.env().now_ns();
             return Ok((answer, Times { search_ns, found_ns, copied_ns, incomplete: false }));
         };
@@ -207,11 +209,14 @@ impl Core {
         }
         let full = groups.len() == by.groups && groups.iter().all(|group| group.hits.len() == by.size);
         let found_ns = self.env().now_ns();
-        let mut room = ANSWER_ROWS_MAX_BYTES;
-        let copied = groups.into_iter().map(|group| {
-            Ok(FoundGroup { hits: copy_out(dense, pin, &group.hits, true, &mut room)?, key: group.key })
+        // All together, so that the bound on an answer's rows holds for their sum.
+        let hits: Vec<Found> = groups.iter().flat_map(|group| &group.hits).copied().collect();
+        let mut copied = found_points(dense, pin, &hits, true, &self.node().account, pace).await?.into_iter();
+        let copied = groups.into_iter().map(|group| FoundGroup {
+            hits: copied.by_ref().take(group.hits.len()).collect(),
+            key: group.key,
         });
-        let answer = QueryAnswer::Groups(copied.collect::<Result<_, OpError>>()?);
+        let answer = QueryAnswer::Groups(copied.collect());
         let copied_ns = self.env().now_ns();
         Ok((answer, Times { search_ns, found_ns, copied_ns, incomplete: !full && !complete }))
     }
@@ -220,25 +225,4 @@ impl Core {
 /// Whether no lane of the search that has just ended could have found more.
 fn is_exhausted(hits: &[Found], lanes: &LaneQuery, scratch: &QueryScratch) -> bool {
     hits.len() < lanes.k && scratch.reports.iter().all(|lane| lane.hits < lane.pool)
-}
-
-fn copy_out(
-    dense: &Dense,
-    pin: &Pin<'_>,
-    hits: &[Found],
-    with_rows: bool,
-    room: &mut usize,
-) -> Result<Vec<FoundPoint>, OpError> {
-    let mut points = Vec::with_capacity(hits.len());
-    for hit in hits {
-        let row = if with_rows { dense.point(pin, hit.slot).row } else { &[] };
-        *room = room.checked_sub(row.len()).ok_or_else(|| {
-            OpError::BadRequest(format!(
-                "more than {ANSWER_ROWS_MAX_BYTES} bytes of payload would be in the answer; ask for fewer points"
-            ))
-        })?;
-        let (id, distance, score) = (hit.id, hit.distance, hit.score);
-        points.push(FoundPoint { id, distance, score, row: row.to_vec() });
-    }
-    Ok(points)
 }

@@ -1,12 +1,15 @@
 //! Reads: searches and gets run on any core against the published view; scrolls at the owner, who keeps the ids in order.
 
 use super::Core;
+use super::found::found_points;
+use super::question::{self, Asked, OpenPoint};
 use super::types::{CollectionMetrics, FoundPoint, OpError, ScrollPage, SearchRequest, StoredPoint};
 use crate::catalog::CollectionHandle;
 use crate::env::call;
+use crate::log::Purpose;
 use crate::owner::Owned;
 use crate::owner::indexer::Slice;
-use nigh_engine::collection::{Dense, Hit, IndexType, MatchCursor, Point, Query, SearchError};
+use nigh_engine::collection::{IndexType, MatchCursor, Point, Query, SearchError};
 use nigh_engine::filter::Predicate;
 use nigh_engine::index::Scratch;
 use nigh_engine::memory::Pin;
@@ -23,8 +26,8 @@ const HAND_OFF_LEAD: u32 = 1;
 /// Steps of about 100 ns that a search may make in one piece; about ten times those of an ordinary one. Those that take longer
 /// begin anew, in pieces, when it is their turn.
 pub(super) const WHOLE_STEPS: usize = 40_000;
-/// Payloads in one answer, as stored. They are copied out in one go, so that they show one moment.
-pub(super) const ANSWER_ROWS_MAX_BYTES: usize = 256 << 20;
+/// Bytes of points, payloads and vectors as stored, after which a page of them ends: one point may have 33 MiB.
+pub const PAGE_BYTES: usize = 256 << 10;
 /// Points looked at between two looks at the clock of a scroll or delete by filter.
 const SCROLL_STEP: usize = 64;
 /// Points asked in the order of ids before a filtered scroll goes by the payload index, which has no such order.
@@ -56,31 +59,6 @@ fn sparse_only(row: &[u8]) -> Vec<u8> {
     only.finish()
 }
 
-fn matches(filter: Option<&Predicate>, row: &[u8], now_ms: u64) -> bool {
-    filter.is_none_or(|f| f.matches((!row.is_empty()).then(|| PayloadRow::trusted(row)), now_ms))
-}
-
-/// Hits as they are answered, with their payload rows when asked for.
-///
-/// # Errors
-/// [`OpError::BadRequest`] when the rows are too large for one answer.
-pub(crate) fn found_points(
-    dense: &Dense,
-    pin: &Pin<'_>,
-    hits: &[Hit],
-    with_rows: bool,
-) -> Result<Vec<FoundPoint>, OpError> {
-    let row = |hit: &Hit| if with_rows { dense.point(pin, hit.slot).row } else { &[] };
-    let bytes: usize = hits.iter().map(|hit| row(hit).len()).sum();
-    if bytes > ANSWER_ROWS_MAX_BYTES {
-        let text = format!("{bytes} bytes of payload would be in the answer; ask for fewer points");
-        return Err(OpError::BadRequest(text));
-    }
-    let found =
-        |hit: &Hit| FoundPoint { id: hit.id, distance: hit.distance, score: 0.0, row: row(hit).to_vec() };
-    Ok(hits.iter().map(found).collect())
-}
-
 /// One search counted in its core's load while it waits or runs.
 struct Waiting<'a>(&'a std::sync::atomic::AtomicU32);
 
@@ -105,7 +83,10 @@ impl Core {
         handle.healthy()?;
         self.check_filter(&handle, request.filter.as_deref())?;
         let began_ns = self.env().now_ns();
+        // The thread of the devices is not to wait for a filter that looks through texts.
+        let is_brief = request.filter.as_ref().is_none_or(|filter| filter.is_brief());
         if handle.config.index == IndexType::Gpu
+            && is_brief
             && let Some(found) = self.search_on_device(&handle, &request).await
         {
             let found = found?;
@@ -201,10 +182,11 @@ impl Core {
             now_ms: self.env().unix_ms(),
         };
         dense.search_paced(pin, &query, pace, scratch, &mut hits).await?;
-        found_points(dense, pin, &hits, request.with_rows)
+        found_points(dense, pin, &hits, request.with_rows, &self.node().account, pace).await
     }
 
-    /// Points by id, in request order, `None` = absent, deleted or expired.
+    /// Points by id, in request order, `None` = absent, deleted or expired. With [`PAGE_BYTES`] of them the answer ends early, and has
+    /// fewer points than were asked for, but one at least of any: the rest is asked for again.
     ///
     /// # Errors
     /// Unknown or damaged collection.
@@ -218,22 +200,29 @@ impl Core {
         let handle = self.handle(name)?;
         handle.healthy()?;
         let mut slice = Slice::begin(self.env());
-        let mut points = Vec::with_capacity(ids.len());
+        let (mut points, mut bytes) = (Vec::with_capacity(ids.len()), 0);
         for ids in ids.chunks(SCROLL_STEP) {
             let now_ms = self.env().unix_ms();
             {
                 let pin = self.pin();
                 let dense = handle.dense(&pin);
-                points.extend(ids.iter().map(|id| {
-                    dense.get(&pin, *id, now_ms).map(|p| stored(&p, with_vector, with_payload, now_ms))
-                }));
+                for id in ids {
+                    let point = dense.get(&pin, *id, now_ms);
+                    let point = point.map(|point| stored(&point, with_vector, with_payload, now_ms));
+                    bytes += point.as_ref().map_or(0, StoredPoint::bytes);
+                    points.push(point);
+                    if bytes >= PAGE_BYTES {
+                        return Ok(points);
+                    }
+                }
             }
             slice.check().await;
         }
         Ok(points)
     }
 
-    /// A page in ascending id order of points that match; `limit` 0 = everything; starts after id `after`.
+    /// A page in ascending id order of points that match; `limit` 0 = everything; starts after id `after`. With [`PAGE_BYTES`] of points
+    /// it ends early.
     ///
     /// # Errors
     /// Unknown or damaged collection.
@@ -264,7 +253,7 @@ impl Core {
     ) -> Result<ScrollPage, OpError> {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         let mut page = ScrollPage::default();
-        let mut slice = Slice::begin(self.env());
+        let (mut slice, mut asked) = (Slice::begin(self.env()), Asked::default());
         let mut looked = 0;
         let mut next = match after {
             None => Some(0),
@@ -277,9 +266,10 @@ impl Core {
             {
                 // Few match: what the payload index names is found without asking every point.
                 let room = if limit > 0 { limit + 1 - page.points.len() } else { usize::MAX };
-                let ids = self.lowest_matches(&owned, filter, from, room, &mut slice).await?;
-                return self.finish_page(&owned, filter, &ids, limit, page, &mut slice).await;
+                let ids = self.lowest_matches(&owned, filter, from, room, (&mut asked, &mut slice)).await?;
+                return self.finish_page(&owned, filter, &ids, limit, page, (&mut asked, &mut slice)).await;
             }
+            let mut open = None;
             {
                 let writer = owned.writer.borrow();
                 let ids: Vec<u64> = writer.ids_from(from).take(SCROLL_STEP).collect();
@@ -287,19 +277,38 @@ impl Core {
                 next =
                     if ids.len() == SCROLL_STEP { ids.last().and_then(|id| id.checked_add(1)) } else { None };
                 let now_ms = self.env().unix_ms();
-                let pin = self.pin();
+                let (pin, allowance) = (self.pin(), question::allowance());
+                let before_ns = slice.used_ns();
                 for id in ids {
                     let Some(point) = writer.shared().get(&pin, id, now_ms) else { continue };
-                    if !matches(filter, point.row, now_ms) {
-                        continue;
+                    match question::ask(filter, point.row, now_ms, &allowance) {
+                        Some(false) => continue,
+                        Some(true) => {}
+                        None => {
+                            open = Some(OpenPoint::of(&point));
+                            next = id.checked_add(1);
+                            break;
+                        }
                     }
                     if page.is_full(limit) {
                         return Ok(page);
                     }
-                    page.points.push(stored(&point, false, true, now_ms));
+                    page.push(stored(&point, false, true, now_ms));
                 }
+                asked.add(slice.used_ns() - before_ns);
             }
             slice.check().await;
+            if let Some((filter, open)) = filter.zip(open) {
+                let keep = |point: &Point<'_>, now_ms| stored(point, false, true, now_ms);
+                let found = self.settle_point(&owned, filter, &open, (&mut asked, &mut slice), keep).await?;
+                if let Some(found) = found {
+                    if page.is_full(limit) {
+                        return Ok(page);
+                    }
+                    page.push(found);
+                }
+            }
+            asked.check()?;
         }
         Ok(page)
     }
@@ -311,38 +320,47 @@ impl Core {
         filter: &Predicate,
         from: u64,
         room: usize,
-        slice: &mut Slice,
+        (asked, slice): (&mut Asked, &mut Slice),
     ) -> Result<Vec<u64>, OpError> {
         let mut lowest = BTreeSet::new();
         let mut cursor = MatchCursor::default();
         while !cursor.is_done() {
             owned.usable()?;
-            self.some_matches(owned, filter, &mut cursor, |id| {
+            let mut take = |id| {
                 if id >= from && (lowest.len() < room || lowest.last().is_some_and(|&last| id < last)) {
                     lowest.insert(id);
                     if lowest.len() > room {
                         lowest.pop_last();
                     }
                 }
-            });
+            };
+            let open = asked.count(slice, || self.some_matches(owned, filter, &mut cursor, &mut take));
             slice.check().await;
+            if let Some(open) = open {
+                self.settle_point(owned, filter, &open, (&mut *asked, &mut *slice), |point, _| {
+                    take(point.id)
+                })
+                .await?;
+            }
+            asked.check()?;
         }
         Ok(lowest.into_iter().collect())
     }
 
-    /// Hands ids of some more matching points to `each`.
+    /// Hands ids of some more matching points to `each`; a point that is left to be asked in slices.
     fn some_matches(
         &self,
         owned: &Owned,
         filter: &Predicate,
         cursor: &mut MatchCursor,
         mut each: impl FnMut(u64),
-    ) {
+    ) -> Option<OpenPoint> {
         let pin = self.pin();
         let dense = owned.handle.dense(&pin);
         dense.match_slice(&pin, filter, self.env().unix_ms(), cursor, MATCHING_STEP, |slot| {
             each(dense.point(&pin, slot).id);
         });
+        cursor.take_open().map(|slot| OpenPoint::at(dense, &pin, slot))
     }
 
     /// Adds the points of `ids`, ascending, that still match.
@@ -353,26 +371,49 @@ impl Core {
         ids: &[u64],
         limit: usize,
         mut page: ScrollPage,
-        slice: &mut Slice,
+        (asked, slice): (&mut Asked, &mut Slice),
     ) -> Result<ScrollPage, OpError> {
         let room = (limit + 1).saturating_sub(page.points.len());
-        for ids in ids.chunks(SCROLL_STEP) {
+        let mut left = ids;
+        while !left.is_empty() {
+            let mut open = None;
             {
-                let pin = self.pin();
+                let (pin, allowance) = (self.pin(), question::allowance());
                 let dense = owned.handle.dense(&pin);
                 let now_ms = self.env().unix_ms();
-                for id in ids {
+                let before_ns = slice.used_ns();
+                for _ in 0..SCROLL_STEP {
+                    let Some((id, rest)) = left.split_first() else { break };
+                    left = rest;
                     let Some(point) = dense.get(&pin, *id, now_ms) else { continue };
-                    if !matches(Some(filter), point.row, now_ms) {
-                        continue;
+                    match question::ask(Some(filter), point.row, now_ms, &allowance) {
+                        Some(false) => continue,
+                        Some(true) => {}
+                        None => {
+                            open = Some(OpenPoint::of(&point));
+                            break;
+                        }
                     }
                     if page.is_full(limit) {
                         return Ok(page);
                     }
-                    page.points.push(stored(&point, false, true, now_ms));
+                    page.push(stored(&point, false, true, now_ms));
                 }
+                asked.add(slice.used_ns() - before_ns);
             }
             slice.check().await;
+            if let Some(open) = open {
+                let keep = |point: &Point<'_>, now_ms| stored(point, false, true, now_ms);
+                if let Some(found) =
+                    self.settle_point(owned, filter, &open, (&mut *asked, &mut *slice), keep).await?
+                {
+                    if page.is_full(limit) {
+                        return Ok(page);
+                    }
+                    page.push(found);
+                }
+            }
+            asked.check()?;
         }
         // Some have gone meanwhile; more may come after the last of these.
         if limit > 0 && ids.len() >= room {
@@ -391,17 +432,25 @@ impl Core {
         let mut record = Vec::new();
         let mut slice = Slice::begin(self.env());
         let (mut deleted, mut last_ticket) = (0, None);
-        let mut cursor = MatchCursor::default();
+        let (mut cursor, mut asked) = (MatchCursor::default(), Asked::default());
         while !cursor.is_done() {
             let mut matching = Vec::new();
-            self.some_matches(&owned, filter, &mut cursor, |id| matching.push(id));
+            let take = |id| matching.push(id);
+            let open = asked.count(&slice, || self.some_matches(&owned, filter, &mut cursor, take));
+            slice.check().await;
             for id in matching {
-                self.room_in_log(crate::owner::op_record::DELETE_BYTES).await?;
+                self.room_in_log(Purpose::Free, crate::owner::op_record::DELETE_BYTES).await?;
                 // Again: it may have been replaced since.
-                let still = {
+                let still = asked.count(&slice, || {
                     let (pin, now_ms) = (self.pin(), self.env().unix_ms());
-                    let point = owned.handle.dense(&pin).get(&pin, id, now_ms);
-                    point.is_some_and(|point| matches(Some(filter), point.row, now_ms))
+                    let point = owned.handle.dense(&pin).get(&pin, id, now_ms)?;
+                    let answer = question::ask(Some(filter), point.row, now_ms, &question::allowance());
+                    Some(answer.ok_or_else(|| OpenPoint::of(&point)))
+                });
+                let still = match still {
+                    None => false,
+                    Some(Ok(still)) => still,
+                    Some(Err(open)) => self.is_settled(&owned, filter, &open, &mut asked, &mut slice).await?,
                 };
                 if still {
                     let (gone, ticket) = self.delete_point(&owned, id, None, &mut record)?;
@@ -410,11 +459,37 @@ impl Core {
                 }
                 slice.check().await;
             }
+            if let Some(open) = open {
+                self.room_in_log(Purpose::Free, crate::owner::op_record::DELETE_BYTES).await?;
+                // Nothing comes between its answer and its end.
+                if self.is_settled(&owned, filter, &open, &mut asked, &mut slice).await? {
+                    let (gone, ticket) = self.delete_point(&owned, open.id(), None, &mut record)?;
+                    deleted += u64::from(gone);
+                    last_ticket = ticket.or(last_ticket);
+                }
+            }
+            if let Err(error) = asked.check() {
+                owned.changed.notify();
+                self.wait_durable(last_ticket).await?;
+                return Err(error);
+            }
             slice.check().await;
         }
         owned.changed.notify();
         self.wait_durable(last_ticket).await?;
         Ok(deleted)
+    }
+
+    /// Whether a point that was left open matches and is still what it was.
+    async fn is_settled(
+        &self,
+        owned: &Owned,
+        filter: &Predicate,
+        open: &OpenPoint,
+        asked: &mut Asked,
+        slice: &mut Slice,
+    ) -> Result<bool, OpError> {
+        Ok(self.settle_point(owned, filter, open, (asked, slice), |_, _| ()).await?.is_some())
     }
 
     /// Counters and gauges of every collection, by name. Reads shared counters: no walk over points, no message.

@@ -1,4 +1,5 @@
 //! What travels between front ends and [`super::Core`]: requests, answers, errors. All of it is `Send`.
+use super::read::PAGE_BYTES;
 use bytes::Bytes;
 use nigh_engine::collection::{ConfigError, SearchError, Stats, WriteError, WriteMode};
 use nigh_engine::filter::Predicate;
@@ -173,8 +174,8 @@ pub struct FoundPoint {
     pub distance: f32,
     /// Score of a query of lanes; 0 where only distances rank.
     pub score: f32,
-    /// Encoded row when asked for and present, else empty.
-    pub row: Vec<u8>,
+    /// Encoded row when asked for and present, else empty. Those of one answer share their memory.
+    pub row: Bytes,
 }
 /// A point read by id.
 #[derive(Clone, Debug, PartialEq)]
@@ -197,12 +198,26 @@ pub struct ScrollPage {
     pub points: Vec<StoredPoint>,
     /// Id to continue after, when more exist.
     pub next_after: Option<u64>,
+    /// Bytes of the points.
+    bytes: usize,
+}
+
+impl StoredPoint {
+    /// Bytes of row and vector.
+    pub(super) fn bytes(&self) -> usize {
+        self.row.len() + self.vector.as_ref().map_or(0, |vector| size_of_val(&vector[..]))
+    }
 }
 
 impl ScrollPage {
-    /// Asked when one more match has been found: whether the page has its `limit` (0 = none), and so a successor.
+    pub(super) fn push(&mut self, point: StoredPoint) {
+        self.bytes += point.bytes();
+        self.points.push(point);
+    }
+
+    /// Asked when one more match has been found: whether the page has its `limit` (0 = none) or all the bytes it may, and so a successor.
     pub(super) fn is_full(&mut self, limit: usize) -> bool {
-        let full = limit > 0 && self.points.len() == limit;
+        let full = (limit > 0 && self.points.len() == limit) || self.bytes >= PAGE_BYTES;
         if full {
             self.next_after = self.points.last().map(|point| point.id);
         }
@@ -215,6 +230,8 @@ impl ScrollPage {
 pub struct CollectionMetrics {
     /// `<tenant>/<name>`.
     pub name: String,
+    /// It serves nothing.
+    pub is_damaged: bool,
     /// Gauges.
     pub stats: Stats,
     /// Searches that passed validation.

@@ -1,6 +1,7 @@
 //! Walks over all points that match, on the owner core in slices, and sorting what they gave.
 
 use super::Core;
+use super::question::{Asked, OpenPoint};
 use super::read::MATCHING_STEP;
 use super::types::OpError;
 use crate::owner::Owned;
@@ -62,7 +63,7 @@ impl Core {
     /// twice; with one a point may be when it is replaced meanwhile, as slots are walked then.
     ///
     /// # Errors
-    /// The collection is dropped or damaged meanwhile.
+    /// The collection is dropped or damaged meanwhile; the filter takes too long.
     pub(super) async fn each_match(
         &self,
         owned: &Owned,
@@ -90,17 +91,22 @@ impl Core {
             }
             return Ok(());
         };
-        let mut cursor = MatchCursor::default();
+        let (mut cursor, mut asked) = (MatchCursor::default(), Asked::default());
         while !cursor.is_done() {
             owned.usable()?;
-            {
+            let open = asked.count(&slice, || {
                 let (pin, now_ms) = (self.pin(), self.env().unix_ms());
                 let dense = owned.handle.dense(&pin);
                 dense.match_slice(&pin, filter, now_ms, &mut cursor, MATCHING_STEP, |slot| {
                     each(&dense.point(&pin, slot), now_ms);
                 });
-            }
+                cursor.take_open().map(|slot| OpenPoint::at(dense, &pin, slot))
+            });
             slice.check().await;
+            if let Some(open) = open {
+                self.settle_point(owned, filter, &open, (&mut asked, &mut slice), &mut each).await?;
+            }
+            asked.check()?;
         }
         Ok(())
     }

@@ -21,12 +21,15 @@ impl Core {
     /// The first point's error that is no version conflict; points before it stay written.
     pub async fn write(self: &Rc<Self>, name: &str, batch: WriteBatch) -> Result<Vec<Written>, BatchError> {
         let nothing = |error| BatchError { committed: 0, point: None, error };
-        let handle = self.handle(name).map_err(nothing)?;
-        handle.healthy().map_err(nothing)?;
-        let (uid, name) = (handle.uid, name.to_owned());
-        call(self, handle.owner, move |there| async move { there.owned_write(uid, &name, batch).await })
-            .await
-            .map_err(|busy| nothing(busy.into()))?
+        let written = async {
+            let handle = self.handle(name).map_err(nothing)?;
+            handle.healthy().map_err(nothing)?;
+            let (uid, name) = (handle.uid, name.to_owned());
+            call(self, handle.owner, move |there| async move { there.owned_write(uid, &name, batch).await })
+                .await
+                .map_err(|busy| nothing(busy.into()))?
+        };
+        written.await.map_err(|stopped| BatchError { error: self.note_refusal(stopped.error), ..stopped })
     }
 
     /// Deletes one point; false when absent.
@@ -44,7 +47,9 @@ impl Core {
         call(self, handle.owner, move |there| async move {
             there.owned_delete(uid, &name, id, expected_version).await
         })
-        .await?
+        .await
+        .unwrap_or_else(|busy| Err(busy.into()))
+        .map_err(|error| self.note_refusal(error))
     }
 
     /// Changes the payload of one point; durable when it answers with the new version.
@@ -65,7 +70,9 @@ impl Core {
         call(self, handle.owner, move |there| async move {
             there.owned_change_payload(uid, &name, id, change, expected_version).await
         })
-        .await?
+        .await
+        .unwrap_or_else(|busy| Err(busy.into()))
+        .map_err(|error| self.note_refusal(error))
     }
 
     /// Carries out a call of `operate` (its arguments as clients send them) on the record under `key` in the payload of one point,
@@ -87,7 +94,9 @@ impl Core {
         call(self, handle.owner, move |there| async move {
             there.owned_operate(uid, &name, id, &key, &args, expected_version).await
         })
-        .await?
+        .await
+        .unwrap_or_else(|busy| Err(busy.into()))
+        .map_err(|error| self.note_refusal(error))
     }
 
     /// Deletes every match, one by one; the count removed.
@@ -105,7 +114,9 @@ impl Core {
         call(self, handle.owner, move |there| async move {
             there.owned_delete_by_filter(uid, &name, &filter).await
         })
-        .await?
+        .await
+        .unwrap_or_else(|busy| Err(busy.into()))
+        .map_err(|error| self.note_refusal(error))
     }
 
     /// Stages points for a bulk build, all or nothing; the count staged by this call.
@@ -116,7 +127,9 @@ impl Core {
         let handle = self.handle(name)?;
         let (uid, name) = (handle.uid, name.to_owned());
         call(self, handle.owner, move |there| async move { there.owned_stage(uid, &name, batch).await })
-            .await?
+            .await
+            .unwrap_or_else(|busy| Err(busy.into()))
+            .map_err(|error| self.note_refusal(error))
     }
 
     /// Builds what is staged on `workers` cores (0 = all). Durable when it returns; or, with `wait` off, begun: then the task's
@@ -137,6 +150,8 @@ impl Core {
             handle.owner,
             move |there| async move { there.owned_build(uid, &name, workers, wait).await },
         )
-        .await?
+        .await
+        .unwrap_or_else(|busy| Err(busy.into()))
+        .map_err(|error| self.note_refusal(error))
     }
 }

@@ -2,6 +2,7 @@
 use super::Devices;
 use super::answer::{Answer, answer};
 use super::mirror::Mirror;
+use crate::account::Account;
 use crate::catalog::CollectionHandle;
 use crate::core::{FoundPoint, OpError, SearchRequest};
 use nigh_engine::device::DeviceError;
@@ -28,6 +29,8 @@ pub(super) struct Search {
     pub handle: Arc<CollectionHandle>,
     pub request: SearchRequest,
     pub now_ms: u64,
+    /// Pays for the rows of the answer.
+    pub account: Arc<Account>,
     pub answer: Answer<Outcome>,
 }
 
@@ -40,6 +43,7 @@ enum Job {
 pub(crate) struct Lane {
     devices: Devices,
     domain: Arc<Domain>,
+    account: Arc<Account>,
     /// The thread's queue once it runs, or why it does not.
     queue: OnceLock<Result<SyncSender<Job>, String>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -47,8 +51,8 @@ pub(crate) struct Lane {
 
 impl Lane {
     /// The last seat of `domain` is the lane's.
-    pub fn new(devices: Devices, domain: Arc<Domain>) -> Lane {
-        Lane { devices, domain, queue: OnceLock::new(), thread: Mutex::default() }
+    pub fn new(devices: Devices, domain: Arc<Domain>, account: Arc<Account>) -> Lane {
+        Lane { devices, domain, account, queue: OnceLock::new(), thread: Mutex::default() }
     }
 
     fn queue(&self) -> Result<&SyncSender<Job>, String> {
@@ -85,7 +89,8 @@ impl Lane {
         now_ms: u64,
     ) -> Outcome {
         let (sender, awaited) = answer();
-        let search = Search { handle, request, now_ms, answer: sender };
+        let account = self.account.clone();
+        let search = Search { handle, request, now_ms, account, answer: sender };
         match self.queue().ok()?.try_send(Job::Search(search)) {
             Ok(()) => awaited.await.flatten(),
             Err(TrySendError::Full(_)) => {

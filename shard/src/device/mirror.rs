@@ -7,6 +7,7 @@ use nigh_engine::collection::{Dense, Hit, Moment};
 use nigh_engine::device::{DeviceError, ExactDevice, Found, K_MAX};
 use nigh_engine::index::Slot;
 use nigh_engine::memory::Participant;
+use nigh_engine::pace::{Whole, at_once};
 use std::sync::{Arc, Weak};
 
 /// Bytes of vectors sent under one pin.
@@ -121,7 +122,10 @@ fn search_all(
 ) -> Result<(), DeviceError> {
     let outcome = |prepared: &Prepared<'_>, found: &[Found]| {
         let hits = sure_hits(moment, prepared, found)?;
-        Some(found_points(view, pin, &hits, prepared.search.request.with_rows))
+        let Search { request, account, .. } = prepared.search;
+        // The thread belongs to the device, and its answers are short.
+        let mut pace = Whole::unbounded();
+        Some(at_once(found_points(view, pin, &hits, request.with_rows, account, &mut pace)))
     };
     let (mut together, live) = (Vec::new(), moment.live());
     for (index, search) in searches.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! The lane over the plain reference in the place of a device, beside exact searches of the engine.
 use super::lane::Outcome;
 use super::{Devices, Lane};
+use crate::account::Account;
 use crate::catalog::{CollectionHandle, Counters};
 use crate::core::{FoundPoint, SearchRequest};
 use futures_lite::future::{block_on, poll_once};
@@ -10,6 +11,7 @@ use nigh_engine::distance::Metric;
 use nigh_engine::filter::{Node, Predicate};
 use nigh_engine::index::Scratch;
 use nigh_engine::memory::{Domain, Participant, Published};
+use nigh_engine::pace::{Whole, at_once};
 use nigh_engine::payload::{RowBuilder, Value};
 use nigh_gpu::Reference;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -132,8 +134,9 @@ impl Bed {
             counters: Counters::default(),
             covered_seq: Default::default(),
             damage: Default::default(),
+            is_closed: Default::default(),
         });
-        let lane = Arc::new(Lane::new(wired(&wires), domain.clone()));
+        let lane = Arc::new(Lane::new(wired(&wires), domain.clone(), Account::new(u64::MAX)));
         let (seat, random) = (domain.participant(0), Random(0x1234_5678_9abc_def1));
         Bed { lane, writer, handle, seat, domain, wires, random }
     }
@@ -172,7 +175,9 @@ impl Bed {
             now_ms: NOW_MS,
         };
         dense.search(&pin, &query, &mut Scratch::default(), &mut hits).unwrap();
-        crate::core::found_points(dense, &pin, &hits, request.with_rows).unwrap()
+        let (account, mut pace) = (Account::new(u64::MAX), Whole::unbounded());
+        at_once(crate::core::found_points(dense, &pin, &hits, request.with_rows, &account, &mut pace))
+            .unwrap()
     }
 
     /// Asks the lane and holds its answer, if it has one, against the engine's.
@@ -350,7 +355,7 @@ fn without_a_device_the_cores_answer() {
     let mut bed = Bed::new(Metric::L2);
     assert_eq!(block_on(bed.lane.try_open(3, Metric::L2)), Ok(()));
     // The seat is free again when the lane has ended.
-    let none = Lane::new(Devices::default(), bed.domain.clone());
+    let none = Lane::new(Devices::default(), bed.domain.clone(), Account::new(u64::MAX));
     drop(std::mem::replace(&mut bed.lane, Arc::new(none)));
     assert_eq!(block_on(bed.lane.try_open(3, Metric::L2)), Err(DeviceError::NotCompiled));
     bed.fill(0..10);

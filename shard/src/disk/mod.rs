@@ -36,10 +36,20 @@ pub trait Disk {
     fn create_dir<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<()>>;
     /// Names directly inside a directory, sorted; missing directory = empty.
     fn list<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<Vec<PathBuf>>>;
+    /// How large the file system is, and how much of it is free for this process.
+    fn space<'a>(&'a self) -> LocalBoxFuture<'a, io::Result<Space>>;
     /// Files without a name for memory that need not outlive the process.
     fn scratch(&self) -> ScratchFiles;
     /// Makes names created in a directory durable.
     fn sync_dir<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<()>>;
+}
+/// Room of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// All of it, bytes.
+    pub total: u64,
+    /// What may still be taken, bytes. A quota may allow less.
+    pub free: u64,
 }
 /// One open file. Offsets and lengths of writes are multiples of [`BLOCK`].
 #[expect(clippy::len_without_is_empty, reason = "a file is asked for its bytes, never whether it has any")]

@@ -1,10 +1,10 @@
 //! Changes of keys on the core that owns them.
 
 use super::Place;
-use super::shard::{Refused, store_error};
+use super::shard::{Refused, purpose_of, store_error};
 use crate::core::{Core, OpError};
 use crate::env::call;
-use crate::log::Ticket;
+use crate::log::{Purpose, Ticket};
 use nigh_engine::kv::operate::{Call, Change, Expiry, OperateError, Outcome};
 use nigh_engine::kv::{Action, Op, Prepared, Read, Reply, StoreError, Writer};
 use std::rc::Rc;
@@ -85,22 +85,34 @@ impl Core {
         let keys = self.keys();
         assert_eq!(place.core, keys.index, "a key is changed by its owner");
         let log = self.log();
-        if let Some(log) = &log
-            && keys.unchecked.replace((keys.unchecked.get() + 1) % UNCHECKED_MAX) == 0
-            && self.is_log_too_long(log)
-        {
-            return Err(Box::new(Refused::NoRoom(0)));
+        let is_too_long = log.as_deref().is_some_and(|log| {
+            keys.unchecked.replace((keys.unchecked.get() + 1) % UNCHECKED_MAX) == 0
+                && (self.is_log_too_long(log) || self.node().reserve.is_low())
+        });
+        // On a full disk it may be this deletion that lets the images be written that the log waits for.
+        if is_too_long && !self.is_disk_short() {
+            return Err(Box::new(Refused::NoRoom(Purpose::Grow, 0)));
         }
         let shard = &mut keys.owned.borrow_mut()[place.shard / keys.shared.cores];
         // Looked at where it lies: see `Shard::commit`.
         match &mut prepare(&mut shard.writer) {
             Ok(Prepared { effect, reply }) => {
+                if is_too_long && purpose_of(effect.as_ref()) == Purpose::Grow {
+                    shard.tell_evicted(log.as_deref(), &mut keys.indexes.borrow_mut());
+                    return Err(Box::new(Refused::NoRoom(Purpose::Grow, 0)));
+                }
                 let indexes = &mut *keys.indexes.borrow_mut();
-                let ticket = shard.commit(log.as_deref(), effect.as_ref(), now_ms, indexes)?;
+                let committed = shard.commit(log.as_deref(), effect.as_ref(), now_ms, indexes);
+                let ticket = committed.map_err(|refused| {
+                    Box::new(match *refused {
+                        Refused::Error(error) => Refused::Error(self.note_refusal(error)),
+                        waits => waits,
+                    })
+                })?;
                 answer(reply);
                 Ok(ticket)
             }
-            Err(error) => Err(Box::new(Refused::Error(store_error(error)))),
+            Err(error) => Err(Box::new(Refused::Error(self.note_refusal(store_error(error))))),
         }
     }
 
@@ -133,9 +145,9 @@ impl Core {
     /// That of the refusal, or of the log.
     pub async fn after_refusal(&self, refused: Refused, moment: &mut Moment) -> Result<(), OpError> {
         match refused {
-            Refused::NoRoom(bytes) => {
+            Refused::NoRoom(purpose, bytes) => {
                 moment.passes();
-                self.room_in_log(bytes).await
+                self.room_in_log(purpose, bytes).await.map_err(|error| self.note_refusal(error))
             }
             Refused::Error(error) => Err(error),
         }

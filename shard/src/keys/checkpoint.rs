@@ -7,10 +7,12 @@ use super::manifest::{DIR, FILE, Image, Manifest, encode};
 use super::recovery::kept_name;
 use super::shard::{Shard, Touched};
 use super::{count, record};
+use crate::account::MemoryUse;
 use crate::checkpoint::{CheckpointError, ImageWriter};
 use crate::core::Core;
 use crate::disk::Disk;
 use crate::env::call_own;
+use crate::owner::checkpointer::IMAGE_BYTES;
 use crate::owner::indexer::Slice;
 use ahash::HashSet;
 use nigh_engine::kv::Effect;
@@ -29,6 +31,8 @@ const WINDOW_KEYS: usize = 1024;
 const KEYS_AHEAD: usize = 32;
 /// Images of changes after which everything is written again: opening reads them all.
 const DELTAS_MAX: usize = 24;
+/// Images with fewer bytes are not worth writing anew on a full disk.
+const KEYS_IMAGE_BYTES_LEAST: u64 = 64 << 10;
 /// And not before they have so many bytes together: small stores would be written again and again.
 const DELTA_BYTES_MIN: u64 = 16 << 20;
 
@@ -87,11 +91,59 @@ impl Core {
         let keys = self.keys();
         let Some(disk) = self.env().disk() else { return Ok(()) };
         let _held = keys.checkpoint_lock.lock().await;
-        if keys.owned.borrow().iter().all(|shard| !self.is_uncovered(shard)) {
+        if self.node().failed_logs()[self.env().index()] {
+            // The store may have changes that were refused.
             return Ok(());
         }
-        let is_base = keys.book.get().wants_base();
-        self.write_keys_image(disk, is_base, true).await
+        let nothing_new = keys.owned.borrow().iter().all(|shard| !self.is_uncovered(shard));
+        if nothing_new && !self.is_disk_short() {
+            return Ok(());
+        }
+        let frees = self.is_disk_short() && self.keys_image_frees_room();
+        let mut is_base = frees || keys.book.get().wants_base();
+        if !is_base && nothing_new {
+            return Ok(());
+        }
+        let may_be_delta = keys.book.get().is_based && !nothing_new;
+        let is_no_room = |written: &Result<(), CheckpointError>| written.as_ref().is_err_and(|e| e.is_full());
+        let mut written = self.write_keys_image(disk.clone(), is_base, true).await;
+        if is_no_room(&written) && is_base && may_be_delta && !frees {
+            // The log has to be let go, at the price of another image to open.
+            is_base = false;
+            written = self.write_keys_image(disk.clone(), is_base, true).await;
+        }
+        if is_no_room(&written)
+            && self.node().reserve.is_for_images(self.env().now_ns())
+            && self.release_reserve().await
+        {
+            written = self.write_keys_image(disk.clone(), is_base, true).await;
+        }
+        if is_no_room(&written) && frees {
+            keys.tried_bytes.set(Some(self.live_keys_bytes()));
+            if may_be_delta {
+                written = self.write_keys_image(disk, false, true).await;
+            }
+        }
+        if written.is_ok() {
+            keys.tried_bytes.set(None);
+        }
+        if written.is_ok() || is_no_room(&written) {
+            self.node().reserve.note_image(written.is_ok(), self.env().now_ns());
+        }
+        written
+    }
+
+    /// Whether so much has gone from this core's shards that an image of everything would give room back.
+    pub(crate) fn keys_image_frees_room(&self) -> bool {
+        let (keys, book) = (self.keys(), self.keys().book.get());
+        let stored = keys.tried_bytes.get().unwrap_or(book.base_bytes + book.delta_bytes);
+        // Images hold at least a header and a footer.
+        stored > KEYS_IMAGE_BYTES_LEAST && self.live_keys_bytes() < stored / 2
+    }
+
+    /// Bytes of entries that are alive, about.
+    fn live_keys_bytes(&self) -> u64 {
+        self.keys().owned.borrow().iter().map(|shard| shard.writer.stats().live_bytes as u64).sum()
     }
 
     /// As [`Self::checkpoint_keys`], of everything; `publish`: into the manifest of the disk.
@@ -165,6 +217,7 @@ impl Core {
         let mut file = ImageWriter::create(disk.clone(), Path::new(DIR), name).await?;
         let own = keys.owned.borrow().len();
         let mut slice = Slice::begin(self.env());
+        let _held = self.node().account.hold(MemoryUse::Images, IMAGE_BYTES);
         let mut block = Vec::with_capacity(BLOCK_BYTES + STEP_BYTES);
         for index in 0..own {
             {
@@ -264,6 +317,7 @@ impl Core {
         let keys = self.keys();
         let _held = keys.manifest_lock.lock().await;
         let mut manifest = keys.manifest.borrow().clone().expect("a store on a disk has one");
+        let path = Path::new(DIR).join(&image.name);
         manifest.images.push(image);
         if !publish {
             *keys.manifest.borrow_mut() = Some(manifest);
@@ -271,8 +325,16 @@ impl Core {
         }
         let before = manifest.images.clone();
         let dropped = manifest.drop_superseded();
-        self.store_keys_manifest(manifest).await?;
         let disk = self.env().disk().expect("there is a manifest");
+        if let Err(error) = self.store_keys_manifest(manifest).await {
+            // Where the manifest before is certainly in its place nobody will ask for the image, and a full disk needs the room.
+            let found = disk.read(&Path::new(DIR).join(FILE)).await.ok();
+            let found = found.and_then(|bytes| super::manifest::decode(&bytes).ok());
+            if found == *keys.manifest.borrow() {
+                let _unreferenced = disk.remove(&path).await;
+            }
+            return Err(error);
+        }
         let mut freed = 0;
         for image in before.iter().filter(|image| dropped.contains(&image.name)) {
             freed += image.bytes;

@@ -351,7 +351,7 @@ impl Core {
 
 /// Builds and tidies this core's parts of indexes, and takes down what is not used any more.
 pub async fn keep(core: Rc<Core>) {
-    let (env, keys) = (core.env().clone(), core.keys());
+    let keys = core.keys();
     while !core.is_stopping() {
         let more = keys.index_work.wait();
         take_down(&core).await;
@@ -364,7 +364,7 @@ pub async fn keep(core: Rc<Core>) {
             Some(generation) => build(&core, generation).await,
             None => {
                 tidy(&core).await;
-                or(more, env.sleep_us(LOOK_US)).await;
+                or(more, core.pause(LOOK_US)).await;
             }
         }
     }

@@ -25,6 +25,7 @@ pub mod upkeep;
 pub use change::Moment;
 pub use shard::Refused;
 
+use crate::account::{Account, Growth, MemoryUse, Share};
 use crate::core::Core;
 use crate::event::{Event, Lock};
 use indexes::Indexes;
@@ -192,12 +193,16 @@ pub struct Keys {
     index: usize,
     shared: Arc<KeysShared>,
     seat: Participant,
+    /// What the keys of this core hold.
+    share: Arc<Share>,
     /// Those of this core, ascending: shard `n` stands at `n / cores`.
     owned: RefCell<Vec<Shard>>,
     /// Changes since it was looked whether the log has grown too long.
     unchecked: Cell<u32>,
     checkpoint_lock: Rc<Lock>,
     book: Cell<checkpoint::Book>,
+    /// Bytes that were alive when the disk had no room for an image of everything.
+    tried_bytes: Cell<Option<u64>>,
     indexes: RefCell<Indexes>,
     /// There is something to build.
     index_work: Event,
@@ -215,15 +220,17 @@ pub struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn new(index: usize, shared: Arc<KeysShared>) -> Keys {
+    pub(crate) fn new(index: usize, shared: Arc<KeysShared>, account: &Arc<Account>) -> Keys {
         Keys {
             index,
             seat: shared.domain.participant(index),
+            share: Arc::new(Share::new(account, MemoryUse::Keys)),
             shared,
             owned: RefCell::default(),
             unchecked: Cell::new(0),
             checkpoint_lock: Rc::default(),
             book: Cell::default(),
+            tried_bytes: Cell::new(None),
             indexes: RefCell::new(Indexes::new()),
             index_work: Event::default(),
             indexes_lock: Rc::default(),
@@ -312,11 +319,18 @@ impl Keys {
         self.view(place).ttl(pin, place.hash, key, now_ms)
     }
 
-    /// Bytes of pages, tables, deadlines and indexes of this core's shards.
+    /// Tells the account what this core's keys hold: pages, tables, deadlines, indexes, and what the log and the next image are owed.
+    pub(crate) fn measure_memory(&self) {
+        self.share.measure(self.bytes());
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = |shard: &Shard| {
             let stats = shard.writer.stats();
-            stats.pages_allocated * stats.page_bytes + stats.table_bytes + stats.wheel_bytes
+            stats.pages_allocated * stats.page_bytes
+                + stats.table_bytes
+                + stats.wheel_bytes
+                + shard.owed_bytes()
         };
         let stores: u64 = self.owned.borrow().iter().map(|shard| bytes(shard) as u64).sum();
         stores + self.indexes.borrow().bytes() as u64
@@ -460,6 +474,8 @@ fn new_shards(core: &Core, hasher: &KeyHasher, uid_base: u64) -> Result<Vec<Shar
         if core.env().disk().is_some() || options.keys.query {
             writer.note_evicted();
         }
+        let share = core.keys().share.clone();
+        writer.grow_with(Arc::new(move |bytes| share.take(bytes as u64, Growth::New).is_ok()));
         Ok(Shard::new(number, uid_base + number as u64, writer))
     })
     .collect()

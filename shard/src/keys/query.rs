@@ -9,6 +9,7 @@ use crate::core::{Core, OpError};
 use crate::env::call;
 use crate::event::together;
 use crate::owner::indexer::Slice;
+use nigh_engine::filter::Allowance;
 use nigh_engine::kv::RecordFilter;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -179,21 +180,31 @@ impl Drop for Scan {
     }
 }
 
+/// What questions to the filter may take between two looks at the clock, in nanoseconds.
+const ASKED_NS: u64 = 200_000;
+
 /// Work between two looks at the clock.
 struct Pace {
     slice: Slice,
     steps: usize,
     each: usize,
+    /// What questions to the filter may take.
+    allowance: Allowance,
 }
 
 impl Pace {
     fn begin(core: &Core, query: &KeyQuery) -> Pace {
-        Pace { slice: Slice::begin(core.env()), steps: 0, each: KEY_STEPS + query.filter_steps() }
+        Pace {
+            slice: Slice::begin(core.env()),
+            steps: 0,
+            each: KEY_STEPS + query.filter_steps(),
+            allowance: Allowance::of(ASKED_NS),
+        }
     }
 
     /// A key was looked at, and into so many bytes.
     async fn looked(&mut self, bytes: usize) {
-        self.steps += self.each + bytes / 1024;
+        self.steps += self.each + bytes / 1024 + self.allowance.renew(ASKED_NS);
         if self.steps >= STEPS {
             self.steps = 0;
             self.slice.check().await;
@@ -211,10 +222,11 @@ impl KeyQuery {
         self.filter.is_some() || self.returns == Returns::Records
     }
 
-    fn takes(&self, value: &[u8]) -> bool {
+    /// Whether a value makes a row, `None` when the allowance is used up before.
+    fn takes(&self, value: &[u8], allowance: &Allowance) -> Option<bool> {
         match &self.filter {
-            Some(filter) => filter.matches(value),
-            None => self.returns != Returns::Records || is_record(value),
+            Some(filter) => filter.ask(value, allowance),
+            None => Some(self.returns != Returns::Records || is_record(value)),
         }
     }
 }
@@ -266,7 +278,8 @@ impl Core {
             let mut is_full = page.is_full_for(key.len() + len);
             if !is_full && query.returns != Returns::Keys {
                 // Since its core has looked at it, it may have changed.
-                let is_row = self.key_value(key, &mut value).await? && query.takes(&value);
+                let is_row = self.key_value(key, &mut value).await?
+                    && self.settled(query, query.takes(&value, &pace.allowance), &value).await?;
                 pace.looked(value.len()).await;
                 if !is_row {
                     continue;
@@ -291,7 +304,7 @@ impl Core {
                 let mut part = Part::default();
                 let mut pace = Pace::begin(self, query);
                 for some in candidates.chunks(STEP_KEYS) {
-                    if self.look_at_own(query, some, &mut part, &mut pace).await {
+                    if self.look_at_own(query, some, &mut part, &mut pace).await? {
                         break;
                     }
                 }
@@ -352,7 +365,7 @@ impl Core {
                 _ => return Err(OpError::Busy("the index has been changed".to_owned())),
             };
             let Some(last) = some.last() else { return Ok(part) };
-            if self.look_at_own(query, &some, &mut part, &mut pace).await {
+            if self.look_at_own(query, &some, &mut part, &mut pace).await? {
                 return Ok(part);
             }
             after = Some(last.clone());
@@ -375,17 +388,20 @@ impl Core {
             let mut more = true;
             while more {
                 let now_ms = self.env().unix_ms();
+                let (allowance, mut open) = (Allowance::of(ASKED_NS), Vec::new());
                 let mut look = |key: &[u8], value: &[u8], _deadline_ms| {
                     scanned += 1;
-                    let is_full = first.len() == query.limit;
                     if query.after.as_deref().is_some_and(|after| key <= after)
-                        || is_full && first.last().is_some_and(|last| key >= &**last)
-                        || query.looks_into_values() && !query.takes(value)
+                        || !would_enter(&first, query.limit, key)
                     {
                         return;
                     }
-                    if first.insert(key.into()) && is_full {
-                        first.pop_last();
+                    let answer =
+                        if query.looks_into_values() { query.takes(value, &allowance) } else { Some(true) };
+                    match answer {
+                        Some(true) => enter(&mut first, query.limit, key),
+                        Some(false) => {}
+                        None => open.push(Key::from(key)),
                     }
                 };
                 more = keys.owned.borrow_mut()[index].writer.snapshot_step(
@@ -398,6 +414,14 @@ impl Core {
                     return Err(over_budget());
                 }
                 slice.check().await;
+                for key in open {
+                    let mut value = Vec::new();
+                    let answer = self.is_own_row(query, &key, &mut value, &Allowance::of(ASKED_NS));
+                    if would_enter(&first, query.limit, &key) && self.settled(query, answer, &value).await? {
+                        enter(&mut first, query.limit, &key);
+                    }
+                    slice.check().await;
+                }
                 if self.is_stopping() {
                     return Err(OpError::Busy("the server is stopping".to_owned()));
                 }
@@ -419,31 +443,50 @@ impl Core {
         some: &[Rc<[u8]>],
         part: &mut Part,
         pace: &mut Pace,
-    ) -> bool {
+    ) -> Result<bool, OpError> {
         self.keys().prefetch(some.iter().map(|key| &**key));
         let mut value = Vec::new();
         for key in some {
             value.clear();
-            if self.is_own_row(query, key, &mut value) && part.push(key, query.limit) {
-                return true;
+            let answer = self.is_own_row(query, key, &mut value, &pace.allowance);
+            if self.settled(query, answer, &value).await? && part.push(key, query.limit) {
+                return Ok(true);
             }
             pace.looked(value.len()).await;
         }
-        false
+        Ok(false)
     }
 
-    /// `value` is empty, and room.
-    fn is_own_row(&self, query: &KeyQuery, key: &[u8], value: &mut Vec<u8>) -> bool {
+    /// The answer of the filter about a copied value, asked in slices where it is still open.
+    async fn settled(&self, query: &KeyQuery, answer: Option<bool>, value: &[u8]) -> Result<bool, OpError> {
+        match (answer, &query.filter) {
+            (Some(answer), _) => Ok(answer),
+            (None, Some(filter)) => self.record_matches(filter, value).await,
+            (None, None) => Ok(true),
+        }
+    }
+
+    /// `value` is empty, and room. `None` when the allowance is used up before the filter has an answer.
+    fn is_own_row(
+        &self,
+        query: &KeyQuery,
+        key: &[u8],
+        value: &mut Vec<u8>,
+        allowance: &Allowance,
+    ) -> Option<bool> {
         let (keys, now_ms) = (self.keys(), self.env().unix_ms());
         let place = keys.place_of(key);
         let is_row = match query.looks_into_values() {
-            false => keys.exists(&keys.pin(), place, key, now_ms),
+            false => Some(keys.exists(&keys.pin(), place, key, now_ms)),
             true => {
                 let writer = &mut keys.owned.borrow_mut()[place.shard / keys.shared.cores].writer;
-                writer.peek(key, now_ms, value).is_some() && query.takes(value)
+                match writer.peek(key, now_ms, value) {
+                    Some(_) => query.takes(value, allowance),
+                    None => Some(false),
+                }
             }
         };
-        if !is_row {
+        if is_row == Some(false) {
             keys.forget_if_gone(key);
         }
         is_row
@@ -456,6 +499,19 @@ impl Keys {
         if !self.is_stored(key) {
             self.indexes.borrow_mut().forget(key);
         }
+    }
+}
+
+/// Whether a key would be one of the first `limit`.
+fn would_enter(first: &BTreeSet<Key>, limit: usize, key: &[u8]) -> bool {
+    first.len() < limit || first.last().is_none_or(|last| key < &**last)
+}
+
+/// Puts it among them.
+fn enter(first: &mut BTreeSet<Key>, limit: usize, key: &[u8]) {
+    first.insert(key.into());
+    if first.len() > limit {
+        first.pop_last();
     }
 }
 

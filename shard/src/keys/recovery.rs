@@ -12,7 +12,7 @@ use super::outcome::Outcome;
 use super::shard::{Refused, Shard};
 use super::{Opened, count, new_shards, record};
 use crate::checkpoint::{CheckpointError, read_image};
-use crate::core::Core;
+use crate::core::{Core, OpError};
 use crate::disk::Disk;
 use crate::env::call_own;
 use crate::sealed_json::Unreadable;
@@ -159,7 +159,15 @@ pub(crate) async fn open(core: &Rc<Core>, found: Found) -> Result<(), String> {
         load_all(core, &old, records).await?;
     } else {
         tracing::info!(before = old.shards, now = shards, "keys are spread over shards anew");
-        spread(core, &old, records).await?;
+        if let Err(why) = spread(core, &old, records).await {
+            // Images that no manifest of the disk names: every attempt would leave as many.
+            let before = old.shards;
+            *core.keys().manifest.borrow_mut() = Some(old);
+            remove_strays(core).await;
+            return Err(format!(
+                "keys cannot be spread over {shards} shards ({before} before, as many as -shards and the memory limit were good for): {why}"
+            ));
+        }
     }
     remove_strays(core).await;
     core.open_key_indexes().await?;
@@ -300,7 +308,17 @@ impl Core {
         keys.book.set(Book::of(manifest, is_own));
         if wants_base {
             // The next start finds nothing damaged, and nothing that has been displaced.
-            self.write_keys_image(disk, true, true).await.map_err(|error| error.to_string())?;
+            let mut written = self.write_keys_image(disk.clone(), true, true).await;
+            if written.as_ref().is_err_and(CheckpointError::is_full) && self.release_reserve().await {
+                written = self.write_keys_image(disk, true, true).await;
+            }
+            match written {
+                Err(error) if error.is_full() => {
+                    tracing::warn!(%error, "the disk has no room for an image of the keys; what is displaced may come back with a restart until it has");
+                    keys.book.set(Book { is_based: false, ..keys.book.get() });
+                }
+                written => written.map_err(|error| error.to_string())?,
+            }
         }
         Ok(())
     }
@@ -324,9 +342,10 @@ impl Core {
                 let appended = keys.owned.borrow_mut()[index].log_displaced(&log, &mut displaced);
                 match appended.map_err(|refused| *refused) {
                     Ok(()) => {}
-                    Err(Refused::NoRoom(bytes)) => {
-                        self.room_in_log(bytes).await.map_err(|error| error.to_string())?;
-                    }
+                    Err(Refused::NoRoom(purpose, bytes)) => match self.room_in_log(purpose, bytes).await {
+                        Err(OpError::NoSpace(_)) => wants_base = true,
+                        made => made.map_err(|error| error.to_string())?,
+                    },
                     Err(Refused::Error(error)) => return Err(error.to_string()),
                 }
             }

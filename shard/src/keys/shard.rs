@@ -3,7 +3,7 @@
 use super::indexes::Indexes;
 use super::record;
 use crate::core::OpError;
-use crate::log::{Log, LogError, RecordKey, Ticket};
+use crate::log::{Log, LogError, Purpose, RecordKey, Ticket};
 use ahash::HashSet;
 use nigh_engine::kv::{Effect, StoreError, Writer};
 
@@ -38,7 +38,7 @@ const OWED_RECORD_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub enum Refused {
     /// The log has no room for a record of so many bytes at this moment: wait for it and ask again.
-    NoRoom(usize),
+    NoRoom(Purpose, usize),
     /// For good.
     Error(OpError),
 }
@@ -46,6 +46,14 @@ pub enum Refused {
 impl From<StoreError> for Refused {
     fn from(error: StoreError) -> Refused {
         Refused::Error(store_error(&error))
+    }
+}
+
+/// What the record of an effect is for; without one it has evictions alone.
+pub(super) fn purpose_of(effect: Option<&Effect<'_>>) -> Purpose {
+    match effect {
+        Some(Effect::Set { .. } | Effect::Deadline { .. }) => Purpose::Grow,
+        Some(Effect::Delete { .. } | Effect::Flush) | None => Purpose::Free,
     }
 }
 
@@ -96,9 +104,18 @@ impl Shard {
             if let Some(effect) = effect {
                 record::put(&mut self.record, effect);
             }
-            if let Some(later) = self.append(log)? {
-                ticket = Some(later);
-                self.unlogged.clear();
+            match self.append(log, purpose_of(effect)) {
+                Ok(None) => {}
+                Ok(later) => {
+                    ticket = later;
+                    self.unlogged.clear();
+                }
+                Err(refused) => {
+                    if log.refuses_new_data() {
+                        self.tell_evicted(Some(log), indexes);
+                    }
+                    return Err(refused);
+                }
             }
             if let Some(effect) = effect {
                 self.touched.note(effect);
@@ -121,11 +138,26 @@ impl Shard {
             match self.log_owed(log).map_err(|refused| *refused) {
                 Ok(later) => ticket = later.or(ticket),
                 // It stands before the next record, or is logged by the owner's upkeep if there is none soon.
-                Err(Refused::NoRoom(_)) => {}
+                Err(Refused::NoRoom(..)) => {}
                 Err(refused) => return Err(Box::new(refused)),
             }
         }
         Ok(ticket)
+    }
+
+    /// Bytes of what the log and the next image have not been told of yet.
+    pub(super) fn owed_bytes(&self) -> usize {
+        self.unlogged.capacity() + self.touched.keys.capacity()
+    }
+
+    /// After a change that is refused on a full disk: logs at once what preparing it has evicted, if that is possible, as nothing may be written
+    /// for long.
+    pub(super) fn tell_evicted(&mut self, log: Option<&Log>, indexes: &mut Indexes) {
+        self.note_evicted(log.is_some(), indexes);
+        if let Some(log) = log {
+            // What is not taken stays owed.
+            let _owed = self.log_owed(log);
+        }
     }
 
     /// Whether something has happened that the log has not been told of yet.
@@ -144,7 +176,7 @@ impl Shard {
             let len = whole_effects(&self.unlogged[told..], OWED_RECORD_BYTES);
             self.record.clear();
             self.record.extend_from_slice(&self.unlogged[told..told + len]);
-            match self.append(log) {
+            match self.append(log, Purpose::Free) {
                 Ok(later) => {
                     told += len;
                     ticket = later.or(ticket);
@@ -157,15 +189,15 @@ impl Shard {
     }
 
     /// Appends `record`.
-    fn append(&mut self, log: &Log) -> Result<Option<Ticket>, Box<Refused>> {
+    fn append(&mut self, log: &Log, purpose: Purpose) -> Result<Option<Ticket>, Box<Refused>> {
         if self.record.is_empty() {
             return Ok(None);
         }
         let key = RecordKey { collection: self.uid, seq: self.seq + 1 };
-        let appended = log.append(key, &self.record);
+        let appended = log.append_for(purpose, key, &self.record);
         let ticket = appended.map_err(|error| {
             Box::new(match error {
-                LogError::NoSpace(_) => Refused::NoRoom(self.record.len()),
+                LogError::NoSpace(_) => Refused::NoRoom(purpose, self.record.len()),
                 error => Refused::Error(crate::owner::log_error(error)),
             })
         })?;
@@ -235,7 +267,7 @@ impl Shard {
             rest -= 1;
             record::put(&mut self.record, &Effect::Delete { key: &displaced[rest] });
         }
-        self.append(log)?;
+        self.append(log, Purpose::Free)?;
         for key in displaced.drain(rest..) {
             self.touched.note(&Effect::Delete { key: &key });
         }
@@ -397,7 +429,7 @@ mod tests {
                 let effect = shard.writer.prepare(op, 1).unwrap().effect;
                 match shard.commit(Some(&log), effect.as_ref(), 1, &mut indexes).map_err(|refused| *refused) {
                     Ok(ticket) => break ticket.unwrap(),
-                    Err(Refused::NoRoom(bytes)) => {
+                    Err(Refused::NoRoom(_, bytes)) => {
                         assert!(bytes <= 2 * OWED_RECORD_BYTES, "{bytes} bytes in one record");
                         log.make_room(bytes).await.unwrap();
                     }

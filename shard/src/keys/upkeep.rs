@@ -61,7 +61,7 @@ pub async fn reserve(core: Rc<Core>, interval_ms: u64) {
 pub async fn tidy(core: Rc<Core>) {
     let env = core.env().clone();
     while !core.is_stopping() {
-        env.sleep_us(TIDY_US).await;
+        core.pause(TIDY_US).await;
         let mut slice = Slice::begin(&env);
         let own = core.keys().owned.borrow().len();
         for index in 0..own {
@@ -86,8 +86,8 @@ async fn log_owed(core: &Rc<Core>, index: usize) {
         match logged.map_err(|refused| *refused) {
             Ok(_) => {}
             // A full disk: the next look tries again.
-            Err(Refused::NoRoom(bytes)) if core.room_in_log(bytes).await.is_err() => return,
-            Err(Refused::NoRoom(_)) => {}
+            Err(Refused::NoRoom(purpose, bytes)) if core.room_in_log(purpose, bytes).await.is_err() => return,
+            Err(Refused::NoRoom(..)) => {}
             // The log has failed, which it has reported, and nothing is durable any more.
             Err(Refused::Error(_)) => return,
         }

@@ -1,14 +1,21 @@
 //! The log's task: writes and syncs frames, allocates segments ahead, keeps the interval.
-use super::SyncMode;
 use super::format::{FRAME_HEADER_BYTES, FrameHeader, SegmentId, block_up};
 use super::writer::{FRAME_BYTES_MAX, Frame, Log};
+use super::{Purpose, SyncMode};
 use crate::disk::{DiskFile, LocalBoxFuture};
+use crate::reserve::Part;
 use futures_lite::future;
 use std::io;
 use std::rc::Rc;
 
 /// Pause after a failed allocation: space returns when somebody frees it, which nobody does in microseconds.
 const ALLOCATION_RETRY_US: u64 = 200_000;
+
+/// How often it is looked whether images have let go of enough that the log may grow, and after how many looks new data is refused.
+const IMAGES_POLL_US: u64 = 10_000;
+const IMAGES_POLLS_MAX: u32 = 500;
+/// Why it may not.
+const IMAGES_FIRST: &str = "the disk is full: images of what the log has find no room";
 
 type Sleep = Rc<dyn Fn(u64) -> LocalBoxFuture<'static, ()>>;
 
@@ -87,6 +94,7 @@ impl Log {
             SyncMode::Interval(_) | SyncMode::None => file.write_at(frame.offset, &frame.bytes),
         };
         if let Err(error) = written.await {
+            self.state.borrow_mut().refuse(id, frame.flush, &frame.bytes);
             return self.fail(&format!("writing segment {} at byte {}", id.number, frame.offset), &error);
         }
         let finished = {
@@ -134,7 +142,10 @@ impl Log {
         let finished = {
             let mut state = self.state.borrow_mut();
             state.failed.get_or_insert(cause);
-            state.pending.clear();
+            for frame in std::mem::take(&mut state.pending) {
+                let (generation, number) = (self.config.generation, frame.segment);
+                state.refuse(SegmentId { generation, core: self.core, number }, frame.flush, &frame.bytes);
+            }
             state.take_finished_waiters()
         };
         finished.into_iter().for_each(std::task::Waker::wake);
@@ -149,33 +160,85 @@ impl Log {
 
     /// Keeps a segment ahead.
     async fn allocator(&self, sleep: &Sleep) {
+        // Looks for room for images in a row.
+        let mut polls = 0;
         loop {
             let changed = self.want.changed();
             if self.ending() {
                 return;
             }
-            let wanted = self.state.borrow().allocation_wanted(self.config.segment_bytes);
-            let Some(bytes) = wanted else {
+            let wanted = self.state.borrow().allocation_wanted();
+            let Some(wanted) = wanted else {
                 changed.await;
                 continue;
             };
-            let allocated = self.allocate(bytes).await;
+            let purpose = wanted.purpose;
+            if purpose == Purpose::Grow && !self.reserve.is_intact() {
+                // What the disk has left is for the reserve first.
+                self.sleep_until_wanted(sleep, ALLOCATION_RETRY_US).await;
+                continue;
+            }
+            if purpose == Purpose::Grow && !self.leaves_room_for_images(wanted.bytes).await {
+                polls += 1;
+                if self.reserve.is_image_short() || polls > IMAGES_POLLS_MAX {
+                    self.state.borrow_mut().no_space = Some(IMAGES_FIRST.into());
+                    self.room.notify();
+                }
+                self.sleep_until_wanted(sleep, IMAGES_POLL_US).await;
+                self.state.borrow_mut().no_space = None;
+                continue;
+            }
+            polls = 0;
+            let allocated = self.allocate_wanted(wanted, Part::OfLogs, async |us| sleep(us).await).await;
             let failed = {
                 let mut state = self.state.borrow_mut();
-                if bytes >= state.wanted_bytes {
+                let tried = wanted.bytes.max(self.config.segment_bytes);
+                if tried >= state.wanted_bytes {
                     state.wanted_bytes = 0;
                 }
-                if let Err(cause) = &allocated {
+                if tried >= state.wanted_to_free && (purpose == Purpose::Free || allocated.is_ok()) {
+                    state.wanted_to_free = 0;
+                }
+                if let Err((_, cause)) = &allocated {
                     state.no_space = Some(cause.clone());
+                    if purpose == Purpose::Free {
+                        state.no_space_to_free = Some(cause.clone());
+                    }
                 }
                 allocated.is_err()
             };
             self.room.notify();
             if failed {
-                self.sleep_unless_ending(sleep, ALLOCATION_RETRY_US).await;
-                self.state.borrow_mut().no_space = None;
+                match purpose {
+                    Purpose::Grow => self.sleep_until_wanted(sleep, ALLOCATION_RETRY_US).await,
+                    Purpose::Free => self.sleep_unless_ending(sleep, ALLOCATION_RETRY_US).await,
+                }
+                let mut state = self.state.borrow_mut();
+                (state.no_space, state.no_space_to_free) = (None, None);
             }
         }
+    }
+
+    /// Whether the disk will have room for images of what the logs have, when this one has a segment of at least `bytes` more.
+    async fn leaves_room_for_images(&self, bytes: u64) -> bool {
+        // A file system that cannot tell has the reserve.
+        let Ok(space) = self.disk.space().await else { return true };
+        let bytes = bytes.max(self.config.segment_bytes);
+        self.reserve.leaves_room_for_images(self.core as usize, self.closed_bytes(), bytes, space)
+    }
+
+    /// Sleeps until the log ends or something that frees room wants a segment.
+    async fn sleep_until_wanted(&self, sleep: &Sleep, us: u64) {
+        let wanted = async {
+            loop {
+                let changed = self.want.changed();
+                if self.ending() || self.state.borrow().wanted_to_free > 0 {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        future::or(wanted, sleep(us)).await;
     }
 
     /// Makes a sync due every interval.

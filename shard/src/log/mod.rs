@@ -6,6 +6,7 @@
 //!   reported). So a lost record takes everything after it along, in every [`SyncMode`].
 //! * [`Log::append`] never waits and never promises room it does not have: a record is given its place in a segment
 //!   that is already allocated, or it is refused before anything changed.
+//! * While the reserve of the disk is not intact a log takes only what frees room ([`Purpose::Free`]).
 //! * After a failed write or sync the log takes nothing more; what the device holds is then unknown until a restart.
 //! * A segment is written by one run only. Old ones are read, cut and removed, never continued.
 //!
@@ -51,6 +52,15 @@ pub struct LogConfig {
 /// Position of an append; pass to [`Log::durable`]. Appends of one flush share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(NonZeroU64);
+
+/// What a record is for, which decides whether a full disk takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// New data: refused while the disk is full.
+    Grow,
+    /// A deletion: it may use the reserve of the disk.
+    Free,
+}
 
 /// Why the log does not take or keep a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

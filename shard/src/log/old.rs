@@ -1,8 +1,11 @@
 //! Segments of earlier runs, kept until checkpoints cover them; and the book of newest records that decides it.
+use super::format::{FoundRecord, SegmentId, leading_records, surviving_records};
 use super::{LogError, RecordKey};
 use crate::disk::Disk;
 use ahash::HashMap;
 use std::cell::RefCell;
+use std::io;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 /// Newest sequence number of each collection in a segment.
@@ -37,6 +40,19 @@ pub(super) struct OldSegment {
     /// Bytes of frames in it.
     pub(super) bytes: u64,
     pub(super) highest: Highest,
+    /// What a scan has delivered from it, in order.
+    pub(super) delivered: Vec<Delivered>,
+    pub(super) id: SegmentId,
+}
+
+/// Bytes of a segment with good records of one flush.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delivered {
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    pub(super) flush: u64,
+    /// They are damaged: all good records count, and else the first up to a bad one.
+    pub(super) survivors: bool,
 }
 
 /// The segments a [`super::scan`] has read. `Send`: recovery may hand it to the core that trims.
@@ -78,6 +94,66 @@ impl OldSegments {
             for chain in self.chains.borrow_mut().iter_mut() {
                 chain.retain(|segment| segment.path != path);
             }
+        }
+    }
+
+    /// Delivers the records of the scan once more, in its order, of those segments that have records of a collection which `wanted` is told
+    /// of with the greatest sequence number in the segment; until `record` breaks off. Holds one frame in memory.
+    ///
+    /// # Errors
+    /// A segment cannot be read, or has not what it had at the scan.
+    pub async fn read_again(
+        &self,
+        disk: &dyn Disk,
+        wanted: &dyn Fn(u64, u64) -> bool,
+        record: &mut dyn FnMut(RecordKey, &[u8]) -> ControlFlow<()>,
+    ) -> io::Result<()> {
+        let chains = self.chains.borrow().clone();
+        for segment in chains.iter().flatten() {
+            if !segment.highest.0.iter().any(|(&collection, &seq)| wanted(collection, seq)) {
+                continue;
+            }
+            let at_path = |error: io::Error| {
+                io::Error::new(error.kind(), format!("{}: {error}", segment.path.display()))
+            };
+            let file = disk.open(&segment.path).await.map_err(at_path)?;
+            let mut done = false;
+            for frame in &segment.delivered {
+                let bytes = file.read_at(frame.offset, frame.bytes as usize).await.map_err(at_path)?;
+                let mut found = 0;
+                let mut take = |key: RecordKey, body: &[u8]| {
+                    found += 1;
+                    done = done || record(key, body).is_break();
+                };
+                if frame.survivors {
+                    surviving_records(&bytes, segment.id, frame.flush, |record| {
+                        if let FoundRecord::Good { key, body, .. } = record {
+                            take(key, body);
+                        }
+                    });
+                } else {
+                    leading_records(&bytes, segment.id, frame.flush, take);
+                }
+                if done {
+                    break;
+                }
+                if found == 0 && !frame.survivors {
+                    let text = format!("byte {}: records that were there are gone", frame.offset);
+                    return Err(at_path(io::Error::new(io::ErrorKind::InvalidData, text)));
+                }
+            }
+            file.close().await.map_err(at_path)?;
+            if done {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every record has been read as often as it was to be.
+    pub fn end_reading(&self) {
+        for segment in self.chains.borrow_mut().iter_mut().flatten() {
+            segment.delivered = Vec::new();
         }
     }
 

@@ -9,7 +9,7 @@ use super::format::{
     FORMAT_VERSION, FRAME_HEADER_BYTES, FRAMES_START, FoundRecord, FrameHeader, SegmentHeader, SegmentId,
     block_up, decode_segment_header, leading_records, surviving_records,
 };
-use super::old::{Highest, OldSegment, OldSegments};
+use super::old::{Delivered, Highest, OldSegment, OldSegments};
 use super::writer::FRAME_BYTES_MAX;
 use super::{RECORD_BYTES_MAX, RecordKey};
 use crate::disk::{BLOCK, Disk, DiskFile};
@@ -81,6 +81,7 @@ struct Segment {
     header_good: bool,
     items: Vec<Item>,
     highest: Highest,
+    delivered: Vec<Delivered>,
     /// Bytes of frames delivered from it.
     bytes: u64,
     /// Frames were written anew and are to be synced.
@@ -138,6 +139,7 @@ async fn find_chains(disk: &dyn Disk, root: &Path, report: &mut ScanReport) -> i
                 header_good,
                 items: Vec::new(),
                 highest: Highest::default(),
+                delivered: Vec::new(),
                 bytes: 0,
                 rewritten: false,
             });
@@ -195,6 +197,22 @@ async fn find_items(id: SegmentId, file: &Rc<dyn DiskFile>) -> io::Result<Vec<It
             }
         }
         offset += BLOCK as u64;
+    }
+}
+
+/// Gives back what was allocated behind the last frame of a segment, which nobody will write any more: a start takes less of the disk than
+/// the run before has left. The file itself stays, with its header, as its number tells damage from an end.
+async fn give_back(segment: &Segment) {
+    let end_of = |item: &Item| match *item {
+        Item::Frame { offset, header } => offset + header.frame_bytes(),
+        Item::Bad { end, .. } => block_up(end),
+    };
+    let end = segment.items.iter().map(end_of).max().unwrap_or(0).max(FRAMES_START);
+    // A failure costs room until the segment goes, nothing else.
+    if segment.file.len().await.is_ok_and(|bytes| bytes > end)
+        && let Err(error) = segment.file.truncate(end).await
+    {
+        tracing::warn!(segment = %segment.path.display(), %error, "an old log segment keeps room that it does not need");
     }
 }
 
@@ -323,12 +341,13 @@ impl ChainScan<'_> {
         let expected_end = FRAME_HEADER_BYTES as u64 + u64::from(header.bytes);
         if count == header.records && end as u64 == expected_end {
             leading_records(&bytes, id, header.flush, |key, body| self.deliver(place.segment, key, body));
+            self.note_delivered(place, bytes.len(), header.flush, false);
             if !proven {
                 bytes.resize((place.end - place.offset) as usize, 0);
                 self.rewrite(place, &bytes).await?;
             }
         } else if proven {
-            let found = self.deliver_survivors(place.segment, &bytes, header.flush).records;
+            let found = self.deliver_survivors(place, &bytes, header.flush).records;
             let text =
                 format!("flush {} is damaged: {found} of {} records are good", header.flush, header.records);
             self.damage(place, &text);
@@ -347,7 +366,14 @@ impl ChainScan<'_> {
         segment.file.write_at(place.offset, bytes).await.map_err(at_path(&segment.path))
     }
 
-    fn deliver_survivors(&mut self, segment: usize, bytes: &[u8], flush: u64) -> Survivors {
+    /// As one that reads them again has to look at them.
+    fn note_delivered(&mut self, place: Place, bytes: usize, flush: u64, survivors: bool) {
+        let delivered = Delivered { offset: place.offset, bytes: bytes as u64, flush, survivors };
+        self.segments[place.segment].delivered.push(delivered);
+    }
+
+    fn deliver_survivors(&mut self, place: Place, bytes: &[u8], flush: u64) -> Survivors {
+        let segment = place.segment;
         let id = self.segments[segment].id;
         let (mut found, mut lost, mut end) = (Vec::new(), Vec::new(), 0);
         surviving_records(bytes, id, flush, |record| match record {
@@ -362,6 +388,9 @@ impl ChainScan<'_> {
         });
         for (key, body) in &found {
             self.deliver(segment, *key, body);
+        }
+        if !found.is_empty() {
+            self.note_delivered(place, bytes.len(), flush, true);
         }
         for key in lost {
             self.segments[segment].highest.note(key);
@@ -384,7 +413,7 @@ impl ChainScan<'_> {
             let end = if place.segment == next.segment { next.offset } else { u64::MAX };
             let bytes = self.read(Place { end, ..place }).await?;
             for flush in missing.clone().take(MISSING_TRIED_MAX as usize) {
-                let survivors = self.deliver_survivors(place.segment, &bytes, flush);
+                let survivors = self.deliver_survivors(place, &bytes, flush);
                 found += survivors.records;
                 if survivors.end > 0 {
                     let offset = place.offset + block_up(survivors.end);
@@ -421,6 +450,9 @@ impl ChainScan<'_> {
             let bytes = self.read(Place { end: torn.offset + FRAME_READ_BYTES_MAX, ..torn }).await?;
             let (records, end) =
                 leading_records(&bytes, id, flush, |key, body| self.deliver(torn.segment, key, body));
+            if records > 0 {
+                self.note_delivered(torn, block_up(end as u64) as usize, flush, false);
+            }
             kept = bytes;
             kept.resize(end, 0);
             let header = FrameHeader { flush, synced, bytes: (end - FRAME_HEADER_BYTES) as u32, records };
@@ -472,12 +504,15 @@ impl ChainScan<'_> {
             if segment.rewritten {
                 segment.file.sync().await.map_err(at_path(&segment.path))?;
             }
+            give_back(segment).await;
             segment.file.close().await.map_err(at_path(&segment.path))?;
         }
         let old = self.segments.into_iter().map(|segment| OldSegment {
             path: segment.path,
             bytes: segment.bytes,
             highest: segment.highest,
+            delivered: segment.delivered,
+            id: segment.id,
         });
         self.report.segments.push_chain(old.collect());
         Ok(())

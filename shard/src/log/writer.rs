@@ -1,19 +1,21 @@
 //! The log's state: where records go, who waits for them, what may be removed.
 use super::format::{
     FRAME_HEADER_BYTES, FRAMES_START, SegmentId, block_up, encode_record, encode_segment_header,
-    record_bytes, segment_bytes_for,
+    leading_records, record_bytes, segment_bytes_for,
 };
 use super::old::Highest;
 use super::signal::Signal;
-use super::{LogConfig, LogError, RECORD_BYTES_MAX, RecordKey, Ticket};
+use super::{LogConfig, LogError, Purpose, RECORD_BYTES_MAX, RecordKey, Ticket};
 use crate::disk::{BLOCK, Disk, DiskFile, LocalBoxFuture};
+use crate::reserve::{Part, Reserve, is_full};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// A frame stops growing here (one record may still be longer): 4 MiB take about 2 ms to write, so that a flood of
@@ -21,6 +23,8 @@ use std::task::{Context, Poll, Waker};
 pub(super) const FRAME_BYTES_MAX: usize = 4 << 20;
 /// The smallest segment: a header and one block of records.
 const SEGMENT_BYTES_MIN: u64 = 2 * BLOCK as u64;
+/// On a full disk a segment is so many times shorter than usual: enough for some hundred deletes, and a reserve holds several for each core.
+const SHORT_SEGMENT_PART: u64 = 8;
 
 /// See the module. `Rc`-shared on one core.
 pub struct Log {
@@ -37,6 +41,11 @@ pub struct Log {
     /// The flush loop has ended.
     pub(super) ended: Signal,
     trimming: Cell<bool>,
+    pub(super) reserve: Arc<Reserve>,
+    /// Told to [`Self::reserve`]: there is no room for another segment.
+    is_short: Cell<bool>,
+    /// False while the disk was too full for it.
+    is_dir_made: Cell<bool>,
 }
 
 pub(super) struct State {
@@ -62,9 +71,15 @@ pub(super) struct State {
     pub(super) sync_due: bool,
     /// Length the next segment must have for a record that was refused, 0 = usual.
     pub(super) wanted_bytes: u64,
+    /// As `wanted_bytes`, for a record that frees room.
+    pub(super) wanted_to_free: u64,
     /// Why the last allocation failed, until it is tried again.
     pub(super) no_space: Option<String>,
+    /// Likewise, although the reserve was released.
+    pub(super) no_space_to_free: Option<String>,
     pub(super) failed: Option<String>,
+    /// Collections with records that were not durable when the log failed.
+    pub(super) refused: BTreeSet<u64>,
     pub(super) stopping: bool,
     /// Everything was written and synced after a stop.
     pub(super) finished: bool,
@@ -100,6 +115,14 @@ pub(super) struct Frame {
     pub(super) seed: u32,
     /// Header space and records, not yet padded.
     pub(super) bytes: Vec<u8>,
+}
+
+/// A segment that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// It has at least so many.
+    pub(super) bytes: u64,
+    pub(super) purpose: Purpose,
 }
 
 /// Where a record would go.
@@ -179,14 +202,24 @@ impl State {
         segment.number < self.filling && segment.last_flush <= self.written
     }
 
-    /// Length of the segment to allocate now, if one is wanted: one is kept ahead of the one being filled.
-    pub(super) fn allocation_wanted(&self, usual_bytes: u64) -> Option<u64> {
-        let mut ahead = self.segments.range((self.index(self.filling) + 1).min(self.segments.len())..);
-        let none_ahead = ahead.len() == 0;
-        if self.wanted_bytes > 0 && !ahead.any(|segment| segment.bytes >= self.wanted_bytes) {
-            return Some(self.wanted_bytes.max(usual_bytes));
+    /// The segment to allocate now, if one is wanted: one is kept ahead of the one being filled.
+    pub(super) fn allocation_wanted(&self) -> Option<Wanted> {
+        let ahead = || self.segments.range((self.index(self.filling) + 1).min(self.segments.len())..);
+        let has = |bytes| ahead().any(|segment| segment.bytes >= bytes);
+        if self.wanted_to_free > 0 && !has(self.wanted_to_free) {
+            return Some(Wanted { bytes: self.wanted_to_free, purpose: Purpose::Free });
         }
-        none_ahead.then_some(usual_bytes)
+        if self.wanted_bytes > 0 && !has(self.wanted_bytes) {
+            return Some(Wanted { bytes: self.wanted_bytes, purpose: Purpose::Grow });
+        }
+        (ahead().len() == 0).then_some(Wanted { bytes: SEGMENT_BYTES_MIN, purpose: Purpose::Grow })
+    }
+
+    /// Notes whose records a frame has that will not be durable.
+    pub(super) fn refuse(&mut self, id: SegmentId, flush: u64, frame: &[u8]) {
+        leading_records(frame, id, flush, |key, _| {
+            self.refused.insert(key.collection);
+        });
     }
 
     /// Wakers of those whose wait is over: up to the durable frame, or all after a failure.
@@ -200,19 +233,33 @@ impl State {
 }
 
 impl Log {
-    /// Creates the directory and the first segment and returns the log; run [`Log::flush_loop`] as a task.
+    /// [`Self::create_with`] without a reserve.
     ///
     /// # Errors
-    /// `NoSpace` when the segment cannot be allocated, `Failed` when the directory cannot be made or is not named by a
-    /// core's number.
+    /// As there.
     pub async fn create(disk: Rc<dyn Disk>, config: LogConfig) -> Result<Rc<Log>, LogError> {
+        Log::create_with(disk, config, Reserve::new(0, 1), async |_| {}).await
+    }
+
+    /// Creates the directory and the first segment and returns the log; run [`Log::flush_loop`] as a task. Where the disk has no room even
+    /// for a short segment, with the `reserve` released, the log begins without one, and takes nothing until there is room. `sleep` sleeps
+    /// for so many microseconds.
+    ///
+    /// # Errors
+    /// `Failed` when the directory or the segment cannot be made for another reason, or the directory is not named by a core's number.
+    pub async fn create_with(
+        disk: Rc<dyn Disk>,
+        config: LogConfig,
+        reserve: Arc<Reserve>,
+        sleep: impl AsyncFn(u64),
+    ) -> Result<Rc<Log>, LogError> {
         let name = config.dir.file_name().and_then(|name| name.to_str());
         let core = name.and_then(|name| name.parse().ok()).ok_or_else(|| {
             LogError::Failed(format!("{} does not end in the number of a core", config.dir.display()))
         })?;
         let segment_bytes = block_up(config.segment_bytes.max(SEGMENT_BYTES_MIN));
         let config = LogConfig { segment_bytes, ..config };
-        check_generation(&*disk, &config, core).await?;
+        let is_dir_made = check_generation(&*disk, &config, core).await?;
         let log = Log {
             disk,
             core,
@@ -228,8 +275,11 @@ impl Log {
                 unsynced: Vec::new(),
                 sync_due: false,
                 wanted_bytes: 0,
+                wanted_to_free: 0,
                 no_space: None,
+                no_space_to_free: None,
                 failed: None,
+                refused: BTreeSet::new(),
                 stopping: false,
                 finished: false,
                 ended: false,
@@ -243,17 +293,58 @@ impl Log {
             room: Signal::default(),
             ended: Signal::default(),
             trimming: Cell::new(false),
+            reserve,
+            is_short: Cell::new(false),
+            is_dir_made: Cell::new(is_dir_made),
         };
-        log.allocate(log.config.segment_bytes).await.map_err(LogError::NoSpace)?;
-        Ok(Rc::new(log))
+        let wanted = Wanted { bytes: SEGMENT_BYTES_MIN, purpose: Purpose::Free };
+        match log.allocate_wanted(wanted, Part::All, sleep).await {
+            Err((_, cause)) if !log.is_short.get() => Err(LogError::Failed(cause)),
+            _ => Ok(Rc::new(log)),
+        }
+    }
+
+    /// Makes one more segment of at least the usual length; on a full disk, for what frees room, a short one, with the help of this part of the
+    /// reserve.
+    /// Tells the reserve whether there is room.
+    ///
+    /// # Errors
+    /// As [`Self::allocate`].
+    pub(super) async fn allocate_wanted(
+        &self,
+        wanted: Wanted,
+        part: Part,
+        sleep: impl AsyncFn(u64),
+    ) -> Result<(), (bool, String)> {
+        let usual = self.config.segment_bytes;
+        let mut allocated = self.allocate(wanted.bytes.max(usual)).await;
+        if wanted.purpose == Purpose::Free && allocated.as_ref().is_err_and(|(is_full, _)| *is_full) {
+            let short = block_up(usual / SHORT_SEGMENT_PART).max(SEGMENT_BYTES_MIN).max(wanted.bytes);
+            allocated = self.allocate(short).await;
+            if allocated.is_err() && self.reserve.release(part, &*self.disk, sleep).await {
+                allocated = self.allocate(short).await;
+            }
+        }
+        let is_short = allocated.as_ref().is_err_and(|(is_full, _)| *is_full);
+        if self.is_short.replace(is_short) != is_short {
+            self.reserve.note_log(is_short);
+        }
+        allocated
     }
 
     /// Makes one more segment, ready to be filled: allocated, zeroed, named, synced. Nothing remains of one that fails.
-    pub(super) async fn allocate(&self, bytes: u64) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// Whether the disk is full, and what it says.
+    async fn allocate(&self, bytes: u64) -> Result<(), (bool, String)> {
         let number = self.state.borrow().next_number;
         let id = SegmentId { generation: self.config.generation, core: self.core, number };
         let path = self.config.dir.join(id.file_name());
         let made = async {
+            if !self.is_dir_made.get() {
+                self.disk.create_dir(&self.config.dir).await?;
+                self.is_dir_made.set(true);
+            }
             let file = self.disk.create(&path).await?;
             file.preallocate(bytes).await?;
             file.write_at(0, &encode_segment_header(id)).await?;
@@ -279,19 +370,28 @@ impl Log {
             Err(error) => {
                 // Give back what was taken. If that fails too, the next attempt uses the same name.
                 let _ = self.disk.remove(&path).await;
-                Err(format!("{}: {error}", path.display()))
+                Err((is_full(&error), format!("{}: {error}", path.display())))
             }
         }
+    }
+
+    /// [`Self::append_for`] of new data.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn append(&self, key: RecordKey, record: &[u8]) -> Result<Ticket, LogError> {
+        self.append_for(Purpose::Grow, key, record)
     }
 
     /// Copies the record into the pending batch. Synchronous; takes a checksum and a copy of the record.
     ///
     /// # Errors
     /// Nothing has changed when it fails. `NoSpace`: the allocated segments have no room for it (another one is then
-    /// on its way; [`Log::make_room`] waits for it). `Failed`: for ever. `TooLarge`: over [`RECORD_BYTES_MAX`].
-    pub fn append(&self, key: RecordKey, record: &[u8]) -> Result<Ticket, LogError> {
+    /// on its way; [`Log::make_room`] waits for it), or the disk is full and it is not to free room. `Failed`: for ever. `TooLarge`: over
+    /// [`RECORD_BYTES_MAX`].
+    pub fn append_for(&self, purpose: Purpose, key: RecordKey, record: &[u8]) -> Result<Ticket, LogError> {
         let mut state = self.state.borrow_mut();
-        let place = self.check_room(&mut state, record.len())?;
+        let place = self.check_room(&mut state, record.len(), purpose)?;
         let first = state.pending.is_empty();
         let filling = state.filling;
         let ticket = state.put(self.core, self.config.generation, place, key, record);
@@ -306,18 +406,31 @@ impl Log {
         Ok(ticket)
     }
 
-    /// Waits until an [`Log::append`] of a record of `bytes` would be taken, and returns without giving way after it has
+    /// [`Self::make_room_for`] of new data.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn make_room(&self, bytes: usize) -> Result<(), LogError> {
+        self.make_room_for(Purpose::Grow, bytes).await
+    }
+
+    /// Waits until an [`Log::append_for`] of a record of `bytes` would be taken, and returns without giving way after it has
     /// found so: an append right after it succeeds. Ready at once while there is room.
     ///
     /// # Errors
-    /// As `append`; `NoSpace` only when allocation has really failed.
-    pub async fn make_room(&self, bytes: usize) -> Result<(), LogError> {
+    /// As there; `NoSpace` only when allocation has really failed, or new data is not taken.
+    pub async fn make_room_for(&self, purpose: Purpose, bytes: usize) -> Result<(), LogError> {
         loop {
             let changed = {
                 let mut state = self.state.borrow_mut();
-                match self.check_room(&mut state, bytes) {
+                let checked = self.check_room(&mut state, bytes, purpose);
+                let waits = match purpose {
+                    Purpose::Grow => state.no_space.is_none() && self.reserve.is_intact(),
+                    Purpose::Free => state.no_space_to_free.is_none(),
+                };
+                match checked {
                     Ok(_) => return Ok(()),
-                    Err(LogError::NoSpace(_)) if state.no_space.is_none() => self.room.changed(),
+                    Err(LogError::NoSpace(_)) if waits => self.room.changed(),
                     Err(error) => return Err(error),
                 }
             };
@@ -325,7 +438,7 @@ impl Log {
         }
     }
 
-    fn check_room(&self, state: &mut State, bytes: usize) -> Result<Place, LogError> {
+    fn check_room(&self, state: &mut State, bytes: usize, purpose: Purpose) -> Result<Place, LogError> {
         if let Some(cause) = &state.failed {
             return Err(LogError::Failed(cause.clone()));
         }
@@ -335,15 +448,22 @@ impl Log {
         if bytes > RECORD_BYTES_MAX {
             return Err(LogError::TooLarge(bytes));
         }
+        if purpose == Purpose::Grow && !self.reserve.is_intact() {
+            let cause = state.no_space.clone();
+            return Err(LogError::NoSpace(cause.unwrap_or_else(|| RESERVED.into())));
+        }
         if let Some(place) = state.place(bytes) {
             return Ok(place);
         }
         let needed = segment_bytes_for(bytes);
-        if needed > state.wanted_bytes {
-            state.wanted_bytes = needed;
+        let (wanted, cause) = match purpose {
+            Purpose::Grow => (&mut state.wanted_bytes, state.no_space.clone()),
+            Purpose::Free => (&mut state.wanted_to_free, state.no_space_to_free.clone()),
+        };
+        if needed > *wanted {
+            *wanted = needed;
             self.want.notify();
         }
-        let cause = state.no_space.clone();
         Err(LogError::NoSpace(cause.unwrap_or_else(|| "the next segment is not allocated yet".into())))
     }
 
@@ -355,18 +475,53 @@ impl Log {
         Box::pin(Durable { log: self, ticket: ticket.0.get(), waiter: None })
     }
 
-    /// Waits until the log has failed, and says why; `None` when it is stopped before.
-    pub async fn failure(&self) -> Option<String> {
+    /// Whether what is left of the disk is for what frees room.
+    pub fn refuses_new_data(&self) -> bool {
+        !self.reserve.is_intact()
+    }
+
+    /// Whether the disk had no room for the last segment that was wanted.
+    pub fn is_short(&self) -> bool {
+        self.is_short.get()
+    }
+
+    /// [`Self::stop`], and removes the segments if nothing was ever written to them: those of a start that came to nothing.
+    pub async fn discard(&self) {
+        self.stop().await;
+        let paths: Vec<PathBuf> = {
+            let state = self.state.borrow();
+            let is_unused = state.segments.iter().all(|segment| segment.last_flush == 0);
+            state.segments.iter().filter(|_| is_unused).map(|segment| segment.path.clone()).collect()
+        };
+        for path in paths {
+            // The next start removes what is left.
+            let _ = self.disk.remove(&path).await;
+        }
+    }
+
+    /// Why the log has failed, if it has.
+    pub fn failed(&self) -> Option<String> {
+        self.state.borrow().failed.clone()
+    }
+
+    /// Waits until the log has failed or is stopped.
+    pub async fn failure(&self) {
         loop {
             let changed = self.want.changed();
             {
                 let state = self.state.borrow();
                 if state.failed.is_some() || state.stopping {
-                    return state.failed.clone();
+                    return;
                 }
             }
             changed.await;
         }
+    }
+
+    /// Collections with records that were appended and not durable when the log failed: what their owner has in memory is more than it may
+    /// promise. Ascending.
+    pub fn refused(&self) -> Vec<u64> {
+        self.state.borrow().refused.iter().copied().collect()
     }
 
     /// Flushes what is pending and ends the loop; [`Log::append`] refuses from now on. In every mode what was appended
@@ -388,6 +543,13 @@ impl Log {
     /// Bytes of records in segments not yet removed, block padding included: what a recovery would have to read.
     pub fn live_bytes(&self) -> u64 {
         self.state.borrow().segments.iter().map(|segment| segment.end - FRAMES_START).sum()
+    }
+
+    /// Bytes of [`Self::live_bytes`] in segments that are not being filled any more: what images may let go.
+    pub fn closed_bytes(&self) -> u64 {
+        let state = self.state.borrow();
+        let closed = state.segments.iter().take_while(|segment| segment.number < state.filling);
+        closed.map(|segment| segment.end - FRAMES_START).sum()
     }
 
     /// Frames written so far; in [`super::SyncMode::Always`] each of them is one flush.
@@ -452,11 +614,18 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// Makes the directory and refuses a generation that is already on the disk: its segments would be overwritten.
-async fn check_generation(disk: &dyn Disk, config: &LogConfig, core: u32) -> Result<(), LogError> {
+/// Why new data is refused although the log has room: what is left is for what frees room.
+const RESERVED: &str = "the disk is full, and only deletes and drops may use what is left";
+
+/// Makes the directory, if the disk is not too full, and refuses a generation that is already on the disk: its segments would be
+/// overwritten. Whether the directory is made.
+async fn check_generation(disk: &dyn Disk, config: &LogConfig, core: u32) -> Result<bool, LogError> {
     let failed =
         |error: &dyn std::fmt::Display| LogError::Failed(format!("{}: {error}", config.dir.display()));
-    disk.create_dir(&config.dir).await.map_err(|error| failed(&error))?;
+    let is_made = match disk.create_dir(&config.dir).await {
+        Err(error) if is_full(&error) => false,
+        made => made.map(|()| true).map_err(|error| failed(&error))?,
+    };
     for name in disk.list(&config.dir).await.map_err(|error| failed(&error))? {
         if let Some(id) = SegmentId::parse(core, &name)
             && id.generation >= config.generation
@@ -466,7 +635,7 @@ async fn check_generation(disk: &dyn Disk, config: &LogConfig, core: u32) -> Res
             return Err(failed(&text));
         }
     }
-    Ok(())
+    Ok(is_made)
 }
 
 /// See [`Log::durable`].

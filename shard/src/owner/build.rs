@@ -3,6 +3,7 @@
 //! Reads and other writes go on during a build: it fills a second writer, made durable by a base image, and replays
 //! onto it the ids that changed meanwhile. If anything fails the staged points stay.
 
+use crate::account::Growth;
 use crate::checkpoint::{CheckpointError, VectorsFile};
 use crate::core::Core;
 use crate::core::{OpError, Task, WriteBatch, file_error};
@@ -51,6 +52,12 @@ impl Staged {
     }
 }
 
+/// Bytes of the vectors and rows of a batch.
+fn staged_bytes(batch: &WriteBatch, dim: usize) -> u64 {
+    let rows: usize = batch.points.iter().map(|point| point.row.len()).sum();
+    (rows + batch.points.len() * dim * size_of::<f32>()) as u64
+}
+
 impl Owned {
     /// Refuses what a build needs an empty collection for.
     fn is_empty_for_build(&self, name: &str) -> Result<(), OpError> {
@@ -81,7 +88,8 @@ impl Core {
     ) -> Result<usize, OpError> {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         owned.usable()?;
-        self.room_in_memory(false)?;
+        let bytes = staged_bytes(&batch, owned.handle.config.dim) + batch.points.len() as u64 * ID_BYTES;
+        self.room_in_memory(bytes, Growth::New)?;
         if !batch.points.is_empty() && owned.is_empty_for_build(name).is_err() {
             // What has expired is not in the way.
             sweep_points(self, &owned).await;
@@ -121,8 +129,7 @@ impl Core {
             )));
         }
         staged.ids.extend(fresh);
-        staged.bytes += batch.points.iter().map(|point| point.row.len() as u64).sum::<u64>();
-        staged.bytes += (count * dim * size_of::<f32>()) as u64;
+        staged.bytes += staged_bytes(&batch, dim);
         staged.batches.push(Rc::new(batch));
         Ok(count)
     }
@@ -244,15 +251,17 @@ impl Core {
                     return Err(OpError::UnknownCollection(owned.handle.name.clone()));
                 }
                 let vector = batch_vector(&batch.vectors, batch.dim, index, &mut buffer);
-                self.room_in_memory(false)?;
                 {
                     let mut writer = aside.borrow_mut();
+                    let bytes = writer.shared().bytes_of_point(point.row.len(), true);
+                    self.room_in_memory(bytes, Growth::New)?;
                     if !writer.has_slot() {
                         return Err(WriteError::Full.into());
                     }
                     writer.commit_next()?;
                     let (id, row, version) = (point.id, &point.row[..], writer.next_version(point.id));
                     writer.load(Write { seq, id, version, vector, row, deadline_ms: 0 });
+                    owned.aside_bytes.set(writer.shared().stats().bytes);
                 }
                 slice.check().await;
             }
@@ -295,7 +304,8 @@ impl Core {
         let _held = owned.checkpoint_lock.lock().await;
         self.replay_delta(owned, &aside, &mut slice).await?;
         let not_durable = |error: CheckpointError| {
-            OpError::Unavailable(format!("the built collection could not be made durable: {error}"))
+            let text = format!("the built collection could not be made durable: {error}");
+            if error.is_full() { OpError::NoSpace(text) } else { OpError::Unavailable(text) }
         };
         let image = match env.disk() {
             Some(_) => {

@@ -4,6 +4,7 @@
 //! sequence number; recovery replays the log from there. When the deltas outgrow the base, or are many, the next
 //! image is a new base. Old files go only after the new manifest is durable.
 
+use crate::account::MemoryUse;
 use crate::checkpoint::{CheckpointError, ImageWriter, Manifest, VectorsFile};
 use crate::core::Core;
 use crate::disk::Disk;
@@ -23,8 +24,17 @@ const IMAGES_MAX: usize = 12;
 const CAPTURE_STEP_BYTES: usize = 32 << 10;
 /// Bytes per block of an image file.
 const BLOCK_BYTES: usize = 1 << 20;
+/// Bytes that an image being written holds: a block, and what is collected of blocks.
+pub(crate) const IMAGE_BYTES: u64 = 3 * BLOCK_BYTES as u64;
+/// Images that a core writes at once when it stops: one waits for the disk while others are made. Each holds [`IMAGE_BYTES`].
+const IMAGES_AT_ONCE: usize = 4;
 /// Looks at the log this often, microseconds.
 const PERIOD_US: u64 = 100_000;
+/// After an image that failed it waits, doubling that up to the latter with each failure: a full disk is written to its end each time.
+/// So long it waits also where something that frees room waits for images.
+const PAUSE_LEAST_US: u64 = 5 * PERIOD_US;
+const PAUSE_MIN_US: u64 = 10 * PERIOD_US;
+const PAUSE_MAX_US: u64 = 80 * PERIOD_US;
 /// A collection without a write for this long is at rest, microseconds.
 const IDLE_US: u64 = 5_000_000;
 /// What makes an image of it worth writing is also at least this part of its points: after [`IMAGES_MAX`] deltas comes a base,
@@ -46,6 +56,10 @@ pub struct CheckpointState {
     /// On the disk there may be another manifest, that of a build that failed: the next image comes as soon as it can, and its manifest
     /// replaces either.
     pub unsettled: bool,
+    /// Points that the images of the manifest have, about. Where far fewer are left, a base takes less room than they.
+    pub stored: u64,
+    /// Images of manifests that could not be stored, though the next start may find one: removed once a newer manifest is.
+    pub strays: Vec<String>,
 }
 
 impl CheckpointState {
@@ -68,28 +82,87 @@ pub struct NewImage {
     base: bool,
 }
 
-/// Writes one image of the writer that serves and makes it part of `owned`'s manifest. The caller holds the checkpoint lock.
+/// Writes one image of the writer that serves and makes it part of `owned`'s manifest: the one that is due, or one that a full disk has room
+/// for, with the help of the reserve. The caller holds the checkpoint lock.
 ///
 /// # Errors
 /// The file error; nothing is lost: the old manifest stays, and everything counts as changed again.
 async fn write_image(core: &Rc<Core>, owned: &Owned) -> Result<(), CheckpointError> {
     let Some(disk) = core.env().disk() else { return Ok(()) };
+    let is_no_room = |written: &Result<(), CheckpointError>| written.as_ref().is_err_and(|e| e.is_full());
+    let (frees, is_due) = (core.is_disk_short() && frees_room(owned), is_base_due(owned, &owned.writer));
+    let may_be_delta =
+        !owned.checkpoint.borrow().manifest.images.is_empty() && !owned.writer.borrow().codes_unsaved();
+    let mut is_base = frees || is_due;
+    let mut written = write_image_as(core, &disk, owned, is_base).await;
+    if is_no_room(&written) && is_base && may_be_delta && !frees {
+        // The log has to be let go, at the price of another image to open.
+        is_base = false;
+        written = write_image_as(core, &disk, owned, is_base).await;
+    }
+    if is_no_room(&written)
+        && core.node().reserve.is_for_images(core.env().now_ns())
+        && core.release_reserve().await
+    {
+        written = write_image_as(core, &disk, owned, is_base).await;
+    }
+    if is_no_room(&written) && frees {
+        let left = owned.writer.borrow().shared().stats().live;
+        owned.checkpoint.borrow_mut().stored = left;
+        if may_be_delta {
+            written = write_image_as(core, &disk, owned, false).await;
+        }
+    }
+    if written.is_ok() || is_no_room(&written) {
+        core.node().reserve.note_image(written.is_ok(), core.env().now_ns());
+    }
+    written
+}
+
+async fn write_image_as(
+    core: &Rc<Core>,
+    disk: &Rc<dyn Disk>,
+    owned: &Owned,
+    is_base: bool,
+) -> Result<(), CheckpointError> {
     let vectors = owned.vectors.borrow().clone();
-    let stored = match capture_image(core, owned, &owned.writer, vectors.as_deref(), false).await {
-        // A manifest whose storing failed may still be the one that the next start finds, so its image stays: what nobody names is
-        // removed at that start.
-        Ok(image) => image.publish(&*disk, owned).await.map(|()| image),
+    let stored = match capture_image(core, owned, &owned.writer, vectors.as_deref(), is_base).await {
+        Ok(image) => match image.publish(&**disk, owned).await {
+            Ok(()) => Ok(image),
+            Err(error) => {
+                image.leave(core, owned).await;
+                Err(error)
+            }
+        },
         Err(error) => Err(error),
     };
     owned.writer.borrow_mut().end_capture(stored.is_ok());
-    stored?.conclude(&*disk, owned).await;
+    stored?.conclude(&**disk, owned).await;
     Ok(())
+}
+
+/// Whether the next image is to be a base: the first, and when deltas are many or large.
+fn is_base_due(owned: &Owned, writer: &RefCell<DenseWriter>) -> bool {
+    let state = owned.checkpoint.borrow();
+    let images = &state.manifest.images;
+    let deltas: u64 = images.iter().skip(1).map(|(_, bytes)| bytes).sum();
+    writer.borrow().codes_unsaved()
+        || images.is_empty()
+        || images.len() >= IMAGES_MAX
+        || deltas > images.first().map_or(0, |(_, bytes)| *bytes)
+}
+
+/// Whether so many points have gone that a base would give room back.
+fn frees_room(owned: &Owned) -> bool {
+    let state = owned.checkpoint.borrow();
+    let left = owned.writer.borrow().shared().stats().live;
+    !state.manifest.images.is_empty() && left < state.stored / 2
 }
 
 /// Writes one image of `writer`, whose vectors lie in `vectors` if in a file. No manifest names it yet, and the capture is not ended.
 /// The caller holds the checkpoint lock.
 ///
-/// `base` starts the manifest anew (a full image); otherwise the kind is chosen by size.
+/// `base` starts the manifest anew (a full image).
 ///
 /// # Errors
 /// The file error; the image is gone.
@@ -109,13 +182,7 @@ pub async fn capture_image(
         let mut state = owned.checkpoint.borrow_mut();
         (state.manifest.clone(), format!("{:08x}.img", state.next_file()))
     };
-    let deltas: u64 = old.images.iter().skip(1).map(|(_, bytes)| bytes).sum();
-    let base = base
-        || writer.borrow().codes_unsaved()
-        || old.images.is_empty()
-        || old.images.len() >= IMAGES_MAX
-        || deltas > old.images.first().map_or(0, |(_, bytes)| *bytes);
-
+    let _held = core.node().account.hold(MemoryUse::Images, IMAGE_BYTES);
     writer.borrow_mut().begin_capture(base);
     let result = async {
         let mut image = ImageWriter::create(disk.clone(), &dir, &name).await?;
@@ -176,9 +243,17 @@ impl NewImage {
         let dir = collection_dir(owned.handle.uid);
         owned.handle.covered_seq.store(manifest.seq, Relaxed);
         let replaced = replaces.vectors.filter(|name| manifest.vectors.as_ref() != Some(name));
-        {
+        let strays = {
             let mut state = owned.checkpoint.borrow_mut();
+            if base {
+                state.stored = owned.writer.borrow().shared().stats().live;
+            }
             (state.manifest, state.unsettled) = (manifest, false);
+            std::mem::take(&mut state.strays)
+        };
+        for name in strays {
+            // A removal that fails costs space until the next start.
+            let _unreferenced = disk.remove(&dir.join(name)).await;
         }
         if let Some(name) = replaced {
             remove_vectors(disk, owned, &name).await;
@@ -210,6 +285,18 @@ impl NewImage {
         owned.checkpoint.borrow_mut().unsettled = false;
         self.discard(core, owned).await;
         true
+    }
+
+    /// After a [`Self::publish`] that has failed: removes the image if the manifest before is certainly in its place. Else it may be the one
+    /// that the next start finds, and the image stays until a newer manifest names others.
+    async fn leave(&self, core: &Rc<Core>, owned: &Owned) {
+        let Some(disk) = core.env().disk() else { return };
+        let found = Manifest::load(&*disk, &collection_dir(owned.handle.uid)).await;
+        if found.is_ok_and(|found| found == self.replaces) {
+            self.discard(core, owned).await;
+        } else if let Some((name, _)) = self.manifest.images.last() {
+            owned.checkpoint.borrow_mut().strays.push(name.clone());
+        }
     }
 
     /// Removes the image, which no manifest names.
@@ -347,11 +434,16 @@ pub async fn finish(core: &Rc<Core>) {
             left.set(left.get() - 1);
         }));
     }
-    for uid in due.iter().map(|owned| owned.handle.uid) {
-        let (core, left) = (core.clone(), left.clone());
+    let due: Rc<RefCell<Vec<u64>>> =
+        Rc::new(RefCell::new(due.iter().map(|owned| owned.handle.uid).collect()));
+    for _ in 0..due.borrow().len().min(IMAGES_AT_ONCE) {
+        let (core, left, due) = (core.clone(), left.clone(), due.clone());
         env.spawn_background(Box::pin(async move {
-            core.checkpoint_reported(uid, false).await;
-            left.set(left.get() - 1);
+            loop {
+                let Some(uid) = due.borrow_mut().pop() else { return };
+                core.checkpoint_reported(uid, false).await;
+                left.set(left.get() - 1);
+            }
         }));
     }
     let mut waited_us = 0;
@@ -366,6 +458,7 @@ pub async fn run(core: Rc<Core>) {
     let env = core.env().clone();
     let Some(log) = core.log() else { return };
     let mut reported = false;
+    let mut pause_us = PAUSE_MIN_US;
     let mut idle = Idle::default();
     // Asked for each segment at that moment: this core's log holds records of what it owns only, and a collection that is
     // created while segments are being removed must not pass for a dropped one.
@@ -374,9 +467,10 @@ pub async fn run(core: Rc<Core>) {
         collection.or_else(|| core.node().keys.covered(uid))
     };
     while !core.is_stopping() {
-        env.sleep_us(PERIOD_US).await;
+        core.pause(PERIOD_US).await;
         let mut failed = false;
-        if core.log_bytes() > core.options().log_bytes_soft {
+        let (is_short, is_low) = (core.is_disk_short(), core.node().reserve.is_low());
+        if is_short || is_low || core.log_bytes() > core.options().log_bytes_soft {
             failed |= !core.checkpoint_all(log.pinned_by(&covered), reported).await;
             if let Err(error) = log.trim(&covered).await {
                 tracing::warn!(%error, "log segments not removed");
@@ -386,6 +480,19 @@ pub async fn run(core: Rc<Core>) {
         for uid in unsettled.map(|owned| owned.handle.uid).collect::<Vec<_>>() {
             failed |= !core.checkpoint_reported(uid, reported).await;
         }
+        if is_short {
+            let freeing = core.all_owned().into_iter().filter(|owned| frees_room(owned));
+            for uid in freeing.map(|owned| owned.handle.uid).collect::<Vec<_>>() {
+                failed |= !core.checkpoint_reported(uid, reported).await;
+            }
+            if core.keys_image_frees_room() {
+                failed |= !core.checkpoint_keys_reported(reported).await;
+            }
+        }
+        core.node().reserve.note_log_bytes(env.index(), log.closed_bytes());
+        if env.index() == 0 {
+            core.node().reserve.note_old_bytes(core.old_segments().live_bytes());
+        }
         for uid in idle.due(&core) {
             failed |= !core.checkpoint_reported(uid, reported).await;
         }
@@ -394,7 +501,15 @@ pub async fn run(core: Rc<Core>) {
         }
         reported = failed;
         if failed {
-            env.sleep_us(10 * PERIOD_US).await;
+            env.sleep_us(PAUSE_LEAST_US).await;
+            let mut waited_us = PAUSE_LEAST_US;
+            while waited_us < pause_us && !core.images_wanted.take() {
+                env.sleep_us(PERIOD_US).await;
+                waited_us += PERIOD_US;
+            }
+            pause_us = (2 * pause_us).min(PAUSE_MAX_US);
+        } else {
+            pause_us = PAUSE_MIN_US;
         }
     }
 }

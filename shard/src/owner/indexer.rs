@@ -8,6 +8,7 @@ use crate::core::Core;
 use crate::env::{Env, call};
 use crate::owner::filer::{run_filing, train_on};
 use crate::owner::{Owned, TAIL_MAX};
+use futures_lite::future::or;
 use nigh_engine::collection::{Dense, DenseWriter};
 use nigh_engine::index::{NodePlan, Planner, Round, Scratch, TargetJob, TargetPlan};
 use std::cell::RefCell;
@@ -34,6 +35,11 @@ pub(super) const SHARED_ROUND_MIN: usize = 4;
 /// Nodes repaired between two looks at the clock: eight without dead neighbours, or one with.
 const REPAIR_NODES_PER_STEP: usize = 8;
 
+/// A collection that has had no write for so long is at rest: what was learned from its points is looked at sooner.
+const REST_US: u64 = 1_000_000;
+/// What waits for readers is asked for again so often when nothing else happens. Most searches take a millisecond.
+const WAITING_US: u64 = 10_000;
+
 /// Steps of writing codes between two rounds, some 3 ms.
 const ENCODE_STEPS: usize = 64;
 
@@ -41,20 +47,29 @@ const ENCODE_STEPS: usize = 64;
 pub struct Slice {
     env: Rc<dyn Env>,
     start_ns: u64,
+    /// Of slices before this one.
+    used_ns: u64,
 }
 
 impl Slice {
     /// Starts now.
     pub fn begin(env: &Rc<dyn Env>) -> Slice {
-        Slice { env: env.clone(), start_ns: env.now_ns() }
+        Slice { env: env.clone(), start_ns: env.now_ns(), used_ns: 0 }
     }
 
     /// Lets others run when the slice is used up.
     pub async fn check(&mut self) {
-        if self.env.now_ns() - self.start_ns >= SLICE_NS {
+        let slice_ns = self.env.now_ns() - self.start_ns;
+        if slice_ns >= SLICE_NS {
+            self.used_ns += slice_ns;
             self.env.breathe().await;
             self.start_ns = self.env.now_ns();
         }
+    }
+
+    /// How long it has run, without the time that others had between its slices.
+    pub fn used_ns(&self) -> u64 {
+        self.used_ns + (self.env.now_ns() - self.start_ns)
     }
 }
 
@@ -288,6 +303,8 @@ impl Replayed {
 pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
     let env = core.env().clone();
     let mut replayed = Replayed::new(&env, &owned);
+    // The sequence number at which the collection came to rest.
+    let mut rested_at = None;
     while !owned.dropped.get() {
         let waiting = owned.changed.wait();
         let guard = owned.round_lock.lock().await;
@@ -325,10 +342,34 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
             slice.check().await;
         }
         drop(guard);
+        if owned.writer.borrow().has_codes_to_free() {
+            owned.quantize.notify();
+        }
         if worked {
             env.breathe().await;
-        } else {
+            continue;
+        }
+        // Nothing else may wake this task: what is written once is given back all the same.
+        let (waits, seq) = (owned.writer.borrow().has_waiting(), owned.writer.borrow().seq());
+        let rests = rested_at != Some(seq) && owned.writer.borrow().follows_points();
+        let pause = if waits { Some(WAITING_US) } else { rests.then_some(REST_US) };
+        let Some(pause_us) = pause else {
             waiting.await;
+            continue;
+        };
+        let woken = async {
+            waiting.await;
+            true
+        };
+        let slept = async {
+            env.sleep_us(pause_us).await;
+            false
+        };
+        if !or(woken, slept).await && !waits && owned.writer.borrow().seq() == seq {
+            rested_at = Some(seq);
+            if owned.writer.borrow_mut().rest() {
+                owned.quantize.notify();
+            }
         }
     }
     owned.tail_room.end();

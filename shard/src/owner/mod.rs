@@ -18,12 +18,13 @@ pub mod scrubber;
 pub mod sweeper;
 mod tail_room;
 
+use crate::account::Growth;
 use crate::catalog::CollectionHandle;
 use crate::checkpoint::VectorsFile;
 use crate::core::Core;
 use crate::core::{BatchError, OpError, PointFields, Vectors, WriteBatch, Written};
 use crate::event::{Event, Lock};
-use crate::log::{Log, LogError, RecordKey, Ticket};
+use crate::log::{Log, LogError, Purpose, RecordKey, Ticket};
 use bytes::Bytes;
 use nigh_engine::collection::{DenseWriter, Write, WriteError};
 use std::cell::{Cell, RefCell};
@@ -44,6 +45,9 @@ const LOG_HARD_FACTOR: u64 = 8;
 /// How long a write waits for them before it is refused, microseconds, and how often it looks.
 const CHECKPOINT_WAIT_MAX_US: u64 = 30_000_000;
 const CHECKPOINT_POLL_US: u64 = 5_000;
+/// How long what frees room waits on a full disk for images that make room for it, microseconds: an image that found no room is tried again
+/// after 10 s.
+const FREE_WAIT_MAX_US: u64 = 25_000_000;
 
 /// Longest stretch of unbroken work of one write batch, nanoseconds.
 const WRITE_SLICE_NS: u64 = 250_000;
@@ -58,6 +62,8 @@ pub struct Owned {
     pub tail_room: TailRoom,
     /// The tail has grown or something died.
     pub changed: Event,
+    /// Asks the quantizing task for a look, beside `changed`.
+    pub quantize: Event,
     /// Staged points of a bulk load.
     pub staged: RefCell<build::Staged>,
     /// Bytes of the writer that a running build fills.
@@ -87,6 +93,7 @@ impl Owned {
             tail_room: TailRoom::new(writer.tail_len()),
             writer: RefCell::new(writer),
             changed: Event::default(),
+            quantize: Event::default(),
             staged: RefCell::default(),
             aside_bytes: Cell::new(0),
             build_delta: RefCell::default(),
@@ -219,7 +226,8 @@ impl Core {
                 Vectors::PerPoint(rows) => rows[index].len(),
                 Vectors::Native(_) | Vectors::BigEndianRows(_) => batch.dim,
             };
-            if let Err(error) = self.room_in_log(op_record::write_bytes(dim, &point.row)).await {
+            if let Err(error) = self.room_in_log(Purpose::Grow, op_record::write_bytes(dim, &point.row)).await
+            {
                 failure = Some(error);
                 break;
             }
@@ -273,7 +281,9 @@ impl Core {
     ) -> Result<(u64, Option<Ticket>), OpError> {
         owned.usable()?;
         let mut writer = owned.writer.borrow_mut();
-        self.room_in_memory(writer.reuses_slot())?;
+        let growth = if writer.reuses_slot() { Growth::Reuse } else { Growth::New };
+        let bytes = writer.shared().bytes_of_point(point.row.len(), growth == Growth::New);
+        self.room_in_memory(bytes, growth)?;
         let now_ms = self.env().unix_ms();
         let rate_ok = vector.len() != owned.handle.config.dim || owned.tokens.borrow_mut().take(now_ms);
         let version =
@@ -308,7 +318,7 @@ impl Core {
     ) -> Result<bool, OpError> {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         let mut record = Vec::new();
-        self.room_in_log(op_record::DELETE_BYTES).await?;
+        self.room_in_log(Purpose::Free, op_record::DELETE_BYTES).await?;
         let (deleted, ticket) = self.delete_point(&owned, id, expected_version, &mut record)?;
         owned.changed.notify();
         self.wait_durable(ticket).await?;
@@ -333,7 +343,8 @@ impl Core {
             None => None,
             Some(log) => {
                 op_record::encode_delete(record, id);
-                Some(log.append(RecordKey { collection: owned.handle.uid, seq }, record).map_err(log_error)?)
+                let key = RecordKey { collection: owned.handle.uid, seq };
+                Some(log.append_for(Purpose::Free, key, record).map_err(log_error)?)
             }
         };
         writer.apply_delete(seq, id);
@@ -346,11 +357,22 @@ impl Core {
     ///
     /// # Errors
     /// [`OpError::NoSpace`] when the disk is full, [`OpError::Unavailable`] when the log has failed, [`OpError::Busy`] when
-    /// checkpoints are far behind.
-    pub(crate) async fn room_in_log(&self, bytes: usize) -> Result<(), OpError> {
+    /// checkpoints are far behind. What frees room does not wait for checkpoints that a full disk has no room for: they may wait for it.
+    pub(crate) async fn room_in_log(&self, purpose: Purpose, bytes: usize) -> Result<(), OpError> {
         let Some(log) = self.log() else { return Ok(()) };
         let mut waited_us = 0;
-        while self.is_log_too_long(&log) {
+        while self.is_log_too_long(&log) || (purpose == Purpose::Grow && self.node().reserve.is_low()) {
+            if self.is_disk_short() {
+                match purpose {
+                    Purpose::Free => break,
+                    Purpose::Grow => {
+                        let waiting = log.live_bytes();
+                        return Err(OpError::NoSpace(format!(
+                            "the disk is full, and {waiting} bytes of log wait for images that find no room"
+                        )));
+                    }
+                }
+            }
             if waited_us >= CHECKPOINT_WAIT_MAX_US || self.is_stopping() {
                 return Err(OpError::Busy(format!(
                     "checkpoints do not keep up: {} bytes of log wait for them; try again",
@@ -360,7 +382,26 @@ impl Core {
             self.env().sleep_us(CHECKPOINT_POLL_US).await;
             waited_us += CHECKPOINT_POLL_US;
         }
-        log.make_room(bytes).await.map_err(log_error)
+        let mut waited_us = 0;
+        loop {
+            match log.make_room_for(purpose, bytes).await {
+                // Deletes may come faster than the images that let their records go.
+                Err(LogError::NoSpace(_))
+                    if purpose == Purpose::Free && waited_us < FREE_WAIT_MAX_US && !self.is_stopping() =>
+                {
+                    self.images_wanted.set(true);
+                    self.env().sleep_us(CHECKPOINT_POLL_US).await;
+                    waited_us += CHECKPOINT_POLL_US;
+                }
+                made => return made.map_err(log_error),
+            }
+        }
+    }
+
+    /// Whether images find no room on the disk, or what would be refused now because of it.
+    pub(crate) fn is_disk_short(&self) -> bool {
+        let reserve = &self.node().reserve;
+        reserve.is_disk_full() || reserve.is_image_short()
     }
 
     /// Whether writes have to wait for checkpoints.
@@ -374,7 +415,11 @@ impl Core {
     /// The log has failed: nothing behind what was durable before is known to be.
     pub async fn wait_durable(&self, ticket: Option<Ticket>) -> Result<(), OpError> {
         match (ticket, self.log()) {
-            (Some(ticket), Some(log)) => log.durable(ticket).await.map_err(log_error),
+            (Some(ticket), Some(log)) => log.durable(ticket).await.map_err(|error| {
+                // Before anybody is told: who is told looks, and must see it.
+                self.note_failed_log(&log);
+                log_error(error)
+            }),
             _ => Ok(()),
         }
     }

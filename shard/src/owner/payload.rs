@@ -1,8 +1,9 @@
 //! Payload changes on the owner core: the row that a change makes is logged, so that replay needs no merge.
 
 use super::{Owned, log_error, op_record};
+use crate::account::Growth;
 use crate::core::{Core, OpError, PAYLOAD_ROW_MAX_BYTES, PayloadChange, PointOperated};
-use crate::log::{RecordKey, Ticket};
+use crate::log::{Purpose, RecordKey, Ticket};
 use nigh_engine::collection::{RowWrite, WriteError};
 use nigh_engine::kv::operate::Call;
 use nigh_engine::payload::{Operated, PayloadRow, operate};
@@ -83,7 +84,7 @@ impl Core {
             let must_wait =
                 || !owned.dropped.get() && owned.tail_is_full() && owned.writer.borrow().moves(id, &row);
             owned.tail_room.wait(&owned.changed, must_wait).await;
-            self.room_in_log(op_record::payload_bytes(&row)).await?;
+            self.room_in_log(Purpose::Grow, op_record::payload_bytes(&row)).await?;
             // Waiting for room is rare, and expiry takes no number; if anything was written meanwhile the change is made of what is there now.
             let alive = owned.writer.borrow().check_rewrite(id, None, self.env().unix_ms())?.is_some();
             if owned.writer.borrow().seq() != seq || !alive {
@@ -104,14 +105,19 @@ impl Core {
         make: &impl Fn(&[u8], u64) -> Result<Made<T>, OpError>,
     ) -> Result<(u64, Made<T>, u64), OpError> {
         owned.usable()?;
-        // A payload that shrinks or stays needs no room; one that grows is let through as a replacement of the point is.
-        self.room_in_memory(true)?;
         let now_ms = self.env().unix_ms();
         let writer = owned.writer.borrow();
         let Some((old, version)) = writer.check_rewrite(id, expected_version, now_ms)? else {
             return Err(OpError::PointNotFound(id));
         };
-        Ok((writer.seq(), make(old, now_ms)?, version))
+        let made = make(old, now_ms)?;
+        if let Made::Row(row, _) = &made {
+            // A payload that shrinks or stays takes no more, once the old one is gone; one that grows is let through as a replacement of
+            // the point is.
+            let bytes = writer.shared().bytes_of_point(row.len(), false);
+            self.room_in_memory(bytes, Growth::Reuse)?;
+        }
+        Ok((writer.seq(), made, version))
     }
 
     /// Logs and applies, without an await in between.

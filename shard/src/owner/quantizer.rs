@@ -4,6 +4,7 @@ use crate::core::Core;
 use crate::env::{Env, Length, apart};
 use crate::owner::Owned;
 use crate::owner::indexer::Slice;
+use futures_lite::future::or;
 use nigh_engine::collection::DenseWriter;
 use nigh_engine::index::JobStep;
 use std::cell::RefCell;
@@ -38,7 +39,7 @@ pub async fn advance(env: &Rc<dyn Env>, owned: &Owned, writer: &RefCell<DenseWri
             }
             JobStep::More => slice.check().await,
             JobStep::Run(job) => {
-                worked = true;
+                worked |= !job.frees();
                 let length = if job.is_training() { Length::Long } else { Length::Short };
                 let (ticket, done) = (job.ticket(), apart(env, length, move || job.run()).await);
                 let finished = match done {
@@ -61,11 +62,16 @@ pub async fn advance(env: &Rc<dyn Env>, owned: &Owned, writer: &RefCell<DenseWri
 pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
     let env = core.env().clone();
     while !owned.dropped.get() {
-        let waiting = owned.changed.wait();
+        let (waiting, asked) = (owned.changed.wait(), owned.quantize.wait());
+        let number = owned.writer.borrow().shared().codes_number();
         advance(&env, &owned, &owned.writer, false).await;
         if owned.dropped.get() {
             return;
         }
-        waiting.await;
+        if owned.writer.borrow().shared().codes_number() != number {
+            // The indexer gives back what codes have taken the place of: vectors, or other codes.
+            owned.changed.notify();
+        }
+        or(waiting, asked).await;
     }
 }

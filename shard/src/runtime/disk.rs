@@ -10,7 +10,7 @@
 
 use super::CoreRuntime;
 use super::context::ExecutorUse;
-use crate::disk::{BLOCK, Disk, DiskFile, LocalBoxFuture, PageFile};
+use crate::disk::{BLOCK, Disk, DiskFile, LocalBoxFuture, PageFile, Space};
 use glommio::io::{BufferedFile, DmaFile, OpenOptions};
 use nigh_engine::memory::ScratchFiles;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -165,6 +165,13 @@ impl Disk for RealDisk {
         })
     }
 
+    fn space<'a>(&'a self) -> LocalBoxFuture<'a, io::Result<Space>> {
+        Box::pin(async move {
+            let root = self.root.clone();
+            self.blocking(move || space(&root)).await
+        })
+    }
+
     fn scratch(&self) -> ScratchFiles {
         let root = self.root.clone();
         ScratchFiles::new(move || Ok(Box::new(PageFile(nameless(&root)?))))
@@ -192,6 +199,21 @@ fn nameless(root: &Path) -> io::Result<fs::File> {
     let file = options.create(true).truncate(true).open(&path)?;
     fs::remove_file(&path)?;
     Ok(file)
+}
+
+/// Room of the file system of `path`.
+fn space(path: &Path) -> io::Result<Space> {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: zero is a valid statvfs, and both pointers outlive the call.
+    let found = unsafe {
+        let mut found: libc::statvfs = std::mem::zeroed();
+        if libc::statvfs(path.as_ptr(), &mut found) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        found
+    };
+    let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+    Ok(Space { total: bytes(found.f_blocks), free: bytes(found.f_bavail) })
 }
 
 /// Whether `path` lies on tmpfs.

@@ -27,6 +27,7 @@ mod health;
 mod inbox;
 mod port;
 mod probe;
+mod resident;
 mod task;
 mod waiters;
 mod watchdog;
@@ -35,6 +36,7 @@ pub use apart::Length;
 pub use cluster::{Cluster, ClusterOptions, FatalHook, Remote, StartError};
 pub use handle::CoreRuntime;
 pub use health::{CoreHealth, Health};
+pub(crate) use resident::resident_bytes;
 
 use crate::disk::LocalBoxFuture;
 use std::sync::Arc;

@@ -6,6 +6,7 @@ use crate::core::{Core, OpError, PointFields, Vectors, WriteBatch};
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::log::SyncMode;
 use crate::node::NodeOptions;
+use crate::refusals::RefusalReason;
 use nigh_engine::collection::{DenseConfig, Quantizer, WriteMode};
 use nigh_engine::distance::Metric;
 use std::collections::BTreeMap;
@@ -132,7 +133,7 @@ fn a_build_that_failed_is_not_there_after_a_restart() {
 fn a_collection_opens_under_a_memory_limit_that_allows_fewer_slots_than_it_has() {
     const POINTS: u64 = 3000;
     let disk = Rc::new(SimDisk::new(3));
-    for (life, limit) in [1 << 30, 1 << 16, 1 << 30].into_iter().enumerate() {
+    for (life, limit) in [1 << 30, 512 << 10, 1 << 30].into_iter().enumerate() {
         let disk = disk.clone();
         super::run(life as u64, |sim: Sim| async move {
             let node = open(&sim, &disk, 1, options(limit)).await;
@@ -173,7 +174,7 @@ fn a_node_whose_log_has_failed_is_not_ready() {
             let core = node.cores[0].clone();
             patiently(|| core.create_collection(NAME, DenseConfig::new(DIM, Metric::L2))).await;
             patiently(|| async { core.write(NAME, batch(0..1)).await.map_err(|error| error.error) }).await;
-            assert_eq!(core.node().not_ready(), None);
+            assert_eq!(core.not_ready(), None);
             disk.fail(Calls::Write, 0, Failure::Io);
             let owner = core.handle(NAME).unwrap().owner;
             loop {
@@ -183,8 +184,12 @@ fn a_node_whose_log_has_failed_is_not_ready() {
                 }
             }
             sim.sleep_us(1_000).await;
-            let why = node.cores[1].node().not_ready().expect("the node is not ready");
+            let why = node.cores[1].not_ready().expect("the node is not ready");
             assert!(why.contains(&format!("core {owner}: ")), "{why}");
+            // The write that was refused is not served; that of before was acknowledged and is there after a restart.
+            assert!(why.contains("1 collection is damaged"), "{why}");
+            assert!(matches!(core.get(NAME, vec![0, 1], false, false).await, Err(OpError::Unavailable(_))));
+            assert!(core.node().refusals.count(RefusalReason::LogFailed) > 0);
         });
         Core::set_current(None);
     }

@@ -169,7 +169,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>, evicting: 
     let random = sim.random().fork();
     sim.step_wall_clock_ms(number * 3_600_000);
     let count = 1 + random.index(3);
-    let options = options(&random, Trials { failing: false, evicting });
+    let options = options(&random, Trials { failing: false, evicting, filling: false });
     let options = NodeOptions { keys: KeysOptions { query: true, ..options.keys }, ..options };
     // Three quarters of it are for keys, which are to be few but not none.
     let budget_bytes = options.keys.budget_bytes * 2;
@@ -244,7 +244,7 @@ fn pages_lose_nothing_while_others_write() {
         let disk = Rc::new(SimDisk::new(random.next()));
         super::run(random.next(), |sim| async move {
             let random = sim.random().fork();
-            let options = options(&random, Trials { failing: false, evicting: false });
+            let options = options(&random, Trials { failing: false, evicting: false, filling: false });
             let options = NodeOptions { keys: KeysOptions { query: true, ..options.keys }, ..options };
             let node = open(&sim, &disk, 2, options).await;
             let cores = node.cores.clone();

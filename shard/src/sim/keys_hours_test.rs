@@ -64,7 +64,8 @@ struct Life {
 
 impl Life {
     fn options(&self, random: &Random) -> NodeOptions {
-        let usual = options(random, super::keys_test::Trials { failing: false, evicting: false });
+        let usual =
+            options(random, super::keys_test::Trials { failing: false, evicting: false, filling: false });
         NodeOptions {
             shards: self.shards,
             sweep_interval_ms: self.sweep_interval_ms,

@@ -28,10 +28,13 @@ type Model = BTreeMap<Vec<u8>, Vec<Stored>>;
 pub(super) struct Trials {
     pub failing: bool,
     pub evicting: bool,
+    /// The disk is full now and then, at a start as well.
+    pub filling: bool,
 }
 
 pub(super) fn options(random: &Random, trials: Trials) -> NodeOptions {
-    let shards = 1 << random.below(4);
+    // A full disk has no room for keys to be spread anew.
+    let shards = if trials.filling { 4 } else { 1 << random.below(4) };
     let keys = match trials.evicting {
         false => keys_options(),
         true => KeysOptions {
@@ -193,6 +196,9 @@ fn random_order(random: &Random, before: &Stored) -> Order {
     }
 }
 
+/// An operation is carried out within so many milliseconds after it was asked for.
+const LATE_MS: u64 = 50;
+
 /// One step of a client on one of its keys; false when the node takes no more.
 async fn step(
     sim: &Sim,
@@ -208,8 +214,11 @@ async fn step(
     // Times pass between asking and doing: what could happen at any of them is possible.
     let asked_ms = core.unix_ms();
     let outcome = order.on(&live(&before, asked_ms), asked_ms);
-    if let Some((after, _)) = &outcome {
-        model.borrow_mut().entry(key.to_vec()).or_insert_with(|| vec![None]).push(after.clone());
+    // If the node is killed before it answers.
+    for at_ms in asked_ms..asked_ms + LATE_MS {
+        if let Some((after, _)) = order.on(&live(&before, at_ms), at_ms) {
+            model.borrow_mut().entry(key.to_vec()).or_insert_with(|| vec![None]).push(after);
+        }
     }
     let answer = carry_out(core, key, &order).await;
     let done_ms = core.unix_ms();
@@ -269,6 +278,14 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>, trials: Tr
     // Time goes on from life to life; what a clock set back does to deadlines is not the question here.
     sim.step_wall_clock_ms(number * 3_600_000);
     let count = 1 + random.index(3);
+    // A directory without a manifest is a new one, which has to be made.
+    if trials.filling && disk.bytes("keys/manifest.json").is_some() {
+        disk.set_space(
+            random.chance(1, 2).then(|| disk.used_bytes() + random.below(3) * random.below(100_000)),
+        );
+    } else {
+        disk.set_space(None);
+    }
     let node: TestNode = open(&sim, &disk, count, options(&random, trials)).await;
     let opened = node.cores.clone();
     let keys: Vec<_> = model.borrow().keys().cloned().collect();
@@ -283,6 +300,16 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>, trials: Tr
                 let calls = if random2.chance(1, 2) { Calls::NameSync } else { Calls::Other };
                 let failure = if random2.chance(1, 2) { Failure::Io } else { Failure::NoSpace };
                 disk2.fail(calls, random2.below(4), failure);
+            }
+        });
+    }
+    if trials.filling {
+        let (sim2, disk2, random2) = (sim.clone(), disk.clone(), random.fork());
+        sim.spawn(async move {
+            loop {
+                sim2.sleep_us(random2.below(6_000)).await;
+                let room = random2.below(2) * random2.below(60_000);
+                disk2.set_space(random2.chance(2, 3).then(|| disk2.used_bytes() + room));
             }
         });
     }
@@ -304,7 +331,8 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>, trials: Tr
         loop {
             sim2.sleep_us(500 + pace.below(5_000)).await;
             if let Err(error) = checkpointers[pace.index(count)].checkpoint_keys().await {
-                assert!(trials.failing, "the simulated disk has room: {error}");
+                let is_expected = trials.failing || (trials.filling && error.is_full());
+                assert!(is_expected, "the simulated disk has room: {error}");
             }
         }
     });
@@ -356,17 +384,22 @@ fn check_seeds(trials: Trials) {
 
 #[test]
 fn acknowledged_keys_survive_crashes_in_simulation() {
-    check_seeds(Trials { failing: false, evicting: false });
+    check_seeds(Trials { failing: false, evicting: false, filling: false });
 }
 
 #[test]
 fn acknowledged_keys_survive_failing_disks_in_simulation() {
-    check_seeds(Trials { failing: true, evicting: false });
+    check_seeds(Trials { failing: true, evicting: false, filling: false });
+}
+
+#[test]
+fn acknowledged_keys_survive_full_disks_in_simulation() {
+    check_seeds(Trials { failing: false, evicting: false, filling: true });
 }
 
 #[test]
 fn evicted_keys_do_not_return_in_simulation() {
-    check_seeds(Trials { failing: false, evicting: true });
+    check_seeds(Trials { failing: false, evicting: true, filling: false });
 }
 
 fn options_of(shards: usize) -> NodeOptions {
@@ -376,7 +409,7 @@ fn options_of(shards: usize) -> NodeOptions {
         log_bytes_soft: 1 << 20,
         segment_bytes: 64 << 10,
         image_records_min: 1 << 20,
-        ..options(&random, Trials { failing: false, evicting: false })
+        ..options(&random, Trials { failing: false, evicting: false, filling: false })
     }
 }
 

@@ -17,11 +17,17 @@ mod clock_test;
 #[cfg(test)]
 mod expiry_test;
 #[cfg(test)]
+mod follow_test;
+#[cfg(test)]
+mod full_disk_test;
+#[cfg(test)]
 mod key_query_test;
 #[cfg(test)]
 mod keys_hours_test;
 #[cfg(test)]
 mod keys_test;
+#[cfg(test)]
+mod memory_test;
 #[cfg(test)]
 mod stall_test;
 #[cfg(test)]

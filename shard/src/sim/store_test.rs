@@ -258,11 +258,23 @@ async fn life(
     disk: Rc<SimDisk>,
     model: Rc<RefCell<Model>>,
     created: Rc<Cell<usize>>,
-    failing: bool,
+    Trials { failing, filling }: Trials,
 ) {
     let random = sim.random().fork();
     let count = 1 + random.index(3);
-    let node = open(&sim, &disk, count, options(&random)).await;
+    // A directory without a manifest is a new one, which has to be made.
+    if filling && disk.bytes("keys/manifest.json").is_some() {
+        // Whatever is left, also nothing: a start opens all that is there.
+        disk.set_space(
+            random.chance(1, 2).then(|| disk.used_bytes() + random.below(3) * random.below(100_000)),
+        );
+    } else {
+        disk.set_space(None);
+    }
+    // A full disk has no room for keys to be spread anew.
+    let shards =
+        |options: NodeOptions| NodeOptions { shards: if filling { 4 } else { options.shards }, ..options };
+    let node = open(&sim, &disk, count, shards(options(&random))).await;
     let opened = node.cores.clone();
     let any = |random: &Random| opened[random.index(count)].clone();
 
@@ -270,6 +282,11 @@ async fn life(
         match any(&random).create_collection(&name_of(collection), config_of(collection)).await {
             Ok(()) | Err(OpError::CollectionExists(_)) => {}
             Err(OpError::Busy(_)) => return,
+            // None is used before it has been made.
+            Err(OpError::NoSpace(_)) if filling => {
+                created.set(collection);
+                break;
+            }
             Err(other) => panic!("create {collection}: {other}"),
         }
     }
@@ -288,6 +305,7 @@ async fn life(
                 // Existing: the life before ended between the deed and the answer.
                 Ok(()) | Err(OpError::CollectionExists(_)) => created2.set(created2.get() + 1),
                 Err(OpError::Busy(_)) => {}
+                Err(OpError::NoSpace(_)) if filling => {}
                 Err(OpError::Unavailable(_) | OpError::NoSpace(_)) if failing || core.is_stopping() => {}
                 Err(other) => panic!("create: {other}"),
             }
@@ -304,11 +322,27 @@ async fn life(
             }
         });
     }
+    let is_lifted = Rc::new(Cell::new(false));
+    if filling {
+        let stopped = is_lifted.clone();
+        let (sim2, disk2, random2) = (sim.clone(), disk.clone(), random.fork());
+        sim.spawn(async move {
+            while !stopped.get() {
+                sim2.sleep_us(random2.below(6_000)).await;
+                let room = random2.below(2) * random2.below(60_000);
+                disk2.set_space(random2.chance(2, 3).then(|| disk2.used_bytes() + room));
+            }
+        });
+    }
     for client in 0..CLIENTS {
         let (sim, model, opened, random) = (sim.clone(), model.clone(), opened.clone(), random.fork());
         let created = created.clone();
         sim.clone().spawn(async move {
             loop {
+                if created.get() == 0 {
+                    sim.sleep_us(1_000).await;
+                    continue;
+                }
                 let core = opened[random.index(count)].clone();
                 let id = client * IDS_PER_CLIENT + random.below(IDS_PER_CLIENT);
                 if !step(&core, &random, &model, random.index(created.get()), id).await {
@@ -328,12 +362,21 @@ async fn life(
                 match core.checkpoint(&owned).await {
                     Ok(()) => {}
                     Err(CheckpointError::Dropped) if core.is_stopping() => {}
-                    Err(error) => assert!(failing, "the simulated disk has room: {error}"),
+                    Err(error) => {
+                        assert!(
+                            failing || (filling && error.is_full()),
+                            "the simulated disk has room: {error}"
+                        );
+                    }
                 }
             }
         }
     });
     sim.sleep_us(random.below(30_000)).await;
+    if filling && random.chance(1, 4) {
+        is_lifted.set(true);
+        recovers(&sim, &disk, &opened).await;
+    }
     if random.chance(1, 4) {
         // A clean stop is a special case of a crash: everything acknowledged must be there as well.
         for core in opened.iter() {
@@ -343,6 +386,28 @@ async fn life(
             core.stop().await;
         }
     }
+}
+
+/// A server whose disk has room again takes writes soon, by itself.
+async fn recovers(sim: &Sim, disk: &SimDisk, cores: &[Rc<Core>]) {
+    const NAME: &str = "recovered";
+    for _ in 0..200 {
+        disk.set_space(None);
+        sim.sleep_us(100_000).await;
+        disk.set_space(None);
+        let mut made = cores[0].create_collection(NAME, DenseConfig::new(DIM, Metric::L2)).await;
+        if matches!(made, Ok(()) | Err(OpError::CollectionExists(_))) {
+            let point = PointFields { id: 1, ..PointFields::default() };
+            let written = cores[0].write(NAME, batch(WriteMode::Upsert, vec![(point, vec![0.0; DIM])])).await;
+            made = written.map(drop).map_err(|stopped| stopped.error);
+        }
+        match made {
+            Ok(()) => return,
+            Err(OpError::NoSpace(_) | OpError::Busy(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+    panic!("writes stay refused though the disk has room: {:?}", cores[0].not_ready());
 }
 
 /// Every other one is of cells, and all of those spill and have codes but the first. Some of either sort have their vectors in files.
@@ -366,8 +431,17 @@ fn config_of(collection: usize) -> DenseConfig {
     config
 }
 
-/// Four lives. With `failing`, names and files other than log writes and syncs (those end a core's log) fail now and then.
-fn check_seed(seed: u64, failing: bool) {
+/// What a life is like.
+#[derive(Clone, Copy)]
+struct Trials {
+    /// Names and files other than log writes and syncs (those end a core's log) fail now and then.
+    failing: bool,
+    /// The disk is full now and then, at a start as well.
+    filling: bool,
+}
+
+/// Four lives.
+fn check_seed(seed: u64, trials: Trials) {
     let random = Random::new(seed);
     let mut disk = SimDisk::new(random.next());
     disk.set_yielding(true);
@@ -376,7 +450,7 @@ fn check_seed(seed: u64, failing: bool) {
     for _ in 0..4 {
         let shared_disk = Rc::new(disk);
         super::run(random.next(), |sim| {
-            life(sim, shared_disk.clone(), model.clone(), created.clone(), failing)
+            life(sim, shared_disk.clone(), model.clone(), created.clone(), trials)
         });
         Core::set_current(None);
         shared_disk.heal();
@@ -390,15 +464,20 @@ fn check_seed(seed: u64, failing: bool) {
 
 #[test]
 fn acknowledged_writes_survive_crashes_in_simulation() {
-    check_seeds(false);
+    check_seeds(Trials { failing: false, filling: false });
 }
 
 #[test]
 fn acknowledged_writes_survive_failing_disks_in_simulation() {
-    check_seeds(true);
+    check_seeds(Trials { failing: true, filling: false });
 }
 
-fn check_seeds(failing: bool) {
+#[test]
+fn acknowledged_writes_survive_full_disks_in_simulation() {
+    check_seeds(Trials { failing: false, filling: true });
+}
+
+fn check_seeds(trials: Trials) {
     let seeds = match std::env::var("NIGH_TEST_SEEDS") {
         Ok(text) => text.parse().expect("NIGH_TEST_SEEDS is a number"),
         Err(_) if std::env::var_os("NIGH_TEST_LONG").is_some() => 10_000,
@@ -409,7 +488,7 @@ fn check_seeds(failing: bool) {
         Err(_) => 1,
     };
     for seed in first..first + seeds {
-        let result = std::panic::catch_unwind(|| check_seed(seed, failing));
+        let result = std::panic::catch_unwind(|| check_seed(seed, trials));
         if let Err(panic) = result {
             eprintln!("failing seed: {seed} (replay with NIGH_TEST_SEED={seed} NIGH_TEST_SEEDS=1)");
             std::panic::resume_unwind(panic);

@@ -102,17 +102,18 @@ fn every_error_is_a_string_in_a_json_body() {
 }
 
 #[test]
-fn an_error_without_json_is_read_as_its_status() {
+fn what_is_no_request_is_told_why() {
     let server = server();
     let mut wire = Wire::connect(&server);
     // Refused before there is a request to answer.
     wire.send("GET /v1/health HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n");
-    assert_eq!(wire.answer().read(), Err("HTTP 400".to_owned()));
+    assert_eq!(wire.answer().read(), Err("the request is not valid HTTP/1.1".to_owned()));
     let mut wire = Wire::connect(&server);
     wire.send("GET /v1/health HTTP/1.1\r\nHost: x\r\nX-Long: ");
     // The answer may come before everything is sent, and the connection may be closed by then; both are allowed.
     wire.send(vec![b'a'; (1 << 20) + 1]);
-    assert_eq!(wire.answer().read(), Err("HTTP 431".to_owned()));
+    let why = "the request line and headers are too large: at most 1048576 bytes and 100 headers";
+    assert_eq!(wire.answer().read(), Err(why.to_owned()));
     Wire::connect(&server).exact("GET", "/v1/health", "", 200, r#"{"status":"ok"}"#);
 }
 

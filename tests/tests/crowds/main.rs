@@ -3,6 +3,7 @@
 //! While a crowd hangs on the server, another client's searches are checked one by one. Nothing is said about speed:
 //! where a limit of time is due to cut somebody, the tests wait for many times that limit.
 
+mod hoarders;
 mod idle;
 mod slow;
 mod unread;

@@ -596,6 +596,12 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ("Binary query", of!(BINARY_QUERY_MAX_BYTES), Bytes),
                 ("Filter of a binary query", of!(BINARY_QUERY_FILTER_MAX_BYTES), Bytes),
                 ("Request line and headers", of!(HEADER_BLOCK_MAX_BYTES), Bytes),
+                ("Headers of one request", of!(HEADERS_MAX), Count),
+                (
+                    "Heads of requests of all connections together, counting those above 16 KiB; beyond it 503",
+                    of!(HEADS_MAX_BYTES),
+                    Bytes,
+                ),
                 (
                     "All request bodies of the process together; beyond it requests are answered with 503",
                     of!(BODIES_MAX_BYTES),
@@ -613,6 +619,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                     of!(BODY_BYTES_PER_EXTRA_SECOND),
                     Bytes,
                 ),
+                ("Waiting for a body, however many bytes come", of!(BODY_LIFE_MAX_SECONDS), Seconds),
                 (
                     "Waiting for a client that does not take its response",
                     of!(WRITE_STALL_MAX_SECONDS),
@@ -620,6 +627,16 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ),
                 ("A connection without a request", of!(IDLE_MAX_SECONDS), Seconds),
                 ("Requests under way when the server is told to stop", of!(DRAIN_MAX_MS), Milliseconds),
+                (
+                    "A client that does nothing in the middle of a request or a response while the server stops",
+                    of!(DRAIN_STALL_MAX_MS),
+                    Milliseconds,
+                ),
+                (
+                    "A page of a long response that waits for memory beside other responses",
+                    of!(PAGE_WAIT_MAX_MS),
+                    Milliseconds,
+                ),
             ],
         ),
         (
@@ -638,6 +655,21 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ("Open connections", of!(TCP_CONNECTIONS_MAX), Count),
                 ("Body of a frame", other(nigh_net::tcp::frame::BODY_MAX_BYTES), Bytes),
                 (
+                    "Waiting for the rest of a frame, however many bytes come",
+                    of!(TCP_FRAME_LIFE_MAX_SECONDS),
+                    Seconds,
+                ),
+                (
+                    "Bytes of a response that allow another second of waiting for its client",
+                    of!(TCP_RESPONSE_BYTES_PER_EXTRA_SECOND),
+                    Bytes,
+                ),
+                (
+                    "Received bytes that a connection may have before one of its requests was allowed",
+                    of!(TCP_STRANGER_BYTES),
+                    Bytes,
+                ),
+                (
                     "Requests of one connection that are carried out together",
                     of!(TCP_ROUND_REQUESTS_MAX),
                     Count,
@@ -655,7 +687,10 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
 }
 
 /// Constants of the front end that no client meets: how work is cut into pieces.
-const INTERNAL: [&str; 12] = [
+const INTERNAL: [&str; 15] = [
+    "HEAD_UNCOUNTED_BYTES",
+    "PAGES_IN_FLIGHT_BYTES",
+    "TCP_FRAME_JUDGED_BYTES",
     "LINGER_MAX_MS",
     "DRAIN_LINGER_MAX_MS",
     "SLICE_BYTES",

@@ -2,15 +2,20 @@
 //!
 //! In a graph all go at once, when it is trained and everything is linked; nothing is inserted from the training on. In cells each goes for itself:
 //!
-//! A slot's vector is what its code stands for from the moment it is filed, whether its floats are still there or not: so what is
-//! learned and filed later does not depend on when readers unpin. The floats wait for readers that may have found the slot in the tail;
+//! For readers a slot's vector is what its code stands for from the moment it is filed. For the owner that is so from when the codes are
+//! proven, whether its floats are still there or not: so what is learned and filed later does not depend on when readers unpin. The floats
+//! wait for readers that may have found the slot in the tail;
 //! then whole pages of them go back to the kernel. A slot that is born again is written into its old place.
+//!
+//! Codes are proven when a look at how well they fit has found nothing better, or there is nothing to look at and nothing is being written.
+//! Where data moves away from what codes were learned from, what is filed meanwhile keeps its floats until then: the next training learns
+//! from them, and codes them as they are. With codes that do not fit, floats would be gone for nothing.
 use super::*;
 
 impl DenseWriter {
     /// Whether inserts are refused: the quantizer is trained that vectors are given up for.
     pub(super) fn is_read_only(&self) -> bool {
-        self.shared.config.pq_drop_vecs && self.shared.graph.trained() > 0
+        self.shared.config.pq_drop_vecs && self.shared.graph.codec_number() != 0
     }
 
     /// Owner, between rounds: gives the vectors of a graph up when their time has come; true when it did.
@@ -41,7 +46,7 @@ impl DenseWriter {
     pub(super) fn vector_of(&self, slot: Slot) -> Cow<'_, [f32]> {
         if self.shared.config.drops_vectors()
             && let Some(filing) = &self.filing
-            && let Some(current) = &filing.current
+            && let Some(current) = filing.current.as_ref().filter(|_| !filing.unproven.contains(slot))
         {
             let mut vector = vec![0.0; crate::distance::padded(self.shared.config.dim)];
             if current.cells().decode(slot, &mut vector) {
@@ -53,9 +58,30 @@ impl DenseWriter {
 
     /// These slots have just been filed in the cells that are searched. What lies in a file stays there: the kernel keeps no more
     /// of it in memory than it is asked for.
-    pub(super) fn give_up_vectors(&mut self, slots: Vec<Slot>) {
+    pub(super) fn give_up_vectors(&mut self, mut slots: Vec<Slot>) {
+        slots.retain(|&slot| !self.is_unproven(slot));
         if self.shared.config.drops_vectors() && !self.shared.graph.keeps_file() && !slots.is_empty() {
             self.limbo.push(&self.shared.domain, Retired::Vectors(slots));
+        }
+    }
+
+    /// Whether a filed slot keeps its vector as it is not proven that codes fit it.
+    pub(super) fn is_unproven(&self, slot: Slot) -> bool {
+        self.filing.as_ref().is_some_and(|filing| filing.unproven.contains(slot))
+    }
+
+    /// Codes are as good as others would be: what is filed gives its vectors up.
+    pub(super) fn prove_codes(&mut self) {
+        let Some(filing) = &mut self.filing else { return };
+        let proven = std::mem::take(&mut filing.unproven);
+        self.give_up_vectors_of(&proven);
+    }
+
+    /// Nothing is being written, and of what was written since the training there is too little to ask for another.
+    pub(super) fn prove_at_rest(&mut self) {
+        let Some(filing) = &self.filing else { return };
+        if filing.watch.resting && filing.current.is_some() && filing.next.is_none() && !self.training_due() {
+            self.prove_codes();
         }
     }
 

@@ -6,7 +6,7 @@
 use super::*;
 use crate::record::image::{
     CellsRecord, EdgesRecord, EndRecord, LevelsBuilder, PointRecord, StoredVector, put_cells, put_centroid,
-    put_code, put_codec, put_edges, put_end, put_free, put_gone, put_point,
+    put_code, put_codec, put_edges, put_end, put_free, put_gone, put_point, put_watch,
 };
 
 /// Slots that the last pass may write in one go; doubled with each pass, so that a capture ends under any load. About 2 KB
@@ -130,6 +130,9 @@ impl DenseWriter {
                     self.write_gone(out);
                     capture.has_gone = std::mem::take(&mut self.gone.changed);
                 }
+                if let Some(watch) = self.watch() {
+                    put_watch(out, &watch);
+                }
                 put_end(
                     out,
                     &EndRecord {
@@ -213,7 +216,11 @@ impl DenseWriter {
         let cells =
             self.filing.as_ref().and_then(|filing| filing.current.as_ref()).map(|current| current.cells());
         let Some(cells) = cells else {
-            capture.pending.cells = 0;
+            // Forgotten since the image before.
+            if !capture.full {
+                put_cells(out, &CellsRecord { cells: 0, trained_on: 0, mean: 0.0 });
+            }
+            (capture.taken.cells, capture.pending.cells, capture.cells_cursor) = (1, 0, 0);
             return;
         };
         match capture.cells_cursor.checked_sub(1) {
@@ -247,6 +254,11 @@ impl DenseWriter {
         }
         if capture.codec_cursor == 0 {
             capture.codec = self.shared.graph.save_codec();
+            if capture.codec.is_empty() && !capture.full && !self.files_cells() {
+                // Forgotten since the image before.
+                put_codec(out, 0, 0, &[]);
+                capture.taken.codec = true;
+            }
         }
         let pieces = capture.codec.len().div_ceil(CODEC_PIECE);
         if capture.codec_cursor < pieces {
@@ -339,7 +351,11 @@ impl DenseWriter {
             // Not so much as looked at: it may be on the disk only.
             StoredVector::Filed(_) => &[],
             // Where vectors are given up the codes say it all.
-            StoredVector::Here(_) if shared.config.drops_vectors() && !capture.codes.is_empty() => &[],
+            StoredVector::Here(_)
+                if shared.config.drops_vectors() && !capture.codes.is_empty() && !self.is_unproven(slot) =>
+            {
+                &[]
+            }
             StoredVector::Here(_) => &shared.graph.vector(slot)[..shared.config.dim],
         };
         put_point(out, &point, vector);

@@ -101,7 +101,8 @@ impl Moment<'_> {
     }
 
     fn view<'a>(&'a self, filter: Option<&'a Predicate>) -> View<'a> {
-        let mut view = self.dense.view_at(filter, self.now_ms);
+        // On the thread of the devices, and of brief filters alone.
+        let mut view = self.dense.view_at(filter, self.now_ms).unhurried();
         view.seq = self.seq;
         view
     }

@@ -11,7 +11,7 @@ use super::training::Training;
 use super::writer::sub;
 use super::*;
 use crate::collection::IvfConfig;
-use crate::index::{Cells, CellsWriter, Place};
+use crate::index::{Cells, CellsWriter, Measured, Place};
 use crate::memory::Published;
 
 /// Slots that a new clustering takes over in one round: some milliseconds of one core, at a thousand cells.
@@ -28,6 +28,8 @@ pub struct FilingRound {
     /// What the slots are filed in already, where vectors are given up.
     from: Option<Arc<Cells>>,
     slots: Vec<Slot>,
+    /// Of each, whether its vector is there all the same.
+    has_vector: Vec<bool>,
     /// Of the tail: where it starts after this round. Else the slots have left it before.
     tail_end: Option<u64>,
 }
@@ -61,8 +63,8 @@ pub(super) struct Refiling {
     cursor: Slot,
     /// But for these, which have left the tail since.
     later: Vec<Slot>,
-    /// Points alive when it was trained.
-    trained_on: u64,
+    /// Of the points it was trained on.
+    pub watch: Watch,
     distances: f64,
     placed: u64,
 }
@@ -71,10 +73,14 @@ pub(super) struct Refiling {
 pub(super) struct Filing {
     pub config: IvfConfig,
     /// Slots that have left the tail and are not freed.
-    linked: SlotSet,
+    pub linked: SlotSet,
     /// What is searched.
     pub current: Option<CellsWriter>,
     pub next: Option<Refiling>,
+    /// How well these cells fit what is filed in them.
+    pub watch: Watch,
+    /// Where vectors are given up: filed slots that keep theirs, as it is not proven that codes fit them (see `bare`).
+    pub unproven: SlotSet,
     round: Option<Arc<FilingRound>>,
     /// The last round was one over the tail.
     tail_was_last: bool,
@@ -88,6 +94,8 @@ impl Filing {
             linked: SlotSet::default(),
             current: None,
             next: None,
+            watch: Watch::default(),
+            unproven: SlotSet::default(),
             round: None,
             tail_was_last: false,
             training: Training::default(),
@@ -135,11 +143,19 @@ impl Filing {
     /// No reader has a snapshot that shows the slot.
     pub fn free(&mut self, slot: Slot) {
         self.linked.remove(slot);
+        self.unproven.remove(slot);
         self.writers().for_each(|cells| _ = cells.remove(slot));
     }
 
     fn writers(&mut self) -> impl Iterator<Item = &mut CellsWriter> {
         self.current.iter_mut().chain(self.next.iter_mut().map(|next| &mut next.cells))
+    }
+
+    /// A point that was born at `born` is gone.
+    pub fn bury(&mut self, born: u64) {
+        self.watch.bury(born);
+        self.training.bury(born);
+        self.next.iter_mut().for_each(|next| next.watch.bury(born));
     }
 
     pub fn reclaim(&mut self) {
@@ -150,6 +166,7 @@ impl Filing {
         let next =
             self.next.as_ref().map(|next| next.cells.cells().bytes() + next.later.capacity() as u64 * 4);
         self.linked.bytes()
+            + self.unproven.bytes()
             + self.current.as_ref().map_or(0, |current| current.cells().bytes())
             + next.unwrap_or(0)
             + self.training.bytes()
@@ -196,7 +213,7 @@ impl Dense {
         cells: usize,
     ) -> Option<Place> {
         let slot = round.slots[index];
-        if let Some(from) = &round.from {
+        if let Some(from) = round.from.as_ref().filter(|_| !round.has_vector[index]) {
             let mut vector = vec![0.0; crate::distance::padded(self.config.dim)];
             if from.decode(slot, &mut vector) {
                 return round.cells.place_step(&vector, buffer, cells);
@@ -260,7 +277,8 @@ impl DenseWriter {
             let cells = filing.next.as_ref().expect("checked").cells.cells().clone();
             let from = filing.current.as_ref().filter(|_| shared.config.drops_vectors());
             let from = from.map(|current| current.cells().clone());
-            let round = Arc::new(FilingRound { cells, from, slots, tail_end: None });
+            let has_vector = slots.iter().map(|&slot| filing.unproven.contains(slot)).collect();
+            let round = Arc::new(FilingRound { cells, from, slots, has_vector, tail_end: None });
             filing.round = Some(round.clone());
             return Filed::Round(round);
         }
@@ -284,6 +302,7 @@ impl DenseWriter {
         let round = Arc::new(FilingRound {
             cells: current.cells().clone(),
             from: None,
+            has_vector: vec![true; slots.len()],
             slots,
             tail_end: Some(position),
         });
@@ -301,19 +320,32 @@ impl DenseWriter {
         let round = filing.round.take().expect("a round is open");
         assert_eq!(places.len(), round.slots.len(), "a place for each slot of the round");
         let each = round.slots.iter().zip(places);
+        let shared = self.shared.clone();
+        let drops = shared.config.drops_vectors();
+        let mut decoded = Vec::new();
+        let mut measure = |cells: &Cells, slot: Slot, place: &Place| {
+            let vector = &shared.graph.vector(slot)[..shared.config.dim];
+            cells.measure(vector, place.cell, &place.codes, &mut decoded)
+        };
         match round.tail_end {
             Some(end) => {
                 let current = filing.current.as_mut().expect("what the round was planned for");
-                let meta = &self.shared.meta;
                 let mut linked = Vec::with_capacity(places.len());
-                for (&slot, place) in each.filter(|&(&slot, _)| !meta.is_dead(slot)) {
+                for (&slot, place) in each.filter(|&(&slot, _)| !shared.meta.is_dead(slot)) {
+                    let is_measured = filing.watch.write();
+                    if is_measured {
+                        let Measured { error, spread } = measure(current.cells(), slot, place);
+                        filing.watch.measure(error, spread);
+                    }
+                    if drops {
+                        filing.unproven.insert(slot);
+                    }
                     current.insert_at(slot, place);
                     linked.push(slot);
                 }
                 current.seal();
                 self.leave_tail(&linked);
                 self.pass_tail(end);
-                self.give_up_vectors(linked);
             }
             None => {
                 let next = filing.next.as_mut().expect("what the round was planned for");
@@ -339,11 +371,11 @@ impl DenseWriter {
     }
 
     /// Begins to fill a new clustering.
-    pub(super) fn begin_refiling(&mut self, cells: Cells, trained_on: u64) {
+    pub(super) fn begin_refiling(&mut self, cells: Cells, watch: Watch) {
         let filing = self.filing.as_mut().expect("a collection of cells");
         let cells = CellsWriter::new(Arc::new(cells), self.shared.domain.clone());
         filing.next =
-            Some(Refiling { cells, cursor: 0, later: Vec::new(), trained_on, distances: 0.0, placed: 0 });
+            Some(Refiling { cells, cursor: 0, later: Vec::new(), watch, distances: 0.0, placed: 0 });
     }
 
     /// Every slot that has left the tail is in the new clustering: searches that begin from now on go by it. Those that began
@@ -353,27 +385,51 @@ impl DenseWriter {
         let next = filing.next.take().expect("a clustering is being filled");
         let cells = next.cells.cells().clone();
         let mean = if next.placed == 0 { 0.0 } else { next.distances / next.placed as f64 };
-        cells.set_trained(next.trained_on, mean as f32);
+        cells.set_trained(next.watch.learned_from, mean as f32);
+        filing.watch = next.watch;
         let was_filed = filing.current.replace(next.cells).is_some();
         self.dirty.cells = cells.len();
         self.dirty.state.insert_all(&filing.linked);
         self.show_cells(cells);
-        if !was_filed {
-            self.give_up_all_vectors();
+        match was_filed {
+            // Unless more was written meanwhile the training has seen all there is.
+            true => self.prove_at_rest(),
+            false => self.give_up_all_vectors(),
+        }
+    }
+
+    /// Nothing is filed, and nobody can find anything that was: what was learned is forgotten, as is a training under way.
+    pub(super) fn forget_cells(&mut self) {
+        let Some(filing) = &mut self.filing else { return };
+        let wanted = filing.training.is_wanted();
+        (filing.training, filing.watch, filing.unproven) = Default::default();
+        filing.next = None;
+        if filing.current.take().is_some() {
+            self.shared.cell_count.store(0, Ordering::Relaxed);
+            self.shared.cells.as_ref().expect("a collection of cells").swap(None);
+            self.dirty.cells = 1;
+        }
+        if wanted {
+            self.want_training();
         }
     }
 
     /// As [`Self::give_up_vectors`], of all that has left the tail; a bite for each step of a reclaim.
     pub(super) fn give_up_all_vectors(&mut self) {
         let Some(filing) = &self.filing else { return };
+        let linked = filing.linked.clone();
+        self.give_up_vectors_of(&linked);
+    }
+
+    pub(super) fn give_up_vectors_of(&mut self, of: &SlotSet) {
         let mut slots = Vec::new();
-        let mut next = filing.linked.next(0);
+        let mut next = of.next(0);
         while let Some(slot) = next {
             // One that is dead waits to be freed already, and may be another point's by the time that its vector went.
             if !self.shared.meta.is_dead(slot) {
                 slots.push(slot);
             }
-            next = filing.linked.next(slot + 1);
+            next = of.next(slot + 1);
         }
         slots.chunks(ROUND_REFILED).for_each(|slots| self.give_up_vectors(slots.to_vec()));
     }
@@ -392,17 +448,18 @@ impl DenseWriter {
     }
 
     /// Drives filing and training to an end on the calling thread.
-    pub(super) fn file_all(&mut self) {
+    pub(super) fn file_all(&mut self, trainings: &mut usize) {
         let shared = self.shared.clone();
         let mut buffer = Vec::new();
         loop {
             while self.training_due() {
                 if let Some(sample) = self.training_step(usize::MAX) {
+                    *trainings += 1;
                     self.end_training(sample.cluster());
                 }
             }
             match self.begin_filing(ROUND_REFILED) {
-                Filed::Nothing if self.training_due() => {}
+                Filed::Nothing if self.training_due() || self.rest() => {}
                 Filed::Nothing => break,
                 Filed::Moved(_) => {}
                 Filed::Round(round) => {

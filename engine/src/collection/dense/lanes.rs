@@ -8,15 +8,16 @@ use super::search::View;
 use super::writer::{add, sub};
 use super::{Dense, Pin, SearchError, Slot};
 use crate::collection::DenseConfig;
-use crate::filter::Predicate;
 use crate::filter::lists::look_up;
-use crate::filter::planner::Plan;
+use crate::filter::planner::{Plan, bit};
+use crate::filter::{Allowance, Predicate};
 use crate::memory::Domain;
 use crate::pace::{Pace, TooLong};
 use crate::payload::PayloadRow;
 use crate::payload::index::Walk;
 use crate::sparse::{LaneHit, LaneScratch, SparseIndex, SparseWriter};
 use crate::text::{TextIndex, TextQuery, TextWriter};
+use ahash::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -173,6 +174,100 @@ impl Lanes {
     }
 }
 
+/// What a lane may ask the filter in one go, in nanoseconds: a search of a lane is not left in the middle. A slot whose question stays
+/// open is admitted for now, and the lane is searched again once it is answered.
+const LANE_ALLOWANCE_NS: u64 = 2_000_000;
+/// How often, before all slots that may match are asked.
+const LANE_ROUNDS: usize = 4;
+/// Slots asked between two calls of the pace.
+const ASKED_AT_ONCE: Slot = 256;
+
+/// What a lane knows of the filter.
+struct Asked {
+    allowance: Allowance,
+    known: HashMap<Slot, bool>,
+    open: Vec<Slot>,
+    rounds: usize,
+    /// All slots that match, one bit each, when that was the shorter way.
+    all: Option<Vec<u64>>,
+}
+
+impl Default for Asked {
+    fn default() -> Asked {
+        Asked {
+            allowance: Allowance::of(LANE_ALLOWANCE_NS),
+            known: HashMap::default(),
+            open: Vec::new(),
+            rounds: 0,
+            all: None,
+        }
+    }
+}
+
+impl Asked {
+    #[inline]
+    fn matches(&mut self, view: &mut View<'_>, slot: Slot) -> bool {
+        if self.rounds > 0 {
+            if let Some(all) = &self.all {
+                return bit(all, slot);
+            }
+            if let Some(&known) = self.known.get(&slot) {
+                return known;
+            }
+        }
+        let answer = view.ask(slot, &self.allowance);
+        if answer.is_none() {
+            self.open.push(slot);
+        }
+        answer.unwrap_or(true)
+    }
+
+    /// Answers what stayed open; true when nothing did, and the lane has been searched.
+    async fn settle(
+        &mut self,
+        dense: &Dense,
+        view: &mut View<'_>,
+        mut named: Named<'_>,
+        pace: &mut impl Pace,
+    ) -> Result<bool, TooLong> {
+        pace.step(self.allowance.renew(LANE_ALLOWANCE_NS)).await?;
+        if self.open.is_empty() {
+            return Ok(true);
+        }
+        self.rounds += 1;
+        for slot in std::mem::take(&mut self.open) {
+            self.known.insert(slot, view.settle(slot, pace).await?);
+        }
+        if self.rounds == LANE_ROUNDS {
+            let slots = dense.slots.load(Ordering::Acquire) as Slot;
+            let mut all = vec![0; (slots as usize).div_ceil(64)];
+            let mut take = |slot: Slot| all[slot as usize / 64] |= 1 << (slot % 64);
+            for slot in 0..slots {
+                if slot % ASKED_AT_ONCE == ASKED_AT_ONCE - 1 || view.is_spent() {
+                    pace.step(ASKED_AT_ONCE as usize / 4 + view.steps_taken()).await?;
+                    view.settle_open(pace, &mut take).await?;
+                }
+                let is_named = match &mut named {
+                    Named::Slots { walk, .. } => walk.seek(slot) == Some(slot),
+                    Named::None => false,
+                    Named::Any => true,
+                };
+                if is_named && view.visible(slot) {
+                    match self.known.get(&slot) {
+                        Some(false) => {}
+                        Some(true) => take(slot),
+                        None if view.matches(slot) => take(slot),
+                        None => {}
+                    }
+                }
+            }
+            view.settle_open(pace, take).await?;
+            self.all = Some(all);
+        }
+        Ok(false)
+    }
+}
+
 /// The slots a filter may admit, as the payload index knows them.
 enum Named<'p> {
     None,
@@ -216,9 +311,15 @@ impl Dense {
             scratch.clear_stats();
             return Ok(());
         };
-        let mut named = self.named(pin, &view, pace).await?;
-        let admit = |slot| self.lane_admits(&mut view, &mut named, slot);
-        sparse.search(pin, query, k, admit, |slot| self.meta.id(slot), scratch, out)?;
+        let mut asked = Asked::default();
+        loop {
+            let mut named = self.named(pin, &view, pace).await?;
+            let admit = |slot| self.lane_admits(&mut view, &mut named, &mut asked, slot);
+            sparse.search(pin, query, k, admit, |slot| self.meta.id(slot), scratch, out)?;
+            if asked.settle(self, &mut view, named, pace).await? {
+                break;
+            }
+        }
         self.count_rejects(&view);
         Ok(())
     }
@@ -245,19 +346,25 @@ impl Dense {
         out.clear();
         let text = self.lanes.text.as_ref().ok_or(SearchError::TextDisabled)?;
         let mut view = self.view_at(filter, now_ms);
-        let mut named = self.named(pin, &view, pace).await?;
-        let admit = |slot| {
-            self.lane_admits(&mut view, &mut named, slot) && {
-                // SAFETY: found visible under this pin, so not freed meanwhile.
-                let row = PayloadRow::trusted(unsafe { self.meta.row(slot) });
-                // After the row was read: one that was replaced says for itself whether it has a text.
-                let replaced = view.was_replaced();
-                // A text that has expired is gone for searches at once; its postings go with the sweep.
-                (row.next_deadline().is_none_or(|deadline| deadline > now_ms) && !replaced)
-                    || row.content(now_ms).is_some()
+        let mut asked = Asked::default();
+        loop {
+            let mut named = self.named(pin, &view, pace).await?;
+            let admit = |slot| {
+                self.lane_admits(&mut view, &mut named, &mut asked, slot) && {
+                    // SAFETY: found visible under this pin, so not freed meanwhile.
+                    let row = PayloadRow::trusted(unsafe { self.meta.row(slot) });
+                    // After the row was read: one that was replaced says for itself whether it has a text.
+                    let replaced = view.was_replaced();
+                    // A text that has expired is gone for searches at once; its postings go with the sweep.
+                    (row.next_deadline().is_none_or(|deadline| deadline > now_ms) && !replaced)
+                        || row.content(now_ms).is_some()
+                }
+            };
+            text.search(pin, query, None, k, admit, |slot| self.meta.id(slot), scratch, out);
+            if asked.settle(self, &mut view, named, pace).await? {
+                break;
             }
-        };
-        text.search(pin, query, None, k, admit, |slot| self.meta.id(slot), scratch, out);
+        }
         self.count_rejects(&view);
         Ok(())
     }
@@ -284,7 +391,7 @@ impl Dense {
     }
 
     /// Slots come in ascending order, so the walk over those named goes along.
-    fn lane_admits(&self, view: &mut View<'_>, named: &mut Named<'_>, slot: Slot) -> bool {
+    fn lane_admits(&self, view: &mut View<'_>, named: &mut Named<'_>, asked: &mut Asked, slot: Slot) -> bool {
         let exact = match named {
             Named::None => return false,
             Named::Slots { walk, exact } => {
@@ -296,7 +403,7 @@ impl Dense {
             }
             Named::Any => false,
         };
-        view.visible(slot) && view.confirms(slot, exact)
+        view.visible(slot) && ((exact && !view.was_replaced()) || asked.matches(view, slot))
     }
 
     fn count_rejects(&self, view: &View<'_>) {

@@ -4,6 +4,7 @@ use super::{Dense, Pin, Slot};
 use crate::filter::Predicate;
 use crate::filter::lists::Lists;
 use crate::filter::planner::Plan;
+use crate::pace::{Whole, at_once};
 use crate::payload::index::{Selection, Walk};
 use crate::payload::{CONTENT_KEY, PayloadRow};
 use std::sync::atomic::Ordering;
@@ -17,6 +18,8 @@ pub struct Matching<'p> {
     exact: bool,
     next: Slot,
     end: Slot,
+    /// A slot whose question took more than all that is allowed at a time.
+    open: Option<Slot>,
 }
 
 impl Dense {
@@ -33,9 +36,7 @@ impl Dense {
         now_ms: u64,
         from: Slot,
     ) -> Matching<'p> {
-        let view = self.view_at(Some(filter), now_ms);
-        let end = self.slots.load(Ordering::Acquire) as Slot;
-        let mut matching = Matching { view, named: None, exact: false, next: from, end };
+        let mut matching = Matching::of(self.view_at(Some(filter), now_ms), from);
         if matching.view.filter.is_some() {
             match self.planned(filter, pin, &Lists::default(), &self.situation(0, true), &matching.view).0 {
                 Plan::Nothing => matching.end = 0,
@@ -53,6 +54,9 @@ pub struct MatchCursor {
     next: Slot,
     /// Slots collected before, not looked at yet.
     listed: Option<std::vec::IntoIter<Slot>>,
+    open: Option<Slot>,
+    /// The index does not name what can match.
+    unnamed: bool,
     done: bool,
 }
 
@@ -60,6 +64,12 @@ impl MatchCursor {
     /// Nothing is left.
     pub fn is_done(&self) -> bool {
         self.done
+    }
+
+    /// The visible slot that the last slice ended with because asking the filter of it took too long for one piece. The caller asks it,
+    /// by [`Predicate::ask_in_pieces`] and of a copy of its row if need be: the walk goes on after it.
+    pub fn take_open(&mut self) -> Option<Slot> {
+        self.open.take()
     }
 }
 
@@ -85,8 +95,9 @@ impl Dense {
         })
     }
 
-    /// Any core: the next slice of a walk as by [`Self::matching`], of up to `looks` slots. Terms of few values are planned again in
-    /// each, which costs some hundred looks; what was collected is kept, and the filter asked of each, as rows may have
+    /// Any core: the next slice of a walk as by [`Self::matching`], of up to `looks` slots, and of fewer where the filter takes long: then
+    /// some 200 µs of questions, and [`MatchCursor::take_open`] may have one left. Terms of few values are planned again in
+    /// each, which costs some hundred looks; what was collected is kept, as is that the index names nothing, and the filter asked of each, as rows may have
     /// changed since.
     pub fn match_slice(
         &self,
@@ -101,30 +112,58 @@ impl Dense {
             let mut view = self.view_at(Some(filter), now_ms);
             // A build may have put another collection of slots in the place of an empty one.
             let end = self.slots.load(Ordering::Acquire) as Slot;
-            for slot in listed.by_ref().take(looks) {
-                if slot < end && view.visible(slot) && view.matches(slot) {
+            let mut asked = false;
+            for _ in 0..looks {
+                let Some(&slot) = listed.as_slice().first() else { break };
+                let sees = slot < end && view.visible(slot);
+                if sees && view.matches(slot) {
                     each(slot);
+                } else if view.open.pop().is_some() {
+                    if asked {
+                        break;
+                    }
+                    cursor.open = Some(slot);
+                }
+                asked |= sees;
+                listed.next();
+                if cursor.open.is_some() {
+                    break;
                 }
             }
             cursor.done = listed.len() == 0;
             return;
         }
-        let mut matching = self.matching(pin, filter, now_ms, cursor.next);
+        let mut matching = match cursor.unnamed {
+            true => Matching::of(self.view_at(Some(filter), now_ms), cursor.next),
+            false => self.matching(pin, filter, now_ms, cursor.next),
+        };
+        cursor.unnamed = matching.named.is_none();
         match matching.look(looks, each) {
             Some(next) => cursor.next = next,
             None => cursor.done = true,
         }
+        cursor.open = matching.open;
         let end = matching.end;
-        if let Some(walk) = matching.named.take().filter(|walk| !cursor.done && !walk.is_lazy()) {
+        if let Some(walk) =
+            matching.named.take().filter(|walk| !cursor.done && (!walk.is_lazy() || filter.is_wide()))
+        {
             cursor.listed = Some(walk.rest(cursor.next, end).into_iter());
         }
     }
 }
 
-impl Matching<'_> {
+impl<'p> Matching<'p> {
+    /// All slots from `from` on.
+    fn of(view: View<'p>, from: Slot) -> Matching<'p> {
+        let end = view.dense.slots.load(Ordering::Acquire) as Slot;
+        Matching { view, named: None, exact: false, next: from, end, open: None }
+    }
+
     /// Looks at up to `looks` more slots (those the index names, else all) and hands on what matches; where to go on under another
-    /// pin, `None` at the end. For walks in slices: planning again costs as much as some hundred looks.
-    pub fn look(&mut self, looks: usize, mut each: impl FnMut(Slot)) -> Option<Slot> {
+    /// pin, `None` at the end. For walks in slices: planning again costs as much as some hundred looks. Ends sooner when the filter
+    /// has taken up its allowance, so that the next slice asks the same slot first; if it was the first here, it is left in `open`.
+    fn look(&mut self, looks: usize, mut each: impl FnMut(Slot)) -> Option<Slot> {
+        let mut asked = false;
         for _ in 0..looks {
             if self.next >= self.end {
                 return None;
@@ -134,21 +173,43 @@ impl Matching<'_> {
                 None => self.next,
             };
             self.next = slot + 1;
-            if self.view.visible(slot) && self.view.confirms(slot, self.exact) {
-                each(slot);
+            if !self.view.visible(slot) {
+                continue;
             }
+            if self.view.confirms(slot, self.exact) {
+                each(slot);
+            } else if self.view.open.pop().is_some() {
+                match asked {
+                    true => self.next = slot,
+                    false => self.open = Some(slot),
+                }
+                // Also at the end: the slot is still to be asked.
+                return Some(self.next);
+            }
+            asked = true;
         }
         (self.next < self.end).then_some(self.next)
     }
 }
 
+/// However long the filter takes.
 impl Iterator for Matching<'_> {
     type Item = Slot;
 
     fn next(&mut self) -> Option<Slot> {
-        let mut found = None;
-        while found.is_none() && self.look(1, |slot| found = Some(slot)).is_some() {}
-        found
+        loop {
+            self.view.steps_taken();
+            let mut found = None;
+            let more = self.look(1, |slot| found = Some(slot)).is_some();
+            if let Some(slot) = self.open.take()
+                && at_once(self.view.settle(slot, &mut Whole::unbounded())) == Ok(true)
+            {
+                found = Some(slot);
+            }
+            if found.is_some() || !more {
+                return found;
+            }
+        }
     }
 }
 

@@ -57,6 +57,7 @@ use crate::index::{
 use crate::memory::{ArenaError, Domain, IdMap, Limbo, Pin, RetireTag, Storage};
 use crate::pace::TooLong;
 use crate::payload::index::PayloadIndex;
+use crate::quantizer::Watch;
 use crate::sparse::SparseError;
 use dirty::{Dirty, SlotSet};
 use expiry::Expiry;
@@ -383,6 +384,11 @@ impl Dense {
     /// Configuration.
     pub fn config(&self) -> &DenseConfig {
         &self.config
+    }
+
+    /// Any core: which quantizer's codes walks go over; 0 = none. Another one has another number.
+    pub fn codes_number(&self) -> u8 {
+        self.graph.codes_number()
     }
 
     /// Any core: what walks go over by now: `"float"` (the vectors), `"int8"`, the codes of the quantizer, by its name, or

@@ -94,7 +94,7 @@ impl Dense {
             return Ok(false);
         }
         let probes = self.probes(passing);
-        let steps_each = steps_scored(self.config.dim) + if passing.exact { 0 } else { view.steps_asked() };
+        let steps_each = steps_scored(self.config.dim);
         let distances = self.centroid_distances(cells, query, view, pace).await?;
         let mut order = Order::new(&distances, probes);
         let mut seen = Seen::new(cells.len());
@@ -130,10 +130,15 @@ impl Dense {
                         found += 1;
                     }
                 }
-                untold += slots.len() * steps_each;
+                untold += slots.len() * steps_each + view.steps_taken();
                 if untold >= SCAN_PART as usize {
                     pace.step(std::mem::take(&mut untold)).await?;
                 }
+                view.settle_open(pace, |slot| {
+                    scorer.push(self, slot);
+                    found += 1;
+                })
+                .await?;
             }
             untold += 1 + rejects as usize / ROWS_AHEAD;
         }
@@ -171,14 +176,16 @@ impl Dense {
         let mut scorer = Scorer::new(&self.graph, query, k);
         let window = view.window;
         for position in window.start..window.end {
-            if (position - window.start + 1).is_multiple_of(u64::from(SCAN_PART)) {
-                pace.step(SCAN_PART as usize * steps_scored(self.config.dim)).await?;
+            if (position - window.start + 1).is_multiple_of(u64::from(SCAN_PART)) || view.is_spent() {
+                pace.step(SCAN_PART as usize * steps_scored(self.config.dim) + view.steps_taken()).await?;
+                view.settle_open(pace, |slot| scorer.push(self, slot)).await?;
             }
             let slot = self.tail.slot(position);
             if view.admits(slot) {
                 scorer.push(self, slot);
             }
         }
+        view.settle_open(pace, |slot| scorer.push(self, slot)).await?;
         view.distances += scorer.finish(self, pace, out).await?;
         if self.config.drops_vectors() {
             // Once by its code and once exactly, which comes later.

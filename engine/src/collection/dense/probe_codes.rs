@@ -24,6 +24,8 @@ struct Pool<'a> {
     found: usize,
     code: Vec<u8>,
     steps: usize,
+    /// Of the slots of this block that the filter has left open, in their order: positions in the block, and sums.
+    open: Vec<(usize, f32)>,
 }
 
 impl Dense {
@@ -53,6 +55,7 @@ impl Dense {
             found: 0,
             code: Vec::new(),
             steps: 0,
+            open: Vec::new(),
         };
         coded.query(&query[..self.config.dim], &mut pool.query);
         let (mut looked, mut space) = (0, Vec::new());
@@ -62,9 +65,17 @@ impl Dense {
             looked += 1;
             let mut blocks = coded.blocks(cell);
             while let Some(block) = blocks.next(&mut space) {
-                pool.offer(&block, distances[cell as usize], &seen, passing, view);
+                let base = distances[cell as usize];
+                pool.offer(&block, base, &seen, passing, view);
+                pool.steps += view.steps_taken();
                 if pool.steps >= STEPS_AT_ONCE {
                     pace.step(std::mem::take(&mut pool.steps)).await?;
+                }
+                let open = std::mem::take(&mut view.open);
+                for (slot, position) in open.iter().zip(std::mem::take(&mut pool.open)) {
+                    if view.settle(*slot, pace).await? {
+                        pool.take(&block, base, position, *slot);
+                    }
                 }
             }
             seen.insert(cell);
@@ -117,20 +128,34 @@ impl Pool<'_> {
                 view.filter_rejects += 1;
                 continue;
             }
-            self.steps += 1 + if passing.exact { 0 } else { view.steps_asked() };
-            if !view.visible(slot) || !view.confirms(slot, passing.exact) {
+            self.steps += 1;
+            if !view.visible(slot) {
                 continue;
             }
-            self.found += 1;
-            let distance = if codec.is_told_exactly() {
-                low
-            } else {
-                block.code(codec, position, &mut self.code);
-                base + term + codec.product(&self.query, &self.code)
-            };
-            self.top.offer(Hit { id: self.dense.meta.id(slot), distance, slot });
+            let left_open = view.open.len();
+            if !view.confirms(slot, passing.exact) {
+                if view.open.len() > left_open {
+                    self.open.push((position, lowest));
+                }
+                continue;
+            }
+            self.take(block, base, (position, lowest), slot);
             reach = to_beat(&self.top);
         }
+    }
+
+    /// Takes a slot of a block that matches: its position there, and the sum that its code was ruled in by.
+    fn take(&mut self, block: &CodeBlock<'_>, base: f32, (position, lowest): (usize, f32), slot: Slot) {
+        let codec = self.coded.codec();
+        let term = block.term(position);
+        self.found += 1;
+        let distance = if codec.is_told_exactly() {
+            base + term + lowest
+        } else {
+            block.code(codec, position, &mut self.code);
+            base + term + codec.product(&self.query, &self.code)
+        };
+        self.top.offer(Hit { id: self.dense.meta.id(slot), distance, slot });
     }
 }
 

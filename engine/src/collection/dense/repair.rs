@@ -57,7 +57,11 @@ impl DenseWriter {
             return false;
         }
         let worth_it = self.dead_linked.len() > DEAD_MIN.max(self.linked / DEAD_SHARE);
-        self.pass.is_some() || worth_it || (!self.dead_linked.is_empty() && !self.has_slot())
+        // What was learned from points that are all gone is forgotten when nobody can find them any more.
+        let emptied = !self.dead_linked.is_empty()
+            && self.ordered_ids.is_empty()
+            && self.shared.graph.codec_number() != 0;
+        self.pass.is_some() || worth_it || emptied || (!self.dead_linked.is_empty() && !self.has_slot())
     }
 
     /// One slice of the repair pass (about `max_nodes` nodes): relink around dead slots, then retire them, then free them once

@@ -10,7 +10,7 @@ use crate::collection::IvfConfig;
 use crate::index::{Cells, SavedCodes};
 use crate::memory::{Spill, Spilled};
 use crate::payload::PayloadRow;
-use crate::quantizer::CellCodec;
+use crate::quantizer::{CellCodec, Watch};
 use crate::record::image::{CellsRecord, EndRecord, Levels, PointRecord, Record, Records, StoredVector};
 
 /// Why an image does not load.
@@ -34,13 +34,14 @@ pub(super) struct Restoring {
     end: Option<EndRecord>,
     /// Records came after it.
     open: bool,
-    /// Edge lists as encoded. They wait for all images, so that each slot is linked once, with edges known to lead
-    /// somewhere; about 150 bytes per point for a while.
+    /// Of a collection of cells, the cells of each point as encoded, with its codes in them: they wait for the centroids of the last
+    /// image. (Edges go straight to the graph.)
     lists: Spill,
-    /// Per slot: its newest lists, empty = not in the graph.
+    /// Per slot: its newest cells, empty = in none.
     lists_at: Vec<Spilled>,
     /// Of one slot.
     encoded: Vec<u8>,
+    edges: Vec<Vec<Slot>>,
     vector: Vec<f32>,
     /// The last clustering, and its centroids as far as they came.
     cells: Option<(CellsRecord, Vec<f32>)>,
@@ -55,6 +56,8 @@ pub(super) struct Restoring {
     bare: SlotSet,
     /// Versions of absent ids, if an image says something of them.
     gone: Option<Gone>,
+    /// How well what was learned fits what was written, if an image says so.
+    watch: Option<Watch>,
 }
 
 /// The byte string of a slot, empty without one.
@@ -73,10 +76,17 @@ fn set(places: &mut Vec<Spilled>, slot: Slot, at: Spilled) {
     places[index] = at;
 }
 
+/// Slots filed between two looks for what nobody sees any more.
+const RECLAIM_SLOTS: Slot = 4096;
 /// Bytes of a quantizer at most: the centroids of very long vectors in many layers.
 const CODEC_MAX: usize = 1 << 31;
 
 impl Restoring {
+    /// Slots with a point, dead ones included, as far as images have come.
+    pub(super) fn points(&self) -> usize {
+        self.present.len()
+    }
+
     /// Centroids come in order, after the record that says how many.
     fn centroid(&mut self, cell: u32, centroid: &[u8], dim: usize) -> Result<(), String> {
         let Some((cells, rows)) = self.cells.as_mut().filter(|(cells, rows)| {
@@ -201,8 +211,19 @@ impl DenseWriter {
                 Ok(())
             }
             Record::Cells(cells) if self.files_cells() => {
-                restoring.cells = Some((cells, Vec::new()));
+                // Of none there were some that are forgotten.
+                restoring.cells = (cells.cells > 0).then(|| (cells, Vec::new()));
                 restoring.codec.clear();
+                restoring.watch = None;
+                Ok(())
+            }
+            Record::Codec(0, ..) => {
+                restoring.codec.clear();
+                (restoring.saved, restoring.coded, restoring.watch) = (None, SlotSet::default(), None);
+                Ok(())
+            }
+            Record::Watch(watch) => {
+                restoring.watch = Some(watch);
                 Ok(())
             }
             Record::Codec(total, at, piece) => {
@@ -211,7 +232,7 @@ impl DenseWriter {
                     // One that comes again has its codes already.
                     if restoring.saved.as_ref().is_none_or(|before| !before.is_same(&saved)) {
                         restoring.saved = Some(saved);
-                        restoring.coded = SlotSet::default();
+                        (restoring.coded, restoring.watch) = (SlotSet::default(), None);
                     }
                 }
                 Ok(())
@@ -355,12 +376,51 @@ impl DenseWriter {
         } else if restoring.dead.contains(slot) {
             return Err(format!("slot {slot} comes back from the dead"));
         }
-        if levels.is_empty() && restoring.levels(slot).is_some() {
+        if levels.is_empty() && self.was_linked(restoring, slot) {
             return Err(format!("slot {slot} leaves the graph but keeps its point"));
         }
-        restoring.set_levels(slot, levels)?;
+        if self.files_cells() {
+            restoring.set_levels(slot, levels)?;
+        } else {
+            self.restore_edges(&mut restoring.edges, slot, levels)?;
+        }
         // Those of before belong to other cells, or to another vector.
         restoring.set_codes(slot, &[])
+    }
+
+    /// The edges of a slot, in place of those of an earlier image. Whether they lead to nodes shows when all images are there.
+    fn restore_edges(
+        &self,
+        edges: &mut Vec<Vec<Slot>>,
+        slot: Slot,
+        levels: Levels<'_>,
+    ) -> Result<(), String> {
+        let graph = &self.shared.graph;
+        graph.take_back(slot);
+        if levels.is_empty() {
+            return Ok(());
+        }
+        levels.read_into(edges);
+        for list in edges.iter_mut() {
+            let mut kept = 0;
+            for at in 0..list.len() {
+                let to = list[at];
+                if to != slot && (to as usize) < self.slots_max && !list[..kept].contains(&to) {
+                    list[kept] = to;
+                    kept += 1;
+                }
+            }
+            list.truncate(kept);
+        }
+        graph.restore(slot, edges)
+    }
+
+    /// Whether images have shown the slot in the graph, or filed.
+    fn was_linked(&self, restoring: &Restoring, slot: Slot) -> bool {
+        match self.files_cells() {
+            true => restoring.levels(slot).is_some(),
+            false => self.shared.graph.is_linked(slot),
+        }
     }
 
     /// A present slot becomes empty.
@@ -368,6 +428,9 @@ impl DenseWriter {
         restoring.present.remove(slot);
         restoring.dead.remove(slot);
         restoring.forget(slot);
+        if !self.files_cells() {
+            self.shared.graph.take_back(slot);
+        }
         self.shared.meta.bury(slot, 0);
         // SAFETY: dead as of now; no reader has been given a slot of a collection that is being restored: ids and tail are
         // empty, and `slots` is 0.
@@ -405,14 +468,15 @@ impl DenseWriter {
         match self.files_cells() {
             true => self.restore_cells(restoring, &end)?,
             false => {
-                self.restore_edges(restoring, &end)?;
+                self.restore_entry(restoring, &end);
                 let whole = restoring.saved.is_some() && restoring.coded.contains_all(&restoring.present);
                 let bare = restoring.bare.next(0);
                 if let Some(slot) = bare.filter(|_| !whole) {
                     return refuse(format!("slot {slot} has neither a vector nor a code"));
                 }
                 if let Some(saved) = restoring.saved.take() {
-                    self.shared.graph.adopt_codes(saved, whole).or_else(refuse)?;
+                    let watch = restoring.watch;
+                    self.shared.graph.adopt_codes(saved, whole, watch).or_else(refuse)?;
                     self.imaged_codes = self.shared.graph.codes_number();
                     if bare.is_some() {
                         self.restore_bare(end.slots);
@@ -428,6 +492,12 @@ impl DenseWriter {
         // Every version but that of a bulk build was a write with a number of its own.
         let mut versions = 0u64;
         for slot in 0..end.slots {
+            // Tables grow by replacing themselves: what they leave behind would add up to as much again.
+            if slot % RECLAIM_SLOTS == 0 {
+                shared.ids.reclaim();
+                shared.index.reclaim(usize::MAX);
+                self.lanes.reclaim();
+            }
             if !restoring.present.contains(slot) {
                 shared.meta.bury(slot, 0);
                 continue;
@@ -489,30 +559,14 @@ impl DenseWriter {
         Ok(())
     }
 
-    /// Links every slot that has edge lists, with those edges that lead to another slot which is on their level too, and
-    /// sets the entry point.
-    fn restore_edges(&mut self, restoring: &Restoring, end: &EndRecord) -> Result<(), RestoreError> {
+    /// Drops edges that lead nowhere and sets the entry point.
+    fn restore_entry(&mut self, restoring: &Restoring, end: &EndRecord) {
         let graph = &self.shared.graph;
-        let count = |slot: Slot| restoring.levels(slot).map_or(0, |levels| levels.len() as u8);
-        let heights: Vec<u8> = (0..end.slots).map(count).collect();
-        let height = |slot: Slot| heights.get(slot as usize).copied().map_or(0, usize::from);
-        let mut lists: Vec<Vec<Slot>> = Vec::new();
-        for slot in 0..end.slots {
-            let Some(levels) = restoring.levels(slot) else { continue };
-            levels.read_into(&mut lists);
-            for (level, list) in lists.iter_mut().enumerate() {
-                let mut kept = 0;
-                for at in 0..list.len() {
-                    let to = list[at];
-                    if to != slot && height(to) > level && !list[..kept].contains(&to) {
-                        list[kept] = to;
-                        kept += 1;
-                    }
-                }
-                list.truncate(kept);
-            }
-            graph.restore(slot, &lists).map_err(|what| RestoreError { offset: 0, what: what.to_string() })?;
-        }
+        graph.end_restore(end.slots);
+        let height = |slot: Slot| match slot < end.slots && graph.is_linked(slot) {
+            true => usize::from(graph.level(slot)) + 1,
+            false => 0,
+        };
         match end.entry {
             Some((slot, level)) if height(slot) > usize::from(level) => graph.set_entry(end.entry),
             // An image of ours names a linked slot. Of another's, any entry serves that leads somewhere.
@@ -523,7 +577,6 @@ impl DenseWriter {
                 });
             }
         }
-        Ok(())
     }
 }
 
@@ -551,12 +604,13 @@ impl DenseWriter {
                 None => None,
             };
             let cells = Cells::new(metric, dim, rows, spills, codec, record.trained_on);
-            self.begin_refiling(cells.map_err(|error| refuse(error.to_string()))?, record.trained_on);
+            let watch = restoring.watch.unwrap_or_else(|| Watch::unknown(record.trained_on));
+            self.begin_refiling(cells.map_err(|error| refuse(error.to_string()))?, watch);
         }
         let Some(filing) = &mut self.filing else { return Ok(()) };
         if let Some((next, (record, _))) = filing.next.take().zip(restoring.cells.as_ref()) {
             next.cells.cells().set_trained(record.trained_on, record.mean);
-            filing.current = Some(next.cells);
+            (filing.current, filing.watch) = (Some(next.cells), next.watch);
         }
         let mut lists = Vec::new();
         for slot in 0..end.slots {
@@ -575,14 +629,18 @@ impl DenseWriter {
             };
             let cells = filing.current.as_ref().expect("there is a clustering").cells();
             let codes = restoring.codes(slot);
-            if cells.are_codes(codes, place.1.is_some()) {
-                filing.restore(slot, Some(place), codes);
-                restoring.bare.remove(slot);
-            } else if !restoring.bare.contains(slot) {
-                let vector = &shared.graph.vector(slot)[..shared.config.dim];
-                let codes = cells.encode(vector, place.0, place.1);
-                filing.restore(slot, Some(place), &codes);
+            let bare = restoring.bare.contains(slot);
+            let vector = || &shared.graph.vector(slot)[..shared.config.dim];
+            let codes = match cells.are_codes(codes, place.1.is_some()) {
+                true => Cow::Borrowed(codes),
+                false if bare => continue,
+                false => Cow::Owned(cells.encode(vector(), place.0, place.1)),
+            };
+            if shared.config.drops_vectors() && !bare {
+                filing.unproven.insert(slot);
             }
+            filing.restore(slot, Some(place), &codes);
+            restoring.bare.remove(slot);
         }
         let cells = filing.current.as_mut().map(|current| {
             current.seal();
@@ -593,7 +651,6 @@ impl DenseWriter {
         }
         if let Some(cells) = cells {
             self.show_cells(cells);
-            self.give_up_all_vectors();
         }
         Ok(())
     }

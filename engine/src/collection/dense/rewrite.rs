@@ -35,6 +35,8 @@ pub(super) enum Retired {
     Row(Slot),
     /// Vectors that codes have taken the place of.
     Vectors(Vec<Slot>),
+    /// The oldest codes that others have taken the place of.
+    Codes,
 }
 
 /// Replaced rows by slot, oldest first. Part of the readable side, as readers may outlive the owner's.

@@ -1,7 +1,7 @@
 //! Indexing rounds: tail slots move into the graph. Planned on any core, opened and committed by the owner.
 use super::writer::{add, sub};
 use super::*;
-use crate::index::{JobDone, JobStep, JobTicket, ROUND_NODES_MAX};
+use crate::index::{JobDone, JobStep, JobTicket, Living, ROUND_NODES_MAX};
 
 /// Round size while the graph is smaller than that: its nodes all see each other, so an empty graph can start there.
 const ROUND_MIN: usize = 32;
@@ -134,9 +134,12 @@ impl DenseWriter {
 
     /// Owner: what is to be done next for a trained quantizer; see [`crate::index::Graph::next_job`].
     pub fn next_job(&mut self, force: bool) -> JobStep {
-        let before = self.shared.graph.codes_number();
-        let step = self.shared.graph.next_job(force);
-        self.dirty.codec |= self.shared.graph.codes_number() != before;
+        let graph = &self.shared.graph;
+        let before = graph.codes_number();
+        let is_live = |slot| !self.shared.meta.is_dead(slot);
+        let step = graph
+            .next_job(force, &Living { count: self.ordered_ids.len(), seq: self.seq, is_live: &is_live });
+        self.dirty.codec |= graph.codes_number() != before;
         step
     }
 
@@ -145,9 +148,9 @@ impl DenseWriter {
     /// # Errors
     /// Address space for codes runs out; searches go on without.
     pub fn finish_job(&mut self, done: JobDone) -> Result<(), ArenaError> {
-        let before = self.shared.graph.trained();
+        let before = self.shared.graph.codec_number();
         let finished = self.shared.graph.finish_job(done);
-        self.dirty.codec |= self.shared.graph.trained() != before;
+        self.dirty.codec |= self.shared.graph.codec_number() != before;
         finished
     }
 
@@ -161,15 +164,24 @@ impl DenseWriter {
     /// # Panics
     /// When a round is open, or address space for codes runs out.
     pub fn index_all(&mut self) {
+        self.index_all_counting(&mut 0);
+    }
+
+    /// As [`Self::index_all`]; counts the trainings.
+    pub(super) fn index_all_counting(&mut self, trainings: &mut usize) {
         if self.files_cells() {
-            return self.file_all();
+            return self.file_all(trainings);
         }
         self.link_all();
         loop {
             match self.next_job(false) {
+                JobStep::Idle if self.rest() => {}
                 JobStep::Idle => break,
                 JobStep::More => {}
-                JobStep::Run(job) => self.finish_job(job.run()).expect("address space for codes"),
+                JobStep::Run(job) => {
+                    *trainings += usize::from(job.is_training());
+                    self.finish_job(job.run()).expect("address space for codes");
+                }
             }
         }
         self.give_up_step();

@@ -6,14 +6,14 @@ use super::{Dense, Hit, Query, SearchError};
 use crate::distance::{padded, prepare};
 use crate::filter::lists::{Lists, look_up};
 use crate::filter::planner::{Gate, Graph as Walked, Plan, Situation, bit, plan};
-use crate::filter::{Estimate, Path, Predicate};
+use crate::filter::{Allowance, Estimate, Path, Predicate};
 use crate::index::{Admit, Graph, Scan, Scratch, Slot};
 use crate::memory::Pin;
 use crate::pace::{Pace, TooLong, Whole, at_once};
 use crate::payload::PayloadRow;
 use crate::top_k::TopK;
+use ahash::HashMap;
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// `max_ef_search` when the configuration leaves it at 0.
@@ -40,22 +40,29 @@ pub(super) fn steps_scored(dim: usize) -> usize {
     1 + dim / 768
 }
 
-/// A pace to which questions to the predicate count as well.
+/// A pace to which questions to the predicate count as well, and which renews what they may take.
 struct Asking<'a, P> {
     pace: &'a mut P,
-    /// Steps not told yet.
-    steps: &'a Cell<usize>,
+    allowance: &'a Allowance,
 }
 
 impl<P: Pace> Pace for Asking<'_, P> {
     async fn step(&mut self, steps: usize) -> Result<(), TooLong> {
-        self.pace.step(steps + self.steps.take()).await
+        self.pace.step(steps + self.allowance.renew(WALK_ALLOWANCE_NS)).await
     }
 
     fn foresee(&self, steps: usize) -> Result<(), TooLong> {
         self.pace.foresee(steps)
     }
 }
+
+/// Nanoseconds of questions between two calls of the pace: of scans, and of walks, where one answered later means to walk again.
+const PIECE_ALLOWANCE_NS: u64 = 200_000;
+const WALK_ALLOWANCE_NS: u64 = 1_000_000;
+/// Answers that took longer than this are not asked for twice.
+const REMEMBERED_NS: u64 = 1_000;
+/// Most answers remembered, at 16 bytes each; a walk that would need more is given up for the exact way.
+const ANSWERS_MAX: usize = 1 << 20;
 
 /// How a search went, for `explain`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -82,13 +89,18 @@ pub(super) struct View<'a> {
     pub filter: Option<&'a Predicate>,
     pub filter_rejects: u64,
     pub distances: u64,
+    /// What questions to the filter may still take in this piece of the search.
+    allowance: Allowance,
+    /// Visible slots of which the allowance did not suffice to say whether they match.
+    pub open: Vec<Slot>,
     /// Payloads replaced before anything was looked up.
     replacements: u64,
 }
 
 impl View<'_> {
     /// Whether a slot that the index names matches, with `exact` by its word. That it gave for the rows of the time: a
-    /// slot whose row is replaced meanwhile may be found under terms of both, which neither has.
+    /// slot whose row is replaced meanwhile may be found under terms of both, which neither has. A slot of which that stays open
+    /// is added to those that are settled later, and does not match for now.
     #[inline]
     pub fn confirms(&mut self, slot: Slot, exact: bool) -> bool {
         (exact && !self.was_replaced()) || self.matches(slot)
@@ -115,16 +127,87 @@ impl View<'_> {
         self.visible(slot) && self.matches(slot)
     }
 
+    /// Whether a visible slot matches, as [`Self::confirms`] has it.
     #[inline]
     pub fn matches(&mut self, slot: Slot) -> bool {
         let Some(filter) = self.filter else { return true };
+        let answer = filter.ask(self.row(slot), self.now_ms, &self.allowance);
+        self.count(slot, answer).unwrap_or(false)
+    }
+
+    /// As [`Self::matches`], within an allowance that others keep; `None` when it stays open.
+    #[inline]
+    pub fn ask(&mut self, slot: Slot, allowance: &Allowance) -> Option<bool> {
+        let Some(filter) = self.filter else { return Some(true) };
+        let answer = filter.ask(self.row(slot), self.now_ms, allowance);
+        self.filter_rejects += u64::from(answer == Some(false));
+        answer
+    }
+
+    #[inline]
+    fn count(&mut self, slot: Slot, answer: Option<bool>) -> Option<bool> {
+        match answer {
+            Some(false) => self.filter_rejects += 1,
+            Some(true) => {}
+            None => self.open.push(slot),
+        }
+        answer
+    }
+
+    /// The payload of a slot that was found visible under the pin of the search.
+    #[inline]
+    fn row(&self, slot: Slot) -> Option<PayloadRow<'_>> {
         // SAFETY: `search` holds a pin, under which `slot` was found visible, so it is not freed meanwhile.
         let row = unsafe { self.dense.meta.row(slot) };
-        let row = (!row.is_empty()).then(|| PayloadRow::trusted(row));
-        let matches = filter.matches(row, self.now_ms);
-        self.filter_rejects += u64::from(!matches);
-        matches
+        (!row.is_empty()).then(|| PayloadRow::trusted(row))
     }
+
+    /// Lets every question take what it takes: nobody waits.
+    pub fn unhurried(mut self) -> Self {
+        self.allowance = Allowance::unbounded();
+        self
+    }
+
+    /// Steps that questions have taken since this was asked last, to be told to the pace; what comes has a whole allowance again.
+    pub fn steps_taken(&self) -> usize {
+        self.allowance.renew(PIECE_ALLOWANCE_NS)
+    }
+
+    /// Whether so much has been asked that others should get their turn.
+    #[inline]
+    pub fn is_spent(&self) -> bool {
+        self.allowance.is_spent()
+    }
+
+    /// Whether a slot matches that was left open, however long that takes.
+    pub async fn settle(&mut self, slot: Slot, pace: &mut impl Pace) -> Result<bool, TooLong> {
+        let Some(filter) = self.filter else { return Ok(true) };
+        let matches = filter.ask_in_pieces(self.row(slot), self.now_ms, pace).await?;
+        self.filter_rejects += u64::from(!matches);
+        Ok(matches)
+    }
+
+    /// Hands on those of the slots left open that match.
+    pub async fn settle_open(
+        &mut self,
+        pace: &mut impl Pace,
+        mut each: impl FnMut(Slot),
+    ) -> Result<(), TooLong> {
+        while let Some(slot) = self.open.pop() {
+            if self.settle(slot, pace).await? {
+                each(slot);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a walk knows of slots whose questions took longer than a moment, so that it can be walked again when they are answered.
+#[derive(Default)]
+struct Answers {
+    known: HashMap<Slot, bool>,
+    /// Once some question stayed open: then the walk is walked again, and what took long is not asked twice.
+    remembers: bool,
 }
 
 /// What a walk returns: visible points that match.
@@ -134,15 +217,50 @@ struct Admission<'a, 'v> {
     exact: bool,
     /// Once these are used up everything is admitted, so that the beam fills and the walk ends.
     refusals_left: usize,
-    asked: &'a Cell<usize>,
-    steps_each: usize,
+    /// What questions may take until the pace is called, which renews it.
+    allowance: &'a Allowance,
+    answers: &'a mut Answers,
+    /// Slots whose questions stayed open. They are admitted for now: the walk ends soon, and is walked again when they are answered.
+    open: Vec<Slot>,
+}
+
+impl Admission<'_, '_> {
+    #[inline]
+    fn matches(&mut self, slot: Slot) -> bool {
+        if self.exact && !self.view.was_replaced() {
+            return true;
+        }
+        if self.answers.remembers {
+            return self.matches_again(slot);
+        }
+        self.view.ask(slot, self.allowance).unwrap_or_else(|| {
+            self.answers.remembers = true;
+            self.open.push(slot);
+            true
+        })
+    }
+
+    #[cold]
+    fn matches_again(&mut self, slot: Slot) -> bool {
+        if let Some(&known) = self.answers.known.get(&slot) {
+            return known;
+        }
+        let before = self.allowance.spent_ns();
+        let Some(answer) = self.view.ask(slot, self.allowance) else {
+            self.open.push(slot);
+            return true;
+        };
+        if self.allowance.spent_ns() - before > REMEMBERED_NS {
+            self.answers.known.insert(slot, answer);
+        }
+        answer
+    }
 }
 
 impl Admit for Admission<'_, '_> {
     #[inline]
     fn admits(&mut self, slot: Slot) -> bool {
-        self.asked.set(self.asked.get() + self.steps_each);
-        let admitted = self.view.visible(slot) && self.view.confirms(slot, self.exact);
+        let admitted = self.view.visible(slot) && self.matches(slot);
         self.refusals_left == 0 || admitted || {
             self.refusals_left -= 1;
             false
@@ -297,9 +415,8 @@ impl Dense {
     ///
     /// The beam is `max(ef, k)`, `2k` with a filter, `rescore_factor` times `k` with a quantizer. Collections so small that the
     /// graph would score most of them anyway are scanned, exactly, and so is everything when `query.exact`. With a filter the
-    /// planner decides by cost
-    /// (`filter::planner`): the points the payload index names are scored, or the graph is walked among those that
-    /// pass a gate, or asking the predicate. Only what matches fills the beam, so it never has to be widened and walked again.
+    /// planner decides by cost (`filter::planner`): the points the payload index names are scored, or the graph is walked among those
+    /// that pass a gate, or asking the predicate. Only what matches fills the beam, so it never has to be widened and walked again.
     /// A walk that meets too many candidates it may not return, spends more than the exact way would have cost, or ends with
     /// fewer than `k` results, is given up for an exact scan of the matching points, so `k` results come whenever `k` points match.
     /// For a walk that asks the predicate too many is `max(max_ef_search * m, points / 4)`: a walked candidate costs about three
@@ -469,6 +586,8 @@ impl Dense {
             replacements: self.index.replacements(),
             now_ms,
             filter: filter.filter(|filter| !filter.is_trivially_true()),
+            allowance: Allowance::of(PIECE_ALLOWANCE_NS),
+            open: Vec::new(),
             filter_rejects: 0,
             distances: 0,
         }
@@ -594,47 +713,62 @@ impl Dense {
             ef => ef,
         };
         let gate = |slot: Slot| walked.gate.passes(slot);
-        let asked = Cell::new(0);
-        let pace = &mut Asking { pace, steps: &asked };
-        let mut admit = Admission {
-            steps_each: view.steps_asked(),
-            exact: walked.exact,
-            refusals_left: widest.saturating_mul(self.config.m).max(live / 4),
-            asked: &asked,
-            view: &mut *view,
-        };
-        let found = if walked.leads {
-            let ef = (ef as f64 * walked.widen) as usize;
-            let graph = &self.graph;
-            match &walked.gate {
-                // Asked of every edge: nothing else may stand between.
-                Gate::Bits(words) => {
-                    let gate = |slot| bit(words, slot);
-                    graph.search_gated(query, k, ef, walked.effort, pace, scratch, gate, &mut admit).await?
-                }
-                _ => graph.search_gated(query, k, ef, walked.effort, pace, scratch, gate, &mut admit).await?,
-            }
-        } else {
-            let mut gated = Gated { gate, admission: &mut admit, rejects: 0 };
-            let found = self.graph.search_paced(query, k, ef, pace, scratch, &mut gated).await?;
-            let rejects = gated.rejects;
-            admit.view.filter_rejects += rejects;
-            Some(found)
-        };
-        let refusals_left = admit.refusals_left;
-        if let Some(found) = found {
-            // Only what may end among the first k, ties by id included, is worth the cache line that holds its id.
-            let worth = match found.get(k - 1) {
-                Some(kth) => found.partition_point(|near| near.distance <= kth.distance).max(k),
-                None => found.len(),
+        let mut answers = Answers::default();
+        let complete = loop {
+            let allowance = Allowance::of(WALK_ALLOWANCE_NS);
+            let asking = &mut Asking { pace: &mut *pace, allowance: &allowance };
+            let mut admit = Admission {
+                exact: walked.exact,
+                refusals_left: widest.saturating_mul(self.config.m).max(live / 4),
+                allowance: &allowance,
+                answers: &mut answers,
+                open: Vec::new(),
+                view: &mut *view,
             };
-            out.extend(found[..worth].iter().map(|near| Hit {
-                id: self.meta.id(near.slot),
-                distance: near.distance,
-                slot: near.slot,
-            }));
-        }
-        let complete = found.is_some() && refusals_left > 0;
+            let found = if walked.leads {
+                let (ef, effort) = ((ef as f64 * walked.widen) as usize, walked.effort);
+                let graph = &self.graph;
+                match &walked.gate {
+                    // Asked of every edge: nothing else may stand between.
+                    Gate::Bits(words) => {
+                        let gate = |slot| bit(words, slot);
+                        graph.search_gated(query, k, ef, effort, asking, scratch, gate, &mut admit).await?
+                    }
+                    _ => graph.search_gated(query, k, ef, effort, asking, scratch, gate, &mut admit).await?,
+                }
+            } else {
+                let mut gated = Gated { gate, admission: &mut admit, rejects: 0 };
+                let found = self.graph.search_paced(query, k, ef, asking, scratch, &mut gated).await?;
+                let rejects = gated.rejects;
+                admit.view.filter_rejects += rejects;
+                Some(found)
+            };
+            let (refusals_left, open) = (admit.refusals_left, admit.open);
+            if open.is_empty() {
+                if let Some(found) = found {
+                    // Only what may end among the first k, ties by id included, is worth the cache line that holds its id.
+                    let worth = match found.get(k - 1) {
+                        Some(kth) => found.partition_point(|near| near.distance <= kth.distance).max(k),
+                        None => found.len(),
+                    };
+                    out.extend(found[..worth].iter().map(|near| Hit {
+                        id: self.meta.id(near.slot),
+                        distance: near.distance,
+                        slot: near.slot,
+                    }));
+                }
+                break found.is_some() && refusals_left > 0;
+            }
+            pace.step(allowance.renew(0)).await?;
+            for slot in open {
+                let answer = view.settle(slot, pace).await?;
+                answers.known.insert(slot, answer);
+            }
+            if answers.known.len() > ANSWERS_MAX {
+                break false;
+            }
+            view.distances += Graph::stats(scratch).distances;
+        };
         view.distances += Graph::stats(scratch).distances;
         if !complete {
             return Ok(false);
@@ -661,7 +795,7 @@ impl Dense {
         let mut by_code = self.by_code(pin, query, k, view, pace).await?;
         let mut scorer = Scorer::new(&self.graph, query, k);
         let end = (self.slots.load(Ordering::Acquire) as Slot).min(Slot::MAX - 1);
-        let steps_each = steps_scored(self.config.dim) + if exact { 0 } else { view.steps_asked() };
+        let steps_each = steps_scored(self.config.dim);
         // A complement does not know how many it names.
         let at_most = at_most.unwrap_or(u64::MAX).min(end.into());
         pace.foresee(at_most as usize / LOOKS_PER_STEP)?;
@@ -670,18 +804,22 @@ impl Dense {
         while let Some(first) = from {
             part.clear();
             from = walk.part(first, end, SCAN_PART as usize, &mut part);
+            let mut take = |slot| {
+                if !by_code.as_mut().is_some_and(|by_code| by_code.offer(self, slot)) {
+                    scorer.push(self, slot);
+                }
+            };
             for (index, &slot) in part.iter().enumerate() {
                 if !exact {
                     self.look_ahead(&part, index);
                 }
-                if view.visible(slot)
-                    && view.confirms(slot, exact)
-                    && !by_code.as_mut().is_some_and(|by_code| by_code.offer(self, slot))
-                {
-                    scorer.push(self, slot);
+                if view.visible(slot) && view.confirms(slot, exact) {
+                    take(slot);
                 }
             }
-            pace.step(SCAN_PART as usize / LOOKS_PER_STEP + part.len() * steps_each).await?;
+            let steps = SCAN_PART as usize / LOOKS_PER_STEP + part.len() * steps_each;
+            pace.step(steps + view.steps_taken()).await?;
+            view.settle_open(pace, take).await?;
         }
         view.distances += scorer.finish(self, pace, out).await?;
         if let Some(by_code) = by_code {
@@ -716,13 +854,19 @@ impl Dense {
         out.clear();
         let mut by_code = self.by_code(pin, query, k, view, pace).await?;
         let mut scorer = Scorer::new(&self.graph, query, k);
-        let steps_each = view.steps_asked() + steps_scored(self.config.dim);
+        let steps_each = steps_scored(self.config.dim);
         // After the snapshot: every slot it includes is below.
         let slots = self.slots.load(Ordering::Acquire) as Slot;
-        pace.foresee((slots as usize).saturating_mul(steps_each))?;
+        pace.foresee((slots as usize).saturating_mul(view.steps_asked() + steps_each))?;
         for first in (0..slots).step_by(64) {
-            if first > 0 && first.is_multiple_of(SCAN_PART) {
-                pace.step(SCAN_PART as usize * steps_each).await?;
+            let mut take = |slot| {
+                if !by_code.as_mut().is_some_and(|by_code| by_code.offer(self, slot)) {
+                    scorer.push(self, slot);
+                }
+            };
+            if first > 0 && (first.is_multiple_of(SCAN_PART) || view.is_spent()) {
+                pace.step(SCAN_PART as usize * steps_each + view.steps_taken()).await?;
+                view.settle_open(pace, &mut take).await?;
             }
             let special = self.meta.special_word(first as usize / 64);
             let end = slots.min(first.saturating_add(64));
@@ -733,14 +877,17 @@ impl Dense {
                     self.meta.prefetch_row(ahead);
                 }
                 let plain = special >> (slot % 64) & 1 == 0;
-                if (plain || self.meta.visible_by_line(slot, view.seq, view.now_ms))
-                    && view.matches(slot)
-                    && !by_code.as_mut().is_some_and(|by_code| by_code.offer(self, slot))
-                {
-                    scorer.push(self, slot);
+                if (plain || self.meta.visible_by_line(slot, view.seq, view.now_ms)) && view.matches(slot) {
+                    take(slot);
                 }
             }
         }
+        view.settle_open(pace, |slot| {
+            if !by_code.as_mut().is_some_and(|by_code| by_code.offer(self, slot)) {
+                scorer.push(self, slot);
+            }
+        })
+        .await?;
         view.distances += scorer.finish(self, pace, out).await?;
         if let Some(by_code) = by_code {
             view.distances += by_code.finish(out);

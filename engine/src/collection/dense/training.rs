@@ -5,9 +5,9 @@
 //! may run anywhere. What comes out depends on configuration, seed, and the points alive while the walk went by.
 use super::*;
 use crate::cluster::{Centroids, KMeans, Random};
-use crate::distance::Metric;
-use crate::index::Cells;
-use crate::quantizer::{CellCodec, CellProduct, RESIDUALS_MAX};
+use crate::distance::{Metric, padded};
+use crate::index::{Cells, Measured};
+use crate::quantizer::{CellCodec, CellProduct, RESIDUALS_MAX, is_better, mean, split_sample};
 use std::collections::BinaryHeap;
 
 /// Rounds of a clustering at most.
@@ -16,12 +16,20 @@ const ROUNDS: usize = 25;
 const SAMPLE_PER_CELL: usize = 64;
 const SAMPLE_MIN: usize = 50_000;
 
+/// One in so many filed points may keep the vector that it is to give up until codes are looked at; and where nothing is being written.
+const UNPROVEN_SHARE: usize = 4;
+const UNPROVEN_SHARE_RESTING: usize = 64;
+
+/// Points by which old and new cells are compared, at most.
+const HELD_OUT_MAX: usize = 4096;
+
 /// Without drift to go by, and a number of cells that was not given, cells are made anew for so many times as many points.
 const GROWTH: u64 = 8;
 
 /// What is to be clustered.
 pub struct TrainingSample {
     ticket: u64,
+    seq: u64,
     live: u64,
     cells: usize,
     metric: Metric,
@@ -30,6 +38,12 @@ pub struct TrainingSample {
     spills: Option<f32>,
     product: Option<CellProduct>,
     points: Vec<f32>,
+    /// Of each point, whether these are the components that were written, and not what a code stands for.
+    is_exact: Vec<bool>,
+    /// Vectors are given up for codes.
+    drops: bool,
+    /// The cells that there are, to see whether others are better.
+    before: Option<Arc<Cells>>,
 }
 
 /// Tells which writer's sample it was.
@@ -39,15 +53,16 @@ pub struct TrainingTicket(u64);
 /// What [`TrainingSample::cluster`] found.
 pub struct Clustering {
     ticket: u64,
-    live: u64,
-    /// Without content.
-    cells: Result<Cells, ArenaError>,
+    /// What points written later are held to.
+    watch: Watch,
+    /// Without content. `None` when those before are as good.
+    cells: Option<Result<Cells, ArenaError>>,
 }
 
 impl Clustering {
-    /// Cells found; 0 when there was no room for them.
+    /// Cells found; 0 when there was no room for them, or those before are as good.
     pub fn cells(&self) -> usize {
-        self.cells.as_ref().map_or(0, Cells::len)
+        self.cells.as_ref().and_then(|cells| cells.as_ref().ok()).map_or(0, Cells::len)
     }
 }
 
@@ -59,14 +74,59 @@ impl TrainingSample {
     /// k-means, and where cells have codes the quantizer of what is left of the sample. Takes seconds for a thousand cells and minutes
     /// for ten thousand, some seconds more for the quantizer; whoever calls it is no core that serves.
     pub fn cluster(self) -> Clustering {
-        let TrainingSample { ticket, live, cells, metric, seed, dim, spills, product, points } = self;
+        let TrainingSample {
+            ticket,
+            seq,
+            live,
+            cells,
+            metric,
+            seed,
+            dim,
+            spills,
+            product,
+            points,
+            is_exact,
+            before,
+            drops,
+        } = self;
+        // What was not learned from tells whether it is better than before.
+        let (points, held_out) = match before {
+            Some(_) => split_sample(dim, points),
+            None => (points, Vec::new()),
+        };
         let round = points.len() as f64 * cells as f64;
         let rounds = ((WORK / round) as usize).clamp(ROUNDS_MIN, ROUNDS);
         let centroids = KMeans { dim, cells, metric, rounds, seed }.run(&points).rows();
-        let codec = product.map(|product| {
-            CellCodec::train(product, dim, &residuals(metric, dim, &centroids, &points), seed)
-        });
-        Clustering { ticket, live, cells: Cells::new(metric, dim, &centroids, spills, codec, live) }
+        let residuals = residuals(metric, dim, &centroids, &points);
+        let squares: f64 = residuals.iter().map(|x| f64::from(*x).powi(2)).sum();
+        let spread = squares / (residuals.len() / dim) as f64;
+        let (codec, error) = match product {
+            Some(product) => {
+                let (learned, held_out) = split_sample(dim, residuals);
+                let codec = CellCodec::train(product, dim, &learned, seed);
+                let error = codec.error(&held_out);
+                (Some(codec), error)
+            }
+            None => (None, 0.0),
+        };
+        let watch = Watch::new(seq, live, error, spread);
+        let cells = Cells::new(metric, dim, &centroids, spills, codec, live);
+        let (Some(before), Ok(fresh)) = (&before, &cells) else {
+            return Clustering { ticket, watch, cells: Some(cells) };
+        };
+        let is_exact = split_sample(1, is_exact).1;
+        let (old, new) = (lost(before, dim, &held_out, &is_exact), lost(fresh, dim, &held_out, &is_exact));
+        let better_codes = is_better(&old.errors, &new.errors);
+        let better_cells = is_better(&old.spreads, &new.spreads);
+        // Where vectors are given up for codes the old ones lose nothing of most points.
+        let better = if product.is_none() { better_cells } else { better_codes || (drops && better_cells) };
+        match better {
+            true => Clustering { ticket, watch, cells: Some(cells) },
+            false => {
+                let watch = Watch::new(seq, live, mean(&old.errors), mean(&old.spreads));
+                Clustering { ticket, watch, cells: None }
+            }
+        }
     }
 
     /// For [`DenseWriter::fail_training`].
@@ -83,6 +143,28 @@ impl TrainingSample {
     pub fn is_empty(&self) -> bool {
         self.points.is_empty()
     }
+}
+
+/// Squared distances of points.
+struct Lost {
+    /// From what their codes stand for, of those that are exact.
+    errors: Vec<f64>,
+    /// From their centroids.
+    spreads: Vec<f64>,
+}
+
+fn lost(cells: &Cells, dim: usize, points: &[f32], is_exact: &[bool]) -> Lost {
+    let every = (points.len() / dim).div_ceil(HELD_OUT_MAX).max(1);
+    let (mut padded, mut buffer, mut decoded) = (vec![0.0; padded(dim)], Vec::new(), Vec::new());
+    let mut lost = Lost { errors: Vec::new(), spreads: Vec::new() };
+    for (point, &is_exact) in points.chunks_exact(dim).zip(is_exact).step_by(every) {
+        padded[..dim].copy_from_slice(point);
+        let place = cells.place_step(&padded, &mut buffer, usize::MAX).expect("all cells in one step");
+        let Measured { error, spread } = cells.measure(point, place.cell, &place.codes, &mut decoded);
+        lost.spreads.push(spread);
+        lost.errors.extend(is_exact.then_some(error));
+    }
+    lost
 }
 
 /// What a share of the points differs from the nearest centroids by.
@@ -105,6 +187,11 @@ pub(super) struct Training {
     ticket: u64,
     /// Asked for, whatever the number of points.
     wanted: bool,
+    /// Cells of now stay unless others are better.
+    compares: bool,
+    /// Sequence number at which the last sample was begun, and points of that time that have died since.
+    began_at: u64,
+    died: u64,
 }
 
 #[derive(Default)]
@@ -131,6 +218,16 @@ impl Training {
             Step::Clustering(bytes) => *bytes,
             Step::Idle | Step::Measuring { .. } | Step::Failed => 0,
         }
+    }
+
+    /// A point that was born at `born` is gone.
+    pub fn bury(&mut self, born: u64) {
+        self.died += u64::from(born <= self.began_at);
+    }
+
+    /// Asked for, and not begun.
+    pub fn is_wanted(&self) -> bool {
+        self.wanted
     }
 
     /// Somebody clusters the sample.
@@ -179,7 +276,7 @@ impl DenseWriter {
                         filing.config.nlist == 0 && filed as u64 / GROWTH >= current.cells().trained_on()
                     }
                 };
-                live > 0 && (grown || filing.training.wanted)
+                live > 0 && (grown || filing.training.wanted || filing.is_look_due(live as u64))
             }
         }
     }
@@ -192,9 +289,13 @@ impl DenseWriter {
         }
         let shared = self.shared.clone();
         let filing = self.filing.as_mut()?;
-        let training = &mut filing.training;
-        let next = match std::mem::take(&mut training.step) {
-            Step::Idle if filing.current.is_some() && filing.config.drift.is_some() && !training.wanted => {
+        let (wanted, live) = (filing.training.wanted, self.ordered_ids.len() as u64);
+        let next = match std::mem::take(&mut filing.training.step) {
+            Step::Idle if !wanted && filing.is_look_due(live) => {
+                filing.training.compares = true;
+                self.begin_drawing()
+            }
+            Step::Idle if filing.current.is_some() && filing.config.drift.is_some() && !wanted => {
                 Step::Measuring { cursor: 0, sum: 0.0, count: 0 }
             }
             Step::Idle => self.begin_drawing(),
@@ -221,7 +322,9 @@ impl DenseWriter {
                 for id in ids.drain(ids.len().saturating_sub(points)..).rev() {
                     // Deleted since it was drawn.
                     let Some(slot) = shared.ids.get_owned(id) else { continue };
-                    sample.points.extend_from_slice(&self.vector_of(slot)[..sample.dim]);
+                    let vector = self.vector_of(slot);
+                    sample.points.extend_from_slice(&vector[..sample.dim]);
+                    sample.is_exact.push(matches!(vector, Cow::Borrowed(_)));
                 }
                 if ids.is_empty() {
                     let filing = self.filing.as_mut()?;
@@ -243,6 +346,8 @@ impl DenseWriter {
         let live = self.ordered_ids.len();
         let Some(filing) = &mut self.filing else { return Step::Idle };
         filing.training.wanted = false;
+        filing.watch.begin_look(live as u64);
+        (filing.training.began_at, filing.training.died) = (self.seq, 0);
         let cells = filing.config.cells_for(live);
         let wanted = SAMPLE_MIN.max(SAMPLE_PER_CELL.saturating_mul(cells));
         Step::Drawing { from: 0, wanted, drawn: BinaryHeap::new(), live: live as u64 }
@@ -256,6 +361,7 @@ impl DenseWriter {
         let ids: Vec<u64> = drawn.into_iter().map(|(_, id)| id).collect();
         let sample = TrainingSample {
             ticket: filing.training.ticket,
+            seq: filing.training.began_at,
             live,
             cells: filing.config.cells_for(live as usize),
             metric: config.metric,
@@ -264,6 +370,12 @@ impl DenseWriter {
             spills: filing.config.spills(),
             product: filing.config.product.map(|product| product.code),
             points: Vec::with_capacity(ids.len() * config.dim),
+            is_exact: Vec::with_capacity(ids.len()),
+            drops: config.drops_vectors(),
+            before: match std::mem::take(&mut filing.training.compares) {
+                true => filing.current.as_ref().map(|current| current.cells().clone()),
+                false => None,
+            },
         };
         Step::Copying { ids, sample }
     }
@@ -308,11 +420,19 @@ impl DenseWriter {
             return;
         }
         let step = match clustering.cells {
-            Ok(cells) => {
-                self.begin_refiling(cells, clustering.live);
+            Some(Ok(cells)) => {
+                let mut watch = clustering.watch;
+                watch.left = watch.left.saturating_sub(filing.training.died);
+                self.begin_refiling(cells, watch);
                 Step::Idle
             }
-            Err(_) => Step::Failed,
+            Some(Err(_)) => Step::Failed,
+            None => {
+                let Watch { seq, learned_from, error, spread, .. } = clustering.watch;
+                filing.watch.keep(seq, learned_from, error.trained, spread.trained);
+                self.prove_codes();
+                Step::Idle
+            }
         };
         if let Some(filing) = &mut self.filing {
             filing.training.step = step;
@@ -327,6 +447,22 @@ impl DenseWriter {
         {
             filing.training.step = Step::Failed;
         }
+    }
+}
+
+impl Filing {
+    /// By how much squared distances to centroids must grow to ask for a look.
+    fn spread(&self) -> f64 {
+        self.config.drift.unwrap_or_default().limits().1
+    }
+
+    /// Whether enough was filed since the training to look whether other cells are better, or a good part of the vectors to be given up
+    /// waits for that look.
+    fn is_look_due(&self, points: u64) -> bool {
+        let share = if self.watch.resting { UNPROVEN_SHARE_RESTING } else { UNPROVEN_SHARE };
+        let waits = self.unproven.len() > self.linked.len() / share;
+        let early = self.watch.is_early() || (self.watch.resting && self.watch.written > 0);
+        self.current.is_some() && ((waits && early) || self.watch.is_due(points, self.spread()))
     }
 }
 

@@ -1,8 +1,12 @@
 //! Memory of a collection by part.
-use super::Dense;
+use super::row_block::row_cost;
+use super::{Dense, DenseWriter};
 use crate::index::Slot;
 use crate::memory::Pin;
 use std::sync::atomic::Ordering;
+
+/// An id takes some 16 bytes of the map of ids, 12 of the ordered set and 4 of the tail.
+const BYTES_PER_ID: u64 = 32;
 
 /// Committed bytes by part; their sum is [`super::Stats::bytes`] but for what changes between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +54,17 @@ impl Dense {
         }
     }
 
+    /// Bytes that a new point with a payload row of `row_bytes` takes, about: in a new slot, or in that of a point that is gone. The row's
+    /// terms in the payload index take as much again as it does, more or less; what was taken in truth shows in [`super::Stats::bytes`].
+    #[inline]
+    pub fn bytes_of_point(&self, row_bytes: usize, new_slot: bool) -> u64 {
+        let slot = match new_slot {
+            true => self.graph.bytes_per_slot() as u64 + self.meta.bytes(1) + BYTES_PER_ID,
+            false => 0,
+        };
+        slot + 2 * row_cost(row_bytes)
+    }
+
     /// Of [`Usage::file_vectors`], bytes that are in memory now, of a large collection by sample: some 10 µs per 4 MiB, at most 64 times.
     pub fn resident_vector_bytes(&self) -> u64 {
         self.graph.resident_vector_bytes() as u64
@@ -79,5 +94,22 @@ impl Dense {
         let _ = pin;
         let end = (self.slots.load(Ordering::Acquire) as Slot).min(to);
         (from..end).filter(|&slot| !self.meta.is_dead(slot)).all(|slot| self.graph.is_sound(slot))
+    }
+}
+
+impl DenseWriter {
+    /// [`super::Stats::bytes`] of a collection that is being opened: while images come in nothing of it is published, and slots that had
+    /// no point when it was captured have no memory yet.
+    pub fn bytes_while_opened(&self) -> u64 {
+        let shared = &self.shared;
+        let per_slot = |slots: u64| slots * shared.graph.bytes_per_slot() as u64 + shared.meta.bytes(slots);
+        let stats = shared.stats();
+        match &self.restoring {
+            Some(restoring) => stats.bytes + per_slot(restoring.points() as u64),
+            None => {
+                let empty = stats.slots.saturating_sub(stats.live + stats.tombstoned);
+                stats.bytes.saturating_sub(per_slot(empty))
+            }
+        }
     }
 }

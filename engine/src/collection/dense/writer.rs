@@ -443,6 +443,10 @@ impl DenseWriter {
             true => self.lanes.forget(&shared.lanes, slot, row),
             false => sub(&shared.expired, 1),
         }
+        match &mut self.filing {
+            Some(filing) => filing.bury(shared.meta.born(slot)),
+            None => shared.graph.bury(shared.meta.born(slot)),
+        }
         shared.meta.bury(slot, seq);
         add(&shared.tombstoned, 1);
         if self.is_linked(slot) {
@@ -516,6 +520,9 @@ impl DenseWriter {
         if !self.round_open() {
             self.drop_dead_front();
             self.retire_filed();
+            for _ in 0..shared.graph.retire_codes() {
+                self.limbo.push(&shared.domain, Retired::Codes);
+            }
             let mut steps_left = steps;
             while steps_left > 0 {
                 let terms = if let Some(slot) = self.freeing.pop() {
@@ -529,6 +536,11 @@ impl DenseWriter {
                         }
                         Some(Retired::Row(slot)) => self.release_row(slot),
                         Some(Retired::Vectors(slots)) => self.drop_vectors(&slots),
+                        Some(Retired::Codes) => {
+                            // SAFETY: the oldest that `retire_codes` has told, which went to limbo then: no reader of that time is left.
+                            unsafe { self.shared.graph.codes_are_quiescent() };
+                            1
+                        }
                         // What is owed is asked for when there is something again.
                         None => {
                             self.reclaim_owed = 0;
@@ -539,6 +551,7 @@ impl DenseWriter {
                 steps_left = steps_left.saturating_sub(slot_steps(terms));
             }
             self.reclaim_owed = self.reclaim_owed.saturating_sub(steps);
+            self.forget_learned();
         }
         self.passed.reclaim(&shared.tail, &shared.domain);
         shared.ids.reclaim();
@@ -550,6 +563,54 @@ impl DenseWriter {
         }
         self.fill_columns(COLUMN_SLOTS_PER_RECLAIM);
         self.note_bytes();
+    }
+
+    /// What was learned from points says nothing of others: once all are gone, and nobody can find them any more, it is forgotten. A
+    /// collection that has given its vectors up takes points again then.
+    fn forget_learned(&mut self) {
+        let slots = self.high_water();
+        let vacant = slots > 0 && self.ordered_ids.is_empty() && self.free.len() + self.held.len() == slots;
+        if !vacant {
+            return;
+        }
+        self.forget_cells();
+        if self.shared.graph.codec_number() != 0 {
+            self.shared.graph.forget_codes();
+            (self.dirty.codec, self.imaged_codes) = (true, 0);
+        }
+    }
+
+    /// Nothing has been written for a while: what was learned may be looked at sooner, and vectors that wait for that are given up
+    /// for their codes when there is nothing to look at. Whether there is.
+    pub fn rest(&mut self) -> bool {
+        let Some(filing) = &mut self.filing else { return self.shared.graph.rest(self.ordered_ids.len()) };
+        filing.watch.resting = true;
+        self.prove_at_rest();
+        self.training_due()
+    }
+
+    /// Whether something waits for readers, or for the job that frees it, and would wait on if there were no more calls: [`Self::reclaim`]
+    /// and [`Self::next_job`].
+    pub fn has_waiting(&self) -> bool {
+        self.retired() > 0 || self.shared.graph.has_retired_codes()
+    }
+
+    /// Whether something is learned from its points that follows them: then [`Self::rest`] is to be called.
+    pub fn follows_points(&self) -> bool {
+        self.files_cells() || self.shared.config.quantized().is_some()
+    }
+
+    /// Whether codes wait for the job that frees them.
+    pub fn has_codes_to_free(&self) -> bool {
+        self.shared.graph.has_codes_to_free()
+    }
+
+    /// How well what was learned fits what is written, for images; `None` before anything is.
+    pub(super) fn watch(&self) -> Option<Watch> {
+        match &self.filing {
+            Some(filing) => filing.current.as_ref().map(|_| filing.watch),
+            None => self.shared.graph.watch(),
+        }
     }
 
     /// Whether writes have replaced so much that another [`Self::reclaim`] should come before the next round: while one is open

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use super::codes::{Codes, Fit};
 use super::links::{LEVEL_MAX, Links, UpperRuns};
 use super::owner::{OwnerCell, OwnerGuard};
-use super::quantized::{QuantizedRows, Training};
+use super::quantized::QuantizedRows;
+use super::quantizing::Training;
 use super::{GraphConfig, Scratch};
 use crate::distance::{Kernel, padded};
 use crate::index::Slot;
@@ -30,7 +31,7 @@ pub(super) const FILE_ROWS_AT_ONCE: usize = 64;
 const FILE_ROWS_AHEAD: usize = 16 * FILE_ROWS_AT_ONCE;
 
 /// Marks of a slot: flags above, the [`Shape`] of its level-0 list below.
-const LINKED: u32 = 1 << 31;
+pub(super) const LINKED: u32 = 1 << 31;
 const DIRTY: u32 = 1 << 30;
 /// The slot is dead and no longer in the tree.
 const GIVEN_UP: u32 = 1 << 29;
@@ -276,8 +277,8 @@ impl Graph {
         self.bare.load(std::sync::atomic::Ordering::Acquire)
     }
 
-    pub(super) fn set_bare(&self) {
-        self.bare.store(true, std::sync::atomic::Ordering::Release);
+    pub(super) fn set_bare(&self, bare: bool) {
+        self.bare.store(bare, std::sync::atomic::Ordering::Release);
     }
 
     /// Whether vectors lie in a file.
@@ -322,7 +323,9 @@ impl Graph {
         }
         self.vectors.commit(slots)?;
         self.codes.iter().try_for_each(|codes| codes.commit(slots))?;
-        self.quantized.iter().try_for_each(|quantized| quantized.commit(slots))?;
+        if let Some(quantized) = &self.quantized {
+            quantized.commit(&self.owner_for_codes().training, slots)?;
+        }
         if linked { self.links.commit(slots) } else { Ok(()) }
     }
 
@@ -346,57 +349,6 @@ impl Graph {
             }
             f(level, &edges);
         }
-    }
-
-    /// Owner: restores a linked slot (checkpoint load) whose vector is written. Lists may name slots that are
-    /// restored later; one that never is routes nowhere and is dropped by [`Self::repair`].
-    ///
-    /// # Errors
-    /// A sentence that says so when lists are missing, too long or too many, name slots beyond the capacity, their
-    /// own slot or one twice, or when the slot is linked already. Nothing is changed then.
-    pub fn restore(&self, slot: Slot, levels: &[Vec<Slot>]) -> Result<(), String> {
-        let mut owner = self.owner.enter();
-        self.check_restorable(slot, levels)
-            .map_err(|reason| format!("edges of slot {slot} cannot be restored: {reason}"))?;
-        let level = self.place_node(&mut owner, slot, (levels.len() - 1) as u8);
-        for (at, edges) in (0..=level).zip(levels) {
-            self.links.write(slot, at, edges);
-        }
-        self.set_parent(slot, levels[0].first().copied());
-        owner.tree_stale = true;
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
-        self.set_mark(slot, LINKED);
-        Ok(())
-    }
-
-    fn check_restorable(&self, slot: Slot, levels: &[Vec<Slot>]) -> Result<(), String> {
-        let capacity = self.config.capacity;
-        if slot as usize >= capacity {
-            return Err(format!("the graph has {capacity} slots"));
-        }
-        if self.is_linked(slot) {
-            return Err("it is linked already".into());
-        }
-        if levels.is_empty() || levels.len() > usize::from(LEVEL_MAX) + 1 {
-            return Err(format!("{} levels; 1..={} are possible", levels.len(), LEVEL_MAX + 1));
-        }
-        for (level, edges) in levels.iter().enumerate() {
-            let max = self.config.degree_max(level as u8);
-            if edges.len() > max {
-                return Err(format!("{} edges on level {level}; at most {max} fit", edges.len()));
-            }
-            for (i, &edge) in edges.iter().enumerate() {
-                if edge as usize >= capacity {
-                    return Err(format!("an edge on level {level} names slot {edge} of {capacity}"));
-                }
-                if edge == slot || edges[..i].contains(&edge) {
-                    return Err(format!(
-                        "the edge to slot {edge} on level {level} is a loop or a repetition"
-                    ));
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Entry point and its level.
@@ -563,7 +515,7 @@ impl Graph {
         self.slots_end.load(Relaxed) as usize
     }
 
-    /// The owner's state, for what does not concern edges.
+    /// The owner's state, for what does not concern the tree.
     pub(super) fn owner_for_codes(&self) -> OwnerGuard<'_, Owner> {
         self.owner.enter()
     }
@@ -590,7 +542,7 @@ impl Graph {
     }
 
     /// Only the owner stores marks, so load and store need not be one step.
-    fn set_mark(&self, slot: Slot, mark: u32) {
+    pub(super) fn set_mark(&self, slot: Slot, mark: u32) {
         self.marks.cells(slot as usize)[0].store(mark, Relaxed);
     }
 

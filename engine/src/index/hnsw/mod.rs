@@ -4,9 +4,9 @@
 //! inserts come in rounds that any cores plan and the owner commits; dead nodes keep routing until their neighbours
 //! are relinked (FreshDiskANN, arXiv:2105.09613); a tree of edges that pruning may not touch keeps all nodes reachable.
 //!
-//! Reading order: [`config`](self) and `round` are the words, `graph`, `codes`, `quantized`, `links` and `owner` the state, `search`,
+//! Reading order: [`config`](self) and `round` are the words, `graph`, `codes`, `quantized` (with `quantizing` and `quantized_images`), `links` and `owner` the state, `search`,
 //! `gated` and `scratch` the beam, `scan` what looks at many slots without edges, `select` the choice of neighbours, `plan`, `target`
-//! and `commit` an insert, `tree` what keeps nodes reachable, `repair` a delete.
+//! and `commit` an insert, `tree` what keeps nodes reachable, `repair` a delete, `restored` a load from images.
 mod admit;
 mod codes;
 mod commit;
@@ -18,7 +18,10 @@ mod links;
 mod owner;
 mod plan;
 mod quantized;
+mod quantized_images;
+mod quantizing;
 mod repair;
+mod restored;
 mod round;
 mod scan;
 mod scratch;
@@ -37,7 +40,9 @@ pub use config::{Flat, GraphConfig, SLOTS_MAX};
 pub use graph::Graph;
 pub use insert_all::{insert_all, relink_all};
 pub use plan::Planner;
-pub use quantized::{Job, JobDone, JobStep, JobTicket, Quantized, SavedCodes};
+pub use quantized::Quantized;
+pub use quantized_images::SavedCodes;
+pub use quantizing::{Job, JobDone, JobStep, JobTicket, Living};
 pub use round::{NodePlan, ROUND_NODES_MAX, Round, TargetJob, TargetPlan};
 pub use scan::Scan;
 pub use scratch::{Scratch, SearchStats};

@@ -4,7 +4,7 @@ use crate::distance::{Kernel, Metric, padded};
 use crate::index::{Neighbor, Slot};
 use crate::memory::{Arena, ArenaError};
 use crate::postings::{ListId, Lists, Summary};
-use crate::quantizer::CellCodec;
+use crate::quantizer::{CellCodec, squared_error};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -22,6 +22,15 @@ pub struct Place {
     pub distance: f32,
     /// What is kept of the vector in each of the cells, where these have codes.
     pub codes: Vec<u8>,
+}
+
+/// What became of a vector, as squared distances.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    /// From what its first code stands for; 0 without codes.
+    pub error: f64,
+    /// From the centroid of its first cell.
+    pub spread: f64,
 }
 
 /// Postings of cells have no bounds to be skipped by.
@@ -192,6 +201,24 @@ impl Cells {
             }
         }
         codes
+    }
+
+    /// How far a vector of `dim` components is from the centroid of its first cell, and from what the first of its `codes` stands for.
+    /// `decoded`: any buffer. Cost: some `dim` operations.
+    pub(crate) fn measure(
+        &self,
+        vector: &[f32],
+        cell: u32,
+        codes: &[u8],
+        decoded: &mut Vec<f32>,
+    ) -> Measured {
+        let centroid = self.centroid(cell);
+        let spread = squared_error(vector, centroid);
+        let Filed::Coded(coded) = &self.filed else { return Measured { error: 0.0, spread } };
+        decoded.resize(self.dim, 0.0);
+        coded.codec().decode(&codes[..coded.codec().code_len()], decoded);
+        decoded.iter_mut().zip(centroid).for_each(|(x, c)| *x += c);
+        Measured { error: squared_error(vector, decoded), spread }
     }
 
     /// Sets `vector`, `dim` components and what pads them, to what the first code of a slot stands for; false when it is not filed

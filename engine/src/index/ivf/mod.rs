@@ -18,6 +18,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use cells::Measured;
 pub use cells::{Cells, Place};
 pub(crate) use coded::{CodeBlock, Coded};
 pub(crate) use order::Order;

@@ -230,3 +230,36 @@ fn flushing_is_cheap_and_leaves_nothing() {
     }
     while bed.writer.tidy() {}
 }
+
+/// A page without memory is not written unless somebody grants it; a store that is refused evicts as it does at its budget, and one that
+/// has no page at all is full.
+#[test]
+fn pages_get_memory_as_it_is_granted() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    for knobs in 0..8 {
+        let (mut writer, view, seat) = store(config(64 << 10, 1024, knobs));
+        let granted = Arc::new(AtomicUsize::new(0));
+        let left = granted.clone();
+        writer.grow_with(Arc::new(move |bytes| {
+            assert_eq!(bytes, 1024);
+            left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
+        }));
+        let refused = writer.prepare(Op::Put { key: b"k", value: b"v", ttl_ms: 0 }, NOW).unwrap_err();
+        assert!(matches!(refused, StoreError::Full), "{refused:?}");
+        let mut all = 0;
+        for pages in [4, 9, 0] {
+            granted.store(pages, Relaxed);
+            all += pages;
+            for n in 0..1000u32 {
+                put(&mut writer, &n.to_be_bytes(), &pattern(60, n as usize), 0, NOW);
+                let stats = writer.stats();
+                assert!(stats.pages_allocated <= all + 2, "{stats:?}, {all} granted");
+                assert_eq!(get(&view, &seat, &n.to_be_bytes(), NOW).unwrap(), pattern(60, n as usize));
+            }
+            let stats = writer.stats();
+            assert!(stats.evictions_live > 0 && stats.pages_allocated >= all, "{stats:?}");
+            assert_eq!(granted.load(Relaxed), 0, "it takes what there is");
+        }
+    }
+}

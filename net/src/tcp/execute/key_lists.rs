@@ -1,13 +1,14 @@
 //! Carrying out operations on lists of keys, which several cores own: `mget` and `put_batch`.
 
 use super::keys::{Batch, Ran};
-use crate::request::ApiError;
+use crate::request::{ApiError, ErrorKind};
 use crate::tcp::frame::{self, Begun};
 use crate::tcp::kv::{self, KvRequest};
 use crate::tcp::ops::KvOp;
+use crate::tcp::room::Room;
 use crate::tcp::round::take_response;
 use nigh_engine::kv::{Op, Read};
-use nigh_shard::core::Core;
+use nigh_shard::core::{ANSWERS_CROWDED, Core};
 use nigh_shard::event::together;
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,10 +20,16 @@ const SLICE_BYTES: usize = 1 << 20;
 
 /// Appends the response to a request about a list of keys. Whatever of the connection came before has been carried out. Returns the
 /// longest of the waits for logs.
-pub async fn carry_out(core: &Rc<Core>, op: KvOp, args: &[u8], out: &mut Vec<u8>) -> Duration {
+pub async fn carry_out(
+    core: &Rc<Core>,
+    op: KvOp,
+    args: &[u8],
+    out: &mut Vec<u8>,
+    room: &mut Room,
+) -> Duration {
     let start = out.len();
     let result = match kv::decode(op, args) {
-        Ok(KvRequest::Mget { keys }) => mget(core, &keys, out).await.map(|()| Duration::ZERO),
+        Ok(KvRequest::Mget { keys }) => mget(core, &keys, out, room).await.map(|()| Duration::ZERO),
         Ok(KvRequest::PutBatch { puts }) => put_batch(core, &puts, out).await,
         // Single keys have one owner.
         Ok(_) => Err(ApiError::invalid("no list of keys")),
@@ -36,7 +43,7 @@ pub async fn carry_out(core: &Rc<Core>, op: KvOp, args: &[u8], out: &mut Vec<u8>
 }
 
 /// Each key as it is when its turn comes.
-async fn mget(core: &Rc<Core>, wanted: &[&[u8]], out: &mut Vec<u8>) -> Result<(), ApiError> {
+async fn mget(core: &Rc<Core>, wanted: &[&[u8]], out: &mut Vec<u8>, room: &mut Room) -> Result<(), ApiError> {
     let begun = Begun::at(out);
     kv::put_mget_head(out, wanted);
     for (slice, some) in wanted.chunks(SLICE_KEYS).enumerate() {
@@ -51,6 +58,9 @@ async fn mget(core: &Rc<Core>, wanted: &[&[u8]], out: &mut Vec<u8>) -> Result<()
                 let mut value = Vec::new();
                 let is_there = core.key_value(key, &mut value).await?;
                 kv::put_found(out, is_there.then_some(&value));
+            }
+            if !room.holds(out.len()) {
+                return Err(ApiError::new(ErrorKind::Unavailable, ANSWERS_CROWDED));
             }
             if begun.is_too_long(out) {
                 // Neither more memory nor more time for an answer that cannot be sent.

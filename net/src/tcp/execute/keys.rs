@@ -7,8 +7,10 @@ use crate::tcp::kv::{self, KvRequest};
 use crate::tcp::ops::KvOp;
 use crate::tcp::reader::{ArgsError, ArgsReader};
 use crate::tcp::round::take_response;
+use crate::tcp::turn::Turn;
 use nigh_engine::kv::operate::{Call, OperateError};
 use nigh_engine::kv::{Read, Reply};
+use nigh_shard::account::Charge;
 use nigh_shard::core::{Core, OpError};
 use nigh_shard::env::call;
 use nigh_shard::keys::{Keys, Moment, Place, Refused};
@@ -65,7 +67,7 @@ impl Changes {
     /// Waits until all are durable. Where the log has failed, what was promised in `out` is taken back.
     pub async fn settle(self, core: &Core, out: &mut Vec<u8>) {
         let Err(error) = core.wait_durable(self.ticket).await else { return };
-        let error = internal_is_logged(error.into());
+        let error = internal_is_logged(core.note_refusal(error).into());
         let (mut rest, mut at) = (&out[..], 0);
         let mut kept = Vec::new();
         while !rest.is_empty() {
@@ -205,7 +207,7 @@ impl<E: Into<ApiError>> From<E> for Unanswered {
 
 fn unanswered(refused: Box<Refused>) -> Unanswered {
     match *refused {
-        Refused::NoRoom(_) => Unanswered::Later(refused),
+        Refused::NoRoom(..) => Unanswered::Later(refused),
         Refused::Error(error) => error.into(),
     }
 }
@@ -272,6 +274,11 @@ pub fn returns_value(op: KvOp) -> bool {
     matches!(op, KvOp::Get | KvOp::GetSet | KvOp::GetDel | KvOp::Operate)
 }
 
+/// Whether it is a change whose response has the value, or parts of it: what has changed has to be answered.
+pub fn changes_and_returns_value(op: KvOp) -> bool {
+    returns_value(op) && !is_read(op)
+}
+
 /// Asks the memory for what requests about single keys are about to look at.
 pub fn prefetch<'a>(keys: &Keys, requests: impl Iterator<Item = &'a [u8]>) {
     keys.prefetch(requests.filter_map(|args| key_of(args).ok()));
@@ -283,12 +290,14 @@ pub struct Ran {
     pub responses: Vec<u8>,
     /// What of it was a wait for the log of the core that carried them out, as far as is known.
     pub log: Duration,
+    /// What counts the memory of the responses, where something does.
+    pub charge: Option<Charge>,
 }
 
 impl Ran {
     /// Responses of which nothing else is known.
     pub fn without_log(responses: Vec<u8>) -> Ran {
-        Ran { responses, log: Duration::ZERO }
+        Ran { responses, log: Duration::ZERO, charge: None }
     }
 }
 
@@ -375,7 +384,7 @@ impl Batch {
         let mut out = Vec::new();
         let (mut moment, mut changes) = (Moment::default(), Changes::default());
         let keys = core.keys();
-        let mut sliced_bytes = 0;
+        let (mut sliced_bytes, mut turn) = (0, Turn::begin(core));
         let mut ahead = self.iter();
         for (place, (op, args)) in self.iter().enumerate() {
             if place % AHEAD == 0 && self.len() - place > 1 {
@@ -390,7 +399,12 @@ impl Batch {
                 }
                 Err(error) => frame::put_error(&mut out, &error.to_string()),
             }
-            sliced_bytes += args.len() + out.len() - before;
+            let bytes = args.len() + out.len() - before;
+            sliced_bytes += bytes;
+            if turn.gives_way(core, op, bytes).await {
+                sliced_bytes = 0;
+                moment.passes();
+            }
             if place % SLICE_REQUESTS == SLICE_REQUESTS - 1 || sliced_bytes > SLICE_BYTES {
                 sliced_bytes = 0;
                 core.env().yield_now().await;
@@ -402,7 +416,7 @@ impl Batch {
         }
         let began = Instant::now();
         changes.settle(core, &mut out).await;
-        Ran { responses: out, log: began.elapsed() }
+        Ran { responses: out, log: began.elapsed(), charge: None }
     }
 }
 

@@ -35,7 +35,7 @@ async fn answer(
     match process::decode(op, args)? {
         ProcessRequest::Ping => frame::put_ok(out, |_| {}),
         // As `GET /v1/ready` says it.
-        ProcessRequest::Ready => match core.node().not_ready() {
+        ProcessRequest::Ready => match core.not_ready() {
             None => frame::put_ok(out, |_| {}),
             Some(detail) => {
                 return Err(ApiError::new(ErrorKind::Unavailable, format!("not ready: {detail}")));

@@ -7,10 +7,12 @@ use crate::request::{
 };
 use crate::rest::read::next_page;
 use crate::tcp::frame::{self, Begun};
+use crate::tcp::room::Room;
 use crate::tcp::vector::answers::{self, ScrollAnswer};
 use crate::tcp::vector::{self, Scroll, VectorRequest};
-use nigh_engine::payload::PayloadRow;
-use nigh_shard::core::{Core, FoundPoint, OpError, PointOperated, Position, QueryAnswer, Written};
+use nigh_shard::core::{
+    ANSWERS_CROWDED, Core, FoundPoint, OpError, PointOperated, Position, QueryAnswer, Written,
+};
 use std::rc::Rc;
 
 /// How a request fits into a round.
@@ -59,10 +61,16 @@ pub fn is_search(request: &VectorRequest) -> bool {
     )
 }
 
-/// Appends the response to a request.
-pub async fn carry_out(core: &Rc<Core>, request: VectorRequest, out: &mut Vec<u8>) {
+/// Appends the response to a request, which that of a read has `room` for.
+pub async fn carry_out(core: &Rc<Core>, request: VectorRequest, room: &mut Room, out: &mut Vec<u8>) {
     let begun = Begun::at(out);
-    match answer(core, request, &begun, out).await {
+    let is_read = kind(&request) == Kind::Read;
+    match answer(core, request, &begun, room, out).await {
+        // What has changed has to be answered.
+        Ok(true) if is_read && !begun.is_too_long(out) && !room.holds(begun.bytes(out)) => {
+            begun.abandon(out);
+            frame::put_error(out, ANSWERS_CROWDED);
+        }
         Ok(true) => begun.finish(out),
         Ok(false) => {
             begun.abandon(out);
@@ -80,6 +88,7 @@ async fn answer(
     core: &Rc<Core>,
     request: VectorRequest,
     begun: &Begun,
+    room: &mut Room,
     out: &mut Vec<u8>,
 ) -> Result<bool, ApiError> {
     match request {
@@ -107,7 +116,7 @@ async fn answer(
             let points = dispatch(core, request).await?;
             answers::put_point(out, points.first().and_then(Option::as_ref), core.unix_ms());
         }
-        VectorRequest::GetBatch(request) => get_batch(core, request, begun, out).await?,
+        VectorRequest::GetBatch(request) => get_batch(core, request, begun, room, out).await?,
         VectorRequest::ChangePayload(request) => {
             answers::put_done(out, dispatch(core, ChangeIfPresent(request)).await?);
         }
@@ -115,10 +124,10 @@ async fn answer(
         VectorRequest::Search(request) => answers::put_hits12(out, &dispatch(core, request).await?),
         VectorRequest::SearchDocs(request) => {
             let hits = dispatch(core, request).await?;
-            put_docs(core, &hits, begun, out).await;
+            put_docs(core, &hits, begun, room, out).await;
         }
         VectorRequest::SearchGroups(request) => {
-            put_query(core, &dispatch(core, request).await?.answer, begun, out).await;
+            put_query(core, &dispatch(core, request).await?.answer, begun, room, out).await;
         }
         VectorRequest::Hybrid(request) => {
             if let QueryAnswer::Hits(hits) = dispatch(core, request).await?.answer {
@@ -127,14 +136,16 @@ async fn answer(
         }
         VectorRequest::SearchText(request) => {
             if let QueryAnswer::Hits(hits) = dispatch(core, request).await?.answer {
-                put_docs(core, &hits, begun, out).await;
+                put_docs(core, &hits, begun, room, out).await;
             }
         }
         VectorRequest::Query(request) => {
-            put_query(core, &dispatch(core, request).await?.answer, begun, out).await;
+            put_query(core, &dispatch(core, request).await?.answer, begun, room, out).await;
         }
-        VectorRequest::Scroll(Scroll::ById(request)) => scroll(core, request, begun, out).await?,
-        VectorRequest::Scroll(Scroll::Ordered(request)) => scroll_ordered(core, request, begun, out).await?,
+        VectorRequest::Scroll(Scroll::ById(request)) => scroll(core, request, begun, room, out).await?,
+        VectorRequest::Scroll(Scroll::Ordered(request)) => {
+            scroll_ordered(core, request, begun, room, out).await?
+        }
         VectorRequest::Stage(request) => drop(dispatch(core, request).await?),
         VectorRequest::Build(request) => drop(dispatch(core, request).await?),
         VectorRequest::Operate(request) => match dispatch(core, request).await? {
@@ -147,7 +158,7 @@ async fn answer(
 }
 
 /// Appends `docs` with a chance for others after each page.
-async fn put_docs(core: &Rc<Core>, hits: &[FoundPoint], begun: &Begun, out: &mut Vec<u8>) {
+async fn put_docs(core: &Rc<Core>, hits: &[FoundPoint], begun: &Begun, room: &mut Room, out: &mut Vec<u8>) {
     let now_ms = core.unix_ms();
     answers::put_count(out, hits.len());
     for page in hits.chunks(PAGE_POINTS) {
@@ -155,14 +166,14 @@ async fn put_docs(core: &Rc<Core>, hits: &[FoundPoint], begun: &Begun, out: &mut
         if page.len() == PAGE_POINTS {
             core.runtime().breathe().await;
         }
-        if begun.is_too_long(out) {
+        if room.is_full(begun, out) {
             return;
         }
     }
 }
 
 /// Appends `query` or `groups`, likewise.
-async fn put_query(core: &Rc<Core>, answer: &QueryAnswer, begun: &Begun, out: &mut Vec<u8>) {
+async fn put_query(core: &Rc<Core>, answer: &QueryAnswer, begun: &Begun, room: &mut Room, out: &mut Vec<u8>) {
     let groups = match answer {
         QueryAnswer::Hits(_) => return answers::put_query(out, answer, core.unix_ms()),
         QueryAnswer::Groups(groups) => groups,
@@ -177,7 +188,7 @@ async fn put_query(core: &Rc<Core>, answer: &QueryAnswer, begun: &Begun, out: &m
             written = 0;
             core.runtime().breathe().await;
         }
-        if begun.is_too_long(out) {
+        if room.is_full(begun, out) {
             return;
         }
     }
@@ -188,6 +199,7 @@ async fn get_batch(
     core: &Rc<Core>,
     request: GetPoints,
     begun: &Begun,
+    room: &mut Room,
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
     let mut page_points_max = PAGE_POINTS;
@@ -204,7 +216,7 @@ async fn get_batch(
     answers::put_count(out, ids.len());
     let mut rest = &ids[..];
     loop {
-        let (page, after) = rest.split_at(page_points.min(rest.len()));
+        let page = &rest[..page_points.min(rest.len())];
         let before = out.len();
         let get =
             GetPoints { collection: collection.clone(), ids: page.to_vec(), with_vector, with_payload, read };
@@ -214,7 +226,9 @@ async fn get_batch(
         for (id, point) in page.iter().zip(&points) {
             answers::put_point_of(out, *id, point.as_ref(), now_ms);
         }
-        if after.is_empty() || begun.is_too_long(out) {
+        // Those that are long may be fewer than were asked for.
+        let after = &rest[points.len()..];
+        if after.is_empty() || room.is_full(begun, out) {
             return Ok(());
         }
         page_points = next_page(page_points, page_points_max, out.len() - before);
@@ -227,6 +241,7 @@ async fn scroll(
     core: &Rc<Core>,
     mut request: ScrollPoints,
     begun: &Begun,
+    room: &mut Room,
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
     let mut left = if request.limit > 0 { request.limit } else { usize::MAX };
@@ -241,7 +256,7 @@ async fn scroll(
             scrolled.push(out, point.id, &point.row, now_ms);
         }
         left = left.saturating_sub(page.points.len());
-        if page.next_after.is_none() || left == 0 || begun.is_too_long(out) {
+        if page.next_after.is_none() || left == 0 || room.is_full(begun, out) {
             scrolled.finish_by_id(out, page.next_after);
             return Ok(());
         }
@@ -258,6 +273,7 @@ async fn scroll_ordered(
     core: &Rc<Core>,
     mut request: ScrollOrdered,
     begun: &Begun,
+    room: &mut Room,
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
     let mut left = if request.order.limit > 0 { request.order.limit } else { usize::MAX };
@@ -267,17 +283,17 @@ async fn scroll_ordered(
         request.order.limit = left.min(POSITIONS);
         let found = dispatch(core, request.clone()).await?;
         let mut positions = &found.positions[..];
-        while !positions.is_empty() && !begun.is_too_long(out) {
-            let (page, after) = positions.split_at(page_points.min(positions.len()));
+        while !positions.is_empty() && !room.is_full(begun, out) {
+            let page = &positions[..page_points.min(positions.len())];
             let before = out.len();
-            push_documents(core, &request, page, &mut scrolled, out).await?;
+            let pushed = push_documents(core, &request, page, &mut scrolled, out).await?;
             page_points = next_page(page_points, PAGE_POINTS, out.len() - before);
-            positions = after;
+            positions = &positions[pushed..];
             core.runtime().breathe().await;
         }
         left = left.saturating_sub(found.positions.len());
         let last = found.positions.into_iter().next_back();
-        if !found.more || left == 0 || last.is_none() || begun.is_too_long(out) {
+        if !found.more || left == 0 || last.is_none() || room.is_full(begun, out) {
             scrolled.finish_ordered(out, &request.order.keys, last.filter(|_| found.more).as_ref());
             return Ok(());
         }
@@ -285,14 +301,15 @@ async fn scroll_ordered(
     }
 }
 
-/// The documents at some positions: those that are still there and match.
+/// The documents at some positions: those that are still there and match. How many positions that were: fewer than there are when they
+/// are long.
 async fn push_documents(
     core: &Rc<Core>,
     request: &ScrollOrdered,
     page: &[Position],
     scrolled: &mut ScrollAnswer,
     out: &mut Vec<u8>,
-) -> Result<(), ApiError> {
+) -> Result<usize, ApiError> {
     let get = GetPoints {
         collection: request.collection.clone(),
         ids: page.iter().map(|position| position.id).collect(),
@@ -301,14 +318,15 @@ async fn push_documents(
         read: ReadOptions::default(),
     };
     let now_ms = core.unix_ms();
-    for point in dispatch(core, get).await?.into_iter().flatten() {
+    let points = dispatch(core, get).await?;
+    let count = points.len();
+    for point in points.into_iter().flatten() {
         // Again: it may have changed since it was found.
-        let row = (!point.row.is_empty()).then(|| PayloadRow::trusted(&point.row));
-        if request.order.filter.as_ref().is_none_or(|filter| filter.matches(row, now_ms)) {
+        if core.row_matches(request.order.filter.as_deref(), &point.row, now_ms).await? {
             scrolled.push(out, point.id, &point.row, now_ms);
         }
     }
-    Ok(())
+    Ok(count)
 }
 
 /// A change of a payload that answers whether there was a point to change.

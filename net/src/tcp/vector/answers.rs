@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn hit(id: u64, distance: f32, score: f32, row: Vec<u8>) -> FoundPoint {
-        FoundPoint { id, distance, score, row }
+        FoundPoint { id, distance, score, row: row.into() }
     }
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {

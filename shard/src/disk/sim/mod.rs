@@ -10,7 +10,7 @@ mod names;
 
 pub use faults::{Calls, Failure};
 
-use super::{BLOCK, Disk, DiskFile, LocalBoxFuture, PageFile};
+use super::{BLOCK, Disk, DiskFile, LocalBoxFuture, PageFile, Space};
 use crate::sim::Random;
 use contents::Contents;
 use faults::Faults;
@@ -183,6 +183,11 @@ impl State {
         self.space_bytes.map_or(u64::MAX, |limit| limit.saturating_sub(self.used_bytes()))
     }
 
+    /// A new name takes some room: none is made on a disk that has none at all.
+    fn check_room_for_name(&self) -> io::Result<()> {
+        if self.room_bytes() == 0 { Err(Failure::NoSpace.error()) } else { Ok(()) }
+    }
+
     fn new_file(&mut self, contents: Contents) -> FileId {
         let file = self.next_file;
         self.next_file += 1;
@@ -239,6 +244,7 @@ impl Disk for SimDisk {
             let file = {
                 let mut state = self.shared.state.borrow_mut();
                 state.names.check_dir(parent(path))?;
+                state.check_room_for_name()?;
                 let file = state.new_file(Contents::default());
                 state.change(NameChange::Set(path.to_owned(), Node::File(file)));
                 file
@@ -360,6 +366,7 @@ impl Disk for SimDisk {
                     if state.names.check_exists(dir).is_ok() {
                         state.names.check_dir(dir)?;
                     } else {
+                        state.check_room_for_name()?;
                         state.change(NameChange::Set(dir.to_owned(), Node::Dir));
                     }
                 }
@@ -377,6 +384,14 @@ impl Disk for SimDisk {
             self.shared.enter(Calls::Other)?;
             self.shared.pause().await;
             self.shared.state.borrow().names.list(checked(path)?)
+        })
+    }
+
+    fn space<'a>(&'a self) -> LocalBoxFuture<'a, io::Result<Space>> {
+        Box::pin(async move {
+            self.shared.pause().await;
+            let state = self.shared.state.borrow();
+            Ok(Space { total: state.space_bytes.unwrap_or(u64::MAX), free: state.room_bytes() })
         })
     }
 

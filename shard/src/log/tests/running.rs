@@ -308,3 +308,117 @@ fn a_generation_is_used_once_and_directories_are_numbered() {
         assert!(matches!(Log::create(Rc::new(disk.clone()), config).await, Err(LogError::Failed(_))));
     });
 }
+
+/// A reader of one collection skips segments that have nothing of it, and stops when it has enough.
+#[test]
+fn a_part_of_an_old_log_is_read_again() {
+    use std::ops::ControlFlow;
+    let (first, second) = (records(1, 200), records(2, 200));
+    let disk = written_disk(&[first, second.clone()].concat());
+    let (_, report) = scan_now(&disk);
+    let read = |above: u64, most: usize| {
+        let mut seen = 0;
+        let mut found = Vec::new();
+        let wanted = |collection: u64, highest: u64| collection == 2 && highest > above;
+        let mut take = |key: RecordKey, body: &[u8]| {
+            seen += 1;
+            if key.collection == 2 && key.seq > above {
+                found.push((key, body.to_vec()));
+            }
+            if found.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let reading = report.segments.read_again(&disk, &wanted, &mut take);
+        futures_lite::future::block_on(reading).unwrap();
+        (seen, found)
+    };
+    let (seen, found) = read(0, usize::MAX);
+    assert_eq!(found, second);
+    assert!(seen < 300, "{seen} records looked at");
+    let (seen, found) = read(150, 20);
+    assert_eq!(found, second[150..170]);
+    assert!(seen < 60, "{seen} records looked at");
+    report.segments.end_reading();
+    assert_eq!(read(0, usize::MAX).0, 0);
+}
+
+/// Bytes of all segments on the disk.
+fn segment_bytes(disk: &SimDisk) -> u64 {
+    let segments = disk.paths().into_iter().filter(|path| path.extension().is_some_and(|e| e == "wal"));
+    segments.map(|path| disk.bytes(path).unwrap().len() as u64).sum()
+}
+
+#[test]
+fn a_log_begins_without_room_and_deletions_use_the_reserve() {
+    use crate::reserve::Reserve;
+    sim::run(1, |sim| async move {
+        let disk = SimDisk::new(1);
+        let reserve = Reserve::new(4 * SEGMENT_BYTES, 1);
+        disk.set_space(Some(0));
+        let (shared, timer) = (Rc::new(disk.clone()), sim.clone());
+        let sleep = async |us| timer.sleep_us(us).await;
+        let made = Log::create_with(shared, config(0, 1, SyncMode::Always), reserve.clone(), sleep).await;
+        let log = made.expect("a full disk is no reason to end");
+        sim.spawn(log.clone().flush_loop(sleeper(&sim)));
+        assert!(log.is_short() && disk.paths().is_empty() && reserve.is_disk_full());
+        for purpose in [Purpose::Grow, Purpose::Free] {
+            assert!(matches!(log.make_room_for(purpose, 100).await, Err(LogError::NoSpace(_))));
+            assert!(matches!(log.append_for(purpose, key(1, 1), b"x"), Err(LogError::NoSpace(_))));
+        }
+        // Room for the reserve and two segments, and nothing else.
+        disk.set_space(Some(6 * SEGMENT_BYTES));
+        reserve.fill(&disk).await.unwrap();
+        sim.sleep_us(1_000_000).await;
+        assert!(!log.is_short() && !reserve.is_disk_full());
+        let mut seq = 0;
+        while log.append(key(1, seq + 1), &[1; 3000]).is_ok() {
+            seq += 1;
+            sim.sleep_us(1000).await;
+        }
+        assert!(seq >= 13 && reserve.is_intact(), "both segments were filled with {seq} records");
+        sim.sleep_us(300_000).await;
+        assert!(matches!(log.make_room(3000).await, Err(LogError::NoSpace(_))) && reserve.is_disk_full());
+        // Deletions go on, with a quarter of the reserve, and new data is refused although their segment has room for it.
+        let mut freed = 0;
+        while log.make_room_for(Purpose::Free, 3000).await.is_ok() {
+            seq += 1;
+            let ticket = log.append_for(Purpose::Free, key(1, seq), &[2; 3000]).unwrap();
+            log.durable(ticket).await.unwrap();
+            assert!(matches!(log.append(key(1, seq + 1), b"x"), Err(LogError::NoSpace(_))));
+            freed += 1;
+        }
+        assert!(freed >= 4 && !reserve.is_intact(), "{freed}");
+        assert_eq!(disk.bytes("reserve").unwrap().len() as u64, 3 * SEGMENT_BYTES);
+        disk.set_space(None);
+        reserve.fill(&disk).await.unwrap();
+        sim.sleep_us(300_000).await;
+        let ticket = log.append(key(1, seq + 1), b"x").expect("there is room");
+        log.durable(ticket).await.unwrap();
+        assert_eq!(scan_all(&disk.crash_clone(1)).await.0.len() as u64, seq + 1);
+    });
+}
+
+#[test]
+fn a_scan_gives_back_what_was_allocated_ahead_and_a_start_in_vain_leaves_nothing() {
+    let disk = written_disk(&records(1, 3));
+    let before = segment_bytes(&disk);
+    let (found, report) = scan_now(&disk);
+    assert!(found == records(1, 3));
+    // A header and three frames of one block, and the header of the segment ahead.
+    assert_eq!((before, segment_bytes(&disk)), (2 * SEGMENT_BYTES, 5 * 4096));
+    assert!(scan_now(&disk).0 == records(1, 3));
+    sim::run(1, |sim| async move {
+        report.segments.trim(&disk, &|_| Some(0)).await.unwrap();
+        assert_eq!(segment_bytes(&disk), 5 * 4096, "a segment with records stays, and what comes after it");
+        let log = start(&sim, &disk, 2, SyncMode::Always).await;
+        sim.sleep_us(1000).await;
+        assert_eq!(segment_bytes(&disk), 5 * 4096 + 2 * SEGMENT_BYTES);
+        log.discard().await;
+        assert_eq!(segment_bytes(&disk), 5 * 4096);
+        // One that is killed instead is removed by the next.
+        let _log = start(&sim, &disk, 2, SyncMode::Always).await;
+        sim.sleep_us(1000).await;
+        let (_, report) = scan_all(&disk).await;
+        report.segments.trim(&disk, &|_| Some(0)).await.unwrap();
+        assert_eq!(segment_bytes(&disk), 5 * 4096);
+    });
+}

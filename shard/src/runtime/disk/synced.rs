@@ -5,6 +5,13 @@
 //! one, and the reactor announces the end. (`RWF_DSYNC` would be a single operation. It was as fast as this on one machine and fifty
 //! times slower on another, and file systems in user space may overlook it.)
 //!
+//! # Beside others
+//!
+//! A sync is carried out by a thread of the kernel, so a flush wakes that thread and then this one. On a machine whose CPUs are all taken each
+//! waits for a slice of its CPU, unless they are on the same one: with eight busy threads per CPU, a thread that has another write and sync for
+//! it takes 0.16 ms (median) and 3.6 (p99) where both are on one CPU, and 32 and 140 where they are on two. So the kernel's threads of a pinned
+//! core are kept on its CPU.
+//!
 //! # Pairs that come apart
 //!
 //! Both operations are queued together or not at all, and the kernel takes both with one call. Only where it has no memory for the second does
@@ -92,6 +99,9 @@ impl SyncedWrites {
     /// io_uring is refused, the kernel is older than 6.1, or no descriptors are left.
     pub(super) fn new(runtime: &CoreRuntime) -> io::Result<SyncedWrites> {
         let ring = Ring::new(QUEUE, 4 * QUEUE, Running::WithAnySystemCall)?;
+        if let Err(error) = ring.keep_workers_here() {
+            tracing::debug!(%error, "syncs are carried out on any CPU");
+        }
         let ready = runtime.reactor().register(ring.descriptor()?)?;
         Ok(SyncedWrites {
             runtime: runtime.clone(),

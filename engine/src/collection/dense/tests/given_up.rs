@@ -167,3 +167,30 @@ fn writes_end_with_the_training_and_not_before() {
     assert!(bed.writer.shared().graph.is_bare());
     check(&bed, &mut rng);
 }
+
+/// What codes stood for is gone with the points, so that there is no reason to refuse others.
+#[test]
+fn a_collection_that_is_emptied_takes_points_again() {
+    let mut rng = Rng(33);
+    let mut bed = Bed::new(config(Metric::L2), 8192);
+    (0..600).for_each(|id| bed.upsert(id, &rng.vector(DIM)));
+    bed.settle();
+    assert!(bed.writer.shared().graph.is_bare());
+    let mut images = vec![bed.capture(true, 700)];
+    (0..600).for_each(|id| bed.delete(id, false));
+    bed.settle();
+    images.push(bed.capture(false, 700));
+    for _ in 0..2 {
+        assert!(!bed.writer.shared().graph.is_bare());
+        bed.reopen(&images, bed.seq);
+    }
+    (0..600).for_each(|id| bed.upsert(id, &rng.vector(DIM)));
+    bed.check(&mut rng);
+    bed.settle();
+    assert!(bed.writer.shared().graph.is_bare());
+    check(&bed, &mut rng);
+    images.push(bed.capture(false, 700));
+    bed.reopen(&images, bed.seq);
+    bed.settle();
+    check(&bed, &mut rng);
+}

@@ -118,7 +118,10 @@ fn codes_come_back_with_images() {
     let mut images = Vec::new();
     for (step, points) in [30, 60, 70, 2000].into_iter().enumerate() {
         for id in bed.twin.len() as u64..points {
-            bed.upsert(id, &rng.vector(DIM));
+            // The last lie elsewhere.
+            let vector: Vec<f32> =
+                rng.vector(DIM).iter().map(|x| x + if step == 3 { 5.0 } else { 0.0 }).collect();
+            bed.upsert(id, &vector);
         }
         bed.settle();
         let number = bed.writer.shared().graph.codes_number();
