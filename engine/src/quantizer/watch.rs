@@ -6,16 +6,25 @@
 //! so on to all of them, when none is left of those that were learned from (with few of these left it may still be they that outweigh
 //! others). From a 64th on where nothing is being written any more. Where a whole generation of points has brought nothing better, looks
 //! are fewer. And whatever was found before, one comes when an eighth was written and errors tell that points lie elsewhere: of those
-//! that are written some are measured, by the squared error of their codes, and in cells by the squared distance to their centroid.
+//! that are written some are measured, by the squared error of their codes, and in cells by the squared distance to their centroid. Errors
+//! that have shrunk ask for one too, unless looks have brought nothing: points that lie close together need finer codes, and as long as a
+//! few of those from before are among what is learned from these decide how fine codes are.
 
 /// By how much the mean error of codes over all points must have grown to ask for a look.
 const GROWN: f64 = 1.2;
+/// By how much the mean error of later points must have shrunk: codes that are too coarse for them lose little of each, but more than
+/// they differ by.
+const SHRUNK: f64 = 2.0;
+/// One in so many of the points that were learned from is written before a look at rest because of that.
+const RESTING: u64 = 64;
 /// Points written before the first look, so that few do not decide. In tests there are few.
 const WRITTEN_MIN: u64 = if cfg!(test) { 16 } else { 256 };
 /// Points measured before errors are believed.
 const MEASURED_MIN: u64 = WRITTEN_MIN / 8;
 /// One in so many of the points that were learned from is written before a look because of errors.
 const EARLY: u64 = 8;
+/// And before they are believed to have shrunk: a few that lie far off make the mean.
+const SHRUNK_MEASURED_MIN: u64 = 4 * MEASURED_MIN;
 /// One in so many written points is measured, as decoding a code costs about as much as making it.
 const MEASURED_EVERY: u64 = 8;
 
@@ -69,6 +78,11 @@ impl Level {
         let all = (self.trained * learned as f64 + later * written as f64) / (learned + written) as f64;
         // Not for a level that is not known (NaN).
         all > factor * self.trained
+    }
+
+    /// Whether the mean of later points is far below the trained one: they lie closer together than what was learned from.
+    fn has_shrunk(&self, measured: u64) -> bool {
+        SHRUNK * self.sum / (measured as f64) < self.trained
     }
 }
 
@@ -147,14 +161,27 @@ impl Watch {
             return true;
         }
         let grown = |level: &Level, factor| level.has_grown(factor, learned_from, written, measured);
-        self.is_early()
-            && measured >= MEASURED_MIN
-            && (grown(&self.error, GROWN) || grown(&self.spread, spread))
+        let shrunk = |level: &Level| level.has_shrunk(measured);
+        let may_be_finer =
+            !self.calm && (self.is_early() || (self.resting && written >= learned_from / RESTING));
+        measured >= MEASURED_MIN
+            && ((self.is_early() && (grown(&self.error, GROWN) || grown(&self.spread, spread)))
+                || (may_be_finer
+                    && measured >= SHRUNK_MEASURED_MIN
+                    && (shrunk(&self.error) || shrunk(&self.spread))))
     }
 
     /// Whether so much was written that a look is of use, though it may come later.
     pub fn is_early(&self) -> bool {
         self.written >= (self.learned_from / EARLY).max(WRITTEN_MIN)
+    }
+
+    /// Whether codes lose about as much of what was written since the last look as of what was learned from; `None` where too few were
+    /// measured to tell.
+    pub fn fits(&self) -> Option<bool> {
+        let is_known = self.measured >= MEASURED_MIN && !self.error.trained.is_nan();
+        let has_grown = || self.error.sum / self.measured as f64 > GROWN * self.error.trained;
+        is_known.then(|| !has_grown() && !self.error.has_shrunk(self.measured))
     }
 
     /// A look has begun: what is written from now on is not learned from.

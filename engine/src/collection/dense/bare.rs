@@ -77,10 +77,13 @@ impl DenseWriter {
         self.give_up_vectors_of(&proven);
     }
 
-    /// Nothing is being written, and of what was written since the training there is too little to ask for another.
+    /// Nothing is being written, codes are not seen to misfit what was written since the training, and there is too little of it to ask for
+    /// another.
     pub(super) fn prove_at_rest(&mut self) {
         let Some(filing) = &self.filing else { return };
-        if filing.watch.resting && filing.current.is_some() && filing.next.is_none() && !self.training_due() {
+        let fits = filing.watch.fits() != Some(false);
+        let rests = filing.watch.resting && filing.current.is_some() && filing.next.is_none();
+        if rests && fits && !self.training_due() {
             self.prove_codes();
         }
     }

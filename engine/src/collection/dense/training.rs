@@ -19,6 +19,10 @@ const SAMPLE_MIN: usize = 50_000;
 /// One in so many filed points may keep the vector that it is to give up until codes are looked at; and where nothing is being written.
 const UNPROVEN_SHARE: usize = 4;
 const UNPROVEN_SHARE_RESTING: usize = 64;
+/// So many always may: a look goes by those of them that are held out.
+const UNPROVEN_MIN: usize = 8 * COMPARED_MIN;
+/// Codes are not compared on fewer vectors.
+const COMPARED_MIN: usize = 8;
 
 /// Points by which old and new cells are compared, at most.
 const HELD_OUT_MAX: usize = 4096;
@@ -44,6 +48,8 @@ pub struct TrainingSample {
     drops: bool,
     /// The cells that there are, to see whether others are better.
     before: Option<Arc<Cells>>,
+    /// What their codes lose, as far as that is known.
+    error_before: f64,
 }
 
 /// Tells which writer's sample it was.
@@ -87,6 +93,7 @@ impl TrainingSample {
             points,
             is_exact,
             before,
+            error_before,
             drops,
         } = self;
         // What was not learned from tells whether it is better than before.
@@ -109,24 +116,23 @@ impl TrainingSample {
             }
             None => (None, 0.0),
         };
-        let watch = Watch::new(seq, live, error, spread);
         let cells = Cells::new(metric, dim, &centroids, spills, codec, live);
         let (Some(before), Ok(fresh)) = (&before, &cells) else {
+            let watch = Watch::new(seq, live, error, spread);
             return Clustering { ticket, watch, cells: Some(cells) };
         };
         let is_exact = split_sample(1, is_exact).1;
         let (old, new) = (lost(before, dim, &held_out, &is_exact), lost(fresh, dim, &held_out, &is_exact));
-        let better_codes = is_better(&old.errors, &new.errors);
+        // Few vectors are exact where they are given up, and codes lose little of what older codes stand for.
+        let is_known = old.errors.len() >= COMPARED_MIN;
+        let better_codes = is_known && is_better(&old.errors, &new.errors);
         let better_cells = is_better(&old.spreads, &new.spreads);
         // Where vectors are given up for codes the old ones lose nothing of most points.
         let better = if product.is_none() { better_cells } else { better_codes || (drops && better_cells) };
-        match better {
-            true => Clustering { ticket, watch, cells: Some(cells) },
-            false => {
-                let watch = Watch::new(seq, live, mean(&old.errors), mean(&old.spreads));
-                Clustering { ticket, watch, cells: None }
-            }
-        }
+        let of = if better { &new } else { &old };
+        let error = if is_known { mean(&of.errors) } else { error_before };
+        let watch = Watch::new(seq, live, error, mean(&of.spreads));
+        Clustering { ticket, watch, cells: better.then_some(cells) }
     }
 
     /// For [`DenseWriter::fail_training`].
@@ -372,6 +378,7 @@ impl DenseWriter {
             points: Vec::with_capacity(ids.len() * config.dim),
             is_exact: Vec::with_capacity(ids.len()),
             drops: config.drops_vectors(),
+            error_before: filing.watch.error.trained,
             before: match std::mem::take(&mut filing.training.compares) {
                 true => filing.current.as_ref().map(|current| current.cells().clone()),
                 false => None,
@@ -460,7 +467,8 @@ impl Filing {
     /// waits for that look.
     fn is_look_due(&self, points: u64) -> bool {
         let share = if self.watch.resting { UNPROVEN_SHARE_RESTING } else { UNPROVEN_SHARE };
-        let waits = self.unproven.len() > self.linked.len() / share;
+        let waiting = self.unproven.len();
+        let waits = waiting >= UNPROVEN_MIN && waiting > self.linked.len() / share;
         let early = self.watch.is_early() || (self.watch.resting && self.watch.written > 0);
         self.current.is_some() && ((waits && early) || self.watch.is_due(points, self.spread()))
     }
