@@ -45,6 +45,8 @@ pub struct Connection {
     /// An answer that stands in for one of the parser's.
     pub(super) refusal: RefCell<Option<Refusal>>,
     write_blocked: Cell<bool>,
+    /// Since the request under way began.
+    was_blocked: Cell<bool>,
     /// Of the answer under way: seconds in which the client took nothing, all together, and bytes that it took.
     write_wait_seconds: Cell<u32>,
     write_bytes: Cell<u64>,
@@ -73,6 +75,7 @@ impl Connection {
             write_bytes: Cell::new(0),
             has_moved: Cell::new(false),
             write_blocked: Cell::new(false),
+            was_blocked: Cell::new(false),
             ended: Cell::new(false),
             unread: Cell::new(false),
             task: RefCell::new(None),
@@ -91,6 +94,7 @@ impl Connection {
         self.body_wait_seconds.set(0);
         self.body_bytes.set(0);
         self.head_bytes.set(0);
+        self.was_blocked.set(false);
         self.write_wait_seconds.set(0);
         self.write_bytes.set(0);
         self.unread.set(false);
@@ -160,6 +164,12 @@ impl Connection {
     /// The client does not take any bytes at the moment.
     pub fn blocked(&self) {
         self.write_blocked.set(true);
+        self.was_blocked.set(true);
+    }
+
+    /// Whether the client has left bytes untaken since the request under way began.
+    pub fn was_write_blocked(&self) -> bool {
+        self.was_blocked.get()
     }
 
     /// Whether the client leaves bytes untaken. The connection's task is woken when it takes them.

@@ -130,6 +130,11 @@ impl Drop for ReplyBody {
     fn drop(&mut self) {
         if let Some(connection) = &self.connection {
             connection.enter(Phase::Idle);
+            // hyper 1.12 forgets that it wanted to read on when a body ends in its second attempt to write, which comes after the client
+            // has taken something: requests that are in its buffer already would wait for ever.
+            if matches!(self.content, Content::Pages(_)) || connection.was_write_blocked() {
+                connection.wake();
+            }
         }
     }
 }

@@ -172,3 +172,35 @@ fn searches_sent_without_reading_wait_in_the_socket() {
     );
     flood(&request, UNREAD_BYTES_MAX);
 }
+
+/// Requests that have all arrived before the client takes the first answer are all answered.
+#[test]
+fn requests_behind_answers_that_wait_are_answered() {
+    const REQUESTS: usize = 20;
+    let server = server(2_000, CONTENT_BYTES);
+    let streams: Vec<TcpStream> = (0..8)
+        .map(|_| {
+            let mut stream = connect(&server);
+            stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket option");
+            stream.write_all(SCROLL.repeat(REQUESTS).as_bytes()).expect("sent");
+            stream
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(500));
+    std::thread::scope(|scope| {
+        for mut stream in streams {
+            scope.spawn(move || {
+                const END: &[u8] = b"\r\n0\r\n\r\n";
+                let (mut ends, mut kept) = (0, Vec::new());
+                let mut piece = vec![0; 1 << 16];
+                while ends < REQUESTS {
+                    let count = stream.read(&mut piece).expect("the answers go on");
+                    assert!(count > 0, "the connection ends after {ends} answers");
+                    kept.extend_from_slice(&piece[..count]);
+                    ends += kept.windows(END.len()).filter(|window| window == &END).count();
+                    kept.drain(..kept.len().saturating_sub(END.len() - 1));
+                }
+            });
+        }
+    });
+}
