@@ -413,7 +413,6 @@ impl Core {
                 (manifest, loaded)
             }
         };
-        let stored = writer.shared().stats().live;
         let loaded = match loaded {
             Ok(()) => self.replay(uid, &mut writer, records, &mut opening).await,
             Err(why) => Err(why),
@@ -452,7 +451,7 @@ impl Core {
         let numbers = names.filter_map(|name| u64::from_str_radix(name.split('.').next()?, 16).ok());
         let last_file = numbers.max().unwrap_or(0);
         *owned.checkpoint.borrow_mut() =
-            CheckpointState { manifest, last_file, stored, ..CheckpointState::default() };
+            CheckpointState { manifest, last_file, ..CheckpointState::default() };
         *owned.vectors.borrow_mut() = vectors.map(Rc::new);
         self.start_owned(owned.clone());
         drop(opening);

@@ -8,7 +8,7 @@
 //! The reserve has room for the images of little log only. So images are also written when what is free would soon not hold those of what the
 //! logs have, and new data waits for them: on a disk that is full, the logs are short.
 //!
-//! The state is one word that every core reads. Any core may release the reserve; only core 0 fills it ([`keep`]).
+//! The state is one word that every core reads. Any core may release the reserve; only core 0 fills it (`keep`).
 
 use crate::core::Core;
 use crate::disk::{BLOCK, Disk, Space};
@@ -61,6 +61,8 @@ pub struct Reserve {
     log_bytes: Box<[AtomicU64]>,
     /// Images of what the logs have may not find room much longer.
     is_low: AtomicBool,
+    /// What the disk had left at the last look, the reserve apart.
+    free: AtomicU64,
     /// What was logged last.
     told_full: AtomicBool,
 }
@@ -73,6 +75,7 @@ impl Reserve {
             held: AtomicU64::new(0),
             log_bytes: (0..=cores).map(|_| AtomicU64::new(0)).collect(),
             is_low: AtomicBool::new(false),
+            free: AtomicU64::new(u64::MAX),
             state: AtomicU64::new(if bytes == 0 { INTACT } else { 0 }),
             releasing: AtomicUsize::new(0),
             short_logs: AtomicUsize::new(0),
@@ -127,15 +130,33 @@ impl Reserve {
         !self.is_low()
     }
 
+    /// The same before it takes `bytes` more for what frees room.
+    pub(crate) fn leaves_room_to_free(&self, core: usize, log_bytes: u64, bytes: u64, space: Space) -> bool {
+        self.note_log_bytes(core, log_bytes);
+        let room = space.free.saturating_add(self.held.load(SeqCst));
+        // Records of deletes take more than what images have of them.
+        self.bytes() == 0 || room >= bytes + self.all_log_bytes()
+    }
+
+    fn all_log_bytes(&self) -> u64 {
+        self.log_bytes.iter().map(|bytes| bytes.load(SeqCst)).sum()
+    }
+
     /// Whether images are due although the logs are short: later they may find no room.
     pub(crate) fn is_low(&self) -> bool {
         self.is_low.load(SeqCst)
     }
 
+    /// Whether an image of so many bytes, about, would find room if it had the reserve, as far as is known.
+    pub(crate) fn has_room_for_image(&self, bytes: u64) -> bool {
+        let room = self.free.load(SeqCst).saturating_add(self.held.load(SeqCst));
+        bytes.saturating_add(bytes / 8) < room
+    }
+
     /// Looks at what the disk has left.
     fn note_space(&self, space: Space) {
-        let logs: u64 = self.log_bytes.iter().map(|bytes| bytes.load(SeqCst)).sum();
-        self.is_low.store(space.free < logs.saturating_mul(IMAGE_FACTOR), SeqCst);
+        self.free.store(space.free, SeqCst);
+        self.is_low.store(space.free < self.all_log_bytes().saturating_mul(IMAGE_FACTOR), SeqCst);
         self.tell();
     }
 
@@ -188,7 +209,7 @@ impl Reserve {
     }
 
     /// Gives room of the reserve back to the disk, for something that frees room; writes that need lasting room are refused from here on, until
-    /// [`keep`] has filled it again. `sleep` sleeps for so many microseconds. Whether there was anything to give.
+    /// `keep` has filled it again. `sleep` sleeps for so many microseconds. Whether there was anything to give.
     pub async fn release(&self, part: Part, disk: &dyn Disk, sleep: impl AsyncFn(u64)) -> bool {
         if self.bytes() == 0 {
             return false;

@@ -5,6 +5,7 @@ use super::shard::{Refused, purpose_of, store_error};
 use crate::core::{Core, OpError};
 use crate::env::call;
 use crate::log::{Purpose, Ticket};
+use crate::owner::{CHECKPOINT_POLL_US, CHECKPOINT_WAIT_MAX_US};
 use nigh_engine::kv::operate::{Call, Change, Expiry, OperateError, Outcome};
 use nigh_engine::kv::{Action, Op, Prepared, Read, Reply, StoreError, Writer};
 use std::rc::Rc;
@@ -26,8 +27,10 @@ impl Moment {
     }
 }
 
-/// Changes between two looks whether the log has grown too long.
+/// Changes between two looks whether the log has grown too long,
 const UNCHECKED_MAX: u32 = 64;
+/// where a change counts once more for so many bytes of its record.
+const UNCHECKED_BYTES: usize = 16 << 10;
 
 impl Core {
     /// Carries out an operation on a key of this core's, [`Op::Flush`] excepted ([`Core::flush_keys`]). `answer` is told what it has come
@@ -85,10 +88,14 @@ impl Core {
         let keys = self.keys();
         assert_eq!(place.core, keys.index, "a key is changed by its owner");
         let log = self.log();
-        let is_too_long = log.as_deref().is_some_and(|log| {
-            keys.unchecked.replace((keys.unchecked.get() + 1) % UNCHECKED_MAX) == 0
-                && (self.is_log_too_long(log) || self.node().reserve.is_low())
-        });
+        let is_look_due = keys.unchecked.get() >= UNCHECKED_MAX;
+        if is_look_due {
+            keys.unchecked.set(0);
+        }
+        let is_too_long = is_look_due
+            && log.as_deref().is_some_and(|log| {
+                self.is_log_too_long(log) || self.is_keys_log_too_long() || self.node().reserve.is_low()
+            });
         // On a full disk it may be this deletion that lets the images be written that the log waits for.
         if is_too_long && !self.is_disk_short() {
             return Err(Box::new(Refused::NoRoom(Purpose::Grow, 0)));
@@ -109,6 +116,8 @@ impl Core {
                         waits => waits,
                     })
                 })?;
+                let looks_due = 1 + (shard.record_bytes() / UNCHECKED_BYTES) as u32;
+                keys.unchecked.set(keys.unchecked.get() + looks_due);
                 answer(reply);
                 Ok(ticket)
             }
@@ -139,6 +148,19 @@ impl Core {
         }
     }
 
+    /// Waits until a start would not hold too many log records of keys any more. Not on a full disk: there room for the record decides.
+    async fn wait_for_keys_image(&self) -> Result<(), OpError> {
+        let mut waited_us = 0;
+        while self.is_keys_log_too_long() && !self.is_disk_short() {
+            if waited_us >= CHECKPOINT_WAIT_MAX_US || self.is_stopping() {
+                return Err(OpError::Busy("checkpoints of keys do not keep up; try again".to_owned()));
+            }
+            self.env().sleep_us(CHECKPOINT_POLL_US).await;
+            waited_us += CHECKPOINT_POLL_US;
+        }
+        Ok(())
+    }
+
     /// Waits until what was refused for want of room may be tried again; the moment has passed then, whatever comes of it.
     ///
     /// # Errors
@@ -147,6 +169,9 @@ impl Core {
         match refused {
             Refused::NoRoom(purpose, bytes) => {
                 moment.passes();
+                if purpose == Purpose::Grow {
+                    self.wait_for_keys_image().await.map_err(|error| self.note_refusal(error))?;
+                }
                 self.room_in_log(purpose, bytes).await.map_err(|error| self.note_refusal(error))
             }
             Refused::Error(error) => Err(error),

@@ -31,6 +31,8 @@ const WINDOW_KEYS: usize = 1024;
 const KEYS_AHEAD: usize = 32;
 /// Images of changes after which everything is written again: opening reads them all.
 const DELTAS_MAX: usize = 24;
+/// A base that found no room on a full disk is tried again when it takes so much less, as a part of it.
+const TRIED_PART: u64 = 16;
 /// Images with fewer bytes are not worth writing anew on a full disk.
 const KEYS_IMAGE_BYTES_LEAST: u64 = 64 << 10;
 /// And not before they have so many bytes together: small stores would be written again and again.
@@ -79,7 +81,14 @@ struct Told {
     shard: usize,
     seq: u64,
     touched: Touched,
+    unsaved_bytes: u64,
 }
+
+/// Records of keys that no image covers, and that a start therefore holds, take at most that part of the memory limit before images are
+/// written,
+const UNSAVED_PART: u64 = 64;
+/// and so many times as much before puts wait for these.
+const UNSAVED_HARD_FACTOR: u64 = 4;
 
 impl Core {
     /// Writes an image of what has changed in this core's shards since the last, or of everything, and makes it durable; nothing when
@@ -136,9 +145,14 @@ impl Core {
     /// Whether so much has gone from this core's shards that an image of everything would give room back.
     pub(crate) fn keys_image_frees_room(&self) -> bool {
         let (keys, book) = (self.keys(), self.keys().book.get());
-        let stored = keys.tried_bytes.get().unwrap_or(book.base_bytes + book.delta_bytes);
+        let stored = book.base_bytes + book.delta_bytes;
+        let base = self.live_keys_bytes();
+        let is_another = keys.tried_bytes.get().is_none_or(|tried| base < tried - tried / TRIED_PART);
         // Images hold at least a header and a footer.
-        stored > KEYS_IMAGE_BYTES_LEAST && self.live_keys_bytes() < stored / 2
+        stored > KEYS_IMAGE_BYTES_LEAST
+            && base < stored / 2
+            && is_another
+            && self.node().reserve.has_room_for_image(base)
     }
 
     /// Bytes of entries that are alive, about.
@@ -170,7 +184,10 @@ impl Core {
             Err(error) => {
                 count(&counters.images_failed, 1);
                 let mut owned = keys.owned.borrow_mut();
-                told.into_iter().for_each(|told| owned[told.index].touched.put_back(told.touched));
+                for told in told {
+                    owned[told.index].unsaved_bytes += told.unsaved_bytes;
+                    owned[told.index].touched.put_back(told.touched);
+                }
                 Err(error)
             }
         }
@@ -226,7 +243,8 @@ impl Core {
                     continue;
                 }
                 let touched = std::mem::take(&mut shard.touched);
-                told.push(Told { index, shard: shard.number, seq: shard.seq, touched });
+                let unsaved_bytes = std::mem::take(&mut shard.unsaved_bytes);
+                told.push(Told { index, shard: shard.number, seq: shard.seq, touched, unsaved_bytes });
             }
             let shard = told.last().expect("pushed just now");
             self.write_shard(shard, is_base, &mut file, &mut block, &mut slice).await?;
@@ -365,6 +383,24 @@ impl Core {
     fn is_uncovered(&self, shard: &Shard) -> bool {
         let covered = self.keys().opened().covered[shard.number].load(Relaxed);
         shard.seq > covered || !shard.touched.is_empty()
+    }
+
+    /// Whether a start would hold so many log records of this core's keys that an image is to be written.
+    pub(crate) fn is_keys_log_long(&self) -> bool {
+        self.unsaved_keys_bytes() > self.unsaved_keys_bytes_soft()
+    }
+
+    /// Whether they are so many that puts have to wait for the image.
+    pub(crate) fn is_keys_log_too_long(&self) -> bool {
+        self.unsaved_keys_bytes() > self.unsaved_keys_bytes_soft().saturating_mul(UNSAVED_HARD_FACTOR)
+    }
+
+    fn unsaved_keys_bytes(&self) -> u64 {
+        self.keys().owned.borrow().iter().map(|shard| shard.unsaved_bytes).sum()
+    }
+
+    fn unsaved_keys_bytes_soft(&self) -> u64 {
+        self.node().account.limit_bytes() / UNSAVED_PART / self.env().cores() as u64
     }
 
     /// Log records of keys of this core that no image covers.

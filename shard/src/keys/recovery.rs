@@ -301,6 +301,7 @@ impl Core {
                 for effect in record::Effects::of(body) {
                     shard.touched.note(&effect.map_err(|error| error.to_string())?);
                 }
+                shard.unsaved_bytes += body.len() as u64;
                 shard.seq = *seq;
             }
         }

@@ -17,6 +17,8 @@ pub(super) struct Shard {
     /// Of its newest log record.
     pub seq: u64,
     pub touched: Touched,
+    /// Bytes of log records that no image covers and that the next one is to: a start holds them in memory.
+    pub unsaved_bytes: u64,
     /// Effects that have happened and are not in the log yet: evictions.
     unlogged: Vec<u8>,
     /// Keys whose values did not fit while the store was read.
@@ -74,6 +76,7 @@ impl Shard {
             writer,
             seq: 0,
             touched: Touched::default(),
+            unsaved_bytes: 0,
             unlogged: Vec::new(),
             left_out: Vec::new(),
             second_look: None,
@@ -160,6 +163,11 @@ impl Shard {
         }
     }
 
+    /// Bytes of the last record that was made.
+    pub(super) fn record_bytes(&self) -> usize {
+        self.record.len()
+    }
+
     /// Whether something has happened that the log has not been told of yet.
     pub(super) fn owes(&self) -> bool {
         !self.unlogged.is_empty()
@@ -202,6 +210,7 @@ impl Shard {
             })
         })?;
         self.seq += 1;
+        self.unsaved_bytes += self.record.len() as u64;
         Ok(Some(ticket))
     }
 

@@ -188,6 +188,14 @@ impl Log {
                 self.state.borrow_mut().no_space = None;
                 continue;
             }
+            if purpose == Purpose::Free && !self.leaves_room_to_free(wanted.bytes).await {
+                // Deletes would take the room of the image that lets their records go.
+                self.state.borrow_mut().no_space_to_free = Some(IMAGES_FIRST.into());
+                self.room.notify();
+                self.sleep_unless_ending(sleep, IMAGES_POLL_US).await;
+                self.state.borrow_mut().no_space_to_free = None;
+                continue;
+            }
             polls = 0;
             let allocated = self.allocate_wanted(wanted, Part::OfLogs, async |us| sleep(us).await).await;
             let failed = {
@@ -225,6 +233,15 @@ impl Log {
         let Ok(space) = self.disk.space().await else { return true };
         let bytes = bytes.max(self.config.segment_bytes);
         self.reserve.leaves_room_for_images(self.core as usize, self.closed_bytes(), bytes, space)
+    }
+
+    /// The same of a short segment for what frees room, where new data is refused: then images have what is left of the reserve, too.
+    async fn leaves_room_to_free(&self, bytes: u64) -> bool {
+        if self.reserve.is_intact() {
+            return true;
+        }
+        let Ok(space) = self.disk.space().await else { return true };
+        self.reserve.leaves_room_to_free(self.core as usize, self.closed_bytes(), bytes, space)
     }
 
     /// Sleeps until the log ends or something that frees room wants a segment.

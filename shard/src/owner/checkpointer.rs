@@ -56,8 +56,8 @@ pub struct CheckpointState {
     /// On the disk there may be another manifest, that of a build that failed: the next image comes as soon as it can, and its manifest
     /// replaces either.
     pub unsettled: bool,
-    /// Points that the images of the manifest have, about. Where far fewer are left, a base takes less room than they.
-    pub stored: u64,
+    /// Bytes, as estimated, of a base that found no room on a full disk.
+    pub tried: Option<u64>,
     /// Images of manifests that could not be stored, though the next start may find one: removed once a newer manifest is.
     pub strays: Vec<String>,
 }
@@ -90,7 +90,8 @@ pub struct NewImage {
 async fn write_image(core: &Rc<Core>, owned: &Owned) -> Result<(), CheckpointError> {
     let Some(disk) = core.env().disk() else { return Ok(()) };
     let is_no_room = |written: &Result<(), CheckpointError>| written.as_ref().is_err_and(|e| e.is_full());
-    let (frees, is_due) = (core.is_disk_short() && frees_room(owned), is_base_due(owned, &owned.writer));
+    let frees = core.is_disk_short() && frees_room(core, owned);
+    let is_due = is_base_due(owned, &owned.writer);
     let may_be_delta =
         !owned.checkpoint.borrow().manifest.images.is_empty() && !owned.writer.borrow().codes_unsaved();
     let mut is_base = frees || is_due;
@@ -107,8 +108,8 @@ async fn write_image(core: &Rc<Core>, owned: &Owned) -> Result<(), CheckpointErr
         written = write_image_as(core, &disk, owned, is_base).await;
     }
     if is_no_room(&written) && frees {
-        let left = owned.writer.borrow().shared().stats().live;
-        owned.checkpoint.borrow_mut().stored = left;
+        let tried = owned.writer.borrow().image_bytes(false);
+        owned.checkpoint.borrow_mut().tried = Some(tried);
         if may_be_delta {
             written = write_image_as(core, &disk, owned, false).await;
         }
@@ -152,11 +153,24 @@ fn is_base_due(owned: &Owned, writer: &RefCell<DenseWriter>) -> bool {
         || deltas > images.first().map_or(0, |(_, bytes)| *bytes)
 }
 
-/// Whether so many points have gone that a base would give room back.
-fn frees_room(owned: &Owned) -> bool {
+/// Whether so many points have gone that a base gives room back, which finds room itself, and another than the last that found none.
+fn frees_room(core: &Core, owned: &Owned) -> bool {
+    let is_another = |tried: u64| owned.writer.borrow().image_bytes(false) < tried - tried / TRIED_PART;
+    gives_room(core, owned) && owned.checkpoint.borrow().tried.is_none_or(is_another)
+}
+
+/// Whether a base would take less than half of what the images of now take, and find room, once repairs are done.
+fn gives_room(core: &Core, owned: &Owned) -> bool {
     let state = owned.checkpoint.borrow();
-    let left = owned.writer.borrow().shared().stats().live;
-    !state.manifest.images.is_empty() && left < state.stored / 2
+    let stored: u64 = state.manifest.images.iter().map(|(_, bytes)| bytes).sum();
+    let base = owned.writer.borrow().image_bytes(true);
+    stored > IMAGE_BYTES_LEAST && base < stored / 2 && core.node().reserve.has_room_for_image(base)
+}
+
+/// Whether repairs around deleted points wait: the disk has no room for images of the edges that they change, and deletes need what there is.
+/// Once a base without the points gives room back, or the disk has room again, they go on: see [`run`].
+pub(super) fn spares_images(core: &Core, owned: &Owned) -> bool {
+    core.is_disk_short() && !owned.checkpoint.borrow().manifest.images.is_empty() && !gives_room(core, owned)
 }
 
 /// Writes one image of `writer`, whose vectors lie in `vectors` if in a file. No manifest names it yet, and the capture is not ended.
@@ -246,7 +260,7 @@ impl NewImage {
         let strays = {
             let mut state = owned.checkpoint.borrow_mut();
             if base {
-                state.stored = owned.writer.borrow().shared().stats().live;
+                state.tried = None;
             }
             (state.manifest, state.unsettled) = (manifest, false);
             std::mem::take(&mut state.strays)
@@ -384,6 +398,11 @@ fn worth_an_image(owned: &Owned, records_min: u64) -> bool {
         || uncovered >= records_min.max(writer.shared().stats().live / IMAGE_RECORDS_PART)
 }
 
+/// Images with fewer bytes are not worth writing anew on a full disk.
+const IMAGE_BYTES_LEAST: u64 = 64 << 10;
+/// A base that found no room is tried again when it takes so much less, as a part of it.
+const TRIED_PART: u64 = 16;
+
 /// Finds the collections that have had no write for a while.
 #[derive(Default)]
 struct Idle {
@@ -457,7 +476,7 @@ pub async fn finish(core: &Rc<Core>) {
 pub async fn run(core: Rc<Core>) {
     let env = core.env().clone();
     let Some(log) = core.log() else { return };
-    let mut reported = false;
+    let (mut reported, mut was_short) = (false, false);
     let mut pause_us = PAUSE_MIN_US;
     let mut idle = Idle::default();
     // Asked for each segment at that moment: this core's log holds records of what it owns only, and a collection that is
@@ -476,12 +495,20 @@ pub async fn run(core: Rc<Core>) {
                 tracing::warn!(%error, "log segments not removed");
             }
         }
+        if core.is_keys_log_long() {
+            failed |= !core.checkpoint_keys_reported(reported).await;
+        }
         let unsettled = core.all_owned().into_iter().filter(|owned| owned.checkpoint.borrow().unsettled);
         for uid in unsettled.map(|owned| owned.handle.uid).collect::<Vec<_>>() {
             failed |= !core.checkpoint_reported(uid, reported).await;
         }
+        if was_short && !is_short {
+            // Repairs that have waited.
+            core.all_owned().iter().for_each(|owned| owned.changed.notify());
+        }
+        was_short = is_short;
         if is_short {
-            let freeing = core.all_owned().into_iter().filter(|owned| frees_room(owned));
+            let freeing = core.all_owned().into_iter().filter(|owned| frees_room(&core, owned));
             for uid in freeing.map(|owned| owned.handle.uid).collect::<Vec<_>>() {
                 failed |= !core.checkpoint_reported(uid, reported).await;
             }

@@ -6,6 +6,7 @@
 
 use crate::core::Core;
 use crate::env::{Env, call};
+use crate::owner::checkpointer::spares_images;
 use crate::owner::filer::{run_filing, train_on};
 use crate::owner::{Owned, TAIL_MAX};
 use futures_lite::future::or;
@@ -324,7 +325,7 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
             worked = true;
             slice.check().await;
         }
-        while owned.writer.borrow().repair_due() {
+        while owned.writer.borrow().repair_due() && !spares_images(&core, &owned) {
             let more = owned.writer.borrow_mut().repair_step(REPAIR_NODES_PER_STEP);
             worked |= more;
             slice.check().await;

@@ -43,8 +43,8 @@ pub const TAIL_MAX: usize = 512;
 /// a recovery reads and holds in memory, and what a log can take of a full disk, is bounded by it.
 const LOG_HARD_FACTOR: u64 = 8;
 /// How long a write waits for them before it is refused, microseconds, and how often it looks.
-const CHECKPOINT_WAIT_MAX_US: u64 = 30_000_000;
-const CHECKPOINT_POLL_US: u64 = 5_000;
+pub(crate) const CHECKPOINT_WAIT_MAX_US: u64 = 30_000_000;
+pub(crate) const CHECKPOINT_POLL_US: u64 = 5_000;
 /// How long what frees room waits on a full disk for images that make room for it, microseconds: an image that found no room is tried again
 /// after 10 s.
 const FREE_WAIT_MAX_US: u64 = 25_000_000;

@@ -36,11 +36,11 @@ pub(super) struct Capture {
     codes: Vec<u8>,
     /// Of the quantizer whose codes go with every point; `None` when the image does not have all points.
     codes_number: Option<u8>,
-    /// Written so far, in case the image is lost.
-    taken: Dirty,
+    /// What had changed since the last durable image and is not pending any more: it counts as changed again if this image is lost.
+    changed: Dirty,
     passes: u32,
-    /// First pass of a full image: slots without a point need no record.
-    absent_is_free: bool,
+    /// First pass of a full image: all slots are pending, whether they changed or not, and those without a point need no record.
+    takes_all: bool,
     complete: bool,
     /// Every point is written, so the image is to say all else that there is, too.
     full: bool,
@@ -66,15 +66,16 @@ impl DenseWriter {
         self.end_capture(false);
         self.collect_edge_changes();
         let changed = std::mem::take(&mut self.dirty);
-        let pending = if full {
-            Dirty {
+        let (pending, changed) = if full {
+            let all = Dirty {
                 data: SlotSet::all(self.high_water()),
                 cells: self.shared.cell_count.load(Ordering::Relaxed) as usize,
                 codec: true,
                 ..Dirty::default()
-            }
+            };
+            (all, changed)
         } else {
-            changed
+            (changed, Dirty::default())
         };
         self.capture = Some(Capture {
             pending,
@@ -85,9 +86,9 @@ impl DenseWriter {
             codes: Vec::new(),
             codes_number: full
                 .then(|| if self.images_have_codes() { self.shared.graph.codes_number() } else { 0 }),
-            taken: Dirty::default(),
+            changed,
             passes: 0,
-            absent_is_free: full,
+            takes_all: full,
             complete: false,
             full,
             has_gone: false,
@@ -113,7 +114,7 @@ impl DenseWriter {
                 continue;
             }
             self.collect_edge_changes();
-            capture.absent_is_free = false;
+            capture.takes_all = false;
             capture.pending = std::mem::take(&mut self.dirty);
             capture.cursor = 0;
             if capture.pending.len() <= LAST_PASS_SLOTS << capture.passes.min(16) {
@@ -151,7 +152,9 @@ impl DenseWriter {
         complete
     }
 
-    /// The image is durable, or else was abandoned: everything in it counts as changed again. Nothing without a capture.
+    /// The image is durable, or else was abandoned: then what had changed since the last durable one counts as changed again. Not
+    /// all that was in a full one does: on a disk that has no room for it the next, smaller one has to fit. Nothing without a
+    /// capture.
     pub fn end_capture(&mut self, durable: bool) {
         let Some(capture) = self.capture.take() else { return };
         if durable && capture.complete {
@@ -161,8 +164,10 @@ impl DenseWriter {
         } else {
             self.held.extend(capture.released);
             self.gone.changed |= capture.has_gone;
-            self.dirty.insert_all(&capture.taken);
-            self.dirty.insert_all(&capture.pending);
+            self.dirty.insert_all(&capture.changed);
+            if !capture.takes_all {
+                self.dirty.insert_all(&capture.pending);
+            }
         }
     }
 
@@ -177,8 +182,8 @@ impl DenseWriter {
         self.shared.graph.keeps_file() || self.shared.graph.is_bare()
     }
 
-    /// Bytes a full image would take, about.
-    pub fn image_bytes(&self) -> u64 {
+    /// Bytes a full image would take, about; `repaired`: once nothing leads through deleted points any more.
+    pub fn image_bytes(&self, repaired: bool) -> u64 {
         let config = &self.shared.config;
         // Point record without edges and row, and on average about 1.5 m edges.
         let vector = match (self.shared.graph.keeps_file(), self.shared.graph.is_bare()) {
@@ -188,8 +193,11 @@ impl DenseWriter {
         };
         let code = self.code_of_image(0).map_or(0, |(_, code)| code.len() as u64);
         let per_point = 54 + code + vector + 6 * config.m as u64;
-        let points = (self.shared.live.load(Ordering::Relaxed)) + self.dead_linked.len() as u64;
-        points * per_point + self.shared.meta.row_bytes()
+        let (live, dead) = (self.shared.live.load(Ordering::Relaxed), self.dead_linked.len() as u64);
+        let points = if repaired { live } else { live + dead };
+        // Rows of the deleted are there until their slots are freed, and in no image.
+        let rows = self.shared.meta.row_bytes() as f64 * live as f64 / (live + dead).max(1) as f64;
+        points * per_point + rows as u64
     }
 
     fn write_gone(&self, out: &mut Vec<u8>) {
@@ -209,10 +217,12 @@ impl DenseWriter {
 
     /// Writes the next centroid or piece of a quantizer, or what comes before all of them.
     fn write_cells(&mut self, capture: &mut Capture, out: &mut Vec<u8>) {
-        if std::mem::take(&mut self.dirty.cells) > 0 {
-            // Others now.
+        let others = std::mem::take(&mut self.dirty.cells);
+        if others > 0 {
             capture.cells_cursor = 0;
         }
+        let changed = if capture.takes_all { others } else { others.max(capture.pending.cells) };
+        capture.changed.cells = capture.changed.cells.max(changed);
         let cells =
             self.filing.as_ref().and_then(|filing| filing.current.as_ref()).map(|current| current.cells());
         let Some(cells) = cells else {
@@ -220,7 +230,7 @@ impl DenseWriter {
             if !capture.full {
                 put_cells(out, &CellsRecord { cells: 0, trained_on: 0, mean: 0.0 });
             }
-            (capture.taken.cells, capture.pending.cells, capture.cells_cursor) = (1, 0, 0);
+            (capture.pending.cells, capture.cells_cursor) = (0, 0);
             return;
         };
         match capture.cells_cursor.checked_sub(1) {
@@ -238,7 +248,6 @@ impl DenseWriter {
             Some(cell) if cell < cells.len() => put_centroid(out, cell as u32, cells.centroid(cell as u32)),
             Some(piece) => capture.put_piece(piece - cells.len(), out),
         }
-        capture.taken.cells = cells.len();
         capture.cells_cursor += 1;
         if capture.cells_cursor > cells.len() + capture.codec.len().div_ceil(CODEC_PIECE) {
             (capture.pending.cells, capture.cells_cursor) = (0, 0);
@@ -248,8 +257,10 @@ impl DenseWriter {
 
     /// Writes the next piece of what the quantizer of a graph has learned.
     fn write_codec(&mut self, capture: &mut Capture, out: &mut Vec<u8>) {
-        if std::mem::take(&mut self.dirty.codec) {
-            // Another one now, all of whose pieces come before the next slot.
+        let another = std::mem::take(&mut self.dirty.codec);
+        capture.changed.codec |= another || !capture.takes_all;
+        if another {
+            // All of its pieces come before the next slot.
             (capture.pending.codec, capture.codec_cursor) = (true, 0);
         }
         if capture.codec_cursor == 0 {
@@ -257,13 +268,11 @@ impl DenseWriter {
             if capture.codec.is_empty() && !capture.full && !self.files_cells() {
                 // Forgotten since the image before.
                 put_codec(out, 0, 0, &[]);
-                capture.taken.codec = true;
             }
         }
         let pieces = capture.codec.len().div_ceil(CODEC_PIECE);
         if capture.codec_cursor < pieces {
             capture.put_piece(capture.codec_cursor, out);
-            capture.taken.codec = true;
             capture.codec_cursor += 1;
         }
         if capture.codec_cursor == pieces {
@@ -290,19 +299,24 @@ impl DenseWriter {
         let Some(slot) = capture.pending.next(capture.cursor) else { return false };
         capture.cursor = slot + 1;
         // What is written now includes what changed up to now.
-        let data = capture.pending.data.remove(slot) | self.dirty.data.remove(slot);
-        capture.pending.state.remove(slot);
-        self.dirty.state.remove(slot);
-        if data {
-            capture.taken.data.insert(slot);
+        let mut changed = (self.dirty.data.remove(slot), self.dirty.state.remove(slot));
+        let pending = (capture.pending.data.remove(slot), capture.pending.state.remove(slot));
+        let data = changed.0 | pending.0;
+        if !capture.takes_all {
+            changed = (data, changed.1 | pending.1);
         }
-        capture.taken.state.insert(slot);
+        if changed.0 {
+            capture.changed.data.insert(slot);
+        }
+        if changed.1 {
+            capture.changed.state.insert(slot);
+        }
 
         let shared = &self.shared;
         let (dead, linked) = (shared.meta.is_dead(slot), self.is_linked(slot));
         // Nothing leads through the dead of a cell.
         if dead && (!linked || self.files_cells()) {
-            if !capture.absent_is_free {
+            if !capture.takes_all {
                 put_free(out, slot);
             }
             return true;

@@ -139,6 +139,16 @@ impl SimDisk {
         state.change_durably(NameChange::Set(path.as_ref().to_owned(), Node::File(file)));
     }
 
+    /// Every file, in order, with its bytes.
+    pub fn sizes(&self) -> Vec<(PathBuf, u64)> {
+        let state = self.shared.state.borrow();
+        let paths = state.names.file_paths().into_iter();
+        paths
+            .zip(state.names.files())
+            .map(|(path, file)| (path, state.files[&file].current().len() as u64))
+            .collect()
+    }
+
     /// Every file, in order.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.shared.state.borrow().names.file_paths()
