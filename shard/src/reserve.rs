@@ -173,7 +173,8 @@ impl Reserve {
     /// An image was written, or found no room at this moment, although the reserve was released for it if that was allowed.
     pub(crate) fn note_image(&self, found_room: bool, now_ns: u64) {
         self.image_short.store(!found_room, SeqCst);
-        if !found_room {
+        // Where it was not allowed its time comes nearer.
+        if !found_room && self.is_for_images(now_ns) {
             self.image_not_before_ns.store(now_ns + IMAGE_RETRY_NS, SeqCst);
         }
         self.tell();

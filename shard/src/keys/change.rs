@@ -31,6 +31,8 @@ impl Moment {
 const UNCHECKED_MAX: u32 = 64;
 /// where a change counts once more for so many bytes of its record.
 const UNCHECKED_BYTES: usize = 16 << 10;
+/// Bytes of the record of a change that has not been looked at yet: it may be one that frees room.
+const NOT_KNOWN: usize = 0;
 
 impl Core {
     /// Carries out an operation on a key of this core's, [`Op::Flush`] excepted ([`Core::flush_keys`]). `answer` is told what it has come
@@ -98,7 +100,7 @@ impl Core {
             });
         // On a full disk it may be this deletion that lets the images be written that the log waits for.
         if is_too_long && !self.is_disk_short() {
-            return Err(Box::new(Refused::NoRoom(Purpose::Grow, 0)));
+            return Err(Box::new(Refused::NoRoom(Purpose::Grow, NOT_KNOWN)));
         }
         let shard = &mut keys.owned.borrow_mut()[place.shard / keys.shared.cores];
         // Looked at where it lies: see `Shard::commit`.
@@ -106,7 +108,7 @@ impl Core {
             Ok(Prepared { effect, reply }) => {
                 if is_too_long && purpose_of(effect.as_ref()) == Purpose::Grow {
                     shard.tell_evicted(log.as_deref(), &mut keys.indexes.borrow_mut());
-                    return Err(Box::new(Refused::NoRoom(Purpose::Grow, 0)));
+                    return Err(Box::new(Refused::NoRoom(Purpose::Grow, 1)));
                 }
                 let indexes = &mut *keys.indexes.borrow_mut();
                 let committed = shard.commit(log.as_deref(), effect.as_ref(), now_ms, indexes);
@@ -151,7 +153,9 @@ impl Core {
     /// Waits until a start would not hold too many log records of keys any more. Not on a full disk: there room for the record decides.
     async fn wait_for_keys_image(&self) -> Result<(), OpError> {
         let mut waited_us = 0;
-        while self.is_keys_log_too_long() && !self.is_disk_short() {
+        // A log that has failed says so itself.
+        let has_failed = || self.log().is_some_and(|log| log.failed().is_some());
+        while self.is_keys_log_too_long() && !self.is_disk_short() && !has_failed() {
             if waited_us >= CHECKPOINT_WAIT_MAX_US || self.is_stopping() {
                 return Err(OpError::Busy("checkpoints of keys do not keep up; try again".to_owned()));
             }
@@ -172,7 +176,11 @@ impl Core {
                 if purpose == Purpose::Grow {
                     self.wait_for_keys_image().await.map_err(|error| self.note_refusal(error))?;
                 }
-                self.room_in_log(purpose, bytes).await.map_err(|error| self.note_refusal(error))
+                match self.room_in_log(purpose, bytes).await {
+                    // The disk has become full meanwhile: what frees room is taken all the same, and the log refuses the rest.
+                    Err(OpError::NoSpace(_)) if bytes == NOT_KNOWN => Ok(()),
+                    made => made.map_err(|error| self.note_refusal(error)),
+                }
             }
             Refused::Error(error) => Err(error),
         }

@@ -115,6 +115,7 @@ impl Core {
         }
         let may_be_delta = keys.book.get().is_based && !nothing_new;
         let is_no_room = |written: &Result<(), CheckpointError>| written.as_ref().is_err_and(|e| e.is_full());
+        let may_use_reserve = self.node().reserve.is_for_images(self.env().now_ns());
         let mut written = self.write_keys_image(disk.clone(), is_base, true).await;
         if is_no_room(&written) && is_base && may_be_delta && !frees {
             // The log has to be let go, at the price of another image to open.
@@ -127,14 +128,16 @@ impl Core {
         {
             written = self.write_keys_image(disk.clone(), is_base, true).await;
         }
+        if written.is_ok() && is_base {
+            keys.tried_bytes.set(None);
+        }
         if is_no_room(&written) && frees {
-            keys.tried_bytes.set(Some(self.live_keys_bytes()));
+            if may_use_reserve {
+                keys.tried_bytes.set(Some(self.live_keys_bytes()));
+            }
             if may_be_delta {
                 written = self.write_keys_image(disk, false, true).await;
             }
-        }
-        if written.is_ok() {
-            keys.tried_bytes.set(None);
         }
         if written.is_ok() || is_no_room(&written) {
             self.node().reserve.note_image(written.is_ok(), self.env().now_ns());

@@ -56,7 +56,7 @@ pub struct CheckpointState {
     /// On the disk there may be another manifest, that of a build that failed: the next image comes as soon as it can, and its manifest
     /// replaces either.
     pub unsettled: bool,
-    /// Bytes, as estimated, of a base that found no room on a full disk.
+    /// Bytes, as estimated, of the last base on a disk that is full since then, whether it found room or not.
     pub tried: Option<u64>,
     /// Images of manifests that could not be stored, though the next start may find one: removed once a newer manifest is.
     pub strays: Vec<String>,
@@ -91,6 +91,7 @@ async fn write_image(core: &Rc<Core>, owned: &Owned) -> Result<(), CheckpointErr
     let Some(disk) = core.env().disk() else { return Ok(()) };
     let is_no_room = |written: &Result<(), CheckpointError>| written.as_ref().is_err_and(|e| e.is_full());
     let frees = core.is_disk_short() && frees_room(core, owned);
+    let may_use_reserve = core.node().reserve.is_for_images(core.env().now_ns());
     let is_due = is_base_due(owned, &owned.writer);
     let may_be_delta =
         !owned.checkpoint.borrow().manifest.images.is_empty() && !owned.writer.borrow().codes_unsaved();
@@ -107,12 +108,12 @@ async fn write_image(core: &Rc<Core>, owned: &Owned) -> Result<(), CheckpointErr
     {
         written = write_image_as(core, &disk, owned, is_base).await;
     }
-    if is_no_room(&written) && frees {
+    if is_no_room(&written) && frees && may_use_reserve {
         let tried = owned.writer.borrow().image_bytes(false);
         owned.checkpoint.borrow_mut().tried = Some(tried);
-        if may_be_delta {
-            written = write_image_as(core, &disk, owned, false).await;
-        }
+    }
+    if is_no_room(&written) && frees && may_be_delta {
+        written = write_image_as(core, &disk, owned, false).await;
     }
     if written.is_ok() || is_no_room(&written) {
         core.node().reserve.note_image(written.is_ok(), core.env().now_ns());
@@ -153,7 +154,8 @@ fn is_base_due(owned: &Owned, writer: &RefCell<DenseWriter>) -> bool {
         || deltas > images.first().map_or(0, |(_, bytes)| *bytes)
 }
 
-/// Whether so many points have gone that a base gives room back, which finds room itself, and another than the last that found none.
+/// Whether so many points have gone that a base gives room back, which finds room itself, and is clearly smaller than the last: what an
+/// estimate leaves out must not have one written after the other.
 fn frees_room(core: &Core, owned: &Owned) -> bool {
     let is_another = |tried: u64| owned.writer.borrow().image_bytes(false) < tried - tried / TRIED_PART;
     gives_room(core, owned) && owned.checkpoint.borrow().tried.is_none_or(is_another)
@@ -168,7 +170,7 @@ fn gives_room(core: &Core, owned: &Owned) -> bool {
 }
 
 /// Whether repairs around deleted points wait: the disk has no room for images of the edges that they change, and deletes need what there is.
-/// Once a base without the points gives room back, or the disk has room again, they go on: see [`run`].
+/// Once a base without the points gives room back, or the disk has room again, they go on: the indexer asks now and then.
 pub(super) fn spares_images(core: &Core, owned: &Owned) -> bool {
     core.is_disk_short() && !owned.checkpoint.borrow().manifest.images.is_empty() && !gives_room(core, owned)
 }
@@ -260,7 +262,7 @@ impl NewImage {
         let strays = {
             let mut state = owned.checkpoint.borrow_mut();
             if base {
-                state.tried = None;
+                state.tried = Some(owned.writer.borrow().image_bytes(false));
             }
             (state.manifest, state.unsettled) = (manifest, false);
             std::mem::take(&mut state.strays)
@@ -400,7 +402,7 @@ fn worth_an_image(owned: &Owned, records_min: u64) -> bool {
 
 /// Images with fewer bytes are not worth writing anew on a full disk.
 const IMAGE_BYTES_LEAST: u64 = 64 << 10;
-/// A base that found no room is tried again when it takes so much less, as a part of it.
+/// On a full disk a base follows the last when it takes so much less, as a part of it.
 const TRIED_PART: u64 = 16;
 
 /// Finds the collections that have had no write for a while.
@@ -476,7 +478,7 @@ pub async fn finish(core: &Rc<Core>) {
 pub async fn run(core: Rc<Core>) {
     let env = core.env().clone();
     let Some(log) = core.log() else { return };
-    let (mut reported, mut was_short) = (false, false);
+    let mut reported = false;
     let mut pause_us = PAUSE_MIN_US;
     let mut idle = Idle::default();
     // Asked for each segment at that moment: this core's log holds records of what it owns only, and a collection that is
@@ -488,6 +490,10 @@ pub async fn run(core: Rc<Core>) {
     while !core.is_stopping() {
         core.pause(PERIOD_US).await;
         let mut failed = false;
+        // First: puts wait for it.
+        if core.is_keys_log_long() {
+            failed |= !core.checkpoint_keys_reported(reported).await;
+        }
         let (is_short, is_low) = (core.is_disk_short(), core.node().reserve.is_low());
         if is_short || is_low || core.log_bytes() > core.options().log_bytes_soft {
             failed |= !core.checkpoint_all(log.pinned_by(&covered), reported).await;
@@ -495,18 +501,13 @@ pub async fn run(core: Rc<Core>) {
                 tracing::warn!(%error, "log segments not removed");
             }
         }
-        if core.is_keys_log_long() {
-            failed |= !core.checkpoint_keys_reported(reported).await;
-        }
         let unsettled = core.all_owned().into_iter().filter(|owned| owned.checkpoint.borrow().unsettled);
         for uid in unsettled.map(|owned| owned.handle.uid).collect::<Vec<_>>() {
             failed |= !core.checkpoint_reported(uid, reported).await;
         }
-        if was_short && !is_short {
-            // Repairs that have waited.
-            core.all_owned().iter().for_each(|owned| owned.changed.notify());
+        if !is_short {
+            core.all_owned().iter().for_each(|owned| owned.checkpoint.borrow_mut().tried = None);
         }
-        was_short = is_short;
         if is_short {
             let freeing = core.all_owned().into_iter().filter(|owned| frees_room(&core, owned));
             for uid in freeing.map(|owned| owned.handle.uid).collect::<Vec<_>>() {
@@ -530,7 +531,7 @@ pub async fn run(core: Rc<Core>) {
         if failed {
             env.sleep_us(PAUSE_LEAST_US).await;
             let mut waited_us = PAUSE_LEAST_US;
-            while waited_us < pause_us && !core.images_wanted.take() {
+            while waited_us < pause_us && !core.images_wanted.take() && !core.is_keys_log_too_long() {
                 env.sleep_us(PERIOD_US).await;
                 waited_us += PERIOD_US;
             }

@@ -350,8 +350,9 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
             env.breathe().await;
             continue;
         }
-        // Nothing else may wake this task: what is written once is given back all the same.
-        let (waits, seq) = (owned.writer.borrow().has_waiting(), owned.writer.borrow().seq());
+        // Nothing else may wake this task: what is written once is given back all the same, and nobody tells when repairs may go on.
+        let is_held_back = owned.writer.borrow().repair_due() && spares_images(&core, &owned);
+        let (waits, seq) = (is_held_back || owned.writer.borrow().has_waiting(), owned.writer.borrow().seq());
         let rests = rested_at != Some(seq) && owned.writer.borrow().follows_points();
         let pause = if waits { Some(WAITING_US) } else { rests.then_some(REST_US) };
         let Some(pause_us) = pause else {

@@ -141,9 +141,6 @@ fn filled(config: &DenseConfig, data: &Data, rng: &mut Rng, persistent: bool) ->
 #[test]
 fn points_that_are_all_replaced() {
     for (name, config) in kinds() {
-        if std::env::var("DBG").is_ok_and(|k| !name.starts_with(&k)) {
-            continue;
-        }
         for (way, far, scale) in [("elsewhere", 9.0, 1.0), ("closer together", 0.3, 0.02)] {
             // What coarse codes have made of points cannot be told apart any more by finer ones.
             if scale < 1.0 && config.ivf().is_some_and(IvfConfig::drops_vectors) {
@@ -255,9 +252,6 @@ fn what_was_learned_of_points_that_are_gone_is_forgotten() {
 #[test]
 fn nothing_is_learned_in_a_loop() {
     for (name, config) in kinds() {
-        if std::env::var("DBG").is_ok_and(|k| !name.starts_with(&k)) {
-            continue;
-        }
         let mut rng = Rng(8);
         let data = Data::new(&mut rng);
         let mut bed = filled(&config, &data, &mut rng, false);
