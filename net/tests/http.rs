@@ -236,7 +236,7 @@ fn malformed_and_oversized_heads() {
         let answer = answer(&mut stream, true).unwrap_or_else(|error| panic!("{head:.40}: {error}"));
         assert_eq!(answer.status, status, "{head:.40}");
         if status >= 400 {
-            // Those of the parser had no body.
+            // The parser's own answers have no body.
             assert_eq!(answer.header("content-type"), Some("application/json"), "{head:.40}");
             let error: serde_json::Value = serde_json::from_str(answer.text()).expect(&head[..8]);
             assert!(error["error"].as_str().is_some_and(|text| !text.is_empty()), "{head:.40}");

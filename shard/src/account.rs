@@ -92,14 +92,14 @@ pub enum Refusal {
     Full {
         /// Bytes of points and keys, and unseen ones.
         used_bytes: u64,
-        /// Of which there may be so many.
+        /// The limit for them.
         limit_bytes: u64,
     },
     /// Requests and answers leave no room at this moment.
     Crowded {
         /// Bytes of all uses.
         used_bytes: u64,
-        /// Of which there may be so many.
+        /// The limit for them.
         limit_bytes: u64,
     },
 }

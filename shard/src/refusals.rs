@@ -48,7 +48,7 @@ impl RefusalReason {
         }
     }
 
-    /// Of an error; `None` where the request itself is at fault.
+    /// The reason of a refusal; `None` where the request itself is at fault.
     fn of(error: &OpError, has_log_failed: bool) -> Option<RefusalReason> {
         Some(match error {
             OpError::NoMemory(_) => RefusalReason::Memory,

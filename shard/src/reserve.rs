@@ -46,7 +46,7 @@ const EPOCH: u64 = 4;
 #[derive(Debug)]
 pub struct Reserve {
     bytes: AtomicU64,
-    /// Of these, on the disk, but for what is being changed.
+    /// How many of its bytes are on the disk, but for what is being changed.
     held: AtomicU64,
     state: AtomicU64,
     /// Releases under way: none may be overtaken by the next filling, whose file it would remove.
@@ -55,7 +55,7 @@ pub struct Reserve {
     short_logs: AtomicUsize,
     /// The last image that a core tried to write found no room.
     image_short: AtomicBool,
-    /// Not before this moment is it released for an image again.
+    /// It is not released for an image again before this moment.
     image_not_before_ns: AtomicU64,
     /// Per core, bytes of log that images would have to let go, and those of earlier runs.
     log_bytes: Box<[AtomicU64]>,
@@ -173,7 +173,7 @@ impl Reserve {
     /// An image was written, or found no room at this moment, although the reserve was released for it if that was allowed.
     pub(crate) fn note_image(&self, found_room: bool, now_ns: u64) {
         self.image_short.store(!found_room, SeqCst);
-        // Where it was not allowed its time comes nearer.
+        // An attempt that was not allowed the reserve does not move that moment.
         if !found_room && self.is_for_images(now_ns) {
             self.image_not_before_ns.store(now_ns + IMAGE_RETRY_NS, SeqCst);
         }
@@ -308,9 +308,9 @@ impl Reserve {
 /// How much of the reserve is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// For segments of logs: what deletes append must leave room for the images that let it go.
+    /// A quarter of it, for segments of logs: what deletes append must leave room for the images that let it go.
     OfLogs,
-    /// For images, small files, drops and starts.
+    /// All of it, for images, small files, drops and starts.
     All,
 }
 

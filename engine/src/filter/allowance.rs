@@ -19,12 +19,12 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// Of so many nanoseconds.
+    /// An allowance of `ns` nanoseconds.
     pub const fn of(ns: u64) -> Allowance {
         Allowance { left_ns: Cell::new(ns), spent_ns: Cell::new(0) }
     }
 
-    /// Of whatever it takes.
+    /// An allowance that never runs out.
     pub const fn unbounded() -> Allowance {
         Allowance::of(u64::MAX)
     }

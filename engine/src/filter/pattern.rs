@@ -60,7 +60,7 @@ pub(crate) struct Pattern {
     anchored: Anchored,
     /// What computing a state costs at most.
     state_ns: u64,
-    /// What it finds begins with one of these, at the beginning of a text; `None` when it may begin anywhere or anyhow.
+    /// Every match begins with one of these at the beginning of a text; `None` when a match may begin anywhere or with anything.
     pub(super) beginnings: Option<Box<[Box<str>]>>,
 }
 
@@ -224,7 +224,7 @@ const NEVER_GIVES_UP: &str = "no byte makes the automaton quit, and it never giv
 
 /// Where a search for literals has led.
 enum Skipped {
-    /// To where a match may begin.
+    /// The place up to which a match may begin.
     ToMatch,
     /// Nothing begins before this place.
     Ahead,

@@ -62,7 +62,7 @@ pub(crate) fn mean(errors: &[f64]) -> f64 {
 pub struct Level {
     /// At the training; NaN when it is not known.
     pub trained: f64,
-    /// Of the points measured since.
+    /// Sum over the points measured since the last look.
     pub sum: f64,
 }
 
@@ -76,7 +76,7 @@ impl Level {
     fn has_grown(&self, factor: f64, learned: u64, written: u64, measured: u64) -> bool {
         let later = self.sum / measured as f64;
         let all = (self.trained * learned as f64 + later * written as f64) / (learned + written) as f64;
-        // Not for a level that is not known (NaN).
+        // A level that is not known is NaN, for which this is false.
         all > factor * self.trained
     }
 
@@ -91,13 +91,13 @@ impl Level {
 pub struct Watch {
     /// Sequence number of the training: points born up to there count as learned from.
     pub seq: u64,
-    /// Those of them that are still there.
+    /// How many of the points learned from are still there.
     pub left: u64,
     /// Points that there were at the last look.
     pub learned_from: u64,
     /// Points written since.
     pub written: u64,
-    /// Of these, measured.
+    /// How many of the written points were measured.
     pub measured: u64,
     /// Which level asks for the next look.
     pub level: u8,

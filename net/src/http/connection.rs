@@ -40,14 +40,14 @@ pub struct Connection {
     /// Bytes of the head that is being received, and what they hold.
     head_bytes: Cell<u64>,
     head_charge: RefCell<Option<Charge>>,
-    /// Of a head whose end has not come.
+    /// What has been seen of a head that is still being received.
     head_lines: Cell<Option<Lines>>,
     /// An answer that stands in for one of the parser's.
     pub(super) refusal: RefCell<Option<Refusal>>,
     write_blocked: Cell<bool>,
-    /// Since the request under way began.
+    /// Whether the client has left bytes untaken since the request under way began.
     was_blocked: Cell<bool>,
-    /// Of the answer under way: seconds in which the client took nothing, all together, and bytes that it took.
+    /// Seconds in which the client took nothing of the answer under way, all together, and bytes that it took.
     write_wait_seconds: Cell<u32>,
     write_bytes: Cell<u64>,
     /// Bytes received or sent since the end of the process was last asked for.

@@ -22,7 +22,7 @@ impl Memory {
         bytes <= limits::BODY_UNCOUNTED_BYTES || self.hold(held, MemoryUse::Requests, bytes, self.bodies_most)
     }
 
-    /// Likewise of a head.
+    /// Makes `held` what a head of so many bytes holds, as [`Self::hold_body`] does for a body.
     pub fn hold_head(&self, held: &mut Option<Charge>, bytes: u64) -> bool {
         bytes <= limits::HEAD_UNCOUNTED_BYTES || self.hold(held, MemoryUse::Heads, bytes, self.heads_most)
     }

@@ -135,7 +135,7 @@ impl FoundPages {
         let page = if self.documents { PAGE_POINTS } else { 8 * PAGE_POINTS };
         let mut hits = &self.hits[self.at..self.hits.len().min(self.at + page)];
         let mut bytes = 128;
-        // Of long documents fewer, but one.
+        // A page has fewer of long documents, but one at least.
         for (index, hit) in hits.iter().enumerate() {
             bytes += 64 + 2 * hit.row.len();
             if bytes > PAGE_BYTES {

@@ -42,7 +42,7 @@ pub struct Connection<T> {
     /// Waiting for the frame that has begun, all waits together, and what has come of it.
     frame_seconds: Cell<u32>,
     frame_bytes: Cell<u64>,
-    /// Of the responses being sent: seconds in which the client took nothing, and their bytes.
+    /// Seconds in which the client took nothing of the responses being sent, and the bytes of these.
     send_seconds: Cell<u32>,
     send_bytes: Cell<u64>,
     /// Bytes received or sent since the end of the process was last asked for.
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(cut_after(Phase::Frame, drip(0)), limits::TCP_FRAME_READ_MAX_SECONDS + 1);
         assert_eq!(cut_after(Phase::Frame, drip(16 << 10)), limits::TCP_FRAME_LIFE_MAX_SECONDS + 1);
         assert_eq!(cut_after(Phase::Blocked, |_| {}), limits::TCP_WRITE_STALL_MAX_SECONDS + 1);
-        // A byte now and then.
+        // The client takes a byte now and then.
         let taken = |it: &Connection<Silent>| it.enter(Phase::Blocked);
         assert_eq!(cut_after(Phase::Blocked, taken), limits::TCP_WRITE_STALL_MAX_SECONDS + 1024 + 1);
     }

@@ -199,7 +199,7 @@ impl<'a, 'h> Round<'a, 'h> {
             return Spot::Elsewhere;
         }
         if keys::changes_and_returns_value(op) && self.room.is_exhausted() {
-            // Before anything has changed.
+            // It is refused before anything has changed.
             frame::put_error(&mut self.out, ANSWERS_CROWDED);
             self.wrote();
             return Spot::Done;

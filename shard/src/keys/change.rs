@@ -153,7 +153,7 @@ impl Core {
     /// Waits until a start would not hold too many log records of keys any more. Not on a full disk: there room for the record decides.
     async fn wait_for_keys_image(&self) -> Result<(), OpError> {
         let mut waited_us = 0;
-        // A log that has failed says so itself.
+        // Writing to a failed log gives its own error.
         let has_failed = || self.log().is_some_and(|log| log.failed().is_some());
         while self.is_keys_log_too_long() && !self.is_disk_short() && !has_failed() {
             if waited_us >= CHECKPOINT_WAIT_MAX_US || self.is_stopping() {

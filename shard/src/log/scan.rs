@@ -366,7 +366,7 @@ impl ChainScan<'_> {
         segment.file.write_at(place.offset, bytes).await.map_err(at_path(&segment.path))
     }
 
-    /// As one that reads them again has to look at them.
+    /// Notes what a scan has delivered: a later reading of the segment has to find the same.
     fn note_delivered(&mut self, place: Place, bytes: usize, flush: u64, survivors: bool) {
         let delivered = Delivered { offset: place.offset, bytes: bytes as u64, flush, survivors };
         self.segments[place.segment].delivered.push(delivered);

@@ -48,7 +48,7 @@ const ENCODE_STEPS: usize = 64;
 pub struct Slice {
     env: Rc<dyn Env>,
     start_ns: u64,
-    /// Of slices before this one.
+    /// Nanoseconds used in the slices before this one.
     used_ns: u64,
 }
 

@@ -28,7 +28,7 @@ pub struct FilingRound {
     /// What the slots are filed in already, where vectors are given up.
     from: Option<Arc<Cells>>,
     slots: Vec<Slot>,
-    /// Of each, whether its vector is there all the same.
+    /// For each slot, whether its vector is still in memory.
     has_vector: Vec<bool>,
     /// Of the tail: where it starts after this round. Else the slots have left it before.
     tail_end: Option<u64>,
@@ -63,7 +63,7 @@ pub(super) struct Refiling {
     cursor: Slot,
     /// But for these, which have left the tail since.
     later: Vec<Slot>,
-    /// Of the points it was trained on.
+    /// Compares points written later with those that these cells were trained on.
     pub watch: Watch,
     distances: f64,
     placed: u64,

@@ -24,7 +24,7 @@ struct Pool<'a> {
     found: usize,
     code: Vec<u8>,
     steps: usize,
-    /// Of the slots of this block that the filter has left open, in their order: positions in the block, and sums.
+    /// Slots of this block whose match is still open, in order: the position in the block, and the sum of distances.
     open: Vec<(usize, f32)>,
 }
 

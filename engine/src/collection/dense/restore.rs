@@ -34,7 +34,7 @@ pub(super) struct Restoring {
     end: Option<EndRecord>,
     /// Records came after it.
     open: bool,
-    /// Of a collection of cells, the cells of each point as encoded, with its codes in them: they wait for the centroids of the last
+    /// In a collection of cells, the encoded cells and codes of each point: they wait for the centroids of the last
     /// image. (Edges go straight to the graph.)
     lists: Spill,
     /// Per slot: its newest cells, empty = in none.
@@ -211,7 +211,7 @@ impl DenseWriter {
                 Ok(())
             }
             Record::Cells(cells) if self.files_cells() => {
-                // Of none there were some that are forgotten.
+                // A record of 0 cells says that the cells of earlier images are forgotten.
                 restoring.cells = (cells.cells > 0).then(|| (cells, Vec::new()));
                 restoring.codec.clear();
                 restoring.watch = None;

@@ -16,10 +16,10 @@ const ROUNDS: usize = 25;
 const SAMPLE_PER_CELL: usize = 64;
 const SAMPLE_MIN: usize = 50_000;
 
-/// One in so many filed points may keep the vector that it is to give up until codes are looked at; and where nothing is being written.
+/// Until its codes are looked at, one in this many filed points may keep the vector that it is to give up; the second is for collections at rest.
 const UNPROVEN_SHARE: usize = 4;
 const UNPROVEN_SHARE_RESTING: usize = 64;
-/// So many always may: a look goes by those of them that are held out.
+/// At least this many may keep their vectors, as codes are compared on the eighth of them that is held out of the training.
 const UNPROVEN_MIN: usize = 8 * COMPARED_MIN;
 /// Codes are not compared on fewer vectors.
 const COMPARED_MIN: usize = 8;
@@ -42,7 +42,7 @@ pub struct TrainingSample {
     spills: Option<f32>,
     product: Option<CellProduct>,
     points: Vec<f32>,
-    /// Of each point, whether these are the components that were written, and not what a code stands for.
+    /// For each point, whether its components are those that were written; otherwise they were decoded from a code.
     is_exact: Vec<bool>,
     /// Vectors are given up for codes.
     drops: bool,
@@ -153,9 +153,9 @@ impl TrainingSample {
 
 /// Squared distances of points.
 struct Lost {
-    /// From what their codes stand for, of those that are exact.
+    /// Squared distances from what the codes stand for, of the exact points only.
     errors: Vec<f64>,
-    /// From their centroids.
+    /// Squared distances of the points from their centroids.
     spreads: Vec<f64>,
 }
 

@@ -148,7 +148,7 @@ impl QuantizedRows {
         })
     }
 
-    /// For whoever is pinned, or is the owner.
+    /// The caller is pinned, or is the owner.
     #[inline]
     pub(super) fn published(&self) -> Option<&Generation> {
         // SAFETY: what is published is freed after it was quiescent (invariant 2), and whoever walks is pinned, or the owner, who
@@ -156,7 +156,7 @@ impl QuantizedRows {
         self.published.load().map(|link| unsafe { link.get() })
     }
 
-    /// Of what is published; 0 = nothing. Any core.
+    /// Number of the published generation, 0 = none; any core may ask.
     pub(super) fn number(&self) -> u8 {
         self.number.load(Ordering::Relaxed) as u8
     }

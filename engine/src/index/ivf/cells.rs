@@ -27,9 +27,9 @@ pub struct Place {
 /// What became of a vector, as squared distances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    /// From what its first code stands for; 0 without codes.
+    /// Squared distance from what its first code stands for; 0 without codes.
     pub error: f64,
-    /// From the centroid of its first cell.
+    /// Squared distance from the centroid of its first cell.
     pub spread: f64,
 }
 

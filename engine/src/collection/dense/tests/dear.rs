@@ -124,7 +124,7 @@ struct Bed {
 }
 
 impl Bed {
-    /// Of so many points, the last `tail` of which are not in the graph.
+    /// Makes a collection of `points` points, the last `tail` of which are not in the graph yet.
     fn new(seed: u64, points: u64, tail: u64) -> Bed {
         let (domain, mut rng) = (Domain::new(1), Rng(seed));
         let mut writer = DenseWriter::create(small_config(DIM, Metric::L2), 1 << 12, domain.clone()).unwrap();

@@ -28,8 +28,8 @@ impl Data {
         Data { centres: (0..24).map(|_| rng.vector(DIM)).collect(), at: vec![0.0; DIM], scale: 1.0 }
     }
 
-    /// So many times as far away as points are from each other. Seen from the origin all of them must not lie in one direction: then signs
-    /// tell nothing of angles.
+    /// Points whose centre lies `far` times as far away as points are from each other. Under cosine they must not all lie in one direction: signs
+    /// would tell nothing of angles then.
     fn elsewhere(rng: &mut Rng, metric: Metric, far: f32, scale: f32) -> Data {
         let (far, scale) =
             if metric == Metric::Cosine { (far.min(1.0), scale.max(0.5)) } else { (far, scale) };
@@ -158,7 +158,7 @@ fn points_that_are_all_replaced() {
             bed.settle();
             let fresh = recall_of_fresh(&bed, &after);
             check_with(&format!("{name}, {way}"), &bed, &after, fresh);
-            // And what was learned anew is there after a start.
+            // What was learned anew is still there after a restart.
             let mut restarts = Restarts::default();
             for full in [true, false] {
                 restarts.restart(&mut bed, full);
@@ -180,7 +180,7 @@ fn points_that_are_replaced_across_restarts() {
         for id in 0..POINTS {
             bed.upsert(id, &after.point(&mut rng));
             if id % 150 == 149 {
-                // With and without what was due.
+                // The restart comes with and without the work that was due before it.
                 if rng.below(2) == 0 {
                     bed.settle();
                 }
