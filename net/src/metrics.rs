@@ -192,8 +192,12 @@ pub struct NodeGauges {
     pub logs_failed: Vec<bool>,
     /// Writes that need room are refused.
     pub is_disk_full: bool,
-    /// Collections that serve nothing.
+    /// Collections that serve nothing, as their files are damaged or their writes were refused by a log that failed.
     pub collections_damaged: usize,
+    /// Collections that serve nothing, as they do not fit into memory.
+    pub collections_closed: usize,
+    /// The keys are damaged.
+    pub are_keys_damaged: bool,
     /// Refused writes by reason.
     pub refusals: Vec<(RefusalReason, u64)>,
     /// Per core: what the watchdog has seen.
@@ -212,6 +216,7 @@ pub async fn page(core: &Rc<Core>, telemetry: &Telemetry) -> String {
     }
     let log_bytes = logs.iter().map(|log| log.map(|(bytes, _)| bytes)).collect();
     let log_frames = logs.iter().map(|log| log.map(|(_, frames)| frames)).collect();
+    let unserved = core.unserved_collections();
     let node = NodeGauges {
         memory_used_bytes: core.node().account.total(),
         memory_limit_bytes: core.options().memory_limit_bytes,
@@ -222,7 +227,9 @@ pub async fn page(core: &Rc<Core>, telemetry: &Telemetry) -> String {
         log_frames,
         logs_failed: core.node().failed_logs(),
         is_disk_full: core.node().reserve.is_disk_full(),
-        collections_damaged: core.damaged_collections(),
+        collections_damaged: unserved.damaged,
+        collections_closed: unserved.closed,
+        are_keys_damaged: core.keys().damage().is_some(),
         refusals: RefusalReason::ALL.map(|reason| (reason, core.node().refusals.count(reason))).to_vec(),
         health: runtime.remote().health().cores,
     };
@@ -256,6 +263,12 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
     page.sample("disk_full", &[], u8::from(node.is_disk_full));
     page.family("collections_damaged", "gauge", "Collections that are damaged and serve nothing.");
     page.sample("collections_damaged", &[], node.collections_damaged);
+    let help =
+        "Collections that are closed, as they did not fit into memory at the start, and serve nothing.";
+    page.family("collections_closed", "gauge", help);
+    page.sample("collections_closed", &[], node.collections_closed);
+    page.family("keys_damaged", "gauge", "1 while the keys are damaged: operations on keys are refused.");
+    page.sample("keys_damaged", &[], u8::from(node.are_keys_damaged));
     page.family(
         "writes_refused_total",
         "counter",
@@ -413,8 +426,9 @@ fn latency(
 /// Name, type, help and value of a per-collection family.
 type Family = (&'static str, &'static str, &'static str, fn(&CollectionMetrics) -> u64);
 
-const DENSE_FAMILIES: [Family; 13] = [
+const DENSE_FAMILIES: [Family; 14] = [
     ("damaged", "gauge", "1 while the collection is damaged and serves nothing.", |c| c.is_damaged.into()),
+    ("closed", "gauge", "1 while the collection is closed for want of memory.", |c| c.is_closed.into()),
     ("size", "gauge", "Points that have not expired.", |c| c.stats.points()),
     ("tombstoned", "gauge", "Deleted points whose space is not yet reused.", |c| c.stats.tombstoned),
     ("sparse_vectors", "gauge", "Points with a sparse vector.", |c| c.stats.sparse_vectors),
@@ -595,6 +609,8 @@ mod tests {
             logs_failed: vec![false, true],
             is_disk_full: true,
             collections_damaged: 3,
+            collections_closed: 2,
+            are_keys_damaged: true,
             refusals: vec![(RefusalReason::DiskFull, 4)],
             health: vec![CoreHealth::default(); 2],
             ..NodeGauges::default()
@@ -619,6 +635,7 @@ mod tests {
         assert!(!text.contains("svc_log_frames_total{core=\"0\"}"), "what is not known is not 0");
         assert!(text.contains("svc_log_failed{core=\"0\"} 0\nsvc_log_failed{core=\"1\"} 1\n"));
         assert!(text.contains("svc_disk_full 1\n") && text.contains("svc_collections_damaged 3\n"));
+        assert!(text.contains("svc_collections_closed 2\n") && text.contains("svc_keys_damaged 1\n"));
         assert!(text.contains("svc_writes_refused_total{reason=\"disk_full\"} 4\n"));
         assert!(text.contains("svc_http_search_seconds_count 1\n"));
         assert!(text.contains("svc_tcp_search_seconds_count 0\n"));

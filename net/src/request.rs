@@ -430,6 +430,8 @@ pub enum ErrorKind {
     Storage,
     /// Retry later.
     Unavailable,
+    /// What the request is about has been damaged on the disk.
+    Damaged,
     /// Ours; the client sees no reason, the log does.
     Internal,
 }
@@ -498,6 +500,7 @@ impl From<OpError> for ApiError {
             },
             OpError::NoSpace(_) | OpError::NoMemory(_) | OpError::StoreFull => ErrorKind::Storage,
             OpError::Busy(_) => ErrorKind::Unavailable,
+            OpError::Damaged(_) => ErrorKind::Damaged,
             _ => ErrorKind::Internal,
         };
         ApiError::new(kind, error.to_string())

@@ -44,7 +44,12 @@ mod tests {
         assert_eq!(decode(&bytes), Ok(aliases));
         assert_eq!(decode(&encode(&BTreeMap::new())), Ok(BTreeMap::new()));
         let text = String::from_utf8(bytes.clone()).unwrap();
-        let newer = text.replace("\"format\": 1", "\"format\": 2");
+        let flipped = text.replace("\"format\": 1", "\"format\": 2");
+        assert!(
+            matches!(decode(flipped.as_bytes()), Err(Unreadable::Damaged(_))),
+            "a digit that was flipped"
+        );
+        let newer = crate::sealed_json::seal(&flipped);
         assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(2)));
         let edited = text.replace("acme/x", "acme/y");
         assert!(decode(edited.as_bytes()).unwrap_err().to_string().contains("checksum"));

@@ -55,6 +55,15 @@ impl CollectionHandle {
         self.view.load(pin)
     }
 
+    /// Whether it serves.
+    pub fn state(&self) -> CollectionState {
+        match self.damage.get() {
+            None => CollectionState::Open,
+            Some(_) if self.is_closed.load(Relaxed) => CollectionState::Closed,
+            Some(_) => CollectionState::Damaged,
+        }
+    }
+
     /// Refuses when the collection is damaged, or closed for want of memory.
     pub fn healthy(&self) -> Result<(), OpError> {
         match self.damage.get() {
@@ -62,7 +71,7 @@ impl CollectionHandle {
             Some(why) if self.is_closed.load(Relaxed) => {
                 Err(OpError::NoMemory(format!("collection {:?} is closed: {why}", self.name)))
             }
-            Some(why) => Err(OpError::Unavailable(format!("collection {:?} is damaged: {why}", self.name))),
+            Some(_) => Err(OpError::Damaged(format!("the collection {:?} is", self.name))),
         }
     }
 }
@@ -115,13 +124,25 @@ pub struct Counters {
     pub insert_latency: LatencyBuckets,
 }
 
+/// Whether a collection serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CollectionState {
+    /// It does.
+    Open,
+    /// Its files are damaged, or its writes were refused by a log that failed.
+    Damaged,
+    /// It did not fit into memory at the start.
+    Closed,
+}
+
 impl CollectionHandle {
     /// For the metrics page.
     pub fn metrics(&self, pin: &Pin<'_>) -> CollectionMetrics {
         let stats = self.dense(pin).stats();
         CollectionMetrics {
             name: self.name.clone(),
-            is_damaged: self.damage.get().is_some(),
+            is_damaged: self.state() == CollectionState::Damaged,
+            is_closed: self.state() == CollectionState::Closed,
             stats,
             search_ops: self.counters.search_ops.load(Relaxed),
             insert_ops: self.counters.insert_ops.load(Relaxed),

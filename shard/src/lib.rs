@@ -20,6 +20,8 @@ pub mod core;
 #[cfg(not(loom))]
 pub mod cores;
 #[cfg(not(loom))]
+mod damage_mark;
+#[cfg(not(loom))]
 pub mod device;
 #[cfg(not(loom))]
 pub mod disk;
@@ -56,3 +58,5 @@ pub mod sealed_json;
 pub mod sim;
 #[cfg(not(loom))]
 pub mod start;
+#[cfg(not(loom))]
+pub mod twin;

@@ -6,9 +6,10 @@ use crate::core::Core;
 use crate::device::{Devices, Lane};
 use crate::env::Env;
 use crate::keys::{KeysOptions, KeysShared, indexes, upkeep};
-use crate::log::SyncMode;
+use crate::log::{Owners, SyncMode};
 use crate::refusals::Refusals;
 use crate::reserve::{self, Reserve};
+use crate::twin;
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::memory::{Domain, Published};
 use std::fs::File;
@@ -20,7 +21,16 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// Newest layout of a data directory this build opens and the one it makes.
-pub const DIRECTORY_FORMAT: u32 = 1;
+///
+/// 2: ledgers of logs, copies of small files.
+pub const DIRECTORY_FORMAT: u32 = 2;
+/// The file that says the layout.
+pub const FORMAT_FILE: &str = "FORMAT";
+
+/// What it says.
+pub(crate) fn format_text() -> String {
+    format!("nigh {DIRECTORY_FORMAT}\n")
+}
 /// Usual log segment size, bytes. Two always exist per core, zero-written.
 pub const SEGMENT_BYTES: u64 = 8 << 20;
 /// Usual log bytes of one core at which collections that pin it are checkpointed: half of the 64 MiB that recovery
@@ -141,9 +151,7 @@ impl NodeShared {
 
     /// The core that owns a collection: uid to shard to core.
     pub fn owner_of(&self, uid: u64, cores: usize) -> usize {
-        // Fibonacci hashing: uids are consecutive, neighbours go to different shards.
-        let hash = uid.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        (hash as usize & (self.options.shards - 1)) % cores
+        Owners { shards: self.options.shards, cores }.of_collection(uid)
     }
 
     /// Slots a collection may grow to: what the memory limit holds, at least one million so that a small limit does
@@ -275,21 +283,34 @@ impl DirectoryLock {
             Err(error) if !reserve::is_full(&error) => return Err(io(&lock_path)(error)),
             _ => {}
         }
-        let format_path = path.join("FORMAT");
-        match std::fs::read_to_string(&format_path) {
+        let (format_path, copy_path) =
+            (path.join(FORMAT_FILE), path.join(twin::copy_of(Path::new(FORMAT_FILE))));
+        let found_in = |text: &str| text.trim().strip_prefix("nigh ").and_then(|n| n.parse::<u32>().ok());
+        // The file is damaged or gone, and its copy says that the directory is one of ours: opening it writes the file again.
+        let by_copy = || {
+            let found = std::fs::read(&copy_path).is_ok_and(|bytes| bytes == format_text().as_bytes());
+            if found {
+                tracing::error!(file = %format_path.display(), "it is damaged or was removed; its copy counts");
+            }
+            found
+        };
+        let text = std::fs::read(&format_path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        match text {
             Ok(text) => {
-                let found = text.trim().strip_prefix("nigh ").and_then(|n| n.parse::<u32>().ok());
+                let found = found_in(&text);
                 match found {
                     Some(found) if found > DIRECTORY_FORMAT => {
                         return Err(DirectoryError::Newer { path: path.to_owned(), found });
                     }
                     Some(1..) => {}
+                    _ if by_copy() => {}
                     _ => {
                         let what = format!("its FORMAT file says {:?}", text.trim());
                         return Err(DirectoryError::Foreign { path: path.to_owned(), what });
                     }
                 }
             }
+            Err(error) if error.kind() == ErrorKind::NotFound && by_copy() => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 if path.join("collections").exists() {
                     let what = "it holds collections but no FORMAT file".to_owned();
@@ -298,7 +319,7 @@ impl DirectoryLock {
                 let temporary = path.join("FORMAT.new");
                 let written = (|| {
                     let mut file = File::create(&temporary)?;
-                    writeln!(file, "nigh {DIRECTORY_FORMAT}")?;
+                    file.write_all(format_text().as_bytes())?;
                     file.sync_all()?;
                     std::fs::rename(&temporary, &format_path)?;
                     File::open(path)?.sync_all()

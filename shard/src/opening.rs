@@ -29,6 +29,8 @@ pub(crate) struct LogRecords {
 pub(crate) struct Tally {
     pub records: usize,
     pub bytes: u64,
+    /// Sequence number of the newest.
+    pub newest: u64,
 }
 
 /// Records on their way from the log to the collections: so many bytes of them are in memory at a time, however long the log is.

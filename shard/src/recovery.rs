@@ -10,10 +10,12 @@ use crate::checkpoint::{CheckpointError, Manifest, VectorsFile, read_image, read
 use crate::collection_file;
 use crate::core::Core;
 use crate::core::aliases::within_tenant;
+use crate::damage_mark;
 use crate::disk::Disk;
 use crate::env::call_own;
 use crate::keys;
-use crate::log::{self, Log, LogConfig, OldSegments};
+use crate::log::{self, ChainFound, Ledgers, Log, LogConfig, OldSegments, Owners};
+use crate::node::{FORMAT_FILE, format_text};
 use crate::opening::{LogRecords, Opening, Replay, Tally, replay_bytes};
 use crate::owner::Owned;
 use crate::owner::checkpointer::{CheckpointState, collection_dir};
@@ -22,6 +24,7 @@ use crate::owner::op_record::{self, Op};
 use crate::owner::scrubber;
 use crate::reserve::is_full;
 use crate::sealed_json::Unreadable;
+use crate::twin::{self, TwinError};
 use ahash::{HashMap, HashSet};
 use nigh_engine::collection::{DenseConfig, DenseWriter, RowWrite, Write};
 use nigh_engine::distance::Metric;
@@ -49,7 +52,8 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         disk.create_dir(Path::new(dir)).await.map_err(text("making the data directory"))?;
     }
 
-    let entries = read_catalog(&*disk).await?;
+    raise_format(core, &*disk).await?;
+    let mut entries = read_catalog(&*disk).await?;
     let aliases = read_aliases(&*disk).await?;
 
     // Manifests first: records they cover are not even kept in memory.
@@ -63,7 +67,8 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     uid_max = uid_max.max(keys.uid_max());
     // Records of collections are only counted now: they are read again when it is their turn.
     let mut tallies: HashMap<u64, Tally> = HashMap::default();
-    let scanned = log::scan(&*disk, Path::new("log"), &mut |key, bytes| {
+    let ledgers = Ledgers::read(&*disk, Path::new("log")).await.map_err(text("reading the log"))?;
+    let scanned = log::scan_with(&*disk, Path::new("log"), &ledgers, &**core, &mut |key, bytes| {
         uid_max = uid_max.max(key.collection);
         if keys.take(key.collection, key.seq, bytes) {
             return;
@@ -72,6 +77,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
             Some(Ok(manifest)) if key.seq > manifest.seq => {
                 let tally = tallies.entry(key.collection).or_default();
                 tally.records += 1;
+                tally.newest = tally.newest.max(key.seq);
                 tally.bytes += bytes.len() as u64;
             }
             // Covered by an image, dropped, or of a collection that does not load anyway.
@@ -94,6 +100,27 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         keys.note_lost(key.collection, key.seq);
     }
     core.node().raise_uid(uid_max.saturating_add(1));
+
+    // Verdicts on what is missing become durable before the ledgers stop to ask for it.
+    for entry in entries.iter_mut().filter(|entry| !entry.is_accepted) {
+        let uid = entry.uid;
+        let newest = tallies.get(&uid).map_or(0, |tally| tally.newest);
+        let have = match manifests.get(&uid) {
+            Some(Ok(manifest)) => newest.max(manifest.seq),
+            // It is damaged already: whether it has what was entered somewhere will show when it is repaired.
+            _ => u64::MAX,
+        };
+        let lacking = |chain: &&ChainFound| chain.may_lack(uid, have, |owners| owners.of_collection(uid));
+        if let Some(chain) = scanned.chains.iter().find(lacking) {
+            let (why, dir) = (chain.to_string(), collection_dir(uid));
+            let noted = core.with_reserve(async || damage_mark::store(&*disk, &dir, &why).await).await;
+            noted.map_err(text("noting damage"))?;
+            entry.damage.get_or_insert(why);
+        }
+    }
+    keys.judge(core, &*disk, &scanned.chains).await.map_err(text("noting damage"))?;
+    let settled = scanned.segments.settle(&*disk, ledgers, scanned.chains, &**core).await;
+    settled.map_err(text("settling the log"))?;
 
     let generation = scanned.generation_max + 1;
     // Of starts that came to nothing, and allocated ahead by runs that wrote no more. Sequence numbers begin at 1.
@@ -138,7 +165,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     let mut replay = Replay::new(core, tallies);
     let mut catalog = core.catalog_copy();
     catalog.aliases = live_aliases(core, aliases, &entries).await;
-    for (index, Entry { uid, name, config, damage }) in entries.into_iter().enumerate() {
+    for (index, Entry { uid, name, config, damage, is_accepted }) in entries.into_iter().enumerate() {
         let manifest = match (damage, manifests.remove(&uid)) {
             (Some(damage), _) => Err(damage),
             (None, manifest) => manifest.expect("every whole entry has one").map_err(|e| e.to_string()),
@@ -154,6 +181,10 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
             there.load_collection(uid, name, config, manifest, records, tally.records).await
         })
         .await?;
+        if is_accepted && handle.damage.get().is_none() {
+            tracing::warn!(collection = handle.name, "its damage was accepted: what is left of it is served");
+            damage_mark::clear(&*disk, &collection_dir(uid)).await;
+        }
         catalog.by_name.insert(handle.name.clone(), handle);
     }
     core.publish_catalog(catalog);
@@ -188,22 +219,37 @@ struct Entry {
     /// Why it cannot be loaded. It keeps its place all the same, so that what the log holds of it is not taken for that of
     /// a dropped collection.
     damage: Option<String>,
+    /// Its operator takes what is left of it.
+    is_accepted: bool,
 }
 
 impl Entry {
-    /// One that serves nothing, under a name that no client can ask for.
     /// Whether it stands for a directory whose collection is not known by name.
     fn is_nameless(&self) -> bool {
         self.name.starts_with(NAMELESS)
     }
 
+    /// One that serves nothing, under a name that says which it is: no other can have that, and it can be dropped by it.
     fn damaged(uid: u64, why: String) -> Entry {
         let config = DenseConfig::new(1, Metric::L2);
-        Entry { uid, name: format!("{NAMELESS}{uid:016x}"), config, damage: Some(why) }
+        Entry { uid, name: format!("{NAMELESS}{uid:016x}"), config, damage: Some(why), is_accepted: false }
     }
 }
 
-/// Reads what is under `collections/`. What is there and cannot be read is left alone and reported.
+/// Makes the directory one of today's format, before anything is written to it that earlier builds do not know: they would trim logs and
+/// drop collections without a word to ledgers and copies.
+async fn raise_format(core: &Core, disk: &dyn Disk) -> Result<(), String> {
+    let (path, bytes) = (Path::new(FORMAT_FILE), format_text());
+    let decode = |found: &[u8]| if found == bytes.as_bytes() { Ok(()) } else { Err("it is another one") };
+    // Of an older format neither is; of this one the copy is made, if there is room for it.
+    if matches!(twin::read(disk, path, decode, |_| false).await, Ok(Some(()))) {
+        return Ok(());
+    }
+    let raised = core.with_reserve(async || twin::replace(disk, path, bytes.as_bytes()).await).await;
+    raised.map_err(|error| format!("{FORMAT_FILE}: {error}"))
+}
+
+/// Reads what is under `collections/`, and what copies say was there. What is there and cannot be read is left alone and reported.
 async fn read_catalog(disk: &dyn Disk) -> Result<Vec<Entry>, String> {
     /// What a create that did not finish leaves.
     const UNFINISHED: [&str; 4] = ["manifest", "manifest.tmp", "collection.json", "collection.json.tmp"];
@@ -211,7 +257,10 @@ async fn read_catalog(disk: &dyn Disk) -> Result<Vec<Entry>, String> {
     let mut entries: Vec<Entry> = Vec::new();
     // The newest first: of two with one name the older was never acknowledged, or its drop was.
     let mut names = disk.list(Path::new("collections")).await.map_err(text("reading the catalog"))?;
+    let copies = disk.list(&twin::copy_of(Path::new("collections"))).await;
+    names.extend(copies.map_err(text("reading the catalog"))?);
     names.sort_unstable_by(|a, b| b.cmp(a));
+    names.dedup();
     for name in names {
         let dir = Path::new("collections").join(&name);
         let uid = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
@@ -220,19 +269,23 @@ async fn read_catalog(disk: &dyn Disk) -> Result<Vec<Entry>, String> {
             continue;
         };
         let file = dir.join(collection_file::FILE);
-        let entry = match disk.read(&file).await {
-            Ok(bytes) => match collection_file::decode(&bytes) {
-                Ok((found, ..)) if found != uid => {
-                    Entry::damaged(uid, format!("it is a copy of {found:016x}"))
-                }
-                Ok((_, name, _)) if entries.iter().any(|entry| entry.name == name) => {
-                    Entry::damaged(uid, format!("a newer collection has its name, {name:?}"))
-                }
-                Ok((uid, name, config)) => Entry { uid, name, config, damage: None },
-                Err(why @ Unreadable::Newer(_)) => return Err(format!("{}: {why}", file.display())),
-                Err(why) => Entry::damaged(uid, why.to_string()),
-            },
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        let decode = |bytes: &[u8]| match collection_file::decode(bytes)? {
+            (found, ..) if found != uid => Err(Unreadable::Damaged(format!("it is a copy of {found:016x}"))),
+            (_, name, config) => Ok((name, config)),
+        };
+        let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer(_));
+        let entry = match twin::read(disk, &file, decode, is_newer).await {
+            Ok(Some((name, _))) if entries.iter().any(|entry| entry.name == name) => {
+                Entry::damaged(uid, format!("a newer collection has its name, {name:?}"))
+            }
+            Ok(Some((name, config))) => {
+                let marks = damage_mark::read(disk, &dir).await;
+                Entry { uid, name, config, damage: marks.damage, is_accepted: marks.is_accepted }
+            }
+            Err(TwinError::Bad(why @ Unreadable::Newer(_))) => {
+                return Err(format!("{}: {why}", file.display()));
+            }
+            Ok(None) => {
                 let names = disk.list(&dir).await.map_err(text("reading a collection's directory"))?;
                 let of_a_create = |name: &PathBuf| {
                     UNFINISHED.iter().any(|known| name == Path::new(known))
@@ -240,12 +293,14 @@ async fn read_catalog(disk: &dyn Disk) -> Result<Vec<Entry>, String> {
                 };
                 if names.iter().all(of_a_create) {
                     // Nothing of it was acknowledged.
+                    let copies = twin::copy_of(&dir);
+                    disk.remove_dir(&copies).await.map_err(text("removing an unfinished collection"))?;
                     disk.remove_dir(&dir).await.map_err(text("removing an unfinished collection"))?;
                     continue;
                 }
                 Entry::damaged(uid, format!("{} is missing", collection_file::FILE))
             }
-            Err(error) => Entry::damaged(uid, error.to_string()),
+            Err(why) => Entry::damaged(uid, why.to_string()),
         };
         if let Some(why) = &entry.damage {
             tracing::error!(path = %file.display(), why, "a collection cannot be read; it is left alone");
@@ -255,20 +310,18 @@ async fn read_catalog(disk: &dyn Disk) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// Reads the aliases. A file that cannot be read stops the start: without it names would lead nowhere, and the next change would
+/// Reads the aliases. A file that cannot be read, nor its copy, stops the start: without it names would lead nowhere, and the next change would
 /// replace what may yet be rescued.
 async fn read_aliases(disk: &dyn Disk) -> Result<BTreeMap<String, String>, String> {
     let failed = |why: String| {
-        format!("{}: {why}; repair it, or move it away to start without aliases", alias_file::FILE)
+        format!(
+            "{}: {why}; repair it, or move it and its copy away to start without aliases",
+            alias_file::FILE
+        )
     };
-    let bytes = match disk.read(Path::new(alias_file::FILE)).await {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(failed(error.to_string())),
-    };
-    // As for manifests: a process killed while it replaced the file may have left the new name in a cache only.
-    disk.sync_dir(Path::new("")).await.map_err(|error| failed(error.to_string()))?;
-    alias_file::decode(&bytes).map_err(|why| failed(why.to_string()))
+    let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer(_));
+    let found = twin::read(disk, Path::new(alias_file::FILE), alias_file::decode, is_newer).await;
+    Ok(found.map_err(|why| failed(why.to_string()))?.unwrap_or_default())
 }
 
 /// The aliases that stand for collections. Others are removed, from the file as well: it would name a collection made later under the
@@ -309,7 +362,7 @@ async fn live_aliases(
 /// A collection's manifest, which its create has written.
 async fn load_manifest(disk: &dyn Disk, uid: u64) -> Result<Manifest, CheckpointError> {
     let dir = collection_dir(uid);
-    let manifest = Manifest::load(disk, &dir).await?;
+    let manifest = Manifest::load_twin(disk, &dir, uid).await?;
     if manifest == Manifest::default() {
         let io = |source| CheckpointError::Io { path: dir.clone(), source };
         let names = disk.list(&dir).await.map_err(io)?;
@@ -330,6 +383,7 @@ impl Core {
             generation,
             segment_bytes: self.options().segment_bytes,
             sync: self.options().sync,
+            owners: Some(Owners { shards: self.options().shards, cores: self.env().cores() }),
         };
         let env = self.env().clone();
         let reserve = self.node().reserve.clone();
@@ -457,7 +511,7 @@ impl Core {
         drop(opening);
         self.measure_memory();
         if owned.vectors.borrow().is_some() && handle.damage.get().is_none() {
-            self.env().spawn_background(Box::pin(scrubber::run(self.clone(), owned)));
+            scrubber::begin(self, owned).await;
         }
         Ok(handle)
     }
@@ -474,7 +528,7 @@ impl Core {
         }
         let disk = self.env().disk().expect("manifests lie on a disk");
         let name = manifest.vectors.as_ref().ok_or("the manifest names no file of vectors")?;
-        let opened = VectorsFile::open(&*disk, &collection_dir(uid), name, config).await;
+        let opened = VectorsFile::open(&*disk, &collection_dir(uid), name, uid, config).await;
         opened.map(Some).map_err(|error| error.to_string())
     }
 
@@ -493,7 +547,7 @@ impl Core {
             Ok(())
         };
         // A later image shows at least as many slots as those before it, so the last one decides.
-        match read_last_block(&*disk, &collection_dir(uid), name, &mut look).await {
+        match read_last_block(&*disk, &collection_dir(uid), name, uid, &mut look).await {
             Ok(()) => slots,
             Err(_) => 0,
         }
@@ -516,7 +570,7 @@ impl Core {
                 writer.restore(block).map_err(|e| e.to_string())?;
                 opening.took(writer, block.len()).inspect_err(|why| refused = Some(why.clone()))
             };
-            let read = read_image(&*disk, &dir, name, &mut take).await;
+            let read = read_image(&*disk, &dir, name, uid, &mut take).await;
             read.map_err(|error| refused.take().unwrap_or_else(|| error.to_string()))?;
         }
         writer.finish_restore(manifest.seq).map_err(|e| e.to_string())?;

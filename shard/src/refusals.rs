@@ -15,7 +15,7 @@ pub enum RefusalReason {
     DiskFull,
     /// The log of a core has failed.
     LogFailed,
-    /// The collection is damaged, or a file of it cannot be written.
+    /// The collection or the keys are damaged, or a file of it cannot be written.
     Damaged,
     /// A quota of the collection.
     Quota,
@@ -54,8 +54,8 @@ impl RefusalReason {
             OpError::NoMemory(_) => RefusalReason::Memory,
             OpError::StoreFull => RefusalReason::StoreFull,
             OpError::NoSpace(_) | OpError::Write(WriteError::NoSpace(_)) => RefusalReason::DiskFull,
-            OpError::Unavailable(_) if has_log_failed => RefusalReason::LogFailed,
-            OpError::Unavailable(_) => RefusalReason::Damaged,
+            OpError::Unavailable(_) | OpError::Damaged(_) if has_log_failed => RefusalReason::LogFailed,
+            OpError::Unavailable(_) | OpError::Damaged(_) => RefusalReason::Damaged,
             OpError::Write(WriteError::Full | WriteError::RateLimited) => RefusalReason::Quota,
             OpError::Busy(_) => RefusalReason::Busy,
             _ => return None,

@@ -11,7 +11,8 @@
 //! The state is one word that every core reads. Any core may release the reserve; only core 0 fills it (`keep`).
 
 use crate::core::Core;
-use crate::disk::{BLOCK, Disk, Space};
+use crate::disk::{BLOCK, Disk, LocalBoxFuture, Space};
+use crate::log::MakeRoom;
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
@@ -379,6 +380,12 @@ impl Core {
             Err(error) if is_full(&error) && self.release_reserve().await => operation().await,
             done => done,
         }
+    }
+}
+
+impl MakeRoom for Core {
+    fn make_room(&self) -> LocalBoxFuture<'_, bool> {
+        Box::pin(self.release_reserve())
     }
 }
 

@@ -1,5 +1,5 @@
 //! Small JSON files that are replaced as a whole: an object of `format`, what the file is about, and `checksum`, the CRC32C of the same
-//! object in compact form, keys in order, with a checksum of 0.
+//! object in compact form, keys in order, with a checksum of 0. Later formats keep that, so that a newer file is told from a damaged one.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -69,7 +69,10 @@ pub fn decode<T: Serialize + DeserializeOwned>(
     let damaged = |error: serde_json::Error| Unreadable::Damaged(format!("not {what}: {error}"));
     let format: FormatOnly = serde_json::from_slice(bytes).map_err(damaged)?;
     if format.format > newest {
-        return Err(Unreadable::Newer(format.format));
+        return Err(match resealed(bytes) {
+            Some((found, right)) if found == right => Unreadable::Newer(format.format),
+            _ => Unreadable::Damaged("checksum does not match: the file is damaged or was edited".to_owned()),
+        });
     }
     let file: Sealed<T> = serde_json::from_slice(bytes).map_err(damaged)?;
     if checksum(&file) != file.checksum {
@@ -77,4 +80,21 @@ pub fn decode<T: Serialize + DeserializeOwned>(
         return Err(Unreadable::Damaged(what.to_owned()));
     }
     Ok(file.content)
+}
+
+/// The checksum of a file of whatever format, and the one that it should have.
+fn resealed(bytes: &[u8]) -> Option<(u64, u64)> {
+    let mut value: serde_json::Value = serde_json::from_slice(bytes).ok()?;
+    let found = value.get("checksum")?.as_u64()?;
+    value["checksum"] = 0.into();
+    Some((found, crc32c::crc32c(value.to_string().as_bytes()).into()))
+}
+
+/// The file with the checksum that it should have.
+#[cfg(test)]
+pub(crate) fn seal(text: &str) -> String {
+    let (_, right) = resealed(text.as_bytes()).expect("a sealed file");
+    let mut value: serde_json::Value = serde_json::from_str(text).expect("JSON");
+    value["checksum"] = right.into();
+    value.to_string()
 }

@@ -153,7 +153,8 @@ pub fn list_answer(all: &[CollectionInfo]) -> Vec<u8> {
             "dim": info.config.dim,
             "metric": metric(&info.config),
             "points": info.stats.points(),
-            "damaged": info.damage.is_some(),
+            "damaged": info.damage.is_some() && !info.is_closed,
+            "closed": info.is_closed,
         })
     };
     line(&json!({ "collections": all.iter().map(one).collect::<Vec<_>>() }))
@@ -206,6 +207,7 @@ fn trained(config: &DenseConfig) -> Value {
 fn index(info: &CollectionInfo) -> Value {
     let stats = &info.stats;
     let state = match (&info.damage, stats.tail) {
+        (Some(_), _) if info.is_closed => "closed",
         (Some(_), _) => "damaged",
         (None, 0) => "ready",
         (None, _) => "indexing",

@@ -1,4 +1,4 @@
-//! Image files, format version 2: as version 1, but payloads may hold records. All integers are little-endian.
+//! Image files, format version 3. All integers are little-endian.
 //!
 //! ```text
 //! image  = header (64 bytes, see the module above), zeros to 4096, block*, footer, zeros to a multiple of 4096
@@ -6,15 +6,21 @@
 //! footer = a block of kind 2 whose body is seq u64, blocks u64, bytes of all bodies u64
 //! ```
 //!
-//! Checksums are CRC32C; that of a block header covers the 28 bytes before it. Every byte of the file is either under
-//! a checksum or checked to be zero, so that a flipped bit anywhere is noticed.
-use super::{CheckpointError, FILE_HEADER_BYTES, check_file_header, encode_file_header, u32_at, u64_at};
+//! Checksums are CRC32C; that of a block header covers the 28 bytes before it, and begins with the image's store and name: a block of
+//! another image, or of another collection, never passes for one of this. Every byte of the file is either under a checksum or checked to
+//! be zero, so that a flipped bit anywhere is noticed.
+//!
+//! Version 1 knew no records in payloads. Versions 1 and 2 were not bound to a store and a name.
+use super::{
+    CheckpointError, FILE_HEADER_BYTES, Identity, Versions, check_file_header, encode_file_header, u32_at,
+    u64_at,
+};
 use crate::disk::{BLOCK, Disk, DiskFile};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 const MAGIC: &[u8; 8] = b"NIGHIMG\0";
-const FORMAT_VERSION: u32 = 2;
+const VERSIONS: Versions = Versions { newest: 3, bound: 3 };
 const BLOCK_MAGIC: &[u8; 4] = b"NBLK";
 const BLOCK_HEADER_BYTES: usize = 32;
 const FOOTER_BYTES: usize = 24;
@@ -24,16 +30,21 @@ const BUFFER_BYTES: usize = 1 << 20;
 const KIND_RECORDS: u32 = 1;
 const KIND_FOOTER: u32 = 2;
 
-fn encode_block_header(kind: u32, ordinal: u64, body: &[u8]) -> [u8; BLOCK_HEADER_BYTES] {
+fn encode_block_header(seed: u32, kind: u32, ordinal: u64, body: &[u8]) -> [u8; BLOCK_HEADER_BYTES] {
     let mut header = [0; BLOCK_HEADER_BYTES];
     header[..4].copy_from_slice(BLOCK_MAGIC);
     header[4..8].copy_from_slice(&kind.to_le_bytes());
     header[8..16].copy_from_slice(&(body.len() as u64).to_le_bytes());
     header[16..24].copy_from_slice(&ordinal.to_le_bytes());
     header[24..28].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
-    let crc = crc32c::crc32c(&header[..28]);
+    let crc = crc32c::crc32c_append(seed, &header[..28]);
     header[28..].copy_from_slice(&crc.to_le_bytes());
     header
+}
+
+/// Whether a block of this image may begin with `header`.
+fn is_block_header(header: &[u8; BLOCK_HEADER_BYTES], seed: u32) -> bool {
+    header.starts_with(BLOCK_MAGIC) && u32_at(header, 28) == crc32c::crc32c_append(seed, &header[..28])
 }
 
 /// Writes one image file block by block. Dropped before [`ImageWriter::finish`], it leaves a file that no manifest names;
@@ -43,6 +54,8 @@ pub struct ImageWriter {
     dir: PathBuf,
     path: PathBuf,
     file: Rc<dyn DiskFile>,
+    /// What checksums of block headers begin with.
+    seed: u32,
     /// Bytes not yet written.
     buffer: Vec<u8>,
     /// Bytes written, a multiple of [`BLOCK`].
@@ -52,21 +65,28 @@ pub struct ImageWriter {
 }
 
 impl ImageWriter {
-    /// Creates `dir/name`; `dir` exists. A file of that name is replaced.
+    /// Creates `dir/name`, an image of the store with the uid `store`; `dir` exists. A file of that name is replaced.
     ///
     /// # Errors
     /// The disk refused.
-    pub async fn create(disk: Rc<dyn Disk>, dir: &Path, name: &str) -> Result<ImageWriter, CheckpointError> {
+    pub async fn create(
+        disk: Rc<dyn Disk>,
+        dir: &Path,
+        name: &str,
+        store: u64,
+    ) -> Result<ImageWriter, CheckpointError> {
+        let identity = Identity { store, name };
         let path = dir.join(name);
         let file = disk.create(&path).await.map_err(CheckpointError::io(&path))?;
         let mut buffer = Vec::with_capacity(BUFFER_BYTES + BLOCK);
-        buffer.extend_from_slice(&encode_file_header(MAGIC, FORMAT_VERSION));
+        buffer.extend_from_slice(&encode_file_header(MAGIC, VERSIONS.newest, identity));
         buffer.resize(BLOCK, 0);
         Ok(ImageWriter {
             disk,
             dir: dir.to_owned(),
             path,
             file,
+            seed: identity.seed(),
             buffer,
             written: 0,
             blocks: 0,
@@ -82,7 +102,7 @@ impl ImageWriter {
         if records.is_empty() {
             return Ok(());
         }
-        self.buffer.extend_from_slice(&encode_block_header(KIND_RECORDS, self.blocks, records));
+        self.buffer.extend_from_slice(&encode_block_header(self.seed, KIND_RECORDS, self.blocks, records));
         self.buffer.extend_from_slice(records);
         self.blocks += 1;
         self.body_bytes += records.len() as u64;
@@ -108,7 +128,7 @@ impl ImageWriter {
         footer[..8].copy_from_slice(&seq.to_le_bytes());
         footer[8..16].copy_from_slice(&self.blocks.to_le_bytes());
         footer[16..].copy_from_slice(&self.body_bytes.to_le_bytes());
-        self.buffer.extend_from_slice(&encode_block_header(KIND_FOOTER, self.blocks, &footer));
+        self.buffer.extend_from_slice(&encode_block_header(self.seed, KIND_FOOTER, self.blocks, &footer));
         self.buffer.extend_from_slice(&footer);
         self.buffer.resize(self.buffer.len().next_multiple_of(BLOCK), 0);
         self.write().await?;
@@ -122,17 +142,18 @@ impl ImageWriter {
     }
 }
 
-/// Reads one image, calling `block` with each block's bytes; checks every checksum and the footer; returns the footer's seq.
+/// Reads one image of the store with the uid `store`, calling `block` with each block's bytes; checks every checksum and the footer; returns the footer's seq.
 ///
 /// Blocks are handed out as they are read, so a file that is damaged further on has delivered its beginning: on an error
 /// throw away what was made of it. Holds one block and about 1 MiB in memory.
 ///
 /// # Errors
-/// The file cannot be read, is newer, or is damaged; `block` failed (its text becomes that of `Corrupt`).
+/// The file cannot be read, is newer, is damaged, or is another image; `block` failed (its text becomes that of `Corrupt`).
 pub async fn read_image(
     disk: &dyn Disk,
     dir: &Path,
     name: &str,
+    store: u64,
     block: &mut dyn FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<u64, CheckpointError> {
     let path = dir.join(name);
@@ -140,7 +161,7 @@ pub async fn read_image(
     let file_bytes = file.len().await.map_err(CheckpointError::io(&path))?;
     let mut reader =
         Reader { path: &path, file: &*file, file_bytes, offset: 0, buffer: Vec::new(), taken: 0 };
-    let seq = read_blocks(&mut reader, block).await?;
+    let seq = read_blocks(&mut reader, Identity { store, name }, block).await?;
     file.close().await.map_err(CheckpointError::io(&path))?;
     Ok(seq)
 }
@@ -154,18 +175,28 @@ pub async fn read_last_block(
     disk: &dyn Disk,
     dir: &Path,
     name: &str,
+    store: u64,
     block: &mut dyn FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<(), CheckpointError> {
     let path = dir.join(name);
     let file = disk.open(&path).await.map_err(CheckpointError::io(&path))?;
     let file_bytes = file.len().await.map_err(CheckpointError::io(&path))?;
+    let first = file.read_at(0, FILE_HEADER_BYTES).await.map_err(CheckpointError::io(&path))?;
+    let ends = || CheckpointError::corrupt(&path, 0, "the file ends within its header");
+    let seed = check_file_header(
+        &path,
+        first.first_chunk().ok_or_else(ends)?,
+        MAGIC,
+        VERSIONS,
+        Identity { store, name },
+    )?;
     let (mut at, mut last) = (BLOCK as u64, None);
     loop {
         let corrupt = |what: &str| CheckpointError::corrupt(&path, at, what);
         let header = file.read_at(at, BLOCK_HEADER_BYTES).await.map_err(CheckpointError::io(&path))?;
         let header: [u8; BLOCK_HEADER_BYTES] =
             *header.first_chunk().ok_or_else(|| corrupt("the file ends within the header of a block"))?;
-        if !header.starts_with(BLOCK_MAGIC) || u32_at(&header, 28) != crc32c::crc32c(&header[..28]) {
+        if !is_block_header(&header, seed) {
             return Err(corrupt("the header of a block is damaged"));
         }
         let (body_at, body_bytes) = (at + BLOCK_HEADER_BYTES as u64, u64_at(&header, 8));
@@ -190,11 +221,13 @@ pub async fn read_last_block(
 
 async fn read_blocks(
     reader: &mut Reader<'_>,
+    identity: Identity<'_>,
     block: &mut dyn FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<u64, CheckpointError> {
     let path = reader.path;
     let first = reader.take(BLOCK as u64).await?;
-    check_file_header(path, first.first_chunk().expect("a whole block"), MAGIC, FORMAT_VERSION)?;
+    let header = first.first_chunk().expect("a whole block");
+    let seed = check_file_header(path, header, MAGIC, VERSIONS, identity)?;
     check_zeros(path, FILE_HEADER_BYTES as u64, &first[FILE_HEADER_BYTES..])?;
     let (mut blocks, mut body_bytes) = (0u64, 0u64);
     loop {
@@ -202,7 +235,7 @@ async fn read_blocks(
         let corrupt = |what: String| CheckpointError::corrupt(path, at, what);
         let header: [u8; BLOCK_HEADER_BYTES] =
             *reader.take(BLOCK_HEADER_BYTES as u64).await?.first_chunk().expect("as many as asked for");
-        if !header.starts_with(BLOCK_MAGIC) || u32_at(&header, 28) != crc32c::crc32c(&header[..28]) {
+        if !is_block_header(&header, seed) {
             return Err(corrupt("the header of a block is damaged".into()));
         }
         if u64_at(&header, 16) != blocks {

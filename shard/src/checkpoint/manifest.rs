@@ -1,10 +1,14 @@
 //! The manifest: which images make up a collection.
 //!
-//! File = header of 64 bytes (see the module above), `bytes u32, crc32c u32` of the body, body. The body is a flatbuffer
+//! File, format version 2 = header of 64 bytes (see the module above), `bytes u32, crc32c u32` of the body, body. The checksum begins with
+//! the uid of the collection; in version 1 neither it nor the header did. The body is a flatbuffer
 //! `Manifest { seq: u64; images: [Image] (required); vectors: string; }`, `Image { name: string (required); bytes: u64; }`:
 //! tables, so that later versions may add fields without a new format.
-use super::{CheckpointError, FILE_HEADER_BYTES, check_file_header, encode_file_header, u32_at};
+use super::{
+    CheckpointError, FILE_HEADER_BYTES, Identity, Versions, check_file_header, encode_file_header, u32_at,
+};
 use crate::disk::Disk;
+use crate::twin::{self, TwinError};
 use flatbuffers::{
     FlatBufferBuilder, Follow, ForwardsUOffset, InvalidFlatbuffer, Table, VOffsetT, Vector, Verifiable,
     Verifier, VerifierOptions,
@@ -14,7 +18,7 @@ use std::path::Path;
 
 const FILE: &str = "manifest";
 const MAGIC: &[u8; 8] = b"NIGHMAN\0";
-const FORMAT_VERSION: u32 = 1;
+const VERSIONS: Versions = Versions { newest: 2, bound: 2 };
 const BODY_START: usize = FILE_HEADER_BYTES + 8;
 
 /// The files that make up the newest durable state of one collection, oldest first (flatbuffers on disk, replaced atomically).
@@ -29,34 +33,58 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Reads `dir/manifest`; a missing one is the default (no images).
+    /// Reads `dir/manifest` of the collection `store`; a missing one is the default (no images).
     ///
     /// # Errors
-    /// The file cannot be read, is newer, or is damaged in any bit.
-    pub async fn load(disk: &dyn Disk, dir: &Path) -> Result<Manifest, CheckpointError> {
+    /// The file cannot be read, is newer, is damaged in any bit, or is that of another collection.
+    pub async fn load(disk: &dyn Disk, dir: &Path, store: u64) -> Result<Manifest, CheckpointError> {
         let path = dir.join(FILE);
         match disk.read(&path).await {
             Ok(bytes) => {
                 // A process killed while it replaced the manifest may have left the new name in a cache only. What is
                 // read here is acted upon (images it does not name are removed), so it must not change any more.
                 disk.sync_dir(dir).await.map_err(CheckpointError::io(dir))?;
-                Manifest::decode(&path, &bytes)
+                Manifest::decode(&path, &bytes, store)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Manifest::default()),
             Err(error) => Err(CheckpointError::io(&path)(error)),
         }
     }
 
-    /// Replaces it durably; `dir` exists.
+    /// Replaces it durably, as that of the collection `store`; `dir` exists.
     ///
     /// # Errors
     /// The disk refused; the old manifest is then still there, or the new one already.
-    pub async fn store(&self, disk: &dyn Disk, dir: &Path) -> Result<(), CheckpointError> {
+    pub async fn store(&self, disk: &dyn Disk, dir: &Path, store: u64) -> Result<(), CheckpointError> {
         let path = dir.join(FILE);
-        disk.replace(&path, &self.encode()).await.map_err(CheckpointError::io(&path))
+        disk.replace(&path, &self.encode(store)).await.map_err(CheckpointError::io(&path))
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// As [`Manifest::load`], or from its copy ([`crate::twin`]).
+    ///
+    /// # Errors
+    /// As [`Manifest::load`], when the copy does not help.
+    pub async fn load_twin(disk: &dyn Disk, dir: &Path, store: u64) -> Result<Manifest, CheckpointError> {
+        let path = dir.join(FILE);
+        let decode = |bytes: &[u8]| Manifest::decode(&path, bytes, store);
+        let is_newer = |error: &CheckpointError| matches!(error, CheckpointError::Newer { .. });
+        match twin::read(disk, &path, decode, is_newer).await {
+            Ok(manifest) => Ok(manifest.unwrap_or_default()),
+            Err(TwinError::Bad(error)) => Err(error),
+            Err(TwinError::Io(error)) => Err(CheckpointError::io(&path)(error)),
+        }
+    }
+
+    /// As [`Manifest::store`], with its copy.
+    ///
+    /// # Errors
+    /// As [`Manifest::store`].
+    pub async fn store_twin(&self, disk: &dyn Disk, dir: &Path, store: u64) -> Result<(), CheckpointError> {
+        let path = dir.join(FILE);
+        twin::replace(disk, &path, &self.encode(store)).await.map_err(CheckpointError::io(&path))
+    }
+
+    fn encode(&self, store: u64) -> Vec<u8> {
         let mut builder = FlatBufferBuilder::new();
         let mut images = Vec::with_capacity(self.images.len());
         for (name, bytes) in &self.images {
@@ -77,23 +105,25 @@ impl Manifest {
         let root = builder.end_table(table);
         builder.finish_minimal(root);
         let body = builder.finished_data();
-        let mut file = encode_file_header(MAGIC, FORMAT_VERSION).to_vec();
+        let identity = Identity { store, name: FILE };
+        let mut file = encode_file_header(MAGIC, VERSIONS.newest, identity).to_vec();
         file.extend_from_slice(&(body.len() as u32).to_le_bytes());
-        file.extend_from_slice(&crc32c::crc32c(body).to_le_bytes());
+        file.extend_from_slice(&crc32c::crc32c_append(identity.seed(), body).to_le_bytes());
         file.extend_from_slice(body);
         file
     }
 
-    fn decode(path: &Path, file: &[u8]) -> Result<Manifest, CheckpointError> {
+    fn decode(path: &Path, file: &[u8], store: u64) -> Result<Manifest, CheckpointError> {
         let corrupt = |offset: usize, what: String| CheckpointError::corrupt(path, offset as u64, what);
         let short = || corrupt(file.len(), "the file ends too early".into());
-        check_file_header(path, file.first_chunk().ok_or_else(short)?, MAGIC, FORMAT_VERSION)?;
+        let (header, identity) = (file.first_chunk().ok_or_else(short)?, Identity { store, name: FILE });
+        let seed = check_file_header(path, header, MAGIC, VERSIONS, identity)?;
         let (sums, body) = file[FILE_HEADER_BYTES..].split_at_checked(8).ok_or_else(short)?;
         if u32_at(sums, 0) as usize != body.len() {
             let what = format!("{} bytes follow, {} were written", body.len(), u32_at(sums, 0));
             return Err(corrupt(FILE_HEADER_BYTES, what));
         }
-        if crc32c::crc32c(body) != u32_at(sums, 4) {
+        if crc32c::crc32c_append(seed, body) != u32_at(sums, 4) {
             return Err(corrupt(FILE_HEADER_BYTES, "the checksum of the body is wrong".into()));
         }
         let manifest = layout::read(body).map_err(|error| corrupt(BODY_START, error.to_string()))?;

@@ -74,24 +74,62 @@ impl CheckpointError {
 /// Bytes of the header that both kinds of file begin with.
 const FILE_HEADER_BYTES: usize = 64;
 
-/// `magic [8], version u32, zeros to 60, crc32c u32`, little-endian: keeps its meaning in every version of either file,
-/// so that an older program can say which version it meets.
-fn encode_file_header(magic: &[u8; 8], version: u32) -> [u8; FILE_HEADER_BYTES] {
+/// Where a file belongs: the uid of its store and its own name. Files of one kind are alike, so each says it, and checksums begin with it:
+/// a file that was copied or renamed into the place of another is damage, however whole it is in itself.
+#[derive(Clone, Copy)]
+struct Identity<'a> {
+    store: u64,
+    name: &'a str,
+}
+
+impl Identity<'_> {
+    /// What the checksums of a bound file begin with.
+    fn seed(self) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c(&self.store.to_le_bytes()), self.name.as_bytes())
+    }
+
+    /// As it stands in a header: the store, and a checksum of the name.
+    fn bytes(self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes[..8].copy_from_slice(&self.store.to_le_bytes());
+        bytes[8..].copy_from_slice(&crc32c::crc32c(self.name.as_bytes()).to_le_bytes());
+        bytes
+    }
+}
+
+/// `magic [8], version u32, store u64, crc32c u32 of the file's name, zeros to 60, crc32c u32`, little-endian. Magic, version and checksum
+/// keep their meaning in every version of either file, so that an older program can say which version it meets. Versions that were not
+/// bound to a place have zeros for store and name.
+fn encode_file_header(magic: &[u8; 8], version: u32, identity: Identity<'_>) -> [u8; FILE_HEADER_BYTES] {
     let mut header = [0; FILE_HEADER_BYTES];
     header[..8].copy_from_slice(magic);
     header[8..12].copy_from_slice(&version.to_le_bytes());
+    header[IDENTITY].copy_from_slice(&identity.bytes());
     let crc = crc32c::crc32c(&header[..FILE_HEADER_BYTES - 4]);
     header[FILE_HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
     header
 }
 
-/// Checks a header; `known` is the newest version that can be read.
+/// Where the identity lies in a header.
+const IDENTITY: std::ops::Range<usize> = 12..24;
+
+/// The versions of a kind of file.
+#[derive(Clone, Copy)]
+struct Versions {
+    /// Written, and the newest that can be read.
+    newest: u32,
+    /// The first whose files say where they belong.
+    bound: u32,
+}
+
+/// Checks a header. What the checksums behind it begin with: 0 in versions that are not bound to a place.
 fn check_file_header(
     path: &Path,
     header: &[u8; FILE_HEADER_BYTES],
     magic: &[u8; 8],
-    known: u32,
-) -> Result<(), CheckpointError> {
+    versions: Versions,
+    identity: Identity<'_>,
+) -> Result<u32, CheckpointError> {
     let (fields, crc) = header.split_at(FILE_HEADER_BYTES - 4);
     if !fields.starts_with(magic) {
         return Err(CheckpointError::corrupt(path, 0, "it does not begin like such a file"));
@@ -100,10 +138,21 @@ fn check_file_header(
         return Err(CheckpointError::corrupt(path, 0, "the checksum of the header is wrong"));
     }
     let found = u32_at(fields, 8);
-    if found > known {
-        return Err(CheckpointError::Newer { path: path.to_owned(), found, known });
+    if found > versions.newest {
+        return Err(CheckpointError::Newer { path: path.to_owned(), found, known: versions.newest });
     }
-    Ok(())
+    if found < versions.bound {
+        return Ok(0);
+    }
+    if fields[IDENTITY] != identity.bytes() {
+        let store = u64_at(fields, IDENTITY.start);
+        let what = match store == identity.store {
+            true => "it is another file of the same store, under a wrong name".to_owned(),
+            false => format!("it belongs to the store {store:016x}, not to {:016x}", identity.store),
+        };
+        return Err(CheckpointError::corrupt(path, IDENTITY.start as u64, what));
+    }
+    Ok(identity.seed())
 }
 
 /// The number at `at`, which the caller knows to be inside.

@@ -6,6 +6,8 @@ use proptest::prelude::*;
 use std::rc::Rc;
 
 const DIR: &str = "c";
+/// The store that files are of.
+const STORE: u64 = 0x0123_4567_89ab_cdef;
 
 fn disk(seed: u64) -> SimDisk {
     let disk = SimDisk::new(seed);
@@ -14,7 +16,7 @@ fn disk(seed: u64) -> SimDisk {
 }
 
 async fn write(disk: &SimDisk, name: &str, blocks: &[Vec<u8>], seq: u64) -> Result<u64, CheckpointError> {
-    let mut writer = ImageWriter::create(Rc::new(disk.clone()), Path::new(DIR), name).await?;
+    let mut writer = ImageWriter::create(Rc::new(disk.clone()), Path::new(DIR), name, STORE).await?;
     for block in blocks {
         writer.block(block).await?;
     }
@@ -27,7 +29,7 @@ async fn read(disk: &SimDisk, name: &str) -> Result<(u64, Vec<Vec<u8>>), Checkpo
         blocks.push(block.to_vec());
         Ok(())
     };
-    let seq = read_image(disk, Path::new(DIR), name, &mut keep).await?;
+    let seq = read_image(disk, Path::new(DIR), name, STORE, &mut keep).await?;
     Ok((seq, blocks))
 }
 
@@ -90,7 +92,8 @@ fn an_image_cut_or_flipped_anywhere_is_refused() {
 fn a_block_the_owner_refuses_is_corrupt() {
     let disk = disk(1);
     block_on(write(&disk, "i", &[vec![1; 50]], 9)).unwrap();
-    let refused = block_on(read_image(&disk, Path::new(DIR), "i", &mut |_| Err("no such slot".into())));
+    let refused =
+        block_on(read_image(&disk, Path::new(DIR), "i", STORE, &mut |_| Err("no such slot".into())));
     assert_eq!(refused.unwrap_err().to_string(), "checkpoint c/i is corrupt at byte 4096: no such slot");
     let missing = block_on(read(&disk, "none")).unwrap_err();
     assert!(
@@ -116,15 +119,15 @@ fn a_failing_disk_is_told() {
 fn manifests_read_back_and_a_missing_one_is_empty() {
     let disk = disk(1);
     let dir = Path::new(DIR);
-    assert_eq!(block_on(Manifest::load(&disk, dir)).unwrap(), Manifest::default());
+    assert_eq!(block_on(Manifest::load(&disk, dir, STORE)).unwrap(), Manifest::default());
     let many = Manifest {
         seq: u64::MAX,
         images: (0..5000).map(|i| (format!("{i}.img"), i)).collect(),
         ..Manifest::default()
     };
     for manifest in [Manifest::default(), manifest(), many] {
-        block_on(manifest.store(&disk, dir)).unwrap();
-        assert_eq!(block_on(Manifest::load(&disk, dir)).unwrap(), manifest);
+        block_on(manifest.store(&disk, dir, STORE)).unwrap();
+        assert_eq!(block_on(Manifest::load(&disk, dir, STORE)).unwrap(), manifest);
     }
 }
 
@@ -132,24 +135,24 @@ fn manifests_read_back_and_a_missing_one_is_empty() {
 fn a_manifest_cut_or_flipped_anywhere_is_refused() {
     let disk = disk(1);
     let dir = Path::new(DIR);
-    block_on(manifest().store(&disk, dir)).unwrap();
+    block_on(manifest().store(&disk, dir, STORE)).unwrap();
     let bytes = disk.bytes("c/manifest").unwrap();
     for cut in 0..bytes.len() {
         disk.put("c/manifest", bytes[..cut].to_vec());
-        let refused = block_on(Manifest::load(&disk, dir));
+        let refused = block_on(Manifest::load(&disk, dir, STORE));
         assert!(matches!(refused, Err(CheckpointError::Corrupt { .. })), "cut at {cut}");
     }
     for bit in 0..bytes.len() * 8 {
         let mut flipped = bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
         disk.put("c/manifest", flipped);
-        let refused = block_on(Manifest::load(&disk, dir));
+        let refused = block_on(Manifest::load(&disk, dir, STORE));
         assert!(matches!(refused, Err(CheckpointError::Corrupt { .. })), "bit {bit}");
     }
     let mut longer = bytes;
     longer.push(0);
     disk.put("c/manifest", longer);
-    assert!(block_on(Manifest::load(&disk, dir)).is_err());
+    assert!(block_on(Manifest::load(&disk, dir, STORE)).is_err());
 }
 
 #[test]
@@ -157,8 +160,8 @@ fn a_manifest_names_files_of_its_own_directory() {
     let disk = disk(1);
     for name in ["", "..", "../x", "/x", "a/b", "."] {
         let manifest = Manifest { seq: 1, images: vec![(name.into(), 1)], ..Manifest::default() };
-        block_on(manifest.store(&disk, Path::new(DIR))).unwrap();
-        let refused = block_on(Manifest::load(&disk, Path::new(DIR)));
+        block_on(manifest.store(&disk, Path::new(DIR), STORE)).unwrap();
+        let refused = block_on(Manifest::load(&disk, Path::new(DIR), STORE));
         assert!(matches!(refused, Err(CheckpointError::Corrupt { .. })), "{name:?}");
     }
 }
@@ -175,15 +178,54 @@ fn with_version(mut bytes: Vec<u8>, version: u32) -> Vec<u8> {
 fn newer_files_are_refused_by_name_and_version() {
     let disk = disk(1);
     block_on(write(&disk, "i", &[vec![1; 50]], 9)).unwrap();
-    block_on(manifest().store(&disk, Path::new(DIR))).unwrap();
+    block_on(manifest().store(&disk, Path::new(DIR), STORE)).unwrap();
     for name in ["i", "manifest"] {
         let path = Path::new(DIR).join(name);
-        disk.put(&path, with_version(disk.bytes(&path).unwrap(), 3));
+        disk.put(&path, with_version(disk.bytes(&path).unwrap(), 4));
     }
     let image = block_on(read(&disk, "i")).unwrap_err();
-    assert_eq!(image.to_string(), "checkpoint c/i has format 3, newer than 2");
-    let manifest = block_on(Manifest::load(&disk, Path::new(DIR))).unwrap_err();
-    assert_eq!(manifest.to_string(), "checkpoint c/manifest has format 3, newer than 1");
+    assert_eq!(image.to_string(), "checkpoint c/i has format 4, newer than 3");
+    let manifest = block_on(Manifest::load(&disk, Path::new(DIR), STORE)).unwrap_err();
+    assert_eq!(manifest.to_string(), "checkpoint c/manifest has format 4, newer than 2");
+}
+
+/// Files that are whole in themselves, in each other's places: of another store, or under another name; and a block of one in another.
+#[test]
+fn a_file_in_the_place_of_another_is_refused() {
+    let disk = disk(1);
+    let other = STORE + 1;
+    block_on(write(&disk, "i", &[vec![1; 50]], 9)).unwrap();
+    block_on(write(&disk, "j", &[vec![2; 50]], 9)).unwrap();
+    block_on(manifest().store(&disk, Path::new(DIR), STORE)).unwrap();
+    let (i, j) = (disk.bytes("c/i").unwrap(), disk.bytes("c/j").unwrap());
+    let refused = |what: Result<(), CheckpointError>, text: &str| {
+        let error = what.unwrap_err();
+        assert!(matches!(&error, CheckpointError::Corrupt { what, .. } if what.contains(text)), "{error}");
+    };
+    let of_store = |store| block_on(read_image(&disk, Path::new(DIR), "i", store, &mut |_| Ok(()))).map(drop);
+    refused(of_store(other), "belongs to the store 0123456789abcdef");
+    let last = block_on(read_last_block(&disk, Path::new(DIR), "i", other, &mut |_| Ok(())));
+    refused(last, "belongs to the store");
+    refused(block_on(Manifest::load(&disk, Path::new(DIR), other)).map(drop), "belongs to the store");
+    disk.put("c/i", j.clone());
+    refused(block_on(read(&disk, "i")).map(drop), "under a wrong name");
+    let mut mixed = i[..64].to_vec();
+    mixed.extend_from_slice(&j[64..]);
+    disk.put("c/i", mixed);
+    refused(block_on(read(&disk, "i")).map(drop), "header of a block");
+
+    let config = nigh_engine::collection::DenseConfig::new(8, nigh_engine::distance::Metric::L2);
+    for number in [0, 1] {
+        block_on(VectorsFile::create(&disk, Path::new(DIR), number, STORE, &config)).unwrap();
+    }
+    let open = |store| {
+        let opened = VectorsFile::open(&disk, Path::new(DIR), "00000000.vec", store, &config);
+        block_on(opened).map(drop)
+    };
+    open(STORE).unwrap();
+    refused(open(other), "belongs to the store");
+    disk.put("c/00000000.vec", disk.bytes("c/00000001.vec").unwrap());
+    refused(open(STORE), "under a wrong name");
 }
 
 /// A collection that is checkpointed again and again: after a crash it is at some checkpoint, none older than the last
@@ -202,7 +244,7 @@ fn a_crash_leaves_a_whole_checkpoint() {
                     let name = format!("{seq}.img");
                     let bytes = write(&running, &name, &[vec![seq as u8; 3000]], seq).await.unwrap();
                     let manifest = Manifest { seq, images: vec![(name, bytes)], ..Manifest::default() };
-                    manifest.store(&running, Path::new(DIR)).await.unwrap();
+                    manifest.store(&running, Path::new(DIR), STORE).await.unwrap();
                     told.set(seq);
                     running.remove(&Path::new(DIR).join(format!("{}.img", seq - 1))).await.unwrap();
                 }
@@ -212,7 +254,7 @@ fn a_crash_leaves_a_whole_checkpoint() {
             }
         });
         let after = disk.crash_clone(seed);
-        let manifest = block_on(Manifest::load(&after, Path::new(DIR))).unwrap();
+        let manifest = block_on(Manifest::load(&after, Path::new(DIR), STORE)).unwrap();
         assert!(manifest.seq >= stored.get(), "seed {seed}");
         for (name, _) in &manifest.images {
             let (seq, blocks) = block_on(read(&after, name)).unwrap();
@@ -227,20 +269,20 @@ fn a_manifest_that_was_read_stays() {
     for seed in 0..200 {
         let disk = disk(seed);
         let replaced = Manifest { seq: 78, ..Manifest::default() };
-        block_on(manifest().store(&disk, Path::new(DIR))).unwrap();
+        block_on(manifest().store(&disk, Path::new(DIR), STORE)).unwrap();
         disk.set_yielding(true);
         let running = disk.clone();
         let replacing = replaced.clone();
         sim::run(seed, |sim| async move {
-            sim.spawn(async move { replacing.store(&running, Path::new(DIR)).await.unwrap() });
+            sim.spawn(async move { replacing.store(&running, Path::new(DIR), STORE).await.unwrap() });
             for _ in 0..sim.random().below(8) {
                 sim.yield_now().await;
             }
         });
-        let found = block_on(Manifest::load(&disk, Path::new(DIR))).unwrap();
+        let found = block_on(Manifest::load(&disk, Path::new(DIR), STORE)).unwrap();
         assert!(found == manifest() || found == replaced);
         let after = disk.crash_clone(seed);
-        assert_eq!(block_on(Manifest::load(&after, Path::new(DIR))).unwrap(), found, "seed {seed}");
+        assert_eq!(block_on(Manifest::load(&after, Path::new(DIR), STORE)).unwrap(), found, "seed {seed}");
     }
 }
 
@@ -251,23 +293,24 @@ proptest! {
         disk.put("c/i", bytes.clone());
         disk.put("c/manifest", bytes);
         prop_assert!(block_on(read(&disk, "i")).is_err());
-        prop_assert!(block_on(Manifest::load(&disk, Path::new(DIR))).is_err());
+        prop_assert!(block_on(Manifest::load(&disk, Path::new(DIR), STORE)).is_err());
     }
 
     /// A body that passes the checksum but was never written by us.
     #[test]
     fn any_manifest_body_is_read_without_panic(seed in any::<u64>(), edits in 0usize..6) {
         let disk = disk(1);
-        block_on(manifest().store(&disk, Path::new(DIR))).unwrap();
+        block_on(manifest().store(&disk, Path::new(DIR), STORE)).unwrap();
         let mut bytes = disk.bytes("c/manifest").unwrap();
         let random = Random::new(seed);
         for _ in 0..edits {
             let at = 72 + random.index(bytes.len() - 72);
             bytes[at] = random.next() as u8;
         }
-        let crc = crc32c::crc32c(&bytes[72..]);
+        let seed = Identity { store: STORE, name: "manifest" }.seed();
+        let crc = crc32c::crc32c_append(seed, &bytes[72..]);
         bytes[68..72].copy_from_slice(&crc.to_le_bytes());
         disk.put("c/manifest", bytes);
-        let _ = block_on(Manifest::load(&disk, Path::new(DIR)));
+        let _ = block_on(Manifest::load(&disk, Path::new(DIR), STORE));
     }
 }

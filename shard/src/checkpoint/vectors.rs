@@ -4,10 +4,14 @@
 //! file = header (64 bytes, see the module above), row bytes u32, crc u32 (of these four), zeros to 65,536, row*
 //! ```
 //!
+//! Version 2; in version 1 the header did not say where the file belongs.
+//!
 //! Row `n` is the padded vector of slot `n`, floats of the machine. What rows hold is said by images alone, with a checksum of each: a
 //! row that the newest manifest's images name is not written to, so that a crash at any moment, also one that keeps some pages
 //! and loses others, leaves what the manifest needs. Everything else comes from the log.
-use super::{CheckpointError, FILE_HEADER_BYTES, check_file_header, encode_file_header, u32_at};
+use super::{
+    CheckpointError, FILE_HEADER_BYTES, Identity, Versions, check_file_header, encode_file_header, u32_at,
+};
 use crate::disk::{BLOCK, Disk, DiskFile, PageFile};
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::distance::padded;
@@ -18,7 +22,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 const MAGIC: &[u8; 8] = b"NIGHVEC\0";
-const FORMAT_VERSION: u32 = 1;
+const VERSIONS: Versions = Versions { newest: 2, bound: 2 };
 /// Where rows start: on a page, whatever its size.
 const ROWS_START: u64 = 65_536;
 
@@ -47,7 +51,7 @@ impl VectorsFile {
         name.ends_with(".vec")
     }
 
-    /// Creates an empty file in `dir`, durably; a manifest may name it then.
+    /// Creates an empty file of the collection `store` in `dir`, durably; a manifest may name it then.
     ///
     /// # Errors
     /// The disk refused.
@@ -55,13 +59,15 @@ impl VectorsFile {
         disk: &dyn Disk,
         dir: &Path,
         number: u64,
+        store: u64,
         config: &DenseConfig,
     ) -> Result<VectorsFile, CheckpointError> {
         let name = VectorsFile::name_of(number);
         let path = dir.join(&name);
         let io = CheckpointError::io(&path);
         let file = disk.create(&path).await.map_err(&io)?;
-        let mut header = encode_file_header(MAGIC, FORMAT_VERSION).to_vec();
+        let identity = Identity { store, name: &name };
+        let mut header = encode_file_header(MAGIC, VERSIONS.newest, identity).to_vec();
         let row = row_bytes(config).to_le_bytes();
         header.extend_from_slice(&row);
         header.extend_from_slice(&crc32c::crc32c(&row).to_le_bytes());
@@ -75,11 +81,12 @@ impl VectorsFile {
     /// Opens a file that a manifest names.
     ///
     /// # Errors
-    /// It is missing, newer, damaged in its header, or of vectors of another length.
+    /// It is missing, newer, damaged in its header, another collection's, or of vectors of another length.
     pub async fn open(
         disk: &dyn Disk,
         dir: &Path,
         name: &str,
+        store: u64,
         config: &DenseConfig,
     ) -> Result<VectorsFile, CheckpointError> {
         let path = dir.join(name);
@@ -89,7 +96,8 @@ impl VectorsFile {
         if head.len() < BLOCK {
             return Err(CheckpointError::corrupt(&path, head.len() as u64, "the file ends too early"));
         }
-        check_file_header(&path, head.first_chunk().expect("a block of it"), MAGIC, FORMAT_VERSION)?;
+        let header = head.first_chunk().expect("a block of it");
+        check_file_header(&path, header, MAGIC, VERSIONS, Identity { store, name })?;
         let (found, wanted) = (u32_at(&head, FILE_HEADER_BYTES), row_bytes(config));
         let sum = crc32c::crc32c(&head[FILE_HEADER_BYTES..FILE_HEADER_BYTES + 4]);
         if sum != u32_at(&head, FILE_HEADER_BYTES + 4) || found != wanted {

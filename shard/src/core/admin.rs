@@ -8,6 +8,7 @@ use crate::collection_file;
 use crate::env::{call, call_own};
 use crate::owner::checkpointer::collection_dir;
 use crate::owner::{Owned, indexer, quantizer};
+use crate::twin;
 use nigh_engine::collection::{DenseConfig, DenseWriter, IndexType, Quantizer};
 use nigh_engine::memory::Published;
 use std::path::{Path, PathBuf};
@@ -74,15 +75,15 @@ impl Core {
         let written = async {
             disk.create_dir(&dir).await.map_err(|error| io_error(&error))?;
             let vectors = match config.persistent {
-                true => Some(VectorsFile::create(&*disk, &dir, 0, &config).await.map_err(file_error)?),
+                true => Some(VectorsFile::create(&*disk, &dir, 0, uid, &config).await.map_err(file_error)?),
                 false => None,
             };
             let writer = self.new_writer(&config, vectors.as_ref(), 0)?;
             let vectors = vectors.map(|vectors| vectors.name().to_owned());
             let manifest = Manifest { vectors, ..Manifest::default() };
             // From the start, so that a missing one is damage and no empty collection.
-            manifest.store(&*disk, &dir).await.map_err(file_error)?;
-            let replaced = disk.replace(&dir.join(collection_file::FILE), &bytes).await;
+            manifest.store_twin(&*disk, &dir, uid).await.map_err(file_error)?;
+            let replaced = twin::replace(&*disk, &dir.join(collection_file::FILE), &bytes).await;
             replaced.map_err(|error| io_error(&error))?;
             Ok((writer, manifest))
         };
@@ -95,6 +96,8 @@ impl Core {
             Err(error) => {
                 // Without its file the directory is no collection; a leftover is removed at the next start. One with its file would come
                 // back then, though its creator was told that there is none.
+                // Its copies first, for they would bring it back.
+                let _leftover_is_harmless = disk.remove_dir(&twin::copy_of(&dir)).await;
                 let _leftover_is_harmless = disk.remove_dir(&dir).await;
                 Err(error)
             }
@@ -130,14 +133,18 @@ impl Core {
             // Both may take a block of a directory.
             let made = self.with_reserve(async || disk.create_dir(Path::new("trash")).await).await;
             made.map_err(|e| io_error(&e))?;
+            // Before the directory: as long as that is there its files decide, and copies alone mean that it was lost.
+            disk.remove_dir(&twin::copy_of(&dir)).await.map_err(|e| io_error(&e))?;
             if let Err(error) = self.with_reserve(async || disk.rename(&dir, &trash).await).await {
+                let is_gone = error.kind() == std::io::ErrorKind::NotFound;
                 // It may have happened all the same (the sync behind it failed): then what is written from here on would
                 // go with it at the next start.
                 let file = disk.read(&dir.join(collection_file::FILE)).await;
                 if !file.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
                     return Err(io_error(&error));
                 }
-                failed = Some(io_error(&error));
+                // One that was lost with its directory, and is known by its copies alone, is dropped all the same.
+                failed = (!is_gone).then(|| io_error(&error));
             }
         }
         let aliases = catalog.aliases.len();
@@ -198,7 +205,7 @@ impl Core {
             let vectors = match (&manifest.vectors, there.env().disk()) {
                 (Some(name), Some(disk)) => {
                     let dir = collection_dir(handle.uid);
-                    let opened = VectorsFile::open(&*disk, &dir, name, &handle.config).await;
+                    let opened = VectorsFile::open(&*disk, &dir, name, handle.uid, &handle.config).await;
                     Some(Rc::new(opened.map_err(file_error)?))
                 }
                 _ => None,

@@ -7,6 +7,7 @@ use super::types::OpError;
 use crate::alias_file;
 use crate::catalog::{Catalog, checked_name, full_name};
 use crate::env::call;
+use crate::twin;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
@@ -118,7 +119,9 @@ impl Core {
         self.aliases_behind.set(true);
         if let Some(disk) = self.env().disk() {
             let bytes = alias_file::encode(aliases);
-            disk.replace(Path::new(alias_file::FILE), &bytes).await.map_err(|error| io_error(&error))?;
+            twin::replace(&*disk, Path::new(alias_file::FILE), &bytes)
+                .await
+                .map_err(|error| io_error(&error))?;
         }
         self.aliases_behind.set(false);
         Ok(())

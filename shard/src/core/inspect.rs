@@ -14,6 +14,7 @@ use nigh_engine::payload::{PayloadRow, ValueRef};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Most distinct values that a facet counts, and most bytes of their texts: what one request may hold in memory.
 pub const FACET_VALUES_MAX: usize = 100_000;
@@ -38,6 +39,8 @@ pub struct CollectionInfo {
     pub cells: Option<CellsInfo>,
     /// Why it answers nothing, if so.
     pub damage: Option<String>,
+    /// That is for want of memory, and its files are whole.
+    pub is_closed: bool,
 }
 
 /// A value that points have in common. Orders by kind, then by value.
@@ -143,6 +146,7 @@ fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
         walks: dense.walks_over(),
         cells: dense.cells_info(),
         damage: handle.damage.get().cloned(),
+        is_closed: handle.is_closed.load(Relaxed),
     }
 }
 

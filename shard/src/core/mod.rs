@@ -35,11 +35,11 @@ pub(crate) use tasks::Task;
 pub use tasks::TaskReport;
 pub use types::{
     BatchError, CollectionMetrics, FoundPoint, LATENCY_BOUNDS_US, OpError, PointFields, PointOperated,
-    ScrollPage, SearchRequest, StoredPoint, Vectors, WriteBatch, Written,
+    ScrollPage, SearchRequest, StoredPoint, Unserved, Vectors, WriteBatch, Written,
 };
 
 use crate::account::{Growth, MemoryUse, Refusal, Share};
-use crate::catalog::{Catalog, CollectionHandle, checked_name, full_name};
+use crate::catalog::{Catalog, CollectionHandle, CollectionState, checked_name, full_name};
 use crate::checkpoint::VectorsFile;
 use crate::env::{Env, Replies};
 use crate::event::{Event, Lock};
@@ -282,14 +282,15 @@ impl Core {
     /// Configuration of a collection; also the existence check.
     ///
     /// # Errors
-    /// [`OpError::UnknownCollection`], or [`OpError::Unavailable`] when it is damaged.
+    /// [`OpError::UnknownCollection`], [`OpError::Damaged`], or [`OpError::NoMemory`] when it is closed.
     pub fn config(&self, name: &str) -> Result<Arc<DenseConfig>, OpError> {
         let handle = self.handle(name)?;
         handle.healthy()?;
         Ok(handle.config.clone())
     }
 
-    /// Why this node should get no more requests, in one sentence per reason: logs that have failed, a full disk, damaged collections. `None`
+    /// Why this node should get no more requests, in one sentence per reason: logs that have failed, a full disk, damaged or closed
+    /// collections, damaged keys. `None`
     /// when it is ready.
     pub fn not_ready(&self) -> Option<String> {
         let mut reasons: Vec<String> = self.shared.log_failure().into_iter().collect();
@@ -300,19 +301,26 @@ impl Core {
             );
         }
         // Their names are for those who may read the log or the metrics.
-        match self.damaged_collections() {
-            0 => {}
-            1 => reasons.push("1 collection is damaged and serves nothing".to_owned()),
-            many => reasons.push(format!("{many} collections are damaged and serve nothing")),
+        let Unserved { damaged, closed } = self.unserved_collections();
+        for (count, what) in [(damaged, "damaged"), (closed, "closed for want of memory")] {
+            match count {
+                0 => {}
+                1 => reasons.push(format!("1 collection is {what} and serves nothing")),
+                many => reasons.push(format!("{many} collections are {what} and serve nothing")),
+            }
+        }
+        if self.keys().damage().is_some() {
+            reasons.push("the keys are damaged: operations on keys are refused".to_owned());
         }
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
-    /// Collections that serve nothing because their files are damaged, or their writes were refused by a log that failed.
-    pub fn damaged_collections(&self) -> usize {
+    /// Collections that serve nothing.
+    pub fn unserved_collections(&self) -> Unserved {
         let pin = self.pin();
         let catalog = self.shared.catalog.load(&pin);
-        catalog.by_name.values().filter(|handle| handle.damage.get().is_some()).count()
+        let count = |state| catalog.by_name.values().filter(|handle| handle.state() == state).count();
+        Unserved { damaged: count(CollectionState::Damaged), closed: count(CollectionState::Closed) }
     }
 
     /// Counts a write that was refused, and gives its error back.

@@ -113,7 +113,10 @@ pub enum OpError {
     /// 503.
     #[error("busy: {0}")]
     Busy(String),
-    /// 500 with the reason logged: failed log, damaged collection.
+    /// 500: what is named serves nothing.
+    #[error("{0} damaged and cannot be read or written; the server's log says why and what can be done")]
+    Damaged(String),
+    /// 500 with the reason logged: failed log.
     #[error("{0}")]
     Unavailable(String),
 }
@@ -225,13 +228,24 @@ impl ScrollPage {
     }
 }
 
+/// How many collections serve nothing, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unserved {
+    /// Their files are damaged, or their writes were refused by a log that failed.
+    pub damaged: usize,
+    /// They did not fit into memory at the start.
+    pub closed: usize,
+}
+
 /// Counters of one collection for the metrics page.
 #[derive(Clone, Debug, Default)]
 pub struct CollectionMetrics {
     /// `<tenant>/<name>`.
     pub name: String,
-    /// It serves nothing.
+    /// It serves nothing, as something of it is damaged.
     pub is_damaged: bool,
+    /// It serves nothing, as it does not fit into memory.
+    pub is_closed: bool,
     /// Gauges.
     pub stats: Stats,
     /// Searches that passed validation.

@@ -89,6 +89,9 @@ impl Core {
     ) -> Result<Option<Ticket>, Box<Refused>> {
         let keys = self.keys();
         assert_eq!(place.core, keys.index, "a key is changed by its owner");
+        if let Err(error) = keys.healthy() {
+            return Err(Box::new(Refused::Error(self.note_refusal(error))));
+        }
         let log = self.log();
         let is_look_due = keys.unchecked.get() >= UNCHECKED_MAX;
         if is_look_due {
@@ -206,6 +209,7 @@ impl Core {
     /// [`OpError::Busy`].
     pub async fn key_value(self: &Rc<Self>, key: &[u8], out: &mut Vec<u8>) -> Result<bool, OpError> {
         let (keys, start) = (self.keys(), out.len());
+        keys.healthy()?;
         let place = keys.place_of(key);
         match keys.get(&keys.pin(), place, key, self.unix_ms(), out) {
             Read::Found { .. } => return Ok(true),

@@ -14,6 +14,7 @@ use crate::disk::Disk;
 use crate::env::call_own;
 use crate::owner::checkpointer::IMAGE_BYTES;
 use crate::owner::indexer::Slice;
+use crate::twin;
 use ahash::HashSet;
 use nigh_engine::kv::Effect;
 use std::borrow::Cow;
@@ -99,6 +100,9 @@ impl Core {
     pub(crate) async fn checkpoint_keys(self: &Rc<Self>) -> Result<(), CheckpointError> {
         let keys = self.keys();
         let Some(disk) = self.env().disk() else { return Ok(()) };
+        if keys.damage().is_some() {
+            return Ok(());
+        }
         let _held = keys.checkpoint_lock.lock().await;
         if self.node().failed_logs()[self.env().index()] {
             // The store may have changes that were refused.
@@ -234,7 +238,8 @@ impl Core {
         told: &mut Vec<Told>,
     ) -> Result<u64, CheckpointError> {
         let keys = self.keys();
-        let mut file = ImageWriter::create(disk.clone(), Path::new(DIR), name).await?;
+        let mut file =
+            ImageWriter::create(disk.clone(), Path::new(DIR), name, keys.opened().uid_base).await?;
         let own = keys.owned.borrow().len();
         let mut slice = Slice::begin(self.env());
         let _held = self.node().account.hold(MemoryUse::Images, IMAGE_BYTES);
@@ -376,7 +381,7 @@ impl Core {
     pub(super) async fn store_keys_manifest(&self, manifest: Manifest) -> Result<(), CheckpointError> {
         let disk = self.env().disk().expect("a manifest lies on a disk");
         let path: PathBuf = Path::new(DIR).join(FILE);
-        let replaced = disk.replace(&path, &encode(&manifest)).await;
+        let replaced = twin::replace(&*disk, &path, &encode(&manifest)).await;
         replaced.map_err(|source| CheckpointError::Io { path, source })?;
         *self.keys().manifest.borrow_mut() = Some(manifest);
         Ok(())

@@ -6,6 +6,7 @@ use super::indexes::IndexDefinition;
 use super::manifest::DIR;
 use crate::disk::Disk;
 use crate::sealed_json::{self, Layout, Unreadable};
+use crate::twin::{self, TwinError};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -64,17 +65,10 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<IndexDefinition>, Unreadable> {
     file.indexes.into_iter().map(index_of).collect::<Result<_, _>>().map_err(Unreadable::Damaged)
 }
 
-/// Reads the file. One that cannot be read stops the start: the next change would replace what may yet be rescued.
-pub(super) async fn read(disk: &dyn Disk) -> Result<Vec<IndexDefinition>, String> {
-    let path = path();
-    let failed = |why: String| {
-        format!("{}: {why}; repair it, or move it away to start without indexes of keys", path.display())
-    };
-    match disk.read(&path).await {
-        Ok(bytes) => decode(&bytes).map_err(|why| failed(why.to_string())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(failed(error.to_string())),
-    }
+/// Reads the file, or its copy.
+pub(super) async fn read(disk: &dyn Disk) -> Result<Vec<IndexDefinition>, TwinError<Unreadable>> {
+    let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer(_));
+    Ok(twin::read(disk, &path(), decode, is_newer).await?.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -94,7 +88,12 @@ mod tests {
         assert_eq!(decode(&bytes), Ok(indexes));
         assert_eq!(decode(&encode(&[])), Ok(vec![]));
         let text = String::from_utf8(bytes.clone()).unwrap();
-        let newer = text.replace("\"format\": 1", "\"format\": 2");
+        let flipped = text.replace("\"format\": 1", "\"format\": 2");
+        assert!(
+            matches!(decode(flipped.as_bytes()), Err(Unreadable::Damaged(_))),
+            "a digit that was flipped"
+        );
+        let newer = crate::sealed_json::seal(&flipped);
         assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(2)));
         let edited = text.replace("by.age", "by.day");
         assert!(decode(edited.as_bytes()).unwrap_err().to_string().contains("checksum"));

@@ -8,6 +8,8 @@ use crate::core::{Core, OpError};
 use crate::env::call_own;
 use crate::event::together;
 use crate::owner::indexer::Slice;
+use crate::sealed_json::Unreadable;
+use crate::twin::{self, TwinError};
 use futures_lite::future::or;
 use nigh_engine::kv::operate::{FieldPath, StoredRecord};
 use nigh_engine::kv::{Effect, KeyIndex, Rank};
@@ -277,6 +279,7 @@ impl Core {
             true => drop(definition.check()?),
             false => definition.check_name()?,
         }
+        self.keys().healthy()?;
         call_own(self, 0, move |there| async move { there.define_on_core_0(definition, enabled).await }).await
     }
 
@@ -301,7 +304,7 @@ impl Core {
         if list != before
             && let Some(disk) = self.env().disk()
         {
-            let replaced = disk.replace(&index_file::path(), &index_file::encode(&list)).await;
+            let replaced = twin::replace(&*disk, &index_file::path(), &index_file::encode(&list)).await;
             replaced.map_err(|error| crate::core::io_error(&error))?;
         }
         self.spread_key_indexes(list, Some(name)).await;
@@ -322,7 +325,21 @@ impl Core {
     /// On core 0 once stores are open: makes the indexes that the disk names.
     pub(super) async fn open_key_indexes(self: &Rc<Self>) -> Result<(), String> {
         let Some(disk) = self.env().disk().filter(|_| self.options().keys.query) else { return Ok(()) };
-        let list = index_file::read(&*disk).await?;
+        let list = match index_file::read(&*disk).await {
+            Ok(list) => list,
+            Err(TwinError::Bad(why @ Unreadable::Newer(_))) => {
+                return Err(format!("{}: {why}", index_file::path().display()));
+            }
+            // The next change would replace what may yet be rescued.
+            Err(why) => {
+                let path = index_file::path();
+                self.damage_keys(format!(
+                    "{}: {why}; repair it, or remove it with its copy to start without indexes",
+                    path.display()
+                ));
+                return Ok(());
+            }
+        };
         self.spread_key_indexes(list, None).await;
         Ok(())
     }

@@ -26,7 +26,7 @@ pub use change::Moment;
 pub use shard::Refused;
 
 use crate::account::{Account, Growth, MemoryUse, Share};
-use crate::core::Core;
+use crate::core::{Core, OpError};
 use crate::event::{Event, Lock};
 use indexes::Indexes;
 use manifest::Manifest;
@@ -35,8 +35,9 @@ use nigh_engine::memory::{Domain, Participant, Pin};
 use shard::Shard;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// Usual least bytes of a shard: twice the longest value, so that one fits beside others, whatever the budget is.
@@ -117,6 +118,12 @@ pub struct KeysShared {
     counters: Box<[Counters]>,
     /// Of the newest image file.
     last_file: AtomicU64,
+    /// Why operations on keys are refused.
+    damage: OnceLock<String>,
+    /// The operator takes what is left of damaged keys.
+    is_accepted: AtomicBool,
+    /// Uids of damaged shards that are not open, whose log records stay; `None`: whatever is nobody else's.
+    withheld: OnceLock<Option<Range<u64>>>,
 }
 
 /// What is known once the stores are open.
@@ -156,6 +163,9 @@ impl KeysShared {
             opened: OnceLock::new(),
             counters: (0..cores).map(|_| Counters::default()).collect(),
             last_file: AtomicU64::new(0),
+            damage: OnceLock::new(),
+            is_accepted: AtomicBool::new(false),
+            withheld: OnceLock::new(),
         }
     }
 
@@ -173,6 +183,11 @@ impl KeysShared {
 
     /// Up to which sequence number the log of the shard with that uid is not needed any more; `None`: no such shard.
     pub(crate) fn covered(&self, uid: u64) -> Option<u64> {
+        if let Some(withheld) = self.withheld.get()
+            && withheld.as_ref().is_none_or(|uids| uids.contains(&uid))
+        {
+            return Some(0);
+        }
         let shard = self.shard_of_uid(uid)?;
         Some(self.opened.get()?.covered[shard].load(Relaxed))
     }
@@ -239,6 +254,24 @@ impl Keys {
             manifest: RefCell::default(),
             manifest_lock: Rc::default(),
             damaged: RefCell::default(),
+        }
+    }
+
+    /// Why operations on keys are refused, if they are.
+    #[inline]
+    pub fn damage(&self) -> Option<&str> {
+        self.shared.damage.get().map(String::as_str)
+    }
+
+    /// Refuses when the keys are damaged.
+    ///
+    /// # Errors
+    /// [`OpError::Damaged`].
+    #[inline]
+    pub fn healthy(&self) -> Result<(), OpError> {
+        match self.damage() {
+            None => Ok(()),
+            Some(_) => Err(OpError::Damaged("the keys are".to_owned())),
         }
     }
 

@@ -241,6 +241,7 @@ impl Core {
     /// No such index; one that is being built, or too many scans ([`OpError::Busy`]); one that was given up ([`OpError::NoMemory`]); a
     /// filter of which the index knows nothing, or no index at all, without [`KeyQuery::scans`]; more than [`SCANNED_MAX`] keys to look at.
     pub async fn query_keys(self: &Rc<Self>, query: KeyQuery) -> Result<KeyPage, OpError> {
+        self.keys().healthy()?;
         let _counted = if query.index.is_none() { Some(Scan::begin(self)?) } else { None };
         let query = Arc::new(query);
         let asked = (0..self.env().cores()).map(|to| {

@@ -5,6 +5,9 @@
 //!
 //! Nothing that the budget holds is lost on the way: what has expired by the clock is not applied, what the log supersedes is not taken from
 //! images ([`super::outcome`]), and what had to go for a moment all the same is read a second time.
+//!
+//! Where an image, the manifest or a part of the log is damaged or missing, the keys are damaged as a whole, and collections go on: which
+//! keys are concerned is not known. An operator may accept that ([`crate::damage_mark`]): then what can be read is served.
 
 use super::checkpoint::Book;
 use super::manifest::{self, DIR, FILE, Image, Manifest};
@@ -13,9 +16,12 @@ use super::shard::{Refused, Shard};
 use super::{Opened, count, new_shards, record};
 use crate::checkpoint::{CheckpointError, read_image};
 use crate::core::{Core, OpError};
+use crate::damage_mark;
 use crate::disk::Disk;
 use crate::env::call_own;
+use crate::log::ChainFound;
 use crate::sealed_json::Unreadable;
+use crate::twin::{self, TwinError};
 use ahash::HashMap;
 use nigh_engine::kv::{Effect, KeyHasher, View};
 use std::hash::{BuildHasher, RandomState};
@@ -40,34 +46,88 @@ pub(crate) struct Found {
     records: HashMap<usize, Records>,
     /// Damaged log records.
     lost: u64,
+    /// Why nothing is served.
+    damage: Option<String>,
+    /// The operator takes what is left.
+    is_accepted: bool,
 }
 
 impl Found {
-    /// Reads the manifest.
+    /// Reads the manifest and the marks beside it.
     ///
     /// # Errors
-    /// A sentence when it is there and cannot be read: without it the images would be nobody's, and be removed.
+    /// A sentence when the manifest is of a newer format, or the directory cannot be used.
     pub(crate) async fn read(disk: &dyn Disk) -> Result<Found, String> {
-        disk.create_dir(Path::new(DIR)).await.map_err(|error| format!("making {DIR}: {error}"))?;
+        let io = |error: std::io::Error| format!("{DIR}: {error}");
+        disk.create_dir(Path::new(DIR)).await.map_err(io)?;
+        let marks = damage_mark::read(disk, Path::new(DIR)).await;
+        let mut found = Found { damage: marks.damage, is_accepted: marks.is_accepted, ..Found::default() };
         let path = Path::new(DIR).join(FILE);
-        let failed = |why: String| {
-            format!("{}: {why}; repair it, or move {DIR} away to start without keys", path.display())
-        };
-        let bytes = match disk.read(&path).await {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let names = disk.list(Path::new(DIR)).await.map_err(|error| failed(error.to_string()))?;
-                if names.iter().any(|name| is_image(name)) {
-                    return Err(failed("it is missing, and there are images that it should name".to_owned()));
-                }
-                return Ok(Found::default());
+        let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer(_));
+        let failed = match twin::read(disk, &path, manifest::decode, is_newer).await {
+            Ok(Some(manifest)) => {
+                found.covered = manifest.covered();
+                found.manifest = Some(manifest);
+                return Ok(found);
             }
-            Err(error) => return Err(failed(error.to_string())),
+            Ok(None) => {
+                let names = disk.list(Path::new(DIR)).await.map_err(io)?;
+                if !names.iter().any(|name| is_image(name)) {
+                    return Ok(found);
+                }
+                "it is missing, and there are images that it should name".to_owned()
+            }
+            Err(TwinError::Bad(why @ Unreadable::Newer(_))) => {
+                return Err(format!("{}: {why}", path.display()));
+            }
+            Err(why) => why.to_string(),
         };
-        // A process killed while it replaced the file may have left the new name in a cache only.
-        disk.sync_dir(Path::new(DIR)).await.map_err(|error| failed(error.to_string()))?;
-        let manifest = manifest::decode(&bytes).map_err(|why: Unreadable| failed(why.to_string()))?;
-        Ok(Found { covered: manifest.covered(), manifest: Some(manifest), ..Found::default() })
+        // Without it the images would be nobody's, and be removed.
+        if !found.is_accepted {
+            found.damage.get_or_insert(format!("{}: {failed}", path.display()));
+        }
+        Ok(found)
+    }
+
+    /// Judges whether the log has all that it should have above the images. What is missing of it for good is noted in the directory.
+    ///
+    /// # Errors
+    /// The disk refused.
+    pub(crate) async fn judge(
+        &mut self,
+        core: &Core,
+        disk: &dyn Disk,
+        chains: &[ChainFound],
+    ) -> std::io::Result<()> {
+        let Some(manifest) = self.manifest.as_ref().filter(|_| !self.is_accepted && self.damage.is_none())
+        else {
+            return Ok(());
+        };
+        for shard in 0..manifest.shards {
+            let mut newest = self.covered[shard];
+            if let Some(records) = self.records.get_mut(&shard) {
+                records.sort_by_key(|(seq, _)| *seq);
+                for (seq, _) in records.iter() {
+                    if *seq > newest + 1 {
+                        self.damage = Some(format!("the log lacks record {} of shard {shard}", newest + 1));
+                        return Ok(());
+                    }
+                    newest = newest.max(*seq);
+                }
+            }
+            let uid = manifest.uid_base + shard as u64;
+            let lacking = |chain: &&ChainFound| chain.may_lack(uid, newest, |owners| owners.of_keys(shard));
+            if let Some(chain) = chains.iter().find(lacking) {
+                let why = chain.to_string();
+                core.with_reserve(async || damage_mark::store(disk, Path::new(DIR), &why).await).await?;
+                self.damage = Some(why);
+                return Ok(());
+            }
+        }
+        if self.lost > 0 {
+            self.damage = Some(format!("{} log records of keys are damaged", self.lost));
+        }
+        Ok(())
     }
 
     /// Greatest uid of a shard.
@@ -80,7 +140,8 @@ impl Found {
         let Some(shard) = self.manifest.as_ref().and_then(|manifest| manifest.shard_of(uid)) else {
             return false;
         };
-        if seq > self.covered[shard] {
+        // Those of damaged keys serve nobody.
+        if seq > self.covered[shard] && self.damage.is_none() {
             self.records.entry(shard).or_default().push((seq, body.to_vec()));
         }
         true
@@ -92,7 +153,7 @@ impl Found {
             && seq > self.covered[shard]
         {
             self.lost += 1;
-            tracing::error!(shard, seq, "a log record of keys is damaged; what it changed is as before it");
+            tracing::error!(shard, seq, "a log record of keys is damaged");
         }
     }
 }
@@ -102,9 +163,13 @@ pub(super) fn kept_name(name: &Path, unix_ms: u64) -> PathBuf {
     Path::new(DIR).join(format!("{}.bad-{unix_ms}", name.display()))
 }
 
-/// Why a store does not open whose images are perhaps whole.
-fn unreadable(error: &CheckpointError) -> String {
-    format!("{error}; try again, repair it, or move {DIR} away to start without keys")
+/// Whether an image that cannot be read is damaged or gone: a disk that does not answer has lost nothing yet.
+fn is_damage(error: &CheckpointError) -> bool {
+    match error {
+        CheckpointError::Corrupt { .. } => true,
+        CheckpointError::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
+    }
 }
 
 fn is_image(name: &Path) -> bool {
@@ -138,16 +203,30 @@ fn block_parts(block: &[u8]) -> Result<(usize, &[u8]), String> {
 /// Opens the stores of all cores; runs on core 0, logs are there.
 pub(crate) async fn open(core: &Rc<Core>, found: Found) -> Result<(), String> {
     let shards = core.options().keys.shards(core.options().shards);
-    let Found { manifest, records, lost, .. } = found;
+    let Found { manifest, records, lost, damage, is_accepted, .. } = found;
     count(&core.keys().counters().corruption_errors, lost);
+    let shared = &core.keys().shared;
+    shared.is_accepted.store(is_accepted, Relaxed);
+    if let Some(why) = damage {
+        // Records of the log stay for whoever repairs it.
+        let uids = manifest.as_ref().map(|old| old.uid_base..old.uid_base + old.shards as u64);
+        assert!(shared.withheld.set(uids).is_ok(), "a node opens its keys once");
+        make(core, &Manifest::new(random_seed(core), shards, core.node().reserve_uids(shards as u64)))
+            .await?;
+        core.damage_keys(why);
+        return Ok(());
+    }
     let Some(old) = manifest else {
         let uid_base = core.node().reserve_uids(shards as u64);
         let manifest = Manifest::new(random_seed(core), shards, uid_base);
         make(core, &manifest).await?;
-        if core.env().disk().is_some() {
+        if let Some(disk) = core.env().disk() {
             core.store_keys_manifest(manifest).await.map_err(|error| error.to_string())?;
+            if is_accepted {
+                damage_mark::clear(&*disk, Path::new(DIR)).await;
+            }
         }
-        return Ok(());
+        return core.open_key_indexes().await;
     };
     let last_file =
         old.images.iter().filter_map(|image| u64::from_str_radix(image.name.split('.').next()?, 16).ok());
@@ -169,8 +248,15 @@ pub(crate) async fn open(core: &Rc<Core>, found: Found) -> Result<(), String> {
             ));
         }
     }
+    if core.keys().damage().is_some() {
+        return Ok(());
+    }
     remove_strays(core).await;
     core.open_key_indexes().await?;
+    if is_accepted {
+        tracing::warn!("the damage of the keys was accepted: what is left of them is served");
+        damage_mark::clear(&*core.env().disk().expect("there was a manifest"), Path::new(DIR)).await;
+    }
     tracing::info!(replayed, "keys are open");
     Ok(())
 }
@@ -216,6 +302,9 @@ async fn load_all(
             own.filter_map(|shard| Some((shard, records.remove(&shard)?))).collect();
         let manifest = manifest.clone();
         call_own(core, to, move |there| async move { there.load_keys(&manifest, own).await }).await?;
+        if core.keys().damage().is_some() {
+            break;
+        }
     }
     Ok(())
 }
@@ -262,15 +351,18 @@ impl Core {
                     }
                     Ok(())
                 };
-                match read_image(&*disk, Path::new(DIR), &image.name, &mut take).await {
+                match read_image(&*disk, Path::new(DIR), &image.name, manifest.uid_base, &mut take).await {
                     Ok(_) => {}
                     Err(error @ CheckpointError::Newer { .. }) => return Err(error.to_string()),
-                    Err(error @ CheckpointError::Corrupt { .. }) => {
+                    Err(error) => {
                         wants_base = true;
                         self.note_damaged_image(image, read_bytes, &error).await;
+                        if !keys.shared.is_accepted.load(Relaxed) || !is_damage(&error) {
+                            self.damage_keys(error.to_string());
+                            self.abandon_keys();
+                            return Ok(());
+                        }
                     }
-                    // A disk that does not answer: nothing is known to be lost, so nothing is given up.
-                    Err(error) => return Err(unreadable(&error)),
                 }
             }
             let mut wants_second_look = false;
@@ -361,6 +453,25 @@ impl Core {
         Ok(wants_base)
     }
 
+    /// Nothing is served of the keys from here on.
+    pub(super) fn damage_keys(&self, why: String) {
+        tracing::error!(
+            why,
+            "the keys are damaged: operations on keys are refused, and nothing of what the directory has of them is changed. Repair the \
+             file and restart, or make a file {DIR}/{} to have the next start serve what is left",
+            damage_mark::ACCEPT
+        );
+        // The first reason counts.
+        let _first = self.keys().shared.damage.set(why);
+    }
+
+    /// Ends a restore that came to nothing.
+    fn abandon_keys(&self) {
+        for shard in self.keys().owned.borrow_mut().iter_mut() {
+            let _served_by_nobody = shard.finish_restore();
+        }
+    }
+
     /// Counts and reports an image that cannot be read to its end, the first time one of the cores meets it. It keeps its name until other
     /// images have what could be read of it.
     async fn note_damaged_image(self: &Rc<Self>, image: &Image, read_bytes: u64, error: &CheckpointError) {
@@ -371,7 +482,7 @@ impl Core {
             let (counters, unread) = (self.keys().counters(), image.bytes.saturating_sub(read_bytes));
             count(&counters.corruption_errors, 1);
             count(&counters.corruption_bytes, unread);
-            tracing::error!(%error, unread, "an image of keys is damaged; keys behind the damage are lost or as older images have them");
+            tracing::error!(%error, unread, "an image of keys cannot be read");
         }
     }
 
@@ -430,12 +541,22 @@ async fn spread(core: &Rc<Core>, old: &Manifest, mut records: HashMap<usize, Rec
                 }
                 Ok(())
             };
-            match read_image(&*disk, Path::new(DIR), &image.name, &mut take).await {
+            match read_image(&*disk, Path::new(DIR), &image.name, old.uid_base, &mut take).await {
                 Ok(_) => {}
-                Err(error @ CheckpointError::Corrupt { .. }) => {
+                Err(error @ CheckpointError::Newer { .. }) => return Err(error.to_string()),
+                Err(error) => {
                     core.note_damaged_image(image, read_bytes, &error).await;
+                    let shared = &core.keys().shared;
+                    if !shared.is_accepted.load(Relaxed) || !is_damage(&error) {
+                        let uids = old.uid_base..old.uid_base + old.shards as u64;
+                        assert!(shared.withheld.set(Some(uids)).is_ok(), "a node opens its keys once");
+                        core.damage_keys(error.to_string());
+                        for to in 0..core.env().cores() {
+                            call_own(core, to, |there| async move { there.abandon_keys() }).await;
+                        }
+                        return Ok(());
+                    }
                 }
-                Err(error) => return Err(unreadable(&error)),
             }
             for (shard, effects) in parts {
                 sender.send_image(outcomes.get(&shard).unwrap_or(&nothing), &effects).await?;
@@ -481,7 +602,7 @@ async fn last_flushes(core: &Rc<Core>, disk: &dyn Disk, old: &Manifest) -> Vec<u
     let mut first = first_images(old);
     for (number, image) in old.images.iter().enumerate().filter(|(_, image)| !image.is_base) {
         // A damaged image is reported when it is read for its content.
-        let _read = read_image(disk, Path::new(DIR), &image.name, &mut |block| {
+        let _read = read_image(disk, Path::new(DIR), &image.name, old.uid_base, &mut |block| {
             let (shard, effects) = block_parts(block)?;
             if let (Some(first), Some(Ok(Effect::Flush))) =
                 (first.get_mut(shard), record::Effects::of(effects).next())

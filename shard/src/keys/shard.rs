@@ -420,6 +420,7 @@ mod tests {
                 generation: 1,
                 segment_bytes: 1 << 20,
                 sync: SyncMode::Always,
+                owners: None,
             };
             let log = Log::create(log_disk, config).await.unwrap();
             let timer = sim.clone();

@@ -10,6 +10,9 @@ use std::rc::Rc;
 
 /// Pause after a failed allocation: space returns when somebody frees it, which nobody does in microseconds.
 const ALLOCATION_RETRY_US: u64 = 200_000;
+/// After so long without an append the log says that what it has is on the device, which no later frame says: so that damage to the last
+/// frame of a process that was killed is not taken for a write that never was finished. One block per pause in writes.
+const MARK_US: u64 = 50_000;
 
 /// How often it is looked whether images have let go of enough that the log may grow, and after how many looks new data is refused.
 const IMAGES_POLL_US: u64 = 10_000;
@@ -37,7 +40,13 @@ impl Log {
         let _ended = EndGuard(&self);
         let flusher = self.flusher();
         let helpers = future::zip(self.allocator(&sleep), self.ticker(&sleep));
-        future::zip(flusher, helpers).await;
+        future::zip(flusher, future::zip(helpers, self.marker(&sleep))).await;
+        if self.state.borrow().finished
+            && let Err(error) = self.store_ledger(Purpose::Free).await
+        {
+            // The next start takes this end for that of a process that was killed.
+            tracing::warn!(core = self.core, %error, "the ledger of the log does not say that it ended in order");
+        }
     }
 
     async fn flusher(&self) {
@@ -149,6 +158,7 @@ impl Log {
             state.take_finished_waiters()
         };
         finished.into_iter().for_each(std::task::Waker::wake);
+        self.work.notify();
         self.want.notify();
         self.room.notify();
     }
@@ -256,6 +266,35 @@ impl Log {
             }
         };
         future::or(wanted, sleep(us)).await;
+    }
+
+    /// Marks the end of what was written before a pause.
+    async fn marker(&self, sleep: &Sleep) {
+        if self.config.owners.is_none() || self.config.sync != SyncMode::Always {
+            return;
+        }
+        let mut marked = 0;
+        loop {
+            let changed = self.work.changed();
+            if self.ending() {
+                return;
+            }
+            let planned = self.state.borrow().planned;
+            if planned == marked {
+                changed.await;
+                continue;
+            }
+            self.sleep_unless_ending(sleep, MARK_US).await;
+            let mut state = self.state.borrow_mut();
+            if state.stopping || state.failed.is_some() || state.planned != planned {
+                continue;
+            }
+            // Without room for it, or with a write that takes as long, there is none this time.
+            marked = state.put_mark(self.core, self.config.generation).unwrap_or(planned);
+            drop(state);
+            self.work.notify();
+            self.want.notify();
+        }
     }
 
     /// Makes a sync due every interval.

@@ -9,17 +9,21 @@
 //! * While the reserve of the disk is not intact a log takes only what frees room ([`Purpose::Free`]).
 //! * After a failed write or sync the log takes nothing more; what the device holds is then unknown until a restart.
 //! * A segment is written by one run only. Old ones are read, cut and removed, never continued.
+//! * No record goes into a segment that the run's ledger does not name, and none that it does not know the end of is trimmed: so a segment
+//!   that is missing or short is known to be (`ledger`).
 //!
 //! The bytes are described in `format`.
 mod flush;
 mod format;
+mod ledger;
 mod old;
 mod scan;
 mod signal;
 mod writer;
 
+pub use ledger::{ChainFound, Ledgers, MakeRoom, Owners};
 pub use old::OldSegments;
-pub use scan::{ScanReport, scan};
+pub use scan::{ScanReport, scan, scan_with};
 pub use writer::Log;
 
 use std::num::NonZeroU64;
@@ -47,6 +51,8 @@ pub struct LogConfig {
     pub segment_bytes: u64,
     /// Durability.
     pub sync: SyncMode,
+    /// Keeps a ledger of the segments, which says who owns what; `None` = none is kept.
+    pub owners: Option<Owners>,
 }
 
 /// Position of an append; pass to [`Log::durable`]. Appends of one flush share it.

@@ -1,18 +1,26 @@
 //! Segments of earlier runs, kept until checkpoints cover them; and the book of newest records that decides it.
 use super::format::{FoundRecord, SegmentId, leading_records, surviving_records};
+use super::ledger::{ChainFound, Ledgers, MakeRoom, NoRoom};
 use super::{LogError, RecordKey};
 use crate::disk::Disk;
+use crate::reserve::is_full;
+use crate::twin;
 use ahash::HashMap;
 use std::cell::RefCell;
 use std::io;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Newest sequence number of each collection in a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Highest(HashMap<u64, u64>);
 
 impl Highest {
+    /// Uid and sequence number of each.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.iter().map(|(uid, seq)| (*uid, *seq))
+    }
+
     pub(super) fn note(&mut self, key: RecordKey) {
         let seq = self.0.entry(key.collection).or_insert(key.seq);
         *seq = key.seq.max(*seq);
@@ -39,6 +47,8 @@ pub(super) struct OldSegment {
     pub(super) path: PathBuf,
     /// Bytes of frames in it.
     pub(super) bytes: u64,
+    /// From here on the file has room that was allocated and not used.
+    pub(super) unused: Option<u64>,
     pub(super) highest: Highest,
     /// What a scan has delivered from it, in order.
     pub(super) delivered: Vec<Delivered>,
@@ -55,26 +65,92 @@ pub(super) struct Delivered {
     pub(super) survivors: bool,
 }
 
+/// Segments of one run, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct OldChain {
+    pub(super) segments: Vec<OldSegment>,
+    /// The run's ledger, which goes after its last segment.
+    pub(super) ledger: Option<PathBuf>,
+}
+
 /// The segments a [`super::scan`] has read. `Send`: recovery may hand it to the core that trims.
 #[derive(Debug, Default)]
 pub struct OldSegments {
-    /// Runs, each oldest segment first.
-    chains: RefCell<Vec<Vec<OldSegment>>>,
+    chains: RefCell<Vec<OldChain>>,
+    /// What a scan has found, and ledgers that could not be told of it yet, as the disk is full. Until then they expect every segment.
+    unsettled: RefCell<Option<(Ledgers, Vec<ChainFound>)>>,
 }
 
 impl OldSegments {
-    pub(super) fn push_chain(&mut self, chain: Vec<OldSegment>) {
+    pub(super) fn push_chain(&mut self, chain: OldChain) {
         self.chains.get_mut().push(chain);
+    }
+
+    /// Makes the ledgers expect what a scan has `found`, and gives back what was allocated behind the last frame of each segment. Where the
+    /// disk is too full for that, [`Self::trim`] tries it again, and removes nothing before it is done.
+    ///
+    /// # Errors
+    /// As [`Ledgers::settle`], but for a full disk.
+    pub async fn settle(
+        &self,
+        disk: &dyn Disk,
+        ledgers: Ledgers,
+        found: Vec<ChainFound>,
+        room: &dyn MakeRoom,
+    ) -> io::Result<()> {
+        match ledgers.settle(disk, &found, room).await {
+            Ok(()) => self.give_back(disk).await,
+            Err(error) if is_full(&error) => {
+                tracing::warn!(
+                    "the disk is too full for the ledgers of the log: old segments stay until there is room"
+                );
+                self.unsettled.replace(Some((ledgers, found)));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    async fn settle_again(&self, disk: &dyn Disk) -> Result<(), LogError> {
+        let unsettled = self.unsettled.borrow().clone();
+        if let Some((ledgers, found)) = unsettled {
+            let settled = ledgers.settle(disk, &found, &NoRoom).await;
+            settled.map_err(|error| LogError::Trim(format!("the ledger of the log: {error}")))?;
+            self.unsettled.replace(None);
+            self.give_back(disk).await;
+        }
+        Ok(())
+    }
+
+    /// Gives back what was allocated behind the last frame of each segment: a start takes less of the disk than the run before has left. The
+    /// files themselves stay, with their headers, as their numbers tell damage from an end. Ledgers expect no more by now.
+    pub(super) async fn give_back(&self, disk: &dyn Disk) {
+        let longer: Vec<(PathBuf, u64)> = {
+            let mut chains = self.chains.borrow_mut();
+            let segments = chains.iter_mut().flat_map(|chain| &mut chain.segments);
+            segments.filter_map(|segment| Some((segment.path.clone(), segment.unused.take()?))).collect()
+        };
+        for (path, end) in longer {
+            let cut = async {
+                let file = disk.open(&path).await?;
+                file.truncate(end).await?;
+                file.close().await
+            };
+            // It costs room until the segment goes, nothing else.
+            if let Err(error) = cut.await {
+                tracing::warn!(segment = %path.display(), %error, "an old log segment keeps room that it does not need");
+            }
+        }
     }
 
     /// Whether all are gone.
     pub fn is_empty(&self) -> bool {
-        self.chains.borrow().iter().all(Vec::is_empty)
+        self.chains.borrow().iter().all(|chain| chain.segments.is_empty())
     }
 
     /// Bytes of records in them, block padding included.
     pub fn live_bytes(&self) -> u64 {
-        self.chains.borrow().iter().flatten().map(|segment| segment.bytes).sum()
+        self.chains.borrow().iter().flat_map(|chain| &chain.segments).map(|segment| segment.bytes).sum()
     }
 
     /// Removes the segments of each run, oldest first, up to its first that is still needed, as [`super::Log::trim`] does.
@@ -82,17 +158,27 @@ impl OldSegments {
     /// # Errors
     /// `Trim` when a file cannot be removed; it is tried again by the next call.
     pub async fn trim(&self, disk: &dyn Disk, covered: &dyn Fn(u64) -> Option<u64>) -> Result<(), LogError> {
+        self.settle_again(disk).await?;
         loop {
             let next = {
                 let chains = self.chains.borrow();
-                let mut fronts = chains.iter().filter_map(|chain| chain.first());
+                let mut fronts = chains.iter().filter_map(|chain| chain.segments.first());
                 fronts.find(|segment| segment.highest.covered(covered)).map(|segment| segment.path.clone())
             };
             let Some(path) = next else { return Ok(()) };
-            let removed = disk.remove(&path).await;
-            removed.map_err(|error| LogError::Trim(format!("{}: {error}", path.display())))?;
+            remove(disk, &path).await?;
+            let mut ledger = None;
             for chain in self.chains.borrow_mut().iter_mut() {
-                chain.retain(|segment| segment.path != path);
+                let segments = chain.segments.len();
+                chain.segments.retain(|segment| segment.path != path);
+                if segments > 0 && chain.segments.is_empty() {
+                    ledger = chain.ledger.take();
+                }
+            }
+            if let Some(ledger) = ledger {
+                // One that stays names segments that are all covered, and goes at the next start.
+                remove(disk, &ledger).await?;
+                remove(disk, &twin::copy_of(&ledger)).await?;
             }
         }
     }
@@ -108,8 +194,9 @@ impl OldSegments {
         wanted: &dyn Fn(u64, u64) -> bool,
         record: &mut dyn FnMut(RecordKey, &[u8]) -> ControlFlow<()>,
     ) -> io::Result<()> {
-        let chains = self.chains.borrow().clone();
-        for segment in chains.iter().flatten() {
+        let segments: Vec<OldSegment> =
+            self.chains.borrow().iter().flat_map(|chain| &chain.segments).cloned().collect();
+        for segment in &segments {
             if !segment.highest.0.iter().any(|(&collection, &seq)| wanted(collection, seq)) {
                 continue;
             }
@@ -152,7 +239,7 @@ impl OldSegments {
 
     /// Every record has been read as often as it was to be.
     pub fn end_reading(&self) {
-        for segment in self.chains.borrow_mut().iter_mut().flatten() {
+        for segment in self.chains.borrow_mut().iter_mut().flat_map(|chain| &mut chain.segments) {
             segment.delivered = Vec::new();
         }
     }
@@ -160,11 +247,16 @@ impl OldSegments {
     /// Collections that keep the oldest segment of a run (candidates for a checkpoint), ascending.
     pub fn pinned_by(&self, covered: &dyn Fn(u64) -> Option<u64>) -> Vec<u64> {
         let chains = self.chains.borrow();
-        let fronts = chains.iter().filter_map(|chain| chain.first());
+        let fronts = chains.iter().filter_map(|chain| chain.segments.first());
         let mut collections: Vec<u64> =
             fronts.flat_map(|segment| segment.highest.uncovered(covered)).collect();
         collections.sort_unstable();
         collections.dedup();
         collections
     }
+}
+
+async fn remove(disk: &dyn Disk, path: &Path) -> Result<(), LogError> {
+    let removed = disk.remove(path).await;
+    removed.map_err(|error| LogError::Trim(format!("{}: {error}", path.display())))
 }

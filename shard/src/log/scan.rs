@@ -9,7 +9,8 @@ use super::format::{
     FORMAT_VERSION, FRAME_HEADER_BYTES, FRAMES_START, FoundRecord, FrameHeader, SegmentHeader, SegmentId,
     block_up, decode_segment_header, leading_records, surviving_records,
 };
-use super::old::{Delivered, Highest, OldSegment, OldSegments};
+use super::ledger::{ChainFound, ChainId, Entry, Ledger, Ledgers, MakeRoom, NoRoom};
+use super::old::{Delivered, Highest, OldChain, OldSegment, OldSegments};
 use super::writer::FRAME_BYTES_MAX;
 use super::{RECORD_BYTES_MAX, RecordKey};
 use crate::disk::{BLOCK, Disk, DiskFile};
@@ -40,6 +41,8 @@ pub struct ScanReport {
     pub lost: Vec<RecordKey>,
     /// Highest generation seen.
     pub generation_max: u64,
+    /// Of each run of each core, what its end is worth; those too of which nothing is left but a ledger.
+    pub chains: Vec<ChainFound>,
     /// What was read; remove it once checkpoints cover it.
     pub segments: OldSegments,
 }
@@ -57,10 +60,34 @@ pub async fn scan(
     root: &Path,
     record: &mut dyn FnMut(RecordKey, &[u8]),
 ) -> io::Result<ScanReport> {
+    scan_with(disk, root, &Ledgers::default(), &NoRoom, record).await
+}
+
+/// As [`scan`], held against what the ledgers of the runs say. On a full disk `room` is made for what they have to be told.
+///
+/// # Errors
+/// As [`scan`].
+pub async fn scan_with(
+    disk: &dyn Disk,
+    root: &Path,
+    ledgers: &Ledgers,
+    room: &dyn MakeRoom,
+    record: &mut dyn FnMut(RecordKey, &[u8]),
+) -> io::Result<ScanReport> {
     let mut report = ScanReport::default();
-    let chains = find_chains(disk, root, &mut report).await?;
-    for chain in chains {
-        ChainScan { disk, segments: chain, report: &mut report, record }.run().await?;
+    let mut chains = find_chains(disk, root, &mut report).await?;
+    for (id, (_, ledger)) in &ledgers.all {
+        report.generation_max = report.generation_max.max(id.0);
+        if !chains.contains_key(id) {
+            report.chains.push(ChainFound::of_nothing(*id, ledger));
+        }
+    }
+    while let Some((id, segments)) = chains.pop_first() {
+        let ledger = ledgers.all.get(&id).map(|(path, ledger)| (path.as_path(), ledger));
+        let found = ChainFound { id, ..ChainFound::default() };
+        ChainScan { disk, segments, ledger, room, found, flush: 0, report: &mut report, record }
+            .run()
+            .await?;
     }
     for damage in &report.damage {
         tracing::error!(damage, "the log is damaged");
@@ -82,6 +109,8 @@ struct Segment {
     items: Vec<Item>,
     highest: Highest,
     delivered: Vec<Delivered>,
+    /// Newest flush known to have been in it.
+    last_flush: u64,
     /// Bytes of frames delivered from it.
     bytes: u64,
     /// Frames were written anew and are to be synced.
@@ -101,9 +130,21 @@ enum Item {
     },
 }
 
+impl Item {
+    fn offset(&self) -> u64 {
+        match *self {
+            Item::Frame { offset, .. } | Item::Bad { offset, .. } => offset,
+        }
+    }
+}
+
 /// All segments, grouped by run and core, in the order of delivery. Refuses newer formats before anything is touched.
-async fn find_chains(disk: &dyn Disk, root: &Path, report: &mut ScanReport) -> io::Result<Vec<Vec<Segment>>> {
-    let mut chains: BTreeMap<(u64, u32), Vec<Segment>> = BTreeMap::new();
+async fn find_chains(
+    disk: &dyn Disk,
+    root: &Path,
+    report: &mut ScanReport,
+) -> io::Result<BTreeMap<ChainId, Vec<Segment>>> {
+    let mut chains: BTreeMap<ChainId, Vec<Segment>> = BTreeMap::new();
     for core_name in disk.list(root).await.map_err(at_path(root))? {
         let Some(core) = core_name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
         let dir = root.join(&core_name);
@@ -140,6 +181,7 @@ async fn find_chains(disk: &dyn Disk, root: &Path, report: &mut ScanReport) -> i
                 items: Vec::new(),
                 highest: Highest::default(),
                 delivered: Vec::new(),
+                last_flush: 0,
                 bytes: 0,
                 rewritten: false,
             });
@@ -148,7 +190,7 @@ async fn find_chains(disk: &dyn Disk, root: &Path, report: &mut ScanReport) -> i
     for chain in chains.values_mut() {
         chain.sort_by_key(|segment| segment.id.number);
     }
-    Ok(chains.into_values().collect())
+    Ok(chains)
 }
 
 /// Reads a file in large pieces.
@@ -200,20 +242,13 @@ async fn find_items(id: SegmentId, file: &Rc<dyn DiskFile>) -> io::Result<Vec<It
     }
 }
 
-/// Gives back what was allocated behind the last frame of a segment, which nobody will write any more: a start takes less of the disk than
-/// the run before has left. The file itself stays, with its header, as its number tells damage from an end.
-async fn give_back(segment: &Segment) {
+/// Where the last of what was found ends. Nobody will write behind it any more.
+fn end_of(segment: &Segment) -> u64 {
     let end_of = |item: &Item| match *item {
         Item::Frame { offset, header } => offset + header.frame_bytes(),
         Item::Bad { end, .. } => block_up(end),
     };
-    let end = segment.items.iter().map(end_of).max().unwrap_or(0).max(FRAMES_START);
-    // A failure costs room until the segment goes, nothing else.
-    if segment.file.len().await.is_ok_and(|bytes| bytes > end)
-        && let Err(error) = segment.file.truncate(end).await
-    {
-        tracing::warn!(segment = %segment.path.display(), %error, "an old log segment keeps room that it does not need");
-    }
+    segment.items.iter().map(end_of).max().unwrap_or(0).max(FRAMES_START)
 }
 
 /// A place in the chain: index of the segment, offset in it.
@@ -228,6 +263,8 @@ struct Place {
 struct Survivors {
     /// Good records.
     records: u64,
+    /// Those that are lost and known.
+    lost: u64,
     /// Where the last one ends whose header is good, in the bytes looked through; 0 without any.
     end: u64,
 }
@@ -235,6 +272,11 @@ struct Survivors {
 struct ChainScan<'a> {
     disk: &'a dyn Disk,
     segments: Vec<Segment>,
+    ledger: Option<(&'a Path, &'a Ledger)>,
+    room: &'a dyn MakeRoom,
+    found: ChainFound,
+    /// The flush whose records are being delivered.
+    flush: u64,
     report: &'a mut ScanReport,
     record: &'a mut dyn FnMut(RecordKey, &[u8]),
 }
@@ -249,7 +291,8 @@ impl ChainScan<'_> {
                 self.report.damage.push(text);
             }
         }
-        let synced = self.frames().map(|header| header.synced).max().unwrap_or(0);
+        let marked = self.frames().map(|header| header.synced).max().unwrap_or(0);
+        let synced = self.ledger.map_or(marked, |(_, ledger)| ledger.synced.max(marked));
         let mut last_flush = None;
         // Bad blocks since the last frame.
         let mut bad: Vec<Place> = Vec::new();
@@ -263,7 +306,8 @@ impl ChainScan<'_> {
                     Item::Frame { offset, header } => (offset, header),
                 };
                 let place = Place { segment: index, offset, end: offset + header.frame_bytes() };
-                if last_flush.is_some_and(|last| header.flush <= last) {
+                if let Some(last) = last_flush.filter(|last| header.flush <= *last) {
+                    self.found.lose(last);
                     self.damage(place, &format!("flush {} comes again or too late", header.flush));
                     continue;
                 }
@@ -283,6 +327,7 @@ impl ChainScan<'_> {
                 }
                 bad.clear();
                 last_flush = Some(header.flush);
+                self.note_flush(index, header.flush);
                 if !self.deliver_frame(place, header, header.flush <= synced).await? {
                     return self.cut(place, Some(header.flush), synced).await;
                 }
@@ -292,6 +337,12 @@ impl ChainScan<'_> {
             // A run that has written nothing durable starts at flush 1.
             let untrimmed = self.segments[0].id.number == 1;
             let flush = last_flush.map(|last| last.saturating_add(1)).or(untrimmed.then_some(1));
+            // Without a frame that says so, a ledger may know that these were on the device once.
+            if let Some(flush) = flush.filter(|flush| *flush <= synced) {
+                let end = Place { segment: usize::MAX, offset: u64::MAX, end: u64::MAX };
+                self.report_missing(&bad, end, flush..synced.saturating_add(1)).await?;
+                return self.finish().await;
+            }
             return self.cut(torn, flush, synced).await;
         }
         self.finish().await
@@ -327,8 +378,15 @@ impl ChainScan<'_> {
         self.report.damage.push(format!("log segment {path}, byte {}: {what}", place.offset));
     }
 
+    /// A frame of this flush is, or was, in the segment.
+    fn note_flush(&mut self, segment: usize, flush: u64) {
+        (self.flush, self.found.last_flush) = (flush, self.found.last_flush.max(flush));
+        self.segments[segment].last_flush = self.segments[segment].last_flush.max(flush);
+    }
+
     fn deliver(&mut self, segment: usize, key: RecordKey, body: &[u8]) {
         self.segments[segment].highest.note(key);
+        self.found.seen.insert(key.collection, self.flush);
         self.report.records += 1;
         (self.record)(key, body);
     }
@@ -341,13 +399,19 @@ impl ChainScan<'_> {
         let expected_end = FRAME_HEADER_BYTES as u64 + u64::from(header.bytes);
         if count == header.records && end as u64 == expected_end {
             leading_records(&bytes, id, header.flush, |key, body| self.deliver(place.segment, key, body));
-            self.note_delivered(place, bytes.len(), header.flush, false);
+            // One without records marks the end of those before it.
+            if header.records > 0 {
+                self.note_delivered(place, bytes.len(), header.flush, false);
+            }
             if !proven {
                 bytes.resize((place.end - place.offset) as usize, 0);
                 self.rewrite(place, &bytes).await?;
             }
         } else if proven {
-            let found = self.deliver_survivors(place, &bytes, header.flush).records;
+            let Survivors { records: found, lost, .. } = self.deliver_survivors(place, &bytes, header.flush);
+            if found + lost < u64::from(header.records) {
+                self.found.lose(header.flush);
+            }
             let text =
                 format!("flush {} is damaged: {found} of {} records are good", header.flush, header.records);
             self.damage(place, &text);
@@ -386,17 +450,19 @@ impl ChainScan<'_> {
                 end = record_end.min(bytes.len());
             }
         });
+        self.flush = flush;
         for (key, body) in &found {
             self.deliver(segment, *key, body);
         }
         if !found.is_empty() {
             self.note_delivered(place, bytes.len(), flush, true);
         }
+        let known = lost.len() as u64;
         for key in lost {
             self.segments[segment].highest.note(key);
             self.report.lost.push(key);
         }
-        Survivors { records: found.len() as u64, end: end as u64 }
+        Survivors { records: found.len() as u64, lost: known, end: end as u64 }
     }
 
     /// Flushes that were on the device once are gone, or have lost their headers; `next` is the frame after them.
@@ -423,6 +489,7 @@ impl ChainScan<'_> {
                 }
             }
         }
+        self.found.lose(missing.end - 1);
         let at = bad.first().copied().unwrap_or(next);
         let text =
             format!("flushes {} to {} are missing; {found} records found", missing.start, missing.end - 1);
@@ -439,15 +506,23 @@ impl ChainScan<'_> {
         let path = self.segments[torn.segment].path.clone();
         let file = self.segments[torn.segment].file.clone();
         let mut dropped_bytes = self.bytes_after(torn);
+        self.found.cut_at = Some(id.number);
+        if let Some((path, ledger)) = self.ledger {
+            // What is short or gone from here on is so by our own hand.
+            let cutting = Ledger { cutting: Some(id.number), ..ledger.clone() };
+            cutting.store(self.disk, path, self.room).await.map_err(at_path(path))?;
+        }
         while self.segments.len() > torn.segment + 1 {
             let last = self.segments.pop().expect("longer than one");
             last.file.close().await.map_err(at_path(&last.path))?;
             self.disk.remove(&last.path).await.map_err(at_path(&last.path))?;
         }
+        self.segments[torn.segment].items.retain(|item| item.offset() < torn.offset);
         let mut kept = Vec::new();
         if let Some(flush) = flush {
             // The records may reach further than the bad blocks tell: a header that is bad hides the length.
             let bytes = self.read(Place { end: torn.offset + FRAME_READ_BYTES_MAX, ..torn }).await?;
+            self.note_flush(torn.segment, flush);
             let (records, end) =
                 leading_records(&bytes, id, flush, |key, body| self.deliver(torn.segment, key, body));
             if records > 0 {
@@ -457,6 +532,7 @@ impl ChainScan<'_> {
             kept.resize(end, 0);
             let header = FrameHeader { flush, synced, bytes: (end - FRAME_HEADER_BYTES) as u32, records };
             header.encode(id, torn.offset, &mut kept);
+            self.segments[torn.segment].items.push(Item::Frame { offset: torn.offset, header });
             dropped_bytes = dropped_bytes.saturating_sub(end as u64);
             kept.resize(block_up(end as u64) as usize, 0);
         }
@@ -476,6 +552,7 @@ impl ChainScan<'_> {
             "cut the torn end of a log: writes that were never acknowledged"
         );
         self.report.torn_bytes += dropped_bytes;
+        self.segments[torn.segment].file_bytes = end;
         self.segments[torn.segment].bytes += kept.len() as u64;
         self.finish().await
     }
@@ -504,17 +581,40 @@ impl ChainScan<'_> {
             if segment.rewritten {
                 segment.file.sync().await.map_err(at_path(&segment.path))?;
             }
-            give_back(segment).await;
             segment.file.close().await.map_err(at_path(&segment.path))?;
         }
-        let old = self.segments.into_iter().map(|segment| OldSegment {
+        let ChainScan { segments, ledger, mut found, report, .. } = self;
+        found.segments = segments
+            .iter()
+            .map(|segment| Entry {
+                number: segment.id.number,
+                bytes: segment.file_bytes,
+                last_flush: segment.last_flush,
+            })
+            .collect();
+        for (uid, seq) in segments.iter().flat_map(|segment| segment.highest.iter()) {
+            let known = found.highest.entry(uid).or_insert(seq);
+            *known = seq.max(*known);
+        }
+        if let Some((_, ledger)) = ledger {
+            found.compare(ledger);
+        }
+        // From here on no more than this has to be there.
+        for (entry, segment) in found.segments.iter_mut().zip(&segments) {
+            entry.bytes = entry.bytes.min(end_of(segment));
+        }
+        let ends: Vec<u64> = segments.iter().map(end_of).collect();
+        report.chains.push(found);
+        let old = segments.into_iter().zip(ends).map(|(segment, end)| OldSegment {
             path: segment.path,
             bytes: segment.bytes,
+            unused: (segment.file_bytes > end).then_some(end),
             highest: segment.highest,
             delivered: segment.delivered,
             id: segment.id,
         });
-        self.report.segments.push_chain(old.collect());
+        let ledger = ledger.map(|(path, _)| path.to_owned());
+        report.segments.push_chain(OldChain { segments: old.collect(), ledger });
         Ok(())
     }
 }

@@ -3,11 +3,14 @@ use super::format::{
     FRAME_HEADER_BYTES, FRAMES_START, SegmentId, block_up, encode_record, encode_segment_header,
     leading_records, record_bytes, segment_bytes_for,
 };
+use super::ledger::{Entry, Ledger};
 use super::old::Highest;
 use super::signal::Signal;
 use super::{LogConfig, LogError, Purpose, RECORD_BYTES_MAX, RecordKey, Ticket};
 use crate::disk::{BLOCK, Disk, DiskFile, LocalBoxFuture};
+use crate::event::Lock;
 use crate::reserve::{Part, Reserve, is_full};
+use crate::twin;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
@@ -46,6 +49,8 @@ pub struct Log {
     is_short: Cell<bool>,
     /// False while the disk was too full for it.
     is_dir_made: Cell<bool>,
+    /// Who may replace the ledger.
+    ledger_lock: Rc<Lock>,
 }
 
 pub(super) struct State {
@@ -81,6 +86,12 @@ pub(super) struct State {
     /// Collections with records that were not durable when the log failed.
     pub(super) refused: BTreeSet<u64>,
     pub(super) stopping: bool,
+    /// A segment that is ready and that the ledger could not be told of yet.
+    unlisted: Option<Segment>,
+    /// The ledger on the disk knows the records of flushes up to this one.
+    listed: u64,
+    /// Last flush of the segments that were trimmed.
+    trimmed: u64,
     /// Everything was written and synced after a stop.
     pub(super) finished: bool,
     /// The flush loop is gone.
@@ -197,6 +208,60 @@ impl State {
         Ticket(NonZeroU64::new(flush).expect("flushes are counted from 1"))
     }
 
+    /// Places a frame without records behind the newest, if nothing is under way and there is room: it says that all before it is on the
+    /// device. Its number.
+    pub(super) fn put_mark(&mut self, core: u32, generation: u64) -> Option<u64> {
+        let is_quiet = self.pending.is_empty() && self.planned == self.synced && self.planned > 0;
+        if !is_quiet {
+            return None;
+        }
+        let flush = self.planned + 1;
+        let mut usable = self.segments.range(self.index(self.filling)..);
+        let number = usable.find(|segment| segment.end + BLOCK as u64 <= segment.bytes)?.number;
+        let segment = self.segment_mut(number);
+        let offset = segment.end;
+        (segment.end, segment.last_flush) = (offset + BLOCK as u64, flush);
+        (self.planned, self.filling) = (flush, number);
+        let mut bytes = std::mem::take(&mut self.spare);
+        bytes.clear();
+        bytes.resize(FRAME_HEADER_BYTES, 0);
+        let seed = SegmentId { generation, core, number }.record_seed(flush);
+        self.pending.push_back(Frame { flush, segment: number, offset, records: 0, seed, bytes });
+        Some(flush)
+    }
+
+    /// What the ledger is to say now.
+    fn ledger(&self, core: u32, config: &LogConfig) -> Option<Ledger> {
+        let is_closed = |segment: &Segment| {
+            segment.last_flush > 0
+                && segment.last_flush <= self.synced
+                && (segment.number < self.filling || self.finished)
+        };
+        let (mut synced, mut highest) = (self.trimmed, BTreeMap::new());
+        for segment in self.segments.iter().take_while(|segment| segment.last_flush <= self.synced) {
+            synced = synced.max(segment.last_flush);
+            for (uid, seq) in segment.highest.iter() {
+                let known: &mut u64 = highest.entry(uid).or_default();
+                *known = seq.max(*known);
+            }
+        }
+        let entry = |segment: &Segment| Entry {
+            number: segment.number,
+            bytes: segment.bytes,
+            last_flush: if is_closed(segment) { segment.last_flush } else { 0 },
+        };
+        Some(Ledger {
+            generation: config.generation,
+            core,
+            owners: config.owners?,
+            segments: self.segments.iter().chain(&self.unlisted).map(entry).collect(),
+            synced,
+            highest: highest.into_iter().collect(),
+            is_complete: self.finished,
+            cutting: None,
+        })
+    }
+
     /// Whether nothing will be written to it any more.
     fn closed(&self, segment: &Segment) -> bool {
         segment.number < self.filling && segment.last_flush <= self.written
@@ -281,6 +346,9 @@ impl Log {
                 failed: None,
                 refused: BTreeSet::new(),
                 stopping: false,
+                unlisted: None,
+                listed: 0,
+                trimmed: 0,
                 finished: false,
                 ended: false,
                 waiters: BTreeMap::new(),
@@ -296,6 +364,7 @@ impl Log {
             reserve,
             is_short: Cell::new(false),
             is_dir_made: Cell::new(is_dir_made),
+            ledger_lock: Rc::default(),
         };
         let wanted = Wanted { bytes: SEGMENT_BYTES_MIN, purpose: Purpose::Free };
         match log.allocate_wanted(wanted, Part::All, sleep).await {
@@ -332,11 +401,47 @@ impl Log {
         allocated
     }
 
-    /// Makes one more segment, ready to be filled: allocated, zeroed, named, synced. Nothing remains of one that fails.
+    /// Makes one more segment, ready to be filled: allocated, zeroed, named, synced, and in the ledger.
     ///
     /// # Errors
-    /// Whether the disk is full, and what it says.
+    /// Whether the disk is full, and what it says. A segment that the ledger could not be told of stays, and is the next one.
     async fn allocate(&self, bytes: u64) -> Result<(), (bool, String)> {
+        let is_ready = self.state.borrow().unlisted.is_some();
+        if !is_ready {
+            self.make_segment(bytes).await?;
+        }
+        let stored = self.store_ledger(Purpose::Grow).await;
+        stored.map_err(|error| (is_full(&error), format!("the ledger of the log: {error}")))?;
+        let mut state = self.state.borrow_mut();
+        if let Some(segment) = state.unlisted.take() {
+            state.segments.push_back(segment);
+        }
+        Ok(())
+    }
+
+    /// Makes the ledger on the disk say what is known by now.
+    ///
+    /// # Errors
+    /// The disk refused.
+    pub(super) async fn store_ledger(&self, purpose: Purpose) -> std::io::Result<()> {
+        let _held = self.ledger_lock.lock().await;
+        let ledger = self.state.borrow().ledger(self.core, &self.config);
+        let Some(ledger) = ledger else { return Ok(()) };
+        let (path, bytes) = (self.ledger_path(), ledger.encode());
+        match purpose {
+            Purpose::Grow => twin::replace(&*self.disk, &path, &bytes).await?,
+            Purpose::Free => twin::replace_on_full_disk(&*self.disk, &path, &bytes).await?,
+        }
+        self.state.borrow_mut().listed = ledger.synced;
+        Ok(())
+    }
+
+    fn ledger_path(&self) -> PathBuf {
+        Ledger::path_in(&self.config.dir, self.config.generation)
+    }
+
+    /// Nothing remains of one that fails.
+    async fn make_segment(&self, bytes: u64) -> Result<(), (bool, String)> {
         let number = self.state.borrow().next_number;
         let id = SegmentId { generation: self.config.generation, core: self.core, number };
         let path = self.config.dir.join(id.file_name());
@@ -356,7 +461,7 @@ impl Log {
             Ok(file) => {
                 let mut state = self.state.borrow_mut();
                 state.next_number = number + 1;
-                state.segments.push_back(Segment {
+                state.unlisted = Some(Segment {
                     number,
                     path,
                     file,
@@ -490,9 +595,18 @@ impl Log {
         self.stop().await;
         let paths: Vec<PathBuf> = {
             let state = self.state.borrow();
-            let is_unused = state.segments.iter().all(|segment| segment.last_flush == 0);
-            state.segments.iter().filter(|_| is_unused).map(|segment| segment.path.clone()).collect()
+            if state.segments.iter().any(|segment| segment.last_flush > 0) {
+                return;
+            }
+            state.segments.iter().chain(&state.unlisted).map(|segment| segment.path.clone()).collect()
         };
+        // Before the segments, which it would miss.
+        let ledger = self.ledger_path();
+        for path in [ledger.clone(), twin::copy_of(&ledger)] {
+            if self.disk.remove(&path).await.is_err() {
+                return;
+            }
+        }
         for path in paths {
             // The next start removes what is left.
             let _ = self.disk.remove(&path).await;
@@ -561,7 +675,8 @@ impl Log {
     /// collection. Oldest first, up to the first that is still needed: the order tells a later scan damage from an end.
     ///
     /// # Errors
-    /// `Trim` when a file cannot be removed; it is tried again by the next call.
+    /// `Trim` when a file cannot be removed, `NoSpace` when the disk has no room for the ledger that has to be told before; it is tried again
+    /// by the next call.
     pub async fn trim(&self, covered: &dyn Fn(u64) -> Option<u64>) -> Result<(), LogError> {
         if self.trimming.replace(true) {
             return Ok(());
@@ -576,17 +691,28 @@ impl Log {
                 let state = self.state.borrow();
                 match state.segments.front() {
                     Some(segment) if state.closed(segment) && segment.highest.covered(covered) => {
-                        (segment.number, segment.path.clone(), segment.file.clone())
+                        (segment.number, segment.last_flush, segment.path.clone(), segment.file.clone())
                     }
                     _ => return Ok(()),
                 }
             };
-            let (number, path, file) = oldest;
+            let (number, last_flush, path, file) = oldest;
+            if self.config.owners.is_some() && last_flush > self.state.borrow().listed {
+                // Else the next start would miss it.
+                self.store_ledger(Purpose::Free).await.map_err(|error| match is_full(&error) {
+                    true => LogError::NoSpace(format!("the ledger of the log: {error}")),
+                    false => LogError::Trim(format!("the ledger of the log: {error}")),
+                })?;
+                if last_flush > self.state.borrow().listed {
+                    return Ok(());
+                }
+            }
             let removed = self.disk.remove(&path).await;
             removed.map_err(|error| LogError::Trim(format!("{}: {error}", path.display())))?;
             {
                 let mut state = self.state.borrow_mut();
                 state.segments.pop_front();
+                state.trimmed = last_flush;
                 state.unsynced.retain(|&(segment, _)| segment != number);
             }
             // The name is gone and nothing of it is needed: a failing close changes nothing.

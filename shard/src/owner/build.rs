@@ -233,7 +233,11 @@ impl Core {
                 let number = owned.checkpoint.borrow_mut().next_file();
                 let dir = collection_dir(owned.handle.uid);
                 // Nobody names it before the image does; if that fails the next start removes it.
-                Some(Rc::new(VectorsFile::create(&*disk, &dir, number, config).await.map_err(file_error)?))
+                Some(Rc::new(
+                    VectorsFile::create(&*disk, &dir, number, owned.handle.uid, config)
+                        .await
+                        .map_err(file_error)?,
+                ))
             }
             _ => None,
         };

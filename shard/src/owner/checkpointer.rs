@@ -9,6 +9,7 @@ use crate::checkpoint::{CheckpointError, ImageWriter, Manifest, VectorsFile};
 use crate::core::Core;
 use crate::disk::Disk;
 use crate::env::call_own;
+use crate::log::LogError;
 use crate::owner::Owned;
 use crate::owner::indexer::Slice;
 use ahash::HashMap;
@@ -201,7 +202,7 @@ pub async fn capture_image(
     let _held = core.node().account.hold(MemoryUse::Images, IMAGE_BYTES);
     writer.borrow_mut().begin_capture(base);
     let result = async {
-        let mut image = ImageWriter::create(disk.clone(), &dir, &name).await?;
+        let mut image = ImageWriter::create(disk.clone(), &dir, &name, owned.handle.uid).await?;
         let mut slice = Slice::begin(core.env());
         let mut block = Vec::with_capacity(BLOCK_BYTES + CAPTURE_STEP_BYTES);
         let seq = loop {
@@ -250,7 +251,7 @@ impl NewImage {
     /// # Errors
     /// The file error; which of the manifests the next start finds is open then.
     pub async fn publish(&self, disk: &dyn Disk, owned: &Owned) -> Result<(), CheckpointError> {
-        self.manifest.store(disk, &collection_dir(owned.handle.uid)).await
+        self.manifest.store_twin(disk, &collection_dir(owned.handle.uid), owned.handle.uid).await
     }
 
     /// The image is that of the writer that serves, and published: the log it covers and the files it replaces are not needed any more.
@@ -290,7 +291,7 @@ impl NewImage {
         let dir = collection_dir(owned.handle.uid);
         owned.checkpoint.borrow_mut().unsettled = true;
         let mut waited_us = 0;
-        while let Err(error) = self.replaces.store(&*disk, &dir).await {
+        while let Err(error) = self.replaces.store_twin(&*disk, &dir, owned.handle.uid).await {
             if waited_us >= WITHDRAW_US || owned.dropped.get() || core.is_stopping() {
                 tracing::error!(collection = owned.handle.name, %error, "the manifest of a failed build is not taken back");
                 return false;
@@ -307,7 +308,7 @@ impl NewImage {
     /// that the next start finds, and the image stays until a newer manifest names others.
     async fn leave(&self, core: &Rc<Core>, owned: &Owned) {
         let Some(disk) = core.env().disk() else { return };
-        let found = Manifest::load(&*disk, &collection_dir(owned.handle.uid)).await;
+        let found = Manifest::load(&*disk, &collection_dir(owned.handle.uid), owned.handle.uid).await;
         if found.is_ok_and(|found| found == self.replaces) {
             self.discard(core, owned).await;
         } else if let Some((name, _)) = self.manifest.images.last() {
@@ -497,7 +498,11 @@ pub async fn run(core: Rc<Core>) {
         let (is_short, is_low) = (core.is_disk_short(), core.node().reserve.is_low());
         if is_short || is_low || core.log_bytes() > core.options().log_bytes_soft {
             failed |= !core.checkpoint_all(log.pinned_by(&covered), reported).await;
-            if let Err(error) = log.trim(&covered).await {
+            let mut trimmed = log.trim(&covered).await;
+            if matches!(trimmed, Err(LogError::NoSpace(_))) && core.release_reserve().await {
+                trimmed = log.trim(&covered).await;
+            }
+            if let Err(error) = trimmed {
                 tracing::warn!(%error, "log segments not removed");
             }
         }

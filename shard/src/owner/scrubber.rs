@@ -1,6 +1,6 @@
 //! Reads the vectors of a persistent collection once after it was opened, and compares them with their checksums.
 //!
-//! Opening reads none of them, so a disk that has lost or changed some would be found out by a wrong answer, or by the signal that a
+//! Opening a large one reads none of them, so a disk that has lost or changed some would be found out by a wrong answer, or by the signal that a
 //! page is when it cannot be read. A collection with such a vector serves nothing any more: which points are near is not known.
 
 use crate::core::Core;
@@ -19,8 +19,22 @@ const STEP_BYTES: usize = 64 << 10;
 const TRIES: usize = 5;
 const RETRY_US: u64 = 1_000_000;
 
-/// Reads what the collection held when this began; ends early when it is dropped, damaged or built anew.
-pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
+/// Vectors of so many bytes are compared before the collection is served: some tenths of a second. More would hold up the start, and that
+/// of the other collections with it; they are compared while it serves.
+const BEFORE_SERVING_BYTES: usize = 256 << 20;
+
+/// Compares all vectors of a collection that was opened just now, if they are few; else begins to.
+pub async fn begin(core: &Rc<Core>, owned: Rc<Owned>) {
+    let Some(row) = owned.vectors.borrow().as_ref().map(|vectors| vectors.row_bytes()) else { return };
+    let slots = owned.writer.borrow().shared().stats().slots as usize;
+    match slots.saturating_mul(row) <= BEFORE_SERVING_BYTES {
+        true => run(core.clone(), owned, 0).await,
+        false => core.env().spawn_background(Box::pin(run(core.clone(), owned, PAUSE_US))),
+    }
+}
+
+/// Reads what the collection held when this began, with a pause between two pieces; ends early when it is dropped, damaged or built anew.
+async fn run(core: Rc<Core>, owned: Rc<Owned>, pause_us: u64) {
     let Some(vectors) = owned.vectors.borrow().clone() else { return };
     let (env, config) = (core.env().clone(), owned.handle.config.clone());
     let slots = owned.writer.borrow().shared().stats().slots as usize;
@@ -28,7 +42,9 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
     let (at_once, step) = ((PIECE_BYTES / row).max(1), (STEP_BYTES / row).max(1));
     let mut slice = Slice::begin(&env);
     for first in (0..slots).step_by(at_once) {
-        env.sleep_us(PAUSE_US).await;
+        if pause_us > 0 {
+            env.sleep_us(pause_us).await;
+        }
         let is_current = owned.vectors.borrow().as_ref().is_some_and(|now| Rc::ptr_eq(now, &vectors));
         if owned.dropped.get() || !is_current || owned.handle.damage.get().is_some() || core.is_stopping() {
             return;

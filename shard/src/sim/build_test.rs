@@ -188,7 +188,7 @@ fn a_node_whose_log_has_failed_is_not_ready() {
             assert!(why.contains(&format!("core {owner}: ")), "{why}");
             // The write that was refused is not served; that of before was acknowledged and is there after a restart.
             assert!(why.contains("1 collection is damaged"), "{why}");
-            assert!(matches!(core.get(NAME, vec![0, 1], false, false).await, Err(OpError::Unavailable(_))));
+            assert!(matches!(core.get(NAME, vec![0, 1], false, false).await, Err(OpError::Damaged(_))));
             assert!(core.node().refusals.count(RefusalReason::LogFailed) > 0);
         });
         Core::set_current(None);

@@ -477,7 +477,7 @@ fn a_flush_is_remembered_wherever_it_lies_and_by_other_shards() {
 }
 
 #[test]
-fn a_damaged_image_costs_what_lies_behind_the_damage_once() {
+fn a_damaged_image_that_is_accepted_costs_what_lies_behind_the_damage_once() {
     let disk = Rc::new(SimDisk::new(3));
     live_once(&disk, 1, 2, |cores| async move {
         for n in 0..100 {
@@ -491,6 +491,12 @@ fn a_damaged_image_costs_what_lies_behind_the_damage_once() {
     let at = bytes.len() * 3 / 4;
     bytes[at] ^= 1;
     disk.put(&image, bytes);
+    live_once(&disk, 1, 2, |cores| async move {
+        let refused = cores[0].key_value(b"any", &mut Vec::new()).await;
+        assert!(matches!(refused, Err(OpError::Damaged(_))), "{refused:?}");
+        assert_eq!(cores[0].keys_stats().await.corruption_errors, 1);
+    });
+    disk.put("keys/accept-damage", Vec::new());
     for corrupt in [1, 0] {
         live_once(&disk, 1, 2, move |cores| async move {
             let stats = cores[0].keys_stats().await;

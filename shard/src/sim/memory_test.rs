@@ -233,6 +233,9 @@ fn a_collection_that_does_not_fit_stays_closed() {
                     }
                 }
                 assert_eq!(closed, u64::from(limit < LIMIT), "closed under {limit} bytes");
+                let says_so =
+                    |why: String| why.contains("closed for want of memory") && !why.contains("damaged");
+                assert_eq!(core.not_ready().is_some_and(says_so), closed > 0);
                 assert!(used(&node) <= limit, "{} of {limit} bytes are used", used(&node));
                 sim.sleep_us(2_000_000).await;
                 points

@@ -15,6 +15,8 @@ mod build_test;
 #[cfg(test)]
 mod clock_test;
 #[cfg(test)]
+mod damage_test;
+#[cfg(test)]
 mod expiry_test;
 #[cfg(test)]
 mod follow_test;

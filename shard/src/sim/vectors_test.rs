@@ -76,7 +76,8 @@ fn reopened(disk: &Rc<SimDisk>) -> [Result<Vec<f32>, String>; 2] {
                 let answer = core.get(name, vec![200], true, true).await;
                 let vector =
                     |points: Vec<Option<StoredPoint>>| points[0].as_ref().unwrap().vector.clone().unwrap();
-                both.push(answer.map(vector).map_err(|error| error.to_string()));
+                let why = || core.collection_info(name).unwrap().damage.expect("it says why");
+                both.push(answer.map(vector).map_err(|error| format!("{error}: {}", why())));
             }
             *found.borrow_mut() = both.try_into().ok();
         }

@@ -145,7 +145,7 @@ pub(super) fn checkpoint_image(bytes: &[u8]) {
             body_bytes += body.len() as u64;
             Ok(())
         };
-        match block_on(read_image(&disk, Path::new("c"), "i", &mut block)) {
+        match block_on(read_image(&disk, Path::new("c"), "i", STORE, &mut block)) {
             Ok(_) => assert!(body_bytes < len, "{body_bytes} of {len}"),
             Err(CheckpointError::Corrupt { offset, .. }) => assert!(offset <= len, "{offset} of {len}"),
             Err(CheckpointError::Newer { found, known, .. }) => assert!(found > known),
@@ -154,21 +154,40 @@ pub(super) fn checkpoint_image(bytes: &[u8]) {
     }
 }
 
-fn right_image_sums(bytes: &mut [u8]) -> Option<()> {
+/// The store that files are of.
+const STORE: u64 = 7;
+
+/// Makes the header of a file say where it belongs, in versions from `bound` on; what its checksums begin with.
+fn right_place(bytes: &mut [u8], bound: u32, name: &[u8]) -> Option<u32> {
+    let version = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);
+    let mut seed = 0;
+    if version >= bound {
+        bytes.get_mut(12..20)?.copy_from_slice(&STORE.to_le_bytes());
+        bytes.get_mut(20..24)?.copy_from_slice(&crc32c::crc32c(name).to_le_bytes());
+        seed = crc32c::crc32c_append(crc32c::crc32c(&STORE.to_le_bytes()), name);
+    }
     put_sum(bytes, HEADER_SUM, 0, 0..HEADER_SUM)?;
+    Some(seed)
+}
+
+fn right_image_sums(bytes: &mut [u8]) -> Option<()> {
+    let seed = right_place(bytes, 3, b"i")?;
     let mut block = BLOCK;
     while bytes.get(block..block + 4)? == b"NBLK" {
         let body = block + 32;
         let body_end = body.checked_add(usize::try_from(u64_at(bytes, block + 8)?).ok()?)?;
         let _ = put_sum(bytes, block + 24, 0, body..body_end);
-        put_sum(bytes, block + 28, 0, block..block + 28)?;
+        put_sum(bytes, block + 28, seed, block..block + 28)?;
         block = body_end;
     }
     Some(())
 }
 
 pub(super) fn checkpoint_image_seeds() -> Vec<Vec<u8>> {
-    vec![include_bytes!("../../../shard/testdata/image-1.img").to_vec()]
+    vec![
+        include_bytes!("../../../shard/testdata/image-1.img").to_vec(),
+        include_bytes!("../../../shard/testdata/image-3.img").to_vec(),
+    ]
 }
 
 /// Any bytes as a manifest: file names that stay in their directory, or damage. What loads is stored and loads again.
@@ -179,31 +198,31 @@ pub(super) fn checkpoint_manifest(bytes: &[u8]) {
         let disk = SimDisk::new(1);
         let dir = Path::new("c");
         disk.put("c/manifest", bytes);
-        let Ok(manifest) = block_on(Manifest::load(&disk, dir)) else { continue };
+        let Ok(manifest) = block_on(Manifest::load(&disk, dir, STORE)) else { continue };
         for (name, _) in &manifest.images {
             let path = dir.join(name);
             let inside =
                 path.parent() == Some(dir) && path.file_name().is_some_and(|file| file == name.as_str());
             assert!(inside, "{name:?}");
         }
-        block_on(manifest.store(&disk, dir)).expect("the disk is well");
-        assert_eq!(block_on(Manifest::load(&disk, dir)).expect("it was just stored"), manifest);
+        block_on(manifest.store(&disk, dir, STORE)).expect("the disk is well");
+        assert_eq!(block_on(Manifest::load(&disk, dir, STORE)).expect("it was just stored"), manifest);
     }
 }
 
 fn right_manifest_sums(bytes: &mut [u8]) -> Option<()> {
     let body = 72;
-    put_sum(bytes, HEADER_SUM, 0, 0..HEADER_SUM)?;
+    let seed = right_place(bytes, 2, b"manifest")?;
     let body_bytes = u32::try_from(bytes.len().checked_sub(body)?).ok()?;
     bytes[64..68].copy_from_slice(&body_bytes.to_le_bytes());
-    put_sum(bytes, 68, 0, body..bytes.len())
+    put_sum(bytes, 68, seed, body..bytes.len())
 }
 
 pub(super) fn checkpoint_manifest_seeds() -> Vec<Vec<u8>> {
     let stored = |manifest: &Manifest| {
         let disk = SimDisk::new(1);
         disk.put("c/manifest", Vec::new());
-        block_on(manifest.store(&disk, Path::new("c"))).expect("the disk is well");
+        block_on(manifest.store(&disk, Path::new("c"), STORE)).expect("the disk is well");
         disk.bytes("c/manifest").expect("it was just stored")
     };
     let several = Manifest {

@@ -409,7 +409,7 @@ fn metrics() -> String {
     out
 }
 
-const KINDS: [ErrorKind; 11] = [
+const KINDS: [ErrorKind; 12] = [
     ErrorKind::Invalid,
     ErrorKind::Unauthorized,
     ErrorKind::NotFound,
@@ -419,6 +419,7 @@ const KINDS: [ErrorKind; 11] = [
     ErrorKind::Unsupported,
     ErrorKind::Exhausted,
     ErrorKind::Internal,
+    ErrorKind::Damaged,
     ErrorKind::Unavailable,
     ErrorKind::Storage,
 ];
@@ -460,6 +461,10 @@ fn meaning(kind: ErrorKind) -> (&'static str, &'static str) {
         ErrorKind::Internal => (
             "The server has failed. The answer says `internal error`; the cause is in the server's log.",
             "Read the log; see [troubleshooting](../operations/troubleshooting.md).",
+        ),
+        ErrorKind::Damaged => (
+            "What the request names is damaged on the disk, and serves nothing. Everything else is served.",
+            "See [damaged files](../operations/full-disks-and-damage.md#damaged-files).",
         ),
         ErrorKind::Unavailable => (
             "The server cannot serve the request at this moment: it stops, or too much is under way.",

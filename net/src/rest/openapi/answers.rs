@@ -185,7 +185,7 @@ fn info() -> Value {
                 "Cells that searches go by; 0 before the training, while they look at everything, and where the index is a graph.",
                 uint64(),
             ),
-            "state": one_of(&["ready", "indexing", "damaged"]),
+            "state": one_of(&["ready", "indexing", "damaged", "closed"]),
             "walks": about("What searches score on their way: codes of the vectors, or the vectors.", one_of(&["int8", "float", "bq1", "sq", "pq", "prq", "ivf_pq"])),
             "indexed": uint64(),
             "waiting": uint64(),
@@ -218,7 +218,8 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             "dim": integer(1, 65_536),
             "metric": one_of(&["cosine", "l2", "dot"]),
             "points": uint64(),
-            "damaged": boolean(),
+            "damaged": about("Its files are damaged: it serves nothing until they are repaired, or it is dropped.", boolean()),
+            "closed": about("It did not fit into memory at the start, and serves nothing until there is more.", boolean()),
         }),
     );
     let written = json!({"oneOf": [

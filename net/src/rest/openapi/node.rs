@@ -30,7 +30,7 @@ pub fn operations() -> Vec<Operation> {
             &[("ok", json!({"status": "ok"}))],
         ),
         operation("GET", "/v1/ready", "ready", "node", "Whether requests are served")
-            .about("A node is ready as soon as it listens, unless the log of a core has failed (writes are refused until a restart), the disk is full (writes that need room are refused until there is room; reads, deletes and drops go on), or a collection is damaged. `detail` says which.")
+            .about("A node is ready as soon as it listens, unless the log of a core has failed (writes are refused until a restart), the disk is full (writes that need room are refused until there is room; reads, deletes and drops go on), or a collection or the keys are damaged, or a collection did not fit into memory. `detail` says which.")
             .open()
             .answer(200, "They are.", &status("ready"), &[("ready", json!({"status": "ready"}))])
             .answer(

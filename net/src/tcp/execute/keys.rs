@@ -94,6 +94,10 @@ pub fn internal_is_logged(error: ApiError) -> ApiError {
 /// only the owner can tell.
 pub fn read(core: &Core, op: KvOp, place: Place, key: &[u8], moment: &mut Moment, out: &mut Vec<u8>) -> bool {
     let (keys, now_ms) = (core.keys(), moment.ms(core));
+    if let Err(error) = keys.healthy() {
+        frame::put_refusal(out, &error.into());
+        return true;
+    }
     let pin = keys.pin();
     match op {
         KvOp::Exists => {

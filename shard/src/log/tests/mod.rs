@@ -28,7 +28,7 @@ fn records(collection: u64, count: u64) -> Vec<Record> {
 
 fn config(core: u32, generation: u64, sync: SyncMode) -> LogConfig {
     let dir = Path::new(ROOT).join(core.to_string());
-    LogConfig { dir, generation, segment_bytes: SEGMENT_BYTES, sync }
+    LogConfig { dir, generation, segment_bytes: SEGMENT_BYTES, sync, owners: None }
 }
 
 fn sleeper(sim: &Sim) -> Rc<dyn Fn(u64) -> LocalBoxFuture<'static, ()>> {

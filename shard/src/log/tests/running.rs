@@ -403,17 +403,27 @@ fn a_scan_gives_back_what_was_allocated_ahead_and_a_start_in_vain_leaves_nothing
     let before = segment_bytes(&disk);
     let (found, report) = scan_now(&disk);
     assert!(found == records(1, 3));
+    assert_eq!(segment_bytes(&disk), before, "a ledger may expect it still");
+    futures_lite::future::block_on(report.segments.give_back(&disk));
     // A header and three frames of one block, and the header of the segment ahead.
     assert_eq!((before, segment_bytes(&disk)), (2 * SEGMENT_BYTES, 5 * 4096));
     assert!(scan_now(&disk).0 == records(1, 3));
     sim::run(1, |sim| async move {
         report.segments.trim(&disk, &|_| Some(0)).await.unwrap();
         assert_eq!(segment_bytes(&disk), 5 * 4096, "a segment with records stays, and what comes after it");
-        let log = start(&sim, &disk, 2, SyncMode::Always).await;
+        let owners = Some(Owners { shards: 1, cores: 1 });
+        let config = LogConfig { owners, ..config(0, 2, SyncMode::Always) };
+        let log = Log::create(Rc::new(disk.clone()), config).await.unwrap();
+        sim.spawn(log.clone().flush_loop(sleeper(&sim)));
         sim.sleep_us(1000).await;
         assert_eq!(segment_bytes(&disk), 5 * 4096 + 2 * SEGMENT_BYTES);
         log.discard().await;
         assert_eq!(segment_bytes(&disk), 5 * 4096);
+        let ledgers = Ledgers::read(&disk, Path::new(ROOT)).await.unwrap();
+        assert!(
+            ledgers.all.is_empty() && ledgers.unreadable.is_empty(),
+            "the ledger is gone with its segments"
+        );
         // One that is killed instead is removed by the next.
         let _log = start(&sim, &disk, 2, SyncMode::Always).await;
         sim.sleep_us(1000).await;

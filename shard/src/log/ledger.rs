@@ -1,0 +1,315 @@
+//! The ledger of one run of one core's log: which segments must be there, and how far they went.
+//!
+//! Segments cannot say that the newest of them is missing. So each is entered here before the first record goes into it, and with it, for
+//! what was on the device by then, the newest record of each collection. A run that ends in order says that nothing came after. What a scan
+//! finds is held against this ([`ChainFound`]): what a crash may leave (a segment never used, a torn tail) differs in nothing that is
+//! entered here.
+//!
+//! A file as [`crate::sealed_json`] has it, kept twice ([`crate::twin`]).
+
+use crate::disk::{BLOCK, Disk, LocalBoxFuture};
+use crate::reserve::is_full;
+use crate::sealed_json::{self, Layout, Unreadable};
+use crate::twin;
+use ahash::HashMap;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Newest format this build reads and the one it writes.
+const FORMAT: u32 = 1;
+
+/// Who can make room on a full disk.
+pub trait MakeRoom {
+    /// Does so if it can, and says whether it may have.
+    fn make_room(&self) -> LocalBoxFuture<'_, bool>;
+}
+
+/// There is none to be made.
+pub(super) struct NoRoom;
+
+impl MakeRoom for NoRoom {
+    fn make_room(&self) -> LocalBoxFuture<'_, bool> {
+        Box::pin(async { false })
+    }
+}
+
+/// Run and core of a chain of segments.
+pub type ChainId = (u64, u32);
+
+/// What decides which core owns what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owners {
+    /// Shards of collections, a power of two.
+    pub shards: usize,
+    /// Cores of the node.
+    pub cores: usize,
+}
+
+impl Owners {
+    /// The core that owns the collection `uid`.
+    pub fn of_collection(&self, uid: u64) -> usize {
+        // Fibonacci hashing: uids are consecutive, neighbours go to different shards.
+        let hash = uid.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        (hash as usize & (self.shards.max(1) - 1)) % self.cores.max(1)
+    }
+
+    /// The core that owns a shard of keys.
+    pub fn of_keys(&self, shard: usize) -> usize {
+        shard % self.cores.max(1)
+    }
+}
+
+/// A segment that must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub(super) number: u64,
+    /// Its length.
+    pub(super) bytes: u64,
+    /// Its last flush, once nothing is written to it any more and all of it is on the device; 0 before. Only then it may be trimmed, so one
+    /// without it that is missing is lost.
+    pub(super) last_flush: u64,
+}
+
+impl Entry {
+    /// Whether `found` is that segment, as long as this says at least.
+    fn is_in(&self, found: &Entry) -> bool {
+        self.number == found.number && self.bytes <= found.bytes
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    pub(super) generation: u64,
+    pub(super) core: u32,
+    pub(super) owners: Owners,
+    pub(super) segments: Vec<Entry>,
+    /// Flushes up to this one were on the device, and `highest` knows their records.
+    pub(super) synced: u64,
+    /// Newest record of each collection up to then: uid and sequence number.
+    pub(super) highest: Vec<(u64, u64)>,
+    /// The run has ended, and nothing came after `synced`.
+    pub(super) is_complete: bool,
+    /// A scan is cutting the torn end, which begins in this segment.
+    pub(super) cutting: Option<u64>,
+}
+
+impl Ledger {
+    /// The file of the run `generation` in the directory of a core.
+    pub(super) fn path_in(dir: &Path, generation: u64) -> PathBuf {
+        dir.join(format!("{generation:010}.ledger"))
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = sealed_json::encode(FORMAT, self, Layout::Compact);
+        // Whole blocks, as the disk counts them: one that is replaced takes as much room as before.
+        bytes.resize(bytes.len().next_multiple_of(BLOCK), b' ');
+        bytes
+    }
+
+    /// Replaces the file at `path`, with its copy.
+    pub(super) async fn store(&self, disk: &dyn Disk, path: &Path, room: &dyn MakeRoom) -> io::Result<()> {
+        let bytes = self.encode();
+        match twin::replace(disk, path, &bytes).await {
+            Err(error) if is_full(&error) => {
+                room.make_room().await;
+                twin::replace_on_full_disk(disk, path, &bytes).await
+            }
+            stored => stored,
+        }
+    }
+
+    fn decode(bytes: &[u8], id: ChainId) -> Result<Ledger, Unreadable> {
+        let ledger: Ledger = sealed_json::decode(FORMAT, bytes, "a ledger of a log")?;
+        match (ledger.generation, ledger.core) == id {
+            true => Ok(ledger),
+            false => Err(Unreadable::Damaged("it is the ledger of another run or core".to_owned())),
+        }
+    }
+}
+
+/// The ledgers of a data directory, with their files.
+#[derive(Clone, Debug, Default)]
+pub struct Ledgers {
+    pub(super) all: BTreeMap<ChainId, (PathBuf, Ledger)>,
+    /// Runs whose ledger cannot be read: nothing can be said of their end.
+    pub(super) unreadable: BTreeMap<ChainId, String>,
+}
+
+impl Ledgers {
+    /// Reads those of all cores under `root`.
+    ///
+    /// # Errors
+    /// One of a newer format, or a failing disk.
+    pub async fn read(disk: &dyn Disk, root: &Path) -> io::Result<Ledgers> {
+        let mut paths: BTreeSet<(ChainId, PathBuf)> = BTreeSet::new();
+        for top in [root.to_owned(), twin::copy_of(root)] {
+            for core_name in disk.list(&top).await? {
+                let Some(core) = core_name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+                    continue;
+                };
+                for name in disk.list(&top.join(&core_name)).await? {
+                    let generation = name.to_str().and_then(|name| name.strip_suffix(".ledger"));
+                    if let Some(generation) = generation.and_then(|text| text.parse().ok()) {
+                        let path = Ledger::path_in(&root.join(&core_name), generation);
+                        paths.insert(((generation, core), path));
+                    }
+                }
+            }
+        }
+        let mut ledgers = Ledgers::default();
+        for (id, path) in paths {
+            let is_newer = |error: &Unreadable| matches!(error, Unreadable::Newer(_));
+            match twin::read(disk, &path, |bytes| Ledger::decode(bytes, id), is_newer).await {
+                Ok(Some(ledger)) => {
+                    ledgers.all.insert(id, (path, ledger));
+                }
+                Ok(None) => {}
+                Err(twin::TwinError::Bad(why @ Unreadable::Newer(_))) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        format!("{}: {why}", path.display()),
+                    ));
+                }
+                Err(why) => {
+                    tracing::error!(file = %path.display(), %why, "a ledger of a log cannot be read");
+                    ledgers.unreadable.insert(id, why.to_string());
+                }
+            }
+        }
+        Ok(ledgers)
+    }
+
+    /// Makes each ledger say what a scan has found, so that what is trimmed from now on, or was lost and has been noted where it belongs, is
+    /// not looked for again. The verdicts on the stores concerned are durable by now.
+    ///
+    /// # Errors
+    /// The disk refused.
+    pub(super) async fn settle(
+        &self,
+        disk: &dyn Disk,
+        found: &[ChainFound],
+        room: &dyn MakeRoom,
+    ) -> io::Result<()> {
+        for chain in found {
+            let Some((path, ledger)) = self.all.get(&chain.id) else { continue };
+            if chain.segments.is_empty() {
+                for path in [path.clone(), twin::copy_of(path)] {
+                    disk.remove(&path).await?;
+                }
+                continue;
+            }
+            let is_settled = ledger.is_complete && ledger.cutting.is_none() && chain.cut_at.is_none();
+            let expects_more =
+                ledger.segments.iter().any(|listed| chain.segments.iter().all(|found| !listed.is_in(found)));
+            if is_settled && chain.lost_until == 0 && !expects_more {
+                continue;
+            }
+            let mut highest: BTreeMap<u64, u64> = ledger.highest.iter().copied().collect();
+            for (uid, seq) in &chain.highest {
+                let known = highest.entry(*uid).or_insert(*seq);
+                *known = (*known).max(*seq);
+            }
+            let settled = Ledger {
+                segments: chain.segments.clone(),
+                synced: ledger.synced.max(chain.last_flush),
+                highest: highest.into_iter().collect(),
+                is_complete: true,
+                cutting: None,
+                ..ledger.clone()
+            };
+            settled.store(disk, path, room).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What a scan has found of one run of one core, as far as its end is concerned.
+#[derive(Clone, Debug, Default)]
+pub struct ChainFound {
+    /// Which.
+    pub id: ChainId,
+    pub(super) segments: Vec<Entry>,
+    /// Newest flush found.
+    pub(super) last_flush: u64,
+    /// Something is missing of which not every record is known, in flushes up to this one; 0 when nothing is, the greatest number when the
+    /// end itself is unknown.
+    pub(super) lost_until: u64,
+    /// The last flush with a record of each collection.
+    pub(super) seen: HashMap<u64, u64>,
+    pub(super) highest: HashMap<u64, u64>,
+    pub(super) synced: u64,
+    pub(super) needs: HashMap<u64, u64>,
+    pub(super) owners: Option<Owners>,
+    /// The segment in which this scan has cut a torn end.
+    pub(super) cut_at: Option<u64>,
+}
+
+impl std::fmt::Display for ChainFound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (generation, core) = self.id;
+        write!(
+            f,
+            "a part of the log of core {core}, run {generation}, is missing, and acknowledged writes with it"
+        )
+    }
+}
+
+impl ChainFound {
+    pub(super) fn lose(&mut self, until: u64) {
+        self.lost_until = self.lost_until.max(until);
+    }
+
+    /// Holds the segments found against the ledger; call when all frames have been looked at.
+    pub(super) fn compare(&mut self, ledger: &Ledger) {
+        (self.synced, self.owners) = (ledger.synced, Some(ledger.owners));
+        let cut = self.cut_at.or(ledger.cutting);
+        let listed = ledger.segments.iter().filter(|entry| cut.is_none_or(|cut| entry.number <= cut));
+        for entry in listed {
+            let found = self.segments.iter().find(|found| found.number == entry.number);
+            let is_whole = found.is_some_and(|found| found.bytes >= entry.bytes || cut == Some(entry.number));
+            if is_whole {
+                continue;
+            }
+            let is_last =
+                self.segments.iter().all(|found| found.number <= entry.number || found.last_flush == 0);
+            match entry.last_flush {
+                // Not trimmed, for that it was not closed: lost, with all that it may have had. What follows shows where it ended.
+                0 if is_last && !ledger.is_complete => self.lost_until = u64::MAX,
+                0 => {}
+                last => self.lose(last),
+            }
+        }
+        if self.last_flush < ledger.synced {
+            self.lose(ledger.synced);
+        }
+        if self.lost_until > 0 {
+            self.needs = ledger.highest.iter().copied().collect();
+        }
+    }
+
+    /// Of a run of which no segment is there.
+    pub(super) fn of_nothing(id: ChainId, ledger: &Ledger) -> ChainFound {
+        let mut found = ChainFound { id, ..ChainFound::default() };
+        found.compare(ledger);
+        found
+    }
+
+    /// Whether records of `uid` may have been lost here, of which `have` is the newest known otherwise (by an image or another record).
+    /// `core_of` says which core owns it.
+    ///
+    /// What was found behind the loss leaves a gap in the sequence numbers where something is missing before it, so it is not counted here.
+    pub fn may_lack(&self, uid: u64, have: u64, core_of: impl Fn(&Owners) -> usize) -> bool {
+        if self.lost_until == 0 || self.seen.get(&uid).is_some_and(|flush| *flush > self.lost_until) {
+            return false;
+        }
+        match &self.owners {
+            Some(_) if self.lost_until <= self.synced => have < self.needs.get(&uid).copied().unwrap_or(0),
+            Some(owners) => core_of(owners) == self.id.1 as usize,
+            // A run from before there were ledgers.
+            None => true,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Small files that are kept twice: in their place, and under `copies/` with the same path.
+//!
+//! A file that says what else must be there (a manifest, a catalog entry, a ledger of a log) would take along all that it names if it were
+//! lost or damaged alone. The one in its place is written first and decides while it is whole. The copy counts when it is not, and says
+//! that there was one at all when the file or its whole directory is gone.
+
+use crate::disk::Disk;
+use crate::reserve::is_full;
+use std::fmt::Display;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// Where the copies lie.
+pub const COPIES: &str = "copies";
+
+/// The copy of a file or of a directory of such files.
+pub fn copy_of(path: &Path) -> PathBuf {
+    Path::new(COPIES).join(path)
+}
+
+/// Why neither of the two can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TwinError<E: Display> {
+    /// The disk refused.
+    #[error("{0}")]
+    Io(io::Error),
+    /// What is there is not whole.
+    #[error("{0}")]
+    Bad(E),
+}
+
+/// Replaces both, durably. Costs what two replacements cost.
+///
+/// # Errors
+/// The disk refused the file itself: which one a later read finds is open. A copy that cannot be written is removed, as an old one would be
+/// believed one day; only if that fails too it is an error.
+pub async fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    disk.replace(path, bytes).await?;
+    store_copy(disk, path, bytes).await
+}
+
+/// [`replace`] of something that frees room: on a full disk the copy gives up its own for it.
+///
+/// # Errors
+/// As there; the copy may be gone then.
+pub async fn replace_on_full_disk(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    match replace(disk, path, bytes).await {
+        Err(error) if is_full(&error) => {
+            disk.remove(&copy_of(path)).await?;
+            replace(disk, path, bytes).await
+        }
+        replaced => replaced,
+    }
+}
+
+async fn store_copy(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let copy = copy_of(path);
+    let stored = match disk.replace(&copy, bytes).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            match disk.create_dir(copy.parent().expect("it lies below the copies")).await {
+                Ok(()) => disk.replace(&copy, bytes).await,
+                Err(error) => Err(error),
+            }
+        }
+        stored => stored,
+    };
+    let Err(error) = stored else { return Ok(()) };
+    disk.remove(&copy).await?;
+    tracing::warn!(file = %path.display(), %error, "the copy of a file could not be written; until it is replaced there is none");
+    Ok(())
+}
+
+/// Reads a file, or its copy where the file is missing or not whole, and makes the two the same; `None` when neither is there. `is_final`
+/// tells errors that the copy cannot mend: a newer format.
+///
+/// # Errors
+/// See [`TwinError`]; that of the file itself rather than that of its copy.
+pub async fn read<T, E: Display>(
+    disk: &dyn Disk,
+    path: &Path,
+    decode: impl Fn(&[u8]) -> Result<T, E>,
+    is_final: impl Fn(&E) -> bool,
+) -> Result<Option<T>, TwinError<E>> {
+    let dir = path.parent().unwrap_or(Path::new(""));
+    let why = match disk.read(path).await {
+        Ok(bytes) => match decode(&bytes) {
+            Ok(content) => {
+                // A process that was killed while it replaced the file may have left the new name in a cache only.
+                disk.sync_dir(dir).await.map_err(TwinError::Io)?;
+                if disk.read(&copy_of(path)).await.ok().is_none_or(|copy| copy != bytes) {
+                    store_copy(disk, path, &bytes).await.map_err(TwinError::Io)?;
+                }
+                return Ok(Some(content));
+            }
+            Err(error) if is_final(&error) => return Err(TwinError::Bad(error)),
+            Err(error) => Some(TwinError::Bad(error)),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => Some(TwinError::Io(error)),
+    };
+    let copy = match disk.read(&copy_of(path)).await {
+        Ok(copy) => copy,
+        Err(error) if error.kind() == ErrorKind::NotFound => return why.map_or(Ok(None), Err),
+        Err(error) => return Err(why.unwrap_or(TwinError::Io(error))),
+    };
+    let content = match decode(&copy) {
+        Ok(content) => content,
+        Err(error) => return Err(why.unwrap_or(TwinError::Bad(error))),
+    };
+    let cause = why.map_or("it is missing".to_owned(), |why| why.to_string());
+    tracing::error!(file = %path.display(), cause, "a file was damaged or removed; it is restored from its copy");
+    let restored = async {
+        disk.create_dir(dir).await?;
+        disk.replace(path, &copy).await
+    };
+    if let Err(error) = restored.await {
+        tracing::warn!(file = %path.display(), %error, "it could not be restored; the copy is used");
+    }
+    Ok(Some(content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Calls, Failure, SimDisk};
+    use futures_lite::future::block_on;
+
+    fn decode(bytes: &[u8]) -> Result<u8, &'static str> {
+        match bytes {
+            [b'n', ..] => Err("newer"),
+            [byte] => Ok(*byte),
+            _ => Err("not one byte"),
+        }
+    }
+
+    fn read_now(disk: &SimDisk) -> Result<Option<u8>, String> {
+        block_on(read(disk, Path::new("d/f"), decode, |error| *error == "newer"))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn either_of_the_two_is_enough() {
+        let disk = SimDisk::new(1);
+        assert_eq!(read_now(&disk), Ok(None));
+        block_on(disk.create_dir(Path::new("d"))).unwrap();
+        block_on(replace(&disk, Path::new("d/f"), &[7])).unwrap();
+        for damaged in ["d/f", "copies/d/f"] {
+            disk.put(damaged, vec![1, 2]);
+            assert_eq!(read_now(&disk), Ok(Some(7)));
+            assert_eq!(disk.bytes(damaged).unwrap(), [7]);
+            block_on(disk.remove(Path::new(damaged))).unwrap();
+            assert_eq!(read_now(&disk), Ok(Some(7)));
+            assert_eq!(disk.bytes(damaged).unwrap(), [7]);
+        }
+        block_on(disk.remove_dir(Path::new("d"))).unwrap();
+        assert_eq!(read_now(&disk), Ok(Some(7)), "the directory comes back as well");
+        disk.put("d/f", b"n".to_vec());
+        assert_eq!(read_now(&disk), Err("newer".to_owned()));
+        disk.put("d/f", vec![1, 2]);
+        disk.put("copies/d/f", Vec::new());
+        assert_eq!(read_now(&disk), Err("not one byte".to_owned()));
+    }
+
+    #[test]
+    fn a_full_disk_has_room_for_what_frees_it() {
+        let disk = SimDisk::new(1);
+        block_on(disk.create_dir(Path::new("d"))).unwrap();
+        block_on(replace(&disk, Path::new("d/f"), &[7])).unwrap();
+        disk.set_space(Some(disk.used_bytes()));
+        assert!(is_full(&block_on(replace(&disk, Path::new("d/f"), &[8])).unwrap_err()));
+        assert_eq!(read_now(&disk), Ok(Some(7)));
+        block_on(replace_on_full_disk(&disk, Path::new("d/f"), &[8])).unwrap();
+        assert_eq!(read_now(&disk), Ok(Some(8)));
+        assert_eq!(disk.bytes("copies/d/f").unwrap(), [8]);
+    }
+
+    /// A copy that is behind would be believed once the file is damaged.
+    #[test]
+    fn a_copy_that_cannot_be_written_is_not_left_behind() {
+        let disk = SimDisk::new(1);
+        block_on(disk.create_dir(Path::new("d"))).unwrap();
+        block_on(replace(&disk, Path::new("d/f"), &[7])).unwrap();
+        disk.fail(Calls::Other, 1, Failure::NoSpace);
+        block_on(replace(&disk, Path::new("d/f"), &[8])).unwrap();
+        assert_eq!(disk.bytes("copies/d/f"), None);
+        assert_eq!(read_now(&disk), Ok(Some(8)));
+        assert_eq!(disk.bytes("copies/d/f").unwrap(), [8]);
+    }
+}
