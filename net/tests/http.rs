@@ -214,6 +214,50 @@ fn refused_uploads_get_their_answer() {
     assert_eq!(answer(&mut stream, true).unwrap().text(), "100000\n");
 }
 
+/// Clients send head and body in two pieces, and do not repeat a write on a pooled connection that was closed: one that was refused
+/// before its body came must find the connection open, or be told that it is not.
+#[test]
+fn a_refusal_before_the_body_keeps_the_connection() {
+    const DRAINED: usize = nigh_net::limits::BODY_DRAINED_MAX_BYTES as usize;
+    let server = Server::start(|_| {});
+    let mut stream = server.connect();
+    for (length, pieces) in [(2, 1), (1, 1), (5, 5), (DRAINED, 1), (DRAINED, 7), (2, 2)] {
+        send(&mut stream, format!("POST /unread HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n"));
+        let refused = answer(&mut stream, true).unwrap();
+        assert_eq!((refused.status, refused.header("connection")), (401, None), "{length}");
+        // A line feed alone would be refused in a head.
+        let body = vec![b'\n'; length];
+        for piece in body.chunks(length.div_ceil(pieces)) {
+            send(&mut stream, piece);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        send(&mut stream, post("/next", b"x"));
+        assert_eq!(answer(&mut stream, true).unwrap().text(), "/next 1 120\n", "{length}");
+    }
+    send(&mut stream, "POST /unread HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
+    assert_eq!(answer(&mut stream, true).unwrap().status, 401);
+    // The rest of the body and the next requests come in one piece.
+    let rest = [b"2\r\nab\r\n0\r\n\r\n".to_vec(), post("/unread", b"no"), post("/next", b"x")].concat();
+    send(&mut stream, rest);
+    assert_eq!(answer(&mut stream, true).unwrap().status, 401);
+    assert_eq!(answer(&mut stream, true).unwrap().text(), "/next 1 120\n");
+
+    for expect in ["", "expect: 100-continue\r\n"] {
+        let length = if expect.is_empty() { DRAINED + 1 } else { 2 };
+        let mut stream = server.connect();
+        let head = format!("POST /unread HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n{expect}\r\n");
+        send(&mut stream, head);
+        let refused = answer(&mut stream, true).unwrap();
+        assert_eq!((refused.status, refused.header("connection")), (401, Some("close")), "{length}");
+        assert!(is_closed(&mut stream));
+    }
+    let mut stream = server.connect();
+    send(&mut stream, "POST /unread HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
+    assert_eq!(answer(&mut stream, true).unwrap().status, 401);
+    send(&mut stream, format!("{:x}\r\n{}\r\n", DRAINED + 1, "x".repeat(DRAINED + 1)));
+    assert!(is_closed(&mut stream), "a body without end");
+}
+
 #[test]
 fn malformed_and_oversized_heads() {
     let server = Server::start(|_| {});
@@ -277,6 +321,9 @@ fn slow_clients_are_cut_and_steady_ones_are_not() {
     send(&mut half_a_head, "GET / HT");
     let mut half_a_body = server.connect();
     send(&mut half_a_body, "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc");
+    let mut refused = server.connect();
+    send(&mut refused, "POST /unread HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc");
+    assert_eq!(answer(&mut refused, true).unwrap().status, 401);
     let mut idle = server.connect();
     send(&mut idle, post("/idle", b""));
     assert_eq!(answer(&mut idle, true).unwrap().status, 200);
@@ -289,9 +336,13 @@ fn slow_clients_are_cut_and_steady_ones_are_not() {
         std::thread::sleep(Duration::from_millis(15));
     }
     assert_eq!(answer(&mut steady, true).unwrap().text(), "/steady 204800 0\n");
-    for (name, stream) in
-        [("silent", &mut silent), ("head", &mut half_a_head), ("body", &mut half_a_body), ("idle", &mut idle)]
-    {
+    for (name, stream) in [
+        ("silent", &mut silent),
+        ("head", &mut half_a_head),
+        ("body", &mut half_a_body),
+        ("refused", &mut refused),
+        ("idle", &mut idle),
+    ] {
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
         assert!(!rest.starts_with(b"HTTP/1.1 200"), "{name}");

@@ -123,7 +123,8 @@ impl HeldBytes {
 
 /// The body of one request. Nothing is read (and no `100 Continue` sent) before the first call.
 pub struct BodyReader {
-    incoming: Incoming,
+    /// Taken when the reader is dropped.
+    incoming: Option<Incoming>,
     connection: Rc<Connection>,
     runtime: CoreRuntime,
     held: Rc<HeldBytes>,
@@ -138,8 +139,10 @@ pub struct BodyReader {
 
 impl Drop for BodyReader {
     fn drop(&mut self) {
-        if !self.ended && !self.incoming.is_end_stream() {
-            self.connection.left_body_unread();
+        if let Some(incoming) =
+            self.incoming.take().filter(|incoming| !self.ended && !incoming.is_end_stream())
+        {
+            self.connection.left_body_unread(incoming);
         }
     }
 }
@@ -152,7 +155,7 @@ impl BodyReader {
         held: Rc<HeldBytes>,
     ) -> Self {
         BodyReader {
-            incoming,
+            incoming: Some(incoming),
             connection,
             runtime,
             held,
@@ -183,7 +186,7 @@ impl BodyReader {
 
     /// The declared length, `None` for a chunked body; of an encoded one that of what is sent.
     pub fn declared_bytes(&self) -> Option<u64> {
-        self.incoming.size_hint().exact()
+        self.incoming.as_ref().and_then(|incoming| incoming.size_hint().exact())
     }
 
     /// The next bytes, decoded, `None` at the end.
@@ -234,7 +237,8 @@ impl BodyReader {
     /// The next bytes as they are sent.
     async fn receive(&mut self) -> Result<Option<Bytes>, BodyError> {
         loop {
-            let frame = poll_fn(|cx| match Pin::new(&mut self.incoming).poll_frame(cx) {
+            let Some(incoming) = &mut self.incoming else { return Ok(None) };
+            let frame = poll_fn(|cx| match Pin::new(&mut *incoming).poll_frame(cx) {
                 Poll::Pending => {
                     self.connection.enter(Phase::Body);
                     Poll::Pending
@@ -267,7 +271,7 @@ impl BodyReader {
         while let Some(bytes) = self.next().await? {
             slice += bytes.len();
             body.push(bytes);
-            if self.gunzip.is_none() && self.incoming.is_end_stream() {
+            if self.gunzip.is_none() && self.incoming.as_ref().is_none_or(Body::is_end_stream) {
                 break;
             }
             if slice >= COLLECT_SLICE_BYTES {

@@ -7,6 +7,7 @@ use super::memory::Memory;
 use super::refusal::{Lines, Refusal};
 use crate::connections::{self, Aging};
 use crate::limits;
+use hyper::body::Incoming;
 use nigh_shard::account::Charge;
 use nigh_shard::reactor::Source;
 use std::cell::{Cell, RefCell};
@@ -20,7 +21,7 @@ pub enum Phase {
     Head,
     /// Kept alive between requests.
     Idle,
-    /// A request waits for bytes of its body.
+    /// A request waits for bytes of its body, or has its answer and its body is thrown away.
     Body,
     /// The server works on a request.
     Handling,
@@ -54,6 +55,12 @@ pub struct Connection {
     has_moved: Cell<bool>,
     ended: Cell<bool>,
     unread: Cell<bool>,
+    /// What the client still sends of the body of a request that has its answer.
+    unread_body: Cell<Option<Incoming>>,
+    /// Requests begun so far.
+    requests: Cell<u64>,
+    /// The request that has its answer while the rest of its body is thrown away.
+    drained_request: Cell<Option<u64>>,
     task: RefCell<Option<Waker>>,
 }
 
@@ -78,6 +85,9 @@ impl Connection {
             was_blocked: Cell::new(false),
             ended: Cell::new(false),
             unread: Cell::new(false),
+            unread_body: Cell::new(None),
+            requests: Cell::new(0),
+            drained_request: Cell::new(None),
             task: RefCell::new(None),
         }
     }
@@ -98,6 +108,9 @@ impl Connection {
         self.write_wait_seconds.set(0);
         self.write_bytes.set(0);
         self.unread.set(false);
+        self.unread_body.set(None);
+        self.requests.set(self.requests.get() + 1);
+        self.drained_request.set(None);
     }
 
     /// The request and its head are gone.
@@ -105,9 +118,39 @@ impl Connection {
         self.head_charge.take();
     }
 
-    /// The request was answered without reading its body to the end.
-    pub fn left_body_unread(&self) {
+    /// The request is answered without reading its body to the end.
+    pub fn left_body_unread(&self, rest: Incoming) {
         self.unread.set(true);
+        self.unread_body.set(Some(rest));
+    }
+
+    /// The rest of a body that was left unread, once.
+    pub fn take_unread_body(&self) -> Option<Incoming> {
+        self.unread_body.take()
+    }
+
+    /// The rest of the body of the request under way is about to be thrown away. Returns what [`Self::end_drain`] takes.
+    pub fn begin_drain(&self) -> u64 {
+        let request = self.requests.get();
+        self.drained_request.set(Some(request));
+        request
+    }
+
+    /// The body of that request was thrown away to its end, so the connection serves on.
+    pub fn end_drain(&self, request: u64) {
+        // Its client may have sent the next request by now.
+        if self.drained_request.get() == Some(request) {
+            self.drained_request.set(None);
+            self.unread.set(false);
+            if self.phase.get() == Phase::Body {
+                self.enter(Phase::Idle);
+            }
+        }
+    }
+
+    /// The answer has been sent, or given up.
+    pub fn end_reply(&self) {
+        self.enter(if self.drained_request.get().is_some() { Phase::Body } else { Phase::Idle });
     }
 
     /// Whether the client may still be sending the body of a request that has its answer.

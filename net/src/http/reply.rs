@@ -1,6 +1,6 @@
 //! Responses: whole, or streamed page by page.
 
-use super::connection::{Connection, Phase};
+use super::connection::Connection;
 use crate::access_log::AccessEntry;
 use bytes::Bytes;
 use futures_lite::Stream;
@@ -129,7 +129,7 @@ impl Body for ReplyBody {
 impl Drop for ReplyBody {
     fn drop(&mut self) {
         if let Some(connection) = &self.connection {
-            connection.enter(Phase::Idle);
+            connection.end_reply();
             // hyper 1.12 forgets that it wanted to read on when a body ends in its second attempt to write, which comes after the client
             // has taken something: requests that are in its buffer already would wait for ever.
             if matches!(self.content, Content::Pages(_)) || connection.was_write_blocked() {

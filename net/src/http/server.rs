@@ -12,9 +12,10 @@ use crate::auth::{bearer_token, fingerprint};
 use crate::connections::{Connections, discard};
 use crate::limits;
 use futures_lite::future::or;
-use http::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{StatusCode, Version};
+use http_body::Body;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -164,6 +165,23 @@ async fn linger<H>(server: &Server<H>, connection: &Connection) {
     or(discard(&connection.source), limit).await;
 }
 
+/// Throws away the rest of a body whose request has its answer: clients send head and body in two pieces, and one that was refused
+/// after the first goes on using its connection. A body that is too long for that ends the connection.
+async fn drain(connection: Rc<Connection>, mut rest: Incoming, request: u64) {
+    let mut drained = 0;
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut rest).poll_frame(cx)).await {
+        // The connection broke.
+        let Ok(frame) = frame else { return };
+        let bytes = frame.data_ref().map_or(0, bytes::Bytes::len);
+        connection.received_body(bytes);
+        drained += bytes as u64;
+        if drained > limits::BODY_DRAINED_MAX_BYTES {
+            return;
+        }
+    }
+    connection.end_drain(request);
+}
+
 async fn answer<H: Handler>(
     server: Rc<Server<H>>,
     connection: Rc<Connection>,
@@ -174,6 +192,7 @@ async fn answer<H: Handler>(
     // Held until the request is answered: what was read from the body lives on in the request.
     let held = HeldBytes::new(server.memory.clone());
     let body = BodyReader::new(incoming, connection.clone(), server.runtime.clone(), held.clone());
+    let expects_continue = head.headers.contains_key(EXPECT);
     let mut reply = match head_fault(&head) {
         None => server.handler.handle(head, body).await,
         Some((status, fault)) => {
@@ -184,6 +203,16 @@ async fn answer<H: Handler>(
     connection.end_request();
     if !reply.body_mut().charge(&server.memory.account) {
         reply = crowded();
+    }
+    if let Some(rest) = connection.take_unread_body() {
+        let declared = rest.size_hint().exact().unwrap_or(0);
+        // A client that has not been told to send its body may leave it out, so nothing says what comes next.
+        if expects_continue || declared > limits::BODY_DRAINED_MAX_BYTES {
+            reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        } else {
+            let request = connection.begin_drain();
+            server.runtime.spawn(drain(connection.clone(), rest, request));
+        }
     }
     let status = reply.status();
     let entry = entry.map(|mut entry| {

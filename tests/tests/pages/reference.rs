@@ -626,6 +626,11 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ),
                 ("Waiting for a body, however many bytes come", of!(BODY_LIFE_MAX_SECONDS), Seconds),
                 (
+                    "Bytes of a body that may still come after a refusal without ending the connection",
+                    of!(BODY_DRAINED_MAX_BYTES),
+                    Bytes,
+                ),
+                (
                     "Waiting for a client that does not take its response",
                     of!(WRITE_STALL_MAX_SECONDS),
                     Seconds,
