@@ -1,11 +1,10 @@
 //! Aliases in simulation: what was answered is there after a crash; a batch is there whole or not at all; an alias goes with its
 //! collection.
 
-use super::test_node::{keys_options, open};
+use super::test_node::{node_options, open};
 use super::{Random, Sim};
 use crate::core::{AliasChange, Core, OpError};
 use crate::disk::{Calls, Failure, SimDisk};
-use crate::log::SyncMode;
 use crate::node::NodeOptions;
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::distance::Metric;
@@ -72,18 +71,7 @@ fn within_tenant(alias: &str, collection: &str) -> bool {
 async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Rc<RefCell<Vec<Aliases>>>) {
     let random = sim.random().fork();
     let count = 1 + random.index(2);
-    let options = NodeOptions {
-        data: Some("simulated".into()),
-        shards: 4,
-        sync: SyncMode::Always,
-        memory_limit_bytes: 1 << 30,
-        segment_bytes: 4096 * 8,
-        log_bytes_soft: 4096 * 16,
-        image_records_min: 16,
-        sweep_interval_ms: 0,
-        keys: keys_options(),
-        devices: Default::default(),
-    };
+    let options = NodeOptions { segment_bytes: 4096 * 8, log_bytes_soft: 4096 * 16, ..node_options() };
     let node = open(&sim, &disk, count, options).await;
     let core = node.cores[0].clone();
     for name in COLLECTIONS {

@@ -1,10 +1,9 @@
 //! Bulk builds on failing disks, in simulation: one that is told to have failed is not there after a restart, whatever failed and when.
 
 use super::Sim;
-use super::test_node::{keys_options, open};
+use super::test_node::{node_options, open, patiently};
 use crate::core::{Core, OpError, PointFields, Vectors, WriteBatch};
 use crate::disk::{Calls, Failure, SimDisk};
-use crate::log::SyncMode;
 use crate::node::NodeOptions;
 use crate::refusals::RefusalReason;
 use nigh_engine::collection::{DenseConfig, Quantizer, WriteMode};
@@ -19,16 +18,11 @@ const STAGED: u64 = 40;
 
 fn options(memory_limit_bytes: u64) -> NodeOptions {
     NodeOptions {
-        data: Some("simulated".into()),
-        shards: 4,
-        sync: SyncMode::Always,
         memory_limit_bytes,
         segment_bytes: 4096 * 256,
         log_bytes_soft: 1 << 30,
         image_records_min: 1 << 40,
-        sweep_interval_ms: 0,
-        keys: keys_options(),
-        devices: Default::default(),
+        ..node_options()
     }
 }
 
@@ -36,16 +30,6 @@ fn batch(ids: std::ops::Range<u64>) -> WriteBatch {
     let point = |id| PointFields { id, row: Vec::new(), ttl_ms: 0, expected_version: None };
     let vectors = Vectors::Native(ids.clone().flat_map(|id| [id as f32 + 0.5; DIM]).collect());
     WriteBatch { mode: WriteMode::Insert, dim: DIM, vectors, points: ids.map(point).collect() }
-}
-
-async fn patiently<T, F: Future<Output = Result<T, OpError>>>(mut call: impl FnMut() -> F) -> T {
-    loop {
-        match call().await {
-            Ok(value) => return value,
-            Err(OpError::Busy(_)) => {}
-            Err(other) => panic!("{other}"),
-        }
-    }
 }
 
 /// Ids of a collection, with their versions.

@@ -9,13 +9,12 @@
 //!   still in the log, since sweeps are not logged. Both are hidden again when the clock reaches the deadline again.
 
 use super::Sim;
-use super::test_node::{TestNode, keys_options, open};
+use super::test_node::{TestNode, node_options, open, patiently};
 use crate::core::{
     Core, FacetValue, OpError, OrderKey, OrderedScroll, PayloadChange, PointFields, QueryAnswer,
     QueryRequest, SearchRequest, Vectors, WriteBatch,
 };
 use crate::disk::SimDisk;
-use crate::log::SyncMode;
 use crate::node::NodeOptions;
 use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::distance::Metric;
@@ -35,32 +34,10 @@ const SEEDS: std::ops::Range<u64> = 1..21;
 /// Starts a node of one or two cores on `disk`.
 async fn start(sim: &Sim, disk: &Rc<SimDisk>, sweep_interval_ms: u64) -> (TestNode, Rc<Core>) {
     let count = 1 + sim.random().index(2);
-    let options = NodeOptions {
-        data: Some("simulated".into()),
-        shards: 4,
-        sync: SyncMode::Always,
-        memory_limit_bytes: 1 << 30,
-        segment_bytes: 4096 * 64,
-        log_bytes_soft: 4096 * 256,
-        image_records_min: 16,
-        sweep_interval_ms,
-        keys: keys_options(),
-        devices: Default::default(),
-    };
+    let options = NodeOptions { sweep_interval_ms, ..node_options() };
     let node = open(sim, disk, count, options).await;
     let core = node.cores[0].clone();
     (node, core)
-}
-
-/// Repeats a call that the mesh refused because it was full.
-async fn patiently<T, F: Future<Output = Result<T, OpError>>>(mut call: impl FnMut() -> F) -> T {
-    loop {
-        match call().await {
-            Ok(value) => return value,
-            Err(OpError::Busy(_)) => {}
-            Err(other) => panic!("{other}"),
-        }
-    }
 }
 
 async fn create(core: &Rc<Core>, name: &str) {

@@ -2,13 +2,12 @@
 //! acknowledged, or the store concerned says that it is damaged, and no other store does.
 
 use super::keys_test::{Order, carry_out};
-use super::test_node::{TestNode, keys_options, open};
+use super::test_node::{TestNode, keys_options, node_options, open};
 use super::{Random, Sim};
 use crate::core::{AliasChange, Core, OpError, PointFields, SearchRequest, Vectors, WriteBatch};
 use crate::disk::SimDisk;
 use crate::keys::KeysOptions;
 use crate::keys::indexes::IndexDefinition;
-use crate::log::SyncMode;
 use crate::node::NodeOptions;
 use nigh_engine::collection::{DenseConfig, Quantizer, WriteMode};
 use nigh_engine::distance::Metric;
@@ -29,16 +28,11 @@ fn flips() -> usize {
 
 fn options() -> NodeOptions {
     NodeOptions {
-        data: Some("simulated".into()),
-        shards: 4,
-        sync: SyncMode::Always,
-        memory_limit_bytes: 1 << 30,
         segment_bytes: 4096 * 12,
         log_bytes_soft: 1 << 30,
         image_records_min: 1 << 20,
-        sweep_interval_ms: 0,
         keys: KeysOptions { query: true, ..keys_options() },
-        devices: Default::default(),
+        ..node_options()
     }
 }
 

@@ -2,11 +2,9 @@
 //! depend on. A twin never had it.
 
 use super::Sim;
-use super::test_node::{keys_options, open};
+use super::test_node::{node_options, open, patiently};
 use crate::core::{Core, OpError, PointFields, QueryAnswer, QueryRequest, Vectors, WriteBatch};
 use crate::disk::SimDisk;
-use crate::log::SyncMode;
-use crate::node::NodeOptions;
 use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::{RowBuilder, Value};
@@ -16,31 +14,6 @@ use std::rc::Rc;
 
 const TTL_MS: i64 = 60_000;
 const DAY_MS: i64 = 86_400_000;
-
-fn options() -> NodeOptions {
-    NodeOptions {
-        data: Some("simulated".into()),
-        shards: 4,
-        sync: SyncMode::Always,
-        memory_limit_bytes: 1 << 30,
-        segment_bytes: 4096 * 64,
-        log_bytes_soft: 4096 * 256,
-        image_records_min: 16,
-        sweep_interval_ms: 0,
-        keys: keys_options(),
-        devices: Default::default(),
-    }
-}
-
-async fn patiently<T, F: Future<Output = Result<T, OpError>>>(mut call: impl FnMut() -> F) -> T {
-    loop {
-        match call().await {
-            Ok(value) => return value,
-            Err(OpError::Busy(_)) => {}
-            Err(other) => panic!("{other}"),
-        }
-    }
-}
 
 /// Points 0 to 9 stay; 10 to 29 live a minute; of 30 to 39 the text does. `lasting`: as all of it is after a minute.
 async fn fill(core: &Rc<Core>, name: &str, lasting: bool) {
@@ -102,7 +75,7 @@ fn the_expired_count_for_nothing_though_nothing_is_swept() {
         let before = super::run(seed, |sim: Sim| {
             let disk = disk.clone();
             async move {
-                let node = open(&sim, &disk, 1 + sim.random().index(2), options()).await;
+                let node = open(&sim, &disk, 1 + sim.random().index(2), node_options()).await;
                 let core = node.cores[0].clone();
                 fill(&core, "short", false).await;
                 fill(&core, "lasting", true).await;
@@ -126,7 +99,7 @@ fn the_expired_count_for_nothing_though_nothing_is_swept() {
         disk = Rc::new((*disk).clone());
         super::run(seed, |sim: Sim| async move {
             sim.step_wall_clock_ms(DAY_MS);
-            let node = open(&sim, &disk, 1, options()).await;
+            let node = open(&sim, &disk, 1, node_options()).await;
             sim.sleep_us(30_000).await;
             assert_eq!(seen(&node.cores[0], "short").await, before, "seed {seed}: restarted");
         });

@@ -2,11 +2,10 @@
 //! rest it finds what is near, also after a start, and what codes have taken the place of is given back. Nothing is written meanwhile that
 //! would wake anybody.
 
-use super::test_node::{keys_options, open};
+use super::test_node::{node_options, open};
 use super::{Random, Sim};
 use crate::core::{Core, PointFields, SearchRequest, Vectors, WriteBatch};
 use crate::disk::SimDisk;
-use crate::log::SyncMode;
 use crate::node::NodeOptions;
 use nigh_engine::collection::{DenseConfig, IndexType, IvfConfig, IvfProduct, Quantizer, WriteMode};
 use nigh_engine::distance::Metric;
@@ -19,18 +18,7 @@ const POINTS: usize = 1200;
 const SETTLED_US: u64 = 10_000_000;
 
 fn options() -> NodeOptions {
-    NodeOptions {
-        data: Some("simulated".into()),
-        shards: 4,
-        sync: SyncMode::Always,
-        memory_limit_bytes: 1 << 30,
-        segment_bytes: 4096 * 64,
-        log_bytes_soft: 4096 * 1024,
-        image_records_min: 500,
-        sweep_interval_ms: 0,
-        keys: keys_options(),
-        devices: Default::default(),
-    }
+    NodeOptions { log_bytes_soft: 4096 * 1024, image_records_min: 500, ..node_options() }
 }
 
 /// Points of clusters that lie around `at`.

@@ -1,12 +1,11 @@
 //! Full disks in simulation: reads go on, what is freed comes back, starts need no room, and a server recovers by itself.
 
 use super::keys_test::{Order, carry_out, read};
-use super::test_node::{TestNode, keys_options, open};
+use super::test_node::{TestNode, keys_options, node_options, open};
 use super::{Random, Sim};
 use crate::core::{Core, OpError, PointFields, Vectors, WriteBatch};
 use crate::disk::SimDisk;
 use crate::keys::KeysOptions;
-use crate::log::SyncMode;
 use crate::node::NodeOptions;
 use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::distance::Metric;
@@ -22,16 +21,11 @@ const RECOVERY_US: u64 = 60_000_000;
 
 fn options() -> NodeOptions {
     NodeOptions {
-        data: Some("simulated".into()),
-        shards: 4,
-        sync: SyncMode::Always,
-        memory_limit_bytes: 1 << 30,
         segment_bytes: 128 << 10,
         log_bytes_soft: 512 << 10,
         image_records_min: 1 << 40,
-        sweep_interval_ms: 0,
         keys: KeysOptions { budget_bytes: 64 << 20, shard_bytes_min: 8 << 20, ..keys_options() },
-        devices: Default::default(),
+        ..node_options()
     }
 }
 

@@ -1,13 +1,12 @@
 //! Keys in simulation: random clients, crashes, other numbers of cores and of shards with each life. Nothing acknowledged is lost, nothing
 //! older comes back, and with a budget too small for them keys vanish but never return.
 
-use super::test_node::{TestNode, keys_options, open};
+use super::test_node::{TestNode, keys_options, node_options, open};
 use super::{Random, Sim};
 use crate::core::{Core, OpError};
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::env::call;
 use crate::keys::{KeysOptions, Moment};
-use crate::log::SyncMode;
 use crate::node::NodeOptions;
 use nigh_engine::kv::{Op, Read, Reply};
 use std::cell::RefCell;
@@ -49,16 +48,13 @@ pub(super) fn options(random: &Random, trials: Trials) -> NodeOptions {
         },
     };
     NodeOptions {
-        data: Some("simulated".into()),
         shards,
-        sync: SyncMode::Always,
-        memory_limit_bytes: 1 << 30,
         segment_bytes: 4096 * (2 + random.below(8)),
         log_bytes_soft: 4096 * (4 + random.below(16)),
         image_records_min: 1 + random.below(40),
         sweep_interval_ms: 3,
         keys,
-        devices: Default::default(),
+        ..node_options()
     }
 }
 

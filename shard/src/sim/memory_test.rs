@@ -1,12 +1,11 @@
 //! Nodes at their memory limit, in simulation: what is refused, what goes on, and what opens again.
 
 use super::Sim;
-use super::test_node::{TestNode, keys_options, open};
+use super::test_node::{TestNode, node_options, open};
 use crate::account::MemoryUse;
 use crate::core::{Core, OpError, PointFields, Vectors, WriteBatch};
 use crate::disk::SimDisk;
 use crate::keys::Moment;
-use crate::log::SyncMode;
 use crate::node::NodeOptions;
 use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::distance::Metric;
@@ -18,18 +17,7 @@ const LIMIT: u64 = 4 << 20;
 const NAMES: [&str; 2] = ["one", "two"];
 
 fn options(memory_limit_bytes: u64) -> NodeOptions {
-    NodeOptions {
-        data: Some("simulated".into()),
-        shards: 4,
-        sync: SyncMode::Always,
-        memory_limit_bytes,
-        segment_bytes: 4096 * 64,
-        log_bytes_soft: 4096 * 256,
-        image_records_min: 1 << 40,
-        sweep_interval_ms: 0,
-        keys: keys_options(),
-        devices: Default::default(),
-    }
+    NodeOptions { memory_limit_bytes, image_records_min: 1 << 40, ..node_options() }
 }
 
 fn batch(id: u64) -> WriteBatch {

@@ -4,11 +4,10 @@
 //! that is faster than any slice.
 
 use super::executor::{Clock, run_by};
-use super::test_node::{keys_options, open};
+use super::test_node::{node_options, open};
 use super::{Random, Sim};
 use crate::core::{Core, OpError, PayloadChange, PointFields, Vectors, WriteBatch, Written};
 use crate::disk::SimDisk;
-use crate::log::SyncMode;
 use crate::node::NodeOptions;
 use crate::owner::TAIL_MAX;
 use futures_lite::future::or;
@@ -23,16 +22,10 @@ const COLLECTIONS: u64 = 2;
 
 fn options(random: &Random) -> NodeOptions {
     NodeOptions {
-        data: Some("simulated".into()),
-        shards: 4,
-        sync: SyncMode::Always,
-        memory_limit_bytes: 1 << 30,
         segment_bytes: 4096 << random.below(9),
         log_bytes_soft: 1 << 30,
         image_records_min: 1 << 40,
-        sweep_interval_ms: 0,
-        keys: keys_options(),
-        devices: Default::default(),
+        ..node_options()
     }
 }
 

@@ -3,13 +3,12 @@
 //! Each client writes ids of its own, so the history of an id is a sequence. A crash may leave the last acknowledged
 //! state or any state asked for since; never an older one, never one that was refused.
 
-use super::test_node::{keys_options, open};
+use super::test_node::{node_options, open};
 use super::{Random, Sim};
 use crate::checkpoint::CheckpointError;
 use crate::core::Core;
 use crate::core::{OpError, PayloadChange, PointFields, SearchRequest, Vectors, WriteBatch, Written};
 use crate::disk::{Calls, Failure, SimDisk};
-use crate::log::SyncMode;
 use crate::node::NodeOptions;
 use nigh_engine::collection::{
     DenseConfig, IndexType, IvfConfig, IvfProduct, Quantizer, WriteError, WriteMode,
@@ -238,17 +237,13 @@ async fn settle(core: &Rc<Core>, model: &RefCell<Model>, key: (usize, u64)) {
 
 fn options(random: &Random) -> NodeOptions {
     NodeOptions {
-        data: Some("simulated".into()),
         shards: 1 << random.below(5),
-        sync: SyncMode::Always,
-        memory_limit_bytes: 1 << 30,
         // Small, so that segments turn over, are checkpointed and trimmed within a life.
         segment_bytes: 4096 * (2 + random.below(8)),
         log_bytes_soft: 4096 * (4 + random.below(16)),
         image_records_min: 1 + random.below(40),
         sweep_interval_ms: 50,
-        keys: keys_options(),
-        devices: Default::default(),
+        ..node_options()
     }
 }
 

@@ -1,9 +1,10 @@
 //! A node on a simulated disk, for tests.
 
 use super::{Cores, Sim, SimEnv};
-use crate::core::Core;
+use crate::core::{Core, OpError};
 use crate::disk::SimDisk;
 use crate::keys::KeysOptions;
+use crate::log::SyncMode;
 use crate::node::{NodeOptions, NodeShared};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -32,6 +33,33 @@ pub(super) fn keys_options() -> KeysOptions {
         shard_bytes_min: 128 << 10,
         seed: Some(7),
         ..KeysOptions::new(4 << 20)
+    }
+}
+
+/// A small node on a simulated disk: small segments, images after a few records, and expired points stay until something else removes them.
+pub(super) fn node_options() -> NodeOptions {
+    NodeOptions {
+        data: Some("simulated".into()),
+        shards: 4,
+        sync: SyncMode::Always,
+        memory_limit_bytes: 1 << 30,
+        segment_bytes: 4096 * 64,
+        log_bytes_soft: 4096 * 256,
+        image_records_min: 16,
+        sweep_interval_ms: 0,
+        keys: keys_options(),
+        devices: Default::default(),
+    }
+}
+
+/// Calls again until the node is not busy.
+pub(super) async fn patiently<T, F: Future<Output = Result<T, OpError>>>(mut call: impl FnMut() -> F) -> T {
+    loop {
+        match call().await {
+            Ok(value) => return value,
+            Err(OpError::Busy(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
     }
 }
 

@@ -1,11 +1,9 @@
 //! Files of vectors in simulation: what a disk has changed or cut is found out, and nothing else suffers.
 
 use super::Sim;
-use super::test_node::{keys_options, open};
+use super::test_node::{node_options, open};
 use crate::core::{OpError, PointFields, StoredPoint, Vectors, WriteBatch};
 use crate::disk::SimDisk;
-use crate::log::SyncMode;
-use crate::node::NodeOptions;
 use nigh_engine::collection::{DenseConfig, IndexType, Quantizer, VamanaConfig, WriteMode};
 use nigh_engine::distance::Metric;
 use std::path::PathBuf;
@@ -15,21 +13,6 @@ const DIM: usize = 16;
 const POINTS: u64 = 300;
 /// Where rows start in the file.
 const ROWS: usize = 65_536;
-
-fn options() -> NodeOptions {
-    NodeOptions {
-        data: Some("simulated".into()),
-        shards: 4,
-        sync: SyncMode::Always,
-        memory_limit_bytes: 1 << 30,
-        segment_bytes: 4096 * 64,
-        log_bytes_soft: 4096 * 256,
-        image_records_min: 16,
-        sweep_interval_ms: 0,
-        keys: keys_options(),
-        devices: Default::default(),
-    }
-}
 
 fn config(persistent: bool) -> DenseConfig {
     DenseConfig { quant: Quantizer::Sq8, persistent, ..DenseConfig::new(DIM, Metric::L2) }
@@ -50,7 +33,7 @@ fn scattered(points: u64) -> WriteBatch {
 }
 
 async fn fill(sim: Sim, disk: Rc<SimDisk>) {
-    let node = open(&sim, &disk, 1, options()).await;
+    let node = open(&sim, &disk, 1, node_options()).await;
     let core = node.cores[0].clone();
     for (name, persistent) in [("files", true), ("memory", false)] {
         core.create_collection(name, config(persistent)).await.unwrap();
@@ -68,7 +51,7 @@ fn reopened(disk: &Rc<SimDisk>) -> [Result<Vec<f32>, String>; 2] {
     super::run(7, |sim| {
         let disk = disk.clone();
         async move {
-            let node = open(&sim, &disk, 1, options()).await;
+            let node = open(&sim, &disk, 1, node_options()).await;
             let core = node.cores[0].clone();
             sim.sleep_us(1_000_000).await;
             let mut both = Vec::new();
@@ -97,7 +80,7 @@ fn a_build_takes_a_file_of_its_own() {
     let disk = Rc::new(SimDisk::new(6));
     let built = disk.clone();
     super::run(4, |sim| async move {
-        let node = open(&sim, &built, 1, options()).await;
+        let node = open(&sim, &built, 1, node_options()).await;
         let core = node.cores[0].clone();
         for (name, persistent) in [("files", true), ("memory", false)] {
             core.create_collection(name, config(persistent)).await.unwrap();
@@ -123,7 +106,7 @@ fn what_is_built_is_the_same_on_one_core_and_on_two() {
         let made = image.clone();
         super::run(5, |sim| async move {
             let disk = Rc::new(SimDisk::new(6));
-            let node = open(&sim, &disk, cores, options()).await;
+            let node = open(&sim, &disk, cores, node_options()).await;
             let core = node.cores[0].clone();
             let config = DenseConfig { index, ..DenseConfig::new(DIM, Metric::L2) };
             // The mesh may refuse a call, which has done nothing then.

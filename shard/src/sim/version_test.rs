@@ -3,11 +3,10 @@
 //! Inserts, replacements, changes of payload, deletes, deadlines with and without a sweeper, images, bulk builds and restarts, each drawn
 //! by the seed; beside them a map of the last version of every id.
 
-use super::test_node::{keys_options, open};
+use super::test_node::{node_options, open, patiently};
 use super::{Random, Sim};
 use crate::core::{Core, OpError, PayloadChange, PointFields, Vectors, WriteBatch, Written};
 use crate::disk::SimDisk;
-use crate::log::SyncMode;
 use crate::node::NodeOptions;
 use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::distance::Metric;
@@ -26,26 +25,11 @@ type Given = Rc<RefCell<BTreeMap<u64, u64>>>;
 
 fn options(random: &Random) -> NodeOptions {
     NodeOptions {
-        data: Some("simulated".into()),
-        shards: 4,
-        sync: SyncMode::Always,
-        memory_limit_bytes: 1 << 30,
         segment_bytes: 4096 * (2 + random.below(8)),
         log_bytes_soft: 4096 * (4 + random.below(64)),
         image_records_min: 1 + random.below(40),
         sweep_interval_ms: random.below(2) * 20,
-        keys: keys_options(),
-        devices: Default::default(),
-    }
-}
-
-async fn patiently<T, F: Future<Output = Result<T, OpError>>>(mut call: impl FnMut() -> F) -> T {
-    loop {
-        match call().await {
-            Ok(value) => return value,
-            Err(OpError::Busy(_)) => {}
-            Err(other) => panic!("{other}"),
-        }
+        ..node_options()
     }
 }
 
