@@ -251,6 +251,19 @@ fn a_refusal_before_the_body_keeps_the_connection() {
         assert_eq!((refused.status, refused.header("connection")), (401, Some("close")), "{length}");
         assert!(is_closed(&mut stream));
     }
+    // Nobody waits for the body of a request behind which the connection ends anyway.
+    for last in ["HTTP/1.1\r\nconnection: Close", "HTTP/1.0"] {
+        let mut stream = server.connect();
+        send(&mut stream, format!("POST /unread {last}\r\nhost: x\r\ncontent-length: 2\r\n\r\n"));
+        assert_eq!(answer(&mut stream, true).unwrap().status, 401);
+        assert!(is_closed(&mut stream), "{last}");
+    }
+    let mut stream = server.connect();
+    send(
+        &mut stream,
+        "POST /unread HTTP/1.1\r\nhost: x\r\nconnection: keep-alive\r\ncontent-length: 2\r\n\r\n",
+    );
+    assert_eq!(answer(&mut stream, true).unwrap().header("connection"), None);
     let mut stream = server.connect();
     send(&mut stream, "POST /unread HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
     assert_eq!(answer(&mut stream, true).unwrap().status, 401);

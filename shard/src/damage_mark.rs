@@ -4,8 +4,12 @@
 //! is written beside the files of each store concerned (`damaged.json`) and holds until the store is dropped, or until somebody makes a file
 //! `accept-damage` in that directory: then the next start serves what can be read, and removes both.
 
+use crate::core::Core;
 use crate::disk::Disk;
+use crate::log::ChainFound;
+use crate::reserve::is_full;
 use crate::sealed_json::{self, Layout};
+use crate::twin;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
@@ -33,13 +37,10 @@ pub struct Marks {
 
 /// Reads the marks of `dir`. A mark that cannot be read marks all the same.
 pub async fn read(disk: &dyn Disk, dir: &Path) -> Marks {
-    let damage = match disk.read(&dir.join(DAMAGED)).await {
-        Ok(bytes) => Some(match sealed_json::decode::<FileV1>(FORMAT, &bytes, "a mark of damage") {
-            Ok(file) => file.why,
-            Err(error) => format!("it is marked so, without a reason that can be read: {error}"),
-        }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => Some(format!("{DAMAGED}: {error}")),
+    let decode = |bytes: &[u8]| sealed_json::decode::<FileV1>(FORMAT, bytes, "a mark of damage");
+    let damage = match twin::read(disk, &dir.join(DAMAGED), decode, |_| false).await {
+        Ok(file) => file.map(|file| file.why),
+        Err(error) => Some(format!("it is marked so, without a reason that can be read: {error}")),
     };
     let is_accepted = disk.read(&dir.join(ACCEPT)).await.is_ok();
     match is_accepted {
@@ -55,14 +56,33 @@ pub async fn read(disk: &dyn Disk, dir: &Path) -> Marks {
 pub async fn store(disk: &dyn Disk, dir: &Path, why: &str) -> io::Result<()> {
     let bytes = sealed_json::encode(FORMAT, FileV1 { why: why.to_owned() }, Layout::Lines);
     disk.create_dir(dir).await?;
-    disk.replace(&dir.join(DAMAGED), &bytes).await
+    twin::replace(disk, &dir.join(DAMAGED), &bytes).await
+}
+
+/// Marks the store of `dir`, of which a part of the log is missing; why it is damaged. Where a full disk has no room for the mark, the run
+/// concerned is left as it is, so that the next start finds the same.
+///
+/// # Errors
+/// The disk refused for another reason.
+pub async fn note(core: &Core, disk: &dyn Disk, dir: &Path, chain: &mut ChainFound) -> io::Result<String> {
+    let why = chain.to_string();
+    match core.with_reserve(async || store(disk, dir, &why).await).await {
+        Err(error) if is_full(&error) => {
+            tracing::warn!(directory = %dir.display(), "the disk is too full to mark a store as damaged; the next start does it");
+            chain.is_left = true;
+        }
+        noted => noted?,
+    }
+    Ok(why)
 }
 
 /// The damage was accepted, and what is left is served.
 pub async fn clear(disk: &dyn Disk, dir: &Path) {
-    for name in [DAMAGED, ACCEPT] {
-        if let Err(error) = disk.remove(&dir.join(name)).await {
-            tracing::warn!(directory = %dir.display(), file = name, %error, "a mark of damage that was accepted is not removed");
+    // What was accepted goes last: a mark that stays is accepted again.
+    for path in [twin::copy_of(&dir.join(DAMAGED)), dir.join(DAMAGED), dir.join(ACCEPT)] {
+        if let Err(error) = disk.remove(&path).await {
+            tracing::warn!(file = %path.display(), %error, "a mark of damage that was accepted is not removed");
+            return;
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::device::{Devices, Lane};
 use crate::env::Env;
 use crate::keys::{KeysOptions, KeysShared, indexes, upkeep};
 use crate::log::{Owners, SyncMode};
+use crate::owner::scrubber::BEFORE_SERVING_BYTES;
 use crate::refusals::Refusals;
 use crate::reserve::{self, Reserve};
 use crate::twin;
@@ -96,6 +97,8 @@ pub struct NodeShared {
     pub reserve: Arc<Reserve>,
     /// Writes that were refused.
     pub refusals: Refusals,
+    /// Bytes of vectors that this start may still compare with their checksums before it serves.
+    pub(crate) compared_before_serving: AtomicU64,
     pub(crate) cores_ready: AtomicUsize,
     next_uid: AtomicU64,
     next_task_id: AtomicU64,
@@ -122,6 +125,7 @@ impl NodeShared {
             account,
             reserve,
             refusals: Refusals::default(),
+            compared_before_serving: AtomicU64::new(BEFORE_SERVING_BYTES),
             cores_ready: AtomicUsize::new(0),
             next_uid: AtomicU64::new(1),
             next_task_id: AtomicU64::new(1),
@@ -143,6 +147,11 @@ impl NodeShared {
     /// The first of `count` such numbers that follow each other.
     pub(crate) fn reserve_uids(&self, count: u64) -> u64 {
         self.next_uid.fetch_add(count, Relaxed)
+    }
+
+    /// All uids below this one may have been given.
+    pub(crate) fn uid_end(&self) -> u64 {
+        self.next_uid.load(Relaxed)
     }
 
     pub(crate) fn raise_uid(&self, at_least: u64) {
@@ -299,6 +308,9 @@ impl DirectoryLock {
             Ok(text) => {
                 let found = found_in(&text);
                 match found {
+                    // A newer build raises the file before its copy, and both before anything else: while the copy says this format, so
+                    // does the rest of the directory.
+                    Some(found) if found > DIRECTORY_FORMAT && by_copy() => {}
                     Some(found) if found > DIRECTORY_FORMAT => {
                         return Err(DirectoryError::Newer { path: path.to_owned(), found });
                     }
@@ -492,6 +504,16 @@ mod tests {
         assert!(matches!(DirectoryLock::acquire(&path), Err(DirectoryError::Newer { found: 999, .. })));
         std::fs::write(path.join("FORMAT"), "redis\n").unwrap();
         assert!(matches!(DirectoryLock::acquire(&path), Err(DirectoryError::Foreign { .. })));
+        // Only the file itself is damaged, or of a newer build that ended before it had changed anything else.
+        std::fs::create_dir(path.join(twin::COPIES)).unwrap();
+        std::fs::write(path.join(twin::copy_of(Path::new("FORMAT"))), format_text()).unwrap();
+        for damaged in ["redis\n", "nigh 999\n", ""] {
+            std::fs::write(path.join("FORMAT"), damaged).unwrap();
+            DirectoryLock::acquire(&path).unwrap();
+        }
+        std::fs::write(path.join(twin::copy_of(Path::new("FORMAT"))), "nigh 999\n").unwrap();
+        std::fs::write(path.join("FORMAT"), "nigh 999\n").unwrap();
+        assert!(matches!(DirectoryLock::acquire(&path), Err(DirectoryError::Newer { found: 999, .. })));
         let file = dir.path().join("file");
         std::fs::write(&file, "x").unwrap();
         assert!(matches!(DirectoryLock::acquire(&file), Err(DirectoryError::Io { .. })));

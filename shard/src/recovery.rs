@@ -44,7 +44,7 @@ const NAMELESS: &str = "default/#damaged-";
 /// Opens the store on every core; runs on core 0.
 pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     let Some(disk) = core.env().disk() else {
-        return keys::recovery::open(core, keys::recovery::Found::default()).await;
+        return keys::recovery::open(core, keys::recovery::Found::default(), HashSet::default()).await;
     };
     let text = |what: &'static str| move |e: std::io::Error| format!("{what}: {e}");
     disk.remove_dir(Path::new("trash")).await.map_err(text("removing dropped collections"))?;
@@ -68,7 +68,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     // Records of collections are only counted now: they are read again when it is their turn.
     let mut tallies: HashMap<u64, Tally> = HashMap::default();
     let ledgers = Ledgers::read(&*disk, Path::new("log")).await.map_err(text("reading the log"))?;
-    let scanned = log::scan_with(&*disk, Path::new("log"), &ledgers, &**core, &mut |key, bytes| {
+    let mut scanned = log::scan_with(&*disk, Path::new("log"), &ledgers, &**core, &mut |key, bytes| {
         uid_max = uid_max.max(key.collection);
         if keys.take(key.collection, key.seq, bytes) {
             return;
@@ -110,16 +110,20 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
             // It is damaged already: whether it has what was entered somewhere will show when it is repaired.
             _ => u64::MAX,
         };
-        let lacking = |chain: &&ChainFound| chain.may_lack(uid, have, |owners| owners.of_collection(uid));
-        if let Some(chain) = scanned.chains.iter().find(lacking) {
-            let (why, dir) = (chain.to_string(), collection_dir(uid));
-            let noted = core.with_reserve(async || damage_mark::store(&*disk, &dir, &why).await).await;
-            noted.map_err(text("noting damage"))?;
+        let lacking = |chain: &&mut ChainFound| chain.may_lack(uid, have, |owners| owners.of_collection(uid));
+        if let Some(chain) = scanned.chains.iter_mut().find(lacking) {
+            let noted = damage_mark::note(core, &*disk, &collection_dir(uid), chain).await;
+            let why = noted.map_err(text("noting damage"))?;
             entry.damage.get_or_insert(why);
         }
     }
-    keys.judge(core, &*disk, &scanned.chains).await.map_err(text("noting damage"))?;
-    let settled = scanned.segments.settle(&*disk, ledgers, scanned.chains, &**core).await;
+    keys.judge(core, &*disk, &mut scanned.chains).await.map_err(text("noting damage"))?;
+    let uids: HashSet<u64> = entries.iter().map(|entry| entry.uid).collect();
+    let undecided = |uid: u64| match uids.contains(&uid) {
+        true => !matches!(manifests.get(&uid), Some(Ok(_))),
+        false => keys.is_undecided(),
+    };
+    let settled = scanned.segments.settle(&*disk, ledgers, scanned.chains, &undecided, &**core).await;
     settled.map_err(text("settling the log"))?;
 
     let generation = scanned.generation_max + 1;
@@ -151,7 +155,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         }
     }
 
-    keys::recovery::open(core, keys).await?;
+    keys::recovery::open(core, keys, uids).await?;
     for to in 0..core.env().cores() {
         call_own(core, to, |there| async move { there.measure_memory() }).await;
     }
@@ -245,8 +249,15 @@ async fn raise_format(core: &Core, disk: &dyn Disk) -> Result<(), String> {
     if matches!(twin::read(disk, path, decode, |_| false).await, Ok(Some(()))) {
         return Ok(());
     }
-    let raised = core.with_reserve(async || twin::replace(disk, path, bytes.as_bytes()).await).await;
-    raised.map_err(|error| format!("{FORMAT_FILE}: {error}"))
+    match core.with_reserve(async || twin::replace(disk, path, bytes.as_bytes()).await).await {
+        Err(error) if is_full(&error) => {
+            tracing::warn!(
+                "the disk is too full to raise the format of the data directory: until there is room, do not open it with an earlier build"
+            );
+            Ok(())
+        }
+        raised => raised.map_err(|error| format!("{FORMAT_FILE}: {error}")),
+    }
 }
 
 /// Reads what is under `collections/`, and what copies say was there. What is there and cannot be read is left alone and reported.

@@ -4,7 +4,7 @@
 //! lost or damaged alone. The one in its place is written first and decides while it is whole. The copy counts when it is not, and says
 //! that there was one at all when the file or its whole directory is gone.
 
-use crate::disk::Disk;
+use crate::disk::{BLOCK, Disk};
 use crate::reserve::is_full;
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
@@ -39,7 +39,8 @@ pub async fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<(
     store_copy(disk, path, bytes).await
 }
 
-/// [`replace`] of something that frees room: on a full disk the copy gives up its own for it.
+/// [`replace`] of something that frees room: on a full disk the copy gives up its own for it, and where that does not help, a file of whole
+/// blocks is written over, which takes no room. A power loss in the middle of that may leave neither the old nor the new one.
 ///
 /// # Errors
 /// As there; the copy may be gone then.
@@ -47,10 +48,35 @@ pub async fn replace_on_full_disk(disk: &dyn Disk, path: &Path, bytes: &[u8]) ->
     match replace(disk, path, bytes).await {
         Err(error) if is_full(&error) => {
             disk.remove(&copy_of(path)).await?;
-            replace(disk, path, bytes).await
+            match replace(disk, path, bytes).await {
+                Err(error) if is_full(&error) => match write_over(disk, path, bytes).await? {
+                    true => Ok(()),
+                    false => Err(error),
+                },
+                replaced => replaced,
+            }
         }
         replaced => replaced,
     }
+}
+
+/// Writes over a file that is as long or longer, which is filled up with spaces; whether it could be done.
+async fn write_over(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<bool> {
+    let file = match disk.open(path).await {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let len = file.len().await?;
+    let fits = len.is_multiple_of(BLOCK as u64) && len >= bytes.len() as u64;
+    if fits {
+        let mut bytes = bytes.to_vec();
+        bytes.resize(len as usize, b' ');
+        file.write_at(0, &bytes).await?;
+        file.sync().await?;
+    }
+    file.close().await?;
+    Ok(fits)
 }
 
 async fn store_copy(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -301,7 +301,9 @@ fn a_newer_data_directory_is_left_alone() {
     let data = tempfile::tempdir().expect("a temporary directory");
     Server::start(Some(data.path()), &["-cores", "1"]).kill();
     let format = data.path().join("FORMAT");
-    std::fs::write(&format, "nigh 999\n").expect("writable");
+    for file in [&format, &data.path().join("copies/FORMAT")] {
+        std::fs::write(file, "nigh 999\n").expect("writable");
+    }
     refused(data.path(), &["newer", "999"]);
     assert_eq!(std::fs::read_to_string(&format).expect("still there"), "nigh 999\n");
 }

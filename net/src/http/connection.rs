@@ -166,7 +166,7 @@ impl Connection {
         self.has_moved.set(true);
         if self.phase.get() == Phase::Idle {
             self.enter(Phase::Head);
-            self.head_lines.set(Some(Lines::default()));
+            self.head_lines.set(Some(Lines::after_a_request()));
         }
         if self.phase.get() != Phase::Head {
             return Ok(());

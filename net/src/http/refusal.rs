@@ -91,6 +91,11 @@ pub(super) struct Lines {
 }
 
 impl Lines {
+    /// Of a head whose beginning may have come, unseen, with the end of the request before it: a carriage return may have been its last byte.
+    pub fn after_a_request() -> Lines {
+        Lines { last: b'\r', ..Lines::default() }
+    }
+
     /// Looks at more bytes; whether the head has ended in them.
     ///
     /// # Errors
@@ -142,6 +147,13 @@ mod tests {
                 }
                 assert_eq!(seen, expected, "{:?} in pieces of {piece}", String::from_utf8_lossy(head));
             }
+        }
+    }
+
+    #[test]
+    fn a_head_whose_beginning_was_not_seen_may_go_on_with_a_line_feed() {
+        for (rest, expected) in [(&b"\nhost: x\r\n\r\n"[..], Ok(true)), (b"x\nhost: x\r\n\r\n", Err(()))] {
+            assert_eq!(Lines::after_a_request().feed(rest).map_err(|_| ()), expected);
         }
     }
 

@@ -165,6 +165,12 @@ async fn linger<H>(server: &Server<H>, connection: &Connection) {
     or(discard(&connection.source), limit).await;
 }
 
+/// Whether the client wants the connection closed behind the answer.
+fn asks_to_close(head: &Parts) -> bool {
+    let values = head.headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"))
+}
+
 /// Throws away the rest of a body whose request has its answer: clients send head and body in two pieces, and one that was refused
 /// after the first goes on using its connection. A body that is too long for that ends the connection.
 async fn drain(connection: Rc<Connection>, mut rest: Incoming, request: u64) {
@@ -193,6 +199,7 @@ async fn answer<H: Handler>(
     let held = HeldBytes::new(server.memory.clone());
     let body = BodyReader::new(incoming, connection.clone(), server.runtime.clone(), held.clone());
     let expects_continue = head.headers.contains_key(EXPECT);
+    let is_last = head.version < Version::HTTP_11 || asks_to_close(&head);
     let mut reply = match head_fault(&head) {
         None => server.handler.handle(head, body).await,
         Some((status, fault)) => {
@@ -206,8 +213,9 @@ async fn answer<H: Handler>(
     }
     if let Some(rest) = connection.take_unread_body() {
         let declared = rest.size_hint().exact().unwrap_or(0);
+        let is_last = is_last || server.connections.is_draining();
         // A client that has not been told to send its body may leave it out, so nothing says what comes next.
-        if expects_continue || declared > limits::BODY_DRAINED_MAX_BYTES {
+        if expects_continue || is_last || declared > limits::BODY_DRAINED_MAX_BYTES {
             reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         } else {
             let request = connection.begin_drain();

@@ -28,6 +28,7 @@ pub use shard::Refused;
 use crate::account::{Account, Growth, MemoryUse, Share};
 use crate::core::{Core, OpError};
 use crate::event::{Event, Lock};
+use ahash::HashSet;
 use indexes::Indexes;
 use manifest::Manifest;
 use nigh_engine::kv::{Config, KeyHash, KeyHasher, Read, Stats, View, Writer};
@@ -122,8 +123,14 @@ pub struct KeysShared {
     damage: OnceLock<String>,
     /// The operator takes what is left of damaged keys.
     is_accepted: AtomicBool,
-    /// Uids of damaged shards that are not open, whose log records stay; `None`: whatever is nobody else's.
-    withheld: OnceLock<Option<Range<u64>>>,
+    withheld: OnceLock<Withheld>,
+}
+
+/// Uids of damaged shards that are not open, whose log records stay for whoever repairs them.
+struct Withheld {
+    uids: Range<u64>,
+    /// Collections among them, where it is not known which the shards have.
+    collections: HashSet<u64>,
 }
 
 /// What is known once the stores are open.
@@ -184,7 +191,8 @@ impl KeysShared {
     /// Up to which sequence number the log of the shard with that uid is not needed any more; `None`: no such shard.
     pub(crate) fn covered(&self, uid: u64) -> Option<u64> {
         if let Some(withheld) = self.withheld.get()
-            && withheld.as_ref().is_none_or(|uids| uids.contains(&uid))
+            && withheld.uids.contains(&uid)
+            && !withheld.collections.contains(&uid)
         {
             return Some(0);
         }

@@ -13,16 +13,16 @@ use super::checkpoint::Book;
 use super::manifest::{self, DIR, FILE, Image, Manifest};
 use super::outcome::Outcome;
 use super::shard::{Refused, Shard};
-use super::{Opened, count, new_shards, record};
+use super::{Opened, Withheld, count, new_shards, record};
 use crate::checkpoint::{CheckpointError, read_image};
 use crate::core::{Core, OpError};
-use crate::damage_mark;
+use crate::damage_mark::{self, note};
 use crate::disk::Disk;
 use crate::env::call_own;
 use crate::log::ChainFound;
 use crate::sealed_json::Unreadable;
 use crate::twin::{self, TwinError};
-use ahash::HashMap;
+use ahash::{HashMap, HashSet};
 use nigh_engine::kv::{Effect, KeyHasher, View};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -97,12 +97,19 @@ impl Found {
         &mut self,
         core: &Core,
         disk: &dyn Disk,
-        chains: &[ChainFound],
+        chains: &mut [ChainFound],
     ) -> std::io::Result<()> {
-        let Some(manifest) = self.manifest.as_ref().filter(|_| !self.is_accepted && self.damage.is_none())
-        else {
+        if self.is_accepted {
             return Ok(());
-        };
+        }
+        if self.damage.is_some() {
+            // What is known to be missing shows once the keys are repaired; what is not has to be noted now.
+            if let Some(chain) = chains.iter_mut().find(|chain| chain.is_end_unknown()) {
+                note(core, disk, Path::new(DIR), chain).await?;
+            }
+            return Ok(());
+        }
+        let Some(manifest) = &self.manifest else { return Ok(()) };
         for shard in 0..manifest.shards {
             let mut newest = self.covered[shard];
             if let Some(records) = self.records.get_mut(&shard) {
@@ -116,11 +123,10 @@ impl Found {
                 }
             }
             let uid = manifest.uid_base + shard as u64;
-            let lacking = |chain: &&ChainFound| chain.may_lack(uid, newest, |owners| owners.of_keys(shard));
-            if let Some(chain) = chains.iter().find(lacking) {
-                let why = chain.to_string();
-                core.with_reserve(async || damage_mark::store(disk, Path::new(DIR), &why).await).await?;
-                self.damage = Some(why);
+            let lacking =
+                |chain: &&mut ChainFound| chain.may_lack(uid, newest, |owners| owners.of_keys(shard));
+            if let Some(chain) = chains.iter_mut().find(lacking) {
+                self.damage = Some(note(core, disk, Path::new(DIR), chain).await?);
                 return Ok(());
             }
         }
@@ -128,6 +134,11 @@ impl Found {
             self.damage = Some(format!("{} log records of keys are damaged", self.lost));
         }
         Ok(())
+    }
+
+    /// Whether it is not known what is missing of the log of a shard of keys with this uid, which no collection has.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.damage.is_some()
     }
 
     /// Greatest uid of a shard.
@@ -161,6 +172,14 @@ impl Found {
 /// Where a damaged image goes when it is not needed any more: somebody may want to look at it.
 pub(super) fn kept_name(name: &Path, unix_ms: u64) -> PathBuf {
     Path::new(DIR).join(format!("{}.bad-{unix_ms}", name.display()))
+}
+
+impl Withheld {
+    /// The shards of a manifest.
+    fn of(manifest: &Manifest) -> Withheld {
+        let uids = manifest.uid_base..manifest.uid_base + manifest.shards as u64;
+        Withheld { uids, collections: HashSet::default() }
+    }
 }
 
 /// Whether an image that cannot be read is damaged or gone: a disk that does not answer has lost nothing yet.
@@ -200,8 +219,8 @@ fn block_parts(block: &[u8]) -> Result<(usize, &[u8]), String> {
     Ok((u32::from_le_bytes(*shard) as usize, effects))
 }
 
-/// Opens the stores of all cores; runs on core 0, logs are there.
-pub(crate) async fn open(core: &Rc<Core>, found: Found) -> Result<(), String> {
+/// Opens the stores of all cores; runs on core 0, logs are there. `collections` are the uids of those that the directory has.
+pub(crate) async fn open(core: &Rc<Core>, found: Found, collections: HashSet<u64>) -> Result<(), String> {
     let shards = core.options().keys.shards(core.options().shards);
     let Found { manifest, records, lost, damage, is_accepted, .. } = found;
     count(&core.keys().counters().corruption_errors, lost);
@@ -209,8 +228,11 @@ pub(crate) async fn open(core: &Rc<Core>, found: Found) -> Result<(), String> {
     shared.is_accepted.store(is_accepted, Relaxed);
     if let Some(why) = damage {
         // Records of the log stay for whoever repairs it.
-        let uids = manifest.as_ref().map(|old| old.uid_base..old.uid_base + old.shards as u64);
-        assert!(shared.withheld.set(uids).is_ok(), "a node opens its keys once");
+        let withheld = match &manifest {
+            Some(old) => Withheld::of(old),
+            None => Withheld { uids: 0..core.node().uid_end(), collections },
+        };
+        assert!(shared.withheld.set(withheld).is_ok(), "a node opens its keys once");
         make(core, &Manifest::new(random_seed(core), shards, core.node().reserve_uids(shards as u64)))
             .await?;
         core.damage_keys(why);
@@ -548,8 +570,7 @@ async fn spread(core: &Rc<Core>, old: &Manifest, mut records: HashMap<usize, Rec
                     core.note_damaged_image(image, read_bytes, &error).await;
                     let shared = &core.keys().shared;
                     if !shared.is_accepted.load(Relaxed) || !is_damage(&error) {
-                        let uids = old.uid_base..old.uid_base + old.shards as u64;
-                        assert!(shared.withheld.set(Some(uids)).is_ok(), "a node opens its keys once");
+                        assert!(shared.withheld.set(Withheld::of(old)).is_ok(), "a node opens its keys once");
                         core.damage_keys(error.to_string());
                         for to in 0..core.env().cores() {
                             call_own(core, to, |there| async move { there.abandon_keys() }).await;

@@ -139,6 +139,7 @@ impl Log {
             }
         }
         self.state.borrow_mut().synced = upto;
+        self.synced.notify();
     }
 
     fn fail(&self, doing: &str, error: &io::Error) {
@@ -161,6 +162,7 @@ impl Log {
         self.work.notify();
         self.want.notify();
         self.room.notify();
+        self.synced.notify();
     }
 
     fn ending(&self) -> bool {
@@ -289,6 +291,11 @@ impl Log {
             if state.stopping || state.failed.is_some() || state.planned != planned {
                 continue;
             }
+            if !self.reserve.is_intact() {
+                // What the disk has left is for deletes.
+                marked = planned;
+                continue;
+            }
             // Without room for it, or with a write that takes as long, there is none this time.
             marked = state.put_mark(self.core, self.config.generation).unwrap_or(planned);
             drop(state);
@@ -331,5 +338,6 @@ impl Drop for EndGuard<'_> {
         }
         self.0.state.borrow_mut().ended = true;
         self.0.ended.notify();
+        self.0.synced.notify();
     }
 }

@@ -67,9 +67,9 @@ pub(super) struct Entry {
     pub(super) number: u64,
     /// Its length.
     pub(super) bytes: u64,
-    /// Its last flush, once nothing is written to it any more and all of it is on the device; 0 before. Only then it may be trimmed, so one
-    /// without it that is missing is lost.
-    pub(super) last_flush: u64,
+    /// Its last flush, or that of the segments before it if it has none, once nothing is written to it any more and all of it is on the
+    /// device. Only a segment of which the ledger on the disk says so may be trimmed, so one of which it does not and that is missing is lost.
+    pub(super) last_flush: Option<u64>,
 }
 
 impl Entry {
@@ -135,7 +135,7 @@ impl Ledger {
 pub struct Ledgers {
     pub(super) all: BTreeMap<ChainId, (PathBuf, Ledger)>,
     /// Runs whose ledger cannot be read: nothing can be said of their end.
-    pub(super) unreadable: BTreeMap<ChainId, String>,
+    pub(super) unreadable: BTreeSet<ChainId>,
 }
 
 impl Ledgers {
@@ -175,7 +175,7 @@ impl Ledgers {
                 }
                 Err(why) => {
                     tracing::error!(file = %path.display(), %why, "a ledger of a log cannot be read");
-                    ledgers.unreadable.insert(id, why.to_string());
+                    ledgers.unreadable.insert(id);
                 }
             }
         }
@@ -183,7 +183,8 @@ impl Ledgers {
     }
 
     /// Makes each ledger say what a scan has found, so that what is trimmed from now on, or was lost and has been noted where it belongs, is
-    /// not looked for again. The verdicts on the stores concerned are durable by now.
+    /// not looked for again. The verdicts on the stores concerned are durable by now, but for those that are `undecided`: a store that cannot
+    /// be judged, as it is damaged otherwise, is held against the same once it has been repaired.
     ///
     /// # Errors
     /// The disk refused.
@@ -191,9 +192,10 @@ impl Ledgers {
         &self,
         disk: &dyn Disk,
         found: &[ChainFound],
+        undecided: &dyn Fn(u64) -> bool,
         room: &dyn MakeRoom,
     ) -> io::Result<()> {
-        for chain in found {
+        for chain in found.iter().filter(|chain| !chain.is_left) {
             let Some((path, ledger)) = self.all.get(&chain.id) else { continue };
             if chain.segments.is_empty() {
                 for path in [path.clone(), twin::copy_of(path)] {
@@ -207,13 +209,15 @@ impl Ledgers {
             if is_settled && chain.lost_until == 0 && !expects_more {
                 continue;
             }
-            let mut highest: BTreeMap<u64, u64> = ledger.highest.iter().copied().collect();
+            let mut highest: BTreeMap<u64, u64> =
+                ledger.highest.iter().copied().filter(|(uid, _)| undecided(*uid)).collect();
             for (uid, seq) in &chain.highest {
                 let known = highest.entry(*uid).or_insert(*seq);
                 *known = (*known).max(*seq);
             }
             let settled = Ledger {
                 segments: chain.segments.clone(),
+                // Damage to the end stays damage, and is not cut like an end that was never finished.
                 synced: ledger.synced.max(chain.last_flush),
                 highest: highest.into_iter().collect(),
                 is_complete: true,
@@ -245,6 +249,8 @@ pub struct ChainFound {
     pub(super) owners: Option<Owners>,
     /// The segment in which this scan has cut a torn end.
     pub(super) cut_at: Option<u64>,
+    /// Nothing of it is changed before the next start: what has to be written first finds no room.
+    pub is_left: bool,
 }
 
 impl std::fmt::Display for ChainFound {
@@ -273,13 +279,15 @@ impl ChainFound {
             if is_whole {
                 continue;
             }
-            let is_last =
-                self.segments.iter().all(|found| found.number <= entry.number || found.last_flush == 0);
+            let is_last = self
+                .segments
+                .iter()
+                .all(|found| found.number <= entry.number || found.last_flush.unwrap_or(0) == 0);
             match entry.last_flush {
                 // Not trimmed, for that it was not closed: lost, with all that it may have had. What follows shows where it ended.
-                0 if is_last && !ledger.is_complete => self.lost_until = u64::MAX,
-                0 => {}
-                last => self.lose(last),
+                None if is_last && !ledger.is_complete => self.lost_until = u64::MAX,
+                None => {}
+                Some(last) => self.lose(last),
             }
         }
         if self.last_flush < ledger.synced {
@@ -288,6 +296,11 @@ impl ChainFound {
         if self.lost_until > 0 {
             self.needs = ledger.highest.iter().copied().collect();
         }
+    }
+
+    /// Whether the end of the run is unknown, so that more may be missing than the ledger says.
+    pub fn is_end_unknown(&self) -> bool {
+        self.lost_until > self.synced
     }
 
     /// Of a run of which no segment is there.

@@ -1,11 +1,11 @@
 //! Segments of earlier runs, kept until checkpoints cover them; and the book of newest records that decides it.
 use super::format::{FoundRecord, SegmentId, leading_records, surviving_records};
-use super::ledger::{ChainFound, Ledgers, MakeRoom, NoRoom};
+use super::ledger::{ChainFound, ChainId, Ledgers, MakeRoom, NoRoom};
 use super::{LogError, RecordKey};
 use crate::disk::Disk;
 use crate::reserve::is_full;
 use crate::twin;
-use ahash::HashMap;
+use ahash::{HashMap, HashSet};
 use std::cell::RefCell;
 use std::io;
 use std::ops::ControlFlow;
@@ -68,9 +68,26 @@ pub(super) struct Delivered {
 /// Segments of one run, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct OldChain {
+    pub(super) id: ChainId,
+    /// See [`ChainFound::is_left`].
+    pub(super) is_left: bool,
     pub(super) segments: Vec<OldSegment>,
     /// The run's ledger, which goes after its last segment.
     pub(super) ledger: Option<PathBuf>,
+}
+
+/// What ledgers are to be told, and of which stores not.
+#[derive(Clone, Debug)]
+struct Unsettled {
+    ledgers: Ledgers,
+    found: Vec<ChainFound>,
+    undecided: HashSet<u64>,
+}
+
+impl Unsettled {
+    async fn settle(&self, disk: &dyn Disk, room: &dyn MakeRoom) -> io::Result<()> {
+        self.ledgers.settle(disk, &self.found, &|uid| self.undecided.contains(&uid), room).await
+    }
 }
 
 /// The segments a [`super::scan`] has read. `Send`: recovery may hand it to the core that trims.
@@ -78,7 +95,7 @@ pub(super) struct OldChain {
 pub struct OldSegments {
     chains: RefCell<Vec<OldChain>>,
     /// What a scan has found, and ledgers that could not be told of it yet, as the disk is full. Until then they expect every segment.
-    unsettled: RefCell<Option<(Ledgers, Vec<ChainFound>)>>,
+    unsettled: RefCell<Option<Unsettled>>,
 }
 
 impl OldSegments {
@@ -96,15 +113,22 @@ impl OldSegments {
         disk: &dyn Disk,
         ledgers: Ledgers,
         found: Vec<ChainFound>,
+        undecided: &dyn Fn(u64) -> bool,
         room: &dyn MakeRoom,
     ) -> io::Result<()> {
-        match ledgers.settle(disk, &found, room).await {
+        for chain in self.chains.borrow_mut().iter_mut() {
+            chain.is_left = found.iter().any(|found| found.id == chain.id && found.is_left);
+        }
+        let listed = ledgers.all.values().flat_map(|(_, ledger)| &ledger.highest).map(|(uid, _)| *uid);
+        let undecided = listed.filter(|uid| undecided(*uid)).collect();
+        let unsettled = Unsettled { ledgers, found, undecided };
+        match unsettled.settle(disk, room).await {
             Ok(()) => self.give_back(disk).await,
             Err(error) if is_full(&error) => {
                 tracing::warn!(
                     "the disk is too full for the ledgers of the log: old segments stay until there is room"
                 );
-                self.unsettled.replace(Some((ledgers, found)));
+                self.unsettled.replace(Some(unsettled));
             }
             Err(error) => return Err(error),
         }
@@ -113,8 +137,8 @@ impl OldSegments {
 
     async fn settle_again(&self, disk: &dyn Disk) -> Result<(), LogError> {
         let unsettled = self.unsettled.borrow().clone();
-        if let Some((ledgers, found)) = unsettled {
-            let settled = ledgers.settle(disk, &found, &NoRoom).await;
+        if let Some(unsettled) = unsettled {
+            let settled = unsettled.settle(disk, &NoRoom).await;
             settled.map_err(|error| LogError::Trim(format!("the ledger of the log: {error}")))?;
             self.unsettled.replace(None);
             self.give_back(disk).await;
@@ -127,7 +151,8 @@ impl OldSegments {
     pub(super) async fn give_back(&self, disk: &dyn Disk) {
         let longer: Vec<(PathBuf, u64)> = {
             let mut chains = self.chains.borrow_mut();
-            let segments = chains.iter_mut().flat_map(|chain| &mut chain.segments);
+            let segments =
+                chains.iter_mut().filter(|chain| !chain.is_left).flat_map(|chain| &mut chain.segments);
             segments.filter_map(|segment| Some((segment.path.clone(), segment.unused.take()?))).collect()
         };
         for (path, end) in longer {
@@ -148,9 +173,15 @@ impl OldSegments {
         self.chains.borrow().iter().all(|chain| chain.segments.is_empty())
     }
 
-    /// Bytes of records in them, block padding included.
+    /// Bytes of records in those that images may let go, block padding included.
     pub fn live_bytes(&self) -> u64 {
-        self.chains.borrow().iter().flat_map(|chain| &chain.segments).map(|segment| segment.bytes).sum()
+        let chains = self.chains.borrow();
+        chains
+            .iter()
+            .filter(|chain| !chain.is_left)
+            .flat_map(|chain| &chain.segments)
+            .map(|segment| segment.bytes)
+            .sum()
     }
 
     /// Removes the segments of each run, oldest first, up to its first that is still needed, as [`super::Log::trim`] does.
@@ -162,7 +193,8 @@ impl OldSegments {
         loop {
             let next = {
                 let chains = self.chains.borrow();
-                let mut fronts = chains.iter().filter_map(|chain| chain.segments.first());
+                let mut fronts =
+                    chains.iter().filter(|chain| !chain.is_left).filter_map(|chain| chain.segments.first());
                 fronts.find(|segment| segment.highest.covered(covered)).map(|segment| segment.path.clone())
             };
             let Some(path) = next else { return Ok(()) };
@@ -247,7 +279,7 @@ impl OldSegments {
     /// Collections that keep the oldest segment of a run (candidates for a checkpoint), ascending.
     pub fn pinned_by(&self, covered: &dyn Fn(u64) -> Option<u64>) -> Vec<u64> {
         let chains = self.chains.borrow();
-        let fronts = chains.iter().filter_map(|chain| chain.segments.first());
+        let fronts = chains.iter().filter(|chain| !chain.is_left).filter_map(|chain| chain.segments.first());
         let mut collections: Vec<u64> =
             fronts.flat_map(|segment| segment.highest.uncovered(covered)).collect();
         collections.sort_unstable();

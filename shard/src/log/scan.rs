@@ -82,6 +82,8 @@ pub async fn scan_with(
             report.chains.push(ChainFound::of_nothing(*id, ledger));
         }
     }
+    let unreadable = ledgers.unreadable.last().map_or(0, |id| id.0);
+    report.generation_max = report.generation_max.max(unreadable);
     while let Some((id, segments)) = chains.pop_first() {
         let ledger = ledgers.all.get(&id).map(|(path, ledger)| (path.as_path(), ledger));
         let found = ChainFound { id, ..ChainFound::default() };
@@ -589,7 +591,7 @@ impl ChainScan<'_> {
             .map(|segment| Entry {
                 number: segment.id.number,
                 bytes: segment.file_bytes,
-                last_flush: segment.last_flush,
+                last_flush: Some(segment.last_flush),
             })
             .collect();
         for (uid, seq) in segments.iter().flat_map(|segment| segment.highest.iter()) {
@@ -614,7 +616,8 @@ impl ChainScan<'_> {
             id: segment.id,
         });
         let ledger = ledger.map(|(path, _)| path.to_owned());
-        report.segments.push_chain(OldChain { segments: old.collect(), ledger });
+        let (id, segments) = (report.chains.last().expect("just pushed").id, old.collect());
+        report.segments.push_chain(OldChain { id, segments, ledger, is_left: false });
         Ok(())
     }
 }

@@ -43,6 +43,8 @@ pub struct Log {
     pub(super) room: Signal,
     /// The flush loop has ended.
     pub(super) ended: Signal,
+    /// What was written is on the device, or the log has ended.
+    pub(super) synced: Signal,
     trimming: Cell<bool>,
     pub(super) reserve: Arc<Reserve>,
     /// Told to [`Self::reserve`]: there is no room for another segment.
@@ -88,8 +90,8 @@ pub(super) struct State {
     pub(super) stopping: bool,
     /// A segment that is ready and that the ledger could not be told of yet.
     unlisted: Option<Segment>,
-    /// The ledger on the disk knows the records of flushes up to this one.
-    listed: u64,
+    /// The ledger on the disk says of the segments up to this one that nothing is written to them any more.
+    listed_closed: u64,
     /// Last flush of the segments that were trimmed.
     trimmed: u64,
     /// Everything was written and synced after a stop.
@@ -232,11 +234,6 @@ impl State {
 
     /// What the ledger is to say now.
     fn ledger(&self, core: u32, config: &LogConfig) -> Option<Ledger> {
-        let is_closed = |segment: &Segment| {
-            segment.last_flush > 0
-                && segment.last_flush <= self.synced
-                && (segment.number < self.filling || self.finished)
-        };
         let (mut synced, mut highest) = (self.trimmed, BTreeMap::new());
         for segment in self.segments.iter().take_while(|segment| segment.last_flush <= self.synced) {
             synced = synced.max(segment.last_flush);
@@ -245,10 +242,16 @@ impl State {
                 *known = seq.max(*known);
             }
         }
-        let entry = |segment: &Segment| Entry {
-            number: segment.number,
-            bytes: segment.bytes,
-            last_flush: if is_closed(segment) { segment.last_flush } else { 0 },
+        let mut last_flush = self.trimmed;
+        let entry = |segment: &Segment| {
+            // One that was too short for what was to be written has none of its own.
+            last_flush = last_flush.max(segment.last_flush);
+            let is_closed = segment.number < self.filling || self.finished && segment.last_flush > 0;
+            Entry {
+                number: segment.number,
+                bytes: segment.bytes,
+                last_flush: (is_closed && last_flush <= self.synced).then_some(last_flush),
+            }
         };
         Some(Ledger {
             generation: config.generation,
@@ -347,7 +350,7 @@ impl Log {
                 refused: BTreeSet::new(),
                 stopping: false,
                 unlisted: None,
-                listed: 0,
+                listed_closed: 0,
                 trimmed: 0,
                 finished: false,
                 ended: false,
@@ -360,6 +363,7 @@ impl Log {
             want: Signal::default(),
             room: Signal::default(),
             ended: Signal::default(),
+            synced: Signal::default(),
             trimming: Cell::new(false),
             reserve,
             is_short: Cell::new(false),
@@ -432,7 +436,10 @@ impl Log {
             Purpose::Grow => twin::replace(&*self.disk, &path, &bytes).await?,
             Purpose::Free => twin::replace_on_full_disk(&*self.disk, &path, &bytes).await?,
         }
-        self.state.borrow_mut().listed = ledger.synced;
+        let closed = ledger.segments.iter().take_while(|segment| segment.last_flush.is_some()).last();
+        if let Some(closed) = closed {
+            self.state.borrow_mut().listed_closed = closed.number;
+        }
         Ok(())
     }
 
@@ -697,13 +704,14 @@ impl Log {
                 }
             };
             let (number, last_flush, path, file) = oldest;
-            if self.config.owners.is_some() && last_flush > self.state.borrow().listed {
+            if self.config.owners.is_some() && number > self.state.borrow().listed_closed {
                 // Else the next start would miss it.
+                self.sync_up_to(last_flush).await;
                 self.store_ledger(Purpose::Free).await.map_err(|error| match is_full(&error) {
                     true => LogError::NoSpace(format!("the ledger of the log: {error}")),
                     false => LogError::Trim(format!("the ledger of the log: {error}")),
                 })?;
-                if last_flush > self.state.borrow().listed {
+                if number > self.state.borrow().listed_closed {
                     return Ok(());
                 }
             }
@@ -712,11 +720,27 @@ impl Log {
             {
                 let mut state = self.state.borrow_mut();
                 state.segments.pop_front();
-                state.trimmed = last_flush;
+                state.trimmed = state.trimmed.max(last_flush);
                 state.unsynced.retain(|&(segment, _)| segment != number);
             }
             // The name is gone and nothing of it is needed: a failing close changes nothing.
             let _ = file.close().await;
+        }
+    }
+
+    /// Waits until so many flushes are on the device, or the log has ended. Only modes that acknowledge before that wait here.
+    async fn sync_up_to(&self, flush: u64) {
+        loop {
+            let changed = self.synced.changed();
+            {
+                let mut state = self.state.borrow_mut();
+                if state.synced >= flush || state.failed.is_some() || state.ended {
+                    return;
+                }
+                state.sync_due = true;
+            }
+            self.work.notify();
+            changed.await;
         }
     }
 

@@ -7,6 +7,7 @@ use crate::core::Core;
 use crate::owner::Owned;
 use crate::owner::indexer::Slice;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Read at once, bytes.
 const PIECE_BYTES: usize = 256 << 10;
@@ -19,17 +20,21 @@ const STEP_BYTES: usize = 64 << 10;
 const TRIES: usize = 5;
 const RETRY_US: u64 = 1_000_000;
 
-/// Vectors of so many bytes are compared before the collection is served: some tenths of a second. More would hold up the start, and that
-/// of the other collections with it; they are compared while it serves.
-const BEFORE_SERVING_BYTES: usize = 256 << 20;
+/// So many bytes of vectors are compared before anything is served, all collections together: some tenths of a second. Collections beyond
+/// that are compared while they serve.
+pub const BEFORE_SERVING_BYTES: u64 = 256 << 20;
+/// The pause before another try then.
+const RETRY_BEFORE_SERVING_US: u64 = 20_000;
 
 /// Compares all vectors of a collection that was opened just now, if they are few; else begins to.
 pub async fn begin(core: &Rc<Core>, owned: Rc<Owned>) {
     let Some(row) = owned.vectors.borrow().as_ref().map(|vectors| vectors.row_bytes()) else { return };
     let slots = owned.writer.borrow().shared().stats().slots as usize;
-    match slots.saturating_mul(row) <= BEFORE_SERVING_BYTES {
-        true => run(core.clone(), owned, 0).await,
-        false => core.env().spawn_background(Box::pin(run(core.clone(), owned, PAUSE_US))),
+    let bytes = slots.saturating_mul(row) as u64;
+    let left = &core.node().compared_before_serving;
+    match left.try_update(Relaxed, Relaxed, |left| left.checked_sub(bytes)) {
+        Ok(_) => run(core.clone(), owned, 0).await,
+        Err(_) => core.env().spawn_background(Box::pin(run(core.clone(), owned, PAUSE_US))),
     }
 }
 
@@ -56,6 +61,7 @@ async fn run(core: Rc<Core>, owned: Rc<Owned>, pause_us: u64) {
                 Err(error) if tries == TRIES => {
                     return damaged(&owned, format!("vectors from slot {first} on cannot be read: {error}"));
                 }
+                Err(_) if pause_us == 0 => env.sleep_us(RETRY_BEFORE_SERVING_US).await,
                 Err(_) => env.sleep_us(RETRY_US).await,
             }
             tries += 1;

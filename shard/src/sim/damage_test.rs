@@ -431,3 +431,86 @@ fn damage_that_is_accepted_is_served() {
         );
     }
 }
+
+/// A part of the log is gone: the stores concerned stay damaged until each is accepted, and one that is accepted stays so.
+#[test]
+fn damage_is_accepted_store_by_store_and_for_good() {
+    let (disk, _) = directory(true);
+    let disk = copy(&disk);
+    let last = disk.paths().into_iter().filter(|path| path.extension().is_some_and(|end| end == "wal"));
+    // The newest segment with records of each core.
+    for core in ["0000", "0001"] {
+        let dir = Path::new("log").join(core);
+        let with_records = |path: &PathBuf| {
+            path.starts_with(&dir) && disk.bytes(path).unwrap()[4096..].iter().any(|byte| *byte != 0)
+        };
+        let newest = last.clone().filter(with_records).max().expect("a segment");
+        futures_lite::future::block_on(crate::disk::Disk::remove(&*disk, &newest)).unwrap();
+    }
+    let damaged = |disk: &Rc<SimDisk>| {
+        live(disk, |_, node| async move {
+            let core = node.cores[0].clone();
+            let listed = core.collections().into_iter().filter(|info| info.damage.is_some());
+            let names: Vec<_> =
+                listed.map(|info| (info.name.clone(), core.handle(&info.name).unwrap().uid)).collect();
+            (names, core.keys().damage().is_some())
+        })
+    };
+    let (first, keys) = damaged(&disk);
+    assert!(!first.is_empty() && keys, "{first:?} {keys}");
+    assert_eq!(damaged(&disk), (first.clone(), keys), "a second start says the same");
+    // One of the two files that say so is lost.
+    let marks: Vec<PathBuf> =
+        disk.paths().into_iter().filter(|path| path.ends_with("damaged.json")).collect();
+    assert_eq!(marks.len(), 2 * (first.len() + 1), "{marks:?}");
+    for mark in marks {
+        futures_lite::future::block_on(crate::disk::Disk::remove(&*disk, &mark)).unwrap();
+        assert_eq!(damaged(&disk), (first.clone(), keys), "{}", mark.display());
+    }
+    for accepted in 0..first.len() {
+        let (name, uid) = &first[accepted];
+        disk.put(format!("collections/{uid:016x}/{}", crate::damage_mark::ACCEPT), Vec::new());
+        for start in 0..2 {
+            assert_eq!(damaged(&disk), (first[accepted + 1..].to_vec(), true), "{name}, start {start}");
+            let name = name.clone();
+            live(&disk, |_, node| async move {
+                write(&node.cores[0], &name, 77, vec![1.0; DIM]).await.unwrap();
+            });
+        }
+    }
+    disk.put(format!("keys/{}", crate::damage_mark::ACCEPT), Vec::new());
+    for _ in 0..2 {
+        assert_eq!(damaged(&disk), (Vec::new(), false));
+        live(&disk, |_, node| async move { put(&node.cores[0], b"new", b"value").await.unwrap() });
+    }
+}
+
+/// Nothing can be written: the node opens all the same, says what is damaged, and finds it again once there is room.
+#[test]
+fn damage_on_a_full_disk_is_found_again() {
+    let (disk, _) = directory(true);
+    let disk = copy(&disk);
+    let gone: Vec<PathBuf> =
+        disk.paths().into_iter().filter(|path| path.extension().is_some_and(|end| end == "wal")).collect();
+    for path in gone.iter().map(PathBuf::as_path).chain([Path::new("reserve")]) {
+        futures_lite::future::block_on(crate::disk::Disk::remove(&*disk, path)).unwrap();
+    }
+    let damaged = |disk: &Rc<SimDisk>| {
+        live(disk, |_, node| async move {
+            let core = node.cores[0].clone();
+            let listed = core.collections().into_iter().filter(|info| info.damage.is_some());
+            (listed.map(|info| info.name).collect::<BTreeSet<_>>(), core.keys().damage().is_some())
+        })
+    };
+    let expected = damaged(&copy(&disk));
+    assert!(!expected.0.is_empty() && expected.1, "{expected:?}");
+    disk.set_space(Some(disk.used_bytes()));
+    for _ in 0..2 {
+        assert_eq!(damaged(&disk), expected);
+    }
+    disk.set_space(None);
+    for _ in 0..2 {
+        assert_eq!(damaged(&disk), expected, "with room");
+    }
+    assert!(disk.paths().iter().any(|path| path.ends_with("damaged.json")));
+}

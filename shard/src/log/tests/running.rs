@@ -1,6 +1,7 @@
 //! A log at work: group commit, waiting, room, trimming, failures.
 use super::*;
 use crate::disk::{Calls, Failure};
+use crate::twin;
 use std::cell::Cell;
 
 #[test]
@@ -430,5 +431,116 @@ fn a_scan_gives_back_what_was_allocated_ahead_and_a_start_in_vain_leaves_nothing
         let (_, report) = scan_all(&disk).await;
         report.segments.trim(&disk, &|_| Some(0)).await.unwrap();
         assert_eq!(segment_bytes(&disk), 5 * 4096);
+    });
+}
+
+/// As [`start`], with a ledger.
+async fn start_with_ledger(sim: &Sim, disk: &SimDisk, sync: SyncMode) -> Rc<Log> {
+    let owners = Some(Owners { shards: 1, cores: 1 });
+    let config = LogConfig { owners, ..config(0, 1, sync) };
+    let log = Log::create(Rc::new(disk.clone()), config).await.expect("the disk is well");
+    sim.spawn(log.clone().flush_loop(sleeper(sim)));
+    log
+}
+
+#[test]
+fn covered_segments_go_whatever_is_synced() {
+    for sync in [SyncMode::Always, SyncMode::Interval(3_600_000), SyncMode::None] {
+        sim::run(1, move |sim| async move {
+            let log = start_with_ledger(&sim, &SimDisk::new(1), sync).await;
+            for (key, body) in records(1, 400) {
+                log.make_room(body.len()).await.unwrap();
+                let ticket = log.append(key, &body).unwrap();
+                log.durable(ticket).await.unwrap();
+            }
+            assert!(log.live_bytes() > 4 * SEGMENT_BYTES, "{sync:?}");
+            log.trim(&|_| Some(400)).await.unwrap();
+            assert!(log.live_bytes() <= SEGMENT_BYTES, "{sync:?}: {} bytes stay", log.live_bytes());
+        });
+    }
+}
+
+/// A ledger that was written while a segment was being filled must not miss it once it is trimmed: neither one with records nor one that was
+/// too short for the record it was made for.
+#[test]
+fn a_power_loss_behind_a_trim_leaves_no_segment_to_be_missed() {
+    for (long, trims) in [(0, 1), (40_000, 1), (40_000, 2)] {
+        sim::run(1, move |sim| async move {
+            let disk = SimDisk::new(1);
+            let log = start_with_ledger(&sim, &disk, SyncMode::Always).await;
+            write_all(&log, &records(1, 3)).await;
+            log.store_ledger(Purpose::Free).await.unwrap();
+            let mut last = 3;
+            if long > 0 {
+                last += 1;
+                write_all(&log, &[(key(1, last), vec![7; long])]).await;
+                sim.sleep_us(300_000).await;
+                log.store_ledger(Purpose::Free).await.unwrap();
+            }
+            // Nothing of the next segment is on the device.
+            loop {
+                let filling = log.state.borrow().filling;
+                log.make_room(20_000).await.unwrap();
+                let ticket = log.append(key(1, last + 1), &[1; 20_000]).unwrap();
+                last += 1;
+                if log.state.borrow().filling > filling {
+                    break;
+                }
+                log.durable(ticket).await.unwrap();
+            }
+            let durable = last - 1;
+            for _ in 0..trims {
+                log.trim(&|_| Some(durable)).await.unwrap();
+            }
+            assert!(disk.bytes(segment_path(0, 1, 1)).is_none(), "the first segment is covered");
+            let disk = disk.crash_clone(1);
+            let ledgers = Ledgers::read(&disk, Path::new(ROOT)).await.unwrap();
+            let room = &ledger::NoRoom;
+            let report = scan_with(&disk, Path::new(ROOT), &ledgers, room, &mut |_, _| ()).await.unwrap();
+            for chain in &report.chains {
+                assert!(
+                    !chain.may_lack(1, durable, |_| 0) && !chain.may_lack(2, 0, |_| 0),
+                    "{long}: {chain:?}"
+                );
+            }
+        });
+    }
+}
+
+/// What has to be written before a torn end is cut finds no room, and must not keep a process from starting.
+#[test]
+fn a_torn_end_is_cut_on_a_full_disk() {
+    let disk = SimDisk::new(1);
+    sim::run(1, |sim| {
+        let disk = disk.clone();
+        async move {
+            let log = start_with_ledger(&sim, &disk, SyncMode::Always).await;
+            write_all(&log, &records(1, 3)).await;
+        }
+    });
+    let path = segment_path(0, 1, 1);
+    let mut bytes = disk.bytes(&path).unwrap();
+    let last = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes[last] ^= 1;
+    disk.put(&path, bytes);
+    for ledger in disk.paths().into_iter().filter(|path| path.extension().is_some_and(|end| end == "ledger"))
+    {
+        // As a full disk leaves it: without a copy that could give up its room.
+        if ledger.starts_with(twin::COPIES) {
+            futures_lite::future::block_on(disk.remove(&ledger)).unwrap();
+        }
+    }
+    disk.set_space(Some(disk.used_bytes()));
+    sim::run(1, move |_| async move {
+        let (mut found, root) = (0, Path::new(ROOT));
+        let ledgers = Ledgers::read(&disk, root).await.unwrap();
+        let mut take = |_: RecordKey, _: &[u8]| found += 1;
+        let room = &ledger::NoRoom;
+        let report = scan_with(&disk, root, &ledgers, room, &mut take).await.unwrap();
+        assert!(found == 2 && report.damage.is_empty() && report.torn_bytes > 0, "{found} {report:?}");
+        assert!(!report.chains.iter().any(|chain| chain.may_lack(1, 2, |_| 0)));
+        report.segments.settle(&disk, ledgers, report.chains, &|_| false, room).await.unwrap();
+        report.segments.trim(&disk, &|_| Some(100)).await.unwrap();
+        assert_eq!(disk.bytes(&path), None, "it is covered");
     });
 }
