@@ -73,7 +73,7 @@ pub const WRITE_STALL_MAX_SECONDS: u32 = 120;
 /// A kept-alive connection without a request. Clients never retry a write on a pooled connection that died, so this is
 /// not shorter than what they are used to.
 pub const IDLE_MAX_SECONDS: u32 = 120;
-/// A request that is answered before its body has come keeps its connection when at most this much of the body is still to come.
+/// After an early answer, at most this much of the request's body is read and discarded; a longer body ends the connection.
 pub const BODY_DRAINED_MAX_BYTES: u64 = 256 << 10;
 /// How long a closing connection is still read (and the bytes thrown away), so that the answer to an upload that
 /// was refused half-way reaches the client instead of a reset.

@@ -1,8 +1,8 @@
-//! Marks in a store's directory: that what was lost of it is not there to be seen any more, and that its owner takes what is left.
+//! Two small files in the directory of a store (a collection, or the keys): one marks the store as damaged, the other accepts the damage.
 //!
-//! A part of a log that is gone concerns stores whose files are whole, and the log that would tell goes once images cover it. So the verdict
-//! is written beside the files of each store concerned (`damaged.json`) and holds until the store is dropped, or until somebody makes a file
-//! `accept-damage` in that directory: then the next start serves what can be read, and removes both.
+//! When a part of a log is missing, the files of the stores concerned may all be intact, and the segments that show the loss are trimmed once
+//! images cover them. So the damage is recorded in each store's directory (`damaged.json`). It holds until the store is dropped, or until an
+//! operator creates a file `accept-damage` in that directory: then the next start serves what can be read, and removes both files.
 
 use crate::core::Core;
 use crate::disk::Disk;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 
-/// Name of the mark.
+/// Name of the file that marks a store as damaged.
 pub const DAMAGED: &str = "damaged.json";
 /// Name of the file by which an operator accepts the damage.
 pub const ACCEPT: &str = "accept-damage";
@@ -31,7 +31,7 @@ struct FileV1 {
 pub struct Marks {
     /// Why the store is damaged.
     pub damage: Option<String>,
-    /// The operator takes what is left.
+    /// An operator accepts the damage.
     pub is_accepted: bool,
 }
 
@@ -76,9 +76,9 @@ pub async fn note(core: &Core, disk: &dyn Disk, dir: &Path, chain: &mut ChainFou
     Ok(why)
 }
 
-/// The damage was accepted, and what is left is served.
+/// Removes both files: the damage was accepted, and what can be read is served.
 pub async fn clear(disk: &dyn Disk, dir: &Path) {
-    // What was accepted goes last: a mark that stays is accepted again.
+    // The acceptance goes last: if the mark stays, it is accepted again.
     for path in [twin::copy_of(&dir.join(DAMAGED)), dir.join(DAMAGED), dir.join(ACCEPT)] {
         if let Err(error) = disk.remove(&path).await {
             tracing::warn!(file = %path.display(), %error, "a mark of damage that was accepted is not removed");

@@ -299,7 +299,7 @@ impl DirectoryLock {
         let by_copy = || {
             let found = std::fs::read(&copy_path).is_ok_and(|bytes| bytes == format_text().as_bytes());
             if found {
-                tracing::error!(file = %format_path.display(), "it is damaged or was removed; its copy counts");
+                tracing::error!(file = %format_path.display(), "FORMAT is damaged or missing; its copy is used");
             }
             found
         };

@@ -101,7 +101,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     }
     core.node().raise_uid(uid_max.saturating_add(1));
 
-    // Verdicts on what is missing become durable before the ledgers stop to ask for it.
+    // Damage marks become durable before the ledgers no longer show the loss.
     for entry in entries.iter_mut().filter(|entry| !entry.is_accepted) {
         let uid = entry.uid;
         let newest = tallies.get(&uid).map_or(0, |tally| tally.newest);
@@ -113,18 +113,18 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         let lacking = |chain: &&mut ChainFound| chain.may_lack(uid, have, |owners| owners.of_collection(uid));
         if let Some(chain) = scanned.chains.iter_mut().find(lacking) {
             let noted = damage_mark::note(core, &*disk, &collection_dir(uid), chain).await;
-            let why = noted.map_err(text("noting damage"))?;
+            let why = noted.map_err(text("marking a store as damaged"))?;
             entry.damage.get_or_insert(why);
         }
     }
-    keys.judge(core, &*disk, &mut scanned.chains).await.map_err(text("noting damage"))?;
+    keys.judge(core, &*disk, &mut scanned.chains).await.map_err(text("marking a store as damaged"))?;
     let uids: HashSet<u64> = entries.iter().map(|entry| entry.uid).collect();
     let undecided = |uid: u64| match uids.contains(&uid) {
         true => !matches!(manifests.get(&uid), Some(Ok(_))),
         false => keys.is_undecided(),
     };
     let settled = scanned.segments.settle(&*disk, ledgers, scanned.chains, &undecided, &**core).await;
-    settled.map_err(text("settling the log"))?;
+    settled.map_err(text("updating the ledgers of the log"))?;
 
     let generation = scanned.generation_max + 1;
     // Of starts that came to nothing, and allocated ahead by runs that wrote no more. Sequence numbers begin at 1.
@@ -186,7 +186,10 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         })
         .await?;
         if is_accepted && handle.damage.get().is_none() {
-            tracing::warn!(collection = handle.name, "its damage was accepted: what is left of it is served");
+            tracing::warn!(
+                collection = handle.name,
+                "its damage was accepted: what can be read of it is served"
+            );
             damage_mark::clear(&*disk, &collection_dir(uid)).await;
         }
         catalog.by_name.insert(handle.name.clone(), handle);
@@ -223,7 +226,7 @@ struct Entry {
     /// Why it cannot be loaded. It keeps its place all the same, so that what the log holds of it is not taken for that of
     /// a dropped collection.
     damage: Option<String>,
-    /// Its operator takes what is left of it.
+    /// An operator accepts its damage.
     is_accepted: bool,
 }
 

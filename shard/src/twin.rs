@@ -1,8 +1,8 @@
 //! Small files that are kept twice: in their place, and under `copies/` with the same path.
 //!
-//! A file that says what else must be there (a manifest, a catalog entry, a ledger of a log) would take along all that it names if it were
-//! lost or damaged alone. The one in its place is written first and decides while it is whole. The copy counts when it is not, and says
-//! that there was one at all when the file or its whole directory is gone.
+//! If a file that lists other data (a manifest, a catalog entry, the ledger of a log) were lost or damaged, all the data that it lists would be lost
+//! too. The file itself is written first, and is used while it is intact. Otherwise its copy is used. The copy also shows that the file existed
+//! when the file, or its whole directory, is gone.
 
 use crate::disk::{BLOCK, Disk};
 use crate::reserve::is_full;
@@ -29,21 +29,21 @@ pub enum TwinError<E: Display> {
     Bad(E),
 }
 
-/// Replaces both, durably. Costs what two replacements cost.
+/// Replaces the file and its copy, durably. Costs two replacements.
 ///
 /// # Errors
-/// The disk refused the file itself: which one a later read finds is open. A copy that cannot be written is removed, as an old one would be
-/// believed one day; only if that fails too it is an error.
+/// The file itself could not be written: a later read may return its old or its new content. If only the copy cannot be written, the old copy is
+/// removed, because it could be restored later as if it were current; this is an error only if the removal fails too.
 pub async fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     disk.replace(path, bytes).await?;
     store_copy(disk, path, bytes).await
 }
 
-/// [`replace`] of something that frees room: on a full disk the copy gives up its own for it, and where that does not help, a file of whole
-/// blocks is written over, which takes no room. A power loss in the middle of that may leave neither the old nor the new one.
+/// [`replace`] for content that must be written before room can be freed. On a full disk the copy is removed to make room; if that is not enough, a
+/// file of whole blocks is overwritten in place. A power loss during that may leave neither the old nor the new content.
 ///
 /// # Errors
-/// As there; the copy may be gone then.
+/// As for [`replace`]; the copy may be gone then.
 pub async fn replace_on_full_disk(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     match replace(disk, path, bytes).await {
         Err(error) if is_full(&error) => {
@@ -60,7 +60,7 @@ pub async fn replace_on_full_disk(disk: &dyn Disk, path: &Path, bytes: &[u8]) ->
     }
 }
 
-/// Writes over a file that is as long or longer, which is filled up with spaces; whether it could be done.
+/// Overwrites a file of whole blocks that is at least as long as `bytes`, and fills its rest with spaces. Returns whether this was possible.
 async fn write_over(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<bool> {
     let file = match disk.open(path).await {
         Ok(file) => file,
@@ -96,11 +96,11 @@ async fn store_copy(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()
     Ok(())
 }
 
-/// Reads a file, or its copy where the file is missing or not whole, and makes the two the same; `None` when neither is there. `is_final`
-/// tells errors that the copy cannot mend: a newer format.
+/// Reads a file, or its copy if the file is missing or damaged, and makes the two equal. Returns `None` if neither exists. `is_final` recognises
+/// an error after which the copy must not be used: a newer format.
 ///
 /// # Errors
-/// See [`TwinError`]; that of the file itself rather than that of its copy.
+/// See [`TwinError`]. If neither can be used, the error is that of the file rather than that of its copy.
 pub async fn read<T, E: Display>(
     disk: &dyn Disk,
     path: &Path,

@@ -21,7 +21,7 @@ pub enum Phase {
     Head,
     /// Kept alive between requests.
     Idle,
-    /// A request waits for bytes of its body, or has its answer and its body is thrown away.
+    /// A request waits for bytes of its body, or it has been answered and the rest of its body is discarded.
     Body,
     /// The server works on a request.
     Handling,
@@ -51,15 +51,15 @@ pub struct Connection {
     /// Seconds in which the client took nothing of the answer under way, all together, and bytes that it took.
     write_wait_seconds: Cell<u32>,
     write_bytes: Cell<u64>,
-    /// Bytes received or sent since the end of the process was last asked for.
+    /// Whether bytes were received or sent since [`Aging::is_stalled`] was last called.
     has_moved: Cell<bool>,
     ended: Cell<bool>,
     unread: Cell<bool>,
-    /// What the client still sends of the body of a request that has its answer.
+    /// The unread rest of the body of a request that has been answered.
     unread_body: Cell<Option<Incoming>>,
     /// Requests begun so far.
     requests: Cell<u64>,
-    /// The request that has its answer while the rest of its body is thrown away.
+    /// The number of the answered request whose body is being discarded.
     drained_request: Cell<Option<u64>>,
     task: RefCell<Option<Waker>>,
 }
@@ -124,19 +124,19 @@ impl Connection {
         self.unread_body.set(Some(rest));
     }
 
-    /// The rest of a body that was left unread, once.
+    /// Takes the unread rest of a body; `None` after the first call.
     pub fn take_unread_body(&self) -> Option<Incoming> {
         self.unread_body.take()
     }
 
-    /// The rest of the body of the request under way is about to be thrown away. Returns what [`Self::end_drain`] takes.
+    /// Begins to discard the rest of the current request's body. Returns the request's number, for [`Self::end_drain`].
     pub fn begin_drain(&self) -> u64 {
         let request = self.requests.get();
         self.drained_request.set(Some(request));
         request
     }
 
-    /// The body of that request was thrown away to its end, so the connection serves on.
+    /// The body of that request has been discarded to its end, so the connection can serve further requests.
     pub fn end_drain(&self, request: u64) {
         // Its client may have sent the next request by now.
         if self.drained_request.get() == Some(request) {
@@ -153,7 +153,7 @@ impl Connection {
         self.enter(if self.drained_request.get().is_some() { Phase::Body } else { Phase::Idle });
     }
 
-    /// Whether the client may still be sending the body of a request that has its answer.
+    /// Whether the client may still be sending the body of a request that has been answered.
     pub fn has_unread_body(&self) -> bool {
         self.unread.get() && !self.ended.get()
     }

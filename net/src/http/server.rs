@@ -171,8 +171,8 @@ fn asks_to_close(head: &Parts) -> bool {
     values.flat_map(|value| value.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"))
 }
 
-/// Throws away the rest of a body whose request has its answer: clients send head and body in two pieces, and one that was refused
-/// after the first goes on using its connection. A body that is too long for that ends the connection.
+/// Discards the rest of a body whose request has been answered: clients send head and body in two pieces, and one that was refused after the
+/// first goes on using its connection. A body that is too long for that ends the connection.
 async fn drain(connection: Rc<Connection>, mut rest: Incoming, request: u64) {
     let mut drained = 0;
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut rest).poll_frame(cx)).await {

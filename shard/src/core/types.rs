@@ -113,8 +113,8 @@ pub enum OpError {
     /// 503.
     #[error("busy: {0}")]
     Busy(String),
-    /// 500: what is named serves nothing.
-    #[error("{0} damaged and cannot be read or written; the server's log says why and what can be done")]
+    /// 500: the collection or the keys named are damaged and serve nothing.
+    #[error("{0} damaged and cannot be read or written; the server's log says why")]
     Damaged(String),
     /// 500 with the reason logged: failed log.
     #[error("{0}")]

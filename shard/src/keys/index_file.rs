@@ -43,6 +43,15 @@ pub fn encode(indexes: &[IndexDefinition]) -> Vec<u8> {
     sealed_json::encode(FORMAT, FileV1 { indexes: indexes.collect() }, Layout::Lines)
 }
 
+/// Removes the file and its copy.
+///
+/// # Errors
+/// The disk refused.
+pub async fn remove(disk: &dyn Disk) -> std::io::Result<()> {
+    disk.remove(&twin::copy_of(&path())).await?;
+    disk.remove(&path()).await
+}
+
 /// Decodes the file.
 ///
 /// # Errors

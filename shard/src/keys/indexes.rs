@@ -14,6 +14,7 @@ use futures_lite::future::or;
 use nigh_engine::kv::operate::{FieldPath, StoredRecord};
 use nigh_engine::kv::{Effect, KeyIndex, Rank};
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Most indexes of a node (interface).
 pub const INDEXES_MAX: usize = 64;
@@ -330,13 +331,15 @@ impl Core {
             Err(TwinError::Bad(why @ Unreadable::Newer(_))) => {
                 return Err(format!("{}: {why}", index_file::path().display()));
             }
+            Err(TwinError::Bad(why)) if self.keys().shared.is_accepted.load(Relaxed) => {
+                tracing::warn!(%why, "the damage of the indexes of keys was accepted: there are none now");
+                let removed = index_file::remove(&*disk).await;
+                removed.map_err(|error| format!("{}: {error}", index_file::path().display()))?;
+                Vec::new()
+            }
             // The next change would replace what may yet be rescued.
             Err(why) => {
-                let path = index_file::path();
-                self.damage_keys(format!(
-                    "{}: {why}; repair it, or remove it with its copy to start without indexes",
-                    path.display()
-                ));
+                self.damage_keys(format!("{}: {why}", index_file::path().display()));
                 return Ok(());
             }
         };

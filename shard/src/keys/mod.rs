@@ -121,7 +121,7 @@ pub struct KeysShared {
     last_file: AtomicU64,
     /// Why operations on keys are refused.
     damage: OnceLock<String>,
-    /// The operator takes what is left of damaged keys.
+    /// An operator accepts the damage of the keys.
     is_accepted: AtomicBool,
     withheld: OnceLock<Withheld>,
 }

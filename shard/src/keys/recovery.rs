@@ -1,13 +1,13 @@
 //! Opening the stores of keys: manifest, images, log.
 //!
 //! Where the number of shards has changed, or keys hash otherwise than when they were written, each effect goes to the shard in which its
-//! key is looked for now, everything is written to new images, and then the manifest is swung.
+//! key is looked for now, everything is written to new images, and then the manifest is replaced.
 //!
 //! Nothing that the budget holds is lost on the way: what has expired by the clock is not applied, what the log supersedes is not taken from
 //! images ([`super::outcome`]), and what had to go for a moment all the same is read a second time.
 //!
-//! Where an image, the manifest or a part of the log is damaged or missing, the keys are damaged as a whole, and collections go on: which
-//! keys are concerned is not known. An operator may accept that ([`crate::damage_mark`]): then what can be read is served.
+//! If an image, the manifest or a part of the log is damaged or missing, all keys count as damaged, because it is not known which of them are
+//! affected; collections are served. An operator may accept the damage ([`crate::damage_mark`]): then what can be read is served.
 
 use super::checkpoint::Book;
 use super::manifest::{self, DIR, FILE, Image, Manifest};
@@ -48,7 +48,7 @@ pub(crate) struct Found {
     lost: u64,
     /// Why nothing is served.
     damage: Option<String>,
-    /// The operator takes what is left.
+    /// An operator accepts the damage.
     is_accepted: bool,
 }
 
@@ -103,7 +103,7 @@ impl Found {
             return Ok(());
         }
         if self.damage.is_some() {
-            // What is known to be missing shows once the keys are repaired; what is not has to be noted now.
+            // A loss that the ledger can name is found again once the keys are repaired; one of unknown extent must be marked now.
             if let Some(chain) = chains.iter_mut().find(|chain| chain.is_end_unknown()) {
                 note(core, disk, Path::new(DIR), chain).await?;
             }
@@ -136,7 +136,7 @@ impl Found {
         Ok(())
     }
 
-    /// Whether it is not known what is missing of the log of a shard of keys with this uid, which no collection has.
+    /// Whether the keys are damaged, so that it cannot be judged yet what their log lacks.
     pub(crate) fn is_undecided(&self) -> bool {
         self.damage.is_some()
     }
@@ -244,11 +244,12 @@ pub(crate) async fn open(core: &Rc<Core>, found: Found, collections: HashSet<u64
         make(core, &manifest).await?;
         if let Some(disk) = core.env().disk() {
             core.store_keys_manifest(manifest).await.map_err(|error| error.to_string())?;
-            if is_accepted {
+            core.open_key_indexes().await?;
+            if is_accepted && core.keys().damage().is_none() {
                 damage_mark::clear(&*disk, Path::new(DIR)).await;
             }
         }
-        return core.open_key_indexes().await;
+        return Ok(());
     };
     let last_file =
         old.images.iter().filter_map(|image| u64::from_str_radix(image.name.split('.').next()?, 16).ok());
@@ -275,8 +276,11 @@ pub(crate) async fn open(core: &Rc<Core>, found: Found, collections: HashSet<u64
     }
     remove_strays(core).await;
     core.open_key_indexes().await?;
+    if core.keys().damage().is_some() {
+        return Ok(());
+    }
     if is_accepted {
-        tracing::warn!("the damage of the keys was accepted: what is left of them is served");
+        tracing::warn!("the damage of the keys was accepted: what can be read of them is served");
         damage_mark::clear(&*core.env().disk().expect("there was a manifest"), Path::new(DIR)).await;
     }
     tracing::info!(replayed, "keys are open");
@@ -479,8 +483,8 @@ impl Core {
     pub(super) fn damage_keys(&self, why: String) {
         tracing::error!(
             why,
-            "the keys are damaged: operations on keys are refused, and nothing of what the directory has of them is changed. Repair the \
-             file and restart, or make a file {DIR}/{} to have the next start serve what is left",
+            "the keys are damaged: operations on keys are refused, and their files are left unchanged. Repair the cause and restart, or create a \
+             file {DIR}/{} so that the next start serves what can be read",
             damage_mark::ACCEPT
         );
         // The first reason counts.

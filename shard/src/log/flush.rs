@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 /// Pause after a failed allocation: space returns when somebody frees it, which nobody does in microseconds.
 const ALLOCATION_RETRY_US: u64 = 200_000;
-/// After so long without an append the log says that what it has is on the device, which no later frame says: so that damage to the last
-/// frame of a process that was killed is not taken for a write that never was finished. One block per pause in writes.
+/// When nothing has been appended for this long, an empty frame is written. It says that all frames before it are on the device, as the next
+/// frame would. Without it, damage to the last frame of a killed process would be taken for an unfinished write. Costs a block per pause.
 const MARK_US: u64 = 50_000;
 
 /// How often it is looked whether images have let go of enough that the log may grow, and after how many looks new data is refused.
@@ -45,7 +45,7 @@ impl Log {
             && let Err(error) = self.store_ledger(Purpose::Free).await
         {
             // The next start takes this end for that of a process that was killed.
-            tracing::warn!(core = self.core, %error, "the ledger of the log does not say that it ended in order");
+            tracing::warn!(core = self.core, %error, "the ledger of the log could not be marked as cleanly stopped; the next start treats this run as killed");
         }
     }
 

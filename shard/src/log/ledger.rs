@@ -1,9 +1,9 @@
 //! The ledger of one run of one core's log: which segments must be there, and how far they went.
 //!
-//! Segments cannot say that the newest of them is missing. So each is entered here before the first record goes into it, and with it, for
-//! what was on the device by then, the newest record of each collection. A run that ends in order says that nothing came after. What a scan
-//! finds is held against this ([`ChainFound`]): what a crash may leave (a segment never used, a torn tail) differs in nothing that is
-//! entered here.
+//! The segments alone cannot show that the newest of them is missing. So each segment is entered here before its first record is written, together
+//! with the newest record of each collection that is on the device by then. When a run is stopped cleanly, the ledger says that nothing
+//! follows. A scan compares what it finds with the ledger ([`ChainFound`]). What a crash may leave behind (a segment that was never used, a torn
+//! tail) contradicts no entry.
 //!
 //! A file as [`crate::sealed_json`] has it, kept twice ([`crate::twin`]).
 
@@ -67,8 +67,8 @@ pub(super) struct Entry {
     pub(super) number: u64,
     /// Its length.
     pub(super) bytes: u64,
-    /// Its last flush, or that of the segments before it if it has none, once nothing is written to it any more and all of it is on the
-    /// device. Only a segment of which the ledger on the disk says so may be trimmed, so one of which it does not and that is missing is lost.
+    /// Its last flush (or the last one before it, if it holds none). It is set once the segment is closed: nothing more is written to it, and all
+    /// of it is on the device. Only a segment for which the ledger on the disk has this may be trimmed. So a missing segment without it is lost.
     pub(super) last_flush: Option<u64>,
 }
 
@@ -92,7 +92,7 @@ pub struct Ledger {
     pub(super) highest: Vec<(u64, u64)>,
     /// The run has ended, and nothing came after `synced`.
     pub(super) is_complete: bool,
-    /// A scan is cutting the torn end, which begins in this segment.
+    /// A scan is cutting the torn tail, which begins in this segment.
     pub(super) cutting: Option<u64>,
 }
 
@@ -182,9 +182,9 @@ impl Ledgers {
         Ok(ledgers)
     }
 
-    /// Makes each ledger say what a scan has found, so that what is trimmed from now on, or was lost and has been noted where it belongs, is
-    /// not looked for again. The verdicts on the stores concerned are durable by now, but for those that are `undecided`: a store that cannot
-    /// be judged, as it is damaged otherwise, is held against the same once it has been repaired.
+    /// Makes each ledger list only what the scan has found, so that segments that are trimmed from now on, and losses that are already marked, are
+    /// not reported again. The damage marks are durable by now, except for stores that are `undecided`: a store that is damaged in another way
+    /// cannot be judged yet, so its newest records stay in the ledger until it is repaired.
     ///
     /// # Errors
     /// The disk refused.
@@ -238,8 +238,8 @@ pub struct ChainFound {
     pub(super) segments: Vec<Entry>,
     /// Newest flush found.
     pub(super) last_flush: u64,
-    /// Something is missing of which not every record is known, in flushes up to this one; 0 when nothing is, the greatest number when the
-    /// end itself is unknown.
+    /// Flushes up to this one have lost records that cannot all be identified; 0 when nothing is missing, `u64::MAX` when the end itself is
+    /// unknown.
     pub(super) lost_until: u64,
     /// The last flush with a record of each collection.
     pub(super) seen: HashMap<u64, u64>,
@@ -247,9 +247,9 @@ pub struct ChainFound {
     pub(super) synced: u64,
     pub(super) needs: HashMap<u64, u64>,
     pub(super) owners: Option<Owners>,
-    /// The segment in which this scan has cut a torn end.
+    /// The segment in which this scan has cut a torn tail.
     pub(super) cut_at: Option<u64>,
-    /// Nothing of it is changed before the next start: what has to be written first finds no room.
+    /// The files of this chain are left unchanged until the next start: the disk is too full for the damage mark that must be written first.
     pub is_left: bool,
 }
 
@@ -258,7 +258,7 @@ impl std::fmt::Display for ChainFound {
         let (generation, core) = self.id;
         write!(
             f,
-            "a part of the log of core {core}, run {generation}, is missing, and acknowledged writes with it"
+            "a part of the log of core {core}, run {generation}, is missing; acknowledged writes may be lost"
         )
     }
 }
@@ -284,7 +284,7 @@ impl ChainFound {
                 .iter()
                 .all(|found| found.number <= entry.number || found.last_flush.unwrap_or(0) == 0);
             match entry.last_flush {
-                // Not trimmed, for that it was not closed: lost, with all that it may have had. What follows shows where it ended.
+                // It was never closed, so it was not trimmed: it is lost with all its records. A later segment would show where it ended.
                 None if is_last && !ledger.is_complete => self.lost_until = u64::MAX,
                 None => {}
                 Some(last) => self.lose(last),
@@ -310,10 +310,10 @@ impl ChainFound {
         found
     }
 
-    /// Whether records of `uid` may have been lost here, of which `have` is the newest known otherwise (by an image or another record).
-    /// `core_of` says which core owns it.
+    /// Whether this chain may have lost records of `uid`. `have` is the newest sequence number found elsewhere (in an image or another record);
+    /// `core_of` returns the core that owned `uid` in this run.
     ///
-    /// What was found behind the loss leaves a gap in the sequence numbers where something is missing before it, so it is not counted here.
+    /// Returns false if a record of `uid` was found behind the loss: if any are missing, that record shows a gap in the sequence numbers.
     pub fn may_lack(&self, uid: u64, have: u64, core_of: impl Fn(&Owners) -> usize) -> bool {
         if self.lost_until == 0 || self.seen.get(&uid).is_some_and(|flush| *flush > self.lost_until) {
             return false;

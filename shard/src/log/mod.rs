@@ -9,8 +9,8 @@
 //! * While the reserve of the disk is not intact a log takes only what frees room ([`Purpose::Free`]).
 //! * After a failed write or sync the log takes nothing more; what the device holds is then unknown until a restart.
 //! * A segment is written by one run only. Old ones are read, cut and removed, never continued.
-//! * No record goes into a segment that the run's ledger does not name, and none that it does not know the end of is trimmed: so a segment
-//!   that is missing or short is known to be (`ledger`).
+//! * No record is written to a segment before the ledger names it, and no segment is trimmed before the ledger records its last flush. So a segment
+//!   that is missing or short is detected (`ledger`).
 //!
 //! The bytes are described in `format`.
 mod flush;

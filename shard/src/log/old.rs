@@ -65,7 +65,7 @@ pub(super) struct Delivered {
     pub(super) survivors: bool,
 }
 
-/// Segments of one run, oldest first.
+/// Segments of one chain (one core in one run), oldest first.
 #[derive(Debug, Default)]
 pub(super) struct OldChain {
     pub(super) id: ChainId,
@@ -76,7 +76,7 @@ pub(super) struct OldChain {
     pub(super) ledger: Option<PathBuf>,
 }
 
-/// What ledgers are to be told, and of which stores not.
+/// What a scan has found and the ledgers do not say yet, and the stores that could not be judged.
 #[derive(Clone, Debug)]
 struct Unsettled {
     ledgers: Ledgers,
@@ -94,7 +94,7 @@ impl Unsettled {
 #[derive(Debug, Default)]
 pub struct OldSegments {
     chains: RefCell<Vec<OldChain>>,
-    /// What a scan has found, and ledgers that could not be told of it yet, as the disk is full. Until then they expect every segment.
+    /// What could not be written to the ledgers because the disk is full. Until it is, they expect every segment.
     unsettled: RefCell<Option<Unsettled>>,
 }
 
@@ -146,8 +146,8 @@ impl OldSegments {
         Ok(())
     }
 
-    /// Gives back what was allocated behind the last frame of each segment: a start takes less of the disk than the run before has left. The
-    /// files themselves stay, with their headers, as their numbers tell damage from an end. Ledgers expect no more by now.
+    /// Truncates each segment behind its last frame, so that a start needs less disk space than the run before has left. The files themselves stay,
+    /// with their headers, because their numbers tell damage from an end. The ledgers do not expect the truncated part any more.
     pub(super) async fn give_back(&self, disk: &dyn Disk) {
         let longer: Vec<(PathBuf, u64)> = {
             let mut chains = self.chains.borrow_mut();

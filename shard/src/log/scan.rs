@@ -1,8 +1,8 @@
-//! Reads what earlier runs left: delivers the good records, cuts the torn end, reports damage.
+//! Reads what earlier runs left: delivers the good records, cuts the torn tail, reports damage.
 //!
 //! The segments of one core and generation form a *chain* of frames numbered without gaps. Where a frame is missing or
 //! bad, `synced` of any frame of the chain decides: a flush up to the greatest such mark was on the device once, so its
-//! loss is damage, and what follows is still good. A flush beyond it never was promised to anybody: it is the torn end,
+//! loss is damage, and what follows is still good. A flush beyond it never was promised to anybody: it is the torn tail,
 //! whose leading good records are kept and everything after them is dropped, on the disk as well. Good frames beyond the
 //! mark are written again and synced, since a process that was killed may have left them in a cache only.
 use super::format::{
@@ -41,7 +41,7 @@ pub struct ScanReport {
     pub lost: Vec<RecordKey>,
     /// Highest generation seen.
     pub generation_max: u64,
-    /// Of each run of each core, what its end is worth; those too of which nothing is left but a ledger.
+    /// What was found of each chain, including chains of which only the ledger is left.
     pub chains: Vec<ChainFound>,
     /// What was read; remove it once checkpoints cover it.
     pub segments: OldSegments,
@@ -63,7 +63,7 @@ pub async fn scan(
     scan_with(disk, root, &Ledgers::default(), &NoRoom, record).await
 }
 
-/// As [`scan`], held against what the ledgers of the runs say. On a full disk `room` is made for what they have to be told.
+/// As [`scan`], but compares each chain with its ledger. If the disk is full when a ledger must be written, `room` makes room for it.
 ///
 /// # Errors
 /// As [`scan`].
@@ -393,7 +393,7 @@ impl ChainScan<'_> {
         (self.record)(key, body);
     }
 
-    /// Delivers a frame; of a bad one that is `proven` to have been good, what is left. False: it is the torn end.
+    /// Delivers a frame; of a bad one that is `proven` to have been good, what is left. False: it is the torn tail.
     async fn deliver_frame(&mut self, place: Place, header: FrameHeader, proven: bool) -> io::Result<bool> {
         let mut bytes = self.read(place).await?;
         let id = self.segments[place.segment].id;
@@ -510,7 +510,7 @@ impl ChainScan<'_> {
         let mut dropped_bytes = self.bytes_after(torn);
         self.found.cut_at = Some(id.number);
         if let Some((path, ledger)) = self.ledger {
-            // What is short or gone from here on is so by our own hand.
+            // The ledger says first that this scan shortens and removes segments: a crash during that is then not taken for damage.
             let cutting = Ledger { cutting: Some(id.number), ..ledger.clone() };
             cutting.store(self.disk, path, self.room).await.map_err(at_path(path))?;
         }
@@ -551,7 +551,7 @@ impl ChainScan<'_> {
         cut.await.map_err(at_path(&path))?;
         tracing::warn!(
             segment = %path.display(), offset = torn.offset, dropped_bytes,
-            "cut the torn end of a log: writes that were never acknowledged"
+            "cut the torn tail of a log: writes that were never acknowledged"
         );
         self.report.torn_bytes += dropped_bytes;
         self.segments[torn.segment].file_bytes = end;
@@ -601,7 +601,7 @@ impl ChainScan<'_> {
         if let Some((_, ledger)) = ledger {
             found.compare(ledger);
         }
-        // From here on no more than this has to be there.
+        // The ledger will expect no more than this: what was allocated behind the last frame is given back.
         for (entry, segment) in found.segments.iter_mut().zip(&segments) {
             entry.bytes = entry.bytes.min(end_of(segment));
         }

@@ -1,7 +1,7 @@
 //! Reads the vectors of a persistent collection once after it was opened, and compares them with their checksums.
 //!
-//! Opening a large one reads none of them, so a disk that has lost or changed some would be found out by a wrong answer, or by the signal that a
-//! page is when it cannot be read. A collection with such a vector serves nothing any more: which points are near is not known.
+//! Opening a large collection reads no vectors, so vectors that the disk has lost or changed would show only as a wrong answer, or as the signal
+//! (SIGBUS) that a page raises when it cannot be read. A collection with such a vector serves nothing from then on: its nearest points are unknown.
 
 use crate::core::Core;
 use crate::owner::Owned;
@@ -16,14 +16,14 @@ const PAUSE_US: u64 = 5_000;
 /// Rows compared between two looks at the clock, bytes: some 10 µs.
 const STEP_BYTES: usize = 64 << 10;
 
-/// What cannot be read is tried again so often, after so many microseconds: a device may be busy with itself.
+/// A read that fails is repeated up to this many times, after a pause of so many microseconds: the device may be busy.
 const TRIES: usize = 5;
 const RETRY_US: u64 = 1_000_000;
 
-/// So many bytes of vectors are compared before anything is served, all collections together: some tenths of a second. Collections beyond
-/// that are compared while they serve.
+/// Up to this many bytes of vectors, over all collections, are compared before anything is served: some tenths of a second. The vectors of further
+/// collections are compared while they serve.
 pub const BEFORE_SERVING_BYTES: u64 = 256 << 20;
-/// The pause before another try then.
+/// The pause before a read is repeated, before anything is served.
 const RETRY_BEFORE_SERVING_US: u64 = 20_000;
 
 /// Compares all vectors of a collection that was opened just now, if they are few; else begins to.

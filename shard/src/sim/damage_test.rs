@@ -514,3 +514,31 @@ fn damage_on_a_full_disk_is_found_again() {
     }
     assert!(disk.paths().iter().any(|path| path.ends_with("damaged.json")));
 }
+
+/// Both files of the indexes of keys are damaged: keys are refused until that is accepted, and then have no index.
+#[test]
+fn damaged_indexes_of_keys_are_accepted_like_damaged_keys() {
+    let (disk, model) = directory(true);
+    let disk = copy(&disk);
+    for path in disk.paths().into_iter().filter(|path| path.ends_with("keys/indexes.json")) {
+        disk.put(path, b"{".to_vec());
+    }
+    let state = |disk: &Rc<SimDisk>| {
+        let (key, value) =
+            model.keys.first_key_value().map(|(key, value)| (key.clone(), value.clone())).unwrap();
+        live(disk, |_, node| async move {
+            let core = node.cores[0].clone();
+            if let Some(why) = core.keys().damage() {
+                assert!(why.contains("indexes.json"), "{why}");
+                assert!(matches!(put(&core, &key, &value).await, Err(OpError::Damaged(_))));
+                return None;
+            }
+            put(&core, &key, &value).await.unwrap();
+            Some(core.key_indexes().await.len())
+        })
+    };
+    assert_eq!((state(&disk), state(&disk)), (None, None));
+    disk.put(format!("keys/{}", crate::damage_mark::ACCEPT), Vec::new());
+    assert_eq!((state(&disk), state(&disk)), (Some(0), Some(0)));
+    assert!(!disk.paths().iter().any(|path| path.ends_with(crate::damage_mark::ACCEPT)));
+}

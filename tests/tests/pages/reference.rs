@@ -463,7 +463,7 @@ fn meaning(kind: ErrorKind) -> (&'static str, &'static str) {
             "Read the log; see [troubleshooting](../operations/troubleshooting.md).",
         ),
         ErrorKind::Damaged => (
-            "What the request names is damaged on the disk, and serves nothing. Everything else is served.",
+            "The collection or the keys that the request addresses are damaged on the disk. Everything else is served.",
             "See [damaged files](../operations/full-disks-and-damage.md#damaged-files).",
         ),
         ErrorKind::Unavailable => (
@@ -626,7 +626,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ),
                 ("Waiting for a body, however many bytes come", of!(BODY_LIFE_MAX_SECONDS), Seconds),
                 (
-                    "Bytes of a body that may still come after a refusal without ending the connection",
+                    "Bytes of a request body that are still read and discarded after an early answer, before the connection is closed",
                     of!(BODY_DRAINED_MAX_BYTES),
                     Bytes,
                 ),
