@@ -82,8 +82,11 @@ pub fn encode_into(
     bytes.extend_from_slice(body);
 }
 
-/// One kept-alive connection.
+/// One kept-alive connection, made anew when the server has said that it ends.
 pub struct Client {
+    target: Target,
+    /// The last answer announced the end of the connection.
+    has_ended: bool,
     stream: TcpStream,
     /// Received bytes; `used` of them belong to the answer already handed out.
     received: Vec<u8>,
@@ -130,7 +133,9 @@ impl Client {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
                     stream.set_read_timeout(Some(READ_TIMEOUT))?;
-                    return Ok(Client { stream, received: Vec::new(), used: 0, assembled: Vec::new() });
+                    let target = target.clone();
+                    let (received, assembled) = (Vec::new(), Vec::new());
+                    return Ok(Client { target, has_ended: false, stream, received, used: 0, assembled });
                 }
                 Err(error) => last = error,
             }
@@ -143,11 +148,15 @@ impl Client {
     /// # Errors
     /// Of the connection, or `InvalidData` when the answer is not HTTP. The connection is then of no more use.
     pub fn send(&mut self, request: &[u8]) -> io::Result<Response<'_>> {
+        if self.has_ended {
+            *self = Client::connect(&self.target)?;
+        }
         self.received.drain(..self.used);
         self.used = 0;
         self.stream.write_all(request)?;
         let head_len = self.read_head()?;
         let head = parse_head(&self.received[..head_len])?;
+        self.has_ended = head.is_last;
         match head.body {
             BodyLength::Fixed(length) => {
                 let end = head_len + length;
@@ -244,6 +253,8 @@ enum BodyLength {
 struct Head {
     status: u16,
     body: BodyLength,
+    /// The connection ends behind this answer.
+    is_last: bool,
 }
 
 fn parse_head(bytes: &[u8]) -> io::Result<Head> {
@@ -251,7 +262,7 @@ fn parse_head(bytes: &[u8]) -> io::Result<Head> {
     let mut lines = text.split("\r\n");
     let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok());
     let status = status.ok_or_else(|| invalid("the answer is not HTTP/1.1"))?;
-    let mut body = BodyLength::Fixed(0);
+    let (mut body, mut is_last) = (BodyLength::Fixed(0), false);
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         let value = value.trim();
         if name.eq_ignore_ascii_case("content-length") {
@@ -259,9 +270,11 @@ fn parse_head(bytes: &[u8]) -> io::Result<Head> {
             body = BodyLength::Fixed(length.ok_or_else(|| invalid("bad Content-Length"))?);
         } else if name.eq_ignore_ascii_case("transfer-encoding") && value.eq_ignore_ascii_case("chunked") {
             body = BodyLength::Chunked;
+        } else if name.eq_ignore_ascii_case("connection") && value.eq_ignore_ascii_case("close") {
+            is_last = true;
         }
     }
-    Ok(Head { status, body })
+    Ok(Head { status, body, is_last })
 }
 
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
@@ -318,6 +331,26 @@ mod tests {
             let closed =
                 [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
             assert!(closed.contains(&kind), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_connection_that_was_ended_is_made_anew() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = Target::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        std::thread::spawn(move || {
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().unwrap();
+                assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+                let answer =
+                    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+                stream.write_all(answer).unwrap();
+            }
+        });
+        let mut client = Client::connect(&target).unwrap();
+        let request = encode(&target, "GET", "/", "application/json", b"");
+        for _ in 0..2 {
+            assert_eq!(client.send(&request).unwrap().status, 503);
         }
     }
 
