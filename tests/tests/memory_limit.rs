@@ -188,7 +188,7 @@ fn check(machine: &Machine, name: &str, points: bool, values: bool, restarts: us
 
 #[test]
 fn a_full_server_refuses_and_starts_again() {
-    let (sizes, restarts): (&[u64], _) = if long() { (&[512, 1024], 10) } else { (&[192], 2) };
+    let (sizes, restarts): (&[u64], _) = if long() { (&[512, 1024], 10) } else { (&[256], 2) };
     for size in sizes {
         for (name, points, values) in [("values", false, true), ("points", true, false), ("both", true, true)]
         {
