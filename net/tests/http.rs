@@ -234,6 +234,15 @@ fn a_refusal_before_the_body_keeps_the_connection() {
         send(&mut stream, post("/next", b"x"));
         assert_eq!(answer(&mut stream, true).unwrap().text(), "/next 1 120\n", "{length}");
     }
+    // Nor one that no handler gets to see.
+    for length in [2, DRAINED] {
+        send(&mut stream, format!("POST /unread HTTP/1.1\r\ncontent-length: {length}\r\n\r\n"));
+        let refused = answer(&mut stream, true).unwrap();
+        assert_eq!((refused.status, refused.header("connection")), (400, None));
+        send(&mut stream, vec![b'\n'; length]);
+        send(&mut stream, post("/next", b"x"));
+        assert_eq!(answer(&mut stream, true).unwrap().text(), "/next 1 120\n");
+    }
     send(&mut stream, "POST /unread HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
     assert_eq!(answer(&mut stream, true).unwrap().status, 401);
     // The rest of the body and the next requests come in one piece.

@@ -59,8 +59,8 @@ pub async fn store(disk: &dyn Disk, dir: &Path, why: &str) -> io::Result<()> {
     twin::replace(disk, &dir.join(DAMAGED), &bytes).await
 }
 
-/// Marks the store of `dir`, of which a part of the log is missing; why it is damaged. Where a full disk has no room for the mark, the run
-/// concerned is left as it is, so that the next start finds the same.
+/// Marks the store of `dir`, of which a part of the log is missing; why it is damaged. Where a full disk has no room for the mark, the
+/// chain is left as it is until there is.
 ///
 /// # Errors
 /// The disk refused for another reason.
@@ -68,8 +68,8 @@ pub async fn note(core: &Core, disk: &dyn Disk, dir: &Path, chain: &mut ChainFou
     let why = chain.to_string();
     match core.with_reserve(async || store(disk, dir, &why).await).await {
         Err(error) if is_full(&error) => {
-            tracing::warn!(directory = %dir.display(), "the disk is too full to mark a store as damaged; the next start does it");
-            chain.is_left = true;
+            tracing::warn!(directory = %dir.display(), "the disk is too full to mark a store as damaged; it is done once there is room");
+            chain.unmarked.push((dir.to_owned(), why.clone()));
         }
         noted => noted?,
     }

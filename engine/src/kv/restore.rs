@@ -46,9 +46,16 @@ impl Writer {
         self.pages.live() < all * self.pages.page_words() / DEAD_PART * (DEAD_PART - 1)
     }
 
-    /// Everything has been applied.
-    pub fn finish_restore(&mut self) {
+    /// Everything has been applied. Of the keys that were evicted since [`Self::begin_restore`] those in `evicted` have not come back; the
+    /// statistics count no others.
+    pub fn finish_restore(&mut self, evicted: u64) {
         self.restoring = None;
+        let stats = &mut self.stats;
+        // What each of them had is not known any more.
+        let share = evicted as f64 / stats.evictions_live.max(1) as f64;
+        stats.evicted_live_bytes = (stats.evicted_live_bytes as f64 * share) as u64;
+        stats.evictions = stats.evictions.saturating_sub(stats.evictions_live) + evicted;
+        stats.evictions_live = evicted;
     }
 
     /// Least words of a page that have to be dead for its being copied now.

@@ -203,6 +203,7 @@ async fn answer<H: Handler>(
     let mut reply = match head_fault(&head) {
         None => server.handler.handle(head, body).await,
         Some((status, fault)) => {
+            drop(body);
             json_reply(status, ReplyBody::whole(format!("{}\n", serde_json::json!({ "error": fault }))))
         }
     };

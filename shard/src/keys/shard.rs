@@ -21,8 +21,8 @@ pub(super) struct Shard {
     pub unsaved_bytes: u64,
     /// Effects that have happened and are not in the log yet: evictions.
     unlogged: Vec<u8>,
-    /// Keys whose values did not fit while the store was read.
-    left_out: Vec<Vec<u8>>,
+    /// Keys that had no room while the store was read: left out, or evicted on the way.
+    left_out: HashSet<Vec<u8>>,
     /// The store is being read for the second time.
     second_look: Option<SecondLook>,
     /// Body of the record being made.
@@ -78,7 +78,7 @@ impl Shard {
             touched: Touched::default(),
             unsaved_bytes: 0,
             unlogged: Vec::new(),
-            left_out: Vec::new(),
+            left_out: HashSet::default(),
             second_look: None,
             record: Vec::new(),
         }
@@ -247,19 +247,19 @@ impl Shard {
 
     /// From now on keys expire. The keys that were evicted while the store was read, and have not come back on the way.
     pub(super) fn finish_restore(&mut self) -> Vec<Vec<u8>> {
-        self.writer.finish_restore();
         if let Some(looked) = self.second_look.take() {
             self.left_out.extend(looked.keys);
         }
-        self.displaced()
+        let displaced = self.displaced();
+        self.writer.finish_restore(displaced.len() as u64);
+        displaced
     }
 
     fn displaced(&mut self) -> Vec<Vec<u8>> {
-        let mut displaced = Vec::new();
-        displaced.append(&mut self.left_out);
-        self.writer.take_evicted(|key| displaced.push(key.to_vec()));
+        let left_out = &mut self.left_out;
+        self.writer.take_evicted(|key| left_out.extend([key.to_vec()]));
+        let mut displaced: Vec<_> = left_out.drain().collect();
         displaced.sort_unstable();
-        displaced.dedup();
         displaced.retain(|key| self.writer.peek(key, 0, &mut Vec::new()).is_none());
         displaced
     }
@@ -303,6 +303,12 @@ impl Shard {
                 return Ok(false);
             }
         }
+        if let Effect::Delete { key } = effect {
+            // What an older image has and a newer one deletes is not missing, although it was displaced in between.
+            let left_out = &mut self.left_out;
+            self.writer.take_evicted(|key| left_out.extend([key.to_vec()]));
+            left_out.remove(*key);
+        }
         match self.writer.apply(effect, now_ms) {
             Ok(()) => Ok(false),
             // The budget has become smaller than the record: the value before must not pass for it.
@@ -311,7 +317,7 @@ impl Shard {
                     let gone = self.writer.apply(&Effect::Delete { key }, now_ms);
                     gone.map_err(|error| error.to_string())?;
                     if self.second_look.is_none() {
-                        self.left_out.push(key.to_vec());
+                        self.left_out.insert(key.to_vec());
                     }
                 }
                 Ok(self.second_look.is_none())

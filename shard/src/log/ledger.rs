@@ -135,7 +135,7 @@ impl Ledger {
 pub struct Ledgers {
     pub(super) all: BTreeMap<ChainId, (PathBuf, Ledger)>,
     /// Runs whose ledger cannot be read: nothing can be said of their end.
-    pub(super) unreadable: BTreeSet<ChainId>,
+    pub(super) unreadable: BTreeMap<ChainId, PathBuf>,
 }
 
 impl Ledgers {
@@ -175,7 +175,7 @@ impl Ledgers {
                 }
                 Err(why) => {
                     tracing::error!(file = %path.display(), %why, "a ledger of a log cannot be read");
-                    ledgers.unreadable.insert(id);
+                    ledgers.unreadable.insert(id, path);
                 }
             }
         }
@@ -195,12 +195,10 @@ impl Ledgers {
         undecided: &dyn Fn(u64) -> bool,
         room: &dyn MakeRoom,
     ) -> io::Result<()> {
-        for chain in found.iter().filter(|chain| !chain.is_left) {
+        for chain in found.iter().filter(|chain| chain.unmarked.is_empty()) {
             let Some((path, ledger)) = self.all.get(&chain.id) else { continue };
-            if chain.segments.is_empty() {
-                for path in [path.clone(), twin::copy_of(path)] {
-                    disk.remove(&path).await?;
-                }
+            if chain.segments.is_empty() && !chain.is_kept {
+                remove_both(disk, path).await?;
                 continue;
             }
             let is_settled = ledger.is_complete && ledger.cutting.is_none() && chain.cut_at.is_none();
@@ -215,8 +213,10 @@ impl Ledgers {
                 let known = highest.entry(*uid).or_insert(*seq);
                 *known = (*known).max(*seq);
             }
+            // A loss that concerns an undecided store goes on to be missed.
+            let segments = if chain.is_kept { &ledger.segments } else { &chain.segments };
             let settled = Ledger {
-                segments: chain.segments.clone(),
+                segments: segments.clone(),
                 // Damage to the end stays damage, and is not cut like an end that was never finished.
                 synced: ledger.synced.max(chain.last_flush),
                 highest: highest.into_iter().collect(),
@@ -226,8 +226,18 @@ impl Ledgers {
             };
             settled.store(disk, path, room).await?;
         }
+        for (id, path) in &self.unreadable {
+            if !found.iter().any(|chain| chain.id == *id) {
+                remove_both(disk, path).await?;
+            }
+        }
         Ok(())
     }
+}
+
+async fn remove_both(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    disk.remove(path).await?;
+    disk.remove(&twin::copy_of(path)).await
 }
 
 /// What a scan has found of one run of one core, as far as its end is concerned.
@@ -249,8 +259,11 @@ pub struct ChainFound {
     pub(super) owners: Option<Owners>,
     /// The segment in which this scan has cut a torn tail.
     pub(super) cut_at: Option<u64>,
-    /// The files of this chain are left unchanged until the next start: the disk is too full for the damage mark that must be written first.
-    pub is_left: bool,
+    /// Stores (their directories) that a full disk had no room to mark as damaged, and why they are. Until they are marked, the files of this
+    /// chain are left unchanged.
+    pub unmarked: Vec<(PathBuf, String)>,
+    /// A store that cannot be judged yet may lack records here, so the files of this chain are left unchanged until the next start.
+    pub(super) is_kept: bool,
 }
 
 impl std::fmt::Display for ChainFound {
@@ -296,6 +309,12 @@ impl ChainFound {
         if self.lost_until > 0 {
             self.needs = ledger.highest.iter().copied().collect();
         }
+    }
+
+    /// Whether one of the `undecided` stores may lack records here that the ledger names.
+    pub(super) fn concerns(&self, ledger: &Ledger, undecided: &dyn Fn(u64) -> bool) -> bool {
+        let lacks = |uid: u64, seq: u64| self.highest.get(&uid).is_none_or(|found| *found < seq);
+        self.lost_until > 0 && ledger.highest.iter().any(|(uid, seq)| undecided(*uid) && lacks(*uid, *seq))
     }
 
     /// Whether the end of the run is unknown, so that more may be missing than the ledger says.

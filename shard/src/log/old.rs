@@ -2,6 +2,7 @@
 use super::format::{FoundRecord, SegmentId, leading_records, surviving_records};
 use super::ledger::{ChainFound, ChainId, Ledgers, MakeRoom, NoRoom};
 use super::{LogError, RecordKey};
+use crate::damage_mark;
 use crate::disk::Disk;
 use crate::reserve::is_full;
 use crate::twin;
@@ -69,7 +70,7 @@ pub(super) struct Delivered {
 #[derive(Debug, Default)]
 pub(super) struct OldChain {
     pub(super) id: ChainId,
-    /// See [`ChainFound::is_left`].
+    /// Its files are left unchanged for now, see [`ChainFound`].
     pub(super) is_left: bool,
     pub(super) segments: Vec<OldSegment>,
     /// The run's ledger, which goes after its last segment.
@@ -107,23 +108,30 @@ impl OldSegments {
     /// disk is too full for that, [`Self::trim`] tries it again, and removes nothing before it is done.
     ///
     /// # Errors
-    /// As [`Ledgers::settle`], but for a full disk.
+    /// A ledger cannot be written, for another reason than a full disk.
     pub async fn settle(
         &self,
         disk: &dyn Disk,
         ledgers: Ledgers,
-        found: Vec<ChainFound>,
+        mut found: Vec<ChainFound>,
         undecided: &dyn Fn(u64) -> bool,
         room: &dyn MakeRoom,
     ) -> io::Result<()> {
-        for chain in self.chains.borrow_mut().iter_mut() {
-            chain.is_left = found.iter().any(|found| found.id == chain.id && found.is_left);
+        for chain in &mut found {
+            let ledger = ledgers.all.get(&chain.id);
+            chain.is_kept = ledger.is_some_and(|(_, ledger)| chain.concerns(ledger, undecided));
         }
+        self.leave(&found);
         let listed = ledgers.all.values().flat_map(|(_, ledger)| &ledger.highest).map(|(uid, _)| *uid);
         let undecided = listed.filter(|uid| undecided(*uid)).collect();
         let unsettled = Unsettled { ledgers, found, undecided };
         match unsettled.settle(disk, room).await {
-            Ok(()) => self.give_back(disk).await,
+            Ok(()) => {
+                self.give_back(disk).await;
+                if unsettled.found.iter().any(|chain| !chain.unmarked.is_empty()) {
+                    self.unsettled.replace(Some(unsettled));
+                }
+            }
             Err(error) if is_full(&error) => {
                 tracing::warn!(
                     "the disk is too full for the ledgers of the log: old segments stay until there is room"
@@ -135,12 +143,31 @@ impl OldSegments {
         Ok(())
     }
 
+    /// Notes which chains are left unchanged.
+    fn leave(&self, found: &[ChainFound]) {
+        let is_left = |id: ChainId| {
+            found.iter().any(|chain| chain.id == id && (chain.is_kept || !chain.unmarked.is_empty()))
+        };
+        self.chains.borrow_mut().iter_mut().for_each(|chain| chain.is_left = is_left(chain.id));
+    }
+
     async fn settle_again(&self, disk: &dyn Disk) -> Result<(), LogError> {
         let unsettled = self.unsettled.borrow().clone();
-        if let Some(unsettled) = unsettled {
+        if let Some(mut unsettled) = unsettled {
+            // Marks need room that the trimming of other chains may free.
+            for chain in &mut unsettled.found {
+                while let Some((dir, why)) = chain.unmarked.pop() {
+                    if damage_mark::store(disk, &dir, &why).await.is_err() {
+                        chain.unmarked.push((dir, why));
+                        break;
+                    }
+                }
+            }
+            self.leave(&unsettled.found);
             let settled = unsettled.settle(disk, &NoRoom).await;
             settled.map_err(|error| LogError::Trim(format!("the ledger of the log: {error}")))?;
-            self.unsettled.replace(None);
+            let is_done = unsettled.found.iter().all(|chain| chain.unmarked.is_empty());
+            self.unsettled.replace((!is_done).then_some(unsettled));
             self.give_back(disk).await;
         }
         Ok(())

@@ -82,7 +82,7 @@ pub async fn scan_with(
             report.chains.push(ChainFound::of_nothing(*id, ledger));
         }
     }
-    let unreadable = ledgers.unreadable.last().map_or(0, |id| id.0);
+    let unreadable = ledgers.unreadable.last_key_value().map_or(0, |(id, _)| id.0);
     report.generation_max = report.generation_max.max(unreadable);
     while let Some((id, segments)) = chains.pop_first() {
         let ledger = ledgers.all.get(&id).map(|(path, ledger)| (path.as_path(), ledger));

@@ -24,7 +24,7 @@ const RETRY_US: u64 = 1_000_000;
 /// collections are compared while they serve.
 pub const BEFORE_SERVING_BYTES: u64 = 256 << 20;
 /// The pause before a read is repeated, before anything is served.
-const RETRY_BEFORE_SERVING_US: u64 = 20_000;
+const RETRY_BEFORE_SERVING_US: u64 = 200_000;
 
 /// Compares all vectors of a collection that was opened just now, if they are few; else begins to.
 pub async fn begin(core: &Rc<Core>, owned: Rc<Owned>) {

@@ -508,11 +508,55 @@ fn damage_on_a_full_disk_is_found_again() {
     for _ in 0..2 {
         assert_eq!(damaged(&disk), expected);
     }
+    assert!(!disk.paths().iter().any(|path| path.ends_with("damaged.json")));
     disk.set_space(None);
     for _ in 0..2 {
         assert_eq!(damaged(&disk), expected, "with room");
     }
     assert!(disk.paths().iter().any(|path| path.ends_with("damaged.json")));
+}
+
+/// A store whose manifest cannot be read cannot be judged; a loss in the log is found once it has been repaired.
+#[test]
+fn a_loss_is_remembered_until_its_store_can_be_judged() {
+    let (disk, _) = directory(true);
+    let damaged = |disk: &Rc<SimDisk>| {
+        live(disk, |_, node| async move {
+            let core = node.cores[0].clone();
+            let listed = core.collections().into_iter().filter(|info| info.damage.is_some());
+            let names: BTreeSet<_> =
+                listed.map(|info| (info.name.clone(), core.handle(&info.name).unwrap().uid)).collect();
+            (names, core.keys().damage().is_some())
+        })
+    };
+    let segments: Vec<PathBuf> =
+        disk.paths().into_iter().filter(|path| path.extension().is_some_and(|end| end == "wal")).collect();
+    let mut judged = 0;
+    for segment in segments.iter().map(|segment| vec![segment.clone()]).chain([segments.clone()]) {
+        let disk = copy(&disk);
+        for segment in &segment {
+            futures_lite::future::block_on(crate::disk::Disk::remove(&*disk, segment)).unwrap();
+        }
+        let (expected, keys) = damaged(&copy(&disk));
+        let manifests = expected.iter().map(|(_, uid)| format!("collections/{uid:016x}/manifest"));
+        let manifests: Vec<PathBuf> = manifests
+            .chain(keys.then(|| "keys/manifest.json".to_owned()))
+            .flat_map(|path| [PathBuf::from(&path), crate::twin::copy_of(Path::new(&path))])
+            .collect();
+        let whole: Vec<_> = manifests.iter().map(|path| disk.bytes(path)).collect();
+        judged += manifests.len();
+        manifests.iter().for_each(|path| disk.put(path, b"{".to_vec()));
+        for _ in 0..2 {
+            assert_eq!(damaged(&disk), (expected.clone(), keys), "{segment:?}: manifests are unreadable");
+        }
+        for (path, bytes) in manifests.iter().zip(whole) {
+            disk.put(path, bytes.unwrap_or_else(|| panic!("{}", path.display())));
+        }
+        for _ in 0..2 {
+            assert_eq!(damaged(&disk), (expected.clone(), keys), "{segment:?}: manifests are repaired");
+        }
+    }
+    assert!(judged > 4, "{judged}");
 }
 
 /// Both files of the indexes of keys are damaged: keys are refused until that is accepted, and then have no index.

@@ -359,8 +359,11 @@ fn a_store_that_is_read_keeps_what_fits() {
         assert!(present(&mut writer, 0, 5_000) < 5_000);
         assert!(writer.refill());
         (0..5_000).for_each(|n| set(&mut writer, n, 0).unwrap());
-        writer.finish_restore();
+        assert!(writer.stats().evictions_live > 0);
+        writer.finish_restore(0);
         assert_eq!(present(&mut writer, 0, 5_000), 5_000);
+        let stats = writer.stats();
+        assert_eq!((stats.evictions_live, stats.evicted_live_bytes), (0, 0), "all have come back");
         check_memory_after_restore(&writer.stats());
 
         let (mut writer, _, _) = store(config(1 << 20, 1 << 13, knobs));
