@@ -225,7 +225,7 @@ fn a_refusal_before_the_body_keeps_the_connection() {
         send(&mut stream, format!("POST /unread HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n"));
         let refused = answer(&mut stream, true).unwrap();
         assert_eq!((refused.status, refused.header("connection")), (401, None), "{length}");
-        // A line feed alone would be refused in a head.
+        // The server refuses a bare line feed in a head, so this shows that the body is not taken for one.
         let body = vec![b'\n'; length];
         for piece in body.chunks(length.div_ceil(pieces)) {
             send(&mut stream, piece);
@@ -234,7 +234,7 @@ fn a_refusal_before_the_body_keeps_the_connection() {
         send(&mut stream, post("/next", b"x"));
         assert_eq!(answer(&mut stream, true).unwrap().text(), "/next 1 120\n", "{length}");
     }
-    // Nor one that no handler gets to see.
+    // A request that is refused by its head alone, which no handler sees, keeps its connection as well.
     for length in [2, DRAINED] {
         send(&mut stream, format!("POST /unread HTTP/1.1\r\ncontent-length: {length}\r\n\r\n"));
         let refused = answer(&mut stream, true).unwrap();

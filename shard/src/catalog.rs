@@ -55,7 +55,7 @@ impl CollectionHandle {
         self.view.load(pin)
     }
 
-    /// Whether it serves.
+    /// Whether the collection serves, and if not, why.
     pub fn state(&self) -> CollectionState {
         match self.damage.get() {
             None => CollectionState::Open,
@@ -124,10 +124,10 @@ pub struct Counters {
     pub insert_latency: LatencyBuckets,
 }
 
-/// Whether a collection serves.
+/// Whether a collection serves, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectionState {
-    /// It does.
+    /// It serves.
     Open,
     /// Its files are damaged, or its writes were refused by a log that failed.
     Damaged,

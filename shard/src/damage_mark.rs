@@ -59,7 +59,7 @@ pub async fn store(disk: &dyn Disk, dir: &Path, why: &str) -> io::Result<()> {
     twin::replace(disk, &dir.join(DAMAGED), &bytes).await
 }
 
-/// Marks the store of `dir`, of which a part of the log is missing; why it is damaged. Where a full disk has no room for the mark, the
+/// Marks the store of `dir` as damaged because `chain` lacks a part of its log, and returns the reason. Where a full disk has no room for the mark, the
 /// chain is left as it is until there is.
 ///
 /// # Errors

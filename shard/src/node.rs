@@ -28,7 +28,7 @@ pub const DIRECTORY_FORMAT: u32 = 2;
 /// The file that says the layout.
 pub const FORMAT_FILE: &str = "FORMAT";
 
-/// What it says.
+/// The text of that file.
 pub(crate) fn format_text() -> String {
     format!("nigh {DIRECTORY_FORMAT}\n")
 }
@@ -504,7 +504,7 @@ mod tests {
         assert!(matches!(DirectoryLock::acquire(&path), Err(DirectoryError::Newer { found: 999, .. })));
         std::fs::write(path.join("FORMAT"), "redis\n").unwrap();
         assert!(matches!(DirectoryLock::acquire(&path), Err(DirectoryError::Foreign { .. })));
-        // Only the file itself is damaged, or of a newer build that ended before it had changed anything else.
+        // The copy decides where the file itself is damaged, or was raised by a newer build that ended before it changed anything else.
         std::fs::create_dir(path.join(twin::COPIES)).unwrap();
         std::fs::write(path.join(twin::copy_of(Path::new("FORMAT"))), format_text()).unwrap();
         for damaged in ["redis\n", "nigh 999\n", ""] {

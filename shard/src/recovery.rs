@@ -107,7 +107,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         let newest = tallies.get(&uid).map_or(0, |tally| tally.newest);
         let have = match manifests.get(&uid) {
             Some(Ok(manifest)) => newest.max(manifest.seq),
-            // It is damaged already: whether it has what was entered somewhere will show when it is repaired.
+            // Its manifest cannot be read, so what its images hold is unknown. It is judged once the manifest has been repaired.
             _ => u64::MAX,
         };
         let lacking = |chain: &&mut ChainFound| chain.may_lack(uid, have, |owners| owners.of_collection(uid));
@@ -236,7 +236,7 @@ impl Entry {
         self.name.starts_with(NAMELESS)
     }
 
-    /// One that serves nothing, under a name that says which it is: no other can have that, and it can be dropped by it.
+    /// An entry that serves nothing. Its name is made from its uid, which no collection of a client can have, and it can be dropped by it.
     fn damaged(uid: u64, why: String) -> Entry {
         let config = DenseConfig::new(1, Metric::L2);
         Entry { uid, name: format!("{NAMELESS}{uid:016x}"), config, damage: Some(why), is_accepted: false }
@@ -248,7 +248,7 @@ impl Entry {
 async fn raise_format(core: &Core, disk: &dyn Disk) -> Result<(), String> {
     let (path, bytes) = (Path::new(FORMAT_FILE), format_text());
     let decode = |found: &[u8]| if found == bytes.as_bytes() { Ok(()) } else { Err("it is another one") };
-    // Of an older format neither is; of this one the copy is made, if there is room for it.
+    // In a directory of this format, reading restores whichever of the two files is missing. In one of an older format it finds neither.
     if matches!(twin::read(disk, path, decode, |_| false).await, Ok(Some(()))) {
         return Ok(());
     }

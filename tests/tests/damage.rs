@@ -33,7 +33,7 @@ fn fill(server: &Server, ids: std::ops::Range<u64>) {
     }
 }
 
-/// Of two lives: the first leaves images, the second a log.
+/// Fills a data directory by two server processes, the first of which leaves images behind and the second a log.
 fn directory(path: &Path) {
     let server = Server::start(Some(path), &FLAGS);
     let mut api = server.api();
@@ -72,7 +72,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Checks one collection; whether it says that it is damaged.
+/// Checks every point of one collection, and returns whether it says that it is damaged.
 fn is_damaged(api: &mut Api, collection: usize, path: &str, what: &str) -> bool {
     let body = json!({"ids": (0..POINTS).collect::<Vec<_>>(), "with_vector": true});
     let answer =
@@ -97,7 +97,7 @@ fn is_damaged(api: &mut Api, collection: usize, path: &str, what: &str) -> bool 
     false
 }
 
-/// The stores that say that they are damaged; everything else is what was written.
+/// Returns the stores that say that they are damaged, after checking that everything else is what was written.
 fn check(data: &Path, what: &str) -> BTreeSet<String> {
     let server = Server::start(Some(data), &FLAGS);
     let (mut api, mut wire) = (server.api(), server.tcp());
@@ -136,7 +136,7 @@ fn check(data: &Path, what: &str) -> BTreeSet<String> {
     ];
     for (op, args) in asked {
         let response = wire.ask(op, args.0);
-        // 1 is an answer as well: that there is no such key.
+        // Status 1 is an answer as well: it says that there is no such key.
         let is_refused = response.status > 1 && response.error().contains("damaged");
         assert_eq!(is_refused, !is_served[0], "{what}: {op}");
     }

@@ -51,7 +51,7 @@ impl Writer {
     pub fn finish_restore(&mut self, evicted: u64) {
         self.restoring = None;
         let stats = &mut self.stats;
-        // What each of them had is not known any more.
+        // The bytes of each evicted key are not known any more, so the sum is reduced in proportion.
         let share = evicted as f64 / stats.evictions_live.max(1) as f64;
         stats.evicted_live_bytes = (stats.evicted_live_bytes as f64 * share) as u64;
         stats.evictions = stats.evictions.saturating_sub(stats.evictions_live) + evicted;

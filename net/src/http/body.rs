@@ -123,7 +123,7 @@ impl HeldBytes {
 
 /// The body of one request. Nothing is read (and no `100 Continue` sent) before the first call.
 pub struct BodyReader {
-    /// Taken when the reader is dropped.
+    /// The body as hyper receives it; `None` once the reader has been dropped.
     incoming: Option<Incoming>,
     connection: Rc<Connection>,
     runtime: CoreRuntime,

@@ -91,7 +91,8 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Of a head whose beginning may have come, unseen, with the end of the request before it: a carriage return may have been its last byte.
+    /// Lines of a head that follows another request on its connection. Its first bytes may have come together with the end of that request,
+    /// and then nobody has looked at them: the last of them may have been a carriage return.
     pub fn after_a_request() -> Lines {
         Lines { last: b'\r', ..Lines::default() }
     }

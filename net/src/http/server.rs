@@ -176,7 +176,7 @@ fn asks_to_close(head: &Parts) -> bool {
 async fn drain(connection: Rc<Connection>, mut rest: Incoming, request: u64) {
     let mut drained = 0;
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut rest).poll_frame(cx)).await {
-        // The connection broke.
+        // An error says that the connection broke.
         let Ok(frame) = frame else { return };
         let bytes = frame.data_ref().map_or(0, bytes::Bytes::len);
         connection.received_body(bytes);

@@ -5,7 +5,7 @@ use futures_lite::future::block_on;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The store that files are of, from the version on in which they say so.
+/// The uid of the store to which the files belong; versions that are not bound to a place do not say it.
 const STORE: u64 = 0xfeed;
 
 fn golden(name: &str) -> PathBuf {

@@ -88,7 +88,7 @@ impl Identity<'_> {
         crc32c::crc32c_append(crc32c::crc32c(&self.store.to_le_bytes()), self.name.as_bytes())
     }
 
-    /// As it stands in a header: the store, and a checksum of the name.
+    /// The identity as a file header holds it: the uid of the store, and a checksum of the name.
     fn bytes(self) -> [u8; 12] {
         let mut bytes = [0; 12];
         bytes[..8].copy_from_slice(&self.store.to_le_bytes());
@@ -116,13 +116,13 @@ const IDENTITY: std::ops::Range<usize> = 12..24;
 /// The versions of a kind of file.
 #[derive(Clone, Copy)]
 struct Versions {
-    /// Written, and the newest that can be read.
+    /// The version that is written, and the newest that can be read.
     newest: u32,
-    /// The first whose files say where they belong.
+    /// The first version whose files say where they belong.
     bound: u32,
 }
 
-/// Checks a header. What the checksums behind it begin with: 0 in versions that are not bound to a place.
+/// Checks a header. Returns what the checksums behind it begin with: 0 in versions that are not bound to a place.
 fn check_file_header(
     path: &Path,
     header: &[u8; FILE_HEADER_BYTES],

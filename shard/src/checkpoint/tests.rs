@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::rc::Rc;
 
 const DIR: &str = "c";
-/// The store that files are of.
+/// The uid of the store to which the files of these tests belong.
 const STORE: u64 = 0x0123_4567_89ab_cdef;
 
 fn disk(seed: u64) -> SimDisk {

@@ -96,7 +96,7 @@ impl Core {
             Err(error) => {
                 // Without its file the directory is no collection; a leftover is removed at the next start. One with its file would come
                 // back then, though its creator was told that there is none.
-                // Its copies first, for they would bring it back.
+                // The copies are removed first: a start would restore the collection from them.
                 let _leftover_is_harmless = disk.remove_dir(&twin::copy_of(&dir)).await;
                 let _leftover_is_harmless = disk.remove_dir(&dir).await;
                 Err(error)
@@ -133,7 +133,7 @@ impl Core {
             // Both may take a block of a directory.
             let made = self.with_reserve(async || disk.create_dir(Path::new("trash")).await).await;
             made.map_err(|e| io_error(&e))?;
-            // Before the directory: as long as that is there its files decide, and copies alone mean that it was lost.
+            // The copies are removed before the directory: copies without a directory would mean that the collection was lost.
             disk.remove_dir(&twin::copy_of(&dir)).await.map_err(|e| io_error(&e))?;
             if let Err(error) = self.with_reserve(async || disk.rename(&dir, &trash).await).await {
                 let is_gone = error.kind() == std::io::ErrorKind::NotFound;
@@ -143,7 +143,7 @@ impl Core {
                 if !file.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
                     return Err(io_error(&error));
                 }
-                // One that was lost with its directory, and is known by its copies alone, is dropped all the same.
+                // A collection whose directory was lost, and that is known by its copies alone, can be dropped all the same.
                 failed = (!is_gone).then(|| io_error(&error));
             }
         }

@@ -39,7 +39,7 @@ pub struct CollectionInfo {
     pub cells: Option<CellsInfo>,
     /// Why it answers nothing, if so.
     pub damage: Option<String>,
-    /// That is for want of memory, and its files are whole.
+    /// Whether it serves nothing because it did not fit into memory; its files are intact then.
     pub is_closed: bool,
 }
 

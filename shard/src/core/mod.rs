@@ -289,8 +289,8 @@ impl Core {
         Ok(handle.config.clone())
     }
 
-    /// Why this node should get no more requests, in one sentence per reason: logs that have failed, a full disk, damaged or closed
-    /// collections, damaged keys. `None`
+    /// Why this node should get no more requests, in one sentence per reason: logs that have failed, a full disk, damaged or closed collections,
+    /// damaged keys. `None`
     /// when it is ready.
     pub fn not_ready(&self) -> Option<String> {
         let mut reasons: Vec<String> = self.shared.log_failure().into_iter().collect();

@@ -129,7 +129,7 @@ pub struct KeysShared {
 /// Uids of damaged shards that are not open, whose log records stay for whoever repairs them.
 struct Withheld {
     uids: Range<u64>,
-    /// Collections among them, where it is not known which the shards have.
+    /// Uids in that range that are collections: without a manifest it is not known which of the others belong to shards.
     collections: HashSet<u64>,
 }
 

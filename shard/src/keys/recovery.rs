@@ -46,7 +46,7 @@ pub(crate) struct Found {
     records: HashMap<usize, Records>,
     /// Damaged log records.
     lost: u64,
-    /// Why nothing is served.
+    /// Why the keys are damaged and not served; `None` while they are whole.
     damage: Option<String>,
     /// An operator accepts the damage.
     is_accepted: bool,
@@ -82,14 +82,14 @@ impl Found {
             }
             Err(why) => why.to_string(),
         };
-        // Without it the images would be nobody's, and be removed.
+        // Without a manifest no image belongs to anything, and the start would remove them all.
         if !found.is_accepted {
             found.damage.get_or_insert(format!("{}: {failed}", path.display()));
         }
         Ok(found)
     }
 
-    /// Judges whether the log has all that it should have above the images. What is missing of it for good is noted in the directory.
+    /// Judges whether the log has all records above the images that it should have. If not, the keys are marked as damaged in their directory.
     ///
     /// # Errors
     /// The disk refused.
@@ -151,7 +151,7 @@ impl Found {
         let Some(shard) = self.manifest.as_ref().and_then(|manifest| manifest.shard_of(uid)) else {
             return false;
         };
-        // Those of damaged keys serve nobody.
+        // While the keys are damaged they are not opened, so their records need not be kept in memory.
         if seq > self.covered[shard] && self.damage.is_none() {
             self.records.entry(shard).or_default().push((seq, body.to_vec()));
         }
@@ -175,7 +175,7 @@ pub(super) fn kept_name(name: &Path, unix_ms: u64) -> PathBuf {
 }
 
 impl Withheld {
-    /// The shards of a manifest.
+    /// Withholds the shards of a manifest.
     fn of(manifest: &Manifest) -> Withheld {
         let uids = manifest.uid_base..manifest.uid_base + manifest.shards as u64;
         Withheld { uids, collections: HashSet::default() }
@@ -227,7 +227,7 @@ pub(crate) async fn open(core: &Rc<Core>, found: Found, collections: HashSet<u64
     let shared = &core.keys().shared;
     shared.is_accepted.store(is_accepted, Relaxed);
     if let Some(why) = damage {
-        // Records of the log stay for whoever repairs it.
+        // The log records of the shards stay, so that a repaired start can apply them.
         let withheld = match &manifest {
             Some(old) => Withheld::of(old),
             None => Withheld { uids: 0..core.node().uid_end(), collections },
@@ -479,7 +479,7 @@ impl Core {
         Ok(wants_base)
     }
 
-    /// Nothing is served of the keys from here on.
+    /// Declares the keys damaged: from here on no operation on keys is served.
     pub(super) fn damage_keys(&self, why: String) {
         tracing::error!(
             why,
@@ -487,11 +487,11 @@ impl Core {
              file {DIR}/{} so that the next start serves what can be read",
             damage_mark::ACCEPT
         );
-        // The first reason counts.
+        // The keys may have been declared damaged before; the first reason is kept.
         let _first = self.keys().shared.damage.set(why);
     }
 
-    /// Ends a restore that came to nothing.
+    /// Ends the restore of this core's shards although it is not complete; nothing is served from them.
     fn abandon_keys(&self) {
         for shard in self.keys().owned.borrow_mut().iter_mut() {
             let _served_by_nobody = shard.finish_restore();

@@ -304,7 +304,7 @@ impl Shard {
             }
         }
         if let Effect::Delete { key } = effect {
-            // What an older image has and a newer one deletes is not missing, although it was displaced in between.
+            // A key that a newer image deletes is not missing, even if it was displaced after an older image had set it.
             let left_out = &mut self.left_out;
             self.writer.take_evicted(|key| left_out.extend([key.to_vec()]));
             left_out.remove(*key);

@@ -292,11 +292,11 @@ impl Log {
                 continue;
             }
             if !self.reserve.is_intact() {
-                // What the disk has left is for deletes.
+                // On a full disk the room that is left is kept for deletes.
                 marked = planned;
                 continue;
             }
-            // Without room for it, or with a write that takes as long, there is none this time.
+            // If there is no room for an empty frame, or a write is still under way, this pause gets none.
             marked = state.put_mark(self.core, self.config.generation).unwrap_or(planned);
             drop(state);
             self.work.notify();

@@ -20,13 +20,13 @@ use std::path::{Path, PathBuf};
 /// Newest format this build reads and the one it writes.
 const FORMAT: u32 = 1;
 
-/// Who can make room on a full disk.
+/// Something that can make room on a full disk.
 pub trait MakeRoom {
-    /// Does so if it can, and says whether it may have.
+    /// Makes room if it can; whether it may have made some.
     fn make_room(&self) -> LocalBoxFuture<'_, bool>;
 }
 
-/// There is none to be made.
+/// Makes no room, for callers that have nothing to give up.
 pub(super) struct NoRoom;
 
 impl MakeRoom for NoRoom {
@@ -73,13 +73,13 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Whether `found` is that segment, as long as this says at least.
+    /// Whether `found` is this segment and at least as long as this entry says.
     fn is_in(&self, found: &Entry) -> bool {
         self.number == found.number && self.bytes <= found.bytes
     }
 }
 
-/// See the module.
+/// What must be there of one chain (one core in one run); the module says why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     pub(super) generation: u64,
@@ -104,7 +104,7 @@ impl Ledger {
 
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = sealed_json::encode(FORMAT, self, Layout::Compact);
-        // Whole blocks, as the disk counts them: one that is replaced takes as much room as before.
+        // A ledger fills whole blocks, as the disk counts them, so that replacing it takes no more room than it had.
         bytes.resize(bytes.len().next_multiple_of(BLOCK), b' ');
         bytes
     }
@@ -139,10 +139,10 @@ pub struct Ledgers {
 }
 
 impl Ledgers {
-    /// Reads those of all cores under `root`.
+    /// Reads the ledgers of all cores under `root`.
     ///
     /// # Errors
-    /// One of a newer format, or a failing disk.
+    /// A ledger has a newer format, or the disk fails.
     pub async fn read(disk: &dyn Disk, root: &Path) -> io::Result<Ledgers> {
         let mut paths: BTreeSet<(ChainId, PathBuf)> = BTreeSet::new();
         for top in [root.to_owned(), twin::copy_of(root)] {
@@ -213,11 +213,11 @@ impl Ledgers {
                 let known = highest.entry(*uid).or_insert(*seq);
                 *known = (*known).max(*seq);
             }
-            // A loss that concerns an undecided store goes on to be missed.
+            // If an undecided store may lack records, the ledger goes on listing the missing segments.
             let segments = if chain.is_kept { &ledger.segments } else { &chain.segments };
             let settled = Ledger {
                 segments: segments.clone(),
-                // Damage to the end stays damage, and is not cut like an end that was never finished.
+                // Never lowered: a damaged end must not look like a torn tail to the next scan, which would cut it.
                 synced: ledger.synced.max(chain.last_flush),
                 highest: highest.into_iter().collect(),
                 is_complete: true,
@@ -243,7 +243,7 @@ async fn remove_both(disk: &dyn Disk, path: &Path) -> io::Result<()> {
 /// What a scan has found of one run of one core, as far as its end is concerned.
 #[derive(Clone, Debug, Default)]
 pub struct ChainFound {
-    /// Which.
+    /// Run and core of the chain.
     pub id: ChainId,
     pub(super) segments: Vec<Entry>,
     /// Newest flush found.
@@ -322,7 +322,7 @@ impl ChainFound {
         self.lost_until > self.synced
     }
 
-    /// Of a run of which no segment is there.
+    /// What is found of a chain of which the ledger is there and no segment.
     pub(super) fn of_nothing(id: ChainId, ledger: &Ledger) -> ChainFound {
         let mut found = ChainFound { id, ..ChainFound::default() };
         found.compare(ledger);
@@ -340,7 +340,7 @@ impl ChainFound {
         match &self.owners {
             Some(_) if self.lost_until <= self.synced => have < self.needs.get(&uid).copied().unwrap_or(0),
             Some(owners) => core_of(owners) == self.id.1 as usize,
-            // A run from before there were ledgers.
+            // A run of a build that had no ledgers does not say who owned what, so every store may be concerned.
             None => true,
         }
     }

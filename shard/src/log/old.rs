@@ -48,7 +48,7 @@ pub(super) struct OldSegment {
     pub(super) path: PathBuf,
     /// Bytes of frames in it.
     pub(super) bytes: u64,
-    /// From here on the file has room that was allocated and not used.
+    /// Where the unused rest of the file begins, if there is one.
     pub(super) unused: Option<u64>,
     pub(super) highest: Highest,
     /// What a scan has delivered from it, in order.
@@ -154,10 +154,13 @@ impl OldSegments {
     async fn settle_again(&self, disk: &dyn Disk) -> Result<(), LogError> {
         let unsettled = self.unsettled.borrow().clone();
         if let Some(mut unsettled) = unsettled {
-            // Marks need room that the trimming of other chains may free.
+            // A mark that still finds no room is tried again by the next call; trimming the other chains may free some until then.
             for chain in &mut unsettled.found {
                 while let Some((dir, why)) = chain.unmarked.pop() {
-                    if damage_mark::store(disk, &dir, &why).await.is_err() {
+                    if let Err(error) = damage_mark::store(disk, &dir, &why).await {
+                        if !is_full(&error) {
+                            tracing::warn!(directory = %dir.display(), %error, "a store could not be marked as damaged; it is tried again");
+                        }
                         chain.unmarked.push((dir, why));
                         break;
                     }
@@ -188,7 +191,7 @@ impl OldSegments {
                 file.truncate(end).await?;
                 file.close().await
             };
-            // It costs room until the segment goes, nothing else.
+            // A segment that cannot be truncated keeps its unused room until it is trimmed, and nothing else is lost.
             if let Err(error) = cut.await {
                 tracing::warn!(segment = %path.display(), %error, "an old log segment keeps room that it does not need");
             }
@@ -200,7 +203,7 @@ impl OldSegments {
         self.chains.borrow().iter().all(|chain| chain.segments.is_empty())
     }
 
-    /// Bytes of records in those that images may let go, block padding included.
+    /// Bytes of records in the segments that may be trimmed once images cover them, block padding included.
     pub fn live_bytes(&self) -> u64 {
         let chains = self.chains.borrow();
         chains
@@ -235,7 +238,7 @@ impl OldSegments {
                 }
             }
             if let Some(ledger) = ledger {
-                // One that stays names segments that are all covered, and goes at the next start.
+                // If the ledger cannot be removed now, the next start removes it: all the segments that it lists are covered.
                 remove(disk, &ledger).await?;
                 remove(disk, &twin::copy_of(&ledger)).await?;
             }

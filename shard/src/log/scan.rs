@@ -244,7 +244,7 @@ async fn find_items(id: SegmentId, file: &Rc<dyn DiskFile>) -> io::Result<Vec<It
     }
 }
 
-/// Where the last of what was found ends. Nobody will write behind it any more.
+/// Where the last frame or damaged block of a segment ends. Nothing will be written behind it any more.
 fn end_of(segment: &Segment) -> u64 {
     let end_of = |item: &Item| match *item {
         Item::Frame { offset, header } => offset + header.frame_bytes(),
@@ -265,7 +265,7 @@ struct Place {
 struct Survivors {
     /// Good records.
     records: u64,
-    /// Those that are lost and known.
+    /// Records that are lost although their headers, and so their keys, can still be read.
     lost: u64,
     /// Where the last one ends whose header is good, in the bytes looked through; 0 without any.
     end: u64,
@@ -339,7 +339,7 @@ impl ChainScan<'_> {
             // A run that has written nothing durable starts at flush 1.
             let untrimmed = self.segments[0].id.number == 1;
             let flush = last_flush.map(|last| last.saturating_add(1)).or(untrimmed.then_some(1));
-            // Without a frame that says so, a ledger may know that these were on the device once.
+            // Even if no later frame confirms these flushes, the ledger may say that they were on the device once.
             if let Some(flush) = flush.filter(|flush| *flush <= synced) {
                 let end = Place { segment: usize::MAX, offset: u64::MAX, end: u64::MAX };
                 self.report_missing(&bad, end, flush..synced.saturating_add(1)).await?;
@@ -401,7 +401,7 @@ impl ChainScan<'_> {
         let expected_end = FRAME_HEADER_BYTES as u64 + u64::from(header.bytes);
         if count == header.records && end as u64 == expected_end {
             leading_records(&bytes, id, header.flush, |key, body| self.deliver(place.segment, key, body));
-            // One without records marks the end of those before it.
+            // An empty frame only confirms the frames before it.
             if header.records > 0 {
                 self.note_delivered(place, bytes.len(), header.flush, false);
             }

@@ -51,7 +51,7 @@ pub struct Log {
     is_short: Cell<bool>,
     /// False while the disk was too full for it.
     is_dir_made: Cell<bool>,
-    /// Who may replace the ledger.
+    /// Held while the ledger is replaced.
     ledger_lock: Rc<Lock>,
 }
 
@@ -244,7 +244,7 @@ impl State {
         }
         let mut last_flush = self.trimmed;
         let entry = |segment: &Segment| {
-            // One that was too short for what was to be written has none of its own.
+            // A segment that was too short for the record it was wanted for holds no flush of its own.
             last_flush = last_flush.max(segment.last_flush);
             let is_closed = segment.number < self.filling || self.finished && segment.last_flush > 0;
             Entry {
@@ -607,7 +607,7 @@ impl Log {
             }
             state.segments.iter().chain(&state.unlisted).map(|segment| segment.path.clone()).collect()
         };
-        // Before the segments, which it would miss.
+        // The ledger goes before the segments: one that stayed alone would report them missing.
         let ledger = self.ledger_path();
         for path in [ledger.clone(), twin::copy_of(&ledger)] {
             if self.disk.remove(&path).await.is_err() {
@@ -705,7 +705,7 @@ impl Log {
             };
             let (number, last_flush, path, file) = oldest;
             if self.config.owners.is_some() && number > self.state.borrow().listed_closed {
-                // Else the next start would miss it.
+                // If the ledger still listed the segment as open, the next start would report it missing.
                 self.sync_up_to(last_flush).await;
                 self.store_ledger(Purpose::Free).await.map_err(|error| match is_full(&error) {
                     true => LogError::NoSpace(format!("the ledger of the log: {error}")),

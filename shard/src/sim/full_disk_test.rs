@@ -1,7 +1,7 @@
 //! Full disks in simulation: reads go on, what is freed comes back, starts need no room, and a server recovers by itself.
 
 use super::keys_test::{Order, carry_out, read};
-use super::test_node::{TestNode, keys_options, node_options, open};
+use super::test_node::{TestNode, keys_options, node_options, open, until_not_busy};
 use super::{Random, Sim};
 use crate::core::{Core, OpError, PointFields, Vectors, WriteBatch};
 use crate::disk::SimDisk;
@@ -29,22 +29,11 @@ fn options() -> NodeOptions {
     }
 }
 
-async fn patiently<T, F: Future<Output = Result<T, OpError>>>(
-    mut call: impl FnMut() -> F,
-) -> Result<T, OpError> {
-    loop {
-        match call().await {
-            Err(OpError::Busy(_)) => {}
-            done => return done,
-        }
-    }
-}
-
 async fn put_point(core: &Rc<Core>, name: &str, id: u64) -> Result<(), OpError> {
     let mut row = RowBuilder::new();
     row.set("pad", Value::String("p".repeat(2000)), 0);
     let row = row.finish();
-    patiently(|| async {
+    until_not_busy(|| async {
         let points = vec![PointFields { id, row: row.clone(), ..PointFields::default() }];
         let batch =
             WriteBatch { mode: WriteMode::Upsert, dim: 1, vectors: Vectors::Native(vec![id as f32]), points };
@@ -56,7 +45,7 @@ async fn put_point(core: &Rc<Core>, name: &str, id: u64) -> Result<(), OpError> 
 async fn put_key(core: &Rc<Core>, n: u64) -> Result<(), OpError> {
     let order = Order::Put { value: vec![n as u8; 3000], ttl_ms: 0 };
     let key = n.to_be_bytes();
-    patiently(|| carry_out(core, &key, &order)).await.map(drop)
+    until_not_busy(|| carry_out(core, &key, &order)).await.map(drop)
 }
 
 /// What is stored: ids of either collection from 0 on, and keys likewise.
@@ -86,7 +75,7 @@ async fn fill(core: &Rc<Core>, random: &Random, stored: &mut Stored) {
 }
 
 async fn check(core: &Rc<Core>, stored: Stored) {
-    let count = |name| patiently(move || core.count(name, None));
+    let count = |name| until_not_busy(move || core.count(name, None));
     assert_eq!((count(DOCS).await.unwrap(), count(NOTES).await.unwrap()), (stored.docs, stored.notes));
     for n in 0..stored.keys {
         assert_eq!(read(core, &n.to_be_bytes()).await, Some((vec![n as u8; 3000], 0)), "key {n}");
@@ -130,7 +119,9 @@ fn a_full_disk_is_read_freed_and_restarted() {
             let core = &node.cores[0];
             shared.set_space(Some(DISK_BYTES));
             for name in [DOCS, NOTES] {
-                patiently(|| core.create_collection(name, DenseConfig::new(1, Metric::L2))).await.unwrap();
+                until_not_busy(|| core.create_collection(name, DenseConfig::new(1, Metric::L2)))
+                    .await
+                    .unwrap();
             }
             let mut stored = Stored::default();
             fill(core, &Random::new(seed), &mut stored).await;
@@ -163,7 +154,7 @@ fn a_full_disk_is_read_freed_and_restarted() {
                         // deleted points finds room: a third at least can be deleted one by one, and the rest be dropped.
                         let mut deleted = 0;
                         for id in 0..stored.docs {
-                            match patiently(|| core.delete(DOCS, id, None)).await {
+                            match until_not_busy(|| core.delete(DOCS, id, None)).await {
                                 Ok(was_there) => assert!(was_there, "{id}"),
                                 Err(OpError::NoSpace(_)) => break,
                                 Err(other) => panic!("seed {seed}, {id} of {stored:?}: {other}"),
@@ -173,9 +164,9 @@ fn a_full_disk_is_read_freed_and_restarted() {
                         let sizes = shared.sizes();
                         assert!(3 * deleted > stored.docs, "seed {seed}: {deleted} of {stored:?}: {sizes:?}");
                         if deleted < stored.docs {
-                            assert!(patiently(|| core.drop_collection(DOCS)).await.unwrap());
+                            assert!(until_not_busy(|| core.drop_collection(DOCS)).await.unwrap());
                             recovered(&sim, core, &shared, freed).await;
-                            patiently(|| core.create_collection(DOCS, DenseConfig::new(1, Metric::L2)))
+                            until_not_busy(|| core.create_collection(DOCS, DenseConfig::new(1, Metric::L2)))
                                 .await
                                 .unwrap();
                         }
@@ -184,19 +175,19 @@ fn a_full_disk_is_read_freed_and_restarted() {
                     "keys" => {
                         for n in 0..stored.keys {
                             let key = n.to_be_bytes();
-                            let deleted = patiently(|| carry_out(core, &key, &Order::Del)).await;
+                            let deleted = until_not_busy(|| carry_out(core, &key, &Order::Del)).await;
                             assert_eq!(deleted.unwrap(), Reply::Flag(true), "seed {seed}, {n}");
                         }
                         stored.keys = 0;
                     }
                     _ => {
-                        assert!(patiently(|| core.drop_collection(NOTES)).await.unwrap());
+                        assert!(until_not_busy(|| core.drop_collection(NOTES)).await.unwrap());
                         stored.notes = 0;
                     }
                 }
                 recovered(&sim, core, &shared, freed).await;
                 if freed == "a collection" {
-                    patiently(|| core.create_collection(NOTES, DenseConfig::new(1, Metric::L2)))
+                    until_not_busy(|| core.create_collection(NOTES, DenseConfig::new(1, Metric::L2)))
                         .await
                         .unwrap();
                 }
@@ -220,7 +211,9 @@ fn a_start_without_any_room_serves_reads_and_recovers() {
         let stored = live(seed, &disk, cores, async move |_, node: TestNode| {
             let core = &node.cores[0];
             for name in [DOCS, NOTES] {
-                patiently(|| core.create_collection(name, DenseConfig::new(1, Metric::L2))).await.unwrap();
+                until_not_busy(|| core.create_collection(name, DenseConfig::new(1, Metric::L2)))
+                    .await
+                    .unwrap();
             }
             for n in 0..40 {
                 put_point(core, DOCS, n).await.unwrap();
@@ -238,7 +231,7 @@ fn a_start_without_any_room_serves_reads_and_recovers() {
             assert!(why.contains("the disk is full"), "{why}");
             assert!(matches!(put_point(core, DOCS, 40).await, Err(OpError::NoSpace(_))));
             assert!(matches!(put_key(core, 40).await, Err(OpError::NoSpace(_))));
-            let deleted = patiently(|| core.delete(DOCS, 0, None)).await;
+            let deleted = until_not_busy(|| core.delete(DOCS, 0, None)).await;
             assert!(matches!(deleted, Err(OpError::NoSpace(_))), "{deleted:?}");
             check(core, stored).await;
             shared.set_space(None);

@@ -52,15 +52,21 @@ pub(super) fn node_options() -> NodeOptions {
     }
 }
 
-/// Calls again until the node is not busy.
-pub(super) async fn patiently<T, F: Future<Output = Result<T, OpError>>>(mut call: impl FnMut() -> F) -> T {
+/// Repeats a call that the mesh refused because it was full, which has done nothing then.
+pub(super) async fn until_not_busy<T, F: Future<Output = Result<T, OpError>>>(
+    mut call: impl FnMut() -> F,
+) -> Result<T, OpError> {
     loop {
         match call().await {
-            Ok(value) => return value,
             Err(OpError::Busy(_)) => {}
-            Err(other) => panic!("{other}"),
+            done => return done,
         }
     }
+}
+
+/// [`until_not_busy`] for a call that must succeed.
+pub(super) async fn patiently<T, F: Future<Output = Result<T, OpError>>>(call: impl FnMut() -> F) -> T {
+    until_not_busy(call).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Starts a node of `count` cores on `disk` and waits until it is open.

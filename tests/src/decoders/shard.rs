@@ -154,10 +154,10 @@ pub(super) fn checkpoint_image(bytes: &[u8]) {
     }
 }
 
-/// The store that files are of.
+/// The uid of the store to which the decoded files belong.
 const STORE: u64 = 7;
 
-/// Makes the header of a file say where it belongs, in versions from `bound` on; what its checksums begin with.
+/// Makes the header of a file say where it belongs, in versions from `bound` on, and returns what its checksums begin with.
 fn right_place(bytes: &mut [u8], bound: u32, name: &[u8]) -> Option<u32> {
     let version = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);
     let mut seed = 0;

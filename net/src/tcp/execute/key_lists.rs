@@ -44,7 +44,7 @@ pub async fn carry_out(
 
 /// Each key as it is when its turn comes.
 async fn mget(core: &Rc<Core>, wanted: &[&[u8]], out: &mut Vec<u8>, room: &mut Room) -> Result<(), ApiError> {
-    // Views of damaged keys have nothing, which is not what there was.
+    // While the keys are damaged their views are empty, and an answer from them would say that there are no keys.
     core.keys().healthy()?;
     let begun = Begun::at(out);
     kv::put_mget_head(out, wanted);

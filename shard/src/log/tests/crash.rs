@@ -91,7 +91,7 @@ async fn trim_for_ever(sim: Sim, log: Rc<Log>, book: Rc<Book>) {
     }
 }
 
-/// Scans twice as starts do, by the ledgers, which take nothing that a crash leaves for a loss.
+/// Scans with ledgers as three starts in a row do: nothing that a crash leaves may be taken for a loss.
 fn check_ledgers(seed: u64, disk: &SimDisk, book: &Book) {
     use futures_lite::future::block_on;
     let root = Path::new(ROOT);
@@ -112,7 +112,7 @@ fn check_ledgers(seed: u64, disk: &SimDisk, book: &Book) {
                 "seed {seed}, start {start}: {chain}, {chain:?}"
             );
         }
-        // The first is one that was interrupted before it could note anything.
+        // The first start was interrupted before it could settle the ledgers.
         if start > 0 {
             block_on(ledgers.settle(disk, &report.chains, &|_| false, &NoRoom)).unwrap();
             block_on(report.segments.give_back(disk));
@@ -122,7 +122,7 @@ fn check_ledgers(seed: u64, disk: &SimDisk, book: &Book) {
 
 /// What a scan must find of what the book says.
 fn check(seed: u64, disk: &SimDisk, book: &Book, acknowledged: usize) {
-    // On copies, so that a scan without ledgers meets the same.
+    // The ledgers are checked on a copy of the disk, so that the scan without ledgers below meets it unchanged.
     let copy = SimDisk::new(seed);
     disk.paths().iter().for_each(|path| copy.put(path, disk.bytes(path).unwrap()));
     check_ledgers(seed, &copy, book);
@@ -184,7 +184,7 @@ fn a_crash_during_the_scan_after_a_crash_changes_nothing() {
             async move {
                 let scanned = disk.clone();
                 sim.spawn(async move {
-                    // As a start does.
+                    // These are the steps of a start.
                     let (root, nothing) = (Path::new(ROOT), &mut |_, _: &[u8]| ());
                     let ledgers = Ledgers::read(&scanned, root).await.unwrap();
                     let report = scan_with(&scanned, root, &ledgers, &NoRoom, nothing).await.unwrap();

@@ -434,7 +434,7 @@ fn a_scan_gives_back_what_was_allocated_ahead_and_a_start_in_vain_leaves_nothing
     });
 }
 
-/// As [`start`], with a ledger.
+/// Starts a log like [`start`] does, with a ledger.
 async fn start_with_ledger(sim: &Sim, disk: &SimDisk, sync: SyncMode) -> Rc<Log> {
     let owners = Some(Owners { shards: 1, cores: 1 });
     let config = LogConfig { owners, ..config(0, 1, sync) };
@@ -507,7 +507,7 @@ fn a_power_loss_behind_a_trim_leaves_no_segment_to_be_missed() {
     }
 }
 
-/// What has to be written before a torn end is cut finds no room, and must not keep a process from starting.
+/// The ledger that has to be written before a torn tail is cut finds no room; that must not keep a process from starting.
 #[test]
 fn a_torn_end_is_cut_on_a_full_disk() {
     let disk = SimDisk::new(1);
@@ -525,7 +525,7 @@ fn a_torn_end_is_cut_on_a_full_disk() {
     disk.put(&path, bytes);
     for ledger in disk.paths().into_iter().filter(|path| path.extension().is_some_and(|end| end == "ledger"))
     {
-        // As a full disk leaves it: without a copy that could give up its room.
+        // A full disk may have left the ledger without a copy that could give up its room.
         if ledger.starts_with(twin::COPIES) {
             futures_lite::future::block_on(disk.remove(&ledger)).unwrap();
         }
