@@ -15,8 +15,9 @@ mod tcp_client;
 
 pub use bench::client;
 
-/// Runs the program with `arguments` (its own name left out); the exit code.
-pub fn run(arguments: &[String]) -> i32 {
+/// Runs the program with `arguments` (its own name left out); the exit code. `give_back_memory` has the allocator of the process return memory
+/// that nobody uses to the kernel.
+pub fn run(arguments: &[String], give_back_memory: fn()) -> i32 {
     match arguments.split_first() {
         Some((name, rest)) if name == "bench" => bench::main(rest),
         Some((name, rest)) if name == "cli" => shell::main(rest),
@@ -24,7 +25,7 @@ pub fn run(arguments: &[String]) -> i32 {
         Some((name, _)) if !name.starts_with('-') => {
             say(std::io::stderr(), &format!("{}\n\n{}", no_subcommand(name), flags::usage(false)), 2)
         }
-        _ => server(arguments),
+        _ => server(arguments, give_back_memory),
     }
 }
 
@@ -45,7 +46,7 @@ fn no_subcommand(name: &str) -> String {
 }
 
 /// Runs the server; the exit code.
-fn server(arguments: &[String]) -> i32 {
+fn server(arguments: &[String], give_back_memory: fn()) -> i32 {
     let line = match flags::parse(arguments) {
         Ok(flags::Asked::Serve(line)) => line,
         // Where the interface has it; only the full text goes to stdout.
@@ -71,8 +72,8 @@ fn server(arguments: &[String]) -> i32 {
         for warning in resolved.warnings.iter().chain(&unknown).chain(&idle) {
             tracing::warn!("{warning}");
         }
-        let served =
-            settings::check(&resolved.flags).and_then(|settings| serve::run(&settings, log.lost_lines()));
+        let served = settings::check(&resolved.flags)
+            .and_then(|settings| serve::run(&settings, log.lost_lines(), give_back_memory));
         served.map_err(|error| resolved.explain(error))
     });
     match ended {
@@ -106,7 +107,7 @@ mod tests {
             let sentence = no_subcommand(name);
             assert!(sentence.contains(&format!("{name:?}; it must be one of bench, cli")), "{sentence}");
             let words = [name.to_owned(), "-data".to_owned(), "/nowhere".to_owned()];
-            assert_eq!(run(&words), 2, "{name}");
+            assert_eq!(run(&words, || {}), 2, "{name}");
         }
         assert!(no_subcommand("rag").contains("does not offer") && no_subcommand("rags").contains("unknown"));
     }

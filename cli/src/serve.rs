@@ -47,6 +47,7 @@ const CONNECTIONS_PER_CORE_MAX: u64 = 65_536;
 pub fn run(
     settings: &Settings,
     lost_log_lines: impl Fn() -> u64 + Send + Sync + 'static,
+    give_back_memory: fn(),
 ) -> Result<(), String> {
     protect_files(settings.data.as_deref());
     let stop_asked = stop_signals().map_err(|error| format!("signal handlers: {error}"))?;
@@ -135,6 +136,7 @@ pub fn run(
             ..KeysOptions::new(settings.keys_budget_bytes)
         },
         devices: Devices::new(nigh_gpu::open),
+        give_back_memory,
     };
     let node = Node::start(options, &placement, serve).map_err(|error| error.to_string())?;
     for (proto, address) in [("http", http_address), ("tcp", tcp_address)] {

@@ -66,6 +66,7 @@ impl Server {
             sweep_interval_ms: 100,
             keys: KeysOptions::new(64 << 20),
             devices: Devices::default(),
+            give_back_memory: || {},
         };
         let node = Node::start(options, &Placement::unpinned(2), serving).unwrap();
         Server { node: Some(node), http: addresses.0, tcp: addresses.1 }

@@ -50,6 +50,7 @@ impl Server {
             sweep_interval_ms: 100,
             keys: KeysOptions::new(1 << 30),
             devices: Devices::default(),
+            give_back_memory: || {},
         };
         let node = Node::start(options, &Placement::unpinned(2), serving).unwrap();
         Server { node: Some(node), address, telemetry }

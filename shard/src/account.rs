@@ -60,12 +60,13 @@ const RESERVE_BYTES_MAX: u64 = 1 << 30;
 const KEYS_PART: u64 = 16;
 /// The part of the limit that may be used beyond what points may take by what reuses the place of a point that is gone.
 const REUSE_PART: u64 = 32;
-/// The part of the reserve that stays free when collections are opened, and when keys take what is theirs: what was serving before must open
-/// again, although it may take a little more now.
-const OPENING_PART: u64 = 4;
+/// The part of the reserve that stays free when keys take what is theirs.
+const KEYS_RESERVE_PART: u64 = 4;
 /// A core takes that part of the limit at once for what it is about to write, within these bytes.
 const GRANT_PART: u64 = 2048;
 const GRANT_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=1 << 20;
+/// A process that has this part of its limit in memory that it does not use should give some of it back.
+const UNSEEN_PART: u64 = 32;
 /// The resident set is looked at anew once that part of the limit has been taken, by whatever use.
 const LOOK_PART: u64 = 64;
 
@@ -171,7 +172,7 @@ impl Account {
         let reserve = self.reserve_bytes();
         self.limit_bytes
             - match of {
-                MemoryUse::Keys if more_bytes <= keys_left => reserve / OPENING_PART,
+                MemoryUse::Keys if more_bytes <= keys_left => reserve / KEYS_RESERVE_PART,
                 MemoryUse::Keys => reserve,
                 _ => reserve + keys_left,
             }
@@ -186,6 +187,11 @@ impl Account {
     /// Whether so much has been taken since the last [`Self::note_resident`] that another is due.
     pub fn wants_look(&self) -> bool {
         self.unlooked.load(Relaxed) >= self.limit_bytes / LOOK_PART
+    }
+
+    /// Whether so much of the resident set is in no use that the allocator should be asked to return it.
+    pub fn keeps_much_unseen(&self) -> bool {
+        self.unseen() >= self.limit_bytes / UNSEEN_PART
     }
 
     /// Takes `bytes` for a use that may hold `most` in all; `None`, and nothing is taken, when that or the limit would be exceeded.
@@ -207,13 +213,14 @@ impl Account {
         self.unlooked.fetch_add(now.saturating_sub(before), Relaxed);
     }
 
-    /// Whether what is being opened still fits, so that the server can do something with it.
+    /// Whether what is being opened still fits. It may use the reserve: what was serving must open again, although it may take a little more
+    /// now (what points and keys had been admitted with has grown since, by quantizers and edges), and large requests find room again as soon
+    /// as something is deleted.
     ///
     /// # Errors
     /// It does not.
     pub fn fits_opening(&self, more_bytes: u64) -> Result<(), Refusal> {
-        let limit_bytes = self.limit_bytes - self.reserve_bytes() / OPENING_PART;
-        let used_bytes = self.lasting() + more_bytes;
+        let (used_bytes, limit_bytes) = (self.lasting() + more_bytes, self.limit_bytes);
         if used_bytes > limit_bytes { Err(Refusal::Full { used_bytes, limit_bytes }) } else { Ok(()) }
     }
 
@@ -424,7 +431,7 @@ mod tests {
         assert!(!account.wants_look());
         let refused = points.take(100 << 10, Growth::New).unwrap_err();
         assert!(matches!(refused, Refusal::Full { .. }), "{refused:?}");
-        assert!(account.fits_opening(50 << 10).is_ok() && account.fits_opening(100 << 10).is_err());
+        assert!(account.fits_opening(100 << 10).is_ok() && account.fits_opening(150 << 10).is_err());
         account.note_resident(400 << 10);
         assert!(points.take(100 << 10, Growth::New).is_ok());
         assert!(account.wants_look(), "much has been taken since");

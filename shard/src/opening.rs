@@ -124,13 +124,21 @@ impl Opening<'_> {
         self.unlooked = 0;
         self.charge.set(writer.bytes_while_opened());
         self.core.look_at_memory();
-        let Err(refusal) = self.core.node().account.fits_opening(more_bytes) else { return Ok(()) };
+        let account = &self.core.node().account;
+        let mut fits = account.fits_opening(more_bytes);
+        // Reading images and the log leaves the allocator with memory that it keeps for later.
+        if fits.is_err() && self.core.give_back_memory(0) {
+            fits = account.fits_opening(more_bytes);
+        }
+        let Err(refusal) = fits else { return Ok(()) };
         self.is_refused = true;
         let (Refusal::Full { used_bytes, limit_bytes } | Refusal::Crowded { used_bytes, limit_bytes }) =
             refusal;
         Err(format!(
-            "it does not fit into memory: with it at least {used_bytes} of {limit_bytes} bytes would be in use; give the server more memory, or \
-             drop other collections, and start it again"
+            "it does not fit into memory: with it at least {used_bytes} of {limit_bytes} bytes would be in use, {} of them for keys and {} beyond \
+             points and keys; give the server more memory, or drop other collections, and start it again",
+            account.held(MemoryUse::Keys),
+            account.unseen(),
         ))
     }
 }

@@ -157,9 +157,13 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
 
     keys::recovery::open(core, keys, uids).await?;
     for to in 0..core.env().cores() {
-        call_own(core, to, |there| async move { there.measure_memory() }).await;
+        call_own(core, to, |there| async move {
+            there.measure_memory();
+            // What was read from logs and images is not needed any more; collections find its room.
+            there.give_back_memory(0);
+        })
+        .await;
     }
-    core.look_at_memory();
 
     let covered = |uid: u64| match manifests.get(&uid) {
         Some(Ok(manifest)) => manifest.seq,
@@ -414,15 +418,18 @@ impl Core {
         Ok(())
     }
 
-    /// Notes, if it has failed, that the log takes nothing more. Collections that have applied writes which it has not kept serve nothing from here on: clients were told
-    /// that these are refused, and a restart may find them or not.
+    /// Notes, if it has failed, that the log takes nothing more. Collections and keys that have applied writes which it has not kept serve
+    /// nothing from here on: clients were told that these are refused, and a restart may find them or not.
     pub(crate) fn note_failed_log(&self, log: &Log) {
         let Some(cause) = log.failed() else { return };
         if !self.node().note_log_failure(self.env().index(), cause) {
             return;
         }
         for uid in log.refused() {
-            let Some(owned) = self.owned(uid) else { continue };
+            let Some(owned) = self.owned(uid) else {
+                self.keys().refused_by_log(uid);
+                continue;
+            };
             let why = "it has writes that were refused when the log failed; a restart serves what is durable";
             tracing::error!(collection = owned.handle.name, why, "collection serves nothing");
             // One that is damaged already stays so for its own reason.

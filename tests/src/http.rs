@@ -24,7 +24,18 @@ impl Api {
     /// # Errors
     /// Of the connection.
     pub fn connect(authority: &str) -> io::Result<Api> {
-        let target = Target { authority: authority.to_owned(), api_key: None };
+        Api::to(Target { authority: authority.to_owned(), api_key: None })
+    }
+
+    /// Connects to `authority` and sends `key` with every request.
+    ///
+    /// # Errors
+    /// Of the connection.
+    pub fn connect_with_key(authority: &str, key: &str) -> io::Result<Api> {
+        Api::to(Target { authority: authority.to_owned(), api_key: Some(key.to_owned()) })
+    }
+
+    fn to(target: Target) -> io::Result<Api> {
         Ok(Api { client: Client::connect(&target)?, target })
     }
 

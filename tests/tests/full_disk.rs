@@ -292,11 +292,50 @@ fn a_start_without_any_room_serves_reads() {
 
 /// The log fails with the next write, as the process may not write to files any more. Everything says so, and what was acknowledged is there
 /// after a restart.
-#[test]
-fn a_failed_log_shows_everywhere() {
-    // Inherited by the server: a write that is not allowed is an error then, and does not end the process.
+/// For servers that are started from here on: a write that is not allowed is an error, and does not end the process.
+fn survive_failed_writes() {
     // SAFETY: ignoring a signal that this process does not use.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// From now on every write of the server to a file fails.
+fn fail_writes(server: &Server) {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the limit is read before the call returns; the process is our own child.
+    let limited =
+        unsafe { libc::prlimit(server.pid() as i32, libc::RLIMIT_FSIZE, &none, std::ptr::null_mut()) };
+    assert_eq!(limited, 0);
+}
+
+/// Clients were told that the key is not stored, so none finds it, whether or not the restart has it.
+#[test]
+fn keys_that_a_failed_log_has_not_kept_are_not_served() {
+    survive_failed_writes();
+    let data = tempfile::tempdir().expect("a directory");
+    let server = Server::start(Some(data.path()), &FLAGS);
+    let (mut api, mut wire) = (server.api(), server.tcp());
+    create(&mut api, "docs");
+    create(&mut api, "notes");
+    assert_eq!(put_points(&mut api, "docs", 0..10), (10, 200));
+    assert_eq!(put_keys(&mut wire, 0..10), (10, None));
+    fail_writes(&server);
+    assert!(put_keys(&mut wire, 10..11).1.is_some());
+    is_ready(&mut api).expect_err("the log has failed");
+    for key in [3u64, 10] {
+        let refused = wire.ask("get", Args::new().s16(key.to_be_bytes())).error();
+        assert!(refused.contains("the keys are"), "{key}: {refused}");
+    }
+    let get = api.send("GET", "/v1/collections/docs/points/3", &Value::Null).expect("an answer");
+    assert_eq!(get.status, 200, "the collection has nothing but what is durable");
+    let (_, log) = server.stop();
+    assert!(log.contains("the keys serve nothing"), "{log}");
+    let server = Server::start(Some(data.path()), &FLAGS);
+    Stored { docs: 10, notes: 0, keys: 10 }.check(&server);
+}
+
+#[test]
+fn a_failed_log_shows_everywhere() {
+    survive_failed_writes();
     let data = tempfile::tempdir().expect("a directory");
     let server = Server::start(Some(data.path()), &FLAGS);
     let (mut api, mut wire) = (server.api(), server.tcp());
@@ -308,11 +347,7 @@ fn a_failed_log_shows_everywhere() {
     assert_eq!(is_ready(&mut api), Ok(()));
     assert_eq!(metric(&mut wire, "svc_log_failed{core=\"0\"}"), 0.0);
 
-    let none = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the limit is read before the call returns; the process is our own child.
-    let limited =
-        unsafe { libc::prlimit(server.pid() as i32, libc::RLIMIT_FSIZE, &none, std::ptr::null_mut()) };
-    assert_eq!(limited, 0);
+    fail_writes(&server);
     assert_eq!(put_points(&mut api, "docs", 10..11), (0, 500));
     let why = is_ready(&mut api).expect_err("the log has failed");
     assert!(why.contains("the log has failed") && why.contains("core 0: writing segment"), "{why}");

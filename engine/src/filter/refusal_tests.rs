@@ -104,6 +104,19 @@ fn needs_of_operators_are_checked() {
     }
 }
 
+/// The largest expression of its kind that is accepted alone has more than half of what all may have once compiled.
+#[test]
+fn expressions_are_bounded_together() {
+    let pattern = |n: usize| leaf("regex", text(&format!(r"\pL{{{n}}}")));
+    let sizes = std::iter::successors(Some(1), |n| Some(2 * n));
+    let largest =
+        sizes.take_while(|n| Predicate::compile(&pattern(*n)).is_ok()).last().expect("one letter is");
+    let all = |count: usize| Node { or: Some(vec![pattern(largest); count]), ..node("or") };
+    assert!(Predicate::compile(&all(1)).is_ok());
+    let error = refused(&all(MAX_REGEXES.min(3)));
+    assert!(error.contains("all expressions of a filter together"), "{error}");
+}
+
 #[test]
 fn geo_operands_are_checked() {
     let none = Geo::default;

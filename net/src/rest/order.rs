@@ -24,7 +24,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
 use nigh_engine::filter::{Predicate, unix_ms_of_rfc3339};
 use nigh_engine::payload::Value;
-use nigh_shard::core::{Core, OrderKey, OrderedScroll, Part, Position};
+use nigh_shard::core::{Asked, Core, OrderKey, OrderedScroll, Part, Position};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -266,6 +266,7 @@ async fn answer(
         found,
         more,
         page_points: FIRST_PAGE_POINTS,
+        asked: Asked::default(),
         wrote_any: false,
         done: false,
     };
@@ -285,6 +286,8 @@ struct OrderedPages {
     /// There are more after those.
     more: bool,
     page_points: usize,
+    /// Time that the filter has taken.
+    asked: Asked,
     wrote_any: bool,
     done: bool,
 }
@@ -314,7 +317,8 @@ impl Pages for OrderedPages {
         let page: Vec<Position> = self.found.drain(..points.len()).collect();
         for point in points.into_iter().flatten() {
             // Again: it may have changed since it was found.
-            if !self.core.row_matches(self.request.order.filter.as_deref(), &point.row, now_ms).await? {
+            let filter = self.request.order.filter.as_deref();
+            if !self.core.row_matches(filter, &point.row, now_ms, &mut self.asked).await? {
                 continue;
             }
             if self.wrote_any {

@@ -30,6 +30,7 @@ pub use inspect::{CollectionInfo, FACET_VALUES_MAX, FacetValue, OrderedFloat};
 pub use order::{ORDER_TEXT_MAX_BYTES, OrderKey, Ordered, OrderedScroll, Part, Position};
 pub use payload_change::{PAYLOAD_ROW_MAX_BYTES, PayloadChange};
 pub use query::{Explained, FoundGroup, GroupBy, QueryAnswer, QueryOutcome, QueryRequest};
+pub use question::Asked;
 pub use read::PAGE_BYTES;
 pub(crate) use tasks::Task;
 pub use tasks::TaskReport;
@@ -84,6 +85,11 @@ pub struct Core {
     stopping: Cell<bool>,
     /// Rounds of chores since the last write that they saw.
     quiet_rounds: Cell<u32>,
+    /// When the allocator was last asked to return memory from this core, microseconds.
+    given_back_us: Cell<u64>,
+    /// Points are about to be written, for whoever waits by [`Self::await_writes`].
+    writes: Event,
+    writes_awaited: Cell<bool>,
     runtime: RefCell<Option<CoreRuntime>>,
     /// Set once the store is open on every core.
     pub(crate) opened: Event,
@@ -113,6 +119,9 @@ impl Core {
             owned: RefCell::default(),
             old_writers: RefCell::new(Limbo::new()),
             quiet_rounds: Cell::new(0),
+            given_back_us: Cell::new(0),
+            writes: Event::default(),
+            writes_awaited: Cell::new(false),
             scratch: RefCell::default(),
             search_us: RefCell::new(
                 Histogram::new_with_bounds(1, 600_000_000, 3).expect("bounds and precision are valid"),
@@ -250,7 +259,33 @@ impl Core {
         if self.shared.account.wants_look() {
             self.look_at_memory();
         }
-        self.points.take(bytes, growth).map_err(refused_memory)
+        if self.writes_awaited.replace(false) {
+            self.writes.notify();
+        }
+        let mut taken = self.points.take(bytes, growth);
+        if matches!(taken, Err(Refusal::Full { .. })) && self.give_back_memory(GIVE_BACK_FULL_US) {
+            taken = self.points.take(bytes, growth);
+        }
+        taken.map_err(refused_memory)
+    }
+
+    /// Resolves as soon as this core writes points from now on.
+    pub(crate) fn await_writes(&self) -> impl Future<Output = ()> + '_ {
+        self.writes_awaited.set(true);
+        self.writes.wait()
+    }
+
+    /// Has the allocator return what nobody uses, and the account see what the kernel counts then. False, and nothing was done, within
+    /// `pause_us` of the last time on this core.
+    pub(crate) fn give_back_memory(&self, pause_us: u64) -> bool {
+        let now_us = self.env.now_ns() / 1000;
+        if now_us < self.given_back_us.get() + pause_us {
+            return false;
+        }
+        (self.shared.options.give_back_memory)();
+        self.given_back_us.set(now_us);
+        self.look_at_memory();
+        true
     }
 
     /// Has the account see what the kernel counts.
@@ -370,9 +405,14 @@ impl Core {
     /// Rounds of all periodic work fall together, and become fewer when nothing has been written for a while: each wakes the core, which
     /// takes some 0.1 ms of a CPU, and a server without work should take next to nothing.
     pub(crate) async fn pause(&self, us: u64) {
-        let us = if self.quiet_rounds.get() < QUIET_ROUNDS { us } else { us.max(QUIET_PAUSE_US) };
+        let us = if self.is_quiet() { us.max(QUIET_PAUSE_US) } else { us };
         let now_us = self.env.now_ns() / 1000;
         self.env.sleep_us(us - now_us % us).await;
+    }
+
+    /// Whether nothing has been written for seconds.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet_rounds.get() >= QUIET_ROUNDS
     }
 
     /// Notes whether anything was written since the last round of chores.
@@ -415,6 +455,11 @@ impl Core {
             {
                 self.look_at_memory();
             }
+            let account = &self.shared.account;
+            if account.keeps_much_unseen() {
+                let is_full = account.total() > account.limit_bytes();
+                self.give_back_memory(if is_full { GIVE_BACK_FULL_US } else { GIVE_BACK_US });
+            }
         }
     }
 
@@ -456,10 +501,14 @@ const SPARE_SCRATCHES: usize = 3;
 /// Rounds of chores without a write after which periodic work becomes seldom: 2 s.
 const QUIET_ROUNDS: u32 = 40;
 /// Between two rounds of it then, microseconds: what begins meanwhile is noticed that much later.
-const QUIET_PAUSE_US: u64 = 250_000;
+pub(crate) const QUIET_PAUSE_US: u64 = 250_000;
 /// Between two rounds of chores, microseconds.
 const HOUSEKEEPING_US: u64 = 50_000;
 /// In one of so many rounds the resident set is looked at.
 const LOOK_ROUNDS: u64 = 4;
+/// While the process keeps much memory that nobody uses, each core asks the allocator to return it after so many microseconds again.
+const GIVE_BACK_US: u64 = 5_000_000;
+/// The same while the memory limit is reached.
+const GIVE_BACK_FULL_US: u64 = 1_000_000;
 /// In one of so many rounds it is looked whether vectors of files have left memory.
 const RESIDENCY_ROUNDS: u64 = 16;

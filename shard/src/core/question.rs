@@ -66,13 +66,13 @@ fn payload(row: &[u8]) -> Option<PayloadRow<'_>> {
 
 /// How long one request has asked its filter.
 #[derive(Default)]
-pub(super) struct Asked {
+pub struct Asked {
     ns: u64,
 }
 
 impl Asked {
     /// Runs what asks the filter, and counts how long it takes.
-    pub fn count<T>(&mut self, slice: &Slice, f: impl FnOnce() -> T) -> T {
+    pub(super) fn count<T>(&mut self, slice: &Slice, f: impl FnOnce() -> T) -> T {
         let before_ns = slice.used_ns();
         let done = f();
         self.ns += slice.used_ns() - before_ns;
@@ -80,13 +80,13 @@ impl Asked {
     }
 
     /// Counts what was measured elsewhere.
-    pub fn add(&mut self, ns: u64) {
+    pub(super) fn add(&mut self, ns: u64) {
         self.ns += ns;
     }
 
     /// # Errors
     /// [`OpError::Busy`] when that is longer than a request may.
-    pub fn check(&self) -> Result<(), OpError> {
+    pub(super) fn check(&self) -> Result<(), OpError> {
         if self.ns > ASKED_MAX_NS { Err(too_long()) } else { Ok(()) }
     }
 
@@ -94,7 +94,7 @@ impl Asked {
     ///
     /// # Errors
     /// [`OpError::Busy`] as in [`Self::check`].
-    pub async fn settle(
+    pub(super) async fn settle(
         &mut self,
         filter: &Predicate,
         open: &OpenPoint,
@@ -104,6 +104,10 @@ impl Asked {
         self.settle_row(filter, &open.row, now_ms, slice).await
     }
 
+    fn left_ns(&self) -> u64 {
+        ASKED_MAX_NS.saturating_sub(self.ns)
+    }
+
     async fn settle_row(
         &mut self,
         filter: &Predicate,
@@ -111,8 +115,7 @@ impl Asked {
         now_ms: u64,
         slice: &mut Slice,
     ) -> Result<bool, OpError> {
-        let left_ns = ASKED_MAX_NS.saturating_sub(self.ns);
-        let before_ns = slice.used_ns();
+        let (left_ns, before_ns) = (self.left_ns(), slice.used_ns());
         let answer = filter.ask_in_pieces(payload(row), now_ms, &mut Sliced::new(slice, left_ns)).await;
         self.ns += slice.used_ns() - before_ns;
         answer.map_err(|TooLong| too_long())
@@ -152,7 +155,8 @@ impl Pace for Sliced<'_> {
 }
 
 impl Core {
-    /// Whether a copied row matches, however long that takes; others run meanwhile.
+    /// Whether a copied row matches, however long that takes; others run meanwhile. What it takes is added to what the request has `asked`
+    /// before.
     ///
     /// # Errors
     /// [`OpError::Busy`] when the filter takes longer than a request may.
@@ -161,12 +165,13 @@ impl Core {
         filter: Option<&Predicate>,
         row: &[u8],
         now_ms: u64,
+        asked: &mut Asked,
     ) -> Result<bool, OpError> {
         let Some(filter) = filter else { return Ok(true) };
         if let Some(matches) = filter.ask(payload(row), now_ms, &allowance()) {
             return Ok(matches);
         }
-        Asked::default().settle_row(filter, row, now_ms, &mut Slice::begin(self.env())).await
+        asked.settle_row(filter, row, now_ms, &mut Slice::begin(self.env())).await
     }
 
     /// Whether a copied value matches a filter over records, likewise.
@@ -177,9 +182,12 @@ impl Core {
         &self,
         filter: &nigh_engine::kv::RecordFilter,
         value: &[u8],
+        asked: &mut Asked,
     ) -> Result<bool, OpError> {
         let mut slice = Slice::begin(self.env());
-        let answer = filter.ask_in_pieces(value, &mut Sliced::new(&mut slice, ASKED_MAX_NS)).await;
+        let before_ns = slice.used_ns();
+        let answer = filter.ask_in_pieces(value, &mut Sliced::new(&mut slice, asked.left_ns())).await;
+        asked.ns += slice.used_ns() - before_ns;
         answer.map_err(|TooLong| too_long())
     }
 

@@ -6,7 +6,7 @@ use super::question::{self, Asked, OpenPoint};
 use super::types::{CollectionMetrics, FoundPoint, OpError, ScrollPage, SearchRequest, StoredPoint};
 use crate::catalog::CollectionHandle;
 use crate::env::call;
-use crate::log::Purpose;
+use crate::log::{Purpose, Ticket};
 use crate::owner::Owned;
 use crate::owner::indexer::Slice;
 use nigh_engine::collection::{IndexType, MatchCursor, Point, Query, SearchError};
@@ -66,6 +66,13 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
+}
+
+/// What a deletion by filter has done so far.
+#[derive(Default)]
+struct Deleted {
+    points: u64,
+    last_ticket: Option<Ticket>,
 }
 
 impl Core {
@@ -429,14 +436,27 @@ impl Core {
         filter: &Predicate,
     ) -> Result<u64, OpError> {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
+        let mut done = Deleted::default();
+        let ended = self.delete_matching(&owned, filter, &mut done).await;
+        // What was deleted before a refusal is deleted, and there is work for the indexer.
+        owned.changed.notify();
+        self.wait_durable(done.last_ticket).await?;
+        ended.map(|()| done.points)
+    }
+
+    async fn delete_matching(
+        &self,
+        owned: &Owned,
+        filter: &Predicate,
+        done: &mut Deleted,
+    ) -> Result<(), OpError> {
         let mut record = Vec::new();
         let mut slice = Slice::begin(self.env());
-        let (mut deleted, mut last_ticket) = (0, None);
         let (mut cursor, mut asked) = (MatchCursor::default(), Asked::default());
         while !cursor.is_done() {
             let mut matching = Vec::new();
             let take = |id| matching.push(id);
-            let open = asked.count(&slice, || self.some_matches(&owned, filter, &mut cursor, take));
+            let open = asked.count(&slice, || self.some_matches(owned, filter, &mut cursor, take));
             slice.check().await;
             for id in matching {
                 self.room_in_log(Purpose::Free, crate::owner::op_record::DELETE_BYTES).await?;
@@ -450,34 +470,28 @@ impl Core {
                 let still = match still {
                     None => false,
                     Some(Ok(still)) => still,
-                    Some(Err(open)) => self.is_settled(&owned, filter, &open, &mut asked, &mut slice).await?,
+                    Some(Err(open)) => self.is_settled(owned, filter, &open, &mut asked, &mut slice).await?,
                 };
                 if still {
-                    let (gone, ticket) = self.delete_point(&owned, id, None, &mut record)?;
-                    deleted += u64::from(gone);
-                    last_ticket = ticket.or(last_ticket);
+                    let (gone, ticket) = self.delete_point(owned, id, None, &mut record)?;
+                    done.points += u64::from(gone);
+                    done.last_ticket = ticket.or(done.last_ticket);
                 }
                 slice.check().await;
             }
             if let Some(open) = open {
                 self.room_in_log(Purpose::Free, crate::owner::op_record::DELETE_BYTES).await?;
                 // Nothing comes between its answer and its end.
-                if self.is_settled(&owned, filter, &open, &mut asked, &mut slice).await? {
-                    let (gone, ticket) = self.delete_point(&owned, open.id(), None, &mut record)?;
-                    deleted += u64::from(gone);
-                    last_ticket = ticket.or(last_ticket);
+                if self.is_settled(owned, filter, &open, &mut asked, &mut slice).await? {
+                    let (gone, ticket) = self.delete_point(owned, open.id(), None, &mut record)?;
+                    done.points += u64::from(gone);
+                    done.last_ticket = ticket.or(done.last_ticket);
                 }
             }
-            if let Err(error) = asked.check() {
-                owned.changed.notify();
-                self.wait_durable(last_ticket).await?;
-                return Err(error);
-            }
+            asked.check()?;
             slice.check().await;
         }
-        owned.changed.notify();
-        self.wait_durable(last_ticket).await?;
-        Ok(deleted)
+        Ok(())
     }
 
     /// Whether a point that was left open matches and is still what it was.

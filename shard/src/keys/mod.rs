@@ -283,6 +283,18 @@ impl Keys {
         }
     }
 
+    /// The log has failed with records of the shard `uid`, if this core has it, that are applied and were refused to their clients. Any core
+    /// may read them, so no key is served any more.
+    pub(crate) fn refused_by_log(&self, uid: u64) {
+        if self.owned.borrow().iter().all(|shard| shard.uid != uid) {
+            return;
+        }
+        let why = "they have writes that were refused when the log failed; a restart serves what is durable";
+        if self.shared.damage.set(why.to_owned()).is_ok() {
+            tracing::error!(why, "the keys serve nothing");
+        }
+    }
+
     fn opened(&self) -> &Opened {
         self.shared.opened.get().expect("keys are asked for once the store is open")
     }

@@ -5,7 +5,7 @@
 
 use super::Keys;
 use super::indexes::{IndexDefinition, State};
-use crate::core::{Core, OpError};
+use crate::core::{Asked, Core, OpError};
 use crate::env::call;
 use crate::event::together;
 use crate::owner::indexer::Slice;
@@ -190,6 +190,8 @@ struct Pace {
     each: usize,
     /// What questions to the filter may take.
     allowance: Allowance,
+    /// What those have taken that it was not enough for.
+    asked: Asked,
 }
 
 impl Pace {
@@ -199,6 +201,7 @@ impl Pace {
             steps: 0,
             each: KEY_STEPS + query.filter_steps(),
             allowance: Allowance::of(ASKED_NS),
+            asked: Asked::default(),
         }
     }
 
@@ -279,8 +282,10 @@ impl Core {
             let mut is_full = page.is_full_for(key.len() + len);
             if !is_full && query.returns != Returns::Keys {
                 // Since its core has looked at it, it may have changed.
-                let is_row = self.key_value(key, &mut value).await?
-                    && self.settled(query, query.takes(&value, &pace.allowance), &value).await?;
+                let is_row = self.key_value(key, &mut value).await? && {
+                    let answer = query.takes(&value, &pace.allowance);
+                    self.settled(query, answer, &value, &mut pace.asked).await?
+                };
                 pace.looked(value.len()).await;
                 if !is_row {
                     continue;
@@ -381,7 +386,7 @@ impl Core {
         let _held = keys.scan_lock.lock().await;
         let mut slice = Slice::begin(self.env());
         let mut first: BTreeSet<Key> = BTreeSet::new();
-        let mut scanned = 0;
+        let (mut scanned, mut asked) = (0, Asked::default());
         let step_bytes = STEP_BYTES / (1 + query.filter_steps() / 8);
         let own = keys.owned.borrow().len();
         for index in 0..own {
@@ -418,7 +423,9 @@ impl Core {
                 for key in open {
                     let mut value = Vec::new();
                     let answer = self.is_own_row(query, &key, &mut value, &Allowance::of(ASKED_NS));
-                    if would_enter(&first, query.limit, &key) && self.settled(query, answer, &value).await? {
+                    if would_enter(&first, query.limit, &key)
+                        && self.settled(query, answer, &value, &mut asked).await?
+                    {
                         enter(&mut first, query.limit, &key);
                     }
                     slice.check().await;
@@ -450,7 +457,7 @@ impl Core {
         for key in some {
             value.clear();
             let answer = self.is_own_row(query, key, &mut value, &pace.allowance);
-            if self.settled(query, answer, &value).await? && part.push(key, query.limit) {
+            if self.settled(query, answer, &value, &mut pace.asked).await? && part.push(key, query.limit) {
                 return Ok(true);
             }
             pace.looked(value.len()).await;
@@ -459,10 +466,16 @@ impl Core {
     }
 
     /// The answer of the filter about a copied value, asked in slices where it is still open.
-    async fn settled(&self, query: &KeyQuery, answer: Option<bool>, value: &[u8]) -> Result<bool, OpError> {
+    async fn settled(
+        &self,
+        query: &KeyQuery,
+        answer: Option<bool>,
+        value: &[u8],
+        asked: &mut Asked,
+    ) -> Result<bool, OpError> {
         match (answer, &query.filter) {
             (Some(answer), _) => Ok(answer),
-            (None, Some(filter)) => self.record_matches(filter, value).await,
+            (None, Some(filter)) => self.record_matches(filter, value, asked).await,
             (None, None) => Ok(true),
         }
     }

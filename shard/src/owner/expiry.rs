@@ -1,11 +1,13 @@
 //! Follows what expires, so that figures and scores of texts are those of the points that can still be found. It looks at the clock when
 //! the next deadline comes, however seldom the expired are swept, if at all.
 
-use crate::core::Core;
+use crate::core::{Core, QUIET_PAUSE_US};
 use crate::owner::indexer::Slice;
+use futures_lite::future::or;
 use std::rc::Rc;
 
-/// The longest time to the next look, milliseconds: a shorter life may have been written meanwhile, or the clock have been set.
+/// The longest time to the next look while points are written, milliseconds: each of them may have a shorter life than those before, and the
+/// clock may be set. A core that has had no write for seconds looks less often.
 const LOOK_MS: u64 = 20;
 
 /// And the shortest, milliseconds: deadlines that lie closer together are followed together.
@@ -15,17 +17,34 @@ const LOOK_MIN_MS: u64 = 5;
 pub async fn run(core: Rc<Core>) {
     let env = core.env().clone();
     while !core.is_stopping() {
-        let mut sleep_ms = LOOK_MS;
+        // Writes that come during the look count as well.
+        let writing = core.await_writes();
+        let mut next = None;
         let mut slice = Slice::begin(&env);
         for owned in core.all_owned() {
             while !owned.dropped.get() && owned.writer.borrow_mut().follow_expiry(env.unix_ms()) {
                 slice.check().await;
             }
-            if let Some(next_ms) = owned.writer.borrow().next_expiry() {
-                sleep_ms = sleep_ms.min(next_ms.saturating_sub(env.unix_ms()).max(LOOK_MIN_MS));
-            }
+            next = owned.writer.borrow().next_expiry().into_iter().chain(next).min();
             slice.check().await;
         }
-        env.sleep_us(sleep_ms * 1000).await;
+        let left_ms = next.map_or(u64::MAX, |at_ms| at_ms.saturating_sub(env.unix_ms()).max(LOOK_MIN_MS));
+        if !core.is_quiet() || left_ms <= LOOK_MS {
+            env.sleep_us(left_ms.min(LOOK_MS) * 1000).await;
+            continue;
+        }
+        let written = async {
+            writing.await;
+            true
+        };
+        // The clock may be set meanwhile, so that no deadline is waited for to its end.
+        let rested = async {
+            env.sleep_us(left_ms.saturating_mul(1000).min(QUIET_PAUSE_US)).await;
+            false
+        };
+        if or(written, rested).await {
+            // Many writes may follow the first.
+            env.sleep_us(LOOK_MS * 1000).await;
+        }
     }
 }

@@ -49,6 +49,7 @@ pub(super) fn node_options() -> NodeOptions {
         sweep_interval_ms: 0,
         keys: keys_options(),
         devices: Default::default(),
+        give_back_memory: || {},
     }
 }
 

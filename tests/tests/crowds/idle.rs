@@ -4,13 +4,49 @@ use super::{
     POINTS, ask, connect, gauge, raise_descriptors, resident_bytes, search, server, wait_for_connections,
 };
 use nigh_tests::{Server, long};
+use serde_json::json;
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 /// Most memory of the server for one idle connection: its buffers for a request and an answer, the state of its task
 /// and its place in the lists.
 const IDLE_CONNECTION_BYTES_MAX: u64 = 32 << 10;
 /// What the allocator may keep beside that.
 const SLACK_BYTES: u64 = 16 << 20;
+
+/// How often an idle server may wake up in a second: some 50 times, most of them for the watchdog.
+const WAKE_UPS_MAX: u64 = 120;
+
+/// How often the threads of a server have gone to sleep so far.
+fn sleeps(server: &Server) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("a running process");
+    let of_task = |task: std::fs::DirEntry| {
+        // A thread may end meanwhile.
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0)
+    };
+    tasks.flatten().map(of_task).sum()
+}
+
+/// Wake-ups are counted, and not the time that they take, which says more about the machine. The expiry of points once looked at the clock 50
+/// times a second, and with it the watchdog found something to watch 200 times.
+#[test]
+fn an_idle_server_sleeps() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(Some(data.path()), &["-cores", "1", "-tcp", "127.0.0.1:0"]);
+    let mut api = server.api();
+    api.ok("POST", "/v1/collections", json!({"name": "docs", "config": {"dim": 2, "metric": "l2"}}));
+    let point = json!({"id": 1, "vector": [1, 2], "ttl_ms": 3_600_000});
+    api.ok("POST", "/v1/collections/docs/points", point);
+    // Work that follows a write is over by then.
+    std::thread::sleep(Duration::from_secs(6));
+    let (before, began) = (sleeps(&server), Instant::now());
+    std::thread::sleep(Duration::from_secs(3));
+    let each_second = ((sleeps(&server) - before) as f64 / began.elapsed().as_secs_f64()) as u64;
+    println!("an idle server wakes up {each_second} times a second");
+    assert!(each_second <= WAKE_UPS_MAX, "{each_second} times a second");
+}
 
 /// Opens connections that have had one answer each, so that they are idle and not new.
 fn idle(server: &Server, count: u64) -> Vec<TcpStream> {

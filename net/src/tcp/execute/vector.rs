@@ -11,7 +11,7 @@ use crate::tcp::room::Room;
 use crate::tcp::vector::answers::{self, ScrollAnswer};
 use crate::tcp::vector::{self, Scroll, VectorRequest};
 use nigh_shard::core::{
-    ANSWERS_CROWDED, Core, FoundPoint, OpError, PointOperated, Position, QueryAnswer, Written,
+    ANSWERS_CROWDED, Asked, Core, FoundPoint, OpError, PointOperated, Position, QueryAnswer, Written,
 };
 use std::rc::Rc;
 
@@ -278,7 +278,7 @@ async fn scroll_ordered(
 ) -> Result<(), ApiError> {
     let mut left = if request.order.limit > 0 { request.order.limit } else { usize::MAX };
     let mut page_points = FIRST_PAGE_POINTS;
-    let mut scrolled = ScrollAnswer::begin(out);
+    let (mut asked, mut scrolled) = (Asked::default(), ScrollAnswer::begin(out));
     loop {
         request.order.limit = left.min(POSITIONS);
         let found = dispatch(core, request.clone()).await?;
@@ -286,7 +286,7 @@ async fn scroll_ordered(
         while !positions.is_empty() && !room.is_full(begun, out) {
             let page = &positions[..page_points.min(positions.len())];
             let before = out.len();
-            let pushed = push_documents(core, &request, page, &mut scrolled, out).await?;
+            let pushed = push_documents(core, &request, page, &mut asked, &mut scrolled, out).await?;
             page_points = next_page(page_points, PAGE_POINTS, out.len() - before);
             positions = &positions[pushed..];
             core.runtime().breathe().await;
@@ -307,6 +307,7 @@ async fn push_documents(
     core: &Rc<Core>,
     request: &ScrollOrdered,
     page: &[Position],
+    asked: &mut Asked,
     scrolled: &mut ScrollAnswer,
     out: &mut Vec<u8>,
 ) -> Result<usize, ApiError> {
@@ -322,7 +323,7 @@ async fn push_documents(
     let count = points.len();
     for point in points.into_iter().flatten() {
         // Again: it may have changed since it was found.
-        if core.row_matches(request.order.filter.as_deref(), &point.row, now_ms).await? {
+        if core.row_matches(request.order.filter.as_deref(), &point.row, now_ms, asked).await? {
             scrolled.push(out, point.id, &point.row, now_ms);
         }
     }
