@@ -5,6 +5,8 @@ use crate::limits;
 use futures_lite::future::or;
 use nigh_shard::reactor::Source;
 use nigh_shard::runtime::CoreRuntime;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
@@ -170,6 +172,14 @@ pub fn shutdown(source: &Source, how: libc::c_int) {
     // SAFETY: the descriptor belongs to `source`, which outlives this call; shutdown touches no memory. Its only failure, a
     // peer already gone, needs nothing more.
     unsafe { libc::shutdown(source.as_raw_fd(), how) };
+}
+
+/// Whether the kernel has bytes of a stream, or its end, that nobody has received yet. A system call.
+pub fn has_arrived(source: &Source) -> bool {
+    let mut byte = [0_u8];
+    let peeked = rustix::net::recv(source, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    // The end of the stream and a broken one are for the next receive to find.
+    !matches!(peeked, Err(Errno::WOULDBLOCK | Errno::INTR))
 }
 
 /// Reads and throws away what the client still sends, until it ends its stream or fails.

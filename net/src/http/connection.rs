@@ -5,7 +5,7 @@
 
 use super::memory::Memory;
 use super::refusal::{Lines, Refusal};
-use crate::connections::{self, Aging};
+use crate::connections::{self, Aging, has_arrived};
 use crate::limits;
 use hyper::body::Incoming;
 use nigh_shard::account::Charge;
@@ -171,12 +171,15 @@ impl Connection {
         if self.phase.get() != Phase::Head {
             return Ok(());
         }
+        // Bytes behind the end of the head belong to the body, which is counted apart.
+        let mut of_body = 0;
         // A head that came in one piece with the end of the request before it is not looked at: where it begins only the parser knows.
         if let Some(mut lines) = self.head_lines.get() {
-            let has_ended = lines.feed(bytes)?;
-            self.head_lines.set((!has_ended).then_some(lines));
+            let behind = lines.feed(bytes)?;
+            self.head_lines.set(behind.is_none().then_some(lines));
+            of_body = behind.unwrap_or(0);
         }
-        let head = self.head_bytes.get() + bytes.len() as u64;
+        let head = self.head_bytes.get() + (bytes.len() - of_body) as u64;
         self.head_bytes.set(head);
         // The parser's buffer doubles.
         if self.memory.hold_head(&mut self.head_charge.borrow_mut(), 2 * head) {
@@ -232,6 +235,11 @@ impl Connection {
             Some(waker) if waker.will_wake(cx.waker()) => {}
             _ => *task = Some(cx.waker().clone()),
         }
+    }
+
+    /// Whether no request is under way and the kernel has bytes of the next, or the end of the stream.
+    pub fn has_request_waiting(&self) -> bool {
+        matches!(self.phase.get(), Phase::Idle | Phase::Head) && has_arrived(&self.source)
     }
 
     /// Wakes the connection's task.

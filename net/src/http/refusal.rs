@@ -97,11 +97,11 @@ impl Lines {
         Lines { last: b'\r', ..Lines::default() }
     }
 
-    /// Looks at more bytes; whether the head has ended in them.
+    /// Looks at more bytes; how many of them come after the end of the head, `None` when it has not ended.
     ///
     /// # Errors
     /// A line that ends without a carriage return. The parser takes it, but a proxy before it may see other lines, and so other requests.
-    pub fn feed(&mut self, mut bytes: &[u8]) -> Result<bool, Refusal> {
+    pub fn feed(&mut self, mut bytes: &[u8]) -> Result<Option<usize>, Refusal> {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             let before = end.checked_sub(1).map_or(self.last, |at| bytes[at]);
             if before != b'\r' {
@@ -110,7 +110,7 @@ impl Lines {
             // Empty lines before a request mean nothing.
             let is_empty = self.line_bytes + end == 1;
             if is_empty && self.begun {
-                return Ok(true);
+                return Ok(Some(bytes.len() - end - 1));
             }
             self.begun |= !is_empty;
             (self.last, self.line_bytes) = (b'\n', 0);
@@ -118,7 +118,7 @@ impl Lines {
         }
         self.line_bytes += bytes.len();
         self.last = bytes.last().copied().unwrap_or(self.last);
-        Ok(false)
+        Ok(None)
     }
 }
 
@@ -129,9 +129,9 @@ mod tests {
     #[test]
     fn lines_of_heads_whatever_their_pieces() {
         for (head, expected) in [
-            (&b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"[..], Ok(true)),
-            (b"\r\n\r\nGET / HTTP/1.1\r\nhost: x\r\n\r\n", Ok(true)),
-            (b"GET / HTTP/1.1\r\nhost: x\r\n", Ok(false)),
+            (&b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"[..], Ok(Some(0))),
+            (b"\r\n\r\nGET / HTTP/1.1\r\nhost: x\r\n\r\n", Ok(Some(0))),
+            (b"GET / HTTP/1.1\r\nhost: x\r\n", Ok(None)),
             (b"GET / HTTP/1.1\nhost: x\r\n\r\n", Err(())),
             (b"GET / HTTP/1.1\r\nhost: x\n\r\n", Err(())),
             (b"GET / HTTP/1.1\r\nhost: x\r\n\n", Err(())),
@@ -139,10 +139,10 @@ mod tests {
         ] {
             for piece in 1..=head.len() {
                 let mut lines = Lines::default();
-                let mut seen = Ok(false);
+                let mut seen = Ok(None);
                 for bytes in head.chunks(piece) {
                     seen = lines.feed(bytes).map_err(|_| ());
-                    if seen != Ok(false) {
+                    if seen != Ok(None) {
                         break;
                     }
                 }
@@ -153,9 +153,15 @@ mod tests {
 
     #[test]
     fn a_head_whose_beginning_was_not_seen_may_go_on_with_a_line_feed() {
-        for (rest, expected) in [(&b"\nhost: x\r\n\r\n"[..], Ok(true)), (b"x\nhost: x\r\n\r\n", Err(()))] {
+        for (rest, expected) in [(&b"\nhost: x\r\n\r\n"[..], Ok(Some(0))), (b"x\nhost: x\r\n\r\n", Err(()))] {
             assert_eq!(Lines::after_a_request().feed(rest).map_err(|_| ()), expected);
         }
+    }
+
+    #[test]
+    fn what_follows_the_head_is_told_apart() {
+        let request = b"POST / HTTP/1.1\r\nhost: x\r\n\r\na body\r\n\r\nof two lines";
+        assert_eq!(Lines::default().feed(request).ok(), Some(Some(22)));
     }
 
     #[test]

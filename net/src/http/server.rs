@@ -143,7 +143,8 @@ async fn run<H: Handler>(server: &Rc<Server<H>>, connection: Rc<Connection>) {
     // An error means a malformed request, which hyper has answered, or a broken connection with nobody to tell.
     let result = poll_fn(|cx| {
         connection.note_task(cx);
-        if server.connections.is_draining() && !told_to_drain {
+        // The parser closes a connection between two requests without a look at what the kernel has of the next.
+        if server.connections.is_draining() && !told_to_drain && !connection.has_request_waiting() {
             told_to_drain = true;
             Pin::new(&mut http).graceful_shutdown();
         }

@@ -2,12 +2,10 @@
 //!
 //! Nothing above knows how bytes come and go; the other [`Transport`] is in `completion`.
 
-use crate::connections;
+use crate::connections::{self, has_arrived};
 use crate::metrics::Telemetry;
 use crate::tcp::counters::Count;
 use nigh_shard::reactor::Source;
-use rustix::io::Errno;
-use rustix::net::RecvFlags;
 use std::future::Future;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -78,10 +76,7 @@ impl Transport for Readiness {
     }
 
     fn has_arrived(&self) -> bool {
-        let mut byte = [0_u8];
-        let peeked = rustix::net::recv(&self.source, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        // The end of the stream and a broken one are for the next receive to find.
-        !matches!(peeked, Err(Errno::WOULDBLOCK | Errno::INTR))
+        has_arrived(&self.source)
     }
 
     fn receive(&self, into: &mut Vec<u8>) -> io::Result<Arrival> {

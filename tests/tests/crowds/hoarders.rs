@@ -143,3 +143,31 @@ fn a_stop_waits_for_no_client_that_is_silent() {
     let log = server.log();
     assert!(status.success() && !log.contains("cutting connections"), "{log}");
 }
+
+/// Requests that have reached the machine before the signal are answered, though the server could not look at them before: connections
+/// between two requests were closed without a look at what the kernel had.
+#[test]
+fn what_has_arrived_before_a_stop_is_answered() {
+    for round in 0..3 {
+        let mut server = Server::start(None, &["-cores", "1"]);
+        let mut streams: Vec<TcpStream> = (0..20).map(|_| connect(&server)).collect();
+        streams.iter_mut().for_each(ask);
+        server.signal(libc::SIGSTOP);
+        for stream in &mut streams {
+            stream.write_all(b"GET /v1/health HTTP/1.1\r\nhost: x\r\n\r\n").expect("sent");
+        }
+        server.signal(libc::SIGTERM);
+        server.signal(libc::SIGCONT);
+        for (index, stream) in streams.iter_mut().enumerate() {
+            let mut answer = Vec::new();
+            let ended = stream.read_to_end(&mut answer);
+            let is_ok = ended.is_ok() && answer.starts_with(b"HTTP/1.1 200 ");
+            assert!(
+                is_ok,
+                "round {round}, connection {index}: {ended:?} {}",
+                String::from_utf8_lossy(&answer)
+            );
+        }
+        assert!(server.wait().success(), "{}", server.log());
+    }
+}
