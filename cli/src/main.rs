@@ -4,7 +4,7 @@
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What this thread has freed, and what threads that have ended left behind.
+/// Has the allocator return to the kernel what this thread has freed, and the unused memory of its arenas.
 fn give_back_memory() {
     // SAFETY: the function may be called from any thread at any time. It frees nothing that is in use.
     unsafe { libmimalloc_sys::mi_collect(true) };

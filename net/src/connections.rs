@@ -174,7 +174,7 @@ pub fn shutdown(source: &Source, how: libc::c_int) {
     unsafe { libc::shutdown(source.as_raw_fd(), how) };
 }
 
-/// Whether the kernel has bytes of a stream, or its end, that nobody has received yet. A system call.
+/// Whether the kernel holds bytes of a stream that nobody has received yet, or its end. This makes a system call.
 pub fn has_arrived(source: &Source) -> bool {
     let mut byte = [0_u8];
     let peeked = rustix::net::recv(source, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);

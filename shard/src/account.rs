@@ -65,7 +65,7 @@ const KEYS_RESERVE_PART: u64 = 4;
 /// A core takes that part of the limit at once for what it is about to write, within these bytes.
 const GRANT_PART: u64 = 2048;
 const GRANT_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=1 << 20;
-/// A process that has this part of its limit in memory that it does not use should give some of it back.
+/// When at least this part of the limit is resident but unused, the allocator is asked to return memory.
 const UNSEEN_PART: u64 = 32;
 /// The resident set is looked at anew once that part of the limit has been taken, by whatever use.
 const LOOK_PART: u64 = 64;
@@ -189,9 +189,10 @@ impl Account {
         self.unlooked.load(Relaxed) >= self.limit_bytes / LOOK_PART
     }
 
-    /// Whether so much of the resident set is in no use that the allocator should be asked to return it.
-    pub fn keeps_much_unseen(&self) -> bool {
-        self.unseen() >= self.limit_bytes / UNSEEN_PART
+    /// Whether so much resident memory is unaccounted for that the allocator should be asked to return some, where it last left `left_bytes`:
+    /// stacks, programs and devices have memory that no allocator returns.
+    pub fn keeps_much_unseen(&self, left_bytes: u64) -> bool {
+        self.unseen() >= left_bytes + self.limit_bytes / UNSEEN_PART
     }
 
     /// Takes `bytes` for a use that may hold `most` in all; `None`, and nothing is taken, when that or the limit would be exceeded.
@@ -213,9 +214,9 @@ impl Account {
         self.unlooked.fetch_add(now.saturating_sub(before), Relaxed);
     }
 
-    /// Whether what is being opened still fits. It may use the reserve: what was serving must open again, although it may take a little more
-    /// now (what points and keys had been admitted with has grown since, by quantizers and edges), and large requests find room again as soon
-    /// as something is deleted.
+    /// Whether what is being opened still fits. It may use the reserve, because what was served before must open again although it may need
+    /// more now: quantizers and edges have grown since its points were admitted. Large requests find room again as soon as something is
+    /// deleted.
     ///
     /// # Errors
     /// It does not.

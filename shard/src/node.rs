@@ -64,8 +64,8 @@ pub struct NodeOptions {
     pub keys: KeysOptions,
     /// What opens devices for collections of `index_type` "gpu".
     pub devices: Devices,
-    /// Has the allocator of the process return memory that nobody uses to the kernel, and take some milliseconds at most for it. Called on
-    /// the threads of the cores: allocators keep what each thread has freed.
+    /// Has the allocator of the process return unused memory to the kernel. It should take some milliseconds at most. It is called on the
+    /// thread of each core, because allocators keep what each thread has freed.
     pub give_back_memory: fn(),
 }
 

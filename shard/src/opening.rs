@@ -126,7 +126,7 @@ impl Opening<'_> {
         self.core.look_at_memory();
         let account = &self.core.node().account;
         let mut fits = account.fits_opening(more_bytes);
-        // Reading images and the log leaves the allocator with memory that it keeps for later.
+        // The allocator may still keep memory that reading images and the log has needed.
         if fits.is_err() && self.core.give_back_memory(0) {
             fits = account.fits_opening(more_bytes);
         }
@@ -135,8 +135,8 @@ impl Opening<'_> {
         let (Refusal::Full { used_bytes, limit_bytes } | Refusal::Crowded { used_bytes, limit_bytes }) =
             refusal;
         Err(format!(
-            "it does not fit into memory: with it at least {used_bytes} of {limit_bytes} bytes would be in use, {} of them for keys and {} beyond \
-             points and keys; give the server more memory, or drop other collections, and start it again",
+            "it does not fit into memory: at least {used_bytes} of {limit_bytes} bytes would be in use with it; {} of these bytes are held by keys, \
+             and {} by neither points nor keys; give the server more memory, or drop other collections, and start it again",
             account.held(MemoryUse::Keys),
             account.unseen(),
         ))

@@ -159,7 +159,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     for to in 0..core.env().cores() {
         call_own(core, to, |there| async move {
             there.measure_memory();
-            // What was read from logs and images is not needed any more; collections find its room.
+            // The memory that reading logs and images has needed is free now; collections that are opened next need its room.
             there.give_back_memory(0);
         })
         .await;
@@ -418,8 +418,9 @@ impl Core {
         Ok(())
     }
 
-    /// Notes, if it has failed, that the log takes nothing more. Collections and keys that have applied writes which it has not kept serve
-    /// nothing from here on: clients were told that these are refused, and a restart may find them or not.
+    /// Notes, if it has failed, that the log takes nothing more. Collections that have applied writes which the log has not kept
+    /// serve nothing from here on, and neither do the keys if they have applied such writes: clients were told that these writes are refused,
+    /// and a restart may find them or not.
     pub(crate) fn note_failed_log(&self, log: &Log) {
         let Some(cause) = log.failed() else { return };
         if !self.node().note_log_failure(self.env().index(), cause) {

@@ -290,15 +290,13 @@ fn a_start_without_any_room_serves_reads() {
     stored.check(&Server::start(Some(&data), &FLAGS));
 }
 
-/// The log fails with the next write, as the process may not write to files any more. Everything says so, and what was acknowledged is there
-/// after a restart.
-/// For servers that are started from here on: a write that is not allowed is an error, and does not end the process.
+/// Makes a forbidden write to a file an error, and not the end of the process, in servers that are started after this call.
 fn survive_failed_writes() {
-    // SAFETY: ignoring a signal that this process does not use.
+    // SAFETY: the call only ignores a signal that this process does not use.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// From now on every write of the server to a file fails.
+/// Makes every write of the server to a file fail from now on.
 fn fail_writes(server: &Server) {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the limit is read before the call returns; the process is our own child.
@@ -307,7 +305,7 @@ fn fail_writes(server: &Server) {
     assert_eq!(limited, 0);
 }
 
-/// Clients were told that the key is not stored, so none finds it, whether or not the restart has it.
+/// A key whose write was refused because the log failed is not found by any client, whether or not the restart finds it.
 #[test]
 fn keys_that_a_failed_log_has_not_kept_are_not_served() {
     survive_failed_writes();
@@ -333,6 +331,8 @@ fn keys_that_a_failed_log_has_not_kept_are_not_served() {
     Stored { docs: 10, notes: 0, keys: 10 }.check(&server);
 }
 
+/// The log fails with the next write, as the process may not write to files any more. Everything says so, and what was acknowledged is there
+/// after a restart.
 #[test]
 fn a_failed_log_shows_everywhere() {
     survive_failed_writes();

@@ -171,13 +171,14 @@ impl Connection {
         if self.phase.get() != Phase::Head {
             return Ok(());
         }
-        // Bytes behind the end of the head belong to the body, which is counted apart.
+        // Bytes after the end of the head belong to the body, which is counted apart, or to the next request when there is no body. More
+        // of them than a body may have uncounted are counted here.
         let mut of_body = 0;
         // A head that came in one piece with the end of the request before it is not looked at: where it begins only the parser knows.
         if let Some(mut lines) = self.head_lines.get() {
             let behind = lines.feed(bytes)?;
             self.head_lines.set(behind.is_none().then_some(lines));
-            of_body = behind.unwrap_or(0);
+            of_body = behind.unwrap_or(0).min(limits::BODY_UNCOUNTED_BYTES as usize);
         }
         let head = self.head_bytes.get() + (bytes.len() - of_body) as u64;
         self.head_bytes.set(head);
@@ -237,7 +238,12 @@ impl Connection {
         }
     }
 
-    /// Whether no request is under way and the kernel has bytes of the next, or the end of the stream.
+    /// Requests that have begun so far.
+    pub fn requests(&self) -> u64 {
+        self.requests.get()
+    }
+
+    /// Whether no request is under way and the kernel holds bytes of the next request, or the end of the stream.
     pub fn has_request_waiting(&self) -> bool {
         matches!(self.phase.get(), Phase::Idle | Phase::Head) && has_arrived(&self.source)
     }

@@ -97,7 +97,7 @@ impl Lines {
         Lines { last: b'\r', ..Lines::default() }
     }
 
-    /// Looks at more bytes; how many of them come after the end of the head, `None` when it has not ended.
+    /// Looks at more bytes. Returns how many of them follow the end of the head, or `None` if the head has not ended.
     ///
     /// # Errors
     /// A line that ends without a carriage return. The parser takes it, but a proxy before it may see other lines, and so other requests.

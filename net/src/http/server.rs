@@ -35,6 +35,9 @@ use std::time::Instant;
 /// Bytes of a path that the access log shows: lines wait in memory for a reader that stalls.
 const PATH_LOGGED_BYTES: usize = 1024;
 
+/// Requests of one connection that are answered at most while the server stops, if they have arrived.
+const REQUESTS_WHILE_DRAINING: u64 = 64;
+
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Answers requests; one per core.
@@ -123,6 +126,30 @@ fn turn_away(socket: &OwnedFd) {
     unsafe { libc::send(socket.as_raw_fd(), ANSWER.as_ptr().cast(), ANSWER.len(), libc::MSG_NOSIGNAL) };
 }
 
+/// When to tell the parser of a connection to end while the server stops.
+///
+/// Told between two requests, the parser closes the connection even if the kernel has bytes of the next request, which would reset it. So
+/// what has arrived is answered first; a client that always has another request waiting is told after some of them.
+#[derive(Default)]
+struct End {
+    is_told: bool,
+    /// The number of requests after which it is told in any case.
+    last_request: Option<u64>,
+}
+
+impl End {
+    /// True once, when the parser is to be told.
+    fn is_due(&mut self, is_draining: bool, connection: &Connection) -> bool {
+        if !is_draining || self.is_told {
+            return false;
+        }
+        let requests = connection.requests();
+        let last = *self.last_request.get_or_insert(requests + REQUESTS_WHILE_DRAINING);
+        self.is_told = requests >= last || !connection.has_request_waiting();
+        self.is_told
+    }
+}
+
 /// Runs one connection to its end.
 async fn run<H: Handler>(server: &Rc<Server<H>>, connection: Rc<Connection>) {
     let service = {
@@ -139,16 +166,20 @@ async fn run<H: Handler>(server: &Rc<Server<H>>, connection: Rc<Connection>) {
         .half_close(true)
         .header_read_timeout(None)
         .serve_connection(Stream(connection.clone()), service);
-    let mut told_to_drain = false;
+    let mut end = End::default();
     // An error means a malformed request, which hyper has answered, or a broken connection with nobody to tell.
     let result = poll_fn(|cx| {
         connection.note_task(cx);
-        // The parser closes a connection between two requests without a look at what the kernel has of the next.
-        if server.connections.is_draining() && !told_to_drain && !connection.has_request_waiting() {
-            told_to_drain = true;
+        if end.is_due(server.connections.is_draining(), &connection) {
             Pin::new(&mut http).graceful_shutdown();
         }
-        http.poll_without_shutdown(cx)
+        let polled = http.poll_without_shutdown(cx);
+        // The poll may have answered what was waiting, and nothing else wakes this task then.
+        if polled.is_pending() && end.is_due(server.connections.is_draining(), &connection) {
+            Pin::new(&mut http).graceful_shutdown();
+            return http.poll_without_shutdown(cx);
+        }
+        polled
     })
     .await;
     drop(http);

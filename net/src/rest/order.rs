@@ -286,7 +286,7 @@ struct OrderedPages {
     /// There are more after those.
     more: bool,
     page_points: usize,
-    /// Time that the filter has taken.
+    /// Time that the filter has taken in this request.
     asked: Asked,
     wrote_any: bool,
     done: bool,

@@ -85,10 +85,13 @@ pub struct Core {
     stopping: Cell<bool>,
     /// Rounds of chores since the last write that they saw.
     quiet_rounds: Cell<u32>,
-    /// When the allocator was last asked to return memory from this core, microseconds.
+    /// Core time at which this core last asked the allocator to return memory, in microseconds.
     given_back_us: Cell<u64>,
-    /// Points are about to be written, for whoever waits by [`Self::await_writes`].
+    /// Bytes that were resident and unaccounted for after that, or fewer if there have been fewer since.
+    unseen_left: Cell<u64>,
+    /// Notified when this core is about to write points; [`Self::await_writes`] waits for it.
     writes: Event,
+    /// Whether anybody has called [`Self::await_writes`] since the last notification.
     writes_awaited: Cell<bool>,
     runtime: RefCell<Option<CoreRuntime>>,
     /// Set once the store is open on every core.
@@ -120,6 +123,7 @@ impl Core {
             old_writers: RefCell::new(Limbo::new()),
             quiet_rounds: Cell::new(0),
             given_back_us: Cell::new(0),
+            unseen_left: Cell::new(0),
             writes: Event::default(),
             writes_awaited: Cell::new(false),
             scratch: RefCell::default(),
@@ -263,19 +267,29 @@ impl Core {
             self.writes.notify();
         }
         let mut taken = self.points.take(bytes, growth);
-        if matches!(taken, Err(Refusal::Full { .. })) && self.give_back_memory(GIVE_BACK_FULL_US) {
+        if matches!(taken, Err(Refusal::Full { .. }))
+            && self.keeps_much_unseen()
+            && self.give_back_memory(GIVE_BACK_FULL_US)
+        {
             taken = self.points.take(bytes, growth);
         }
         taken.map_err(refused_memory)
     }
 
-    /// Resolves as soon as this core writes points from now on.
+    /// Resolves when this core next admits a write of points after this call.
     pub(crate) fn await_writes(&self) -> impl Future<Output = ()> + '_ {
         self.writes_awaited.set(true);
         self.writes.wait()
     }
 
-    /// Has the allocator return what nobody uses, and the account see what the kernel counts then. False, and nothing was done, within
+    /// Whether the allocator should be asked again to return memory: there is much more that is unaccounted for than it left the last time.
+    fn keeps_much_unseen(&self) -> bool {
+        let account = &self.shared.account;
+        self.unseen_left.set(self.unseen_left.get().min(account.unseen()));
+        account.keeps_much_unseen(self.unseen_left.get())
+    }
+
+    /// Has the allocator return unused memory, and then has the account look at the resident set. Returns false, and does nothing, within
     /// `pause_us` of the last time on this core.
     pub(crate) fn give_back_memory(&self, pause_us: u64) -> bool {
         let now_us = self.env.now_ns() / 1000;
@@ -285,6 +299,7 @@ impl Core {
         (self.shared.options.give_back_memory)();
         self.given_back_us.set(now_us);
         self.look_at_memory();
+        self.unseen_left.set(self.shared.account.unseen());
         true
     }
 
@@ -455,8 +470,8 @@ impl Core {
             {
                 self.look_at_memory();
             }
-            let account = &self.shared.account;
-            if account.keeps_much_unseen() {
+            if self.keeps_much_unseen() {
+                let account = &self.shared.account;
                 let is_full = account.total() > account.limit_bytes();
                 self.give_back_memory(if is_full { GIVE_BACK_FULL_US } else { GIVE_BACK_US });
             }
@@ -506,9 +521,9 @@ pub(crate) const QUIET_PAUSE_US: u64 = 250_000;
 const HOUSEKEEPING_US: u64 = 50_000;
 /// In one of so many rounds the resident set is looked at.
 const LOOK_ROUNDS: u64 = 4;
-/// While the process keeps much memory that nobody uses, each core asks the allocator to return it after so many microseconds again.
+/// While the process keeps much unused memory, each core asks the allocator to return it at most this often, in microseconds.
 const GIVE_BACK_US: u64 = 5_000_000;
-/// The same while the memory limit is reached.
+/// While the memory limit is exceeded or a write is refused, a core asks at most this often, in microseconds.
 const GIVE_BACK_FULL_US: u64 = 1_000_000;
 /// In one of so many rounds it is looked whether vectors of files have left memory.
 const RESIDENCY_ROUNDS: u64 = 16;

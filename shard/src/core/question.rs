@@ -155,8 +155,8 @@ impl Pace for Sliced<'_> {
 }
 
 impl Core {
-    /// Whether a copied row matches, however long that takes; others run meanwhile. What it takes is added to what the request has `asked`
-    /// before.
+    /// Whether a copied row matches, however long that takes; others run meanwhile. The time is added to `asked`, which counts for the whole
+    /// request.
     ///
     /// # Errors
     /// [`OpError::Busy`] when the filter takes longer than a request may.
@@ -168,13 +168,14 @@ impl Core {
         asked: &mut Asked,
     ) -> Result<bool, OpError> {
         let Some(filter) = filter else { return Ok(true) };
-        if let Some(matches) = filter.ask(payload(row), now_ms, &allowance()) {
-            return Ok(matches);
+        let mut slice = Slice::begin(self.env());
+        match asked.count(&slice, || filter.ask(payload(row), now_ms, &allowance())) {
+            Some(matches) => asked.check().map(|()| matches),
+            None => asked.settle_row(filter, row, now_ms, &mut slice).await,
         }
-        asked.settle_row(filter, row, now_ms, &mut Slice::begin(self.env())).await
     }
 
-    /// Whether a copied value matches a filter over records, likewise.
+    /// Whether a copied value matches a filter over records, likewise. The time is added to `asked` here as well.
     ///
     /// # Errors
     /// Likewise.

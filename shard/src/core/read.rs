@@ -438,7 +438,7 @@ impl Core {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         let mut done = Deleted::default();
         let ended = self.delete_matching(&owned, filter, &mut done).await;
-        // What was deleted before a refusal is deleted, and there is work for the indexer.
+        // Points deleted before a refusal stay deleted, so the indexer has work even then.
         owned.changed.notify();
         self.wait_durable(done.last_ticket).await?;
         ended.map(|()| done.points)

@@ -283,13 +283,13 @@ impl Keys {
         }
     }
 
-    /// The log has failed with records of the shard `uid`, if this core has it, that are applied and were refused to their clients. Any core
-    /// may read them, so no key is served any more.
+    /// The log has failed. Stops serving keys if this core has the shard `uid`: the shard has applied records whose writers were told that they
+    /// are refused, and any core may read them.
     pub(crate) fn refused_by_log(&self, uid: u64) {
         if self.owned.borrow().iter().all(|shard| shard.uid != uid) {
             return;
         }
-        let why = "they have writes that were refused when the log failed; a restart serves what is durable";
+        let why = "writes of keys were refused when the log failed; a restart serves what is durable";
         if self.shared.damage.set(why.to_owned()).is_ok() {
             tracing::error!(why, "the keys serve nothing");
         }

@@ -190,7 +190,7 @@ struct Pace {
     each: usize,
     /// What questions to the filter may take.
     allowance: Allowance,
-    /// What those have taken that it was not enough for.
+    /// Time that questions to the filter have taken beyond their allowance.
     asked: Asked,
 }
 

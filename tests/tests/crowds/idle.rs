@@ -29,8 +29,8 @@ fn sleeps(server: &Server) -> u64 {
     tasks.flatten().map(of_task).sum()
 }
 
-/// Wake-ups are counted, and not the time that they take, which says more about the machine. The expiry of points once looked at the clock 50
-/// times a second, and with it the watchdog found something to watch 200 times.
+/// This counts wake-ups rather than CPU time, which depends more on the machine. The expiry of points used to look at the clock 50 times a
+/// second, and each look made the watchdog wake up as well, some 200 times a second.
 #[test]
 fn an_idle_server_sleeps() {
     let data = tempfile::tempdir().expect("a temporary directory");
@@ -39,7 +39,7 @@ fn an_idle_server_sleeps() {
     api.ok("POST", "/v1/collections", json!({"name": "docs", "config": {"dim": 2, "metric": "l2"}}));
     let point = json!({"id": 1, "vector": [1, 2], "ttl_ms": 3_600_000});
     api.ok("POST", "/v1/collections/docs/points", point);
-    // Work that follows a write is over by then.
+    // By now the work that follows a write is over.
     std::thread::sleep(Duration::from_secs(6));
     let (before, began) = (sleeps(&server), Instant::now());
     std::thread::sleep(Duration::from_secs(3));

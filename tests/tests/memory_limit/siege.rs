@@ -1,5 +1,5 @@
-//! An attack on a server that is at its memory limit: every kind of request and answer that does not move on, at the same time, each three
-//! times as large in all as the memory that there is.
+//! An attack on a server at its memory limit: clients hold every kind of request and answer that makes no progress, all at the same time;
+//! each kind aims at three times the memory of the machine, within a limit of connections.
 
 use super::{BATCH, DIM, MIB, Machine, memory};
 use nigh_tests::{Api, Args, Server, SplitMix, frame_with_token, long};
@@ -16,7 +16,7 @@ const CONNECTIONS_MAX: u64 = 200;
 const BODY_BYTES: u64 = 32 << 20;
 const FRAME_BYTES: u64 = 16 << 20;
 const HEAD_BYTES: usize = 900_000;
-/// Within so long of the attack's end the memory is given back.
+/// How long after the end of the attack the memory may take to be given back.
 const GIVEN_BACK: Duration = Duration::from_secs(60);
 
 /// Latencies of a client, sorted when they are looked at.
@@ -30,13 +30,13 @@ impl Latencies {
     }
 }
 
-/// What a client with a key does: searches and reads of keys, one after the other, for a while. Those that the server refused for want of
-/// memory are counted apart, and everything else is answered.
+/// The results of a client with a key that searches and reads keys one after the other for a while. Requests that were refused for want of
+/// memory are counted apart; all others were answered.
 struct Served {
     searches: Latencies,
     gets: Latencies,
     refused: u64,
-    /// What the last of them was told.
+    /// The error of the last refused request.
     why: String,
 }
 
@@ -65,7 +65,7 @@ fn serve(server: &Server, has_points: bool, lasting: Duration) -> Served {
             served.searches.0.push(asked.elapsed());
         }
         let asked = Instant::now();
-        // Fewer keys than the store can have in the least memory: most of them are there.
+        // There are fewer of these keys than the store can hold with the least memory, so most of them are there.
         let get = Args::new().s16(random.below(64).to_be_bytes());
         wire.send(frame_with_token(KEY, "get", get.as_ref()));
         let response = wire.response();
@@ -83,13 +83,13 @@ fn serve(server: &Server, has_points: bool, lasting: Duration) -> Served {
     served
 }
 
-/// Holds `count` connections that `connect` opens until `done`, and opens anew those that the server ends, ten a second: what takes all of
-/// the machine's time would say nothing about memory.
+/// Holds `count` connections made by `connect` until `done`. It replaces those that the server ends at ten a second: an attack that takes all
+/// CPU time would say nothing about memory.
 fn hang(count: u64, done: &AtomicBool, opened: &AtomicU64, connect: impl Fn() -> Option<TcpStream>) {
     let mut hanging: Vec<TcpStream> = Vec::new();
     while !done.load(Relaxed) {
         hanging.retain_mut(|stream| {
-            // Looks whether it has ended, without taking what else has come.
+            // This finds out whether the stream has ended and leaves in place what else has come.
             stream.set_nonblocking(true).expect("a socket option");
             match stream.peek(&mut [0]) {
                 Ok(read) => read > 0,
@@ -124,7 +124,7 @@ pub fn check(machine: &Machine, data: &Path, name: &str, points: Option<u64>) {
     let server = machine.start(data, &["-api-key", KEY]);
     let lasting = Duration::from_secs(if long() { 60 } else { 4 });
     let has_points = points.is_some();
-    // Touched before it is measured.
+    // The server touches its memory before the first measurement.
     drop(serve(&server, has_points, Duration::from_secs(1)));
     let before = memory(&server, "RssAnon");
     let mut idle = serve(&server, has_points, lasting / 2);
