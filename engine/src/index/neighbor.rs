@@ -19,6 +19,12 @@ impl Neighbor {
         u64::from(order_of(self.distance)) << 32 | u64::from(self.slot)
     }
 
+    /// Whether the two are at the same distance, as orders tell distances.
+    #[inline]
+    pub(super) fn is_as_far_as(self, other: Neighbor) -> bool {
+        order_of(self.distance) == order_of(other.distance)
+    }
+
     /// The neighbour of an [`Self::order`] (a NaN comes back as the canonical one).
     #[inline]
     pub(super) fn from_order(order: u64) -> Neighbor {

@@ -191,8 +191,9 @@ impl Codes {
         query.set_row(self.kernel.metric(), self.row(slot), step);
     }
 
+    /// The code of a written slot, while codes are in use.
     #[inline]
-    fn row(&self, slot: Slot) -> &[u8] {
+    pub(super) fn row(&self, slot: Slot) -> &[u8] {
         // SAFETY: rows are written by `write` and `refit` only, on slots that nobody can reach or before the step is
         // published, without which nobody asks for a code.
         unsafe { self.rows.row(slot as usize) }

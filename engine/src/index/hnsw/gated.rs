@@ -75,7 +75,7 @@ impl Graph {
                 at = nearer;
             }
         }
-        self.begin_beam(at, ef, scratch, &mut |slot: Slot| gate(slot) && admit.admits(slot));
+        self.begin_beam(at, (ef, ef), scratch, &mut |slot: Slot| gate(slot) && admit.admits(slot));
         let (mut open, mut counted) = (true, 0);
         while open {
             open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand_gated(probe, scratch, gate, admit));
@@ -97,7 +97,8 @@ impl Graph {
         gate: &impl Fn(Slot) -> bool,
         admit: &mut impl Admit,
     ) -> bool {
-        let Some(nearest) = scratch.pool.pop() else { return false };
+        let print = |slot| self.print(probe, slot);
+        let Some(nearest) = scratch.pool.pop(&print) else { return false };
         self.gather_gated(nearest, scratch, gate);
         let passing = !scratch.fresh.is_empty();
         if !passing {
@@ -114,7 +115,7 @@ impl Graph {
             let order = Neighbor { distance, slot }.order();
             if scratch.pool.wants(order) {
                 self.links.prefetch(slot);
-                scratch.pool.insert(order, passing && admit.admits(slot));
+                scratch.pool.insert(order, passing && admit.admits(slot), &print);
             }
         }
         true

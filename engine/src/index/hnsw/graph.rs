@@ -19,11 +19,15 @@ use crate::distance::{Kernel, padded};
 use crate::index::Slot;
 use crate::memory::{Arena, ArenaError, ScratchFiles, Storage};
 
-/// CRC-32C of a row as it lies in memory.
-fn checksum(row: &[f32]) -> u32 {
+/// A row as it lies in memory.
+pub(super) fn bytes_of(row: &[f32]) -> &[u8] {
     // SAFETY: floats have no padding, and any byte may be read as a byte.
-    let bytes = unsafe { std::slice::from_raw_parts(row.as_ptr().cast::<u8>(), size_of_val(row)) };
-    crc32c::crc32c(bytes)
+    unsafe { std::slice::from_raw_parts(row.as_ptr().cast::<u8>(), size_of_val(row)) }
+}
+
+/// CRC-32C of that.
+fn checksum(row: &[f32]) -> u32 {
+    crc32c::crc32c(bytes_of(row))
 }
 
 /// Codes written in one step of vectors in a file, and how many vectors the kernel fetches ahead.

@@ -29,6 +29,7 @@ pub struct Planner {
     /// Of the beam on the current level.
     patience: Patience,
     lists: Vec<Vec<Neighbor>>,
+    copy: Option<Slot>,
 }
 
 /// What the next unit of work is. Levels go down; `lists` is filled from the top level to level 0.
@@ -98,7 +99,8 @@ impl Planner {
             if let Stage::Done = self.stage {
                 self.stage = Stage::Idle;
                 self.lists.reverse();
-                return Some(NodePlan { slot: self.node, levels: std::mem::take(&mut self.lists) });
+                let levels = std::mem::take(&mut self.lists);
+                return Some(NodePlan { slot: self.node, levels, copy: self.copy });
             }
             if self.scratch.stats.distances >= budget {
                 return None;
@@ -120,7 +122,7 @@ impl Planner {
                 }) {
                     return Stage::Beam { level };
                 }
-                self.candidates.extend(scratch.pool.admitted().filter(|near| fits(near.slot)));
+                self.candidates.extend(scratch.pool.counted().filter(|near| fits(near.slot)));
                 self.at = self.candidates.first().copied().or(self.at);
                 Stage::Peers { level, next: 0 }
             }
@@ -132,7 +134,9 @@ impl Planner {
             }
             Stage::Peers { level, .. } => {
                 self.candidates.sort_unstable();
-                self.candidates.truncate(graph.config.ef_construction);
+                // Of a vector that comes often there may be many among the peers, too.
+                let probe = graph.started(self.node, &self.forms);
+                graph.thin(probe, &mut self.candidates, graph.config.ef_construction);
                 if round.relinks {
                     self.add_own(graph, is_dead);
                 }
@@ -170,7 +174,7 @@ impl Planner {
                 let Planner { patience, scratch, .. } = self;
                 *patience = Patience(REFUSALS_PER_EF * ef);
                 let node = self.node;
-                graph.begin_beam(start, ef, scratch, &mut |slot: Slot| {
+                graph.begin_beam(start, (ef, 1), scratch, &mut |slot: Slot| {
                     patience.admits(slot != node && !is_dead(slot))
                 });
                 Stage::Beam { level }
@@ -231,6 +235,17 @@ impl Planner {
         self.begin_selection(graph, level)
     }
 
+    /// A copy of the node among the candidates. By inner product others may be nearer than it is to itself.
+    fn find_copy(&mut self, graph: &Graph) -> Option<Slot> {
+        self.scratch.fresh.clear();
+        self.scratch.fresh.push(self.node);
+        graph.score(graph.started(self.node, &self.forms), &mut self.scratch);
+        let own = Neighbor { distance: self.scratch.distances[0], slot: 0 };
+        let from = self.candidates.partition_point(|&near| near < own);
+        let mut tied = self.candidates[from..].iter().take_while(|near| near.is_as_far_as(own));
+        tied.find(|near| graph.is_copy(near.slot, self.node)).map(|near| near.slot)
+    }
+
     fn begin_selection(&mut self, graph: &Graph, level: u8) -> Stage {
         self.selection.clear();
         self.selection.alpha = graph.config.alpha(level);
@@ -247,6 +262,10 @@ impl Planner {
         // What the heuristic did not look at is farther than everything it saw, and it stops only when the list is
         // full, so the refill misses nothing.
         self.lists.push(self.selection.chosen(cap).collect());
-        if level == 0 { Stage::Done } else { Stage::Enter { level: level - 1 } }
+        if level > 0 {
+            return Stage::Enter { level: level - 1 };
+        }
+        self.copy = self.find_copy(graph);
+        Stage::Done
     }
 }

@@ -67,6 +67,12 @@ impl Generation {
         self.end.load(Ordering::Relaxed) as usize * self.rows.row_len()
     }
 
+    /// The code of a slot that can be reached, where those of different vectors differ.
+    fn telling(&self, slot: Slot) -> Option<&[u8]> {
+        // SAFETY: codes of slots that can be reached are not written (invariant 1 of the module).
+        self.codec.is_fine().then(|| unsafe { self.rows.row(slot as usize) })
+    }
+
     /// Owner: writes the code of a slot that nobody can reach; returns it.
     fn write(&self, slot: Slot, vector: &[f32]) -> &[u8] {
         // SAFETY: the slot is not linked, so no walk reaches it, and the owner is alone.
@@ -105,10 +111,16 @@ pub(super) struct Coded<'q> {
     query: &'q CodecQuery,
 }
 
-impl Coded<'_> {
+impl<'q> Coded<'q> {
     /// See [`Codec::is_fine`].
     pub(super) fn is_fine(self) -> bool {
         self.generation.codec.is_fine()
+    }
+
+    /// The code of a linked slot, where those of different vectors differ.
+    pub(super) fn telling(self, slot: Slot) -> Option<&'q [u8]> {
+        let Coded { generation, .. } = self;
+        generation.telling(slot)
     }
 
     /// Distance to the code of a linked slot.
@@ -195,6 +207,14 @@ impl QuantizedRows {
     #[inline]
     pub(super) fn is_planned(&self) -> bool {
         self.planned().is_some()
+    }
+
+    /// Whether two slots have the same code in plans; false where that says little, and while plans go over something else.
+    pub(super) fn is_copy(&self, a: Slot, b: Slot) -> bool {
+        self.planned().is_some_and(|generation| match (generation.telling(a), generation.telling(b)) {
+            (Some(a), Some(b)) => a == b,
+            _ => false,
+        })
     }
 
     /// A slot as plans compare it with codes, by its vector where that tells more than its code; `None` while they go over something

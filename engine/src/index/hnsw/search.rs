@@ -1,9 +1,11 @@
 //! Finding neighbours: greedy descent through the upper levels, then a best-first beam (Algorithms 2 and 5).
+use super::graph::bytes_of;
 use super::links::Links;
 use super::quantized::{Coded, QuantizedRows};
 use super::scratch::QueryForms;
 use super::{Admit, Graph, Scratch, SearchStats};
 use crate::distance::CodeQuery;
+use crate::index::pool::Copies;
 use crate::index::{Neighbor, Slot};
 use crate::pace::{Pace, TooLong, Whole, at_once};
 use crate::quantizer::CodecQuery;
@@ -79,7 +81,8 @@ impl Graph {
     ///
     /// `query` is padded and prepared. Stops when `ef` admitted slots are held and the next candidate is farther than
     /// the worst of them; so with few admitted slots it may walk the whole graph. `admit` is asked once for each slot
-    /// that comes near enough to matter. Cost: about `ef * 3m / 2` distances, counted in [`Self::stats`].
+    /// that comes near enough to matter. Cost: about `ef * 3m / 2` distances, counted in [`Self::stats`]. Of equal vectors a few count
+    /// as held; the others that are among the `ef` nearest are sought last, for up to `ef` expansions more.
     ///
     /// The caller is pinned, or otherwise sure that no slot is freed meanwhile.
     ///
@@ -139,7 +142,7 @@ impl Graph {
         admit: &mut impl Admit,
     ) -> Result<(), TooLong> {
         let mut counted = 0;
-        let mut open = self.begin_level(probe, 0, ef, scratch, admit);
+        let mut open = self.begin_level(probe, 0, (ef, ef), scratch, admit);
         while open {
             open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand(probe, 0, scratch, admit));
             let distances = scratch.stats.distances;
@@ -165,10 +168,12 @@ impl Graph {
         pace: &mut impl Pace,
         scratch: &mut Scratch,
     ) -> Result<(), TooLong> {
-        scratch.found.extend(scratch.pool.admitted());
         if matches!(probe, Probe::Vector(_)) || self.is_bare() {
+            scratch.found.extend(scratch.pool.admitted());
             return Ok(());
         }
+        // Also what copies of nearer ones would leave no room for: by their codes they may be nearer than they are.
+        scratch.found.extend(scratch.pool.held());
         let wanted = match probe {
             // Few bits tell too little of how far they are off.
             Probe::Coded(coded) if !coded.is_fine() => usize::MAX,
@@ -265,7 +270,7 @@ impl Graph {
         if self.code_step().is_some() { Probe::Code(code) } else { Probe::Vector(self.vector(node)) }
     }
 
-    /// Leaves the `ef` nearest admitted nodes of `level` in the pool; none when the graph has no such level.
+    /// Leaves the `ef` nearest admitted nodes of `level` in the pool, of each vector a few; none when the graph has no such level.
     pub(super) fn search_level(
         &self,
         probe: Probe<'_>,
@@ -274,7 +279,7 @@ impl Graph {
         scratch: &mut Scratch,
         admit: &mut impl Admit,
     ) {
-        if self.begin_level(probe, level, ef, scratch, admit) {
+        if self.begin_level(probe, level, (ef, 1), scratch, admit) {
             while self.expand(probe, level, scratch, admit) {}
         }
     }
@@ -284,11 +289,11 @@ impl Graph {
         &self,
         probe: Probe<'_>,
         level: u8,
-        ef: usize,
+        (ef, wanted): (usize, usize),
         scratch: &mut Scratch,
         admit: &mut impl Admit,
     ) -> bool {
-        scratch.pool.reset(ef);
+        scratch.pool.reset(ef, wanted);
         let Some((entry, top)) = self.entry().filter(|&(_, top)| top >= level) else { return false };
         let mut at = self.begin_descent(probe, entry, scratch);
         for above in (level + 1..=top).rev() {
@@ -296,12 +301,13 @@ impl Graph {
                 at = nearer;
             }
         }
-        self.begin_beam(at, ef, scratch, admit);
+        self.begin_beam(at, (ef, wanted), scratch, admit);
         true
     }
 
     /// As [`Self::search_level`], for at most `refusals` slots that do not fit: from then on the beam fills with whatever
-    /// comes, which lets the search end. Returns the fitting ones, nearest first; none does not mean that there are none.
+    /// comes, which lets the search end. Returns the fitting ones, nearest first, of each vector a few; none does not mean that there
+    /// are none.
     pub(super) fn search_level_with_patience<'s>(
         &self,
         probe: Probe<'_>,
@@ -313,7 +319,7 @@ impl Graph {
     ) -> impl Iterator<Item = Neighbor> + 's {
         let mut patience = Patience(refusals);
         self.search_level(probe, level, ef, scratch, &mut |slot: Slot| patience.admits(fits(slot)));
-        scratch.pool.admitted().filter(|near| fits(near.slot))
+        scratch.pool.counted().filter(|near| fits(near.slot))
     }
 
     /// Counters of the last search in `scratch`.
@@ -348,18 +354,20 @@ impl Graph {
         scored.map(|(&slot, &distance)| Neighbor { distance, slot }).min().filter(|&nearest| nearest < at)
     }
 
-    /// Prepares a beam of width `ef` that starts at `start`.
+    /// Prepares a beam of width `ef` that starts at `start` and sees to it that the `wanted` nearest are found, although they are copies
+    /// of one vector.
     pub(super) fn begin_beam(
         &self,
         start: Neighbor,
-        ef: usize,
+        (ef, wanted): (usize, usize),
         scratch: &mut Scratch,
         admit: &mut impl Admit,
     ) {
         scratch.visited.reset(self.slots_end());
         scratch.visited.insert(start.slot);
-        scratch.pool.reset(ef);
-        scratch.pool.insert(start.order(), admit.admits(start.slot));
+        scratch.pool.reset(ef, wanted);
+        // It is alone.
+        scratch.pool.insert(start.order(), admit.admits(start.slot), &|_| 0);
     }
 
     /// Expands the two nearest open nodes of the beam; false when none is left that could matter. Two, because the
@@ -373,8 +381,9 @@ impl Graph {
         scratch: &mut Scratch,
         admit: &mut impl Admit,
     ) -> bool {
-        let Some(nearest) = scratch.pool.pop() else { return false };
-        let second = scratch.pool.pop();
+        let print = |slot| self.print(probe, slot);
+        let Some(nearest) = scratch.pool.pop(&print) else { return false };
+        let second = scratch.pool.pop(&print);
         scratch.fresh.clear();
         self.gather(nearest, level, scratch);
         second.into_iter().for_each(|second| self.gather(second, level, scratch));
@@ -384,7 +393,7 @@ impl Graph {
             let order = Neighbor { distance, slot }.order();
             if scratch.pool.wants(order) {
                 self.links.prefetch(slot);
-                scratch.pool.insert(order, admit.admits(slot));
+                scratch.pool.insert(order, admit.admits(slot), &print);
             }
         }
         true
@@ -444,6 +453,53 @@ impl Graph {
         // SAFETY: slots come from lists (links invariant 1), the entry point or a round, all checked against the
         // capacity when they entered; rows that can be reached are not written (graph invariant 1).
         unsafe { self.kernel.distances(query, self.vectors.row_ptr(0), self.vectors.row_len(), slots, out) }
+    }
+
+    /// What tells equal ones among slots at one distance from the others: a checksum of what `probe` scores. 0 where that does not tell,
+    /// as many vectors have one code. Cost: about that of a distance.
+    pub(super) fn print(&self, probe: Probe<'_>, slot: Slot) -> u32 {
+        let bytes = match (probe, &self.codes) {
+            (Probe::Vector(_), _) => Some(bytes_of(self.vector(slot))),
+            (Probe::Code(_), Some(codes)) => Some(codes.row(slot)),
+            (Probe::Coded(coded), _) => coded.telling(slot),
+            (Probe::Code(_), None) => None,
+        };
+        bytes.map_or(0, |bytes| crc32c::crc32c(bytes).max(1))
+    }
+
+    /// Leaves the first few copies of each vector among `candidates`, which ascend, and no more than `max` in all. Says whether there
+    /// were more copies.
+    pub(super) fn thin(&self, probe: Probe<'_>, candidates: &mut Vec<Neighbor>, max: usize) -> bool {
+        let mut copies = Copies::default();
+        let (mut kept, mut more, mut last, mut ties) = (0, false, None, false);
+        candidates.retain(|&near| {
+            if kept == max {
+                return false;
+            }
+            let before = last.replace(near).filter(|last: &Neighbor| last.is_as_far_as(near));
+            let tied = before.is_some();
+            if let Some(first) = before.filter(|_| !ties) {
+                copies.clear();
+                copies.add(self.print(probe, first.slot));
+            }
+            ties = tied;
+            let keep = !tied || copies.add(self.print(probe, near.slot));
+            kept += usize::from(keep);
+            more |= !keep;
+            keep
+        });
+        more
+    }
+
+    /// Whether two slots are the same to plans; false where codes do not tell.
+    pub(super) fn is_copy(&self, a: Slot, b: Slot) -> bool {
+        if self.plans_coded() {
+            return self.quantized.as_ref().is_some_and(|quantized| quantized.is_copy(a, b));
+        }
+        match &self.codes {
+            Some(codes) if codes.step().is_some() => codes.row(a) == codes.row(b),
+            _ => bytes_of(self.vector(a)) == bytes_of(self.vector(b)),
+        }
     }
 
     /// Whether plans go over codes of a quantizer.

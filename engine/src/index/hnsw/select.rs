@@ -4,11 +4,20 @@
 //! afterwards the nearest discarded ones fill the list up to its cap. Only kept candidates decide about others, so
 //! the outcome for a set stays valid when discarded ones leave it: [`Selection::add`] uses that to put one more
 //! candidate into a finished selection at the price of a few distances instead of hundreds.
+//!
+//! Copies of the base do not keep each other out (none is nearer to another than to the base), and copies of any vector would all be
+//! taken to refill. A list full of them leads nowhere else, so of equal candidates only the first few are candidates at all. The tree
+//! keeps the others reachable.
 use super::Graph;
 use crate::index::{Neighbor, Slot};
 use crate::quantizer::CodecQuery;
 
-/// A finished or running choice. Both lists ascend; together they are every candidate seen.
+/// How many copies of one vector a list holds, the base's own among them. Lists that name two of sixty lead walks through a filter to
+/// too few of them; and by inner product copies need not be near each other, so that few shall be left to the tree.
+const COPIES_MAX: usize = 3;
+
+/// A finished or running choice. Both lists ascend; together they are every candidate seen, but for copies of others: of equal
+/// vectors the first [`COPIES_MAX`] are looked at.
 #[derive(Clone, Debug)]
 pub(super) struct Selection {
     /// See [`super::GraphConfig::alpha`].
@@ -39,6 +48,9 @@ impl Selection {
     /// Offers the next candidate, not nearer than any before. Cost: at most one distance per kept one; returns how
     /// many were computed.
     pub(super) fn offer(&mut self, graph: &Graph, candidate: Neighbor) -> usize {
+        if self.copies_of(graph, candidate).count() == COPIES_MAX {
+            return 0;
+        }
         // The latest kept ones first: they are about as far from the base as the candidate, so likely in its way.
         let coded = graph.plans_coded();
         let blocks = |at: usize| {
@@ -75,10 +87,29 @@ impl Selection {
         }
     }
 
+    /// Those seen that equal a candidate.
+    fn copies_of(&self, graph: &Graph, candidate: Neighbor) -> impl Iterator<Item = Neighbor> {
+        let first = Neighbor { slot: 0, ..candidate };
+        let tied = [&self.kept, &self.discarded].into_iter().flat_map(move |list| {
+            let from = list.partition_point(|&near| near < first);
+            list[from..].iter().take_while(move |near| near.is_as_far_as(candidate))
+        });
+        tied.copied().filter(move |near| graph.is_copy(near.slot, candidate.slot))
+    }
+
     /// Adds one candidate to the outcome of a run over other candidates; the result is that of a run over all of
     /// them. False when it would push out a kept one, which may bring back ones it had discarded: run again then.
     #[must_use]
     pub(super) fn add(&mut self, graph: &Graph, candidate: Neighbor) -> bool {
+        if let Some(surplus) = self.surplus(graph, candidate) {
+            if surplus == candidate {
+                return true;
+            }
+            match self.discarded.binary_search(&surplus) {
+                Ok(at) => self.discarded.remove(at),
+                Err(_) => return false,
+            };
+        }
         let at = self.kept.partition_point(|&kept| kept < candidate);
         let coded = graph.plans_coded();
         if coded {
@@ -99,6 +130,16 @@ impl Selection {
         }
         self.kept.insert(at, candidate);
         true
+    }
+
+    /// The last of a candidate and its copies, when it makes them too many.
+    fn surplus(&self, graph: &Graph, candidate: Neighbor) -> Option<Neighbor> {
+        let (mut count, mut last) = (0, candidate);
+        for copy in self.copies_of(graph, candidate) {
+            count += 1;
+            last = last.max(copy);
+        }
+        (count == COPIES_MAX).then_some(last)
     }
 
     fn set_query(&mut self, graph: &Graph, at: usize, slot: Slot) {
