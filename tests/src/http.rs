@@ -22,7 +22,7 @@ impl Api {
     /// Connects to `authority` (`host:port`).
     ///
     /// # Errors
-    /// Of the connection.
+    /// The server cannot be reached.
     pub fn connect(authority: &str) -> io::Result<Api> {
         Api::to(Target { authority: authority.to_owned(), api_key: None })
     }
@@ -30,7 +30,7 @@ impl Api {
     /// Connects to `authority` and sends `key` with every request.
     ///
     /// # Errors
-    /// Of the connection.
+    /// The server cannot be reached.
     pub fn connect_with_key(authority: &str, key: &str) -> io::Result<Api> {
         Api::to(Target { authority: authority.to_owned(), api_key: Some(key.to_owned()) })
     }
@@ -42,7 +42,7 @@ impl Api {
     /// Sends a JSON body (`Null` = none).
     ///
     /// # Errors
-    /// Of the connection: the request may or may not have been carried out.
+    /// The connection failed: the request may or may not have been carried out.
     pub fn send(&mut self, method: &str, path: &str, body: &Value) -> io::Result<Reply> {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         self.send_bytes(method, path, "application/json", &body)

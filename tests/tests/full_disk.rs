@@ -296,6 +296,19 @@ fn survive_failed_writes() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
+/// Starts a server whose writes may be made to fail, with ten points in each of two collections and ten keys.
+fn filled(data: &Path) -> (Server, Api, Wire) {
+    survive_failed_writes();
+    let server = Server::start(Some(data), &FLAGS);
+    let (mut api, mut wire) = (server.api(), server.tcp());
+    for name in ["docs", "notes"] {
+        create(&mut api, name);
+        assert_eq!(put_points(&mut api, name, 0..10), (10, 200));
+    }
+    assert_eq!(put_keys(&mut wire, 0..10), (10, None));
+    (server, api, wire)
+}
+
 /// Makes every write of the server to a file fail from now on.
 fn fail_writes(server: &Server) {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
@@ -308,14 +321,8 @@ fn fail_writes(server: &Server) {
 /// A key whose write was refused because the log failed is not found by any client, whether or not the restart finds it.
 #[test]
 fn keys_that_a_failed_log_has_not_kept_are_not_served() {
-    survive_failed_writes();
     let data = tempfile::tempdir().expect("a directory");
-    let server = Server::start(Some(data.path()), &FLAGS);
-    let (mut api, mut wire) = (server.api(), server.tcp());
-    create(&mut api, "docs");
-    create(&mut api, "notes");
-    assert_eq!(put_points(&mut api, "docs", 0..10), (10, 200));
-    assert_eq!(put_keys(&mut wire, 0..10), (10, None));
+    let (server, mut api, mut wire) = filled(data.path());
     fail_writes(&server);
     assert!(put_keys(&mut wire, 10..11).1.is_some());
     is_ready(&mut api).expect_err("the log has failed");
@@ -328,22 +335,15 @@ fn keys_that_a_failed_log_has_not_kept_are_not_served() {
     let (_, log) = server.stop();
     assert!(log.contains("the keys serve nothing"), "{log}");
     let server = Server::start(Some(data.path()), &FLAGS);
-    Stored { docs: 10, notes: 0, keys: 10 }.check(&server);
+    Stored { docs: 10, notes: 10, keys: 10 }.check(&server);
 }
 
 /// The log fails with the next write, as the process may not write to files any more. Everything says so, and what was acknowledged is there
 /// after a restart.
 #[test]
 fn a_failed_log_shows_everywhere() {
-    survive_failed_writes();
     let data = tempfile::tempdir().expect("a directory");
-    let server = Server::start(Some(data.path()), &FLAGS);
-    let (mut api, mut wire) = (server.api(), server.tcp());
-    create(&mut api, "docs");
-    create(&mut api, "notes");
-    assert_eq!(put_points(&mut api, "docs", 0..10), (10, 200));
-    assert_eq!(put_points(&mut api, "notes", 0..10), (10, 200));
-    assert_eq!(put_keys(&mut wire, 0..10), (10, None));
+    let (server, mut api, mut wire) = filled(data.path());
     assert_eq!(is_ready(&mut api), Ok(()));
     assert_eq!(metric(&mut wire, "svc_log_failed{core=\"0\"}"), 0.0);
 
