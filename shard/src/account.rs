@@ -3,8 +3,8 @@
 //! Whatever grows asks it first. What is taken for a while (a body, an answer, an image being written) is a [`Charge`], which gives it back
 //! when it is dropped. What stays (points, keys) is a [`Share`] of each core: it is admitted write by write, and measured now and then.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// What memory is held for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +84,8 @@ pub struct Account {
     unseen: AtomicU64,
     /// Taken since the last look at the resident set.
     unlooked: AtomicU64,
+    /// What tells the resident set, see [`Self::look_with`].
+    resident_bytes: OnceLock<fn() -> Option<u64>>,
 }
 
 /// Why points or keys may not take more memory.
@@ -129,7 +131,23 @@ impl Account {
             held: Default::default(),
             unseen: AtomicU64::new(0),
             unlooked: AtomicU64::new(0),
+            resident_bytes: OnceLock::new(),
         })
+    }
+
+    /// From now on the account itself looks at the resident set by `resident_bytes` before it lets requests, answers and images take more, once
+    /// enough has been taken: what clients make the process allocate and free within moments is counted for as long as the allocator keeps it.
+    pub fn look_with(&self, resident_bytes: fn() -> Option<u64>) {
+        // A node is started once.
+        let _set_before = self.resident_bytes.set(resident_bytes);
+    }
+
+    fn look_if_due(&self) {
+        if self.wants_look()
+            && let Some(bytes) = self.resident_bytes.get().and_then(|resident_bytes| resident_bytes())
+        {
+            self.note_resident(bytes);
+        }
     }
 
     /// The limit in bytes.
@@ -328,8 +346,11 @@ impl Charge {
     /// Holds `bytes` from now on; false, and nothing has changed, when that is more and the use would hold more than `most` or the process more
     /// than its limit.
     pub fn resize(&mut self, bytes: u64, most: u64) -> bool {
-        if bytes > self.bytes && !self.account.take(self.of, bytes - self.bytes, most, 0) {
-            return false;
+        if bytes > self.bytes {
+            self.account.look_if_due();
+            if !self.account.take(self.of, bytes - self.bytes, most, 0) {
+                return false;
+            }
         }
         if bytes < self.bytes {
             self.account.held[self.of as usize].fetch_sub(self.bytes - bytes, Relaxed);
@@ -417,6 +438,19 @@ mod tests {
         assert!(matches!(crowded, Refusal::Crowded { .. }), "{crowded:?}");
         drop(bodies);
         assert!(points.take(1 << 20, Growth::New).is_ok());
+    }
+
+    /// What was taken and given back may still be resident, which a request finds that takes more.
+    #[test]
+    fn requests_find_what_the_allocator_keeps() {
+        let account = Account::new(1 << 20);
+        account.look_with(|| Some(1 << 20));
+        assert!(account.charge(MemoryUse::Requests, 16 << 10, u64::MAX).is_some());
+        assert!(
+            account.charge(MemoryUse::Requests, 1, u64::MAX).is_none(),
+            "a sixty-fourth has been taken since"
+        );
+        assert_eq!(account.unseen(), 1 << 20);
     }
 
     /// What nobody has told the account of is in the resident set.

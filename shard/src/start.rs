@@ -103,6 +103,7 @@ impl Node {
         let directory = options.data.as_deref().map(DirectoryLock::acquire).transpose()?;
         let cores = placement.cpus.len();
         let shared = NodeShared::new(options, cores);
+        shared.account.look_with(crate::runtime::resident_bytes);
         let (report, reports) = mpsc::channel();
         let serving = Arc::new(AtomicUsize::new(cores));
         let main = {

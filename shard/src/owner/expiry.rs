@@ -6,8 +6,8 @@ use crate::owner::indexer::Slice;
 use futures_lite::future::or;
 use std::rc::Rc;
 
-/// The longest time to the next look while points are written, milliseconds: each of them may have a shorter life than those before, and the
-/// clock may be set. A core that has had no write for seconds looks less often.
+/// The longest time to the next look while points are written, milliseconds: each of them may have a shorter life than those before. The same
+/// while expired points are present, which count again when the clock is set back. Otherwise a core without writes looks less often.
 const LOOK_MS: u64 = 20;
 
 /// And the shortest, milliseconds: deadlines that lie closer together are followed together.
@@ -19,17 +19,18 @@ pub async fn run(core: Rc<Core>) {
     while !core.is_stopping() {
         // Writes that come during the look count as well.
         let writing = core.await_writes();
-        let mut next = None;
+        let (mut next, mut keeps_expired) = (None, false);
         let mut slice = Slice::begin(&env);
         for owned in core.all_owned() {
             while !owned.dropped.get() && owned.writer.borrow_mut().follow_expiry(env.unix_ms()) {
                 slice.check().await;
             }
             next = owned.writer.borrow().next_expiry().into_iter().chain(next).min();
+            keeps_expired |= owned.writer.borrow().keeps_expired();
             slice.check().await;
         }
         let left_ms = next.map_or(u64::MAX, |at_ms| at_ms.saturating_sub(env.unix_ms()).max(LOOK_MIN_MS));
-        if !core.is_quiet() || left_ms <= LOOK_MS {
+        if !core.is_quiet() || keeps_expired || left_ms <= LOOK_MS {
             env.sleep_us(left_ms.min(LOOK_MS) * 1000).await;
             continue;
         }

@@ -3,9 +3,7 @@
 
 use super::Sim;
 use super::test_node::{node_options, open, patiently};
-use crate::core::{
-    Core, OpError, PointFields, QUIET_PAUSE_US, QueryAnswer, QueryRequest, Vectors, WriteBatch,
-};
+use crate::core::{Core, OpError, PointFields, QueryAnswer, QueryRequest, Vectors, WriteBatch};
 use crate::disk::SimDisk;
 use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::distance::Metric;
@@ -88,9 +86,9 @@ fn the_expired_count_for_nothing_though_nothing_is_swept() {
                 let after = seen(&core, "short").await;
                 assert_eq!(after, seen(&core, "lasting").await, "seed {seed}");
                 assert_eq!(after.2, patiently(|| core.count("short", None)).await);
-                // The clock is set back: they show, and they count. A core without writes looks at the clock four times a second.
+                // The clock is set back: they show, and they count.
                 sim.step_wall_clock_ms(-DAY_MS);
-                sim.sleep_us(QUIET_PAUSE_US + 50_000).await;
+                sim.sleep_us(30_000).await;
                 assert_eq!(seen(&core, "short").await, full, "seed {seed}: set back");
                 sim.step_wall_clock_ms(DAY_MS);
                 after

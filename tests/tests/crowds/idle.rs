@@ -14,7 +14,7 @@ const IDLE_CONNECTION_BYTES_MAX: u64 = 32 << 10;
 /// What the allocator may keep beside that.
 const SLACK_BYTES: u64 = 16 << 20;
 
-/// How often an idle server may wake up in a second: some 50 times, most of them for the watchdog.
+/// How often an idle server may wake up in a second: it does some 70 times, most of them for the watchdog.
 const WAKE_UPS_MAX: u64 = 120;
 
 /// How often the threads of a server have gone to sleep so far.

@@ -128,6 +128,7 @@ fn fill_values(server: &Server, bytes: u64) -> (u64, u64) {
             continue;
         }
         let why = response.error();
+        // The last is what 503 is over HTTP: points that are being sent leave no room at the moment.
         assert!(["full", "memory", "in flight"].iter().any(|word| why.contains(word)), "{why}");
         refused += 1;
     }

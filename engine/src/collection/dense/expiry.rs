@@ -91,6 +91,13 @@ impl DenseWriter {
         point.into_iter().chain(text).min()
     }
 
+    /// Whether something that has left the figures is still present, so that it would count again if the clock were set back.
+    pub fn keeps_expired(&self) -> bool {
+        let keeps =
+            |deadlines: &BTreeSet<Mark>, mark: Mark| deadlines.first().is_some_and(|entry| *entry <= mark);
+        keeps(&self.deadlines, self.expiry.points) || keeps(&self.expiry.text_deadlines, self.expiry.texts)
+    }
+
     /// Whether a present slot's point counts.
     pub(super) fn counts(&self, slot: Slot) -> bool {
         match self.shared.meta.deadline_ms(slot) {
