@@ -26,7 +26,7 @@ pub fn exact_search(
         return Vec::new();
     }
     let mut pool = Pool::default();
-    pool.reset(k);
+    pool.reset(k, k);
     let mut slots = slots.filter(|&slot| admit(slot));
     let mut distances = [0.0; CHUNK];
     let mut chunk = Vec::with_capacity(CHUNK);
@@ -45,7 +45,8 @@ pub fn exact_search(
         for (&slot, &distance) in chunk.iter().zip(&distances) {
             let order = Neighbor { distance, slot }.order();
             if pool.wants(order) {
-                pool.insert(order, true);
+                // Copies count as others do.
+                pool.insert(order, true, &|_| 0);
             }
         }
     }

@@ -19,11 +19,26 @@ impl Neighbor {
         u64::from(order_of(self.distance)) << 32 | u64::from(self.slot)
     }
 
+    /// Whether the two are at the same distance. Nothing is as far as a NaN.
+    #[inline]
+    pub(super) fn is_as_far_as(self, other: Neighbor) -> bool {
+        self.distance == other.distance
+    }
+
     /// The neighbour of an [`Self::order`] (a NaN comes back as the canonical one).
     #[inline]
     pub(super) fn from_order(order: u64) -> Neighbor {
         Neighbor { distance: distance_of((order >> 32) as u32), slot: order as u32 }
     }
+}
+
+/// Sorts neighbours by way of their orders, which costs a third of comparing them as they are: an order is made once for each and not for each
+/// comparison. `orders` is memory to work in.
+pub(super) fn sort(neighbors: &mut [Neighbor], orders: &mut Vec<u64>) {
+    orders.clear();
+    orders.extend(neighbors.iter().map(|near| near.order()));
+    orders.sort_unstable();
+    neighbors.iter_mut().zip(orders).for_each(|(near, order)| *near = Neighbor::from_order(*order));
 }
 
 /// Floats compare like sign and magnitude; flipping the bits of negatives, and the sign of the others, makes them

@@ -75,7 +75,8 @@ impl Graph {
                 at = nearer;
             }
         }
-        self.begin_beam(at, ef, scratch, &mut |slot: Slot| gate(slot) && admit.admits(slot));
+        // `walk_copies` looks for copies, so that the beam need not.
+        self.begin_beam(at, (ef, 0), scratch, &mut |slot: Slot| gate(slot) && admit.admits(slot));
         let (mut open, mut counted) = (true, 0);
         while open {
             open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand_gated(probe, scratch, gate, admit));
@@ -86,7 +87,66 @@ impl Graph {
             pace.step((distances - counted) as usize).await?;
             counted = distances;
         }
+        self.walk_copies(probe, (ef, effort), pace, scratch, gate, admit).await?;
         Ok(true)
+    }
+
+    /// Looks for more copies of the vectors that were found more than once. The beam above finds only some of the copies of a vector that pass:
+    /// copies hang below each other in the tree, and the beam does not look further than two steps through those that do not pass. This walk
+    /// goes from copy to copy whether they pass or not.
+    ///
+    /// Cost: nothing where no vector was found twice, else the distances to the neighbours of up to `ef` copies, within `effort`.
+    async fn walk_copies(
+        &self,
+        probe: Probe<'_>,
+        (ef, effort): (usize, usize),
+        pace: &mut impl Pace,
+        scratch: &mut Scratch,
+        gate: &impl Fn(Slot) -> bool,
+        admit: &mut impl Admit,
+    ) -> Result<(), TooLong> {
+        let found = scratch.pool.copies();
+        if found.is_empty() {
+            return Ok(());
+        }
+        scratch.visited.reset(self.slots_end());
+        let Scratch { visited, pool, .. } = &mut *scratch;
+        pool.held().for_each(|near| {
+            visited.insert(near.slot);
+        });
+        let mut expansions = 0;
+        for (fingerprint, copies) in found {
+            let Some(&first) = copies.first() else { continue };
+            let mut open: Vec<Slot> = copies.iter().map(|near| near.slot).collect();
+            while let Some(copy) = open.pop() {
+                if expansions == ef || scratch.stats.distances > effort as u64 {
+                    return Ok(());
+                }
+                expansions += 1;
+                let Scratch { visited, fresh, .. } = &mut *scratch;
+                fresh.clear();
+                self.links.for_each(copy, 0, |edge| {
+                    if visited.insert(edge) {
+                        fresh.push(edge);
+                    }
+                });
+                Links::acquire();
+                self.score(probe, scratch);
+                scratch.stats.expanded += 1;
+                let Scratch { fresh, distances, pool, .. } = &mut *scratch;
+                for (&slot, &distance) in fresh.iter().zip(distances.iter()) {
+                    let near = Neighbor { distance, slot };
+                    if near.is_as_far_as(first) && self.fingerprint(slot) == fingerprint {
+                        open.push(slot);
+                        if gate(slot) && pool.wants(near.order()) && admit.admits(slot) {
+                            pool.insert(near.order(), true, &|slot| self.fingerprint(slot));
+                        }
+                    }
+                }
+                pace.step(scratch.fresh.len()).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Expands the nearest open node; false when none is left that could matter.
@@ -97,7 +157,8 @@ impl Graph {
         gate: &impl Fn(Slot) -> bool,
         admit: &mut impl Admit,
     ) -> bool {
-        let Some(nearest) = scratch.pool.pop() else { return false };
+        let fingerprint = |slot| self.fingerprint(slot);
+        let Some(nearest) = scratch.pool.pop(&fingerprint) else { return false };
         self.gather_gated(nearest, scratch, gate);
         let passing = !scratch.fresh.is_empty();
         if !passing {
@@ -114,7 +175,7 @@ impl Graph {
             let order = Neighbor { distance, slot }.order();
             if scratch.pool.wants(order) {
                 self.links.prefetch(slot);
-                scratch.pool.insert(order, passing && admit.admits(slot));
+                scratch.pool.insert(order, passing && admit.admits(slot), &fingerprint);
             }
         }
         true

@@ -54,8 +54,9 @@ pub struct Graph {
     pub(super) config: GraphConfig,
     pub(super) kernel: Kernel,
     pub(super) vectors: Arena<f32>,
-    /// Where vectors lie in a file: of each the checksum, which says whether the file still has it.
-    sums: Option<Arena<AtomicU32>>,
+    /// The checksum of each vector when it was written. It shows whether a file still holds the vector, and whether two vectors are equal
+    /// without reading either. It is 0 for a slot that was restored without its vector.
+    sums: Arena<AtomicU32>,
     /// Where memory comes from that is made anew with each start.
     scratch: ScratchFiles,
     /// Rows that the file had when it was opened.
@@ -127,14 +128,13 @@ impl Graph {
             None => (None, ScratchFiles::default()),
         };
         let links = Links::reserve(&config, &scratch)?;
-        let sums = file.is_some().then(|| Arena::reserve(capacity, 1)).transpose()?;
         let vectors = match file {
             Some(file) => Arena::reserve_in(file, capacity, padded(config.dim))?,
             None => Arena::reserve(capacity, padded(config.dim))?,
         };
         Ok(Graph {
             kernel: Kernel::of(config.metric),
-            sums,
+            sums: Arena::reserve(capacity, 1)?,
             rows_found: vectors.committed(),
             cold: AtomicBool::new(false),
             bare: AtomicBool::new(false),
@@ -230,9 +230,7 @@ impl Graph {
         let row = unsafe { self.vectors.row_mut_unchecked(slot as usize) };
         row[..prepared.len()].copy_from_slice(prepared);
         row[prepared.len()..].fill(0.0);
-        if let Some(sums) = &self.sums {
-            sums.cells(slot as usize)[0].store(checksum(row), Relaxed);
-        }
+        self.sums.cells(slot as usize)[0].store(checksum(row), Relaxed);
         if let Some(codes) = &self.codes {
             codes.write(&mut owner.fit, slot, row);
         }
@@ -251,12 +249,12 @@ impl Graph {
     /// # Panics
     /// When vectors do not lie in a file, or the slot is linked or out of range.
     pub fn adopt_vector(&self, slot: Slot, sum: u32) -> Result<(), String> {
-        let sums = self.sums.as_ref().expect("vectors lie in a file");
+        assert!(self.keeps_file(), "vectors do not lie in a file");
         assert!(!self.is_linked(slot), "slot {slot} is in use");
         if slot as usize >= self.rows_found {
             return Err(format!("the file of vectors ends before that of slot {slot}"));
         }
-        sums.cells(slot as usize)[0].store(sum, Relaxed);
+        self.sums.cells(slot as usize)[0].store(sum, Relaxed);
         self.slots_end.fetch_max(slot + 1, Relaxed);
         Ok(())
     }
@@ -267,6 +265,7 @@ impl Graph {
     /// When the slot is linked or out of range.
     pub fn adopt_bare(&self, slot: Slot) {
         assert!(!self.is_linked(slot), "slot {slot} is in use");
+        self.sums.cells(slot as usize)[0].store(0, Relaxed);
         self.slots_end.fetch_max(slot + 1, Relaxed);
     }
 
@@ -283,12 +282,25 @@ impl Graph {
 
     /// Whether vectors lie in a file.
     pub fn keeps_file(&self) -> bool {
-        self.sums.is_some()
+        self.vectors.is_file()
     }
 
     /// CRC-32C of a written slot's row as it was written; `None` where vectors do not lie in a file.
     pub fn checksum(&self, slot: Slot) -> Option<u32> {
-        self.sums.as_ref().map(|sums| sums.cells(slot as usize)[0].load(Relaxed))
+        self.keeps_file().then(|| self.fingerprint(slot))
+    }
+
+    /// A number that is the same for equal vectors and almost always differs for different ones. It is 0 for a slot that was restored without
+    /// its vector.
+    #[inline]
+    pub(super) fn fingerprint(&self, slot: Slot) -> u32 {
+        self.sums.cells(slot as usize)[0].load(Relaxed)
+    }
+
+    /// Whether the vectors of two written slots are known to be equal.
+    pub(super) fn is_copy(&self, a: Slot, b: Slot) -> bool {
+        let fingerprint = self.fingerprint(a);
+        fingerprint != 0 && fingerprint == self.fingerprint(b)
     }
 
     /// Whether the row of a written slot is what was written there; true where vectors do not lie in a file. Reads the row, from the
@@ -318,7 +330,7 @@ impl Graph {
     /// # Errors
     /// The file system's, above all that it is full; slots committed before stay usable.
     pub fn make_room(&self, slots: usize, linked: bool) -> std::io::Result<()> {
-        if self.sums.is_none() {
+        if !self.keeps_file() {
             return Ok(());
         }
         self.vectors.commit(slots)?;
@@ -437,6 +449,7 @@ impl Graph {
     /// When the range goes beyond the capacity.
     pub fn populate(&self, from: usize, to: usize, has_edges: bool) {
         self.vectors.populate(from, to);
+        self.sums.populate(from, to);
         if let Some(codes) = self.codes_in_use() {
             codes.populate(from, to);
         }
@@ -451,7 +464,7 @@ impl Graph {
     pub fn bytes_per_slot(&self) -> usize {
         let vector = if self.vectors.is_file() { 0 } else { self.vectors.row_len() * size_of::<f32>() };
         vector
-            + 2 * size_of::<AtomicU32>()
+            + 3 * size_of::<AtomicU32>()
             + self.codes_in_use().map_or(0, Codes::bytes_per_slot)
             + self.links.bytes(1, 0)
             - self.links.file_bytes(1)
@@ -471,13 +484,14 @@ impl Graph {
         all - self.quantized.as_ref().map_or(0, QuantizedRows::file_bytes) - self.links.file_bytes(slots)
     }
 
-    /// Those of vectors and codes alone.
+    /// Bytes of the vectors with their checksums, and of the codes.
     pub fn vector_bytes(&self) -> usize {
+        let sums = self.slots_end() * size_of::<AtomicU32>();
         if self.keeps_file() {
-            return self.slots_end() * size_of::<AtomicU32>();
+            return sums;
         }
         // What was released is for the owner to subtract.
-        self.slots_end() * self.vectors.row_len() * size_of::<f32>() + self.code_bytes()
+        sums + self.slots_end() * self.vectors.row_len() * size_of::<f32>() + self.code_bytes()
     }
 
     /// Bytes of rows that lie in files: of vectors, and of codes and lists, which are made anew with each start. (Lists are there

@@ -2,7 +2,8 @@
 //!
 //! Deviations from the paper: levels are drawn from a hash of the key, so a graph depends on data and order only;
 //! inserts come in rounds that any cores plan and the owner commits; dead nodes keep routing until their neighbours
-//! are relinked (FreshDiskANN, arXiv:2105.09613); a tree of edges that pruning may not touch keeps all nodes reachable.
+//! are relinked (FreshDiskANN, arXiv:2105.09613); a tree of edges that pruning may not touch keeps all nodes reachable;
+//! only the first few of equal vectors count in beams and edge lists (`pool`, `select`), and the tree holds the others together.
 //!
 //! Reading order: [`config`](self) and `round` are the words, `graph`, `codes`, `quantized` (with `quantizing` and `quantized_images`), `links` and `owner` the state, `search`,
 //! `gated` and `scratch` the beam, `scan` what looks at many slots without edges, `select` the choice of neighbours, `plan`, `target`

@@ -3,7 +3,7 @@ use super::scratch::QueryForms;
 use super::search::Patience;
 use super::select::Selection;
 use super::{Graph, NodePlan, Round, Scratch, SearchStats};
-use crate::index::{Neighbor, Slot};
+use crate::index::{Neighbor, Slot, neighbor};
 
 /// Peers scored between two looks at the budget.
 const PEERS_PER_UNIT: usize = 64;
@@ -29,6 +29,8 @@ pub struct Planner {
     /// Of the beam on the current level.
     patience: Patience,
     lists: Vec<Vec<Neighbor>>,
+    copy: Option<Slot>,
+    orders: Vec<u64>,
 }
 
 /// What the next unit of work is. Levels go down; `lists` is filled from the top level to level 0.
@@ -98,7 +100,8 @@ impl Planner {
             if let Stage::Done = self.stage {
                 self.stage = Stage::Idle;
                 self.lists.reverse();
-                return Some(NodePlan { slot: self.node, levels: std::mem::take(&mut self.lists) });
+                let levels = std::mem::take(&mut self.lists);
+                return Some(NodePlan { slot: self.node, levels, copy: self.copy });
             }
             if self.scratch.stats.distances >= budget {
                 return None;
@@ -120,7 +123,7 @@ impl Planner {
                 }) {
                     return Stage::Beam { level };
                 }
-                self.candidates.extend(scratch.pool.admitted().filter(|near| fits(near.slot)));
+                self.candidates.extend(scratch.pool.counted().filter(|near| fits(near.slot)));
                 self.at = self.candidates.first().copied().or(self.at);
                 Stage::Peers { level, next: 0 }
             }
@@ -131,8 +134,9 @@ impl Planner {
                 Stage::Peers { level, next: end }
             }
             Stage::Peers { level, .. } => {
-                self.candidates.sort_unstable();
-                self.candidates.truncate(graph.config.ef_construction);
+                self.sort_candidates();
+                // Peers may be copies of one vector as well.
+                graph.thin(&mut self.candidates, graph.config.ef_construction);
                 if round.relinks {
                     self.add_own(graph, is_dead);
                 }
@@ -170,7 +174,7 @@ impl Planner {
                 let Planner { patience, scratch, .. } = self;
                 *patience = Patience(REFUSALS_PER_EF * ef);
                 let node = self.node;
-                graph.begin_beam(start, ef, scratch, &mut |slot: Slot| {
+                graph.begin_beam(start, (ef, 1), scratch, &mut |slot: Slot| {
                     patience.admits(slot != node && !is_dead(slot))
                 });
                 Stage::Beam { level }
@@ -194,7 +198,11 @@ impl Planner {
         graph.links.read(self.node, 0, &mut own);
         own.retain(|&edge| !is_dead(edge) && self.candidates.iter().all(|near| near.slot != edge));
         self.add_candidates(graph, own.into_iter());
-        self.candidates.sort_unstable();
+        self.sort_candidates();
+    }
+
+    fn sort_candidates(&mut self) {
+        neighbor::sort(&mut self.candidates, &mut self.orders);
     }
 
     /// From here on the visited set holds the candidates: a slot that the beam met and let go may come back.
@@ -227,8 +235,20 @@ impl Planner {
             self.add_candidates(graph, near.into_iter());
             return Stage::Extend { level, next: next + 1 };
         }
-        self.candidates.sort_unstable();
+        self.sort_candidates();
         self.begin_selection(graph, level)
+    }
+
+    /// A candidate with the node's own vector. It need not be the nearest one: by inner product a longer vector is nearer to the node than the
+    /// node is to itself.
+    fn find_copy(&mut self, graph: &Graph) -> Option<Slot> {
+        self.scratch.fresh.clear();
+        self.scratch.fresh.push(self.node);
+        graph.score(graph.started(self.node, &self.forms), &mut self.scratch);
+        let own = Neighbor { distance: self.scratch.distances[0], slot: 0 };
+        let from = self.candidates.partition_point(|&near| near < own);
+        let mut tied = self.candidates[from..].iter().take_while(|near| near.is_as_far_as(own));
+        tied.find(|near| graph.is_copy(near.slot, self.node)).map(|near| near.slot)
     }
 
     fn begin_selection(&mut self, graph: &Graph, level: u8) -> Stage {
@@ -247,6 +267,10 @@ impl Planner {
         // What the heuristic did not look at is farther than everything it saw, and it stops only when the list is
         // full, so the refill misses nothing.
         self.lists.push(self.selection.chosen(cap).collect());
-        if level == 0 { Stage::Done } else { Stage::Enter { level: level - 1 } }
+        if level > 0 {
+            return Stage::Enter { level: level - 1 };
+        }
+        self.copy = self.find_copy(graph);
+        Stage::Done
     }
 }

@@ -28,7 +28,7 @@ impl Graph {
 
     /// Owner: relinks `node`'s edge lists around dead slots (FreshDiskANN consolidation): candidates are its live
     /// neighbours and the live out-neighbours of its dead ones, the nearest `ef_construction` of them, chosen by the heuristic;
-    /// when those are fewer than `m`, a search finds more. Returns whether something changed.
+    /// when those are fewer than `m`, or many of them are copies, a search finds more. Returns whether something changed.
     ///
     /// Settles around the node first, if the caller has not, at whatever cost that is. Cost of the rest: nothing when no neighbour
     /// is dead, else up to `4m^2` distances and about as many again for the choice.
@@ -87,7 +87,7 @@ impl Graph {
         self.replace_list(owner, node, level, selection.kept.len() as u16)
     }
 
-    /// The slots in `scratch.fresh`, scored and ascending; with the outcome of a search when they are few.
+    /// The slots in `scratch.fresh`, scored and ascending, together with what a search finds when they are few or many are copies.
     fn repair_candidates(
         &self,
         node: Slot,
@@ -101,16 +101,19 @@ impl Graph {
         let scored = scratch.fresh.iter().zip(&scratch.distances);
         let mut candidates: Vec<Neighbor> =
             scored.map(|(&slot, &distance)| Neighbor { distance, slot }).collect();
-        if candidates.len() < self.config.m {
-            let ef = self.config.ef_construction;
+        candidates.sort_unstable();
+        let ef = self.config.ef_construction;
+        let has_more_copies = self.thin(&mut candidates, ef);
+        // Where there are many copies, they have taken the places of neighbours that lead elsewhere.
+        if has_more_copies || candidates.len() < self.config.m {
             let fits = |slot| slot != node && !is_gone(slot);
             let refusals = REFUSALS_PER_EF * ef;
             candidates.extend(self.search_level_with_patience(probe, level, ef, refusals, scratch, &fits));
+            candidates.sort_unstable();
+            candidates.dedup();
+            self.thin(&mut candidates, ef);
         }
         scratch.query = forms;
-        candidates.sort_unstable();
-        candidates.dedup();
-        candidates.truncate(self.config.ef_construction);
         candidates
     }
 

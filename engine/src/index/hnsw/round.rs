@@ -29,6 +29,8 @@ pub struct NodePlan {
     pub slot: Slot,
     /// Its edges per level: those the heuristic kept, nearest first, then the refill, nearest first.
     pub levels: Vec<Vec<Neighbor>>,
+    /// A node of the graph, or an earlier one of the round, with the same vector.
+    pub copy: Option<Slot>,
 }
 
 /// Edges a round adds to one existing (or same-round) node.

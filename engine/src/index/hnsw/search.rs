@@ -4,6 +4,7 @@ use super::quantized::{Coded, QuantizedRows};
 use super::scratch::QueryForms;
 use super::{Admit, Graph, Scratch, SearchStats};
 use crate::distance::CodeQuery;
+use crate::index::pool::{COPIES_MAX, Fingerprints};
 use crate::index::{Neighbor, Slot};
 use crate::pace::{Pace, TooLong, Whole, at_once};
 use crate::quantizer::CodecQuery;
@@ -79,7 +80,8 @@ impl Graph {
     ///
     /// `query` is padded and prepared. Stops when `ef` admitted slots are held and the next candidate is farther than
     /// the worst of them; so with few admitted slots it may walk the whole graph. `admit` is asked once for each slot
-    /// that comes near enough to matter. Cost: about `ef * 3m / 2` distances, counted in [`Self::stats`].
+    /// that comes near enough to matter. Cost: about `ef * 3m / 2` distances, counted in [`Self::stats`]. Only the
+    /// first few of equal vectors count as held; the search looks for the rest of the `ef` nearest at the end, with up to `ef` more expansions.
     ///
     /// The caller is pinned, or otherwise sure that no slot is freed meanwhile.
     ///
@@ -139,7 +141,7 @@ impl Graph {
         admit: &mut impl Admit,
     ) -> Result<(), TooLong> {
         let mut counted = 0;
-        let mut open = self.begin_level(probe, 0, ef, scratch, admit);
+        let mut open = self.begin_level(probe, 0, (ef, ef), scratch, admit);
         while open {
             open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand(probe, 0, scratch, admit));
             let distances = scratch.stats.distances;
@@ -165,10 +167,12 @@ impl Graph {
         pace: &mut impl Pace,
         scratch: &mut Scratch,
     ) -> Result<(), TooLong> {
-        scratch.found.extend(scratch.pool.admitted());
         if matches!(probe, Probe::Vector(_)) || self.is_bare() {
+            scratch.found.extend(scratch.pool.admitted());
             return Ok(());
         }
+        // Entries behind the `ef`-th as well, if they count: many copies before them may be farther than their codes say.
+        scratch.found.extend(scratch.pool.held());
         let wanted = match probe {
             // Few bits tell too little of how far they are off.
             Probe::Coded(coded) if !coded.is_fine() => usize::MAX,
@@ -265,7 +269,8 @@ impl Graph {
         if self.code_step().is_some() { Probe::Code(code) } else { Probe::Vector(self.vector(node)) }
     }
 
-    /// Leaves the `ef` nearest admitted nodes of `level` in the pool; none when the graph has no such level.
+    /// Leaves the `ef` nearest admitted nodes of `level` in the pool, where a few copies of each vector count; none when the graph has
+    /// no such level.
     pub(super) fn search_level(
         &self,
         probe: Probe<'_>,
@@ -274,7 +279,7 @@ impl Graph {
         scratch: &mut Scratch,
         admit: &mut impl Admit,
     ) {
-        if self.begin_level(probe, level, ef, scratch, admit) {
+        if self.begin_level(probe, level, (ef, 1), scratch, admit) {
             while self.expand(probe, level, scratch, admit) {}
         }
     }
@@ -284,11 +289,11 @@ impl Graph {
         &self,
         probe: Probe<'_>,
         level: u8,
-        ef: usize,
+        (ef, wanted): (usize, usize),
         scratch: &mut Scratch,
         admit: &mut impl Admit,
     ) -> bool {
-        scratch.pool.reset(ef);
+        scratch.pool.reset(ef, wanted);
         let Some((entry, top)) = self.entry().filter(|&(_, top)| top >= level) else { return false };
         let mut at = self.begin_descent(probe, entry, scratch);
         for above in (level + 1..=top).rev() {
@@ -296,12 +301,13 @@ impl Graph {
                 at = nearer;
             }
         }
-        self.begin_beam(at, ef, scratch, admit);
+        self.begin_beam(at, (ef, wanted), scratch, admit);
         true
     }
 
     /// As [`Self::search_level`], for at most `refusals` slots that do not fit: from then on the beam fills with whatever
-    /// comes, which lets the search end. Returns the fitting ones, nearest first; none does not mean that there are none.
+    /// comes, which lets the search end. Returns the fitting ones, nearest first, with at most a few copies of each vector; that none
+    /// are returned does not mean that there are none.
     pub(super) fn search_level_with_patience<'s>(
         &self,
         probe: Probe<'_>,
@@ -313,7 +319,7 @@ impl Graph {
     ) -> impl Iterator<Item = Neighbor> + 's {
         let mut patience = Patience(refusals);
         self.search_level(probe, level, ef, scratch, &mut |slot: Slot| patience.admits(fits(slot)));
-        scratch.pool.admitted().filter(|near| fits(near.slot))
+        scratch.pool.counted().filter(|near| fits(near.slot))
     }
 
     /// Counters of the last search in `scratch`.
@@ -348,18 +354,20 @@ impl Graph {
         scored.map(|(&slot, &distance)| Neighbor { distance, slot }).min().filter(|&nearest| nearest < at)
     }
 
-    /// Prepares a beam of width `ef` that starts at `start`.
+    /// Prepares a beam of width `ef` that starts at `start` and sees to it that the `wanted` nearest are found, although they are copies
+    /// of one vector.
     pub(super) fn begin_beam(
         &self,
         start: Neighbor,
-        ef: usize,
+        (ef, wanted): (usize, usize),
         scratch: &mut Scratch,
         admit: &mut impl Admit,
     ) {
         scratch.visited.reset(self.slots_end());
         scratch.visited.insert(start.slot);
-        scratch.pool.reset(ef);
-        scratch.pool.insert(start.order(), admit.admits(start.slot));
+        scratch.pool.reset(ef, wanted);
+        // The pool is empty, so that nothing is at the same distance.
+        scratch.pool.insert(start.order(), admit.admits(start.slot), &|_| 0);
     }
 
     /// Expands the two nearest open nodes of the beam; false when none is left that could matter. Two, because the
@@ -373,8 +381,9 @@ impl Graph {
         scratch: &mut Scratch,
         admit: &mut impl Admit,
     ) -> bool {
-        let Some(nearest) = scratch.pool.pop() else { return false };
-        let second = scratch.pool.pop();
+        let fingerprint = |slot| self.fingerprint(slot);
+        let Some(nearest) = scratch.pool.pop(&fingerprint) else { return false };
+        let second = scratch.pool.pop(&fingerprint);
         scratch.fresh.clear();
         self.gather(nearest, level, scratch);
         second.into_iter().for_each(|second| self.gather(second, level, scratch));
@@ -384,7 +393,7 @@ impl Graph {
             let order = Neighbor { distance, slot }.order();
             if scratch.pool.wants(order) {
                 self.links.prefetch(slot);
-                scratch.pool.insert(order, admit.admits(slot));
+                scratch.pool.insert(order, admit.admits(slot), &fingerprint);
             }
         }
         true
@@ -444,6 +453,35 @@ impl Graph {
         // SAFETY: slots come from lists (links invariant 1), the entry point or a round, all checked against the
         // capacity when they entered; rows that can be reached are not written (graph invariant 1).
         unsafe { self.kernel.distances(query, self.vectors.row_ptr(0), self.vectors.row_len(), slots, out) }
+    }
+
+    /// Keeps the first [`COPIES_MAX`] copies of each vector among `candidates`, which ascend, and no more than `max` candidates in all. Returns
+    /// whether there were more copies.
+    pub(super) fn thin(&self, candidates: &mut Vec<Neighbor>, max: usize) -> bool {
+        let mut seen = Fingerprints::default();
+        let (mut kept, mut more, mut were_tied) = (0, false, false);
+        for at in 0..candidates.len() {
+            if kept == max {
+                break;
+            }
+            let near = candidates[at];
+            let tied = at > 0 && candidates[at - 1].is_as_far_as(near);
+            if tied && !were_tied {
+                seen.add(self.fingerprint(candidates[at - 1].slot));
+            }
+            were_tied = tied;
+            if tied && seen.add(self.fingerprint(near.slot)) {
+                let before = candidates[..kept].iter().rev().take_while(|other| other.is_as_far_as(near));
+                if before.filter(|other| self.is_copy(other.slot, near.slot)).count() >= COPIES_MAX {
+                    more = true;
+                    continue;
+                }
+            }
+            candidates[kept] = near;
+            kept += 1;
+        }
+        candidates.truncate(kept);
+        more
     }
 
     /// Whether plans go over codes of a quantizer.

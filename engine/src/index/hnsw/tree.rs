@@ -3,7 +3,8 @@
 //! Pruning looks at one list at a time and may cut off a node, or a whole cluster, that no other list leads to. So
 //! each node has a parent, and the edges between the two are held in both level-0 lists whatever the heuristic says.
 //! The parent of a new node is its nearest neighbour that lists it anyway, so the tree's edges are mostly ones the
-//! heuristic would keep: it takes about two of a list's `3m` places.
+//! heuristic would keep: it takes about two of a list's `3m` places. Edge lists name only a few of equal vectors, so the
+//! tree holds these together: a new copy becomes a child of another copy.
 //!
 //! A dead node stays in the tree, as it still routes, until repair gives it up; its children then look for a new
 //! parent among their neighbours. No parent is taken from a node's own subtree: one walk towards the root decides.
@@ -21,6 +22,15 @@ const FOSTER_REFUSALS_MAX: usize = 512;
 /// Steps towards the root that all candidates together may take. Points that come along a line hang one below the other, as
 /// deep as the line is long; whoever is too deep is no host.
 const FOSTER_CLIMB_MAX: usize = 8192;
+/// How many copies of a node may be its children: a quarter of a list of usual length. With more, the list would lead nowhere else. With
+/// fewer, searches through a filter, which look two steps ahead, find too little among copies that do not pass.
+const COPIES_MAX: usize = 12;
+
+/// A child that depends on the node. If it were always the same one, a thousand equal points would hang below one another in a row.
+fn any_of(children: &[Slot], node: Slot, host: Slot) -> Option<Slot> {
+    let pick = mix(u64::from(node) << 32 | u64::from(host)) % children.len().max(1) as u64;
+    children.get(pick as usize).copied()
+}
 
 impl Graph {
     /// Whether the tree holds the edge between two nodes.
@@ -44,7 +54,9 @@ impl Graph {
             self.links.for_each(slot, 0, |edge| found |= edge == node);
             found
         };
-        match near().find(|&slot| lists_it(slot)).or_else(|| near().next()) {
+        // Lists name only a few copies of a vector, so copies are kept together: whoever finds one finds all.
+        let copy = plan.copy.filter(|&slot| !is_dead(slot));
+        match copy.or_else(|| near().find(|&slot| lists_it(slot))).or_else(|| near().next()) {
             Some(host) => self.hang(owner, node, host, is_dead),
             None => owner.orphans.push(node),
         }
@@ -52,7 +64,7 @@ impl Graph {
 
     /// Makes `node`, which has no parent, a child of `host`, or of a node below that has a place in its list.
     fn hang(&self, owner: &mut Owner, node: Slot, host: Slot, is_dead: &dyn Fn(Slot) -> bool) {
-        let mut host = host;
+        let mut host = self.below_copies(node, host, is_dead);
         while !self.has_place(host) {
             // The tree holds the whole list. A dead child can be given up, which frees its place; else look below:
             // leaves have places, as lists hold at least four edges.
@@ -61,10 +73,7 @@ impl Graph {
                 self.give_up(owner, child);
                 continue;
             }
-            // Any child, but not always the same: of a thousand equal points all would hang below one another.
-            let pick = mix(u64::from(node) << 32 | u64::from(host)) % children.len().max(1) as u64;
-            host = *children
-                .get(pick as usize)
+            host = any_of(&children, node, host)
                 .unwrap_or_else(|| unreachable!("{host} has no children, yet the tree holds its whole list"));
         }
         assert_ne!(node, host, "a node would hang on itself");
@@ -72,6 +81,22 @@ impl Graph {
         self.set_parent(node, Some(host));
         let up = self.push_edge(owner, node, host);
         assert!(down && up, "no place for the edges between {node} and its parent {host}");
+    }
+
+    /// Where `host` is a copy of `node`: that copy or one below it that has few copies as children. Else `host`.
+    fn below_copies(&self, node: Slot, host: Slot, is_dead: &dyn Fn(Slot) -> bool) -> Slot {
+        let mut host = host;
+        if self.is_copy(host, node) {
+            loop {
+                let mut copies = self.children(host);
+                copies.retain(|&child| !is_dead(child) && self.is_copy(child, node));
+                match any_of(&copies, node, host) {
+                    Some(copy) if copies.len() >= COPIES_MAX => host = copy,
+                    _ => break,
+                }
+            }
+        }
+        host
     }
 
     /// Whether a node may have another child: its list keeps a place for a parent to come.

@@ -4,6 +4,7 @@ mod build;
 mod churn;
 mod codes;
 mod concurrent;
+mod equal;
 mod parts;
 mod quantized;
 

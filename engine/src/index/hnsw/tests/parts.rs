@@ -38,6 +38,45 @@ proptest! {
         }
     }
 
+    /// Where vectors come several times, and in any order.
+    #[test]
+    fn adding_a_copy_to_a_selection_equals_a_run_over_all(
+        metric in 0usize..3,
+        drawn in prop::collection::vec(0usize..6, 8..48),
+        order in any::<u64>(),
+    ) {
+        let metric = [Metric::L2, Metric::Cosine, Metric::Dot][metric];
+        let mut rng = Rng::new(order);
+        let data = Clusters::new(&mut rng, 3, 4, 0.5);
+        let graph = Graph::new(config(3, metric, 8, 64)).unwrap();
+        let vectors: Vec<_> = (0..6).map(|_| data.point(&mut rng, metric)).collect();
+        (0..).zip(&drawn).for_each(|(slot, &vector)| graph.write_vector(slot, &vectors[vector]));
+        let mut slots: Vec<Slot> = (1..drawn.len() as Slot).collect();
+        slots.sort_by_key(|&slot| u64::from(slot).wrapping_add(order).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut selection = Selection::default();
+        for seen in 1..=slots.len() {
+            let candidates = ascending(&graph, 0, slots[..seen].iter().copied());
+            let mut expected = Selection::default();
+            expected.run(&graph, &candidates, 64);
+            let new = candidates.iter().find(|near| near.slot == slots[seen - 1]);
+            if !selection.add(&graph, *new.unwrap()) {
+                selection.run(&graph, &candidates, 64);
+            }
+            prop_assert_eq!(&selection.kept, &expected.kept);
+            prop_assert_eq!(&selection.discarded, &expected.discarded);
+            // A few of each vector, those with the lowest slots.
+            for vector in 0..6 {
+                let of_it = |slot: &Slot| drawn[*slot as usize] == vector;
+                let mut chosen: Vec<Slot> = selection.chosen(64).map(|near| near.slot).filter(of_it).collect();
+                chosen.sort_unstable();
+                let mut all: Vec<Slot> = slots[..seen].iter().copied().filter(of_it).collect();
+                all.sort_unstable();
+                all.truncate(3);
+                prop_assert_eq!(chosen, all);
+            }
+        }
+    }
+
     #[test]
     fn selection_keeps_the_diverse_and_refills_with_the_nearest(seed in 0u64..1000, n in 2u32..40, cap in 1usize..12) {
         let mut rng = Rng::new(seed);
