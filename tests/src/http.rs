@@ -60,6 +60,18 @@ impl Api {
         })
     }
 
+    /// A page that is not JSON, such as the metrics.
+    ///
+    /// # Panics
+    /// When the connection fails, or the answer is no success or no text.
+    #[track_caller]
+    pub fn page(&mut self, path: &str) -> String {
+        let request = encode(&self.target, "GET", path, "text/plain", b"");
+        let response = self.client.send(&request).unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert_eq!(response.status, 200, "{path}");
+        String::from_utf8(response.body.to_vec()).expect("text")
+    }
+
     /// Sends and expects success.
     ///
     /// # Panics

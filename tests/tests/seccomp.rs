@@ -165,3 +165,19 @@ fn the_profile_refuses_what_a_server_never_needs() {
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("not permitted"), "{output:?}");
 }
+
+/// The pod names the profile below the kubelet's directory; the lines that users copy must put it there.
+#[test]
+fn the_profile_is_installed_where_the_pod_looks_for_it() {
+    let manifest = include_str!("../../deploy/kubernetes.yaml");
+    let guide = include_str!("../../docs/operations/kubernetes.md");
+    let named = manifest.lines().find_map(|line| line.trim().strip_prefix("localhostProfile: "));
+    let path = format!("/var/lib/kubelet/seccomp/{}", named.expect("the pod names a profile"));
+    for (name, page) in [("the manifest", manifest), ("the guide", guide)] {
+        let install = |line: &&str| line.contains("install -D") && line.ends_with(&path);
+        let line = page.lines().find(install).unwrap_or_else(|| panic!("{name} does not install {path}"));
+        assert!(line.contains("seccomp.json "), "{name} installs something else: {line}");
+    }
+    let ignored = include_str!("../../.dockerignore");
+    assert!(ignored.lines().any(|line| line == "/target"), "build outputs are sent to the builder of images");
+}

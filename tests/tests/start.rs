@@ -217,21 +217,24 @@ fn what_a_server_writes_is_for_its_user_alone() {
 }
 
 #[test]
-fn a_small_limit_of_open_files_is_said() {
+fn a_small_limit_of_open_files_is_raised_or_said() {
     let server = nigh_tests::server_binary();
-    let limited = |files: u32| {
+    let limited = |limit: &str| {
         let output = std::process::Command::new("sh")
-            .args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")])
+            .args(["-c", &format!("{limit} && exec \"$0\" \"$@\"")])
             .arg(server)
             .args(["-http", "127.0.0.1:0", "-data", "/proc/no-such-place", "-cores", "1"])
             .output()
             .expect("sh starts");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let log = limited(64);
+    let log = limited("ulimit -n 64");
     assert!(log.contains("open_files=64 connections=16") && log.contains("ulimit -n"), "{log}");
-    let log = limited(4096);
-    assert!(!log.contains("ulimit -n") && log.contains("/proc/no-such-place"), "{log}");
+    // A process may raise its soft limit as far as the hard one.
+    for enough in ["ulimit -n 4096", "ulimit -S -n 64 && ulimit -H -n 4096"] {
+        let log = limited(enough);
+        assert!(!log.contains("ulimit -n") && log.contains("/proc/no-such-place"), "{enough}: {log}");
+    }
 }
 
 #[test]
@@ -283,6 +286,10 @@ fn a_reader_of_the_log_that_stalls_holds_up_nobody() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     assert!(told.join().expect("the reader does not panic"), "the loss is not in the log");
+    let page = api.page("/metrics");
+    let lost = page.lines().find_map(|line| line.strip_prefix("svc_server_log_lines_lost_total "));
+    let lost: u64 = lost.expect("it is counted").parse().expect("a number");
+    assert!((1..10_000).contains(&lost), "{lost} lines lost");
     // SAFETY: the id is our own child's, which has not been waited for.
     unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
     assert!(child.wait().expect("our own child").success());

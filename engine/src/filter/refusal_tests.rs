@@ -55,6 +55,21 @@ fn keys_must_belong_to_the_operator() {
     }
 }
 
+/// Each of the expressions is small enough alone; how many of them a filter may have is decided by what all become together.
+#[test]
+fn expressions_of_a_filter_are_bounded_together() {
+    let expression = |n: usize| leaf("regex", text(&format!(r"(\pL{{{}}})x", 20 + n)));
+    let any = |count| Node { or: Some((0..count).map(expression).collect()), ..node("or") };
+    for n in 0..MAX_REGEXES {
+        assert!(Predicate::compile(&expression(n)).is_ok(), "{n} alone");
+    }
+    assert!(Predicate::compile(&any(2)).is_ok());
+    assert!(refused(&any(MAX_REGEXES)).contains("all expressions of a filter together"));
+    // Where they are in the filter makes no difference.
+    let nested = Node { not: Some(Box::new(any(MAX_REGEXES))), ..node("not") };
+    assert!(refused(&nested).contains("all expressions of a filter together"));
+}
+
 #[test]
 fn needs_of_operators_are_checked() {
     let unvalued = |op: &str| Node { field: Some("f".into()), ..node(op) };

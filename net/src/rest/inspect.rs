@@ -217,7 +217,7 @@ fn index(info: &CollectionInfo) -> Value {
         "cells": info.cells.map_or(0, |cells| cells.cells),
         "state": state,
         "walks": info.walks,
-        "indexed": stats.live.saturating_sub(stats.tail),
+        "indexed": stats.indexed(),
         "waiting": stats.tail,
     })
 }

@@ -3,13 +3,15 @@
 
 use super::test_node::{node_options, open};
 use super::{Random, Sim};
+use crate::alias_file;
 use crate::core::{AliasChange, Core, OpError};
-use crate::disk::{Calls, Failure, SimDisk};
+use crate::disk::{Calls, Disk, Failure, SimDisk};
 use crate::node::NodeOptions;
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::distance::Metric;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::rc::Rc;
 
 type Aliases = BTreeMap<String, String>;
@@ -164,4 +166,33 @@ fn answered_aliases_survive_crashes_in_simulation() {
             };
         }
     }
+}
+
+/// Older versions took aliases for collections of other tenants.
+#[test]
+fn an_alias_of_another_tenants_collection_goes_at_the_next_start() {
+    let disk = Rc::new(SimDisk::new(1));
+    let own: Aliases = [("default/live".to_owned(), "default/one".to_owned())].into();
+    super::run(1, |sim| {
+        let (disk, mut aliases) = (disk.clone(), own.clone());
+        async move {
+            let node = open(&sim, &disk, 1, node_options()).await;
+            let core = node.cores[0].clone();
+            for name in COLLECTIONS {
+                create(&core, name).await;
+            }
+            aliases.insert("default/across".into(), "acme/three".into());
+            core.store_aliases(&aliases).await.unwrap();
+        }
+    });
+    Core::set_current(None);
+    super::run(2, |sim| async move {
+        let node = open(&sim, &disk, 1, node_options()).await;
+        let core = node.cores[0].clone();
+        assert_eq!(listed(&core), own);
+        assert!(matches!(core.handle("across"), Err(OpError::UnknownCollection(_))));
+        let bytes = disk.read(Path::new(alias_file::FILE)).await.unwrap();
+        assert_eq!(alias_file::decode(&bytes).unwrap(), own, "what the next start will find");
+        create(&core, "across").await;
+    });
 }

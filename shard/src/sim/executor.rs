@@ -36,6 +36,7 @@ pub struct Sim {
 struct Inner {
     random: Random,
     now_ns: Cell<u64>,
+    look_ns: Cell<u64>,
     wall_offset_ms: Cell<i64>,
     next_task: Cell<TaskId>,
     next_timer: Cell<u64>,
@@ -107,6 +108,7 @@ where
     let inner = Rc::new(Inner {
         random: Random::new(seed),
         now_ns: Cell::new(0),
+        look_ns: Cell::new(0),
         wall_offset_ms: Cell::new(0),
         next_task: Cell::new(1),
         next_timer: Cell::new(0),
@@ -195,7 +197,15 @@ impl Sim {
 
     /// Virtual monotonic nanoseconds.
     pub fn now_ns(&self) -> u64 {
-        self.inner.now_ns.get()
+        let now_ns = self.inner.now_ns.get() + self.inner.look_ns.get();
+        self.inner.now_ns.set(now_ns);
+        now_ns
+    }
+
+    /// Makes the work between any two looks at the clock take so long from now on, as on a machine that is very slow: what has a limit in time
+    /// reaches it after a number of looks that is known.
+    pub fn take_per_look_ns(&self, ns: u64) {
+        self.inner.look_ns.set(ns);
     }
 
     /// Virtual wall clock, Unix ms.
@@ -290,6 +300,16 @@ mod tests {
             assert_eq!(sim.now_ns(), 0);
             sim.sleep_us(3).await;
             assert_eq!(sim.now_ns(), 3000);
+        });
+    }
+
+    #[test]
+    fn a_look_at_the_clock_takes_as_long_as_is_said() {
+        run_by(Clock::Frozen, 1, |sim| async move {
+            sim.take_per_look_ns(70);
+            assert_eq!((sim.now_ns(), sim.now_ns()), (70, 140));
+            sim.take_per_look_ns(0);
+            assert_eq!(sim.now_ns(), 140);
         });
     }
 

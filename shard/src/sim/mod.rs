@@ -29,6 +29,8 @@ mod keys_hours_test;
 #[cfg(test)]
 mod keys_test;
 #[cfg(test)]
+mod long_filter_test;
+#[cfg(test)]
 mod memory_test;
 #[cfg(test)]
 mod stall_test;

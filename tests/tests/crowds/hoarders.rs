@@ -3,7 +3,7 @@
 
 use super::{DIM, PATIENCE, ask, connect, gauge, resident_bytes, server, vector, wait_until};
 use nigh_tests::{Args, Server, frame_with_token, long};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -125,7 +125,32 @@ fn strangers_do_not_take_what_clients_need() {
     }
 }
 
-/// A half-sent body, a half-sent frame and a build that somebody waits for made every stop last as long as it may.
+/// Whoever waits for a build is told that it does not end, and the stop does not take all the time that it may.
+#[test]
+fn a_stop_does_not_wait_for_a_build() {
+    let mut server = Server::start(None, &["-cores", "1"]);
+    let mut api = server.api();
+    api.ok("POST", "/v1/collections", json!({"name": "docs", "config": {"dim": DIM, "metric": "l2"}}));
+    // Some ten seconds of work for one core.
+    for first in (0..60_000).step_by(3_000) {
+        let points: Vec<_> =
+            (first..first + 3_000).map(|id| json!({"id": id, "vector": vector(id)})).collect();
+        api.ok("POST", "/v1/collections/docs/points/bulk", json!({"points": points}));
+    }
+    let build =
+        std::thread::spawn(move || api.send("POST", "/v1/collections/docs/points/bulk/build", &json!({})));
+    let mut other = server.api();
+    wait_until("no build begins", || other.ok("GET", "/v1/tasks", Value::Null).to_string().contains("docs"));
+    server.signal(libc::SIGTERM);
+    let answer = build.join().expect("the client does not panic").expect("an answer");
+    assert_eq!(answer.status, 503, "{}", answer.body);
+    assert!(answer.body.to_string().contains("the server is stopping"), "{}", answer.body);
+    let status = server.wait();
+    let log = server.log();
+    assert!(status.success() && !log.contains("cutting connections"), "{log}");
+}
+
+/// A half-sent body and a half-sent frame made every stop last as long as it may.
 #[test]
 fn a_stop_waits_for_no_client_that_is_silent() {
     let mut server = Server::start(None, &["-cores", "2", "-tcp", "127.0.0.1:0"]);

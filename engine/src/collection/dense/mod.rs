@@ -266,6 +266,11 @@ impl Stats {
     pub fn points(&self) -> u64 {
         self.live.saturating_sub(self.expired)
     }
+
+    /// How many of these are in the index. Expired points count for nothing here either, as if all of them were in the index.
+    pub fn indexed(&self) -> u64 {
+        self.points().saturating_sub(self.tail)
+    }
 }
 
 /// Counters that readers add to, on cache lines of their own.

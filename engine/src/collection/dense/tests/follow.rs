@@ -2,7 +2,7 @@
 //! nearest as a fresh one of the same points, also after restarts.
 use super::bed::{Bed, Rng, small_config};
 use super::rounds;
-use crate::collection::{DenseConfig, IndexType, IvfConfig, IvfProduct, Quantizer, Query};
+use crate::collection::{DenseConfig, Drift, IndexType, IvfConfig, IvfProduct, Quantizer, Query};
 use crate::distance::{Metric, Width};
 use crate::quantizer::{CellProduct, Quantization};
 
@@ -58,6 +58,13 @@ fn kinds() -> Vec<(&'static str, DenseConfig)> {
             IvfConfig { nlist: 12, nprobe: 4, train_threshold: TRAINED_AT, product, ..IvfConfig::default() };
         (name, DenseConfig { index: IndexType::Ivf(ivf), ..small_config(DIM, metric) })
     };
+    // Replacing points lets their number as it was, which is what drift alone goes by.
+    let drifting = |(name, mut config): (&'static str, DenseConfig)| {
+        if let IndexType::Ivf(ivf) = &mut config.index {
+            ivf.drift = Some(Drift::default());
+        }
+        (name, config)
+    };
     vec![
         graph("sq 8", Quantization::Scalar { width: Width::Eight }, Metric::L2),
         graph("sq 6", Quantization::Scalar { width: Width::Six }, Metric::L2),
@@ -72,6 +79,8 @@ fn kinds() -> Vec<(&'static str, DenseConfig)> {
         cells("ivf_pq with rerank", Some(true), Metric::L2),
         cells("ivf_pq", Some(false), Metric::L2),
         cells("ivf_pq, cosine", Some(false), Metric::Cosine),
+        drifting(cells("ivf with drift", None, Metric::L2)),
+        drifting(cells("ivf_pq with rerank and drift", Some(true), Metric::Cosine)),
     ]
 }
 
