@@ -156,6 +156,9 @@ impl Pool {
         let mut displaced = None;
         if self.is_at(at, order) || at > 0 && self.is_at(at - 1, order) {
             displaced = self.number(at, &mut entry, fingerprint);
+            if entry.spare && at >= self.ef {
+                return;
+            }
         }
         self.entries.insert(at, entry);
         self.cursor = self.cursor.min(at);
