@@ -19,7 +19,7 @@ use crate::node::{FORMAT_FILE, format_text};
 use crate::opening::{LogRecords, Opening, Replay, Tally, replay_bytes};
 use crate::owner::Owned;
 use crate::owner::checkpointer::{CheckpointState, collection_dir};
-use crate::owner::indexer::replayed;
+use crate::owner::indexer::{Slice, replayed};
 use crate::owner::op_record::{self, Op};
 use crate::owner::scrubber;
 use crate::reserve::is_full;
@@ -628,6 +628,7 @@ impl Core {
         opening: &mut Opening<'_>,
     ) -> Result<(), String> {
         records.sort_by_key(|(seq, _)| *seq);
+        let mut slice = Slice::begin(self.env());
         for (index, (seq, body)) in records.iter().enumerate() {
             opening.took(writer, body.len())?;
             let expected = writer.seq() + 1;
@@ -652,6 +653,9 @@ impl Core {
                 Op::Delete { id } => {
                     writer.apply_delete(*seq, id);
                 }
+            }
+            while writer.text_step() {
+                slice.check().await;
             }
             if index % REPLAY_STEP == 0 {
                 self.env().yield_now().await;

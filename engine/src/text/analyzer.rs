@@ -1,9 +1,11 @@
 //! From text to terms: tokens, without stop words, stemmed.
 
 use super::stop_words::is_stop_word;
-use crate::payload::words::{lowered, words};
+use crate::payload::words::{is_token_char, lowered, words};
+use ahash::RandomState;
 use rust_stemmers::{Algorithm, Stemmer};
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// Tokens of a document that are looked at, stop words included; what comes after is not indexed.
 pub const MAX_TOKENS: usize = 1 << 20;
@@ -16,10 +18,14 @@ const UNSTEMMED_BYTES: usize = 2;
 /// (Porter, Boulton: the English stemmer of Snowball). Accents are kept.
 ///
 /// Calls `visit` with each term in order; about 200 ns per token, most of it stemming.
-fn analyze(text: &str, mut visit: impl FnMut(&str)) {
+fn analyze(text: &str, visit: impl FnMut(&str)) {
+    analyze_tokens(words(text).take(MAX_TOKENS), visit);
+}
+
+fn analyze_tokens<'t>(tokens: impl Iterator<Item = &'t str>, mut visit: impl FnMut(&str)) {
     let stemmer = Stemmer::create(Algorithm::English);
     let mut word = String::new();
-    for token in words(text).take(MAX_TOKENS) {
+    for token in tokens {
         word.clear();
         word.extend(lowered(token));
         if is_stop_word(&word) {
@@ -32,6 +38,119 @@ fn analyze(text: &str, mut visit: impl FnMut(&str)) {
         }
     }
 }
+
+/// Buckets of the terms of a [`LongDocument`]: one for so many bytes of its text, which are some ten tokens.
+const BYTES_PER_BUCKET: usize = 64;
+/// And at most so many: with the most tokens that a document may have, all different, 16 terms in each.
+const BUCKETS_MAX: usize = 1 << 16;
+
+/// The distinct terms of a document that is analyzed a piece at a time. Memory: its text, once more its terms, and 12 bytes per distinct
+/// term.
+pub(super) struct LongDocument {
+    text: Box<str>,
+    /// Bytes of the text that were analyzed.
+    at: usize,
+    /// Tokens that were looked at.
+    tokens: usize,
+    /// Terms so far, repeated ones each time.
+    length: u32,
+    /// All distinct terms, one after the other.
+    buffer: String,
+    /// Where each lies in the buffer, and how often it came, by the hash of the term.
+    buckets: Vec<Vec<LongTerm>>,
+    hasher: RandomState,
+}
+
+struct LongTerm {
+    from: u32,
+    bytes: u32,
+    frequency: u32,
+}
+
+impl LongDocument {
+    /// A copy of `text`, which is analyzed by [`Self::analyze_some`]. The hasher is keyed, so that nobody can choose terms for one bucket.
+    pub fn new(text: &str, hasher: RandomState) -> LongDocument {
+        let buckets = (text.len() / BYTES_PER_BUCKET).clamp(1, BUCKETS_MAX);
+        LongDocument {
+            text: text.into(),
+            at: 0,
+            tokens: 0,
+            length: 0,
+            buffer: String::new(),
+            buckets: std::iter::repeat_with(Vec::new).take(buckets).collect(),
+            hasher,
+        }
+    }
+
+    /// Bytes of the text.
+    pub fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Analyzes up to `tokens` more tokens; false once there are no more. About 300 ns per token, or, where no token is long, what it takes
+    /// to pass over as many bytes as the tokens could have.
+    pub fn analyze_some(&mut self, tokens: usize) -> bool {
+        let LongDocument { text, at, tokens: looked, length, buffer, buckets, hasher } = self;
+        let piece = piece_of(&text[*at..], tokens);
+        let left = MAX_TOKENS - *looked;
+        let counted = words(piece).take(left).inspect(|_| *looked += 1);
+        analyze_tokens(counted, |term| {
+            *length += 1;
+            let bucket = (hasher.hash_one(term) >> 32) as usize % buckets.len();
+            let bucket = &mut buckets[bucket];
+            let same = |known: &&mut LongTerm| &buffer[known.range()] == term;
+            match bucket.iter_mut().find(same) {
+                Some(known) => known.frequency += 1,
+                None => {
+                    let (from, bytes) = (buffer.len() as u32, term.len() as u32);
+                    bucket.push(LongTerm { from, bytes, frequency: 1 });
+                    buffer.push_str(term);
+                }
+            }
+        });
+        *at += piece.len();
+        *at < text.len() && *looked < MAX_TOKENS
+    }
+
+    /// How many terms the document has, repeated ones each time, once it is analyzed.
+    pub fn length(&self) -> u32 {
+        self.length
+    }
+
+    /// The distinct terms of a bucket with their frequencies; `None` after the last bucket.
+    pub fn terms(&self, bucket: usize) -> Option<impl ExactSizeIterator<Item = (&str, u32)>> {
+        let terms = self.buckets.get(bucket)?;
+        Some(terms.iter().map(|term| (&self.buffer[term.range()], term.frequency)))
+    }
+}
+
+impl LongTerm {
+    fn range(&self) -> Range<usize> {
+        self.from as usize..(self.from + self.bytes) as usize
+    }
+}
+
+/// The beginning of `text` that has at most so many tokens, which ends between two tokens. At most 16 bytes per token are looked at, but for a
+/// token that is longer than all of them.
+fn piece_of(text: &str, tokens: usize) -> &str {
+    let (mut left, mut in_token) = (tokens, false);
+    for (at, character) in text.char_indices() {
+        let is_token = is_token_char(character);
+        if is_token && !in_token {
+            if left == 0 || at > tokens * PIECE_BYTES_PER_TOKEN {
+                return &text[..at];
+            }
+            left -= 1;
+        } else if !is_token && at > tokens * PIECE_BYTES_PER_TOKEN {
+            return &text[..at];
+        }
+        in_token = is_token;
+    }
+    text
+}
+
+/// Bytes of a piece for each of its tokens, at most.
+const PIECE_BYTES_PER_TOKEN: usize = 16;
 
 /// The distinct terms of a document with their frequencies. A buffer: filled again and again.
 #[derive(Default)]
@@ -132,6 +251,41 @@ mod tests {
         assert_eq!(found, [("cat", 3), ("dog", 1), ("saw", 1)]);
         assert_eq!(document.fill("of the"), 0);
         assert_eq!(document.iter().count(), 0);
+    }
+
+    proptest! {
+        /// In pieces of any size, a long document has the terms of the whole text.
+        #[test]
+        fn a_document_in_pieces_has_the_same_terms(text in "([a-cé]{1,3}|the|[ ,.]{1,9}){0,60}", tokens in 1usize..9) {
+            let mut whole = DocumentTerms::default();
+            let length = whole.fill(&text);
+            let mut long = LongDocument::new(&text, RandomState::with_seed(1));
+            while long.analyze_some(tokens) {}
+            prop_assert_eq!(long.length(), length);
+            let mut found: Vec<(String, u32)> = Vec::new();
+            for bucket in 0.. {
+                let Some(terms) = long.terms(bucket) else { break };
+                found.extend(terms.map(|(term, frequency)| (term.to_owned(), frequency)));
+            }
+            found.sort_unstable();
+            let expected: Vec<(String, u32)> = whole.iter().map(|(term, frequency)| (term.to_owned(), frequency)).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn pieces_of_a_text_are_bounded() {
+        let text = format!("a bc{} d", " ".repeat(1000));
+        assert_eq!((piece_of(&text, 1), piece_of(&text, 5).len()), ("a ", 81));
+        let rest = &text[81..];
+        assert!(words(piece_of(rest, 2)).next().is_none());
+        let word = "x".repeat(5000);
+        assert_eq!(piece_of(&word, 3), word);
+        // Only the first tokens count, in pieces as well.
+        let many = "ab ".repeat(MAX_TOKENS + 5);
+        let mut long = LongDocument::new(&many, RandomState::with_seed(1));
+        while long.analyze_some(10_000) {}
+        assert_eq!(long.length() as usize, MAX_TOKENS);
     }
 
     #[test]

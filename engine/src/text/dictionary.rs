@@ -32,6 +32,11 @@ impl Dictionary {
         }
     }
 
+    /// What terms are hashed with.
+    pub fn hasher(&self) -> &RandomState {
+        &self.hasher
+    }
+
     /// Any core: the list of a term.
     pub fn find(&self, pin: &Pin<'_>, lists: &Lists, term: &str) -> Option<ListId> {
         self.walk(lists, term, |key| self.keys.get(pin, key)).1

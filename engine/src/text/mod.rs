@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub use crate::postings::{LaneHit, LaneScratch, LaneStats};
 pub use analyzer::{MAX_TOKENS, TextQuery};
-pub use writer::TextWriter;
+pub use writer::{Task, TextWriter};
 
 /// Parameters of BM25.
 #[derive(Clone, Copy, Debug, PartialEq)]

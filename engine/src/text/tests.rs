@@ -78,6 +78,13 @@ fn twin_stats(points: &HashMap<u64, (Slot, String)>, query: &TextQuery) -> TextS
     stats
 }
 
+/// Has a task done in pieces.
+fn do_later(writer: &mut TextWriter, slot: Slot, task: Task, text: &str) {
+    writer.later(slot, task, text);
+    while writer.step() {}
+    assert!(!writer.has_waiting());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
@@ -112,12 +119,25 @@ proptest! {
             } else {
                 let text = text(&mut rng, vocabulary, longest);
                 let length = document(&text).length;
-                bed.put(&mut rng, id, text, |slot, text| assert_eq!(writer.insert(slot, text), length))
+                bed.put(&mut rng, id, text, |slot, text| match length % 3 {
+                    0 => do_later(&mut writer, slot, Task::Insert, text),
+                    _ => assert_eq!(writer.insert(slot, text), length),
+                })
             };
             // Sometimes forgotten late, by `remove`.
-            let mut late = replaced.filter(|(slot, text)| rng.below(4) == 0 || { writer.forget(*slot, text); false });
+            let mut late = replaced.filter(|(slot, text)| match rng.below(4) {
+                0 => true,
+                1 => { do_later(&mut writer, *slot, Task::Forget, text); false }
+                _ => { writer.forget(*slot, text); false }
+            });
             if rng.below(8) == 0 {
-                bed.reclaim(|slot, text| assert_eq!(writer.remove(slot, text), document(text).length > 0));
+                bed.reclaim(|slot, text| match text.len() % 2 {
+                    0 => {
+                        do_later(&mut writer, slot, Task::Remove, text);
+                        assert_eq!(writer.take_removed(), [slot]);
+                    }
+                    _ => assert_eq!(writer.remove(slot, text), document(text).length > 0),
+                });
             }
             if let Some((slot, text)) = late.take() {
                 writer.forget(slot, &text);
@@ -167,6 +187,39 @@ proptest! {
             prop_assert_eq!(stats.terms, 0);
         }
     }
+}
+
+/// A text of the most tokens, all different, is filed, forgotten, recalled and taken out in pieces of a bounded number of terms, and what is
+/// put off for other slots meanwhile comes after it.
+#[test]
+fn long_documents_come_in_pieces() {
+    let domain = Domain::new(1);
+    let mut writer = TextWriter::new(TextConfig::default(), domain.clone(), 1);
+    let words = 100_000;
+    let long: String = (0..words).map(|at| word(at) + " ").collect();
+    let steps = |writer: &mut TextWriter| (0..).take_while(|_| writer.step()).count();
+    writer.later(3, Task::Insert, &long);
+    writer.later(4, Task::Insert, "river");
+    assert!(writer.has_document(3) && writer.has_document(4) && !writer.has_document(5));
+    let took = steps(&mut writer);
+    assert!((600..3000).contains(&took), "{took} steps");
+    let figures = |writer: &TextWriter| {
+        let stats = writer.shared().stats();
+        (stats.docs, stats.tokens, stats.terms)
+    };
+    assert_eq!(figures(&writer), (2, words + 1, words + 1));
+    // What is so already is not put off.
+    writer.later(3, Task::Recall, &long);
+    assert!(!writer.has_waiting());
+    writer.later(3, Task::Forget, &long);
+    writer.later(3, Task::Recall, &long);
+    writer.later(3, Task::Forget, &long);
+    steps(&mut writer);
+    assert_eq!(figures(&writer), (1, 1, words + 1));
+    writer.later(3, Task::Remove, &long);
+    writer.later(4, Task::Retract, "river");
+    steps(&mut writer);
+    assert_eq!((figures(&writer), writer.take_removed()), ((0, 0, 0), vec![3]));
 }
 
 #[test]

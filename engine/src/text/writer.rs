@@ -1,12 +1,13 @@
 //! The owner's side of a text index.
 
-use super::analyzer::DocumentTerms;
+use super::analyzer::{DocumentTerms, LongDocument};
 use super::dictionary::Dictionary;
 use super::scorer::Frontier;
 use super::{FORGOTTEN, Lengths, TextConfig, TextIndex};
 use crate::index::Slot;
 use crate::memory::Domain;
 use crate::postings::{LaneCounters, Lists, ListsWriter};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,6 +18,54 @@ pub struct TextWriter {
     terms: DocumentTerms,
     /// Slots ever used.
     slots: usize,
+    /// Tasks that were put off, in order.
+    waiting: VecDeque<Waiting>,
+    /// Bytes of their texts.
+    waiting_bytes: usize,
+    /// How many tasks were ever put off.
+    put_off: u64,
+    /// Slots whose [`Task::Remove`] is done and was not told yet.
+    removed: Vec<Slot>,
+}
+
+/// Bytes of texts that may wait; with more, tasks are done at once.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+/// Tokens analyzed in one step, some 300 ns each.
+const TOKENS_PER_STEP: usize = 300;
+/// Terms filed or taken out in one step, some 300 ns each.
+const TERMS_PER_STEP: usize = 300;
+
+/// What [`TextWriter::later`] may do with the document of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// [`TextWriter::insert`].
+    Insert,
+    /// [`TextWriter::forget`].
+    Forget,
+    /// [`TextWriter::recall`].
+    Recall,
+    /// [`TextWriter::remove`], of a slot that stays in use.
+    Retract,
+    /// [`TextWriter::remove`], of a slot that is named by [`TextWriter::take_removed`] afterwards.
+    Remove,
+}
+
+struct Waiting {
+    slot: Slot,
+    task: Task,
+    document: LongDocument,
+    state: State,
+}
+
+/// How far a task has come.
+enum State {
+    Queued,
+    Analyzing,
+    /// The next bucket of terms, and whether the document counted when the task began.
+    Filing {
+        bucket: usize,
+        counted: bool,
+    },
 }
 
 impl TextWriter {
@@ -47,6 +96,10 @@ impl TextWriter {
             lists: ListsWriter::new(lists, domain),
             terms: DocumentTerms::default(),
             slots: 0,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            put_off: 0,
+            removed: Vec::new(),
         }
     }
 
@@ -65,24 +118,10 @@ impl TextWriter {
         if length == 0 {
             return 0;
         }
-        let shared = self.shared.clone();
-        shared.lengths.rows.make(slot);
-        self.slots = self.slots.max(slot as usize + 1);
-        let cell = &shared.lengths.rows.cells(slot)[0];
-        assert_eq!(cell.load(Ordering::Relaxed), 0, "slot {slot} still has a document");
-        cell.store(length, Ordering::Relaxed);
-        let summarize = |slot, frequency| Frontier::of(frequency, shared.lengths.get(slot));
+        self.begin_document(slot, length);
         for (term, frequency) in self.terms.iter() {
-            let list = match shared.dictionary.find_owned(&shared.lists, term) {
-                (_, Some(list)) => list,
-                (key, None) => shared.dictionary.insert(&mut self.lists, &shared.lists, key, term),
-            };
-            self.lists.insert(list, slot, frequency, &summarize);
-            let lists = &shared.lists;
-            lists.set_counts(list, lists.postings(list), lists.counted(list) + 1);
+            file(&self.shared, &mut self.lists, slot, term, frequency);
         }
-        change(&shared.docs, 1);
-        change(&shared.tokens, i64::from(length));
         self.seal();
         length
     }
@@ -91,75 +130,210 @@ impl TextWriter {
     /// what they would be without it. Readers whose snapshot includes it still find it. False when there is none or
     /// it has been forgotten before.
     pub fn forget(&mut self, slot: Slot, text: &str) -> bool {
-        let length = self.length(slot);
-        if length == 0 || length & FORGOTTEN != 0 {
+        if !self.begin_forgetting(slot) {
             return false;
         }
         self.terms.fill(text);
-        self.forget_terms(slot, length);
+        self.terms.iter().for_each(|(term, _)| count(&self.shared, term, false));
         true
     }
 
     /// The document of `slot`, whose text was `text`, counts again after [`Self::forget`]. False when there is none or it counts.
     pub fn recall(&mut self, slot: Slot, text: &str) -> bool {
-        let length = self.length(slot);
-        if length & FORGOTTEN == 0 {
+        if !self.begin_recalling(slot) {
             return false;
         }
         self.terms.fill(text);
-        let (shared, length) = (&self.shared, length & !FORGOTTEN);
-        shared.lengths.rows.cells(slot)[0].store(length, Ordering::Relaxed);
-        for (term, _) in self.terms.iter() {
-            if let (_, Some(list)) = shared.dictionary.find_owned(&shared.lists, term) {
-                let counted = shared.lists.counted(list);
-                shared.lists.set_counts(list, shared.lists.postings(list), counted + 1);
-            }
-        }
-        change(&shared.docs, 1);
-        change(&shared.tokens, i64::from(length));
+        self.terms.iter().for_each(|(term, _)| count(&self.shared, term, true));
         true
-    }
-
-    fn forget_terms(&mut self, slot: Slot, length: u32) {
-        let shared = &self.shared;
-        shared.lengths.rows.cells(slot)[0].store(length | FORGOTTEN, Ordering::Relaxed);
-        for (term, _) in self.terms.iter() {
-            if let (_, Some(list)) = shared.dictionary.find_owned(&shared.lists, term) {
-                let counted = shared.lists.counted(list);
-                debug_assert!(counted > 0, "{term} counts for no document");
-                shared.lists.set_counts(list, shared.lists.postings(list), counted.saturating_sub(1));
-            }
-        }
-        change(&shared.docs, -1);
-        change(&shared.tokens, -i64::from(length));
     }
 
     /// Takes the document of `slot`, whose text was `text`, out of the lists, and out of the statistics if it still
     /// counts. False when there is none. About 300 ns per token.
     pub fn remove(&mut self, slot: Slot, text: &str) -> bool {
-        let length = self.length(slot);
-        if length == 0 {
+        if self.length(slot) == 0 {
             return false;
         }
+        let counted = self.begin_forgetting(slot);
         self.terms.fill(text);
-        if length & FORGOTTEN == 0 {
-            self.forget_terms(slot, length);
-        }
-        let shared = self.shared.clone();
-        let summarize = |slot, frequency| Frontier::of(frequency, shared.lengths.get(slot));
         for (term, _) in self.terms.iter() {
-            let (key, list) = shared.dictionary.find_owned(&shared.lists, term);
-            let removed = list.is_some_and(|list| self.lists.remove(list, slot, &summarize));
-            debug_assert!(removed, "slot {slot} has no posting of {term}");
-            if let Some(list) = list
-                && shared.lists.postings(list) == 0
-            {
-                shared.dictionary.remove(&mut self.lists, key, list);
+            take_out(&self.shared, &mut self.lists, slot, term, counted);
+        }
+        self.end_document(slot);
+        true
+    }
+
+    /// Notes the length of a new document and makes it count. Its terms are filed afterwards.
+    fn begin_document(&mut self, slot: Slot, length: u32) {
+        let shared = &self.shared;
+        shared.lengths.rows.make(slot);
+        self.slots = self.slots.max(slot as usize + 1);
+        let cell = &shared.lengths.rows.cells(slot)[0];
+        assert_eq!(cell.load(Ordering::Relaxed), 0, "slot {slot} still has a document");
+        cell.store(length, Ordering::Relaxed);
+        change(&shared.docs, 1);
+        change(&shared.tokens, i64::from(length));
+    }
+
+    /// Makes the document count no longer. Its terms are to be told afterwards. False when there is none that counts.
+    fn begin_forgetting(&mut self, slot: Slot) -> bool {
+        let length = self.length(slot);
+        if length == 0 || length & FORGOTTEN != 0 {
+            return false;
+        }
+        let shared = &self.shared;
+        shared.lengths.rows.cells(slot)[0].store(length | FORGOTTEN, Ordering::Relaxed);
+        change(&shared.docs, -1);
+        change(&shared.tokens, -i64::from(length));
+        true
+    }
+
+    /// Makes the document count again. Its terms are to be told afterwards. False when there is none that was forgotten.
+    fn begin_recalling(&mut self, slot: Slot) -> bool {
+        let length = self.length(slot);
+        if length & FORGOTTEN == 0 {
+            return false;
+        }
+        let (shared, length) = (&self.shared, length & !FORGOTTEN);
+        shared.lengths.rows.cells(slot)[0].store(length, Ordering::Relaxed);
+        change(&shared.docs, 1);
+        change(&shared.tokens, i64::from(length));
+        true
+    }
+
+    /// Ends a document whose terms were taken out.
+    fn end_document(&mut self, slot: Slot) {
+        self.shared.lengths.rows.cells(slot)[0].store(0, Ordering::Relaxed);
+        self.seal();
+    }
+
+    /// Puts a task off, to be done a piece at a time by [`Self::step`], after those before it. `text` is the document of the slot; the copy that
+    /// is made of it outlives the row.
+    ///
+    /// When copies of more than 64 MiB wait, tasks are done in this call until there is room, however long that takes.
+    pub fn later(&mut self, slot: Slot, task: Task, text: &str) {
+        if matches!(task, Task::Forget | Task::Recall) && !self.is_due(slot, task) && !self.waits_for(slot) {
+            return;
+        }
+        while self.waiting_bytes > 0 && self.waiting_bytes + text.len() > WAITING_BYTES_MAX {
+            self.step();
+        }
+        self.waiting_bytes += text.len();
+        self.put_off += 1;
+        let document = LongDocument::new(text, self.shared.dictionary.hasher().clone());
+        self.waiting.push_back(Waiting { slot, task, document, state: State::Queued });
+    }
+
+    /// Does a piece of the tasks that were put off, up to some 100 µs; false when there are none.
+    pub fn step(&mut self) -> bool {
+        let Some(mut work) = self.waiting.pop_front() else { return false };
+        let is_left = self.advance(&mut work);
+        // What a piece has left behind is not to add up: it is given back in pieces as well.
+        self.seal();
+        if is_left {
+            self.waiting.push_front(work);
+        } else {
+            self.waiting_bytes -= work.document.bytes();
+            if work.task == Task::Remove {
+                self.removed.push(work.slot);
             }
         }
-        shared.lengths.rows.cells(slot)[0].store(0, Ordering::Relaxed);
-        self.seal();
         true
+    }
+
+    /// Whether tasks are put off.
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// How many tasks were ever put off, and how many of them are done.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.put_off, self.put_off - self.waiting.len() as u64)
+    }
+
+    /// Whether a slot has a document, or may have one after the tasks that were put off.
+    pub fn has_document(&self, slot: Slot) -> bool {
+        self.length(slot) != 0 || self.waits_for(slot)
+    }
+
+    /// Whether a task is put off for a slot.
+    pub fn waits_for(&self, slot: Slot) -> bool {
+        self.waiting.iter().any(|work| work.slot == slot)
+    }
+
+    /// Whether [`Self::take_removed`] has something to tell.
+    pub fn has_removed(&self) -> bool {
+        !self.removed.is_empty()
+    }
+
+    /// The slots whose [`Task::Remove`] has been done since the last call.
+    pub fn take_removed(&mut self) -> Vec<Slot> {
+        std::mem::take(&mut self.removed)
+    }
+
+    /// Whether a task would change something now.
+    fn is_due(&self, slot: Slot, task: Task) -> bool {
+        let length = self.length(slot);
+        match task {
+            Task::Insert => true,
+            Task::Forget => length != 0 && length & FORGOTTEN == 0,
+            Task::Recall => length & FORGOTTEN != 0,
+            Task::Retract | Task::Remove => length != 0,
+        }
+    }
+
+    /// A piece of a task; false when it is done.
+    fn advance(&mut self, work: &mut Waiting) -> bool {
+        let Waiting { slot, task, document, state } = work;
+        let slot = *slot;
+        match state {
+            State::Queued => {
+                *state = State::Analyzing;
+                self.is_due(slot, *task)
+            }
+            State::Analyzing => {
+                if document.analyze_some(TOKENS_PER_STEP) {
+                    return true;
+                }
+                let counted = match task {
+                    Task::Insert if document.length() == 0 => return false,
+                    Task::Insert => {
+                        self.begin_document(slot, document.length());
+                        true
+                    }
+                    Task::Recall => self.begin_recalling(slot),
+                    Task::Forget | Task::Retract | Task::Remove => self.begin_forgetting(slot),
+                };
+                *state = State::Filing { bucket: 0, counted };
+                true
+            }
+            State::Filing { bucket, counted } => {
+                let mut terms_left = TERMS_PER_STEP;
+                while let Some(terms) = document.terms(*bucket) {
+                    // An empty bucket costs something, too.
+                    let most = terms.len().max(1);
+                    if most > terms_left && terms_left < TERMS_PER_STEP {
+                        return true;
+                    }
+                    terms_left = terms_left.saturating_sub(most);
+                    for (term, frequency) in terms {
+                        match task {
+                            Task::Insert => file(&self.shared, &mut self.lists, slot, term, frequency),
+                            Task::Forget => count(&self.shared, term, false),
+                            Task::Recall => count(&self.shared, term, true),
+                            Task::Retract | Task::Remove => {
+                                take_out(&self.shared, &mut self.lists, slot, term, *counted);
+                            }
+                        }
+                    }
+                    *bucket += 1;
+                }
+                if let Task::Retract | Task::Remove = task {
+                    self.end_document(slot);
+                }
+                false
+            }
+        }
     }
 
     /// Takes back what no reader can see any more. Writes do so by themselves, a few at a time; call it when they rest.
@@ -181,6 +355,44 @@ impl TextWriter {
     fn length(&self, slot: Slot) -> u32 {
         // Slots that never had a document may lie in a chunk that was never made.
         self.shared.lengths.rows.get(slot).map_or(0, |cells| cells[0].load(Ordering::Relaxed))
+    }
+}
+
+/// Files one term of a document whose length is noted.
+fn file(shared: &TextIndex, writer: &mut ListsWriter<Frontier>, slot: Slot, term: &str, frequency: u32) {
+    let lists = &shared.lists;
+    let list = match shared.dictionary.find_owned(lists, term) {
+        (_, Some(list)) => list,
+        (key, None) => shared.dictionary.insert(writer, lists, key, term),
+    };
+    writer
+        .insert(list, slot, frequency, &|slot, frequency| Frontier::of(frequency, shared.lengths.get(slot)));
+    lists.set_counts(list, lists.postings(list), lists.counted(list) + 1);
+}
+
+/// Makes a document that has the term count among those with the term, or not any more.
+fn count(shared: &TextIndex, term: &str, counts: bool) {
+    if let (_, Some(list)) = shared.dictionary.find_owned(&shared.lists, term) {
+        let counted = shared.lists.counted(list);
+        debug_assert!(counts || counted > 0, "{term} counts for no document");
+        let counted = if counts { counted + 1 } else { counted.saturating_sub(1) };
+        shared.lists.set_counts(list, shared.lists.postings(list), counted);
+    }
+}
+
+/// Takes a document out of the list of a term, and out of the number of those with it if it is `counted` there.
+fn take_out(shared: &TextIndex, writer: &mut ListsWriter<Frontier>, slot: Slot, term: &str, counted: bool) {
+    if counted {
+        count(shared, term, false);
+    }
+    let (key, list) = shared.dictionary.find_owned(&shared.lists, term);
+    let summarize = |slot, frequency| Frontier::of(frequency, shared.lengths.get(slot));
+    let removed = list.is_some_and(|list| writer.remove(list, slot, &summarize));
+    debug_assert!(removed, "slot {slot} has no posting of {term}");
+    if let Some(list) = list
+        && shared.lists.postings(list) == 0
+    {
+        shared.dictionary.remove(writer, key, list);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::catalog::CollectionHandle;
 use crate::env::call;
 use crate::log::{Purpose, Ticket};
 use crate::owner::Owned;
-use crate::owner::indexer::Slice;
+use crate::owner::indexer::{Slice, settle_texts};
 use nigh_engine::collection::{IndexType, MatchCursor, Point, Query, SearchError};
 use nigh_engine::filter::Predicate;
 use nigh_engine::index::Scratch;
@@ -476,6 +476,7 @@ impl Core {
                     let (gone, ticket) = self.delete_point(owned, id, None, &mut record)?;
                     done.points += u64::from(gone);
                     done.last_ticket = ticket.or(done.last_ticket);
+                    settle_texts(self.env(), &owned.writer).await;
                 }
                 slice.check().await;
             }
@@ -486,6 +487,7 @@ impl Core {
                     let (gone, ticket) = self.delete_point(owned, open.id(), None, &mut record)?;
                     done.points += u64::from(gone);
                     done.last_ticket = ticket.or(done.last_ticket);
+                    settle_texts(self.env(), &owned.writer).await;
                 }
             }
             asked.check()?;

@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::core::{OpError, Task, WriteBatch, file_error};
 use crate::owner::checkpointer::{capture_image, collection_dir};
 use crate::owner::filer::train_now;
-use crate::owner::indexer::{ROUND_BULK, Slice, run_relinking, run_round};
+use crate::owner::indexer::{ROUND_BULK, Slice, run_relinking, run_round, settle_texts};
 use crate::owner::quantizer::advance;
 use crate::owner::sweeper::sweep_points;
 use crate::owner::{Owned, batch_vector};
@@ -268,6 +268,7 @@ impl Core {
                     owned.aside_bytes.set(writer.shared().stats().bytes);
                 }
                 slice.check().await;
+                settle_texts(&env, &aside).await;
             }
             owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
         }
@@ -358,6 +359,8 @@ impl Core {
         let before = old_writer.shared().stats().distances;
         owned.handle.counters.distances_before.fetch_add(before, Relaxed);
         self.publish_view(owned, view, old_writer);
+        // Of what was copied last.
+        settle_texts(&env, &owned.writer).await;
         // The log counts as covered only now: until here the manifest before might have been put back.
         if let (Some(image), Some(disk)) = (image, env.disk()) {
             image.conclude(&*disk, owned).await;
@@ -388,6 +391,7 @@ impl Core {
             };
             self.copy_points(owned, aside, &ids)?;
             slice.check().await;
+            settle_texts(self.env(), aside).await;
         }
     }
 

@@ -2,7 +2,7 @@
 //! the next deadline comes, however seldom the expired are swept, if at all.
 
 use crate::core::{Core, QUIET_PAUSE_US};
-use crate::owner::indexer::Slice;
+use crate::owner::indexer::{Slice, settle_texts};
 use futures_lite::future::or;
 use std::rc::Rc;
 
@@ -24,6 +24,7 @@ pub async fn run(core: Rc<Core>) {
         for owned in core.all_owned() {
             while !owned.dropped.get() && owned.writer.borrow_mut().follow_expiry(env.unix_ms()) {
                 slice.check().await;
+                settle_texts(&env, &owned.writer).await;
             }
             next = owned.writer.borrow().next_expiry().into_iter().chain(next).min();
             keeps_expired |= owned.writer.borrow().keeps_expired();

@@ -74,6 +74,20 @@ impl Slice {
     }
 }
 
+/// Does what changes until now have put off with long texts, in slices. Others that wait for the same at the same time do a part of it.
+pub async fn settle_texts(env: &Rc<dyn Env>, writer: &RefCell<DenseWriter>) {
+    let (put_off, mut done) = writer.borrow().texts_progress();
+    if done == put_off {
+        return;
+    }
+    let mut slice = Slice::begin(env);
+    while done < put_off && writer.borrow_mut().text_step() {
+        slice.check().await;
+        // Another writer may be there by now, of a bulk build.
+        done = writer.borrow().texts_progress().1;
+    }
+}
+
 /// A round shared by the cores that plan it: each takes the next index until none is left.
 struct NodeWork {
     dense: Arc<Dense>,
@@ -338,9 +352,12 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
             }
         }
         owned.writer.borrow_mut().reclaim();
+        // Slots with long texts are freed once these are taken out.
+        settle_texts(&env, &owned.writer).await;
         while owned.writer.borrow().reclaim_due() {
             owned.writer.borrow_mut().reclaim();
             slice.check().await;
+            settle_texts(&env, &owned.writer).await;
         }
         drop(guard);
         if owned.writer.borrow().has_codes_to_free() {

@@ -26,6 +26,7 @@ use crate::core::{BatchError, OpError, PointFields, Vectors, WriteBatch, Written
 use crate::event::{Event, Lock};
 use crate::log::{Log, LogError, Purpose, RecordKey, Ticket};
 use bytes::Bytes;
+use indexer::settle_texts;
 use nigh_engine::collection::{DenseWriter, Write, WriteError};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -246,6 +247,11 @@ impl Core {
                     failure = Some(error);
                 }
             }
+            let is_long = owned.writer.borrow().has_texts_waiting();
+            if is_long {
+                settle_texts(&env, &owned.writer).await;
+                slice_start = env.now_ns();
+            }
             let now_ns = env.now_ns();
             owned.handle.counters.insert_latency.record_us((now_ns - began_ns) / 1000);
             if failure.is_some() {
@@ -320,6 +326,7 @@ impl Core {
         let mut record = Vec::new();
         self.room_in_log(Purpose::Free, op_record::DELETE_BYTES).await?;
         let (deleted, ticket) = self.delete_point(&owned, id, expected_version, &mut record)?;
+        settle_texts(self.env(), &owned.writer).await;
         owned.changed.notify();
         self.wait_durable(ticket).await?;
         Ok(deleted)

@@ -1,5 +1,6 @@
 //! Payload changes on the owner core: the row that a change makes is logged, so that replay needs no merge.
 
+use super::indexer::settle_texts;
 use super::{Owned, log_error, op_record};
 use crate::account::Growth;
 use crate::core::{Core, OpError, PAYLOAD_ROW_MAX_BYTES, PayloadChange, PointOperated};
@@ -91,6 +92,7 @@ impl Core {
                 continue;
             }
             let ticket = self.write_row(&owned, id, version, &row)?;
+            settle_texts(self.env(), &owned.writer).await;
             self.wait_durable(ticket).await?;
             return Ok((answer, version));
         }

@@ -5,7 +5,7 @@
 
 use crate::core::Core;
 use crate::owner::Owned;
-use crate::owner::indexer::Slice;
+use crate::owner::indexer::{Slice, settle_texts};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -24,8 +24,8 @@ pub async fn sweep_points(core: &Rc<Core>, owned: &Owned) {
         for id in expired {
             let removed = owned.writer.borrow_mut().expire(id, env.unix_ms());
             owned.handle.counters.expired.fetch_add(u64::from(removed), Relaxed);
-            // A long text takes a while to be taken out of the statistics.
             slice.check().await;
+            settle_texts(env, &owned.writer).await;
         }
     }
 }
@@ -49,6 +49,7 @@ pub async fn run(core: Rc<Core>, interval_ms: u64) {
                 for id in expired {
                     owned.writer.borrow_mut().drop_expired_keys(id, env.unix_ms());
                     slice.check().await;
+                    settle_texts(&env, &owned.writer).await;
                 }
             }
             owned.changed.notify();

@@ -57,8 +57,9 @@ fn before((deadline_ms, id): Mark) -> Mark {
 }
 
 impl DenseWriter {
-    /// Moves what expires out of the figures, or back into them where the clock was set back: one point or text per call, which costs
-    /// as much as its text is long, 300 ns per token. False when all figures are those of `now_ms`.
+    /// Moves what expires out of the figures, or back into them where the clock was set back: one point or text per call. That
+    /// costs 300 ns per token of its text, or puts it off ([`Self::text_step`]) where the text is long. False when all figures are those of
+    /// `now_ms`, but for what is put off.
     pub fn follow_expiry(&mut self, now_ms: u64) -> bool {
         match next_move(&self.deadlines, &mut self.expiry.points, now_ms) {
             Move::Forwards((_, id)) => {

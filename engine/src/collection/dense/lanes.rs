@@ -16,7 +16,7 @@ use crate::pace::{Pace, TooLong};
 use crate::payload::PayloadRow;
 use crate::payload::index::Walk;
 use crate::sparse::{LaneHit, LaneScratch, SparseIndex, SparseWriter};
-use crate::text::{TextIndex, TextQuery, TextWriter};
+use crate::text::{Task, TextIndex, TextQuery, TextWriter};
 use ahash::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -72,7 +72,12 @@ impl LaneWriters {
         if let Some(text) = &mut self.text
             && let Some(content) = document(row)
         {
-            filed += text.insert(slot, content) as usize;
+            if is_long(content) {
+                text.later(slot, Task::Insert, content);
+                filed += content.len() / BYTES_PER_TOKEN;
+            } else {
+                filed += text.insert(slot, content) as usize;
+            }
         }
         filed
     }
@@ -98,10 +103,12 @@ impl LaneWriters {
         if let Some(text) = &mut self.text
             && let Some(content) = document(row)
         {
-            match counts {
-                true => text.recall(slot, content),
-                false => text.forget(slot, content),
-            };
+            match (is_long(content), counts) {
+                (false, true) => _ = text.recall(slot, content),
+                (false, false) => _ = text.forget(slot, content),
+                (true, true) => text.later(slot, Task::Recall, content),
+                (true, false) => text.later(slot, Task::Forget, content),
+            }
         }
     }
 
@@ -115,8 +122,11 @@ impl LaneWriters {
         if let Some(text) = &mut self.text
             && let Some(content) = document(row)
         {
-            text.forget(slot, content);
-            text.remove(slot, content);
+            if is_long(content) {
+                text.later(slot, Task::Retract, content);
+            } else {
+                text.remove(slot, content);
+            }
         }
     }
 
@@ -141,6 +151,45 @@ impl LaneWriters {
         taken
     }
 
+    /// Puts off taking the text of a dead slot that no reader sees out of the lists, if it is long, and returns about how many tokens it has;
+    /// `None` when there is nothing to put off. [`Self::take_emptied`] names the slot when that is done.
+    pub fn remove_later(&mut self, slot: Slot, row: PayloadRow<'_>) -> Option<usize> {
+        let text = self.text.as_mut()?;
+        let content = match document(row).filter(|content| is_long(content) && text.has_document(slot)) {
+            Some(content) => content,
+            // The row has no text any more, and that which it had is still being taken out.
+            None if text.waits_for(slot) => "",
+            None => return None,
+        };
+        text.later(slot, Task::Remove, content);
+        Some(content.len() / BYTES_PER_TOKEN)
+    }
+
+    /// Slots whose long texts were taken out, each once.
+    pub fn take_emptied(&mut self) -> Vec<Slot> {
+        self.text.as_mut().map_or_else(Vec::new, TextWriter::take_removed)
+    }
+
+    /// Does a piece of what was put off with long texts, up to some 100 µs; false when nothing was.
+    pub fn step(&mut self) -> bool {
+        self.text.as_mut().is_some_and(TextWriter::step)
+    }
+
+    /// How many tasks were ever put off, and how many of them are done.
+    pub fn progress(&self) -> (u64, u64) {
+        self.text.as_ref().map_or((0, 0), TextWriter::progress)
+    }
+
+    /// Whether [`Self::step`] has something to do.
+    pub fn has_waiting(&self) -> bool {
+        self.text.as_ref().is_some_and(TextWriter::has_waiting)
+    }
+
+    /// Whether [`Self::take_emptied`] names slots.
+    pub fn has_emptied(&self) -> bool {
+        self.text.as_ref().is_some_and(TextWriter::has_removed)
+    }
+
     /// Gives back what no reader sees any more.
     pub fn reclaim(&mut self) {
         if let Some(sparse) = &mut self.sparse {
@@ -150,6 +199,13 @@ impl LaneWriters {
             text.reclaim();
         }
     }
+}
+
+/// Texts of more bytes are filed and taken out in pieces: what is shorter takes less than a millisecond or two.
+const LONG_BYTES: usize = 16 << 10;
+
+fn is_long(content: &str) -> bool {
+    content.len() > LONG_BYTES
 }
 
 /// A token and what separates it from the next, about.

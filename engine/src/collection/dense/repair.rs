@@ -107,9 +107,11 @@ impl DenseWriter {
             self.finish_pass(pass);
         }
         loop {
+            while self.text_step() {}
             let before = (self.free.len(), self.retired());
             self.reclaim();
-            if (self.free.len(), self.retired()) == before {
+            let has_texts = self.has_texts_waiting() || self.lanes.has_emptied();
+            if (self.free.len(), self.retired()) == before && !has_texts {
                 break;
             }
         }

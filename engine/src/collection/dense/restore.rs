@@ -521,6 +521,7 @@ impl DenseWriter {
                 return refuse(format!("id {id} has two points"));
             }
             self.lanes.insert(&shared.lanes, slot, row);
+            while self.lanes.step() {}
             self.ordered_ids.insert(id);
             add(&shared.live, 1);
             versions = versions.saturating_add(version);

@@ -419,6 +419,23 @@ impl DenseWriter {
         slot
     }
 
+    /// Does a piece of what was put off with long texts, up to some 100 µs; false when nothing was. Whoever has written, deleted or expired
+    /// something calls it until there is nothing more, before the change is acknowledged: searches for words find all of it then.
+    pub fn text_step(&mut self) -> bool {
+        self.lanes.step()
+    }
+
+    /// Whether [`Self::text_step`] has something to do.
+    pub fn has_texts_waiting(&self) -> bool {
+        self.lanes.has_waiting()
+    }
+
+    /// How many pieces of work on long texts were ever put off, and how many of them are done. They are done in order, so whoever has written
+    /// waits until as many are done as were put off when it had.
+    pub fn texts_progress(&self) -> (u64, u64) {
+        self.lanes.progress()
+    }
+
     /// Out of slots during replay: takes back every dead one, at whatever cost.
     fn make_room(&mut self) {
         assert!(!self.round_open(), "out of slots with an indexing round open");
@@ -523,6 +540,7 @@ impl DenseWriter {
             for _ in 0..shared.graph.retire_codes() {
                 self.limbo.push(&shared.domain, Retired::Codes);
             }
+            self.freeing.extend(self.lanes.take_emptied());
             let mut steps_left = steps;
             while steps_left > 0 {
                 let terms = if let Some(slot) = self.freeing.pop() {
@@ -641,7 +659,9 @@ impl DenseWriter {
 
     /// Slots nothing leads to that are not free yet, and replaced rows; a batch of slots in limbo counts as one.
     pub(super) fn retired(&self) -> usize {
-        self.freeing.len() + self.limbo.len()
+        self.freeing.len()
+            + self.limbo.len()
+            + usize::from(self.lanes.has_waiting() || self.lanes.has_emptied())
     }
 
     /// Slots whose birth every reader's snapshot includes need no closer look any more.
@@ -687,10 +707,16 @@ impl DenseWriter {
         }
     }
 
-    /// Frees a slot that nothing leads to and no reader sees; returns the number of its terms in the payload index and the
-    /// lanes.
+    /// Frees a slot that nothing leads to and no reader sees, or begins to, if it has a long text, and is called again later; returns the
+    /// number of its terms in the payload index and the lanes.
     fn free_slot(&mut self, slot: Slot) -> usize {
         debug_assert!(!self.round_open(), "slot {slot} freed while planners may look at it");
+        let shared = self.shared.clone();
+        // SAFETY: freed below, and only here.
+        let row = PayloadRow::trusted(unsafe { shared.meta.row(slot) });
+        if let Some(tokens) = self.lanes.remove_later(slot, row) {
+            return tokens;
+        }
         if self.is_linked(slot) {
             match &mut self.filing {
                 Some(filing) => filing.free(slot),
@@ -698,9 +724,6 @@ impl DenseWriter {
             }
             self.linked -= 1;
         }
-        let shared = &self.shared;
-        // SAFETY: freed below, and only here.
-        let row = PayloadRow::trusted(unsafe { shared.meta.row(slot) });
         let terms = shared.index.remove(slot, row) + self.lanes.remove(slot, row);
         // SAFETY: dead (only dead slots are retired), and quiescent: it came out of limbo.
         unsafe { shared.meta.free(slot) };

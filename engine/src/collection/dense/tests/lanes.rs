@@ -21,6 +21,7 @@ struct TwinPoint {
     sparse: Vec<(u32, f32)>,
     /// Two-byte words, which no stemmer touches.
     words: Vec<String>,
+    content: String,
     group: i64,
     /// The key of the document has expired.
     text_expired: bool,
@@ -69,21 +70,36 @@ impl Bed {
         format!("{letter}{}", self.rng.below(1 + self.rng.0 % 9))
     }
 
+    /// A text of those words. One in eight is so long that it is filed and taken out in pieces.
+    fn content(&mut self, words: &[String]) -> String {
+        let blank = if self.rng.below(8) == 0 { " ".repeat(20_000) } else { String::new() };
+        words.join(", ") + &blank
+    }
+
     fn upsert(&mut self, id: u64) {
         let sparse = self.sparse_vector(8);
         let count = self.rng.below(12);
         let words: Vec<String> = (0..count).map(|_| self.word()).collect();
+        let content = self.content(&words);
         let (group, dice) = (self.rng.below(30) as i64, self.rng.below(30));
         let mut row = RowBuilder::new();
         row.set_sparse(sparse.clone()).unwrap();
         row.set("group", Value::Int(group), 0);
         let text_deadline = [NOW - 1, NOW + 1][(dice > 0) as usize] * u64::from(dice < 3);
-        row.set(CONTENT_KEY, Value::String(words.join(", ")), text_deadline);
+        let kept = content.clone();
+        row.set(CONTENT_KEY, Value::String(content), text_deadline);
         let deadline_ms = if dice == 29 { NOW } else { 0 };
         self.seq += 1;
         let (vector, row) = (self.rng.vector(DIM), row.finish());
         self.writer.apply(Write { seq: self.seq, id, version: 1, vector: &vector, row: &row, deadline_ms });
-        let point = TwinPoint { sparse, words, group, text_expired: dice == 0, expired: deadline_ms > 0 };
+        let point = TwinPoint {
+            sparse,
+            words,
+            content: kept,
+            group,
+            text_expired: dice == 0,
+            expired: deadline_ms > 0,
+        };
         self.twin.insert(id, point);
     }
 
@@ -92,14 +108,17 @@ impl Bed {
         let same = self.rng.below(2) == 0;
         let count = self.rng.below(12);
         let words: Vec<String> = (0..count).map(|_| self.word()).collect();
-        let group = self.rng.below(30) as i64;
+        let (group, content) = (self.rng.below(30) as i64, self.content(&words));
         let Some(point) = self.twin.get_mut(&id).filter(|point| !point.expired) else { return };
-        let words = if same && !point.text_expired { point.words.clone() } else { words };
+        let (words, content) = match same && !point.text_expired {
+            true => (point.words.clone(), point.content.clone()),
+            false => (words, content),
+        };
         let mut row = RowBuilder::new();
         row.set_sparse(point.sparse.clone()).unwrap();
         row.set("group", Value::Int(group), 0);
-        row.set(CONTENT_KEY, Value::String(words.join(", ")), 0);
-        (point.words, point.group, point.text_expired) = (words, group, false);
+        row.set(CONTENT_KEY, Value::String(content.clone()), 0);
+        (point.words, point.content, point.group, point.text_expired) = (words, content, group, false);
         self.seq += 1;
         let row = row.finish();
         assert!(self.writer.apply_row(&RowWrite { seq: self.seq, id, version: 2, row: &row }));
@@ -111,7 +130,7 @@ impl Bed {
         for id in self.writer.with_expired_keys(NOW, usize::MAX) {
             assert!(self.writer.drop_expired_keys(id, NOW));
             let point = self.twin.get_mut(&id).expect("only live points have keys");
-            point.words.clear();
+            (point.words, point.content) = (Vec::new(), String::new());
             point.text_expired = false;
         }
     }
@@ -168,11 +187,21 @@ impl Bed {
         best(hits, k)
     }
 
+    /// Some of what was put off with long texts, or all of it.
+    fn settle_texts(&mut self, steps: usize) {
+        for _ in 0..steps {
+            if !self.writer.text_step() {
+                break;
+            }
+        }
+    }
+
     /// Before the owner looks at the clock, after it has, and after the clock was set back: figures and scores go by that moment, and
     /// nothing is swept.
     fn check(&mut self, queries: usize) {
         for (now_ms, followed) in [(NOW, true), (NOW - 2, false), (NOW, true)] {
             while self.writer.follow_expiry(now_ms) {}
+            self.settle_texts(usize::MAX);
             self.followed = followed;
             self.check_figures(queries.div_ceil(2));
         }
@@ -260,6 +289,8 @@ fn lanes_agree_with_their_twins_under_churn() {
                 2 => bed.rewrite(id),
                 _ => bed.upsert(id),
             }
+            let steps = bed.rng.below(8) as usize;
+            bed.settle_texts(steps);
         }
         match round % 4 {
             0 => bed.writer.index_all(),
@@ -268,7 +299,16 @@ fn lanes_agree_with_their_twins_under_churn() {
             _ => bed.reopen(),
         }
         if round % 5 == 0 {
+            let dropped = bed.writer.with_expired_keys(NOW, usize::MAX);
             bed.drop_expired_keys();
+            // Their slots are given up, and taken again, while their texts are still being taken out.
+            dropped.iter().step_by(2).for_each(|&id| bed.delete(id));
+            bed.writer.index_all();
+            while bed.writer.repair_step(100) {}
+            for id in 300..320 {
+                (0..20).for_each(|_| bed.writer.reclaim());
+                bed.upsert(id);
+            }
         }
         bed.check(12);
         if round == last / 2 {
@@ -280,6 +320,30 @@ fn lanes_agree_with_their_twins_under_churn() {
         bed.delete(id);
     }
     bed.check(3);
+    bed.writer.index_all();
+    while bed.writer.repair_step(100) {}
+    for _ in 0..1000 {
+        bed.settle_texts(3);
+        bed.writer.reclaim();
+    }
+    assert_eq!(bed.writer.shared().stats().tombstoned, 0, "every slot is free");
+    assert!(!bed.writer.has_texts_waiting() && !bed.writer.has_waiting());
+}
+
+/// As in a replay of the log, where nobody takes texts out in between.
+#[test]
+fn slots_of_long_texts_are_taken_back_when_none_is_free() {
+    let mut bed = Bed::new(9);
+    bed.writer = DenseWriter::create(bed.config.clone(), 16, bed.domain.clone()).unwrap();
+    for seq in 1..200 {
+        let mut row = RowBuilder::new();
+        row.set(CONTENT_KEY, Value::String(format!("stone{}{}", seq % 3, " river".repeat(4000))), 0);
+        let (row, vector) = (row.finish(), [1.0, 0.0, 0.0]);
+        bed.writer.apply(Write { seq, id: seq % 4, version: 1, vector: &vector, row: &row, deadline_ms: 0 });
+    }
+    bed.settle_texts(usize::MAX);
+    assert_eq!(bed.text_hits("river", 50, None).len(), 4);
+    assert_eq!(bed.text_hits("stone0", 50, None).len(), (196..200).filter(|seq| seq % 3 == 0).count());
 }
 
 #[test]
