@@ -2,6 +2,9 @@
 //!
 //! Without a subcommand it is the server; `nigh bench vector`, `ingest` and `kv` are load generators, and `nigh cli` is a client. The HTTP client of the first
 //! is what the project's own tests use as well.
+
+#![forbid(unsafe_code)]
+
 mod bench;
 mod config_file;
 mod exposure;

@@ -1,14 +1,10 @@
 //! The `nigh` binary: an allocator, and everything else in the library beside it.
 
+#![forbid(unsafe_code)]
+
 /// Searches allocate little, ingest allocates much and frees on other threads, where the system allocator queues.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Has the allocator return to the kernel what this thread has freed, and the unused memory of its arenas.
-fn give_back_memory() {
-    // SAFETY: the function may be called from any thread at any time. It frees nothing that is in use.
-    unsafe { libmimalloc_sys::mi_collect(true) };
-}
 
 fn main() {
     let mut arguments = Vec::new();
@@ -21,5 +17,5 @@ fn main() {
             }
         }
     }
-    std::process::exit(nigh::run(&arguments, give_back_memory));
+    std::process::exit(nigh::run(&arguments, nigh_shard::system::give_back_memory));
 }

@@ -10,10 +10,11 @@ use nigh_net::tcp::{Loops, TcpConfig};
 use nigh_net::{HttpConfig, bind};
 use nigh_shard::cores::Placement;
 use nigh_shard::device::Devices;
-use nigh_shard::keys::KeysOptions;
+use nigh_shard::kv::KeysOptions;
 use nigh_shard::log::SyncMode;
 use nigh_shard::node::{IMAGE_RECORDS_MIN, LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
 use nigh_shard::start::{Node, Serve};
+use nigh_shard::system::block_signals;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -90,7 +91,7 @@ pub fn run(
     };
     let (http, tcp) = (take(http), take(tcp));
     let serve: Serve = Arc::new(move |core| {
-        let index = core.runtime().index();
+        let index = core.env().index();
         let of_core = |all: &Mutex<Vec<Option<TcpListener>>>| all.lock().ok()?.get_mut(index)?.take();
         let (http, tcp) = (of_core(&http), of_core(&tcp));
         let (http_config, tcp_config) = (Rc::new(http_config.clone()), Rc::new(tcp_config.clone()));
@@ -278,16 +279,6 @@ fn stop_signals() -> std::io::Result<Receiver<()>> {
             }
         }
     })?;
-    // SAFETY: `set` is written by sigemptyset before it is read, and the calls touch nothing else of ours.
-    unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, SIGINT);
-        libc::sigaddset(&mut set, SIGTERM);
-        libc::sigaddset(&mut set, SIGHUP);
-        match libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) {
-            0 => Ok(receive),
-            error => Err(std::io::Error::from_raw_os_error(error)),
-        }
-    }
+    block_signals(&[SIGINT, SIGTERM, SIGHUP])?;
+    Ok(receive)
 }

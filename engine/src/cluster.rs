@@ -3,6 +3,7 @@
 //! Lloyd's rounds (Lloyd, 1982) after a k-means++ start (Arthur, Vassilvitskii, 2007). The scores of a round are one product of
 //! matrices, by nalgebra. What comes out depends on the points, their order and the seed alone.
 use crate::distance::Metric;
+use crate::random::SplitMix64;
 use nalgebra::{DMatrix, DMatrixView, DVectorView, DVectorViewMut};
 
 /// Rows scored at once.
@@ -150,33 +151,9 @@ impl Centroids {
     }
 }
 
-/// A stream of numbers from a seed (splitmix64).
-#[derive(Clone, Debug)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    /// From 0 to 1, without 1.
-    pub(crate) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// Below `end`, each as likely up to one in 2^32 for small ends.
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        ((u128::from(self.next()) * end as u128) >> 64) as usize
-    }
-}
-
 /// Up to `wanted` of `0..count`, each set of them as likely, ascending (Knuth's selection sampling, algorithm S).
 pub fn sample(count: usize, wanted: usize, seed: u64) -> Vec<usize> {
-    let mut random = Random(seed);
+    let mut random = SplitMix64(seed);
     let mut left = wanted.min(count);
     let mut chosen = Vec::with_capacity(left);
     for at in 0..count {
@@ -275,7 +252,7 @@ impl KMeans {
         let candidates: Vec<f32> = from.iter().flat_map(|&at| &points[at * dim..][..dim]).copied().collect();
         let candidates = DMatrix::from_vec(dim, from.len(), candidates);
         let squares: Vec<f32> = candidates.column_iter().map(|point| point.norm_squared()).collect();
-        let mut random = Random(self.seed ^ 0x6b6d_6561_6e73_2b2b);
+        let mut random = SplitMix64(self.seed ^ 0x6b6d_6561_6e73_2b2b);
         let mut chosen = random.below(from.len());
         let mut nearest = vec![f32::INFINITY; from.len()];
         let mut rows = Vec::with_capacity(self.cells * dim);
@@ -323,7 +300,7 @@ mod tests {
     use super::*;
 
     fn points(count: usize, dim: usize, seed: u64) -> Vec<f32> {
-        let mut random = Random(seed);
+        let mut random = SplitMix64(seed);
         (0..count * dim).map(|_| random.unit() as f32 - 0.5).collect()
     }
 

@@ -8,6 +8,7 @@
 //! (the dense collection: ids, versions, deadlines, vectors, graph), [`sparse`] and [`text`] (inverted indexes over the
 //! slots of a collection), [`query`] (lanes fused into one result), [`pace`] (long
 //! searches in pieces), [`device`] (what an accelerator offers), [`record`] (bytes that reach a disk),
+//! [`random`] (numbers from a seed),
 //! [`kv`] (the key-value store of a shard).
 
 pub mod cluster;
@@ -23,7 +24,9 @@ pub mod payload;
 mod postings;
 pub mod quantizer;
 pub mod query;
+pub mod random;
 pub mod record;
+mod slot;
 pub mod sparse;
 pub mod text;
 mod top_k;

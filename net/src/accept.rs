@@ -1,10 +1,12 @@
 //! Accepting connections on one core, whatever is spoken on them.
 
+use nigh_shard::env::Env;
 use nigh_shard::reactor::Source;
-use nigh_shard::runtime::CoreRuntime;
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::task::Poll;
 
 /// Connections accepted before other tasks get a turn.
@@ -16,11 +18,7 @@ const ACCEPT_BACKOFF_US: u64 = 100_000;
 ///
 /// # Errors
 /// The listener is no listener (any more); what may pass is waited for instead.
-pub async fn accept_all(
-    runtime: &CoreRuntime,
-    listener: &Source,
-    mut admit: impl FnMut(OwnedFd),
-) -> io::Result<()> {
+pub async fn accept_all(env: &dyn Env, listener: &Source, mut admit: impl FnMut(OwnedFd)) -> io::Result<()> {
     let mut exhausted = false;
     loop {
         for _ in 0..ACCEPT_BATCH {
@@ -29,10 +27,10 @@ pub async fn accept_all(
                     exhausted = false;
                     admit(socket);
                 }
-                Err(error) => wait_after(runtime, error, &mut exhausted).await?,
+                Err(error) => wait_after(env, error, &mut exhausted).await?,
             }
         }
-        runtime.yield_now().await;
+        env.yield_now().await;
     }
 }
 
@@ -41,20 +39,20 @@ pub async fn accept_all(
 ///
 /// # Errors
 /// The listener is no listener (any more).
-pub async fn wait_after(runtime: &CoreRuntime, error: io::Error, exhausted: &mut bool) -> io::Result<()> {
-    match error.raw_os_error() {
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+pub async fn wait_after(env: &dyn Env, error: io::Error, exhausted: &mut bool) -> io::Result<()> {
+    match Errno::from_io_error(&error) {
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
             if !std::mem::replace(exhausted, true) {
                 tracing::warn!(target: "nigh", %error, "cannot accept connections for now");
             }
-            runtime.sleep_us(ACCEPT_BACKOFF_US).await;
+            env.sleep_us(ACCEPT_BACKOFF_US).await;
         }
-        Some(libc::ECONNABORTED | libc::EPROTO | libc::EINTR | libc::EPERM) => {}
-        Some(libc::EBADF | libc::EINVAL | libc::ENOTSOCK) => return Err(error),
+        Some(Errno::CONNABORTED | Errno::PROTO | Errno::INTR | Errno::PERM) => {}
+        Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK) => return Err(error),
         // The network, a security module: not of our making, and it may pass.
         _ => {
             tracing::warn!(target: "nigh", %error, "a connection could not be accepted");
-            runtime.sleep_us(ACCEPT_BACKOFF_US).await;
+            env.sleep_us(ACCEPT_BACKOFF_US).await;
         }
     }
     Ok(())
@@ -66,23 +64,10 @@ async fn accept(listener: &Source) -> io::Result<OwnedFd> {
             if listener.poll_readable(cx).is_pending() {
                 return Poll::Pending;
             }
-            // SAFETY: null address and length are allowed and mean that the peer's address is not wanted; the
-            // descriptor lives in `listener`.
-            let fd = unsafe {
-                libc::accept4(
-                    listener.as_raw_fd(),
-                    std::ptr::null_mut(),
-                    std::ptr::null_mut(),
-                    libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
-                )
-            };
-            if fd >= 0 {
-                // SAFETY: accept4 has just returned this descriptor, so it is open and nobody else's.
-                return Poll::Ready(Ok(unsafe { OwnedFd::from_raw_fd(fd) }));
-            }
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::WouldBlock {
-                return Poll::Ready(Err(error));
+            match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(socket) => return Poll::Ready(Ok(socket)),
+                Err(Errno::WOULDBLOCK) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
             }
             listener.clear_readable();
         }

@@ -2,7 +2,7 @@
 //!
 //! Two modes exist: open (everyone) and one superuser key. A registry of keys with scopes fits behind the same trait.
 
-use crate::request::Action;
+use crate::op::Action;
 use sha2::{Digest, Sha256};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;

@@ -3,20 +3,22 @@
 
 use crate::limits;
 use futures_lite::future::or;
+use nigh_shard::env::Env;
 use nigh_shard::reactor::Source;
-use nigh_shard::runtime::CoreRuntime;
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, Shutdown};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::io;
-use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
 /// Connections the sweep looks at before other tasks get a turn: about 100 us.
 const SWEEP_BATCH: usize = 1024;
+
+/// Bytes that are thrown away with one system call, and in one turn of a task: about 1 ms.
+const DISCARDED_AT_ONCE: usize = 32 << 10;
+const DISCARDED_PER_TURN: usize = 8 << 20;
 
 /// Between two looks whether all are closed while the process stops, microseconds.
 const DRAIN_POLL_US: u64 = 5_000;
@@ -108,33 +110,32 @@ impl<C: Aging> Connections<C> {
         (cut, more)
     }
 
-    /// Every `second` until it drains: ages every connection, cuts the overdue and says how many.
-    pub async fn keep_sweeping(&self, runtime: &CoreRuntime, second: Duration, timed_out: impl Fn(u64)) {
+    /// Every `second` until it drains: ages every connection, cuts the overdue, and tells `swept` how many these were.
+    pub async fn keep_sweeping(&self, env: &dyn Env, second: Duration, swept: impl Fn(u64)) {
         while !self.is_draining() {
-            runtime.sleep_us(second.as_micros() as u64).await;
-            let mut from = 0;
+            env.sleep_us(second.as_micros() as u64).await;
+            let (mut from, mut timed_out) = (0, 0);
             loop {
                 let (cut, more) = self.sweep(from, SWEEP_BATCH);
-                if cut > 0 {
-                    timed_out(cut);
-                }
+                timed_out += cut;
                 if !more {
                     break;
                 }
                 from += SWEEP_BATCH;
-                runtime.yield_now().await;
+                env.yield_now().await;
             }
+            swept(timed_out);
         }
     }
 
     /// Lets requests in flight finish, then cuts what is left.
-    pub async fn drain(&self, runtime: &CoreRuntime) {
+    pub async fn drain(&self, env: &dyn Env) {
         self.draining.set(true);
         self.visit(0, usize::MAX / 2, C::wake);
         let empty = async {
             let mut waits = 0;
             while self.open() > 0 {
-                runtime.sleep_us(DRAIN_POLL_US).await;
+                env.sleep_us(DRAIN_POLL_US).await;
                 waits += 1;
                 if waits % (limits::DRAIN_STALL_MAX_MS * 1000 / DRAIN_POLL_US) == 0 {
                     self.visit(0, usize::MAX / 2, |connection| {
@@ -147,14 +148,14 @@ impl<C: Aging> Connections<C> {
             true
         };
         let late = async {
-            runtime.sleep_us(limits::DRAIN_MAX_MS * 1000).await;
+            env.sleep_us(limits::DRAIN_MAX_MS * 1000).await;
             false
         };
         if !or(empty, late).await {
             tracing::warn!(target: "nigh", open = self.open(), "cutting connections that did not finish");
             self.visit(0, usize::MAX / 2, C::shutdown);
             // Their tasks see the end of the stream at their next turn; handlers still at work are left behind.
-            runtime.sleep_us(50_000).await;
+            env.sleep_us(50_000).await;
         }
     }
 }
@@ -168,10 +169,9 @@ impl<C> Drop for Listed<C> {
 }
 
 /// Ends a stream in one or both directions.
-pub fn shutdown(source: &Source, how: libc::c_int) {
-    // SAFETY: the descriptor belongs to `source`, which outlives this call; shutdown touches no memory. Its only failure, a
-    // peer already gone, needs nothing more.
-    unsafe { libc::shutdown(source.as_raw_fd(), how) };
+pub fn shutdown(source: &Source, how: Shutdown) {
+    // The only failure, a peer already gone, needs nothing more.
+    let _gone = rustix::net::shutdown(source, how);
 }
 
 /// Whether the kernel holds bytes of a stream that nobody has received yet, or its end. This makes a system call.
@@ -185,31 +185,24 @@ pub fn has_arrived(source: &Source) -> bool {
 /// Reads and throws away what the client still sends, until it ends its stream or fails.
 pub async fn discard(source: &Source) {
     poll_fn(|cx| {
-        let mut taken = 0_usize;
+        let (mut buffer, mut taken) = ([0_u8; DISCARDED_AT_ONCE], 0);
         loop {
             if source.poll_readable(cx).is_pending() {
                 return Poll::Pending;
             }
-            // SAFETY: with MSG_TRUNC a TCP socket drops up to `len` received bytes and writes to no memory, so the null
-            // pointer is never followed; the descriptor lives in the source.
-            let got =
-                unsafe { libc::recv(source.as_raw_fd(), std::ptr::null_mut(), 1 << 20, libc::MSG_TRUNC) };
-            if got > 0 {
-                taken += got as usize;
-                if taken > 16 << 20 {
-                    // A client that sends as fast as memory allows must not keep the core to itself.
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
+            match rustix::net::recv(source, &mut buffer, RecvFlags::empty()) {
+                Ok((_, 0)) => return Poll::Ready(()),
+                Ok((_, bytes)) => {
+                    taken += bytes;
+                    if taken > DISCARDED_PER_TURN {
+                        // A client that sends as fast as memory allows must not keep the core to itself.
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
                 }
-                continue;
-            }
-            if got == 0 {
-                return Poll::Ready(());
-            }
-            match io::Error::last_os_error().kind() {
-                io::ErrorKind::WouldBlock => source.clear_readable(),
-                io::ErrorKind::Interrupted => {}
-                _ => return Poll::Ready(()),
+                Err(Errno::WOULDBLOCK) => source.clear_readable(),
+                Err(Errno::INTR) => {}
+                Err(_) => return Poll::Ready(()),
             }
         }
     })

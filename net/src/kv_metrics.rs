@@ -1,7 +1,7 @@
 //! The metrics of keys and values: names that existing readers know, one integer each and no label.
 
-use crate::metrics::Page;
-use nigh_shard::keys::KeysStats;
+use crate::exposition::Page;
+use nigh_shard::kv::KeysStats;
 
 type Value = fn(&KeysStats) -> u64;
 
@@ -46,7 +46,11 @@ const COUNTERS: [(&str, &str, Value); 27] = [
         s.compaction_bytes_reclaimed
     }),
     ("compaction_duration_ms_total", "Time spent on complete images.", |s| s.compaction_ms),
-    ("online_relocations_total", "Always 0: records are not moved online in this engine.", NOTHING),
+    (
+        "online_relocations_total",
+        "Always 0: records are copied only when a page is emptied, which other counters count.",
+        NOTHING,
+    ),
     ("online_bytes_relocated_total", "Always 0, likewise.", NOTHING),
     ("online_pages_retired_total", "Always 0, likewise.", NOTHING),
     ("online_pages_recycled_total", "Always 0, likewise.", NOTHING),
@@ -71,7 +75,7 @@ const GAUGES: [(&str, &str, Value); 9] = [
 ];
 
 /// Appends every family.
-pub(crate) fn put(page: &mut Page<'_>, stats: &KeysStats) {
+pub fn put(page: &mut Page<'_>, stats: &KeysStats) {
     for (families, kind) in [(&COUNTERS[..], "counter"), (&GAUGES[..], "gauge")] {
         for (name, help, value) in families {
             let name = format!("kv_{name}");
@@ -82,10 +86,10 @@ pub(crate) fn put(page: &mut Page<'_>, stats: &KeysStats) {
 }
 
 /// A page of nothing else, with `prefix` in front of every name.
-pub(crate) fn page(prefix: &str, stats: &KeysStats) -> String {
+pub fn page(prefix: &str, stats: &KeysStats) -> String {
     let mut page = Page::new(prefix, 4096);
     put(&mut page, stats);
-    page.out
+    page.into_text()
 }
 
 #[cfg(test)]

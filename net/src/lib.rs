@@ -1,26 +1,45 @@
 //! Bytes to requests and back: the front ends of Nigh.
 //!
-//! One typed request set ([`request`]) and one dispatcher ([`dispatch`]) stand between every wire format and
-//! the storage behind `nigh_shard::core::Core`; a front end is a codec around them and decides nothing about data.
+//! The operations ([`op`]) and one [`door`] stand between every wire format and the storage behind `nigh_shard::core::Core`; a front
+//! end is a codec around them and decides nothing about data.
 //! This crate knows sockets, HTTP, JSON and the binary protocol. It knows no engine internals, spawns nothing but connections, and every
 //! limit on what a client may send has a name in [`limits`].
 //!
-//! Reading order: [`request`], [`dispatch`], then [`rest`] (the REST codec), [`http`] (connections on a core) and
+//! Reading order: [`op::table`], [`op`], [`door`], then [`rest`] (the REST codec), [`http`] (connections on a core) and
 //! [`tcp`] (the codec of the binary protocol).
 
-pub mod absent_requests;
+#![forbid(unsafe_code)]
+
 mod accept;
 pub mod access_log;
 pub mod auth;
 mod connections;
-pub mod dispatch;
+pub mod door;
+mod exposition;
 pub mod http;
 mod kv_metrics;
-pub mod lane_requests;
 pub mod limits;
 pub mod metrics;
-pub mod request;
+pub mod op;
 pub mod rest;
+#[cfg(test)]
+mod sim_tests;
 pub mod tcp;
+mod wire;
 
-pub use http::{HttpConfig, bind, serve};
+use nigh_shard::disk::LocalBoxFuture;
+use nigh_shard::runtime::CoreRuntime;
+
+pub use http::{HttpConfig, bind};
+pub use rest::serve;
+
+/// What a front end does on its core until the process is asked to stop.
+pub type Serving = LocalBoxFuture<'static, std::io::Result<()>>;
+
+/// The executor of the calling thread's core.
+///
+/// # Panics
+/// On threads that are no cores: front ends are served by cores alone.
+fn executor() -> CoreRuntime {
+    CoreRuntime::current().expect("a front end is served on a core")
+}

@@ -48,16 +48,19 @@ pub const BINARY_QUERY_FILTER_MAX_BYTES: u32 = 1 << 20;
 
 /// One encoded payload row.
 pub const PAYLOAD_ROW_MAX_BYTES: usize = nigh_shard::core::PAYLOAD_ROW_MAX_BYTES;
+/// Keys of one payload.
+pub const PAYLOAD_KEYS_MAX: usize = nigh_shard::core::PAYLOAD_KEYS_MAX;
 
 /// Request line and headers; beyond it 431.
 pub const HEADER_BLOCK_MAX_BYTES: usize = 1 << 20;
 /// Headers of one request: what the parser takes as it is.
 pub const HEADERS_MAX: usize = 100;
-/// Larger heads of requests in the process, bytes: they come before anybody knows who sends them, so strangers have this much in all,
-/// and no part of what bodies and answers may take.
+/// Heads of requests in the process, bytes, beyond the first 8 KiB of each connection: they come before anybody knows who sends them, so
+/// strangers have this much in all, and no part of what bodies and answers may take.
 pub const HEADS_MAX_BYTES: u64 = 64 << 20;
-/// Heads up to this many bytes count nothing: connections are capped, and an idle one takes as much.
-pub const HEAD_UNCOUNTED_BYTES: u64 = 16 << 10;
+/// What the account of memory has for every open connection: the buffers of an idle one or the beginning of a request, its task, and a
+/// response that is too short to be counted by itself. A sixteenth of the memory may go to connections.
+pub const CONNECTION_BYTES: u64 = 36 << 10;
 /// From accept, or from the first byte of a later request, to the end of its headers.
 pub const HEADER_READ_MAX_SECONDS: u32 = 10;
 /// Waiting for body bytes, all waits of one request together, before the transfer's own allowance.
@@ -109,14 +112,14 @@ pub const PAGE_COMPONENTS: usize = 8192;
 /// Request bodies being received or worked on in the process, bytes; more are refused with 503. Two of the largest fit
 /// four times over; without a bound, clients could fill memory with half-sent uploads.
 pub const BODIES_MAX_BYTES: u64 = 2 << 30;
-/// Bodies up to this many bytes count nothing: connections are capped, and counting would cost more than they do.
-pub const BODY_UNCOUNTED_BYTES: u64 = 64 << 10;
 /// Most results of a search for what is unlike each other: each is compared with every candidate.
 pub const DIVERSE_K_MAX: i64 = 1000;
 /// Most candidates of one.
 pub const DIVERSE_POOL_MAX: i64 = 10_000;
 /// Most distinct words of a text query, stop words aside: each is looked up, and its list walked beside the others.
 pub const QUERY_TERMS_MAX: usize = 4096;
+/// Text of one query: it is cut into words in one piece, some 60 ns a byte.
+pub const QUERY_TEXT_MAX_BYTES: usize = 128 << 10;
 
 /// Open connections of the binary protocol, all cores together (interface).
 pub const TCP_CONNECTIONS_MAX: u64 = 10_000;
@@ -145,3 +148,6 @@ pub const TCP_ROUND_RESPONSES_BYTES: usize = 256 << 10;
 pub const TCP_READS_TOGETHER_MAX: usize = 16;
 /// Received bytes of a connection that wait, beyond those of one frame: 64 requests of 4 KiB.
 pub const TCP_RECEIVE_BYTES_MAX: usize = 256 << 10;
+
+/// Most keys of one order (interface).
+pub const ORDER_KEYS_MAX: usize = 16;

@@ -1,61 +1,36 @@
 //! Counters of the front end, and the Prometheus page with everything on it.
 
+use crate::exposition::Page;
 use crate::kv_metrics;
 use crate::tcp::counters::{self, Counters};
 use nigh_shard::account::MemoryUse;
-use nigh_shard::core::{CollectionMetrics, Core, LATENCY_BOUNDS_US};
-use nigh_shard::keys::KeysStats;
+use nigh_shard::core::{CollectionMetrics, Core};
+use nigh_shard::env::call;
+use nigh_shard::kv::KeysStats;
+use nigh_shard::latency::{Counted, Latency, OPERATION_BOUNDS_US};
 use nigh_shard::refusals::RefusalReason;
-use nigh_shard::runtime::CoreHealth;
-use std::fmt::Write;
+use nigh_shard::runtime::{CoreHealth, CoreRuntime};
+use rustix::param::page_size;
+use rustix::time::{ClockId, clock_gettime};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// First octave of the search histogram: everything below 16 us is one bucket.
-const FIRST_OCTAVE: u32 = 4;
-/// Octaves up to 2^24 us, about 17 s; slower searches count in `+Inf` only.
-const OCTAVES: u32 = 20;
-const BUCKETS: usize = 1 + 4 * OCTAVES as usize;
-
-/// A latency histogram with four buckets per octave (a quantile read from it is at most 25 % high). One core writes, any
-/// core reads.
-pub struct Latency {
-    buckets: [AtomicU64; BUCKETS + 1],
-    sum_us: AtomicU64,
-}
-
-impl Latency {
-    fn new() -> Self {
-        Latency { buckets: std::array::from_fn(|_| AtomicU64::new(0)), sum_us: AtomicU64::new(0) }
+/// Upper bounds of the buckets of searches, microseconds: 16, then four per octave up to 2^24, about 17 s. A quantile read from them is at
+/// most 25 % high.
+const SEARCH_BOUNDS_US: [u64; 81] = {
+    let mut bounds = [16; 81];
+    let mut index = 1;
+    while index < bounds.len() {
+        let (octave, quarter) = (4 + (index - 1) / 4, (index - 1) % 4 + 1);
+        bounds[index] = (1 << octave) + ((quarter as u64) << (octave - 2));
+        index += 1;
     }
+    bounds
+};
 
-    /// Counts one duration.
-    pub fn record(&self, took: Duration) {
-        let us = took.as_micros() as u64;
-        let octave = us.checked_ilog2().unwrap_or(0);
-        let bucket = if octave < FIRST_OCTAVE {
-            0
-        } else if octave < FIRST_OCTAVE + OCTAVES {
-            let quarter = (us >> (octave - 2)) & 3;
-            1 + 4 * (octave - FIRST_OCTAVE) as usize + quarter as usize
-        } else {
-            BUCKETS
-        };
-        add(&self.buckets[bucket], 1);
-        add(&self.sum_us, us);
-    }
-
-    fn bound_us(bucket: usize) -> u64 {
-        match bucket.checked_sub(1) {
-            None => 1 << FIRST_OCTAVE,
-            Some(index) => {
-                let octave = FIRST_OCTAVE + index as u32 / 4;
-                (1 << octave) + ((index as u64 % 4 + 1) << (octave - 2))
-            }
-        }
-    }
-}
+/// How long searches took.
+type SearchLatency = Latency<{ SEARCH_BOUNDS_US.len() }>;
 
 /// One writer: a plain load and store are enough, and cheaper than a locked add.
 fn add(counter: &AtomicU64, amount: u64) {
@@ -72,9 +47,9 @@ pub struct CoreTelemetry {
     /// By status class, 1xx to 5xx.
     requests: [AtomicU64; 5],
     /// From the last byte of a search over HTTP received to its answer handed on.
-    pub searches: Latency,
+    pub searches: SearchLatency,
     /// From the receipt of what came with a search over TCP to its answer.
-    pub tcp_searches: Latency,
+    pub tcp_searches: SearchLatency,
 }
 
 impl CoreTelemetry {
@@ -85,8 +60,8 @@ impl CoreTelemetry {
             connections_refused: AtomicU64::new(0),
             connections_timed_out: AtomicU64::new(0),
             requests: std::array::from_fn(|_| AtomicU64::new(0)),
-            searches: Latency::new(),
-            tcp_searches: Latency::new(),
+            searches: Latency::new(&SEARCH_BOUNDS_US),
+            tcp_searches: Latency::new(&SEARCH_BOUNDS_US),
         }
     }
 
@@ -174,7 +149,7 @@ impl Telemetry {
 /// Gauges of the node below the front end.
 #[derive(Clone, Debug, Default)]
 pub struct NodeGauges {
-    /// Bytes held by collections.
+    /// Bytes held by all uses, as they count against the limit.
     pub memory_used_bytes: u64,
     /// Bytes past which writes are refused.
     pub memory_limit_bytes: u64,
@@ -206,11 +181,11 @@ pub struct NodeGauges {
 
 /// Asks the cores, and writes the whole page.
 pub async fn page(core: &Rc<Core>, telemetry: &Telemetry) -> String {
-    let runtime = core.runtime();
-    let mut logs = Vec::with_capacity(runtime.cores());
-    for index in 0..runtime.cores() {
+    let cores = core.env().cores();
+    let mut logs = Vec::with_capacity(cores);
+    for index in 0..cores {
         let log =
-            runtime.call(index, || async { (Core::current().log_bytes(), Core::current().log_frames()) });
+            call(core, index, |there| async move { (there.ctx().log_bytes(), there.ctx().log_frames()) });
         // A core that is too busy to say has no sample on this page: a counter that shows 0 would look like a restart.
         logs.push(log.await.ok());
     }
@@ -231,9 +206,10 @@ pub async fn page(core: &Rc<Core>, telemetry: &Telemetry) -> String {
         collections_closed: unserved.closed,
         are_keys_damaged: core.keys().damage().is_some(),
         refusals: RefusalReason::ALL.map(|reason| (reason, core.node().refusals.count(reason))).to_vec(),
-        health: runtime.remote().health().cores,
+        // A simulation has no threads that could be late.
+        health: CoreRuntime::current().map_or_else(Vec::new, |runtime| runtime.remote().health().cores),
     };
-    render(telemetry, &node, &core.keys_stats().await, &core.metrics())
+    render(telemetry, &node, &core.keys().keys_stats().await, &core.metrics())
 }
 
 /// Writes the whole page.
@@ -250,11 +226,15 @@ pub fn render(
     binary_front_end(&mut page, telemetry);
     kv_metrics::put(&mut page, keys);
     dense(&mut page, collections);
-    page.out
+    page.into_text()
 }
 
 fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
-    page.family("memory_used_bytes", "gauge", "Memory that collections hold.");
+    page.family(
+        "memory_used_bytes",
+        "gauge",
+        "Memory that the process holds, of all uses, as it counts against the limit.",
+    );
     page.sample("memory_used_bytes", &[], node.memory_used_bytes);
     page.family("memory_limit_bytes", "gauge", "Memory past which writes are refused.");
     page.sample("memory_limit_bytes", &[], node.memory_limit_bytes);
@@ -370,7 +350,7 @@ fn binary_front_end(page: &mut Page<'_>, telemetry: &Telemetry) {
         page.sample(name, &[("stage", text)], counters.spent(stage).as_secs_f64());
     }
     let help = "Time of searches over TCP, from their receipt to their answer.";
-    latency(page, "tcp_search_seconds", help, telemetry, |core| &core.tcp_searches);
+    searches(page, "tcp_search_seconds", help, telemetry, |core| &core.tcp_searches);
 }
 
 fn front_end(page: &mut Page<'_>, telemetry: &Telemetry) {
@@ -384,7 +364,7 @@ fn front_end(page: &mut Page<'_>, telemetry: &Telemetry) {
         ),
         (
             "http_connections_refused_total",
-            "HTTP connections turned away because too many were open.",
+            "HTTP connections turned away because too many were open or there was no memory for them.",
             telemetry.sum(|core| &core.connections_refused),
         ),
         (
@@ -401,26 +381,22 @@ fn front_end(page: &mut Page<'_>, telemetry: &Telemetry) {
         page.sample("http_requests_total", &[("class", class)], telemetry.sum(|core| &core.requests[index]));
     }
     let help = "Time of searches over HTTP, from the last byte received to the answer handed to the socket.";
-    latency(page, "http_search_seconds", help, telemetry, |core| &core.searches);
+    searches(page, "http_search_seconds", help, telemetry, |core| &core.searches);
 }
 
-/// A histogram of all cores.
-fn latency(
+/// A histogram of the searches of all cores.
+fn searches(
     page: &mut Page<'_>,
     name: &str,
     help: &str,
     telemetry: &Telemetry,
-    of: fn(&CoreTelemetry) -> &Latency,
+    of: fn(&CoreTelemetry) -> &SearchLatency,
 ) {
     page.family(name, "histogram", help);
-    let mut cumulative = 0;
-    for bucket in 0..BUCKETS {
-        cumulative += telemetry.sum(|core| &of(core).buckets[bucket]);
-        let bound = Latency::bound_us(bucket) as f64 / 1e6;
-        page.bucket(name, &[], &bound.to_string(), cumulative);
-    }
-    cumulative += telemetry.sum(|core| &of(core).buckets[BUCKETS]);
-    page.histogram_end(name, &[], cumulative, telemetry.sum(|core| &of(core).sum_us));
+    let all = telemetry.cores.iter().map(|core| of(core).counted());
+    let all = all.fold(Counted::default(), |all, one| all.and(&one));
+    let bounds = SEARCH_BOUNDS_US.map(|us| (us as f64 / 1e6).to_string());
+    page.histogram(name, &[], bounds.each_ref().map(String::as_str), &all);
 }
 
 /// Name, type, help and value of a per-collection family.
@@ -465,8 +441,8 @@ const DENSE_FAMILIES: [Family; 14] = [
     ),
 ];
 
-/// `LATENCY_BOUNDS_US` as the interface spells them.
-const LATENCY_LE: [&str; LATENCY_BOUNDS_US.len()] =
+/// [`OPERATION_BOUNDS_US`] as the interface spells them.
+const OPERATION_LE: [&str; OPERATION_BOUNDS_US.len()] =
     ["1e-06", "1e-05", "0.0001", "0.001", "0.01", "0.1", "1", "10", "100"];
 
 fn dense(page: &mut Page<'_>, collections: &[CollectionMetrics]) {
@@ -487,73 +463,17 @@ fn dense(page: &mut Page<'_>, collections: &[CollectionMetrics]) {
     for collection in collections {
         page.sample("vector_bytes", &[("collection", &collection.name)], collection.stats.bytes);
     }
-    type Histogram = fn(&CollectionMetrics) -> &[u64; 11];
+    type Histogram = fn(&CollectionMetrics) -> &Counted<{ OPERATION_BOUNDS_US.len() }>;
     let histograms: [(&str, &str, Histogram); 2] = [
         ("vector_search_latency_seconds", "Time of a search.", |c| &c.search_latency),
         ("vector_insert_latency_seconds", "Time of a write, or of a bulk build.", |c| &c.insert_latency),
     ];
-    for (name, help, values) in histograms {
+    for (name, help, counted) in histograms {
         page.family(name, "histogram", help);
         for collection in collections {
             let labels = [("collection", collection.name.as_str())];
-            let values = values(collection);
-            for (le, count) in LATENCY_LE.into_iter().zip(values) {
-                page.bucket(name, &labels, le, *count);
-            }
-            page.histogram_end(name, &labels, values[9], values[10]);
+            page.histogram(name, &labels, OPERATION_LE, counted(collection));
         }
-    }
-}
-
-/// Prometheus text under construction. Names are given without the prefix.
-pub(crate) struct Page<'p> {
-    prefix: &'p str,
-    pub(crate) out: String,
-}
-
-impl<'p> Page<'p> {
-    /// An empty one, with room for some bytes.
-    pub(crate) fn new(prefix: &'p str, capacity: usize) -> Page<'p> {
-        Page { prefix, out: String::with_capacity(capacity) }
-    }
-
-    /// Starts a family; each is started once, with all its samples right behind it.
-    pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let prefix = self.prefix;
-        let _ = writeln!(self.out, "# HELP {prefix}_{name} {help}\n# TYPE {prefix}_{name} {kind}");
-    }
-
-    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        let _ = write!(self.out, "{}_{name}", self.prefix);
-        for (index, (label, text)) in labels.iter().enumerate() {
-            self.out.push(if index == 0 { '{' } else { ',' });
-            let _ = write!(self.out, "{label}=\"");
-            for character in text.chars() {
-                match character {
-                    '\\' => self.out.push_str("\\\\"),
-                    '"' => self.out.push_str("\\\""),
-                    '\n' => self.out.push_str("\\n"),
-                    other => self.out.push(other),
-                }
-            }
-            self.out.push('"');
-        }
-        if !labels.is_empty() {
-            self.out.push('}');
-        }
-        let _ = writeln!(self.out, " {value}");
-    }
-
-    fn bucket(&mut self, name: &str, labels: &[(&str, &str)], le: &str, cumulative: u64) {
-        let mut with_le = labels.to_vec();
-        with_le.push(("le", le));
-        self.sample(&format!("{name}_bucket"), &with_le, cumulative);
-    }
-
-    fn histogram_end(&mut self, name: &str, labels: &[(&str, &str)], count: u64, sum_us: u64) {
-        self.bucket(name, labels, "+Inf", count);
-        self.sample(&format!("{name}_sum"), labels, sum_us as f64 / 1e6);
-        self.sample(&format!("{name}_count"), labels, count);
     }
 }
 
@@ -561,35 +481,33 @@ impl<'p> Page<'p> {
 fn process_usage() -> Option<(u64, f64)> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    // SAFETY: both calls only read system state; `usage` is plain data, fully written by a successful getrusage.
-    let (page_bytes, usage) = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        if libc::getrusage(libc::RUSAGE_SELF, &mut usage) != 0 {
-            return None;
-        }
-        (libc::sysconf(libc::_SC_PAGESIZE), usage)
-    };
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    Some((pages * page_bytes.max(0) as u64, seconds(usage.ru_utime) + seconds(usage.ru_stime)))
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Some((pages * page_size() as u64, time.tv_sec as f64 + time.tv_nsec as f64 / 1e9))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::HashSet;
+    use std::time::Duration;
 
     #[test]
     fn buckets_hold_what_they_say() {
+        assert_eq!(
+            (SEARCH_BOUNDS_US[..6].to_vec(), SEARCH_BOUNDS_US[80]),
+            (vec![16, 20, 24, 28, 32, 40], 1 << 24)
+        );
         for us in [0, 1, 15, 16, 17, 19, 20, 31, 32, 1000, 123_456, 16_777_215] {
-            let latency = Latency::new();
+            let latency = Latency::new(&SEARCH_BOUNDS_US);
             latency.record(Duration::from_micros(us));
-            let bucket = latency.buckets.iter().position(|count| count.load(Ordering::Relaxed) == 1).unwrap();
-            assert!(us < Latency::bound_us(bucket), "{us} in bucket {bucket}");
-            assert!(bucket == 0 || us >= Latency::bound_us(bucket - 1), "{us} in bucket {bucket}");
+            let bucket = latency.counted().below.iter().position(|below| *below == 1).unwrap();
+            assert!(us < SEARCH_BOUNDS_US[bucket], "{us} in bucket {bucket}");
+            assert!(bucket == 0 || us >= SEARCH_BOUNDS_US[bucket - 1], "{us} in bucket {bucket}");
         }
-        let latency = Latency::new();
+        let latency = Latency::new(&SEARCH_BOUNDS_US);
         latency.record(Duration::from_secs(60));
-        assert_eq!(latency.buckets[BUCKETS].load(Ordering::Relaxed), 1);
+        let counted = latency.counted();
+        assert_eq!((counted.below[80], counted.all), (0, 1));
     }
 
     #[test]

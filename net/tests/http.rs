@@ -1,14 +1,15 @@
 //! The HTTP server over real sockets, with a handler that says back what it read.
-mod common;
-use common::{answer, is_closed, line, post, send};
+use crate::common::{answer, is_closed, line, post, send};
 use http::request::Parts;
 use http::{Response, StatusCode};
 use nigh_net::auth::Open;
 use nigh_net::http::{BodyReader, Handler, HttpConfig, Reply, ReplyBody, bind, json_reply, serve_with};
+use nigh_net::limits::CONNECTION_BYTES;
 use nigh_net::metrics::Telemetry;
 use nigh_shard::account::Account;
 use nigh_shard::cores::Placement;
 use nigh_shard::runtime::{Cluster, CoreMain, CoreRuntime};
+use nigh_shard::start::RealEnv;
 use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
@@ -68,11 +69,16 @@ struct Server {
 
 impl Server {
     fn start(change: impl Fn(&mut HttpConfig) + Send + Sync + 'static) -> Server {
+        Server::start_within(1 << 30, change)
+    }
+
+    /// One with so many bytes of memory.
+    fn start_within(memory_bytes: u64, change: impl Fn(&mut HttpConfig) + Send + Sync + 'static) -> Server {
         let listeners = bind("127.0.0.1:0", 1).unwrap();
         let address = listeners[0].local_addr().unwrap();
         let listeners = Arc::new(Mutex::new(listeners));
         let telemetry = Arc::new(Telemetry::new(1));
-        let account = Account::new(1 << 30);
+        let account = Account::new(memory_bytes);
         let main: CoreMain = Arc::new(move |runtime| {
             let listener = listeners.lock().unwrap().pop().unwrap();
             let mut config = HttpConfig::new(Arc::new(Open), telemetry.clone());
@@ -80,7 +86,9 @@ impl Server {
             let account = account.clone();
             Box::pin(async move {
                 let handler = Rc::new(Echo { runtime: runtime.clone() });
-                serve_with(runtime, listener, handler, Rc::new(config), account).await.unwrap();
+                serve_with(RealEnv::new(runtime, None), listener, handler, Rc::new(config), account)
+                    .await
+                    .unwrap();
             })
         });
         let placement = Placement::unpinned(1);
@@ -316,6 +324,34 @@ fn malformed_and_oversized_heads() {
     assert_eq!(answer(&mut stream, true).unwrap().status, 400);
 }
 
+/// Requests that come in one piece are answered in turn, up to the first whose head has a line without a carriage return.
+#[test]
+fn line_feeds_in_heads_behind_others_are_refused() {
+    let server = Server::start(|_| {});
+    let good =
+        [post("/1", b"{\n}\n\n"), post("/2", b""), b"GET /3 HTTP/1.1\r\nhost: x\r\n\r\n".to_vec()].concat();
+    let bad = "GET /4 HTTP/1.1\nhost: x\r\n\r\n";
+    for rest in ["GET /5 HTTP/1.1\r\nhost: x\r\n\r\n", ""] {
+        let mut stream = server.connect();
+        send(&mut stream, [&good[..], bad.as_bytes(), rest.as_bytes()].concat());
+        for path in ["/1", "/2", "/3"] {
+            assert!(answer(&mut stream, true).unwrap().text().starts_with(path));
+        }
+        let refused = answer(&mut stream, true).unwrap();
+        assert_eq!((refused.status, refused.header("connection")), (400, Some("close")));
+        assert!(refused.text().contains("line feed"), "{}", refused.text());
+        assert!(is_closed(&mut stream));
+    }
+    // A head of which only a part came with the request before it.
+    let mut stream = server.connect();
+    send(&mut stream, [&good[..], b"GET /4 HTTP/1.1\r\nhost: x"].concat());
+    for path in ["/1", "/2", "/3"] {
+        assert!(answer(&mut stream, true).unwrap().text().starts_with(path));
+    }
+    send(&mut stream, "\nx: y\r\n\r\n");
+    assert_eq!(answer(&mut stream, true).unwrap().status, 400);
+}
+
 #[test]
 fn half_closed_and_abandoned_clients() {
     let server = Server::start(|_| {});
@@ -373,7 +409,16 @@ fn slow_clients_are_cut_and_steady_ones_are_not() {
 
 #[test]
 fn connections_beyond_the_cap_are_told() {
-    let server = Server::start(|config| config.max_connections_per_core = 2);
+    connections_beyond_two(&Server::start(|config| config.max_connections_per_core = 2));
+}
+
+/// A sixteenth of the memory is for connections.
+#[test]
+fn connections_that_memory_does_not_allow_are_told() {
+    connections_beyond_two(&Server::start_within(2 * 16 * CONNECTION_BYTES, |_| {}));
+}
+
+fn connections_beyond_two(server: &Server) {
     let mut kept: Vec<_> = (0..2).map(|_| server.connect()).collect();
     for stream in &mut kept {
         send(stream, post("/kept", b""));

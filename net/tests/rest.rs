@@ -1,10 +1,8 @@
 //! REST over real sockets, against a node of two cores in memory.
-mod common;
-#[path = "rest/device.rs"]
 mod device;
-#[path = "rest/lanes.rs"]
 mod lanes;
-use common::server::{SHARED, Server};
+
+use crate::common::server::{SHARED, Server};
 use nigh_net::auth::SingleKey;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -733,7 +731,7 @@ fn one_key() {
     let mut client = server.client();
     let create = r#"{"name":"docs","config":{"dim":1}}"#;
     for token in [None, Some("Bearer wrong"), Some("Bearer "), Some("bearer secret")] {
-        client.token = token;
+        client.token = token.map(str::to_owned);
         for (method, path) in [
             ("POST", "/v1/collections"),
             ("DELETE", "/v1/collections/docs"),
@@ -748,12 +746,12 @@ fn one_key() {
         client.golden("GET", "/v1/ready", "", 200, r#"{"status":"ready"}"#);
         client.golden("GET", "/v1/replication", "", 200, r#"{"shards":[]}"#);
     }
-    client.token = Some("Bearer secret");
+    client.token = Some("Bearer secret".into());
     client.golden("POST", "/v1/collections", create, 201, r#"{"name":"docs"}"#);
-    client.token = Some("secret\r\nx-request-id: abc-7");
+    client.token = Some("secret\r\nx-request-id: abc-7".into());
     let answer = client.request("GET", "/metrics", "", b"");
     assert_eq!((answer.status, answer.header("x-request-id")), (200, Some("abc-7")));
-    client.token = Some("secret");
+    client.token = Some("secret".into());
     let answer = client.request("GET", "/nowhere", "", b"");
     let id = answer.header("x-request-id").unwrap();
     assert!(id.len() > 9 && id.as_bytes()[8] == b'-', "{id}");

@@ -1,15 +1,12 @@
 //! Limits of the binary protocol on slow, silent, greedy and numerous clients, with seconds that are short.
 
+use crate::common::server::options;
 use nigh_net::auth::Open;
 use nigh_net::bind;
 use nigh_net::metrics::Telemetry;
 use nigh_net::tcp::counters::Count;
 use nigh_net::tcp::{TcpConfig, serve};
 use nigh_shard::cores::Placement;
-use nigh_shard::device::Devices;
-use nigh_shard::keys::KeysOptions;
-use nigh_shard::log::SyncMode;
-use nigh_shard::node::{IMAGE_RECORDS_MIN, LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
 use nigh_shard::start::{Node, Serve};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -39,20 +36,7 @@ impl Server {
             let config = Rc::new(config.clone());
             Box::pin(async move { serve(core, listener, config).await.unwrap() })
         });
-        let options = NodeOptions {
-            data: None,
-            shards: 256,
-            sync: SyncMode::Always,
-            memory_limit_bytes: 4 << 30,
-            segment_bytes: SEGMENT_BYTES,
-            log_bytes_soft: LOG_BYTES_SOFT,
-            image_records_min: IMAGE_RECORDS_MIN,
-            sweep_interval_ms: 100,
-            keys: KeysOptions::new(1 << 30),
-            devices: Devices::default(),
-            give_back_memory: || {},
-        };
-        let node = Node::start(options, &Placement::unpinned(2), serving).unwrap();
+        let node = Node::start(options(), &Placement::unpinned(2), serving).unwrap();
         Server { node: Some(node), address, telemetry }
     }
 

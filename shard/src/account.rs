@@ -3,6 +3,8 @@
 //! Whatever grows asks it first. What is taken for a while (a body, an answer, an image being written) is a [`Charge`], which gives it back
 //! when it is dropped. What stays (points, keys) is a [`Share`] of each core: it is admitted write by write, and measured now and then.
 
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
@@ -23,11 +25,13 @@ pub enum MemoryUse {
     Replay,
     /// Images being written.
     Images,
+    /// Open connections: their tasks, the buffers of idle ones, and responses too short to be counted by themselves.
+    Connections,
 }
 
 impl MemoryUse {
     /// Every use, in the order of the metrics page.
-    pub const ALL: [MemoryUse; 7] = [
+    pub const ALL: [MemoryUse; 8] = [
         MemoryUse::Collections,
         MemoryUse::Keys,
         MemoryUse::Requests,
@@ -35,6 +39,7 @@ impl MemoryUse {
         MemoryUse::Answers,
         MemoryUse::Replay,
         MemoryUse::Images,
+        MemoryUse::Connections,
     ];
 
     /// Its name on the metrics page.
@@ -47,6 +52,7 @@ impl MemoryUse {
             MemoryUse::Answers => "answers",
             MemoryUse::Replay => "replay",
             MemoryUse::Images => "images",
+            MemoryUse::Connections => "connections",
         }
     }
 }
@@ -60,6 +66,14 @@ const RESERVE_BYTES_MAX: u64 = 1 << 30;
 const KEYS_PART: u64 = 16;
 /// The part of the limit that may be used beyond what points may take by what reuses the place of a point that is gone.
 const REUSE_PART: u64 = 32;
+/// The part of the limit that connections may hold,
+const CONNECTIONS_PART: u64 = 16;
+/// the part of it that connections may go beyond it, because whoever looks after a server that is full has to reach it,
+const CONNECTIONS_BEYOND_PART: u64 = 16;
+/// and the part that short requests may go beyond it, because deletions have to be taken.
+const SHORT_BEYOND_PART: u64 = 32;
+/// A request up to this many bytes is short.
+const SHORT_BYTES: u64 = 64 << 10;
 /// The part of the reserve that stays free when keys take what is theirs.
 const KEYS_RESERVE_PART: u64 = 4;
 /// A core takes that part of the limit at once for what it is about to write, within these bytes.
@@ -219,6 +233,14 @@ impl Account {
         charge.resize(bytes, most).then_some(charge)
     }
 
+    /// Takes `bytes` for a connection that begins; `None` when connections hold as much as they may.
+    pub fn charge_connection(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
+        let most = self.limit_bytes / CONNECTIONS_PART;
+        let taken =
+            self.take(MemoryUse::Connections, bytes, most, self.limit_bytes / CONNECTIONS_BEYOND_PART);
+        taken.then(|| Charge { account: self.clone(), of: MemoryUse::Connections, bytes })
+    }
+
     /// Takes `bytes` whatever there is: for what is small and has to be done, or is there already.
     pub fn hold(self: &Arc<Self>, of: MemoryUse, bytes: u64) -> Charge {
         let mut charge = Charge { account: self.clone(), of, bytes: 0 };
@@ -267,6 +289,11 @@ impl Account {
         Err(refused.expect("refused twice"))
     }
 
+    /// Bytes that a core takes ahead of need.
+    fn step(&self) -> u64 {
+        (self.limit_bytes / GRANT_PART).clamp(*GRANT_BYTES.start(), *GRANT_BYTES.end())
+    }
+
     fn take(&self, of: MemoryUse, bytes: u64, most: u64, beyond: u64) -> bool {
         let of_use = self.held[of as usize].fetch_add(bytes, Relaxed).saturating_add(bytes);
         let fits = of_use <= most && self.total() <= self.limit_bytes.saturating_add(beyond);
@@ -294,7 +321,7 @@ pub struct Share {
 impl Share {
     /// Nothing of a use yet.
     pub fn new(account: &Arc<Account>, of: MemoryUse) -> Share {
-        let grant = (account.limit_bytes / GRANT_PART).clamp(*GRANT_BYTES.start(), *GRANT_BYTES.end());
+        let grant = account.step();
         Share { account: account.clone(), of, counted: AtomicU64::new(0), left: AtomicU64::new(0), grant }
     }
 
@@ -346,9 +373,14 @@ impl Charge {
     /// Holds `bytes` from now on; false, and nothing has changed, when that is more and the use would hold more than `most` or the process more
     /// than its limit.
     pub fn resize(&mut self, bytes: u64, most: u64) -> bool {
+        self.resize_beyond(bytes, most, 0)
+    }
+
+    /// The same with a limit of the process that is higher by `beyond` bytes.
+    fn resize_beyond(&mut self, bytes: u64, most: u64, beyond: u64) -> bool {
         if bytes > self.bytes {
             self.account.look_if_due();
-            if !self.account.take(self.of, bytes - self.bytes, most, 0) {
+            if !self.account.take(self.of, bytes - self.bytes, most, beyond) {
                 return false;
             }
         }
@@ -378,9 +410,153 @@ impl Drop for Charge {
     }
 }
 
-#[cfg(test)]
+/// What the requests of one core hold for one use. It is taken from the account in steps, so that a short request, of which there are
+/// hundreds of thousands a second, costs no atomic operation.
+#[derive(Debug)]
+pub struct CoreCharges {
+    most: u64,
+    step: u64,
+    held: Cell<u64>,
+    /// At least what is held, and at most two steps more.
+    charge: RefCell<Charge>,
+}
+
+impl CoreCharges {
+    /// Nothing yet; the process may hold `most` bytes for this use.
+    pub fn new(account: &Arc<Account>, of: MemoryUse, most: u64) -> Rc<CoreCharges> {
+        // Many cores together must not take all of it ahead of need.
+        let step = account.step().min(most / 1024);
+        Rc::new(CoreCharges { most, step, held: Cell::new(0), charge: RefCell::new(account.hold(of, 0)) })
+    }
+
+    /// A holder of nothing.
+    pub fn holder(self: &Rc<Self>) -> CoreCharge {
+        CoreCharge { of: self.clone(), bytes: 0 }
+    }
+
+    /// Gives back what was taken ahead of need, if nothing is held. Called now and then.
+    pub fn settle(&self) {
+        if self.held.get() == 0 {
+            self.charge.borrow_mut().set(0);
+        }
+    }
+
+    fn set(&self, held: u64, is_short: bool) -> bool {
+        let mut charge = self.charge.borrow_mut();
+        if held > charge.bytes() {
+            let beyond = if is_short { charge.account.limit_bytes / SHORT_BEYOND_PART } else { 0 };
+            // The second try takes no more than is needed.
+            if !charge.resize(held + self.step, self.most) && !charge.resize_beyond(held, self.most, beyond) {
+                return false;
+            }
+        } else if charge.bytes() - held > 2 * self.step {
+            charge.set(held + self.step);
+        }
+        self.held.set(held);
+        true
+    }
+}
+
+/// What one request holds of its core's [`CoreCharges`] until it is dropped.
+#[derive(Debug)]
+pub struct CoreCharge {
+    of: Rc<CoreCharges>,
+    bytes: u64,
+}
+
+impl CoreCharge {
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Holds `bytes` from now on; false, and nothing has changed, when that is more and the use would hold more than it may or the process
+    /// more than its limit. Short requests may go a little beyond that limit.
+    pub fn resize(&mut self, bytes: u64) -> bool {
+        let fits = self.of.set(self.of.held.get() - self.bytes + bytes, bytes <= SHORT_BYTES);
+        if fits {
+            self.bytes = bytes;
+        }
+        fits
+    }
+}
+
+impl Drop for CoreCharge {
+    fn drop(&mut self) {
+        self.resize(0);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::sim::Random;
+
+    /// Holders of two cores grow and shrink at random: the account is never below what they hold, never far above, and refuses only what
+    /// would pass the limit of the use.
+    #[test]
+    fn charges_of_a_core_are_in_the_account() {
+        let account = Account::new(64 << 20);
+        let most = 8 << 20;
+        let cores = [(); 2].map(|()| CoreCharges::new(&account, MemoryUse::Requests, most));
+        let mut holders: Vec<CoreCharge> = (0..64).map(|n| cores[n % 2].holder()).collect();
+        let slack = 2 * 2 * cores[0].step;
+        let random = Random::new(7);
+        let mut refused = 0;
+        for _ in 0..20_000 {
+            let n = random.index(holders.len());
+            let bytes = random.below(if random.chance(1, 4) { 1 << 20 } else { 1 << 14 });
+            let before = holders[n].bytes();
+            let held: u64 = holders.iter().map(CoreCharge::bytes).sum();
+            if holders[n].resize(bytes) {
+                assert_eq!(holders[n].bytes(), bytes);
+            } else {
+                refused += 1;
+                assert!(held - before + bytes + slack > most, "{held} are held, and {bytes} are refused");
+                assert_eq!(holders[n].bytes(), before);
+            }
+            let held: u64 = holders.iter().map(CoreCharge::bytes).sum();
+            let counted = account.held(MemoryUse::Requests);
+            assert!((held..=held + slack).contains(&counted) && counted <= most, "{counted} for {held}");
+        }
+        assert!(refused > 100, "{refused}");
+        holders.clear();
+        assert!(account.total() <= slack);
+        cores.iter().for_each(|core| core.settle());
+        assert_eq!(account.total(), 0);
+    }
+
+    #[test]
+    fn a_full_server_takes_connections_and_short_requests() {
+        let limit = 64 << 20;
+        let account = Account::new(limit);
+        let requests = CoreCharges::new(&account, MemoryUse::Requests, limit);
+        account.measured(MemoryUse::Collections, 0, limit);
+        let mut long = requests.holder();
+        assert!(!long.resize(SHORT_BYTES + 1), "a long request");
+        let mut short = Vec::new();
+        loop {
+            let mut holder = requests.holder();
+            if !holder.resize(SHORT_BYTES) {
+                break;
+            }
+            short.push(holder);
+        }
+        assert_eq!(short.len() as u64, limit / SHORT_BEYOND_PART / SHORT_BYTES, "short ones are bounded too");
+        let connections: Vec<Charge> = std::iter::from_fn(|| account.charge_connection(32 << 10)).collect();
+        assert_eq!(
+            connections.len() as u64,
+            (limit / CONNECTIONS_BEYOND_PART - limit / SHORT_BEYOND_PART) / (32 << 10)
+        );
+        drop((short, connections));
+        account.measured(MemoryUse::Collections, limit, 0);
+        let connections: Vec<Charge> = std::iter::from_fn(|| account.charge_connection(32 << 10)).collect();
+        assert_eq!(
+            connections.len() as u64,
+            limit / CONNECTIONS_PART / (32 << 10),
+            "they have a part of their own"
+        );
+    }
 
     #[test]
     fn charges_are_bounded_by_use_and_in_all_and_given_back() {

@@ -1,8 +1,9 @@
 //! Names to collections: one immutable map, published to every core, changed on core 0 alone.
 
-use crate::core::{CollectionMetrics, LATENCY_BOUNDS_US, OpError};
+use crate::error::OpError;
+use crate::latency::{Counted, Latency, OPERATION_BOUNDS_US};
 use ahash::HashMap;
-use nigh_engine::collection::{Dense, DenseConfig};
+use nigh_engine::collection::{Dense, DenseConfig, Stats};
 use nigh_engine::memory::{Pin, Published};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -76,37 +77,7 @@ impl CollectionHandle {
     }
 }
 
-/// A histogram with the interface's fixed bounds.
-#[derive(Default)]
-pub struct LatencyBuckets {
-    counts: [AtomicU64; LATENCY_BOUNDS_US.len() + 1],
-    sum_us: AtomicU64,
-}
-
-impl LatencyBuckets {
-    /// Records one observation.
-    pub fn record_us(&self, us: u64) {
-        let bucket =
-            LATENCY_BOUNDS_US.iter().position(|bound| us < *bound).unwrap_or(LATENCY_BOUNDS_US.len());
-        self.counts[bucket].fetch_add(1, Relaxed);
-        self.sum_us.fetch_add(us, Relaxed);
-    }
-
-    /// Cumulative counts, +Inf last, then the sum in microseconds.
-    pub fn snapshot(&self) -> [u64; LATENCY_BOUNDS_US.len() + 2] {
-        let mut out = [0; LATENCY_BOUNDS_US.len() + 2];
-        let mut total = 0;
-        for (to, count) in out.iter_mut().zip(&self.counts) {
-            total += count.load(Relaxed);
-            *to = total;
-        }
-        out[LATENCY_BOUNDS_US.len() + 1] = self.sum_us.load(Relaxed);
-        out
-    }
-}
-
 /// Counters that any core bumps.
-#[derive(Default)]
 pub struct Counters {
     /// Searches that passed validation.
     pub search_ops: AtomicU64,
@@ -119,9 +90,23 @@ pub struct Counters {
     /// Distances computed in views that a bulk build has replaced.
     pub distances_before: AtomicU64,
     /// Searches.
-    pub search_latency: LatencyBuckets,
+    pub search_latency: Latency<{ OPERATION_BOUNDS_US.len() }>,
     /// Insert calls.
-    pub insert_latency: LatencyBuckets,
+    pub insert_latency: Latency<{ OPERATION_BOUNDS_US.len() }>,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            search_ops: AtomicU64::new(0),
+            insert_ops: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
+            quota_rejects: AtomicU64::new(0),
+            distances_before: AtomicU64::new(0),
+            search_latency: Latency::new(&OPERATION_BOUNDS_US),
+            insert_latency: Latency::new(&OPERATION_BOUNDS_US),
+        }
+    }
 }
 
 /// Whether a collection serves, and if not, why.
@@ -150,8 +135,8 @@ impl CollectionHandle {
             quota_rejects: self.counters.quota_rejects.load(Relaxed),
             distances: self.counters.distances_before.load(Relaxed) + stats.distances,
             filter_rejects: stats.filter_rejects,
-            search_latency: self.counters.search_latency.snapshot(),
-            insert_latency: self.counters.insert_latency.snapshot(),
+            search_latency: self.counters.search_latency.counted(),
+            insert_latency: self.counters.insert_latency.counted(),
         }
     }
 }
@@ -194,6 +179,55 @@ pub fn checked_name(name: &str) -> Result<String, OpError> {
     Ok(full)
 }
 
+/// The tenant of a full name.
+fn tenant(full: &str) -> &str {
+    full.split_once('/').map_or(full, |(tenant, _)| tenant)
+}
+
+/// Whether an alias and what it stands for, both full names, are of one tenant. Another's collections are none of its business, not
+/// even whether they exist.
+pub(crate) fn within_tenant(alias: &str, target: &str) -> bool {
+    tenant(alias) == tenant(target)
+}
+
+/// How many collections serve nothing, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unserved {
+    /// Their files are damaged, or their writes were refused by a log that failed.
+    pub damaged: usize,
+    /// They did not fit into memory at the start.
+    pub closed: usize,
+}
+
+/// Counters of one collection for the metrics page.
+#[derive(Clone, Debug, Default)]
+pub struct CollectionMetrics {
+    /// `<tenant>/<name>`.
+    pub name: String,
+    /// It serves nothing, as something of it is damaged.
+    pub is_damaged: bool,
+    /// It serves nothing, as it does not fit into memory.
+    pub is_closed: bool,
+    /// Gauges.
+    pub stats: Stats,
+    /// Searches that passed validation.
+    pub search_ops: u64,
+    /// Successful inserts.
+    pub insert_ops: u64,
+    /// Points removed by the sweeper.
+    pub expired: u64,
+    /// Refused by quota.
+    pub quota_rejects: u64,
+    /// Distances that searches computed.
+    pub distances: u64,
+    /// Candidates refused by a filter.
+    pub filter_rejects: u64,
+    /// How long searches took.
+    pub search_latency: Counted<{ OPERATION_BOUNDS_US.len() }>,
+    /// How long writes and bulk builds took.
+    pub insert_latency: Counted<{ OPERATION_BOUNDS_US.len() }>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,17 +242,5 @@ mod tests {
             assert!(matches!(checked_name(bad), Err(OpError::BadRequest(_))), "{bad:?}");
         }
         assert!(checked_name(&"n".repeat(247)).is_ok());
-    }
-
-    #[test]
-    fn latency_buckets_are_cumulative_with_strict_bounds() {
-        let buckets = LatencyBuckets::default();
-        for us in [0, 1, 9, 10, 1_000_000_000] {
-            buckets.record_us(us);
-        }
-        let snapshot = buckets.snapshot();
-        assert_eq!(&snapshot[..3], &[1, 3, 4]);
-        assert_eq!(snapshot[9], 5);
-        assert_eq!(snapshot[10], 1_000_000_020);
     }
 }

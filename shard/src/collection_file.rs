@@ -1,13 +1,17 @@
 //! `collection.json`: a collection's identity and configuration, written once at create.
+//!
+//! The layout is older than the table of keys: values of quantizers, indexes and full text lie in objects and under names of their own, and
+//! floats by their bits, which no way through decimals can change. Keys that it does not name lie behind it under their own names, and
+//! are left out while they hold the default, so that files from before they came keep their checksums.
 
 use crate::sealed_json::{self, Layout, Unreadable};
-use nigh_engine::collection::{
-    DenseConfig, Drift, IndexType, IvfConfig, IvfProduct, Quantizer, VamanaConfig,
-};
-use nigh_engine::distance::{Metric, Width};
-use nigh_engine::quantizer::{CellProduct, Quantization};
-use nigh_engine::text::TextConfig;
+use Form::{Bits32, Bits64, First, Object, Own};
+use When::{Always, Changed, Is};
+use nigh_engine::collection::DenseConfig;
+use nigh_engine::collection::config_keys::{Key, Kind, Settings, Value};
+use nigh_engine::distance::Metric;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
 
 /// File name inside the collection's directory.
 pub const FILE: &str = "collection.json";
@@ -15,249 +19,257 @@ pub const FILE: &str = "collection.json";
 pub const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
-struct FileV1 {
+struct File {
     uid: u64,
     name: String,
-    dim: usize,
-    metric: String,
-    m: usize,
-    ef_construction: usize,
-    ef_search: usize,
-    seed: i64,
-    level0_full_degree: bool,
-    extend_candidates: bool,
-    extend_candidates_max: usize,
-    max_vectors: u64,
-    max_bytes: u64,
-    max_inserts_per_second: u64,
-    max_ef_search: usize,
-    // Keys that came later are left out when they hold nothing, so that a file written before they did keeps its checksum.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    filter_first_relative_bp: u32,
-    /// Kept only where codes are off.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    traversal_codes: Option<bool>,
-    /// With `rescore_factor` and `quantized_build`; kept where there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    quant: Option<QuantV1>,
-    #[serde(default, skip_serializing_if = "is_false")]
-    persistent: bool,
-    /// Kept only where it is not the graph.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    index_type: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    full_text: Option<FullTextV1>,
-    /// Of an index of cells; one without is a graph.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    ivf: Option<IvfV1>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    vamana: Option<VamanaV1>,
+    #[serde(flatten)]
+    config: Map<String, Json>,
 }
 
-/// Floats by their bits, which no way through decimals can change.
-#[derive(Serialize, Deserialize)]
-struct FullTextV1 {
-    analyzer: String,
-    k1_bits: u32,
-    b_bits: u32,
+/// A part of the file: its name, when it is there, and what it holds.
+struct Part(&'static str, When, Form);
+
+enum When {
+    Always,
+    /// When it does not hold the default.
+    Changed,
+    /// When the key has one of these values. That there is only one is enough to know it.
+    Is(Key, &'static [Value]),
 }
 
-#[derive(Serialize, Deserialize)]
-struct QuantV1 {
-    name: String,
-    rescore_factor: usize,
-    quantized_build: bool,
-    /// What a trained one learns, and when.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    trained: Option<TrainedV1>,
+enum Form {
+    /// Each of these under its own name; the part has none.
+    Own(&'static [Key]),
+    /// The first of these that concerns the configuration, else 0.
+    First(&'static [Key]),
+    /// The bits of a float of 32 bits.
+    Bits32(Key),
+    /// The bits of a float of 64 bits, or an array of the bits of several.
+    Bits64(&'static [Key]),
+    Object(&'static [Part]),
 }
 
-/// What does not concern a quantizer is 0.
-#[derive(Default, Serialize, Deserialize)]
-struct TrainedV1 {
-    bits: usize,
-    parts: usize,
-    layers: usize,
-    rotations: usize,
-    eta_bits: u32,
-    threshold: usize,
-    #[serde(default, skip_serializing_if = "is_false")]
-    drops_vectors: bool,
-}
+#[rustfmt::skip]
+const LAYOUT: &[Part] = {
+    use Key::*;
+    use Value::{Bool, Word};
+    const ROTATIONS: Part = Part("rotations", Always, First(&[OpqIters, Opq]));
+    const ETA: Part = Part("eta_bits", Always, Bits32(AnisotropicEta));
+    const ALL: &[Value] = &[Word("sq8"), Word("bq1"), Word("sq"), Word("pq"), Word("prq")];
+    &[
+        Part("", Always, Own(&[Dim, Metric, M, EfConstruction, EfSearch, Seed, Level0FullDegree, ExtendCandidates,
+            ExtendCandidatesMax, MaxVectors, MaxBytes, MaxInsertsPerSecond, MaxEfSearch])),
+        Part("filter_first_relative_bp", Changed, First(&[FilterFirstRelativeBp])),
+        Part("traversal_codes", Changed, First(&[TraversalCodes])),
+        Part("quant", Is(Quant, ALL), Object(&[
+            Part("name", Always, First(&[Quant])),
+            Part("", Always, Own(&[RescoreFactor, QuantizedBuild])),
+            Part("trained", Is(Quant, ALL.split_at(1).1), Object(&[
+                Part("bits", Always, First(&[SqBits, PqNbits])),
+                Part("parts", Always, First(&[QuantPqM])),
+                Part("layers", Always, First(&[PrqLayers])),
+                ROTATIONS,
+                ETA,
+                Part("threshold", Always, First(&[IvfTrainThreshold])),
+                Part("drops_vectors", Changed, First(&[PqDropVecs])),
+            ])),
+        ])),
+        Part("persistent", Changed, First(&[Persistent])),
+        // Others than this one and the default are told by their objects.
+        Part("index_type", Is(IndexType, &[Word("gpu")]), First(&[IndexType])),
+        Part("full_text", Is(FullText, &[Bool(true)]), Object(&[
+            Part("", Always, Own(&[Analyzer])),
+            Part("k1_bits", Always, Bits32(K1)),
+            Part("b_bits", Always, Bits32(B)),
+        ])),
+        Part("ivf", Is(IndexType, &[Word("ivf")]), Object(&[
+            Part("nlist", Always, First(&[IvfNlist])),
+            Part("nprobe", Always, First(&[IvfNprobe])),
+            Part("train_threshold", Always, First(&[IvfTrainThreshold])),
+            Part("drift_growth_and_factor_bits", Is(IvfDriftRetrain, &[Bool(true)]),
+                Bits64(&[IvfDriftGrowthFactor, IvfDriftFactor])),
+            Part("soar_lambda_bits", Is(Soar, &[Bool(true)]), Bits64(&[SoarLambda])),
+            Part("product", Is(IvfPq, &[Bool(true)]), Object(&[
+                Part("parts", Always, First(&[IvfPqM])),
+                Part("bits", Always, First(&[PqNbits])),
+                ROTATIONS,
+                ETA,
+                Part("rerank", Always, First(&[IvfRerank])),
+            ])),
+        ])),
+        Part("vamana", Is(IndexType, &[Word("vamana")]), Object(&[
+            Part("degree", Always, First(&[VamanaR])),
+            Part("beam", Always, First(&[VamanaL])),
+            Part("alpha_bits", Always, Bits32(VamanaAlpha)),
+        ])),
+    ]
+};
 
-impl TrainedV1 {
-    fn new(quantization: Quantization, config: &DenseConfig) -> TrainedV1 {
-        let (threshold, drops_vectors) = (config.train_threshold, config.pq_drop_vecs);
-        let rest = TrainedV1 { threshold, drops_vectors, ..TrainedV1::default() };
-        match quantization {
-            Quantization::Scalar { width } => TrainedV1 { bits: width.bits(), ..rest },
-            Quantization::Sign => rest,
-            Quantization::Product { parts, bits, rotations, eta } => {
-                TrainedV1 { parts, bits, rotations, eta_bits: eta.to_bits(), ..rest }
-            }
-            Quantization::Residual { parts, layers, rotations } => {
-                TrainedV1 { parts, layers, rotations, ..rest }
-            }
-        }
-    }
-
-    /// `None` when there is no quantizer of that name and width.
-    fn quantization(&self, name: &str) -> Option<Quantization> {
-        let TrainedV1 { bits, parts, layers, rotations, eta_bits, .. } = *self;
-        Some(match name {
-            "sq" => Quantization::Scalar { width: Width::from_bits(bits)? },
-            "bq1" => Quantization::Sign,
-            "pq" => Quantization::Product { parts, bits, rotations, eta: f32::from_bits(eta_bits) },
-            "prq" => Quantization::Residual { parts, layers, rotations },
-            _ => return None,
-        })
-    }
-}
-
-impl QuantV1 {
-    fn new(config: &DenseConfig) -> Option<QuantV1> {
-        let trained = match config.quant {
-            Quantizer::None => return None,
-            Quantizer::Sq8 => None,
-            Quantizer::Trained(quantization) => Some(TrainedV1::new(quantization, config)),
+impl Part {
+    /// Its keys, and those that it stands for by being there.
+    fn keys(&self) -> Vec<Key> {
+        let stands_for = if let Is(key, [_]) = self.1 { Some(key) } else { None };
+        let held = match self.2 {
+            Own(keys) | First(keys) | Bits64(keys) => keys.to_vec(),
+            Bits32(key) => vec![key],
+            Object(parts) => parts.iter().flat_map(Part::keys).collect(),
         };
-        Some(QuantV1 {
-            name: config.quant.name().to_owned(),
-            rescore_factor: config.rescore_factor,
-            quantized_build: config.quantized_build,
-            trained,
-        })
+        stands_for.into_iter().chain(held).collect()
     }
 
-    fn quantizer(&self) -> Option<Quantizer> {
-        match (&self.trained, &self.name[..]) {
-            (None, "sq8") => Some(Quantizer::Sq8),
-            (Some(trained), name) => trained.quantization(name).map(Quantizer::Trained),
-            _ => None,
-        }
-    }
-}
-
-#[derive(Serialize, Deserialize)]
-struct VamanaV1 {
-    degree: usize,
-    beam: usize,
-    alpha_bits: u32,
-}
-
-/// Floats by their bits.
-#[derive(Serialize, Deserialize)]
-struct IvfV1 {
-    nlist: usize,
-    nprobe: usize,
-    train_threshold: usize,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    drift_growth_and_factor_bits: Option<[u64; 2]>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    soar_lambda_bits: Option<u64>,
-    /// Of cells with codes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    product: Option<IvfProductV1>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct IvfProductV1 {
-    parts: usize,
-    bits: usize,
-    rotations: usize,
-    eta_bits: u32,
-    rerank: bool,
-}
-
-impl IvfV1 {
-    fn of(ivf: &IvfConfig) -> IvfV1 {
-        IvfV1 {
-            nlist: ivf.nlist,
-            nprobe: ivf.nprobe,
-            train_threshold: ivf.train_threshold,
-            drift_growth_and_factor_bits: ivf
-                .drift
-                .map(|drift| [drift.growth.to_bits(), drift.factor.to_bits()]),
-            soar_lambda_bits: ivf.soar.map(f64::to_bits),
-            product: ivf.product.map(|IvfProduct { code, rerank }| {
-                let CellProduct { parts, bits, rotations, eta } = code;
-                IvfProductV1 { parts, bits, rotations, eta_bits: eta.to_bits(), rerank }
+    fn is_there(&self, config: &DenseConfig) -> bool {
+        match self.1 {
+            Always => true,
+            Changed => self.keys().iter().any(|key| {
+                let value = key.get(config);
+                value.is_some() && value != key.get(&DenseConfig::new(0, Metric::Cosine))
             }),
-        }
-    }
-
-    fn config(&self) -> IvfConfig {
-        let drift = self.drift_growth_and_factor_bits.map(|bits| bits.map(f64::from_bits));
-        IvfConfig {
-            nlist: self.nlist,
-            nprobe: self.nprobe,
-            train_threshold: self.train_threshold,
-            drift: drift.map(|[growth, factor]| Drift { growth, factor }),
-            soar: self.soar_lambda_bits.map(f64::from_bits),
-            product: self.product.as_ref().map(|product| {
-                let IvfProductV1 { parts, bits, rotations, eta_bits, rerank } = *product;
-                let code = CellProduct { parts, bits, rotations, eta: f32::from_bits(eta_bits) };
-                IvfProduct { code, rerank }
-            }),
+            Is(key, values) => key.get(config).is_some_and(|value| values.contains(&value)),
         }
     }
 }
 
-/// The only other index there is.
-const GPU: &str = "gpu";
-/// The only analyzer there is.
-const ENGLISH: &str = "english";
-
-#[allow(clippy::trivially_copy_pass_by_ref)] // The attribute passes a reference.
-fn is_false(value: &bool) -> bool {
-    !value
+/// A part for each key that `layout` does not name, in an order in which they can be set.
+fn unnamed(layout: &[Part]) -> Vec<Part> {
+    let named: Vec<Key> = layout.iter().flat_map(Part::keys).collect();
+    let is_first = |key: &&Key| **key == Key::Dim || Settings::SHAPE.contains(*key);
+    let (first, rest): (Vec<_>, Vec<_>) = Key::ALL.iter().partition(is_first);
+    let keys = first.into_iter().chain(rest).filter(|key| !named.contains(*key));
+    keys.map(|key| Part(key.name(), Changed, First(std::slice::from_ref(key)))).collect()
 }
 
-fn is_zero(value: &u32) -> bool {
-    *value == 0
+/// A value of a key in JSON.
+pub fn to_json(value: Value) -> Json {
+    match value {
+        Value::Bool(flag) => flag.into(),
+        // The table has integers of 64 bits.
+        Value::Int(number) => u64::try_from(number).map_or_else(|_| (number as i64).into(), Into::into),
+        Value::Float(number) => number.into(),
+        Value::Word(name) => name.into(),
+    }
+}
+
+fn put<'p>(parts: impl IntoIterator<Item = &'p Part>, config: &DenseConfig, file: &mut Map<String, Json>) {
+    let value = |key: Key| key.get(config).unwrap_or(key.zero());
+    let float = |key: Key| value(key).as_float().unwrap_or_default();
+    for part in parts.into_iter().filter(|part| part.is_there(config)) {
+        let content = match part.2 {
+            Own(keys) => {
+                file.extend(keys.iter().map(|key| (key.name().to_owned(), to_json(value(*key)))));
+                continue;
+            }
+            First(keys) => to_json(keys.iter().find_map(|key| key.get(config)).unwrap_or(keys[0].zero())),
+            Bits32(key) => (float(key) as f32).to_bits().into(),
+            Bits64(&[key]) => float(key).to_bits().into(),
+            Bits64(keys) => keys.iter().map(|key| float(*key).to_bits()).collect(),
+            Object(parts) => {
+                let mut object = Map::new();
+                put(parts, config, &mut object);
+                object.into()
+            }
+        };
+        file.insert(part.0.to_owned(), content);
+    }
+}
+
+fn damaged(reason: &str) -> Unreadable {
+    Unreadable::Damaged(format!("not a collection file: {reason}"))
+}
+
+fn set(config: &mut DenseConfig, key: Key, json: &Json) -> Result<(), Unreadable> {
+    let number = || json.as_u64().map(i128::from).or(json.as_i64().map(i128::from));
+    let value = match key.kind() {
+        // A number says yes when it is not 0.
+        Kind::Bool | Kind::Object(_) => json.as_bool().or_else(|| Some(number()? != 0)).map(Value::Bool),
+        Kind::Int(_) => number().map(Value::Int),
+        Kind::Float(_) => json.as_f64().map(Value::Float),
+        Kind::Words(words) => words.iter().find(|word| json == word.name).map(|word| Value::Word(word.name)),
+    };
+    match value.is_some_and(|value| key.set(config, value)) {
+        true => Ok(()),
+        false => Err(Unreadable::Damaged(format!("unknown {} {json}", key.name()))),
+    }
+}
+
+/// Takes parts out of a file and into a configuration.
+fn take<'p>(
+    parts: impl IntoIterator<Item = &'p Part>,
+    file: &mut Map<String, Json>,
+    config: &mut DenseConfig,
+) -> Result<(), Unreadable> {
+    for part in parts {
+        let Part(name, when, form) = part;
+        let missing = |name: &str| damaged(&format!("missing field `{name}`"));
+        if let Own(keys) = form {
+            for key in *keys {
+                let value = file.shift_remove(key.name()).ok_or_else(|| missing(key.name()))?;
+                set(config, *key, &value)?;
+            }
+            continue;
+        }
+        let Some(mut content) = file.shift_remove(*name) else {
+            match when {
+                Always => return Err(missing(name)),
+                Is(key, _) if part.is_there(config) => {
+                    return Err(damaged(&format!("{} without {name}", key.name())));
+                }
+                _ => continue,
+            }
+        };
+        if let Is(key, [value]) = when {
+            set(config, *key, &to_json(*value))?;
+        }
+        match form {
+            Own(keys) | First(keys) => keys.iter().try_for_each(|key| set(config, *key, &content))?,
+            Bits32(key) => {
+                let bits = content.as_u64().and_then(|bits| u32::try_from(bits).ok());
+                let bits = bits.ok_or_else(|| damaged(name))?;
+                set(config, *key, &f64::from(f32::from_bits(bits)).into())?;
+            }
+            Bits64(keys) => {
+                let bits = content.as_array().map_or(std::slice::from_ref(&content), Vec::as_slice);
+                for (place, key) in keys.iter().enumerate() {
+                    let bits = bits.get(place).and_then(Json::as_u64).ok_or_else(|| damaged(name))?;
+                    set(config, *key, &f64::from_bits(bits).into())?;
+                }
+            }
+            Object(parts) => {
+                let object = content.as_object_mut().ok_or_else(|| damaged(name))?;
+                take(*parts, object, config)?;
+                end(object)?;
+            }
+        }
+        if matches!(when, Is(..)) && !part.is_there(config) {
+            return Err(damaged(&format!("{name} with {}", to_json(Key::Quant.effective(config)))));
+        }
+    }
+    Ok(())
+}
+
+/// Nothing may be left: with a key that this build does not know the configuration is another one.
+fn end(file: &Map<String, Json>) -> Result<(), Unreadable> {
+    file.keys().next().map_or(Ok(()), |name| Err(damaged(&format!("unknown field `{name}`"))))
+}
+
+fn encoded(layout: &[Part], config: &DenseConfig) -> Map<String, Json> {
+    let mut file = Map::new();
+    put(layout, config, &mut file);
+    put(&unnamed(layout), config, &mut file);
+    file
+}
+
+fn decoded(layout: &[Part], mut file: Map<String, Json>) -> Result<DenseConfig, Unreadable> {
+    let mut config = DenseConfig::new(0, Metric::Cosine);
+    take(layout, &mut file, &mut config)?;
+    take(&unnamed(layout), &mut file, &mut config)?;
+    end(&file)?;
+    config.validate().map_err(|error| Unreadable::Damaged(error.to_string()))?;
+    Ok(config)
 }
 
 /// Encodes a collection's file.
 pub fn encode(uid: u64, name: &str, config: &DenseConfig) -> Vec<u8> {
-    let file = FileV1 {
-        uid,
-        name: name.to_owned(),
-        dim: config.dim,
-        metric: match config.metric {
-            Metric::Cosine => "cosine",
-            Metric::L2 => "l2",
-            Metric::Dot => "dot",
-        }
-        .to_owned(),
-        m: config.m,
-        ef_construction: config.ef_construction,
-        ef_search: config.ef_search,
-        seed: config.seed,
-        level0_full_degree: config.level0_full_degree,
-        extend_candidates: config.extend_candidates,
-        extend_candidates_max: config.extend_candidates_max,
-        max_vectors: config.max_vectors,
-        max_bytes: config.max_bytes,
-        max_inserts_per_second: config.max_inserts_per_second,
-        max_ef_search: config.max_ef_search,
-        filter_first_relative_bp: config.filter_first_relative_bp,
-        traversal_codes: (!config.traversal_codes).then_some(false),
-        persistent: config.persistent,
-        quant: QuantV1::new(config),
-        index_type: (config.index == IndexType::Gpu).then(|| GPU.to_owned()),
-        full_text: config.full_text.map(|text| FullTextV1 {
-            analyzer: ENGLISH.to_owned(),
-            k1_bits: text.k1.to_bits(),
-            b_bits: text.b.to_bits(),
-        }),
-        ivf: config.ivf().map(IvfV1::of),
-        vamana: match config.index {
-            IndexType::Vamana(VamanaConfig { degree, beam, alpha }) => {
-                Some(VamanaV1 { degree, beam, alpha_bits: alpha.to_bits() })
-            }
-            _ => None,
-        },
-    };
+    let file = File { uid, name: name.to_owned(), config: encoded(LAYOUT, config) };
     sealed_json::encode(FORMAT, file, Layout::Lines)
 }
 
@@ -266,70 +278,17 @@ pub fn encode(uid: u64, name: &str, config: &DenseConfig) -> Vec<u8> {
 /// # Errors
 /// As [`sealed_json::decode`]; a configuration that none can have.
 pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
-    let file: FileV1 = sealed_json::decode(FORMAT, bytes, "a collection file")?;
-    let metric = match file.metric.as_str() {
-        "cosine" => Metric::Cosine,
-        "l2" => Metric::L2,
-        "dot" => Metric::Dot,
-        other => return Err(Unreadable::Damaged(format!("unknown metric {other:?}"))),
-    };
-    let index = match file.index_type.as_deref() {
-        None => match (&file.ivf, &file.vamana) {
-            (Some(ivf), _) => IndexType::Ivf(ivf.config()),
-            (None, Some(VamanaV1 { degree, beam, alpha_bits })) => IndexType::Vamana(VamanaConfig {
-                degree: *degree,
-                beam: *beam,
-                alpha: f32::from_bits(*alpha_bits),
-            }),
-            (None, None) => IndexType::Hnsw,
-        },
-        Some(GPU) => IndexType::Gpu,
-        Some(other) => return Err(Unreadable::Damaged(format!("unknown index_type {other:?}"))),
-    };
-    let full_text = match file.full_text {
-        None => None,
-        Some(text) if text.analyzer == ENGLISH => {
-            Some(TextConfig { k1: f32::from_bits(text.k1_bits), b: f32::from_bits(text.b_bits) })
-        }
-        Some(text) => return Err(Unreadable::Damaged(format!("unknown analyzer {:?}", text.analyzer))),
-    };
-    let quant = file.quant.as_ref().map_or(Ok(Quantizer::None), |quant| {
-        let unknown = || Unreadable::Damaged(format!("unknown quant {:?}", quant.name));
-        quant.quantizer().ok_or_else(unknown)
-    })?;
-    let trained = file.quant.as_ref().and_then(|quant| quant.trained.as_ref());
-    let config = DenseConfig {
-        dim: file.dim,
-        metric,
-        index,
-        m: file.m,
-        ef_construction: file.ef_construction,
-        ef_search: file.ef_search,
-        seed: file.seed,
-        level0_full_degree: file.level0_full_degree,
-        extend_candidates: file.extend_candidates,
-        extend_candidates_max: file.extend_candidates_max,
-        max_vectors: file.max_vectors,
-        max_bytes: file.max_bytes,
-        max_inserts_per_second: file.max_inserts_per_second,
-        max_ef_search: file.max_ef_search,
-        filter_first_relative_bp: file.filter_first_relative_bp,
-        traversal_codes: file.traversal_codes.unwrap_or(true),
-        persistent: file.persistent,
-        quant,
-        rescore_factor: file.quant.as_ref().map_or(0, |quant| quant.rescore_factor),
-        quantized_build: file.quant.as_ref().is_some_and(|quant| quant.quantized_build),
-        train_threshold: trained.map_or(0, |trained| trained.threshold),
-        pq_drop_vecs: trained.is_some_and(|trained| trained.drops_vectors),
-        full_text,
-    };
-    config.validate().map_err(|e| Unreadable::Damaged(e.to_string()))?;
-    Ok((file.uid, file.name, config))
+    let file: File = sealed_json::decode(FORMAT, bytes, "a collection file")?;
+    Ok((file.uid, file.name, decoded(LAYOUT, file.config)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nigh_engine::collection::{Drift, IndexType, IvfConfig, IvfProduct, Quantizer, VamanaConfig};
+    use nigh_engine::distance::Width;
+    use nigh_engine::quantizer::{CellProduct, Quantization};
+    use nigh_engine::text::TextConfig;
 
     #[test]
     fn a_collection_file_round_trips_and_damage_is_named() {
@@ -405,5 +364,34 @@ mod tests {
         }
         assert!(text.contains("\"checksum\": 2030584139\n"), "{text}");
         assert_eq!(decode(text.as_bytes()).unwrap().2, config);
+    }
+
+    /// As all keys would lie if the layout named none, and those do that come after it.
+    #[test]
+    fn keys_that_the_layout_does_not_name_lie_under_their_own_names() {
+        let code = CellProduct { parts: 3, bits: 4, rotations: 2, eta: 0.1 + 0.2 };
+        let product = Some(IvfProduct { code, rerank: true });
+        let drift = Some(Drift { growth: 2.5, factor: 0.1 + 0.2 });
+        let ivf = IvfConfig { nlist: 1, nprobe: 2, train_threshold: 3, drift, soar: Some(0.7), product };
+        let cells = DenseConfig { index: IndexType::Ivf(ivf), ..DenseConfig::new(24, Metric::Dot) };
+        let product = Quantization::Product { parts: 6, bits: 4, rotations: 3, eta: 0.1 + 0.2 };
+        let graph = DenseConfig {
+            quant: Quantizer::Trained(product),
+            train_threshold: 77,
+            seed: -5,
+            max_bytes: u64::MAX,
+            full_text: Some(TextConfig { k1: 0.1 + 0.2, b: 0.5 }),
+            ..DenseConfig::new(24, Metric::L2)
+        };
+        for config in [cells, graph] {
+            let file = encoded(&[], &config);
+            assert!(file.keys().all(|name| Key::ALL.iter().any(|key| key.name() == name)));
+            assert_eq!(decoded(&[], file), Ok(config));
+        }
+        let file = encoded(&[], &DenseConfig::new(24, Metric::Cosine));
+        assert_eq!(file.keys().collect::<Vec<_>>(), ["dim"], "the rest is the default");
+        let mut file = encoded(LAYOUT, &DenseConfig::new(24, Metric::Cosine));
+        file.insert("wat".to_owned(), 1.into());
+        assert!(decoded(LAYOUT, file).unwrap_err().to_string().contains("unknown field `wat`"));
     }
 }

@@ -4,6 +4,7 @@
 //! host's own count is never asked: in a container it is usually wrong. Parsing is pure, so every odd layout seen in the
 //! field becomes a fixture below.
 
+use crate::system;
 use std::fmt::Write as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -47,7 +48,7 @@ impl Placement {
     pub fn detect(limit: usize) -> Placement {
         let quota = cgroup_quota(&|path| std::fs::read_to_string(path).ok());
         let mut claims = Vec::new();
-        let mut placement = plan(&affinity_mask(), quota, limit, &mut |cpu| match Claim::take(cpu) {
+        let mut placement = plan(&system::affinity_mask(), quota, limit, &mut |cpu| match Claim::take(cpu) {
             Some(claim) => {
                 claims.push(claim);
                 true
@@ -132,23 +133,6 @@ fn cpu_list(cpus: &[usize]) -> String {
         rest = &rest[run..];
     }
     out
-}
-
-/// CPUs the calling thread may run on, ascending.
-fn affinity_mask() -> Vec<usize> {
-    /// 65,536 CPUs: more than any kernel configuration offers, so EINVAL (mask too short) cannot happen.
-    const MASK_WORDS: usize = 1024;
-    let mut words = [0u64; MASK_WORDS];
-    // SAFETY: the kernel writes at most `size_of_val(&words)` bytes into `words`, which outlives the call.
-    let bytes =
-        unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&words), words.as_mut_ptr()) };
-    if bytes <= 0 {
-        // Only a seccomp filter refuses this call; one unpinnable core is the honest answer then.
-        return vec![0];
-    }
-    let cpus: Vec<usize> =
-        (0..MASK_WORDS * 64).filter(|&cpu| words[cpu / 64] >> (cpu % 64) & 1 == 1).collect();
-    if cpus.is_empty() { vec![0] } else { cpus }
 }
 
 /// The tightest CPU quota on the way from this process's cgroup to the root, in CPUs; None when unlimited.
@@ -394,6 +378,6 @@ mod tests {
     fn this_machine_has_a_placement() {
         let placement = Placement::detect(1);
         assert_eq!(placement.cpus.len(), 1, "{}", placement.reason);
-        assert!(Placement::detect(0).cpus.len() <= affinity_mask().len());
+        assert!(Placement::detect(0).cpus.len() <= system::affinity_mask().len());
     }
 }

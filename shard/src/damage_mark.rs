@@ -4,10 +4,7 @@
 //! images cover them. So the damage is recorded in each store's directory (`damaged.json`). It holds until the store is dropped, or until an
 //! operator creates a file `accept-damage` in that directory: then the next start serves what can be read, and removes both files.
 
-use crate::core::Core;
 use crate::disk::Disk;
-use crate::log::ChainFound;
-use crate::reserve::is_full;
 use crate::sealed_json::{self, Layout};
 use crate::twin;
 use serde::{Deserialize, Serialize};
@@ -57,23 +54,6 @@ pub async fn store(disk: &dyn Disk, dir: &Path, why: &str) -> io::Result<()> {
     let bytes = sealed_json::encode(FORMAT, FileV1 { why: why.to_owned() }, Layout::Lines);
     disk.create_dir(dir).await?;
     twin::replace(disk, &dir.join(DAMAGED), &bytes).await
-}
-
-/// Marks the store of `dir` as damaged because `chain` lacks a part of its log, and returns the reason. Where a full disk has no room for the mark, the
-/// chain is left as it is until there is.
-///
-/// # Errors
-/// The disk refused for another reason.
-pub async fn note(core: &Core, disk: &dyn Disk, dir: &Path, chain: &mut ChainFound) -> io::Result<String> {
-    let why = chain.to_string();
-    match core.with_reserve(async || store(disk, dir, &why).await).await {
-        Err(error) if is_full(&error) => {
-            tracing::warn!(directory = %dir.display(), "the disk is too full to mark a store as damaged; it is done once there is room");
-            chain.unmarked.push((dir.to_owned(), why.clone()));
-        }
-        noted => noted?,
-    }
-    Ok(why)
 }
 
 /// Removes both files: the damage was accepted, and what can be read is served.

@@ -38,9 +38,13 @@ pub trait Env {
     fn reply(&self, to: usize, message: Message);
     /// Runs `work` on a thread of its own that gives way to the cores, long ones one after the other. Resolves when it has run, or has
     /// failed. Nobody waits for it at a stop.
-    fn apart(&self, length: Length, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()>;
+    fn train(&self, length: Length, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()>;
     /// Runs `work`, some milliseconds that nobody waits for, on a thread that gives way to the cores.
-    fn aside(&self, work: Box<dyn FnOnce() + Send>);
+    fn spawn_compute(&self, work: Box<dyn FnOnce() + Send>);
+    /// Runs `work`, which takes long and cannot be cut into slices, on a thread that gives way to the cores. Resolves when it has run.
+    fn compute(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()>;
+    /// Resolves when the process is asked to stop.
+    fn stopping(&self) -> LocalBoxFuture<'static, ()>;
     /// Bytes of memory that the process has and no file can take back, as the kernel says; `None` where nobody does. Some microseconds.
     fn resident_bytes(&self) -> Option<u64> {
         None
@@ -49,8 +53,8 @@ pub trait Env {
     fn disk(&self) -> Option<Rc<dyn Disk>>;
 }
 
-/// Runs `f` as [`Env::apart`] does, for its result; `None` when it failed.
-pub async fn apart<R: Send + 'static>(
+/// Runs `f` as [`Env::train`] does, for its result; `None` when it failed.
+pub async fn train<R: Send + 'static>(
     env: &Rc<dyn Env>,
     length: Length,
     f: impl FnOnce() -> R + Send + 'static,
@@ -60,8 +64,22 @@ pub async fn apart<R: Send + 'static>(
         // Nobody waits for it where the task has been dropped.
         let _nobody_waits = sender.send(f());
     });
-    env.apart(length, work).await;
+    env.train(length, work).await;
     receiver.try_recv().ok()
+}
+
+/// Runs `f` as [`Env::compute`] does, for its result.
+///
+/// # Panics
+/// When `f` does.
+pub async fn compute<R: Send + 'static>(env: &Rc<dyn Env>, f: impl FnOnce() -> R + Send + 'static) -> R {
+    let (sender, receiver) = mpsc::channel();
+    let work = Box::new(move || {
+        // Nobody waits for it where the task has been dropped.
+        let _nobody_waits = sender.send(f());
+    });
+    env.compute(work).await;
+    receiver.try_recv().expect("work that was resolved has sent its result")
 }
 
 /// Calls in flight from one core at most; past it a call is refused as busy. Each holds about 100 bytes here and one
@@ -139,6 +157,19 @@ impl Replies {
     }
 }
 
+/// What a core has one of, and what work that other cores ask of it runs on.
+pub trait Home: Sized + 'static {
+    /// That of the core whose thread this is.
+    ///
+    /// # Panics
+    /// On a thread that runs no core.
+    fn here() -> Rc<Self>;
+    /// The core's surroundings.
+    fn env(&self) -> &Rc<dyn Env>;
+    /// The answers that the core waits for.
+    fn replies(&self) -> &Replies;
+}
+
 /// Whether a call may be refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admission {
@@ -150,16 +181,13 @@ enum Admission {
 
 /// As [`call`], never refused: for steps of the node itself (start, catalog changes, checkpoints), of which a handful
 /// run at a time, and which must not stop half-way because clients keep the mesh busy.
-pub async fn call_own<R, F>(
-    core: &Rc<crate::core::Core>,
-    to: usize,
-    f: impl FnOnce(Rc<crate::core::Core>) -> F + Send + 'static,
-) -> R
+pub async fn call_own<H, R, F>(home: &Rc<H>, to: usize, f: impl FnOnce(Rc<H>) -> F + Send + 'static) -> R
 where
+    H: Home,
     R: Send + 'static,
     F: Future<Output = R> + 'static,
 {
-    call_admitted(core, to, f, Admission::Always).await.expect("such a call is never refused")
+    call_admitted(home, to, f, Admission::Always).await.expect("such a call is never refused")
 }
 
 /// Runs `f` on core `to` and waits for the result of its future. On the own core it is a plain call.
@@ -167,73 +195,73 @@ where
 /// # Errors
 /// [`Busy`] when the mesh or the table of calls is full; nothing has run.
 ///
-/// `f` runs inside the destination's core loop and may use [`crate::core::Core::current`]; its future becomes a task
-/// there. Dropping the returned future abandons the answer, not the work.
-pub async fn call<R, F>(
-    core: &Rc<crate::core::Core>,
+/// `f` runs inside the destination's core loop, on that core's `H`; its future becomes a task there. Dropping the returned future abandons the answer, not the work.
+pub async fn call<H, R, F>(
+    home: &Rc<H>,
     to: usize,
-    f: impl FnOnce(Rc<crate::core::Core>) -> F + Send + 'static,
+    f: impl FnOnce(Rc<H>) -> F + Send + 'static,
 ) -> Result<R, Busy>
 where
+    H: Home,
     R: Send + 'static,
     F: Future<Output = R> + 'static,
 {
-    call_admitted(core, to, f, Admission::Bounded).await
+    call_admitted(home, to, f, Admission::Bounded).await
 }
 
-async fn call_admitted<R, F>(
-    core: &Rc<crate::core::Core>,
+async fn call_admitted<H, R, F>(
+    home: &Rc<H>,
     to: usize,
-    f: impl FnOnce(Rc<crate::core::Core>) -> F + Send + 'static,
+    f: impl FnOnce(Rc<H>) -> F + Send + 'static,
     admission: Admission,
 ) -> Result<R, Busy>
 where
+    H: Home,
     R: Send + 'static,
     F: Future<Output = R> + 'static,
 {
-    let env = core.env();
+    let env = home.env();
     let from = env.index();
     if to == from {
-        return Ok(f(core.clone()).await);
+        return Ok(f(home.clone()).await);
     }
-    let id = core.replies().reserve(admission).ok_or(Busy)?;
+    let id = home.replies().reserve(admission).ok_or(Busy)?;
     let request: Message = Box::new(move || {
-        let there = crate::core::Core::current();
+        let there = H::here();
         let env = there.env().clone();
         let work = f(there);
         let reply_env = env.clone();
         env.spawn(Box::pin(async move {
             let value: Box<dyn Any + Send> = Box::new(work.await);
-            reply_env
-                .reply(from, Box::new(move || crate::core::Core::current().replies().complete(id, value)));
+            reply_env.reply(from, Box::new(move || H::here().replies().complete(id, value)));
         }));
     });
     if admission == Admission::Always {
         env.reply(to, request);
     } else if !env.send(to, request) {
-        core.replies().release(id);
+        home.replies().release(id);
         return Err(Busy);
     }
     // A caller that goes away (its connection closed) must not leak the slot: a task of its own collects the answer.
-    let mut guard = Abandon { core: core.clone(), id: Some(id) };
-    let value = core.replies().wait(id).await;
+    let mut guard = Abandon { home: home.clone(), id: Some(id) };
+    let value = home.replies().wait(id).await;
     guard.id = None;
-    core.replies().release(id);
+    home.replies().release(id);
     Ok(*value.downcast::<R>().expect("a call is answered with its own type"))
 }
 
-struct Abandon {
-    core: Rc<crate::core::Core>,
+struct Abandon<H: Home> {
+    home: Rc<H>,
     id: Option<usize>,
 }
 
-impl Drop for Abandon {
+impl<H: Home> Drop for Abandon<H> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            let core = self.core.clone();
-            self.core.env().spawn(Box::pin(async move {
-                drop(core.replies().wait(id).await);
-                core.replies().release(id);
+            let home = self.home.clone();
+            self.home.env().spawn(Box::pin(async move {
+                drop(home.replies().wait(id).await);
+                home.replies().release(id);
             }));
         }
     }

@@ -12,7 +12,7 @@ pub mod catalog;
 #[cfg(not(loom))]
 pub mod checkpoint;
 #[cfg(not(loom))]
-mod collection_file;
+pub mod collection_file;
 #[cfg(not(loom))]
 pub mod completions;
 #[cfg(not(loom))]
@@ -20,17 +20,29 @@ pub mod core;
 #[cfg(not(loom))]
 pub mod cores;
 #[cfg(not(loom))]
+pub mod ctx;
+#[cfg(not(loom))]
 mod damage_mark;
 #[cfg(not(loom))]
 pub mod device;
+#[cfg(not(loom))]
+pub mod directory;
 #[cfg(not(loom))]
 pub mod disk;
 #[cfg(not(loom))]
 pub mod env;
 #[cfg(not(loom))]
+pub mod error;
+#[cfg(not(loom))]
 pub mod event;
 #[cfg(not(loom))]
-pub mod keys;
+pub mod found;
+#[cfg(not(loom))]
+mod journal;
+#[cfg(not(loom))]
+pub mod kv;
+#[cfg(not(loom))]
+pub mod latency;
 #[cfg(not(loom))]
 pub mod log;
 pub mod mesh;
@@ -40,6 +52,12 @@ pub mod node;
 mod opening;
 #[cfg(not(loom))]
 pub mod owner;
+#[cfg(not(loom))]
+pub mod payload_change;
+#[cfg(not(loom))]
+pub mod points;
+#[cfg(not(loom))]
+pub mod question;
 #[cfg(not(loom))]
 pub mod reactor;
 #[cfg(not(loom))]
@@ -57,6 +75,10 @@ pub mod sealed_json;
 #[cfg(not(loom))]
 pub mod sim;
 #[cfg(not(loom))]
+pub mod slice;
+#[cfg(not(loom))]
 pub mod start;
+#[cfg(not(loom))]
+pub mod system;
 #[cfg(not(loom))]
 pub mod twin;

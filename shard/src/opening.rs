@@ -2,7 +2,7 @@
 //! a time, and a collection that does not fit stays closed.
 
 use crate::account::{Charge, MemoryUse, Refusal};
-use crate::core::Core;
+use crate::ctx::Ctx;
 use crate::log::RecordKey;
 use ahash::HashMap;
 use nigh_engine::collection::DenseWriter;
@@ -42,25 +42,25 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    pub fn new(core: &Core, tallies: HashMap<u64, Tally>) -> Replay {
+    pub fn new(ctx: &Ctx, tallies: HashMap<u64, Tally>) -> Replay {
         let all: u64 = tallies.values().map(|tally| tally.bytes).sum();
         Replay {
             tallies,
             ahead: HashMap::default(),
-            _charge: core.node().account.hold(MemoryUse::Replay, all.min(replay_bytes(core))),
+            _charge: ctx.node().account.hold(MemoryUse::Replay, all.min(replay_bytes(ctx))),
         }
     }
 
     /// The first records of the first of `uids`, which are opened in this order; those of the next ones are read along, as far as they fit.
-    pub async fn of_first(&mut self, core: &Core, uids: &[(u64, u64)]) -> Result<LogRecords, String> {
+    pub async fn of_first(&mut self, ctx: &Ctx, uids: &[(u64, u64)]) -> Result<LogRecords, String> {
         let Some(&(uid, above)) = uids.first() else { return Ok(LogRecords::default()) };
         let Some(tally) = self.tallies.get(&uid).copied() else { return Ok(LogRecords::default()) };
         if let Some(records) = self.ahead.remove(&uid) {
             return Ok(records);
         }
-        let most = replay_bytes(core);
+        let most = replay_bytes(ctx);
         if tally.bytes > most {
-            return core.old_records(uid, above, most).await;
+            return ctx.old_records(uid, above, most).await;
         }
         let mut bytes = 0;
         let fitting = uids.iter().take_while(|(uid, _)| {
@@ -69,7 +69,7 @@ impl Replay {
         });
         let wanted: HashMap<u64, u64> = fitting.copied().collect();
         let ahead = &mut self.ahead;
-        core.read_log_again(
+        ctx.read_log_again(
             &|uid, seq| wanted.get(&uid).is_some_and(|above| seq > *above),
             &mut |key, body| {
                 if wanted.get(&key.collection).is_some_and(|above| key.seq > *above) {
@@ -91,14 +91,14 @@ impl LogRecords {
 }
 
 /// Bytes of records that may be in memory.
-pub(crate) fn replay_bytes(core: &Core) -> u64 {
-    let limit = core.node().account.limit_bytes();
+pub(crate) fn replay_bytes(ctx: &Ctx) -> u64 {
+    let limit = ctx.node().account.limit_bytes();
     (limit / REPLAY_PART).clamp(*REPLAY_BYTES.start(), *REPLAY_BYTES.end())
 }
 
 /// The memory that a collection takes while it is opened: nobody serves from it, so it may be closed again.
 pub(crate) struct Opening<'a> {
-    core: &'a Core,
+    ctx: &'a Ctx,
     charge: Charge,
     /// It does not fit.
     pub is_refused: bool,
@@ -107,9 +107,9 @@ pub(crate) struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    pub fn new(core: &Core) -> Opening<'_> {
-        let charge = core.node().account.hold(MemoryUse::Collections, 0);
-        Opening { core, charge, is_refused: false, unlooked: 0 }
+    pub fn new(ctx: &Ctx) -> Opening<'_> {
+        let charge = ctx.node().account.hold(MemoryUse::Collections, 0);
+        Opening { ctx, charge, is_refused: false, unlooked: 0 }
     }
 
     /// `bytes` of images or of the log have been applied to `writer`.
@@ -123,11 +123,11 @@ impl Opening<'_> {
     pub fn check(&mut self, writer: &DenseWriter, more_bytes: u64) -> Result<(), String> {
         self.unlooked = 0;
         self.charge.set(writer.bytes_while_opened());
-        self.core.look_at_memory();
-        let account = &self.core.node().account;
+        self.ctx.look_at_memory();
+        let account = &self.ctx.node().account;
         let mut fits = account.fits_opening(more_bytes);
         // The allocator may still keep memory that reading images and the log has needed.
-        if fits.is_err() && self.core.give_back_memory(0) {
+        if fits.is_err() && self.ctx.give_back_memory(0) {
             fits = account.fits_opening(more_bytes);
         }
         let Err(refusal) = fits else { return Ok(()) };
@@ -143,7 +143,7 @@ impl Opening<'_> {
     }
 }
 
-impl Core {
+impl Ctx {
     /// The first records of a collection above a sequence number in the old log, some `most` bytes of them. On core 0, which has it.
     pub(crate) async fn old_records(&self, uid: u64, above: u64, most: u64) -> Result<LogRecords, String> {
         let mut found = LogRecords::default();

@@ -6,37 +6,26 @@
 //! every old one; old segments are read-only and go once checkpoints cover them.
 
 use crate::alias_file;
-use crate::checkpoint::{CheckpointError, Manifest, VectorsFile, read_image, read_last_block};
+use crate::catalog::within_tenant;
+use crate::checkpoint::{CheckpointError, Manifest, VectorsFile, collection_dir};
 use crate::collection_file;
 use crate::core::Core;
-use crate::core::aliases::within_tenant;
 use crate::damage_mark;
+use crate::directory::{FORMAT_FILE, format_text};
 use crate::disk::Disk;
+use crate::disk::is_full;
 use crate::env::call_own;
-use crate::keys;
-use crate::log::{self, ChainFound, Ledgers, Log, LogConfig, OldSegments, Owners};
-use crate::node::{FORMAT_FILE, format_text};
-use crate::opening::{LogRecords, Opening, Replay, Tally, replay_bytes};
-use crate::owner::Owned;
-use crate::owner::checkpointer::{CheckpointState, collection_dir};
-use crate::owner::indexer::{Slice, replayed};
-use crate::owner::op_record::{self, Op};
-use crate::owner::scrubber;
-use crate::reserve::is_full;
+use crate::kv;
+use crate::log::{self, ChainFound, Ledgers, OldSegments};
+use crate::opening::{Replay, Tally};
 use crate::sealed_json::Unreadable;
 use crate::twin::{self, TwinError};
 use ahash::{HashMap, HashSet};
-use nigh_engine::collection::{DenseConfig, DenseWriter, RowWrite, Write};
+use nigh_engine::collection::DenseConfig;
 use nigh_engine::distance::Metric;
-use nigh_engine::record::image::{Record, Records};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-
-/// Replayed records between two looks at the clock.
-const REPLAY_STEP: usize = 64;
 
 /// What the names begin with that stand for directories of unknown collections; no collection may have such a name.
 const NAMELESS: &str = "default/#damaged-";
@@ -44,7 +33,7 @@ const NAMELESS: &str = "default/#damaged-";
 /// Opens the store on every core; runs on core 0.
 pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     let Some(disk) = core.env().disk() else {
-        return keys::recovery::open(core, keys::recovery::Found::default(), HashSet::default()).await;
+        return kv::recovery::open(&core.keys, kv::recovery::Found::default(), HashSet::default()).await;
     };
     let text = |what: &'static str| move |e: std::io::Error| format!("{what}: {e}");
     disk.remove_dir(Path::new("trash")).await.map_err(text("removing dropped collections"))?;
@@ -63,12 +52,12 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     }
     // Uids of dropped collections count too: their records may still lie in the log.
     let mut uid_max = entries.iter().map(|entry| entry.uid).max().unwrap_or(0);
-    let mut keys = keys::recovery::Found::read(&*disk).await?;
+    let mut keys = kv::recovery::Found::read(&*disk).await?;
     uid_max = uid_max.max(keys.uid_max());
     // Records of collections are only counted now: they are read again when it is their turn.
     let mut tallies: HashMap<u64, Tally> = HashMap::default();
     let ledgers = Ledgers::read(&*disk, Path::new("log")).await.map_err(text("reading the log"))?;
-    let mut scanned = log::scan_with(&*disk, Path::new("log"), &ledgers, &**core, &mut |key, bytes| {
+    let mut scanned = log::scan_with(&*disk, Path::new("log"), &ledgers, &*core.ctx, &mut |key, bytes| {
         uid_max = uid_max.max(key.collection);
         if keys.take(key.collection, key.seq, bytes) {
             return;
@@ -112,18 +101,18 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         };
         let lacking = |chain: &&mut ChainFound| chain.may_lack(uid, have, |owners| owners.of_collection(uid));
         if let Some(chain) = scanned.chains.iter_mut().find(lacking) {
-            let noted = damage_mark::note(core, &*disk, &collection_dir(uid), chain).await;
+            let noted = core.ctx.note_damage(&*disk, &collection_dir(uid), chain).await;
             let why = noted.map_err(text("marking a store as damaged"))?;
             entry.damage.get_or_insert(why);
         }
     }
-    keys.judge(core, &*disk, &mut scanned.chains).await.map_err(text("marking a store as damaged"))?;
+    keys.judge(&core.keys, &*disk, &mut scanned.chains).await.map_err(text("marking a store as damaged"))?;
     let uids: HashSet<u64> = entries.iter().map(|entry| entry.uid).collect();
     let undecided = |uid: u64| match uids.contains(&uid) {
         true => !matches!(manifests.get(&uid), Some(Ok(_))),
         false => keys.is_undecided(),
     };
-    let settled = scanned.segments.settle(&*disk, ledgers, scanned.chains, &undecided, &**core).await;
+    let settled = scanned.segments.settle(&*disk, ledgers, scanned.chains, &undecided, &*core.ctx).await;
     settled.map_err(text("updating the ledgers of the log"))?;
 
     let generation = scanned.generation_max + 1;
@@ -146,21 +135,21 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         // Old segments are trimmed by core 0, which can ask every owner how far it is covered.
         let old = if to == 0 { old.take() } else { None };
         if to == 0 {
-            core.create_log(generation, old.unwrap_or_default()).await?;
+            core.ctx.create_log(generation, old.unwrap_or_default()).await?;
         } else {
             call_own(core, to, move |there| async move {
-                there.create_log(generation, OldSegments::default()).await
+                there.ctx.create_log(generation, OldSegments::default()).await
             })
             .await?;
         }
     }
 
-    keys::recovery::open(core, keys, uids).await?;
+    kv::recovery::open(&core.keys, keys, uids).await?;
     for to in 0..core.env().cores() {
         call_own(core, to, |there| async move {
             there.measure_memory();
             // The memory that reading logs and images has needed is free now; collections that are opened next need its room.
-            there.give_back_memory(0);
+            there.ctx.give_back_memory(0);
         })
         .await;
     }
@@ -170,15 +159,15 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         _ => u64::MAX,
     };
     let order: Vec<(u64, u64)> = entries.iter().map(|entry| (entry.uid, covered(entry.uid))).collect();
-    let mut replay = Replay::new(core, tallies);
-    let mut catalog = core.catalog_copy();
+    let mut replay = Replay::new(&core.ctx, tallies);
+    let mut catalog = core.ctx.catalog_copy();
     catalog.aliases = live_aliases(core, aliases, &entries).await;
     for (index, Entry { uid, name, config, damage, is_accepted }) in entries.into_iter().enumerate() {
         let manifest = match (damage, manifests.remove(&uid)) {
             (Some(damage), _) => Err(damage),
             (None, manifest) => manifest.expect("every whole entry has one").map_err(|e| e.to_string()),
         };
-        let records = replay.of_first(core, &order[index..]).await?;
+        let records = replay.of_first(&core.ctx, &order[index..]).await?;
         let tally = replay.tallies.get(&uid).copied().unwrap_or_default();
         let manifest = manifest.and_then(|manifest| match lost.get(&uid) {
             Some(seq) if *seq > manifest.seq => Err(format!("log record {seq} is damaged")),
@@ -186,7 +175,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         });
         let owner = core.node().owner_of(uid, core.env().cores());
         let handle = call_own(core, owner, move |there| async move {
-            there.load_collection(uid, name, config, manifest, records, tally.records).await
+            there.collections.load_collection(uid, name, config, manifest, records, tally.records).await
         })
         .await?;
         if is_accepted && handle.damage.get().is_none() {
@@ -198,28 +187,9 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         }
         catalog.by_name.insert(handle.name.clone(), handle);
     }
-    core.publish_catalog(catalog);
-    core.old_segments().end_reading();
+    core.ctx.publish_catalog(catalog);
+    core.ctx.old_segments().end_reading();
     Ok(())
-}
-
-/// Versions that records give. Logs of before 1 was never given twice say 1 again for an id that comes back after a delete; it, and what
-/// follows in that life, is raised above what the id had.
-#[derive(Default)]
-struct Versions {
-    raised: HashSet<u64>,
-}
-
-impl Versions {
-    fn of_record(&mut self, writer: &DenseWriter, id: u64, version: u64) -> u64 {
-        let (present, last) = writer.known_version(id);
-        if !present && version > last {
-            self.raised.remove(&id);
-        } else if !present {
-            self.raised.insert(id);
-        }
-        if self.raised.contains(&id) { version.max(last + 1) } else { version }
-    }
 }
 
 /// A collection as the catalog of the disk has it.
@@ -256,7 +226,7 @@ async fn raise_format(core: &Core, disk: &dyn Disk) -> Result<(), String> {
     if matches!(twin::read(disk, path, decode, |_| false).await, Ok(Some(()))) {
         return Ok(());
     }
-    match core.with_reserve(async || twin::replace(disk, path, bytes.as_bytes()).await).await {
+    match core.ctx.with_reserve(async || twin::replace(disk, path, bytes.as_bytes()).await).await {
         Err(error) if is_full(&error) => {
             tracing::warn!(
                 "the disk is too full to raise the format of the data directory: until there is room, do not open it with an earlier build"
@@ -390,300 +360,4 @@ async fn load_manifest(disk: &dyn Disk, uid: u64) -> Result<Manifest, Checkpoint
         }
     }
     Ok(manifest)
-}
-
-impl Core {
-    /// Creates this core's log of the new generation and starts its flushing.
-    async fn create_log(self: &Rc<Self>, generation: u64, old: OldSegments) -> Result<(), String> {
-        let disk = self.env().disk().expect("a log is made only on a disk");
-        let config = LogConfig {
-            dir: PathBuf::from(format!("log/{:04}", self.env().index())),
-            generation,
-            segment_bytes: self.options().segment_bytes,
-            sync: self.options().sync,
-            owners: Some(Owners { shards: self.options().shards, cores: self.env().cores() }),
-        };
-        let env = self.env().clone();
-        let reserve = self.node().reserve.clone();
-        let made = Log::create_with(disk, config, reserve, async |us| env.sleep_us(us).await).await;
-        let log = made.map_err(|e| format!("creating the log: {e}"))?;
-        let sleep = Rc::new(move |us| env.sleep_us(us));
-        self.env().spawn(Box::pin(log.clone().flush_loop(sleep)));
-        let (watched, core) = (log.clone(), self.clone());
-        self.env().spawn(Box::pin(async move {
-            watched.failure().await;
-            core.note_failed_log(&watched);
-        }));
-        self.set_log(log, old);
-        Ok(())
-    }
-
-    /// Notes, if it has failed, that the log takes nothing more. Collections that have applied writes which the log has not kept
-    /// serve nothing from here on, and neither do the keys if they have applied such writes: clients were told that these writes are refused,
-    /// and a restart may find them or not.
-    pub(crate) fn note_failed_log(&self, log: &Log) {
-        let Some(cause) = log.failed() else { return };
-        if !self.node().note_log_failure(self.env().index(), cause) {
-            return;
-        }
-        for uid in log.refused() {
-            let Some(owned) = self.owned(uid) else {
-                self.keys().refused_by_log(uid);
-                continue;
-            };
-            let why = "it has writes that were refused when the log failed; a restart serves what is durable";
-            tracing::error!(collection = owned.handle.name, why, "collection serves nothing");
-            // One that is damaged already stays so for its own reason.
-            let _damaged_before = owned.handle.damage.set(why.to_owned());
-        }
-    }
-
-    /// After a start that has failed, on core 0: removes the segments that it has made.
-    pub(crate) async fn discard_logs(self: &Rc<Self>) {
-        for to in 0..self.env().cores() {
-            call_own(self, to, |there| async move {
-                if let Some(log) = there.log() {
-                    log.discard().await;
-                }
-            })
-            .await;
-        }
-    }
-
-    /// Loads a collection on its owner core. Damage is recorded in the handle, not returned: the server goes on.
-    async fn load_collection(
-        self: &Rc<Self>,
-        uid: u64,
-        name: String,
-        config: DenseConfig,
-        manifest: Result<Manifest, String>,
-        records: LogRecords,
-        records_in_log: usize,
-    ) -> Result<Arc<crate::catalog::CollectionHandle>, String> {
-        let (manifest, vectors) = match manifest {
-            Ok(manifest) => match self.open_vectors(uid, &config, &manifest).await {
-                Ok(vectors) => (Ok(manifest), vectors),
-                Err(why) => (Err(why), None),
-            },
-            Err(why) => (Err(why), None),
-        };
-        // Each stored point takes at least its floats in an image, or a row in a file. Twice the log: what it replaces may be
-        // reclaimed late.
-        let image_bytes: u64 = manifest.iter().flat_map(|m| &m.images).map(|(_, bytes)| *bytes).sum();
-        let stored = match &vectors {
-            Some(vectors) => vectors.rows().await.map_err(|e| e.to_string())?,
-            None => image_bytes as usize / (size_of::<f32>() * config.dim),
-        };
-        // Few points may have high slots: after a mass deletion, or where images hold no floats.
-        let ends = match &manifest {
-            Ok(manifest) => self.slots_of_images(uid, manifest).await,
-            Err(_) => 0,
-        };
-        let slots = stored.max(ends) + 2 * records_in_log;
-        let mut writer = self.new_writer(&config, vectors.as_ref(), slots).map_err(|e| e.to_string())?;
-        let mut opening = Opening::new(self);
-        let (manifest, loaded) = match manifest {
-            Err(why) => (Manifest::default(), Err(why)),
-            Ok(manifest) => {
-                let loaded = self.load_images(uid, &manifest, &mut writer, &mut opening).await;
-                (manifest, loaded)
-            }
-        };
-        let loaded = match loaded {
-            Ok(()) => self.replay(uid, &mut writer, records, &mut opening).await,
-            Err(why) => Err(why),
-        };
-        let loaded = loaded.and_then(|()| opening.check(&writer, 0));
-        if loaded.is_err() {
-            // What was read of it serves nobody, and others may need its memory.
-            writer = self.new_writer(&config, vectors.as_ref(), slots).map_err(|e| e.to_string())?;
-        }
-        let handle = self.new_handle(uid, name, config, &writer);
-        handle.covered_seq.store(manifest.seq, Relaxed);
-        // Only a manifest that loaded can say which images are strays: a failing read must not cost a collection.
-        if loaded.is_ok() {
-            self.remove_stray_images(uid, &manifest).await;
-        }
-        if let Err(why) = loaded {
-            if opening.is_refused {
-                tracing::error!(collection = handle.name, why, "collection is closed and serves nothing");
-                handle.is_closed.store(true, Relaxed);
-            } else {
-                tracing::error!(collection = handle.name, why, "collection is damaged and serves nothing");
-            }
-            // Set once, here, before anybody else sees the handle.
-            let _only_once = handle.damage.set(why);
-        }
-        let points = replayed(&writer);
-        if points > 0 {
-            tracing::info!(
-                collection = handle.name,
-                points,
-                "points from the log are being indexed; until then searches compare with each of them"
-            );
-        }
-        let owned = Owned::new(handle.clone(), writer, self.env().unix_ms());
-        let names = manifest.images.iter().map(|(name, _)| name).chain(&manifest.vectors);
-        let numbers = names.filter_map(|name| u64::from_str_radix(name.split('.').next()?, 16).ok());
-        let last_file = numbers.max().unwrap_or(0);
-        *owned.checkpoint.borrow_mut() =
-            CheckpointState { manifest, last_file, ..CheckpointState::default() };
-        *owned.vectors.borrow_mut() = vectors.map(Rc::new);
-        self.start_owned(owned.clone());
-        drop(opening);
-        self.measure_memory();
-        if owned.vectors.borrow().is_some() && handle.damage.get().is_none() {
-            scrubber::begin(self, owned).await;
-        }
-        Ok(handle)
-    }
-
-    /// The file of vectors that the manifest names, where the collection has one.
-    async fn open_vectors(
-        &self,
-        uid: u64,
-        config: &DenseConfig,
-        manifest: &Manifest,
-    ) -> Result<Option<VectorsFile>, String> {
-        if !config.persistent {
-            return Ok(None);
-        }
-        let disk = self.env().disk().expect("manifests lie on a disk");
-        let name = manifest.vectors.as_ref().ok_or("the manifest names no file of vectors")?;
-        let opened = VectorsFile::open(&*disk, &collection_dir(uid), name, uid, config).await;
-        opened.map(Some).map_err(|error| error.to_string())
-    }
-
-    /// Slots that the last image of a manifest ends with, so that the collection opens whatever the memory limit is by now. What cannot be
-    /// read counts as none; loading the images says why.
-    async fn slots_of_images(&self, uid: u64, manifest: &Manifest) -> usize {
-        let disk = self.env().disk().expect("images lie on a disk");
-        let Some((name, _)) = manifest.images.last() else { return 0 };
-        let mut slots = 0;
-        let mut look = |block: &[u8]| {
-            for record in Records::new(block) {
-                if let (_, Record::End(end)) = record.map_err(|error| error.to_string())? {
-                    slots = end.slots as usize;
-                }
-            }
-            Ok(())
-        };
-        // A later image shows at least as many slots as those before it, so the last one decides.
-        match read_last_block(&*disk, &collection_dir(uid), name, uid, &mut look).await {
-            Ok(()) => slots,
-            Err(_) => 0,
-        }
-    }
-
-    async fn load_images(
-        &self,
-        uid: u64,
-        manifest: &Manifest,
-        writer: &mut DenseWriter,
-        opening: &mut Opening<'_>,
-    ) -> Result<(), String> {
-        let disk = self.env().disk().expect("images lie on a disk");
-        let dir = collection_dir(uid);
-        // A point takes more in memory than in a base image, so that one which does not fit need not be read.
-        opening.check(writer, manifest.images.first().map_or(0, |(_, bytes)| *bytes))?;
-        let mut refused = None;
-        for (name, _) in &manifest.images {
-            let mut take = |block: &[u8]| {
-                writer.restore(block).map_err(|e| e.to_string())?;
-                opening.took(writer, block.len()).inspect_err(|why| refused = Some(why.clone()))
-            };
-            let read = read_image(&*disk, &dir, name, uid, &mut take).await;
-            read.map_err(|error| refused.take().unwrap_or_else(|| error.to_string()))?;
-        }
-        writer.finish_restore(manifest.seq).map_err(|e| e.to_string())?;
-        opening.check(writer, 0)
-    }
-
-    /// Replays the records of a collection: those at hand, and then one piece after the other of what the log has yet.
-    async fn replay(
-        self: &Rc<Self>,
-        uid: u64,
-        writer: &mut DenseWriter,
-        mut piece: LogRecords,
-        opening: &mut Opening<'_>,
-    ) -> Result<(), String> {
-        let mut versions = Versions::default();
-        loop {
-            let more = std::mem::take(&mut piece.more);
-            self.replay_piece(writer, piece, &mut versions, opening).await?;
-            if !more {
-                return Ok(());
-            }
-            let (above, most) = (writer.seq(), replay_bytes(self));
-            piece = call_own(self, 0, move |zero| async move { zero.old_records(uid, above, most).await })
-                .await?;
-        }
-    }
-
-    async fn replay_piece(
-        &self,
-        writer: &mut DenseWriter,
-        LogRecords { mut records, .. }: LogRecords,
-        versions: &mut Versions,
-        opening: &mut Opening<'_>,
-    ) -> Result<(), String> {
-        records.sort_by_key(|(seq, _)| *seq);
-        let mut slice = Slice::begin(self.env());
-        for (index, (seq, body)) in records.iter().enumerate() {
-            opening.took(writer, body.len())?;
-            let expected = writer.seq() + 1;
-            if *seq != expected {
-                return Err(format!("the log lacks record {expected} (found {seq} next)"));
-            }
-            match op_record::decode(body).map_err(|e| format!("log record {seq}: {e}"))? {
-                Op::Write { id, version, deadline_ms, vector, row } => {
-                    writer.commit_next().map_err(|error| error.to_string())?;
-                    if vector.len() != writer.shared().config().dim {
-                        return Err(format!("log record {seq} holds a vector of {} floats", vector.len()));
-                    }
-                    let version = versions.of_record(writer, id, version);
-                    writer.apply(Write { seq: *seq, id, version, vector: &vector, row, deadline_ms });
-                }
-                Op::Payload { id, version, row } => {
-                    // It may take another slot.
-                    writer.commit_next().map_err(|error| error.to_string())?;
-                    let version = versions.of_record(writer, id, version);
-                    writer.apply_row(&RowWrite { seq: *seq, id, version, row });
-                }
-                Op::Delete { id } => {
-                    writer.apply_delete(*seq, id);
-                }
-            }
-            while writer.text_step() {
-                slice.check().await;
-            }
-            if index % REPLAY_STEP == 0 {
-                self.env().yield_now().await;
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes image files and files of vectors that no manifest names, and half-made replacements: checkpoints that a crash interrupted. The latter
-    /// could else become a manifest yet, when a later replacement is interrupted in its turn.
-    async fn remove_stray_images(&self, uid: u64, manifest: &Manifest) {
-        let disk = self.env().disk().expect("images lie on a disk");
-        let dir = collection_dir(uid);
-        let Ok(names) = disk.list(&dir).await else { return };
-        for name in names {
-            let Some(text) = name.to_str() else { continue };
-            let named = manifest
-                .images
-                .iter()
-                .map(|(name, _)| name)
-                .chain(&manifest.vectors)
-                .any(|known| known == text);
-            let ours = text.ends_with(".img") || VectorsFile::is_name(text);
-            if ((ours && !named) || text.ends_with(".tmp"))
-                && let Err(error) = disk.remove(&dir.join(&name)).await
-            {
-                tracing::warn!(file = text, %error, "stray file not removed");
-            }
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! Writes that were refused, counted by reason.
 
-use crate::core::OpError;
+use crate::error::OpError;
 use nigh_engine::collection::WriteError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -8,14 +8,11 @@
 //! The reserve has room for the images of little log only. So images are also written when what is free would soon not hold those of what the
 //! logs have, and new data waits for them: on a disk that is full, the logs are short.
 //!
-//! The state is one word that every core reads. Any core may release the reserve; only core 0 fills it (`keep`).
+//! The state is one word that every core reads. Any core may release the reserve; only core 0 fills it (`ctx::keep_reserve`).
 
-use crate::core::Core;
-use crate::disk::{BLOCK, Disk, LocalBoxFuture, Space};
-use crate::log::MakeRoom;
+use crate::disk::{BLOCK, Disk, Space};
 use std::io;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
@@ -23,9 +20,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 pub const FILE: &str = "reserve";
 /// It is written in so many steps, between which it can be given up: whoever releases it waits for no more than one.
 const STEPS: u64 = 16;
-/// Between two looks how much room there is, microseconds, and looks between two attempts to fill it.
-const LOOK_PERIOD_US: u64 = 250_000;
-const FILL_LOOKS: u64 = 4;
 /// It takes no more than this part of a disk.
 const DISK_PART: u64 = 8;
 /// An image may be so many times as large as the log records that it covers: it has edges too.
@@ -154,8 +148,13 @@ impl Reserve {
         bytes.saturating_add(bytes / 8) < room
     }
 
+    /// Whether what is free holds what the reserve lacks.
+    pub(crate) fn fits(&self, space: Space) -> bool {
+        space.free >= self.bytes().saturating_sub(self.held.load(SeqCst))
+    }
+
     /// Looks at what the disk has left.
-    fn note_space(&self, space: Space) {
+    pub(crate) fn note_space(&self, space: Space) {
         self.free.store(space.free, SeqCst);
         self.is_low.store(space.free < self.all_log_bytes().saturating_mul(IMAGE_FACTOR), SeqCst);
         self.tell();
@@ -337,62 +336,10 @@ impl Drop for Filling<'_> {
     }
 }
 
-/// Whether an operation on a file failed for want of room.
-pub fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}
-
-/// On core 0: looks how much room there is, and fills the reserve whenever it has been used and there is room for it.
-pub(crate) async fn keep(core: Rc<Core>) {
-    let Some(disk) = core.env().disk() else { return };
-    let mut looks = 0u64;
-    while !core.is_stopping() {
-        core.env().sleep_us(LOOK_PERIOD_US).await;
-        looks += 1;
-        // A file system that cannot tell has the reserve, which is enough for most.
-        let reserve = &core.node().reserve;
-        let mut has_room = true;
-        if let Ok(space) = disk.space().await {
-            reserve.note_space(space);
-            has_room = space.free >= reserve.bytes().saturating_sub(reserve.held.load(SeqCst));
-        }
-        if !has_room || !looks.is_multiple_of(FILL_LOOKS) {
-            continue;
-        }
-        if let Err(error) = reserve.fill(&*disk).await
-            && !is_full(&error)
-        {
-            tracing::warn!(%error, "the reserve of the disk cannot be made");
-        }
-    }
-}
-
-impl Core {
-    /// Releases the reserve of the disk; whether that may have made room.
-    pub(crate) async fn release_reserve(&self) -> bool {
-        let Some(disk) = self.env().disk() else { return false };
-        self.node().reserve.release(Part::All, &*disk, async |us| self.env().sleep_us(us).await).await
-    }
-
-    /// Carries out something that frees room or that a start needs; a second time, with the reserve released, when the disk is full.
-    pub(crate) async fn with_reserve<T>(&self, operation: impl AsyncFn() -> io::Result<T>) -> io::Result<T> {
-        match operation().await {
-            Err(error) if is_full(&error) && self.release_reserve().await => operation().await,
-            done => done,
-        }
-    }
-}
-
-impl MakeRoom for Core {
-    fn make_room(&self) -> LocalBoxFuture<'_, bool> {
-        Box::pin(self.release_reserve())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::SimDisk;
+    use crate::disk::{SimDisk, is_full};
     use crate::sim;
 
     #[test]

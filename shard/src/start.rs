@@ -2,9 +2,10 @@
 
 use crate::core::Core;
 use crate::cores::Placement;
+use crate::directory::{DirectoryError, DirectoryLock};
 use crate::disk::{Disk, LocalBoxFuture};
 use crate::env::{Env, Length};
-use crate::node::{DirectoryError, DirectoryLock, NodeOptions, NodeShared};
+use crate::node::{NodeOptions, NodeShared};
 use crate::runtime::{Cluster, ClusterOptions, CoreRuntime, Message, StartError};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -36,9 +37,16 @@ pub struct Node {
 }
 
 /// The real surroundings of a core.
-struct RealEnv {
+pub struct RealEnv {
     runtime: CoreRuntime,
     disk: Option<Rc<dyn Disk>>,
+}
+
+impl RealEnv {
+    /// Of the core that `runtime` runs, with its data on `disk`.
+    pub fn new(runtime: CoreRuntime, disk: Option<Rc<dyn Disk>>) -> Rc<RealEnv> {
+        Rc::new(RealEnv { runtime, disk })
+    }
 }
 
 impl Env for RealEnv {
@@ -66,13 +74,21 @@ impl Env for RealEnv {
         let runtime = self.runtime.clone();
         Box::pin(async move { runtime.sleep_us(us).await })
     }
-    fn apart(&self, length: Length, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
+    fn train(&self, length: Length, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
         let runtime = self.runtime.clone();
-        Box::pin(async move { runtime.apart(length, job).await })
+        Box::pin(async move { runtime.train(length, job).await })
     }
-    fn aside(&self, work: Box<dyn FnOnce() + Send>) {
+    fn spawn_compute(&self, work: Box<dyn FnOnce() + Send>) {
         let runtime = self.runtime.clone();
-        self.runtime.spawn(async move { runtime.computing(work).await });
+        self.runtime.spawn(async move { runtime.compute(work).await });
+    }
+    fn compute(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
+        let runtime = self.runtime.clone();
+        Box::pin(async move { runtime.compute(work).await })
+    }
+    fn stopping(&self) -> LocalBoxFuture<'static, ()> {
+        let runtime = self.runtime.clone();
+        Box::pin(async move { runtime.stopping().await })
     }
     fn now_ns(&self) -> u64 {
         self.runtime.now_ns()
@@ -113,10 +129,9 @@ impl Node {
                     (shared.clone(), serve.clone(), report.clone(), serving.clone());
                 let main: LocalBoxFuture<'static, ()> = Box::pin(async move {
                     let disk = shared.options.data.as_deref().map(|root| runtime.disk(root));
-                    let env = Rc::new(RealEnv { runtime: runtime.clone(), disk });
+                    let env = RealEnv::new(runtime.clone(), disk);
                     match Core::start(env, shared).await {
                         Ok(core) => {
-                            core.set_runtime(runtime.clone());
                             // The starter may have given up; then the stop request ends the serving at once.
                             let _starter_gone = report.send(Ok(()));
                             serve(core.clone()).await;

@@ -4,8 +4,8 @@
 //! too. The file itself is written first, and is used while it is intact. Otherwise its copy is used. The copy also shows that the file existed
 //! when the file, or its whole directory, is gone.
 
+use crate::disk::is_full;
 use crate::disk::{BLOCK, Disk};
-use crate::reserve::is_full;
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};

@@ -4,6 +4,7 @@
 //! when the value is dropped, and by the kernel when the thread that started it dies, so no test leaves one behind.
 
 pub mod decoders;
+mod descriptors;
 mod http;
 mod process;
 mod random;
@@ -11,6 +12,7 @@ mod small_disk;
 mod tcp;
 pub mod twin;
 
+pub use descriptors::room_for_connections;
 pub use http::{Api, Reply};
 pub use process::{Exit, Server, StartFailure, run_to_end, server_binary};
 pub use random::{SplitMix, test_seed};

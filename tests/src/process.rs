@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 const START_MAX: Duration = Duration::from_secs(60);
 /// A graceful stop drains for 5 s at most and then flushes.
 const STOP_MAX: Duration = Duration::from_secs(30);
+/// A line that has not come by then does not come, even on a busy machine.
+const LOG_MAX: Duration = Duration::from_secs(60);
 
 /// Path of the `nigh` binary: `NIGH_BIN`, or the one cargo builds here.
 ///
@@ -245,6 +247,20 @@ impl Server {
     /// Its log so far.
     pub fn log(&self) -> String {
         self.log.lock().expect("nobody panics while logging").clone()
+    }
+
+    /// Waits until `part` is in its log. The server writes its log on a thread of its own, and this process reads it on another, so a line
+    /// may come after the answer that it is about.
+    ///
+    /// # Panics
+    /// When it does not come.
+    #[track_caller]
+    pub fn wait_for_log(&self, part: &str) {
+        let began = Instant::now();
+        while !self.log().contains(part) {
+            assert!(began.elapsed() < LOG_MAX, "no {part:?} in\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Its process id.

@@ -1,6 +1,8 @@
 //! Seeded randomness for tests that must replay.
 
-/// The generator of Steele, Lea and Flood (OOPSLA 2014).
+use nigh_engine::random::SplitMix64;
+
+/// A stream of random numbers, which begins at its seed.
 #[derive(Clone, Debug)]
 pub struct SplitMix(pub u64);
 
@@ -8,11 +10,10 @@ impl SplitMix {
     /// The next 64 bits.
     #[expect(clippy::should_implement_trait, reason = "an endless source, not an iterator")]
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        let mut stream = SplitMix64(self.0);
+        let bits = stream.next();
+        self.0 = stream.0;
+        bits
     }
 
     /// Below `bound`, which is at least 1.

@@ -24,6 +24,7 @@ fn body(random: &mut SplitMix, points: u64, dim: usize) -> Vec<u8> {
 
 #[test]
 fn no_batch_waits_for_an_indexer_that_sleeps() {
+    let _turn = crate::turn();
     let batches = if long() { 1000 } else { 40 };
     let mut random = SplitMix(test_seed(19, batches));
     let server = Server::start(None, &["-ttl-sweep-interval", "0", "-cores", "1"]);

@@ -75,6 +75,7 @@ impl Drop for SetAtEnd<'_> {
 
 #[test]
 fn nobody_waits_for_a_dear_filter() {
+    let _turn = crate::turn();
     let scale = if long() { 100 } else { 1 };
     let mut random = SplitMix(test_seed(16, 1));
     let server = Server::start(None, &["-cores", "1"]);

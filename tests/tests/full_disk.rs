@@ -173,8 +173,9 @@ fn a_full_disk_serves_restarts_and_is_freed() {
     let refused = "svc_writes_refused_total{reason=\"disk_full\"}";
     let before = metric(&mut wire, refused);
     let lines = |server: &Server| server.log().matches("the disk is full: writes").count();
+    server.wait_for_log("the disk is full: writes");
     let lines_before = lines(&server);
-    assert!(before >= 3.0 && lines_before >= 1);
+    assert!(before >= 3.0);
     // What the log has may go at any moment, and make room for some more.
     let (mut refusals, mut changes) = (0, 0);
     let mut was_refused = true;
@@ -357,7 +358,7 @@ fn a_failed_log_shows_everywhere() {
     assert_eq!(metric(&mut wire, "svc_collections_damaged"), 1.0);
     assert_eq!(metric(&mut wire, "svc_vector_damaged{collection=\"default/docs\"}"), 1.0);
     assert!(metric(&mut wire, "svc_writes_refused_total{reason=\"log_failed\"}") >= 1.0);
-    assert!(server.log().contains("the log failed; this core takes no more writes"), "{}", server.log());
+    server.wait_for_log("the log failed; this core takes no more writes");
     // The collection with the refused write serves nothing; what has nothing but what is durable goes on.
     let get = |api: &mut Api, name: &str| {
         api.send("GET", &format!("/v1/collections/{name}/points/10"), &Value::Null).expect("an answer").status

@@ -1,6 +1,7 @@
 //! Durable writes beside threads that take every CPU: each is answered, no core sleeps with work to do, and where the time goes is
 //! compared with a thread that does nothing but write and sync under the same load.
 use nigh_tests::{Args, Server, Wire, long};
+use std::collections::BTreeSet;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -53,6 +54,7 @@ fn metric(wire: &mut Wire, beginning: &str) -> f64 {
 
 #[test]
 fn durable_writes_beside_hogs_are_answered() {
+    let _turn = crate::turn();
     let lasts = if long() { Duration::from_secs(60) } else { Duration::from_secs(4) };
     let data = tempfile::tempdir().expect("a directory");
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -100,4 +102,41 @@ fn durable_writes_beside_hogs_are_answered() {
         metric(&mut wire, "svc_core_stall_busiest_seconds"),
     );
     assert_eq!(rescues, 0.0, "a core slept with work to do");
+}
+
+/// Names and allowed CPUs of a process's threads.
+fn threads(pid: u32) -> Vec<(String, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the server runs");
+    let of = |task: std::fs::DirEntry| {
+        // A thread may have ended meanwhile.
+        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+        let line = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        Some((line("Name:")?.to_owned(), line("Cpus_allowed_list:")?.to_owned()))
+    };
+    tasks.flatten().filter_map(of).collect()
+}
+
+/// What the kernel does for a core of the server (it syncs the log) is done on that core's CPU, which its other work leaves free: elsewhere it would
+/// have to wait for a CPU that others keep busy.
+#[test]
+fn the_kernel_works_for_a_core_on_its_cpu() {
+    let _turn = crate::turn();
+    let data = tempfile::tempdir().expect("a directory");
+    let server = Server::start(Some(data.path()), &["-tcp", "127.0.0.1:0", "-cores", "2"]);
+    let mut wire = server.tcp();
+    for key in 0u64..64 {
+        wire.ask("put", Args::new().s16(key.to_be_bytes()).s32([7; 100]).u64(0)).ok();
+    }
+    let threads = threads(server.pid());
+    let cpus_of = |prefix: &str| -> BTreeSet<&str> {
+        let named = threads.iter().filter(|(name, _)| name.starts_with(prefix));
+        named.map(|(_, cpus)| cpus.as_str()).collect()
+    };
+    let (cores, workers) = (cpus_of("nigh-core-"), cpus_of("iou-wrk-"));
+    let is_one = |cpus: &&str| cpus.parse::<usize>().is_ok();
+    if workers.is_empty() || !cores.iter().all(is_one) {
+        println!("there is no ring, or the cores are not pinned: {threads:?}");
+        return;
+    }
+    assert!(workers.is_subset(&cores), "{threads:?}");
 }

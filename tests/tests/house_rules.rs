@@ -1,5 +1,6 @@
 //! Rules of this tree that a machine can check: licences, crate boundaries, size and finish of source files.
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -54,6 +55,74 @@ fn files_hold_one_idea() {
 }
 
 #[test]
+fn files_of_tests_are_built() {
+    // Cargo looks for no programs there, so that a file which nobody names would be left out in silence.
+    const PLACES: [&str; 2] = ["tests", "net"];
+    let manifest = |place| std::fs::read_to_string(Path::new(ROOT).join(place).join("Cargo.toml")).unwrap();
+    let sources = sources();
+    for place in PLACES {
+        let folder = format!("{place}/tests/");
+        let manifest = manifest(place);
+        let files: Vec<_> = sources.iter().filter(|(name, _)| name.starts_with(&folder)).collect();
+        let is_built = |name: &str| {
+            let path = Path::new(name);
+            let stem = path.file_stem().unwrap_or_default();
+            let is_front = stem == "mod" || stem == "main";
+            let name =
+                if is_front { path.parent().and_then(Path::file_name).unwrap_or_default() } else { stem };
+            let name = name.to_string_lossy();
+            let (inner, outer) = (format!("mod {name};"), format!("pub mod {name};"));
+            manifest.contains(&format!("name = \"{name}\""))
+                || files.iter().any(|(_, text)| text.lines().any(|line| line == inner || line == outer))
+        };
+        let left_out: Vec<_> = files.iter().map(|(name, _)| name).filter(|name| !is_built(name)).collect();
+        assert!(files.len() > 5 && left_out.is_empty(), "no program of tests names {left_out:#?}");
+    }
+    check("programs that are built without tests have none", |name, text| {
+        (name == "cli/src/main.rs" || name.starts_with("benches/src/bin/")) && text.contains("#[test]")
+    });
+}
+
+/// The packages outside this workspace with their features, as cargo builds them for `what`.
+fn features(what: &[&str]) -> BTreeSet<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["tree", "--locked", "--prefix", "none", "--format", "{p}: {f}", "--manifest-path"])
+        .arg(Path::new(ROOT).join("Cargo.toml"))
+        .args(what)
+        .output()
+        .expect("cargo starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8_lossy(&output.stdout).into_owned();
+    // One that is shown again is marked, and the packages of this workspace are named with their paths.
+    let packages = tree.lines().map(|line| line.trim_end_matches(" (*)"));
+    packages.filter(|line| !line.contains(" (/")).map(ToOwned::to_owned).collect()
+}
+
+/// The tests start a server that cargo builds without what is for tests alone. A feature that crates for tests ask of a dependency of the
+/// server has the whole server compiled a second time; asking for it in `Cargo.toml` has not.
+#[test]
+fn the_server_is_compiled_once() {
+    let everything = features(&["--workspace", "--edges", "normal,build,dev"]);
+    let server = features(&["-p", "nigh", "--edges", "normal,build"]);
+    let others: Vec<&String> = server.difference(&everything).collect();
+    assert!(server.len() > 50 && others.is_empty(), "built with other features for tests: {others:#?}");
+}
+
+/// Examples in documentation would be programs of their own, each with the whole crate in it, so there are none, and cargo does not look for them.
+#[test]
+fn documentation_has_no_examples_that_nobody_runs() {
+    check("what documentation shows is text, and code is in tests", |_, text| {
+        let documentation = text.lines().filter_map(|line| {
+            let line = line.trim_start();
+            line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).map(str::trim)
+        });
+        let fences = documentation.filter_map(|line| line.strip_prefix("```"));
+        fences.step_by(2).any(|kind| kind != "text")
+    });
+}
+
+#[test]
 fn only_the_runtime_knows_the_executor() {
     let path = ["glommio", "::"].concat();
     check("glommio is imported in shard/src/runtime only", |name, text| {
@@ -86,6 +155,115 @@ fn crates_point_one_way() {
             let depends = product.contains(&format!("nigh-{other}.workspace"));
             assert!(!depends || below.contains(&other), "{member} must not depend on {other}");
         }
+    }
+}
+
+#[test]
+fn only_the_door_reaches_the_core() {
+    // Besides the door and the operations that it carries out: what starts a front end on a core, the pages of figures that operations
+    // make, and the simulation of whole nodes.
+    const ALLOWED: [&str; 7] = [
+        "net/src/door.rs",
+        "net/src/op/",
+        "net/src/rest/mod.rs",
+        "net/src/metrics.rs",
+        "net/src/kv_metrics.rs",
+        "net/src/tcp/server.rs",
+        "net/src/sim_tests/",
+    ];
+    check("codecs reach the core through the door", |name, text| {
+        let code = || text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let names_core = |line: &str| line.split(|c: char| !c.is_alphanumeric()).any(|word| word == "Core");
+        name.starts_with("net/src/")
+            && !ALLOWED.iter().any(|allowed| name.starts_with(allowed))
+            && code().any(names_core)
+    });
+}
+
+/// Files that have unsafe code: kernels, memory that is read while it is written, files that are mapped, rings and devices. Each has its
+/// reasons beside it and a model or a property test. A new one needs a reason in its commit; one that no longer needs it goes from here.
+const WITH_UNSAFE: &[&str] = &[
+    "engine/src/collection/dense/meta.rs",
+    "engine/src/collection/dense/restore.rs",
+    "engine/src/collection/dense/rewrite.rs",
+    "engine/src/collection/dense/row_block.rs",
+    "engine/src/collection/dense/writer.rs",
+    "engine/src/distance/avx2.rs",
+    "engine/src/distance/avx512.rs",
+    "engine/src/distance/code.rs",
+    "engine/src/distance/entries.rs",
+    "engine/src/distance/kernel.rs",
+    "engine/src/distance/neon.rs",
+    "engine/src/distance/plane_entries.rs",
+    "engine/src/distance/planes.rs",
+    "engine/src/distance/scalar.rs",
+    "engine/src/distance/shuffle.rs",
+    "engine/src/index/exact.rs",
+    "engine/src/index/hnsw/codes.rs",
+    "engine/src/index/hnsw/generation.rs",
+    "engine/src/index/hnsw/graph.rs",
+    "engine/src/index/hnsw/graph_codes.rs",
+    "engine/src/index/hnsw/quantized.rs",
+    "engine/src/index/hnsw/quantized_images.rs",
+    "engine/src/index/hnsw/quantizing.rs",
+    "engine/src/index/hnsw/search.rs",
+    "engine/src/index/hnsw/training.rs",
+    "engine/src/index/ivf/cells.rs",
+    "engine/src/index/ivf/coded.rs",
+    "engine/src/memory/arena.rs",
+    "engine/src/memory/attic.rs",
+    "engine/src/memory/id_map.rs",
+    "engine/src/memory/owned.rs",
+    "engine/src/memory/pages.rs",
+    "engine/src/memory/published.rs",
+    "engine/src/memory/spill.rs",
+    "engine/src/memory/table.rs",
+    "engine/src/payload/index/between.rs",
+    "engine/src/payload/index/buckets.rs",
+    "engine/src/payload/index/columns.rs",
+    "engine/src/payload/index/mod.rs",
+    "engine/src/payload/index/postings.rs",
+    "engine/src/payload/index/selection.rs",
+    "engine/src/payload/index/tree.rs",
+    "engine/src/payload/row_layout.rs",
+    "engine/src/quantizer/mod.rs",
+    "engine/src/quantizer/planar.rs",
+    "engine/src/quantizer/product.rs",
+    "shard/src/checkpoint/manifest.rs",
+    "shard/src/completions/buffers.rs",
+    "shard/src/completions/mod.rs",
+    "shard/src/completions/socket.rs",
+    "shard/src/mesh/ring.rs",
+    "shard/src/reactor.rs",
+    "shard/src/ring.rs",
+    "shard/src/runtime/disk.rs",
+    "shard/src/runtime/disk/synced.rs",
+    "shard/src/runtime/task.rs",
+    "shard/src/system.rs",
+    "gpu/src/cuda/driver.rs",
+    "gpu/src/cuda/mod.rs",
+];
+
+#[test]
+fn unsafe_code_is_where_it_is_listed() {
+    let is_unsafe =
+        |line: &str| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "unsafe");
+    let found: BTreeSet<String> = sources()
+        .into_iter()
+        .filter(|(name, text)| {
+            let code = || text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            name.contains("/src/")
+                && !name.contains("tests")
+                && !name.contains("loom")
+                && code().any(is_unsafe)
+        })
+        .map(|(name, _)| name)
+        .filter(|name| !name.starts_with("benches/"))
+        .collect();
+    assert_eq!(found, WITH_UNSAFE.iter().map(|name| (*name).to_owned()).collect());
+    for front in ["net/src/lib.rs", "cli/src/lib.rs", "cli/src/main.rs"] {
+        let text = std::fs::read_to_string(Path::new(ROOT).join(front)).expect("the source");
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{front}");
     }
 }
 
@@ -177,5 +355,102 @@ fn licence_expressions() {
     }
     for bad in ["GPL-3.0", "MIT AND GPL-3.0", "(MIT", "", "MIT)"] {
         assert!(!permits(bad, &allowed), "{bad}");
+    }
+}
+
+/// Groups of files of one crate that import each other, and why they may. No others.
+const CIRCLES: [(&str, &str); 1] =
+    [("shard/src/runtime/", "the executor: a task wakes its core, and a core runs its tasks")];
+
+/// What the `use` declarations of a text name, each path in full.
+fn used_paths(text: &str) -> Vec<String> {
+    fn expand(path: &str, into: &mut Vec<String>) {
+        let Some((before, rest)) = path.split_once('{') else {
+            return into.push(path.split(" as ").next().unwrap_or(path).trim().to_owned());
+        };
+        let inner = &rest[..rest.rfind('}').unwrap_or(rest.len())];
+        let (mut depth, mut start) = (0, 0);
+        for (at, letter) in inner.char_indices().chain([(inner.len(), ',')]) {
+            match letter {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 0 => {
+                    let part = inner[start..at].trim();
+                    if !part.is_empty() {
+                        expand(&format!("{}{part}", before.trim()), into);
+                    }
+                    start = at + 1;
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut paths = Vec::new();
+    // Tests may look at what they like.
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
+    for declaration in text.split("\nuse ").skip(1).chain(text.split("\npub use ").skip(1)) {
+        let path = declaration.split(';').next().unwrap_or_default();
+        expand(&path.split_whitespace().collect::<Vec<_>>().join(" "), &mut paths);
+    }
+    paths
+}
+
+/// The file of the module that a path of file `from` leads into; none where it leads into another crate, or to what a folder's own file
+/// hands on from others.
+fn imported_file(from: &str, path: &str, files: &BTreeSet<String>) -> Option<String> {
+    let (krate, inside) = from.split_once("/src/")?;
+    let mut module: Vec<&str> = inside.trim_end_matches(".rs").split('/').collect();
+    if matches!(module.last(), Some(&("mod" | "lib" | "main"))) {
+        module.pop();
+    }
+    let mut parts: Vec<&str> = path.split("::").map(str::trim).collect();
+    match *parts.first()? {
+        "crate" => module.clear(),
+        "super" => {
+            while parts.first() == Some(&"super") {
+                module.pop();
+                parts.remove(0);
+            }
+            parts.insert(0, "super");
+        }
+        _ => return None,
+    }
+    module.extend(&parts[1..]);
+    (1..=module.len())
+        .rev()
+        .map(|len| format!("{krate}/src/{}.rs", module[..len].join("/")))
+        .find(|file| files.contains(file))
+}
+
+#[test]
+fn files_import_in_one_direction() {
+    let sources = sources();
+    let is_built =
+        |name: &String| name.contains("/src/") && !name.contains("test") && !name.starts_with("benches/");
+    let files: BTreeSet<String> = sources.iter().map(|(name, _)| name.clone()).filter(is_built).collect();
+    let mut imports: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for (name, text) in sources.iter().filter(|(name, _)| files.contains(name)) {
+        let found = used_paths(text).into_iter().filter_map(|path| imported_file(name, &path, &files));
+        imports.insert(name, found.filter(|file| file != name).collect());
+    }
+    assert!(imports.values().map(BTreeSet::len).sum::<usize>() > 500, "imports are found: {imports:#?}");
+    let reached = |from: &str| {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![from.to_owned()]);
+        while let Some(file) = next.pop() {
+            let further = imports.get(file.as_str()).into_iter().flatten();
+            next.extend(further.filter(|file| seen.insert((*file).clone())).cloned());
+        }
+        seen
+    };
+    let in_circles: Vec<&str> =
+        files.iter().map(String::as_str).filter(|file| reached(file).contains(*file)).collect();
+    let unknown: Vec<&&str> =
+        in_circles.iter().filter(|file| !CIRCLES.iter().any(|(known, _)| file.starts_with(known))).collect();
+    assert!(unknown.is_empty(), "files import each other in a circle: {unknown:#?}");
+    for (known, why) in CIRCLES {
+        assert!(
+            in_circles.iter().any(|file| file.starts_with(known)),
+            "{known} is no circle any more: {why}"
+        );
     }
 }

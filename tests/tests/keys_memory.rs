@@ -93,6 +93,7 @@ fn check(flags: &[&str]) {
 
 #[test]
 fn memory_stays_within_the_budget_whatever_is_written() {
+    let _turn = crate::turn();
     check(&[]);
     check(&[
         "-relocating-eviction",

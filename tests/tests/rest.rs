@@ -3,7 +3,6 @@ use nigh_tests::{Api, Server, SplitMix};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 const DIM: usize = 12;
 
@@ -19,15 +18,8 @@ fn raw(server: &Server, request: &str) -> String {
 /// Log lines that hold `part`, once there is one.
 #[track_caller]
 fn lines_with(server: &Server, part: &str) -> Vec<String> {
-    for _ in 0..500 {
-        let log = server.log();
-        let lines: Vec<String> = log.lines().filter(|line| line.contains(part)).map(str::to_owned).collect();
-        if !lines.is_empty() {
-            return lines;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("no line with {part:?} in\n{}", server.log());
+    server.wait_for_log(part);
+    server.log().lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
 }
 
 #[test]
@@ -143,4 +135,55 @@ fn clients_that_leave() {
     assert_eq!(all["documents"].as_array().unwrap().len(), 5_000);
     let (status, log) = server.stop();
     assert!(status.success(), "{log}");
+}
+
+/// Payloads of many lengths are replaced all the time; whoever finds a point must get one of its payloads, whole. The copy of what was
+/// found looked rows up more than once and could hand out pieces of other points' payloads.
+#[test]
+fn payloads_are_whole_while_they_are_replaced() {
+    let server = Server::start(None, &["-cores", "2"]);
+    let mut api = server.api();
+    api.ok("POST", "/v1/collections", json!({"name": "docs", "config": {"dim": 1, "metric": "l2"}}));
+    let points = 64;
+    let payload = |id: u64, round: u64| {
+        let text = format!("{id} ").repeat(1 + (id * 7 + round * 13) as usize % 40);
+        json!({"id": {"kind": "int", "int": id}, "text": {"kind": "string", "str": text}})
+    };
+    // A zero would be left out of the answers.
+    for id in 1..=points {
+        let point = json!({"id": id, "vector": [id], "metadata": payload(id, 0)});
+        api.ok("POST", "/v1/collections/docs/points", point);
+    }
+    let rounds = if nigh_tests::long() { 200 } else { 10 };
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = server.api();
+            for round in 1..=rounds {
+                for id in 1..=points {
+                    let path = format!("/v1/collections/docs/points/{id}/payload/overwrite");
+                    writer.ok("POST", &path, payload(id, round));
+                }
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                // Each connection is served by a core that the system chooses, so that both cores read.
+                let mut reader = server.api();
+                let mut found = 0;
+                while found == 0 || !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let body = json!({"query": [0], "k": points});
+                    let answer = reader.ok("POST", "/v1/collections/docs/points/search/docs", body);
+                    for document in answer["documents"].as_array().expect("documents") {
+                        let (id, metadata) = (document["id"].as_u64().expect("an id"), &document["metadata"]);
+                        assert_eq!(metadata["id"]["int"].as_u64(), Some(id), "{document}");
+                        let text = metadata["text"]["str"].as_str().expect("a text");
+                        assert!(text.split_whitespace().all(|word| word == id.to_string()), "{document}");
+                        found += 1;
+                    }
+                }
+            });
+        }
+    });
 }

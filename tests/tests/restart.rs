@@ -319,7 +319,8 @@ fn damage_stops_the_collection_it_belongs_to() {
     let refused = api.send("POST", "/v1/collections/damaged/points", &write).expect("an answer");
     assert!(refused.status >= 500, "{} {}", refused.status, refused.body);
     api.ok("POST", "/v1/collections/healthy/points", write.clone());
-    assert!(server.log().contains("level=ERROR") && server.log().contains("damaged"), "{}", server.log());
+    server.wait_for_log("level=ERROR");
+    server.wait_for_log("damaged");
     // It can be dropped and made anew.
     api.ok("DELETE", "/v1/collections/damaged", Value::Null);
     create(&mut api, "damaged");

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use nigh_benches::cpu;
 use nigh_engine::memory::Domain;
-use nigh_engine::sparse::{LaneScratch, SparseWriter};
+use nigh_engine::sparse::{LaneScratch, LaneSearch, SparseWriter};
 use nigh_engine::text::{TextConfig, TextQuery, TextWriter};
 use serde_json::{Value, json};
 
@@ -115,7 +115,9 @@ fn text(docs: &[String], queries: &[String], k: usize) {
     let start = cpu::thread_time();
     let mut hits = 0;
     for query in &queries {
-        index.search(&seat.pin(), query, None, k, |_| true, u64::from, &mut scratch, &mut out);
+        let search =
+            LaneSearch { k, admit: |_| true, id_of: u64::from, scratch: &mut scratch, out: &mut out };
+        index.search(&seat.pin(), query, None, search);
         hits += out.len();
     }
     let search = (cpu::thread_time() - start).as_secs_f64();
@@ -159,9 +161,10 @@ fn sparse(options: &Options) {
     let start = cpu::thread_time();
     let mut hits = 0;
     for query in &queries {
-        index
-            .search(&seat.pin(), query, options.k, |_| true, u64::from, &mut scratch, &mut out)
-            .expect("ascending and finite");
+        let k = options.k;
+        let search =
+            LaneSearch { k, admit: |_| true, id_of: u64::from, scratch: &mut scratch, out: &mut out };
+        index.search(&seat.pin(), query, search).expect("ascending and finite");
         hits += out.len();
     }
     let search = (cpu::thread_time() - start).as_secs_f64();

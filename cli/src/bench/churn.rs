@@ -4,6 +4,7 @@ use super::ingest::{Ingest, path_segment, send_batch};
 use super::load::in_parallel;
 use super::server_metrics;
 use super::wire::{Corpus, JSON};
+use nigh_engine::random::hash;
 use serde::Serialize;
 use std::time::Instant;
 
@@ -23,17 +24,9 @@ pub struct Round {
 /// Half of the rows `0..count`, another half in each round, in no order; the same ones in every run.
 fn half(count: usize, round: usize) -> Vec<usize> {
     let mut rows: Vec<usize> = (0..count).collect();
-    rows.sort_by_cached_key(|&row| mix((round as u64) << 40 ^ row as u64));
+    rows.sort_by_cached_key(|&row| hash((round as u64) << 40 ^ row as u64));
     rows.truncate(count / 2);
     rows
-}
-
-/// SplitMix64's finalizer (Steele, Lea and Flood, OOPSLA 2014).
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
 }
 
 /// Deletes half of the corpus, point by point, and inserts it again in batches; `recall` is asked at the end.

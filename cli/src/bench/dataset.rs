@@ -1,6 +1,7 @@
 //! Corpora: `.npy`, raw `.f16`, `.fvecs` and `.ivecs`, payload lines, and a synthetic corpus for runs without files.
 //!
 //! Every reader checks lengths before it allocates and names the file in its errors.
+use nigh_engine::random::SplitMix64;
 use std::path::Path;
 
 /// Rows of equal length.
@@ -76,34 +77,21 @@ pub fn synthetic(count: usize, dim: usize, seed: u64) -> Result<Matrix<f32>, Str
     if !matches!(reserved, Some(Ok(()))) {
         return Err(format!("{count} vectors of {dim} components do not fit into memory"));
     }
-    let mut random = SplitMix(seed);
+    let mut random = SplitMix64(seed);
     let centres = (count / 50).clamp(1, 1000);
-    let centre_values: Vec<f32> = (0..centres * dim).map(|_| random.unit()).collect();
+    let centre_values: Vec<f32> = (0..centres * dim).map(|_| unit(&mut random)).collect();
     for _ in 0..count {
         let centre = random.next() as usize % centres;
-        values.extend((0..dim).map(|column| centre_values[centre * dim + column] + 0.5 * random.unit()));
+        values.extend((0..dim).map(|column| centre_values[centre * dim + column] + 0.5 * unit(&mut random)));
     }
     Ok(Matrix { dim, values })
 }
 
-/// The generator of Steele, Lea and Flood (OOPSLA 2014): enough for synthetic data, and the same everywhere.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Roughly normal with variance 1: the sum of four uniforms.
-    fn unit(&mut self) -> f32 {
-        let bits = self.next();
-        let sum: f32 = (0..4).map(|part| ((bits >> (part * 16)) & 0xffff) as f32 / 65_536.0 - 0.5).sum();
-        sum * 1.732
-    }
+/// Roughly normal with variance 1: the sum of four uniforms.
+fn unit(random: &mut SplitMix64) -> f32 {
+    let bits = random.next();
+    let sum: f32 = (0..4).map(|part| ((bits >> (part * 16)) & 0xffff) as f32 / 65_536.0 - 0.5).sum();
+    sum * 1.732
 }
 
 fn with_bytes<R>(path: &Path, read: impl Fn(&str, &[u8]) -> Result<R, String>) -> Result<R, String> {

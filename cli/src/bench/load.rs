@@ -2,14 +2,13 @@
 //! on a fixed schedule, and latency counts from the moment a query was due, so that a stalled server cannot hide the
 //! queries it kept waiting).
 use super::client::{Client, Target};
+use super::latency::{histogram, nanos};
 use super::processor_wait::ProcessorWait;
 use super::wire::found_ids;
 use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Latencies above this are recorded as this.
-const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 /// Every so many answers one is parsed and checked in full; all have their status checked.
 const CHECK_EVERY: u64 = 64;
 
@@ -57,11 +56,6 @@ impl Measured {
     fn new() -> Measured {
         Measured { latency: histogram(), without_own_wait: histogram(), answered: 0, elapsed: Duration::ZERO }
     }
-}
-
-/// A histogram that holds every latency we record.
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are constants that fit")
 }
 
 /// Runs the load; `progress` is called now and then with the measured time so far.
@@ -152,7 +146,6 @@ fn worker(
             }
         }
         if due >= load.warm_up {
-            let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(LATENCY_NS_MAX);
             measured.latency.saturating_record(nanos(done - due));
             if let Some((after, before)) = waited {
                 let own = after.saturating_sub(before);

@@ -5,6 +5,7 @@ pub mod client;
 mod dataset;
 mod ingest;
 mod kv;
+mod latency;
 mod load;
 mod processor_wait;
 mod recall;

@@ -1,29 +1,10 @@
 //! What a run says at its end: a table for people, one JSON object for programs.
 use super::churn::Round;
 use super::ingest::{Background, BackgroundDone, Loaded};
+use super::latency::Latency;
 use super::server_metrics::ServerSide;
-use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt::Write;
-
-/// Latency in microseconds.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Latency {
-    /// Mean.
-    pub mean_us: f64,
-    /// Median.
-    pub p50_us: f64,
-    /// 90th percentile.
-    pub p90_us: f64,
-    /// 95th percentile.
-    pub p95_us: f64,
-    /// 99th percentile.
-    pub p99_us: f64,
-    /// 99.9th percentile.
-    pub p999_us: f64,
-    /// Slowest.
-    pub max_us: f64,
-}
 
 /// One measured stretch of queries.
 #[derive(Clone, Debug, Serialize)]
@@ -98,22 +79,6 @@ pub struct Report {
     pub commit: &'static str,
     /// One per value of ef_search.
     pub cycles: Vec<Cycle>,
-}
-
-impl Latency {
-    /// Percentiles of nanoseconds.
-    pub fn of(nanos: &Histogram<u64>) -> Latency {
-        let at = |quantile: f64| nanos.value_at_quantile(quantile) as f64 / 1000.0;
-        Latency {
-            mean_us: (nanos.mean() / 100.0).round() / 10.0,
-            p50_us: at(0.5),
-            p90_us: at(0.9),
-            p95_us: at(0.95),
-            p99_us: at(0.99),
-            p999_us: at(0.999),
-            max_us: nanos.max() as f64 / 1000.0,
-        }
-    }
 }
 
 fn mib(bytes: f64) -> f64 {

@@ -1,8 +1,8 @@
 //! `nigh bench ingest`: how fast points go in over the binary protocol, one by one or staged for one build.
 use super::dataset::{Matrix, read_payloads, read_vectors, synthetic};
-use super::kv::measure::{histogram, own_cpu};
+use super::kv::measure::own_cpu;
+use super::latency::{Latency, histogram};
 use super::recall::Metric;
-use super::report::Latency;
 use super::vector::{parse_shape, progress_bar};
 use crate::flags::parse_bool;
 use crate::tcp_client::{CallError, Reply, TcpClient};
@@ -441,8 +441,9 @@ impl Report {
 mod tests {
     use super::*;
     use crate::tcp_client::tests::serve;
+    use nigh_net::op::Op;
     use nigh_net::tcp::frame;
-    use nigh_net::tcp::ops::{self, Op};
+    use nigh_net::tcp::ops;
     use nigh_net::tcp::vector::{self, VectorRequest};
     use std::collections::BTreeSet;
     use std::io::Write as _;

@@ -5,9 +5,11 @@ use super::dataset::{Matrix, read_payloads, read_truth, read_vectors, synthetic}
 use super::ingest::{
     self, Background, BackgroundWork, Ingest, create, drop_collection, path_segment, while_loading,
 };
+use super::kv::measure::own_cpu;
+use super::latency::Latency;
 use super::load::{self, Arrival, Load};
 use super::recall::{Metric, nearest, recall_at_k};
-use super::report::{Cycle, Latency, Phase, Report};
+use super::report::{Cycle, Phase, Report};
 use super::server_metrics;
 use super::wire::{BINARY, Corpus, JSON, binary_query, json_query};
 use crate::flags::parse_bool;
@@ -380,10 +382,10 @@ fn measure_recall(
 fn phase(load: &Load<'_>, work: &BackgroundWork<'_>) -> Result<Phase, String> {
     let bar = progress_bar("querying", load.duration.as_millis() as u64);
     let server_before = server_metrics::read(load.target)?;
-    let generator_before = cpu_s();
+    let generator_before = own_cpu().as_secs_f64();
     let (measured, background_done) = while_loading(work, || {
         let measured = load::run(load, &|measured| bar.set_position(measured.as_millis() as u64))?;
-        Ok((measured, cpu_s() - generator_before, server_metrics::read(load.target)?))
+        Ok((measured, own_cpu().as_secs_f64() - generator_before, server_metrics::read(load.target)?))
     })?;
     bar.finish_and_clear();
     let (measured, generator_cpu_s, server_after) = measured;
@@ -405,18 +407,6 @@ fn phase(load: &Load<'_>, work: &BackgroundWork<'_>) -> Result<Phase, String> {
         server: server_metrics::between(&server_before, &server_after),
         generator_cpu_s,
     })
-}
-
-/// CPU seconds of this process so far, user and kernel.
-fn cpu_s() -> f64 {
-    // SAFETY: rusage is plain numbers, for which all zeroes is a value; getrusage writes nothing else.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-        usage
-    };
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
 /// A bar on stderr; nothing where stderr is no terminal.

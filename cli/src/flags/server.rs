@@ -25,14 +25,15 @@ pub struct ServerFlags {
 
     /// JSON file with {"cache":{"max_memory":"8GiB"}}.
     ///
-    /// The budget of keys and values: past it those written first go. Without it the budget is a quarter of the
-    /// smaller of the machine's memory and the container's limit.
+    /// max_memory is the budget of keys and values of the whole process. When they reach it, expired keys are removed
+    /// first, then the keys that were written first. Without max_memory the budget is a quarter of the smaller of the
+    /// machine's memory and the container's limit.
     #[arg(long, value_name = "path", default_value = "", help_heading = "Storage")]
     pub config: String,
     /// Data directory; empty keeps everything in memory.
     ///
-    /// With a data directory an acknowledged write survives kill -9 and power loss. Without one nothing survives
-    /// the process.
+    /// With a data directory an acknowledged write survives kill -9 and, with -wal-sync always, power loss. Without
+    /// one nothing survives the process.
     #[arg(long, value_name = "dir", default_value = "", help_heading = "Storage")]
     pub data: String,
     /// Number of shards, a power of two; 0 is 256.
@@ -47,27 +48,38 @@ pub struct ServerFlags {
     pub ttl_sweep_interval: Span,
     /// When an acknowledged write is on disk: always, interval[:ms] or none.
     ///
-    /// always: before the answer. interval: written at once, synced every so many milliseconds (1000 when not
-    /// given), so a power loss may lose that much. none: never synced. A kill of the process alone loses nothing
-    /// that was written.
+    /// With always, a write is synced to the device before it is answered. With interval, it is written at once and
+    /// synced every so many milliseconds (1000 when not given), so a power loss may lose the writes of that time. With
+    /// none, the server never syncs. In no mode does a kill of the process alone lose an acknowledged write.
     #[arg(long, value_name = "mode", value_parser = parse_wal_sync, default_value = "always", help_heading = "Storage")]
     pub wal_sync: WalSync,
     /// Cores to use; 0 is all that the process may use.
     #[arg(long, value_name = "n", value_parser = parse_int, default_value = "0", help_heading = "Storage")]
     pub cores: i64,
     /// Key-value cache: move records during eviction.
+    ///
+    /// When the page that was written first is emptied, its live records, up to half a page of them, are copied into
+    /// the page being written. Without this flag all of them are evicted.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Storage")]
     pub relocating_eviction: bool,
     /// Key-value cache: how often the reserve for relocation is refilled.
+    ///
+    /// Acts with -relocating-eviction alone. The reserve is up to two free pages per shard, which a background task
+    /// makes by copying live records together; 0 keeps none.
     #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "50ms", help_heading = "Storage")]
     pub relocate_reserve_interval: Span,
     /// Key-value cache: update values of equal size in place.
+    ///
+    /// A new value of the same length overwrites the old one where it lies, instead of being appended.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Storage")]
     pub in_place_same_size_update: bool,
     /// Key-value cache: read in-place values under a sequence number.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Storage")]
     pub in_place_seqlock_reads: bool,
     /// Key-value cache: keep a visited bit per record.
+    ///
+    /// Acts with -relocating-eviction alone. Only records that were read or rewritten since they were last copied are
+    /// copied again; the others are evicted.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Storage")]
     pub sieve_visited_bit: bool,
     /// Key-value cache: serve queries over keys, and keep the indexes they define.
@@ -228,10 +240,11 @@ pub struct ServerFlags {
     /// One line per request.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Logging")]
     pub access_log: bool,
-    /// What the names of all metrics begin with.
+    /// Prefix of the names of all metrics.
     ///
-    /// For readers that look for metrics of another product under its name: "acme" makes svc_kv_gets_total
-    /// acme_kv_gets_total. Letters, digits and underscores; an underscore follows by itself.
+    /// Dashboards that expect the metrics of another product can keep its prefix: with "acme", svc_kv_gets_total is
+    /// called acme_kv_gets_total. A prefix consists of letters, digits and underscores; the server adds the underscore
+    /// behind it.
     #[arg(long, value_name = "text", value_parser = parse_metrics_prefix, default_value = "svc", help_heading = "Logging")]
     pub metrics_prefix: String,
 

@@ -1,5 +1,5 @@
 //! Reading results.
-use super::commands::CommandError;
+use super::context::CommandError;
 use crate::tcp_client::Reply;
 
 /// The bytes of a result, from the front.
@@ -66,5 +66,22 @@ pub fn result(reply: Reply<'_>) -> Result<Cursor<'_>, CommandError> {
     match reply {
         Reply::Result(bytes) => Ok(Cursor(bytes)),
         Reply::NotFound => Err(CommandError::Answer("not found")),
+    }
+}
+
+/// The yes or no of an answer.
+pub fn yes(reply: Reply<'_>) -> Result<bool, CommandError> {
+    match reply {
+        Reply::Result([0]) => Ok(false),
+        Reply::Result([1]) => Ok(true),
+        _ => Err(CommandError::Answer("not a yes or no")),
+    }
+}
+
+/// An answer that says only that it was done.
+pub fn done(reply: Reply<'_>) -> Result<(), CommandError> {
+    match reply {
+        Reply::Result([]) => Ok(()),
+        _ => Err(CommandError::Answer("more than a confirmation")),
     }
 }

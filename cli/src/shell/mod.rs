@@ -1,8 +1,11 @@
 //! `nigh cli`: a client of the binary protocol for people and for scripts: keys and collections, one command per line.
+mod arguments;
 mod commands;
 mod complete;
+mod context;
 mod cursor;
 mod history;
+mod keys;
 mod queries;
 mod vectors;
 mod words;
@@ -11,8 +14,8 @@ use crate::flags::{normalise, parse_bool};
 use crate::say;
 use crate::tcp_client::{CallError, TcpClient};
 use clap::{ArgAction, CommandFactory, Parser};
-use commands::{CommandError, Context};
 use complete::Completion;
+use context::{CommandError, Context};
 use history::History;
 use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;

@@ -1,6 +1,7 @@
 //! Commands on keys as a whole: queries, and the indexes they use.
-use super::commands::{CommandError, Context, done, number, put_block, put_name};
-use super::cursor::result;
+use super::arguments::{number, put_block, put_name};
+use super::context::{CommandError, Context};
+use super::cursor::{done, result};
 use super::words::quoted;
 use crate::tcp_client::CallError;
 use serde_json::{Value, json};

@@ -1,30 +1,32 @@
 //! Commands against a server in process that reads with the real decoders and keeps keys and points in maps.
 use super::*;
 use crate::tcp_client::tests::serve;
-use nigh_engine::kv::Op as KeyOp;
+use nigh_engine::kv::Op as Change;
+use nigh_net::op::{KvOp, KvQueryOp, Op};
 use nigh_net::tcp::frame;
 use nigh_net::tcp::kv::{self, KvRequest};
 use nigh_net::tcp::kv_query::{self, KvQueryRequest};
-use nigh_net::tcp::ops::{self, Op};
-use nigh_shard::keys::indexes::IndexDefinition;
-use nigh_shard::keys::query::{KeyPage, KeyRow};
+use nigh_net::tcp::ops;
+use nigh_shard::kv::batch::KeyOp;
+use nigh_shard::kv::indexes::IndexDefinition;
+use nigh_shard::kv::query::{KeyPage, KeyRow};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 type Keys = Mutex<HashMap<Vec<u8>, (Vec<u8>, u64)>>;
 
 /// Keys only, without time: what a command sends is what is looked at.
-fn answer_keys(keys: &Keys, op: ops::KvOp, args: &[u8], out: &mut Vec<u8>) {
+fn answer_keys(keys: &Keys, op: KvOp, args: &[u8], out: &mut Vec<u8>) {
     let mut keys = keys.lock().unwrap();
     let yes = |out: &mut Vec<u8>, done: bool| frame::put_ok(out, |out| kv::put_done(out, done));
     let found = |out: &mut Vec<u8>, value: Option<&[u8]>| frame::put_ok(out, |out| kv::put_found(out, value));
     match kv::decode(op, args).unwrap() {
-        KvRequest::Get { key } => match keys.get(key) {
+        KvRequest::One(KeyOp::Get { key }) => match keys.get(key) {
             Some((value, _)) => frame::put_ok(out, |out| out.extend_from_slice(value)),
             None => frame::put_not_found(out),
         },
-        KvRequest::Exists { key } => yes(out, keys.contains_key(key)),
-        KvRequest::Ttl { key } => {
+        KvRequest::One(KeyOp::Exists { key }) => yes(out, keys.contains_key(key)),
+        KvRequest::One(KeyOp::Ttl { key }) => {
             let left = keys.get(key).map_or(-2, |(_, ttl)| if *ttl == 0 { -1 } else { *ttl as i64 });
             frame::put_ok(out, |out| kv::put_number(out, left));
         }
@@ -32,63 +34,63 @@ fn answer_keys(keys: &Keys, op: ops::KvOp, args: &[u8], out: &mut Vec<u8>) {
             kv::put_mget_head(out, &asked);
             asked.iter().for_each(|key| kv::put_found(out, keys.get(*key).map(|(value, _)| &value[..])));
         }),
-        KvRequest::Change(KeyOp::Put { key, value, ttl_ms }) => {
+        KvRequest::One(KeyOp::Change(Change::Put { key, value, ttl_ms })) => {
             keys.insert(key.to_vec(), (value.to_vec(), ttl_ms));
             frame::put_ok(out, |_| {});
         }
-        KvRequest::Change(KeyOp::SetNx { key, value, ttl_ms }) => {
+        KvRequest::One(KeyOp::Change(Change::SetNx { key, value, ttl_ms })) => {
             let absent = !keys.contains_key(key);
             keys.entry(key.to_vec()).or_insert((value.to_vec(), ttl_ms));
             yes(out, absent);
         }
-        KvRequest::Change(KeyOp::GetSet { key, value, ttl_ms }) => {
+        KvRequest::One(KeyOp::Change(Change::GetSet { key, value, ttl_ms })) => {
             let before = keys.insert(key.to_vec(), (value.to_vec(), ttl_ms));
             found(out, before.as_ref().map(|(value, _)| &value[..]));
         }
-        KvRequest::Change(KeyOp::Del { key }) => yes(out, keys.remove(key).is_some()),
-        KvRequest::Change(KeyOp::GetDel { key }) => {
+        KvRequest::One(KeyOp::Change(Change::Del { key })) => yes(out, keys.remove(key).is_some()),
+        KvRequest::One(KeyOp::Change(Change::GetDel { key })) => {
             found(out, keys.remove(key).as_ref().map(|(value, _)| &value[..]));
         }
-        KvRequest::Change(KeyOp::Cas { key, value, expected, ttl_ms }) => {
+        KvRequest::One(KeyOp::Change(Change::Cas { key, value, expected, ttl_ms })) => {
             let is = keys.get(key).map(|(value, _)| &value[..]) == expected;
             if is {
                 keys.insert(key.to_vec(), (value.to_vec(), ttl_ms));
             }
             yes(out, is);
         }
-        KvRequest::Change(KeyOp::Cad { key, expected }) => {
+        KvRequest::One(KeyOp::Change(Change::Cad { key, expected })) => {
             let is = keys.get(key).is_some_and(|(value, _)| value == expected);
             if is {
                 keys.remove(key);
             }
             yes(out, is);
         }
-        KvRequest::Change(KeyOp::Caex { key, expected, ttl_ms }) => {
+        KvRequest::One(KeyOp::Change(Change::Caex { key, expected, ttl_ms })) => {
             let is = keys.get(key).is_some_and(|(value, _)| value == expected);
             if is {
                 keys.get_mut(key).unwrap().1 = ttl_ms;
             }
             yes(out, is);
         }
-        KvRequest::Change(KeyOp::Expire { key, ttl_ms }) => match keys.get_mut(key) {
+        KvRequest::One(KeyOp::Change(Change::Expire { key, ttl_ms })) => match keys.get_mut(key) {
             Some((_, ttl)) => {
                 *ttl = ttl_ms;
                 frame::put_ok(out, |_| {});
             }
             None => frame::put_not_found(out),
         },
-        KvRequest::Change(KeyOp::Persist { key }) => {
+        KvRequest::One(KeyOp::Change(Change::Persist { key })) => {
             let had = keys.get_mut(key).is_some_and(|(_, ttl)| std::mem::take(ttl) > 0);
             yes(out, had);
         }
-        KvRequest::Change(KeyOp::Incr { key, delta } | KeyOp::IncrEx { key, delta, .. }) => {
+        KvRequest::One(KeyOp::Change(Change::Incr { key, delta } | Change::IncrEx { key, delta, .. })) => {
             let value = keys.get(key).map_or(Ok([0; 8]), |(value, _)| value[..].try_into());
             let Ok(value) = value else { return frame::put_error(out, "incr value is not 8 bytes") };
             let sum = i64::from_be_bytes(value) + delta;
             keys.insert(key.to_vec(), (sum.to_be_bytes().to_vec(), 0));
             frame::put_ok(out, |out| kv::put_number(out, sum));
         }
-        KvRequest::Change(KeyOp::Flush) => {
+        KvRequest::Flush => {
             keys.clear();
             frame::put_ok(out, |_| {});
         }
@@ -100,7 +102,7 @@ fn answer_keys(keys: &Keys, op: ops::KvOp, args: &[u8], out: &mut Vec<u8>) {
 fn answer_queries(
     keys: &Keys,
     indexes: &Mutex<Vec<IndexDefinition>>,
-    op: ops::KvQueryOp,
+    op: KvQueryOp,
     args: &[u8],
     out: &mut Vec<u8>,
 ) {

@@ -1,6 +1,7 @@
 //! Commands on collections and points.
-use super::commands::{CommandError, Context, done, number, put_block, put_name, yes};
-use super::cursor::{Cursor, result};
+use super::arguments::{number, put_block, put_name};
+use super::context::{CommandError, Context};
+use super::cursor::{Cursor, done, result, yes};
 use super::words::quoted;
 use crate::bench::tagged_payload;
 use std::fmt::Write;

@@ -1,5 +1,6 @@
 //! How points of a collection are found, and what is configured of it.
-use super::config::{ConfigError, validate_product};
+use super::config_limits::{ConfigError, EF_MAX};
+use super::quantizer_config::validate_product;
 use crate::distance::Metric;
 use crate::index::Flat;
 use crate::quantizer::CellProduct;
@@ -17,7 +18,7 @@ const SOAR_LAMBDA_DEFAULT: f64 = 1.5;
 /// Largest degree of a graph of one level: its marks count edges in eight bits and a half.
 const DEGREE_MAX: usize = 256;
 /// Widest beam of a build there.
-const BEAM_MAX: usize = super::config::EF_MAX;
+const BEAM_MAX: usize = EF_MAX;
 
 /// How points are found.
 #[derive(Clone, Debug, Default, PartialEq)]

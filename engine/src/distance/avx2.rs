@@ -2,7 +2,7 @@
 use std::arch::x86_64::*;
 
 use super::entries::{code_entry, float_entries};
-use super::planes::plane_entries;
+use super::plane_entries::plane_entries;
 
 /// Sum of the eight lanes, in a fixed order.
 #[target_feature(enable = "avx2,fma")]

@@ -1,10 +1,9 @@
 //! Which instruction set runs: decided once, at first use, from what the CPU reports.
 use std::sync::OnceLock;
 
-use super::entries::{CodeEntry, FloatEntry};
-use super::planes::PlaneEntry;
+use super::entries::{CodeEntry, FloatEntry, ShuffleSums};
+use super::plane_entries::PlaneEntry;
 use super::scalar;
-use super::shuffle::ShuffleSums;
 
 /// An instruction set the kernels are written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

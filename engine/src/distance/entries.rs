@@ -8,6 +8,8 @@ pub(super) type Rows = unsafe fn(*const f32, *const f32, usize, *const u32, usiz
 pub(super) type CodePair = unsafe fn(*const u8, *const u8, usize) -> i32;
 /// As [`Rows`] for codes.
 pub(super) type CodeRows = unsafe fn(*const u8, *const u8, usize, *const u32, usize, *mut i32);
+/// Sums of the entries that 32 codes of four bits have in tables: `(tables, block, pairs, out)`.
+pub(super) type ShuffleSums = unsafe fn(*const u8, *const u8, usize, *mut u16);
 
 /// The two forms of one metric.
 #[derive(Clone, Copy)]

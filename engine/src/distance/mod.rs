@@ -16,6 +16,7 @@ mod code;
 mod dispatch;
 mod entries;
 mod kernel;
+mod plane_entries;
 mod planes;
 mod prepare;
 mod scalar;
@@ -35,7 +36,8 @@ pub use code::{CODE_DIM_MAX, CODE_LANES, CodeKernel, CodeQuery, encode, encoding
 pub use dispatch::{SimdLevel, simd_level};
 pub use entries::{prefetch_line, prefetch_row};
 pub use kernel::Kernel;
-pub use planes::{BLOCK as PLANE_BLOCK, PlaneKernel, Width};
+pub use plane_entries::BLOCK as PLANE_BLOCK;
+pub use planes::{PlaneKernel, Width};
 pub use prepare::prepare;
 pub use shuffle::{CODES as SHUFFLED_CODES, PAIR_BYTES as SHUFFLED_PAIR, ShuffleKernel};
 

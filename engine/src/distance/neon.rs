@@ -2,7 +2,7 @@
 use std::arch::aarch64::*;
 
 use super::entries::{code_entry, float_entries};
-use super::planes::plane_entries;
+use super::plane_entries::plane_entries;
 
 /// # Safety
 /// `a` and `b` point to `len` readable floats; `len` is a multiple of 16.

@@ -2,7 +2,7 @@
 //! the registers its baseline has.
 use super::LANES;
 use super::entries::{code_entry, float_entries};
-use super::planes::{plane_entries, widened};
+use super::plane_entries::{plane_entries, widened};
 
 /// # Safety
 /// `a` and `b` point to `len` readable floats; `len` is a multiple of [`LANES`].

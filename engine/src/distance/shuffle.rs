@@ -5,15 +5,13 @@
 //! `i` below and number `2p + 1` above. Tables lie likewise, sixteen bytes for number `2p` and sixteen for `2p + 1`. Sums are integers
 //! of 16 bits, the same on every machine.
 use super::dispatch::{SimdLevel, Table, best_table};
+use super::entries::ShuffleSums;
 
 /// Codes of a block.
 pub const CODES: usize = 32;
 
 /// Bytes of two numbers of a block, and of the tables of two numbers.
 pub const PAIR_BYTES: usize = 32;
-
-/// `(tables, block, pairs, out)`: sums of 32 codes.
-pub(super) type ShuffleSums = unsafe fn(*const u8, *const u8, usize, *mut u16);
 
 /// Sums over blocks on this machine.
 #[derive(Clone, Copy)]
@@ -64,13 +62,13 @@ impl ShuffleKernel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::Random;
+    use crate::random::SplitMix64;
 
     #[test]
     fn all_levels_sum_what_plain_look_ups_sum() {
         for pairs in [0, 1, 2, 3, 7, 24, 48, 128] {
             for largest in [3, 255] {
-                let mut random = Random(pairs as u64);
+                let mut random = SplitMix64(pairs as u64);
                 let mut bytes = || (0..pairs * PAIR_BYTES).map(|_| random.next() as u8).collect::<Vec<u8>>();
                 let (block, mut tables) = (bytes(), bytes());
                 tables.iter_mut().for_each(|byte| *byte = (*byte).min(largest).max(largest & 0xfc));

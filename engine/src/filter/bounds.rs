@@ -1,8 +1,9 @@
 //! What a filter says of the value of one field, for indexes that keep values in order.
 
+use super::expr::Expr;
 use super::leaf::{Relation, Test};
 use super::membership::Members;
-use super::predicate::{Expr, Predicate};
+use super::predicate::Predicate;
 use crate::payload::Value;
 
 /// Values that are neighbours in order. Both ends belong to it, even where the filter excludes them.

@@ -1,12 +1,12 @@
 //! From a parsed tree to an expression: every rule of the grammar is checked here.
 
 use super::datetime::{date_text, unix_ms_of_rfc3339};
+use super::expr::Expr;
 use super::geo::{Area, BoundingBox, Circle, Polygon};
 use super::leaf::{Relation, Test};
 use super::membership::{Floats, Members, Numbers, Texts};
 use super::node::{FilterError, Geo, Node, Operator};
 use super::pattern::{Pattern, PatternError};
-use super::predicate::Expr;
 use super::tokens::{MAX_QUERY_TOKENS, MAX_TOKEN_CHARS, QueryTokens, TokensError};
 use crate::payload::Value;
 use std::fmt;

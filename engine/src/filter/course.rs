@@ -117,6 +117,17 @@ impl<'a> Course<'a> {
     }
 }
 
+impl Test {
+    /// Whether the live value of the field, `None` when absent, passes; `None` when the allowance is used up before.
+    #[inline]
+    pub(super) fn ask(&self, value: Option<ValueRef<'_>>, allowance: &Allowance) -> Option<bool> {
+        match value.and_then(|value| Course::begin(self, value)) {
+            Some(mut course) => course.go_on(allowance),
+            None => Some(self.answer(value, allowance)),
+        }
+    }
+}
+
 /// Whether an array has the element that a test asks for, from `next` on.
 fn element(test: &Test, array: ValueRef<'_>, next: &mut usize, allowance: &Allowance) -> Option<bool> {
     if let (Test::ContainsString(operand), ValueRef::Strings(array)) = (test, array) {

@@ -1,7 +1,6 @@
 //! The test a leaf applies to one payload value.
 
 use super::allowance::Allowance;
-use super::course::Course;
 use super::datetime::unix_ms_of_rfc3339;
 use super::geo::Area;
 use super::membership::Members;
@@ -87,16 +86,7 @@ impl Relation {
 }
 
 impl Test {
-    /// Whether the live value of the field, `None` when absent, passes; `None` when the allowance is used up before.
-    #[inline]
-    pub(super) fn ask(&self, value: Option<ValueRef<'_>>, allowance: &Allowance) -> Option<bool> {
-        match value.and_then(|value| Course::begin(self, value)) {
-            Some(mut course) => course.go_on(allowance),
-            None => Some(self.answer(value, allowance)),
-        }
-    }
-
-    /// The answer where it takes no [`Course`].
+    /// The answer where it takes no [`Course`](super::course::Course).
     #[inline]
     pub(super) fn answer(&self, value: Option<ValueRef<'_>>, allowance: &Allowance) -> bool {
         let read_ns = match (self, value) {

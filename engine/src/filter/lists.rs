@@ -1,13 +1,13 @@
 //! Long `in` lists, looked up in the payload index piece by piece before the planner is asked.
 
+use super::cost::{KEY_NS, PREDICATE_NS, Situation};
+use super::expr::Expr;
 use super::leaf::Test;
 use super::membership::Members;
-use super::narrow::{Known, looked_up, narrow_expr};
-use super::planner::{KEY_NS, PREDICATE_NS, Situation};
-use super::predicate::{Expr, Predicate};
+use super::narrow::{Known, Lists, looked_up, narrow_expr};
+use super::predicate::Predicate;
 use crate::pace::{Pace, TooLong};
 use crate::payload::index::{Marked, Selection, View};
-use std::rc::Rc;
 
 /// Elements looked up between two questions to the pace.
 const PART: usize = 256;
@@ -15,18 +15,6 @@ const PART: usize = 256;
 const STEPS_EACH: usize = 3;
 /// Most bytes of bitsets for the lists of one filter, at one bit per slot each. Those beyond are asked as a predicate.
 const LISTS_MAX_BYTES: usize = 64 << 20;
-
-/// What was found under long lists of one filter.
-#[derive(Default)]
-pub(crate) struct Lists<'f>(Vec<(&'f Members, Rc<Marked>, bool)>);
-
-impl Lists<'_> {
-    /// The slots under a list that was looked up, and whether each of them matches.
-    pub(super) fn of<'p>(&self, members: &Members) -> Option<(Selection<'p>, bool)> {
-        let (_, marked, exact) = self.0.iter().find(|(of, ..)| std::ptr::eq(*of, members))?;
-        Some((Selection::Marked(marked.clone()), *exact))
-    }
-}
 
 /// Looks up all lists of `filter` that are longer than what the planner looks up by itself, and short enough to be worth it: with
 /// one element per few points it costs less to ask about the points.
@@ -63,7 +51,7 @@ pub(crate) async fn look_up<'f>(
             pace.step((to - from) * STEPS_EACH + found / 16).await?;
         }
         marked.count();
-        lists.0.push((members, Rc::new(marked), exact));
+        lists.add(members, marked, exact);
     }
     Ok(lists)
 }

@@ -4,7 +4,7 @@
 //! once and keeps what evaluation needs (parsed times, hashed lists, compiled expressions), so that
 //! [`Predicate::matches`] only compares: it neither fails nor allocates.
 //!
-//! `planner` chooses how a search answers a filter; `narrow` finds the slots that can match in the payload index.
+//! `planner` chooses how a search answers a filter, by what the ways cost (`cost`); `narrow` finds the slots that can match in the payload index.
 //!
 //! Every leaf reads one payload key. A key that is missing or expired is *absent*; how absence is judged belongs to
 //! each operator and is stated at `leaf::Test`.
@@ -12,13 +12,16 @@
 mod allowance;
 mod bounds;
 mod compile;
+pub(crate) mod cost;
 mod course;
 mod datetime;
+mod expr;
 mod geo;
 mod leaf;
 pub(crate) mod lists;
+mod looks;
 mod membership;
-mod narrow;
+pub(crate) mod narrow;
 mod node;
 mod pattern;
 pub(crate) mod planner;

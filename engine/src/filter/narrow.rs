@@ -1,15 +1,29 @@
 //! From a filter to the slots that can match, by the payload index.
 
+use super::expr::Expr;
 use super::leaf::{Relation, Test};
-use super::lists::Lists;
 use super::membership::Members;
-use super::predicate::{Expr, Predicate};
-use crate::payload::index::{Bound, Class, Selection, Terms, View};
+use super::predicate::Predicate;
+use crate::payload::index::{Bound, Class, Marked, Selection, Terms, View};
 use crate::payload::{CONTENT_KEY, Value};
+use std::rc::Rc;
 
-/// Longest `in` list that is looked up here: each element is a search in a dictionary. Longer ones have been before, or are asked
-/// as a predicate.
-pub(super) const IN_MAX: usize = 1024;
+/// What was found under long lists of one filter.
+#[derive(Default)]
+pub(crate) struct Lists<'f>(Vec<(&'f Members, Rc<Marked>, bool)>);
+
+impl<'f> Lists<'f> {
+    /// Adds what was found under a list, and whether each of it matches.
+    pub(super) fn add(&mut self, members: &'f Members, found: Marked, exact: bool) {
+        self.0.push((members, Rc::new(found), exact));
+    }
+
+    /// The slots under a list that was looked up, and whether each of them matches.
+    pub(super) fn of<'p>(&self, members: &Members) -> Option<(Selection<'p>, bool)> {
+        let (_, marked, exact) = self.0.iter().find(|(of, ..)| std::ptr::eq(*of, members))?;
+        Some((Selection::Marked(marked.clone()), *exact))
+    }
+}
 
 /// What is known of a collection's payloads.
 #[derive(Clone, Copy)]
@@ -257,13 +271,13 @@ fn leaf<'p>(field: &str, test: &Test, known: Known<'_, 'p>) -> Option<Narrowed<'
     let exact = |found: Terms<'p>| terms((found, true));
     match test {
         Test::Eq(Value::String(text)) => terms(known.view.text(field, Class::String, text)),
-        Test::Eq(Value::Int(number)) => exact(known.view.int(field, Class::Int, *number)),
-        Test::Eq(Value::Float(number)) => exact(known.view.float(field, Class::Float, *number)),
+        Test::Eq(Value::Int(number)) => terms(known.view.int(field, Class::Int, *number)),
+        Test::Eq(Value::Float(number)) => terms(known.view.float(field, Class::Float, *number)),
         Test::Eq(Value::Bool(flag)) => exact(known.view.bool(field, *flag)),
         Test::In(members) => r#in(field, members, known),
         Test::ContainsString(text) => terms(known.view.text(field, Class::StringElement, text)),
-        Test::ContainsInt(number) => exact(known.view.int(field, Class::IntElement, *number)),
-        Test::ContainsFloat(number) => exact(known.view.float(field, Class::FloatElement, *number)),
+        Test::ContainsInt(number) => terms(known.view.int(field, Class::IntElement, *number)),
+        Test::ContainsFloat(number) => terms(known.view.float(field, Class::FloatElement, *number)),
         Test::Match(tokens) => {
             // A query without words asks for any text, which nothing is filed under. Of several words each may be in another
             // element of an array.

@@ -1,81 +1,26 @@
-//! The compiled filter and its evaluation.
+//! A compiled filter, as others ask it.
 
 use super::allowance::Allowance;
 use super::compile::Compiler;
-use super::course::Course;
+use super::expr::{Expr, PIECE_NS};
 use super::geo::Area;
-use super::leaf::{LIST_IN_CACHE, Test};
-use super::narrow::IN_MAX;
+use super::leaf::Test;
+use super::looks::{is_wide, looked_up_max};
 use super::node::{FilterError, Node};
 use crate::pace::{Pace, TooLong};
 use crate::payload::{PayloadRow, ValueRef};
-use std::pin::Pin;
 use std::sync::Arc;
 
 /// What a question costs before any leaf is asked, in nanoseconds: mostly the misses of the point's line and row.
 const QUESTION_NS: u64 = 150;
 /// Leaves of a brief filter.
 const BRIEF_LEAVES: usize = 64;
-/// Nanoseconds of a question between two calls of the pace.
-const PIECE_NS: u64 = 50_000;
 
 /// A compiled filter, immutable and shareable; cloning copies a pointer.
 #[derive(Clone, Debug)]
 pub struct Predicate {
     root: Arc<Expr>,
     looked_up_max: usize,
-}
-
-/// What a filter compiles to. Constants are folded on the way up: `Always` and `Never` occur only as the root, and `All`
-/// and `Any` have at least one child, none of them constant.
-#[derive(Debug)]
-pub(crate) enum Expr {
-    /// Matches every point.
-    Always,
-    /// Matches no point.
-    Never,
-    /// Every child matches.
-    All(Box<[Expr]>),
-    /// Some child matches.
-    Any(Box<[Expr]>),
-    /// The child does not match.
-    Not(Box<Expr>),
-    /// A test of one payload key.
-    Leaf {
-        /// The key.
-        field: Box<str>,
-        /// What its value must fulfil.
-        test: Test,
-    },
-}
-
-/// Looks into the index that planning may take in one piece, beside one for each leaf: some milliseconds.
-const PLANNED_LOOKS: usize = 8_192;
-/// And from how many on a plan is kept.
-const WIDE_LOOKS: usize = 128;
-
-/// How many elements of a list, or words of a text, are looked up so that those of all leaves together stay within what planning may take.
-/// Longer lists are looked up in pieces before, as far as that is worth it.
-fn looked_up_max(root: &Expr) -> usize {
-    let mut max = IN_MAX;
-    while max > 1 && elements_up_to(root, max) > PLANNED_LOOKS {
-        max /= 4;
-    }
-    max
-}
-
-/// Looks that lists take which are not longer than `max`, and texts of which so many words are looked up; one for each other leaf.
-fn elements_up_to(root: &Expr, max: usize) -> usize {
-    let mut looks = 0;
-    root.each_leaf(&mut |_, test| {
-        looks += match test {
-            Test::In(members) if members.len() > max => 0,
-            Test::In(members) => members.len(),
-            Test::Match(tokens) => tokens.len().min(max),
-            _ => 1,
-        }
-    });
-    looks
 }
 
 impl Predicate {
@@ -128,7 +73,7 @@ impl Predicate {
 
     /// Whether planning takes so many looks into the index that it is not done again for each slice of a walk.
     pub(crate) fn is_wide(&self) -> bool {
-        elements_up_to(&self.root, self.looked_up_max) > WIDE_LOOKS
+        is_wide(&self.root, self.looked_up_max)
     }
 
     /// The expression, for the planner.
@@ -210,131 +155,5 @@ impl Predicate {
         let mut fields = Vec::new();
         self.root.each_leaf(&mut |field, _| fields.push(field));
         fields
-    }
-}
-
-impl Expr {
-    /// The conjunction of `children`.
-    pub(super) fn all(children: Vec<Expr>) -> Expr {
-        if children.iter().any(|child| matches!(child, Expr::Never)) {
-            return Expr::Never;
-        }
-        let children: Box<[Expr]> =
-            children.into_iter().filter(|child| !matches!(child, Expr::Always)).collect();
-        if children.is_empty() { Expr::Always } else { Expr::All(children) }
-    }
-
-    /// The disjunction of `children`.
-    pub(super) fn any(children: Vec<Expr>) -> Expr {
-        if children.iter().any(|child| matches!(child, Expr::Always)) {
-            return Expr::Always;
-        }
-        let children: Box<[Expr]> =
-            children.into_iter().filter(|child| !matches!(child, Expr::Never)).collect();
-        if children.is_empty() { Expr::Never } else { Expr::Any(children) }
-    }
-
-    /// The negation of `child`.
-    pub(super) fn not(child: Expr) -> Expr {
-        match child {
-            Expr::Always => Expr::Never,
-            Expr::Never => Expr::Always,
-            child => Expr::Not(Box::new(child)),
-        }
-    }
-
-    fn steps_beyond_row(&self) -> usize {
-        match self {
-            Expr::Always | Expr::Never => 0,
-            Expr::All(children) | Expr::Any(children) => children.iter().map(Expr::steps_beyond_row).sum(),
-            Expr::Not(child) => child.steps_beyond_row(),
-            Expr::Leaf { test: Test::In(members), .. } if members.len() > LIST_IN_CACHE => 5,
-            Expr::Leaf { test: Test::Regex(_) | Test::Match(_) | Test::Inside(_), .. } => 3,
-            Expr::Leaf { .. } => 0,
-        }
-    }
-
-    fn ask<'v>(
-        &self,
-        value_of: &impl Fn(&str) -> Option<ValueRef<'v>>,
-        allowance: &Allowance,
-    ) -> Option<bool> {
-        match self {
-            Expr::Always => Some(true),
-            Expr::Never => Some(false),
-            Expr::All(children) => {
-                for child in children {
-                    if !child.ask(value_of, allowance)? {
-                        return Some(false);
-                    }
-                }
-                Some(true)
-            }
-            Expr::Any(children) => {
-                for child in children {
-                    if child.ask(value_of, allowance)? {
-                        return Some(true);
-                    }
-                }
-                Some(false)
-            }
-            Expr::Not(child) => child.ask(value_of, allowance).map(|answer| !answer),
-            Expr::Leaf { .. } if allowance.is_spent() => None,
-            Expr::Leaf { field, test } => test.ask(value_of(field), allowance),
-        }
-    }
-
-    /// As [`Self::ask`], in pieces. Groups within groups are futures of their own; leaves, of which there may be many, are not.
-    fn ask_in_pieces<'a, 'v: 'a, P: Pace>(
-        &'a self,
-        value_of: &'a impl Fn(&str) -> Option<ValueRef<'v>>,
-        allowance: &'a Allowance,
-        pace: &'a mut P,
-    ) -> Pin<Box<dyn Future<Output = Result<bool, TooLong>> + 'a>> {
-        Box::pin(async move {
-            let (children, decisive) = match self {
-                Expr::Always => return Ok(true),
-                Expr::Never => return Ok(false),
-                Expr::Not(child) => return Ok(!child.ask_in_pieces(value_of, allowance, pace).await?),
-                Expr::All(children) => (&**children, false),
-                Expr::Any(children) => (&**children, true),
-                Expr::Leaf { .. } => (std::slice::from_ref(self), true),
-            };
-            for child in children {
-                let answer = match child {
-                    Expr::Leaf { field, test } => {
-                        let value = value_of(field);
-                        match value.and_then(|value| Course::begin(test, value)) {
-                            None => test.answer(value, allowance),
-                            Some(mut course) => loop {
-                                if let Some(answer) = course.go_on(allowance) {
-                                    break answer;
-                                }
-                                pace.step(allowance.renew(PIECE_NS)).await?;
-                            },
-                        }
-                    }
-                    group => group.ask_in_pieces(value_of, allowance, &mut *pace).await?,
-                };
-                if answer == decisive {
-                    return Ok(decisive);
-                }
-                if allowance.is_spent() {
-                    pace.step(allowance.renew(PIECE_NS)).await?;
-                }
-            }
-            Ok(!decisive)
-        })
-    }
-
-    fn each_leaf<'e>(&'e self, each: &mut impl FnMut(&'e str, &'e Test)) {
-        match self {
-            Expr::Always | Expr::Never => {}
-            Expr::All(children) | Expr::Any(children) => {
-                children.iter().for_each(|child| child.each_leaf(each));
-            }
-            Expr::Not(child) => child.each_leaf(each),
-            Expr::Leaf { field, test } => each(field, test),
-        }
     }
 }

@@ -1,8 +1,9 @@
 //! Exact search over an explicit list of slots.
+use super::Neighbor;
 use super::pool::Pool;
-use super::{Neighbor, Slot};
 use crate::distance::Kernel;
 use crate::memory::Arena;
+use crate::slot::Slot;
 
 /// Slots scored per kernel call: enough to keep the prefetcher ahead, small enough for the stack.
 const CHUNK: usize = 64;

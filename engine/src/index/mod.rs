@@ -11,13 +11,12 @@ mod pool;
 
 pub use exact::exact_search;
 pub use hnsw::{
-    Admit, Commit, Flat, Graph, GraphConfig, Job, JobDone, JobStep, JobTicket, Living, NodePlan, Planner,
-    Quantized, ROUND_NODES_MAX, Round, SLOTS_MAX, SavedCodes, Scan, Scratch, SearchStats, TargetJob,
+    Admit, Commit, Flat, GatedBeam, Graph, GraphConfig, Job, JobDone, JobStep, JobTicket, Living, NodePlan,
+    Planner, Quantized, ROUND_NODES_MAX, Round, SLOTS_MAX, SavedCodes, Scan, Scratch, SearchStats, TargetJob,
     TargetPlan, insert_all, relink_all,
 };
 pub use ivf::{Cells, Place};
 pub(crate) use ivf::{CellsWriter, CodeBlock, Coded, Measured, Order};
 pub use neighbor::Neighbor;
 
-/// A slot: row number of a point in every arena of its collection.
-pub type Slot = u32;
+pub use crate::slot::Slot;

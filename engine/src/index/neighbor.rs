@@ -1,7 +1,7 @@
 //! A found slot and the one order of results.
 use std::cmp::Ordering;
 
-use super::Slot;
+use crate::slot::Slot;
 
 /// A found slot. Ordered by distance, then slot; a NaN distance comes after every number, and -0 equals 0.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,8 @@
 //! results while they are among the `ef` nearest, and are expanded when nothing else is left to expand, as what only they lead to is
 //! mostly more copies. Rejected copies beyond the first few are *put off* in the same way. Which entries are equal is told by
 //! fingerprints of their vectors, which are asked for only where two entries are at the same distance.
-use super::{Neighbor, Slot};
+use super::Neighbor;
+use crate::slot::Slot;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

@@ -31,7 +31,10 @@ use super::words::{WORD, append_bytes, equal_bytes, store_bytes, words_of};
 use crate::memory::sync::{AtomicU64, Ordering, fence};
 
 /// Words before the key.
-pub(super) const HEADER_WORDS: usize = 3;
+const HEADER_WORDS: usize = 3;
+
+/// Words of the smallest entry: header and a key. (One key is empty.)
+pub(super) const ENTRY_WORDS_MIN: usize = HEADER_WORDS + 1;
 
 /// Longest key, bytes.
 pub const KEY_BYTES_MAX: usize = u16::MAX as usize;

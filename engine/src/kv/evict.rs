@@ -31,16 +31,15 @@
 //! At most half a page of a victim: so each emptied page is a gain of half a page at least, and making room ends. What lies in
 //! pages of its own (a long value) is more than half a page and is displaced.
 
+use super::drain::{Drain, Purpose};
 use super::entry::{Entry, Head};
 use super::index::Slot;
 use super::op::StoreError;
-use super::pages::PageId;
-use super::restore::Restoring;
 use super::stats::Stats;
 use super::table::Place;
 use super::view::is_live;
 use super::words::WORD;
-use super::writer::Writer;
+use super::writer::{Restoring, Writer};
 
 /// Words of a victim that are walked for each word written: with half a page rescued, a victim is empty when the open page is at
 /// most three quarters full.
@@ -81,27 +80,6 @@ const RESERVE_DEAD_PART: usize = 16;
 const RESERVE_PAGES: usize = 2;
 const RESERVE_PART: usize = 4;
 const RESERVE_PAGES_MIN: usize = 4;
-
-/// A page that is being emptied. It is no closed one any more.
-pub(super) struct Drain {
-    page: PageId,
-    /// Next word of it.
-    at: usize,
-    purpose: Purpose,
-}
-
-#[derive(Clone, Copy)]
-enum Purpose {
-    /// Room is needed: what cannot be rescued is displaced.
-    Evict {
-        /// Words that may still be rescued.
-        rescue: usize,
-    },
-    /// Nothing alive may be lost, and most of the page is dead.
-    Compact,
-    /// Nothing alive may be lost.
-    Reserve,
-}
 
 /// What became of a record that was met.
 enum Fate {

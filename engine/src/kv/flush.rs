@@ -1,52 +1,17 @@
 //! Emptying a store at once: readers and the owner go over to a fresh table, and what was there is taken down in slices.
 
+use super::entry::ENTRY_WORDS_MIN;
 use super::index::Index;
 use super::op::StoreError;
-use super::table::Table;
+use super::ruins::Ruin;
 use super::wheel::Wheel;
-use super::writer::{ENTRY_WORDS_MIN, Writer};
-use crate::memory::Limbo;
-use std::sync::Arc;
+use super::writer::Writer;
 
 /// Rows of a flushed table whose memory is given back per slice: twice 512 KiB, some 50 µs.
 const ROWS_PER_SLICE: u64 = 8192;
 
 /// Blocks of a flushed wheel that are freed per slice.
 const BLOCKS_PER_SLICE: usize = 8;
-
-/// A table and a wheel that are not used any more.
-struct Ruin {
-    table: Arc<Table>,
-    bytes: usize,
-    rows: u64,
-    /// Rows given back.
-    cleared: u64,
-    wheel: Wheel,
-}
-
-/// All that waits to be taken down.
-#[derive(Default)]
-pub(super) struct Ruins {
-    /// Readers may be in these.
-    waiting: Limbo<Ruin>,
-    current: Option<Ruin>,
-    /// Made ahead, so that a flush that is in the log cannot fail.
-    next: Option<Index>,
-}
-
-impl Ruins {
-    fn iter(&self) -> impl Iterator<Item = &Ruin> {
-        self.waiting.iter().chain(&self.current)
-    }
-
-    pub(super) fn table_bytes(&self) -> usize {
-        self.iter().map(|ruin| ruin.bytes - (ruin.bytes as u64 * ruin.cleared / ruin.rows) as usize).sum()
-    }
-
-    pub(super) fn wheel_bytes(&self) -> usize {
-        self.iter().map(|ruin| ruin.wheel.bytes()).sum()
-    }
-}
 
 impl Writer {
     pub(super) fn prepare_flush(&mut self) -> Result<(), StoreError> {

@@ -28,6 +28,7 @@
 //! 4. All words are atomics: this room has no `unsafe`.
 
 mod config;
+mod drain;
 mod entry;
 mod evict;
 mod flush;
@@ -40,6 +41,7 @@ mod pages;
 mod prepare;
 mod record_filter;
 mod restore;
+mod ruins;
 mod snapshot;
 mod stats;
 mod sweep;

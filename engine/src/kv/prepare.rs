@@ -192,6 +192,11 @@ impl Writer {
         Ok(Prepared::with(Effect::Set { key, value, deadline_ms }, Reply::Number(sum)))
     }
 
+    /// The deadline of a key that is there, in ms since 1970, 0 for never.
+    pub fn deadline(&mut self, key: &[u8], now_ms: u64) -> Option<u64> {
+        self.live(key, now_ms).map(|place| self.deadline_at(place))
+    }
+
     fn prepare_deadline<'a, R>(
         &self,
         key: &'a [u8],

@@ -15,22 +15,13 @@
 
 use super::pages::Pages;
 use super::table::Place;
-use super::writer::Writer;
+use super::writer::{Restoring, Writer};
 
 /// A page of which one part in so many is dead is copied.
 const DEAD_PART: usize = 16;
 
 /// Keys with a deadline go until this part of the budget is free.
 const SHED_PART: usize = 8;
-
-/// How far the restoring has got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Restoring {
-    /// What does not fit displaces what is there.
-    Displacing,
-    /// What does not fit is refused.
-    Filling,
-}
 
 impl Writer {
     /// From now on, until [`Self::finish_restore`], room is made as befits a store that is being read.

@@ -7,14 +7,13 @@
 //! 2. The item of the wheel goes with the key: a new entry of the key takes it over, whoever removes the key cancels it.
 
 use super::config::{Config, ConfigError};
-use super::entry::{Entry, Head, KEY_BYTES_MAX};
-use super::evict::Drain;
-use super::flush::Ruins;
+use super::drain::Drain;
+use super::entry::{ENTRY_WORDS_MIN, Entry, Head, KEY_BYTES_MAX};
 use super::hash::KeyHasher;
 use super::index::{Index, Slot};
 use super::op::{Effect, StoreError, check_lengths};
 use super::pages::{Grow, PageId, Pages, bodies_of};
-use super::restore::Restoring;
+use super::ruins::Ruins;
 use super::stats::Stats;
 use super::table::Place;
 use super::view::{Shared, View, is_live};
@@ -30,9 +29,6 @@ const IN_PLACE_BYTES_MAX: usize = 64 << 10;
 /// Words behind a new entry that the memory is asked for, and words of a line of the cache.
 const AHEAD_WORDS: usize = 4 * LINE_WORDS;
 const LINE_WORDS: usize = 8;
-
-/// Words of the smallest entry: header and a key. (One key is empty.)
-pub(super) const ENTRY_WORDS_MIN: usize = super::entry::HEADER_WORDS + 1;
 
 /// The write side of a store: there is one, and it belongs to the owner.
 ///
@@ -62,6 +58,15 @@ pub struct Writer {
     /// Room for a key, and for a value.
     pub(super) key: Vec<u8>,
     pub(super) value: Vec<u8>,
+}
+
+/// How far the reading of a store from images and a log has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Restoring {
+    /// What does not fit displaces what is there.
+    Displacing,
+    /// What does not fit is refused.
+    Filling,
 }
 
 impl Writer {

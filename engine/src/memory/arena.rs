@@ -11,7 +11,7 @@
 //! 4. Rows of a file may be touched up to where [`Arena::commit`] has got: the file ends there, and a touch beyond it, or one
 //!    that finds the disk full, would be a signal and not an error.
 
-use super::pages::FilePages;
+use super::pages::{FilePages, glanced_bytes, page_bytes, resident_bytes};
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use std::io;
 use std::marker::PhantomData;
@@ -193,13 +193,13 @@ impl<T: Zeroable> Arena<T> {
     /// Bytes of the first `rows` rows that are in memory now, of a large arena by sample. One system call per 4 MiB and at most
     /// 64 of them, some 10 µs each.
     pub fn resident_bytes(&self, rows: usize) -> usize {
-        super::pages::resident_bytes(&self.map, rows.min(self.capacity) * self.row_bytes())
+        resident_bytes(&self.map, rows.min(self.capacity) * self.row_bytes())
     }
 
     /// Whether a good part of the first `rows` rows is in no memory, by a glance: some 100 µs at most.
     pub fn is_cold(&self, rows: usize) -> bool {
         let bytes = rows.min(self.capacity) * self.row_bytes();
-        self.is_file() && super::pages::glanced_bytes(&self.map, bytes) < bytes / COLD_PART * (COLD_PART - 1)
+        self.is_file() && glanced_bytes(&self.map, bytes) < bytes / COLD_PART * (COLD_PART - 1)
     }
 
     /// Has the kernel fetch rows `from..to` of a file, and does not wait for them. One system call, some µs; nothing for anonymous
@@ -353,12 +353,6 @@ fn populate_range(map: &MmapRaw, start: usize, len: usize) -> bool {
 #[cfg(not(target_os = "linux"))]
 fn populate_range(_: &MmapRaw, _: usize, _: usize) -> bool {
     false
-}
-
-pub(super) fn page_bytes() -> usize {
-    // SAFETY: sysconf only reads a constant of the system.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(bytes).expect("the page size is positive")
 }
 
 #[cfg(all(test, not(loom), not(miri)))]

@@ -207,7 +207,7 @@ impl Attic {
     }
 
     /// Parts that wait, about.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn waiting(&self) -> usize {
         self.open.len() + self.waiting.len() * BATCH + self.freeing.len()
     }

@@ -25,6 +25,7 @@ mod published;
 mod quiescence;
 mod rows;
 mod spill;
+mod storage;
 pub(crate) mod sync;
 mod table;
 
@@ -32,14 +33,15 @@ pub(crate) use arena::HUGE_PAGE_BYTES;
 pub use arena::{Arena, ArenaError, Atomic, Zeroable};
 pub(crate) use attic::{Attic, Held, Link, LinkCell, allocated};
 pub use id_map::IdMap;
-pub(crate) use owned::Owned;
+pub(crate) use owned::{Owned, OwnerGuard};
 #[cfg(test)]
 pub(crate) use pages::tests::anonymous_file;
-pub use pages::{Backing, FilePages, ScratchFiles, Storage};
+pub use pages::{Backing, FilePages};
 pub use published::Published;
 pub use quiescence::{Domain, Limbo, Participant, Pin, RetireTag};
 pub use rows::Rows;
 pub(crate) use spill::{Spill, Spilled};
+pub use storage::{ScratchFiles, Storage};
 
 #[cfg(all(test, loom))]
 mod loom_models;

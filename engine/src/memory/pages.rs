@@ -1,12 +1,10 @@
 //! Pages that come from files: for rows that are to outlive the process, or that may leave memory when it is short.
 
-use super::arena::{Arena, ArenaError, Zeroable, page_bytes};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A file grows by an eighth of what is needed, within these bounds.
@@ -35,7 +33,7 @@ pub trait Backing: AsFd + Send + Sync + UnwindSafe + RefUnwindSafe + fmt::Debug 
     fn allocate(&self, from: u64, to: u64) -> io::Result<()>;
 }
 
-/// The pages of an [`Arena`]: those of a file from an offset on.
+/// The pages of an [`Arena`](super::Arena): those of a file from an offset on.
 #[derive(Debug)]
 pub struct FilePages {
     file: Box<dyn Backing>,
@@ -76,7 +74,7 @@ impl FilePages {
         self.committed.load(Relaxed)
     }
 
-    /// See [`Arena::commit`]; `most` is all that will ever be asked for.
+    /// See [`Arena::commit`](super::Arena::commit); `most` is all that will ever be asked for.
     pub(super) fn commit(&self, bytes: usize, most: usize) -> io::Result<()> {
         let committed = self.committed();
         if bytes <= committed {
@@ -129,45 +127,11 @@ fn resident(map: &MmapRaw, bytes: usize, look_bytes: usize) -> usize {
     if looked_at == 0 { 0 } else { (resident as u128 * bytes as u128 / looked_at as u128) as usize }
 }
 
-/// Where arenas get their pages that need not outlive the process: anonymous ones by default, else files without a name, to
-/// which they can leave memory when it is short.
-#[derive(Clone, Default)]
-pub struct ScratchFiles(Option<Arc<MakeFile>>);
-
-/// Makes an empty file.
-type MakeFile = dyn Fn() -> io::Result<Box<dyn Backing>> + Send + Sync;
-
-impl ScratchFiles {
-    /// Files that `make` makes, empty.
-    pub fn new(make: impl Fn() -> io::Result<Box<dyn Backing>> + Send + Sync + 'static) -> ScratchFiles {
-        ScratchFiles(Some(Arc::new(make)))
-    }
-
-    /// An arena.
-    ///
-    /// # Errors
-    /// As [`Arena::reserve`], and when a file cannot be made.
-    pub fn reserve<T: Zeroable>(&self, capacity: usize, row_len: usize) -> Result<Arena<T>, ArenaError> {
-        let Some(make) = &self.0 else { return Arena::reserve(capacity, row_len) };
-        let pages = make().and_then(|file| FilePages::new(file, 0)).map(FilePages::scattered);
-        let bytes = capacity.saturating_mul(row_len).saturating_mul(size_of::<T>());
-        Arena::reserve_in(pages.map_err(|source| ArenaError::File { bytes, source })?, capacity, row_len)
-    }
-}
-
-impl fmt::Debug for ScratchFiles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "ScratchFiles" } else { "anonymous pages" })
-    }
-}
-
-/// What a collection that is kept in files gets the memory of its vectors and of its index from.
-#[derive(Debug)]
-pub struct Storage {
-    /// The vectors, one padded row after the other, as they were when it was last open.
-    pub vectors: FilePages,
-    /// All that is made anew when it is opened.
-    pub scratch: ScratchFiles,
+/// Bytes of a page of the system.
+pub(super) fn page_bytes() -> usize {
+    // SAFETY: sysconf only reads a constant of the system.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).expect("the page size is positive")
 }
 
 #[cfg(test)]

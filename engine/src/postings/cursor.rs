@@ -2,7 +2,7 @@
 
 use super::lists::{Cells, Directory, ListId, Lists};
 use super::{DEAD, Summary};
-use crate::index::Slot;
+use crate::slot::Slot;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,6 +1,6 @@
 //! Hits of the lanes that rank by score.
 
-use crate::index::Slot;
+use crate::slot::Slot;
 use crate::top_k::Rank;
 use std::cmp::Ordering;
 

@@ -2,8 +2,8 @@
 
 use super::extents::{Extent, Extents};
 use super::{BLOCK, DEAD, Summary};
-use crate::index::Slot;
 use crate::memory::Rows;
+use crate::slot::Slot;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The number of a list.

@@ -48,8 +48,8 @@ pub(crate) use counters::LaneCounters;
 pub(crate) use extents::Extent;
 pub use hit::LaneHit;
 pub(crate) use lists::{ListId, Lists};
-pub use search::{LaneScratch, LaneStats};
-pub(crate) use search::{Scorer, search};
+pub(crate) use search::Scorer;
+pub use search::{LaneScratch, LaneSearch, LaneStats};
 pub(crate) use writer::ListsWriter;
 
 use std::sync::atomic::AtomicU32;

@@ -32,7 +32,7 @@ use super::Summary;
 use super::cursor::Cursor;
 use super::hit::LaneHit;
 use super::lists::{ListId, Lists};
-use crate::index::Slot;
+use crate::slot::Slot;
 use crate::top_k::{Rank, TopK};
 
 /// Least and greatest number of slots in a window. The least has 16 KiB of sums, which a core's first cache holds beside the
@@ -121,160 +121,170 @@ struct Term {
     reach_here: f64,
 }
 
-/// Replaces `out` with the `k` best admitted slots of `lists`, one list per term of the query, best first.
-#[allow(clippy::too_many_arguments)] // Two call sites; a struct would only rename the list.
-pub(crate) fn search<R: Scorer>(
-    index: &Lists,
-    lists: &[ListId],
-    scorer: &R,
-    k: usize,
-    mut admit: impl FnMut(Slot) -> bool,
-    id_of: impl Fn(Slot) -> u64,
-    scratch: &mut LaneScratch,
-    out: &mut Vec<LaneHit>,
-) {
-    out.clear();
-    let LaneScratch { sums, touched, tails, terms, by_reach, stats } = scratch;
-    *stats = LaneStats::default();
-    tails.clear();
-    terms.clear();
-    if k == 0 {
-        return;
-    }
-    let mut cursors = Vec::with_capacity(lists.len());
-    let mut magnitude = 0.0f64;
-    let mut span = 0;
-    for (term, &list) in lists.iter().enumerate() {
-        let mut cursor = Cursor::new(index, list, tails, |slot, value| scorer.summarize(slot, value));
-        stats.postings += u64::from(index.postings(list));
-        if cursor.next_slot(0, tails).is_none() {
-            continue;
-        }
-        span = span.max(cursor.last_slot(tails));
-        let (low, high) = scorer.bounds(term, &cursor.summary);
-        magnitude += high.abs().max(low.abs());
-        cursors.push((high.max(0.0), term, cursor));
-    }
-    cursors.sort_by(|a, b| a.0.total_cmp(&b.0));
-    terms.extend(cursors.iter().map(|&(reach, term, _)| Term { term, reach, reach_here: 0.0 }));
-    let mut cursors: Vec<Cursor<'_, R::Summary>> = cursors.into_iter().map(|(_, _, cursor)| cursor).collect();
-    // In the order of the query, for adding up a hit's score anew. The sum of two does not depend on the order.
-    let mut in_order: Vec<(usize, Cursor<'_, R::Summary>)> = match terms.len() {
-        0..=2 => Vec::new(),
-        _ => terms.iter().zip(&cursors).map(|(term, cursor)| (term.term, cursor.clone())).collect(),
-    };
-    in_order.sort_unstable_by_key(|&(term, _)| term);
+/// One search of a lane: how many hits are wanted, which slots may be among them, and the buffers that it works in.
+pub struct LaneSearch<'a, A, I> {
+    /// The most hits that are returned.
+    pub k: usize,
+    /// Whether a slot may be returned. It is asked once per slot that could enter the result, in ascending order.
+    pub admit: A,
+    /// The id of a slot that was admitted. Of hits with equal scores the one with the lower id comes first.
+    pub id_of: I,
+    /// Buffers that may be used again for the next search, of any lane. They hold the counters of the last one.
+    pub scratch: &'a mut LaneScratch,
+    /// Is replaced with the hits, best first.
+    pub out: &'a mut Vec<LaneHit>,
+}
 
-    let window = window_slots(stats.postings, span);
-    let slack = magnitude * (terms.len() + 2) as f64 * f64::EPSILON * 4.0;
-    let below = |bound: f64, threshold: f32| ((bound + slack) as f32) < threshold;
-    let mut top = TopK::new(k);
-    let mut idle = 0;
-    let mut idle_reach = 0.0;
-    let mut from: Slot = 0;
-    let mut scored = 0;
+impl<A: FnMut(Slot) -> bool, I: Fn(Slot) -> u64> LaneSearch<'_, A, I> {
+    /// Searches `lists`, one list per term of the query, of which `scorer` knows what their postings contribute. Returns what was looked at.
+    pub(crate) fn run<R: Scorer>(self, index: &Lists, lists: &[ListId], scorer: &R) -> LaneStats {
+        let LaneSearch { k, mut admit, id_of, scratch, out } = self;
+        out.clear();
+        let LaneScratch { sums, touched, tails, terms, by_reach, stats } = scratch;
+        *stats = LaneStats::default();
+        tails.clear();
+        terms.clear();
+        if k == 0 {
+            return *stats;
+        }
+        let mut cursors = Vec::with_capacity(lists.len());
+        let mut magnitude = 0.0f64;
+        let mut span = 0;
+        for (term, &list) in lists.iter().enumerate() {
+            let mut cursor = Cursor::new(index, list, tails, |slot, value| scorer.summarize(slot, value));
+            stats.postings += u64::from(index.postings(list));
+            if cursor.next_slot(0, tails).is_none() {
+                continue;
+            }
+            span = span.max(cursor.last_slot(tails));
+            let (low, high) = scorer.bounds(term, &cursor.summary);
+            magnitude += high.abs().max(low.abs());
+            cursors.push((high.max(0.0), term, cursor));
+        }
+        cursors.sort_by(|a, b| a.0.total_cmp(&b.0));
+        terms.extend(cursors.iter().map(|&(reach, term, _)| Term { term, reach, reach_here: 0.0 }));
+        let mut cursors: Vec<Cursor<'_, R::Summary>> =
+            cursors.into_iter().map(|(_, _, cursor)| cursor).collect();
+        // In the order of the query, for adding up a hit's score anew. The sum of two does not depend on the order.
+        let mut in_order: Vec<(usize, Cursor<'_, R::Summary>)> = match terms.len() {
+            0..=2 => Vec::new(),
+            _ => terms.iter().zip(&cursors).map(|(term, cursor)| (term.term, cursor.clone())).collect(),
+        };
+        in_order.sort_unstable_by_key(|&(term, _)| term);
 
-    loop {
-        let threshold = threshold_of(&top);
-        while idle < terms.len() && below(idle_reach + terms[idle].reach, threshold) {
-            idle_reach += terms[idle].reach;
-            idle += 1;
-        }
-        let mut next = None;
-        for cursor in &mut cursors[idle..] {
-            cursor.seek(from, tails);
-            if let Some(slot) = cursor.next_slot(from, tails) {
-                next = Some(next.map_or(slot, |least: Slot| least.min(slot)));
-            }
-        }
-        let Some(first) = next else { break };
-        let last = first.saturating_add(window as Slot - 1);
+        let window = window_slots(stats.postings, span);
+        let slack = magnitude * (terms.len() + 2) as f64 * f64::EPSILON * 4.0;
+        let below = |bound: f64, threshold: f32| ((bound + slack) as f32) < threshold;
+        let mut top = TopK::new(k);
+        let mut idle = 0;
+        let mut idle_reach = 0.0;
+        let mut from: Slot = 0;
+        let mut scored = 0;
 
-        let mut total = 0.0;
-        by_reach.clear();
-        for (at, cursor) in cursors.iter_mut().enumerate() {
-            cursor.seek(first, tails);
-            let term = terms[at].term;
-            if let Some((_, high)) = cursor.bounds(last, tails, |summary| scorer.bounds(term, summary)) {
-                terms[at].reach_here = high.max(0.0);
-                total += terms[at].reach_here;
-                by_reach.push(at);
+        loop {
+            let threshold = threshold_of(&top);
+            while idle < terms.len() && below(idle_reach + terms[idle].reach, threshold) {
+                idle_reach += terms[idle].reach;
+                idle += 1;
             }
-        }
-        if !below(total, threshold) {
-            by_reach.sort_unstable_by(|&a, &b| terms[a].reach_here.total_cmp(&terms[b].reach_here));
-            let (mut left_out, mut out_reach) = (0, 0.0);
-            while left_out < by_reach.len()
-                && below(out_reach + terms[by_reach[left_out]].reach_here, threshold)
-            {
-                out_reach += terms[by_reach[left_out]].reach_here;
-                left_out += 1;
+            let mut next = None;
+            for cursor in &mut cursors[idle..] {
+                cursor.seek(from, tails);
+                if let Some(slot) = cursor.next_slot(from, tails) {
+                    next = Some(next.map_or(slot, |least: Slot| least.min(slot)));
+                }
             }
-            for &at in &by_reach[left_out..] {
+            let Some(first) = next else { break };
+            let last = first.saturating_add(window as Slot - 1);
+
+            let mut total = 0.0;
+            by_reach.clear();
+            for (at, cursor) in cursors.iter_mut().enumerate() {
+                cursor.seek(first, tails);
                 let term = terms[at].term;
-                cursors[at].pass(first, last, tails, |slot, value| {
-                    let place = (slot - first) as usize;
-                    // The first touch overwrites what an earlier window has left.
-                    let bit = 1u64 << (place % 64);
-                    let word = &mut touched[place / 64];
-                    let before = if *word & bit != 0 { sums[place] } else { 0.0 };
-                    *word |= bit;
-                    sums[place] = before + scorer.score(term, slot, value);
-                    scored += 1;
-                });
+                if let Some((_, high)) = cursor.bounds(last, tails, |summary| scorer.bounds(term, summary)) {
+                    terms[at].reach_here = high.max(0.0);
+                    total += terms[at].reach_here;
+                    by_reach.push(at);
+                }
             }
-            // Nearly all sums stay below: one comparison in f64 instead of the exact one. What is below the next smaller f32 does
-            // not round to the threshold; the second slack covers the subtraction.
-            let surely_below = |threshold: f32| f64::from(threshold.next_down()) - out_reach - 2.0 * slack;
-            let mut too_little = surely_below(threshold_of(&top));
-            for word in 0..window / 64 {
-                let mut bits = std::mem::take(&mut touched[word]);
-                while bits != 0 {
-                    let place = word * 64 + bits.trailing_zeros() as usize;
-                    bits &= bits - 1;
-                    let mut sum = sums[place];
-                    if sum < too_little {
-                        continue;
-                    }
-                    let slot = first + place as Slot;
-                    let mut reach = out_reach;
-                    let threshold = threshold_of(&top);
-                    let mut rest = by_reach[..left_out].iter().rev();
-                    let complete = loop {
-                        if below(sum + reach, threshold) {
-                            break false;
+            if !below(total, threshold) {
+                by_reach.sort_unstable_by(|&a, &b| terms[a].reach_here.total_cmp(&terms[b].reach_here));
+                let (mut left_out, mut out_reach) = (0, 0.0);
+                while left_out < by_reach.len()
+                    && below(out_reach + terms[by_reach[left_out]].reach_here, threshold)
+                {
+                    out_reach += terms[by_reach[left_out]].reach_here;
+                    left_out += 1;
+                }
+                for &at in &by_reach[left_out..] {
+                    let term = terms[at].term;
+                    cursors[at].pass(first, last, tails, |slot, value| {
+                        let place = (slot - first) as usize;
+                        // The first touch overwrites what an earlier window has left.
+                        let bit = 1u64 << (place % 64);
+                        let word = &mut touched[place / 64];
+                        let before = if *word & bit != 0 { sums[place] } else { 0.0 };
+                        *word |= bit;
+                        sums[place] = before + scorer.score(term, slot, value);
+                        scored += 1;
+                    });
+                }
+                // Nearly all sums stay below: one comparison in f64 instead of the exact one. What is below the next smaller f32 does
+                // not round to the threshold; the second slack covers the subtraction.
+                let surely_below =
+                    |threshold: f32| f64::from(threshold.next_down()) - out_reach - 2.0 * slack;
+                let mut too_little = surely_below(threshold_of(&top));
+                for word in 0..window / 64 {
+                    let mut bits = std::mem::take(&mut touched[word]);
+                    while bits != 0 {
+                        let place = word * 64 + bits.trailing_zeros() as usize;
+                        bits &= bits - 1;
+                        let mut sum = sums[place];
+                        if sum < too_little {
+                            continue;
                         }
-                        let Some(&at) = rest.next() else { break true };
-                        reach -= terms[at].reach_here;
-                        if let Some(value) = cursors[at].find(slot, tails) {
-                            sum += scorer.score(terms[at].term, slot, value);
-                            scored += 1;
-                        }
-                    };
-                    if complete && admit(slot) {
-                        if !in_order.is_empty() {
-                            sum = 0.0;
-                            for (term, cursor) in &mut in_order {
-                                if let Some(value) = cursor.find(slot, tails) {
-                                    sum += scorer.score(*term, slot, value);
-                                    scored += 1;
+                        let slot = first + place as Slot;
+                        let mut reach = out_reach;
+                        let threshold = threshold_of(&top);
+                        let mut rest = by_reach[..left_out].iter().rev();
+                        let complete = loop {
+                            if below(sum + reach, threshold) {
+                                break false;
+                            }
+                            let Some(&at) = rest.next() else { break true };
+                            reach -= terms[at].reach_here;
+                            if let Some(value) = cursors[at].find(slot, tails) {
+                                sum += scorer.score(terms[at].term, slot, value);
+                                scored += 1;
+                            }
+                        };
+                        if complete && admit(slot) {
+                            if !in_order.is_empty() {
+                                sum = 0.0;
+                                for (term, cursor) in &mut in_order {
+                                    if let Some(value) = cursor.find(slot, tails) {
+                                        sum += scorer.score(*term, slot, value);
+                                        scored += 1;
+                                    }
                                 }
                             }
+                            top.offer(LaneHit { id: id_of(slot), score: sum as f32, slot });
+                            too_little = surely_below(threshold_of(&top));
                         }
-                        top.offer(LaneHit { id: id_of(slot), score: sum as f32, slot });
-                        too_little = surely_below(threshold_of(&top));
                     }
                 }
             }
+            match last.checked_add(1) {
+                Some(slot) => from = slot,
+                None => break,
+            }
         }
-        match last.checked_add(1) {
-            Some(slot) => from = slot,
-            None => break,
-        }
+        stats.scored = scored;
+        out.extend(top.into_hits());
+        out.sort_unstable_by(Rank::rank);
+        *stats
     }
-    stats.scored = scored;
-    out.extend(top.into_hits());
-    out.sort_unstable_by(Rank::rank);
 }
 
 /// A hit below this score cannot enter any more; one with just this score can, by its id.

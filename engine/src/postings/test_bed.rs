@@ -1,8 +1,8 @@
 //! A collection's slots as the lanes' tests need them: births, deaths, snapshots, reuse after quiescence.
 
 use super::LaneHit;
-use crate::index::Slot;
 use crate::memory::{Domain, Limbo};
+use crate::slot::Slot;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -2,8 +2,8 @@
 
 use super::test_bed::Rng;
 use super::*;
-use crate::index::Slot;
 use crate::memory::Domain;
+use crate::slot::Slot;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +42,8 @@ impl Scorer for Plain {
 
 fn content(lists: &Lists, list: ListId, scratch: &mut LaneScratch) -> BTreeMap<Slot, u32> {
     let mut out = Vec::new();
-    search(lists, &[list], &Plain, usize::MAX, |_| true, u64::from, scratch, &mut out);
+    let search = LaneSearch { k: usize::MAX, admit: |_| true, id_of: u64::from, scratch, out: &mut out };
+    search.run(lists, &[list], &Plain);
     out.iter().map(|hit| (hit.slot, hit.score as u32)).collect()
 }
 

@@ -3,8 +3,8 @@
 use super::extents::{Books, Extent, Retired};
 use super::lists::{Cells, Directory, EntryHead, ListId, Lists, Root};
 use super::{BLOCK, DEAD, Summary};
-use crate::index::Slot;
 use crate::memory::Domain;
+use crate::slot::Slot;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -250,10 +250,10 @@ impl CellCodec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::Random;
+    use crate::random::SplitMix64;
 
     fn vectors(count: usize, dim: usize, seed: u64) -> Vec<f32> {
-        let mut random = Random(seed);
+        let mut random = SplitMix64(seed);
         (0..count * dim).map(|_| random.unit() as f32 - 0.5).collect()
     }
 

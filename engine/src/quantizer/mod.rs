@@ -18,8 +18,8 @@ mod tests;
 mod watch;
 
 use crate::distance::{Metric, Width};
-use crate::index::Slot;
 use crate::memory::Arena;
+use crate::slot::Slot;
 use planar::PlaneQuery;
 use product::{Product, Shape, TableQuery};
 use saved::Saved;

@@ -1,7 +1,7 @@
 //! Rows of packed codes with factors behind them, and queries in signed bytes: what scalar and sign quantizers share.
 use crate::distance::{PLANE_BLOCK, PlaneKernel, Width};
-use crate::index::Slot;
 use crate::memory::Arena;
+use crate::slot::Slot;
 
 /// Largest byte of a query.
 const LARGEST: f32 = 127.0;

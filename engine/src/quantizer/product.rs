@@ -6,8 +6,8 @@ use super::rotation::Rotation;
 use super::saved::{Saved, put_floats, put_number};
 use crate::cluster::{Centroids, KMeans};
 use crate::distance::{Metric, prefetch_row};
-use crate::index::Slot;
 use crate::memory::Arena;
+use crate::slot::Slot;
 use nalgebra::{DMatrix, DVector};
 
 /// Rounds of k-means, and of those that weigh errors along a vector.
@@ -422,7 +422,7 @@ fn weighed(mut book: Centroids, points: &[f32], eta: f32) -> Centroids {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::Random;
+    use crate::random::SplitMix64;
 
     /// Squared distance of a point and the sum of centroids with these numbers.
     fn error(books: &[&Centroids], point: &[f32], numbers: &[u32]) -> f32 {
@@ -436,7 +436,7 @@ mod tests {
     #[test]
     fn a_beam_finds_no_worse_sums_than_one_after_the_other_and_often_the_best() {
         let (len, count) = (4, 300);
-        let mut random = Random(5);
+        let mut random = SplitMix64(5);
         let mut floats = |count: usize, scale: f64| -> Vec<f32> {
             (0..count).map(|_| ((random.unit() - 0.5) * scale) as f32).collect()
         };

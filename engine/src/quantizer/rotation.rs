@@ -1,7 +1,7 @@
 //! Rotations: orthogonal maps that spread what a vector has over all components, or lay it out for a product quantizer.
 use super::saved::{Saved, put_floats};
-use crate::cluster::Random;
 use crate::distance::{Kernel, Metric, padded};
+use crate::random::SplitMix64;
 use nalgebra::{DMatrix, DMatrixView};
 
 /// Rounds of signs and transforms: after four every component depends on every other in many ways.
@@ -23,7 +23,7 @@ pub(super) enum Rotation {
 impl Rotation {
     /// Any of vectors of `dim` components, from a seed.
     pub(super) fn random(dim: usize, seed: u64) -> Rotation {
-        let mut random = Random(seed);
+        let mut random = SplitMix64(seed);
         let signs = (0..ROUNDS * dim).map(|_| if random.next() & 1 == 0 { 1.0 } else { -1.0 }).collect();
         Rotation::Random { dim, signs }
     }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     fn vectors(count: usize, dim: usize) -> Vec<f32> {
-        let mut random = Random(dim as u64);
+        let mut random = SplitMix64(dim as u64);
         (0..count * dim).map(|_| random.unit() as f32 - 0.5).collect()
     }
 

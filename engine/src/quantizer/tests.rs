@@ -1,12 +1,12 @@
 use super::*;
-use crate::cluster::Random;
 use crate::distance::{Kernel, padded, prepare};
+use crate::random::SplitMix64;
 
 const METRICS: [Metric; 3] = [Metric::Cosine, Metric::L2, Metric::Dot];
 
 /// Vectors around some centres, with components of different size: what learned codes have something to learn from.
 fn vectors(count: usize, dim: usize, seed: u64) -> Vec<f32> {
-    let mut random = Random(seed);
+    let mut random = SplitMix64(seed);
     let centres: Vec<f32> = (0..16 * dim).map(|_| random.unit() as f32 - 0.3).collect();
     let one = |at: usize| {
         let centre = at * 7 % 16 * dim;

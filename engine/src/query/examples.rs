@@ -1,8 +1,9 @@
 //! Queries by example: recommend (near some points, far from others) and discover (on the right side of pairs).
 
-use super::lanes::{Anchor, Discover, Found, LaneError, Recommend, Run, Strategy, by_score};
-use crate::distance::{Kernel, Metric, padded, prepare};
-use crate::index::Slot;
+use super::lane_query::{Anchor, Discover, Found, LaneError, Recommend, Strategy, by_score};
+use super::run::{Run, Stored};
+use crate::distance::{Kernel, Metric};
+use crate::slot::Slot;
 use std::cmp::Ordering;
 
 /// Candidates per result of a lane that scores what is near a seed: the score is another than the distance to the seed, so
@@ -10,9 +11,6 @@ use std::cmp::Ordering;
 const CANDIDATES_PER_HIT: usize = 4;
 /// And at least so many.
 const CANDIDATES_MIN: usize = 50;
-
-/// A vector as the collection stores them: normalised under cosine, padded.
-type Stored = Vec<f32>;
 
 /// What a query by example compares candidates with.
 pub(super) enum Examples {
@@ -173,26 +171,4 @@ fn mean(vectors: &[Stored]) -> Stored {
         sums.iter_mut().zip(vector).for_each(|(sum, &x)| *sum += f64::from(x));
     }
     sums.iter().map(|sum| (sum / vectors.len() as f64) as f32).collect()
-}
-
-impl Run<'_> {
-    /// The stored vector of a live point.
-    fn stored(&self, id: u64) -> Option<Stored> {
-        let point = self.dense.get(self.pin, id, self.now_ms)?;
-        let mut stored = vec![0.0; padded(point.vector.len())];
-        stored[..point.vector.len()].copy_from_slice(&point.vector);
-        Some(stored)
-    }
-
-    /// A vector sent along, as it would be stored.
-    ///
-    /// # Errors
-    /// Wrong length, or a component that is not finite.
-    pub(super) fn prepared(&self, vector: &[f32]) -> Result<Stored, LaneError> {
-        let config = self.dense.config();
-        self.dense.check_query(vector)?;
-        let mut prepared = vec![0.0; padded(config.dim)];
-        prepare(config.metric, vector, &mut prepared);
-        Ok(prepared)
-    }
 }

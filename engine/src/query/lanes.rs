@@ -3,176 +3,17 @@
 
 use super::examples::Examples;
 use super::fusion::{FusedHit, Fusion, Lane, Ranking, fuse, lane_weights};
-use crate::collection::{Dense, Explain, Query, SearchError};
+use super::lane_query::{Combine, Found, LaneError, LaneQuery, Leaf, Method, Source, by_score};
+use super::run::Run;
+use crate::collection::{Dense, Explain, HitsWanted, Query, SearchError};
 use crate::filter::{Allowance, Predicate};
-use crate::index::{Scratch, Slot};
+use crate::index::Scratch;
 use crate::memory::Pin;
 use crate::pace::{Pace, TooLong, Whole, at_once};
 use crate::payload::{CONTENT_KEY, PayloadRow, Value, ValueRef};
+use crate::slot::Slot;
 use crate::sparse::{LaneScratch, LaneStats};
-use crate::text::TextQuery;
 use ahash::{HashMap, HashMapExt, HashSet, HashSetExt};
-use std::cmp::Ordering;
-use std::sync::Arc;
-
-/// Why a query of lanes is refused.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LaneError {
-    /// A vector that does not fit, or a lane the collection does not have.
-    #[error(transparent)]
-    Search(#[from] SearchError),
-    /// A recommendation from nothing.
-    #[error("query: recommend needs at least one positive id")]
-    NoPositive,
-    /// A discovery without pairs.
-    #[error("query: discover needs at least one context pair")]
-    NoContext,
-    /// An example that had to be there is not.
-    #[error("query: example point not found: id {0}")]
-    UnknownExample(u64),
-    /// At a pace that does not wait.
-    #[error(transparent)]
-    TooLong(#[from] TooLong),
-    /// See the text.
-    #[error("query: strategy best_score takes no negative ids under the l2 metric")]
-    NegativesUnderL2,
-}
-
-/// A point given by its id or by a vector.
-#[derive(Clone, Debug)]
-pub enum Anchor {
-    /// A stored point.
-    Id(u64),
-    /// `dim` floats.
-    Vector(Vec<f32>),
-}
-
-/// How a recommendation weighs its examples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strategy {
-    /// Near the mean of the positives minus the mean of the negatives.
-    Average,
-    /// By the most similar example: its similarity if that is a positive one, else the negated similarity.
-    BestScore,
-}
-
-/// Points like some and unlike others.
-#[derive(Clone, Debug)]
-pub struct Recommend {
-    /// Ids; those that are absent are skipped, one at least must be there.
-    pub positive: Vec<u64>,
-    /// Ids; those that are absent are skipped.
-    pub negative: Vec<u64>,
-    /// Way of scoring.
-    pub strategy: Strategy,
-}
-
-/// Points on the right side of pairs.
-#[derive(Clone, Debug)]
-pub struct Discover {
-    /// Where to look; else around the mean of the positives.
-    pub target: Option<Anchor>,
-    /// Positive and negative; pairs with an absent id are skipped, one at least must remain.
-    pub context: Vec<(Anchor, Anchor)>,
-}
-
-/// What ranks points.
-#[derive(Clone, Debug)]
-pub enum Source {
-    /// By distance to a vector of `dim` floats.
-    Dense(Vec<f32>),
-    /// By dot product with a sparse vector (dimension, value).
-    Sparse(Vec<(u32, f32)>),
-    /// By BM25.
-    Text(TextQuery),
-    /// By examples.
-    Recommend(Recommend),
-    /// By pairs of examples.
-    Discover(Discover),
-}
-
-impl Source {
-    /// What its values mean.
-    fn ranking(&self) -> Ranking {
-        match self {
-            Source::Dense(_) | Source::Recommend(Recommend { strategy: Strategy::Average, .. }) => {
-                Ranking::Distance
-            }
-            _ => Ranking::Score,
-        }
-    }
-}
-
-/// One lane.
-#[derive(Clone, Debug)]
-pub struct Leaf {
-    /// What ranks.
-    pub source: Source,
-    /// Hits it contributes.
-    pub pool: usize,
-    /// Which points.
-    pub filter: Option<Arc<Predicate>>,
-}
-
-/// A fusion method, its weights by one `alpha` (see [`lane_weights`]).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Method {
-    /// Reciprocal ranks; `c` not above 0 means 60.
-    Rrf {
-        /// Damps the first ranks.
-        c: f64,
-    },
-    /// Min-max normalised values.
-    Weighted {
-        /// Share of the first lane.
-        alpha: Option<f64>,
-    },
-    /// Values normalised by their distribution.
-    Dbsf {
-        /// Share of the first lane.
-        alpha: Option<f64>,
-    },
-}
-
-/// What becomes of what the lanes found.
-#[derive(Clone, Debug)]
-pub enum Combine {
-    /// One score from all.
-    Fuse(Method),
-    /// Ranked anew, exactly, by this one; its pool does not count.
-    Rerank(Box<Leaf>),
-    /// Of what the first lane found, which ranks by distance, those that are near and unlike each other by maximal marginal relevance.
-    Diversify {
-        /// Above 0 and at most 1, where 1 is by distance alone.
-        lambda: f32,
-    },
-}
-
-/// A query of lanes.
-#[derive(Clone, Debug)]
-pub struct LaneQuery {
-    /// At least one.
-    pub lanes: Vec<Leaf>,
-    /// What becomes of them.
-    pub combine: Combine,
-    /// Results wanted.
-    pub k: usize,
-}
-
-/// A result.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Found {
-    /// Point id.
-    pub id: u64,
-    /// Of the first lane that ranks by distance and found the point. When the point was found by other lanes alone and they were
-    /// fused with one that ranks by distance, what that lane would have said; 0 without any such lane.
-    pub distance: f32,
-    /// Fused, or of the only lane that found something, or of the reranking query; 0 where that ranks by distance.
-    pub score: f32,
-    /// Slot, valid while the pin lives.
-    pub slot: Slot,
-}
 
 /// Buffers, to be reused.
 #[derive(Default)]
@@ -229,13 +70,6 @@ impl QueryScratch {
         };
         LaneReport { lane, pool: leaf.pool, hits, near: self.explain, lists, ns }
     }
-}
-
-/// What a query is carried out with.
-pub(super) struct Run<'a> {
-    pub dense: &'a Dense,
-    pub pin: &'a Pin<'a>,
-    pub now_ms: u64,
 }
 
 /// Carries a query out, best first, ties by id.
@@ -379,15 +213,16 @@ impl Run<'_> {
         pace: &mut impl Pace,
         scratch: &mut QueryScratch,
     ) -> Result<Vec<Found>, LaneError> {
-        let (dense, pin, now_ms, filter) = (self.dense, self.pin, self.now_ms, leaf.filter.as_deref());
+        let (dense, pin) = (self.dense, self.pin);
+        let wanted = HitsWanted { k, filter: leaf.filter.as_deref(), now_ms: self.now_ms };
         let lists = scratch.lists.get_or_insert_default();
         let mut hits = Vec::new();
         match &leaf.source {
             Source::Sparse(query) => {
-                dense.search_sparse(pin, query, k, filter, now_ms, pace, lists, &mut hits).await?;
+                dense.search_sparse(pin, query, wanted, pace, lists, &mut hits).await?;
             }
             Source::Text(query) => {
-                dense.search_text(pin, query, k, filter, now_ms, pace, lists, &mut hits).await?;
+                dense.search_text(pin, query, wanted, pace, lists, &mut hits).await?;
             }
             _ => {}
         }
@@ -450,7 +285,7 @@ impl Run<'_> {
             Source::Sparse(query) => {
                 crate::sparse::check_sparse(query).map_err(SearchError::from)?;
                 hits.retain_mut(|hit| {
-                    let row = PayloadRow::trusted(self.dense.point(self.pin, hit.slot).row);
+                    let row = PayloadRow::trusted(self.dense.row(self.pin, hit.slot));
                     let score = product(query, row);
                     (hit.distance, hit.score) = (0.0, score.unwrap_or(0.0));
                     score.is_some()
@@ -517,7 +352,7 @@ impl Run<'_> {
     ) -> Result<Vec<Found>, TooLong> {
         let (allowance, mut left) = (Allowance::of(ASKED_NS), Vec::with_capacity(hits.len()));
         for hit in hits {
-            let row = self.dense.point(self.pin, hit.slot).row;
+            let row = self.dense.row(self.pin, hit.slot);
             let row = (!row.is_empty()).then(|| PayloadRow::trusted(row));
             let matches = match filter.ask(row, self.now_ms, &allowance) {
                 Some(matches) => matches,
@@ -537,11 +372,6 @@ impl Run<'_> {
 
 /// What questions to a filter may take between two calls of the pace, in nanoseconds.
 const ASKED_NS: u64 = 50_000;
-
-/// Greatest first; zeros of both signs are equal.
-pub(super) fn by_score(a: &Found, b: &Found) -> Ordering {
-    (b.score + 0.0).total_cmp(&(a.score + 0.0))
-}
 
 /// The dot product of a query with a row's sparse vector, as the sparse lane sums it; `None` when they share no dimension.
 fn product(query: &[(u32, f32)], row: PayloadRow<'_>) -> Option<f32> {
@@ -627,7 +457,7 @@ pub fn group_hits(
     }
     let mut places: HashMap<GroupKey<'_>, usize> = HashMap::new();
     for hit in hits {
-        let row = PayloadRow::trusted(dense.point(pin, hit.slot).row);
+        let row = PayloadRow::trusted(dense.row(pin, hit.slot));
         let Some(value) = row.get(field, now_ms) else { continue };
         let Some(key) = GroupKey::of(value) else { continue };
         let place = match places.get(&key) {

@@ -1,7 +1,8 @@
 //! Maximal marginal relevance (Carbonell, Goldstein: The use of MMR, diversity-based reranking, SIGIR 1998): near the query, and
 //! unlike what was chosen before.
 
-use super::lanes::{Found, Run};
+use super::lane_query::Found;
+use super::run::Run;
 use crate::distance::Kernel;
 use crate::pace::{Pace, TooLong};
 

@@ -2,13 +2,15 @@
 
 mod examples;
 mod fusion;
+mod lane_query;
 mod lanes;
 mod mmr;
+mod run;
 #[cfg(test)]
 mod tests;
 
 pub use fusion::{FusedHit, Fusion, Lane, RRF_K_DEFAULT, Ranking, fuse, lane_weights};
-pub use lanes::{
-    Anchor, Combine, Discover, Found, Group, LaneError, LaneQuery, LaneReport, Leaf, Method, QueryScratch,
-    Recommend, Source, Strategy, group_hits, search_lanes, search_lanes_paced,
+pub use lane_query::{
+    Anchor, Combine, Discover, Found, LaneError, LaneQuery, Leaf, Method, Recommend, Source, Strategy,
 };
+pub use lanes::{Group, LaneReport, QueryScratch, group_hits, search_lanes, search_lanes_paced};

@@ -11,17 +11,17 @@
 //!
 //! The index knows slots only. The owner calls [`SparseWriter::insert`] before the point of a slot becomes visible, and
 //! [`SparseWriter::remove`] after it died and before the slot is born again; best once no reader has a snapshot in
-//! which it lived. Readers load their snapshot before they search and say by `admit` which slots it includes.
+//! which it lived. Readers load their snapshot before they search and say by [`LaneSearch::admit`] which slots it includes.
 
 mod scorer;
 #[cfg(test)]
 mod tests;
 
-use crate::index::Slot;
 use crate::memory::{Domain, IdMap, Pin};
-use crate::postings::{LaneCounters, ListId, Lists, ListsWriter, search};
+use crate::postings::{LaneCounters, ListId, Lists, ListsWriter};
+use crate::slot::Slot;
 
-pub use crate::postings::{LaneHit, LaneScratch, LaneStats};
+pub use crate::postings::{LaneHit, LaneScratch, LaneSearch, LaneStats};
 use scorer::{Product, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,30 +96,23 @@ const _: () = {
 };
 
 impl SparseIndex {
-    /// Any core. Replaces `out` with the `k` best slots that `admit` lets pass, best first, exactly.
+    /// Any core: the best of the slots that share a dimension with `query` (dimension, value), exactly.
     ///
-    /// `admit` is asked once per slot that could enter the result, in ascending order; `id_of` for those admitted.
-    ///
-    /// Cost: 1 to 3 ns per posting scored; how many are is in `scratch.stats()`. Skipping works best for queries whose
-    /// weights differ, and not at all while fewer than `k` hits are admitted.
+    /// Cost: 1 to 3 ns per posting scored; how many are is in the [`LaneScratch::stats`] of the search. Skipping works best for queries
+    /// whose weights differ, and not at all while fewer than `k` hits are admitted.
     ///
     /// # Errors
     /// As [`check_sparse`], of the query.
     ///
     /// # Panics
     /// When the pin is of another domain.
-    #[allow(clippy::too_many_arguments)] // Two of them are buffers; a struct would only rename the list.
     pub fn search(
         &self,
         pin: &Pin<'_>,
         query: &[(u32, f32)],
-        k: usize,
-        admit: impl FnMut(Slot) -> bool,
-        id_of: impl Fn(Slot) -> u64,
-        scratch: &mut LaneScratch,
-        out: &mut Vec<LaneHit>,
+        search: LaneSearch<'_, impl FnMut(Slot) -> bool, impl Fn(Slot) -> u64>,
     ) -> Result<(), SparseError> {
-        out.clear();
+        search.out.clear();
         check_sparse(query)?;
         let mut lists: Vec<ListId> = Vec::with_capacity(query.len());
         let mut weights = Vec::with_capacity(query.len());
@@ -129,8 +122,7 @@ impl SparseIndex {
                 weights.push(weight);
             }
         }
-        search(&self.lists, &lists, &Product { weights: &weights }, k, admit, id_of, scratch, out);
-        self.counters.add(&scratch.stats());
+        self.counters.add(&search.run(&self.lists, &lists, &Product { weights: &weights }));
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Products of weights and values, and their bounds.
 
-use crate::index::Slot;
 use crate::postings::{Scorer, Summary};
+use crate::slot::Slot;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Least and greatest value of a set of postings.

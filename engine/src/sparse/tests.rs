@@ -118,11 +118,13 @@ proptest! {
             let pin = seat.pin();
             let now = lives.snapshot();
             let admit = |slot| lives.admits(slot, now) && lives.id(slot).is_multiple_of(modulus);
-            index.search(&pin, &query, k, admit, |slot| lives.id(slot), &mut scratch, &mut out).unwrap();
+            let search = LaneSearch { k, admit, id_of: |slot| lives.id(slot), scratch: &mut scratch, out: &mut out };
+            index.search(&pin, &query, search).unwrap();
             prop_assert_eq!(plain(&out), twin(&bed.points, &query, k, |id| id.is_multiple_of(modulus)));
             if let Some((pin, then, points)) = &old {
                 let admit = |slot| lives.admits(slot, *then);
-                index.search(pin, &query, k, admit, |slot| lives.id(slot), &mut scratch, &mut out).unwrap();
+                let search = LaneSearch { k, admit, id_of: |slot| lives.id(slot), scratch: &mut scratch, out: &mut out };
+                index.search(pin, &query, search).unwrap();
                 prop_assert_eq!(plain(&out), twin(points, &query, k, |_| true));
             }
         }
@@ -161,7 +163,13 @@ fn most_postings_are_never_scored() {
     let (mut scratch, mut out) = (LaneScratch::default(), Vec::new());
     for _ in 0..50 {
         let query = realistic(&mut rng, 12);
-        index.search(&seat.pin(), &query, 10, |_| true, u64::from, &mut scratch, &mut out).unwrap();
+        index
+            .search(
+                &seat.pin(),
+                &query,
+                LaneSearch { k: 10, admit: |_| true, id_of: u64::from, scratch: &mut scratch, out: &mut out },
+            )
+            .unwrap();
         assert_eq!(out.len(), 10);
     }
     let stats = index.stats();
@@ -257,14 +265,34 @@ fn readers_find_each_point_once_while_it_moves() {
                     let own = [(100 + id as u32, 1.0)];
                     let admit = |slot| lives.admits(slot, now);
                     index
-                        .search(&pin, &own, 5, admit, |slot| lives.id(slot), &mut scratch, &mut out)
+                        .search(
+                            &pin,
+                            &own,
+                            LaneSearch {
+                                k: 5,
+                                admit,
+                                id_of: |slot| lives.id(slot),
+                                scratch: &mut scratch,
+                                out: &mut out,
+                            },
+                        )
                         .unwrap();
                     assert_eq!(plain(&out), [(id, 1000.0 + id as f32)]);
                     // Everybody at once: each id once, scores within what its versions can have.
                     let k = if rng.below(4) == 0 { 1000 } else { 10 };
                     let all = [(0, 1.0), (3, 1.0), (100 + id as u32, 1.0)];
                     index
-                        .search(&pin, &all, k, admit, |slot| lives.id(slot), &mut scratch, &mut out)
+                        .search(
+                            &pin,
+                            &all,
+                            LaneSearch {
+                                k,
+                                admit,
+                                id_of: |slot| lives.id(slot),
+                                scratch: &mut scratch,
+                                out: &mut out,
+                            },
+                        )
                         .unwrap();
                     assert_eq!(out.len(), k.min(IDS as usize));
                     assert_eq!(out[0].id, id);

@@ -10,12 +10,15 @@ use std::ops::Range;
 /// Tokens of a document that are looked at, stop words included; what comes after is not indexed.
 pub const MAX_TOKENS: usize = 1 << 20;
 
+/// Bytes of a word that are looked at: words that differ only behind them are one term.
+pub const WORD_MAX_BYTES: usize = 4096;
+
 /// Words of so few bytes are no stems of anything.
 const UNSTEMMED_BYTES: usize = 2;
 
 /// The English analyzer, which is the only one: maximal runs of Unicode letters and decimal digits, lower-cased per
 /// character; without the stop words of the Snowball list and the pieces its contractions fall into; stemmed by Porter2
-/// (Porter, Boulton: the English stemmer of Snowball). Accents are kept.
+/// (Porter, Boulton: the English stemmer of Snowball). Accents are kept. Of a word the first [`WORD_MAX_BYTES`] count.
 ///
 /// Calls `visit` with each term in order; about 200 ns per token, most of it stemming.
 fn analyze(text: &str, visit: impl FnMut(&str)) {
@@ -27,7 +30,7 @@ fn analyze_tokens<'t>(tokens: impl Iterator<Item = &'t str>, mut visit: impl FnM
     let mut word = String::new();
     for token in tokens {
         word.clear();
-        word.extend(lowered(token));
+        word.extend(lowered(&token[..token.floor_char_boundary(WORD_MAX_BYTES)]));
         if is_stop_word(&word) {
             continue;
         }
@@ -50,6 +53,8 @@ pub(super) struct LongDocument {
     text: Box<str>,
     /// Bytes of the text that were analyzed.
     at: usize,
+    /// Whether these end within a token, of which enough has been seen.
+    is_inside: bool,
     /// Tokens that were looked at.
     tokens: usize,
     /// Terms so far, repeated ones each time.
@@ -74,6 +79,7 @@ impl LongDocument {
         LongDocument {
             text: text.into(),
             at: 0,
+            is_inside: false,
             tokens: 0,
             length: 0,
             buffer: String::new(),
@@ -87,13 +93,14 @@ impl LongDocument {
         self.text.len()
     }
 
-    /// Analyzes up to `tokens` more tokens; false once there are no more. About 300 ns per token, or, where no token is long, what it takes
-    /// to pass over as many bytes as the tokens could have.
+    /// Analyzes up to `tokens` more tokens; false once there are no more. About 300 ns per token, or what it takes to pass over as many
+    /// bytes as the tokens could have.
     pub fn analyze_some(&mut self, tokens: usize) -> bool {
-        let LongDocument { text, at, tokens: looked, length, buffer, buckets, hasher } = self;
-        let piece = piece_of(&text[*at..], tokens);
+        let LongDocument { text, at, is_inside, tokens: looked, length, buffer, buckets, hasher } = self;
+        let (piece, ends_inside) = piece_of(&text[*at..], tokens, *is_inside);
+        let unseen = if *is_inside { piece.trim_start_matches(is_token_char) } else { piece };
         let left = MAX_TOKENS - *looked;
-        let counted = words(piece).take(left).inspect(|_| *looked += 1);
+        let counted = words(unseen).take(left).inspect(|_| *looked += 1);
         analyze_tokens(counted, |term| {
             *length += 1;
             let bucket = (hasher.hash_one(term) >> 32) as usize % buckets.len();
@@ -109,6 +116,7 @@ impl LongDocument {
             }
         });
         *at += piece.len();
+        *is_inside = ends_inside;
         *at < text.len() && *looked < MAX_TOKENS
     }
 
@@ -130,23 +138,26 @@ impl LongTerm {
     }
 }
 
-/// The beginning of `text` that has at most so many tokens, which ends between two tokens. At most 16 bytes per token are looked at, but for a
-/// token that is longer than all of them.
-fn piece_of(text: &str, tokens: usize) -> &str {
-    let (mut left, mut in_token) = (tokens, false);
+/// The beginning of `text` that has at most so many tokens, and whether it ends within a token: only within one of which it has
+/// [`WORD_MAX_BYTES`], or that `begins_inside`. At most 16 bytes per token are looked at, and those.
+fn piece_of(text: &str, tokens: usize, begins_inside: bool) -> (&str, bool) {
+    let (mut left, mut in_token) = (tokens, begins_inside);
+    let mut enough_at = 0;
     for (at, character) in text.char_indices() {
         let is_token = is_token_char(character);
+        let is_long = at > tokens * PIECE_BYTES_PER_TOKEN;
         if is_token && !in_token {
-            if left == 0 || at > tokens * PIECE_BYTES_PER_TOKEN {
-                return &text[..at];
+            if left == 0 || is_long {
+                return (&text[..at], false);
             }
             left -= 1;
-        } else if !is_token && at > tokens * PIECE_BYTES_PER_TOKEN {
-            return &text[..at];
+            enough_at = at + WORD_MAX_BYTES;
+        } else if is_long && (!is_token || at >= enough_at) {
+            return (&text[..at], is_token);
         }
         in_token = is_token;
     }
-    text
+    (text, false)
 }
 
 /// Bytes of a piece for each of its tokens, at most.
@@ -256,7 +267,10 @@ mod tests {
     proptest! {
         /// In pieces of any size, a long document has the terms of the whole text.
         #[test]
-        fn a_document_in_pieces_has_the_same_terms(text in "([a-cé]{1,3}|the|[ ,.]{1,9}){0,60}", tokens in 1usize..9) {
+        fn a_document_in_pieces_has_the_same_terms(
+            text in "([a-cé]{1,3}|the|[ ,.]{1,9}){0,30}((é{2040,2060}|b{4090,9000})?([a-cé]{1,3}|the|[ ,.]{1,9}){0,9}){0,3}",
+            tokens in 1usize..9,
+        ) {
             let mut whole = DocumentTerms::default();
             let length = whole.fill(&text);
             let mut long = LongDocument::new(&text, RandomState::with_seed(1));
@@ -276,11 +290,24 @@ mod tests {
     #[test]
     fn pieces_of_a_text_are_bounded() {
         let text = format!("a bc{} d", " ".repeat(1000));
-        assert_eq!((piece_of(&text, 1), piece_of(&text, 5).len()), ("a ", 81));
-        let rest = &text[81..];
-        assert!(words(piece_of(rest, 2)).next().is_none());
-        let word = "x".repeat(5000);
-        assert_eq!(piece_of(&word, 3), word);
+        let piece = |text, tokens| piece_of(text, tokens, false).0;
+        assert_eq!((piece(&text, 1), piece(&text, 5).len()), ("a ", 81));
+        assert!(words(piece(&text[81..], 2)).next().is_none());
+        // A long word is cut where enough of it has been seen, and passed over from there.
+        let word = "x".repeat(50_000);
+        assert_eq!(piece_of(&word, 3, false), (&word[..WORD_MAX_BYTES], true));
+        assert_eq!(piece_of(&word, 3, true), (&word[..49], true));
+        let mut long = LongDocument::new(&format!("{word} {word}y"), RandomState::with_seed(1));
+        let mut pieces = 1;
+        while long.analyze_some(100) {
+            pieces += 1;
+        }
+        assert_eq!((long.length(), pieces > 50), (2, true));
+        assert_eq!(
+            long.terms(0).into_iter().flatten().count()
+                + (1..).map_while(|n| long.terms(n)).flatten().count(),
+            1
+        );
         // Only the first tokens count, in pieces as well.
         let many = "ab ".repeat(MAX_TOKENS + 5);
         let mut long = LongDocument::new(&many, RandomState::with_seed(1));

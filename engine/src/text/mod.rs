@@ -17,7 +17,7 @@
 //! # Slots and points
 //!
 //! As in [`sparse`](crate::sparse): insert before the point of a slot becomes visible, remove before the slot is born
-//! again, best once no reader has a snapshot in which it lived; `admit` says what a snapshot includes. Call `forget`
+//! again, best once no reader has a snapshot in which it lived; [`LaneSearch::admit`] says what a snapshot includes. Call `forget`
 //! when the point dies, so that the statistics follow at once.
 
 mod analyzer;
@@ -28,16 +28,16 @@ mod stop_words;
 mod tests;
 mod writer;
 
-use crate::index::Slot;
 use crate::memory::{Pin, Rows};
-use crate::postings::{LaneCounters, ListId, Lists, search};
+use crate::postings::{LaneCounters, ListId, Lists};
+use crate::slot::Slot;
 use dictionary::Dictionary;
 use scorer::{Bm25, Saturation, idf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub use crate::postings::{LaneHit, LaneScratch, LaneStats};
-pub use analyzer::{MAX_TOKENS, TextQuery};
+pub use crate::postings::{LaneHit, LaneScratch, LaneSearch, LaneStats};
+pub use analyzer::{MAX_TOKENS, TextQuery, WORD_MAX_BYTES};
 pub use writer::{Task, TextWriter};
 
 /// Parameters of BM25.
@@ -139,6 +139,8 @@ pub struct TextIndex {
     lengths: Lengths,
     docs: AtomicU64,
     tokens: AtomicU64,
+    /// Bytes of documents that wait to be filed or taken out.
+    waiting_bytes: AtomicU64,
     counters: LaneCounters,
 }
 
@@ -165,26 +167,19 @@ impl TextIndex {
         }
     }
 
-    /// Any core. Replaces `out` with the `k` best documents that `admit` lets pass, best first, exactly. `stats` replaces
-    /// the index's own statistics, unless it knows of no document. A query without terms finds nothing.
+    /// Any core: the best documents for `query`, exactly. `stats` replaces the index's own statistics, unless it knows of no document. A
+    /// query without terms finds nothing.
     ///
-    /// `admit` is asked once per slot that could enter the result, in ascending order; `id_of` for those admitted.
-    ///
-    /// Cost: 2 to 4 ns per posting scored; how many are is in `scratch.stats()`.
+    /// Cost: 2 to 4 ns per posting scored; how many are is in the [`LaneScratch::stats`] of the search.
     ///
     /// # Panics
     /// When the pin is of another domain, or `stats` is of a query of another number of terms.
-    #[allow(clippy::too_many_arguments)] // Two of them are buffers; a struct would only rename the list.
     pub fn search(
         &self,
         pin: &Pin<'_>,
         query: &TextQuery,
         stats: Option<&TextStats>,
-        k: usize,
-        admit: impl FnMut(Slot) -> bool,
-        id_of: impl Fn(Slot) -> u64,
-        scratch: &mut LaneScratch,
-        out: &mut Vec<LaneHit>,
+        search: LaneSearch<'_, impl FnMut(Slot) -> bool, impl Fn(Slot) -> u64>,
     ) {
         let stats = stats.filter(|stats| stats.docs > 0);
         if let Some(stats) = stats {
@@ -203,8 +198,7 @@ impl TextIndex {
             }
         }
         let bm25 = Bm25 { saturation, weights: &weights, lengths: &self.lengths };
-        search(&self.lists, &lists, &bm25, k, admit, id_of, scratch, out);
-        self.counters.add(&scratch.stats());
+        self.counters.add(&search.run(&self.lists, &lists, &bm25));
     }
 
     /// Any core.
@@ -220,8 +214,9 @@ impl TextIndex {
         }
     }
 
-    /// Any core: committed bytes: lists, terms, document lengths, what waits for readers and what is free for reuse.
+    /// Any core: committed bytes: lists, terms, document lengths, what waits for readers and what is free for reuse, and
+    /// documents that wait to be filed or taken out, each with its text and at most as many bytes of terms.
     pub fn bytes(&self) -> u64 {
-        self.lists.bytes()
+        self.lists.bytes() + 2 * self.waiting_bytes.load(Ordering::Relaxed)
     }
 }

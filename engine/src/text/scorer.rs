@@ -1,8 +1,8 @@
 //! BM25 (Robertson, Zaragoza: The probabilistic relevance framework, 2009; idf with one added, as Lucene has it).
 
 use super::Lengths;
-use crate::index::Slot;
 use crate::postings::{Scorer, Summary};
+use crate::slot::Slot;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Frequencies up to 1, 2, 4 and any.

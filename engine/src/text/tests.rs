@@ -162,7 +162,8 @@ proptest! {
             foreign.add(&TextStats { docs: 1000, tokens: 9000, df: stats.df.iter().map(|df| df % 7).collect() });
             let foreign = (rng.below(2) == 0).then_some(&foreign);
             let admit = |slot| lives.admits(slot, now) && lives.id(slot).is_multiple_of(modulus);
-            index.search(&pin, &query, foreign, k, admit, |slot| lives.id(slot), &mut scratch, &mut out);
+            let search = LaneSearch { k, admit, id_of: |slot| lives.id(slot), scratch: &mut scratch, out: &mut out };
+            index.search(&pin, &query, foreign, search);
             let found = plain(&out);
             prop_assert_eq!(found, twin(&bed.points, &query, foreign, config, k, |id| id.is_multiple_of(modulus)));
             if let Some((pin, then, points)) = &old {
@@ -170,7 +171,8 @@ proptest! {
                 let stats = foreign.unwrap_or(&stats);
                 if stats.docs > 0 {
                     let admit = |slot| lives.admits(slot, *then);
-                    index.search(pin, &query, Some(stats), k, admit, |slot| lives.id(slot), &mut scratch, &mut out);
+                    let search = LaneSearch { k, admit, id_of: |slot| lives.id(slot), scratch: &mut scratch, out: &mut out };
+                    index.search(pin, &query, Some(stats), search);
                     prop_assert_eq!(plain(&out), twin(points, &query, Some(stats), config, k, |_| true));
                 }
             }
@@ -244,7 +246,12 @@ fn ranks_as_bm25_does() {
     let (mut scratch, mut out) = (LaneScratch::default(), Vec::new());
     let mut ids = |query: &str| {
         let query = TextQuery::new(query);
-        index.search(&seat.pin(), &query, None, 10, |_| true, u64::from, &mut scratch, &mut out);
+        index.search(
+            &seat.pin(),
+            &query,
+            None,
+            LaneSearch { k: 10, admit: |_| true, id_of: u64::from, scratch: &mut scratch, out: &mut out },
+        );
         out.iter().map(|hit| hit.id).collect::<Vec<_>>()
     };
     assert_eq!(ids("fox"), [1, 0]);
@@ -276,10 +283,20 @@ fn statistics_of_parts_add_up_to_the_whole() {
         let mut merged = Vec::new();
         for part in &parts {
             let index = part.shared();
-            index.search(&pin, &query, Some(&stats), 10, |_| true, u64::from, &mut scratch, &mut out);
+            index.search(
+                &pin,
+                &query,
+                Some(&stats),
+                LaneSearch { k: 10, admit: |_| true, id_of: u64::from, scratch: &mut scratch, out: &mut out },
+            );
             merged.extend(plain(&out));
         }
-        whole.shared().search(&pin, &query, None, 10, |_| true, u64::from, &mut scratch, &mut out);
+        whole.shared().search(
+            &pin,
+            &query,
+            None,
+            LaneSearch { k: 10, admit: |_| true, id_of: u64::from, scratch: &mut scratch, out: &mut out },
+        );
         assert_eq!(best(merged, 10), plain(&out));
     }
 }
@@ -353,10 +370,32 @@ fn readers_find_each_document_once_while_it_moves() {
                     let pin = seat.pin();
                     let now = lives.snapshot();
                     let admit = |slot| lives.admits(slot, now);
-                    index.search(&pin, &own, None, 5, admit, |slot| lives.id(slot), &mut scratch, &mut out);
+                    index.search(
+                        &pin,
+                        &own,
+                        None,
+                        LaneSearch {
+                            k: 5,
+                            admit,
+                            id_of: |slot| lives.id(slot),
+                            scratch: &mut scratch,
+                            out: &mut out,
+                        },
+                    );
                     assert_eq!(out.iter().map(|hit| hit.id).collect::<Vec<_>>(), [id]);
                     let k = if rng.below(4) == 0 { 1000 } else { 10 };
-                    index.search(&pin, &all, None, k, admit, |slot| lives.id(slot), &mut scratch, &mut out);
+                    index.search(
+                        &pin,
+                        &all,
+                        None,
+                        LaneSearch {
+                            k,
+                            admit,
+                            id_of: |slot| lives.id(slot),
+                            scratch: &mut scratch,
+                            out: &mut out,
+                        },
+                    );
                     assert_eq!(out.len(), k.min(IDS as usize));
                     assert!(k == 10 || out.iter().any(|hit| hit.id == id));
                     let mut ids: Vec<u64> = out.iter().map(|hit| hit.id).collect();

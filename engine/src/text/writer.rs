@@ -4,9 +4,9 @@ use super::analyzer::{DocumentTerms, LongDocument};
 use super::dictionary::Dictionary;
 use super::scorer::Frontier;
 use super::{FORGOTTEN, Lengths, TextConfig, TextIndex};
-use crate::index::Slot;
 use crate::memory::Domain;
 use crate::postings::{LaneCounters, Lists, ListsWriter};
+use crate::slot::Slot;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,8 +20,6 @@ pub struct TextWriter {
     slots: usize,
     /// Tasks that were put off, in order.
     waiting: VecDeque<Waiting>,
-    /// Bytes of their texts.
-    waiting_bytes: usize,
     /// How many tasks were ever put off.
     put_off: u64,
     /// Slots whose [`Task::Remove`] is done and was not told yet.
@@ -89,6 +87,7 @@ impl TextWriter {
             lengths: Lengths::new(),
             docs: AtomicU64::new(0),
             tokens: AtomicU64::new(0),
+            waiting_bytes: AtomicU64::new(0),
             counters: LaneCounters::default(),
         });
         TextWriter {
@@ -97,7 +96,6 @@ impl TextWriter {
             terms: DocumentTerms::default(),
             slots: 0,
             waiting: VecDeque::new(),
-            waiting_bytes: 0,
             put_off: 0,
             removed: Vec::new(),
         }
@@ -215,13 +213,18 @@ impl TextWriter {
         if matches!(task, Task::Forget | Task::Recall) && !self.is_due(slot, task) && !self.waits_for(slot) {
             return;
         }
-        while self.waiting_bytes > 0 && self.waiting_bytes + text.len() > WAITING_BYTES_MAX {
+        while self.waiting_bytes() > 0 && self.waiting_bytes() + text.len() > WAITING_BYTES_MAX {
             self.step();
         }
-        self.waiting_bytes += text.len();
+        change(&self.shared.waiting_bytes, text.len() as i64);
         self.put_off += 1;
         let document = LongDocument::new(text, self.shared.dictionary.hasher().clone());
         self.waiting.push_back(Waiting { slot, task, document, state: State::Queued });
+    }
+
+    /// Bytes of the texts of tasks that were put off.
+    fn waiting_bytes(&self) -> usize {
+        self.shared.waiting_bytes.load(Ordering::Relaxed) as usize
     }
 
     /// Does a piece of the tasks that were put off, up to some 100 µs; false when there are none.
@@ -233,7 +236,7 @@ impl TextWriter {
         if is_left {
             self.waiting.push_front(work);
         } else {
-            self.waiting_bytes -= work.document.bytes();
+            change(&self.shared.waiting_bytes, -(work.document.bytes() as i64));
             if work.task == Task::Remove {
                 self.removed.push(work.slot);
             }

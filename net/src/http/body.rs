@@ -3,17 +3,21 @@
 use super::connection::{Connection, Phase};
 use super::gunzip::{Encoding, Gunzip, Piece};
 use super::memory::Memory;
-use crate::request::{ApiError, ErrorKind};
+use crate::op::{ApiError, ErrorKind};
 use bytes::Bytes;
 use http_body::Body;
 use hyper::body::Incoming;
-use nigh_shard::account::Charge;
-use nigh_shard::runtime::CoreRuntime;
+use nigh_shard::account::CoreCharge;
+#[cfg(test)]
+use nigh_shard::account::{Account, CoreCharges, MemoryUse};
+use nigh_shard::env::Env;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+#[cfg(test)]
+use std::sync::Arc;
 use std::task::Poll;
 
 /// Pieces below this are put together at once: a body sent byte by byte must not cost a buffer per byte.
@@ -102,31 +106,42 @@ impl Collected {
     }
 }
 
-/// Body bytes of one request that are counted against the process's bound, until it is dropped.
-pub(super) struct HeldBytes {
-    memory: Rc<Memory>,
-    charge: RefCell<Option<Charge>>,
-}
+/// Body bytes of one request, counted against the process's bound until it is dropped.
+pub(super) struct HeldBytes(RefCell<CoreCharge>);
 
 impl HeldBytes {
-    pub(super) fn new(memory: Rc<Memory>) -> Rc<Self> {
-        Rc::new(HeldBytes { memory, charge: RefCell::new(None) })
+    pub(super) fn new(memory: &Memory) -> Rc<Self> {
+        Rc::new(HeldBytes(RefCell::new(memory.bodies.holder())))
     }
 
     fn grow(&self, total: u64) -> Result<(), BodyError> {
-        match self.memory.hold_body(&mut self.charge.borrow_mut(), total) {
-            true => Ok(()),
-            false => Err(BodyError::Crowded),
+        if self.0.borrow_mut().resize(total) { Ok(()) } else { Err(BodyError::Crowded) }
+    }
+}
+
+/// Where a body comes from.
+enum Source {
+    /// A client, through hyper; `None` once the reader has been dropped.
+    Client(Option<Incoming>, Rc<Connection>),
+    /// A test that has it in memory.
+    #[cfg(test)]
+    Memory(Option<Bytes>),
+}
+
+impl Source {
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Source::Client(incoming, _) => incoming.as_ref().is_none_or(Body::is_end_stream),
+            #[cfg(test)]
+            Source::Memory(bytes) => bytes.is_none(),
         }
     }
 }
 
 /// The body of one request. Nothing is read (and no `100 Continue` sent) before the first call.
 pub struct BodyReader {
-    /// The body as hyper receives it; `None` once the reader has been dropped.
-    incoming: Option<Incoming>,
-    connection: Rc<Connection>,
-    runtime: CoreRuntime,
+    source: Source,
+    env: Rc<dyn Env>,
     held: Rc<HeldBytes>,
     received: u64,
     /// Bytes of an encoded body as they were sent.
@@ -139,10 +154,16 @@ pub struct BodyReader {
 
 impl Drop for BodyReader {
     fn drop(&mut self) {
-        if let Some(incoming) =
-            self.incoming.take().filter(|incoming| !self.ended && !incoming.is_end_stream())
-        {
-            self.connection.left_body_unread(incoming);
+        match &mut self.source {
+            Source::Client(incoming, connection) => {
+                if let Some(incoming) =
+                    incoming.take().filter(|incoming| !self.ended && !incoming.is_end_stream())
+                {
+                    connection.left_body_unread(incoming);
+                }
+            }
+            #[cfg(test)]
+            Source::Memory(_) => {}
         }
     }
 }
@@ -151,20 +172,22 @@ impl BodyReader {
     pub(super) fn new(
         incoming: Incoming,
         connection: Rc<Connection>,
-        runtime: CoreRuntime,
+        env: Rc<dyn Env>,
         held: Rc<HeldBytes>,
     ) -> Self {
-        BodyReader {
-            incoming: Some(incoming),
-            connection,
-            runtime,
-            held,
-            received: 0,
-            sent: 0,
-            limit: u64::MAX,
-            ended: false,
-            gunzip: None,
-        }
+        Self::of(Source::Client(Some(incoming), connection), env, held)
+    }
+
+    /// A body that is there already.
+    #[cfg(test)]
+    pub(crate) fn of_bytes(bytes: Bytes, env: Rc<dyn Env>, account: &Arc<Account>) -> Self {
+        let bodies = CoreCharges::new(account, MemoryUse::Requests, u64::MAX);
+        let held = Rc::new(HeldBytes(RefCell::new(bodies.holder())));
+        Self::of(Source::Memory(Some(bytes)), env, held)
+    }
+
+    fn of(source: Source, env: Rc<dyn Env>, held: Rc<HeldBytes>) -> Self {
+        BodyReader { source, env, held, received: 0, sent: 0, limit: u64::MAX, ended: false, gunzip: None }
     }
 
     /// Sets the limit of this body.
@@ -186,7 +209,13 @@ impl BodyReader {
 
     /// The declared length, `None` for a chunked body; of an encoded one that of what is sent.
     pub fn declared_bytes(&self) -> Option<u64> {
-        self.incoming.as_ref().and_then(|incoming| incoming.size_hint().exact())
+        match &self.source {
+            Source::Client(incoming, _) => {
+                incoming.as_ref().and_then(|incoming| incoming.size_hint().exact())
+            }
+            #[cfg(test)]
+            Source::Memory(bytes) => bytes.as_ref().map(|bytes| bytes.len() as u64),
+        }
     }
 
     /// The next bytes, decoded, `None` at the end.
@@ -207,11 +236,11 @@ impl BodyReader {
                 Piece::Bytes(bytes) => {
                     self.count(bytes.len())?;
                     // A piece takes as long as a slice may.
-                    self.runtime.breathe().await;
+                    self.env.breathe().await;
                     return Ok(Some(bytes));
                 }
                 Piece::End => return Ok(None),
-                Piece::Nothing => self.runtime.breathe().await,
+                Piece::Nothing => self.env.breathe().await,
                 Piece::Wanting => {
                     let bytes = self.receive().await?;
                     self.sent += bytes.as_ref().map_or(0, Bytes::len) as u64;
@@ -237,23 +266,28 @@ impl BodyReader {
     /// The next bytes as they are sent.
     async fn receive(&mut self) -> Result<Option<Bytes>, BodyError> {
         loop {
-            let Some(incoming) = &mut self.incoming else { return Ok(None) };
+            let (incoming, connection) = match &mut self.source {
+                Source::Client(Some(incoming), connection) => (incoming, connection),
+                Source::Client(None, _) => return Ok(None),
+                #[cfg(test)]
+                Source::Memory(bytes) => return Ok(bytes.take().filter(|bytes| !bytes.is_empty())),
+            };
             let frame = poll_fn(|cx| match Pin::new(&mut *incoming).poll_frame(cx) {
                 Poll::Pending => {
-                    self.connection.enter(Phase::Body);
+                    connection.enter(Phase::Body);
                     Poll::Pending
                 }
                 ready => ready,
             })
             .await;
-            self.connection.enter(Phase::Handling);
+            connection.enter(Phase::Handling);
             let Some(frame) = frame else {
                 self.ended = true;
                 return Ok(None);
             };
             // Trailers mean nothing here.
             let Ok(bytes) = frame.map_err(BodyError::Incomplete)?.into_data() else { continue };
-            self.connection.received_body(bytes.len());
+            connection.received_body(bytes.len());
             if !bytes.is_empty() {
                 return Ok(Some(bytes));
             }
@@ -271,12 +305,12 @@ impl BodyReader {
         while let Some(bytes) = self.next().await? {
             slice += bytes.len();
             body.push(bytes);
-            if self.gunzip.is_none() && self.incoming.as_ref().is_none_or(Body::is_end_stream) {
+            if self.gunzip.is_none() && self.source.is_end_stream() {
                 break;
             }
             if slice >= COLLECT_SLICE_BYTES {
                 slice = 0;
-                self.runtime.breathe().await;
+                self.env.breathe().await;
             }
         }
         Ok(body)
@@ -284,7 +318,7 @@ impl BodyReader {
 
     /// Gives other work of the core a turn, between two slices of decoding.
     pub async fn breathe(&self) {
-        self.runtime.breathe().await;
+        self.env.breathe().await;
     }
 }
 

@@ -3,15 +3,16 @@
 //! A connection is always in one [`Phase`]; the sweep ([`Connections`](crate::connections::Connections)) adds a second to its
 //! age in that phase and shuts the socket down when the phase's limit is reached. The connection's task then sees the end of its stream like any other.
 
+use super::heads::Heads;
 use super::memory::Memory;
-use super::refusal::{Lines, Refusal};
+use super::refusal::Refusal;
 use crate::connections::{self, Aging, has_arrived};
 use crate::limits;
 use hyper::body::Incoming;
 use nigh_shard::account::Charge;
 use nigh_shard::reactor::Source;
+use rustix::net::Shutdown;
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::task::{Context, Waker};
 
 /// What a connection is doing.
@@ -33,16 +34,14 @@ pub enum Phase {
 pub struct Connection {
     /// The socket.
     pub source: Source,
-    memory: Rc<Memory>,
+    /// What it takes of the memory however little it does.
+    #[allow(dead_code, reason = "held until the connection is gone")]
+    charge: Charge,
     phase: Cell<Phase>,
     age_seconds: Cell<u32>,
     body_wait_seconds: Cell<u32>,
     body_bytes: Cell<u64>,
-    /// Bytes of the head that is being received, and what they hold.
-    head_bytes: Cell<u64>,
-    head_charge: RefCell<Option<Charge>>,
-    /// What has been seen of a head that is still being received.
-    head_lines: Cell<Option<Lines>>,
+    heads: RefCell<Heads>,
     /// An answer that stands in for one of the parser's.
     pub(super) refusal: RefCell<Option<Refusal>>,
     write_blocked: Cell<bool>,
@@ -66,17 +65,15 @@ pub struct Connection {
 
 impl Connection {
     /// A connection just accepted.
-    pub(super) fn new(source: Source, memory: Rc<Memory>) -> Self {
+    pub(super) fn new(source: Source, memory: &Memory, charge: Charge) -> Self {
         Connection {
             source,
-            memory,
+            charge,
             phase: Cell::new(Phase::Head),
             age_seconds: Cell::new(0),
             body_wait_seconds: Cell::new(0),
             body_bytes: Cell::new(0),
-            head_bytes: Cell::new(0),
-            head_charge: RefCell::new(None),
-            head_lines: Cell::new(Some(Lines::default())),
+            heads: RefCell::new(Heads::new(memory.heads.holder())),
             refusal: RefCell::new(None),
             write_wait_seconds: Cell::new(0),
             write_bytes: Cell::new(0),
@@ -98,12 +95,11 @@ impl Connection {
         self.age_seconds.set(0);
     }
 
-    /// A request's headers are complete.
-    pub fn begin_request(&self) {
+    /// A request's headers are complete; its body has so many bytes, `None` when it is chunked. Returns why it is to be refused, if it is.
+    pub(super) fn begin_request(&self, body_bytes: Option<u64>) -> Option<Refusal> {
         self.enter(Phase::Handling);
         self.body_wait_seconds.set(0);
         self.body_bytes.set(0);
-        self.head_bytes.set(0);
         self.was_blocked.set(false);
         self.write_wait_seconds.set(0);
         self.write_bytes.set(0);
@@ -111,11 +107,12 @@ impl Connection {
         self.unread_body.set(None);
         self.requests.set(self.requests.get() + 1);
         self.drained_request.set(None);
+        self.heads.borrow_mut().begin_request(body_bytes)
     }
 
     /// The request and its head are gone.
     pub fn end_request(&self) {
-        self.head_charge.take();
+        self.heads.borrow_mut().end_request();
     }
 
     /// The request is answered without reading its body to the end.
@@ -166,28 +163,8 @@ impl Connection {
         self.has_moved.set(true);
         if self.phase.get() == Phase::Idle {
             self.enter(Phase::Head);
-            self.head_lines.set(Some(Lines::after_a_request()));
         }
-        if self.phase.get() != Phase::Head {
-            return Ok(());
-        }
-        // Bytes after the end of the head belong to the body, which is counted apart, or to the next request when there is no body. More
-        // of them than a body may have uncounted are counted here.
-        let mut of_body = 0;
-        // A head that came in one piece with the end of the request before it is not looked at: where it begins only the parser knows.
-        if let Some(mut lines) = self.head_lines.get() {
-            let behind = lines.feed(bytes)?;
-            self.head_lines.set(behind.is_none().then_some(lines));
-            of_body = behind.unwrap_or(0).min(limits::BODY_UNCOUNTED_BYTES as usize);
-        }
-        let head = self.head_bytes.get() + (bytes.len() - of_body) as u64;
-        self.head_bytes.set(head);
-        // The parser's buffer doubles.
-        if self.memory.hold_head(&mut self.head_charge.borrow_mut(), 2 * head) {
-            Ok(())
-        } else {
-            Err(Refusal::heads_crowded())
-        }
+        self.heads.borrow_mut().received(bytes, self.phase.get() == Phase::Head)
     }
 
     /// Body bytes reached the request.
@@ -257,14 +234,14 @@ impl Connection {
     }
 
     /// Ends the stream in one or both directions.
-    pub fn shutdown(&self, how: libc::c_int) {
+    pub fn shutdown(&self, how: Shutdown) {
         connections::shutdown(&self.source, how);
     }
 }
 
 impl Aging for Connection {
     fn shutdown(&self) {
-        Connection::shutdown(self, libc::SHUT_RDWR);
+        Connection::shutdown(self, Shutdown::Both);
     }
 
     fn wake(&self) {

@@ -8,6 +8,7 @@
 mod body;
 mod connection;
 mod gunzip;
+mod heads;
 mod listen;
 mod memory;
 mod refusal;
@@ -23,10 +24,6 @@ pub use server::{Handler, serve_with};
 
 use crate::auth::Authenticator;
 use crate::metrics::Telemetry;
-use crate::rest::RestService;
-use nigh_shard::core::Core;
-use std::net::TcpListener;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,20 +34,21 @@ pub struct HttpConfig {
     pub auth: Arc<dyn Authenticator>,
     /// One `access` log line per request, and `X-Request-Id` echoed.
     pub access_log: bool,
-    /// Open connections per core; further ones are answered 503 and closed.
+    /// Open connections per core; further ones are answered 503 and closed, as are those for which there is no
+    /// memory, see [`crate::limits::CONNECTION_BYTES`].
     pub max_connections_per_core: usize,
     /// Counters of all cores.
     pub telemetry: Arc<Telemetry>,
-    /// Request bodies in memory, whole process, larger frames of TCP included; see [`crate::limits::BODIES_MAX_BYTES`].
+    /// Request bodies in memory, whole process, frames of TCP included; see [`crate::limits::BODIES_MAX_BYTES`].
     pub max_body_bytes: u64,
-    /// Larger heads of requests in memory, whole process; see [`crate::limits::HEADS_MAX_BYTES`].
+    /// Heads of requests in memory, whole process; see [`crate::limits::HEADS_MAX_BYTES`].
     pub max_head_bytes: u64,
     /// What the limits on slow clients in [`crate::limits`] take for a second; shorter only in tests.
     pub second: Duration,
 }
 
 impl HttpConfig {
-    /// Without access log, with room for 16,384 connections per core (about 20 KiB each while idle).
+    /// Without access log, with room for 16,384 connections per core, if the memory allows as many.
     pub fn new(auth: Arc<dyn Authenticator>, telemetry: Arc<Telemetry>) -> Self {
         HttpConfig {
             auth,
@@ -62,15 +60,4 @@ impl HttpConfig {
             second: Duration::from_secs(1),
         }
     }
-}
-
-/// Serves REST on `listener` (one of [`bind`]'s) on this core until the process is asked to stop; returns when the
-/// requests in flight have been answered or their time to finish has passed.
-///
-/// # Errors
-/// When the listener cannot be registered with the reactor.
-pub async fn serve(core: Rc<Core>, listener: TcpListener, config: Rc<HttpConfig>) -> std::io::Result<()> {
-    let (runtime, account) = (core.runtime().clone(), core.node().account.clone());
-    let service = Rc::new(RestService::new(core, config.clone()));
-    serve_with(runtime, listener, service, config, account).await
 }

@@ -5,7 +5,9 @@ use http::StatusCode;
 
 /// An answer that ends its connection, in bytes.
 pub(super) struct Refusal {
+    status: StatusCode,
     bytes: Vec<u8>,
+    body_bytes: usize,
     sent: usize,
 }
 
@@ -19,7 +21,17 @@ impl Refusal {
             status.canonical_reason().unwrap_or_default(),
             body.len()
         );
-        Refusal { bytes: bytes.into_bytes(), sent: 0 }
+        Refusal { status, bytes: bytes.into_bytes(), body_bytes: body.len(), sent: 0 }
+    }
+
+    /// The status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The body.
+    pub fn into_body(mut self) -> Vec<u8> {
+        self.bytes.split_off(self.bytes.len() - self.body_bytes)
     }
 
     /// In the place of an answer of the parser's, which has no body; `None` for any other answer.

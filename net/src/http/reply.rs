@@ -1,10 +1,11 @@
 //! Responses: whole, or streamed page by page.
 
 use super::connection::Connection;
+use super::refusal::Refusal;
 use crate::access_log::AccessEntry;
 use bytes::Bytes;
 use futures_lite::Stream;
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use nigh_shard::account::Account;
@@ -144,6 +145,17 @@ pub(super) fn crowded() -> Reply {
     let body = format!("{{\"error\":\"{ANSWERS_CROWDED}\"}}\n");
     let mut reply = json_reply(StatusCode::SERVICE_UNAVAILABLE, ReplyBody::whole(body));
     reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    reply
+}
+
+/// A refusal as the answer to a request that the parser has taken.
+pub(super) fn refused(refusal: Refusal) -> Reply {
+    let status = refusal.status();
+    let mut reply = json_reply(status, ReplyBody::whole(refusal.into_body()));
+    reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
     reply
 }
 

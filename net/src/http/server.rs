@@ -4,12 +4,14 @@ use super::HttpConfig;
 use super::body::{BodyReader, HeldBytes};
 use super::connection::{Connection, Phase};
 use super::memory::Memory;
-use super::reply::{Reply, ReplyBody, crowded, json_reply};
+use super::refusal::Refusal;
+use super::reply::{Reply, ReplyBody, crowded, json_reply, refused};
 use super::stream::Stream;
 use crate::accept::accept_all;
 use crate::access_log::{AccessEntry, RequestIds};
 use crate::auth::{bearer_token, fingerprint};
 use crate::connections::{Connections, discard};
+use crate::executor;
 use crate::limits;
 use futures_lite::future::or;
 use http::header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
@@ -21,12 +23,14 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use nigh_shard::account::Account;
+use nigh_shard::env::Env;
 use nigh_shard::runtime::CoreRuntime;
+use rustix::net::{SendFlags, Shutdown};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -47,7 +51,7 @@ pub trait Handler: 'static {
 }
 
 struct Server<H> {
-    runtime: CoreRuntime,
+    env: Rc<dyn Env>,
     handler: Rc<H>,
     config: Rc<HttpConfig>,
     memory: Rc<Memory>,
@@ -60,16 +64,17 @@ struct Server<H> {
 /// # Errors
 /// When the listener cannot be registered with the reactor.
 pub async fn serve_with<H: Handler>(
-    runtime: CoreRuntime,
+    env: Rc<dyn Env>,
     listener: TcpListener,
     handler: Rc<H>,
     config: Rc<HttpConfig>,
     account: Arc<Account>,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
+    let runtime = executor();
     let source = runtime.reactor().register(OwnedFd::from(listener))?;
     let server = Rc::new(Server {
-        runtime: runtime.clone(),
+        env: env.clone(),
         handler,
         memory: Rc::new(Memory::new(account, &config)),
         config,
@@ -77,29 +82,35 @@ pub async fn serve_with<H: Handler>(
         request_ids: RequestIds::new(),
     });
     let aging = server.clone();
-    runtime.spawn(async move {
-        let timed_out = |count| aging.config.telemetry.core(aging.runtime.index()).timed_out(count);
-        aging.connections.keep_sweeping(&aging.runtime, aging.config.second, timed_out).await;
-    });
+    env.spawn(Box::pin(async move {
+        let swept = |timed_out| {
+            aging.config.telemetry.core(aging.env.index()).timed_out(timed_out);
+            aging.memory.settle();
+        };
+        aging.connections.keep_sweeping(&*aging.env, aging.config.second, swept).await;
+    }));
     let stopped = async {
-        runtime.stopping().await;
+        env.stopping().await;
         Ok(())
     };
-    or(stopped, accept_all(&runtime, &source, |socket| admit(&server, socket))).await?;
+    or(stopped, accept_all(&*env, &source, |socket| admit(&server, &runtime, socket))).await?;
     drop(source);
-    server.connections.drain(&runtime).await;
+    server.connections.drain(&*env).await;
     Ok(())
 }
 
 /// Starts the task of a new connection, or turns it away.
-fn admit<H: Handler>(server: &Rc<Server<H>>, socket: OwnedFd) {
-    let telemetry = server.config.telemetry.core(server.runtime.index());
-    if server.connections.open() >= server.config.max_connections_per_core {
+fn admit<H: Handler>(server: &Rc<Server<H>>, runtime: &CoreRuntime, socket: OwnedFd) {
+    let telemetry = server.config.telemetry.core(server.env.index());
+    let has_place = server.connections.open() < server.config.max_connections_per_core;
+    let charge =
+        has_place.then(|| server.memory.account.charge_connection(limits::CONNECTION_BYTES)).flatten();
+    let Some(charge) = charge else {
         telemetry.refused();
         turn_away(&socket);
         return;
-    }
-    let source = match server.runtime.reactor().register(socket) {
+    };
+    let source = match runtime.reactor().register(socket) {
         Ok(source) => source,
         Err(error) => {
             telemetry.refused();
@@ -107,23 +118,22 @@ fn admit<H: Handler>(server: &Rc<Server<H>>, socket: OwnedFd) {
             return;
         }
     };
-    let connection = Rc::new(Connection::new(source, server.memory.clone()));
+    let connection = Rc::new(Connection::new(source, &server.memory, charge));
     let listed = server.connections.list(connection.clone());
     telemetry.accepted(server.connections.open());
     let server = server.clone();
-    server.runtime.clone().spawn(async move {
+    server.env.clone().spawn(Box::pin(async move {
         run(&server, connection).await;
         drop(listed);
-        server.config.telemetry.core(server.runtime.index()).open(server.connections.open());
-    });
+        server.config.telemetry.core(server.env.index()).open(server.connections.open());
+    }));
 }
 
 /// Best effort: the socket is new, so its send buffer takes the whole answer.
 fn turn_away(socket: &OwnedFd) {
     const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
         content-length: 34\r\nretry-after: 1\r\nconnection: close\r\n\r\n{\"error\":\"too many connections\"}\r\n";
-    // SAFETY: the buffer is a live constant of the stated length; the descriptor is owned by `socket`.
-    unsafe { libc::send(socket.as_raw_fd(), ANSWER.as_ptr().cast(), ANSWER.len(), libc::MSG_NOSIGNAL) };
+    let _sent = rustix::net::send(socket, ANSWER, SendFlags::NOSIGNAL);
 }
 
 /// When to tell the parser of a connection to end while the server stops.
@@ -155,8 +165,8 @@ async fn run<H: Handler>(server: &Rc<Server<H>>, connection: Rc<Connection>) {
     let service = {
         let (server, connection) = (server.clone(), connection.clone());
         service_fn(move |request: Request<Incoming>| {
-            connection.begin_request();
-            Box::pin(answer(server.clone(), connection.clone(), request))
+            let refusal = connection.begin_request(request.body().size_hint().exact());
+            Box::pin(answer(server.clone(), connection.clone(), request, refusal))
         })
     };
     let mut http = http1::Builder::new()
@@ -191,9 +201,9 @@ async fn run<H: Handler>(server: &Rc<Server<H>>, connection: Rc<Connection>) {
 /// Ends our half and reads on for a while: closing with unread bytes would reset the connection, and the reset could
 /// overtake the answer to an upload that was refused half-way.
 async fn linger<H>(server: &Server<H>, connection: &Connection) {
-    connection.shutdown(libc::SHUT_WR);
+    connection.shutdown(Shutdown::Write);
     connection.enter(Phase::Handling);
-    let limit = server.runtime.sleep_us(limits::LINGER_MAX_MS * 1000);
+    let limit = server.env.sleep_us(limits::LINGER_MAX_MS * 1000);
     or(discard(&connection.source), limit).await;
 }
 
@@ -224,17 +234,23 @@ async fn answer<H: Handler>(
     server: Rc<Server<H>>,
     connection: Rc<Connection>,
     request: Request<Incoming>,
+    refusal: Option<Refusal>,
 ) -> Result<Reply, Infallible> {
     let (head, incoming) = request.into_parts();
     let entry = server.config.access_log.then(|| Box::new(access_entry(&server.request_ids, &head)));
     // Held until the request is answered: what was read from the body lives on in the request.
-    let held = HeldBytes::new(server.memory.clone());
-    let body = BodyReader::new(incoming, connection.clone(), server.runtime.clone(), held.clone());
+    let held = HeldBytes::new(&server.memory);
+    let body = BodyReader::new(incoming, connection.clone(), server.env.clone(), held.clone());
     let expects_continue = head.headers.contains_key(EXPECT);
     let is_last = head.version < Version::HTTP_11 || asks_to_close(&head);
-    let mut reply = match head_fault(&head) {
-        None => server.handler.handle(head, body).await,
-        Some((status, fault)) => {
+    let is_last = is_last || refusal.is_some();
+    let mut reply = match (refusal, head_fault(&head)) {
+        (Some(refusal), _) => {
+            drop(body);
+            refused(refusal)
+        }
+        (None, None) => server.handler.handle(head, body).await,
+        (None, Some((status, fault))) => {
             drop(body);
             json_reply(status, ReplyBody::whole(format!("{}\n", serde_json::json!({ "error": fault }))))
         }
@@ -252,7 +268,7 @@ async fn answer<H: Handler>(
             reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         } else {
             let request = connection.begin_drain();
-            server.runtime.spawn(drain(connection.clone(), rest, request));
+            server.env.spawn(Box::pin(drain(connection.clone(), rest, request)));
         }
     }
     let status = reply.status();
@@ -265,7 +281,7 @@ async fn answer<H: Handler>(
     });
     connection.enter(Phase::Replying);
     reply.body_mut().attach(connection, entry);
-    server.config.telemetry.core(server.runtime.index()).answered(status.as_u16());
+    server.config.telemetry.core(server.env.index()).answered(status.as_u16());
     Ok(reply)
 }
 

@@ -3,53 +3,49 @@
 use super::connection::Connection;
 use super::refusal::Refusal;
 use hyper::rt::{Read, ReadBufCursor, Write};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, sendmsg};
 use std::io::{self, IoSlice};
-use std::os::fd::AsRawFd;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+
+/// Pieces that one system call sends (`UIO_MAXIOV`).
+const SLICES_MAX: usize = 1024;
+
+/// Bytes received at a time. They pass over the stack: the parser lends its own buffer as memory that may not be initialised.
+const RECEIVED_AT_ONCE: usize = 64 << 10;
 
 /// See the module.
 pub struct Stream(pub Rc<Connection>);
 
 impl Stream {
-    fn fd(&self) -> libc::c_int {
-        self.0.source.as_raw_fd()
-    }
-
     /// Answers what the parser does not get to see. Best effort: a client that leaves earlier answers untaken is told nothing.
     fn refuse(&self, refusal: &Refusal) {
         if !self.0.is_write_blocked() {
-            let bytes = refusal.rest();
-            // SAFETY: the bytes are borrowed for the call, which only reads them; the descriptor lives in the connection.
-            unsafe { libc::send(self.fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
+            let _sent = rustix::net::send(&self.0.source, refusal.rest(), SendFlags::NOSIGNAL);
         }
     }
 
     /// Sends a part of `slices`; see [`Write::poll_write_vectored`].
     fn poll_send(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        // The kernel takes at most so many; the caller sees how much was taken.
+        let slices = &slices[..slices.len().min(SLICES_MAX)];
         loop {
             ready!(self.0.source.poll_writable(cx));
-            // SAFETY: an all-zero msghdr is its documented empty state (no name, no control data, no flags).
-            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-            message.msg_iov = slices.as_ptr().cast_mut().cast();
-            // The kernel takes at most 1024 slices; the caller sees how much was taken.
-            message.msg_iovlen = slices.len().min(1024) as _;
-            // SAFETY: IoSlice has the layout of iovec on Unix, so `msg_iov` points to `msg_iovlen` of them, which the
-            // call only reads; each describes memory borrowed for the call. The descriptor lives in the connection.
-            let sent = unsafe { libc::sendmsg(self.fd(), &message, libc::MSG_NOSIGNAL) };
-            if sent >= 0 {
-                self.0.wrote(sent as usize);
-                return Poll::Ready(Ok(sent as usize));
-            }
-            let error = io::Error::last_os_error();
-            match error.kind() {
-                io::ErrorKind::WouldBlock => {
+            let nothing = &mut SendAncillaryBuffer::default();
+            match sendmsg(&self.0.source, slices, nothing, SendFlags::NOSIGNAL) {
+                Ok(bytes) => {
+                    self.0.wrote(bytes);
+                    return Poll::Ready(Ok(bytes));
+                }
+                Err(Errno::WOULDBLOCK) => {
                     self.0.blocked();
                     self.0.source.clear_writable();
                 }
-                io::ErrorKind::Interrupted => {}
-                _ => return Poll::Ready(Err(error)),
+                Err(Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
             }
         }
     }
@@ -63,38 +59,30 @@ impl Read for Stream {
     ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.0.source.poll_readable(cx));
-            // SAFETY: the slice is only passed on as pointer and length to be written to; nothing uninitialised is read
-            // and nothing initialised is made uninitialised.
-            let space = unsafe { buffer.as_mut() };
-            // SAFETY: `space` is writable memory of exactly that length, borrowed for the call; the descriptor lives in
-            // the connection.
-            let got = unsafe { libc::recv(self.fd(), space.as_mut_ptr().cast(), space.len(), 0) };
-            if got > 0 {
-                if (got as usize) < space.len() {
-                    // Nothing was left behind; if more came since, its edge is still to be reported.
-                    self.0.source.clear_readable();
-                }
-                // SAFETY: recv has initialised the first `got` bytes of `space`.
-                let received = unsafe { space[..got as usize].assume_init_ref() };
-                if let Err(refusal) = self.0.received(received) {
-                    self.refuse(&refusal);
-                    return Poll::Ready(Err(io::Error::other("the head of a request was refused")));
-                }
-                // SAFETY: recv has initialised the first `got` bytes of the unfilled part.
-                unsafe { buffer.advance(got as usize) };
-                return Poll::Ready(Ok(()));
-            }
-            if got == 0 {
-                self.0.saw_end();
-                return Poll::Ready(Ok(()));
-            }
-            let error = io::Error::last_os_error();
-            match error.kind() {
-                io::ErrorKind::WouldBlock => self.0.source.clear_readable(),
-                io::ErrorKind::Interrupted => {}
-                _ => {
+            let mut space = [const { MaybeUninit::uninit() }; RECEIVED_AT_ONCE];
+            let room = buffer.remaining().min(RECEIVED_AT_ONCE);
+            match rustix::net::recv(&self.0.source, &mut space[..room], RecvFlags::empty()) {
+                Ok((_, 0)) => {
                     self.0.saw_end();
-                    return Poll::Ready(Err(error));
+                    return Poll::Ready(Ok(()));
+                }
+                Ok(((received, _), bytes)) => {
+                    if bytes < room {
+                        // Nothing was left behind; if more came since, its edge is still to be reported.
+                        self.0.source.clear_readable();
+                    }
+                    if let Err(refusal) = self.0.received(received) {
+                        self.refuse(&refusal);
+                        return Poll::Ready(Err(io::Error::other("the head of a request was refused")));
+                    }
+                    buffer.put_slice(received);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(Errno::WOULDBLOCK) => self.0.source.clear_readable(),
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    self.0.saw_end();
+                    return Poll::Ready(Err(error.into()));
                 }
             }
         }
@@ -134,7 +122,7 @@ impl Write for Stream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.shutdown(libc::SHUT_WR);
+        self.0.shutdown(Shutdown::Write);
         Poll::Ready(Ok(()))
     }
 }

@@ -1,8 +1,8 @@
 //! Alias bodies and answers.
 
-use crate::request::{ApiError, ChangeAliases};
-use crate::rest::json::{decode, json_object};
-use crate::rest::value::write_string;
+use crate::op::{ApiError, ChangeAliases};
+use crate::wire::json::{decode, json_object};
+use crate::wire::value::write_string;
 use nigh_shard::core::{Alias, AliasChange};
 
 json_object! {

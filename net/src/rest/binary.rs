@@ -4,9 +4,9 @@
 //! vector is copied once from the receive buffer to the batch and once to the arena.
 
 use crate::limits;
-use crate::request::{ApiError, ErrorKind, ReadOptions};
-use crate::rest::filter::WireFilter;
-use crate::rest::value::{PayloadSeed, UnknownKeys, encode_row};
+use crate::op::{ApiError, ErrorKind, ReadOptions};
+use crate::wire::filter::WireFilter;
+use crate::wire::value::{PayloadSeed, UnknownKeys, encode_row};
 use bytes::Bytes;
 use nigh_engine::collection::WriteMode;
 use nigh_engine::filter::Node;

@@ -4,8 +4,8 @@
 //! to serde and are then forgotten. So memory holds decoded points and one element of text, never the whole body, and
 //! the caller can let other work run between pieces.
 
-use crate::request::ApiError;
-use crate::rest::json::{GZIP_MAGIC, compressed, invalid_json};
+use crate::op::ApiError;
+use crate::wire::json::{GZIP_MAGIC, compressed, invalid_json};
 
 /// What is made of the parts of a body.
 pub trait Envelope {

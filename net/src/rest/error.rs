@@ -1,8 +1,8 @@
 //! Errors as HTTP answers.
 
 use crate::http::{Reply, ReplyBody, json_reply};
-use crate::request::{ApiError, ErrorKind};
-use crate::rest::value::write_string;
+use crate::op::{ApiError, ErrorKind};
+use crate::wire::value::write_string;
 use http::StatusCode;
 use http::header::{ALLOW, HeaderValue, RETRY_AFTER};
 use std::io::Write;
@@ -59,11 +59,13 @@ pub fn not_found() -> Reply {
 }
 
 /// A known path under another method.
-pub fn wrong_method(allow: &'static str) -> Reply {
+pub fn wrong_method(allow: &str) -> Reply {
     let mut reply = json_reply(
         StatusCode::METHOD_NOT_ALLOWED,
         ReplyBody::whole(&b"{\"error\":\"method not allowed\"}\n"[..]),
     );
-    reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    reply
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_str(allow).expect("methods and commas make a header"));
     reply
 }

@@ -1,7 +1,7 @@
 //! Headers that change what a request means, beside those of credentials and media types.
 
 use crate::http::Encoding;
-use crate::request::{ApiError, ErrorKind};
+use crate::op::{ApiError, ErrorKind};
 use ::http::HeaderMap;
 use ::http::header::{
     CONTENT_ENCODING, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,

@@ -1,21 +1,22 @@
 //! Lists and figures of collections; counts, facets and samples of points.
 
 use crate::limits::PAGE_POINTS;
-use crate::request::{ApiError, CountPoints, FacetPoints, SamplePoints, compile_filter};
-use crate::rest::filter::WireFilter;
-use crate::rest::json::{decode, json_object};
+use crate::op::{ApiError, CountPoints, FacetPoints, SamplePoints, compile_filter};
 use crate::rest::pages::Pages;
-use crate::rest::value::{write_json, write_value};
-use nigh_engine::collection::{DenseConfig, IndexType, IvfConfig, Quantizer};
-use nigh_engine::distance::Metric;
+use crate::wire::config::object;
+use crate::wire::filter::WireFilter;
+use crate::wire::json::{decode, json_object};
+use crate::wire::value::{write_json, write_value};
+use nigh_engine::collection::config_keys::{Family, Key};
+use nigh_engine::collection::{DenseConfig, Quantizer};
 use nigh_engine::payload::ValueRef;
-use nigh_engine::quantizer::{CellProduct, Quantization};
+use nigh_shard::collection_file::to_json;
 use nigh_shard::core::{CollectionInfo, FacetValue, TaskReport};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Values of a facet, or points of a sample, when the body does not say.
 const LIMIT_DEFAULT: i64 = 10;
-/// And most.
+/// Most values of a facet, or points of a sample, that a body may ask for.
 const LIMIT_MAX: i64 = 10_000;
 
 json_object! {
@@ -131,14 +132,6 @@ fn name(info: &CollectionInfo) -> &str {
     info.name.strip_prefix("default/").unwrap_or(&info.name)
 }
 
-fn metric(config: &DenseConfig) -> &'static str {
-    match config.metric {
-        Metric::Cosine => "cosine",
-        Metric::L2 => "l2",
-        Metric::Dot => "dot",
-    }
-}
-
 fn line(value: &Value) -> Vec<u8> {
     let mut out = value.to_string().into_bytes();
     out.push(b'\n');
@@ -151,7 +144,7 @@ pub fn list_answer(all: &[CollectionInfo]) -> Vec<u8> {
         json!({
             "name": name(info),
             "dim": info.config.dim,
-            "metric": metric(&info.config),
+            "metric": to_json(Key::Metric.effective(&info.config)),
             "points": info.stats.points(),
             "damaged": info.damage.is_some() && !info.is_closed,
             "closed": info.is_closed,
@@ -181,27 +174,6 @@ pub fn tasks_answer(tasks: &[TaskReport]) -> Vec<u8> {
         })
     };
     line(&json!({ "tasks": tasks.iter().map(one).collect::<Vec<_>>() }))
-}
-
-/// What a trained quantizer learns; `null` for others.
-fn trained(config: &DenseConfig) -> Value {
-    let Quantizer::Trained(quantization) = config.quant else { return Value::Null };
-    let mut learned = match quantization {
-        Quantization::Scalar { width } => json!({"sq_bits": width.bits()}),
-        Quantization::Sign => json!({}),
-        Quantization::Product { parts, bits, rotations, eta } => {
-            json!({"quant_pq_m": parts, "pq_nbits": bits, "opq_iters": rotations, "anisotropic_eta": eta})
-        }
-        Quantization::Residual { parts, layers, rotations } => {
-            json!({"quant_pq_m": parts, "prq_layers": layers, "opq_iters": rotations})
-        }
-    };
-    learned["threshold"] = match config.trained_at() {
-        usize::MAX => 0,
-        points => points,
-    }
-    .into();
-    learned
 }
 
 fn index(info: &CollectionInfo) -> Value {
@@ -240,57 +212,61 @@ fn memory(info: &CollectionInfo) -> Value {
     })
 }
 
+/// The order of keys in answers, older than the table; keys that are not here come behind.
+#[rustfmt::skip]
+const ORDER: &[Key] = {
+    use Key::*;
+    &[
+        Dim, Metric, M, EfConstruction, EfSearch, Seed, Level0FullDegree, ExtendCandidates,
+        ExtendCandidatesMax, FilterFirstRelativeBp, TraversalCodes, Quant, RescoreFactor,
+        QuantizedBuild, PqDropVecs, Persistent, IndexType, VamanaR, VamanaL, VamanaAlpha, IvfNlist,
+        IvfNprobe, IvfTrainThreshold, IvfDriftRetrain, IvfDriftGrowthFactor, IvfDriftFactor, IvfPq,
+        IvfRerank, Soar, SoarLambda, MaxVectors, MaxBytes, MaxInsertsPerSecond, MaxEfSearch, FullText,
+    ]
+};
+
+/// What a quantizer learns, which answers have in an object of its own behind the key that turns it on.
+#[rustfmt::skip]
+pub(super) const LEARNED: [Key; 7] = {
+    use Key::*;
+    [SqBits, QuantPqM, IvfPqM, PqNbits, PrqLayers, OpqIters, AnisotropicEta]
+};
+
+/// The keys that answers have by themselves. `opq` is told by `opq_iters`, and there is nothing to tell of `partitions`.
+pub(super) fn told() -> impl Iterator<Item = Key> {
+    let untold = [Key::Opq, Key::Partitions];
+    Key::of_with_first(Family::Dense, ORDER)
+        .filter(move |key| !LEARNED.contains(key) && !untold.contains(key))
+}
+
 /// What it was made with, defaults filled in.
-fn configuration(config: &DenseConfig) -> Value {
-    let ivf = config.ivf();
-    let number = |of: fn(&IvfConfig) -> usize| ivf.map_or(0, of);
-    let drift = ivf.and_then(|ivf| ivf.drift).map(|drift| drift.limits());
-    let product = ivf.and_then(|ivf| ivf.product);
-    let codes = product.map(|product| {
-        let CellProduct { parts, bits, rotations, eta } = product.code;
-        json!({"ivf_pq_m": parts, "pq_nbits": bits, "opq_iters": rotations, "anisotropic_eta": eta})
-    });
-    let index_type = config.index.name();
-    let vamana = if let IndexType::Vamana(vamana) = &config.index { Some(vamana) } else { None };
-    json!({
-        "dim": config.dim,
-        "metric": metric(config),
-        "m": config.m,
-        "ef_construction": config.ef_construction,
-        "ef_search": config.ef_search,
-        "seed": config.seed,
-        "level0_full_degree": config.level0_full_degree,
-        "extend_candidates": config.extend_candidates,
-        "extend_candidates_max": config.extend_candidates_max,
-        "filter_first_relative_bp": config.filter_first_relative_bp,
-        "traversal_codes": config.traversal_codes,
-        "quant": config.quant.name(),
-        "trained": trained(config),
-        "rescore_factor": config.rescored_per_result(),
-        "quantized_build": config.quantized_build,
-        "pq_drop_vecs": config.pq_drop_vecs,
-        "persistent": config.persistent,
-        "index_type": index_type,
-        "vamana_r": vamana.map_or(0, |vamana| vamana.degree),
-        "vamana_l": vamana.map_or(0, |vamana| vamana.beam),
-        "vamana_alpha": vamana.map_or(0.0, |vamana| vamana.alpha),
-        "ivf_nlist": number(|ivf| ivf.nlist),
-        "ivf_nprobe": number(IvfConfig::probes),
-        "ivf_train_threshold": number(IvfConfig::trains_at),
-        "ivf_drift_retrain": drift.is_some(),
-        "ivf_drift_growth_factor": drift.map_or(0.0, |(growth, _)| growth),
-        "ivf_drift_factor": drift.map_or(0.0, |(_, factor)| factor),
-        "ivf_pq": product.is_some(),
-        "ivf_rerank": product.is_some_and(|product| product.rerank),
-        "ivf_codes": codes,
-        "soar": ivf.is_some_and(|ivf| ivf.soar.is_some()),
-        "soar_lambda": ivf.and_then(IvfConfig::spills).unwrap_or(0.0),
-        "max_vectors": config.max_vectors,
-        "max_bytes": config.max_bytes,
-        "max_inserts_per_second": config.max_inserts_per_second,
-        "max_ef_search": config.max_ef_search,
-        "full_text": config.full_text.map(|text| json!({"analyzer": "english", "k1": text.k1, "b": text.b})),
-    })
+pub(super) fn configuration(config: &DenseConfig) -> Value {
+    let learned = || {
+        let given = |key: Key| Some((key.name().to_owned(), to_json(key.get(config)?)));
+        LEARNED.into_iter().filter_map(given).collect::<Map<String, Value>>()
+    };
+    let mut keys = Map::new();
+    for key in told() {
+        let value = match key.members() {
+            Some(_) => object(key, config).into(),
+            None => to_json(key.effective(config)),
+        };
+        keys.insert(key.name().to_owned(), value);
+        if key == Key::Quant {
+            let trained = matches!(config.quant, Quantizer::Trained(_)).then(|| {
+                let mut trained = learned();
+                // One that waits for a bulk build has no threshold.
+                let threshold = Some(config.trained_at()).filter(|points| *points < usize::MAX).unwrap_or(0);
+                trained.insert("threshold".to_owned(), threshold.into());
+                trained
+            });
+            keys.insert("trained".to_owned(), trained.into());
+        } else if key == Key::IvfRerank {
+            let codes = config.ivf().and_then(|ivf| ivf.product).map(|_| learned());
+            keys.insert("ivf_codes".to_owned(), codes.into());
+        }
+    }
+    Value::Object(keys)
 }
 
 /// The answer of `GET /v1/collections/{name}`. Why a collection is damaged is for the log; the answer says that it is.

@@ -1,15 +1,13 @@
 //! Bodies of searches by lanes, and what they ask for.
 
-use crate::lane_requests::{
-    DiversePoints, GroupPoints, HybridPoints, QueryLeaf, QueryPoints, TextPoints, ZeroAlpha, fusion_method,
-    recommend_strategy,
+use crate::op::{
+    ApiError, DiversePoints, GroupPoints, HybridPoints, QueryLeaf, QueryPoints, TextPoints, ZeroAlpha,
+    compile_filter, fusion_method, recommend_strategy, text_source,
 };
-use crate::request::{ApiError, compile_filter};
-use crate::rest::filter::WireFilter;
-use crate::rest::json::{Floats, SparseBody, decode, json_object};
 use crate::rest::parameters::{ReadParameters, read_parameters};
+use crate::wire::filter::WireFilter;
+use crate::wire::json::{Floats, SparseBody, decode, json_object};
 use nigh_engine::query::{Anchor, Discover, Method, Recommend, Source};
-use nigh_engine::text::TextQuery;
 
 json_object! {
     /// Body of `…/search/hybrid`.
@@ -202,15 +200,15 @@ pub fn decode_hybrid_text(
     read: ReadParameters,
 ) -> Result<HybridPoints, ApiError> {
     let body: HybridTextBody = decode(body)?;
-    let text = TextQuery::new(body.text.as_deref().unwrap_or(""));
-    hybrid!(collection, body, read, body.vector.or(body.dense), Source::Text(text))
+    let text = text_source(body.text.as_deref().unwrap_or(""))?;
+    hybrid!(collection, body, read, body.vector.or(body.dense), text)
 }
 
 pub fn decode_text(collection: String, body: &[u8], read: ReadParameters) -> Result<TextPoints, ApiError> {
     let body: TextBody = decode(body)?;
     Ok(TextPoints {
         collection,
-        text: Source::Text(TextQuery::new(body.text.as_deref().unwrap_or(""))),
+        text: text_source(body.text.as_deref().unwrap_or(""))?,
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         explain: body.explain.unwrap_or(false),
@@ -293,7 +291,7 @@ impl LeafBody {
             (None, Some(discover)) => Source::Discover(discover.into_discover()?),
             (None, None) if !sparse.is_empty() => Source::Sparse(sparse),
             (None, None) => match self.text {
-                Some(text) => Source::Text(TextQuery::new(&text)),
+                Some(text) => text_source(&text)?,
                 None => Source::Dense(self.dense.unwrap_or_default().0),
             },
         };
@@ -347,7 +345,7 @@ pub fn reads(body: &[u8]) -> [bool; 6] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Operation;
+    use crate::op::Operation;
 
     fn query(body: &str) -> Result<QueryPoints, String> {
         let request = decode_query("docs".into(), body.as_bytes(), ReadParameters::default());

@@ -1,80 +1,62 @@
 //! Searches by lanes: `search/hybrid`, `search/text`, `search/hybrid-text`, `search/groups`, `search/mmr` and `query`.
 
 use super::search::{FoundPages, write_end, write_found};
-use super::{RestService, json_body};
-use crate::dispatch::dispatch;
+use super::{RestService, decode_body, json_body};
+use crate::door::Permit;
 use crate::http::BodyReader;
 use crate::http::{Reply, json_reply};
 use crate::limits::{PAGE_BYTES, PAGE_POINTS};
-use crate::request::ApiError;
+use crate::op::{ApiError, VectorOp};
 use crate::rest::lane_bodies::{
     decode_groups, decode_hybrid, decode_hybrid_text, decode_mmr, decode_query, decode_text,
 };
 use crate::rest::pages::{Pages, stream_pages};
 use crate::rest::parameters::{Query, ReadParameters};
-use crate::rest::value::{scalar, write_value};
+use crate::wire::value::{scalar, write_value};
 use http::StatusCode;
 use nigh_shard::core::{Explained, FoundGroup, QueryAnswer, QueryOutcome};
 use std::time::Instant;
 
-/// Which of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaneRoute {
-    /// `POST …/points/search/hybrid`.
-    Hybrid,
-    /// `POST …/points/search/text`.
-    Text,
-    /// `POST …/points/search/hybrid-text`.
-    HybridText,
-    /// `POST …/points/search/groups`.
-    Groups,
-    /// `POST …/points/search/mmr`.
-    Mmr,
-    /// `POST /v1/collections/{name}/query`.
-    Query,
-}
-
 impl RestService {
     pub(super) async fn lanes(
         &self,
+        permit: &Permit,
         collection: String,
-        route: LaneRoute,
+        op: VectorOp,
         query: Query<'_>,
         mut body: BodyReader,
     ) -> Result<Reply, ApiError> {
         let read = ReadParameters::of(query)?;
         let body = json_body(&mut body).await?;
         let received = Instant::now();
-        let core = &self.core;
-        let outcome = match route {
-            LaneRoute::Hybrid => {
-                dispatch(core, self.decode(body, move |body| decode_hybrid(collection, body, read)).await?)
-                    .await?
+        let outcome = match op {
+            VectorOp::HybridSearch => {
+                let decode = move |body: &[u8]| decode_hybrid(collection, body, read);
+                permit.run(decode_body(permit, body, decode).await?).await?
             }
-            LaneRoute::HybridText => {
-                let request =
-                    self.decode(body, move |body| decode_hybrid_text(collection, body, read)).await?;
-                dispatch(core, request).await?
+            VectorOp::HybridText => {
+                let decode = move |body: &[u8]| decode_hybrid_text(collection, body, read);
+                permit.run(decode_body(permit, body, decode).await?).await?
             }
-            LaneRoute::Text => {
-                dispatch(core, self.decode(body, move |body| decode_text(collection, body, read)).await?)
-                    .await?
+            VectorOp::SearchText => {
+                let decode = move |body: &[u8]| decode_text(collection, body, read);
+                permit.run(decode_body(permit, body, decode).await?).await?
             }
-            LaneRoute::Groups => {
-                dispatch(core, self.decode(body, move |body| decode_groups(collection, body, read)).await?)
-                    .await?
+            VectorOp::SearchGroups => {
+                let decode = move |body: &[u8]| decode_groups(collection, body, read);
+                permit.run(decode_body(permit, body, decode).await?).await?
             }
-            LaneRoute::Mmr => {
-                dispatch(core, self.decode(body, move |body| decode_mmr(collection, body, read)).await?)
-                    .await?
+            VectorOp::SearchMmr => {
+                let decode = move |body: &[u8]| decode_mmr(collection, body, read);
+                permit.run(decode_body(permit, body, decode).await?).await?
             }
-            LaneRoute::Query => {
-                dispatch(core, self.decode(body, move |body| decode_query(collection, body, read)).await?)
-                    .await?
+            _ => {
+                let decode = move |body: &[u8]| decode_query(collection, body, read);
+                permit.run(decode_body(permit, body, decode).await?).await?
             }
         };
-        let documents = matches!(route, LaneRoute::Text | LaneRoute::Mmr);
-        self.lanes_reply(outcome, documents, received)
+        let documents = matches!(op, VectorOp::SearchText | VectorOp::SearchMmr);
+        self.lanes_reply(permit, outcome, documents, received)
     }
 
     /// The answer to a search by lanes.
@@ -83,11 +65,12 @@ impl RestService {
     /// 503 when other answers leave no room.
     pub(super) fn lanes_reply(
         &self,
+        permit: &Permit,
         outcome: QueryOutcome,
         documents: bool,
         received: Instant,
     ) -> Result<Reply, ApiError> {
-        let (now_ms, runtime) = (self.core.unix_ms(), self.core.runtime());
+        let now_ms = permit.unix_ms();
         let explained = outcome.explained;
         let mut first = Vec::new();
         let body = match outcome.answer {
@@ -95,7 +78,7 @@ impl RestService {
                 let bytes = size_of_val(&hits[..]);
                 let mut pages = FoundPages::new(hits, documents, now_ms).explained(explained);
                 pages.write(&mut first);
-                stream_pages(&self.core, first, pages, bytes)?
+                stream_pages(permit, first, pages, bytes)?
             }
             QueryAnswer::Groups(groups) => {
                 let incomplete = outcome.incomplete;
@@ -103,10 +86,10 @@ impl RestService {
                     groups.iter().map(|group| size_of_val(group) + size_of_val(&group.hits[..])).sum();
                 let mut pages = GroupPages { groups, at: 0, now_ms, incomplete, explained };
                 pages.write(&mut first);
-                stream_pages(&self.core, first, pages, bytes)?
+                stream_pages(permit, first, pages, bytes)?
             }
         };
-        self.config.telemetry.core(runtime.index()).searches.record(received.elapsed());
+        self.config.telemetry.core(permit.env().index()).searches.record(received.elapsed());
         Ok(json_reply(StatusCode::OK, body))
     }
 }

@@ -1,9 +1,7 @@
 //! Bodies of the routes that split collections and keep keys.
 
-use crate::absent_requests::{Lack, Unmet, check_partitions};
-use crate::request::ApiError;
-use crate::rest::json::{decode, json_object};
-use crate::rest::routes::ManageRoute;
+use crate::op::{ApiError, Lack, PlacementOp, Unmet, check_partitions};
+use crate::wire::json::{decode, json_object};
 
 json_object! {
     /// Body of `…/resplit` and `…/reshard`.
@@ -34,14 +32,14 @@ json_object! {
 ///
 /// # Errors
 /// 400.
-pub fn decode_manage(collection: String, route: ManageRoute, body: &[u8]) -> Result<Unmet, ApiError> {
-    let lack = match route {
-        ManageRoute::Evict | ManageRoute::Restore => Lack::ObjectStore,
-        ManageRoute::Resplit | ManageRoute::Reshard => {
+pub fn decode_placement(collection: String, op: PlacementOp, body: &[u8]) -> Result<Unmet, ApiError> {
+    let lack = match op {
+        PlacementOp::Evict | PlacementOp::Restore => Lack::ObjectStore,
+        PlacementOp::Resplit | PlacementOp::Reshard => {
             check_partitions(decode::<PartitionsBody>(body)?.new_partitions)?;
             Lack::Partitions
         }
-        ManageRoute::CleanUpResplit | ManageRoute::AbortReshard => Lack::Partitions,
+        PlacementOp::ResplitCleanup | PlacementOp::ReshardAbort => Lack::Partitions,
     };
     Ok(Unmet { collection, lack })
 }

@@ -1,72 +1,82 @@
 //! REST: the codec between HTTP messages and the request set.
 //!
-//! `routes` finds the route, this module authorises it and picks the decoder of its body, the dispatcher carries the
-//! request out, and the answer is written by hand where it is hot. Authorisation comes before the body wherever the
+//! `routes` finds the route, the door lets the request in, this module picks the decoder of its body, the door carries the
+//! operation out, and the answer is written by hand where it is hot. Authorisation comes before the body wherever the
 //! collection is known from the path.
 
 mod aliases;
 mod binary;
 pub(crate) mod collections;
+#[cfg(test)]
+mod config_tests;
 mod envelope;
 mod error;
-mod filter;
-mod floats;
 mod headers;
 mod inspect;
-pub(crate) mod json;
 mod lane_bodies;
 mod lanes;
 mod manage;
 mod openapi;
-pub(crate) mod order;
+mod order;
 mod pages;
 mod parameters;
 mod payload;
 mod points;
 #[doc(hidden)]
 pub mod probe;
-pub(crate) mod read;
+mod read;
 mod routes;
 mod search;
-pub(crate) mod value;
 
 pub use binary::{BinaryQuery, IngestDecoder, IngestRoute, decode_query};
 pub use error::status;
-pub use filter::WireFilter;
 
-use crate::absent_requests::Unmet;
-use crate::auth::{Unauthorized, bearer_token};
-use crate::dispatch::dispatch;
-use crate::http::{BodyReader, Collected, Handler, HttpConfig, Reply, ReplyBody, json_reply};
-use crate::kv_metrics;
-use crate::lane_requests::ExplainedSearch;
+use crate::Serving;
+use crate::auth::bearer_token;
+use crate::door::{Door, Permit};
+use crate::http::{BodyReader, Collected, Handler, HttpConfig, Reply, ReplyBody, json_reply, serve_with};
 use crate::limits;
-use crate::metrics;
-use crate::request::{
-    Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CreateCollection, DeleteByFilter,
-    DeletePoint, DropCollection, ErrorKind, GetCollection, ListAliases, ListCollections, ListTasks,
-    StagePoints, WritePoints, check_name, compile_filter,
+use crate::op::{
+    Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CheckReady, CreateCollection,
+    DeleteByFilter, DeletePoint, DropCollection, ErrorKind, ExplainedSearch, GetCollection, ListAliases,
+    ListCollections, ListTasks, Op, PlacementOp, ProcessOp, ReadKvMetrics, ReadMetrics, StagePoints, Unmet,
+    VectorOp, WritePoints, check_name, compile_filter,
 };
+use crate::wire::filter::WireFilter;
+use crate::wire::json::{decode, is_object, json_object};
+use crate::wire::value::write_string;
 use ::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use ::http::request::Parts;
 use ::http::{Response, StatusCode};
 use bytes::Bytes;
 use error::{error_reply, not_found, wrong_method};
-use json::{decode, is_object, json_object};
-use lanes::LaneRoute;
 use nigh_shard::core::{AliasChange, Core, Written};
 use pages::{Room, stream_pages};
 use parameters::{ConditionsBody, Query, ReadParameters, WriteParameters, agreed};
 use points::BatchPages;
-use routes::{ManageRoute, PointsRoute, Resolved, Route, parse_id, resolve};
+use routes::{Reached, Resolved, parse_id, resolve};
 use search::FoundPages;
+use std::net::TcpListener;
 use std::rc::Rc;
 use std::time::Instant;
-use value::write_string;
+
+/// Serves REST on `listener` (one of [`crate::bind`]'s) on this core until the process is asked to stop; returns when the
+/// requests in flight have been answered or their time to finish has passed.
+///
+/// # Errors
+/// When the listener cannot be registered with the reactor.
+pub fn serve(core: Rc<Core>, listener: TcpListener, config: Rc<HttpConfig>) -> Serving {
+    // Boxed here, so that all of it is compiled in this crate, and not once more in each that serves.
+    Box::pin(async move {
+        let (env, account) = (core.env().clone(), core.node().account.clone());
+        let service = Rc::new(RestService::new(Door::new(core, config.auth.clone()), config.clone()));
+        serve_with(env, listener, service, config, account).await
+    })
+}
 
 /// Answers REST requests on one core.
 pub struct RestService {
-    core: Rc<Core>,
+    door: Door,
     config: Rc<HttpConfig>,
 }
 
@@ -92,12 +102,12 @@ impl Handler for RestService {
             Ok(resolved) => resolved,
             Err(error) => return error_reply(&error),
         };
-        let route = match resolved {
-            Resolved::Route(route) => route,
-            Resolved::WrongMethod(allow) => return wrong_method(allow),
+        let reached = match resolved {
+            Resolved::Route(reached) => reached,
+            Resolved::WrongMethod(allow) => return wrong_method(&allow),
             Resolved::NotFound => return not_found(),
         };
-        match self.route(&head, route, body).await {
+        match self.answer(&head, reached, body).await {
             Ok(reply) => reply,
             Err(error) => error_reply(&error),
         }
@@ -106,124 +116,151 @@ impl Handler for RestService {
 
 impl RestService {
     /// For one core.
-    pub fn new(core: Rc<Core>, config: Rc<HttpConfig>) -> Self {
-        RestService { core, config }
+    pub fn new(door: Door, config: Rc<HttpConfig>) -> Self {
+        RestService { door, config }
     }
 
-    async fn route(&self, head: &Parts, route: Route<'_>, mut body: BodyReader) -> Result<Reply, ApiError> {
-        if let Some((action, collection)) = route.action() {
-            self.authorize(head, action, collection)?;
-            if action != Action::Read {
-                headers::refuse_preconditions(&head.headers)?;
+    async fn answer(
+        &self,
+        head: &Parts,
+        reached: Reached<'_>,
+        mut body: BodyReader,
+    ) -> Result<Reply, ApiError> {
+        let permit = match reached.right() {
+            None => self.door.admit_anybody(),
+            Some(right) => {
+                let token = head.headers.get(AUTHORIZATION).map(|value| bearer_token(value.as_bytes()));
+                let permit = self.door.admit(token, right, &reached.collection)?;
+                if right != Action::Read {
+                    headers::refuse_preconditions(&head.headers)?;
+                }
+                permit
             }
-        }
+        };
         let query = Query::new(head.uri.query());
-        query.check(route.parameters())?;
+        query.check(reached.route.parameters)?;
         body.encoded(headers::encoding(&head.headers)?);
-        match route {
-            Route::Health => Ok(ok(&b"{\"status\":\"ok\"}\n"[..])),
+        match reached.row.op {
+            Op::Process(op) => self.process(&permit, op, reached, query, body).await,
+            Op::Placement(op) => {
+                let body = match op {
+                    PlacementOp::Resplit | PlacementOp::Reshard => json_body(&mut body).await?,
+                    _ => Collected::default(),
+                };
+                let collection = reached.collection.into_owned();
+                let decode = move |body: &[u8]| manage::decode_placement(collection, op, body);
+                self.unmet(&permit, decode_body(&permit, body, decode).await?).await
+            }
+            Op::Vector(op) => self.vector(&permit, head, op, reached, query, body).await,
+            // The table has no routes for operations on keys.
+            Op::Kv(_) | Op::KvQuery(_) | Op::Absent => Ok(not_found()),
+        }
+    }
+
+    async fn process(
+        &self,
+        permit: &Permit,
+        op: ProcessOp,
+        reached: Reached<'_>,
+        query: Query<'_>,
+        mut body: BodyReader,
+    ) -> Result<Reply, ApiError> {
+        let telemetry = || self.config.telemetry.clone();
+        match op {
+            ProcessOp::Ping => Ok(ok(&b"{\"status\":\"ok\"}\n"[..])),
             // A node is ready as soon as it listens, as recovery comes before the listeners, and as long as it takes writes and serves all that
             // it has.
-            Route::Ready => Ok(match self.core.not_ready() {
+            ProcessOp::Ready => Ok(match permit.run(CheckReady).await? {
                 None => ok(&b"{\"status\":\"ready\"}\n"[..]),
                 Some(detail) => error::not_ready(&detail),
             }),
-            Route::Replication => Ok(ok(&b"{\"shards\":[]}\n"[..])),
-            Route::OpenApi => Ok(json_reply(StatusCode::OK, ReplyBody::counted(openapi::DOCUMENT))),
-            Route::Metrics => Ok(text(metrics::page(&self.core, &self.config.telemetry).await)),
-            Route::KvMetrics => {
-                let prefix = self.config.telemetry.prefix();
-                Ok(text(kv_metrics::page(prefix, &self.core.keys_stats().await)))
-            }
-            Route::Create => {
+            ProcessOp::ReplMetrics => Ok(ok(&b"{\"shards\":[]}\n"[..])),
+            ProcessOp::OpenApi => Ok(json_reply(StatusCode::OK, ReplyBody::counted(openapi::DOCUMENT))),
+            ProcessOp::Metrics => Ok(text(permit.run(ReadMetrics { telemetry: telemetry() }).await?)),
+            ProcessOp::KvMetrics => Ok(text(permit.run(ReadKvMetrics { telemetry: telemetry() }).await?)),
+            ProcessOp::Tasks => Ok(ok(inspect::tasks_answer(&permit.run(ListTasks).await?))),
+            ProcessOp::Collections => Ok(ok(inspect::list_answer(&permit.run(ListCollections).await?))),
+            ProcessOp::AliasCreate => {
                 let body = json_body(&mut body).await?;
-                self.create(body).await
-            }
-            Route::Drop(name) => {
-                let collection = name.into_owned();
-                let mut answer = named_answer("dropped", &collection);
-                let existed = dispatch(&self.core, DropCollection { collection }).await?;
-                put_existed(&mut answer, existed);
-                Ok(ok(answer))
-            }
-            Route::Query(name) => self.lanes(name.into_owned(), LaneRoute::Query, query, body).await,
-            Route::Tasks => Ok(ok(inspect::tasks_answer(&dispatch(&self.core, ListTasks).await?))),
-            Route::List => Ok(ok(inspect::list_answer(&dispatch(&self.core, ListCollections).await?))),
-            Route::Info(name) => {
-                let request = GetCollection { collection: name.into_owned() };
-                Ok(ok(inspect::info_answer(&dispatch(&self.core, request).await?)))
-            }
-            Route::CreateAlias => {
-                let body = json_body(&mut body).await?;
-                let (alias, collection) = self.decode(body, aliases::decode_create).await?;
+                let (alias, collection) = decode_body(permit, body, aliases::decode_create).await?;
                 let mut answer = Vec::new();
                 aliases::write_alias(&mut answer, &alias, &collection);
                 answer.push(b'\n');
                 let changes = vec![AliasChange::Create { alias, collection }];
-                dispatch(&self.core, ChangeAliases { changes }).await?;
+                permit.run(ChangeAliases { changes }).await?;
                 Ok(json_reply(StatusCode::CREATED, ReplyBody::whole(answer)))
             }
-            Route::ListAliases => {
+            ProcessOp::AliasList => {
                 let target = query.get("collection");
-                Ok(ok(aliases::list_answer(&dispatch(&self.core, ListAliases { target }).await?)))
+                Ok(ok(aliases::list_answer(&permit.run(ListAliases { target }).await?)))
             }
-            Route::ChangeAliases => {
+            ProcessOp::AliasBatch => {
                 let body = json_body(&mut body).await?;
-                let request = self.decode(body, aliases::decode_batch).await?;
+                let request = decode_body(permit, body, aliases::decode_batch).await?;
                 let changes = request.changes.clone();
-                let existed = dispatch(&self.core, request).await?;
+                let existed = permit.run(request).await?;
                 Ok(ok(aliases::change_answer(&changes, &existed)))
             }
-            Route::DeleteAlias(alias) => {
-                let alias = alias.into_owned();
+            ProcessOp::AliasDelete => {
+                let alias = reached.alias.into_owned();
                 let mut answer = named_answer("deleted", &alias);
                 let changes = vec![AliasChange::Delete { alias }];
-                let existed = dispatch(&self.core, ChangeAliases { changes }).await?;
+                let existed = permit.run(ChangeAliases { changes }).await?;
                 put_existed(&mut answer, existed == [true]);
                 Ok(ok(answer))
             }
-            Route::Manage(name, route) => {
-                let body = match route {
-                    ManageRoute::Resplit | ManageRoute::Reshard => json_body(&mut body).await?,
-                    _ => Collected::default(),
-                };
-                let collection = name.into_owned();
-                let decode = move |body: &[u8]| manage::decode_manage(collection, route, body);
-                self.unmet(self.decode(body, decode).await?).await
+            ProcessOp::Backup | ProcessOp::BackupsList => self.unmet(permit, manage::backups()).await,
+            ProcessOp::KeysAdd => {
+                let body = json_body(&mut body).await?;
+                self.unmet(permit, decode_body(permit, body, manage::decode_add_key).await?).await
             }
-            Route::Backup | Route::ListBackups => self.unmet(manage::backups()).await,
-            Route::AddKey => {
-                self.unmet(self.decode(json_body(&mut body).await?, manage::decode_add_key).await?).await
+            ProcessOp::KeysList => self.unmet(permit, manage::keys()).await,
+            ProcessOp::KeysRevoke => {
+                let body = json_body(&mut body).await?;
+                self.unmet(permit, decode_body(permit, body, manage::decode_revoke_key).await?).await
             }
-            Route::ListKeys => self.unmet(manage::keys()).await,
-            Route::RevokeKey => {
-                self.unmet(self.decode(json_body(&mut body).await?, manage::decode_revoke_key).await?).await
-            }
-            Route::Points(name, route) => self.points(head, name.into_owned(), route, query, body).await,
+            // It has no route.
+            ProcessOp::Envelope => Ok(not_found()),
         }
     }
 
-    async fn unmet(&self, request: Unmet) -> Result<Reply, ApiError> {
-        match dispatch(&self.core, request).await? {}
+    async fn unmet(&self, permit: &Permit, request: Unmet) -> Result<Reply, ApiError> {
+        match permit.run(request).await? {}
     }
 
-    async fn points(
+    async fn vector(
         &self,
+        permit: &Permit,
         head: &Parts,
-        collection: String,
-        route: PointsRoute<'_>,
+        op: VectorOp,
+        reached: Reached<'_>,
         query: Query<'_>,
         mut body: BodyReader,
     ) -> Result<Reply, ApiError> {
-        let core = &self.core;
-        match route {
-            PointsRoute::Write => {
-                let (now_ms, write) = (core.unix_ms(), WriteParameters::of(query)?);
+        let Reached { collection, id, .. } = reached;
+        let collection = collection.into_owned();
+        match op {
+            VectorOp::CreateCollection => {
+                let body = json_body(&mut body).await?;
+                self.create(permit, body).await
+            }
+            VectorOp::DropCollection => {
+                let mut answer = named_answer("dropped", &collection);
+                let existed = permit.run(DropCollection { collection }).await?;
+                put_existed(&mut answer, existed);
+                Ok(ok(answer))
+            }
+            VectorOp::GetConfig => {
+                Ok(ok(inspect::info_answer(&permit.run(GetCollection { collection }).await?)))
+            }
+            VectorOp::Write => {
+                let (now_ms, write) = (permit.unix_ms(), WriteParameters::of(query)?);
                 let body = json_body(&mut body).await?;
                 let decode = move |body: &[u8]| points::decode_write(body, write, now_ms);
-                let (id, batch) = self.decode(body, decode).await?;
+                let (id, batch) = decode_body(permit, body, decode).await?;
                 // A single write has no progress to report.
-                let written = dispatch(core, WritePoints { collection, batch })
+                let written = permit
+                    .run(WritePoints { collection, batch })
                     .await
                     .map_err(|error| ApiError { committed: None, ..error })?;
                 if written.contains(&Written::Conflict) {
@@ -234,15 +271,15 @@ impl RestService {
                 }
                 Ok(ok(format!("{{\"id\":{id}}}\n")))
             }
-            PointsRoute::Batch => {
+            VectorOp::WriteBatch => {
                 let write = WriteParameters::of(query)?;
                 points::check_batch_options(write.write_consistency_factor, write.wait)?;
-                let batch = self.ingest_body(head, body, IngestRoute::Batch).await?;
+                let batch = self.ingest_body(permit, head, body, IngestRoute::Batch).await?;
                 let pages = BatchPages::before(&batch);
                 // Before anything is written, since what was written must be answered.
                 let bytes = pages.bytes_of(batch.points.len());
-                let room = if bytes > 0 { Some(Room::take(core, bytes)?) } else { None };
-                let written = dispatch(core, WritePoints { collection, batch }).await?;
+                let room = if bytes > 0 { Some(Room::take(permit, bytes)?) } else { None };
+                let written = permit.run(WritePoints { collection, batch }).await?;
                 let mut pages = pages.after(written);
                 let mut first = Vec::new();
                 pages.write(&mut first);
@@ -252,16 +289,16 @@ impl RestService {
                 };
                 Ok(json_reply(StatusCode::OK, body))
             }
-            PointsRoute::Stage => {
+            VectorOp::BulkStage => {
                 // Staged points are in memory alone: these have no effect on them, wherever they stand.
                 WriteParameters::of(query)?.with_body(WriteParameters::default())?.validate()?;
-                let batch = self.ingest_body(head, body, IngestRoute::Staging).await?;
-                let staged = dispatch(core, StagePoints { collection, batch }).await?;
+                let batch = self.ingest_body(permit, head, body, IngestRoute::Staging).await?;
+                let staged = permit.run(StagePoints { collection, batch }).await?;
                 Ok(ok(format!("{{\"staged\":{staged}}}\n")))
             }
-            PointsRoute::Build => {
+            VectorOp::BulkBuild => {
                 let (workers, wait) = build_options(query, &mut body).await?;
-                match dispatch(core, BuildStaged { collection, workers, wait }).await? {
+                match permit.run(BuildStaged { collection, workers, wait }).await? {
                     Some(task) if !wait => {
                         let answer = format!("{{\"status\":\"building\",\"task\":{task}}}\n");
                         Ok(json_reply(StatusCode::ACCEPTED, ReplyBody::whole(answer)))
@@ -269,81 +306,100 @@ impl RestService {
                     _ => Ok(ok(&b"{\"status\":\"built\"}\n"[..])),
                 }
             }
-            PointsRoute::BatchGet => {
+            VectorOp::GetBatch => {
                 let projection = read::Projection::of(query)?;
                 body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
                 let wanted = points::read_envelope(&mut body, read::BatchGetBody::default()).await?;
-                read::batch_get(core, collection, projection, wanted).await
+                read::batch_get(permit, collection, projection, wanted).await
             }
-            PointsRoute::DeleteByFilter => {
+            VectorOp::DeleteByFilter => {
                 let write = WriteParameters::of(query)?;
                 let body = json_body(&mut body).await?;
-                let request = self.decode(body, move |body| decode_delete(collection, body, write)).await?;
-                let deleted = dispatch(core, request).await?;
+                let request =
+                    decode_body(permit, body, move |body| decode_delete(collection, body, write)).await?;
+                let deleted = permit.run(request).await?;
                 Ok(ok(format!("{{\"deleted\":{deleted}}}\n")))
             }
-            PointsRoute::Scroll => {
+            VectorOp::Scroll => {
                 let read = ReadParameters::of(query)?;
                 let body = json_body(&mut body).await?;
                 let decode = move |body: &[u8]| read::decode_scroll(collection, body, read);
-                let request = self.decode(body, decode).await?;
+                let request = decode_body(permit, body, decode).await?;
                 match request {
-                    read::Scroll::ById(request) => read::scroll(core, request).await,
-                    read::Scroll::Ordered(request) => order::scroll(core, request).await,
+                    read::Scroll::ById(request) => read::scroll(permit, request).await,
+                    read::Scroll::Ordered(request) => order::scroll(permit, request).await,
                 }
             }
-            PointsRoute::Count => {
+            VectorOp::Count => {
                 let body = json_body(&mut body).await?;
-                let request = self.decode(body, move |body| inspect::decode_count(collection, body)).await?;
-                let count = dispatch(core, request).await?;
+                let request =
+                    decode_body(permit, body, move |body| inspect::decode_count(collection, body)).await?;
+                let count = permit.run(request).await?;
                 Ok(ok(format!("{{\"count\":{count}}}\n")))
             }
-            PointsRoute::Facet => {
+            VectorOp::Facet => {
                 let body = json_body(&mut body).await?;
-                let request = self.decode(body, move |body| inspect::decode_facet(collection, body)).await?;
-                let found = dispatch(core, request).await?;
+                let request =
+                    decode_body(permit, body, move |body| inspect::decode_facet(collection, body)).await?;
+                let found = permit.run(request).await?;
                 let bytes = size_of_val(&found[..]);
                 let mut pages = inspect::FacetPages::new(found);
                 let mut first = Vec::new();
                 pages.write(&mut first);
-                Ok(json_reply(StatusCode::OK, stream_pages(core, first, pages, bytes)?))
+                Ok(json_reply(StatusCode::OK, stream_pages(permit, first, pages, bytes)?))
             }
-            PointsRoute::Sample => {
-                let (body, now_ms) = (json_body(&mut body).await?, core.unix_ms());
+            VectorOp::Sample => {
+                let (body, now_ms) = (json_body(&mut body).await?, permit.unix_ms());
                 let decode = move |body: &[u8]| inspect::decode_sample(collection, body, now_ms);
-                let request = self.decode(body, decode).await?;
+                let request = decode_body(permit, body, decode).await?;
                 let (collection, filter) = (request.collection.clone(), request.filter.clone());
-                let ids = dispatch(core, request).await?;
-                order::documents(core, collection, filter, ids).await
+                let ids = permit.run(request).await?;
+                order::documents(permit, collection, filter, ids).await
             }
-            PointsRoute::Search => self.search(head, collection, query, body, false).await,
-            PointsRoute::SearchDocs => self.search(head, collection, query, body, true).await,
-            PointsRoute::Payload(id, route) => {
+            VectorOp::Search => self.search(permit, head, collection, query, body, false).await,
+            VectorOp::SearchDocs => self.search(permit, head, collection, query, body, true).await,
+            VectorOp::SetPayload
+            | VectorOp::OverwritePayload
+            | VectorOp::DeletePayloadKeys
+            | VectorOp::ClearPayload => {
                 let (id, write) = (parse_id(&id)?, WriteParameters::of(query)?);
                 let body = json_body(&mut body).await?;
-                let decode = move |body: &[u8]| payload::decode_change(route, body, write);
-                let (change, write) = self.decode(body, decode).await?;
-                dispatch(core, ChangePayload { collection, id, change, write }).await?;
+                let decode = move |body: &[u8]| payload::decode_change(op, body, write);
+                let (change, write) = decode_body(permit, body, decode).await?;
+                permit.run(ChangePayload { collection, id, change, write }).await?;
                 Ok(ok(&b"{\"applied\":true}\n"[..]))
             }
-            PointsRoute::Lanes(route) => self.lanes(collection, route, query, body).await,
-            PointsRoute::Get(id) => {
+            VectorOp::HybridSearch
+            | VectorOp::SearchText
+            | VectorOp::HybridText
+            | VectorOp::SearchGroups
+            | VectorOp::SearchMmr
+            | VectorOp::Query => self.lanes(permit, collection, op, query, body).await,
+            VectorOp::Get => {
                 let stated = optional_body::<read::GetBody>(&mut body).await?;
-                read::get(core, collection, &id, query, stated).await
+                read::get(permit, collection, &id, query, stated).await
             }
-            PointsRoute::Delete(id) => {
+            VectorOp::Delete => {
                 let (id, write) = (parse_id(&id)?, WriteParameters::of(query)?);
                 let stated = optional_body::<ConditionsBody>(&mut body).await?;
                 let write = write.with_body(stated.parameters())?;
                 let request = DeletePoint { collection, id, write };
-                let deleted = dispatch(core, request).await?;
+                let deleted = permit.run(request).await?;
                 Ok(ok(format!("{{\"deleted\":{deleted}}}\n")))
             }
+            // The table has no routes for these operations.
+            VectorOp::Insert
+            | VectorOp::Upsert
+            | VectorOp::InsertIfAbsent
+            | VectorOp::Exists
+            | VectorOp::BulkStagePayload
+            | VectorOp::Operate => Ok(not_found()),
         }
     }
 
     async fn search(
         &self,
+        permit: &Permit,
         head: &Parts,
         collection: String,
         query: Query<'_>,
@@ -354,12 +410,13 @@ impl RestService {
         let binary = is_binary(head);
         body.limit(if binary { limits::BINARY_QUERY_MAX_BYTES } else { limits::JSON_BODY_MAX_BYTES })?;
         let body = body.whole().await?;
-        let reply = self.found(collection, read, body, binary, documents).await;
+        let reply = self.found(permit, collection, read, body, binary, documents).await;
         if binary { reply.map_err(binary::without_fallback_words) } else { reply }
     }
 
     async fn found(
         &self,
+        permit: &Permit,
         collection: String,
         read: ReadParameters,
         body: Collected,
@@ -367,48 +424,36 @@ impl RestService {
         documents: bool,
     ) -> Result<Reply, ApiError> {
         let received = Instant::now();
-        let request = self
-            .decode(body, move |body| {
-                if binary {
-                    search::decode_binary(collection, body, read, documents)
-                } else {
-                    search::decode_json(collection, body, read, documents)
-                }
-            })
-            .await?;
+        let decode = move |body: &[u8]| {
+            if binary {
+                search::decode_binary(collection, body, read, documents)
+            } else {
+                search::decode_json(collection, body, read, documents)
+            }
+        };
+        let request = decode_body(permit, body, decode).await?;
         if request.explain {
-            let outcome = dispatch(&self.core, ExplainedSearch(request)).await?;
-            return self.lanes_reply(outcome, documents, received);
+            let outcome = permit.run(ExplainedSearch(request)).await?;
+            return self.lanes_reply(permit, outcome, documents, received);
         }
-        let hits = dispatch(&self.core, request).await?;
+        let hits = permit.run(request).await?;
         let bytes = size_of_val(&hits[..]);
-        let mut pages = FoundPages::new(hits, documents, self.core.unix_ms());
+        let mut pages = FoundPages::new(hits, documents, permit.unix_ms());
         let mut first = Vec::new();
         pages.write(&mut first);
-        let index = self.core.runtime().index();
+        let index = permit.env().index();
         self.config.telemetry.core(index).searches.record(received.elapsed());
-        Ok(json_reply(StatusCode::OK, stream_pages(&self.core, first, pages, bytes)?))
-    }
-
-    /// Decodes a body here, or a very large one on a thread that may be busy for long.
-    async fn decode<T: Send + 'static>(
-        &self,
-        body: Collected,
-        decode: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
-    ) -> Result<T, ApiError> {
-        if body.len() <= limits::INLINE_JSON_MAX_BYTES {
-            return decode(&body.joined());
-        }
-        self.core.runtime().computing(move || decode(&body.joined())).await
+        Ok(json_reply(StatusCode::OK, stream_pages(permit, first, pages, bytes)?))
     }
 
     async fn ingest_body(
         &self,
+        permit: &Permit,
         head: &Parts,
         body: BodyReader,
         route: IngestRoute,
     ) -> Result<nigh_shard::core::WriteBatch, ApiError> {
-        let now_ms = self.core.unix_ms();
+        let now_ms = permit.unix_ms();
         if is_binary(head) {
             points::read_binary(body, route, now_ms).await
         } else {
@@ -416,8 +461,8 @@ impl RestService {
         }
     }
 
-    async fn create(&self, body: Collected) -> Result<Reply, ApiError> {
-        let body: collections::CreateBody = self.decode(body, |body| decode(body)).await?;
+    async fn create(&self, permit: &Permit, body: Collected) -> Result<Reply, ApiError> {
+        let body: collections::CreateBody = decode_body(permit, body, |body| decode(body)).await?;
         let collection = body.name.filter(|name| !name.is_empty());
         let collection =
             collection.ok_or_else(|| ApiError::invalid("name is required: that of the new collection"))?;
@@ -425,24 +470,21 @@ impl RestService {
         let config = body.config.ok_or_else(collections::no_config)?.into_config()?;
         let mut answer = named_answer("name", &collection);
         answer.extend_from_slice(b"}\n");
-        dispatch(&self.core, CreateCollection { collection, config }).await?;
+        permit.run(CreateCollection { collection, config }).await?;
         Ok(json_reply(StatusCode::CREATED, ReplyBody::whole(answer)))
     }
+}
 
-    fn authorize(&self, head: &Parts, action: Action, collection: &str) -> Result<(), ApiError> {
-        let token = head.headers.get(AUTHORIZATION).map(|value| bearer_token(value.as_bytes()));
-        let full;
-        let resource = if collection.is_empty() || collection.contains('/') {
-            collection
-        } else {
-            full = format!("default/{collection}");
-            &full
-        };
-        self.config
-            .auth
-            .authorize(token, action, resource)
-            .map_err(|Unauthorized| ApiError::new(ErrorKind::Unauthorized, "unauthorized"))
+/// Decodes a body here, or a very large one on a thread that may be busy for long.
+async fn decode_body<T: Send + 'static>(
+    permit: &Permit,
+    body: Collected,
+    decode: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    if body.len() <= limits::INLINE_JSON_MAX_BYTES {
+        return decode(&body.joined());
     }
+    permit.compute(move || decode(&body.joined())).await
 }
 
 /// Decodes the body of `…/points/delete`, whose query string states `write`.

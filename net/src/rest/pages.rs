@@ -1,13 +1,15 @@
 //! Answers of any length, made page by page while they are sent: a page is what a core may do in one go, and memory
 //! holds one of them beside what was found.
 
+use crate::door::Permit;
 use crate::http::{ReplyBody, charged};
 use crate::limits::{PAGE_WAIT_MAX_MS, PAGES_IN_FLIGHT_BYTES};
-use crate::request::ApiError;
+use crate::op::ApiError;
 use bytes::Bytes;
 use futures_lite::stream;
-use nigh_shard::account::Charge;
-use nigh_shard::core::{Core, charge_answer};
+use nigh_shard::account::{Account, Charge};
+use nigh_shard::core::charge_answer;
+use nigh_shard::env::Env;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,7 +30,8 @@ const ROOM_POLL_US: u64 = 20_000;
 
 /// The memory of an answer in pages, until the last of them was taken.
 pub struct Room {
-    core: Rc<Core>,
+    env: Rc<dyn Env>,
+    account: Arc<Account>,
     charge: Option<Arc<Charge>>,
 }
 
@@ -37,9 +40,10 @@ impl Room {
     ///
     /// # Errors
     /// 503 when other answers leave no room.
-    pub fn take(core: &Rc<Core>, found_bytes: usize) -> Result<Room, ApiError> {
-        let charge = charge_answer(&core.node().account, found_bytes + PAGES_IN_FLIGHT_BYTES)?;
-        Ok(Room { core: core.clone(), charge: charge.map(Arc::new) })
+    pub fn take(permit: &Permit, found_bytes: usize) -> Result<Room, ApiError> {
+        let charge = charge_answer(permit.account(), found_bytes + PAGES_IN_FLIGHT_BYTES)?;
+        let (env, account) = (permit.env().clone(), permit.account().clone());
+        Ok(Room { env, account, charge: charge.map(Arc::new) })
     }
 
     /// A page that is counted until the client has taken it.
@@ -48,7 +52,7 @@ impl Room {
     /// 503 when it is larger than foreseen and other answers leave no room.
     fn page(&self, page: &mut Vec<u8>) -> Result<Bytes, ApiError> {
         let more = page.len().saturating_sub(PAGES_IN_FLIGHT_BYTES);
-        let more = charge_answer(&self.core.node().account, more)?;
+        let more = charge_answer(&self.account, more)?;
         Ok(charged(std::mem::take(page), (self.charge.clone(), more)))
     }
 
@@ -59,7 +63,7 @@ impl Room {
             match self.page(&mut page) {
                 Err(_) if waited_us < PAGE_WAIT_MAX_MS * 1000 => {
                     waited_us += ROOM_POLL_US;
-                    self.core.runtime().sleep_us(ROOM_POLL_US).await;
+                    self.env.sleep_us(ROOM_POLL_US).await;
                 }
                 page => return page,
             }
@@ -84,7 +88,7 @@ impl Room {
                 if pages.is_done() {
                     return None;
                 }
-                room.core.runtime().breathe().await;
+                room.env.breathe().await;
                 let mut out = Vec::new();
                 let page = match pages.next(&mut out).await {
                     Ok(()) => room.later_page(out).await,
@@ -102,7 +106,7 @@ impl Room {
 /// # Errors
 /// 503 when other answers leave no room.
 pub fn stream_pages<P: Pages>(
-    core: &Rc<Core>,
+    permit: &Permit,
     first: Vec<u8>,
     pages: P,
     found_bytes: usize,
@@ -110,5 +114,5 @@ pub fn stream_pages<P: Pages>(
     if pages.is_done() {
         return Ok(ReplyBody::whole(first));
     }
-    Room::take(core, found_bytes)?.stream(first, pages)
+    Room::take(permit, found_bytes)?.stream(first, pages)
 }

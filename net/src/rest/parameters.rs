@@ -3,22 +3,10 @@
 //! A parameter that a route does not have is refused by name: it is nearly always a condition that was misspelt, and without it the
 //! request would do more than it was meant to. An option stated twice, in whatever places, has one value or is refused.
 
-use crate::request::{ApiError, ReadOptions, WriteOptions};
-use crate::rest::json::{json_object, one_of};
+use crate::op::{ApiError, ReadOptions, WriteOptions};
+use crate::wire::json::{json_object, one_of};
 use percent_encoding::percent_decode_str;
 use std::fmt::Display;
-
-/// Of every read that has options.
-pub const READ_OPTIONS: &[&str] = &["read_consistency", "on_partition_unavailable", "max_staleness"];
-/// Of every read of points by id.
-pub const PROJECTION: &[&str] = &["with_vector", "with_payload"];
-/// Of the read of one point.
-pub const POINT_OPTIONS: &[&str] =
-    &["with_vector", "with_payload", "read_consistency", "on_partition_unavailable", "max_staleness"];
-/// Of every write that has options.
-pub const WRITE_OPTIONS: &[&str] = &["write_consistency_factor", "wait"];
-/// Of writes of one point.
-pub const CONDITIONS: &[&str] = &["write_consistency_factor", "wait", "expected_version"];
 
 /// The parameters of a query string; an empty value counts as absent.
 #[derive(Clone, Copy)]
@@ -252,6 +240,7 @@ pub(crate) use read_parameters;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::table::CONDITIONS;
 
     #[test]
     fn query_strings() {

@@ -2,11 +2,10 @@
 //!
 //! The body of a merge or an overwrite is the payload itself; one key in it is reserved for the times to live.
 
-use crate::request::{ApiError, WriteOptions};
-use crate::rest::json::{IntMap, Key, decode, field, field_seed, is_object, json_object};
+use crate::op::{ApiError, ErrorKind, VectorOp, WriteOptions};
 use crate::rest::parameters::{ConditionsBody, WriteParameters};
-use crate::rest::routes::PayloadRoute;
-use crate::rest::value::{UnknownKeys, ValueSeed};
+use crate::wire::json::{IntMap, Key, decode, field, field_seed, is_object, json_object};
+use crate::wire::value::{UnknownKeys, ValueSeed};
 use nigh_engine::payload::Value;
 use nigh_shard::core::PayloadChange;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -64,22 +63,22 @@ json_object! {
 /// # Errors
 /// 400.
 pub fn decode_change(
-    route: PayloadRoute,
+    op: VectorOp,
     body: &[u8],
     write: WriteParameters,
 ) -> Result<(PayloadChange, WriteOptions), ApiError> {
     let mut stated = WriteParameters::default();
     let payload = || decode::<PayloadBody>(body);
-    let change = match route {
-        PayloadRoute::Merge => {
+    let change = match op {
+        VectorOp::SetPayload => {
             let PayloadBody { entries, key_ttl_ms } = payload()?;
             PayloadChange::Merge { entries, key_ttl_ms }
         }
-        PayloadRoute::Overwrite => {
+        VectorOp::OverwritePayload => {
             let PayloadBody { entries, key_ttl_ms } = payload()?;
             PayloadChange::Overwrite { entries, key_ttl_ms }
         }
-        PayloadRoute::Delete => {
+        VectorOp::DeletePayloadKeys => {
             let body: KeysBody = decode(body)?;
             stated = WriteParameters {
                 write_consistency_factor: body.write_consistency_factor,
@@ -88,13 +87,14 @@ pub fn decode_change(
             };
             PayloadChange::DeleteKeys(body.keys.unwrap_or_default())
         }
-        PayloadRoute::Clear => {
+        VectorOp::ClearPayload => {
             // The interface ignores this body. An object in it is meant, and may hold a condition.
             if is_object(body) {
                 stated = decode::<ConditionsBody>(body)?.parameters();
             }
             PayloadChange::Clear
         }
+        _ => return Err(ApiError::new(ErrorKind::Internal, format!("{op:?} changes no payload"))),
     };
     Ok((change, write.with_body(stated)?))
 }
@@ -103,8 +103,8 @@ pub fn decode_change(
 mod tests {
     use super::*;
 
-    fn change(route: PayloadRoute, body: &str) -> Result<PayloadChange, String> {
-        let changed = decode_change(route, body.as_bytes(), WriteParameters::default());
+    fn change(op: VectorOp, body: &str) -> Result<PayloadChange, String> {
+        let changed = decode_change(op, body.as_bytes(), WriteParameters::default());
         changed.map(|(change, _)| change).map_err(|error| error.message)
     }
 
@@ -119,57 +119,59 @@ mod tests {
         ];
         let key_ttl_ms = vec![("a".to_owned(), 5)];
         let merge = PayloadChange::Merge { entries: entries.clone(), key_ttl_ms: key_ttl_ms.clone() };
-        assert_eq!(change(PayloadRoute::Merge, body), Ok(merge));
+        assert_eq!(change(VectorOp::SetPayload, body), Ok(merge));
         assert_eq!(
-            change(PayloadRoute::Overwrite, body),
+            change(VectorOp::OverwritePayload, body),
             Ok(PayloadChange::Overwrite { entries, key_ttl_ms })
         );
         let nothing = PayloadChange::Merge { entries: Vec::new(), key_ttl_ms: Vec::new() };
         for body in ["{}", "null", r#"{"key_ttl_ms":null}"#, r#"{"key_ttl_ms":{}}"#] {
-            assert_eq!(change(PayloadRoute::Merge, body), Ok(nothing.clone()), "{body}");
+            assert_eq!(change(VectorOp::SetPayload, body), Ok(nothing.clone()), "{body}");
         }
         let keys = PayloadChange::DeleteKeys(vec!["a".into(), "$content".into()]);
-        assert_eq!(change(PayloadRoute::Delete, r#"{"keys":["a","$content"]}"#), Ok(keys));
-        assert_eq!(change(PayloadRoute::Delete, "{}"), Ok(PayloadChange::DeleteKeys(Vec::new())));
-        assert_eq!(change(PayloadRoute::Clear, "whatever"), Ok(PayloadChange::Clear));
+        assert_eq!(change(VectorOp::DeletePayloadKeys, r#"{"keys":["a","$content"]}"#), Ok(keys));
+        assert_eq!(change(VectorOp::DeletePayloadKeys, "{}"), Ok(PayloadChange::DeleteKeys(Vec::new())));
+        assert_eq!(change(VectorOp::ClearPayload, "whatever"), Ok(PayloadChange::Clear));
     }
 
     #[test]
     fn conditions_of_bodies_count() {
-        let expected = |route, body: &str, version| {
+        let expected = |op, body: &str, version| {
             let write = WriteParameters { expected_version: version, ..WriteParameters::default() };
-            decode_change(route, body.as_bytes(), write).map(|(_, write)| write.expected_version)
+            decode_change(op, body.as_bytes(), write).map(|(_, write)| write.expected_version)
         };
         let keys = r#"{"keys":["a"],"expected_version":3}"#;
-        for (route, body) in
-            [(PayloadRoute::Delete, keys), (PayloadRoute::Clear, r#" {"expected_version":3}"#)]
+        for (op, body) in
+            [(VectorOp::DeletePayloadKeys, keys), (VectorOp::ClearPayload, r#" {"expected_version":3}"#)]
         {
-            assert_eq!(expected(route, body, None).unwrap(), Some(3), "{body}");
-            assert_eq!(expected(route, body, Some(3)).unwrap(), Some(3), "{body}");
-            assert!(expected(route, body, Some(4)).unwrap_err().message.contains("state it once"), "{body}");
+            assert_eq!(expected(op, body, None).unwrap(), Some(3), "{body}");
+            assert_eq!(expected(op, body, Some(3)).unwrap(), Some(3), "{body}");
+            assert!(expected(op, body, Some(4)).unwrap_err().message.contains("state it once"), "{body}");
         }
         // A payload has no place for options: this is a key of that name.
-        assert_eq!(expected(PayloadRoute::Merge, r#"{"expected_version":3}"#, None).unwrap(), None);
+        assert_eq!(expected(VectorOp::SetPayload, r#"{"expected_version":3}"#, None).unwrap(), None);
         for body in ["", "null", "[1]", "{}"] {
-            assert_eq!(expected(PayloadRoute::Clear, body, None).unwrap(), None, "{body}");
+            assert_eq!(expected(VectorOp::ClearPayload, body, None).unwrap(), None, "{body}");
         }
         let misspelt = r#"{"expected_verison":3}"#;
-        assert!(expected(PayloadRoute::Clear, misspelt, None).unwrap_err().message.contains("unknown field"));
+        assert!(
+            expected(VectorOp::ClearPayload, misspelt, None).unwrap_err().message.contains("unknown field")
+        );
     }
 
     #[test]
     fn refusals_name_the_field() {
-        for (route, body, fragment) in [
-            (PayloadRoute::Merge, "", "empty"),
-            (PayloadRoute::Merge, "[]", "an object of payload values"),
-            (PayloadRoute::Merge, r#"{"a":{"kind":"blob"}}"#, "field \"a\""),
-            (PayloadRoute::Overwrite, r#"{"a":{}}"#, "field \"a\""),
-            (PayloadRoute::Overwrite, r#"{"key_ttl_ms":{"a":1.5}}"#, "field \"key_ttl_ms\""),
-            (PayloadRoute::Overwrite, r#"{"key_ttl_ms":7}"#, "field \"key_ttl_ms\""),
-            (PayloadRoute::Delete, r#"{"keys":[1]}"#, "field \"keys\""),
-            (PayloadRoute::Delete, r#"{"key":[]}"#, "unknown field \"key\""),
+        for (op, body, fragment) in [
+            (VectorOp::SetPayload, "", "empty"),
+            (VectorOp::SetPayload, "[]", "an object of payload values"),
+            (VectorOp::SetPayload, r#"{"a":{"kind":"blob"}}"#, "field \"a\""),
+            (VectorOp::OverwritePayload, r#"{"a":{}}"#, "field \"a\""),
+            (VectorOp::OverwritePayload, r#"{"key_ttl_ms":{"a":1.5}}"#, "field \"key_ttl_ms\""),
+            (VectorOp::OverwritePayload, r#"{"key_ttl_ms":7}"#, "field \"key_ttl_ms\""),
+            (VectorOp::DeletePayloadKeys, r#"{"keys":[1]}"#, "field \"keys\""),
+            (VectorOp::DeletePayloadKeys, r#"{"key":[]}"#, "unknown field \"key\""),
         ] {
-            let message = change(route, body).expect_err(body);
+            let message = change(op, body).expect_err(body);
             assert!(message.starts_with("invalid JSON body: ") && message.contains(fragment), "{message}");
         }
     }

@@ -2,13 +2,13 @@
 
 use crate::http::BodyReader;
 use crate::limits;
-use crate::request::{ApiError, BatchBuilder, check_ttl};
+use crate::op::{ApiError, BatchBuilder, check_ttl};
 use crate::rest::binary::{IngestDecoder, IngestRoute};
 use crate::rest::envelope::{Envelope, EnvelopeReader};
-use crate::rest::json::{Floats, IntMap, SparseBody, decode, in_words, invalid_json, json_object};
 use crate::rest::pages::Pages;
 use crate::rest::parameters::WriteParameters;
-use crate::rest::value::{WirePayload, encode_point_row};
+use crate::wire::json::{Floats, IntMap, SparseBody, decode, in_words, invalid_json, json_object};
+use crate::wire::value::{WirePayload, encode_point_row};
 use nigh_engine::collection::WriteMode;
 use nigh_shard::core::{PointFields, WriteBatch, Written};
 use std::io::Write;

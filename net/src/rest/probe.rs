@@ -4,14 +4,14 @@
 use super::binary::{IngestDecoder, IngestRoute};
 use super::collections::CreateBody;
 use super::envelope::{Envelope, EnvelopeReader};
-use super::json::{decode, invalid_json};
 use super::parameters::{Query, ReadParameters, WriteParameters};
 use super::payload::decode_change;
 use super::read::{BatchGetBody, decode_scroll};
-use super::routes::{PayloadRoute, Resolved, parse_id, resolve};
-use super::value::{write_document, write_payload};
+use super::routes::{Resolved, parse_id, resolve};
 use super::{lane_bodies, points, search};
-use crate::request::{Action, ApiError, SearchPoints, check_name};
+use crate::op::{Action, ApiError, SearchPoints, VectorOp, check_name};
+use crate::wire::json::{decode, invalid_json};
+use crate::wire::value::{write_document, write_payload};
 use http::Method;
 use nigh_engine::collection::DenseConfig;
 use nigh_shard::core::WriteBatch;
@@ -111,9 +111,9 @@ pub fn scroll(body: &[u8]) -> Result<(), ApiError> {
 /// # Errors
 /// 400.
 pub fn payload_changes(body: &[u8]) -> Result<(), ApiError> {
-    [PayloadRoute::Merge, PayloadRoute::Overwrite, PayloadRoute::Delete]
+    [VectorOp::SetPayload, VectorOp::OverwritePayload, VectorOp::DeletePayloadKeys]
         .into_iter()
-        .try_for_each(|route| decode_change(route, body, WriteParameters::default()).map(drop))
+        .try_for_each(|op| decode_change(op, body, WriteParameters::default()).map(drop))
 }
 
 /// Body of a search by lanes, read as each of them; whether any is right.
@@ -143,7 +143,7 @@ pub fn target(method: &Method, path: &str, query: &str) -> Result<Option<(Action
     WriteParameters::of(query)?;
     let _ = (query.boolean("with_vector")?, parse_id(path));
     Ok(match resolve(method, path)? {
-        Resolved::Route(route) => route.action().map(|(action, name)| (action, name.to_owned())),
+        Resolved::Route(reached) => reached.right().map(|right| (right, reached.collection.into_owned())),
         Resolved::WrongMethod(_) | Resolved::NotFound => None,
     })
 }

@@ -1,25 +1,22 @@
 //! Reading points: by id, by many ids, and scrolling. Answers of any length are made page by page while they are sent.
 
-use crate::dispatch::dispatch;
+use crate::door::Permit;
 use crate::http::{Reply, ReplyBody, json_reply};
-use crate::limits::{FIRST_PAGE_POINTS, PAGE_BYTES, PAGE_COMPONENTS, PAGE_POINTS};
-use crate::request::{
-    ApiError, ErrorKind, GetPoints, ReadOptions, ScrollOrdered, ScrollPoints, compile_filter,
-};
+use crate::limits::{FIRST_PAGE_POINTS, PAGE_COMPONENTS, PAGE_POINTS};
+use crate::op::{ApiError, ErrorKind, GetPoints, ReadOptions, ScrollOrdered, ScrollPoints, compile_filter};
 use crate::rest::envelope::Envelope;
-use crate::rest::filter::WireFilter;
-use crate::rest::json::{decode, in_words, invalid_json, json_object};
-use crate::rest::order::{self, OrderBody};
+use crate::rest::order::OrderBody;
 use crate::rest::pages::{Pages, stream_pages};
 use crate::rest::parameters::{Query, ReadParameters, agreed, read_parameters};
 use crate::rest::routes::parse_id;
 use crate::rest::search::write_hit_document;
-use crate::rest::value::{write_json, write_payload, write_sparse};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use crate::wire::cursors;
+use crate::wire::filter::WireFilter;
+use crate::wire::json::{decode, in_words, invalid_json, json_object};
+use crate::wire::paging::next_page;
+use crate::wire::value::{write_json, write_payload, write_sparse};
 use http::StatusCode;
-use nigh_shard::core::{Core, OrderedScroll, StoredPoint};
-use std::rc::Rc;
+use nigh_shard::core::{OrderedScroll, StoredPoint};
 
 /// Appends `"vector":…,"payload":…,"ttl_ms":…,"version":…}`, and `sparse` before the end when vectors are asked for and the
 /// point has one.
@@ -89,7 +86,7 @@ impl Projection {
 /// # Errors
 /// 400, 404.
 pub async fn get(
-    core: &Rc<Core>,
+    permit: &Permit,
     collection: String,
     id: &str,
     query: Query<'_>,
@@ -104,13 +101,13 @@ pub async fn get(
         with_payload,
         read: ReadParameters::of(query)?.with_body(read_parameters!(body))?,
     };
-    let mut points = dispatch(core, request).await?;
+    let mut points = permit.run(request).await?;
     let Some(point) = points.pop().flatten() else {
         return Err(ApiError::new(ErrorKind::NotFound, format!("point not found: id {id}")));
     };
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(b"{\"found\":true,");
-    write_point(&mut out, &point, core.unix_ms());
+    write_point(&mut out, &point, permit.unix_ms());
     out.push(b'\n');
     Ok(json_reply(StatusCode::OK, ReplyBody::whole(out)))
 }
@@ -159,14 +156,14 @@ impl Envelope for BatchGetBody {
 /// # Errors
 /// 400, 404 for the collection only.
 pub async fn batch_get(
-    core: &Rc<Core>,
+    permit: &Permit,
     collection: String,
     projection: Projection,
     body: BatchGetBody,
 ) -> Result<Reply, ApiError> {
     let (with_vector, with_payload) = projection.with_body(body.with_vector, body.with_payload)?;
     let mut pages = GetPages {
-        core: core.clone(),
+        permit: permit.clone(),
         collection,
         with_vector,
         with_payload,
@@ -178,7 +175,7 @@ pub async fn batch_get(
         missing: Vec::new(),
     };
     if pages.with_vector {
-        let dim = core.config(&pages.collection)?.dim;
+        let dim = permit.dim(&pages.collection)?;
         pages.page_points_max = (PAGE_COMPONENTS / dim).clamp(1, PAGE_POINTS);
     }
     if pages.with_payload {
@@ -190,18 +187,12 @@ pub async fn batch_get(
     pages.next(&mut first).await?;
     Ok(json_reply(StatusCode::OK, {
         let bytes = 2 * size_of_val(&pages.ids[..]);
-        stream_pages(core, first, pages, bytes)?
+        stream_pages(permit, first, pages, bytes)?
     }))
 }
 
-/// How many points the next page may have, when the last one had `points` and filled `bytes`: pages adapt to payloads, one
-/// of which may be 33 MiB.
-pub(crate) fn next_page(points: usize, max: usize, bytes: usize) -> usize {
-    if bytes > PAGE_BYTES { (points / 4).max(1) } else { (points * 2).min(max) }
-}
-
 struct GetPages {
-    core: Rc<Core>,
+    permit: Permit,
     collection: String,
     with_vector: bool,
     with_payload: bool,
@@ -224,8 +215,8 @@ impl Pages for GetPages {
             with_payload: self.with_payload,
             read: ReadOptions::default(),
         };
-        let points = dispatch(&self.core, request).await?;
-        let now_ms = self.core.unix_ms();
+        let points = self.permit.run(request).await?;
+        let now_ms = self.permit.unix_ms();
         // Those that are long may be fewer than were asked for.
         self.at += points.len();
         for (id, point) in ids.iter().zip(points) {
@@ -267,31 +258,6 @@ json_object! {
     }
 }
 
-/// Version byte of a cursor that continues after an id.
-const CURSOR_BY_ID: u8 = 1;
-
-/// The cursor that continues after an id.
-pub fn encode_cursor(after: u64) -> String {
-    let mut bytes = [CURSOR_BY_ID; 9];
-    bytes[1..].copy_from_slice(&after.to_be_bytes());
-    URL_SAFE_NO_PAD.encode(bytes)
-}
-
-fn decode_cursor(cursor: &str) -> Result<u64, ApiError> {
-    match URL_SAFE_NO_PAD.decode(cursor).as_deref() {
-        Ok([CURSOR_BY_ID, id @ ..]) => {
-            if let Ok(id) = id.try_into() {
-                return Ok(u64::from_be_bytes(id));
-            }
-        }
-        Ok([2..=4, ..]) => {
-            return Err(ApiError::invalid("the cursor was issued for another order_by"));
-        }
-        _ => {}
-    }
-    Err(ApiError::invalid(format!("malformed cursor {cursor:?}")))
-}
-
 /// A scroll as asked for.
 pub enum Scroll {
     /// By id.
@@ -314,11 +280,11 @@ pub fn decode_scroll(collection: String, body: &[u8], read: ReadParameters) -> R
     let read = read.with_body(read_parameters!(body))?;
     Ok(match order {
         None => {
-            let after = cursor.map(decode_cursor).transpose()?;
+            let after = cursor.map(cursors::after_id).transpose()?;
             Scroll::ById(ScrollPoints { collection, filter, after, limit, read })
         }
         Some((keys, start_from)) => {
-            let after = cursor.map(|cursor| order::decode_cursor(&keys, cursor)).transpose()?;
+            let after = cursor.map(|cursor| cursors::position_of(&keys, cursor)).transpose()?;
             let order = OrderedScroll { filter, keys, after, start_from, limit };
             Scroll::Ordered(ScrollOrdered { collection, order, read })
         }
@@ -329,10 +295,10 @@ pub fn decode_scroll(collection: String, body: &[u8], read: ReadParameters) -> R
 ///
 /// # Errors
 /// 400, 404.
-pub async fn scroll(core: &Rc<Core>, request: ScrollPoints) -> Result<Reply, ApiError> {
+pub async fn scroll(permit: &Permit, request: ScrollPoints) -> Result<Reply, ApiError> {
     let left = (request.limit > 0).then_some(request.limit);
     let mut pages = ScrollPages {
-        core: core.clone(),
+        permit: permit.clone(),
         request,
         left,
         page_points: FIRST_PAGE_POINTS,
@@ -341,11 +307,11 @@ pub async fn scroll(core: &Rc<Core>, request: ScrollPoints) -> Result<Reply, Api
     };
     let mut first = b"{\"documents\":[".to_vec();
     pages.next(&mut first).await?;
-    Ok(json_reply(StatusCode::OK, stream_pages(core, first, pages, 0)?))
+    Ok(json_reply(StatusCode::OK, stream_pages(permit, first, pages, 0)?))
 }
 
 struct ScrollPages {
-    core: Rc<Core>,
+    permit: Permit,
     /// What comes next; its limit is that of the whole answer.
     request: ScrollPoints,
     left: Option<usize>,
@@ -359,8 +325,8 @@ impl Pages for ScrollPages {
         let limit = self.left.unwrap_or(usize::MAX).min(self.page_points);
         let before = out.len();
         let request = ScrollPoints { limit, ..self.request.clone() };
-        let page = dispatch(&self.core, request).await?;
-        let now_ms = self.core.unix_ms();
+        let page = self.permit.run(request).await?;
+        let now_ms = self.permit.unix_ms();
         for point in &page.points {
             if self.wrote_any {
                 out.push(b',');
@@ -376,7 +342,7 @@ impl Pages for ScrollPages {
         self.done = page.next_after.is_none() || self.left == Some(0);
         if self.done {
             out.extend_from_slice(b"],\"degraded\":false,\"missing\":[],\"next_cursor\":");
-            write_json(out, &page.next_after.map(encode_cursor).unwrap_or_default());
+            write_json(out, &page.next_after.map(cursors::by_id).unwrap_or_default());
             out.extend_from_slice(b"}\n");
         }
         Ok(())
@@ -391,18 +357,6 @@ impl Pages for ScrollPages {
 mod tests {
     use super::*;
     use crate::rest::envelope::EnvelopeReader;
-
-    #[test]
-    fn cursors_read_back() {
-        for after in [0, 1, u64::MAX] {
-            assert_eq!(decode_cursor(&encode_cursor(after)), Ok(after));
-        }
-        for bad in ["x", "AQ", "AQAAAAAAAAAAAA", "!!!!", "BQAAAAAAAAAA", &encode_cursor(1)[1..]] {
-            assert_eq!(decode_cursor(bad).unwrap_err().kind, ErrorKind::Invalid, "{bad}");
-        }
-        let ordered = URL_SAFE_NO_PAD.encode([2, 0, 0, 0]);
-        assert!(decode_cursor(&ordered).unwrap_err().message.contains("order_by"));
-    }
 
     #[test]
     fn batch_get_bodies() {

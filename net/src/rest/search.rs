@@ -1,13 +1,13 @@
 //! Searches: JSON and binary queries in, hits or documents out.
 
 use crate::limits::{PAGE_BYTES, PAGE_POINTS};
-use crate::request::{ApiError, SearchPoints, compile_filter};
+use crate::op::{ApiError, SearchPoints, compile_filter};
 use crate::rest::binary::decode_query;
-use crate::rest::filter::WireFilter;
-use crate::rest::json::{Floats, decode, json_object};
 use crate::rest::pages::Pages;
 use crate::rest::parameters::{ReadParameters, read_parameters};
-use crate::rest::value::{write_document, write_json};
+use crate::wire::filter::WireFilter;
+use crate::wire::json::{Floats, decode, json_object};
+use crate::wire::value::{write_document, write_json};
 use nigh_engine::query::LaneReport;
 use nigh_shard::core::{Explained, FoundPoint};
 use serde_json::json;

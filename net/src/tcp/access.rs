@@ -4,7 +4,6 @@ use crate::access_log::{AccessEntry, RequestIds};
 use crate::auth::fingerprint;
 use crate::tcp::frame::{self, Decoded};
 use crate::tcp::requests::Request;
-use crate::tcp::round::take_response;
 use std::time::Instant;
 
 /// Writes a line for each of `requests`, which were made from `unread` and have been answered by `responses`.
@@ -19,7 +18,7 @@ pub fn log(ids: &RequestIds, unread: &[u8], requests: &[Request], mut responses:
             },
             _ => (&b""[..], None),
         };
-        let response = take_response(&mut responses);
+        let response = frame::take_response(&mut responses);
         let status = match response.get(4) {
             Some(0) => "ok",
             Some(1) => "not_found",

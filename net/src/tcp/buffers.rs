@@ -1,10 +1,8 @@
 //! Buffers of connections: lent by the core while there is something in them, so that an idle connection holds none.
 
-use crate::limits;
-use nigh_shard::account::{Account, Charge, MemoryUse};
+use nigh_shard::account::CoreCharge;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// Room of a fresh buffer: most requests, or 64 small ones.
 const FRESH_BYTES: usize = 16 << 10;
@@ -45,40 +43,11 @@ impl Buffers {
     }
 }
 
-/// Larger buffers of one connection, counted against what the process may hold of requests.
-pub struct Held {
-    account: Arc<Account>,
-    most: u64,
-    charge: Option<Charge>,
-}
-
-impl Held {
-    /// Nothing yet; `most` is what the process may hold.
-    pub fn new(account: Arc<Account>, most: u64) -> Held {
-        Held { account, most, charge: None }
-    }
-
-    /// Counts `capacity` bytes instead of what was counted before; false, and nothing has changed, when that is too many.
-    fn resize(&mut self, capacity: usize) -> bool {
-        let wanted = capacity as u64;
-        if wanted <= limits::BODY_UNCOUNTED_BYTES {
-            self.charge = None;
-            return true;
-        }
-        match &mut self.charge {
-            Some(charge) => charge.resize(wanted, self.most),
-            None => {
-                self.charge = self.account.charge(MemoryUse::Requests, wanted, self.most);
-                self.charge.is_some()
-            }
-        }
-    }
-}
-
 /// What a connection has received and not consumed.
 pub struct Inbound {
     buffers: Rc<Buffers>,
-    held: Held,
+    /// What the buffer has beyond the first bytes, with which every connection is counted.
+    held: CoreCharge,
     bytes: Vec<u8>,
     start: usize,
     /// Bytes that have not come yet and will be thrown away.
@@ -87,7 +56,7 @@ pub struct Inbound {
 
 impl Inbound {
     /// Nothing.
-    pub fn new(buffers: Rc<Buffers>, held: Held) -> Inbound {
+    pub fn new(buffers: Rc<Buffers>, held: CoreCharge) -> Inbound {
         Inbound { buffers, held, bytes: Vec::new(), start: 0, skip: 0 }
     }
 
@@ -128,6 +97,9 @@ impl Inbound {
         if self.bytes.capacity() < FRESH_BYTES {
             // Perhaps the beginning of a frame.
             let mut larger = self.buffers.take();
+            if !self.holds(larger.capacity()) {
+                self.buffers.give(std::mem::replace(&mut larger, Vec::with_capacity(FRESH_BYTES)));
+            }
             larger.extend_from_slice(self.unread());
             (self.bytes, self.start) = (larger, 0);
         } else if self.start > 0 && self.spare() < self.bytes.capacity() / 2 {
@@ -140,13 +112,18 @@ impl Inbound {
         if self.spare() < missing.min(ROOM_BYTES_MIN) {
             let more = unread.max(FRESH_BYTES);
             let more = if needed > unread { more.min(missing) } else { more };
-            if self.held.resize(self.bytes.len() + more) {
+            if self.holds(self.bytes.len() + more) {
                 self.bytes.reserve_exact(more);
             } else if self.spare() == 0 {
                 return None;
             }
         }
         Some(&mut self.bytes)
+    }
+
+    /// Counts a buffer of so many bytes instead of the one before; false, and nothing has changed, when that is too many.
+    fn holds(&mut self, capacity: usize) -> bool {
+        self.held.resize(capacity.saturating_sub(FRESH_BYTES) as u64)
     }
 
     fn spare(&self) -> usize {
@@ -167,7 +144,8 @@ impl Inbound {
             let few = self.unread().to_vec();
             self.buffers.give(std::mem::replace(&mut self.bytes, few));
             self.start = 0;
-            self.held.resize(self.bytes.capacity());
+            // Less is never refused.
+            let _fits = self.holds(self.bytes.capacity());
         }
     }
 }
@@ -175,10 +153,13 @@ impl Inbound {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nigh_shard::account::{Account, CoreCharges, MemoryUse};
+    use std::sync::Arc;
 
-    fn inbound(most: u64) -> (Inbound, Arc<Account>) {
-        let account = Account::new(u64::MAX);
-        (Inbound::new(Rc::default(), Held::new(account.clone(), most)), account)
+    fn inbound(most: u64) -> (Inbound, Rc<CoreCharges>, Arc<Account>) {
+        let account = Account::new(1 << 40);
+        let held = CoreCharges::new(&account, MemoryUse::Requests, most);
+        (Inbound::new(Rc::default(), held.holder()), held, account)
     }
 
     fn receive(inbound: &mut Inbound, wanted: usize, bytes: &[u8]) -> usize {
@@ -194,7 +175,7 @@ mod tests {
     fn a_stream_passes_whole_whatever_its_pieces() {
         let stream: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 7) as u8).collect();
         for piece in [1_000, 16 << 10, 100_000, 1 << 20] {
-            let (mut inbound, account) = inbound(u64::MAX);
+            let (mut inbound, held, account) = inbound(u64::MAX);
             let (mut sent, mut seen) = (0, 0);
             while seen < stream.len() {
                 while inbound.unread().len() < piece && sent < stream.len() {
@@ -208,13 +189,14 @@ mod tests {
             }
             inbound.rest();
             assert!(inbound.is_at_rest() && inbound.bytes.capacity() == 0);
+            held.settle();
             assert_eq!(account.total(), 0, "something is still counted");
         }
     }
 
     #[test]
     fn room_follows_what_has_arrived() {
-        let (mut inbound, _) = inbound(u64::MAX);
+        let (mut inbound, ..) = inbound(u64::MAX);
         let (mut there, piece) = (0, vec![1; 64 << 10]);
         while there < 4 << 20 {
             there += receive(&mut inbound, 16 << 20, &piece);
@@ -228,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_is_to_be_skipped_is_never_seen() {
-        let (mut inbound, _) = inbound(u64::MAX);
+        let (mut inbound, ..) = inbound(u64::MAX);
         receive(&mut inbound, 4, b"abcd");
         inbound.consume(10);
         assert!(!inbound.is_at_rest() && inbound.unread().is_empty());
@@ -240,18 +222,32 @@ mod tests {
 
     #[test]
     fn the_process_holds_no_more_than_it_may() {
-        let (mut one, account) = inbound(200_000);
+        let (mut one, held, account) = inbound(200_000);
         let piece = vec![1; 1 << 20];
         let mut there = 0;
         while one.room(1 << 20).is_some() {
             there += receive(&mut one, 1 << 20, &piece);
         }
-        assert!((64 << 10..200_000).contains(&there), "{there}");
+        assert!((64 << 10..220_000).contains(&there), "{there}");
         // What was received is still there.
         assert_eq!(one.unread().len(), there);
-        let mut other = Inbound::new(Rc::default(), Held::new(account.clone(), 200_000));
-        assert_eq!(receive(&mut other, 100, &[1; 100]), 100, "small ones are not counted");
+        let buffers = Rc::new(Buffers::default());
+        let spare_bytes = 128 << 10;
+        buffers.give(Vec::with_capacity(spare_bytes));
+        let mut other = Inbound::new(buffers.clone(), held.holder());
+        assert_eq!(
+            receive(&mut other, 100, &[1; 100]),
+            100,
+            "the first bytes are counted with the connection"
+        );
+        assert_eq!(other.bytes.capacity(), FRESH_BYTES, "a larger spare buffer does not fit");
         drop(one);
+        let mut third = Inbound::new(buffers, held.holder());
+        receive(&mut third, 100, &[1; 100]);
+        assert_eq!(third.bytes.capacity(), spare_bytes);
+        assert!(account.total() >= (spare_bytes - FRESH_BYTES) as u64, "spare buffers are counted too");
+        drop(third);
+        held.settle();
         assert_eq!(account.total(), 0);
     }
 

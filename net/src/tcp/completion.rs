@@ -4,6 +4,7 @@ use crate::metrics::Telemetry;
 use crate::tcp::counters::Count;
 use crate::tcp::transport::{Arrival, Transport};
 use nigh_shard::completions::{Received, Socket};
+use rustix::net::Shutdown;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
@@ -57,11 +58,11 @@ impl Transport for Completion {
     }
 
     fn shutdown(&self) {
-        self.socket.shutdown(libc::SHUT_RDWR);
+        self.socket.shutdown(Shutdown::Both);
     }
 
     async fn finish(&self) {
-        self.socket.shutdown(libc::SHUT_WR);
+        self.socket.shutdown(Shutdown::Write);
         let mut thrown_away = Vec::with_capacity(DISCARD_BYTES);
         loop {
             poll_fn(|cx| self.socket.poll_arrived(cx)).await;

@@ -3,22 +3,25 @@
 //! Nothing a client sends ends a connection but what cannot be told apart from noise; nothing a client leaves undone keeps one for
 //! ever. A connection that waits for its client holds no buffer, but for the beginning of a frame.
 
-use crate::connections::Aging;
+use crate::access_log::RequestIds;
+use crate::connections::{Aging, Connections};
+use crate::door::Verdicts;
 use crate::limits;
 use crate::tcp::access;
-use crate::tcp::buffers::{Held, Inbound};
+use crate::tcp::buffers::Inbound;
 use crate::tcp::counters::Stage;
 use crate::tcp::frame;
+use crate::tcp::here::Here;
 use crate::tcp::laps::Laps;
-use crate::tcp::requests::{Verdicts, gather};
+use crate::tcp::requests::gather;
 use crate::tcp::round::Round;
-use crate::tcp::server::Server;
 use crate::tcp::transport::{Arrival, Transport};
 use futures_lite::future::or;
 use nigh_shard::core::ANSWER_UNCOUNTED_BYTES;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
+use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 /// What a connection is doing.
@@ -32,6 +35,16 @@ enum Phase {
     Working,
     /// The client takes nothing.
     Blocked,
+}
+
+/// The front end on one core.
+pub struct Server<T> {
+    /// What its connections share.
+    pub here: Here,
+    /// Its connections.
+    pub connections: Rc<Connections<Connection<T>>>,
+    /// Names of requests in the access log.
+    pub request_ids: RequestIds,
 }
 
 /// What the core knows of a connection beside its task.
@@ -132,8 +145,7 @@ enum Woken {
 /// Serves one connection to its end.
 pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
     let here = &server.here;
-    let held = Held::new(here.core.node().account.clone(), here.config.max_body_bytes);
-    let mut inbound = Inbound::new(here.buffers.clone(), held);
+    let mut inbound = Inbound::new(here.buffers.clone(), here.requests_held.holder());
     let mut verdicts = Verdicts::default();
     // Bytes from the first unread one to the end of the frame it begins, as far as is known.
     let mut needed = 0;
@@ -162,7 +174,7 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
             laps.end(Stage::Receive);
             if !is_first {
                 // A client that sends without a pause must not keep the core to itself.
-                here.core.runtime().yield_now().await;
+                here.door.env().yield_now().await;
                 laps.end(Stage::Turn);
             }
             is_first = false;
@@ -272,7 +284,7 @@ async fn receive<T: Transport>(
         }
         if there >= limits::TCP_RECEIVE_BYTES_MAX || inbound.unread().is_empty() {
             // Of a long frame, or of one that is thrown away: others get a turn.
-            server.here.core.runtime().yield_now().await;
+            server.here.door.env().yield_now().await;
         }
         if needed == 0 {
             needed = frame_bytes(inbound.unread());
@@ -304,8 +316,7 @@ async fn send<T: Transport>(connection: &Connection<T>, bytes: &[u8]) -> io::Res
 /// Ends a connection so that its last response arrives, and nothing sent meanwhile resets it. The client has `linger_ms` to end its half.
 async fn finish<T: Transport>(server: &Server<T>, connection: &Connection<T>, linger_ms: u64) {
     connection.enter(Phase::Working);
-    let runtime = server.here.core.runtime();
-    let limit = runtime.sleep_us(linger_ms * 1000);
+    let limit = server.here.door.env().sleep_us(linger_ms * 1000);
     or(connection.transport.finish(), limit).await;
 }
 

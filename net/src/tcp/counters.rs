@@ -8,7 +8,7 @@ use std::time::Duration;
 pub enum Count {
     /// Connections that were accepted.
     Accepted,
-    /// Connections turned away because too many were open.
+    /// Connections turned away because too many were open or there was no memory for them.
     Refused,
     /// Connections cut for being slow or idle.
     TimedOut,
@@ -38,7 +38,7 @@ pub const FAMILIES: [(Count, &str, &str); 12] = [
     (
         Count::Refused,
         "tcp_connections_refused_total",
-        "TCP connections turned away because too many were open.",
+        "TCP connections turned away because too many were open or there was no memory for them.",
     ),
     (Count::TimedOut, "tcp_connections_timed_out_total", "TCP connections cut for being slow or idle."),
     (Count::Requests, "tcp_requests_total", "TCP requests answered."),

@@ -9,7 +9,7 @@
 //! ```
 //! Big-endian; `sN` is a length of N bits and as many bytes. Responses come in the order of their requests and carry no id.
 
-use crate::request::{ApiError, ErrorKind};
+use crate::op::{ApiError, ErrorKind};
 
 /// Most bytes in the body of a frame (interface).
 pub const BODY_MAX_BYTES: usize = 16 << 20;
@@ -25,7 +25,7 @@ pub const TEXT_MAX_BYTES: usize = u16::MAX as usize;
 /// Bytes of `n`.
 const HEAD_BYTES: usize = 4;
 /// Bytes before the payload of a response.
-const RESPONSE_HEAD_BYTES: usize = 9;
+pub const RESPONSE_HEAD_BYTES: usize = 9;
 /// First byte of form 2.
 const FORM_TOKEN: u8 = 2;
 
@@ -203,6 +203,14 @@ pub fn put_error(out: &mut Vec<u8>, text: &str) {
 /// Whether a whole response says OK.
 pub fn is_ok(response: &[u8]) -> bool {
     response.get(4) == Some(&(Status::Ok as u8))
+}
+
+/// Takes the first response off the front of `responses`.
+pub fn take_response<'r>(responses: &mut &'r [u8]) -> &'r [u8] {
+    let len = responses.first_chunk().map_or(0, |len| 4 + u32::from_be_bytes(*len) as usize);
+    let (response, rest) = responses.split_at(len.min(responses.len()));
+    *responses = rest;
+    response
 }
 
 /// Appends what a failed request is answered with: UNAUTHORIZED, or an ERROR with its text, where

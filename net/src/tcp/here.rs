@@ -1,22 +1,25 @@
 //! What the connections of a core share.
 
+use crate::door::Door;
 use crate::tcp::buffers::Buffers;
+use crate::tcp::config::TcpConfig;
 use crate::tcp::counters::{Count, Stage};
 use crate::tcp::requests::Request;
-use crate::tcp::server::TcpConfig;
-use nigh_shard::core::Core;
+use nigh_shard::account::CoreCharges;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
 /// See the module.
 pub struct Here {
-    /// The core.
-    pub core: Rc<Core>,
+    /// The way to the core.
+    pub door: Door,
     /// Configuration, with the counters.
     pub config: Rc<TcpConfig>,
     /// Spare buffers.
     pub buffers: Rc<Buffers>,
+    /// What the buffers of its connections hold.
+    pub requests_held: Rc<CoreCharges>,
     /// Spare lists of requests.
     pub spare_requests: RefCell<Vec<Vec<Request>>>,
 }
@@ -36,11 +39,11 @@ impl Here {
 
     /// Counts on this core.
     pub fn count(&self, count: Count, amount: u64) {
-        self.config.telemetry.tcp.add(self.core.env().index(), count, amount);
+        self.config.telemetry.tcp.add(self.door.env().index(), count, amount);
     }
 
     /// Adds time of a stage on this core.
     pub fn spend(&self, stage: Stage, time: Duration) {
-        self.config.telemetry.tcp.spend(self.core.env().index(), stage, time);
+        self.config.telemetry.tcp.spend(self.door.env().index(), stage, time);
     }
 }

@@ -16,49 +16,44 @@
 //! Bytes behind a layout are ignored, except by `operate`, which has a layout of its own
 //! ([`nigh_engine::kv::operate::Call`]).
 
-use crate::tcp::ops::KvOp;
+use crate::op::KvOp;
 use crate::tcp::reader::{ArgsError, ArgsReader};
 use nigh_engine::kv::Op;
+use nigh_shard::kv::batch::KeyOp;
 
 /// A request about keys. A key is 0 to 65,535 bytes; an empty value is a value; a ttl of 0 is for ever, the largest is
 /// [`nigh_engine::kv::TTL_MS_MAX`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KvRequest<'a> {
-    /// The value.
-    Get {
-        /// Which.
-        key: &'a [u8],
-    },
-    /// Whether it is there.
-    Exists {
-        /// Which.
-        key: &'a [u8],
-    },
-    /// How long it lives.
-    Ttl {
-        /// Which.
-        key: &'a [u8],
-    },
+    /// About one key.
+    One(KeyOp<'a>),
     /// Values in the order of the keys, at most 65,535.
     Mget {
         /// Which, repeats allowed.
         keys: Vec<&'a [u8]>,
     },
-    /// What the owner of the key carries out, or each owner where it is [`Op::Flush`].
-    Change(Op<'a>),
     /// Each on its own, in order; all are [`Op::Put`].
     PutBatch {
         /// In order.
         puts: Vec<Op<'a>>,
     },
-    /// Arguments of `operate`, for [`nigh_engine::kv::operate::Call::decode`].
-    Operate(&'a [u8]),
+    /// Removes every key.
+    Flush,
 }
 
 /// Shortest encodings of a key, and of an entry of a batch.
 const KEY_BYTES_MIN: usize = 2;
 const PUT_BYTES_MIN: usize = 2 + 4 + 8;
+
+/// The key of a request, which in all but lists of keys comes first.
+///
+/// # Errors
+/// [`ArgsError::Short`].
+#[inline]
+pub fn key_of(args: &[u8]) -> Result<&[u8], ArgsError> {
+    key(&mut ArgsReader::new(args))
+}
 
 /// Decodes the arguments of an operation on keys. All of a batch is decoded, or nothing.
 ///
@@ -68,12 +63,13 @@ const PUT_BYTES_MIN: usize = 2 + 4 + 8;
 /// `args too short` with the part that is missing; `ttlMs out of range`, which of a batch is for each entry to say, when it is
 /// carried out.
 pub fn decode(op: KvOp, args: &[u8]) -> Result<KvRequest<'_>, ArgsError> {
+    let call = args;
     let mut args = ArgsReader::new(args);
     let change = match op {
-        KvOp::Get => return Ok(KvRequest::Get { key: key(&mut args)? }),
-        KvOp::Exists => return Ok(KvRequest::Exists { key: key(&mut args)? }),
-        KvOp::Ttl => return Ok(KvRequest::Ttl { key: key(&mut args)? }),
-        KvOp::Operate => return Ok(KvRequest::Operate(args.take(args.remaining(), "args")?)),
+        KvOp::Get => return Ok(KvRequest::One(KeyOp::Get { key: key(&mut args)? })),
+        KvOp::Exists => return Ok(KvRequest::One(KeyOp::Exists { key: key(&mut args)? })),
+        KvOp::Ttl => return Ok(KvRequest::One(KeyOp::Ttl { key: key(&mut args)? })),
+        KvOp::Operate => return Ok(KvRequest::One(KeyOp::Operate { key: key(&mut args)?, call })),
         KvOp::Mget => {
             let count = args.u16("n")?;
             let count = args.fits(count.into(), KEY_BYTES_MIN, "key")?;
@@ -125,9 +121,9 @@ pub fn decode(op: KvOp, args: &[u8]) -> Result<KvRequest<'_>, ArgsError> {
             let (key, expected) = (key(&mut args)?, args.s32("expected")?);
             Op::Caex { key, expected, ttl_ms: args.ttl_ms()? }
         }
-        KvOp::Flush => Op::Flush,
+        KvOp::Flush => return Ok(KvRequest::Flush),
     };
-    Ok(KvRequest::Change(change))
+    Ok(KvRequest::One(KeyOp::Change(change)))
 }
 
 fn key<'a>(args: &mut ArgsReader<'a>) -> Result<&'a [u8], ArgsError> {
@@ -173,16 +169,20 @@ pub fn put_applied(out: &mut Vec<u8>, applied: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::table::{self, TABLE};
     use crate::tcp::hex::hex;
-    use crate::tcp::ops::{self, OPERATIONS};
     use nigh_engine::kv::operate::{Call, Change, Outcome};
+
+    fn change(op: Op<'_>) -> KvRequest<'_> {
+        KvRequest::One(KeyOp::Change(op))
+    }
 
     const OPERATE: &str = "00016b00000000000000000002000000010303000101016e000000000000000100000000000000000000\
                            0001000101016e";
 
     fn ops() -> impl Iterator<Item = KvOp> {
-        OPERATIONS.iter().filter_map(|operation| match operation.op {
-            ops::Op::Kv(op) => Some(op),
+        TABLE.iter().filter_map(|row| match row.op {
+            table::Op::Kv(op) => Some(op),
             _ => None,
         })
     }
@@ -192,13 +192,13 @@ mod tests {
         let key = &b"k"[..];
         let put = |key, value, ttl_ms| Op::Put { key, value, ttl_ms };
         for (op, text, expected) in [
-            (KvOp::Get, "000568656c6c6f", KvRequest::Get { key: b"hello" }),
-            (KvOp::Put, "00016b00000002767600000000000005dc", KvRequest::Change(put(key, b"vv", 1500))),
-            (KvOp::Incr, "00016bfffffffffffffffd", KvRequest::Change(Op::Incr { key, delta: -3 })),
+            (KvOp::Get, "000568656c6c6f", KvRequest::One(KeyOp::Get { key: b"hello" })),
+            (KvOp::Put, "00016b00000002767600000000000005dc", change(put(key, b"vv", 1500))),
+            (KvOp::Incr, "00016bfffffffffffffffd", change(Op::Incr { key, delta: -3 })),
             (
                 KvOp::Cas,
                 "00016b000000036e657701000000036f6c640000000000000000",
-                KvRequest::Change(Op::Cas { key, value: b"new", expected: Some(b"old"), ttl_ms: 0 }),
+                change(Op::Cas { key, value: b"new", expected: Some(b"old"), ttl_ms: 0 }),
             ),
             (KvOp::Mget, "000200016100026263", KvRequest::Mget { keys: vec![b"a", b"bc"] }),
             (
@@ -223,8 +223,9 @@ mod tests {
     #[test]
     fn golden_operate() {
         let args = hex(OPERATE);
-        let Ok(KvRequest::Operate(passed)) = decode(KvOp::Operate, &args) else { panic!() };
-        let call = Call::decode(passed).unwrap();
+        let Ok(KvRequest::One(KeyOp::Operate { key, call })) = decode(KvOp::Operate, &args) else { panic!() };
+        assert_eq!(key, b"k");
+        let call = Call::decode(call).unwrap();
         assert_eq!(call.key, b"k");
         let Ok(Outcome::Done { change: Change::Replace(stored), result }) = call.program.apply(None, 0)
         else {
@@ -308,14 +309,14 @@ mod tests {
             let longer = [&args[..], b"more"].concat();
             assert_eq!(decode(op, &longer), Ok(whole), "{op:?}");
         }
-        assert_eq!(decode(KvOp::Flush, b"ignored"), Ok(KvRequest::Change(Op::Flush)));
+        assert_eq!(decode(KvOp::Flush, b"ignored"), Ok(KvRequest::Flush));
     }
 
     #[test]
     fn absence_is_expected_by_a_flag() {
         let args = hex("00016b000000016e00000000016f0000000000000000");
         let cas = Op::Cas { key: b"k", value: b"n", expected: None, ttl_ms: 0 };
-        assert_eq!(decode(KvOp::Cas, &args), Ok(KvRequest::Change(cas)));
+        assert_eq!(decode(KvOp::Cas, &args), Ok(change(cas)));
     }
 
     #[test]

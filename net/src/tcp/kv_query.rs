@@ -12,14 +12,13 @@
 //! Nothing may follow arguments. A cursor of ours has one group, whose key is the last one that was looked at; without groups it is
 //! the end.
 
-use crate::request::ApiError;
-use crate::rest::WireFilter;
-use crate::tcp::ops::KvQueryOp;
+use crate::op::{ApiError, KvQueryOp};
 use crate::tcp::reader::{ArgsReader, check_flags, invalid};
+use crate::wire::filter::WireFilter;
 use nigh_engine::filter::{Node, Predicate};
 use nigh_engine::kv::RecordFilter;
-use nigh_shard::keys::indexes::IndexDefinition;
-use nigh_shard::keys::query::{KeyPage, KeyQuery, Returns};
+use nigh_shard::kv::indexes::IndexDefinition;
+use nigh_shard::kv::query::{KeyPage, KeyQuery, Returns};
 
 const FILTER: u8 = 1;
 const CURSOR: u8 = 2;
@@ -211,7 +210,7 @@ pub fn put_indexes(out: &mut Vec<u8>, indexes: &[(IndexDefinition, bool)]) {
 mod tests {
     use super::*;
     use crate::tcp::hex::hex;
-    use nigh_shard::keys::query::KeyRow;
+    use nigh_shard::kv::query::KeyRow;
 
     fn decoded(op: KvQueryOp, text: &str) -> Result<KvQueryRequest, String> {
         decode(op, &hex(text)).map_err(|error| error.to_string())

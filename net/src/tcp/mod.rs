@@ -13,6 +13,7 @@
 mod access;
 mod buffers;
 mod completion;
+mod config;
 mod connection;
 pub mod counters;
 mod execute;
@@ -29,10 +30,13 @@ mod room;
 mod round;
 mod server;
 mod transport;
-mod turn;
 pub mod vector;
 
-pub use server::{Loops, TcpConfig, serve};
+pub use config::{Loops, TcpConfig};
+pub use server::serve;
 
 #[cfg(test)]
 mod hex;
+
+#[cfg(test)]
+pub(crate) use server::sim as sim_server;

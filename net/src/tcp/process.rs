@@ -13,9 +13,10 @@
 //! ```
 //! Bytes behind a layout are ignored.
 
-use crate::absent_requests::{Lack, Unmet, check_partitions};
-use crate::request::{ApiError, ChangeAliases, ListAliases};
-use crate::tcp::ops::{self, Op, PartitionOp, ProcessOp};
+use crate::op::{
+    ApiError, ChangeAliases, Lack, ListAliases, PlacementOp, ProcessOp, Unmet, check_partitions,
+};
+use crate::tcp::ops::Envelope;
 use crate::tcp::reader::{ArgsError, ArgsReader};
 use nigh_shard::core::{Alias, AliasChange};
 
@@ -67,54 +68,6 @@ pub struct NewKey<'a> {
     pub cert_cn: &'a str,
 }
 
-/// An operation with the acknowledgements its client wants. One node has nobody to wait for: both numbers change nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Envelope<'a> {
-    /// Replicas that must have acknowledged.
-    pub factor: u8,
-    /// Whether to wait for them.
-    pub wait: bool,
-    /// Name of the operation inside, which is no envelope.
-    pub operation: &'a [u8],
-    /// Its arguments.
-    pub args: &'a [u8],
-}
-
-impl<'a> Envelope<'a> {
-    /// Decodes the arguments of `__wc__`.
-    ///
-    /// # Errors
-    /// `args too short`; that it holds another, since depth is nothing that a client should choose.
-    pub fn decode(args: &'a [u8]) -> Result<Envelope<'a>, ArgsError> {
-        Envelope::read(args, |args| args.s32("innerArgs"))
-    }
-
-    /// As [`Envelope::decode`] when perhaps not all of the arguments are there: those of the operation inside may end anywhere.
-    pub fn decode_beginning(args: &'a [u8]) -> Result<Envelope<'a>, ArgsError> {
-        Envelope::read(args, |args| {
-            args.u32("innerArgs")?;
-            args.take(args.remaining(), "innerArgs")
-        })
-    }
-
-    fn read(
-        args: &'a [u8],
-        inner_args: impl FnOnce(&mut ArgsReader<'a>) -> Result<&'a [u8], ArgsError>,
-    ) -> Result<Envelope<'a>, ArgsError> {
-        let mut args = ArgsReader::new(args);
-        let envelope = Envelope {
-            factor: args.u8("factor")?,
-            wait: args.flag("wait")?,
-            operation: args.s8("innerOp")?,
-            args: inner_args(&mut args)?,
-        };
-        match ops::find(envelope.operation).map(|inner| inner.op) {
-            Some(Op::Process(ProcessOp::Envelope)) => Err(ArgsError::NestedEnvelope),
-            _ => Ok(envelope),
-        }
-    }
-}
-
 /// Shortest encodings of a scope and of a change of an alias.
 const SCOPE_BYTES_MIN: usize = 2;
 const ALIAS_BYTES_MIN: usize = 2 + 2 + 1;
@@ -163,6 +116,12 @@ pub fn decode(op: ProcessOp, args: &[u8]) -> Result<ProcessRequest<'_>, ArgsErro
             ProcessRequest::ListAliases(ListAliases { target: target.map(str::to_owned) })
         }
         ProcessOp::Envelope => ProcessRequest::Envelope(Envelope::decode(args)?),
+        ProcessOp::OpenApi
+        | ProcessOp::Tasks
+        | ProcessOp::Backup
+        | ProcessOp::BackupsList
+        | ProcessOp::AliasCreate
+        | ProcessOp::AliasDelete => return Err(ArgsError::NotRegistered),
     })
 }
 
@@ -170,11 +129,15 @@ pub fn decode(op: ProcessOp, args: &[u8]) -> Result<ProcessRequest<'_>, ArgsErro
 ///
 /// # Errors
 /// A bad request: `args too short`, a collection that is not UTF-8, a number of partitions out of range.
-pub fn decode_partition(op: PartitionOp, args: &[u8]) -> Result<Unmet, ApiError> {
+pub fn decode_partition(op: PlacementOp, args: &[u8]) -> Result<Unmet, ApiError> {
     let mut reader = ArgsReader::new(args);
     let collection = reader.text8("collection")?.to_owned();
-    if matches!(op, PartitionOp::Resplit | PartitionOp::Reshard) {
-        check_partitions(Some(reader.u32("newPartitions")?.into()))?;
+    match op {
+        PlacementOp::Resplit | PlacementOp::Reshard => {
+            check_partitions(Some(reader.u32("newPartitions")?.into()))?;
+        }
+        PlacementOp::ResplitCleanup | PlacementOp::ReshardAbort => {}
+        PlacementOp::Evict | PlacementOp::Restore => return Err(ArgsError::NotRegistered.into()),
     }
     Ok(Unmet { collection, lack: Lack::Partitions })
 }
@@ -235,7 +198,8 @@ pub fn put_keys(out: &mut Vec<u8>, keys: &[ListedKey<'_>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::ops::OPERATIONS;
+    use crate::op::Op;
+    use crate::op::table::TABLE;
     use proptest::prelude::*;
 
     /// How a request reads; none of them can be printed or compared as a whole.
@@ -308,13 +272,13 @@ mod tests {
     fn partitions() {
         let of = |op, args: &[u8]| decode_partition(op, args).map(|unmet| unmet.collection);
         let short = |part: &str| Err(ApiError::invalid(format!("args too short: {part}")));
-        assert_eq!(of(PartitionOp::Resplit, b"\x04docs\0\0\0\x02"), Ok("docs".to_owned()));
-        assert_eq!(of(PartitionOp::ReshardAbort, b"\x04docs"), Ok("docs".to_owned()));
-        assert_eq!(of(PartitionOp::Reshard, b"\x04docs\0\0\0"), short("newPartitions"));
-        assert_eq!(of(PartitionOp::ResplitCleanup, b"\x04doc"), short("collection"));
+        assert_eq!(of(PlacementOp::Resplit, b"\x04docs\0\0\0\x02"), Ok("docs".to_owned()));
+        assert_eq!(of(PlacementOp::ReshardAbort, b"\x04docs"), Ok("docs".to_owned()));
+        assert_eq!(of(PlacementOp::Reshard, b"\x04docs\0\0\0"), short("newPartitions"));
+        assert_eq!(of(PlacementOp::ResplitCleanup, b"\x04doc"), short("collection"));
         for few_or_many in [0, 1, 65_537] {
             let args = [&b"\x04docs"[..], &u32::to_be_bytes(few_or_many)].concat();
-            let message = of(PartitionOp::Resplit, &args).unwrap_err().message;
+            let message = of(PlacementOp::Resplit, &args).unwrap_err().message;
             assert!(message.contains("between 2 and 65536"), "{message}");
         }
     }
@@ -339,10 +303,10 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_answered(args in prop::collection::vec(any::<u8>(), 0..60)) {
-            for operation in OPERATIONS {
-                match operation.op {
+            for row in TABLE {
+                match row.op {
                     Op::Process(op) => drop(decode(op, &args)),
-                    Op::Partition(op) => drop(decode_partition(op, &args)),
+                    Op::Placement(op) => drop(decode_partition(op, &args)),
                     _ => {}
                 }
             }

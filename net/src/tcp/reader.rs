@@ -1,6 +1,6 @@
 //! Reading arguments: a cursor over bytes that are not trusted. All numbers are big-endian.
 
-use crate::request::ApiError;
+use crate::op::ApiError;
 use std::fmt;
 
 /// Why arguments were not understood. Every one is the caller's mistake, and its text may be sent.
@@ -13,6 +13,9 @@ pub enum ArgsError {
     /// A time to live above [`nigh_engine::kv::TTL_MS_MAX`].
     #[error("ttlMs out of range")]
     TtlOutOfRange,
+    /// An operation that other transports have.
+    #[error("op not registered")]
+    NotRegistered,
     /// An envelope around another.
     #[error("an envelope inside an envelope")]
     NestedEnvelope,

@@ -1,11 +1,11 @@
 //! Frames to requests that may be carried out: whole, allowed, known, and out of their envelopes.
 
 use crate::auth::Authenticator;
+use crate::door::{Grant, Verdicts};
 use crate::limits;
-use crate::request::Action;
+use crate::op::{Op, ProcessOp};
 use crate::tcp::frame::{self, Decoded, FrameError, RequestFrame};
-use crate::tcp::ops::{self, Op, ProcessOp};
-use crate::tcp::process::Envelope;
+use crate::tcp::ops::{self, Envelope};
 use std::ops::Range;
 
 /// A request of a round. Its arguments are named by where they lie, as their buffer may be moved meanwhile.
@@ -23,7 +23,7 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// To be carried out.
-    Run(Op),
+    Run(Grant),
     /// To be answered UNAUTHORIZED.
     Unauthorized,
     /// To be answered with this ERROR.
@@ -100,11 +100,8 @@ fn foretell(unread: &[u8], auth: &dyn Authenticator, verdicts: &mut Verdicts) ->
         Err(error) => return Some(What::Refused(error.to_string())),
     };
     let found = ops::find(frame.operation);
-    let (action, collection) = match found {
-        Some(operation) => operation.required_by_beginning(frame.args),
-        None => (Action::Admin, ""),
-    };
-    if !verdicts.allows(auth, frame.token, action, collection) {
+    let (right, collection) = ops::required_by_beginning(found, frame.args);
+    if verdicts.authorize(auth, frame.token, right, collection).is_none() {
         return Some(What::Unauthorized);
     }
     found.is_none().then(|| What::Refused(UNKNOWN.to_owned()))
@@ -124,21 +121,20 @@ impl Request {
         verdicts: &mut Verdicts,
     ) -> Request {
         let found = ops::find(frame.operation);
-        let (action, collection) = match found {
-            Some(operation) => operation.required(frame.args),
-            None => (Action::Admin, ""),
-        };
-        if !verdicts.allows(auth, frame.token, action, collection) {
+        let (right, collection) = ops::required_by(found, frame.args);
+        let Some(allowed) = verdicts.authorize(auth, frame.token, right, collection) else {
             return Request { at, what: What::Unauthorized, args: 0..0 };
-        }
-        let Some(operation) = found else { return Request::refused(at, UNKNOWN) };
-        if operation.op != Op::Process(ProcessOp::Envelope) {
-            return Request { at, what: What::Run(operation.op), args: place(unread, frame.args) };
+        };
+        let Some(row) = found else { return Request::refused(at, UNKNOWN) };
+        if row.op != Op::Process(ProcessOp::Envelope) {
+            return Request { at, what: What::Run(allowed.grant(row)), args: place(unread, frame.args) };
         }
         // As if what it holds had come alone: one node has nobody to wait for.
         match Envelope::decode(frame.args) {
             Ok(envelope) => match ops::find(envelope.operation) {
-                Some(inner) => Request { at, what: What::Run(inner.op), args: place(unread, envelope.args) },
+                Some(inner) => {
+                    Request { at, what: What::Run(allowed.grant(inner)), args: place(unread, envelope.args) }
+                }
                 None => Request::refused(at, UNKNOWN),
             },
             Err(error) => Request::refused(at, &error.to_string()),
@@ -152,56 +148,11 @@ fn place(whole: &[u8], part: &[u8]) -> Range<usize> {
     start..start + part.len()
 }
 
-/// What has been decided about the last token of a connection, so that not every request costs a digest of it. Verdicts hold
-/// as long as the connection keeps its token: an authenticator that changes its mind has to close connections.
-#[derive(Default)]
-pub struct Verdicts {
-    token: Vec<u8>,
-    /// By action: the collection asked for last, and the verdict.
-    last: [Option<(String, bool)>; 3],
-}
-
-impl Verdicts {
-    /// Whether the bearer of `token` may do `action` on `collection`, as sent.
-    pub fn allows(
-        &mut self,
-        auth: &dyn Authenticator,
-        token: Option<&[u8]>,
-        action: Action,
-        collection: &str,
-    ) -> bool {
-        let Some(bytes) = token else {
-            // There is nothing to compare, hence nothing to save.
-            return auth.authorize(None, action, &full_name(collection)).is_ok();
-        };
-        if self.token != bytes {
-            *self = Verdicts { token: bytes.to_vec(), last: Default::default() };
-        }
-        let last = &mut self.last[action as usize];
-        match last {
-            Some((asked, verdict)) if asked == collection => *verdict,
-            _ => {
-                let verdict = auth.authorize(token, action, &full_name(collection)).is_ok();
-                *last = Some((collection.to_owned(), verdict));
-                verdict
-            }
-        }
-    }
-}
-
-/// `<tenant>/<name>`, empty for the node as a whole.
-fn full_name(collection: &str) -> std::borrow::Cow<'_, str> {
-    match collection.is_empty() || collection.contains('/') {
-        true => collection.into(),
-        false => format!("default/{collection}").into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::auth::{Open, Unauthorized};
-    use crate::tcp::ops::KvOp;
+    use crate::op::{Action, KvOp};
     use std::sync::Mutex;
 
     fn framed(token: &[u8], name: &[u8], args: &[u8]) -> Vec<u8> {
@@ -236,7 +187,11 @@ mod tests {
         let (requests, gathered) = gathered(&all);
         let args: Vec<&[u8]> = requests.iter().map(|request| &all[request.args.clone()]).collect();
         assert_eq!(args[..2], [b"\0\x01k", b"\0\x01k"]);
-        assert!(requests[..2].iter().all(|request| request.what == What::Run(Op::Kv(KvOp::Get))));
+        assert!(
+            requests[..2].iter().all(|request| {
+                matches!(request.what, What::Run(grant) if grant.op() == Op::Kv(KvOp::Get))
+            })
+        );
         let refusals = ["an envelope inside an envelope", UNKNOWN, UNKNOWN, "frame truncated"];
         assert_eq!(texts(&requests), refusals);
         assert_eq!(requests[1].at, get.len());
@@ -280,7 +235,9 @@ mod tests {
     fn a_token_is_judged_once() {
         let (auth, mut verdicts) = (Noting::default(), Verdicts::default());
         let mut allowed = |token: &[u8], action, collection| {
-            verdicts.allows(&auth, Some(token).filter(|token| !token.is_empty()), action, collection)
+            verdicts
+                .authorize(&auth, Some(token).filter(|token| !token.is_empty()), action, collection)
+                .is_some()
         };
         for _ in 0..3 {
             assert!(allowed(b"reader", Action::Read, ""));

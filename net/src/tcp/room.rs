@@ -1,27 +1,27 @@
 //! Memory of responses, which is counted as they grow and until the client has taken them.
 
 use crate::tcp::frame::Begun;
-use nigh_shard::account::{Charge, MemoryUse};
-use nigh_shard::core::{ANSWER_UNCOUNTED_BYTES, Core, answers_most};
-use std::rc::Rc;
+use nigh_shard::account::{Account, Charge, MemoryUse};
+use nigh_shard::core::{ANSWER_UNCOUNTED_BYTES, answers_most};
+use std::sync::Arc;
 
 /// See the module. Short responses cost nothing.
 pub struct Room {
-    core: Rc<Core>,
+    account: Arc<Account>,
     charge: Option<Charge>,
     refused: bool,
 }
 
 impl Room {
     /// Nothing yet.
-    pub fn new(core: &Rc<Core>) -> Room {
-        Room { core: core.clone(), charge: None, refused: false }
+    pub fn new(account: &Arc<Account>) -> Room {
+        Room { account: account.clone(), charge: None, refused: false }
     }
 
     /// Holds so many bytes from now on; false when other answers leave no room for them, and ever after.
     pub fn holds(&mut self, bytes: usize) -> bool {
         if bytes > ANSWER_UNCOUNTED_BYTES && !self.refused {
-            let account = &self.core.node().account;
+            let account = &self.account;
             let most = answers_most(account.limit_bytes());
             self.refused = match &mut self.charge {
                 Some(charge) => !charge.resize(bytes as u64, most),
@@ -46,7 +46,7 @@ impl Room {
 
     /// Whether no response that has to be counted would find room.
     pub fn is_exhausted(&self) -> bool {
-        let account = &self.core.node().account;
+        let account = &self.account;
         self.refused || account.held(MemoryUse::Answers) >= answers_most(account.limit_bytes())
     }
 

@@ -3,33 +3,33 @@
 //! Responses leave in the order of their requests, and no client can tell how its requests were carried out from one after the
 //! other: a request never overtakes an earlier one on the same key or collection. Within that, what can is done at the same time:
 //!
-//! * a key is read on the spot, and changed on the spot where this core owns it;
-//! * requests about keys of another core are gathered, and go there in one message, where they are carried out in order. A read of a
-//!   key joins them when there is already one for the same core;
+//! * a key is read on the spot, and changed on the spot where this core owns it; requests about keys of another core go there in one
+//!   message ([`Pipeline`] says how);
 //! * reads of collections are under way together; points written one after the other become one batch;
 //! * anything else waits for all of the round before it.
 //!
 //! The log is waited for once, at the end.
 
+use crate::door::{Grant, Permit, logged};
 use crate::limits;
-use crate::request::ApiError;
+use crate::op::{ApiError, FlushKeys, KvOp, KvQueryOp, Op, ProcessOp, VectorOp};
 use crate::tcp::buffers::Inbound;
 use crate::tcp::counters::{Count, Stage};
-use crate::tcp::execute::keys::{self, Answers, Batch, Changes, Ran};
+use crate::tcp::execute::keys::{self, Responses, put_result};
 use crate::tcp::execute::upserts::Upserts;
 use crate::tcp::execute::vector::Kind;
 use crate::tcp::execute::{key_lists, kv_query, process, vector};
-use crate::tcp::frame;
+use crate::tcp::frame::{self, RESPONSE_HEAD_BYTES};
 use crate::tcp::here::Here;
+use crate::tcp::kv::{self, KvRequest};
 use crate::tcp::laps::Laps;
-use crate::tcp::ops::{KvOp, KvQueryOp, Op, ProcessOp, VectorOp};
 use crate::tcp::requests::{Request, UNKNOWN, What};
 use crate::tcp::room::Room;
-use crate::tcp::turn::{Turn, may_take_long};
 use crate::tcp::vector::{VectorRequest, decode};
 use nigh_shard::account::Charge;
 use nigh_shard::core::{ANSWER_UNCOUNTED_BYTES, ANSWERS_CROWDED};
-use nigh_shard::keys::{Moment, Place, Refused};
+use nigh_shard::kv::batch::{KeyResult, KeyResults, KeyResultsIter, Pipeline, Taken, Turn, may_take_long};
+use nigh_shard::kv::{Place, Refused};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
@@ -42,26 +42,96 @@ const TURN: Duration = Duration::from_micros(300);
 enum Spot {
     Done,
     /// A change of a key of this core waits for the log.
-    Later(Box<Refused>, KvOp, Place),
+    Later(Box<Refused>, Place, Grant, KvOp),
+    /// It travels to the core that owns its key with the batch gathered at this place, whose results have about so many bytes.
+    Joined(usize, usize),
     /// Nothing has happened: it is carried out in another way.
     Elsewhere,
 }
 
-/// The place of what is being gathered for a core.
-fn gathering(awaited: &[Awaited], core: usize) -> Option<usize> {
-    awaited.iter().position(|awaited| matches!(awaited, Awaited::Keys(to, _) if *to == core))
-}
-
 /// Responses that come later, in order.
 enum Awaited {
-    /// Of requests that are still being gathered for a core.
-    Keys(usize, Batch),
-    /// Of points that are still being gathered.
-    Upserts(Upserts),
-    /// Of what is under way.
+    /// The requests are about keys of this other core, and are still being gathered.
+    Keys(usize, Grant),
+    /// The requests write points, and are still being gathered.
+    Upserts(Permit, Upserts),
+    /// The requests are being carried out.
     Running(Pin<Box<dyn Future<Output = Ran>>>),
-    /// All of them.
-    Done(Vec<u8>),
+    /// All responses are there.
+    Done(Came),
+}
+
+/// Responses, and how the time they took divides.
+struct Ran {
+    came: Came,
+    /// What of it was a wait for the log of the core that carried them out, as far as is known.
+    log: Duration,
+    /// What counts the memory of the responses, where something does.
+    charge: Option<Charge>,
+}
+
+/// Responses in the order of their requests.
+enum Came {
+    Encoded(Vec<u8>),
+    /// What is made a response where it is sent from.
+    Results(KeyResults),
+}
+
+impl Ran {
+    /// Responses that were encoded when they were made.
+    fn encoded(responses: Vec<u8>, charge: Option<Charge>) -> Ran {
+        Ran { came: Came::Encoded(responses), log: Duration::ZERO, charge }
+    }
+
+    fn of_keys(results: KeyResults) -> Ran {
+        if let Some(error) = results.failure() {
+            logged(error.clone().into());
+        }
+        let log = Duration::from_nanos(results.log_ns());
+        Ran { came: Came::Results(results), log, charge: None }
+    }
+}
+
+impl Came {
+    /// Bytes of memory that they fill.
+    fn bytes(&self) -> usize {
+        match self {
+            Came::Encoded(responses) => responses.len(),
+            Came::Results(results) => results.held_bytes(),
+        }
+    }
+
+    fn rest(&self) -> Rest<'_> {
+        match self {
+            Came::Encoded(responses) => Rest::Encoded(responses),
+            Came::Results(results) => Rest::Results(results.iter()),
+        }
+    }
+}
+
+/// Responses that have not been taken yet.
+enum Rest<'a> {
+    Encoded(&'a [u8]),
+    Results(KeyResultsIter<'a>),
+}
+
+impl Rest<'_> {
+    /// Appends the next response to `out`, unless it `is_too_long`.
+    fn put_next(&mut self, out: &mut Vec<u8>, is_too_long: impl FnOnce(usize) -> bool) {
+        match self {
+            Rest::Encoded(rest) => match frame::take_response(rest) {
+                response if is_too_long(response.len()) => frame::put_error(out, ANSWERS_CROWDED),
+                response => out.extend_from_slice(response),
+            },
+            Rest::Results(rest) => match rest.next() {
+                Some(KeyResult::Value(value)) if is_too_long(RESPONSE_HEAD_BYTES + value.len()) => {
+                    frame::put_error(out, ANSWERS_CROWDED);
+                }
+                Some(result) => put_result(out, result),
+                None => {}
+            },
+        }
+    }
 }
 
 /// See the module.
@@ -80,9 +150,10 @@ pub struct Round<'a, 'h> {
     reads: usize,
     /// The place among `awaited` of points that are being gathered.
     upserts: Option<usize>,
-    /// Responses in `out` that wait for the log.
-    changes: Changes,
-    moment: Moment,
+    /// Requests about single keys. Responses in `out` that wait for the log are known by where they start.
+    keys: Pipeline,
+    /// The grant of one of them.
+    on_keys: Option<Grant>,
     /// Of all responses but those of reads of collections, which have their own.
     room: Room,
     /// Bytes of responses from other cores.
@@ -103,9 +174,9 @@ impl<'a, 'h> Round<'a, 'h> {
             awaited: Vec::new(),
             reads: 0,
             upserts: None,
-            changes: Changes::default(),
-            moment: Moment::default(),
-            room: Room::new(&here.core),
+            keys: Pipeline::default(),
+            on_keys: None,
+            room: Room::new(here.door.account()),
             from_others: 0,
             charges: Vec::new(),
         }
@@ -124,26 +195,30 @@ impl<'a, 'h> Round<'a, 'h> {
             let before = self.out.len();
             match self.on_the_spot(inbound, request) {
                 Spot::Done => {}
-                Spot::Later(refused, op, place) => {
-                    let core = &self.here.core;
+                Spot::Later(refused, place, grant, op) => {
                     let args = &inbound.unread()[request.args.clone()];
-                    let Round { moment, out, changes, .. } = &mut self;
-                    let mut answers = Answers { out, changes, moment };
                     // Boxed, as elsewhere: its state would make that of every idle connection large.
-                    Box::pin(keys::carry_out_later(refused, core, op, place, args, &mut answers)).await;
-                    self.wrote();
+                    Box::pin(self.later((refused, place), grant, op, args)).await;
+                }
+                Spot::Joined(place, asked) => {
+                    self.expect(place);
+                    if asked > limits::TCP_ROUND_RESPONSES_BYTES {
+                        // So that the bound on the responses of a round is looked at.
+                        self.settle().await;
+                    }
                 }
                 Spot::Elsewhere => self.one(inbound, request).await,
             }
             done += 1;
             self.grow();
             let bytes = request.args.len() + self.out.len().saturating_sub(before);
-            if let What::Run(Op::Kv(op)) = request.what
-                && may_take_long(op, bytes)
+            if let Some((_, op)) = on_keys(request)
+                && may_take_long(op == KvOp::Operate, bytes)
             {
-                let turn = turn.get_or_insert_with(|| Turn::begin(&self.here.core));
-                if Box::pin(turn.gives_way(&self.here.core, op, bytes)).await {
-                    self.moment.passes();
+                let env = &**self.here.door.env();
+                let turn = turn.get_or_insert_with(|| Turn::begin(env));
+                if Box::pin(turn.gives_way(env, op == KvOp::Operate, bytes)).await {
+                    self.keys.passes();
                 }
             }
             if self.reads == limits::TCP_READS_TOGETHER_MAX {
@@ -154,10 +229,14 @@ impl<'a, 'h> Round<'a, 'h> {
             }
         }
         self.settle().await;
-        let changes = std::mem::take(&mut self.changes);
-        if changes.are_awaited() {
+        let unsettled = self.keys.take_unsettled();
+        if unsettled.is_awaited() {
             self.laps.end(Stage::Run);
-            changes.settle(&self.here.core, &mut self.out).await;
+            if let Some(grant) = self.on_keys
+                && let Err(unkept) = unsettled.settle(self.here.door.kv(grant)).await
+            {
+                keys::take_back(unkept, &mut self.out);
+            }
             self.laps.end(Stage::Log);
         }
         self.here.count(Count::Requests, done as u64);
@@ -177,7 +256,7 @@ impl<'a, 'h> Round<'a, 'h> {
     /// Bytes of responses that are there.
     fn response_bytes(&self) -> usize {
         let done = self.awaited.iter().map(|awaited| match awaited {
-            Awaited::Done(responses) => responses.len(),
+            Awaited::Done(came) => came.bytes(),
             _ => 0,
         });
         self.out.len() + done.sum::<usize>()
@@ -187,15 +266,15 @@ impl<'a, 'h> Round<'a, 'h> {
         match &request.what {
             What::Unauthorized => frame::put_unauthorized(&mut self.out),
             What::Refused(text) => frame::put_error(&mut self.out, text),
-            What::Run(op) => return self.run(*op, inbound, request).await,
+            What::Run(grant) => return self.run(*grant, inbound, request).await,
         }
         self.wrote();
     }
 
     /// Carries out a request about one key as far as nothing has to be waited for.
     fn on_the_spot(&mut self, inbound: &Inbound, request: &Request) -> Spot {
-        let What::Run(Op::Kv(op)) = request.what else { return Spot::Elsewhere };
-        if matches!(op, KvOp::Mget | KvOp::PutBatch | KvOp::Flush) {
+        let Some((grant, op)) = on_keys(request) else { return Spot::Elsewhere };
+        if !keys::is_single(op) {
             return Spot::Elsewhere;
         }
         if keys::changes_and_returns_value(op) && self.room.is_exhausted() {
@@ -205,44 +284,71 @@ impl<'a, 'h> Round<'a, 'h> {
             return Spot::Done;
         }
         let args = &inbound.unread()[request.args.clone()];
-        let Ok(key) = keys::key_of(args) else { return Spot::Elsewhere };
-        let core = &self.here.core;
-        let place = core.keys().place_of(key);
-        let Round { moment, out, changes, .. } = self;
-        if place.core == core.env().index() {
-            if let Some(refused) =
-                keys::carry_out_now(core, op, place, args, &mut Answers { out, changes, moment })
-            {
-                return Spot::Later(refused, op, place);
+        let key_op = match kv::decode(op, args) {
+            Ok(KvRequest::One(key_op)) => key_op,
+            Ok(_) => return Spot::Elsewhere,
+            Err(error) => {
+                frame::put_error(&mut self.out, &error.to_string());
+                self.wrote();
+                return Spot::Done;
             }
-        } else {
-            // A read on the spot would overtake the changes that are gathered.
-            let is_read = keys::is_read(op) && gathering(&self.awaited, place.core).is_none();
-            if !is_read || !keys::read(core, op, place, key, moment, out) {
-                return Spot::Elsewhere;
+        };
+        self.on_keys = Some(grant);
+        let kv = self.here.door.kv(grant);
+        let at = self.out.len();
+        match self.keys.take(kv, key_op, at, &mut Responses(&mut self.out)) {
+            Taken::Answered => self.wrote(),
+            Taken::Waits(refused, place) => return Spot::Later(refused, place, grant, op),
+            Taken::Joined { owner, asked } => return Spot::Joined(self.gathering(owner, grant), asked),
+        }
+        Spot::Done
+    }
+
+    /// The place of what is being gathered for a core.
+    fn gathering(&mut self, owner: usize, grant: Grant) -> usize {
+        let is_for_owner = |awaited: &Awaited| matches!(awaited, Awaited::Keys(to, _) if *to == owner);
+        self.awaited.iter().position(is_for_owner).unwrap_or_else(|| {
+            self.awaited.push(Awaited::Keys(owner, grant));
+            self.awaited.len() - 1
+        })
+    }
+
+    /// Goes on with a change that waits for the log.
+    async fn later(&mut self, waits: (Box<Refused>, Place), grant: Grant, op: KvOp, args: &[u8]) {
+        let (kv, at) = (self.here.door.kv(grant), self.out.len());
+        match kv::decode(op, args) {
+            Ok(KvRequest::One(op)) => {
+                self.keys.take_later(waits, kv, op, at, &mut Responses(&mut self.out)).await;
             }
+            // It was about one key a moment ago.
+            Ok(_) | Err(_) => frame::put_error(&mut self.out, UNKNOWN),
         }
         self.wrote();
-        Spot::Done
     }
 
     /// Asks the memory for the keys that several requests are about to look at.
     fn prefetch(&self, inbound: &Inbound, requests: &[Request]) {
-        let on_key = |request: &&Request| matches!(request.what, What::Run(Op::Kv(op)) if !matches!(op, KvOp::Mget | KvOp::PutBatch | KvOp::Flush));
-        if requests.len() > 1 {
-            let args = requests.iter().filter(on_key).map(|request| &inbound.unread()[request.args.clone()]);
-            keys::prefetch(self.here.core.keys(), args);
+        if requests.len() < 2 {
+            return;
+        }
+        let single = |request: &Request| on_keys(request).filter(|(_, op)| keys::is_single(*op));
+        if let Some((grant, _)) = requests.iter().find_map(single) {
+            let of_keys = requests.iter().filter(|request| single(request).is_some());
+            let args = of_keys.map(|request| &inbound.unread()[request.args.clone()]);
+            self.here.door.kv(grant).prefetch(args.filter_map(|args| kv::key_of(args).ok()));
         }
     }
 
-    async fn run(&mut self, op: Op, inbound: &mut Inbound, request: &Request) {
+    async fn run(&mut self, grant: Grant, inbound: &mut Inbound, request: &Request) {
+        let op = grant.op();
         if let Op::Kv(op) = op {
-            return self.keys(op, &inbound.unread()[request.args.clone()]).await;
+            return self.many_keys(grant, op, &inbound.unread()[request.args.clone()]).await;
         }
-        self.moment.passes();
+        self.keys.passes();
+        let permit = self.here.door.permit(grant);
         if let Op::Vector(op) = op {
             // Boxed, as elsewhere: its state would make that of every idle connection large.
-            return Box::pin(self.vector(op, inbound, request)).await;
+            return Box::pin(self.vector(permit, op, inbound, request)).await;
         }
         let here = self.here;
         if let Op::Process(ProcessOp::AliasBatch) | Op::KvQuery(_) = op {
@@ -253,14 +359,14 @@ impl<'a, 'h> Round<'a, 'h> {
         match op {
             Op::Process(op) => {
                 let telemetry = &here.config.telemetry;
-                Box::pin(process::carry_out(&here.core, telemetry, op, args, &mut self.out)).await;
+                Box::pin(process::carry_out(&permit, telemetry, op, args, &mut self.out)).await;
             }
-            Op::KvQuery(op) if here.core.options().keys.query => {
+            Op::KvQuery(op) if here.door.serves_key_queries() => {
                 self.laps.end(Stage::Run);
-                Box::pin(kv_query::carry_out(&here.core, op, args, &mut self.out)).await;
+                Box::pin(kv_query::carry_out(&permit, op, args, &mut self.out)).await;
                 self.laps.end(Stage::Owners);
             }
-            Op::Partition(op) => Box::pin(process::partition(&here.core, op, args, &mut self.out)).await,
+            Op::Placement(op) => Box::pin(process::partition(&permit, op, args, &mut self.out)).await,
             Op::Kv(_) | Op::KvQuery(_) | Op::Absent | Op::Vector(_) => {
                 frame::put_error(&mut self.out, UNKNOWN)
             }
@@ -268,71 +374,42 @@ impl<'a, 'h> Round<'a, 'h> {
         self.wrote();
     }
 
-    async fn keys(&mut self, op: KvOp, args: &[u8]) {
-        let core = &self.here.core;
-        match op {
-            KvOp::Mget | KvOp::PutBatch => {
-                self.settle().await;
-                self.moment.passes();
-                self.laps.end(Stage::Run);
-                let log = Box::pin(key_lists::carry_out(core, op, args, &mut self.out, &mut self.room)).await;
-                // Values are found here, and set where their keys are owned.
-                let stage = if op == KvOp::Mget { Stage::Run } else { Stage::Owners };
-                self.laps.end_with_log(stage, log);
-                return self.wrote();
+    /// Carries out a request about several keys; those about one were carried out on the spot.
+    async fn many_keys(&mut self, grant: Grant, op: KvOp, args: &[u8]) {
+        self.settle().await;
+        self.keys.passes();
+        self.laps.end(Stage::Run);
+        if op == KvOp::Flush {
+            match Box::pin(self.here.door.permit(grant).run(FlushKeys)).await {
+                Ok(()) => frame::put_ok(&mut self.out, |_| {}),
+                Err(error) => frame::put_refusal(&mut self.out, &error),
             }
-            KvOp::Flush => {
-                self.settle().await;
-                self.moment.passes();
-                self.laps.end(Stage::Run);
-                Box::pin(keys::flush(core, &mut self.out)).await;
-                self.laps.end(Stage::Owners);
-                return self.wrote();
-            }
-            _ => {}
+            self.laps.end(Stage::Owners);
+        } else {
+            let kv = self.here.door.kv(grant);
+            let log = Box::pin(key_lists::carry_out(kv, op, args, &mut self.out, &mut self.room)).await;
+            // Values are found here, and set where their keys are owned.
+            let stage = if op == KvOp::Mget { Stage::Run } else { Stage::Owners };
+            self.laps.end_with_log(stage, log);
         }
-        let key = match keys::key_of(args) {
-            Ok(key) => key,
-            Err(error) => {
-                frame::put_error(&mut self.out, &error.to_string());
-                return self.wrote();
-            }
-        };
-        let place = core.keys().place_of(key);
-        debug_assert_ne!(place.core, core.env().index(), "carried out on the spot");
-        let gathering = gathering(&self.awaited, place.core).unwrap_or_else(|| {
-            self.awaited.push(Awaited::Keys(place.core, Batch::default()));
-            self.awaited.len() - 1
-        });
-        let mut is_enough = false;
-        if let Awaited::Keys(_, batch) = &mut self.awaited[gathering] {
-            batch.push(op, args);
-            if keys::returns_value(op) {
-                let asked = batch.asks_for(core.keys().value_len(place, key));
-                is_enough = asked > limits::TCP_ROUND_RESPONSES_BYTES;
-            }
-        }
-        self.expect(gathering);
-        if is_enough {
-            // So that the bound on the responses of a round is looked at.
-            self.settle().await;
-        }
+        self.wrote();
     }
 
-    async fn vector(&mut self, op: VectorOp, inbound: &mut Inbound, request: &Request) {
-        let now_ms = self.here.core.unix_ms();
+    async fn vector(&mut self, permit: Permit, op: VectorOp, inbound: &mut Inbound, request: &Request) {
+        let now_ms = permit.unix_ms();
         let request = if request.args.len() > limits::INLINE_JSON_MAX_BYTES {
-            self.decode_apart(op, inbound, request, now_ms).await
+            self.decode_apart(&permit, op, inbound, request, now_ms).await
         } else {
             decode(op, &inbound.unread()[request.args.clone()], now_ms)
         };
-        self.decoded(request).await;
+        self.decoded(permit, request).await;
     }
 
     /// Decodes arguments that take long on a thread that may be busy for long. It borrows the connection's bytes meanwhile, which
     /// nobody else needs.
     async fn decode_apart(
         &self,
+        permit: &Permit,
         op: VectorOp,
         inbound: &mut Inbound,
         request: &Request,
@@ -344,12 +421,12 @@ impl<'a, 'h> Round<'a, 'h> {
             let decoded = decode(op, &bytes[args], now_ms);
             (bytes, decoded)
         };
-        let (bytes, decoded) = self.here.core.runtime().computing(decode).await;
+        let (bytes, decoded) = permit.compute(decode).await;
         inbound.take_back(bytes);
         decoded
     }
 
-    async fn decoded(&mut self, request: Result<VectorRequest, ApiError>) {
+    async fn decoded(&mut self, permit: Permit, request: Result<VectorRequest, ApiError>) {
         let request = match request {
             Ok(request) => request,
             Err(error) => {
@@ -357,38 +434,36 @@ impl<'a, 'h> Round<'a, 'h> {
                 return self.wrote();
             }
         };
-        let core = &self.here.core;
         match (vector::kind(&request), request) {
             (Kind::Read, request) => {
                 if self.upserts.is_some() {
                     self.settle().await;
                 }
                 self.reads += 1;
-                let core = core.clone();
                 let searches = vector::is_search(&request).then(|| self.here.config.telemetry.clone());
                 let started = self.started;
                 self.expect_new(Awaited::Running(Box::pin(async move {
-                    let (mut out, mut room) = (Vec::new(), Room::new(&core));
-                    vector::carry_out(&core, request, &mut room, &mut out).await;
+                    let (mut out, mut room) = (Vec::new(), Room::new(permit.account()));
+                    vector::carry_out(&permit, request, &mut room, &mut out).await;
                     if let Some(telemetry) = searches
                         && frame::is_ok(&out)
                     {
-                        telemetry.core(core.env().index()).tcp_searches.record(started.elapsed());
+                        telemetry.core(permit.env().index()).tcp_searches.record(started.elapsed());
                     }
-                    Ran { charge: room.into_charge(), ..Ran::without_log(out) }
+                    Ran::encoded(out, room.into_charge())
                 })));
             }
             (Kind::Upsert, VectorRequest::Write(write)) => {
                 let joins = self.upserts.is_some_and(
-                    |place| matches!(&self.awaited[place], Awaited::Upserts(upserts) if upserts.is_like(&write)),
+                    |place| matches!(&self.awaited[place], Awaited::Upserts(_, upserts) if upserts.is_like(&write)),
                 );
                 if !joins {
                     self.settle().await;
                     self.upserts = Some(self.awaited.len());
-                    self.awaited.push(Awaited::Upserts(Upserts::like(&write)));
+                    self.awaited.push(Awaited::Upserts(permit, Upserts::like(&write)));
                 }
                 if let Some(place) = self.upserts {
-                    if let Awaited::Upserts(upserts) = &mut self.awaited[place] {
+                    if let Awaited::Upserts(_, upserts) = &mut self.awaited[place] {
                         upserts.push(write);
                     }
                     self.expect(place);
@@ -397,8 +472,8 @@ impl<'a, 'h> Round<'a, 'h> {
             (_, request) => {
                 self.settle().await;
                 self.laps.end(Stage::Run);
-                let mut room = Room::new(&self.here.core);
-                vector::carry_out(&self.here.core, request, &mut room, &mut self.out).await;
+                let mut room = Room::new(permit.account());
+                vector::carry_out(&permit, request, &mut room, &mut self.out).await;
                 self.laps.end(Stage::Collections);
                 self.wrote();
             }
@@ -435,18 +510,18 @@ impl<'a, 'h> Round<'a, 'h> {
         let here = self.here;
         let mut waits_for = None;
         for awaited in &mut self.awaited {
-            *awaited = match std::mem::replace(awaited, Awaited::Done(Vec::new())) {
-                Awaited::Upserts(upserts) => {
+            *awaited = match std::mem::replace(awaited, Awaited::Done(Came::Encoded(Vec::new()))) {
+                Awaited::Upserts(permit, upserts) => {
                     waits_for = Some(Stage::Collections);
-                    let core = here.core.clone();
-                    Awaited::Running(Box::pin(async { Ran::without_log(upserts.carry_out(core).await) }))
+                    Awaited::Running(Box::pin(async { Ran::encoded(upserts.carry_out(permit).await, None) }))
                 }
-                Awaited::Keys(owner, batch) => {
+                Awaited::Keys(owner, grant) => {
                     // Where there are collections as well, it is seldom keys that the wait is for.
                     waits_for.get_or_insert(Stage::Owners);
+                    let (batch, kv) = (self.keys.batch_for(owner), here.door.kv(grant).clone());
                     here.count(Count::Batches, 1);
                     here.count(Count::BatchedRequests, batch.len() as u64);
-                    Awaited::Running(Box::pin(batch.carry_out_on(here.core.clone(), owner)))
+                    Awaited::Running(Box::pin(async { Ran::of_keys(batch.carry_out(kv).await) }))
                 }
                 Awaited::Running(work) => {
                     waits_for = Some(Stage::Collections);
@@ -456,12 +531,12 @@ impl<'a, 'h> Round<'a, 'h> {
             };
         }
         let Some(stage) = waits_for else { return };
-        self.moment.passes();
+        self.keys.passes();
         self.laps.end(Stage::Run);
         let mut log = Duration::ZERO;
         let mut next = 0;
         while !self.run_for_a_turn(&mut next, &mut log).await {
-            here.core.runtime().yield_now().await;
+            here.door.env().yield_now().await;
         }
         self.laps.end_with_log(stage, log);
         self.grow();
@@ -489,9 +564,9 @@ impl<'a, 'h> Round<'a, 'h> {
                             *log = (*log).max(ran.log);
                             match ran.charge {
                                 Some(charge) => self.charges.push(charge),
-                                None => self.from_others += ran.responses.len(),
+                                None => self.from_others += ran.came.bytes(),
                             }
-                            *awaited = Awaited::Done(ran.responses);
+                            *awaited = Awaited::Done(ran.came);
                         }
                         Poll::Pending => all = false,
                     }
@@ -516,23 +591,18 @@ impl<'a, 'h> Round<'a, 'h> {
             return (self.out, charge);
         }
         let mut whole = self.here.buffers.take();
-        let mut written = &self.out[..];
-        let mut awaited: Vec<&[u8]> = self
+        let mut written = Rest::Encoded(&self.out);
+        let mut awaited: Vec<Rest<'_>> = self
             .awaited
             .iter()
-            .map(|awaited| if let Awaited::Done(responses) = awaited { &responses[..] } else { &[] })
+            .map(|awaited| if let Awaited::Done(came) = awaited { came.rest() } else { Rest::Encoded(&[]) })
             .collect();
         for (place, request) in requests.iter().enumerate() {
             let from = match self.sources.get(place).copied().flatten() {
                 None => &mut written,
                 Some(place) => &mut awaited[place],
             };
-            let response = take_response(from);
-            if is_crowded && response.len() > CROWDED_KEPT_BYTES && reads_keys(request) {
-                frame::put_error(&mut whole, ANSWERS_CROWDED);
-            } else {
-                whole.extend_from_slice(response);
-            }
+            from.put_next(&mut whole, |len| is_crowded && len > CROWDED_KEPT_BYTES && reads_keys(request));
         }
         self.here.buffers.give(self.out);
         (whole, charge)
@@ -544,17 +614,19 @@ const CROWDED_KEPT_BYTES: usize = 1 << 10;
 
 /// Whether a request reads keys and changes nothing: it can be refused after it was carried out. Reads of collections refuse themselves.
 fn reads_keys(request: &Request) -> bool {
-    match request.what {
-        What::Run(Op::Kv(op)) => keys::is_read(op) || op == KvOp::Mget,
-        What::Run(Op::KvQuery(op)) => op == KvQueryOp::Query,
+    let What::Run(grant) = request.what else { return false };
+    match grant.op() {
+        Op::Kv(op) => keys::is_read(op),
+        Op::KvQuery(op) => op == KvQueryOp::Query,
         _ => false,
     }
 }
 
-/// Takes the first response off the front of `responses`.
-pub fn take_response<'r>(responses: &mut &'r [u8]) -> &'r [u8] {
-    let len = responses.first_chunk().map_or(0, |len| 4 + u32::from_be_bytes(*len) as usize);
-    let (response, rest) = responses.split_at(len.min(responses.len()));
-    *responses = rest;
-    response
+/// The operation on keys that a request is granted, if it is one.
+fn on_keys(request: &Request) -> Option<(Grant, KvOp)> {
+    let What::Run(grant) = request.what else { return None };
+    match grant.op() {
+        Op::Kv(op) => Some((grant, op)),
+        _ => None,
+    }
 }

@@ -2,112 +2,62 @@
 
 use crate::accept::{accept_all, wait_after};
 use crate::access_log::RequestIds;
-use crate::auth::Authenticator;
 use crate::connections::Connections;
+use crate::door::Door;
 use crate::limits;
-use crate::metrics::Telemetry;
 use crate::tcp::buffers::Buffers;
 use crate::tcp::completion::Completion;
-use crate::tcp::connection::{self, Connection};
+use crate::tcp::config::{Loops, TcpConfig};
+use crate::tcp::connection::{self, Connection, Server};
 use crate::tcp::counters::Count;
 use crate::tcp::here::Here;
 use crate::tcp::transport::{Readiness, Transport};
+use crate::{Serving, executor};
 use futures_lite::future::or;
+use nigh_shard::account::{CoreCharges, MemoryUse};
 use nigh_shard::completions::{Completions, Socket};
 use nigh_shard::core::Core;
-use nigh_shard::runtime::CoreRuntime;
+use nigh_shard::env::Env;
 use std::cell::RefCell;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
-
-/// What the binary front end needs to know; one per process, shared by the cores.
-#[derive(Clone)]
-pub struct TcpConfig {
-    /// Decides about tokens. Its verdict about the last one of a connection is kept as long as that connection sends no other.
-    pub auth: Arc<dyn Authenticator>,
-    /// One `access` log line per request.
-    pub access_log: bool,
-    /// Open connections of the process; further ones are closed at once.
-    pub max_connections: u64,
-    /// Counters of all cores.
-    pub telemetry: Arc<Telemetry>,
-    /// Larger buffers of requests in memory, whole process, HTTP's included; see [`crate::limits::BODIES_MAX_BYTES`].
-    pub max_body_bytes: u64,
-    /// How bytes come and go.
-    pub loops: Loops,
-    /// What the limits on slow clients in [`crate::limits`] take for a second; shorter only in tests.
-    pub second: Duration,
-}
-
-/// How a core learns what its connections have for it. Clients cannot tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loops {
-    /// It is told which sockets are ready, and calls for each.
-    Readiness,
-    /// It hands operations over and is told which have completed, all in one call. Needs Linux 6.1.
-    Completion,
-}
-
-impl TcpConfig {
-    /// Without access log, with the limits of the interface.
-    pub fn new(auth: Arc<dyn Authenticator>, telemetry: Arc<Telemetry>) -> Self {
-        TcpConfig {
-            auth,
-            access_log: false,
-            max_connections: limits::TCP_CONNECTIONS_MAX,
-            telemetry,
-            max_body_bytes: limits::BODIES_MAX_BYTES,
-            loops: Loops::Readiness,
-            second: Duration::from_secs(1),
-        }
-    }
-}
-
-/// The front end on one core.
-pub struct Server<T> {
-    /// What its connections share.
-    pub here: Here,
-    /// They.
-    pub connections: Rc<Connections<Connection<T>>>,
-    /// Names of requests in the access log.
-    pub request_ids: RequestIds,
-}
 
 /// Serves the binary protocol on `listener` (one of [`crate::bind`]'s) on this core until the process is asked to stop; returns when
 /// the requests in flight have been answered or their time to finish has passed.
 ///
 /// # Errors
 /// When the listener cannot be registered with the reactor, or there is no ring for completions.
-pub async fn serve(core: Rc<Core>, listener: TcpListener, config: Rc<TcpConfig>) -> io::Result<()> {
+pub fn serve(core: Rc<Core>, listener: TcpListener, config: Rc<TcpConfig>) -> Serving {
+    // Boxed here, so that all of it is compiled in this crate, and not once more in each that serves.
     match config.loops {
-        Loops::Readiness => serve_by_readiness(core, listener, config).await,
-        Loops::Completion => serve_by_completion(core, listener, config).await,
+        Loops::Readiness => Box::pin(serve_by_readiness(core, listener, config)),
+        Loops::Completion => Box::pin(serve_by_completion(core, listener, config)),
     }
 }
 
 async fn serve_by_readiness(core: Rc<Core>, listener: TcpListener, config: Rc<TcpConfig>) -> io::Result<()> {
-    let (runtime, server) = (core.runtime(), start(core, config));
+    let (env, runtime) = (core.env().clone(), executor());
+    let server = start(core, config);
     let source = runtime.reactor().register(OwnedFd::from(listener))?;
     let admit = |socket| {
         admit(&server, || {
-            let source = server.here.core.runtime().reactor().register(socket)?;
-            Ok(Readiness::new(source, server.here.config.telemetry.clone(), server.here.core.env().index()))
+            let source = runtime.reactor().register(socket)?;
+            Ok(Readiness::new(source, server.here.config.telemetry.clone(), env.index()))
         });
     };
-    or(stopped(&runtime), accept_all(&runtime, &source, admit)).await?;
+    or(stopped(&*env), accept_all(&*env, &source, admit)).await?;
     drop(source);
-    server.connections.drain(&runtime).await;
+    server.connections.drain(&*env).await;
     Ok(())
 }
 
 async fn serve_by_completion(core: Rc<Core>, listener: TcpListener, config: Rc<TcpConfig>) -> io::Result<()> {
-    let (runtime, server) = (core.runtime(), start(core, config));
+    let env = core.env().clone();
+    let server = start(core, config);
     let completions = Completions::new()?;
-    let ready = runtime.reactor().register(completions.descriptor()?)?;
+    let ready = executor().reactor().register(completions.descriptor()?)?;
     listener.set_nonblocking(false)?;
     completions.listen(listener);
     let accepting = async {
@@ -119,40 +69,51 @@ async fn serve_by_completion(core: Rc<Core>, listener: TcpListener, config: Rc<T
                     admit(&server, || {
                         let socket = Socket::new(completions.clone(), socket);
                         let telemetry = server.here.config.telemetry.clone();
-                        Ok(Completion::new(socket, telemetry, server.here.core.env().index()))
+                        Ok(Completion::new(socket, telemetry, env.index()))
                     });
                 }
-                Err(error) => wait_after(&runtime, error, &mut exhausted).await?,
+                Err(error) => wait_after(&*env, error, &mut exhausted).await?,
             }
         }
     };
     let driving = completions.drive(&ready, |enters| server.here.count(Count::Enters, enters));
     let serving = async {
-        or(stopped(&runtime), accepting).await?;
+        or(stopped(&*env), accepting).await?;
         completions.end_accepting();
-        server.connections.drain(&runtime).await;
+        server.connections.drain(&*env).await;
         Ok(())
     };
     or(serving, driving).await
 }
 
-async fn stopped(runtime: &CoreRuntime) -> io::Result<()> {
-    runtime.stopping().await;
+async fn stopped(env: &dyn Env) -> io::Result<()> {
+    env.stopping().await;
     Ok(())
 }
 
 /// A front end without connections, which ages those that come.
 fn start<T: Transport>(core: Rc<Core>, config: Rc<TcpConfig>) -> Rc<Server<T>> {
-    let (runtime, second) = (core.runtime(), config.second);
-    let here =
-        Here { core, config, buffers: Rc::new(Buffers::default()), spare_requests: RefCell::default() };
+    let (env, second) = (core.env().clone(), config.second);
+    let door = Door::new(core, config.auth.clone());
+    let requests_held = CoreCharges::new(door.account(), MemoryUse::Requests, config.max_body_bytes);
+    let here = Here {
+        door,
+        config,
+        buffers: Rc::new(Buffers::default()),
+        requests_held,
+        spare_requests: RefCell::default(),
+    };
     let connections = Rc::new(Connections::default());
     let server = Rc::new(Server { here, connections, request_ids: RequestIds::new() });
     let aging = server.clone();
-    runtime.spawn(async move {
-        let timed_out = |count| aging.here.count(Count::TimedOut, count);
-        aging.connections.keep_sweeping(&aging.here.core.runtime(), second, timed_out).await;
-    });
+    let clock = env.clone();
+    env.spawn(Box::pin(async move {
+        let swept = |timed_out| {
+            aging.here.count(Count::TimedOut, timed_out);
+            aging.here.requests_held.settle();
+        };
+        aging.connections.keep_sweeping(&*clock, second, swept).await;
+    }));
     server
 }
 
@@ -164,6 +125,11 @@ fn admit<T: Transport>(server: &Rc<Server<T>>, transport: impl FnOnce() -> io::R
         here.count(Count::Refused, 1);
         return;
     }
+    let Some(charge) = here.door.account().charge_connection(limits::CONNECTION_BYTES) else {
+        counters.close_one();
+        here.count(Count::Refused, 1);
+        return;
+    };
     let transport = match transport() {
         Ok(transport) => transport,
         Err(error) => {
@@ -176,10 +142,35 @@ fn admit<T: Transport>(server: &Rc<Server<T>>, transport: impl FnOnce() -> io::R
     here.count(Count::Accepted, 1);
     let connection = Rc::new(Connection::new(transport));
     let listed = server.connections.list(connection.clone());
-    let server = server.clone();
-    here.core.runtime().spawn(async move {
+    let (env, server) = (here.door.env().clone(), server.clone());
+    env.spawn(Box::pin(async move {
         connection::run(&server, &connection).await;
         drop(listed);
+        drop(charge);
         server.here.config.telemetry.tcp.close_one();
-    });
+    }));
+}
+
+/// The front end over connections without sockets, for simulations.
+#[cfg(test)]
+pub(crate) mod sim {
+    pub use crate::tcp::transport::{Arrival, Transport};
+
+    use crate::sim_tests::ServerEnd;
+    use crate::tcp::{TcpConfig, connection};
+    use nigh_shard::core::Core;
+    use std::rc::Rc;
+
+    /// The front end of one core.
+    pub type Server = connection::Server<ServerEnd>;
+
+    /// A front end without connections.
+    pub fn start(core: Rc<Core>, config: TcpConfig) -> Rc<Server> {
+        super::start(core, Rc::new(config))
+    }
+
+    /// Starts the task of a connection.
+    pub fn admit(server: &Rc<Server>, end: ServerEnd) {
+        super::admit(server, || Ok(end));
+    }
 }

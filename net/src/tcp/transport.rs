@@ -6,9 +6,12 @@ use crate::connections::{self, has_arrived};
 use crate::metrics::Telemetry;
 use crate::tcp::counters::Count;
 use nigh_shard::reactor::Source;
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use std::future::Future;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -51,6 +54,8 @@ pub trait Transport: 'static {
 
 /// Bytes received at a time: copying more takes longer than others should wait.
 const RECEIVE_CALL_BYTES_MAX: usize = 256 << 10;
+/// Bytes received at a time of a frame for which there is more room than that. They pass over the stack.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// A socket of the core's reactor. Calls and bytes are counted on that core.
 pub struct Readiness {
@@ -81,34 +86,40 @@ impl Transport for Readiness {
 
     fn receive(&self, into: &mut Vec<u8>) -> io::Result<Arrival> {
         loop {
-            let room = into.spare_capacity_mut();
-            let len = room.len().min(RECEIVE_CALL_BYTES_MAX);
-            // SAFETY: `room` is writable memory of at least that length, borrowed for the call, of which nothing is read; the
-            // descriptor lives in the source.
-            let got = unsafe { libc::recv(self.source.as_raw_fd(), room.as_mut_ptr().cast(), len, 0) };
-            self.count(Count::Receives, 1);
-            if got > 0 {
-                let more = got as usize == len;
-                if !more {
-                    // Nothing was left behind; if more came since, its edge is still to be reported.
-                    self.source.clear_readable();
+            let room = into.spare_capacity_mut().len();
+            let (received, len) = match room > RECEIVE_CALL_BYTES_MAX {
+                false => {
+                    let received = rustix::net::recv(&self.source, spare_capacity(into), RecvFlags::empty());
+                    (received.map(|(_, bytes)| bytes), room)
                 }
-                self.count(Count::BytesReceived, got as u64);
-                // SAFETY: recv has initialised the first `got` bytes of the spare room.
-                unsafe { into.set_len(into.len() + got as usize) };
-                return Ok(Arrival::Bytes { more });
-            }
-            if got == 0 {
-                return Ok(Arrival::End);
-            }
-            let error = io::Error::last_os_error();
-            match error.kind() {
-                io::ErrorKind::WouldBlock => {
+                true => {
+                    let mut piece = [const { MaybeUninit::uninit() }; PIECE_BYTES];
+                    let received = rustix::net::recv(&self.source, &mut piece, RecvFlags::empty());
+                    let received = received.map(|((received, _), bytes)| {
+                        into.extend_from_slice(received);
+                        bytes
+                    });
+                    (received, PIECE_BYTES)
+                }
+            };
+            self.count(Count::Receives, 1);
+            match received {
+                Ok(0) => return Ok(Arrival::End),
+                Ok(bytes) => {
+                    let more = bytes == len;
+                    if !more {
+                        // Nothing was left behind; if more came since, its edge is still to be reported.
+                        self.source.clear_readable();
+                    }
+                    self.count(Count::BytesReceived, bytes as u64);
+                    return Ok(Arrival::Bytes { more });
+                }
+                Err(Errno::WOULDBLOCK) => {
                     self.source.clear_readable();
                     return Ok(Arrival::Nothing);
                 }
-                io::ErrorKind::Interrupted => {}
-                _ => return Err(error),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -117,36 +128,31 @@ impl Transport for Readiness {
         let mut rest = bytes;
         while !rest.is_empty() {
             std::future::poll_fn(|cx| self.source.poll_writable(cx)).await;
-            // SAFETY: the slice is borrowed for the call, which only reads it; the descriptor lives in the source.
-            let sent = unsafe {
-                libc::send(self.source.as_raw_fd(), rest.as_ptr().cast(), rest.len(), libc::MSG_NOSIGNAL)
-            };
+            let sent = rustix::net::send(&self.source, rest, SendFlags::NOSIGNAL);
             self.count(Count::Sends, 1);
-            if sent >= 0 {
-                self.count(Count::BytesSent, sent as u64);
-                rest = &rest[sent as usize..];
-                blocked(false);
-                continue;
-            }
-            let error = io::Error::last_os_error();
-            match error.kind() {
-                io::ErrorKind::WouldBlock => {
+            match sent {
+                Ok(bytes) => {
+                    self.count(Count::BytesSent, bytes as u64);
+                    rest = &rest[bytes..];
+                    blocked(false);
+                }
+                Err(Errno::WOULDBLOCK) => {
                     blocked(true);
                     self.source.clear_writable();
                 }
-                io::ErrorKind::Interrupted => {}
-                _ => return Err(error),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
     }
 
     fn shutdown(&self) {
-        connections::shutdown(&self.source, libc::SHUT_RDWR);
+        connections::shutdown(&self.source, Shutdown::Both);
     }
 
     async fn finish(&self) {
-        connections::shutdown(&self.source, libc::SHUT_WR);
+        connections::shutdown(&self.source, Shutdown::Write);
         connections::discard(&self.source).await;
     }
 }

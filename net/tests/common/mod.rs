@@ -1,5 +1,5 @@
 //! A plain HTTP client that sees every byte.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, reason = "each program uses its part")]
 pub mod server;
 
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -1,11 +1,11 @@
 //! A node of two cores in memory behind real sockets, and a client that speaks JSON to it.
 use super::{Answer, answer, send};
 use nigh_net::auth::{Authenticator, Open};
-use nigh_net::http::{HttpConfig, bind, serve};
 use nigh_net::metrics::Telemetry;
+use nigh_net::{HttpConfig, bind, serve};
 use nigh_shard::cores::Placement;
 use nigh_shard::device::Devices;
-use nigh_shard::keys::KeysOptions;
+use nigh_shard::kv::KeysOptions;
 use nigh_shard::log::SyncMode;
 use nigh_shard::node::{IMAGE_RECORDS_MIN, LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
 use nigh_shard::start::{Node, Serve};
@@ -19,6 +19,23 @@ use std::time::Duration;
 pub struct Server {
     node: Option<Node>,
     address: SocketAddr,
+}
+
+/// A node in memory.
+pub fn options() -> NodeOptions {
+    NodeOptions {
+        data: None,
+        shards: 256,
+        sync: SyncMode::Always,
+        memory_limit_bytes: 4 << 30,
+        segment_bytes: SEGMENT_BYTES,
+        log_bytes_soft: LOG_BYTES_SOFT,
+        image_records_min: IMAGE_RECORDS_MIN,
+        sweep_interval_ms: 100,
+        keys: KeysOptions::new(1 << 30),
+        devices: Devices::default(),
+        give_back_memory: || {},
+    }
 }
 
 impl Server {
@@ -37,28 +54,13 @@ impl Server {
             config.access_log = access_log;
             Box::pin(async move { serve(core, listener, Rc::new(config)).await.unwrap() })
         });
-        let options = NodeOptions {
-            data: None,
-            shards: 256,
-            sync: SyncMode::Always,
-            memory_limit_bytes: 4 << 30,
-            segment_bytes: SEGMENT_BYTES,
-            log_bytes_soft: LOG_BYTES_SOFT,
-            image_records_min: IMAGE_RECORDS_MIN,
-            sweep_interval_ms: 100,
-            keys: KeysOptions::new(1 << 30),
-            devices,
-            give_back_memory: || {},
-        };
+        let options = NodeOptions { devices, ..options() };
         let node = Node::start(options, &Placement::unpinned(2), serving).unwrap();
         Server { node: Some(node), address }
     }
 
     pub fn client(&self) -> Client {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Client { stream: BufReader::new(stream), token: None }
+        Client::connect(self.address)
     }
 }
 
@@ -75,12 +77,19 @@ pub static SHARED: LazyLock<Server> = LazyLock::new(|| Server::start(Arc::new(Op
 
 pub struct Client {
     stream: BufReader<TcpStream>,
-    pub token: Option<&'static str>,
+    pub token: Option<String>,
 }
 
 impl Client {
+    pub fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client { stream: BufReader::new(stream), token: None }
+    }
+
     pub fn request(&mut self, method: &str, path: &str, content_type: &str, body: &[u8]) -> Answer {
-        let authorization = match self.token {
+        let authorization = match &self.token {
             Some(token) => format!("authorization: {token}\r\n"),
             None => String::new(),
         };

@@ -434,6 +434,14 @@ fn one_query_asks_all_lanes() {
     let endless = json!({"text": words.join(" "), "k": 1}).to_string();
     let search = "/v1/collections/all-lanes/points/search/text";
     client.refused("POST", search, &endless, 400, "at most 4096 distinct words, found 5000");
+    let long = json!({ "text": "cat ".repeat(40_000) }).to_string();
+    client.refused(
+        "POST",
+        search,
+        &long,
+        400,
+        "the text of a query may have at most 131072 bytes, found 160000",
+    );
     client.create("no-text", 2, "l2");
     let body = r#"{"prefetch":[{"text":"a"}]}"#;
     client.refused("POST", "/v1/collections/no-text/query", body, 400, "full-text disabled");

@@ -93,7 +93,7 @@ fn strangers_learn_nothing_of_it() {
     ] {
         client.token = None;
         client.golden(method, path, "{", 401, r#"{"error":"unauthorized"}"#);
-        client.token = Some("Bearer secret");
+        client.token = Some("Bearer secret".into());
         let status = client.text(method, path, "{").0;
         assert!([400, 404, 412].contains(&status), "{method} {path}: {status}");
     }

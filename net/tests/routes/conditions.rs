@@ -1,5 +1,5 @@
 //! Conditions and options, wherever a request states them; and what is said of requests that were meant otherwise.
-use super::common::server::{Client, SHARED};
+use crate::common::server::{Client, SHARED};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! The document of the interface: it is served to everyone, its examples work as they stand, and its schemas hold.
+use super::schema::misfit;
 use crate::common::server::{Client, Server};
-use crate::schema::misfit;
 use nigh_net::auth::{Open, SingleKey};
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! Changing a payload without its vector.
 use crate::common::server::SHARED;
+use nigh_net::limits::PAYLOAD_KEYS_MAX;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -96,6 +97,15 @@ fn refused_changes_of_payload() {
     client.golden("POST", &at("1/payload"), &json!({ "l": large }).to_string(), 200, r#"{"applied":true}"#);
     client.refused("POST", &at("1/payload"), &json!({ "m": large }).to_string(), 413, "payload too large");
     assert_eq!(client.json("GET", &at("1?with_payload=0"), Value::Null)["version"], 2);
+    // And as many keys, two of which are there.
+    let keys = |from: usize, to: usize| {
+        let keys: serde_json::Map<String, Value> = (from..to).map(|n| (n.to_string(), json!(n))).collect();
+        Value::Object(keys).to_string()
+    };
+    client.golden("POST", &at("1/payload"), &keys(2, PAYLOAD_KEYS_MAX), 200, r#"{"applied":true}"#);
+    let refusal = "payload too large: at most 16384 keys per point, found 16385";
+    client.refused("POST", &at("1/payload"), &keys(0, 1), 413, refusal);
+    assert_eq!(client.json("GET", &at("1?with_payload=0"), Value::Null)["version"], 3);
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub enum CheckpointError {
 impl CheckpointError {
     /// Whether the disk has no room for it.
     pub fn is_full(&self) -> bool {
-        matches!(self, CheckpointError::Io { source, .. } if crate::reserve::is_full(source))
+        matches!(self, CheckpointError::Io { source, .. } if crate::disk::is_full(source))
     }
 
     fn io(path: &Path) -> impl Fn(io::Error) -> CheckpointError + '_ {
@@ -163,6 +163,11 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 /// The number at `at`, which the caller knows to be inside.
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(*bytes[at..].first_chunk().expect("inside a header of fixed size"))
+}
+
+/// Directory of a collection, inside the data directory.
+pub fn collection_dir(uid: u64) -> PathBuf {
+    PathBuf::from(format!("collections/{uid:016x}"))
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! One connection of a completion loop.
 
 use super::Completions;
+use rustix::net::Shutdown;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -148,10 +149,12 @@ impl Socket {
         }
     }
 
-    /// Ends the sending half, the receiving half, or both (`libc::SHUT_WR` ...). Whoever waits is told.
-    pub fn shutdown(&self, how: libc::c_int) {
-        // SAFETY: no memory is involved; the descriptor is open while its slot has a socket.
-        unsafe { libc::shutdown(self.as_raw_fd(), how) };
+    /// Ends the sending half, the receiving half, or both. Whoever waits is told.
+    pub fn shutdown(&self, how: Shutdown) {
+        // SAFETY: the descriptor is open while its slot has a socket, which is longer than this call.
+        let socket = unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) };
+        // The only failure, a peer already gone, needs nothing more.
+        let _gone = rustix::net::shutdown(socket, how);
     }
 }
 
@@ -319,7 +322,7 @@ mod tests {
         let mut waiting = Box::pin(poll_fn(|cx| socket.poll_arrived(cx)));
         assert!(futures_lite::future::block_on(poll_once(&mut waiting)).is_none());
         completions.turn().unwrap();
-        socket.shutdown(libc::SHUT_RDWR);
+        socket.shutdown(Shutdown::Both);
         drive(&completions, waiting);
         assert_eq!(socket.receive(&mut Vec::with_capacity(1)).unwrap(), Received::End);
     }

@@ -1,20 +1,18 @@
 //! Create and drop: decided on core 0, one at a time, durable before the answer.
 
 use super::Core;
-use super::types::OpError;
-use crate::catalog::{Catalog, CollectionHandle, Counters, checked_name, full_name};
-use crate::checkpoint::{CheckpointError, Manifest, VectorsFile};
+use crate::catalog::{CollectionHandle, checked_name, full_name};
+use crate::checkpoint::collection_dir;
+use crate::checkpoint::{Manifest, VectorsFile};
 use crate::collection_file;
 use crate::env::{call, call_own};
-use crate::owner::checkpointer::collection_dir;
-use crate::owner::{Owned, indexer, quantizer};
+use crate::error::{OpError, file_error, io_error};
+use crate::owner::Owned;
 use crate::twin;
-use nigh_engine::collection::{DenseConfig, DenseWriter, IndexType, Quantizer};
-use nigh_engine::memory::Published;
+use nigh_engine::collection::{DenseConfig, DenseWriter, IndexType};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 impl Core {
     /// Creates a dense collection; durable on return.
@@ -49,7 +47,7 @@ impl Core {
 
     async fn create_on_core_0(self: &Rc<Self>, name: String, config: DenseConfig) -> Result<(), OpError> {
         let _held = self.catalog_lock.lock().await;
-        let catalog = self.catalog_copy();
+        let catalog = self.ctx.catalog_copy();
         if catalog.by_name.contains_key(&name) {
             return Err(OpError::CollectionExists(name));
         }
@@ -62,12 +60,12 @@ impl Core {
         }
         if !self.node().reserve.is_intact() {
             return Err(OpError::NoSpace(
-                "the disk is full, and only deletes and drops may use what is left".into(),
+                "the disk is full, and what is left of it is kept for deletes, drops and changes that make data smaller".into(),
             ));
         }
         let uid = self.node().next_uid();
         let Some(disk) = self.env().disk() else {
-            let writer = self.new_writer(&config, None, 0)?;
+            let writer = self.ctx.new_writer(&config, None, 0)?;
             return self.offer(uid, name, config, writer, Manifest::default()).await;
         };
         let dir = collection_dir(uid);
@@ -78,7 +76,7 @@ impl Core {
                 true => Some(VectorsFile::create(&*disk, &dir, 0, uid, &config).await.map_err(file_error)?),
                 false => None,
             };
-            let writer = self.new_writer(&config, vectors.as_ref(), 0)?;
+            let writer = self.ctx.new_writer(&config, vectors.as_ref(), 0)?;
             let vectors = vectors.map(|vectors| vectors.name().to_owned());
             let manifest = Manifest { vectors, ..Manifest::default() };
             // From the start, so that a missing one is damage and no empty collection.
@@ -113,17 +111,17 @@ impl Core {
         writer: DenseWriter,
         manifest: Manifest,
     ) -> Result<(), OpError> {
-        let handle = self.new_handle(uid, name.clone(), config, &writer);
+        let handle = self.ctx.new_handle(uid, name.clone(), config, &writer);
         self.adopt(handle.clone(), writer, manifest).await?;
-        let mut catalog = self.catalog_copy();
+        let mut catalog = self.ctx.catalog_copy();
         catalog.by_name.insert(name, handle);
-        self.publish_catalog(catalog);
+        self.ctx.publish_catalog(catalog);
         Ok(())
     }
 
     async fn drop_on_core_0(self: &Rc<Self>, name: String) -> Result<bool, OpError> {
         let _held = self.catalog_lock.lock().await;
-        let mut catalog = self.catalog_copy();
+        let mut catalog = self.ctx.catalog_copy();
         let Some(handle) = catalog.by_name.remove(&name) else { return Ok(false) };
         // The rename is the moment of the drop: after a crash the collection is either whole or gone.
         let trash = PathBuf::from(format!("trash/{:016x}", handle.uid));
@@ -131,11 +129,11 @@ impl Core {
         if let Some(disk) = self.env().disk() {
             let dir = collection_dir(handle.uid);
             // Both may take a block of a directory.
-            let made = self.with_reserve(async || disk.create_dir(Path::new("trash")).await).await;
+            let made = self.ctx.with_reserve(async || disk.create_dir(Path::new("trash")).await).await;
             made.map_err(|e| io_error(&e))?;
             // The copies are removed before the directory: copies without a directory would mean that the collection was lost.
             disk.remove_dir(&twin::copy_of(&dir)).await.map_err(|e| io_error(&e))?;
-            if let Err(error) = self.with_reserve(async || disk.rename(&dir, &trash).await).await {
+            if let Err(error) = self.ctx.with_reserve(async || disk.rename(&dir, &trash).await).await {
                 let is_gone = error.kind() == std::io::ErrorKind::NotFound;
                 // It may have happened all the same (the sync behind it failed): then what is written from here on would
                 // go with it at the next start.
@@ -152,45 +150,15 @@ impl Core {
         if catalog.aliases.len() < aliases {
             // After the rename, so that no failure takes the aliases of a collection that stays. What a crash leaves in the file is cleared
             // away by the next start, and what a failure leaves by the next change.
-            let mut stored = self.store_aliases(&catalog.aliases).await;
-            if matches!(stored, Err(OpError::NoSpace(_))) && self.release_reserve().await {
-                stored = self.store_aliases(&catalog.aliases).await;
-            }
-            failed = stored.err().or(failed);
+            failed = self.store_fewer_aliases(&catalog.aliases).await.err().or(failed);
         }
-        self.publish_catalog(catalog);
+        self.ctx.publish_catalog(catalog);
         let uid = handle.uid;
-        call_own(self, handle.owner, move |there| async move { there.disown(uid).await }).await;
+        call_own(self, handle.owner, move |there| async move { there.collections.disown(uid).await }).await;
         if let Some(disk) = self.env().disk() {
             disk.remove_dir(&trash).await.map_err(|e| io_error(&e))?;
         }
         failed.map_or(Ok(true), Err)
-    }
-
-    pub(crate) fn catalog_copy(&self) -> Catalog {
-        let pin = self.pin();
-        self.node().catalog.load(&pin).clone()
-    }
-
-    /// The shared handle of a collection whose owner follows from its uid.
-    pub(crate) fn new_handle(
-        &self,
-        uid: u64,
-        name: String,
-        config: DenseConfig,
-        writer: &DenseWriter,
-    ) -> Arc<CollectionHandle> {
-        Arc::new(CollectionHandle {
-            uid,
-            name,
-            config: Arc::new(config),
-            owner: self.node().owner_of(uid, self.env().cores()),
-            view: Published::new(self.node().domain.clone(), writer.shared().clone()),
-            counters: Counters::default(),
-            covered_seq: AtomicU64::new(0),
-            damage: OnceLock::new(),
-            is_closed: AtomicBool::new(false),
-        })
     }
 
     /// Hands a collection to its owner core, which starts its tasks.
@@ -213,44 +181,9 @@ impl Core {
             let owned = Owned::new(handle, writer, there.env().unix_ms());
             *owned.vectors.borrow_mut() = vectors;
             owned.checkpoint.borrow_mut().manifest = manifest;
-            there.start_owned(owned);
+            there.collections.start_owned(owned);
             Ok(())
         })
         .await
-    }
-
-    /// Registers a collection of this core and starts its tasks.
-    pub(crate) fn start_owned(self: &Rc<Self>, owned: Rc<Owned>) {
-        self.insert_owned(owned.clone());
-        if matches!(owned.handle.config.quant, Quantizer::Trained(_)) {
-            self.env().spawn_background(Box::pin(quantizer::run(self.clone(), owned.clone())));
-        }
-        self.env().spawn_background(Box::pin(indexer::run(self.clone(), owned)));
-    }
-
-    /// Ends a collection's tasks on its owner core and gives its memory back once no reader holds it.
-    async fn disown(self: &Rc<Self>, uid: u64) {
-        let Some(owned) = self.remove_owned(uid) else { return };
-        owned.end_tasks();
-        owned.tail_room.ended(&owned.changed).await;
-        // A checkpoint in flight writes into the renamed directory's open file; it must end before the files go.
-        drop(owned.checkpoint_lock.lock().await);
-    }
-}
-
-/// As [`io_error`], of a checkpoint's file.
-pub(crate) fn file_error(error: CheckpointError) -> OpError {
-    match error {
-        CheckpointError::Io { source, .. } => io_error(&source),
-        other => OpError::Unavailable(other.to_string()),
-    }
-}
-
-/// Maps a file error of an administrative change.
-pub(crate) fn io_error(error: &std::io::Error) -> OpError {
-    if crate::reserve::is_full(error) {
-        OpError::NoSpace(error.to_string())
-    } else {
-        OpError::Unavailable(format!("file error: {error}"))
     }
 }

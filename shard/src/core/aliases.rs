@@ -2,11 +2,11 @@
 //! before the answer; looked up in the published catalog.
 
 use super::Core;
-use super::admin::io_error;
-use super::types::OpError;
 use crate::alias_file;
-use crate::catalog::{Catalog, checked_name, full_name};
+use crate::catalog::{Catalog, checked_name, full_name, within_tenant};
 use crate::env::call;
+use crate::error::OpError;
+use crate::error::io_error;
 use crate::twin;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,17 +40,6 @@ pub struct Alias {
 
 fn refuse(what: String) -> OpError {
     OpError::BadRequest(format!("alias: {what}"))
-}
-
-/// The tenant of a full name.
-fn tenant(full: &str) -> &str {
-    full.split_once('/').map_or(full, |(tenant, _)| tenant)
-}
-
-/// Whether an alias and what it stands for, both full names, are of one tenant. Another's collections are none of its business, not
-/// even whether they exist.
-pub(crate) fn within_tenant(alias: &str, target: &str) -> bool {
-    tenant(alias) == tenant(target)
 }
 
 /// Checks one change against a catalog, and makes it there; whether the alias was there before.
@@ -102,15 +91,19 @@ impl Core {
         changes: &[AliasChange],
     ) -> Result<Vec<bool>, OpError> {
         let _held = self.catalog_lock.lock().await;
-        let before = self.catalog_copy();
+        let before = self.ctx.catalog_copy();
         let mut catalog = before.clone();
         let existed = changes.iter().map(|change| apply(&mut catalog, change));
         let existed: Vec<bool> = existed.collect::<Result<_, _>>()?;
         if catalog.aliases == before.aliases && !self.aliases_behind.get() {
             return Ok(existed);
         }
-        self.store_aliases(&catalog.aliases).await?;
-        self.publish_catalog(catalog);
+        if changes.iter().all(|change| matches!(change, AliasChange::Delete { .. })) {
+            self.store_fewer_aliases(&catalog.aliases).await?;
+        } else {
+            self.store_aliases(&catalog.aliases).await?;
+        }
+        self.ctx.publish_catalog(catalog);
         Ok(existed)
     }
 
@@ -125,6 +118,17 @@ impl Core {
         }
         self.aliases_behind.set(false);
         Ok(())
+    }
+
+    /// The same where aliases have only gone: on a full disk it takes room of the reserve.
+    pub(crate) async fn store_fewer_aliases(
+        &self,
+        aliases: &BTreeMap<String, String>,
+    ) -> Result<(), OpError> {
+        match self.store_aliases(aliases).await {
+            Err(OpError::NoSpace(_)) if self.ctx.release_reserve().await => self.store_aliases(aliases).await,
+            stored => stored,
+        }
     }
 
     /// Aliases in order, all of them or those of one collection.

@@ -1,8 +1,8 @@
 //! The one name that is easily mistaken: points are written with `content`, and filters know their text as `$content`.
 
 use super::Core;
-use super::types::OpError;
 use crate::catalog::CollectionHandle;
+use crate::error::OpError;
 use nigh_engine::filter::Predicate;
 use nigh_engine::payload::CONTENT_KEY;
 

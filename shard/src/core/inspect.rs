@@ -1,16 +1,17 @@
 //! What there is: collections with their figures, and counts, facets and samples of points, by a walk over all that match.
 
 use super::Core;
-use super::types::OpError;
 use super::walk::sort_in_slices;
 use crate::catalog::CollectionHandle;
 use crate::env::call;
-use crate::owner::indexer::Slice;
+use crate::error::OpError;
+use crate::slice::Slice;
 use ahash::HashMap;
 use nigh_engine::collection::{CellsInfo, DenseConfig, Point, Stats, Usage};
 use nigh_engine::filter::Predicate;
 use nigh_engine::memory::Pin;
 use nigh_engine::payload::{PayloadRow, ValueRef};
+use nigh_engine::random::hash;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -123,16 +124,9 @@ impl Facet {
     }
 }
 
-/// A number that decides whether an id is in the sample of `seed` (splitmix64).
+/// A number that decides whether an id is in the sample of `seed`.
 fn lot(seed: u64, id: u64) -> u64 {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ id;
-    for _ in 0..2 {
-        x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^= x >> 31;
-    }
-    x
+    hash(hash(hash(seed) ^ id))
 }
 
 fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
@@ -166,7 +160,7 @@ impl Core {
     /// # Errors
     /// Unknown collection.
     pub fn collection_info(&self, name: &str) -> Result<CollectionInfo, OpError> {
-        let (handle, pin) = (self.handle(name)?, self.pin());
+        let (handle, pin) = (self.ctx.handle(name)?, self.pin());
         let resident_vectors = handle.dense(&pin).resident_vector_bytes();
         Ok(CollectionInfo { resident_vectors, ..info(&handle, &pin) })
     }
@@ -191,7 +185,7 @@ impl Core {
         filter: Option<Arc<Predicate>>,
         limit: usize,
     ) -> Result<Vec<(FacetValue, u64)>, OpError> {
-        let handle = self.handle(name)?;
+        let handle = self.ctx.handle(name)?;
         self.check_key(&handle, &key, "facet")?;
         let named = key.clone();
         let add = move |facet: &mut Facet, point: &Point<'_>, now_ms| {
@@ -238,12 +232,12 @@ impl Core {
         mut into: T,
         mut each: impl FnMut(&mut T, &Point<'_>, u64) + Send + 'static,
     ) -> Result<T, OpError> {
-        let handle = self.handle(name)?;
+        let handle = self.ctx.handle(name)?;
         handle.healthy()?;
         self.check_filter(&handle, filter.as_deref())?;
         let (uid, name) = (handle.uid, name.to_owned());
         call(self, handle.owner, move |there| async move {
-            let owned = there.owned(uid).ok_or(OpError::UnknownCollection(name))?;
+            let owned = there.collections.owned(uid).ok_or(OpError::UnknownCollection(name))?;
             let walk = |point: &Point<'_>, now_ms| each(&mut into, point, now_ms);
             there.each_match(&owned, filter.as_deref(), walk).await?;
             Ok(into)

@@ -1,12 +1,11 @@
 //! Searches that take too long for one piece: they take turns, so that one seat is enough for their pins, and run in slices.
 
 use super::Core;
-use super::types::OpError;
-use crate::event::{Lock, LockGuard};
+use super::turns::{LongTurns, Turn, Waiting};
+use crate::error::OpError;
 use nigh_engine::collection::SearchError;
 use nigh_engine::memory::Pin;
 use nigh_engine::pace::{Pace, Pieces, TooLong};
-use std::cell::Cell;
 use std::rc::Rc;
 
 /// Searches of one core that may wait for their turn.
@@ -20,27 +19,6 @@ const SLICE_MAX_NS: u64 = 3_000_000;
 const OTHERS_SHARE: u64 = 9;
 /// Longest search: while its pin lives nothing that is retired is used again.
 const SEARCH_MAX_NS: u64 = 30_000_000_000;
-
-/// Who may search long on this core.
-#[derive(Default)]
-pub(super) struct LongTurns {
-    lock: Rc<Lock>,
-    waiting: Cell<usize>,
-    /// Taken when the core stops, and never given back.
-    last: Cell<Option<LockGuard>>,
-}
-
-/// The turn of one search.
-pub(super) struct Turn(#[allow(dead_code, reason = "held until it is dropped")] LockGuard);
-
-/// Counts one that waits.
-struct Waiting<'a>(&'a Cell<usize>);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
-}
 
 impl Core {
     /// Waits for the turn of a long search.

@@ -4,10 +4,10 @@
 //! caller that wants more than one page's worth goes on after the last position.
 
 use super::Core;
-use super::types::OpError;
 use super::walk::sort_in_slices;
 use crate::env::call;
-use crate::owner::indexer::Slice;
+use crate::error::OpError;
+use crate::slice::Slice;
 use nigh_engine::filter::{Predicate, unix_ms_of_rfc3339};
 use nigh_engine::payload::{CONTENT_KEY, PayloadRow, ValueRef};
 use std::cmp::Ordering;
@@ -295,12 +295,12 @@ impl Core {
     /// # Errors
     /// Unknown or damaged collection; an order of other kinds than the keys hold, when it has no place for any point.
     pub async fn ordered(self: &Rc<Self>, name: &str, request: OrderedScroll) -> Result<Ordered, OpError> {
-        let handle = self.handle(name)?;
+        let handle = self.ctx.handle(name)?;
         handle.healthy()?;
         self.check_filter(&handle, request.filter.as_deref())?;
         let (uid, name) = (handle.uid, name.to_owned());
         call(self, handle.owner, move |there| async move {
-            let owned = there.owned(uid).ok_or(OpError::UnknownCollection(name))?;
+            let owned = there.collections.owned(uid).ok_or(OpError::UnknownCollection(name))?;
             let mut first = First::new(&request);
             let each = |point: &nigh_engine::collection::Point<'_>, now_ms| {
                 first.offer(point.id, &PayloadRow::trusted(point.row), now_ms);

@@ -1,10 +1,11 @@
 //! Queries of lanes: run like searches, on the receiving or a less loaded core, under one pin.
 
 use super::Core;
-use super::found::found_points;
 use super::read::WHOLE_STEPS;
-use super::types::{FoundPoint, OpError};
 use crate::catalog::CollectionHandle;
+use crate::error::OpError;
+use crate::found::found_points;
+use crate::points::FoundPoint;
 use nigh_engine::collection::SearchError;
 use nigh_engine::memory::Pin;
 use nigh_engine::pace::{Pace, Whole, at_once};
@@ -97,7 +98,7 @@ impl Core {
     /// # Errors
     /// Unknown or damaged collection; vectors that do not fit; full text where there is none; examples that are not there.
     pub async fn query(self: &Rc<Self>, name: &str, request: QueryRequest) -> Result<QueryOutcome, OpError> {
-        let handle = self.handle(name)?;
+        let handle = self.ctx.handle(name)?;
         handle.healthy()?;
         for leaf in &request.lanes.lanes {
             self.check_filter(&handle, leaf.filter.as_deref())?;

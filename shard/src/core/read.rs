@@ -1,14 +1,14 @@
 //! Reads: searches and gets run on any core against the published view; scrolls at the owner, who keeps the ids in order.
 
 use super::Core;
-use super::found::found_points;
-use super::question::{self, Asked, OpenPoint};
-use super::types::{CollectionMetrics, FoundPoint, OpError, ScrollPage, SearchRequest, StoredPoint};
-use crate::catalog::CollectionHandle;
+use crate::catalog::{CollectionHandle, CollectionMetrics};
 use crate::env::call;
-use crate::log::{Purpose, Ticket};
+use crate::error::OpError;
+use crate::found::found_points;
 use crate::owner::Owned;
-use crate::owner::indexer::{Slice, settle_texts};
+use crate::points::{FoundPoint, PAGE_BYTES, ScrollPage, SearchRequest, StoredPoint};
+use crate::question::{self, Asked, OpenPoint};
+use crate::slice::Slice;
 use nigh_engine::collection::{IndexType, MatchCursor, Point, Query, SearchError};
 use nigh_engine::filter::Predicate;
 use nigh_engine::index::Scratch;
@@ -26,8 +26,6 @@ const HAND_OFF_LEAD: u32 = 1;
 /// Steps of about 100 ns that a search may make in one piece; about ten times those of an ordinary one. Those that take longer
 /// begin anew, in pieces, when it is their turn.
 pub(super) const WHOLE_STEPS: usize = 40_000;
-/// Bytes of points, payloads and vectors as stored, after which a page of them ends: one point may have 33 MiB.
-pub const PAGE_BYTES: usize = 256 << 10;
 /// Points looked at between two looks at the clock of a scroll or delete by filter.
 const SCROLL_STEP: usize = 64;
 /// Points asked in the order of ids before a filtered scroll goes by the payload index, which has no such order.
@@ -68,13 +66,6 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// What a deletion by filter has done so far.
-#[derive(Default)]
-struct Deleted {
-    points: u64,
-    last_ticket: Option<Ticket>,
-}
-
 impl Core {
     /// Nearest neighbours, nearest first, ties by id. Runs here, or on the least loaded core when searches queue up; on the
     /// device where the collection has one, exactly in either case.
@@ -86,7 +77,7 @@ impl Core {
         name: &str,
         request: SearchRequest,
     ) -> Result<Vec<FoundPoint>, OpError> {
-        let handle = self.handle(name)?;
+        let handle = self.ctx.handle(name)?;
         handle.healthy()?;
         self.check_filter(&handle, request.filter.as_deref())?;
         let began_ns = self.env().now_ns();
@@ -136,7 +127,6 @@ impl Core {
         let us = self.env().now_ns().saturating_sub(began_ns) / 1000;
         handle.counters.search_ops.fetch_add(1, Relaxed);
         handle.counters.search_latency.record_us(us);
-        self.record_search_us(us);
     }
 
     async fn search_here(
@@ -204,7 +194,7 @@ impl Core {
         with_vector: bool,
         with_payload: bool,
     ) -> Result<Vec<Option<StoredPoint>>, OpError> {
-        let handle = self.handle(name)?;
+        let handle = self.ctx.handle(name)?;
         handle.healthy()?;
         let mut slice = Slice::begin(self.env());
         let (mut points, mut bytes) = (Vec::with_capacity(ids.len()), 0);
@@ -240,7 +230,7 @@ impl Core {
         after: Option<u64>,
         limit: usize,
     ) -> Result<ScrollPage, OpError> {
-        let handle = self.handle(name)?;
+        let handle = self.ctx.handle(name)?;
         handle.healthy()?;
         self.check_filter(&handle, filter.as_deref())?;
         let (uid, name) = (handle.uid, name.to_owned());
@@ -258,7 +248,7 @@ impl Core {
         after: Option<u64>,
         limit: usize,
     ) -> Result<ScrollPage, OpError> {
-        let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
+        let owned = self.collections.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         let mut page = ScrollPage::default();
         let (mut slice, mut asked) = (Slice::begin(self.env()), Asked::default());
         let mut looked = 0;
@@ -307,7 +297,8 @@ impl Core {
             slice.check().await;
             if let Some((filter, open)) = filter.zip(open) {
                 let keep = |point: &Point<'_>, now_ms| stored(point, false, true, now_ms);
-                let found = self.settle_point(&owned, filter, &open, (&mut asked, &mut slice), keep).await?;
+                let found =
+                    self.ctx.settle_point(&owned, filter, &open, (&mut asked, &mut slice), keep).await?;
                 if let Some(found) = found {
                     if page.is_full(limit) {
                         return Ok(page);
@@ -344,10 +335,9 @@ impl Core {
             let open = asked.count(slice, || self.some_matches(owned, filter, &mut cursor, &mut take));
             slice.check().await;
             if let Some(open) = open {
-                self.settle_point(owned, filter, &open, (&mut *asked, &mut *slice), |point, _| {
-                    take(point.id)
-                })
-                .await?;
+                self.ctx
+                    .settle_point(owned, filter, &open, (&mut *asked, &mut *slice), |point, _| take(point.id))
+                    .await?;
             }
             asked.check()?;
         }
@@ -355,7 +345,7 @@ impl Core {
     }
 
     /// Hands ids of some more matching points to `each`; a point that is left to be asked in slices.
-    fn some_matches(
+    pub(super) fn some_matches(
         &self,
         owned: &Owned,
         filter: &Predicate,
@@ -412,7 +402,7 @@ impl Core {
             if let Some(open) = open {
                 let keep = |point: &Point<'_>, now_ms| stored(point, false, true, now_ms);
                 if let Some(found) =
-                    self.settle_point(owned, filter, &open, (&mut *asked, &mut *slice), keep).await?
+                    self.ctx.settle_point(owned, filter, &open, (&mut *asked, &mut *slice), keep).await?
                 {
                     if page.is_full(limit) {
                         return Ok(page);
@@ -427,85 +417,6 @@ impl Core {
             page.next_after = ids.last().copied();
         }
         Ok(page)
-    }
-
-    pub(crate) async fn owned_delete_by_filter(
-        self: &Rc<Self>,
-        uid: u64,
-        name: &str,
-        filter: &Predicate,
-    ) -> Result<u64, OpError> {
-        let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
-        let mut done = Deleted::default();
-        let ended = self.delete_matching(&owned, filter, &mut done).await;
-        // Points deleted before a refusal stay deleted, so the indexer has work even then.
-        owned.changed.notify();
-        self.wait_durable(done.last_ticket).await?;
-        ended.map(|()| done.points)
-    }
-
-    async fn delete_matching(
-        &self,
-        owned: &Owned,
-        filter: &Predicate,
-        done: &mut Deleted,
-    ) -> Result<(), OpError> {
-        let mut record = Vec::new();
-        let mut slice = Slice::begin(self.env());
-        let (mut cursor, mut asked) = (MatchCursor::default(), Asked::default());
-        while !cursor.is_done() {
-            let mut matching = Vec::new();
-            let take = |id| matching.push(id);
-            let open = asked.count(&slice, || self.some_matches(owned, filter, &mut cursor, take));
-            slice.check().await;
-            for id in matching {
-                self.room_in_log(Purpose::Free, crate::owner::op_record::DELETE_BYTES).await?;
-                // Again: it may have been replaced since.
-                let still = asked.count(&slice, || {
-                    let (pin, now_ms) = (self.pin(), self.env().unix_ms());
-                    let point = owned.handle.dense(&pin).get(&pin, id, now_ms)?;
-                    let answer = question::ask(Some(filter), point.row, now_ms, &question::allowance());
-                    Some(answer.ok_or_else(|| OpenPoint::of(&point)))
-                });
-                let still = match still {
-                    None => false,
-                    Some(Ok(still)) => still,
-                    Some(Err(open)) => self.is_settled(owned, filter, &open, &mut asked, &mut slice).await?,
-                };
-                if still {
-                    let (gone, ticket) = self.delete_point(owned, id, None, &mut record)?;
-                    done.points += u64::from(gone);
-                    done.last_ticket = ticket.or(done.last_ticket);
-                    settle_texts(self.env(), &owned.writer).await;
-                }
-                slice.check().await;
-            }
-            if let Some(open) = open {
-                self.room_in_log(Purpose::Free, crate::owner::op_record::DELETE_BYTES).await?;
-                // Nothing comes between its answer and its end.
-                if self.is_settled(owned, filter, &open, &mut asked, &mut slice).await? {
-                    let (gone, ticket) = self.delete_point(owned, open.id(), None, &mut record)?;
-                    done.points += u64::from(gone);
-                    done.last_ticket = ticket.or(done.last_ticket);
-                    settle_texts(self.env(), &owned.writer).await;
-                }
-            }
-            asked.check()?;
-            slice.check().await;
-        }
-        Ok(())
-    }
-
-    /// Whether a point that was left open matches and is still what it was.
-    async fn is_settled(
-        &self,
-        owned: &Owned,
-        filter: &Predicate,
-        open: &OpenPoint,
-        asked: &mut Asked,
-        slice: &mut Slice,
-    ) -> Result<bool, OpError> {
-        Ok(self.settle_point(owned, filter, open, (asked, slice), |_, _| ()).await?.is_some())
     }
 
     /// Counters and gauges of every collection, by name. Reads shared counters: no walk over points, no message.

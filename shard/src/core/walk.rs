@@ -1,11 +1,12 @@
 //! Walks over all points that match, on the owner core in slices, and sorting what they gave.
 
 use super::Core;
-use super::question::{Asked, OpenPoint};
 use super::read::MATCHING_STEP;
-use super::types::OpError;
+use crate::error::OpError;
 use crate::owner::Owned;
-use crate::owner::indexer::Slice;
+use crate::question::Asked;
+use crate::question::OpenPoint;
+use crate::slice::Slice;
 use nigh_engine::collection::{MatchCursor, Point};
 use nigh_engine::filter::Predicate;
 use std::cmp::Ordering;
@@ -104,7 +105,7 @@ impl Core {
             });
             slice.check().await;
             if let Some(open) = open {
-                self.settle_point(owned, filter, &open, (&mut asked, &mut slice), &mut each).await?;
+                self.ctx.settle_point(owned, filter, &open, (&mut asked, &mut slice), &mut each).await?;
             }
             asked.check()?;
         }

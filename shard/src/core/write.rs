@@ -1,9 +1,10 @@
 //! Writes: routed to the owner.
 
 use super::Core;
-use super::PayloadChange;
-use super::types::{BatchError, OpError, PointOperated, WriteBatch, Written};
 use crate::env::{Busy, call};
+use crate::error::{BatchError, OpError};
+use crate::payload_change::PayloadChange;
+use crate::points::{PointOperated, WriteBatch, Written};
 use nigh_engine::filter::Predicate;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,12 +23,14 @@ impl Core {
     pub async fn write(self: &Rc<Self>, name: &str, batch: WriteBatch) -> Result<Vec<Written>, BatchError> {
         let nothing = |error| BatchError { committed: 0, point: None, error };
         let written = async {
-            let handle = self.handle(name).map_err(nothing)?;
+            let handle = self.ctx.handle(name).map_err(nothing)?;
             handle.healthy().map_err(nothing)?;
             let (uid, name) = (handle.uid, name.to_owned());
-            call(self, handle.owner, move |there| async move { there.owned_write(uid, &name, batch).await })
-                .await
-                .map_err(|busy| nothing(busy.into()))?
+            call(self, handle.owner, move |there| async move {
+                there.collections.owned_write(uid, &name, batch).await
+            })
+            .await
+            .map_err(|busy| nothing(busy.into()))?
         };
         written.await.map_err(|stopped| BatchError { error: self.note_refusal(stopped.error), ..stopped })
     }
@@ -42,10 +45,10 @@ impl Core {
         id: u64,
         expected_version: Option<u64>,
     ) -> Result<bool, OpError> {
-        let handle = self.handle(name)?;
+        let handle = self.ctx.handle(name)?;
         let (uid, name) = (handle.uid, name.to_owned());
         call(self, handle.owner, move |there| async move {
-            there.owned_delete(uid, &name, id, expected_version).await
+            there.collections.owned_delete(uid, &name, id, expected_version).await
         })
         .await
         .unwrap_or_else(|busy| Err(busy.into()))
@@ -64,11 +67,11 @@ impl Core {
         change: PayloadChange,
         expected_version: Option<u64>,
     ) -> Result<u64, OpError> {
-        let handle = self.handle(name)?;
+        let handle = self.ctx.handle(name)?;
         handle.healthy()?;
         let (uid, name) = (handle.uid, name.to_owned());
         call(self, handle.owner, move |there| async move {
-            there.owned_change_payload(uid, &name, id, change, expected_version).await
+            there.collections.owned_change_payload(uid, &name, id, change, expected_version).await
         })
         .await
         .unwrap_or_else(|busy| Err(busy.into()))
@@ -88,11 +91,11 @@ impl Core {
         args: Vec<u8>,
         expected_version: Option<u64>,
     ) -> Result<PointOperated, OpError> {
-        let handle = self.handle(name)?;
+        let handle = self.ctx.handle(name)?;
         handle.healthy()?;
         let (uid, name) = (handle.uid, name.to_owned());
         call(self, handle.owner, move |there| async move {
-            there.owned_operate(uid, &name, id, &key, &args, expected_version).await
+            there.collections.owned_operate(uid, &name, id, &key, &args, expected_version).await
         })
         .await
         .unwrap_or_else(|busy| Err(busy.into()))
@@ -108,7 +111,7 @@ impl Core {
         name: &str,
         filter: Arc<Predicate>,
     ) -> Result<u64, OpError> {
-        let handle = self.handle(name)?;
+        let handle = self.ctx.handle(name)?;
         self.check_filter(&handle, Some(&filter))?;
         let (uid, name) = (handle.uid, name.to_owned());
         call(self, handle.owner, move |there| async move {
@@ -124,12 +127,14 @@ impl Core {
     /// # Errors
     /// A wrong dimension, a non-finite component or an id staged twice: nothing of the request is staged.
     pub async fn stage(self: &Rc<Self>, name: &str, batch: WriteBatch) -> Result<usize, OpError> {
-        let handle = self.handle(name)?;
+        let handle = self.ctx.handle(name)?;
         let (uid, name) = (handle.uid, name.to_owned());
-        call(self, handle.owner, move |there| async move { there.owned_stage(uid, &name, batch).await })
-            .await
-            .unwrap_or_else(|busy| Err(busy.into()))
-            .map_err(|error| self.note_refusal(error))
+        call(self, handle.owner, move |there| async move {
+            there.collections.owned_stage(uid, &name, batch).await
+        })
+        .await
+        .unwrap_or_else(|busy| Err(busy.into()))
+        .map_err(|error| self.note_refusal(error))
     }
 
     /// Builds what is staged on `workers` cores (0 = all). Durable when it returns; or, with `wait` off, begun: then the task's
@@ -143,13 +148,11 @@ impl Core {
         workers: usize,
         wait: bool,
     ) -> Result<Option<u64>, OpError> {
-        let handle = self.handle(name)?;
+        let handle = self.ctx.handle(name)?;
         let (uid, name) = (handle.uid, name.to_owned());
-        call(
-            self,
-            handle.owner,
-            move |there| async move { there.owned_build(uid, &name, workers, wait).await },
-        )
+        call(self, handle.owner, move |there| async move {
+            there.collections.owned_build(uid, &name, workers, wait).await
+        })
         .await
         .unwrap_or_else(|busy| Err(busy.into()))
         .map_err(|error| self.note_refusal(error))

@@ -1,10 +1,12 @@
 //! The thread of the devices and its queue.
-use super::Devices;
 use super::answer::{Answer, answer};
+use super::devices::Devices;
 use super::mirror::Mirror;
+use super::waiting::{Outcome, Search};
 use crate::account::Account;
 use crate::catalog::CollectionHandle;
-use crate::core::{FoundPoint, OpError, SearchRequest};
+use crate::error::OpError;
+use crate::points::SearchRequest;
 use nigh_engine::device::DeviceError;
 use nigh_engine::distance::Metric;
 use nigh_engine::memory::{Domain, Participant};
@@ -20,19 +22,6 @@ const WAITING_MAX: usize = 4096;
 const BATCH_MAX: usize = 64;
 /// How long a copy may outlive its collection.
 const KEPT: Duration = Duration::from_secs(1);
-
-/// What a search comes to; `None`: the cores have to answer it.
-pub(super) type Outcome = Option<Result<Vec<FoundPoint>, OpError>>;
-
-/// A search that waits.
-pub(super) struct Search {
-    pub handle: Arc<CollectionHandle>,
-    pub request: SearchRequest,
-    pub now_ms: u64,
-    /// Pays for the rows of the answer.
-    pub account: Arc<Account>,
-    pub answer: Answer<Outcome>,
-}
 
 enum Job {
     Try(usize, Metric, Answer<Result<(), DeviceError>>),

@@ -1,8 +1,8 @@
 //! A device's copy of one collection: kept up to date, and searched.
-use super::Devices;
-use super::lane::{Outcome, Search};
+use super::devices::Devices;
+use super::waiting::{Outcome, Search};
 use crate::catalog::CollectionHandle;
-use crate::core::found_points;
+use crate::found::found_points;
 use nigh_engine::collection::{Dense, Hit, Moment};
 use nigh_engine::device::{DeviceError, ExactDevice, Found, K_MAX};
 use nigh_engine::index::Slot;

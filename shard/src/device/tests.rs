@@ -1,9 +1,9 @@
 //! The lane over the plain reference in the place of a device, beside exact searches of the engine.
-use super::lane::Outcome;
+use super::waiting::Outcome;
 use super::{Devices, Lane};
 use crate::account::Account;
 use crate::catalog::{CollectionHandle, Counters};
-use crate::core::{FoundPoint, SearchRequest};
+use crate::points::{FoundPoint, SearchRequest};
 use futures_lite::future::{block_on, poll_once};
 use nigh_engine::collection::{DenseConfig, DenseWriter, IndexType, Query, SearchError, Write};
 use nigh_engine::device::{DeviceError, ExactDevice, Found, RESULTS_MAX};
@@ -176,7 +176,7 @@ impl Bed {
         };
         dense.search(&pin, &query, &mut Scratch::default(), &mut hits).unwrap();
         let (account, mut pace) = (Account::new(u64::MAX), Whole::unbounded());
-        at_once(crate::core::found_points(dense, &pin, &hits, request.with_rows, &account, &mut pace))
+        at_once(crate::found::found_points(dense, &pin, &hits, request.with_rows, &account, &mut pace))
             .unwrap()
     }
 
@@ -262,7 +262,7 @@ fn bad_queries_are_the_clients() {
     let request = SearchRequest { vector: vec![1.0; 3], k: 1, filter: None, with_rows: false };
     let error = bed.on_lane(&request).unwrap().unwrap_err();
     let expected = SearchError::DimensionMismatch { expected: DIM, found: 3 };
-    assert!(matches!(error, crate::core::OpError::Search(found) if found == expected));
+    assert!(matches!(error, crate::error::OpError::Search(found) if found == expected));
     assert!(bed.compare(5, None));
 }
 

@@ -1,8 +1,10 @@
 //! Files as the engine maps them.
 use nigh_engine::memory::Backing;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
 /// Bytes of zeros written at once, where they have to be.
@@ -24,14 +26,10 @@ impl Backing for PageFile {
     }
 
     fn allocate(&self, from: u64, to: u64) -> io::Result<()> {
-        let signed = |value: u64| libc::off_t::try_from(value).map_err(io::Error::other);
-        // SAFETY: the descriptor is open while `self` lives; the call looks at no memory of ours.
-        if unsafe { libc::fallocate(self.0.as_raw_fd(), 0, signed(from)?, signed(to - from)?) } == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
-            return Err(error);
+        match fallocate(&self.0, FallocateFlags::empty(), from, to - from) {
+            Ok(()) => return Ok(()),
+            Err(Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
         }
         // File systems that cannot promise room have it taken.
         let zeros = vec![0; ZEROS];

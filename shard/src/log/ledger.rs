@@ -7,8 +7,8 @@
 //!
 //! A file as [`crate::sealed_json`] has it, kept twice ([`crate::twin`]).
 
+use crate::disk::is_full;
 use crate::disk::{BLOCK, Disk, LocalBoxFuture};
-use crate::reserve::is_full;
 use crate::sealed_json::{self, Layout, Unreadable};
 use crate::twin;
 use ahash::HashMap;

@@ -4,7 +4,7 @@ use super::ledger::{ChainFound, ChainId, Ledgers, MakeRoom, NoRoom};
 use super::{LogError, RecordKey};
 use crate::damage_mark;
 use crate::disk::Disk;
-use crate::reserve::is_full;
+use crate::disk::is_full;
 use crate::twin;
 use ahash::{HashMap, HashSet};
 use std::cell::RefCell;

@@ -7,9 +7,10 @@ use super::ledger::{Entry, Ledger};
 use super::old::Highest;
 use super::signal::Signal;
 use super::{LogConfig, LogError, Purpose, RECORD_BYTES_MAX, RecordKey, Ticket};
+use crate::disk::is_full;
 use crate::disk::{BLOCK, Disk, DiskFile, LocalBoxFuture};
 use crate::event::Lock;
-use crate::reserve::{Part, Reserve, is_full};
+use crate::reserve::{Part, Reserve};
 use crate::twin;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -765,7 +766,8 @@ impl Drop for Alone<'_> {
 }
 
 /// Why new data is refused although the log has room: what is left is for what frees room.
-const RESERVED: &str = "the disk is full, and only deletes and drops may use what is left";
+const RESERVED: &str =
+    "the disk is full, and what is left of it is kept for deletes, drops and changes that make data smaller";
 
 /// Makes the directory, if the disk is not too full, and refuses a generation that is already on the disk: its segments would be
 /// overwritten. Whether the directory is made.

@@ -1,8 +1,9 @@
 //! The bell: a flag and an eventfd, one per consuming core. The protocol and its argument are in the room's chapter.
 
 use super::sync::{AtomicU32, Ordering, fence};
+use rustix::event::{EventfdFlags, eventfd};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Whether the consumer sleeps, or is about to. Apart from the descriptor, so that the models can use it.
 ///
@@ -56,13 +57,7 @@ impl Bell {
     ///
     /// The kernel's, typically that the process has too many descriptors open.
     pub fn new() -> io::Result<Bell> {
-        // SAFETY: no pointers; the result is checked.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a fresh descriptor that nobody else knows.
-        let eventfd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let eventfd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Bell { sleeping: SleepFlag::new(), eventfd })
     }
 
@@ -96,11 +91,9 @@ impl Bell {
     }
 
     fn write(&self) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: the buffer is 8 bytes long and outlives the call; the descriptor is ours.
-        let written = unsafe { libc::write(self.eventfd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        let written = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
         // An eventfd takes 8 bytes whole; it refuses only when 2^64 - 2 wake-ups are unread.
-        debug_assert_eq!(written, 8, "ringing the bell: {}", io::Error::last_os_error());
+        debug_assert_eq!(written, Ok(8), "ringing the bell");
     }
 }
 

@@ -4,15 +4,21 @@
 //! onto it the ids that changed meanwhile. If anything fails the staged points stay.
 
 use crate::account::Growth;
+use crate::checkpoint::collection_dir;
 use crate::checkpoint::{CheckpointError, VectorsFile};
-use crate::core::Core;
-use crate::core::{OpError, Task, WriteBatch, file_error};
-use crate::owner::checkpointer::{capture_image, collection_dir};
+use crate::error::{OpError, file_error};
+use crate::owner::checkpointer::capture_image;
 use crate::owner::filer::train_now;
-use crate::owner::indexer::{ROUND_BULK, Slice, run_relinking, run_round, settle_texts};
+use crate::owner::indexer::{ROUND_BULK, run_relinking, run_round};
 use crate::owner::quantizer::advance;
+use crate::owner::staged::{ID_BYTES, Staged, staged_bytes};
 use crate::owner::sweeper::sweep_points;
-use crate::owner::{Owned, batch_vector};
+use crate::owner::tasks::Task;
+use crate::owner::texts::settle_texts;
+use crate::owner::write::batch_vector;
+use crate::owner::{Collections, Owned};
+use crate::points::WriteBatch;
+use crate::slice::Slice;
 use ahash::HashSet;
 use nigh_engine::collection::{DenseWriter, Quantizer, Write, WriteError};
 use std::cell::RefCell;
@@ -23,40 +29,6 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Changes replayed without a pause, so also at the end of a build, when the swap must be in one piece: long texts take up to
 /// 100 us each to file.
 const DELTA_IN_ONE_GO: usize = 32;
-
-/// Bytes of a staged point beside its vector and row: its fields, its id in the set.
-const ID_BYTES: u64 = 80;
-
-/// Points waiting for a build; in memory only, as the interface says.
-#[derive(Default)]
-pub struct Staged {
-    batches: Vec<Rc<WriteBatch>>,
-    ids: HashSet<u64>,
-    bytes: u64,
-}
-
-impl Staged {
-    /// Points staged.
-    pub fn len(&self) -> usize {
-        self.ids.len()
-    }
-
-    /// Bytes they take, about.
-    pub fn bytes(&self) -> u64 {
-        self.bytes + self.ids.len() as u64 * ID_BYTES
-    }
-
-    /// Nothing staged.
-    pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-    }
-}
-
-/// Bytes of the vectors and rows of a batch.
-fn staged_bytes(batch: &WriteBatch, dim: usize) -> u64 {
-    let rows: usize = batch.points.iter().map(|point| point.row.len()).sum();
-    (rows + batch.points.len() * dim * size_of::<f32>()) as u64
-}
 
 impl Owned {
     /// Refuses what a build needs an empty collection for.
@@ -78,7 +50,7 @@ impl Owned {
     }
 }
 
-impl Core {
+impl Collections {
     /// Stages a batch on the owner core; all or nothing.
     pub(crate) async fn owned_stage(
         self: &Rc<Self>,
@@ -89,7 +61,7 @@ impl Core {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         owned.usable()?;
         let bytes = staged_bytes(&batch, owned.handle.config.dim) + batch.points.len() as u64 * ID_BYTES;
-        self.room_in_memory(bytes, Growth::New)?;
+        self.ctx().room_in_memory(bytes, Growth::New)?;
         if !batch.points.is_empty() && owned.is_empty_for_build(name).is_err() {
             // What has expired is not in the way.
             sweep_points(self, &owned).await;
@@ -134,7 +106,7 @@ impl Core {
         Ok(count)
     }
 
-    /// Builds what is staged, or begins to: see [`Core::build`]. The collection must hold no live point when it starts.
+    /// Builds what is staged, or begins to: see [`crate::core::Core::build`]. The collection must hold no live point when it starts.
     pub(crate) async fn owned_build(
         self: &Rc<Self>,
         uid: u64,
@@ -167,10 +139,10 @@ impl Core {
         }
         *owned.build_delta.borrow_mut() = Some(BTreeSet::new());
         let workers = if workers == 0 { self.env().cores() } else { workers };
-        let task = self.begin_task("build", &owned.handle.name, points);
+        let task = self.tasks.begin(self.ctx(), "build", &owned.handle.name, points);
         let id = task.id();
-        let core = self.clone();
-        let building = async move { core.finish_build(&owned, workers, task, began_ns).await };
+        let collections = self.clone();
+        let building = async move { collections.finish_build(&owned, workers, task, began_ns).await };
         if wait {
             building.await?;
         } else {
@@ -241,7 +213,7 @@ impl Core {
             }
             _ => None,
         };
-        let mut fresh = self.new_writer(config, vectors.as_deref(), 0)?;
+        let mut fresh = self.ctx().new_writer(config, vectors.as_deref(), 0)?;
         fresh.inherit_versions(&owned.writer.borrow());
         let aside = RefCell::new(fresh);
         let mut slice = Slice::begin(&env);
@@ -258,7 +230,7 @@ impl Core {
                 {
                     let mut writer = aside.borrow_mut();
                     let bytes = writer.shared().bytes_of_point(point.row.len(), true);
-                    self.room_in_memory(bytes, Growth::New)?;
+                    self.ctx().room_in_memory(bytes, Growth::New)?;
                     if !writer.has_slot() {
                         return Err(WriteError::Full.into());
                     }
@@ -341,7 +313,7 @@ impl Core {
             // What is told to have failed must not be there after the next start.
             // A stop ends the tasks of a collection as a drop does, but leaves its files.
             if let Some(image) = &image
-                && (!owned.dropped.get() || self.is_stopping())
+                && (!owned.dropped.get() || self.ctx().is_stopping())
                 && !image.withdraw(self, owned).await
             {
                 let open =
@@ -402,7 +374,7 @@ impl Core {
         let mut aside = aside.borrow_mut();
         let now_ms = self.env().unix_ms();
         let seq = serving.seq();
-        let pin = self.pin();
+        let pin = self.ctx().pin();
         for &id in ids {
             match serving.shared().get(&pin, id, now_ms) {
                 Some(_) if !aside.has_slot() => return Err(WriteError::Full.into()),

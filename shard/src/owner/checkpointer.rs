@@ -5,17 +5,12 @@
 //! image is a new base. Old files go only after the new manifest is durable.
 
 use crate::account::MemoryUse;
-use crate::checkpoint::{CheckpointError, ImageWriter, Manifest, VectorsFile};
-use crate::core::Core;
+use crate::checkpoint::{CheckpointError, ImageWriter, Manifest, VectorsFile, collection_dir};
 use crate::disk::Disk;
-use crate::env::call_own;
-use crate::log::LogError;
-use crate::owner::Owned;
-use crate::owner::indexer::Slice;
-use ahash::HashMap;
+use crate::owner::{Collections, Owned};
+use crate::slice::Slice;
 use nigh_engine::collection::DenseWriter;
-use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -27,54 +22,10 @@ const CAPTURE_STEP_BYTES: usize = 32 << 10;
 const BLOCK_BYTES: usize = 1 << 20;
 /// Bytes that an image being written holds: a block, and what is collected of blocks.
 pub(crate) const IMAGE_BYTES: u64 = 3 * BLOCK_BYTES as u64;
-/// Images that a core writes at once when it stops: one waits for the disk while others are made. Each holds [`IMAGE_BYTES`].
-const IMAGES_AT_ONCE: usize = 4;
-/// Looks at the log this often, microseconds.
-const PERIOD_US: u64 = 100_000;
-/// After an image that failed it waits, doubling that up to the latter with each failure: a full disk is written to its end each time.
-/// So long it waits also where something that frees room waits for images.
-const PAUSE_LEAST_US: u64 = 5 * PERIOD_US;
-const PAUSE_MIN_US: u64 = 10 * PERIOD_US;
-const PAUSE_MAX_US: u64 = 80 * PERIOD_US;
-/// A collection without a write for this long is at rest, microseconds.
-const IDLE_US: u64 = 5_000_000;
-/// What makes an image of it worth writing is also at least this part of its points: after [`IMAGES_MAX`] deltas comes a base,
-/// which writes them all.
-const IMAGE_RECORDS_PART: u64 = 64;
-/// A stop waits no longer than this for images, microseconds; what they lack is in the log.
-const STOP_US: u64 = 8_000_000;
-const STOP_POLL_US: u64 = 1_000;
 /// A build that failed tries for so long to take its manifest back before it says that it could not, microseconds.
 const WITHDRAW_US: u64 = 8_000_000;
-
-/// The files of one collection.
-#[derive(Debug, Default)]
-pub struct CheckpointState {
-    /// Newest durable manifest.
-    pub manifest: Manifest,
-    /// Number of the last file.
-    pub last_file: u64,
-    /// On the disk there may be another manifest, that of a build that failed: the next image comes as soon as it can, and its manifest
-    /// replaces either.
-    pub unsettled: bool,
-    /// Bytes, as estimated, of the last base on a disk that is full since then, whether it found room or not.
-    pub tried: Option<u64>,
-    /// Images of manifests that could not be stored, though the next start may find one: removed once a newer manifest is.
-    pub strays: Vec<String>,
-}
-
-impl CheckpointState {
-    /// A number for the next file.
-    pub fn next_file(&mut self) -> u64 {
-        self.last_file += 1;
-        self.last_file
-    }
-}
-
-/// Directory of a collection, inside the data directory.
-pub fn collection_dir(uid: u64) -> PathBuf {
-    PathBuf::from(format!("collections/{uid:016x}"))
-}
+/// Between two of these tries, microseconds.
+const WITHDRAW_POLL_US: u64 = 100_000;
 
 /// An image that is durable, the manifest that is to name it, and the one that this replaces.
 pub struct NewImage {
@@ -88,52 +39,52 @@ pub struct NewImage {
 ///
 /// # Errors
 /// The file error; nothing is lost: the old manifest stays, and everything counts as changed again.
-async fn write_image(core: &Rc<Core>, owned: &Owned) -> Result<(), CheckpointError> {
-    let Some(disk) = core.env().disk() else { return Ok(()) };
+async fn write_image(collections: &Rc<Collections>, owned: &Owned) -> Result<(), CheckpointError> {
+    let Some(disk) = collections.env().disk() else { return Ok(()) };
     let is_no_room = |written: &Result<(), CheckpointError>| written.as_ref().is_err_and(|e| e.is_full());
-    let frees = core.is_disk_short() && frees_room(core, owned);
-    let may_use_reserve = core.node().reserve.is_for_images(core.env().now_ns());
+    let frees = collections.ctx().is_disk_short() && frees_room(collections, owned);
+    let may_use_reserve = collections.ctx().node().reserve.is_for_images(collections.env().now_ns());
     let is_due = is_base_due(owned, &owned.writer);
     let may_be_delta =
         !owned.checkpoint.borrow().manifest.images.is_empty() && !owned.writer.borrow().codes_unsaved();
     let mut is_base = frees || is_due;
-    let mut written = write_image_as(core, &disk, owned, is_base).await;
+    let mut written = write_image_as(collections, &disk, owned, is_base).await;
     if is_no_room(&written) && is_base && may_be_delta && !frees {
         // The log has to be let go, at the price of another image to open.
         is_base = false;
-        written = write_image_as(core, &disk, owned, is_base).await;
+        written = write_image_as(collections, &disk, owned, is_base).await;
     }
     if is_no_room(&written)
-        && core.node().reserve.is_for_images(core.env().now_ns())
-        && core.release_reserve().await
+        && collections.ctx().node().reserve.is_for_images(collections.env().now_ns())
+        && collections.ctx().release_reserve().await
     {
-        written = write_image_as(core, &disk, owned, is_base).await;
+        written = write_image_as(collections, &disk, owned, is_base).await;
     }
     if is_no_room(&written) && frees && may_use_reserve {
         let tried = owned.writer.borrow().image_bytes(false);
         owned.checkpoint.borrow_mut().tried = Some(tried);
     }
     if is_no_room(&written) && frees && may_be_delta {
-        written = write_image_as(core, &disk, owned, false).await;
+        written = write_image_as(collections, &disk, owned, false).await;
     }
     if written.is_ok() || is_no_room(&written) {
-        core.node().reserve.note_image(written.is_ok(), core.env().now_ns());
+        collections.ctx().node().reserve.note_image(written.is_ok(), collections.env().now_ns());
     }
     written
 }
 
 async fn write_image_as(
-    core: &Rc<Core>,
+    collections: &Rc<Collections>,
     disk: &Rc<dyn Disk>,
     owned: &Owned,
     is_base: bool,
 ) -> Result<(), CheckpointError> {
     let vectors = owned.vectors.borrow().clone();
-    let stored = match capture_image(core, owned, &owned.writer, vectors.as_deref(), is_base).await {
+    let stored = match capture_image(collections, owned, &owned.writer, vectors.as_deref(), is_base).await {
         Ok(image) => match image.publish(&**disk, owned).await {
             Ok(()) => Ok(image),
             Err(error) => {
-                image.leave(core, owned).await;
+                image.leave(collections, owned).await;
                 Err(error)
             }
         },
@@ -157,23 +108,27 @@ fn is_base_due(owned: &Owned, writer: &RefCell<DenseWriter>) -> bool {
 
 /// Whether so many points have gone that a base gives room back, which finds room itself, and is clearly smaller than the last: what an
 /// estimate leaves out must not have one written after the other.
-fn frees_room(core: &Core, owned: &Owned) -> bool {
+pub(crate) fn frees_room(collections: &Collections, owned: &Owned) -> bool {
     let is_another = |tried: u64| owned.writer.borrow().image_bytes(false) < tried - tried / TRIED_PART;
-    gives_room(core, owned) && owned.checkpoint.borrow().tried.is_none_or(is_another)
+    gives_room(collections, owned) && owned.checkpoint.borrow().tried.is_none_or(is_another)
 }
 
 /// Whether a base would take less than half of what the images of now take, and find room, once repairs are done.
-fn gives_room(core: &Core, owned: &Owned) -> bool {
+fn gives_room(collections: &Collections, owned: &Owned) -> bool {
     let state = owned.checkpoint.borrow();
     let stored: u64 = state.manifest.images.iter().map(|(_, bytes)| bytes).sum();
     let base = owned.writer.borrow().image_bytes(true);
-    stored > IMAGE_BYTES_LEAST && base < stored / 2 && core.node().reserve.has_room_for_image(base)
+    stored > IMAGE_BYTES_LEAST
+        && base < stored / 2
+        && collections.ctx().node().reserve.has_room_for_image(base)
 }
 
 /// Whether repairs around deleted points wait: the disk has no room for images of the edges that they change, and deletes need what there is.
 /// Once a base without the points gives room back, or the disk has room again, they go on: the indexer asks now and then.
-pub(super) fn spares_images(core: &Core, owned: &Owned) -> bool {
-    core.is_disk_short() && !owned.checkpoint.borrow().manifest.images.is_empty() && !gives_room(core, owned)
+pub(super) fn spares_images(collections: &Collections, owned: &Owned) -> bool {
+    collections.ctx().is_disk_short()
+        && !owned.checkpoint.borrow().manifest.images.is_empty()
+        && !gives_room(collections, owned)
 }
 
 /// Writes one image of `writer`, whose vectors lie in `vectors` if in a file. No manifest names it yet, and the capture is not ended.
@@ -187,23 +142,23 @@ pub(super) fn spares_images(core: &Core, owned: &Owned) -> bool {
 /// # Panics
 /// Without a disk.
 pub async fn capture_image(
-    core: &Rc<Core>,
+    collections: &Rc<Collections>,
     owned: &Owned,
     writer: &RefCell<DenseWriter>,
     vectors: Option<&VectorsFile>,
     base: bool,
 ) -> Result<NewImage, CheckpointError> {
-    let disk = core.env().disk().expect("images are written to a disk");
+    let disk = collections.env().disk().expect("images are written to a disk");
     let dir = collection_dir(owned.handle.uid);
     let (old, name) = {
         let mut state = owned.checkpoint.borrow_mut();
         (state.manifest.clone(), format!("{:08x}.img", state.next_file()))
     };
-    let _held = core.node().account.hold(MemoryUse::Images, IMAGE_BYTES);
+    let _held = collections.ctx().node().account.hold(MemoryUse::Images, IMAGE_BYTES);
     writer.borrow_mut().begin_capture(base);
     let result = async {
         let mut image = ImageWriter::create(disk.clone(), &dir, &name, owned.handle.uid).await?;
-        let mut slice = Slice::begin(core.env());
+        let mut slice = Slice::begin(collections.env());
         let mut block = Vec::with_capacity(BLOCK_BYTES + CAPTURE_STEP_BYTES);
         let seq = loop {
             if owned.dropped.get() {
@@ -286,39 +241,39 @@ impl NewImage {
 
     /// Puts the manifest before it back, after [`Self::publish`] or its failure, and tries for some time if the disk refuses. False when
     /// that could not be done: then the next checkpoint replaces what is there.
-    pub async fn withdraw(&self, core: &Rc<Core>, owned: &Owned) -> bool {
-        let disk = core.env().disk().expect("images are written to a disk");
+    pub async fn withdraw(&self, collections: &Rc<Collections>, owned: &Owned) -> bool {
+        let disk = collections.env().disk().expect("images are written to a disk");
         let dir = collection_dir(owned.handle.uid);
         owned.checkpoint.borrow_mut().unsettled = true;
         let mut waited_us = 0;
         while let Err(error) = self.replaces.store_twin(&*disk, &dir, owned.handle.uid).await {
-            if waited_us >= WITHDRAW_US || owned.dropped.get() || core.is_stopping() {
+            if waited_us >= WITHDRAW_US || owned.dropped.get() || collections.ctx().is_stopping() {
                 tracing::error!(collection = owned.handle.name, %error, "the manifest of a failed build is not taken back");
                 return false;
             }
-            core.env().sleep_us(PERIOD_US).await;
-            waited_us += PERIOD_US;
+            collections.env().sleep_us(WITHDRAW_POLL_US).await;
+            waited_us += WITHDRAW_POLL_US;
         }
         owned.checkpoint.borrow_mut().unsettled = false;
-        self.discard(core, owned).await;
+        self.discard(collections, owned).await;
         true
     }
 
     /// After a [`Self::publish`] that has failed: removes the image if the manifest before is certainly in its place. Else it may be the one
     /// that the next start finds, and the image stays until a newer manifest names others.
-    async fn leave(&self, core: &Rc<Core>, owned: &Owned) {
-        let Some(disk) = core.env().disk() else { return };
+    async fn leave(&self, collections: &Rc<Collections>, owned: &Owned) {
+        let Some(disk) = collections.env().disk() else { return };
         let found = Manifest::load(&*disk, &collection_dir(owned.handle.uid), owned.handle.uid).await;
         if found.is_ok_and(|found| found == self.replaces) {
-            self.discard(core, owned).await;
+            self.discard(collections, owned).await;
         } else if let Some((name, _)) = self.manifest.images.last() {
             owned.checkpoint.borrow_mut().strays.push(name.clone());
         }
     }
 
     /// Removes the image, which no manifest names.
-    pub async fn discard(&self, core: &Rc<Core>, owned: &Owned) {
-        if let (Some((name, _)), Some(disk)) = (self.manifest.images.last(), core.env().disk()) {
+    pub async fn discard(&self, collections: &Rc<Collections>, owned: &Owned) {
+        if let (Some((name, _)), Some(disk)) = (self.manifest.images.last(), collections.env().disk()) {
             // A removal that fails costs space until the next start.
             let _unreferenced = disk.remove(&collection_dir(owned.handle.uid).join(name)).await;
         }
@@ -333,42 +288,14 @@ pub async fn remove_vectors(disk: &dyn Disk, owned: &Owned, name: &str) {
     }
 }
 
-impl Core {
-    /// The newest checkpointed sequence number of every collection; one that is missing has been dropped, if it is older than
-    /// this run.
-    fn covered(&self) -> HashMap<u64, u64> {
-        let pin = self.pin();
-        let catalog = self.node().catalog.load(&pin);
-        catalog.by_name.values().map(|handle| (handle.uid, handle.covered_seq.load(Relaxed))).collect()
-    }
+/// Images with fewer bytes are not worth writing anew on a full disk.
+const IMAGE_BYTES_LEAST: u64 = 64 << 10;
+/// On a full disk a base follows the last when it takes so much less, as a part of it.
+const TRIED_PART: u64 = 16;
 
-    /// Writes an image of each collection of this core that `uids` name, and one of keys if any is of theirs; false when it must be tried
-    /// again.
-    async fn checkpoint_all(self: &Rc<Self>, uids: Vec<u64>, reported: bool) -> bool {
-        let (keys, collections): (Vec<u64>, Vec<u64>) =
-            uids.into_iter().partition(|uid| self.node().keys.covered(*uid).is_some());
-        let mut done = true;
-        for uid in collections {
-            done &= self.checkpoint_reported(uid, reported).await;
-        }
-        if !keys.is_empty() {
-            done &= self.checkpoint_keys_reported(reported).await;
-        }
-        done
-    }
-
-    async fn checkpoint_keys_reported(self: &Rc<Self>, reported: bool) -> bool {
-        let written = self.checkpoint_keys().await;
-        if let Err(error) = &written
-            && !reported
-        {
-            tracing::error!(%error, "checkpoint of keys failed; it will be tried again");
-        }
-        written.is_ok()
-    }
-
-    /// As [`Core::checkpoint`]; a failure is logged unless it was `reported` before. False when it must be tried again.
-    async fn checkpoint_reported(self: &Rc<Self>, uid: u64, reported: bool) -> bool {
+impl Collections {
+    /// As [`Collections::checkpoint`]; a failure is logged unless it was `reported` before. False when it must be tried again.
+    pub(crate) async fn checkpoint_reported(self: &Rc<Self>, uid: u64, reported: bool) -> bool {
         let Some(owned) = self.owned(uid) else { return true };
         match self.checkpoint(&owned).await {
             Ok(()) => true,
@@ -390,187 +317,4 @@ impl Core {
         }
         write_image(self, owned).await
     }
-}
-
-/// Whether opening `owned` after a stop would take so long that an image now is worth its writing.
-fn worth_an_image(owned: &Owned, records_min: u64) -> bool {
-    let writer = owned.writer.borrow();
-    let uncovered = writer.seq().saturating_sub(owned.handle.covered_seq.load(Relaxed));
-    writer.training_unsaved()
-        || writer.codes_unsaved()
-        || uncovered >= records_min.max(writer.shared().stats().live / IMAGE_RECORDS_PART)
-}
-
-/// Images with fewer bytes are not worth writing anew on a full disk.
-const IMAGE_BYTES_LEAST: u64 = 64 << 10;
-/// On a full disk a base follows the last when it takes so much less, as a part of it.
-const TRIED_PART: u64 = 16;
-
-/// Finds the collections that have had no write for a while.
-#[derive(Default)]
-struct Idle {
-    looked_ns: u64,
-    /// By uid, the sequence number at the last look.
-    seqs: HashMap<u64, u64>,
-}
-
-impl Idle {
-    /// Those of this core that are idle, indexed and worth an image; none before the next look is due.
-    fn due(&mut self, core: &Core) -> Vec<u64> {
-        let now_ns = core.env().now_ns();
-        if now_ns - self.looked_ns < IDLE_US * 1000 {
-            return Vec::new();
-        }
-        self.looked_ns = now_ns;
-        let before = std::mem::take(&mut self.seqs);
-        let mut due = Vec::new();
-        for owned in core.all_owned() {
-            let (uid, seq) = (owned.handle.uid, owned.writer.borrow().seq());
-            self.seqs.insert(uid, seq);
-            if before.get(&uid) == Some(&seq)
-                && owned.writer.borrow().tail_len() == 0
-                && worth_an_image(&owned, core.options().image_records_min)
-            {
-                due.push(uid);
-            }
-        }
-        due
-    }
-}
-
-/// Writes images of what the next start would have to index again. Call when this core takes no more writes.
-pub async fn finish(core: &Rc<Core>) {
-    if core.log().is_none() {
-        return;
-    }
-    let records_min = core.options().image_records_min;
-    let mut due = core.all_owned();
-    due.retain(|owned| worth_an_image(owned, records_min));
-    let env = core.env().clone();
-    let left = Rc::new(Cell::new(due.len()));
-    if core.uncovered_keys_records() >= records_min {
-        left.set(left.get() + 1);
-        let (core, left) = (core.clone(), left.clone());
-        env.spawn_background(Box::pin(async move {
-            core.checkpoint_keys_reported(false).await;
-            left.set(left.get() - 1);
-        }));
-    }
-    let due: Rc<RefCell<Vec<u64>>> =
-        Rc::new(RefCell::new(due.iter().map(|owned| owned.handle.uid).collect()));
-    for _ in 0..due.borrow().len().min(IMAGES_AT_ONCE) {
-        let (core, left, due) = (core.clone(), left.clone(), due.clone());
-        env.spawn_background(Box::pin(async move {
-            loop {
-                let Some(uid) = due.borrow_mut().pop() else { return };
-                core.checkpoint_reported(uid, false).await;
-                left.set(left.get() - 1);
-            }
-        }));
-    }
-    let mut waited_us = 0;
-    while left.get() > 0 && waited_us < STOP_US {
-        env.sleep_us(STOP_POLL_US).await;
-        waited_us += STOP_POLL_US;
-    }
-}
-
-/// The checkpoint task of one core.
-pub async fn run(core: Rc<Core>) {
-    let env = core.env().clone();
-    let Some(log) = core.log() else { return };
-    let mut reported = false;
-    let mut pause_us = PAUSE_MIN_US;
-    let mut idle = Idle::default();
-    // Asked for each segment at that moment: this core's log holds records of what it owns only, and a collection that is
-    // created while segments are being removed must not pass for a dropped one.
-    let covered = |uid| {
-        let collection = core.owned(uid).map(|owned| owned.handle.covered_seq.load(Relaxed));
-        collection.or_else(|| core.node().keys.covered(uid))
-    };
-    while !core.is_stopping() {
-        core.pause(PERIOD_US).await;
-        let mut failed = false;
-        // First: puts wait for it.
-        if core.is_keys_log_long() {
-            failed |= !core.checkpoint_keys_reported(reported).await;
-        }
-        let (is_short, is_low) = (core.is_disk_short(), core.node().reserve.is_low());
-        if is_short || is_low || core.log_bytes() > core.options().log_bytes_soft {
-            failed |= !core.checkpoint_all(log.pinned_by(&covered), reported).await;
-            let mut trimmed = log.trim(&covered).await;
-            if matches!(trimmed, Err(LogError::NoSpace(_))) && core.release_reserve().await {
-                trimmed = log.trim(&covered).await;
-            }
-            if let Err(error) = trimmed {
-                tracing::warn!(%error, "log segments not removed");
-            }
-        }
-        let unsettled = core.all_owned().into_iter().filter(|owned| owned.checkpoint.borrow().unsettled);
-        for uid in unsettled.map(|owned| owned.handle.uid).collect::<Vec<_>>() {
-            failed |= !core.checkpoint_reported(uid, reported).await;
-        }
-        if !is_short {
-            core.all_owned().iter().for_each(|owned| owned.checkpoint.borrow_mut().tried = None);
-        }
-        if is_short {
-            let freeing = core.all_owned().into_iter().filter(|owned| frees_room(&core, owned));
-            for uid in freeing.map(|owned| owned.handle.uid).collect::<Vec<_>>() {
-                failed |= !core.checkpoint_reported(uid, reported).await;
-            }
-            if core.keys_image_frees_room() {
-                failed |= !core.checkpoint_keys_reported(reported).await;
-            }
-        }
-        core.node().reserve.note_log_bytes(env.index(), log.closed_bytes());
-        if env.index() == 0 {
-            core.node().reserve.note_old_bytes(core.old_segments().live_bytes());
-        }
-        for uid in idle.due(&core) {
-            failed |= !core.checkpoint_reported(uid, reported).await;
-        }
-        if core.has_old_segments() {
-            failed |= !retire_old_segments(&core, reported).await;
-        }
-        reported = failed;
-        if failed {
-            env.sleep_us(PAUSE_LEAST_US).await;
-            let mut waited_us = PAUSE_LEAST_US;
-            while waited_us < pause_us && !core.images_wanted.take() && !core.is_keys_log_too_long() {
-                env.sleep_us(PERIOD_US).await;
-                waited_us += PERIOD_US;
-            }
-            pause_us = (2 * pause_us).min(PAUSE_MAX_US);
-        } else {
-            pause_us = PAUSE_MIN_US;
-        }
-    }
-}
-
-/// Checkpoints what old segments still hold, wherever it is owned, and removes the segments; false when it must be
-/// tried again.
-async fn retire_old_segments(core: &Rc<Core>, reported: bool) -> bool {
-    let Some(disk) = core.env().disk() else { return true };
-    let covered_by = |covered: HashMap<u64, u64>| {
-        move |uid: u64| covered.get(&uid).copied().or_else(|| core.node().keys.covered(uid))
-    };
-    let mut done = true;
-    let mut uids_of: Vec<Vec<u64>> = vec![Vec::new(); core.env().cores()];
-    for uid in core.old_segments().pinned_by(&covered_by(core.covered())) {
-        let owner = match core.node().keys.shard_of_uid(uid) {
-            Some(shard) => core.node().keys.core_of(shard),
-            None => core.node().owner_of(uid, core.env().cores()),
-        };
-        uids_of[owner].push(uid);
-    }
-    for (owner, uids) in uids_of.into_iter().enumerate().filter(|(_, uids)| !uids.is_empty()) {
-        let written =
-            call_own(core, owner, move |there| async move { there.checkpoint_all(uids, reported).await });
-        done &= written.await;
-    }
-    if let Err(error) = core.old_segments().trim(&*disk, &covered_by(core.covered())).await {
-        tracing::warn!(%error, "old log segments not removed");
-        done = false;
-    }
-    done
 }

@@ -1,8 +1,10 @@
 //! Follows what expires, so that figures and scores of texts are those of the points that can still be found. It looks at the clock when
 //! the next deadline comes, however seldom the expired are swept, if at all.
 
-use crate::core::{Core, QUIET_PAUSE_US};
-use crate::owner::indexer::{Slice, settle_texts};
+use crate::ctx::QUIET_PAUSE_US;
+use crate::owner::Collections;
+use crate::owner::texts::settle_texts;
+use crate::slice::Slice;
 use futures_lite::future::or;
 use std::rc::Rc;
 
@@ -14,14 +16,14 @@ const LOOK_MS: u64 = 20;
 const LOOK_MIN_MS: u64 = 5;
 
 /// The task of one core.
-pub async fn run(core: Rc<Core>) {
-    let env = core.env().clone();
-    while !core.is_stopping() {
+pub async fn run(collections: Rc<Collections>) {
+    let env = collections.env().clone();
+    while !collections.ctx().is_stopping() {
         // Writes that come during the look count as well.
-        let writing = core.await_writes();
+        let writing = collections.ctx().await_writes();
         let (mut next, mut keeps_expired) = (None, false);
         let mut slice = Slice::begin(&env);
-        for owned in core.all_owned() {
+        for owned in collections.all_owned() {
             while !owned.dropped.get() && owned.writer.borrow_mut().follow_expiry(env.unix_ms()) {
                 slice.check().await;
                 settle_texts(&env, &owned.writer).await;
@@ -31,7 +33,7 @@ pub async fn run(core: Rc<Core>) {
             slice.check().await;
         }
         let left_ms = next.map_or(u64::MAX, |at_ms| at_ms.saturating_sub(env.unix_ms()).max(LOOK_MIN_MS));
-        if !core.is_quiet() || keeps_expired || left_ms <= LOOK_MS {
+        if !collections.ctx().is_quiet() || keeps_expired || left_ms <= LOOK_MS {
             env.sleep_us(left_ms.min(LOOK_MS) * 1000).await;
             continue;
         }

@@ -3,10 +3,10 @@
 //! In a round every core finds the nearest centroids of slots, and the owner files them. A training draws its sample in slices
 //! between rounds, is computed apart from the cores, and is filled by rounds again; nobody waits for it.
 
-use crate::core::Core;
-use crate::env::{Env, Length, apart};
-use crate::owner::Owned;
-use crate::owner::indexer::{SHARED_ROUND_MIN, Slice, collect, on_cores};
+use crate::env::{Env, Length, train};
+use crate::owner::shared_round::{SHARED_ROUND_MIN, collect, on_cores};
+use crate::owner::{Collections, Owned};
+use crate::slice::Slice;
 use nigh_engine::collection::{Dense, DenseWriter, Filed, FilingRound};
 use nigh_engine::index::Place;
 use std::cell::RefCell;
@@ -49,7 +49,7 @@ async fn place_all(env: Rc<dyn Env>, work: Arc<PlaceWork>) {
 ///
 /// As for `run_round`, the caller holds the collection's round lock.
 pub async fn run_filing(
-    core: &Rc<Core>,
+    collections: &Rc<Collections>,
     writer: &RefCell<DenseWriter>,
     round_max: usize,
     workers: usize,
@@ -71,7 +71,7 @@ pub async fn run_filing(
         places: (0..slots).map(|_| OnceLock::new()).collect(),
     });
     let shared = work.clone();
-    on_cores(core, workers, move |env| place_all(env, shared.clone())).await;
+    on_cores(collections, workers, move |env| place_all(env, shared.clone())).await;
     let places = collect(work, |work| &mut work.places);
     let grown = writer.borrow().tail_len();
     writer.borrow_mut().end_filing(&places);
@@ -90,7 +90,7 @@ pub fn train_on(env: &Rc<dyn Env>, owned: &Rc<Owned>) -> bool {
         let (points, from_ns) = (sample.len(), env.now_ns());
         env.spawn(Box::pin(async move {
             let (ticket, clustering) =
-                (sample.ticket(), apart(&tasks, Length::Long, move || sample.cluster()).await);
+                (sample.ticket(), train(&tasks, Length::Long, move || sample.cluster()).await);
             let Some(owned) = owned.upgrade().filter(|owned| !owned.dropped.get()) else { return };
             match clustering {
                 Some(clustering) => {
@@ -120,7 +120,7 @@ pub async fn train_now(env: &Rc<dyn Env>, writer: &RefCell<DenseWriter>) {
         let sample = writer.borrow_mut().training_step(step);
         if let Some(sample) = sample {
             let ticket = sample.ticket();
-            match apart(env, Length::Long, move || sample.cluster()).await {
+            match train(env, Length::Long, move || sample.cluster()).await {
                 Some(clustering) => writer.borrow_mut().end_training(clustering),
                 // The index is not trained then: searches look at everything.
                 None => writer.borrow_mut().fail_training(ticket),

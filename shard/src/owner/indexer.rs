@@ -4,11 +4,13 @@
 //! they point at, then the owner stores both. Only the owner changes the graph, so neither readers nor planners take
 //! a lock, and the result depends on the data and the order of writes, not on who planned what.
 
-use crate::core::Core;
-use crate::env::{Env, call};
+use crate::env::Env;
 use crate::owner::checkpointer::spares_images;
 use crate::owner::filer::{run_filing, train_on};
-use crate::owner::{Owned, TAIL_MAX};
+use crate::owner::shared_round::{SHARED_ROUND_MIN, collect, on_cores};
+use crate::owner::texts::settle_texts;
+use crate::owner::{Collections, Owned, TAIL_MAX};
+use crate::slice::Slice;
 use futures_lite::future::or;
 use nigh_engine::collection::{Dense, DenseWriter};
 use nigh_engine::index::{NodePlan, Planner, Round, Scratch, TargetJob, TargetPlan};
@@ -23,16 +25,12 @@ const ROUND_SERVING: usize = 128;
 pub const ROUND_BULK: usize = 512;
 /// A tail longer than that was replayed.
 const TAIL_REPLAYED: usize = 2 * TAIL_MAX;
-/// A background slice ends at the first chance after this, nanoseconds.
-pub const SLICE_NS: u64 = 250_000;
 /// Distances between two looks at the clock: about 30 µs at 384 dimensions.
 const DISTANCES_PER_STEP: usize = 256;
 /// Target lists taken at once from the shared counter.
 const TARGETS_PER_GRAB: usize = 8;
 /// Edge lists stored between two looks at the clock: about 30 µs.
 const LISTS_PER_STEP: usize = 64;
-/// Rounds smaller than this are planned by the owner alone: a message each way costs more than it saves.
-pub(super) const SHARED_ROUND_MIN: usize = 4;
 /// Nodes repaired between two looks at the clock: eight without dead neighbours, or one with.
 const REPAIR_NODES_PER_STEP: usize = 8;
 
@@ -43,50 +41,6 @@ const WAITING_US: u64 = 10_000;
 
 /// Steps of writing codes between two rounds, some 3 ms.
 const ENCODE_STEPS: usize = 64;
-
-/// Background work notices the passage of a slice.
-pub struct Slice {
-    env: Rc<dyn Env>,
-    start_ns: u64,
-    /// Nanoseconds used in the slices before this one.
-    used_ns: u64,
-}
-
-impl Slice {
-    /// Starts now.
-    pub fn begin(env: &Rc<dyn Env>) -> Slice {
-        Slice { env: env.clone(), start_ns: env.now_ns(), used_ns: 0 }
-    }
-
-    /// Lets others run when the slice is used up.
-    pub async fn check(&mut self) {
-        let slice_ns = self.env.now_ns() - self.start_ns;
-        if slice_ns >= SLICE_NS {
-            self.used_ns += slice_ns;
-            self.env.breathe().await;
-            self.start_ns = self.env.now_ns();
-        }
-    }
-
-    /// How long it has run, without the time that others had between its slices.
-    pub fn used_ns(&self) -> u64 {
-        self.used_ns + (self.env.now_ns() - self.start_ns)
-    }
-}
-
-/// Does what changes until now have put off with long texts, in slices. Others that wait for the same at the same time do a part of it.
-pub async fn settle_texts(env: &Rc<dyn Env>, writer: &RefCell<DenseWriter>) {
-    let (put_off, mut done) = writer.borrow().texts_progress();
-    if done == put_off {
-        return;
-    }
-    let mut slice = Slice::begin(env);
-    while done < put_off && writer.borrow_mut().text_step() {
-        slice.check().await;
-        // Another writer may be there by now, of a bulk build.
-        done = writer.borrow().texts_progress().1;
-    }
-}
 
 /// A round shared by the cores that plan it: each takes the next index until none is left.
 struct NodeWork {
@@ -137,86 +91,37 @@ async fn plan_targets(env: Rc<dyn Env>, work: Arc<TargetWork>) {
     }
 }
 
-/// Runs `part` here and on up to `workers - 1` other cores, and waits for all of them.
-pub(super) async fn on_cores<F>(
-    core: &Rc<Core>,
-    workers: usize,
-    part: impl Fn(Rc<dyn Env>) -> F + Clone + Send + 'static,
-) where
-    F: Future<Output = ()> + 'static,
-{
-    let cores = core.env().cores();
-    let me = core.env().index();
-    let helpers: Vec<_> = (1..workers.min(cores))
-        .map(|step| {
-            let part = part.clone();
-            let core = core.clone();
-            let done = Rc::new((RefCell::new(false), crate::event::Event::default()));
-            let signal = done.clone();
-            // A task of its own, so that asking the others starts before this core's own part.
-            core.env().clone().spawn(Box::pin(async move {
-                // A busy mesh means the peer does not help; the work is taken from the shared counter, so nothing is lost.
-                let _busy_peer_is_fine = call(&core, (me + step) % cores, move |there| {
-                    let finished = Rc::new((RefCell::new(false), crate::event::Event::default()));
-                    let signal = finished.clone();
-                    let work = part(there.env().clone());
-                    there.env().spawn_background(Box::pin(async move {
-                        work.await;
-                        *signal.0.borrow_mut() = true;
-                        signal.1.notify();
-                    }));
-                    async move {
-                        while !*finished.0.borrow() {
-                            finished.1.wait().await;
-                        }
-                    }
-                })
-                .await;
-                *signal.0.borrow_mut() = true;
-                signal.1.notify();
-            }));
-            done
-        })
-        .collect();
-    part(core.env().clone()).await;
-    for done in helpers {
-        while !*done.0.borrow() {
-            done.1.wait().await;
-        }
-    }
-}
-
 /// Plans and commits one round of `writer`'s tail; the points it has moved, `None` when there was nothing to do.
 ///
 /// The caller holds the collection's round lock. `writer` is borrowed only between awaits.
 pub async fn run_round(
-    core: &Rc<Core>,
+    collections: &Rc<Collections>,
     writer: &RefCell<DenseWriter>,
     round_max: usize,
     workers: usize,
 ) -> Option<usize> {
     if writer.borrow().files_cells() {
-        return run_filing(core, writer, round_max, workers).await;
+        return run_filing(collections, writer, round_max, workers).await;
     }
     let round = writer.borrow_mut().begin_round(round_max)?;
-    Some(carry_out(core, writer, round, workers).await)
+    Some(carry_out(collections, writer, round, workers).await)
 }
 
 /// One round of the second pass of a bulk build (see [`DenseWriter::begin_relinking`]), from slot `next` on; `None` when all have had it.
 ///
 /// As [`run_round`].
 pub async fn run_relinking(
-    core: &Rc<Core>,
+    collections: &Rc<Collections>,
     writer: &RefCell<DenseWriter>,
     next: &mut u32,
     workers: usize,
 ) -> Option<usize> {
     let round = writer.borrow_mut().begin_relinking(next, ROUND_BULK)?;
-    Some(carry_out(core, writer, round, workers).await)
+    Some(carry_out(collections, writer, round, workers).await)
 }
 
 async fn carry_out(
-    core: &Rc<Core>,
+    collections: &Rc<Collections>,
     writer: &RefCell<DenseWriter>,
     round: Arc<Round>,
     workers: usize,
@@ -231,7 +136,7 @@ async fn carry_out(
         plans: (0..nodes).map(|_| OnceLock::new()).collect(),
     });
     let shared = work.clone();
-    on_cores(core, workers, move |env| plan_nodes(env, shared.clone())).await;
+    on_cores(collections, workers, move |env| plan_nodes(env, shared.clone())).await;
     let plans = collect(work, |work| &mut work.plans);
 
     let jobs = writer.borrow().target_jobs(&plans);
@@ -243,32 +148,14 @@ async fn carry_out(
         plans: (0..count).map(|_| OnceLock::new()).collect(),
     });
     let shared = work.clone();
-    on_cores(core, workers, move |env| plan_targets(env, shared.clone())).await;
+    on_cores(collections, workers, move |env| plan_targets(env, shared.clone())).await;
     let targets = collect(work, |work| &mut work.plans);
     writer.borrow_mut().begin_commit(plans, targets);
-    let mut slice = Slice::begin(core.env());
+    let mut slice = Slice::begin(collections.env());
     while !writer.borrow_mut().commit_step(LISTS_PER_STEP) {
         slice.check().await;
     }
     nodes
-}
-
-/// Takes the filled places out of shared work; every helper has finished, so ours is the last reference or the
-/// others are only being dropped.
-pub(super) fn collect<W, P>(mut work: Arc<W>, plans: impl Fn(&mut W) -> &mut Vec<OnceLock<P>>) -> Vec<P> {
-    loop {
-        match Arc::try_unwrap(work) {
-            Ok(mut work) => {
-                let plans = std::mem::take(plans(&mut work));
-                return plans.into_iter().map(|p| p.into_inner().expect("every place was filled")).collect();
-            }
-            // A helper core has signalled the end and is about to drop its reference.
-            Err(shared) => {
-                work = shared;
-                std::hint::spin_loop();
-            }
-        }
-    }
 }
 
 /// Points in the tail of a writer just opened, 0 when they are no more than usual.
@@ -315,8 +202,8 @@ impl Replayed {
 }
 
 /// The indexing task of one collection; ends when the collection is dropped.
-pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
-    let env = core.env().clone();
+pub async fn run(collections: Rc<Collections>, owned: Rc<Owned>) {
+    let env = collections.env().clone();
     let mut replayed = Replayed::new(&env, &owned);
     // The sequence number at which the collection came to rest.
     let mut rested_at = None;
@@ -325,7 +212,7 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
         let guard = owned.round_lock.lock().await;
         let long = owned.writer.borrow().tail_len() > TAIL_REPLAYED;
         let round_max = if long { ROUND_BULK } else { ROUND_SERVING };
-        let moved = run_round(&core, &owned.writer, round_max, env.cores()).await;
+        let moved = run_round(&collections, &owned.writer, round_max, env.cores()).await;
         let mut worked = moved.is_some();
         owned.tail_room.note_round(moved.unwrap_or(0));
         replayed.moved(moved.unwrap_or(0));
@@ -339,7 +226,7 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
             worked = true;
             slice.check().await;
         }
-        while owned.writer.borrow().repair_due() && !spares_images(&core, &owned) {
+        while owned.writer.borrow().repair_due() && !spares_images(&collections, &owned) {
             let more = owned.writer.borrow_mut().repair_step(REPAIR_NODES_PER_STEP);
             worked |= more;
             slice.check().await;
@@ -368,7 +255,7 @@ pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
             continue;
         }
         // Nothing else may wake this task: what is written once is given back all the same, and nobody tells when repairs may go on.
-        let is_held_back = owned.writer.borrow().repair_due() && spares_images(&core, &owned);
+        let is_held_back = owned.writer.borrow().repair_due() && spares_images(&collections, &owned);
         let (waits, seq) = (is_held_back || owned.writer.borrow().has_waiting(), owned.writer.borrow().seq());
         let rests = rested_at != Some(seq) && owned.writer.borrow().follows_points();
         let pause = if waits { Some(WAITING_US) } else { rests.then_some(REST_US) };

@@ -1,11 +1,16 @@
 //! Payload changes on the owner core: the row that a change makes is logged, so that replay needs no merge.
 
-use super::indexer::settle_texts;
-use super::{Owned, log_error, op_record};
+use super::effect::{self, Effect};
+use super::texts::settle_texts;
+use super::{Collections, Owned};
 use crate::account::Growth;
-use crate::core::{Core, OpError, PAYLOAD_ROW_MAX_BYTES, PayloadChange, PointOperated};
-use crate::log::{Purpose, RecordKey, Ticket};
-use nigh_engine::collection::{RowWrite, WriteError};
+use crate::disk::BLOCK;
+use crate::error::OpError;
+use crate::journal::Journal;
+use crate::log::{Purpose, Ticket};
+use crate::payload_change::{PayloadChange, finish_row};
+use crate::points::PointOperated;
+use nigh_engine::collection::WriteError;
 use nigh_engine::kv::operate::Call;
 use nigh_engine::payload::{Operated, PayloadRow, operate};
 use std::rc::Rc;
@@ -18,7 +23,25 @@ enum Made<T> {
     Nothing(T),
 }
 
-impl Core {
+/// A point that is about to be changed.
+struct Looked<T> {
+    /// The sequence number at which it was looked at.
+    seq: u64,
+    made: Made<T>,
+    /// Its version before the change.
+    version: u64,
+    /// Bytes of its row before the change.
+    old_bytes: usize,
+}
+
+/// What the record of a changed row is for. One that is shorter than before frees room once an image holds it, if its record takes no more
+/// than that, or no more than that of a deletion: a block of the log.
+fn purpose_of(old_bytes: usize, row: &[u8]) -> Purpose {
+    let freed = old_bytes.saturating_sub(row.len());
+    if freed > 0 && effect::payload_bytes(row) <= freed.max(BLOCK) { Purpose::Free } else { Purpose::Grow }
+}
+
+impl Collections {
     /// Changes the payload of one point on the owner core and answers when it is durable: the new version.
     pub(crate) async fn owned_change_payload(
         self: &Rc<Self>,
@@ -49,10 +72,7 @@ impl Core {
             Ok(match operate(PayloadRow::trusted(old), key, &program, now_ms)? {
                 Operated::NotFound => Made::Nothing(None),
                 Operated::CheckFailed { result } => Made::Nothing(Some(result)),
-                Operated::Done { row, .. } if row.encoded_bound() > PAYLOAD_ROW_MAX_BYTES => {
-                    return Err(OpError::PayloadTooLarge);
-                }
-                Operated::Done { row, result } => Made::Row(row.finish(), Some(result)),
+                Operated::Done { row, result } => Made::Row(finish_row(row)?, Some(result)),
             })
         };
         match self.owned_rewrite(uid, name, id, expected_version, make).await {
@@ -75,37 +95,39 @@ impl Core {
     ) -> Result<(T, u64), OpError> {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         loop {
-            let (seq, made, version) = self.made_row(&owned, id, expected_version, &make)?;
+            let Looked { seq, made, version, old_bytes } =
+                self.made_row(&owned, id, expected_version, &make)?;
             let (row, answer) = match made {
                 Made::Row(row, answer) => (row, answer),
                 Made::Nothing(answer) => return Ok((answer, version)),
             };
+            let purpose = purpose_of(old_bytes, &row);
             let version = version + 1;
             // A change of text takes a place in the tail.
             let must_wait =
                 || !owned.dropped.get() && owned.tail_is_full() && owned.writer.borrow().moves(id, &row);
             owned.tail_room.wait(&owned.changed, must_wait).await;
-            self.room_in_log(Purpose::Grow, op_record::payload_bytes(&row)).await?;
+            self.ctx().wait_for_room(purpose, effect::payload_bytes(&row)).await?;
             // Waiting for room is rare, and expiry takes no number; if anything was written meanwhile the change is made of what is there now.
             let alive = owned.writer.borrow().check_rewrite(id, None, self.env().unix_ms())?.is_some();
             if owned.writer.borrow().seq() != seq || !alive {
                 continue;
             }
-            let ticket = self.write_row(&owned, id, version, &row)?;
+            let ticket = self.write_row(&owned, id, version, &row, purpose)?;
             settle_texts(self.env(), &owned.writer).await;
-            self.wait_durable(ticket).await?;
+            self.ctx().wait_durable(ticket).await?;
             return Ok((answer, version));
         }
     }
 
-    /// All checks, and what `make` makes of the point: the sequence number it was looked at, that, and the version it has now.
+    /// All checks, and what `make` makes of the point.
     fn made_row<T>(
         &self,
         owned: &Owned,
         id: u64,
         expected_version: Option<u64>,
         make: &impl Fn(&[u8], u64) -> Result<Made<T>, OpError>,
-    ) -> Result<(u64, Made<T>, u64), OpError> {
+    ) -> Result<Looked<T>, OpError> {
         owned.usable()?;
         let now_ms = self.env().unix_ms();
         let writer = owned.writer.borrow();
@@ -117,13 +139,20 @@ impl Core {
             // A payload that shrinks or stays takes no more, once the old one is gone; one that grows is let through as a replacement of
             // the point is.
             let bytes = writer.shared().bytes_of_point(row.len(), false);
-            self.room_in_memory(bytes, Growth::Reuse)?;
+            self.ctx().room_in_memory(bytes, Growth::Reuse)?;
         }
-        Ok((writer.seq(), made, version))
+        Ok(Looked { seq: writer.seq(), made, version, old_bytes: old.len() })
     }
 
-    /// Logs and applies, without an await in between.
-    fn write_row(&self, owned: &Owned, id: u64, version: u64, row: &[u8]) -> Result<Option<Ticket>, OpError> {
+    /// Commits the new row, without an await since its checks.
+    fn write_row(
+        &self,
+        owned: &Owned,
+        id: u64,
+        version: u64,
+        row: &[u8],
+        purpose: Purpose,
+    ) -> Result<Option<Ticket>, OpError> {
         owned.usable()?;
         let mut writer = owned.writer.borrow_mut();
         if writer.moves(id, row) {
@@ -132,20 +161,10 @@ impl Core {
             }
             writer.commit_next()?;
         }
-        let seq = writer.seq() + 1;
-        let ticket = match self.log() {
-            None => None,
-            Some(log) => {
-                let mut record = Vec::new();
-                op_record::encode_payload(&mut record, id, version, row);
-                let key = RecordKey { collection: owned.handle.uid, seq };
-                Some(log.append(key, &record).map_err(log_error)?)
-            }
-        };
-        writer.apply_row(&RowWrite { seq, id, version, row });
+        let effect = Effect::Payload { id, version, row };
+        let ticket = self.commit(owned, &mut writer, &effect, purpose, &mut Vec::new())?;
         drop(writer);
         owned.changed.notify();
-        owned.note_delta(id);
         Ok(ticket)
     }
 }

@@ -1,9 +1,8 @@
 //! Trains a collection's quantizer and writes its codes: apart from the cores, from copies of vectors.
 
-use crate::core::Core;
-use crate::env::{Env, Length, apart};
-use crate::owner::Owned;
-use crate::owner::indexer::Slice;
+use crate::env::{Env, Length, train};
+use crate::owner::{Collections, Owned};
+use crate::slice::Slice;
 use futures_lite::future::or;
 use nigh_engine::collection::DenseWriter;
 use nigh_engine::index::JobStep;
@@ -41,7 +40,7 @@ pub async fn advance(env: &Rc<dyn Env>, owned: &Owned, writer: &RefCell<DenseWri
             JobStep::Run(job) => {
                 worked |= !job.frees();
                 let length = if job.is_training() { Length::Long } else { Length::Short };
-                let (ticket, done) = (job.ticket(), apart(env, length, move || job.run()).await);
+                let (ticket, done) = (job.ticket(), train(env, length, move || job.run()).await);
                 let finished = match done {
                     Some(done) => writer.borrow_mut().finish_job(done),
                     None => {
@@ -59,8 +58,8 @@ pub async fn advance(env: &Rc<dyn Env>, owned: &Owned, writer: &RefCell<DenseWri
 }
 
 /// The quantizing task of one collection; ends when the collection is dropped.
-pub async fn run(core: Rc<Core>, owned: Rc<Owned>) {
-    let env = core.env().clone();
+pub async fn run(collections: Rc<Collections>, owned: Rc<Owned>) {
+    let env = collections.env().clone();
     while !owned.dropped.get() {
         let (waiting, asked) = (owned.changed.wait(), owned.quantize.wait());
         let number = owned.writer.borrow().shared().codes_number();

@@ -3,9 +3,8 @@
 //! Opening a large collection reads no vectors, so vectors that the disk has lost or changed would show only as a wrong answer, or as the signal
 //! (SIGBUS) that a page raises when it cannot be read. A collection with such a vector serves nothing from then on: its nearest points are unknown.
 
-use crate::core::Core;
-use crate::owner::Owned;
-use crate::owner::indexer::Slice;
+use crate::owner::{Collections, Owned};
+use crate::slice::Slice;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -20,28 +19,25 @@ const STEP_BYTES: usize = 64 << 10;
 const TRIES: usize = 5;
 const RETRY_US: u64 = 1_000_000;
 
-/// Up to this many bytes of vectors, over all collections, are compared before anything is served: some tenths of a second. The vectors of further
-/// collections are compared while they serve.
-pub const BEFORE_SERVING_BYTES: u64 = 256 << 20;
 /// The pause before a read is repeated, before anything is served.
 const RETRY_BEFORE_SERVING_US: u64 = 200_000;
 
 /// Compares all vectors of a collection that was opened just now, if they are few; else begins to.
-pub async fn begin(core: &Rc<Core>, owned: Rc<Owned>) {
+pub async fn begin(collections: &Rc<Collections>, owned: Rc<Owned>) {
     let Some(row) = owned.vectors.borrow().as_ref().map(|vectors| vectors.row_bytes()) else { return };
     let slots = owned.writer.borrow().shared().stats().slots as usize;
     let bytes = slots.saturating_mul(row) as u64;
-    let left = &core.node().compared_before_serving;
+    let left = &collections.ctx().node().compared_before_serving;
     match left.try_update(Relaxed, Relaxed, |left| left.checked_sub(bytes)) {
-        Ok(_) => run(core.clone(), owned, 0).await,
-        Err(_) => core.env().spawn_background(Box::pin(run(core.clone(), owned, PAUSE_US))),
+        Ok(_) => run(collections.clone(), owned, 0).await,
+        Err(_) => collections.env().spawn_background(Box::pin(run(collections.clone(), owned, PAUSE_US))),
     }
 }
 
 /// Reads what the collection held when this began, with a pause between two pieces; ends early when it is dropped, damaged or built anew.
-async fn run(core: Rc<Core>, owned: Rc<Owned>, pause_us: u64) {
+async fn run(collections: Rc<Collections>, owned: Rc<Owned>, pause_us: u64) {
     let Some(vectors) = owned.vectors.borrow().clone() else { return };
-    let (env, config) = (core.env().clone(), owned.handle.config.clone());
+    let (env, config) = (collections.env().clone(), owned.handle.config.clone());
     let slots = owned.writer.borrow().shared().stats().slots as usize;
     let row = vectors.row_bytes();
     let (at_once, step) = ((PIECE_BYTES / row).max(1), (STEP_BYTES / row).max(1));
@@ -51,7 +47,11 @@ async fn run(core: Rc<Core>, owned: Rc<Owned>, pause_us: u64) {
             env.sleep_us(pause_us).await;
         }
         let is_current = owned.vectors.borrow().as_ref().is_some_and(|now| Rc::ptr_eq(now, &vectors));
-        if owned.dropped.get() || !is_current || owned.handle.damage.get().is_some() || core.is_stopping() {
+        if owned.dropped.get()
+            || !is_current
+            || owned.handle.damage.get().is_some()
+            || collections.ctx().is_stopping()
+        {
             return;
         }
         let mut tries = 0;
@@ -69,7 +69,7 @@ async fn run(core: Rc<Core>, owned: Rc<Owned>, pause_us: u64) {
         for (index, part) in rows.chunks(step * row).enumerate() {
             let from = (first + index * step) as u32;
             let differs = {
-                let pin = core.pin();
+                let pin = collections.ctx().pin();
                 owned.handle.dense(&pin).differs(&pin, from, part)
             };
             if let Some(slot) = differs {

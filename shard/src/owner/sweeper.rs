@@ -3,9 +3,9 @@
 //!
 //! Nothing is logged: deadlines are absolute, so what comes back at replay is as expired as before.
 
-use crate::core::Core;
-use crate::owner::Owned;
-use crate::owner::indexer::{Slice, settle_texts};
+use crate::owner::texts::settle_texts;
+use crate::owner::{Collections, Owned};
+use crate::slice::Slice;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering::Relaxed;
 const SWEEP_STEP: usize = 64;
 
 /// Removes the points of one collection that have expired.
-pub async fn sweep_points(core: &Rc<Core>, owned: &Owned) {
-    let env = core.env();
+pub async fn sweep_points(collections: &Rc<Collections>, owned: &Owned) {
+    let env = collections.env();
     let mut slice = Slice::begin(env);
     loop {
         let expired = owned.writer.borrow().expired(env.unix_ms(), SWEEP_STEP);
@@ -31,15 +31,15 @@ pub async fn sweep_points(core: &Rc<Core>, owned: &Owned) {
 }
 
 /// Sweeps every collection of this core each `interval_ms`; 0 = never.
-pub async fn run(core: Rc<Core>, interval_ms: u64) {
+pub async fn run(collections: Rc<Collections>, interval_ms: u64) {
     if interval_ms == 0 {
         return;
     }
-    let env = core.env().clone();
-    while !core.is_stopping() {
+    let env = collections.env().clone();
+    while !collections.ctx().is_stopping() {
         env.sleep_us(interval_ms.saturating_mul(1000)).await;
-        for owned in core.all_owned() {
-            sweep_points(&core, &owned).await;
+        for owned in collections.all_owned() {
+            sweep_points(&collections, &owned).await;
             let mut slice = Slice::begin(&env);
             loop {
                 let expired = owned.writer.borrow().with_expired_keys(env.unix_ms(), SWEEP_STEP);

@@ -1,9 +1,14 @@
 //! Room in a collection's tail. Writers wait for it here and nowhere else, because a wait must come after what ends it: the indexer
 //! sleeps until it is told that the tail has grown, so a writer tells it first.
 
-use super::TAIL_MAX;
 use crate::event::Event;
 use std::cell::Cell;
+
+/// Fresh points searched exactly beside the graph before writes must wait for the indexer. At 384 dimensions and
+/// 10 GB/s a scan of 512 rows costs 80 µs, half of a graph search.
+///
+/// What a start has replayed from the log is allowed for on top.
+pub const TAIL_MAX: usize = 512;
 
 /// How long a tail may grow, and who waits for it to shrink.
 pub struct TailRoom {

@@ -3,25 +3,23 @@
 //! Timers are ours rather than the executor's: its wheel looks at every timer on each poll of its rings (10,000 idle
 //! connections with a timeout each would cost more than the requests), and only fires when the rings are polled at all.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::task::Waker;
 
 /// Monotonic nanoseconds, comparable between threads of this process.
 pub(super) fn monotonic_ns() -> u64 {
-    clock(libc::CLOCK_MONOTONIC)
+    clock(ClockId::Monotonic)
 }
 
 /// Wall clock, Unix milliseconds.
 pub(super) fn unix_ms() -> u64 {
-    clock(libc::CLOCK_REALTIME) / 1_000_000
+    clock(ClockId::Realtime) / 1_000_000
 }
 
-fn clock(id: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` outlives the call.
-    let result = unsafe { libc::clock_gettime(id, &mut time) };
-    debug_assert_eq!(result, 0, "both clocks exist on every Linux");
+fn clock(id: ClockId) -> u64 {
+    let time = clock_gettime(id);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 

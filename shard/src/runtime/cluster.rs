@@ -4,17 +4,20 @@
 //! with `main` as its first task. When `main` returns the core says goodbye and goes on serving its peers until all have;
 //! then what is left is cancelled, and only after every thread has been joined do the bells close.
 
-use super::blocking::BlockingPool;
 use super::context::Inner;
 use super::health::{CoreHealth, Health, State};
 use super::inbox::{CoreShared, Foreign};
 use super::port::{RingEnds, rings};
 use super::task::{Home, Kind, Managed, panic_text};
+use super::thread_pool::ThreadPool;
 use super::watchdog::Watchdog;
 use super::{CoreMain, Message, core_loop, probe};
 use crate::cores::Placement;
 use crate::reactor::Reactor;
+use crate::system;
+use rustix::thread::{gettid, set_current_timer_slack};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -49,8 +52,8 @@ pub struct ClusterOptions {
 /// What all cores of a cluster share.
 pub(super) struct ClusterShared {
     pub(super) cores: Vec<Arc<CoreShared>>,
-    pub(super) blocking: BlockingPool,
-    pub(super) computing: BlockingPool,
+    pub(super) blocking: ThreadPool,
+    pub(super) computing: ThreadPool,
     /// Cores whose main has returned.
     pub(super) finished: AtomicUsize,
     stopping: AtomicBool,
@@ -140,9 +143,9 @@ impl Cluster {
             .map_err(|error| failed("making the cores' bells", &error))?;
         let shared = Arc::new(ClusterShared {
             cores,
-            blocking: BlockingPool::start()
+            blocking: ThreadPool::start()
                 .map_err(|error| failed("starting threads for blocking calls", &error))?,
-            computing: BlockingPool::start_computing()
+            computing: ThreadPool::start_computing()
                 .map_err(|error| failed("starting threads for computations", &error))?,
             finished: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
@@ -332,12 +335,11 @@ impl Seat {
     /// Everything that can fail, before anything runs.
     fn prepare(&self, core: &CoreShared) -> Result<(glommio::LocalExecutor, Rc<Reactor>), StartError> {
         if let Some(cpu) = self.cpu {
-            pin(cpu).map_err(|error| failed(&format!("pinning a thread to CPU {cpu}"), &error))?;
+            system::pin(cpu).map_err(|error| failed(&format!("pinning a thread to CPU {cpu}"), &error))?;
         }
-        // SAFETY: no pointers. Timeouts of this thread's waits end when asked for, not up to 50 µs later.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
-        // SAFETY: no arguments.
-        core.cell.set_thread(unsafe { libc::gettid() });
+        // Timeouts of this thread's waits end when asked for, not up to 50 µs later. A kernel that refuses keeps its own.
+        let _refused = set_current_timer_slack(NonZeroU64::new(1));
+        core.cell.set_thread(gettid().as_raw_nonzero().get());
         // Unbound for the executor: the thread is pinned already, and it would read the host's topology first.
         let mut builder = glommio::LocalExecutorBuilder::new(glommio::Placement::Unbound)
             .name(&format!("nigh-core-{}", self.index))
@@ -390,15 +392,4 @@ impl Drop for EndOfMain {
 
 fn failed(what: &str, error: &io::Error) -> StartError {
     StartError(format!("{what} failed: {error}"))
-}
-
-/// Binds the calling thread to one CPU.
-fn pin(cpu: usize) -> io::Result<()> {
-    let mut words = vec![0u64; cpu / 64 + 1];
-    words[cpu / 64] = 1 << (cpu % 64);
-    // SAFETY: the kernel reads `words.len() * 8` bytes of `words`, which outlives the call.
-    let result = unsafe {
-        libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(words.as_slice()), words.as_ptr())
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -13,11 +13,11 @@ use super::context::ExecutorUse;
 use crate::disk::{BLOCK, Disk, DiskFile, LocalBoxFuture, PageFile, Space};
 use glommio::io::{BufferedFile, DmaFile, OpenOptions};
 use nigh_engine::memory::ScratchFiles;
+use rustix::fs::{statfs, statvfs};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
@@ -203,27 +203,15 @@ fn nameless(root: &Path) -> io::Result<fs::File> {
 
 /// Room of the file system of `path`.
 fn space(path: &Path) -> io::Result<Space> {
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: zero is a valid statvfs, and both pointers outlive the call.
-    let found = unsafe {
-        let mut found: libc::statvfs = std::mem::zeroed();
-        if libc::statvfs(path.as_ptr(), &mut found) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        found
-    };
+    let found = statvfs(path)?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
     Ok(Space { total: bytes(found.f_blocks), free: bytes(found.f_bavail) })
 }
 
 /// Whether `path` lies on tmpfs.
 fn is_memory(path: &Path) -> bool {
-    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
-    // SAFETY: zero is a valid statfs, and both pointers outlive the call.
-    unsafe {
-        let mut found: libc::statfs = std::mem::zeroed();
-        libc::statfs(path.as_ptr(), &mut found) == 0 && found.f_type == libc::TMPFS_MAGIC
-    }
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    statfs(path).is_ok_and(|found| found.f_type as u64 == TMPFS_MAGIC)
 }
 
 fn sync_directory(path: &Path) -> io::Result<()> {

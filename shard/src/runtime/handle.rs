@@ -1,8 +1,6 @@
 //! What a core offers to the code that runs on it.
 
-use super::apart::Length;
 use super::background::PAUSE_NS;
-use super::blocking::{BlockingPool, Job};
 use super::calls::{Answer, Ticket};
 use super::clock::{TimerKey, monotonic_ns, unix_ms};
 use super::context::Inner;
@@ -12,6 +10,8 @@ use super::health::CoreHealth;
 use super::inbox::Foreign;
 use super::port::CALLS_MAX;
 use super::task::{Kind, panic_text};
+use super::thread_pool::{Job, ThreadPool};
+use super::training::Length;
 use super::{Busy, Message, Remote};
 use crate::disk::Disk;
 use crate::reactor::Reactor;
@@ -211,22 +211,22 @@ impl CoreRuntime {
     ///
     /// # Panics
     /// When `f` does.
-    pub async fn computing<R: Send + 'static>(&self, f: impl FnOnce() -> R + Send + 'static) -> R {
+    pub async fn compute<R: Send + 'static>(&self, f: impl FnOnce() -> R + Send + 'static) -> R {
         self.elsewhere(&self.inner.cluster.computing, f).await
     }
 
     /// Runs `job`, which takes seconds or minutes, on a thread of its own that gives way to the cores; jobs wait for each other. Resolves
     /// when it has run or panicked. Nobody waits for the thread when the runtime stops.
-    pub async fn apart(&self, length: Length, job: Box<dyn FnOnce() + Send>) {
-        let job = super::apart::start(length, job);
+    pub async fn train(&self, length: Length, job: Box<dyn FnOnce() + Send>) {
+        let job = super::training::start(length, job);
         while !job.is_done() {
-            self.sleep_us(super::apart::LOOK_US).await;
+            self.sleep_us(super::training::LOOK_US).await;
         }
     }
 
     async fn elsewhere<R: Send + 'static>(
         &self,
-        pool: &BlockingPool,
+        pool: &ThreadPool,
         f: impl FnOnce() -> R + Send + 'static,
     ) -> R {
         let inner = &self.inner;

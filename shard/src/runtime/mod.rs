@@ -11,11 +11,9 @@
 //! * The thread blocks outside the executor only while nothing is runnable and the executor's rings hold nothing of ours
 //!   (`core_loop`, counted in `health` and `Inner::use_executor`).
 //! * A core that sleeps has armed its bell and looked at its rings since (`Inner::turn`, `core_loop`, `Inner::turn_inline`).
-//! * Every queue is bounded: `port`, `inbox`, `blocking`.
+//! * Every queue is bounded: `port`, `inbox`, `thread_pool`.
 
-mod apart;
 mod background;
-mod blocking;
 mod calls;
 mod clock;
 mod cluster;
@@ -29,14 +27,16 @@ mod port;
 mod probe;
 mod resident;
 mod task;
+mod thread_pool;
+mod training;
 mod waiters;
 mod watchdog;
 
-pub use apart::Length;
 pub use cluster::{Cluster, ClusterOptions, FatalHook, Remote, StartError};
 pub use handle::CoreRuntime;
 pub use health::{CoreHealth, Health};
 pub(crate) use resident::resident_bytes;
+pub use training::Length;
 
 use crate::disk::LocalBoxFuture;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! What the kernel must grant before an executor can run, asked up front so that a refusal names its cause and its remedy.
 
 use super::StartError;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 
 /// The executor refuses to start below this; older kernels charge its rings to the limit.
@@ -14,10 +15,7 @@ const RINGS_PER_EXECUTOR: u64 = 3;
 
 /// Checks io_uring and the memlock limit for `cores` executors; the bytes of I/O memory each may register.
 pub(super) fn probe(cores: usize) -> Result<usize, StartError> {
-    let limit = raise_memlock().map_err(|error| {
-        StartError(format!("cannot read the locked-memory limit (getrlimit RLIMIT_MEMLOCK): {error}"))
-    })?;
-    let io_memory = io_memory(limit, cores)?;
+    let io_memory = io_memory(raise_memlock(), cores)?;
     io_uring::IoUring::new(8).map(drop).map_err(|error| {
         let sysctl = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok();
         StartError(explain(&error, sysctl.as_deref().map(str::trim)))
@@ -26,20 +24,16 @@ pub(super) fn probe(cores: usize) -> Result<usize, StartError> {
 }
 
 /// Raises the soft limit to the hard one, which needs no privilege; the resulting soft limit.
-fn raise_memlock() -> io::Result<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` outlives the call.
-    if unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } != 0 {
-        return Err(io::Error::last_os_error());
+fn raise_memlock() -> u64 {
+    let limit = getrlimit(Resource::Memlock);
+    // Without a limit there is no number.
+    let number = |limit: Option<u64>| limit.unwrap_or(u64::MAX);
+    let (current, maximum) = (number(limit.current), number(limit.maximum));
+    // A refusal leaves the limit as it was, which is checked by the caller.
+    if current < maximum && setrlimit(Resource::Memlock, Rlimit { current: limit.maximum, ..limit }).is_ok() {
+        return maximum;
     }
-    if limit.rlim_cur < limit.rlim_max {
-        let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
-        // SAFETY: `raised` outlives the call. A refusal leaves the limit as it was, which is checked by the caller.
-        if unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raised) } == 0 {
-            return Ok(raised.rlim_cur);
-        }
-    }
-    Ok(limit.rlim_cur)
+    current
 }
 
 /// `limit / (3 * cores)`, at most 1 MiB.

@@ -203,7 +203,7 @@ fn a_wake_from_a_foreign_thread_arrives_through_the_bell() {
 fn blocking_calls_return_values_and_panics() {
     run(1, |runtime| async move {
         assert_eq!(runtime.blocking(|| 6 * 7).await, 42);
-        assert_eq!(runtime.computing(|| 6 * 7).await, 42);
+        assert_eq!(runtime.compute(|| 6 * 7).await, 42);
         let sum = Rc::new(Cell::new(0));
         for n in 0..3000 {
             let (inner, sum) = (runtime.clone(), sum.clone());

@@ -12,6 +12,7 @@
 use super::clock::monotonic_ns;
 use super::health::State;
 use super::inbox::CoreShared;
+use crate::system;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
@@ -180,10 +181,7 @@ impl Watch {
             self.rescued = true;
             self.core.cell.count_rescue();
         }
-        // SAFETY: no pointers. The thread id may have ended in the meantime; within our own process that is an error return.
-        unsafe {
-            libc::syscall(libc::SYS_tgkill, libc::getpid(), self.core.cell.thread(), RESCUE_SIGNAL);
-        }
+        system::signal_thread(self.core.cell.thread(), RESCUE_SIGNAL);
         // Should the sleep be an honest one on a bell whose ring was lost, this ends it.
         self.core.bell.ring_always();
     }
@@ -254,14 +252,9 @@ fn is_wait(line: &str) -> bool {
 /// Gives the rescue signal a handler that does nothing, without SA_RESTART, so that it interrupts waits.
 fn install_handler() {
     static INSTALLED: Once = Once::new();
-    extern "C" fn ignore(_signal: libc::c_int) {}
     INSTALLED.call_once(|| {
-        // SAFETY: zero is a valid sigaction: no flags, empty mask.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = ignore as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        // SAFETY: `action` outlives the call, and the handler is async-signal-safe, since it does nothing.
-        let result = unsafe { libc::sigaction(RESCUE_SIGNAL, &action, std::ptr::null_mut()) };
-        debug_assert_eq!(result, 0, "the signal exists and may be handled");
+        let installed = system::interrupt_by(RESCUE_SIGNAL);
+        debug_assert!(installed, "the signal exists and may be handled");
     });
 }
 
@@ -278,8 +271,7 @@ mod tests {
         let thread = std::thread::Builder::new()
             .name("odd) S name".to_owned())
             .spawn(move || {
-                // SAFETY: no arguments.
-                send.send(unsafe { libc::gettid() }).unwrap();
+                send.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
                 while !spin.load(Relaxed) {
                     std::hint::spin_loop();
                 }

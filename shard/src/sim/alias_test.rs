@@ -1,11 +1,12 @@
 //! Aliases in simulation: what was answered is there after a crash; a batch is there whole or not at all; an alias goes with its
 //! collection.
 
-use super::test_node::{node_options, open};
+use super::node::{node_options, open};
 use super::{Random, Sim};
 use crate::alias_file;
-use crate::core::{AliasChange, Core, OpError};
+use crate::core::{AliasChange, Core};
 use crate::disk::{Calls, Disk, Failure, SimDisk};
+use crate::error::OpError;
 use crate::node::NodeOptions;
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::distance::Metric;
@@ -50,14 +51,14 @@ async fn replace_collection(core: &Rc<Core>, disk: &SimDisk, name: &str, possibl
         }
         Err(_) => {
             let served = listed(core);
-            let gone = core.handle(name).is_err();
+            let gone = core.ctx.handle(name).is_err();
             assert_eq!(served, if gone { without.clone() } else { before.clone() });
             // The rename may not outlive a crash, and then the collection is there again with its aliases.
             *possible.borrow_mut() = vec![served, before, without];
         }
     }
     disk.heal();
-    let made_anew = core.handle(name).is_err();
+    let made_anew = core.ctx.handle(name).is_err();
     create(core, name).await;
     if made_anew {
         let served = listed(core);
@@ -139,7 +140,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Rc<RefCell<Vec<Aliases>>>) 
                 }
             }
             for (alias, target) in listed(&core) {
-                assert_eq!(core.handle(&alias).map(|handle| handle.name.clone()).ok(), Some(target));
+                assert_eq!(core.ctx.handle(&alias).map(|handle| handle.name.clone()).ok(), Some(target));
             }
         }
     };
@@ -190,7 +191,7 @@ fn an_alias_of_another_tenants_collection_goes_at_the_next_start() {
         let node = open(&sim, &disk, 1, node_options()).await;
         let core = node.cores[0].clone();
         assert_eq!(listed(&core), own);
-        assert!(matches!(core.handle("across"), Err(OpError::UnknownCollection(_))));
+        assert!(matches!(core.ctx.handle("across"), Err(OpError::UnknownCollection(_))));
         let bytes = disk.read(Path::new(alias_file::FILE)).await.unwrap();
         assert_eq!(alias_file::decode(&bytes).unwrap(), own, "what the next start will find");
         create(&core, "across").await;

@@ -1,10 +1,12 @@
 //! Bulk builds on failing disks, in simulation: one that is told to have failed is not there after a restart, whatever failed and when.
 
 use super::Sim;
-use super::test_node::{node_options, open, patiently};
-use crate::core::{Core, OpError, PointFields, Vectors, WriteBatch};
+use super::node::{node_options, open, patiently};
+use crate::core::Core;
 use crate::disk::{Calls, Failure, SimDisk};
+use crate::error::OpError;
 use crate::node::NodeOptions;
+use crate::points::{PointFields, Vectors, WriteBatch};
 use crate::refusals::RefusalReason;
 use nigh_engine::collection::{DenseConfig, Quantizer, WriteMode};
 use nigh_engine::distance::Metric;
@@ -130,11 +132,11 @@ fn a_collection_opens_under_a_memory_limit_that_allows_fewer_slots_than_it_has()
                 }
                 // Until the graph is led around the dead and nothing of them is left.
                 sim.sleep_us(20_000_000).await;
-                for owned in core.all_owned() {
-                    core.checkpoint(&owned).await.unwrap();
+                for owned in core.collections.all_owned() {
+                    core.collections.checkpoint(&owned).await.unwrap();
                 }
             }
-            let owned = core.all_owned().pop().expect("one collection");
+            let owned = core.collections.all_owned().pop().expect("one collection");
             let stats = owned.writer.borrow().shared().stats();
             assert_eq!((stats.live, stats.slots > POINTS / 2), (10, true), "{stats:?}");
             if limit < 1 << 20 {
@@ -160,7 +162,7 @@ fn a_node_whose_log_has_failed_is_not_ready() {
             patiently(|| async { core.write(NAME, batch(0..1)).await.map_err(|error| error.error) }).await;
             assert_eq!(core.not_ready(), None);
             disk.fail(Calls::Write, 0, Failure::Io);
-            let owner = core.handle(NAME).unwrap().owner;
+            let owner = core.ctx.handle(NAME).unwrap().owner;
             loop {
                 match core.write(NAME, batch(1..2)).await {
                     Err(error) if matches!(error.error, OpError::Busy(_)) => {}

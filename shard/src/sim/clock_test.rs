@@ -9,13 +9,13 @@
 //!   still in the log, since sweeps are not logged. Both are hidden again when the clock reaches the deadline again.
 
 use super::Sim;
-use super::test_node::{TestNode, node_options, open, patiently};
-use crate::core::{
-    Core, FacetValue, OpError, OrderKey, OrderedScroll, PayloadChange, PointFields, QueryAnswer,
-    QueryRequest, SearchRequest, Vectors, WriteBatch,
-};
+use super::node::{SimNode, node_options, open, patiently};
+use crate::core::{Core, FacetValue, OrderKey, OrderedScroll, QueryAnswer, QueryRequest};
 use crate::disk::SimDisk;
+use crate::error::OpError;
 use crate::node::NodeOptions;
+use crate::payload_change::PayloadChange;
+use crate::points::{PointFields, SearchRequest, Vectors, WriteBatch};
 use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::{PayloadRow, RowBuilder, Value};
@@ -32,7 +32,7 @@ const SWEEP_MS: u64 = 50;
 const SEEDS: std::ops::Range<u64> = 1..21;
 
 /// Starts a node of one or two cores on `disk`.
-async fn start(sim: &Sim, disk: &Rc<SimDisk>, sweep_interval_ms: u64) -> (TestNode, Rc<Core>) {
+async fn start(sim: &Sim, disk: &Rc<SimDisk>, sweep_interval_ms: u64) -> (SimNode, Rc<Core>) {
     let count = 1 + sim.random().index(2);
     let options = NodeOptions { sweep_interval_ms, ..node_options() };
     let node = open(sim, disk, count, options).await;

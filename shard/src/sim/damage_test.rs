@@ -2,13 +2,15 @@
 //! acknowledged, or the store concerned says that it is damaged, and no other store does.
 
 use super::keys_test::{Order, carry_out};
-use super::test_node::{TestNode, keys_options, node_options, open, until_not_busy};
+use super::node::{SimNode, keys_options, node_options, open, until_not_busy};
 use super::{Random, Sim};
-use crate::core::{AliasChange, Core, OpError, PointFields, SearchRequest, Vectors, WriteBatch};
+use crate::core::{AliasChange, Core};
 use crate::disk::SimDisk;
-use crate::keys::KeysOptions;
-use crate::keys::indexes::IndexDefinition;
+use crate::error::OpError;
+use crate::kv::KeysOptions;
+use crate::kv::indexes::IndexDefinition;
 use crate::node::NodeOptions;
+use crate::points::{PointFields, SearchRequest, Vectors, WriteBatch};
 use nigh_engine::collection::{DenseConfig, Quantizer, WriteMode};
 use nigh_engine::distance::Metric;
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,16 +82,16 @@ async fn fill(core: &Rc<Core>, model: &mut Model, random: &Random, writes: usize
     }
 }
 
-async fn checkpoint_all(node: &TestNode) {
+async fn checkpoint_all(node: &SimNode) {
     for core in node.cores.iter() {
-        for owned in core.all_owned() {
-            core.checkpoint(&owned).await.unwrap();
+        for owned in core.collections.all_owned() {
+            core.collections.checkpoint(&owned).await.unwrap();
         }
-        core.checkpoint_keys().await.unwrap();
+        core.keys().checkpoint_keys().await.unwrap();
     }
 }
 
-async fn stop(node: &TestNode) {
+async fn stop(node: &SimNode) {
     for core in node.cores.iter() {
         core.begin_stop();
     }
@@ -101,7 +103,7 @@ async fn stop(node: &TestNode) {
 /// Runs `work` on a node on `disk`, which is then killed.
 fn live<T: 'static, W: Future<Output = T> + 'static>(
     disk: &Rc<SimDisk>,
-    work: impl FnOnce(Sim, Rc<TestNode>) -> W + 'static,
+    work: impl FnOnce(Sim, Rc<SimNode>) -> W + 'static,
 ) -> T {
     let disk = disk.clone();
     let done = super::run(7, |sim| async move {
@@ -126,7 +128,7 @@ fn directory(in_order: bool) -> (Rc<SimDisk>, Model) {
         }
         let index =
             IndexDefinition { name: "i".into(), prefix: b"key".to_vec(), path: "f".into(), is_count: false };
-        core.define_key_index(index, true).await.unwrap();
+        core.keys().define_key_index(index, true).await.unwrap();
         for (alias, target) in [("live", "plain"), ("acme/live", "acme/other")] {
             let change = AliasChange::Create { alias: alias.into(), collection: target.into() };
             until_not_busy(|| core.change_aliases(vec![change.clone()])).await.unwrap();
@@ -202,7 +204,7 @@ async fn check(core: &Rc<Core>, model: &Model, what: &str) -> BTreeSet<String> {
     }
     for n in 0..60 {
         let (key, mut value) = (format!("key{n}").into_bytes(), Vec::new());
-        match core.key_value(&key, &mut value).await {
+        match core.keys().key_value(&key, &mut value).await {
             Ok(there) => assert_eq!(there.then_some(&value), model.keys.get(&key), "{what}: key {n}"),
             Err(OpError::Busy(_)) => {}
             Err(OpError::Damaged(_)) => {
@@ -216,7 +218,7 @@ async fn check(core: &Rc<Core>, model: &Model, what: &str) -> BTreeSet<String> {
         core.aliases(None).into_iter().map(|alias| (alias.alias, alias.collection)).collect();
     assert_eq!(aliases, model.aliases, "{what}");
     if !damaged.contains(KEYS) {
-        assert_eq!(core.key_indexes().await.len(), 1, "{what}: indexes of keys");
+        assert_eq!(core.keys().key_indexes().await.len(), 1, "{what}: indexes of keys");
     }
     damaged
 }
@@ -252,7 +254,7 @@ fn concerned(disk: &Rc<SimDisk>, path: &Path) -> BTreeSet<String> {
     live(&copy(disk), move |_, node| async move {
         let mut stores = BTreeSet::new();
         for core in node.cores.iter() {
-            for owned in core.all_owned() {
+            for owned in core.collections.all_owned() {
                 let dir = format!("collections/{:016x}", owned.handle.uid);
                 let log = format!("log/{:04}", owned.handle.owner);
                 if text.starts_with(&dir) || text.starts_with(&log) || text == "log" || text == "collections"
@@ -387,7 +389,7 @@ fn damaged(disk: &Rc<SimDisk>) -> (Vec<(String, u64)>, bool) {
     live(disk, |_, node| async move {
         let core = node.cores[0].clone();
         let listed = core.collections().into_iter().filter(|info| info.damage.is_some());
-        let names = listed.map(|info| (info.name.clone(), core.handle(&info.name).unwrap().uid));
+        let names = listed.map(|info| (info.name.clone(), core.ctx.handle(&info.name).unwrap().uid));
         (names.collect(), core.keys().damage().is_some())
     })
 }
@@ -404,7 +406,7 @@ fn damage_that_is_accepted_is_served() {
         let why = core.not_ready().expect("stores are damaged");
         assert!(why.contains("the keys are damaged") && why.contains("damaged and serve"), "{why}");
         let damaged = core.collections().into_iter().filter(|info| info.damage.is_some());
-        damaged.map(|info| (info.name.clone(), core.handle(&info.name).unwrap().uid)).collect::<Vec<_>>()
+        damaged.map(|info| (info.name.clone(), core.ctx.handle(&info.name).unwrap().uid)).collect::<Vec<_>>()
     });
     let names: BTreeSet<&str> = damaged.iter().map(|(name, _)| name.as_str()).collect();
     // Only collections with records in the log have lost anything: `fresh` has no image, and may not be missing here.
@@ -551,7 +553,7 @@ fn damaged_indexes_of_keys_are_accepted_like_damaged_keys() {
                 return None;
             }
             put(&core, &key, &value).await.unwrap();
-            Some(core.key_indexes().await.len())
+            Some(core.keys().key_indexes().await.len())
         })
     };
     assert_eq!((state(&disk), state(&disk)), (None, None));

@@ -95,7 +95,7 @@ impl Env for SimEnv {
     fn sleep_us(&self, us: u64) -> LocalBoxFuture<'static, ()> {
         Box::pin(self.sim.sleep_us(us))
     }
-    fn apart(&self, _: Length, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
+    fn train(&self, _: Length, job: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
         let sim = self.sim.clone();
         let took_us = sim.random().below(COMPUTE_US);
         Box::pin(async move {
@@ -103,8 +103,15 @@ impl Env for SimEnv {
             job();
         })
     }
-    fn aside(&self, work: Box<dyn FnOnce() + Send>) {
+    fn spawn_compute(&self, work: Box<dyn FnOnce() + Send>) {
         work();
+    }
+    fn compute(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
+        self.train(Length::Short, work)
+    }
+    fn stopping(&self) -> LocalBoxFuture<'static, ()> {
+        // A simulated process ends by a crash, or by a stop that its test awaits.
+        Box::pin(std::future::pending())
     }
     fn now_ns(&self) -> u64 {
         self.sim.now_ns()

@@ -2,9 +2,11 @@
 //! depend on. A twin never had it.
 
 use super::Sim;
-use super::test_node::{node_options, open, patiently};
-use crate::core::{Core, OpError, PointFields, QueryAnswer, QueryRequest, Vectors, WriteBatch};
+use super::node::{node_options, open, patiently};
+use crate::core::{Core, QueryAnswer, QueryRequest};
 use crate::disk::SimDisk;
+use crate::error::OpError;
+use crate::points::{PointFields, Vectors, WriteBatch};
 use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::{RowBuilder, Value};

@@ -2,11 +2,12 @@
 //! rest it finds what is near, also after a start, and what codes have taken the place of is given back. Nothing is written meanwhile that
 //! would wake anybody.
 
-use super::test_node::{node_options, open};
+use super::node::{node_options, open};
 use super::{Random, Sim};
-use crate::core::{Core, PointFields, SearchRequest, Vectors, WriteBatch};
+use crate::core::Core;
 use crate::disk::SimDisk;
 use crate::node::NodeOptions;
+use crate::points::{PointFields, SearchRequest, Vectors, WriteBatch};
 use nigh_engine::collection::{DenseConfig, IndexType, IvfConfig, IvfProduct, Quantizer, WriteMode};
 use nigh_engine::distance::Metric;
 use nigh_engine::quantizer::{CellProduct, Quantization};
@@ -144,7 +145,8 @@ fn vectors_are_given_back_when_their_codes_are_there_and_nothing_is_written() {
         }
         sim.sleep_us(SETTLED_US).await;
         let bytes = |name: &str| {
-            let owned = core.owned(core.handle(name).unwrap().uid).expect("one core owns all");
+            let owned =
+                core.collections.owned(core.ctx.handle(name).unwrap().uid).expect("one core owns all");
             let usage = owned.writer.borrow().shared().usage();
             (usage.graph, usage.codes)
         };

@@ -1,12 +1,15 @@
 //! Full disks in simulation: reads go on, what is freed comes back, starts need no room, and a server recovers by itself.
 
 use super::keys_test::{Order, carry_out, read};
-use super::test_node::{TestNode, keys_options, node_options, open, until_not_busy};
+use super::node::{SimNode, keys_options, node_options, open, until_not_busy};
 use super::{Random, Sim};
-use crate::core::{Core, OpError, PointFields, Vectors, WriteBatch};
+use crate::core::{AliasChange, Core};
 use crate::disk::SimDisk;
-use crate::keys::KeysOptions;
+use crate::error::OpError;
+use crate::kv::KeysOptions;
 use crate::node::NodeOptions;
+use crate::payload_change::PayloadChange;
+use crate::points::{PointFields, Vectors, WriteBatch};
 use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::distance::Metric;
 use nigh_engine::kv::Reply;
@@ -99,7 +102,7 @@ async fn recovered(sim: &Sim, core: &Rc<Core>, disk: &SimDisk, what: &str) {
     }
 }
 
-fn live<T>(seed: u64, disk: &Rc<SimDisk>, cores: usize, work: impl AsyncFnOnce(Sim, TestNode) -> T) -> T {
+fn live<T>(seed: u64, disk: &Rc<SimDisk>, cores: usize, work: impl AsyncFnOnce(Sim, SimNode) -> T) -> T {
     let disk = disk.clone();
     let done = super::run(seed, |sim| async move {
         let node = open(&sim, &disk, cores, options()).await;
@@ -115,7 +118,7 @@ fn a_full_disk_is_read_freed_and_restarted() {
         let disk = Rc::new(SimDisk::new(seed));
         let cores = 1 + seed as usize % 2;
         let shared = disk.clone();
-        let mut stored = live(seed, &disk, cores, async move |_, node: TestNode| {
+        let mut stored = live(seed, &disk, cores, async move |_, node: SimNode| {
             let core = &node.cores[0];
             shared.set_space(Some(DISK_BYTES));
             for name in [DOCS, NOTES] {
@@ -134,7 +137,7 @@ fn a_full_disk_is_read_freed_and_restarted() {
         // Twenty starts, each killed; none takes what the one before had, and none needs more.
         for start in 0..20 {
             let core_count = 1 + start % 2;
-            live(seed + start as u64, &disk, core_count, async move |sim: Sim, node: TestNode| {
+            live(seed + start as u64, &disk, core_count, async move |sim: Sim, node: SimNode| {
                 check(&node.cores[0], stored).await;
                 sim.sleep_us(sim.random().below(3_000_000)).await;
                 check(&node.cores[0], stored).await;
@@ -145,7 +148,7 @@ fn a_full_disk_is_read_freed_and_restarted() {
         // What can be freed is: points one by one, keys, a collection. Each lets writes be taken again.
         for freed in ["points", "keys", "a collection"] {
             let shared = disk.clone();
-            stored = live(seed, &disk, cores, async move |sim: Sim, node: TestNode| {
+            stored = live(seed, &disk, cores, async move |sim: Sim, node: SimNode| {
                 let core = &node.cores[0];
                 fill(core, &sim.random().fork(), &mut stored).await;
                 match freed {
@@ -199,7 +202,80 @@ fn a_full_disk_is_read_freed_and_restarted() {
                 stored
             });
         }
-        live(seed, &disk, cores, async move |_, node: TestNode| check(&node.cores[0], stored).await);
+        live(seed, &disk, cores, async move |_, node: SimNode| check(&node.cores[0], stored).await);
+    }
+}
+
+/// Besides deletions a full disk takes what makes data smaller: payloads that lose keys, deadlines that are brought forward, aliases that go.
+#[test]
+fn a_full_disk_takes_what_makes_data_smaller() {
+    // Enough for their records to take more than a log has room for.
+    const CHANGED: u64 = 40;
+    for seed in 1..9 {
+        let disk = Rc::new(SimDisk::new(seed));
+        let cores = 1 + seed as usize % 2;
+        let shared = disk.clone();
+        let stored = live(seed, &disk, cores, async move |sim: Sim, node: SimNode| {
+            let core = &node.cores[0];
+            shared.set_space(Some(DISK_BYTES));
+            for name in [DOCS, NOTES] {
+                until_not_busy(|| core.create_collection(name, DenseConfig::new(1, Metric::L2)))
+                    .await
+                    .unwrap();
+            }
+            let alias = |alias: &str| AliasChange::Create { alias: alias.into(), collection: DOCS.into() };
+            core.change_aliases(vec![alias("one"), alias("two")]).await.unwrap();
+            let mut stored = Stored::default();
+            fill(core, &Random::new(seed), &mut stored).await;
+            // There is not a block beside the reserve.
+            shared.set_space(Some(shared.used_bytes()));
+            let deleted = core.change_aliases(vec![AliasChange::Delete { alias: "one".into() }]).await;
+            shared.set_space(Some(DISK_BYTES));
+            assert_eq!(deleted.unwrap(), [true], "seed {seed}");
+            for n in 0..CHANGED {
+                let key = n.to_be_bytes();
+                for ttl_ms in [3_600_000, 1_000] {
+                    let order = Order::Expire { ttl_ms };
+                    let done = until_not_busy(|| carry_out(core, &key, &order)).await;
+                    assert_eq!(done.expect("it expires earlier"), Reply::Done, "seed {seed}, {n}");
+                }
+            }
+            for id in 0..CHANGED {
+                if id == 0 {
+                    let merge = PayloadChange::Merge {
+                        entries: vec![("more".into(), Value::String("m".repeat(2000)))],
+                        key_ttl_ms: Vec::new(),
+                    };
+                    let grown = until_not_busy(|| core.change_payload(DOCS, id, merge.clone(), None)).await;
+                    assert!(matches!(grown, Err(OpError::NoSpace(_))), "seed {seed}: {grown:?}");
+                }
+                let change = match id % 2 {
+                    0 => PayloadChange::Clear,
+                    _ => PayloadChange::DeleteKeys(vec!["pad".into()]),
+                };
+                let cleared = until_not_busy(|| core.change_payload(DOCS, id, change.clone(), None)).await;
+                assert_eq!(cleared.expect("it is smaller now"), 2, "seed {seed}, {id}");
+            }
+            sim.sleep_us(2_000_000).await;
+            for n in 0..CHANGED {
+                assert_eq!(read(core, &n.to_be_bytes()).await, None, "seed {seed}, {n}");
+            }
+            stored
+        });
+        live(seed, &disk, cores, async move |_, node: SimNode| {
+            let core = &node.cores[0];
+            let names: Vec<String> = core.aliases(None).into_iter().map(|alias| alias.alias).collect();
+            assert!(!names.iter().any(|name| name.ends_with("one")), "{names:?}");
+            assert!(names.iter().any(|name| name.ends_with("two")), "{names:?}");
+            for n in 0..stored.keys {
+                // The clock of this life has begun anew, so a key may not have expired yet.
+                let for_ever =
+                    read(core, &n.to_be_bytes()).await.is_some_and(|(_, deadline_ms)| deadline_ms == 0);
+                assert_eq!(for_ever, n >= CHANGED, "seed {seed}, {n}");
+            }
+            let points = until_not_busy(|| core.count(DOCS, None)).await.unwrap();
+            assert_eq!(points, stored.docs);
+        });
     }
 }
 
@@ -208,7 +284,7 @@ fn a_start_without_any_room_serves_reads_and_recovers() {
     for seed in 1..20 {
         let disk = Rc::new(SimDisk::new(seed));
         let cores = 1 + seed as usize % 2;
-        let stored = live(seed, &disk, cores, async move |_, node: TestNode| {
+        let stored = live(seed, &disk, cores, async move |_, node: SimNode| {
             let core = &node.cores[0];
             for name in [DOCS, NOTES] {
                 until_not_busy(|| core.create_collection(name, DenseConfig::new(1, Metric::L2)))
@@ -224,7 +300,7 @@ fn a_start_without_any_room_serves_reads_and_recovers() {
         // Whatever is removed, there is no room for anything.
         disk.set_space(Some(0));
         let shared = disk.clone();
-        live(seed, &disk, cores, async move |sim: Sim, node: TestNode| {
+        live(seed, &disk, cores, async move |sim: Sim, node: SimNode| {
             let core = &node.cores[0];
             check(core, stored).await;
             let why = core.not_ready().expect("nothing can be written");
@@ -240,6 +316,6 @@ fn a_start_without_any_room_serves_reads_and_recovers() {
             put_key(core, 40).await.unwrap();
         });
         let stored = Stored { docs: 41, keys: 41, ..stored };
-        live(seed, &disk, cores, async move |_, node: TestNode| check(&node.cores[0], stored).await);
+        live(seed, &disk, cores, async move |_, node: SimNode| check(&node.cores[0], stored).await);
     }
 }

@@ -2,13 +2,14 @@
 //! flushes, crashes, other numbers of cores and of shards with each life.
 
 use super::keys_test::{Order, Trials, carry_out, each_seed, options, read};
-use super::test_node::open;
+use super::node::open;
 use super::{Random, Sim};
-use crate::core::{Core, OpError};
+use crate::core::Core;
 use crate::disk::SimDisk;
-use crate::keys::KeysOptions;
-use crate::keys::indexes::IndexDefinition;
-use crate::keys::query::{KeyPage, KeyQuery, KeyRow, Returns};
+use crate::error::OpError;
+use crate::kv::KeysOptions;
+use crate::kv::indexes::IndexDefinition;
+use crate::kv::query::{KeyPage, KeyQuery, KeyRow, Returns};
 use crate::node::NodeOptions;
 use nigh_engine::filter::{Node, Predicate};
 use nigh_engine::kv::RecordFilter;
@@ -85,7 +86,7 @@ async fn change(sim: &Sim, core: &Rc<Core>, key: &[u8], order: &Order) {
 async fn all_rows(sim: &Sim, core: &Rc<Core>, mut query: KeyQuery) -> Result<Vec<KeyRow>, OpError> {
     let mut rows = Vec::new();
     loop {
-        match core.query_keys(query.clone()).await {
+        match core.keys().query_keys(query.clone()).await {
             Ok(KeyPage { rows: more, reached, .. }) => {
                 assert!(more.len() <= query.limit);
                 rows.extend(more);
@@ -176,7 +177,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>, evicting: 
     let keys = KeysOptions { budget_bytes, shard_bytes_min: 4096, ..options.keys };
     let node = open(&sim, &disk, count, NodeOptions { keys, ..options }).await;
     let core = |random: &Random| node.cores[random.index(count)].clone();
-    let mut known = core(&random).key_indexes().await;
+    let mut known = core(&random).keys().key_indexes().await;
     known.iter_mut().for_each(|(_, ready)| *ready = true);
     let expected: Vec<_> = model.borrow().indexes.values().map(|index| (index.clone(), true)).collect();
     assert_eq!(known, expected, "indexes come back");
@@ -194,14 +195,14 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>, evicting: 
                 change(&sim, &core, &key_of(&random), &Order::Del).await;
             }
             14 => sim.sleep_us(random.below(200_000)).await,
-            15 if random.chance(1, 4) => match core.flush_keys().await {
+            15 if random.chance(1, 4) => match core.keys().flush_keys().await {
                 Ok(()) | Err(OpError::Busy(_)) => {}
                 Err(other) => panic!("{other}"),
             },
             16 | 17 => {
                 let index = index_of(&random);
                 let enabled = random.chance(2, 3);
-                core.define_key_index(index.clone(), enabled).await.unwrap();
+                core.keys().define_key_index(index.clone(), enabled).await.unwrap();
                 let indexes = &mut model.borrow_mut().indexes;
                 match enabled {
                     true => indexes.insert(index.name.clone(), index),
@@ -258,7 +259,7 @@ fn pages_lose_nothing_while_others_write() {
                 put(format!("stays{n:02}")).await;
             }
             let index = IndexDefinition { prefix: b"stays".to_vec(), ..index_of(&random) };
-            cores[0].define_key_index(index.clone(), true).await.unwrap();
+            cores[0].keys().define_key_index(index.clone(), true).await.unwrap();
             let (writer, pace) = (cores.clone(), random.fork());
             let (stop, stopped) = (Rc::new(std::cell::Cell::new(false)), sim.clone());
             let stop2 = stop.clone();

@@ -3,11 +3,12 @@
 //! store counted, and none may be evicted as long as what is alive fits.
 
 use super::keys_test::{Order, carry_out, options, read};
-use super::test_node::open;
+use super::node::open;
 use super::{Random, Sim};
-use crate::core::{Core, OpError};
+use crate::core::Core;
 use crate::disk::SimDisk;
-use crate::keys::KeysOptions;
+use crate::error::OpError;
+use crate::kv::KeysOptions;
 use crate::node::NodeOptions;
 use nigh_engine::kv::Reply;
 use std::cell::RefCell;
@@ -120,7 +121,7 @@ async fn missing(core: &Rc<Core>, world: &RefCell<World>, what: &str) -> Vec<Vec
 }
 
 async fn evicted(core: &Rc<Core>) -> u64 {
-    core.keys_stats().await.store.evictions_live
+    core.keys().keys_stats().await.store.evictions_live
 }
 
 async fn live(sim: Sim, disk: Rc<SimDisk>, world: Rc<RefCell<World>>, life: Life) {
@@ -195,7 +196,7 @@ async fn live(sim: Sim, disk: Rc<SimDisk>, world: Rc<RefCell<World>>, life: Life
         }
         if random.chance(1, 3) {
             let at = random.index(life.cores);
-            node.cores[at].checkpoint_keys().await.unwrap();
+            node.cores[at].keys().checkpoint_keys().await.unwrap();
         }
         let pause_ms = 2 * MINUTE_MS + random.below(8 * MINUTE_MS);
         sim.sleep_us(pause_ms * 1000).await;
@@ -329,7 +330,7 @@ fn expired_keys_displace_nothing_at_a_start() {
                 done(core, &sim, &key, &Order::Put { value: vec![2; 1000], ttl_ms: 3000 }).await;
                 sim.sleep_us(20_000).await;
                 if images && n % 100 == 0 {
-                    core.checkpoint_keys().await.unwrap();
+                    core.keys().checkpoint_keys().await.unwrap();
                 }
             }
             assert_eq!(evicted(core).await, 0);
@@ -379,12 +380,12 @@ fn what_a_flush_has_removed_stays_away_from_a_smaller_store() {
             done(core, &sim, &key(n), &Order::Put { value: vec![1; 1000], ttl_ms: 0 }).await;
         }
         assert_eq!(evicted(core).await, 0);
-        core.checkpoint_keys().await.unwrap();
-        core.flush_keys().await.unwrap();
+        core.keys().checkpoint_keys().await.unwrap();
+        core.keys().flush_keys().await.unwrap();
         for n in 1_590..1_610 {
             done(core, &sim, &key(n), &Order::Put { value: vec![2; 1000], ttl_ms: 0 }).await;
         }
-        core.checkpoint_keys().await.unwrap();
+        core.keys().checkpoint_keys().await.unwrap();
     });
     Core::set_current(None);
     for _ in 0..2 {

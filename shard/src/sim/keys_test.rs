@@ -1,12 +1,13 @@
 //! Keys in simulation: random clients, crashes, other numbers of cores and of shards with each life. Nothing acknowledged is lost, nothing
 //! older comes back, and with a budget too small for them keys vanish but never return.
 
-use super::test_node::{TestNode, keys_options, node_options, open};
+use super::node::{SimNode, keys_options, node_options, open};
 use super::{Random, Sim};
-use crate::core::{Core, OpError};
+use crate::core::Core;
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::env::call;
-use crate::keys::{KeysOptions, Moment};
+use crate::error::OpError;
+use crate::kv::{KeysOptions, Moment};
 use crate::node::NodeOptions;
 use nigh_engine::kv::{Op, Read, Reply};
 use std::cell::RefCell;
@@ -140,7 +141,8 @@ pub(super) async fn carry_out(core: &Rc<Core>, key: &[u8], order: &Order) -> Res
     let (key, order) = (key.to_vec(), order.clone());
     let done = call(core, place.core, move |there| async move {
         let (mut reply, mut moment) = (None, Moment::default());
-        let changed = there.change_key(place, order.op(&key), &mut moment, |told| reply = Some(told.clone()));
+        let changed =
+            there.keys().change_key(place, order.op(&key), &mut moment, |told| reply = Some(told.clone()));
         let ticket = changed.await?;
         there.wait_durable(ticket).await?;
         Ok(reply.expect("a change answers"))
@@ -282,7 +284,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>, trials: Tr
     } else {
         disk.set_space(None);
     }
-    let node: TestNode = open(&sim, &disk, count, options(&random, trials)).await;
+    let node: SimNode = open(&sim, &disk, count, options(&random, trials)).await;
     let opened = node.cores.clone();
     let keys: Vec<_> = model.borrow().keys().cloned().collect();
     for key in keys {
@@ -326,7 +328,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>, trials: Tr
     sim.spawn(async move {
         loop {
             sim2.sleep_us(500 + pace.below(5_000)).await;
-            if let Err(error) = checkpointers[pace.index(count)].checkpoint_keys().await {
+            if let Err(error) = checkpointers[pace.index(count)].keys().checkpoint_keys().await {
                 let is_expected = trials.failing || (trials.filling && error.is_full());
                 assert!(is_expected, "the simulated disk has room: {error}");
             }
@@ -442,15 +444,15 @@ fn a_flush_is_remembered_wherever_it_lies_and_by_other_shards() {
             for n in 0..50 {
                 put(&cores[0], n, b"before").await;
             }
-            cores[0].checkpoint_keys().await.unwrap();
-            cores[1].checkpoint_keys().await.unwrap();
-            cores[1].flush_keys().await.unwrap();
+            cores[0].keys().checkpoint_keys().await.unwrap();
+            cores[1].keys().checkpoint_keys().await.unwrap();
+            cores[1].keys().flush_keys().await.unwrap();
             for n in 40..60 {
                 put(&cores[1], n, b"after").await;
             }
             if images > 0 {
-                cores[0].checkpoint_keys().await.unwrap();
-                cores[1].checkpoint_keys().await.unwrap();
+                cores[0].keys().checkpoint_keys().await.unwrap();
+                cores[1].keys().checkpoint_keys().await.unwrap();
             }
             if images > 1 {
                 put(&cores[0], 59, b"last").await;
@@ -479,7 +481,7 @@ fn a_damaged_image_that_is_accepted_costs_what_lies_behind_the_damage_once() {
         for n in 0..100 {
             put(&cores[0], n, &[7; 1000]).await;
         }
-        cores[0].checkpoint_keys().await.unwrap();
+        cores[0].keys().checkpoint_keys().await.unwrap();
         put(&cores[0], 100, b"in the log").await;
     });
     let image = disk.paths().into_iter().find(|path| path.extension().is_some_and(|e| e == "img")).unwrap();
@@ -488,14 +490,14 @@ fn a_damaged_image_that_is_accepted_costs_what_lies_behind_the_damage_once() {
     bytes[at] ^= 1;
     disk.put(&image, bytes);
     live_once(&disk, 1, 2, |cores| async move {
-        let refused = cores[0].key_value(b"any", &mut Vec::new()).await;
+        let refused = cores[0].keys().key_value(b"any", &mut Vec::new()).await;
         assert!(matches!(refused, Err(OpError::Damaged(_))), "{refused:?}");
-        assert_eq!(cores[0].keys_stats().await.corruption_errors, 1);
+        assert_eq!(cores[0].keys().keys_stats().await.corruption_errors, 1);
     });
     disk.put("keys/accept-damage", Vec::new());
     for corrupt in [1, 0] {
         live_once(&disk, 1, 2, move |cores| async move {
-            let stats = cores[0].keys_stats().await;
+            let stats = cores[0].keys().keys_stats().await;
             assert_eq!(stats.corruption_errors, corrupt);
             assert_eq!(stats.corruption_bytes > 0, corrupt > 0);
             assert!((20..100).contains(&stats.store.keys), "{}", stats.store.keys);

@@ -2,9 +2,13 @@
 //! what it has done until then stays.
 
 use super::Sim;
-use super::test_node::{node_options, open};
-use crate::core::{Core, OpError, OrderKey, OrderedScroll, PointFields, SearchRequest, Vectors, WriteBatch};
+use super::keys_test::{Order, carry_out};
+use super::node::{node_options, open};
+use crate::core::{Core, OrderKey, OrderedScroll};
 use crate::disk::SimDisk;
+use crate::error::OpError;
+use crate::kv::query::{KeyQuery, Returns};
+use crate::points::{PointFields, SearchRequest, Vectors, WriteBatch};
 use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::distance::Metric;
 use nigh_engine::filter::{Node, Predicate};
@@ -85,5 +89,33 @@ fn a_request_asks_its_filter_for_30_seconds() {
             assert!(matches!(answer, Ok(0)), "{name}: {answer:?}");
         }
         assert_eq!(core.count("c", None).await.unwrap(), POINTS);
+    });
+}
+
+/// A scan of keys for a query looks into many values, each in a moment, and ends likewise.
+#[test]
+fn a_scan_of_keys_takes_30_seconds() {
+    super::run(2, |sim| async move {
+        let disk = Rc::new(SimDisk::new(2));
+        let node = open(&sim, &disk, 1, node_options()).await;
+        let core = node.cores[0].clone();
+        for n in 0..800u64 {
+            let order = Order::Put { value: vec![n as u8; 3000], ttl_ms: 0 };
+            carry_out(&core, &n.to_be_bytes(), &order).await.unwrap();
+        }
+        let query = KeyQuery {
+            index: None,
+            scans: true,
+            filter: None,
+            after: None,
+            limit: 5,
+            returns: Returns::Records,
+        };
+        sim.take_per_look_ns(SLOW_NS);
+        let answer = core.keys().query_keys(query.clone()).await;
+        let Err(OpError::Busy(why)) = &answer else { panic!("{answer:?}") };
+        assert!(why.contains("30 s"), "{why}");
+        sim.take_per_look_ns(0);
+        assert!(core.keys().query_keys(query).await.unwrap().rows.is_empty(), "no value is a record");
     });
 }

@@ -1,12 +1,14 @@
 //! Nodes at their memory limit, in simulation: what is refused, what goes on, and what opens again.
 
 use super::Sim;
-use super::test_node::{TestNode, node_options, open};
+use super::node::{SimNode, node_options, open};
 use crate::account::MemoryUse;
-use crate::core::{Core, OpError, PointFields, Vectors, WriteBatch};
+use crate::core::Core;
 use crate::disk::SimDisk;
-use crate::keys::Moment;
+use crate::error::OpError;
+use crate::kv::Moment;
 use crate::node::NodeOptions;
+use crate::points::{PointFields, Vectors, WriteBatch};
 use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::distance::Metric;
 use nigh_engine::kv::Op;
@@ -53,7 +55,7 @@ async fn put(core: &Rc<Core>, n: u32, bytes: usize) -> Result<(), OpError> {
     let put = crate::env::call_own(core, place.core, move |there| async move {
         let value = vec![n as u8; bytes];
         let op = Op::Put { key: &key, value: &value, ttl_ms: 0 };
-        let ticket = there.change_key(place, op, &mut Moment::default(), |_| {}).await?;
+        let ticket = there.keys().change_key(place, op, &mut Moment::default(), |_| {}).await?;
         there.wait_durable(ticket).await
     });
     put.await
@@ -72,7 +74,7 @@ async fn fill(core: &Rc<Core>) -> u64 {
     unreachable!("memory is bounded")
 }
 
-fn used(node: &TestNode) -> u64 {
+fn used(node: &SimNode) -> u64 {
     node.cores[0].node().account.total()
 }
 
@@ -106,7 +108,7 @@ fn a_full_node_refuses_points_and_turns_keys_over() {
                 assert!(held <= of + of / 4, "{held} bytes of keys where {of} are theirs");
             }
             assert!(used(&node) <= LIMIT / 8 * 7 + LIMIT / 16, "{}", used(&node));
-            let evicted = core.keys_stats().await.store.evictions_live;
+            let evicted = core.keys().keys_stats().await.store.evictions_live;
             assert!(evicted > 1000, "{evicted} keys were evicted");
             assert_eq!(count(&core, "one").await.unwrap(), points);
             for id in 0..points {
@@ -155,8 +157,8 @@ fn what_is_full_opens_again_and_again() {
                 sim.sleep_us(2_000_000).await;
                 if life % 2 == 0 {
                     for core in node.cores.iter() {
-                        for owned in core.all_owned() {
-                            core.checkpoint(&owned).await.unwrap();
+                        for owned in core.collections.all_owned() {
+                            core.collections.checkpoint(&owned).await.unwrap();
                         }
                     }
                 }
@@ -198,8 +200,8 @@ fn a_collection_that_does_not_fit_stays_closed() {
                     let points = fill(&core).await;
                     sim.sleep_us(1_000_000).await;
                     for core in node.cores.iter().filter(|_| imaged) {
-                        for owned in core.all_owned() {
-                            core.checkpoint(&owned).await.unwrap();
+                        for owned in core.collections.all_owned() {
+                            core.collections.checkpoint(&owned).await.unwrap();
                         }
                     }
                     return points;

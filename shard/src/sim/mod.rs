@@ -4,6 +4,7 @@
 //! ready tasks run, so a failing run replays from the seed it prints. The simulated disk is [`crate::disk::SimDisk`].
 mod env;
 mod executor;
+pub mod node;
 mod random;
 pub use env::{Cores, SimEnv};
 pub use executor::{Clock, Sim, run, run_by};
@@ -23,6 +24,8 @@ mod follow_test;
 #[cfg(test)]
 mod full_disk_test;
 #[cfg(test)]
+mod key_batch_test;
+#[cfg(test)]
 mod key_query_test;
 #[cfg(test)]
 mod keys_hours_test;
@@ -36,8 +39,6 @@ mod memory_test;
 mod stall_test;
 #[cfg(test)]
 mod store_test;
-#[cfg(test)]
-mod test_node;
 #[cfg(test)]
 mod vectors_test;
 #[cfg(test)]

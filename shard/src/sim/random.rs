@@ -1,7 +1,8 @@
 //! The one source of randomness of a simulated run.
+use nigh_engine::random::SplitMix64;
 use std::cell::Cell;
 
-/// A small seeded generator (SplitMix64: passes the usual batteries, any seed is a good one, and a stream is one `u64`).
+/// A stream of random numbers from a seed.
 ///
 /// Interior mutability, so that a disk, an executor and a workload may each hold one without a `RefCell` dance.
 #[derive(Clone, Debug)]
@@ -22,12 +23,10 @@ impl Random {
 
     /// All 64 bits random.
     pub fn next(&self) -> u64 {
-        let state = self.state.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-        self.state.set(state);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        let mut stream = SplitMix64(self.state.get());
+        let bits = stream.next();
+        self.state.set(stream.0);
+        bits
     }
 
     /// Uniform in `0..end`; `end` > 0. The modulo bias is below 2^-32 for every range used here.

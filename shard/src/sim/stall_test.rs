@@ -4,12 +4,15 @@
 //! that is faster than any slice.
 
 use super::executor::{Clock, run_by};
-use super::test_node::{node_options, open};
+use super::node::{node_options, open};
 use super::{Random, Sim};
-use crate::core::{Core, OpError, PayloadChange, PointFields, Vectors, WriteBatch, Written};
+use crate::core::Core;
 use crate::disk::SimDisk;
+use crate::error::OpError;
 use crate::node::NodeOptions;
 use crate::owner::TAIL_MAX;
+use crate::payload_change::PayloadChange;
+use crate::points::{PointFields, Vectors, WriteBatch, Written};
 use futures_lite::future::or;
 use nigh_engine::collection::{DenseConfig, IndexType, IvfConfig, Quantizer, WriteMode};
 use nigh_engine::distance::Metric;

@@ -3,13 +3,15 @@
 //! Each client writes ids of its own, so the history of an id is a sequence. A crash may leave the last acknowledged
 //! state or any state asked for since; never an older one, never one that was refused.
 
-use super::test_node::{node_options, open};
+use super::node::{node_options, open};
 use super::{Random, Sim};
 use crate::checkpoint::CheckpointError;
 use crate::core::Core;
-use crate::core::{OpError, PayloadChange, PointFields, SearchRequest, Vectors, WriteBatch, Written};
 use crate::disk::{Calls, Failure, SimDisk};
+use crate::error::OpError;
 use crate::node::NodeOptions;
+use crate::payload_change::PayloadChange;
+use crate::points::{PointFields, SearchRequest, Vectors, WriteBatch, Written};
 use nigh_engine::collection::{
     DenseConfig, IndexType, IvfConfig, IvfProduct, Quantizer, WriteError, WriteMode,
 };
@@ -353,8 +355,8 @@ async fn life(
         loop {
             sim2.sleep_us(500 + pace.below(5_000)).await;
             let core = checkpointers[pace.index(count)].clone();
-            for owned in core.all_owned() {
-                match core.checkpoint(&owned).await {
+            for owned in core.collections.all_owned() {
+                match core.collections.checkpoint(&owned).await {
                     Ok(()) => {}
                     Err(CheckpointError::Dropped) if core.is_stopping() => {}
                     Err(error) => {

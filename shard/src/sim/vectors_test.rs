@@ -1,9 +1,10 @@
 //! Files of vectors in simulation: what a disk has changed or cut is found out, and nothing else suffers.
 
 use super::Sim;
-use super::test_node::{node_options, open};
-use crate::core::{OpError, PointFields, StoredPoint, Vectors, WriteBatch};
+use super::node::{node_options, open};
 use crate::disk::SimDisk;
+use crate::error::OpError;
+use crate::points::{PointFields, StoredPoint, Vectors, WriteBatch};
 use nigh_engine::collection::{DenseConfig, IndexType, Quantizer, VamanaConfig, WriteMode};
 use nigh_engine::distance::Metric;
 use std::path::PathBuf;
@@ -39,8 +40,8 @@ async fn fill(sim: Sim, disk: Rc<SimDisk>) {
         core.create_collection(name, config(persistent)).await.unwrap();
         core.write(name, batch(0..POINTS)).await.unwrap();
     }
-    for owned in core.all_owned() {
-        core.checkpoint(&owned).await.unwrap();
+    for owned in core.collections.all_owned() {
+        core.collections.checkpoint(&owned).await.unwrap();
     }
 }
 
@@ -119,7 +120,7 @@ fn what_is_built_is_the_same_on_one_core_and_on_two() {
             while let Err(error) = core.build("graph", cores, true).await {
                 assert!(matches!(error, OpError::Busy(_)), "{error}");
             }
-            let owned = node.cores.iter().find_map(|core| core.all_owned().pop()).unwrap();
+            let owned = node.cores.iter().find_map(|core| core.collections.all_owned().pop()).unwrap();
             let mut writer = owned.writer.borrow_mut();
             writer.begin_capture(true);
             while !writer.capture_step(1 << 20, &mut made.borrow_mut()) {}

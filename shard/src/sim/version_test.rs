@@ -3,11 +3,14 @@
 //! Inserts, replacements, changes of payload, deletes, deadlines with and without a sweeper, images, bulk builds and restarts, each drawn
 //! by the seed; beside them a map of the last version of every id.
 
-use super::test_node::{node_options, open, patiently};
+use super::node::{node_options, open, patiently};
 use super::{Random, Sim};
-use crate::core::{Core, OpError, PayloadChange, PointFields, Vectors, WriteBatch, Written};
+use crate::core::Core;
 use crate::disk::SimDisk;
+use crate::error::OpError;
 use crate::node::NodeOptions;
+use crate::payload_change::PayloadChange;
+use crate::points::{PointFields, Vectors, WriteBatch, Written};
 use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::Value;
@@ -74,8 +77,8 @@ async fn step(sim: &Sim, core: &Rc<Core>, random: &Random, given: &Given) {
         }
         8 => sim.sleep_us(random.below(100_000)).await,
         9 => {
-            for owned in core.all_owned() {
-                core.checkpoint(&owned).await.unwrap();
+            for owned in core.collections.all_owned() {
+                core.collections.checkpoint(&owned).await.unwrap();
             }
         }
         // What was there must not be had under an old version.

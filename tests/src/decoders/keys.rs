@@ -1,10 +1,10 @@
 //! Decoders of what a data directory has of keys.
 
 use nigh_engine::kv::Effect;
-use nigh_shard::keys::index_file;
-use nigh_shard::keys::indexes::IndexDefinition;
-use nigh_shard::keys::manifest::{self, Image, Manifest};
-use nigh_shard::keys::record::{Effects, put};
+use nigh_shard::kv::index_file;
+use nigh_shard::kv::indexes::IndexDefinition;
+use nigh_shard::kv::manifest::{self, Image, Manifest};
+use nigh_shard::kv::record::{Effects, put};
 use std::borrow::Cow;
 
 /// Any bytes as effects: those before the first error are written again as they were.

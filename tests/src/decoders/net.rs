@@ -1,7 +1,7 @@
 //! Decoders of what clients send over REST: targets, JSON bodies, binary bodies.
 
 use nigh_engine::payload::PayloadRow;
-use nigh_net::request::ApiError;
+use nigh_net::op::ApiError;
 use nigh_net::rest::{IngestRoute, probe};
 use nigh_shard::core::{Vectors, WriteBatch};
 use serde_json::Value;

@@ -7,7 +7,7 @@ use futures_lite::future::block_on;
 use nigh_shard::checkpoint::{CheckpointError, Manifest, read_image};
 use nigh_shard::disk::SimDisk;
 use nigh_shard::log::{RecordKey, scan};
-use nigh_shard::owner::op_record;
+use nigh_shard::owner::effect::{self, Effect};
 use std::io;
 use std::path::Path;
 
@@ -102,34 +102,29 @@ pub(super) fn log_segment_seeds() -> Vec<Vec<u8>> {
 
 /// Any bytes as the body of a log record; what decodes encodes to the same bytes.
 pub(super) fn log_record(bytes: &[u8]) {
+    let Ok(effect) = effect::decode(bytes) else { return };
     let mut again = Vec::new();
-    match op_record::decode(bytes) {
-        Ok(op_record::Op::Write { id, version, deadline_ms, vector, row }) => {
-            op_record::encode_write(&mut again, id, version, deadline_ms, &vector, row);
-        }
-        Ok(op_record::Op::Payload { id, version, row }) => {
-            op_record::encode_payload(&mut again, id, version, row);
-        }
-        Ok(op_record::Op::Delete { id }) => op_record::encode_delete(&mut again, id),
-        Err(_) => return,
-    }
+    effect.encode(&mut again);
     assert_eq!(again, bytes);
 }
 
 pub(super) fn log_record_seeds() -> Vec<Vec<u8>> {
-    let (mut plain, mut full, mut delete) = (Vec::new(), Vec::new(), Vec::new());
-    op_record::encode_write(&mut plain, 1, 1, 0, &[0.5, -1.0], &[]);
-    for row in super::engine::payload_row_seeds() {
-        op_record::encode_write(&mut full, u64::MAX, 7, 1_700_000_000_000, &[1.0], &row);
-    }
-    op_record::encode_delete(&mut delete, 9);
+    let write = |id, version, deadline_ms, vector: &[f32], row| {
+        encoded(&Effect::Write { id, version, deadline_ms, vector: vector.into(), row })
+    };
     let rows = super::engine::payload_row_seeds();
-    let payload = rows.iter().map(|row| {
-        let mut record = Vec::new();
-        op_record::encode_payload(&mut record, 3, 2, row);
-        record
-    });
-    payload.chain([plain, full, delete]).collect()
+    let mut seeds = vec![write(1, 1, 0, &[0.5, -1.0], &[]), encoded(&Effect::Delete { id: 9 })];
+    for row in &rows {
+        seeds.push(write(u64::MAX, 7, 1_700_000_000_000, &[1.0], row));
+        seeds.push(encoded(&Effect::Payload { id: 3, version: 2, row }));
+    }
+    seeds
+}
+
+fn encoded(effect: &Effect<'_>) -> Vec<u8> {
+    let mut record = Vec::new();
+    effect.encode(&mut record);
+    record
 }
 
 /// Any bytes as an image file: its blocks, or where it is damaged.

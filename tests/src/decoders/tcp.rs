@@ -1,11 +1,12 @@
 //! The binary protocol over TCP: what a connection receives, from frames to typed requests.
 
 use nigh_engine::payload::PayloadRow;
-use nigh_net::request::ApiError;
+use nigh_net::op::ApiError;
+use nigh_net::op::Op;
 use nigh_net::tcp::frame::{self, BODY_MAX_BYTES, Decoded, RequestFrame, SKIPPED_MAX_BYTES};
 use nigh_net::tcp::kv::{self, KvRequest};
 use nigh_net::tcp::kv_query::{self, KvQueryRequest};
-use nigh_net::tcp::ops::{self, Op};
+use nigh_net::tcp::ops;
 use nigh_net::tcp::process;
 use nigh_net::tcp::vector::{self, VectorRequest};
 use nigh_shard::core::Vectors;
@@ -75,7 +76,7 @@ fn request(frame: &RequestFrame<'_>) {
                 refused(&error.into());
             }
         }
-        Some(Op::Partition(op)) => {
+        Some(Op::Placement(op)) => {
             if let Err(error) = process::decode_partition(op, args) {
                 refused(&error);
             }

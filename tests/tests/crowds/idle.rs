@@ -1,9 +1,7 @@
 //! Thousands of kept-alive connections without a request.
 
-use super::{
-    POINTS, ask, connect, gauge, raise_descriptors, resident_bytes, search, server, wait_for_connections,
-};
-use nigh_tests::{Server, long};
+use super::{POINTS, ask, connect, gauge, resident_bytes, search, server, wait_for_connections};
+use nigh_tests::{Server, long, room_for_connections};
 use serde_json::json;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -17,19 +15,21 @@ const SLACK_BYTES: u64 = 16 << 20;
 /// How often an idle server may wake up in a second: it does some 70 times, most of them for the watchdog.
 const WAKE_UPS_MAX: u64 = 120;
 
-/// How often the threads of a server have gone to sleep so far.
-fn sleeps(server: &Server) -> u64 {
+/// How often the threads of a server have gone to sleep so far, and how long they have run, in nanoseconds.
+fn sleeps(server: &Server) -> (u64, u64) {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("a running process");
     let of_task = |task: std::fs::DirEntry| {
         // A thread may end meanwhile.
-        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let read = |name| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        let (status, times) = (read("status"), read("schedstat"));
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0)
+        let number = |text: Option<&str>| text.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0);
+        (number(line), number(times.split(' ').next()))
     };
-    tasks.flatten().map(of_task).sum()
+    tasks.flatten().map(of_task).fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
 }
 
-/// This counts wake-ups rather than CPU time, which depends more on the machine. The expiry of points used to look at the clock 50 times a
+/// This judges wake-ups rather than CPU time, which depends more on the machine. The expiry of points used to look at the clock 50 times a
 /// second, and each look made the watchdog wake up as well, some 200 times a second.
 #[test]
 fn an_idle_server_sleeps() {
@@ -43,8 +43,10 @@ fn an_idle_server_sleeps() {
     std::thread::sleep(Duration::from_secs(6));
     let (before, began) = (sleeps(&server), Instant::now());
     std::thread::sleep(Duration::from_secs(3));
-    let each_second = ((sleeps(&server) - before) as f64 / began.elapsed().as_secs_f64()) as u64;
-    println!("an idle server wakes up {each_second} times a second");
+    let (after, seconds) = (sleeps(&server), began.elapsed().as_secs_f64());
+    let each_second = ((after.0 - before.0) as f64 / seconds) as u64;
+    let ran = (after.1 - before.1) as f64 / 1e7 / seconds;
+    println!("an idle server wakes up {each_second} times a second and runs for {ran:.2} % of the time");
     assert!(each_second <= WAKE_UPS_MAX, "{each_second} times a second");
 }
 
@@ -61,7 +63,7 @@ fn idle(server: &Server, count: u64) -> Vec<TcpStream> {
 #[test]
 fn idle_connections_cost_little_and_nobody_an_answer() {
     let count = if long() { 10_000 } else { 1_000 };
-    raise_descriptors(count);
+    let _room = room_for_connections(count);
     let server = server(POINTS, 0);
     let limits =
         std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).expect("a running process");

@@ -1,10 +1,10 @@
 //! Clients that say nothing, say it a byte at a time, stop in the middle, or are gone without a word.
 
 use super::{
-    POINTS, ask, connect, gauge, is_cut, raise_descriptors, resident_bytes, search, server, short_answer,
-    wait_for_connections, wait_until,
+    POINTS, ask, connect, gauge, is_cut, resident_bytes, search, server, short_answer, wait_for_connections,
+    wait_until,
 };
-use nigh_tests::{Server, long};
+use nigh_tests::{Server, long, room_for_connections};
 use socket2::{Domain, Socket, Type};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -26,7 +26,7 @@ fn silent(server: &Server) -> TcpStream {
 fn heads_that_do_not_come_are_cut_and_cost_nobody_an_answer() {
     let (silent_count, dripping_count) = if long() { (3_000, 500) } else { (300, 50) };
     let count = silent_count + dripping_count;
-    raise_descriptors(count);
+    let _room = room_for_connections(count);
     let server = server(POINTS, 0);
     let mut api = server.api();
     search(&mut api, POINTS, 21, 300);
@@ -132,6 +132,9 @@ fn connect_from_own_address(server: &Server, number: u8) -> TcpStream {
 /// Ends a connection without telling the other side, as a machine that loses its power does. False where this process
 /// may not.
 fn vanish(stream: TcpStream) -> bool {
+    // On a busy machine the acknowledgement of what was sent may still be on its way. It would find nobody, and the system
+    // would answer it with a reset, which ends the connection at once.
+    wait_until("what was sent is acknowledged", || unacknowledged_bytes(&stream) == 0);
     let on: libc::c_int = 1;
     // SAFETY: the option value points to a live c_int of the stated size; the descriptor is owned by `stream`.
     let result = unsafe {
@@ -145,6 +148,15 @@ fn vanish(stream: TcpStream) -> bool {
     };
     // A socket under repair is closed without a packet.
     result == 0
+}
+
+/// Bytes that were sent and that the other side's system has not acknowledged.
+fn unacknowledged_bytes(stream: &TcpStream) -> libc::c_int {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one c_int, to which the pointer points; the descriptor is owned by `stream`.
+    let result = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    bytes
 }
 
 #[test]
@@ -166,6 +178,8 @@ fn connections_whose_client_is_gone_end_by_themselves() {
     }
     assert!(gauge(&server, "svc_http_connections") >= gone, "nobody has told the server");
     search(&mut api, POINTS, 31, 300);
+    // An idle connection of ours would in the end be counted among those that timed out.
+    drop(api);
     wait_for_connections(&server, 10);
     // The last of them may still be there: connections are looked at once a second, on each core by itself.
     wait_until("they are counted", || gauge(&server, "svc_http_connections_timed_out_total") >= gone);
@@ -177,6 +191,6 @@ fn connections_whose_client_is_gone_end_by_themselves() {
         stream.write_all(scroll.as_bytes()).expect("sent");
         vanish(stream);
     }
-    search(&mut api, POINTS, 32, 300);
+    search(&mut server.api(), POINTS, 32, 300);
     wait_for_connections(&server, 10);
 }

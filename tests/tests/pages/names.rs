@@ -2,6 +2,7 @@
 use crate::page::Page;
 use crate::reference::{metric_families, server_flags};
 use crate::{ROOT, assert_none, pages};
+use nigh_net::op::table::TABLE;
 use nigh_tests::run_to_end;
 use std::collections::HashSet;
 use std::path::Path;
@@ -57,6 +58,7 @@ impl Known {
         ] {
             words.extend(words_of(text).map(ToOwned::to_owned));
         }
+        words.extend(TABLE.iter().map(|row| row.name.to_owned()));
         Known { server_flags, flags, routes, words, metrics }
     }
 

@@ -1,11 +1,13 @@
-//! The pages of `docs/reference` that are made from the code: flags, configuration keys, metrics, errors and limits.
+//! The pages of `docs/reference` that are made from the code: flags, configuration keys, metrics, errors, limits and operations.
 use crate::{ROOT, assert_none};
-use nigh_engine::{filter, kv};
+use nigh_engine::{filter, kv, text};
 use nigh_net::limits as net;
 use nigh_net::metrics::{METRICS_PREFIX, NodeGauges, Telemetry, render};
-use nigh_net::request::ErrorKind;
+use nigh_net::op::table::{Right, Row, TABLE};
+use nigh_net::op::{ErrorKind, Op, ProcessOp};
 use nigh_shard::core::{CollectionMetrics, FACET_VALUES_MAX, ORDER_TEXT_MAX_BYTES};
-use nigh_shard::keys::{KeysStats, indexes, query};
+use nigh_shard::kv::{KeysStats, indexes, query};
+use nigh_shard::refusals::RefusalReason;
 use nigh_shard::runtime::CoreHealth;
 use nigh_tests::run_to_end;
 use serde_json::Value;
@@ -18,12 +20,13 @@ const REWRITE: &str = "NIGH_REWRITE_REFERENCE";
 /// The page of a name with what the code says.
 type Made = (&'static str, fn() -> String);
 
-const MADE: [Made; 5] = [
+const MADE: [Made; 6] = [
     ("flags", flags),
     ("configuration", configuration),
     ("metrics", metrics),
     ("errors", errors),
     ("limits", limits),
+    ("operations", operations),
 ];
 
 #[test]
@@ -309,7 +312,9 @@ fn configuration() -> String {
     out.push_str(
         "\n## The file of `-config`\n\nThe server reads one JSON file, named by `-config`, at its start. It has one key:\n\n\
          ```json example\n{\"cache\": {\"max_memory\": \"8GiB\"}}\n```\n\n\
-         `max_memory` is the budget of keys and values; without it the budget is a quarter of the memory that machine and container allow.\n",
+         `max_memory` is the budget of keys and values of the whole process, at least 2 MiB for each shard (`-shards`). Without it the budget is a\n\
+         quarter of the smaller of the machine's memory and the container's limit; where a quarter is less than 2 MiB for each shard, it is raised\n\
+         to that, up to a half.\n",
     );
     out
 }
@@ -331,6 +336,8 @@ pub fn metrics_text() -> String {
     let node = NodeGauges {
         log_bytes: vec![Some(0)],
         log_frames: vec![Some(0)],
+        logs_failed: vec![false],
+        refusals: RefusalReason::ALL.map(|reason| (reason, 0)).to_vec(),
         health: vec![CoreHealth::default()],
         ..NodeGauges::default()
     };
@@ -376,7 +383,7 @@ fn metrics() -> String {
         "# Metrics\n\n\
          `GET /metrics` (also `/v1/metrics`) answers Prometheus text. `-metrics-prefix` changes the `svc` in front of all names.\n\
          `GET /kv-metrics` has the metrics of keys alone. A histogram has the usual `_bucket`, `_sum` and `_count`. Counters start at 0 with\n\
-         the process. Which of these to watch is on the page [metrics and alerts](../operations/metrics.md).\n\n",
+         the process. [Metrics](../operations/metrics.md) and [Alerts](../operations/alerts.md) say which of these to watch.\n\n",
     );
     let _ = writeln!(out, "{GENERATED}");
     let families = metric_families();
@@ -450,10 +457,9 @@ fn meaning(kind: ErrorKind) -> (&'static str, &'static str) {
         ErrorKind::TooLarge => {
             ("The body, or one payload, is over its limit.", "Send less at a time; see [limits](limits.md).")
         }
-        ErrorKind::Unsupported => (
-            "The content type or the content encoding is not read.",
-            "Send `application/json` or `application/octet-stream`, plain or with `Content-Encoding: gzip`.",
-        ),
+        ErrorKind::Unsupported => {
+            ("The content encoding is not read.", "Send the body plain or with `Content-Encoding: gzip`.")
+        }
         ErrorKind::Exhausted => (
             "A quota of the collection is used up, or writes come faster than `max_inserts_per_second`.",
             "Wait and repeat the request, or delete points.",
@@ -463,7 +469,8 @@ fn meaning(kind: ErrorKind) -> (&'static str, &'static str) {
             "Read the log; see [troubleshooting](../operations/troubleshooting.md).",
         ),
         ErrorKind::Damaged => (
-            "The collection or the keys that the request addresses are damaged on the disk. Everything else is served.",
+            "The collection or the keys that the request addresses are damaged on the disk, or had writes under way when the log failed. \
+             Everything else is served.",
             "See [damaged files](../operations/full-disks-and-damage.md#damaged-files).",
         ),
         ErrorKind::Unavailable => (
@@ -499,9 +506,55 @@ fn errors() -> String {
     out
 }
 
+fn operations() -> String {
+    let mut out = String::from(
+        "# Operations\n\n\
+         Every operation of the interface with the right it needs, its routes over REST, and whether the binary protocol has it under its name. A\n\
+         right is needed on the collection that the request names, or on the whole node where it names none. \"None\" stands for routes that are\n\
+         served without a key, \"of the operation inside\" for an envelope.\n\n\
+         \"Refused\" marks operations whose features this build lacks (backups, partitions, a registry of keys): they check the request and then\n\
+         refuse it, with status 412 over REST and with an error over the binary protocol. Operations that are \"not available\" answer that they are\n\
+         not registered.\n\n",
+    );
+    let _ = writeln!(out, "{GENERATED}");
+    out.push_str("\n| Operation | Right | REST | Binary protocol |\n|---|---|---|---|\n");
+    for row in TABLE {
+        let right = match row.right {
+            _ if row.routes().any(|route| route.is_open) && row.tcp.is_none() => "none".to_owned(),
+            Right::Of(right) => format!("{right:?}").to_lowercase(),
+            Right::OfInner => "of the operation inside".to_owned(),
+        };
+        let is_refused = is_refused(row.op);
+        let route = |route: &nigh_net::op::table::RestRoute| {
+            let note = match route.is_open && row.tcp.is_some() {
+                true => " (none)",
+                false if is_refused => " (refused)",
+                false => "",
+            };
+            format!("`{} {}`{note}", route.method.name(), route.path)
+        };
+        let routes: Vec<String> = row.routes().map(route).collect();
+        let binary = match row {
+            Row { tcp: None, .. } => "",
+            Row { op: Op::Absent, .. } => "not available",
+            Row { op: Op::KvQuery(_), .. } => "with `-kv-query`",
+            _ if is_refused => "refused",
+            _ => "yes",
+        };
+        let _ = writeln!(out, "| `{}` | {right} | {} | {binary} |", row.name, routes.join("<br>"));
+    }
+    out
+}
+
+/// Whether this build lacks what an operation needs, so that no request for it succeeds.
+fn is_refused(op: Op) -> bool {
+    use ProcessOp::{Backup, BackupsList, KeysAdd, KeysList, KeysRevoke};
+    matches!(op, Op::Placement(_) | Op::Process(Backup | BackupsList | KeysAdd | KeysList | KeysRevoke))
+}
+
 #[test]
 fn every_kind_of_error_has_a_row() {
-    let source = std::fs::read_to_string(Path::new(ROOT).join("net/src/request.rs")).expect("the source");
+    let source = std::fs::read_to_string(Path::new(ROOT).join("net/src/op/error.rs")).expect("the source");
     let (_, kinds) = source.split_once("pub enum ErrorKind {").expect("the kinds");
     let (kinds, _) = kinds.split_once("\n}").expect("their end");
     let mut named: Vec<&str> = kinds
@@ -545,6 +598,13 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ("Name of a collection or alias, with its tenant", of!(NAME_MAX_BYTES), Bytes),
                 ("Components of a vector", of!(DIM_MAX), Count),
                 ("Payload of one point, as it is stored", of!(PAYLOAD_ROW_MAX_BYTES), Bytes),
+                ("Keys of the payload of one point", of!(PAYLOAD_KEYS_MAX), Count),
+                ("Words of one text that are ranked by `full_text`", other(text::MAX_TOKENS), Count),
+                (
+                    "Beginning of a word that is looked at; longer words with the same beginning are one word",
+                    other(text::WORD_MAX_BYTES),
+                    Bytes,
+                ),
                 ("`ef_construction` and `ef_search`", other(nigh_engine::collection::EF_MAX), Count),
             ],
         ),
@@ -560,10 +620,12 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                     Count,
                 ),
                 ("Lanes of one query", of!(QUERY_LANES_MAX), Count),
+                ("Keys of one `order_by`", of!(ORDER_KEYS_MAX), Count),
                 ("Candidates of a lane of a query; more is cut to this", of!(QUERY_POOL_MAX), Count),
                 ("Examples, or pairs of examples, of one lane", of!(QUERY_EXAMPLES_MAX), Count),
                 ("Dimensions of a sparse query", of!(QUERY_DIMENSIONS_MAX), Count),
                 ("Distinct words of a text query, without stop words", of!(QUERY_TERMS_MAX), Count),
+                ("Text of a text query", of!(QUERY_TEXT_MAX_BYTES), Bytes),
                 ("Results of `points/search/mmr`", of!(DIVERSE_K_MAX), Count),
                 ("Candidates of `points/search/mmr`", of!(DIVERSE_POOL_MAX), Count),
                 ("Values of a facet", other(FACET_VALUES_MAX), Count),
@@ -603,8 +665,13 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ("Request line and headers", of!(HEADER_BLOCK_MAX_BYTES), Bytes),
                 ("Headers of one request", of!(HEADERS_MAX), Count),
                 (
-                    "Heads of requests of all connections together, counting those above 16 KiB; beyond it 503",
+                    "Heads of requests of all connections together, beyond the first 8 KiB of each connection; beyond it 503",
                     of!(HEADS_MAX_BYTES),
+                    Bytes,
+                ),
+                (
+                    "Memory that is counted for every open connection, over HTTP and TCP; all connections together may have a sixteenth of the memory limit, and further ones are turned away",
+                    of!(CONNECTION_BYTES),
                     Bytes,
                 ),
                 (
@@ -697,8 +764,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
 }
 
 /// Constants of the front end that no client meets: how work is cut into pieces.
-const INTERNAL: [&str; 15] = [
-    "HEAD_UNCOUNTED_BYTES",
+const INTERNAL: [&str; 13] = [
     "PAGES_IN_FLIGHT_BYTES",
     "TCP_FRAME_JUDGED_BYTES",
     "LINGER_MAX_MS",
@@ -709,7 +775,6 @@ const INTERNAL: [&str; 15] = [
     "FIRST_PAGE_POINTS",
     "PAGE_BYTES",
     "PAGE_COMPONENTS",
-    "BODY_UNCOUNTED_BYTES",
     "TCP_ROUND_RESPONSES_BYTES",
     "TCP_READS_TOGETHER_MAX",
     "TCP_RECEIVE_BYTES_MAX",

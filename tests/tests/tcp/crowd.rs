@@ -1,7 +1,7 @@
 //! Thousands of connections: cheap while idle, bounded in number, and each served.
 
 use super::server;
-use nigh_tests::{Args, Server, Wire, frame, long};
+use nigh_tests::{Args, Server, Wire, frame, long, room_for_connections};
 
 /// Most memory of the server for one idle connection: its task, its place in the lists, its token.
 const IDLE_CONNECTION_BYTES_MAX: u64 = 8 << 10;
@@ -28,19 +28,6 @@ fn forget_peak(server: &Server) {
     std::fs::write(format!("/proc/{}/clear_refs", server.pid()), "5").expect("a file of the kernel");
 }
 
-fn raise_descriptors(wanted: u64) {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: both calls touch nothing but `limit`, which lives across them.
-    unsafe {
-        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), 0);
-        assert!(limit.rlim_max >= wanted, "at most {} open files, {wanted} are needed", limit.rlim_max);
-        if limit.rlim_cur < wanted {
-            limit.rlim_cur = limit.rlim_max;
-            assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), 0);
-        }
-    }
-}
-
 fn counted(wire: &mut Wire, name: &str) -> u64 {
     let page = String::from_utf8(wire.ask("__metrics__", b"").ok()).expect("text");
     let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).expect(name);
@@ -50,7 +37,7 @@ fn counted(wire: &mut Wire, name: &str) -> u64 {
 #[test]
 fn idle_connections_are_cheap_and_all_are_served() {
     let count: u64 = if long() { 9_990 } else { 1_000 };
-    raise_descriptors(count + 4_096);
+    let _room = room_for_connections(count);
     let server = server();
     let first = &mut server.tcp();
     assert_eq!(first.ask("put", Args::new().s16("k").s32([7; 3_000]).u64(0)).ok(), b"");

@@ -1,8 +1,9 @@
 //! Servers for the tests: a map behind each protocol, written apart from the encoders, and faults on demand.
 use super::options::ProtocolName;
+use nigh_net::op::KvOp;
 use nigh_net::tcp::frame::{self, Decoded};
 use nigh_net::tcp::kv::{self, KvRequest};
-use nigh_net::tcp::ops::KvOp;
+use nigh_shard::kv::batch::KeyOp;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -164,8 +165,8 @@ fn ask_nigh(reader: &mut impl Read, token: &[u8]) -> Option<Result<Asked, Vec<u8
     }
     let op = if frame.operation == b"get" { KvOp::Get } else { KvOp::Put };
     Some(Ok(match kv::decode(op, frame.args).expect("good arguments") {
-        KvRequest::Get { key } => Asked::Get(key.to_vec()),
-        KvRequest::Change(nigh_engine::kv::Op::Put { key, value, ttl_ms }) => {
+        KvRequest::One(KeyOp::Get { key }) => Asked::Get(key.to_vec()),
+        KvRequest::One(KeyOp::Change(nigh_engine::kv::Op::Put { key, value, ttl_ms })) => {
             Asked::Set(key.to_vec(), value.to_vec(), Some(ttl_ms).filter(|&ttl| ttl > 0))
         }
         other => panic!("{other:?}"),

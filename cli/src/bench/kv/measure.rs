@@ -1,18 +1,9 @@
 //! What is counted: answers and latencies by class, and the processor time and memory of both sides.
 use super::workload::Class;
+use crate::bench::latency::histogram;
 use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
-
-/// Latencies above this are recorded as this.
-const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
-
-/// Largest number of a process on any Linux.
-const PID_MAX: u32 = 1 << 22;
-
-/// A histogram that holds every latency we record, nanoseconds, to three digits.
-pub fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are constants that fit")
-}
 
 /// What one generator thread saw, or all of them together.
 pub struct Tally {
@@ -93,27 +84,8 @@ impl Tally {
 
 /// CPU time of this process so far, all threads.
 pub fn own_cpu() -> Duration {
-    read_clock(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or_default()
-}
-
-/// CPU time of process `pid` so far, threads that have ended included, to the nanosecond; `/proc/<pid>/stat` has the same in
-/// hundredths of a second. `None` when there is no such process.
-pub fn cpu_of(pid: u32) -> Option<Duration> {
-    // A clock's number has 29 bits for the process, and 0 there is whoever asks.
-    if pid == 0 || pid > PID_MAX {
-        return None;
-    }
-    let mut clock = 0;
-    // SAFETY: `clock` outlives the call, which writes nothing else.
-    let failed = unsafe { libc::clock_getcpuclockid(libc::pid_t::try_from(pid).ok()?, &mut clock) };
-    if failed == 0 { read_clock(clock) } else { None }
-}
-
-fn read_clock(clock: libc::clockid_t) -> Option<Duration> {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` outlives the call, which writes nothing else.
-    let failed = unsafe { libc::clock_gettime(clock, &mut time) };
-    (failed == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Resident memory of process `pid`, bytes.
@@ -127,6 +99,7 @@ pub fn resident_of(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nigh_shard::system::{PID_MAX, cpu_of};
     use std::time::Instant;
 
     #[test]

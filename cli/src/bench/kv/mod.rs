@@ -52,7 +52,7 @@ pub fn run(options: &Options) -> Result<Report, String> {
 
 fn measure(protocol: &impl Protocol, options: &Options, checked: Checked) -> Result<Report, String> {
     if let Some(pid) = options.pid
-        && measure::cpu_of(pid).is_none()
+        && nigh_shard::system::cpu_of(pid).is_none()
     {
         return Err(format!("--pid {pid}: there is no such process"));
     }

@@ -1,5 +1,5 @@
 //! Flags of the key-value benchmark, their checks, and what they come to.
-use super::workload::Distribution;
+use super::workload::{Arrivals, Distribution, Sizes};
 use crate::flags::{parse_bool, parse_bytes};
 use clap::{ArgAction, Parser, ValueEnum};
 use serde::Serialize;
@@ -171,25 +171,6 @@ impl Mode {
             Mode::Open => "open",
         }
     }
-}
-
-/// How due times are spaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Arrivals {
-    /// As independent clients send: exponential gaps.
-    Poisson,
-    /// Evenly.
-    Uniform,
-}
-
-/// Sizes of values, bytes, both inclusive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Sizes {
-    /// Smallest.
-    pub min: usize,
-    /// Largest.
-    pub max: usize,
 }
 
 /// Rates of a sweep, ascending.

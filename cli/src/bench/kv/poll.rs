@@ -2,8 +2,14 @@
 //!
 //! The server's own reactor wakes tasks; a generator has none, it wants the list of connections that have something. So
 //! this is level-triggered: a connection is read once per event, and one read less than the usual "until it would block".
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::thread::set_current_timer_slack;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 /// Events taken per wait; more come with the next one.
@@ -12,7 +18,7 @@ const EVENTS_MAX: usize = 256;
 /// See the module.
 pub struct Poll {
     epoll: OwnedFd,
-    events: Vec<libc::epoll_event>,
+    events: Vec<epoll::Event>,
 }
 
 /// What happened to one descriptor.
@@ -32,16 +38,9 @@ impl Poll {
     /// # Errors
     /// Of `epoll_create1`.
     pub fn new() -> io::Result<Poll> {
-        // SAFETY: neither call takes a pointer. A kernel that refuses exact timers keeps its own.
-        let fd = unsafe {
-            libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
-            libc::epoll_create1(libc::EPOLL_CLOEXEC)
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `fd` was just made, and nothing else owns it.
-        let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
+        // A kernel that refuses exact timers keeps its own.
+        let _refused = set_current_timer_slack(NonZeroU64::new(1));
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Poll { epoll, events: Vec::with_capacity(EVENTS_MAX) })
     }
 
@@ -49,25 +48,17 @@ impl Poll {
     ///
     /// # Errors
     /// Of `epoll_ctl`.
-    pub fn add(&self, source: &impl AsRawFd, token: usize) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_ADD, source, libc::EPOLLIN, token)
+    pub fn add(&self, source: &impl AsFd, token: usize) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, source, EventData::new_u64(token as u64), EventFlags::IN)?)
     }
 
     /// Watches `source` for writing as well, or no longer.
     ///
     /// # Errors
     /// Of `epoll_ctl`.
-    pub fn watch_writing(&self, source: &impl AsRawFd, token: usize, writing: bool) -> io::Result<()> {
-        let flags = if writing { libc::EPOLLIN | libc::EPOLLOUT } else { libc::EPOLLIN };
-        self.control(libc::EPOLL_CTL_MOD, source, flags, token)
-    }
-
-    fn control(&self, operation: i32, source: &impl AsRawFd, flags: i32, token: usize) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: flags as u32, u64: token as u64 };
-        // SAFETY: `event` outlives the call; the kernel checks both descriptors.
-        let result =
-            unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, source.as_raw_fd(), &mut event) };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    pub fn watch_writing(&self, source: &impl AsFd, token: usize, writing: bool) -> io::Result<()> {
+        let flags = if writing { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+        Ok(epoll::modify(&self.epoll, source, EventData::new_u64(token as u64), flags)?)
     }
 
     /// Waits for events, at most `timeout`; how many there are. A signal counts as none.
@@ -76,41 +67,23 @@ impl Poll {
     /// Of `epoll_pwait2`: the kernel is older than 5.11.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<usize> {
         self.events.clear();
-        let timeout = libc::timespec {
-            tv_sec: timeout.as_secs() as libc::time_t,
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
-        // SAFETY: the vector was made with room for EVENTS_MAX entries and never shrinks, `timeout` outlives the call, and a
-        // null signal mask is allowed.
-        let count = unsafe {
-            libc::syscall(
-                libc::SYS_epoll_pwait2,
-                self.epoll.as_raw_fd(),
-                self.events.as_mut_ptr(),
-                EVENTS_MAX,
-                &raw const timeout,
-                std::ptr::null::<libc::sigset_t>(),
-                0usize,
-            )
-        };
-        if count < 0 {
-            let error = io::Error::last_os_error();
-            return if error.kind() == io::ErrorKind::Interrupted { Ok(0) } else { Err(error) };
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&timeout)) {
+            Ok(count) => Ok(count),
+            Err(Errno::INTR) => Ok(0),
+            Err(error) => Err(error.into()),
         }
-        // SAFETY: the kernel has written the first `count <= EVENTS_MAX` entries.
-        unsafe { self.events.set_len(count as usize) };
-        Ok(self.events.len())
     }
 
     /// Event `index` of the last wait.
     pub fn event(&self, index: usize) -> Event {
         let event = self.events[index];
-        let (flags, token) = (event.events as i32, event.u64);
-        let ended = flags & (libc::EPOLLERR | libc::EPOLLHUP) != 0;
+        let (flags, token) = (event.flags, event.data.u64());
+        let ended = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         Event {
             token: token as usize,
-            readable: ended || flags & libc::EPOLLIN != 0,
-            writable: ended || flags & libc::EPOLLOUT != 0,
+            readable: ended || flags.contains(EventFlags::IN),
+            writable: ended || flags.contains(EventFlags::OUT),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! What a run says at its end: a table for people, one JSON object for programs.
-use super::measure::{Tally, histogram};
-use super::options::{Arrivals, DistributionName, Mode, Options, ProtocolName, Sizes};
+use super::measure::Tally;
+use super::options::{DistributionName, Mode, Options, ProtocolName};
 use super::stretch::Spent;
-use crate::bench::report::Latency;
+use super::workload::{Arrivals, Sizes};
+use crate::bench::latency::{Latency, histogram};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt::Write;

@@ -1,11 +1,12 @@
 //! One stretch of load: threads that generate it, and what both sides spent on it.
 use super::connection::Connection;
 use super::generator::{Generator, Plan, Shared};
-use super::measure::{Tally, cpu_of, own_cpu, resident_of};
-use super::options::{Arrivals, Options};
+use super::measure::{Tally, own_cpu, resident_of};
+use super::options::Options;
 use super::protocol::Protocol;
-use super::workload::{Distribution, Draws, Keys, Schedule, Values};
+use super::workload::{Arrivals, Distribution, Draws, Keys, Schedule, Values};
 use crate::bench::processor_wait::ProcessorWait;
+use nigh_shard::system::cpu_of;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -3,7 +3,9 @@
 //! Everything is a function of numbers. A key is its number, a value depends on the key's number and the sizes asked for and
 //! on nothing else (so a run can check what another one wrote), and draws depend on the seed. Nothing here allocates after
 //! it was made.
-use super::options::{Arrivals, Sizes};
+use clap::ValueEnum;
+use nigh_engine::random::{SplitMix64, hash};
+use serde::Serialize;
 
 /// Values are cut from a pool of so many random bytes more than the longest has: a multiple of every page and line size,
 /// small enough to stay in a cache.
@@ -27,41 +29,49 @@ pub enum Distribution {
     Zipf(f64),
 }
 
-/// The generator of Steele, Lea and Flood (OOPSLA 2014): one multiplication chain per draw, the same everywhere.
+/// Sizes of values, bytes, both inclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Sizes {
+    /// Smallest.
+    pub min: usize,
+    /// Largest.
+    pub max: usize,
+}
+
+/// How due times are spaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrivals {
+    /// As independent clients send: exponential gaps.
+    Poisson,
+    /// Evenly.
+    Uniform,
+}
+
+/// Random choices: one multiplication chain per draw, the same everywhere.
 #[derive(Clone)]
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
     /// Begins at `seed`; `stream` keeps threads apart.
     pub fn new(seed: u64, stream: u64) -> Random {
-        Random(mix(seed) ^ mix(stream.wrapping_add(0x5851_f42d_4c95_7f2d)))
+        Random(SplitMix64(hash(seed) ^ hash(stream.wrapping_add(0x5851_f42d_4c95_7f2d))))
     }
 
     /// 64 random bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        finish(self.0)
+        self.0.next()
     }
 
-    /// A number below `bound` (Lemire 2019 without the rejection: off by less than `bound / 2^64`).
+    /// A number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
+        self.0.below(bound as usize) as u64
     }
 
     /// A number in `(0, 1]`.
     pub fn unit(&mut self) -> f64 {
         ((self.bits() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
-}
-
-fn mix(value: u64) -> u64 {
-    finish(value.wrapping_add(0x9e37_79b9_7f4a_7c15))
-}
-
-fn finish(value: u64) -> u64 {
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 /// Keys of one length: zeros and a number in hexadecimal.
@@ -122,7 +132,7 @@ impl Values {
         let span = (self.sizes.max - self.sizes.min) as u64 + 1;
         match span {
             1 => self.sizes.min,
-            _ => self.sizes.min + ((u128::from(mix(number)) * u128::from(span)) >> 64) as usize,
+            _ => self.sizes.min + ((u128::from(hash(number)) * u128::from(span)) >> 64) as usize,
         }
     }
 
@@ -130,7 +140,7 @@ impl Values {
     pub fn of(&self, number: u64) -> Value<'_> {
         let size = self.size(number);
         let mark_len = size.min(8);
-        let bits = mix(!number);
+        let bits = hash(!number);
         let at = bits as usize % POOL_SPREAD;
         Value { mark: bits.to_le_bytes(), mark_len, rest: &self.pool[at..at + size - mark_len] }
     }

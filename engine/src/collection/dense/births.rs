@@ -1,6 +1,6 @@
 //! Which slots have been born since a device last asked: one bit per slot, set by the owner, taken by one reader.
-use crate::index::Slot;
 use crate::memory::{Arena, ArenaError};
+use crate::slot::Slot;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The bits; none where no device asks.

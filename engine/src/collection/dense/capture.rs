@@ -343,8 +343,7 @@ impl DenseWriter {
             }
             return true;
         }
-        // SAFETY: this is the owner, and only the owner frees rows.
-        let (row, version) = unsafe { shared.meta.row_and_version(slot) };
+        let (row, version) = shared.meta.owned_row_and_version(&self.rows, slot);
         let point = PointRecord {
             slot,
             dead,

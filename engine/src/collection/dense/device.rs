@@ -4,11 +4,11 @@
 //! A device holds the vector of a slot under the slot's number. Everything here is as of one [`Moment`]: a slot that is visible in it
 //! keeps its vector as long as the moment's pin lives, so a copy made under the pin is of the point that the moment shows.
 use super::hit_order::by_distance_then_id;
-use super::search::View;
+use super::view::View;
 use super::{Dense, Hit, Pin, SearchError, Slot};
 use crate::distance::{Kernel, padded, prepare};
 use crate::filter::Predicate;
-use crate::filter::lists::Lists;
+use crate::filter::narrow::Lists;
 use crate::filter::planner::Plan;
 use std::sync::atomic::Ordering;
 
@@ -28,7 +28,7 @@ pub struct Moment<'p> {
 impl Dense {
     /// Any thread that holds a seat: the collection as of now.
     pub fn moment<'p>(&'p self, pin: &'p Pin<'_>, now_ms: u64) -> Moment<'p> {
-        let seq = self.view_at(None, now_ms).seq;
+        let seq = self.view_at(pin, None, now_ms).seq;
         // After the snapshot.
         let slots = self.slots.load(Ordering::Acquire) as Slot;
         Moment { dense: self, pin, seq, now_ms, slots }
@@ -102,7 +102,7 @@ impl Moment<'_> {
 
     fn view<'a>(&'a self, filter: Option<&'a Predicate>) -> View<'a> {
         // On the thread of the devices, and of brief filters alone.
-        let mut view = self.dense.view_at(filter, self.now_ms).unhurried();
+        let mut view = self.dense.view_at(self.pin, filter, self.now_ms).unhurried();
         view.seq = self.seq;
         view
     }

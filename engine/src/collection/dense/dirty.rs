@@ -1,5 +1,5 @@
 //! Which slots changed since the last checkpoint image. Only the owner has these.
-use crate::index::Slot;
+use crate::slot::Slot;
 
 /// A growing set of slots with a count.
 #[derive(Clone, Debug, Default)]

@@ -124,8 +124,7 @@ impl DenseWriter {
 
     fn note_counts(&mut self, slot: Slot, counts: bool) {
         let shared = self.shared.clone();
-        // SAFETY: the owner, which frees no row meanwhile.
-        let row = PayloadRow::trusted(unsafe { shared.meta.row(slot) });
+        let row = PayloadRow::trusted(shared.meta.owned_row(&self.rows, slot));
         match counts {
             true => sub(&shared.expired, 1),
             false => add(&shared.expired, 1),
@@ -140,8 +139,7 @@ impl DenseWriter {
             return;
         }
         let shared = self.shared.clone();
-        // SAFETY: the owner, which frees no row meanwhile.
-        let row = PayloadRow::trusted(unsafe { shared.meta.row(slot) });
+        let row = PayloadRow::trusted(shared.meta.owned_row(&self.rows, slot));
         let expired = row
             .content_deadline()
             .is_some_and(|deadline_ms| (deadline_ms, shared.meta.id(slot)) <= self.expiry.texts);

@@ -4,20 +4,13 @@
 //! vector is a part of the row, the document is its `$content`. They follow a slot as the payload index does: filed before
 //! the birth is published, taken out when the slot is freed. Scores of text depend on statistics of all documents, which
 //! follow the death at once.
-use super::search::View;
+use super::Slot;
 use super::writer::{add, sub};
-use super::{Dense, Pin, SearchError, Slot};
 use crate::collection::DenseConfig;
-use crate::filter::lists::look_up;
-use crate::filter::planner::{Plan, bit};
-use crate::filter::{Allowance, Predicate};
 use crate::memory::Domain;
-use crate::pace::{Pace, TooLong};
 use crate::payload::PayloadRow;
-use crate::payload::index::Walk;
-use crate::sparse::{LaneHit, LaneScratch, SparseIndex, SparseWriter};
-use crate::text::{Task, TextIndex, TextQuery, TextWriter};
-use ahash::HashMap;
+use crate::sparse::{SparseIndex, SparseWriter};
+use crate::text::{Task, TextIndex, TextWriter};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -218,6 +211,16 @@ fn document(row: PayloadRow<'_>) -> Option<&str> {
 }
 
 impl Lanes {
+    /// None before the first sparse vector.
+    pub fn sparse(&self) -> Option<&SparseIndex> {
+        self.sparse.get().map(Arc::as_ref)
+    }
+
+    /// None where texts are not searched.
+    pub fn text(&self) -> Option<&TextIndex> {
+        self.text.as_deref()
+    }
+
     /// Live points with a sparse vector.
     pub fn sparse_vectors(&self) -> u64 {
         self.sparse_live.load(Ordering::Relaxed)
@@ -227,244 +230,5 @@ impl Lanes {
     pub fn bytes(&self) -> u64 {
         self.sparse.get().map_or(0, |sparse| sparse.bytes())
             + self.text.as_ref().map_or(0, |text| text.bytes())
-    }
-}
-
-/// What a lane may ask the filter in one go, in nanoseconds: a search of a lane is not left in the middle. A slot whose question stays
-/// open is admitted for now, and the lane is searched again once it is answered.
-const LANE_ALLOWANCE_NS: u64 = 2_000_000;
-/// How often, before all slots that may match are asked.
-const LANE_ROUNDS: usize = 4;
-/// Slots asked between two calls of the pace.
-const ASKED_AT_ONCE: Slot = 256;
-
-/// What a lane knows of the filter.
-struct Asked {
-    allowance: Allowance,
-    known: HashMap<Slot, bool>,
-    open: Vec<Slot>,
-    rounds: usize,
-    /// All slots that match, one bit each, when that was the shorter way.
-    all: Option<Vec<u64>>,
-}
-
-impl Default for Asked {
-    fn default() -> Asked {
-        Asked {
-            allowance: Allowance::of(LANE_ALLOWANCE_NS),
-            known: HashMap::default(),
-            open: Vec::new(),
-            rounds: 0,
-            all: None,
-        }
-    }
-}
-
-impl Asked {
-    #[inline]
-    fn matches(&mut self, view: &mut View<'_>, slot: Slot) -> bool {
-        if self.rounds > 0 {
-            if let Some(all) = &self.all {
-                return bit(all, slot);
-            }
-            if let Some(&known) = self.known.get(&slot) {
-                return known;
-            }
-        }
-        let answer = view.ask(slot, &self.allowance);
-        if answer.is_none() {
-            self.open.push(slot);
-        }
-        answer.unwrap_or(true)
-    }
-
-    /// Answers what stayed open; true when nothing did, and the lane has been searched.
-    async fn settle(
-        &mut self,
-        dense: &Dense,
-        view: &mut View<'_>,
-        mut named: Named<'_>,
-        pace: &mut impl Pace,
-    ) -> Result<bool, TooLong> {
-        pace.step(self.allowance.renew(LANE_ALLOWANCE_NS)).await?;
-        if self.open.is_empty() {
-            return Ok(true);
-        }
-        self.rounds += 1;
-        for slot in std::mem::take(&mut self.open) {
-            self.known.insert(slot, view.settle(slot, pace).await?);
-        }
-        if self.rounds == LANE_ROUNDS {
-            let slots = dense.slots.load(Ordering::Acquire) as Slot;
-            let mut all = vec![0; (slots as usize).div_ceil(64)];
-            let mut take = |slot: Slot| all[slot as usize / 64] |= 1 << (slot % 64);
-            for slot in 0..slots {
-                if slot % ASKED_AT_ONCE == ASKED_AT_ONCE - 1 || view.is_spent() {
-                    pace.step(ASKED_AT_ONCE as usize / 4 + view.steps_taken()).await?;
-                    view.settle_open(pace, &mut take).await?;
-                }
-                let is_named = match &mut named {
-                    Named::Slots { walk, .. } => walk.seek(slot) == Some(slot),
-                    Named::None => false,
-                    Named::Any => true,
-                };
-                if is_named && view.visible(slot) {
-                    match self.known.get(&slot) {
-                        Some(false) => {}
-                        Some(true) => take(slot),
-                        None if view.matches(slot) => take(slot),
-                        None => {}
-                    }
-                }
-            }
-            view.settle_open(pace, take).await?;
-            self.all = Some(all);
-        }
-        Ok(false)
-    }
-}
-
-/// The slots a filter may admit, as the payload index knows them.
-enum Named<'p> {
-    None,
-    /// These; `exact`: all of them match.
-    Slots {
-        walk: Walk<'p>,
-        exact: bool,
-    },
-    /// Not narrowed down: the predicate is asked.
-    Any,
-}
-
-impl Dense {
-    /// Any core. Replaces `out` with the `k` visible points that match and have the greatest dot product with `query`
-    /// (dimension, value), best first, ties by id. Exact; a point that shares a dimension is a hit whatever its score.
-    ///
-    /// Cost: 1 to 3 ns per posting of the query's dimensions that has to be looked at; a filter is asked of those that could
-    /// enter the result, or looked up in the payload index before if that names the points that match.
-    ///
-    /// The pace counts looking up long lists of the filter.
-    ///
-    /// # Errors
-    /// Dimensions that do not ascend strictly, values that are not finite; [`SearchError::TooLong`].
-    #[allow(clippy::too_many_arguments)] // Two of them are buffers; a struct would only rename the list.
-    pub async fn search_sparse(
-        &self,
-        pin: &Pin<'_>,
-        query: &[(u32, f32)],
-        k: usize,
-        filter: Option<&Predicate>,
-        now_ms: u64,
-        pace: &mut impl Pace,
-        scratch: &mut LaneScratch,
-        out: &mut Vec<LaneHit>,
-    ) -> Result<(), SearchError> {
-        out.clear();
-        crate::sparse::check_sparse(query)?;
-        // The snapshot first: what it includes is filed, and the index is there.
-        let mut view = self.view_at(filter, now_ms);
-        let Some(sparse) = self.lanes.sparse.get() else {
-            scratch.clear_stats();
-            return Ok(());
-        };
-        let mut asked = Asked::default();
-        loop {
-            let mut named = self.named(pin, &view, pace).await?;
-            let admit = |slot| self.lane_admits(&mut view, &mut named, &mut asked, slot);
-            sparse.search(pin, query, k, admit, |slot| self.meta.id(slot), scratch, out)?;
-            if asked.settle(self, &mut view, named, pace).await? {
-                break;
-            }
-        }
-        self.count_rejects(&view);
-        Ok(())
-    }
-
-    /// Any core. Replaces `out` with the `k` visible points that match and whose `$content` scores best for `query` (BM25, see
-    /// [`crate::text`]), best first, ties by id. Exact, with the statistics of all live documents at this moment.
-    ///
-    /// Cost: as [`Self::search_sparse`].
-    ///
-    /// # Errors
-    /// [`SearchError::TextDisabled`], [`SearchError::TooLong`].
-    #[allow(clippy::too_many_arguments)] // As above.
-    pub async fn search_text(
-        &self,
-        pin: &Pin<'_>,
-        query: &TextQuery,
-        k: usize,
-        filter: Option<&Predicate>,
-        now_ms: u64,
-        pace: &mut impl Pace,
-        scratch: &mut LaneScratch,
-        out: &mut Vec<LaneHit>,
-    ) -> Result<(), SearchError> {
-        out.clear();
-        let text = self.lanes.text.as_ref().ok_or(SearchError::TextDisabled)?;
-        let mut view = self.view_at(filter, now_ms);
-        let mut asked = Asked::default();
-        loop {
-            let mut named = self.named(pin, &view, pace).await?;
-            let admit = |slot| {
-                self.lane_admits(&mut view, &mut named, &mut asked, slot) && {
-                    // SAFETY: found visible under this pin, so not freed meanwhile.
-                    let row = PayloadRow::trusted(unsafe { self.meta.row(slot) });
-                    // After the row was read: one that was replaced says for itself whether it has a text.
-                    let replaced = view.was_replaced();
-                    // A text that has expired is gone for searches at once; its postings go with the sweep.
-                    (row.next_deadline().is_none_or(|deadline| deadline > now_ms) && !replaced)
-                        || row.content(now_ms).is_some()
-                }
-            };
-            text.search(pin, query, None, k, admit, |slot| self.meta.id(slot), scratch, out);
-            if asked.settle(self, &mut view, named, pace).await? {
-                break;
-            }
-        }
-        self.count_rejects(&view);
-        Ok(())
-    }
-
-    /// Whether the collection has a full-text lane.
-    pub fn has_text(&self) -> bool {
-        self.lanes.text.is_some()
-    }
-
-    async fn named<'p>(
-        &'p self,
-        pin: &'p Pin<'_>,
-        view: &View<'_>,
-        pace: &mut impl Pace,
-    ) -> Result<Named<'p>, TooLong> {
-        let Some(filter) = view.filter else { return Ok(Named::Any) };
-        let situation = self.situation(0, true);
-        let lists = look_up(filter, self.index.view(pin), &situation, pace).await?;
-        Ok(match self.planned(filter, pin, &lists, &situation, view).0 {
-            Plan::Nothing => Named::None,
-            Plan::Points { walk, exact } => Named::Slots { walk, exact },
-            Plan::Graph(_) | Plan::Everything => Named::Any,
-        })
-    }
-
-    /// Slots come in ascending order, so the walk over those named goes along.
-    fn lane_admits(&self, view: &mut View<'_>, named: &mut Named<'_>, asked: &mut Asked, slot: Slot) -> bool {
-        let exact = match named {
-            Named::None => return false,
-            Named::Slots { walk, exact } => {
-                if walk.seek(slot) != Some(slot) {
-                    view.filter_rejects += 1;
-                    return false;
-                }
-                *exact
-            }
-            Named::Any => false,
-        };
-        view.visible(slot) && ((exact && !view.was_replaced()) || asked.matches(view, slot))
-    }
-
-    fn count_rejects(&self, view: &View<'_>) {
-        if view.filter_rejects > 0 {
-            self.counters.filter_rejects.fetch_add(view.filter_rejects, Ordering::Relaxed);
-        }
     }
 }

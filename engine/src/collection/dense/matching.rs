@@ -1,8 +1,8 @@
 //! All points that match a filter, for scroll, count, facets and delete by filter.
-use super::search::View;
+use super::view::View;
 use super::{Dense, Pin, Slot};
 use crate::filter::Predicate;
-use crate::filter::lists::Lists;
+use crate::filter::narrow::Lists;
 use crate::filter::planner::Plan;
 use crate::pace::{Whole, at_once};
 use crate::payload::index::{Selection, Walk};
@@ -36,7 +36,7 @@ impl Dense {
         now_ms: u64,
         from: Slot,
     ) -> Matching<'p> {
-        let mut matching = Matching::of(self.view_at(Some(filter), now_ms), from);
+        let mut matching = Matching::of(self.view_at(pin, Some(filter), now_ms), from);
         if matching.view.filter.is_some() {
             match self.planned(filter, pin, &Lists::default(), &self.situation(0, true), &matching.view).0 {
                 Plan::Nothing => matching.end = 0,
@@ -88,10 +88,9 @@ impl Dense {
             return false;
         }
         let end = (self.slots.load(Ordering::Acquire) as Slot).min(TEXTS_LOOKED_FOR);
-        let view = self.view_at(None, now_ms);
+        let view = self.view_at(pin, None, now_ms);
         (0..end).any(|slot| {
-            view.visible(slot)
-                && PayloadRow::trusted(self.point(pin, slot).row).get(CONTENT_KEY, now_ms).is_some()
+            view.visible(slot) && PayloadRow::trusted(self.row(pin, slot)).get(CONTENT_KEY, now_ms).is_some()
         })
     }
 
@@ -109,7 +108,7 @@ impl Dense {
         mut each: impl FnMut(Slot),
     ) {
         if let Some(listed) = &mut cursor.listed {
-            let mut view = self.view_at(Some(filter), now_ms);
+            let mut view = self.view_at(pin, Some(filter), now_ms);
             // A build may have put another collection of slots in the place of an empty one.
             let end = self.slots.load(Ordering::Acquire) as Slot;
             let mut asked = false;
@@ -134,7 +133,7 @@ impl Dense {
             return;
         }
         let mut matching = match cursor.unnamed {
-            true => Matching::of(self.view_at(Some(filter), now_ms), cursor.next),
+            true => Matching::of(self.view_at(pin, Some(filter), now_ms), cursor.next),
             false => self.matching(pin, filter, now_ms, cursor.next),
         };
         cursor.unnamed = matching.named.is_none();

@@ -7,8 +7,13 @@
 use super::births::Births;
 use super::row_block::{RowBlock, row_cost};
 use crate::distance::{prefetch_line, prefetch_row};
-use crate::index::Slot;
-use crate::memory::{Arena, ArenaError, ScratchFiles};
+use crate::memory::{Arena, ArenaError, Domain, Owned, Pin, ScratchFiles};
+use crate::payload::PayloadRow;
+use crate::slot::Slot;
+use ahash::HashMap;
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// `died` of a slot that lives.
@@ -40,27 +45,74 @@ pub(super) struct Birth<'a> {
     pub row: &'a [u8],
 }
 
+/// The right to free rows. There is one for each [`Meta`], and the writer has it: a row that was read through a shared reference to it stays
+/// as long as that reference, since rows are freed through an exclusive one.
+pub(super) struct RowsOwner {
+    meta: u64,
+}
+
+/// The right to read rows under a pin. It is for slots that were found under the pin: a slot that readers can find is freed after all of
+/// them have unpinned, so its row stays as long as the pin does, also when the owner gives the slot another.
+#[derive(Clone, Copy)]
+pub(super) struct PinnedRows<'p> {
+    meta: &'p Meta,
+    pin: PhantomData<&'p Pin<'p>>,
+}
+
+impl<'p> PinnedRows<'p> {
+    /// The payload row, empty = none.
+    #[inline]
+    pub fn row(self, slot: Slot) -> &'p [u8] {
+        // SAFETY: the pin is older than this look at the slot, and what the slot leads to is not freed before the pin drops.
+        unsafe { self.meta.row(slot) }
+    }
+
+    /// The payload row and the version of the point that has it, as of one moment.
+    #[inline]
+    pub fn row_and_version(self, slot: Slot) -> (&'p [u8], u64) {
+        // SAFETY: as in `row`.
+        unsafe { self.meta.row_and_version(slot) }
+    }
+}
+
 /// Lines and bits of all slots. Only the owner calls the methods that change something.
 pub(super) struct Meta {
+    /// Tells its [`RowsOwner`] from others.
+    id: u64,
+    /// Readers of rows are pinned in it.
+    domain: Arc<Domain>,
     lines: Arena<AtomicU64>,
     special: Arena<AtomicU64>,
     /// Slots born since a device has asked.
     pub births: Births,
     slots_max: usize,
+    /// Rows that have been replaced and may still be read, by slot, oldest first.
+    replaced: Owned<HashMap<Slot, VecDeque<RowBlock>>>,
     /// Heap bytes of row blocks.
     row_bytes: AtomicU64,
 }
 
 impl Meta {
-    /// `watched`: births are noted for a device. Lines come from `scratch`.
-    pub fn reserve(slots_max: usize, watched: bool, scratch: &ScratchFiles) -> Result<Meta, ArenaError> {
-        Ok(Meta {
+    /// `watched`: births are noted for a device. Lines come from `scratch`. Readers pin in `domain`.
+    pub fn reserve(
+        slots_max: usize,
+        watched: bool,
+        scratch: &ScratchFiles,
+        domain: Arc<Domain>,
+    ) -> Result<(Meta, RowsOwner), ArenaError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let meta = Meta {
+            id,
+            domain,
             lines: scratch.reserve(slots_max, LINE_WORDS)?,
             special: Arena::reserve(slots_max.div_ceil(64), 1)?,
             births: if watched { Births::reserve(slots_max)? } else { Births::default() },
             slots_max,
+            replaced: Owned::new(HashMap::default()),
             row_bytes: AtomicU64::new(0),
-        })
+        };
+        Ok((meta, RowsOwner { meta: id }))
     }
 
     /// Owner: makes sure that lines of the first `slots` slots can be touched, where they lie in a file.
@@ -149,15 +201,41 @@ impl Meta {
         self.line(slot).deadline_ms.load(Ordering::Relaxed)
     }
 
+    /// Any core: rows of slots that are found under this pin.
+    ///
+    /// # Panics
+    /// When the pin is of another domain.
+    #[inline]
+    pub fn rows_under<'p>(&'p self, pin: &'p Pin<'_>) -> PinnedRows<'p> {
+        pin.assert_of(&self.domain);
+        PinnedRows { meta: self, pin: PhantomData }
+    }
+
     /// The payload row, empty = none.
     ///
     /// # Safety
     /// The row is not freed while the slice lives: the caller is the owner, or holds a pin taken when the slot was
     /// reachable.
     #[inline]
-    pub unsafe fn row(&self, slot: Slot) -> &[u8] {
+    unsafe fn row(&self, slot: Slot) -> &[u8] {
         // SAFETY: a row word leads to a block that is freed by `free` or by the owner's limbo only (caller).
         self.block(slot).map_or(&[], |block| unsafe { block.bytes() })
+    }
+
+    /// Owner: the payload row, empty = none.
+    pub fn owned_row<'o>(&'o self, owner: &'o RowsOwner, slot: Slot) -> &'o [u8] {
+        self.owned_row_and_version(owner, slot).0
+    }
+
+    /// Owner: the payload row and the version of the point that has it.
+    pub fn owned_row_and_version<'o>(&'o self, owner: &'o RowsOwner, slot: Slot) -> (&'o [u8], u64) {
+        self.assert_owner(owner);
+        // SAFETY: rows are freed through `&mut RowsOwner` alone, which cannot be had while `owner` is borrowed.
+        unsafe { self.row_and_version(slot) }
+    }
+
+    fn assert_owner(&self, owner: &RowsOwner) {
+        assert_eq!(owner.meta, self.id, "the owner of the rows of another collection");
     }
 
     /// Asks for a slot's line. A hint.
@@ -176,11 +254,12 @@ impl Meta {
     ///
     /// # Safety
     /// As [`Self::row`].
-    pub unsafe fn row_and_version(&self, slot: Slot) -> (&[u8], u64) {
+    #[inline]
+    unsafe fn row_and_version(&self, slot: Slot) -> (&[u8], u64) {
         match self.block(slot) {
             // SAFETY: as in `row`.
             Some(block) => unsafe { (block.bytes(), block.version()) },
-            // Born without a row and never given one since: `swap_row` leaves a block, if an empty one.
+            // Born without a row and never given one since: `replace_row` leaves a block, if an empty one.
             None => (&[], self.line(slot).version.load(Ordering::Relaxed)),
         }
     }
@@ -190,19 +269,52 @@ impl Meta {
         RowBlock::from_ptr(self.line(slot).row.load(Ordering::Acquire))
     }
 
-    /// Owner: gives a live slot another row and version in one store. What it had is the caller's to free, once no reader is left.
-    pub fn swap_row(&self, slot: Slot, row: &[u8], version: u64) -> Option<RowBlock> {
+    /// Owner: gives a live slot another row and version in one store. Whether it had one, which is kept until
+    /// [`Self::free_oldest_replaced`].
+    pub fn replace_row(&self, slot: Slot, row: &[u8], version: u64) -> bool {
         let old = self.block(slot);
         self.line(slot).row.store(RowBlock::new(version, row).as_ptr(), Ordering::Release);
         self.row_bytes.fetch_add(row_cost(row.len()), Ordering::Relaxed);
-        old
+        if let Some(old) = old {
+            self.replaced.enter().entry(slot).or_default().push_back(old);
+        }
+        old.is_some()
     }
 
-    /// Owner: frees a block that [`Self::swap_row`] gave out.
+    /// Owner: the rows that a slot has had and that are kept, oldest first, and at the end the one that it has.
+    pub fn rows_of<'o>(&'o self, owner: &'o RowsOwner, slot: Slot) -> Vec<PayloadRow<'o>> {
+        self.assert_owner(owner);
+        let replaced = self.replaced.enter();
+        let blocks = replaced.get(&slot).into_iter().flatten();
+        // SAFETY: rows are freed through `&mut RowsOwner` alone, which cannot be had while `owner` is borrowed.
+        let kept = blocks.map(|block| unsafe { block.bytes() });
+        kept.chain([self.owned_row(owner, slot)]).map(PayloadRow::trusted).collect()
+    }
+
+    /// Owner: frees the oldest replaced row of a slot.
+    ///
+    /// # Safety
+    /// No reader can hold a reference to it.
+    ///
+    /// # Panics
+    /// When none is kept.
+    pub unsafe fn free_oldest_replaced(&self, owner: &mut RowsOwner, slot: Slot) {
+        let mut replaced = self.replaced.enter();
+        let blocks = replaced.get_mut(&slot).expect("a row that was replaced");
+        let oldest = blocks.pop_front().expect("a row that was replaced");
+        if blocks.is_empty() {
+            replaced.remove(&slot);
+        }
+        // SAFETY: out of the line since it was replaced and out of the map just now, so freed once; the caller vouches for readers.
+        unsafe { self.free_block(owner, oldest) };
+    }
+
+    /// Owner: frees a block that no line leads to any more.
     ///
     /// # Safety
     /// Freed once, and no reader can hold a reference to it.
-    pub unsafe fn free_block(&self, block: RowBlock) {
+    unsafe fn free_block(&self, owner: &mut RowsOwner, block: RowBlock) {
+        self.assert_owner(owner);
         // SAFETY: the caller's.
         let len = unsafe { block.free() };
         self.row_bytes.fetch_sub(row_cost(len), Ordering::Relaxed);
@@ -247,12 +359,13 @@ impl Meta {
     ///
     /// # Safety
     /// The slot is dead and no reader can hold a reference to its row.
-    pub unsafe fn free(&self, slot: Slot) {
+    pub unsafe fn free(&self, owner: &mut RowsOwner, slot: Slot) {
+        self.assert_owner(owner);
         let line = self.line(slot);
         debug_assert!(line.died.load(Ordering::Relaxed) != ALIVE, "slot {slot} is alive");
         if let Some(block) = RowBlock::from_ptr(line.row.swap(std::ptr::null_mut(), Ordering::Relaxed)) {
             // SAFETY: taken out of the line just now, so freed once; the caller vouches for readers.
-            unsafe { self.free_block(block) };
+            unsafe { self.free_block(owner, block) };
         }
     }
 
@@ -277,10 +390,17 @@ impl Meta {
         if self.row_bytes() == 0 {
             return;
         }
+        // Nobody has a reference to `self`, nor to a row.
+        let owner = &mut RowsOwner { meta: self.id };
+        let replaced = std::mem::take(&mut *self.replaced.enter());
+        for block in replaced.into_values().flatten() {
+            // SAFETY: in no line since it was replaced and out of the map just now, and `&mut self` means no reader exists.
+            unsafe { self.free_block(owner, block) };
+        }
         for slot in 0..slots as Slot {
             self.line(slot).died.store(0, Ordering::Relaxed);
             // SAFETY: dead as of now, and `&mut self` means no reader exists.
-            unsafe { self.free(slot) };
+            unsafe { self.free(owner, slot) };
         }
     }
 }

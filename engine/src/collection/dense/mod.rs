@@ -20,16 +20,20 @@
 //!    floats go when no reader is left that may have found it in the tail.
 //! 8. A version is never given twice to one id (`gone.rs`).
 //! 9. All methods of [`DenseWriter`] run on one thread at a time; nothing else changes anything.
+mod admission;
 mod ahead;
 mod bare;
 mod births;
+mod by_code;
 mod capture;
+mod cell_order;
 mod device;
 mod dirty;
 mod expiry;
 mod filing;
 mod gone;
 mod hit_order;
+mod lane_search;
 mod lanes;
 mod matching;
 mod meta;
@@ -40,32 +44,36 @@ mod restore;
 mod rewrite;
 mod rounds;
 mod row_block;
+mod scan;
+mod scorer;
 mod search;
+mod search_state;
 mod tail;
 #[cfg(test)]
 mod tests;
 mod training;
 mod usage;
+mod view;
+mod walk;
 mod writer;
 
 use super::config::DenseConfig;
 use super::index_type::IndexType;
 use crate::filter::Predicate;
-use crate::index::{
-    Commit, Graph, GraphConfig, NodePlan, Planner, Round, Scratch, Slot, TargetJob, TargetPlan,
-};
+use crate::index::{Commit, Graph, GraphConfig, NodePlan, Planner, Round, Scratch, TargetJob, TargetPlan};
 use crate::memory::{ArenaError, Domain, IdMap, Limbo, Pin, RetireTag, Storage};
 use crate::pace::TooLong;
 use crate::payload::index::PayloadIndex;
 use crate::quantizer::Watch;
+use crate::slot::Slot;
 use crate::sparse::SparseError;
 use dirty::{Dirty, SlotSet};
 use expiry::Expiry;
 use filing::{CellsCell, Filing};
 use gone::Gone;
 use lanes::{LaneWriters, Lanes};
-use meta::Meta;
-use rewrite::{Retired, Superseded};
+use meta::{Meta, RowsOwner};
+use rewrite::{KeyDeadlines, Retired};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -74,11 +82,12 @@ use tail::{Passed, Tail};
 
 pub use device::Moment;
 pub use filing::{Filed, FilingRound};
+pub use lane_search::HitsWanted;
 pub use matching::{MatchCursor, Matching};
 pub use probe::CellsInfo;
 pub use restore::RestoreError;
 pub use rewrite::RowWrite;
-pub use search::Explain;
+pub use search_state::Explain;
 pub use training::{Clustering, TrainingSample, TrainingTicket};
 pub use usage::Usage;
 
@@ -299,8 +308,6 @@ pub struct Dense {
     ids: IdMap,
     /// Every slot that holds a row, dead ones until they are freed.
     index: PayloadIndex,
-    /// Rows that have been replaced and may still be read.
-    superseded: Superseded,
     lanes: Lanes,
     /// Writes up to here are visible.
     published_seq: AtomicU64,
@@ -320,6 +327,8 @@ pub struct Dense {
 /// The owner's side: the only handle that changes anything. `Send`, one per collection.
 pub struct DenseWriter {
     shared: Arc<Dense>,
+    /// The right to free payload rows.
+    rows: RowsOwner,
     slots_max: usize,
     /// Slots whose memory was asked for ahead of their use, and all below.
     populated: usize,
@@ -422,11 +431,19 @@ impl Dense {
             .then(|| self.point(pin, slot))
     }
 
+    /// The payload row behind a hit of the same pin, empty = none. The owner may give the slot another row at any time, so a second call
+    /// may return another one; both stay until the pin drops.
+    pub fn row<'p>(&'p self, pin: &'p Pin<'_>, slot: Slot) -> &'p [u8] {
+        self.row_and_version(pin, slot).0
+    }
+
+    fn row_and_version<'p>(&'p self, pin: &'p Pin<'_>, slot: Slot) -> (&'p [u8], u64) {
+        self.meta.rows_under(pin).row_and_version(slot)
+    }
+
     /// Point behind a hit of the same pin.
     pub fn point<'p>(&'p self, pin: &'p Pin<'_>, slot: Slot) -> Point<'p> {
-        // SAFETY: the slot was reachable under this pin, so neither it nor a row of it is freed before the pin drops
-        // (invariant 4).
-        let (row, version) = unsafe { self.meta.row_and_version(slot) };
+        let (row, version) = self.row_and_version(pin, slot);
         Point {
             id: self.meta.id(slot),
             version,

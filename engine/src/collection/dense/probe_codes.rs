@@ -1,11 +1,15 @@
 //! Searching cells by the codes that lie in them.
-use super::probe::{Passing, Seen};
-use super::search::{Scorer, View};
-use super::*;
+use super::by_code::ByCode;
+use super::cell_order::{Passing, Seen};
+use super::scorer::Scorer;
+use super::search_state::Search;
+use super::view::View;
+use super::{Dense, Hit};
 use crate::collection::index_type::RERANKED_PER_RESULT;
 use crate::index::{Cells, CodeBlock, Coded, Order};
-use crate::pace::Pace;
+use crate::pace::{Pace, TooLong};
 use crate::quantizer::{BLOCK_CODES, CellQuery};
+use crate::slot::Slot;
 use crate::top_k::TopK;
 
 /// Steps of blocks between two questions to the pace.
@@ -28,27 +32,22 @@ struct Pool<'a> {
     open: Vec<(usize, f32)>,
 }
 
-impl Dense {
+impl<P: Pace> Search<'_, P> {
     /// As [`Self::probe`], by codes, without the tail: of the best three times `k`, those that are nearest after exact scoring, or, where
     /// vectors are given up, by their first codes. Which these are depends on tables of floats alone: bytes that sums are made of only rule codes out.
-    #[allow(clippy::too_many_arguments)] // As `search_graph`.
     pub(super) async fn probe_codes(
-        &self,
+        &mut self,
         cells: &Cells,
         coded: &Coded,
-        query: &[f32],
-        k: usize,
         passing: &Passing<'_>,
-        view: &mut View<'_>,
-        pace: &mut impl Pace,
-        out: &mut Vec<Hit>,
     ) -> Result<(), TooLong> {
-        let probes = self.probes(passing);
-        let distances = self.centroid_distances(cells, query, view, pace).await?;
+        let Search { dense, query, k, .. } = *self;
+        let probes = dense.probes(passing);
+        let distances = self.centroid_distances(cells).await?;
         let mut order = Order::new(&distances, probes);
         let mut seen = Seen::new(cells.len());
         let mut pool = Pool {
-            dense: self,
+            dense,
             coded,
             query: CellQuery::default(),
             top: TopK::new(k.saturating_mul(RERANKED_PER_RESULT)),
@@ -57,7 +56,8 @@ impl Dense {
             steps: 0,
             open: Vec::new(),
         };
-        coded.query(&query[..self.config.dim], &mut pool.query);
+        coded.query(&query[..dense.config.dim], &mut pool.query);
+        let (view, pace) = (&mut self.view, &mut *self.pace);
         let (mut looked, mut space) = (0, Vec::new());
         while (looked < probes || pool.found < k)
             && let Some(cell) = order.next()
@@ -81,17 +81,16 @@ impl Dense {
             seen.insert(cell);
             pool.steps += 1;
         }
-        if self.config.drops_vectors() {
+        if dense.config.drops_vectors() {
             let Pool { query, top, .. } = pool;
-            let mut by_code =
-                ByCode { coded, query, distances, top: TopK::new(k), row: Vec::new(), scored: 0 };
-            top.into_hits().for_each(|hit| _ = by_code.offer(self, hit.slot));
-            by_code.finish(out);
+            let mut by_code = ByCode::new(coded, query, distances, k);
+            top.into_hits().for_each(|hit| _ = by_code.offer(dense, hit.slot));
+            by_code.finish(self.out);
             return Ok(());
         }
-        let mut scorer = Scorer::new(&self.graph, query, k);
-        pool.top.into_hits().for_each(|hit| scorer.push(self, hit.slot));
-        view.distances += scorer.finish(self, pace, out).await?;
+        let mut scorer = Scorer::new(&dense.graph, query, k);
+        pool.top.into_hits().for_each(|hit| scorer.push(dense, hit.slot));
+        view.distances += scorer.finish(dense, pace, self.out).await?;
         Ok(())
     }
 }
@@ -156,54 +155,5 @@ impl Pool<'_> {
             base + term + codec.product(&self.query, &self.code)
         };
         self.top.offer(Hit { id: self.dense.meta.id(slot), distance, slot });
-    }
-}
-
-/// The nearest of slots that come one by one, scored by their first codes: what is filed where vectors are given up.
-pub(super) struct ByCode<'a> {
-    coded: &'a Coded,
-    query: CellQuery,
-    /// To all centroids.
-    distances: Vec<f32>,
-    top: TopK<Hit>,
-    row: Vec<u8>,
-    scored: u64,
-}
-
-impl Dense {
-    /// For scans of a collection that gives up vectors, once it has cells. Cost: a distance per cell.
-    pub(super) async fn by_code<'p>(
-        &'p self,
-        pin: &'p Pin<'_>,
-        query: &[f32],
-        k: usize,
-        view: &mut View<'_>,
-        pace: &mut impl Pace,
-    ) -> Result<Option<ByCode<'p>>, TooLong> {
-        let cells = if self.config.drops_vectors() { self.cells(pin) } else { None };
-        let Some((cells, coded)) = cells.and_then(|cells| Some((cells, cells.coded()?))) else {
-            return Ok(None);
-        };
-        let distances = self.centroid_distances(cells, query, view, pace).await?;
-        let mut prepared = CellQuery::default();
-        coded.query(&query[..self.config.dim], &mut prepared);
-        Ok(Some(ByCode { coded, query: prepared, distances, top: TopK::new(k), row: Vec::new(), scored: 0 }))
-    }
-}
-
-impl ByCode<'_> {
-    /// False when the slot is not filed: then its vector is there.
-    pub fn offer(&mut self, dense: &Dense, slot: Slot) -> bool {
-        let Some((cell, more)) = self.coded.score(slot, &self.query, &mut self.row) else { return false };
-        self.scored += 1;
-        let distance = self.distances[cell as usize] + more;
-        self.top.offer(Hit { id: dense.meta.id(slot), distance, slot });
-        true
-    }
-
-    /// Appends what was kept, in no order; how many were scored.
-    pub fn finish(self, out: &mut Vec<Hit>) -> u64 {
-        out.extend(self.top.into_hits());
-        self.scored
     }
 }

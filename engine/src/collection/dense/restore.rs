@@ -431,10 +431,15 @@ impl DenseWriter {
         if !self.files_cells() {
             self.shared.graph.take_back(slot);
         }
+        self.free_unseen(slot);
+    }
+
+    /// Gives back the row of a slot that images have shown.
+    fn free_unseen(&mut self, slot: Slot) {
         self.shared.meta.bury(slot, 0);
         // SAFETY: dead as of now; no reader has been given a slot of a collection that is being restored: ids and tail are
         // empty, and `slots` is 0.
-        unsafe { self.shared.meta.free(slot) };
+        unsafe { self.shared.meta.free(&mut self.rows, slot) };
     }
 
     /// After all images: drops edges that lead nowhere, checks the entry point, rebuilds id map, payload index, ordered sets, tail and
@@ -502,8 +507,7 @@ impl DenseWriter {
                 shared.meta.bury(slot, 0);
                 continue;
             }
-            // SAFETY: the owner, which frees nothing meanwhile.
-            let (row, version) = unsafe { shared.meta.row_and_version(slot) };
+            let (row, version) = shared.meta.owned_row_and_version(&self.rows, slot);
             let row = PayloadRow::trusted(row);
             shared.index.insert(slot, row);
             let linked = self.is_linked(slot);
@@ -525,8 +529,8 @@ impl DenseWriter {
             self.ordered_ids.insert(id);
             add(&shared.live, 1);
             versions = versions.saturating_add(version);
-            // SAFETY: as above.
-            self.watch_keys(id, unsafe { shared.meta.row(slot) });
+            let deadlines = KeyDeadlines::of(row);
+            self.watch_keys(id, deadlines);
             match shared.meta.deadline_ms(slot) {
                 0 => shared.meta.settle(slot, born),
                 deadline_ms => _ = self.deadlines.insert((deadline_ms, id)),
@@ -663,9 +667,7 @@ impl Drop for DenseWriter {
         let Some(restoring) = self.restoring.take() else { return };
         let mut next = restoring.present.next(0);
         while let Some(slot) = next {
-            self.shared.meta.bury(slot, 0);
-            // SAFETY: dead as of now; no reader has been given a slot, as above.
-            unsafe { self.shared.meta.free(slot) };
+            self.free_unseen(slot);
             next = restoring.present.next(slot + 1);
         }
     }

@@ -8,12 +8,8 @@
 //! once, and a reader must find it under its old words until it no longer can.
 //!
 //! Keys that have expired are taken out the same way, by the sweeper.
-use super::row_block::RowBlock;
 use super::*;
-use crate::memory::Owned;
 use crate::payload::{PayloadRow, RowBuilder};
-use ahash::HashMap;
-use std::collections::VecDeque;
 
 /// A new payload, as logged and applied.
 pub struct RowWrite<'a> {
@@ -25,6 +21,21 @@ pub struct RowWrite<'a> {
     pub version: u64,
     /// Encoded payload row, empty = none.
     pub row: &'a [u8],
+}
+
+/// When keys of a row expire.
+#[derive(Clone, Copy)]
+pub(super) struct KeyDeadlines {
+    /// The first of them.
+    next: Option<u64>,
+    /// The document's text.
+    content: Option<u64>,
+}
+
+impl KeyDeadlines {
+    pub fn of(row: PayloadRow<'_>) -> KeyDeadlines {
+        KeyDeadlines { next: row.next_deadline(), content: row.content_deadline() }
+    }
 }
 
 /// What waits until no reader can see it.
@@ -39,25 +50,6 @@ pub(super) enum Retired {
     Codes,
 }
 
-/// Replaced rows by slot, oldest first. Part of the readable side, as readers may outlive the owner's.
-pub(super) struct Superseded(Owned<HashMap<Slot, VecDeque<RowBlock>>>);
-
-impl Superseded {
-    /// None yet.
-    pub fn new() -> Superseded {
-        Superseded(Owned::new(HashMap::default()))
-    }
-}
-
-impl Drop for Superseded {
-    fn drop(&mut self) {
-        for (_, rows) in self.0.enter().drain() {
-            // SAFETY: with the collection, when no reader is left; in no line any more, and dropped out of the map.
-            rows.into_iter().for_each(|row| _ = unsafe { row.free() });
-        }
-    }
-}
-
 impl DenseWriter {
     /// All checks of a change of payload: the point's row and version, `None` when the id is absent (or expired).
     ///
@@ -70,8 +62,7 @@ impl DenseWriter {
         now_ms: u64,
     ) -> Result<Option<(&[u8], u64)>, WriteError> {
         let Some(slot) = self.live_slot(id, now_ms) else { return Ok(None) };
-        // SAFETY: the owner, which frees no row while the answer is borrowed from it.
-        let (row, found) = unsafe { self.shared.meta.row_and_version(slot) };
+        let (row, found) = self.shared.meta.owned_row_and_version(&self.rows, slot);
         match expected_version {
             Some(expected) if expected != found => Err(WriteError::VersionConflict { id, expected, found }),
             _ => Ok(Some((row, found))),
@@ -103,8 +94,7 @@ impl DenseWriter {
     /// tail, like a write.
     pub fn moves(&self, id: u64, row: &[u8]) -> bool {
         let shared = &self.shared;
-        // SAFETY: the owner, which frees no row meanwhile.
-        let row_of = |slot| PayloadRow::trusted(unsafe { shared.meta.row(slot) });
+        let row_of = |slot| PayloadRow::trusted(shared.meta.owned_row(&self.rows, slot));
         shared
             .ids
             .get_owned(id)
@@ -130,8 +120,7 @@ impl DenseWriter {
     pub fn drop_expired_keys(&mut self, id: u64, now_ms: u64) -> bool {
         let Some(slot) = self.shared.ids.get_owned(id) else { return false };
         let shared = self.shared.clone();
-        // SAFETY: the owner, which frees no row meanwhile.
-        let (row, version) = unsafe { shared.meta.row_and_version(slot) };
+        let (row, version) = shared.meta.owned_row_and_version(&self.rows, slot);
         let row = PayloadRow::trusted(row);
         if row.next_deadline().is_none_or(|deadline| deadline > now_ms) {
             return false;
@@ -147,11 +136,11 @@ impl DenseWriter {
     }
 
     /// Notes when the first key of a new row expires.
-    pub(super) fn watch_keys(&mut self, id: u64, row: &[u8]) {
-        if let Some(deadline_ms) = PayloadRow::trusted(row).next_deadline() {
+    pub(super) fn watch_keys(&mut self, id: u64, deadlines: KeyDeadlines) {
+        if let Some(deadline_ms) = deadlines.next {
             self.key_deadlines.insert((deadline_ms, id));
             if self.shared.has_text()
-                && let Some(deadline_ms) = PayloadRow::trusted(row).content_deadline()
+                && let Some(deadline_ms) = deadlines.content
             {
                 self.expiry.text_deadlines.insert((deadline_ms, id));
             }
@@ -164,11 +153,10 @@ impl DenseWriter {
             return;
         }
         let meta = &self.shared.meta;
-        // SAFETY: the owner, which frees no row meanwhile.
-        let row = PayloadRow::trusted(unsafe { meta.row(slot) });
-        if let Some(deadline_ms) = row.next_deadline() {
+        let deadlines = KeyDeadlines::of(PayloadRow::trusted(meta.owned_row(&self.rows, slot)));
+        if let Some(deadline_ms) = deadlines.next {
             self.key_deadlines.remove(&(deadline_ms, meta.id(slot)));
-            if let Some(deadline_ms) = row.content_deadline() {
+            if let Some(deadline_ms) = deadlines.content {
                 self.expiry.text_deadlines.remove(&(deadline_ms, meta.id(slot)));
             }
         }
@@ -178,18 +166,15 @@ impl DenseWriter {
     fn rewrite(&mut self, slot: Slot, row: &[u8], version: u64) {
         let shared = self.shared.clone();
         self.unwatch_keys(slot);
-        self.watch_keys(shared.meta.id(slot), row);
-        // SAFETY: the owner, which frees no row meanwhile.
-        let old = PayloadRow::trusted(unsafe { shared.meta.row(slot) });
+        self.watch_keys(shared.meta.id(slot), KeyDeadlines::of(PayloadRow::trusted(row)));
+        let old = PayloadRow::trusted(shared.meta.owned_row(&self.rows, slot));
         let deadlines = old.next_deadline().is_some() || PayloadRow::trusted(row).next_deadline().is_some();
         let terms = shared.index.supersede(slot, old, PayloadRow::trusted(row));
-        match shared.meta.swap_row(slot, row, version) {
-            Some(old) => {
-                shared.superseded.0.enter().entry(slot).or_default().push_back(old);
-                self.limbo.push(&shared.domain, Retired::Row(slot));
-            }
+        if shared.meta.replace_row(slot, row, version) {
+            self.limbo.push(&shared.domain, Retired::Row(slot));
+        } else {
             // Nothing was filed, and nothing is there to be freed.
-            None => _ = shared.index.release(slot, PayloadRow::trusted(&[]), &[]),
+            shared.index.release(slot, PayloadRow::trusted(&[]), &[]);
         }
         if deadlines {
             // The key of a text that stays may expire at another time than before.
@@ -201,24 +186,14 @@ impl DenseWriter {
 
     /// Frees the oldest replaced row of a slot, which no reader can see any more; the number of its terms.
     pub(super) fn release_row(&mut self, slot: Slot) -> usize {
-        let shared = &self.shared;
-        let mut superseded = shared.superseded.0.enter();
-        let rows = superseded.get_mut(&slot).expect("a row in limbo is kept here");
-        let oldest = rows.pop_front().expect("as many as in limbo");
-        // SAFETY: the owner, which frees no other row meanwhile.
-        let newest = unsafe { shared.meta.row(slot) };
-        // SAFETY: as above; these are freed when their own turn comes.
-        let newer = rows.iter().map(|row| unsafe { row.bytes() }).chain([newest]);
-        let newer: Vec<PayloadRow<'_>> = newer.map(PayloadRow::trusted).collect();
-        // SAFETY: freed below.
-        let terms = shared.index.release(slot, PayloadRow::trusted(unsafe { oldest.bytes() }), &newer);
+        let meta = &self.shared.meta;
+        let rows = meta.rows_of(&self.rows, slot);
+        let (&oldest, newer) = rows.split_first().expect("the row that the slot has");
+        let terms = self.shared.index.release(slot, oldest, newer);
         // Each was looked for in every newer row.
         let terms = terms * newer.len();
-        if rows.is_empty() {
-            superseded.remove(&slot);
-        }
-        // SAFETY: out of the line since it was replaced and out of the map just now, and quiescent: it came out of limbo.
-        unsafe { shared.meta.free_block(oldest) };
+        // SAFETY: quiescent, as it came out of limbo.
+        unsafe { meta.free_oldest_replaced(&mut self.rows, slot) };
         terms
     }
 }

@@ -6,8 +6,8 @@
 //! Entries a reader may still have in its window are never overwritten: a slot enters the ring again only after it was
 //! freed, which needs every reader that saw its former entry to have gone. So each slot has at most one entry that
 //! matters, and a ring with one place per slot cannot run over.
-use crate::index::Slot;
 use crate::memory::{Arena, ArenaError, Domain, Limbo};
+use crate::slot::Slot;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Entries given back to the kernel at a time (256 KiB).

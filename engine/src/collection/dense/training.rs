@@ -4,10 +4,11 @@
 //! met, and the walk over the ids can be cut into slices. It is copied, so that clustering it needs nothing of the collection and
 //! may run anywhere. What comes out depends on configuration, seed, and the points alive while the walk went by.
 use super::*;
-use crate::cluster::{Centroids, KMeans, Random};
+use crate::cluster::{Centroids, KMeans};
 use crate::distance::{Metric, padded};
 use crate::index::{Cells, Measured};
 use crate::quantizer::{CellCodec, CellProduct, RESIDUALS_MAX, is_better, mean, split_sample};
+use crate::random;
 use std::collections::BinaryHeap;
 
 /// Rounds of a clustering at most.
@@ -249,7 +250,7 @@ fn seed_of(config: &DenseConfig) -> u64 {
 
 /// Ids ordered by this are in no order.
 fn hash(seed: u64, id: u64) -> u64 {
-    Random(Random(seed).next() ^ id).next()
+    random::hash(random::hash(seed) ^ id)
 }
 
 impl DenseWriter {

@@ -1,8 +1,8 @@
 //! Memory of a collection by part.
 use super::row_block::row_cost;
 use super::{Dense, DenseWriter};
-use crate::index::Slot;
 use crate::memory::Pin;
+use crate::slot::Slot;
 use std::sync::atomic::Ordering;
 
 /// An id takes some 16 bytes of the map of ids, 12 of the ordered set and 4 of the tail.

@@ -76,7 +76,8 @@ impl DenseWriter {
         let prepared = vec![0.0; padded(config.dim)];
         let filing = config.ivf().cloned().map(Filing::new);
         let (lane_writers, lanes) = LaneWriters::new(&config, domain.clone(), id_seed);
-        let meta = Meta::reserve(max_slots, config.index == IndexType::Gpu, graph.scratch())?;
+        let watched = config.index == IndexType::Gpu;
+        let (meta, rows) = Meta::reserve(max_slots, watched, graph.scratch(), domain.clone())?;
         let shared = Dense {
             graph,
             cells: filing.is_some().then(|| CellsCell::new(domain.clone(), None)),
@@ -85,7 +86,6 @@ impl DenseWriter {
             tail: Tail::reserve(max_slots)?,
             ids: IdMap::new(domain.clone(), id_seed),
             index: PayloadIndex::new(max_slots, domain.clone()),
-            superseded: Superseded::new(),
             lanes,
             published_seq: AtomicU64::new(0),
             slots: AtomicU64::new(0),
@@ -101,6 +101,7 @@ impl DenseWriter {
         };
         Ok(DenseWriter {
             shared: Arc::new(shared),
+            rows,
             slots_max: max_slots,
             populated: 0,
             seq: 0,
@@ -154,8 +155,8 @@ impl DenseWriter {
 
     /// Version as conditions see it: 0 for absent, deleted and expired ids.
     pub(super) fn live_version(&self, id: u64, now_ms: u64) -> u64 {
-        // SAFETY: the owner, which frees no row meanwhile.
-        self.live_slot(id, now_ms).map_or(0, |slot| unsafe { self.shared.meta.row_and_version(slot) }.1)
+        let version = |slot| self.shared.meta.owned_row_and_version(&self.rows, slot).1;
+        self.live_slot(id, now_ms).map_or(0, version)
     }
 
     /// All checks of a write except the rate itself (`rate_ok` says whether a token was had), in the order of the interface:
@@ -216,8 +217,7 @@ impl DenseWriter {
 
     fn present_version(&self, id: u64) -> Option<u64> {
         let slot = self.shared.ids.get_owned(id)?;
-        // SAFETY: the owner, which frees no row meanwhile.
-        Some(unsafe { self.shared.meta.row_and_version(slot) }.1)
+        Some(self.shared.meta.owned_row_and_version(&self.rows, slot).1)
     }
 
     /// What is known of the version of one id in particular: whether it is present (expired or not), and the version that it has or
@@ -390,7 +390,7 @@ impl DenseWriter {
         if write.deadline_ms != 0 {
             self.deadlines.insert((write.deadline_ms, write.id));
         }
-        self.watch_keys(write.id, write.row);
+        self.watch_keys(write.id, KeyDeadlines::of(PayloadRow::trusted(write.row)));
         if write.deadline_ms != 0 || row.next_deadline().is_some() {
             self.settle_counts(slot);
         }
@@ -454,8 +454,7 @@ impl DenseWriter {
         }
         self.unwatch_keys(slot);
         let shared = self.shared.clone();
-        // SAFETY: the owner, which frees nothing meanwhile.
-        let row = PayloadRow::trusted(unsafe { shared.meta.row(slot) });
+        let row = PayloadRow::trusted(shared.meta.owned_row(&self.rows, slot));
         match counts {
             true => self.lanes.forget(&shared.lanes, slot, row),
             false => sub(&shared.expired, 1),
@@ -503,8 +502,7 @@ impl DenseWriter {
         let shared = self.shared.clone();
         let slot = shared.ids.get_owned(id);
         if let Some(slot) = slot {
-            // SAFETY: the owner, which frees no row meanwhile.
-            self.gone.note(id, unsafe { shared.meta.row_and_version(slot) }.1);
+            self.gone.note(id, shared.meta.owned_row_and_version(&self.rows, slot).1);
             self.bury(slot, seq);
             self.ordered_ids.remove(&id);
             sub(&shared.live, 1);
@@ -644,8 +642,7 @@ impl DenseWriter {
         if let Some(more) = shared.index.column_due()
             && !self.quota_needs(shared.index.column_bytes() + more * PayloadIndex::column_bytes_of(slots))
         {
-            // SAFETY: the owner, which frees nothing meanwhile.
-            let row = |slot| PayloadRow::trusted(unsafe { shared.meta.row(slot) });
+            let row = |slot| PayloadRow::trusted(shared.meta.owned_row(&self.rows, slot));
             shared.index.column_step(slots, max_slots, row);
         }
     }
@@ -712,8 +709,7 @@ impl DenseWriter {
     fn free_slot(&mut self, slot: Slot) -> usize {
         debug_assert!(!self.round_open(), "slot {slot} freed while planners may look at it");
         let shared = self.shared.clone();
-        // SAFETY: freed below, and only here.
-        let row = PayloadRow::trusted(unsafe { shared.meta.row(slot) });
+        let row = PayloadRow::trusted(shared.meta.owned_row(&self.rows, slot));
         if let Some(tokens) = self.lanes.remove_later(slot, row) {
             return tokens;
         }
@@ -726,7 +722,7 @@ impl DenseWriter {
         }
         let terms = shared.index.remove(slot, row) + self.lanes.remove(slot, row);
         // SAFETY: dead (only dead slots are retired), and quiescent: it came out of limbo.
-        unsafe { shared.meta.free(slot) };
+        unsafe { shared.meta.free(&mut self.rows, slot) };
         sub(&shared.tombstoned, 1);
         if shared.graph.keeps_file() {
             self.held.push(slot);

@@ -1,5 +1,5 @@
 //! Which of the slots a walk meets it may return.
-use crate::index::Slot;
+use crate::slot::Slot;
 
 /// Asked once about each slot that comes near enough to matter. Any `FnMut(Slot) -> bool` will do; one whose answers are waited for
 /// can say what it will read, so that the memory comes while the walk goes on.

@@ -12,8 +12,8 @@ use super::GraphConfig;
 use crate::distance::{
     CODE_DIM_MAX, CODE_LANES, CodeKernel, CodeQuery, Kernel, Metric, encode, encoding_error, padded_code,
 };
-use crate::index::Slot;
 use crate::memory::{Arena, ArenaError, ScratchFiles};
+use crate::slot::Slot;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Vectors before a step is chosen. Below, searches rather score everything.

@@ -3,7 +3,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::graph::{Owner, Shape};
 use super::{Graph, NodePlan, Round, TargetPlan};
-use crate::index::Slot;
+use crate::slot::Slot;
 
 /// Lists that finding an orphan a parent counts for in [`Graph::commit_step`]: it may take a search.
 const LISTS_PER_ORPHAN: usize = 64;

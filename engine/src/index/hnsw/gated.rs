@@ -11,15 +11,28 @@
 use super::links::Links;
 use super::search::{EXPANSIONS_PER_STEP, Probe};
 use super::{Admit, Graph, Scratch};
-use crate::index::{Neighbor, Slot};
+use crate::index::Neighbor;
 use crate::pace::{Pace, TooLong};
+use crate::slot::Slot;
 
 /// Edge lists fetched ahead of the one being looked through.
 const LOOKED_THROUGH_AHEAD: usize = 6;
 
+/// The beam of one search behind a gate: which nodes it takes, how many, and how far the walk goes to find them.
+pub struct GatedBeam<'a, G, A> {
+    /// How many nodes that pass and are admitted the beam holds. The walk ends when none that is still open is nearer than the last of them.
+    pub ef: usize,
+    /// How many distances the walk may compute before it is given up.
+    pub effort: usize,
+    /// Whether a node passes. It is asked of nearly every edge that the walk meets, so it must be cheap.
+    pub gate: G,
+    /// Whether a node that passes may be returned. It is asked once about each that comes near enough to matter.
+    pub admit: &'a mut A,
+}
+
 impl Graph {
-    /// As [`Self::search_paced`], for nodes that pass `gate`, which is asked many times and must be cheap; `admit` is asked once
-    /// about those that come near. `None` when `effort` distances were not enough: there are too few, too far.
+    /// As [`Self::search_paced`], for nodes that pass the gate of `beam`. `None` when its effort was not enough: there are too few that
+    /// pass, too far away.
     ///
     /// Cost: about that of an unfiltered search down to one passing node in ten, twice that at one in thirty.
     ///
@@ -28,25 +41,22 @@ impl Graph {
     ///
     /// # Panics
     /// When `query` is not a padded row.
-    #[allow(clippy::too_many_arguments)] // One call site; a struct would only rename the list.
     pub async fn search_gated<'s>(
         &self,
         query: &[f32],
         k: usize,
-        ef: usize,
-        effort: usize,
+        beam: GatedBeam<'_, impl Fn(Slot) -> bool, impl Admit>,
         pace: &mut impl Pace,
         scratch: &'s mut Scratch,
-        gate: impl Fn(Slot) -> bool,
-        admit: &mut impl Admit,
     ) -> Result<Option<&'s [Neighbor]>, TooLong> {
         self.begin_search(query, scratch);
-        if ef == 0 || self.entry().is_none() {
+        if beam.ef == 0 || self.entry().is_none() {
             return Ok(Some(&scratch.found));
         }
         let mut forms = std::mem::take(&mut scratch.query);
         let probe = self.probe(query, &mut forms);
-        let walked = self.walk_gated(probe, ef, effort, pace, scratch, &gate, admit).await;
+        let walk = GatedWalk { graph: self, probe, beam, pace: &mut *pace, scratch: &mut *scratch };
+        let walked = walk.run().await;
         let finished = match walked {
             Ok(true) => self.finish_search(query, probe, k, pace, scratch).await,
             _ => Ok(()),
@@ -55,39 +65,45 @@ impl Graph {
         finished?;
         Ok(walked?.then_some(&scratch.found))
     }
+}
 
-    /// False when `effort` distances were not enough.
-    #[allow(clippy::too_many_arguments)] // As above.
-    async fn walk_gated(
-        &self,
-        probe: Probe<'_>,
-        ef: usize,
-        effort: usize,
-        pace: &mut impl Pace,
-        scratch: &mut Scratch,
-        gate: &impl Fn(Slot) -> bool,
-        admit: &mut impl Admit,
-    ) -> Result<bool, TooLong> {
-        let Some((entry, top)) = self.entry() else { return Ok(true) };
-        let mut at = self.begin_descent(probe, entry, scratch);
+/// One walk behind a gate. It leaves what it finds in the pool of its scratch.
+struct GatedWalk<'a, G, A, P> {
+    graph: &'a Graph,
+    /// The query in the form that this walk scores.
+    probe: Probe<'a>,
+    beam: GatedBeam<'a, G, A>,
+    /// Is told the distances that were computed.
+    pace: &'a mut P,
+    scratch: &'a mut Scratch,
+}
+
+impl<G: Fn(Slot) -> bool, A: Admit, P: Pace> GatedWalk<'_, G, A, P> {
+    /// Walks from the entry point until the beam is done. False when the effort was not enough.
+    async fn run(mut self) -> Result<bool, TooLong> {
+        let GatedWalk { graph, probe, beam, scratch, .. } = &mut self;
+        let Some((entry, top)) = graph.entry() else { return Ok(true) };
+        let mut at = graph.begin_descent(*probe, entry, scratch);
         for level in (1..=top).rev() {
-            while let Some(nearer) = self.hop(probe, level, at, scratch) {
+            while let Some(nearer) = graph.hop(*probe, level, at, scratch) {
                 at = nearer;
             }
         }
+        let GatedBeam { ef, effort, gate, admit } = beam;
+        let effort = *effort as u64;
         // `walk_copies` looks for copies, so that the beam need not.
-        self.begin_beam(at, (ef, 0), scratch, &mut |slot: Slot| gate(slot) && admit.admits(slot));
+        graph.begin_beam(at, (*ef, 0), scratch, &mut |slot: Slot| gate(slot) && admit.admits(slot));
         let (mut open, mut counted) = (true, 0);
         while open {
-            open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand_gated(probe, scratch, gate, admit));
-            let distances = scratch.stats.distances;
-            if open && distances > effort as u64 {
+            open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand());
+            let distances = self.scratch.stats.distances;
+            if open && distances > effort {
                 return Ok(false);
             }
-            pace.step((distances - counted) as usize).await?;
+            self.pace.step((distances - counted) as usize).await?;
             counted = distances;
         }
-        self.walk_copies(probe, (ef, effort), pace, scratch, gate, admit).await?;
+        self.walk_copies().await?;
         Ok(true)
     }
 
@@ -96,21 +112,14 @@ impl Graph {
     /// goes from copy to copy whether they pass or not.
     ///
     /// Cost: nothing where no vector was found twice, else the distances to the neighbours of up to `ef` copies, within `effort`.
-    async fn walk_copies(
-        &self,
-        probe: Probe<'_>,
-        (ef, effort): (usize, usize),
-        pace: &mut impl Pace,
-        scratch: &mut Scratch,
-        gate: &impl Fn(Slot) -> bool,
-        admit: &mut impl Admit,
-    ) -> Result<(), TooLong> {
+    async fn walk_copies(&mut self) -> Result<(), TooLong> {
+        let GatedWalk { graph, probe, beam: GatedBeam { ef, effort, gate, admit }, pace, scratch } = self;
         let found = scratch.pool.copies();
         if found.is_empty() {
             return Ok(());
         }
-        scratch.visited.reset(self.slots_end());
-        let Scratch { visited, pool, .. } = &mut *scratch;
+        scratch.visited.reset(graph.slots_end());
+        let Scratch { visited, pool, .. } = &mut **scratch;
         pool.held().for_each(|near| {
             visited.insert(near.slot);
         });
@@ -119,27 +128,27 @@ impl Graph {
             let Some(&first) = copies.first() else { continue };
             let mut open: Vec<Slot> = copies.iter().map(|near| near.slot).collect();
             while let Some(copy) = open.pop() {
-                if expansions == ef || scratch.stats.distances > effort as u64 {
+                if expansions == *ef || scratch.stats.distances > *effort as u64 {
                     return Ok(());
                 }
                 expansions += 1;
-                let Scratch { visited, fresh, .. } = &mut *scratch;
+                let Scratch { visited, fresh, .. } = &mut **scratch;
                 fresh.clear();
-                self.links.for_each(copy, 0, |edge| {
+                graph.links.for_each(copy, 0, |edge| {
                     if visited.insert(edge) {
                         fresh.push(edge);
                     }
                 });
                 Links::acquire();
-                self.score(probe, scratch);
+                graph.score(*probe, scratch);
                 scratch.stats.expanded += 1;
-                let Scratch { fresh, distances, pool, .. } = &mut *scratch;
+                let Scratch { fresh, distances, pool, .. } = &mut **scratch;
                 for (&slot, &distance) in fresh.iter().zip(distances.iter()) {
                     let near = Neighbor { distance, slot };
-                    if near.is_as_far_as(first) && self.fingerprint(slot) == fingerprint {
+                    if near.is_as_far_as(first) && graph.fingerprint(slot) == fingerprint {
                         open.push(slot);
                         if gate(slot) && pool.wants(near.order()) && admit.admits(slot) {
-                            pool.insert(near.order(), true, &|slot| self.fingerprint(slot));
+                            pool.insert(near.order(), true, &|slot| graph.fingerprint(slot));
                         }
                     }
                 }
@@ -150,31 +159,27 @@ impl Graph {
     }
 
     /// Expands the nearest open node; false when none is left that could matter.
-    fn expand_gated(
-        &self,
-        probe: Probe<'_>,
-        scratch: &mut Scratch,
-        gate: &impl Fn(Slot) -> bool,
-        admit: &mut impl Admit,
-    ) -> bool {
-        let fingerprint = |slot| self.fingerprint(slot);
-        let Some(nearest) = scratch.pool.pop(&fingerprint) else { return false };
-        self.gather_gated(nearest, scratch, gate);
+    fn expand(&mut self) -> bool {
+        let (graph, probe) = (self.graph, self.probe);
+        let fingerprint = |slot| graph.fingerprint(slot);
+        let Some(nearest) = self.scratch.pool.pop(&fingerprint) else { return false };
+        self.gather(nearest);
+        let (scratch, admit) = (&mut *self.scratch, &mut *self.beam.admit);
         let passing = !scratch.fresh.is_empty();
         if !passing {
             let Scratch { fresh, blocked, .. } = scratch;
             fresh.append(blocked);
         }
         if passing {
-            self.score_and_look(probe, scratch, admit);
+            graph.score_and_look(probe, scratch, admit);
         } else {
-            self.score(probe, scratch);
+            graph.score(probe, scratch);
         }
         scratch.stats.expanded += 1;
         for (&slot, &distance) in scratch.fresh.iter().zip(&scratch.distances) {
             let order = Neighbor { distance, slot }.order();
             if scratch.pool.wants(order) {
-                self.links.prefetch(slot);
+                graph.links.prefetch(slot);
                 scratch.pool.insert(order, passing && admit.admits(slot), &fingerprint);
             }
         }
@@ -183,12 +188,13 @@ impl Graph {
 
     /// Collects neighbours that pass, at one step or two. Nodes looked through count as met; those that were not needed any
     /// more do not.
-    fn gather_gated(&self, slot: Slot, scratch: &mut Scratch, gate: &impl Fn(Slot) -> bool) {
-        let Scratch { visited, fresh, blocked, passing, .. } = scratch;
+    fn gather(&mut self, slot: Slot) {
+        let (graph, gate) = (self.graph, &self.beam.gate);
+        let Scratch { visited, fresh, blocked, passing, .. } = &mut *self.scratch;
         fresh.clear();
         blocked.clear();
-        passing.resize(self.links.base_degree() + 1, 0);
-        self.links.for_each(slot, 0, |edge| {
+        passing.resize(graph.links.base_degree() + 1, 0);
+        graph.links.for_each(slot, 0, |edge| {
             if !visited.contains(edge) {
                 if gate(edge) {
                     visited.insert(edge);
@@ -200,21 +206,21 @@ impl Graph {
         });
         // Half the edges of a node, about as many as lead to something new in an unfiltered walk. Twice as many cost half as many
         // distances again for a recall that was above the unfiltered one already.
-        let enough = self.config.m;
+        let enough = graph.config.m;
         if fresh.len() < enough {
-            blocked.iter().take(LOOKED_THROUGH_AHEAD).for_each(|&through| self.links.prefetch(through));
+            blocked.iter().take(LOOKED_THROUGH_AHEAD).for_each(|&through| graph.links.prefetch(through));
         }
         for (index, &through) in blocked.iter().enumerate() {
             if fresh.len() >= enough {
                 break;
             }
             if let Some(&later) = blocked.get(index + LOOKED_THROUGH_AHEAD) {
-                self.links.prefetch(later);
+                graph.links.prefetch(later);
             }
             visited.insert(through);
             // Few pass, and which cannot be foreseen: without a branch for each.
             let mut count = 0;
-            self.links.for_each(through, 0, |edge| {
+            graph.links.for_each(through, 0, |edge| {
                 passing[count] = edge;
                 count += usize::from(gate(edge));
             });

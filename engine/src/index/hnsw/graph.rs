@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::codes::{Codes, Fit};
 use super::links::{LEVEL_MAX, Links, UpperRuns};
-use super::owner::{OwnerCell, OwnerGuard};
 use super::quantized::QuantizedRows;
-use super::quantizing::Training;
+use super::training::Training;
 use super::{GraphConfig, Scratch};
 use crate::distance::{Kernel, padded};
-use crate::index::Slot;
-use crate::memory::{Arena, ArenaError, ScratchFiles, Storage};
+use crate::memory::{Arena, ArenaError, Owned, OwnerGuard, ScratchFiles, Storage};
+use crate::random::{hash, mix};
+use crate::slot::Slot;
 
 /// CRC-32C of a row as it lies in memory.
 fn checksum(row: &[f32]) -> u32 {
@@ -77,7 +77,7 @@ pub struct Graph {
     entry: AtomicU64,
     /// One past the highest slot ever written.
     slots_end: AtomicU32,
-    owner: OwnerCell<Owner>,
+    owner: Owned<Owner>,
 }
 
 /// What only the owner uses.
@@ -145,7 +145,7 @@ impl Graph {
             parents: Arena::reserve(capacity, 1)?,
             entry: AtomicU64::new(0),
             slots_end: AtomicU32::new(0),
-            owner: OwnerCell::new(Owner {
+            owner: Owned::new(Owner {
                 runs: UpperRuns::new(links.upper_capacity()),
                 dirty: Vec::new(),
                 root: None,
@@ -208,7 +208,7 @@ impl Graph {
     /// Level a node with `key` (the point id) draws: `floor(-ln(u) / ln(m))` with `u` a hash of seed and key, so
     /// `P(level >= l) = m^-l`. Integer arithmetic: the same on every machine.
     pub fn level_of(&self, key: u64) -> u8 {
-        let hash = mix(mix(self.config.seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ key);
+        let hash = mix(hash(self.config.seed) ^ key);
         let mut threshold = u64::MAX / self.config.m as u64;
         let mut level = 0;
         while hash < threshold && level < LEVEL_MAX {
@@ -601,11 +601,4 @@ impl Graph {
     pub(super) fn set_parent(&self, slot: Slot, parent: Option<Slot>) {
         self.parents.cells(slot as usize)[0].store(parent.map_or(0, |parent| parent + 1), Relaxed);
     }
-}
-
-/// A bijection of 64-bit words that spreads every input bit over all output bits (the finalizer of splitmix64).
-pub(super) fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }

@@ -1,6 +1,6 @@
 //! Rounds driven on the calling thread, for tests, tools and embedders without cores to spare.
 use super::{Commit, Graph, Planner, ROUND_NODES_MAX, Round, Scratch};
-use crate::index::Slot;
+use crate::slot::Slot;
 
 impl Round {
     /// Owner: begins a round in which linked `slots` choose their edges anew.

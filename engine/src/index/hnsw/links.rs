@@ -14,8 +14,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, fence};
 
 use super::GraphConfig;
-use crate::index::Slot;
 use crate::memory::{Arena, ArenaError, ScratchFiles};
+use crate::slot::Slot;
 
 /// Cells per cache line; blocks are whole lines.
 const LINE_CELLS: usize = 16;

@@ -5,7 +5,7 @@
 //! are relinked (FreshDiskANN, arXiv:2105.09613); a tree of edges that pruning may not touch keeps all nodes reachable;
 //! only the first few of equal vectors count in beams and edge lists (`pool`, `select`), and the tree holds the others together.
 //!
-//! Reading order: [`config`](self) and `round` are the words, `graph`, `codes`, `quantized` (with `quantizing` and `quantized_images`), `links` and `owner` the state, `search`,
+//! Reading order: [`config`](self) and `round` are the words, `graph`, `codes`, `quantized` (with `generation`, `training`, `quantizing`, `quantized_images` and `graph_codes`), `links` and `owner` the state, `search`,
 //! `gated` and `scratch` the beam, `scan` what looks at many slots without edges, `select` the choice of neighbours, `plan`, `target`
 //! and `commit` an insert, `tree` what keeps nodes reachable, `repair` a delete, `restored` a load from images.
 mod admit;
@@ -13,10 +13,11 @@ mod codes;
 mod commit;
 mod config;
 mod gated;
+mod generation;
 mod graph;
+mod graph_codes;
 mod insert_all;
 mod links;
-mod owner;
 mod plan;
 mod quantized;
 mod quantized_images;
@@ -29,6 +30,7 @@ mod scratch;
 mod search;
 mod select;
 mod target;
+mod training;
 mod tree;
 mod visited;
 
@@ -38,6 +40,7 @@ mod tests;
 pub use admit::Admit;
 pub use commit::Commit;
 pub use config::{Flat, GraphConfig, SLOTS_MAX};
+pub use gated::GatedBeam;
 pub use graph::Graph;
 pub use insert_all::{insert_all, relink_all};
 pub use plan::Planner;

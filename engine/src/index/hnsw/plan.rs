@@ -3,7 +3,8 @@ use super::scratch::QueryForms;
 use super::search::Patience;
 use super::select::Selection;
 use super::{Graph, NodePlan, Round, Scratch, SearchStats};
-use crate::index::{Neighbor, Slot, neighbor};
+use crate::index::{Neighbor, neighbor};
+use crate::slot::Slot;
 
 /// Peers scored between two looks at the budget.
 const PEERS_PER_UNIT: usize = 64;

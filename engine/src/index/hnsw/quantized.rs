@@ -12,15 +12,15 @@
 //!
 //! 1. What `published` leads to has the code of every slot that can be reached, and so has what `planned` leads to for every slot that a
 //!    plan meets. Codes are written on slots that nobody can reach, and before publication.
-//! 2. A generation that neither leads to any more is told to the collection ([`Graph::retire_codes`]), which says when it is quiescent
-//!    ([`Graph::codes_are_quiescent`]). Only then, or with the graph, is it freed.
-use super::quantizing::{Training, generation};
-use super::{Graph, GraphConfig};
+//! 2. A generation that neither leads to any more is told to the collection (`Graph::retire_codes`), which says when it is quiescent
+//!    (`Graph::codes_are_quiescent`). Only then, or with the graph, is it freed.
+use super::GraphConfig;
+use super::generation::Generation;
+use super::training::{Training, generation};
 use crate::distance::Metric;
-use crate::index::Slot;
 use crate::memory::{Arena, ArenaError, Link, LinkCell, ScratchFiles};
 use crate::quantizer::{Codec, CodecQuery, Quantization};
-use std::sync::Arc;
+use crate::slot::Slot;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Codes of at most this part of their vectors' bytes stay in memory also where vectors lie in a file: each distance of a walk needs one
@@ -36,45 +36,8 @@ pub struct Quantized {
     pub threshold: usize,
     /// Edges are chosen by the codes too, once they are there, and not by int8 codes or vectors.
     pub plans: bool,
-    /// There is one training: vectors are given up after it ([`Graph::give_up_vectors`]).
+    /// There is one training: vectors are given up after it ([`Graph::give_up_vectors`](super::Graph::give_up_vectors)).
     pub once: bool,
-}
-
-/// A quantizer and its codes.
-pub(super) struct Generation {
-    /// Tells it from others of the graph, also in images; from 1 up, and from 1 again after 255.
-    pub(super) number: u8,
-    pub(super) codec: Arc<Codec>,
-    /// Vectors that it was trained at.
-    pub(super) trained_at: usize,
-    pub(super) rows: Arena<u8>,
-    /// One past the highest slot that ever had a code.
-    pub(super) end: AtomicU32,
-}
-
-impl std::fmt::Debug for Generation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Generation").field("number", &self.number).finish_non_exhaustive()
-    }
-}
-
-impl Generation {
-    fn bytes(&self) -> usize {
-        self.codec.bytes() + self.row_bytes()
-    }
-
-    fn row_bytes(&self) -> usize {
-        self.end.load(Ordering::Relaxed) as usize * self.rows.row_len()
-    }
-
-    /// Owner: writes the code of a slot that nobody can reach; returns it.
-    fn write(&self, slot: Slot, vector: &[f32]) -> &[u8] {
-        // SAFETY: the slot is not linked, so no walk reaches it, and the owner is alone.
-        let row = unsafe { self.rows.row_mut_unchecked(slot as usize) };
-        self.codec.encode(vector, row);
-        self.end.fetch_max(slot + 1, Ordering::Relaxed);
-        row
-    }
 }
 
 /// See the module.
@@ -171,6 +134,11 @@ impl QuantizedRows {
         let number = link.map_or(0, |link| unsafe { link.get() }.number);
         self.published.store(link);
         self.number.store(u32::from(number), Ordering::Release);
+    }
+
+    /// Owner: walks go over the next generation from now on.
+    pub(super) fn publish_next(&self, training: &mut Training) {
+        self.publish(Some(training.settle_next()));
     }
 
     /// Owner, while no plan is in flight: plans go over what walks go over, if they are to.
@@ -297,60 +265,5 @@ impl QuantizedRows {
         let generation = self.published()?;
         // SAFETY: codes of a published generation are written by the owner alone, which this is.
         Some((generation.number, unsafe { generation.rows.row(slot as usize) }))
-    }
-}
-
-impl Graph {
-    /// Whether walks go over the codes of the quantizer by now.
-    pub fn is_quantized(&self) -> bool {
-        self.quantized.as_ref().is_some_and(QuantizedRows::is_published)
-    }
-
-    /// Bytes of these codes and of what was learned for them.
-    pub fn quantized_bytes(&self) -> usize {
-        self.quantized.as_ref().map_or(0, QuantizedRows::bytes)
-    }
-
-    /// The number of the quantizer whose codes walks go over; 0 without.
-    pub fn codes_number(&self) -> u8 {
-        self.quantized.as_ref().map_or(0, QuantizedRows::number)
-    }
-
-    /// Owner, while no plan is in flight and every written slot is linked: from now on a slot's vector is what its code stands for, for whoever
-    /// begins to look. Codes decide about edges as well.
-    ///
-    /// # Panics
-    /// Before walks go over codes of a quantizer.
-    pub fn give_up_vectors(&self) {
-        assert!(self.is_quantized(), "there is nothing in place of vectors");
-        self.quantized.iter().for_each(QuantizedRows::begin_round);
-        self.set_bare(true);
-    }
-
-    /// What the code of a slot stands for, over the first components of `vector`; false while vectors are there. The caller is pinned, or
-    /// the owner.
-    ///
-    /// # Panics
-    /// When `vector` is shorter than the dimension.
-    pub fn decode(&self, slot: Slot, vector: &mut [f32]) -> bool {
-        match self.quantized.as_ref().filter(|_| self.is_bare()).and_then(QuantizedRows::published) {
-            Some(generation) => {
-                // SAFETY: codes of slots that can be found are not written.
-                generation.codec.decode(unsafe { generation.rows.row(slot as usize) }, vector);
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// A linked slot whose code is not that of its vector, while walks go over codes.
-    #[cfg(test)]
-    pub(crate) fn miscoded(&self) -> Option<Slot> {
-        let generation = self.quantized.as_ref()?.published()?;
-        (0..self.slots_end() as Slot).filter(|&slot| self.is_linked(slot)).find(|&slot| {
-            let mut code = vec![0; generation.codec.code_len()];
-            generation.codec.encode(&self.vector(slot)[..self.config().dim], &mut code);
-            self.saved_code(slot).is_none_or(|(_, saved)| saved != code)
-        })
     }
 }

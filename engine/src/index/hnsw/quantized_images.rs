@@ -1,10 +1,11 @@
 //! What of a graph's quantizer is in images: what was learned, codes where vectors are not, and how well both fit what was written.
 use super::Graph;
-use super::quantized::{Generation, QuantizedRows};
-use super::quantizing::{Training, generation};
-use crate::index::Slot;
+use super::generation::Generation;
+use super::quantized::QuantizedRows;
+use super::training::{Training, generation};
 use crate::memory::Link;
 use crate::quantizer::{Codec, Watch};
+use crate::slot::Slot;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -94,7 +95,7 @@ impl QuantizedRows {
         }
         training.begin_encoding(Link::boxed(generation), end);
         if whole {
-            training.publish_next(self);
+            self.publish_next(training);
             // Repairs may come before the first round.
             self.begin_round();
         }

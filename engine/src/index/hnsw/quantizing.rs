@@ -8,16 +8,14 @@
 //! points that are there. It takes the place of the one before only if it is clearly better on vectors of the sample that it has not
 //! learned from; else nothing is coded anew, and the next look comes later.
 use super::Graph;
+use super::generation::Generation;
 use super::graph::FILE_ROWS_AT_ONCE;
-use super::quantized::{Generation, QuantizedRows};
+use super::quantized::QuantizedRows;
+use super::training::{Stage, Training, generation};
 use crate::distance::Metric;
-use crate::index::Slot;
 use crate::memory::{ArenaError, Link};
-use crate::quantizer::{
-    Codec, Quantization, SAMPLE_MAX, Watch, is_better, mean, split_sample, squared_error,
-};
-use ahash::HashSet;
-use std::collections::VecDeque;
+use crate::quantizer::{Codec, Quantization, SAMPLE_MAX, Watch, is_better, mean, split_sample};
+use crate::slot::Slot;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -37,52 +35,6 @@ const PASSED_AT_ONCE: usize = 1 << 15;
 const COPIED_AT_ONCE: usize = 1 << 17;
 /// Floats that a job writes codes of, 8 MiB: every job has a start and an end that cost some ten milliseconds of waiting.
 const ENCODED_AT_ONCE: usize = if cfg!(test) { 1 << 16 } else { 1 << 21 };
-
-/// What only the owner knows of the training.
-#[derive(Default)]
-pub(super) struct Training {
-    /// What walks go over.
-    pub(super) current: Option<Link<Generation>>,
-    /// The one whose codes are being written.
-    pub(super) next: Option<Link<Generation>>,
-    /// Not published any more, but plans may go over them.
-    leaving: Vec<Link<Generation>>,
-    /// Nothing leads there any more, but readers may have seen it.
-    retired: VecDeque<Link<Generation>>,
-    /// No reader is left.
-    quiescent: Vec<Link<Generation>>,
-    /// Of the last that was trained.
-    number: u8,
-    /// How well the last generation fits what is written.
-    pub(super) watch: Watch,
-    /// Sequence number at which the last sample was begun, and points of that time that have died since.
-    began_at: u64,
-    died: u64,
-    /// Vectors at which a first training was tried last.
-    tried_at: usize,
-    stage: Stage,
-    /// A job is out.
-    running: bool,
-    /// Raised when all is forgotten: what comes out of jobs of before is dropped.
-    epoch: u64,
-    /// Slots whose code was written while a job had been given their earlier vectors.
-    written: HashSet<Slot>,
-    decoded: Vec<f32>,
-}
-
-#[derive(Default)]
-enum Stage {
-    /// Every slot has its code of the current generation, if there is one.
-    #[default]
-    Settled,
-    /// Every `every`-th vector of a live slot is being collected; `live` of them were met.
-    Sampling { next: usize, end: usize, every: usize, live: usize, rows: Vec<f32> },
-    /// The job that trains is out.
-    Training,
-    /// Slots below `to` have their code of the next generation, and so have those that were written since it was trained, which is
-    /// all from `end` on. Vectors of the next are being collected.
-    Encoding { to: usize, end: usize, rows: Vec<f32> },
-}
 
 /// What the owner does next.
 #[derive(Debug)]
@@ -195,84 +147,6 @@ impl JobDone {
     }
 }
 
-/// What a link of the owner's lists leads to. For the owner, who uses it up before it takes the link out of them.
-pub(super) fn generation<'a>(link: Link<Generation>) -> &'a Generation {
-    // SAFETY: links are in lists of a `Training` alone, and what they lead to is freed after they were taken out.
-    unsafe { link.get() }
-}
-
-impl Training {
-    /// All that there are.
-    pub(super) fn generations(&self) -> impl Iterator<Item = &Generation> {
-        let Training { leaving, retired, quiescent, .. } = self;
-        let kept = leaving.iter().chain(retired).chain(quiescent).copied();
-        self.written_links().chain(kept).map(generation)
-    }
-
-    /// Those that fresh slots get codes of, the last that was trained at the end.
-    pub(super) fn written_links(&self) -> impl Iterator<Item = Link<Generation>> + use<> {
-        [self.current, self.next].into_iter().flatten()
-    }
-
-    /// A slot was written, and its code of the last generation.
-    pub(super) fn note_written(&mut self, slot: Slot, vector: &[f32], last: &Generation, code: &[u8]) {
-        if self.watch.write() {
-            let mut decoded = std::mem::take(&mut self.decoded);
-            decoded.resize(vector.len(), 0.0);
-            last.codec.decode(code, &mut decoded);
-            self.watch.measure(squared_error(vector, &decoded), 0.0);
-            self.decoded = decoded;
-        }
-        if let Stage::Encoding { .. } = self.stage {
-            self.written.insert(slot);
-        }
-    }
-
-    /// The number of the last generation that is not given up, 0 = none; the codes of it may still be being written.
-    fn last_number(&self) -> u8 {
-        self.next.or(self.current).map_or(0, |link| generation(link).number)
-    }
-
-    pub(super) fn settled(&self) -> bool {
-        matches!(self.stage, Stage::Settled) && !self.running
-    }
-
-    /// Codes of all vectors below `end` are to be written, or there are none yet.
-    pub(super) fn begin_encoding(&mut self, link: Link<Generation>, end: usize) {
-        self.number = generation(link).number;
-        self.next = Some(link);
-        self.stage = Stage::Encoding { to: 0, end, rows: Vec::new() };
-    }
-
-    /// Walks go over the next from now on.
-    pub(super) fn publish_next(&mut self, rows: &QuantizedRows) {
-        let fresh = self.next.take().expect("there is a next generation");
-        self.number = generation(fresh).number;
-        rows.publish(Some(fresh));
-        self.leaving.extend(self.current.replace(fresh));
-        self.stage = Stage::Settled;
-        self.written = HashSet::default();
-    }
-
-    /// The next generation is of no use; nobody has seen it.
-    fn drop_next(&mut self) {
-        self.quiescent.extend(self.next.take());
-        self.stage = Stage::Settled;
-        self.written = HashSet::default();
-    }
-}
-
-impl Drop for Training {
-    fn drop(&mut self) {
-        let Training { current, next, leaving, retired, quiescent, .. } = self;
-        let kept = leaving.drain(..).chain(retired.drain(..)).chain(quiescent.drain(..));
-        for link in current.take().into_iter().chain(next.take()).chain(kept) {
-            // SAFETY: with the graph, which no reader borrows any more; each is in one list, once.
-            unsafe { link.free() };
-        }
-    }
-}
-
 /// The points that there are, as the owner of their life knows.
 pub struct Living<'a> {
     /// How many.
@@ -382,7 +256,7 @@ impl QuantizedRows {
             }
             Stage::Training => unreachable!("its job is out, or was finished"),
             Stage::Encoding { to, end, .. } if *to >= *end => {
-                training.publish_next(self);
+                self.publish_next(training);
                 JobStep::More
             }
             Stage::Encoding { to, end, rows } => {

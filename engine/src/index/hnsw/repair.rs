@@ -5,7 +5,8 @@
 use super::graph::Owner;
 use super::select::Selection;
 use super::{Graph, Scratch, SearchStats};
-use crate::index::{Neighbor, Slot};
+use crate::index::Neighbor;
+use crate::slot::Slot;
 
 /// Dead slots that the search for candidates may pass over, as a multiple of its beam.
 const REFUSALS_PER_EF: usize = 4;

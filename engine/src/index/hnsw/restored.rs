@@ -3,7 +3,7 @@
 use super::Graph;
 use super::graph::LINKED;
 use super::links::LEVEL_MAX;
-use crate::index::Slot;
+use crate::slot::Slot;
 use std::sync::atomic::Ordering::Release;
 use std::sync::atomic::fence;
 

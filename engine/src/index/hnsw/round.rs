@@ -1,5 +1,6 @@
 //! What travels between planners and the owner in a round, and how its edges are grouped.
-use crate::index::{Neighbor, Slot};
+use crate::index::Neighbor;
+use crate::slot::Slot;
 
 /// Most nodes of one round. Every node is scored against its earlier peers; they stay in the second-level cache at
 /// this size, so 256 of them on average cost about 3 % of a plan, while a round is long enough that cores waiting

@@ -2,8 +2,9 @@
 use super::Graph;
 use super::codes::{Bound, Codes};
 use crate::distance::CodeQuery;
-use crate::index::{Neighbor, Slot};
+use crate::index::Neighbor;
 use crate::quantizer::CodecQuery;
+use crate::slot::Slot;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

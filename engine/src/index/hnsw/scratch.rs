@@ -2,9 +2,10 @@
 use super::select::Selection;
 use super::visited::Visited;
 use crate::distance::CodeQuery;
+use crate::index::Neighbor;
 use crate::index::pool::Pool;
-use crate::index::{Neighbor, Slot};
 use crate::quantizer::CodecQuery;
+use crate::slot::Slot;
 
 /// Counters of one search.
 #[derive(Clone, Copy, Debug, Default)]

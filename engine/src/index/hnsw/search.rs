@@ -4,10 +4,11 @@ use super::quantized::{Coded, QuantizedRows};
 use super::scratch::QueryForms;
 use super::{Admit, Graph, Scratch, SearchStats};
 use crate::distance::CodeQuery;
+use crate::index::Neighbor;
 use crate::index::pool::{COPIES_MAX, Fingerprints};
-use crate::index::{Neighbor, Slot};
 use crate::pace::{Pace, TooLong, Whole, at_once};
 use crate::quantizer::CodecQuery;
+use crate::slot::Slot;
 
 /// How many candidates a walk may still refuse. One that refuses without end (what it looks for is nowhere near, or lies
 /// behind a cluster of deleted nodes) would visit the whole graph.

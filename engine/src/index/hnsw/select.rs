@@ -9,9 +9,10 @@
 //! copies of any vector. A list full of copies leads nowhere else. So only the first few of equal candidates are considered; the
 //! tree keeps the others reachable.
 use super::Graph;
+use crate::index::Neighbor;
 use crate::index::pool::Fingerprints;
-use crate::index::{Neighbor, Slot};
 use crate::quantizer::CodecQuery;
+use crate::slot::Slot;
 
 /// How many copies of one vector a list may hold; this includes copies of the base. With two of sixty, searches with a filter come by too
 /// few copies that pass.

@@ -2,7 +2,8 @@
 use super::graph::Shape;
 use super::select::Selection;
 use super::{Graph, NodePlan, Scratch, TargetJob, TargetPlan, round};
-use crate::index::{Neighbor, Slot};
+use crate::index::Neighbor;
+use crate::slot::Slot;
 
 impl Graph {
     /// Groups the edges that `plans` add by (level, target), in deterministic order.

@@ -10,8 +10,9 @@
 //! parent among their neighbours. No parent is taken from a node's own subtree: one walk towards the root decides.
 use super::Graph;
 use super::NodePlan;
-use super::graph::{Owner, mix};
-use crate::index::Slot;
+use super::graph::Owner;
+use crate::random::mix;
+use crate::slot::Slot;
 use std::cell::Cell;
 
 /// Beam of the search for a parent: one is enough.

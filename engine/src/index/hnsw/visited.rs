@@ -1,6 +1,6 @@
 //! Which slots a beam has met: a bitset that is cleared by the words it touched. At 100,000 slots it stays in the
 //! first-level cache, which epoch tables of one or two bytes per slot do not.
-use crate::index::Slot;
+use crate::slot::Slot;
 
 #[derive(Default)]
 pub(super) struct Visited {

@@ -1,10 +1,11 @@
 //! Centroids and the lists of their cells, as any core reads them.
 use super::coded::Coded;
 use crate::distance::{Kernel, Metric, padded};
-use crate::index::{Neighbor, Slot};
+use crate::index::Neighbor;
 use crate::memory::{Arena, ArenaError};
 use crate::postings::{ListId, Lists, Summary};
 use crate::quantizer::{CellCodec, squared_error};
+use crate::slot::Slot;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -14,9 +14,9 @@
 //! 3. *A place (block and position) of a slot* is published after its posting, and taken back before the slot is born again. As for
 //!    all lists: remove a slot's postings before that, and load the snapshot before the search.
 use crate::distance::Metric;
-use crate::index::Slot;
 use crate::memory::Rows;
 use crate::quantizer::{BLOCK_CODES, CellCodec, CellQuery};
+use crate::slot::Slot;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Where in the row of a block which numbers lie: what the chain goes on with (and 1), its cell, then one of each for every posting.

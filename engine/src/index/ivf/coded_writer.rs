@@ -1,8 +1,8 @@
 //! The owner's side of cells with codes: filing slots, taking them out, and keeping chains dense.
 use super::coded::{At, BLOCKS_MAX, Coded, Root};
-use crate::index::Slot;
 use crate::memory::{Domain, Limbo};
 use crate::quantizer::BLOCK_CODES;
+use crate::slot::Slot;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

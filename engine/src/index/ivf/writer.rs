@@ -2,9 +2,9 @@
 use super::cells::{Filed, Nothing};
 use super::coded_writer::CodedWriter;
 use super::{Cells, Place};
-use crate::index::Slot;
 use crate::memory::Domain;
 use crate::postings::{ListId, Lists, ListsWriter};
+use crate::slot::Slot;
 use std::sync::Arc;
 
 const NONE: u32 = u32::MAX;

@@ -1,10 +1,11 @@
 //! Carrying out a call on a stored value.
 
 use super::arithmetic::{absent_cell, compare_cell};
-use super::call::{Action, Call, Comparison, Create, Op, Path, Program, ReturnMode, Segment, TtlMode};
+use super::call::{Call, Create, Program, ReturnMode, TtlMode};
 use super::cell::{Cell, Type, UNSET, Value};
 use super::error::OperateError;
 use super::migrate::migrate;
+use super::op::{Action, Comparison, Op, Path, Segment};
 use super::record::{Opened, Record, Target};
 use super::schema::Schema;
 use super::table::Work;

@@ -1,53 +1,11 @@
 //! What operations make of a cell, and how cells are compared.
 
-use super::call::{Comparison, Op};
 use super::cell::{AS_STORED, Cell, Domain, Type, Value};
 use super::error::OperateError;
+use super::op::{Arithmetic, Comparison, Op};
 use std::cmp::Ordering;
 
-/// What an operation makes of a cell's value.
-///
-/// Integers are computed exactly and then saturate to the type of the cell. So a negative operand takes an unsigned cell
-/// no lower than 0, and a shift to the left is a product that saturates like any other; one to the right divides and
-/// rounds down. AND, OR and XOR work on the bits of fixed-width integers: the operand's low bits, as many as the cell has,
-/// so that -1 is a mask of ones for every width. Floats of 32 bits are computed in 64 and rounded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arithmetic {
-    Set,
-    Add,
-    Mul,
-    /// The lesser of value and operand; of floats the one that is a number, if only one is.
-    Min,
-    Max,
-    And,
-    Or,
-    Xor,
-    ShiftLeft,
-    ShiftRight,
-    /// The time, in milliseconds or, with aux 1, seconds. Does not need the value.
-    Stamp,
-}
-
 impl Arithmetic {
-    /// The one with this opcode.
-    pub(super) fn of(opcode: u8) -> Option<Arithmetic> {
-        use Arithmetic::*;
-        Some(match opcode {
-            1 => Set,
-            3 => Add,
-            4 => Mul,
-            5 => Min,
-            6 => Max,
-            7 => And,
-            8 => Or,
-            9 => Xor,
-            10 => ShiftLeft,
-            11 => ShiftRight,
-            12 => Stamp,
-            _ => return None,
-        })
-    }
-
     /// The cell that `op`, which is this, leaves. `stored` is the one that is there, `declared` the type that a schema
     /// gives it; what is neither is made in the type of the operation and reads as zero.
     ///

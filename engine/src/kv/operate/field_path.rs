@@ -1,7 +1,7 @@
 //! Paths into records as people write them, and what lies there in a stored record.
 
-use super::call::{Path, Segment};
 use super::cell::{Cell, Type, Value};
+use super::op::{Path, Segment};
 use super::record::{Opened, Record, Target};
 use crate::payload::ValueRef;
 use std::cell::RefCell;

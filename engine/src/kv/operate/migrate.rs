@@ -1,9 +1,9 @@
 //! MIGRATE: a record in the bytes of another schema.
 
-use super::call::{Op, Segment};
 use super::cell::Cell;
 use super::error::{Fault, OperateError};
 use super::layered::Key;
+use super::op::{Op, Segment};
 use super::record::{DynamicField, Opened};
 use super::row::NamedCells;
 use super::schema::{Field, FieldKind, Schema, TableSchema};

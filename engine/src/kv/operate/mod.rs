@@ -42,6 +42,7 @@ mod error;
 mod field_path;
 mod layered;
 mod migrate;
+mod op;
 mod record;
 mod row;
 mod schema;

@@ -1,9 +1,9 @@
 //! Records: stored bytes in, parts changed, stored bytes out.
 
-use super::call::{Path, Policy, Segment};
 use super::cell::{Cell, TABLE, Type};
 use super::error::{Fault, OperateError};
 use super::layered::{Entry, Key, Layered, Stored};
+use super::op::{Path, Policy, Segment};
 use super::row::{ColumnId, Row, Shape, named};
 use super::schema::{FieldKind, Schema};
 use super::table::{Limit, NamedTable, Table, Work};

@@ -1,9 +1,9 @@
 //! Rows of tables, in the two shapes they have: columns by position in a schema record, by name in a dynamic one.
 
-use super::call::Segment;
 use super::cell::{Cell, Type};
 use super::error::{Fault, OperateError};
 use super::layered::{Entry, Key, Layered, Stored};
+use super::op::Segment;
 use super::schema::TableSchema;
 use super::wire::{Reader, ascends, put_framed, put_s8, put_uv};
 use super::{COLUMNS_MAX, DYNAMIC_RECORD, SCHEMA_RECORD};

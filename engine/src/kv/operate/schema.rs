@@ -1,8 +1,8 @@
 //! Schemas: the fields a record declares, in the bytes in which calls bring them and records keep them.
 
-use super::call::{Policy, Segment};
 use super::cell::{TABLE, Type};
 use super::error::{Fault, OperateError};
+use super::op::{Policy, Segment};
 use super::wire::Reader;
 use super::{ROW_WIDTH_MAX, ROWS_MAX, SCHEMA_MAX, SCHEMA_NAMES_MAX};
 

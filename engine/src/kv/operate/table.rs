@@ -1,9 +1,9 @@
 //! Tables: rows by key, a cap on their number, and who goes when it is reached.
 
-use super::call::Policy;
 use super::cell::{Cell, Rank, Type};
 use super::error::{Fault, OperateError};
 use super::layered::{Entry, Key, Layered, Stored};
+use super::op::Policy;
 use super::row::{ColumnId, Row, Shape};
 use super::schema::TableSchema;
 use super::wire::{Reader, ascends, check_count, put_framed, put_s8, put_uv};

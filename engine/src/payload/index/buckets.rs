@@ -9,8 +9,8 @@ use super::between::WORD;
 #[cfg(target_arch = "x86_64")]
 use crate::distance::SimdLevel;
 use crate::distance::prefetch_row;
-use crate::index::Slot;
 use crate::memory::{Arena, Held, allocated};
+use crate::slot::Slot;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Numbers that bounds are chosen from.

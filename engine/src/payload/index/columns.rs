@@ -11,9 +11,9 @@ use super::buckets::{BLOCK, Buckets, SAMPLE};
 use super::key::of_text;
 use super::{Class, Field, PayloadIndex, View};
 use crate::distance::prefetch_line;
-use crate::index::Slot;
 use crate::memory::{Arena, Attic, Held, Link, LinkCell, allocated};
 use crate::payload::{PayloadRow, ValueRef};
+use crate::slot::Slot;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 

@@ -1,10 +1,13 @@
 //! The payload index: from a value to the slots that hold it, for every key but `$content`, with nothing to declare.
 //!
-//! Per field nine ordered dictionaries ([`Class`]), each from a term to its postings. The owner files a slot before it shows
+//! Per field ten ordered dictionaries ([`Class`]), each from a term to its postings. The owner files a slot before it shows
 //! it and takes it out when it frees it, so the postings hold every slot a reader may see, and some it may not (dead,
 //! expired, or born after its snapshot): what is found here is looked at again for visibility, and for the filter too where
 //! a dictionary keeps less than the values say ([`View::is_exact`]). A slot whose row is replaced is filed under the terms of both
 //! until no reader of the old row is left ([`PayloadIndex::supersede`]).
+//!
+//! A row files as much of its arrays and of the words of its texts as an [`Extent`] allows. A slot of which a field has not filed all elements
+//! or words stands in the field's [`Class::Rest`], which every look-up of elements or words adds to what it finds.
 //!
 //! Cost: filing or taking out a term is two walks down a dictionary, about 0.3 µs; a term held by one slot takes about 70 bytes
 //! with its share of a leaf, a further slot 2 to 5.
@@ -32,11 +35,12 @@ pub(crate) use selection::{Marked, Selection, Terms, Walk};
 
 use super::words::{lowered, words};
 use super::{CONTENT_KEY, PayloadRow, ValueRef};
-use crate::index::Slot;
 use crate::memory::{Attic, Domain, LinkCell, Owned, Pin};
+use crate::slot::Slot;
 use ahash::RandomState;
 use key::{Key, KeyRef, Span};
 use postings::Postings;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use tree::Tree;
@@ -62,8 +66,43 @@ pub(crate) enum Class {
     Word,
     /// Cells of geo points.
     Cell,
+    /// The classes of elements and words of which not everything is filed, by number.
+    Rest,
 }
-const CLASSES: usize = Class::Cell as usize + 1;
+const CLASSES: usize = Class::Rest as usize + 1;
+
+/// How much is filed of the arrays and texts of a row, in the order of its entries: filing is done in one piece.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    /// Elements of arrays, and words.
+    parts: usize,
+    /// Bytes of texts that are searched for words.
+    bytes: usize,
+}
+
+/// Some 15 ms. A row of at most 64 KiB has no more than that.
+const ROW_EXTENT: Extent = Extent { parts: 32 << 10, bytes: 1 << 20 };
+
+impl Extent {
+    /// Whether a row may have more than that: a part of it takes at least two bytes.
+    fn may_be_exceeded(self, row: PayloadRow<'_>) -> bool {
+        row.as_bytes().len() > (2 * self.parts).min(self.bytes)
+    }
+
+    fn take_part(&mut self) -> bool {
+        let has_room = self.parts > 0;
+        self.parts -= usize::from(has_room);
+        has_room
+    }
+
+    /// The beginning of `text` that is searched.
+    fn take_bytes<'t>(&mut self, text: &'t str) -> &'t str {
+        let searched = &text[..text.floor_char_boundary(self.bytes)];
+        // A character that does not fit ends the search.
+        self.bytes = if searched.len() < text.len() { 0 } else { self.bytes - text.len() };
+        searched
+    }
+}
 
 /// The dictionaries of one key.
 struct Field {
@@ -110,6 +149,7 @@ pub(crate) struct PayloadIndex {
     /// Some field's column is wanted.
     column_wanted: AtomicBool,
     slots_max: usize,
+    extent: Extent,
     owner: Owned<Filing>,
 }
 
@@ -121,16 +161,23 @@ struct Filing {
     word: String,
     /// Terms filed or taken out by the call under way.
     steps: usize,
+    /// What the row at hand may still file.
+    left: Extent,
 }
 
 impl PayloadIndex {
     /// Empty, for slots below `slots_max` and readers of `domain`.
     pub fn new(slots_max: usize, domain: Arc<Domain>) -> PayloadIndex {
+        Self::with_extent(slots_max, domain, ROW_EXTENT)
+    }
+
+    fn with_extent(slots_max: usize, domain: Arc<Domain>, extent: Extent) -> PayloadIndex {
         let filing = Filing {
             attic: Attic::new(domain.clone()),
             columns: columns::Columns::default(),
             word: String::new(),
             steps: 0,
+            left: extent,
         };
         PayloadIndex {
             fields: Tree::new(),
@@ -142,6 +189,7 @@ impl PayloadIndex {
             column_bytes: AtomicU64::new(0),
             column_wanted: AtomicBool::new(false),
             slots_max,
+            extent,
             owner: Owned::new(filing),
             domain,
         }
@@ -165,9 +213,11 @@ impl PayloadIndex {
         // Whoever sees this count sees the other, and whoever sees one of the new terms sees both (`is_settled`, `replacements`).
         self.superseded.store(self.superseded.load(Ordering::Relaxed) + 1, Ordering::Release);
         fence(Ordering::Release);
+        // What is equal is filed alike, unless there may be too much of it.
+        let may_differ = self.extent.may_be_exceeded(old) || self.extent.may_be_exceeded(new);
         // At time 0 no key has expired.
         let terms = self.file(slot, new, true, |key, value| {
-            if old.get(key, 0) == Some(value) { Turn::NOTHING } else { Turn::WHOLE }
+            if !may_differ && old.get(key, 0) == Some(value) { Turn::NOTHING } else { Turn::WHOLE }
         });
         let gone = |entry: &super::Entry<'_>| new.get(entry.key, 0).is_none();
         self.owner.enter().columns.forget(slot, old.stored_entries().filter(gone).map(|entry| entry.key));
@@ -177,24 +227,47 @@ impl PayloadIndex {
     /// Owner: takes a slot out of the terms that `old` has and no row of `newer` has, in which are all rows the slot is filed with
     /// beside `old`; the number of terms looked at.
     pub fn release(&self, slot: Slot, old: PayloadRow<'_>, newer: &[PayloadRow<'_>]) -> usize {
+        let may_differ = newer.iter().chain([&old]).any(|&row| self.extent.may_be_exceeded(row));
+        let filed = may_differ.then(|| self.terms_filed(newer));
         let terms = self.file(slot, old, false, |key, value| {
             let others = newer.iter().filter_map(|row| row.get(key, 0));
-            if others.clone().any(|other| other == value) {
+            if !may_differ && others.clone().any(|other| other == value) {
                 return Turn::NOTHING;
             }
             let kept_by_none = others.clone().next().is_none();
-            let (mut kept, mut word) = (Vec::new(), String::new());
-            for other in others {
-                terms_of(other, &self.hasher, &mut word, &mut |class, key| {
-                    kept.push((class, key.to_owned()))
-                });
-            }
+            let mut kept = match &filed {
+                Some(filed) => filed.get(key).cloned().unwrap_or_default(),
+                None => {
+                    let (mut kept, mut word, mut left) = (Vec::new(), String::new(), self.extent);
+                    for other in others {
+                        terms_of(other, &self.hasher, &mut left, &mut word, &mut |class, key| {
+                            kept.push((class, key.to_owned()))
+                        });
+                    }
+                    kept
+                }
+            };
             kept.sort_unstable_by(|a, b| order(a, (b.0, b.1.as_ref())));
             Turn { column: false, holder: kept_by_none, terms: true, kept }
         });
         // Whoever sees the lower count sees the terms gone (`is_exact`).
         self.superseded.store(self.superseded.load(Ordering::Relaxed) - 1, Ordering::Release);
         terms
+    }
+
+    /// The terms that rows are filed under, by field.
+    fn terms_filed<'r>(&self, rows: &[PayloadRow<'r>]) -> HashMap<&'r str, Vec<(Class, Key)>> {
+        let (mut filed, mut word) = (HashMap::new(), String::new());
+        for row in rows {
+            let mut left = self.extent;
+            for entry in row.stored_entries().filter(|entry| entry.key != CONTENT_KEY) {
+                let terms: &mut Vec<_> = filed.entry(entry.key).or_default();
+                terms_of(entry.value, &self.hasher, &mut left, &mut word, &mut |class, key| {
+                    terms.push((class, key.to_owned()));
+                });
+            }
+        }
+        filed
     }
 
     /// Any core: how many rows have been replaced so far. When it is what it was before terms were looked up, none of them was that
@@ -214,6 +287,7 @@ impl PayloadIndex {
     ) -> usize {
         let mut filing = self.owner.enter();
         filing.steps = 0;
+        filing.left = self.extent;
         for entry in row.stored_entries().filter(|entry| entry.key != CONTENT_KEY) {
             let turn = turn(entry.key, entry.value);
             self.file_entry(slot, entry.key, entry.value, insert, &turn, &mut filing);
@@ -235,7 +309,7 @@ impl PayloadIndex {
         turn: &Turn,
         filing: &mut Filing,
     ) {
-        let Filing { attic, columns, word, steps } = filing;
+        let Filing { attic, columns, word, steps, left } = filing;
         let hasher = &self.hasher;
         key::of_text(name, hasher, |key| {
             let mut file = |field: &Field, attic: &mut Attic| {
@@ -256,7 +330,7 @@ impl PayloadIndex {
                 }
                 if turn.terms {
                     let mut filer = Filer { field, slot, insert, kept: &turn.kept, attic, steps };
-                    terms_of(value, hasher, word, &mut |class, key| filer.term(class, key));
+                    terms_of(value, hasher, left, word, &mut |class, key| filer.term(class, key));
                 }
             };
             // SAFETY: the one attic; readers are checked in `view`.
@@ -369,10 +443,11 @@ impl Filer<'_> {
     }
 }
 
-/// Hands on every term of a value, repeats included. `word` is room for one, lower-cased.
+/// Hands on the terms of a value, repeats included, as far as `left` goes. `word` is room for one, lower-cased.
 fn terms_of(
     value: ValueRef<'_>,
     hasher: &RandomState,
+    left: &mut Extent,
     word: &mut String,
     term: &mut dyn FnMut(Class, KeyRef<'_>),
 ) {
@@ -384,30 +459,75 @@ fn terms_of(
         ValueRef::Int(value) => number(Class::Int, Some(key::of_int(value))),
         ValueRef::Float(value) => number(Class::Float, key::of_float(value)),
         ValueRef::Bool(flag) => number(Class::Bool, Some(flag.into())),
-        ValueRef::Ints(array) => array.iter().for_each(|n| number(Class::IntElement, Some(key::of_int(n)))),
-        ValueRef::Floats(array) => array.iter().for_each(|n| number(Class::FloatElement, key::of_float(n))),
+        ValueRef::Ints(array) => {
+            if !array.iter().all(|n| {
+                left.take_part() && {
+                    number(Class::IntElement, Some(key::of_int(n)));
+                    true
+                }
+            }) {
+                term(Class::Rest, rest_of(Class::IntElement));
+            }
+        }
+        ValueRef::Floats(array) => {
+            if !array.iter().all(|n| {
+                left.take_part() && {
+                    number(Class::FloatElement, key::of_float(n));
+                    true
+                }
+            }) {
+                term(Class::Rest, rest_of(Class::FloatElement));
+            }
+        }
         ValueRef::Geo { lat, lon } => number(Class::Cell, Some(cells::cell(lat, lon).into())),
-        ValueRef::String(text) => text_terms(Class::String, text, hasher, word, term),
+        ValueRef::String(text) => {
+            key::of_text(text, hasher, |key| term(Class::String, key));
+            if !word_terms(text, hasher, left, word, term) {
+                term(Class::Rest, rest_of(Class::Word));
+            }
+        }
         ValueRef::Strings(array) => {
-            array.iter().for_each(|text| text_terms(Class::StringElement, text, hasher, word, term));
+            let (mut has_elements, mut has_words) = (true, true);
+            for text in array.iter() {
+                if !left.take_part() {
+                    (has_elements, has_words) = (false, false);
+                    break;
+                }
+                key::of_text(text, hasher, |key| term(Class::StringElement, key));
+                has_words &= word_terms(text, hasher, left, word, term);
+            }
+            for (class, has_all) in [(Class::StringElement, has_elements), (Class::Word, has_words)] {
+                if !has_all {
+                    term(Class::Rest, rest_of(class));
+                }
+            }
         }
     }
 }
 
-/// A text as a whole and its words.
-fn text_terms(
-    class: Class,
+/// The term that stands for all that is not filed of a class.
+fn rest_of(class: Class) -> KeyRef<'static> {
+    KeyRef::number(class as u64)
+}
+
+/// The words of a text, as far as `left` goes; whether these were all.
+fn word_terms(
     text: &str,
     hasher: &RandomState,
+    left: &mut Extent,
     word: &mut String,
     term: &mut dyn FnMut(Class, KeyRef<'_>),
-) {
-    key::of_text(text, hasher, |key| term(class, key));
-    for spelled in words(text) {
+) -> bool {
+    let searched = left.take_bytes(text);
+    for spelled in words(searched) {
+        if !left.take_part() {
+            return false;
+        }
         word.clear();
         word.extend(lowered(spelled));
         key::of_text(word, hasher, |key| term(Class::Word, key));
     }
+    searched.len() == text.len()
 }
 
 /// The index as a reader sees it.
@@ -462,15 +582,22 @@ impl<'p> View<'p> {
         let tree = self.tree(field, class);
         for text in texts {
             if let Some(tree) = tree {
-                key::of_text(text, &self.index.hasher, |key| terms.add_key(tree, key));
+                key::of_text(text, &self.index.hasher, |key| _ = terms.add_key(tree, key));
             }
         }
         terms
     }
 
-    /// Slots with this text as the value, or as an element or a word; and whether the term stands for nothing longer.
+    /// Adds the slots of which not everything of a class of elements or words is filed; whether there are none.
+    fn add_rest(self, field: &str, class: Class, terms: &mut Terms<'p>) -> bool {
+        self.tree(field, Class::Rest).is_none_or(|tree| !terms.add_key(tree, rest_of(class)))
+    }
+
+    /// Slots with this text as the value, or as an element or a word, and perhaps others; and whether there are no others.
     pub fn text(self, field: &str, class: Class, text: &str) -> (Terms<'p>, bool) {
-        (self.texts_of(field, class, std::iter::once(text)), text.len() <= key::WHOLE_BYTES)
+        let mut terms = self.texts_of(field, class, std::iter::once(text));
+        let has_all = self.add_rest(field, class, &mut terms);
+        (terms, has_all && text.len() <= key::WHOLE_BYTES)
     }
 
     /// Slots whose string lies between two bounds by bytes; and whether they hold no other.
@@ -491,6 +618,7 @@ impl<'p> View<'p> {
                 beginnings.clone().for_each(|text| terms.add(tree, key::beginning_span(text)));
             }
         }
+        self.add_rest(field, Class::StringElement, &mut terms);
         terms
     }
 
@@ -546,14 +674,18 @@ impl<'p> View<'p> {
         (terms, exact)
     }
 
-    /// Slots with this integer as the value or an element.
-    pub fn int(self, field: &str, class: Class, value: i64) -> Terms<'p> {
-        self.numbers(field, class, std::iter::once(key::of_int(value)))
+    /// Slots with this integer as the value or an element, and perhaps others; and whether there are no others.
+    pub fn int(self, field: &str, class: Class, value: i64) -> (Terms<'p>, bool) {
+        let mut terms = self.numbers(field, class, std::iter::once(key::of_int(value)));
+        let has_all = self.add_rest(field, class, &mut terms);
+        (terms, has_all)
     }
 
-    /// Slots with this float as the value or an element; none for NaN.
-    pub fn float(self, field: &str, class: Class, value: f64) -> Terms<'p> {
-        self.numbers(field, class, key::of_float(value).into_iter())
+    /// The same with a float; none has NaN.
+    pub fn float(self, field: &str, class: Class, value: f64) -> (Terms<'p>, bool) {
+        let mut terms = self.numbers(field, class, key::of_float(value).into_iter());
+        let has_all = self.add_rest(field, class, &mut terms);
+        (terms, has_all)
     }
 
     /// Slots with this boolean as the value.

@@ -4,8 +4,8 @@
 
 use super::container::{AtomicValue, Change, Container, Sorted};
 use crate::distance::{prefetch_line, prefetch_row};
-use crate::index::Slot;
 use crate::memory::{Attic, Held, Link, LinkCell, allocated};
+use crate::slot::Slot;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Longest plain array; a slot takes 4 bytes there, 2 and a share of its container beyond.

@@ -4,7 +4,7 @@ use super::key::{KeyRef, Span};
 use super::postings::{Cursor, Postings};
 use super::tree::Tree;
 use crate::distance::prefetch_line;
-use crate::index::Slot;
+use crate::slot::Slot;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
@@ -103,10 +103,12 @@ impl<'p> Terms<'p> {
         self.add_found(unsafe { tree.get_number(number) });
     }
 
-    /// Adds a term. The dictionary was reached under the pin that `'p` stands for.
-    pub(super) fn add_key(&mut self, tree: &'p Tree<Postings>, key: KeyRef<'_>) {
+    /// Adds a term; whether there is such a term. The dictionary was reached under the pin that `'p` stands for.
+    pub(super) fn add_key(&mut self, tree: &'p Tree<Postings>, key: KeyRef<'_>) -> bool {
         // SAFETY: the pin of the `View` that calls this; it outlives `'p`.
-        self.add_found(unsafe { tree.get(key) });
+        let found = unsafe { tree.get(key) };
+        self.add_found(found);
+        found.is_some()
     }
 
     /// Adds a set of `slots` slots, reached under the pin that `'p` stands for.

@@ -1,8 +1,10 @@
 //! Schemas of answers.
 
+use super::config;
 use super::schema::{
     about, answer, array, boolean, double, integer, joined, named, natural, nullable, one_of, string, uint64,
 };
+use nigh_engine::collection::config_keys::Key;
 use serde_json::{Value, json};
 
 /// The ways a filtered search may take.
@@ -112,75 +114,10 @@ fn task() -> Value {
 
 fn info() -> Value {
     let sizes = |keys: &[&str]| answer(&[], keys.iter().map(|key| ((*key).to_owned(), uint64())).collect());
-    let metric = || one_of(&["cosine", "l2", "dot"]);
-    let text = answer(&[], json!({"analyzer": {"const": "english"}, "k1": double(), "b": double()}));
-    let trained = answer(
-        &["sq_bits", "quant_pq_m", "pq_nbits", "prq_layers", "opq_iters", "anisotropic_eta"],
-        json!({
-            "threshold": about("Points at which it is trained; 0 = by a bulk build alone.", uint64()),
-            "sq_bits": uint64(),
-            "quant_pq_m": uint64(),
-            "pq_nbits": uint64(),
-            "prq_layers": uint64(),
-            "opq_iters": about("0 = no rotation.", uint64()),
-            "anisotropic_eta": double(),
-        }),
-    );
-    let codes = answer(
-        &[],
-        json!({
-            "ivf_pq_m": uint64(),
-            "pq_nbits": uint64(),
-            "opq_iters": about("0 = no rotation.", uint64()),
-            "anisotropic_eta": double(),
-        }),
-    );
-    let config = answer(
-        &[],
-        json!({
-            "dim": integer(1, 65_536),
-            "metric": metric(),
-            "m": integer(2, 128),
-            "ef_construction": uint64(),
-            "ef_search": uint64(),
-            "seed": super::schema::int64(),
-            "level0_full_degree": boolean(),
-            "extend_candidates": boolean(),
-            "extend_candidates_max": uint64(),
-            "filter_first_relative_bp": integer(0, 10_000),
-            "traversal_codes": boolean(),
-            "quant": one_of(&["none", "sq8", "bq1", "sq", "pq", "prq"]),
-            "trained": about("What a quantizer learns, where one is trained.", nullable(trained)),
-            "rescore_factor": about("Candidates per result that are scored exactly; 0 without a quantizer.", uint64()),
-            "quantized_build": boolean(),
-            "pq_drop_vecs": boolean(),
-            "persistent": boolean(),
-            "index_type": one_of(&["hnsw", "vamana", "ivf", "gpu"]),
-            "vamana_r": uint64(),
-            "vamana_l": uint64(),
-            "vamana_alpha": double(),
-            "ivf_nlist": uint64(),
-            "ivf_nprobe": about("As with the other keys of cells, 0 where the index is a graph.", uint64()),
-            "ivf_train_threshold": uint64(),
-            "ivf_drift_retrain": boolean(),
-            "ivf_drift_growth_factor": double(),
-            "ivf_drift_factor": double(),
-            "ivf_pq": boolean(),
-            "ivf_rerank": boolean(),
-            "ivf_codes": about("What `ivf_pq` learns.", nullable(codes)),
-            "soar": boolean(),
-            "soar_lambda": double(),
-            "max_vectors": uint64(),
-            "max_bytes": uint64(),
-            "max_inserts_per_second": uint64(),
-            "max_ef_search": uint64(),
-            "full_text": nullable(text),
-        }),
-    );
     let index = answer(
         &[],
         json!({
-            "type": one_of(&["hnsw", "vamana", "ivf", "gpu"]),
+            "type": config::told(Key::IndexType),
             "cells": about(
                 "Cells that searches go by; 0 before the training, while they look at everything, and where the index is a graph.",
                 uint64(),
@@ -195,7 +132,7 @@ fn info() -> Value {
         &[],
         json!({
             "name": string(),
-            "config": config,
+            "config": config::information(),
             "points": uint64(),
             "sparse_vectors": uint64(),
             "tombstoned": uint64(),
@@ -216,7 +153,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         json!({
             "name": string(),
             "dim": integer(1, 65_536),
-            "metric": one_of(&["cosine", "l2", "dot"]),
+            "metric": config::told(Key::Metric),
             "points": uint64(),
             "damaged": about("Its files are damaged: it serves nothing until they are repaired, or it is dropped.", boolean()),
             "closed": about("It did not fit into memory at the start, and serves nothing until there is more.", boolean()),

@@ -2,6 +2,10 @@
 
 use super::operation::{Operation, operation};
 use super::schema::{about, answer, array, boolean, named, string, uint64};
+use crate::rest::inspect::configuration;
+use nigh_engine::collection::DenseConfig;
+use nigh_engine::distance::Metric;
+use nigh_engine::text::TextConfig;
 use serde_json::{Value, json};
 
 fn one(key: &str) -> Value {
@@ -22,13 +26,10 @@ pub fn operations() -> Vec<Operation> {
     let films = json!({"name": "films", "config": {"dim": 2, "metric": "l2", "full_text": {}}});
     let inbox = json!({"name": "inbox", "config": {"dim": 2, "metric": "cosine", "m": 8, "seed": 7}});
     let scratch = json!({"name": "scratch", "config": {"dim": 2}});
-    let config = json!({"dim": 2, "metric": "l2", "m": 16, "ef_construction": 200, "ef_search": 64, "seed": 0,
-            "level0_full_degree": false, "extend_candidates": false, "extend_candidates_max": 0,
-            "filter_first_relative_bp": 0, "traversal_codes": true, "quant": "none", "trained": null, "rescore_factor": 0,
-            "quantized_build": false, "pq_drop_vecs": false, "persistent": false, "index_type": "hnsw", "vamana_r": 0, "vamana_l": 0, "vamana_alpha": 0.0, "ivf_nlist": 0, "ivf_nprobe": 0,
-            "ivf_train_threshold": 0, "ivf_drift_retrain": false, "ivf_drift_growth_factor": 0.0,
-            "ivf_drift_factor": 0.0, "ivf_pq": false, "ivf_rerank": false, "ivf_codes": null, "soar": false, "soar_lambda": 0.0, "max_vectors": 0, "max_bytes": 0, "max_inserts_per_second": 0,
-            "max_ef_search": 0, "full_text": {"analyzer": "english", "k1": 1.2, "b": 0.75}});
+    let full_text = Some(TextConfig::default());
+    let mut config = configuration(&DenseConfig { full_text, ..DenseConfig::new(2, Metric::L2) });
+    // In as many digits as a reader wants to see.
+    config["full_text"]["k1"] = json!(1.2);
     let info = json!({
         "name": "films",
         "config": config,
@@ -103,7 +104,6 @@ pub fn operations() -> Vec<Operation> {
             .answer(201, "As sent.", &named("StoredAlias"), &[("catalogue", alias.clone())])
             .errors(&[507]),
         operation("GET", "/v1/aliases", "listAliases", "aliases", "List aliases")
-            .query(&["collection"])
             .answer(200, "By alias.", &named("AliasList"), &[("one", json!({"aliases": [alias]}))]),
         operation("POST", "/v1/aliases/batch", "changeAliases", "aliases", "Change aliases, all or none")
             .body(

@@ -61,8 +61,8 @@ pub fn schemas() -> Map<String, Value> {
 fn document() -> Value {
     let mut paths = Map::new();
     for operation in operations() {
-        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
-        path[operation.method.to_ascii_lowercase()] = operation.render();
+        let path = paths.entry(operation.route.path).or_insert_with(|| json!({}));
+        path[operation.route.method.name().to_ascii_lowercase()] = operation.render();
     }
     let tags = [
         ("collections", "Collections of points."),

@@ -1,7 +1,7 @@
 //! The OpenAPI 3.1 document of the interface.
 //!
 //! What is served is the checked-in file `net/openapi.json`. It is made by the rooms below, which exist in tests alone:
-//! `schema` (how schemas are spelled), `values`, `requests` and `answers` (the schemas), `operation` and the tables of
+//! `schema` (how schemas are spelled), `values`, `requests`, `answers` and `config` (the schemas), `operation` and the tables of
 //! operations (`node`, `collections`, `points`, `searches`), `document` (all of it put together). A test makes it again and
 //! fails when the file differs; `coverage` holds it against the router and the decoders.
 
@@ -9,6 +9,8 @@
 mod answers;
 #[cfg(test)]
 mod collections;
+#[cfg(test)]
+mod config;
 #[cfg(test)]
 mod coverage;
 #[cfg(test)]

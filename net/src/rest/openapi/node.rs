@@ -23,7 +23,7 @@ pub fn operations() -> Vec<Operation> {
     };
     let status = |word: &str| answer(&[], json!({"status": {"const": word}}));
     vec![
-        operation("GET", "/v1/health", "health", "node", "Whether the process answers").open().answer(
+        operation("GET", "/v1/health", "health", "node", "Whether the process answers").answer(
             200,
             "It does.",
             &status("ok"),
@@ -31,7 +31,6 @@ pub fn operations() -> Vec<Operation> {
         ),
         operation("GET", "/v1/ready", "ready", "node", "Whether requests are served")
             .about("A node is ready as soon as it listens, unless the log of a core has failed (writes are refused until a restart), the disk is full (writes that need room are refused until there is room; reads, deletes and drops go on), or a collection or the keys are damaged, or a collection did not fit into memory. `detail` says which.")
-            .open()
             .answer(200, "They are.", &status("ready"), &[("ready", json!({"status": "ready"}))])
             .answer(
                 503,
@@ -44,14 +43,13 @@ pub fn operations() -> Vec<Operation> {
             ),
         operation("GET", "/v1/replication", "replication", "node", "How far replicas are")
             .about("One node has no shards that are replicated.")
-            .open()
             .answer(
                 200,
                 "Replicated shards.",
                 &answer(&[], json!({"shards": array(json!({"type": "object"}))})),
                 &[("none", json!({"shards": []}))],
             ),
-        operation("GET", "/v1/openapi.json", "openapi", "node", "This document").open().answer(
+        operation("GET", "/v1/openapi.json", "openapi", "node", "This document").answer(
             200,
             "OpenAPI 3.1.",
             &json!({"type": "object", "required": ["openapi", "info", "paths"]}),

@@ -1,28 +1,25 @@
 //! One documented operation, and how it is written down.
 
 use super::schema::named;
+use crate::op::table::{RestRoute, Row, TABLE};
 use serde_json::{Map, Value, json};
 
 /// A row of the tables of operations.
 pub struct Operation {
-    pub method: &'static str,
-    /// With `{name}` and the like where the request has a name.
-    pub path: &'static str,
+    /// Method, path and query parameters.
+    pub route: &'static RestRoute,
     pub id: &'static str,
     tag: &'static str,
     summary: &'static str,
     about: &'static str,
-    /// Query parameters of the components.
-    pub query: &'static [&'static str],
     /// Collection of the example.
     collection: &'static str,
     body: Map<String, Value>,
     body_required: bool,
     answers: Vec<(u16, Value)>,
-    is_open: bool,
 }
 
-/// A row that has no parameters, body or answers yet. The errors that follow from those (400 from parameters and bodies, 401
+/// An operation of a route of the table, which must be there, without body or answers yet. The errors that follow from those (400 from parameters and bodies, 401
 /// from the need of a key, 413 from bodies) are added when it is written down.
 pub fn operation(
     method: &'static str,
@@ -31,19 +28,18 @@ pub fn operation(
     tag: &'static str,
     summary: &'static str,
 ) -> Operation {
+    let routes = || TABLE.iter().flat_map(Row::routes);
+    let route = routes().find(|route| (route.method.name(), route.path) == (method, path));
     Operation {
-        method,
-        path,
+        route: route.unwrap_or_else(|| panic!("the table has no route {method} {path}")),
         id,
         tag,
         summary,
         about: "",
-        query: &[],
         collection: "films",
         body: Map::new(),
         body_required: true,
         answers: Vec::new(),
-        is_open: false,
     }
 }
 
@@ -56,18 +52,6 @@ fn content(schema: &Value, examples: &[(&str, Value)]) -> Value {
 impl Operation {
     pub fn about(mut self, about: &'static str) -> Self {
         self.about = about;
-        self
-    }
-
-    /// Needs no key.
-    pub fn open(mut self) -> Self {
-        self.is_open = true;
-        self
-    }
-
-    /// Query parameters of the components.
-    pub fn query(mut self, names: &'static [&'static str]) -> Self {
-        self.query = names;
         self
     }
 
@@ -145,20 +129,27 @@ impl Operation {
             ("{alias}", "alias", "The alias.", named("CollectionName"), json!("catalogue")),
             ("{id}", "id", "The point, in plain decimal.", super::schema::uint64(), json!(1)),
         ];
-        let in_path = in_path.into_iter().filter(|(place, ..)| self.path.contains(place)).map(
+        let in_path = in_path.into_iter().filter(|(place, ..)| self.route.path.contains(place)).map(
             |(_, name, about, schema, example)| {
                 json!({"name": name, "in": "path", "required": true, "description": about,
                     "schema": schema, "example": example})
             },
         );
-        let in_query =
-            self.query.iter().map(|name| json!({"$ref": format!("#/components/parameters/{name}")}));
+        let in_query = self
+            .route
+            .parameters
+            .iter()
+            .map(|name| json!({"$ref": format!("#/components/parameters/{name}")}));
         in_path.chain(in_query).collect()
     }
 
     /// The path of the example.
     pub fn example_path(&self) -> String {
-        self.path.replace("{name}", self.collection).replace("{alias}", "catalogue").replace("{id}", "1")
+        self.route
+            .path
+            .replace("{name}", self.collection)
+            .replace("{alias}", "catalogue")
+            .replace("{id}", "1")
     }
 
     /// The operation object of the document.
@@ -177,7 +168,7 @@ impl Operation {
             may(413);
             may(415);
         }
-        if !self.is_open {
+        if !self.route.is_open {
             may(401);
             may(500);
         }
@@ -189,7 +180,7 @@ impl Operation {
         if !self.about.is_empty() {
             object["description"] = self.about.into();
         }
-        if self.is_open {
+        if self.route.is_open {
             object["security"] = json!([]);
         }
         if !parameters.is_empty() {

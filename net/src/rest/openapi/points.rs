@@ -2,7 +2,6 @@
 
 use super::operation::{Operation, operation};
 use super::schema::{answer, boolean, named, uint64};
-use crate::rest::parameters::{CONDITIONS, POINT_OPTIONS, PROJECTION, READ_OPTIONS, WRITE_OPTIONS};
 use serde_json::{Value, json};
 
 const INGEST: &str = "`RVB1`, all numbers big-endian: magic `RVB1`, flags u32 (1 payloads follow, 2 upsert), count u32 (at most \
@@ -53,7 +52,6 @@ fn writes() -> Vec<Operation> {
     ]});
     vec![
         operation("POST", "/v1/collections/{name}/points", "writePoint", "points", "Insert or replace a point")
-            .query(CONDITIONS)
             .body("Point", &[("insert", one), ("replace", upsert)])
             .answer(
                 200,
@@ -64,7 +62,6 @@ fn writes() -> Vec<Operation> {
             .errors(&[404, 409, 429, 507]),
         operation("POST", "/v1/collections/{name}/points/batch", "writePoints", "points", "Write points in order")
             .about("Not atomic: what comes before a point that fails stays written. `wait` cannot be off, nor the factor above 0.")
-            .query(WRITE_OPTIONS)
             .body("Batch", &[("films", films()), ("conditions", condition)])
             .binary(INGEST, &ingest('\u{2}'))
             .answer(
@@ -84,7 +81,6 @@ fn writes() -> Vec<Operation> {
         operation("POST", "/v1/collections/{name}/points/bulk", "stagePoints", "points", "Stage points")
             .about("For the next build. They are in memory alone and not searched until then. A collection that has points already \
                  refuses them, as it would the build.")
-            .query(WRITE_OPTIONS)
             .on("inbox")
             .body("Staging", &[("two", staged)])
             .binary(INGEST, &ingest('\0'))
@@ -98,7 +94,6 @@ fn writes() -> Vec<Operation> {
         operation("POST", "/v1/collections/{name}/points/bulk/build", "buildStaged", "points", "Build what is staged")
             .about("Answers when the points are searched and durable, or with `wait` off when the build has begun: how far it is \
                  says `GET /v1/tasks`. The collection must be empty. A body that is no object counts as none.")
-            .query(&["workers", "wait"])
             .on("inbox")
             .body("Build", &[("all", json!({"workers": 0}))])
             .optional_body()
@@ -116,7 +111,6 @@ fn writes() -> Vec<Operation> {
             )
             .errors(&[404, 409, 429, 507]),
         operation("DELETE", "/v1/collections/{name}/points/{id}", "deletePoint", "points", "Delete a point")
-            .query(CONDITIONS)
             .answer(
                 200,
                 "Whether it was there.",
@@ -126,7 +120,6 @@ fn writes() -> Vec<Operation> {
             .errors(&[404, 409, 507]),
         operation("POST", "/v1/collections/{name}/points/delete", "deletePoints", "points", "Delete what matches")
             .about("A filter that matches everything is refused.")
-            .query(WRITE_OPTIONS)
             .body("DeleteByFilter", &[("old", json!({"filter": {"op": "lt", "field": "year", "value": 1980}}))])
             .answer(200, "How many.", &count("deleted"), &[("old", json!({"deleted": 1}))])
             .errors(&[404, 507]),
@@ -163,14 +156,13 @@ fn payloads() -> Vec<Operation> {
     ];
     rows.into_iter()
         .map(|row| {
-            row.query(CONDITIONS)
-                .answer(
-                    200,
-                    "Durable; the version is one more.",
-                    &answer(&[], json!({"applied": {"const": true}})),
-                    &[("rating", json!({"applied": true}))],
-                )
-                .errors(&[404, 409, 413, 507])
+            row.answer(
+                200,
+                "Durable; the version is one more.",
+                &answer(&[], json!({"applied": {"const": true}})),
+                &[("rating", json!({"applied": true}))],
+            )
+            .errors(&[404, 409, 413, 507])
         })
         .collect()
 }
@@ -208,7 +200,6 @@ fn reads() -> Vec<Operation> {
     };
     vec![
         operation("GET", "/v1/collections/{name}/points/{id}", "getPoint", "points", "Read a point")
-            .query(POINT_OPTIONS)
             .answer(200, "The point.", &named("FoundPoint"), &[("one", point(None))])
             .errors(&[404]),
         operation(
@@ -218,7 +209,6 @@ fn reads() -> Vec<Operation> {
             "points",
             "Read points by id",
         )
-        .query(PROJECTION)
         .body("BatchGet", &[("two", json!({"ids": [1, 404], "with_vector": true}))])
         .answer(
             200,
@@ -234,7 +224,6 @@ fn reads() -> Vec<Operation> {
             "points",
             "Read all that match",
         )
-        .query(READ_OPTIONS)
         .body(
             "Scroll",
             &[

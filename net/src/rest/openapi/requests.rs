@@ -4,134 +4,9 @@ use super::schema::{
     about, array, body, boolean, double, filled, float, int64, integer, joined, named, natural, one_of, or,
     string, uint64, with,
 };
-use crate::absent_requests::PARTITIONS;
 use crate::limits;
-use nigh_engine::collection::EF_MAX;
+use crate::op::PARTITIONS;
 use serde_json::{Value, json};
-
-/// Keys of the graph and of the collection as a whole.
-fn config_of_graph() -> Value {
-    let beam = |default: i64, what: &str| {
-        let bounds = integer(i64::MIN, EF_MAX as i64);
-        or(default, about(&format!("{what} Below 1 means the default."), bounds))
-    };
-    json!({
-        "dim": about("Components of every vector.", integer(1, i64::from(limits::DIM_MAX))),
-        "metric": or("cosine", about(
-            "Distance: 1 - cosine, squared Euclidean, or the negated dot product. Empty means `cosine`.",
-            one_of(&["", "cosine", "l2", "euclidean", "dot", "dotproduct", "ip"]),
-        )),
-        "m": or(16, about(
-            "Most edges of a point on the upper levels of the graph, at least 2; the lowest level has up to three times as many. Below 1 means the default.",
-            json!({"type": "integer", "minimum": i64::MIN, "maximum": 128, "not": {"const": 1}}),
-        )),
-        "ef_construction": beam(200, "Candidates that are kept while a point is linked into the graph (the beam)."),
-        "ef_search": beam(64, "Candidates that a search keeps while it walks the graph (the beam), or `k` if that is larger."),
-        "seed": about("Seed of the random levels of points in the graph.", or(0, int64())),
-        "index_type": or("hnsw", about(
-            "`hnsw`: a graph. `vamana`: a graph whose lowest level is chosen as DiskANN does, without `full_text`. `ivf`: the cells of a clustering, without `full_text`. `gpu`: plain searches are exact, by a device for `k` \
-             up to 256; refused where the server has none. Everything else uses the graph, which is built alongside.",
-            one_of(&["", "hnsw", "vamana", "diskann", "ivf", "ivf-flat", "ivfflat", "gpu"]),
-        )),
-        "extend_candidates": about("Consider neighbours of neighbours as well when a point is linked.", boolean()),
-        "extend_candidates_max": about("Most neighbours of neighbours that are considered; 0 = all.", natural()),
-        "level0_full_degree": about("Link a new point with `2 m` instead of `m` neighbours on the lowest level.", boolean()),
-        "filter_first_relative_bp": about(
-            "Share of all points that a filtered search may look up before it walks, in basis points; 0 = 10,000 points.",
-            integer(0, 10_000),
-        ),
-        "traversal_codes": or(true, about(
-            "Keep codes of one byte per component beside the vectors, and walk and build the graph on them. Distances in answers stay exact.", boolean(),
-        )),
-        "full_text": named("FullText"),
-        "max_vectors": about("Most points of the collection; 0 = no limit.", uint64()),
-        "max_bytes": about("Most bytes of the collection, counted as `4 dim + 12 m + 32` per point; 0 = no limit.", uint64()),
-        "max_inserts_per_second": about("Most points written per second; 0 = no limit.", uint64()),
-        "max_ef_search": about("Bounds how far a search with a filter walks the graph before it scans the matching points; 0 = 1,024.", uint64()),
-    })
-}
-
-/// Keys of quantizers and of other indexes than the graph. Flags of what this build does not offer have one value, the one that
-/// means "off".
-fn config_of_other_indexes() -> Value {
-    let of_cells = |what: &str, schema: Value| about(&format!("Of `index_type` `ivf`. {what}"), schema);
-    let quantizers = json!({
-        "quant": about(
-            "Codes that searches walk on, kept beside the vectors. `sq8` and `sq`: steps per component. `bq1`: signs of the rotated \
-             vector. `pq`: for each part of the vector the nearest pattern. `prq`: the same in layers. Distances in answers stay exact.",
-            one_of(&["", "none", "sq8", "bq1", "sq", "pq", "prq"]),
-        ),
-        "rescore_factor": about(
-            "With a quantizer at least this many times `k` candidates are kept and scored exactly; 0 = 3.",
-            natural(),
-        ),
-        "sq_bits": about("Bits per component of `sq`; 0 = 8.", json!({"type": "integer", "enum": [0, 4, 6, 8]})),
-        "prq_layers": about("Layers of `prq`, at most 16; 0 = 2.", natural()),
-        "quant_pq_m": about(
-            "Number of parts of `pq` and `prq`, a divisor of `dim`. 0 = parts of eight components, else the most of 16, 8, 4, 2 or 1 parts that divide it.",
-            natural(),
-        ),
-        "pq_nbits": about("Bits per part of `pq` and `ivf_pq`; 0 = 8.", json!({"type": "integer", "enum": [0, 4, 8]})),
-        "opq": about("Rotate vectors before `pq`, `prq` or `ivf_pq` encodes them.", boolean()),
-        "opq_iters": about("Rounds in which the rotation of `opq` is improved; with 0 or 1 it is random.", integer(0, 20)),
-        "pq_drop_vecs": about(
-            "With `pq`: once it is trained, inserts are refused; once all points are linked, the vectors are given up, and distances are those of the codes.",
-            boolean(),
-        ),
-        "anisotropic_eta": about(
-            "Of `pq` and `ivf_pq`: how many times more an error in the direction of the vector weighs than one across it, when codes are chosen. Up to 1 both weigh the same.",
-            with(double(), json!({"minimum": 0})),
-        ),
-        "persistent": about(
-            "Keep vectors in a mapped file below `-data`, which may be larger than memory. Needs a quantizer, or `index_type` `ivf`.",
-            boolean(),
-        ),
-        "quantized_build": about("Needs a quantizer. With `sq` and `bq1` the edges of the graph are chosen by their codes.", boolean()),
-        "partitions": about("0 or 1: this build does not divide collections.", integer(0, 1)),
-    });
-    let indexes = json!({
-        "ivf_nlist": of_cells("Number of lists; 0 = four times the square root of the number of points at training.", natural()),
-        "ivf_nprobe": of_cells(
-            "Lists that a search looks through, and more until it has `k` results; 0 = 8.", natural(),
-        ),
-        "ivf_pq": about(
-            "Needs `index_type` `ivf`. Keep a product code of the difference of each vector from the centroid of its list, and search by these codes.",
-            boolean(),
-        ),
-        "ivf_rerank": about(
-            "Needs `index_type` `ivf`. With `ivf_pq`: keep the vectors too, and score the best three times `k` candidates exactly. Otherwise \
-             distances are those of the codes.",
-            boolean(),
-        ),
-        "ivf_pq_m": of_cells(
-            "Number of parts of `ivf_pq`, a divisor of `dim`. 0 = parts of eight components, else the most of 16, 8, 4, 2 or 1 parts that divide it.", natural(),
-        ),
-        "ivf_train_threshold": about(
-            "Number of points at which the lists of `ivf` are made, or `bq1`, `sq`, `pq` and `prq` are trained, in the background; 0 = 2,048. Until lists are made, searches compare with every point. A bulk build makes them at once.",
-            natural(),
-        ),
-        "ivf_drift_retrain": of_cells("Compute the centroids anew when the points have moved away from them.", boolean()),
-        "ivf_drift_growth_factor": of_cells(
-            "Drift is looked at when the collection has this many times as many points as at the training before; 0 = 2.", drift(),
-        ),
-        "ivf_drift_factor": of_cells(
-            "Centroids are computed anew when points are this many times as far from them, on average; 0 = 1.5.", drift(),
-        ),
-        "soar": about("Needs `index_type` `ivf`. File each point in two lists, which raises recall.", boolean()),
-        "soar_lambda": of_cells(
-            "How strongly the choice of the second list avoids the direction in which the point lies from the first centroid; 0 = 1.5.",
-            with(double(), json!({"minimum": 0})),
-        ),
-        "vamana_r": about("Of `vamana`: most edges of a point, at most 256; 0 = 64.", natural()),
-        "vamana_l": about("Of `vamana`: candidates that builds and searches keep at least, not fewer than `vamana_r`; 0 = 100.", natural()),
-        "vamana_alpha": about("Of `vamana`: an edge is left out only if the way over another neighbour is shorter by this factor, at least 1; 0 = 1.2.", double()),
-    });
-    joined(&[quantizers, indexes])
-}
-
-fn drift() -> Value {
-    json!({"type": "number", "anyOf": [{"const": 0}, {"exclusiveMinimum": 1}]})
-}
 
 /// Read options of a body.
 fn read_options() -> Value {
@@ -298,23 +173,8 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         "First value of the first page: a number, or a time as RFC 3339 text; not with `is_string`.",
         json!({"anyOf": [double(), {"type": "string", "format": "date-time"}, named("TaggedValue")]}),
     );
-    vec![
-        ("CreateCollection", body(&["name", "config"], json!({"name": name(), "config": named("Config")}))),
-        ("Config", body(&["dim"], joined(&[config_of_graph(), config_of_other_indexes()]))),
-        (
-            "FullText",
-            about(
-                "Full text over the content of points. Numbers not above 0 mean the default.",
-                body(
-                    &[],
-                    json!({
-                        "analyzer": about("How texts are cut into words: English stems, without stop words.", or("english", one_of(&["", "english"]))),
-                        "k1": about("How much a word counts more when it occurs more often (BM25).", or(1.2, float())),
-                        "b": about("How much long texts are marked down, 0 to 1 (BM25).", or(0.75, float())),
-                    }),
-                ),
-            ),
-        ),
+    let create = body(&["name", "config"], json!({"name": name(), "config": named("Config")}));
+    let others = vec![
         ("Alias", body(&["alias", "collection"], json!({"alias": name(), "collection": name()}))),
         ("AliasName", body(&["alias"], json!({"alias": name()}))),
         (
@@ -569,5 +429,6 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 ),
             ]}),
         ),
-    ]
+    ];
+    [("CreateCollection", create)].into_iter().chain(super::config::schemas()).chain(others).collect()
 }

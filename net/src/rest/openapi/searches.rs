@@ -2,7 +2,6 @@
 
 use super::operation::{Operation, operation};
 use super::schema::named;
-use crate::rest::parameters::READ_OPTIONS;
 use serde_json::{Value, json};
 
 const QUERY: &str = "`RVQ1`, all numbers big-endian: magic `RVQ1`, flags u32 (1 a filter follows), k u32, dim u32 (at most \
@@ -34,7 +33,7 @@ fn groups(found: Value, incomplete: bool) -> Value {
 }
 
 fn search(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
-    operation("POST", path, id, "searches", summary).query(READ_OPTIONS).errors(&[404])
+    operation("POST", path, id, "searches", summary).errors(&[404])
 }
 
 /// The rows of the table.

@@ -1,33 +1,32 @@
 //! Carrying out operations on the process, its aliases and its partitions.
 
-use crate::absent_requests::{Lack, Unmet};
-use crate::dispatch::dispatch;
-use crate::kv_metrics;
-use crate::metrics::{self, Telemetry};
-use crate::request::{ApiError, ErrorKind, ListCollections};
+use crate::door::Permit;
+use crate::metrics::Telemetry;
+use crate::op::{
+    ApiError, CheckReady, ErrorKind, Lack, ListCollections, PlacementOp, ProcessOp, ReadKvMetrics,
+    ReadMetrics, Unmet,
+};
 use crate::tcp::frame;
-use crate::tcp::ops::{PartitionOp, ProcessOp};
 use crate::tcp::process::{self, ProcessRequest};
 use crate::tcp::reader::ArgsError;
-use nigh_shard::core::Core;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Appends the response to an operation on the process.
 pub async fn carry_out(
-    core: &Rc<Core>,
-    telemetry: &Telemetry,
+    permit: &Permit,
+    telemetry: &Arc<Telemetry>,
     op: ProcessOp,
     args: &[u8],
     out: &mut Vec<u8>,
 ) {
-    if let Err(error) = answer(core, telemetry, op, args, out).await {
+    if let Err(error) = answer(permit, telemetry, op, args, out).await {
         frame::put_refusal(out, &error);
     }
 }
 
 async fn answer(
-    core: &Rc<Core>,
-    telemetry: &Telemetry,
+    permit: &Permit,
+    telemetry: &Arc<Telemetry>,
     op: ProcessOp,
     args: &[u8],
     out: &mut Vec<u8>,
@@ -35,31 +34,33 @@ async fn answer(
     match process::decode(op, args)? {
         ProcessRequest::Ping => frame::put_ok(out, |_| {}),
         // As `GET /v1/ready` says it.
-        ProcessRequest::Ready => match core.not_ready() {
+        ProcessRequest::Ready => match permit.run(CheckReady).await? {
             None => frame::put_ok(out, |_| {}),
             Some(detail) => {
                 return Err(ApiError::new(ErrorKind::Unavailable, format!("not ready: {detail}")));
             }
         },
-        ProcessRequest::Metrics => put_text(out, &metrics::page(core, telemetry).await),
+        ProcessRequest::Metrics => {
+            put_text(out, &permit.run(ReadMetrics { telemetry: telemetry.clone() }).await?)
+        }
         ProcessRequest::KvMetrics => {
-            put_text(out, &kv_metrics::page(telemetry.prefix(), &core.keys_stats().await));
+            put_text(out, &permit.run(ReadKvMetrics { telemetry: telemetry.clone() }).await?);
         }
         ProcessRequest::ReplMetrics => put_text(out, process::REPL_METRICS_OF_ONE_NODE),
         ProcessRequest::Collections => {
-            let all = dispatch(core, ListCollections).await?;
+            let all = permit.run(ListCollections).await?;
             frame::put_ok(out, |out| process::put_names(out, all.iter().map(|one| one.name.as_str())));
         }
         ProcessRequest::ChangeAliases(request) => {
-            dispatch(core, request).await?;
+            permit.run(request).await?;
             frame::put_ok(out, |_| {});
         }
         ProcessRequest::ListAliases(request) => {
-            let aliases = dispatch(core, request).await?;
+            let aliases = permit.run(request).await?;
             frame::put_ok(out, |out| process::put_aliases(out, &aliases));
         }
         ProcessRequest::KeysAdd(_) | ProcessRequest::KeysRevoke { .. } | ProcessRequest::KeysList => {
-            match dispatch(core, Unmet { collection: String::new(), lack: Lack::KeyRegistry }).await? {}
+            match permit.run(Unmet { collection: String::new(), lack: Lack::KeyRegistry }).await? {}
         }
         // Its operation was taken out before.
         ProcessRequest::Envelope(_) => return Err(ArgsError::NestedEnvelope.into()),
@@ -72,9 +73,9 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
 }
 
 /// Appends the response to an operation on partitions: why there is nothing to do.
-pub async fn partition(core: &Rc<Core>, op: PartitionOp, args: &[u8], out: &mut Vec<u8>) {
+pub async fn partition(permit: &Permit, op: PlacementOp, args: &[u8], out: &mut Vec<u8>) {
     let error = match process::decode_partition(op, args) {
-        Ok(request) => match dispatch(core, request).await {
+        Ok(request) => match permit.run(request).await {
             Ok(never) => match never {},
             Err(error) => error,
         },

@@ -1,11 +1,10 @@
 //! Points that consecutive requests write, as one batch.
 
-use crate::dispatch::dispatch;
-use crate::request::{BatchBuilder, WritePoints};
+use crate::door::Permit;
+use crate::op::{BatchBuilder, WritePoints};
 use crate::tcp::frame;
 use nigh_engine::collection::WriteMode;
-use nigh_shard::core::{Core, Vectors, WriteBatch};
-use std::rc::Rc;
+use nigh_shard::core::{Vectors, WriteBatch};
 
 /// Points of consecutive requests that are written as one batch: the log is waited for once.
 pub struct Upserts {
@@ -34,13 +33,13 @@ impl Upserts {
     }
 
     /// Writes them and returns a response for each, in order. What one point is refused for does not stop the others.
-    pub async fn carry_out(self, core: Rc<Core>) -> Vec<u8> {
+    pub async fn carry_out(self, permit: Permit) -> Vec<u8> {
         let mut out = Vec::new();
         let mut rest = self.points.finish(self.mode);
         while !rest.points.is_empty() {
             let count = rest.points.len();
             let write = WritePoints { collection: self.collection.clone(), batch: rest.clone() };
-            match dispatch(&core, write).await {
+            match permit.run(write).await {
                 Ok(_) => {
                     (0..count).for_each(|_| frame::put_ok(&mut out, |_| {}));
                     break;

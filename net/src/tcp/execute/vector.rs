@@ -1,19 +1,14 @@
-//! Carrying out operations on dense collections, through the dispatcher that serves REST as well.
+//! Carrying out operations on dense collections, through the door that serves REST as well.
 
-use crate::dispatch::dispatch;
+use crate::door::Permit;
 use crate::limits::{FIRST_PAGE_POINTS, PAGE_COMPONENTS, PAGE_POINTS};
-use crate::request::{
-    Action, ApiError, ChangePayload, GetPoints, Operation, ReadOptions, ScrollOrdered, ScrollPoints,
-};
-use crate::rest::read::next_page;
+use crate::op::{ApiError, ChangePayloadIfPresent, GetPoints, ReadOptions, ScrollOrdered, ScrollPoints};
 use crate::tcp::frame::{self, Begun};
 use crate::tcp::room::Room;
 use crate::tcp::vector::answers::{self, ScrollAnswer};
 use crate::tcp::vector::{self, Scroll, VectorRequest};
-use nigh_shard::core::{
-    ANSWERS_CROWDED, Asked, Core, FoundPoint, OpError, PointOperated, Position, QueryAnswer, Written,
-};
-use std::rc::Rc;
+use crate::wire::paging::next_page;
+use nigh_shard::core::{ANSWERS_CROWDED, Asked, FoundPoint, PointOperated, Position, QueryAnswer, Written};
 
 /// How a request fits into a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +57,10 @@ pub fn is_search(request: &VectorRequest) -> bool {
 }
 
 /// Appends the response to a request, which that of a read has `room` for.
-pub async fn carry_out(core: &Rc<Core>, request: VectorRequest, room: &mut Room, out: &mut Vec<u8>) {
+pub async fn carry_out(permit: &Permit, request: VectorRequest, room: &mut Room, out: &mut Vec<u8>) {
     let begun = Begun::at(out);
     let is_read = kind(&request) == Kind::Read;
-    match answer(core, request, &begun, room, out).await {
+    match answer(permit, request, &begun, room, out).await {
         // What has changed has to be answered.
         Ok(true) if is_read && !begun.is_too_long(out) && !room.holds(begun.bytes(out)) => {
             begun.abandon(out);
@@ -85,70 +80,70 @@ pub async fn carry_out(core: &Rc<Core>, request: VectorRequest, room: &mut Room,
 
 /// Whether there is what was asked for: `out` has the result then.
 async fn answer(
-    core: &Rc<Core>,
+    permit: &Permit,
     request: VectorRequest,
     begun: &Begun,
     room: &mut Room,
     out: &mut Vec<u8>,
 ) -> Result<bool, ApiError> {
     match request {
-        VectorRequest::Create(request) => dispatch(core, request).await?,
-        VectorRequest::Drop(request) => drop(dispatch(core, request).await?),
+        VectorRequest::Create(request) => permit.run(request).await?,
+        VectorRequest::Drop(request) => drop(permit.run(request).await?),
         VectorRequest::GetConfig(request) => {
-            let info = dispatch(core, request).await?;
+            let info = permit.run(request).await?;
             vector::put_config(out, &info.config);
         }
         VectorRequest::Write(request) => {
             let id = request.batch.points.first().map_or(0, |point| point.id);
-            if dispatch(core, request).await?.contains(&Written::Conflict) {
+            if permit.run(request).await?.contains(&Written::Conflict) {
                 return Err(vector::version_conflict(id));
             }
         }
         VectorRequest::WriteIfAbsent(request) => {
-            let written = dispatch(core, request).await?;
+            let written = permit.run(request).await?;
             answers::put_done(out, !written.contains(&Written::Conflict));
         }
-        VectorRequest::Delete(request) => answers::put_done(out, dispatch(core, request).await?),
+        VectorRequest::Delete(request) => answers::put_done(out, permit.run(request).await?),
         VectorRequest::Exists(request) => {
-            answers::put_done(out, dispatch(core, request).await?.iter().any(Option::is_some));
+            answers::put_done(out, permit.run(request).await?.iter().any(Option::is_some));
         }
         VectorRequest::Get(request) => {
-            let points = dispatch(core, request).await?;
-            answers::put_point(out, points.first().and_then(Option::as_ref), core.unix_ms());
+            let points = permit.run(request).await?;
+            answers::put_point(out, points.first().and_then(Option::as_ref), permit.unix_ms());
         }
-        VectorRequest::GetBatch(request) => get_batch(core, request, begun, room, out).await?,
+        VectorRequest::GetBatch(request) => get_batch(permit, request, begun, room, out).await?,
         VectorRequest::ChangePayload(request) => {
-            answers::put_done(out, dispatch(core, ChangeIfPresent(request)).await?);
+            answers::put_done(out, permit.run(ChangePayloadIfPresent(request)).await?);
         }
-        VectorRequest::DeleteByFilter(request) => answers::put_deleted(out, dispatch(core, request).await?),
-        VectorRequest::Search(request) => answers::put_hits12(out, &dispatch(core, request).await?),
+        VectorRequest::DeleteByFilter(request) => answers::put_deleted(out, permit.run(request).await?),
+        VectorRequest::Search(request) => answers::put_hits12(out, &permit.run(request).await?),
         VectorRequest::SearchDocs(request) => {
-            let hits = dispatch(core, request).await?;
-            put_docs(core, &hits, begun, room, out).await;
+            let hits = permit.run(request).await?;
+            put_docs(permit, &hits, begun, room, out).await;
         }
         VectorRequest::SearchGroups(request) => {
-            put_query(core, &dispatch(core, request).await?.answer, begun, room, out).await;
+            put_query(permit, &permit.run(request).await?.answer, begun, room, out).await;
         }
         VectorRequest::Hybrid(request) => {
-            if let QueryAnswer::Hits(hits) = dispatch(core, request).await?.answer {
+            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
                 answers::put_hits16(out, &hits);
             }
         }
         VectorRequest::SearchText(request) => {
-            if let QueryAnswer::Hits(hits) = dispatch(core, request).await?.answer {
-                put_docs(core, &hits, begun, room, out).await;
+            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
+                put_docs(permit, &hits, begun, room, out).await;
             }
         }
         VectorRequest::Query(request) => {
-            put_query(core, &dispatch(core, request).await?.answer, begun, room, out).await;
+            put_query(permit, &permit.run(request).await?.answer, begun, room, out).await;
         }
-        VectorRequest::Scroll(Scroll::ById(request)) => scroll(core, request, begun, room, out).await?,
+        VectorRequest::Scroll(Scroll::ById(request)) => scroll(permit, request, begun, room, out).await?,
         VectorRequest::Scroll(Scroll::Ordered(request)) => {
-            scroll_ordered(core, request, begun, room, out).await?
+            scroll_ordered(permit, request, begun, room, out).await?
         }
-        VectorRequest::Stage(request) => drop(dispatch(core, request).await?),
-        VectorRequest::Build(request) => drop(dispatch(core, request).await?),
-        VectorRequest::Operate(request) => match dispatch(core, request).await? {
+        VectorRequest::Stage(request) => drop(permit.run(request).await?),
+        VectorRequest::Build(request) => drop(permit.run(request).await?),
+        VectorRequest::Operate(request) => match permit.run(request).await? {
             PointOperated::NoPoint => answers::put_operated(out, None),
             PointOperated::NoRecord => return Ok(false),
             PointOperated::Done { result, version } => answers::put_operated(out, Some((&result, version))),
@@ -158,13 +153,13 @@ async fn answer(
 }
 
 /// Appends `docs` with a chance for others after each page.
-async fn put_docs(core: &Rc<Core>, hits: &[FoundPoint], begun: &Begun, room: &mut Room, out: &mut Vec<u8>) {
-    let now_ms = core.unix_ms();
+async fn put_docs(permit: &Permit, hits: &[FoundPoint], begun: &Begun, room: &mut Room, out: &mut Vec<u8>) {
+    let now_ms = permit.unix_ms();
     answers::put_count(out, hits.len());
     for page in hits.chunks(PAGE_POINTS) {
         page.iter().for_each(|hit| answers::put_doc(out, hit, now_ms));
         if page.len() == PAGE_POINTS {
-            core.runtime().breathe().await;
+            permit.env().breathe().await;
         }
         if room.is_full(begun, out) {
             return;
@@ -173,12 +168,12 @@ async fn put_docs(core: &Rc<Core>, hits: &[FoundPoint], begun: &Begun, room: &mu
 }
 
 /// Appends `query` or `groups`, likewise.
-async fn put_query(core: &Rc<Core>, answer: &QueryAnswer, begun: &Begun, room: &mut Room, out: &mut Vec<u8>) {
+async fn put_query(permit: &Permit, answer: &QueryAnswer, begun: &Begun, room: &mut Room, out: &mut Vec<u8>) {
     let groups = match answer {
-        QueryAnswer::Hits(_) => return answers::put_query(out, answer, core.unix_ms()),
+        QueryAnswer::Hits(_) => return answers::put_query(out, answer, permit.unix_ms()),
         QueryAnswer::Groups(groups) => groups,
     };
-    let now_ms = core.unix_ms();
+    let now_ms = permit.unix_ms();
     answers::put_count(out, groups.len());
     let mut written = 0;
     for group in groups {
@@ -186,7 +181,7 @@ async fn put_query(core: &Rc<Core>, answer: &QueryAnswer, begun: &Begun, room: &
         written += group.hits.len();
         if written >= PAGE_POINTS {
             written = 0;
-            core.runtime().breathe().await;
+            permit.env().breathe().await;
         }
         if room.is_full(begun, out) {
             return;
@@ -196,7 +191,7 @@ async fn put_query(core: &Rc<Core>, answer: &QueryAnswer, begun: &Begun, room: &
 
 /// Points by id, page by page: a request may name millions.
 async fn get_batch(
-    core: &Rc<Core>,
+    permit: &Permit,
     request: GetPoints,
     begun: &Begun,
     room: &mut Room,
@@ -204,8 +199,7 @@ async fn get_batch(
 ) -> Result<(), ApiError> {
     let mut page_points_max = PAGE_POINTS;
     if request.with_vector {
-        page_points_max =
-            (PAGE_COMPONENTS / core.config(&request.collection)?.dim.max(1)).clamp(1, PAGE_POINTS);
+        page_points_max = (PAGE_COMPONENTS / permit.dim(&request.collection)?.max(1)).clamp(1, PAGE_POINTS);
     }
     let mut page_points = page_points_max;
     if request.with_payload {
@@ -221,8 +215,8 @@ async fn get_batch(
         let get =
             GetPoints { collection: collection.clone(), ids: page.to_vec(), with_vector, with_payload, read };
         // An empty list checks the collection all the same.
-        let points = dispatch(core, get).await?;
-        let now_ms = core.unix_ms();
+        let points = permit.run(get).await?;
+        let now_ms = permit.unix_ms();
         for (id, point) in page.iter().zip(&points) {
             answers::put_point_of(out, *id, point.as_ref(), now_ms);
         }
@@ -233,12 +227,12 @@ async fn get_batch(
         }
         page_points = next_page(page_points, page_points_max, out.len() - before);
         rest = after;
-        core.runtime().breathe().await;
+        permit.env().breathe().await;
     }
 }
 
 async fn scroll(
-    core: &Rc<Core>,
+    permit: &Permit,
     mut request: ScrollPoints,
     begun: &Begun,
     room: &mut Room,
@@ -250,8 +244,8 @@ async fn scroll(
     loop {
         request.limit = left.min(page_points);
         let before = out.len();
-        let page = dispatch(core, request.clone()).await?;
-        let now_ms = core.unix_ms();
+        let page = permit.run(request.clone()).await?;
+        let now_ms = permit.unix_ms();
         for point in &page.points {
             scrolled.push(out, point.id, &point.row, now_ms);
         }
@@ -262,7 +256,7 @@ async fn scroll(
         }
         page_points = next_page(page_points, PAGE_POINTS, out.len() - before);
         request.after = page.next_after;
-        core.runtime().breathe().await;
+        permit.env().breathe().await;
     }
 }
 
@@ -270,7 +264,7 @@ async fn scroll(
 const POSITIONS: usize = 1 << 16;
 
 async fn scroll_ordered(
-    core: &Rc<Core>,
+    permit: &Permit,
     mut request: ScrollOrdered,
     begun: &Begun,
     room: &mut Room,
@@ -281,15 +275,15 @@ async fn scroll_ordered(
     let (mut asked, mut scrolled) = (Asked::default(), ScrollAnswer::begin(out));
     loop {
         request.order.limit = left.min(POSITIONS);
-        let found = dispatch(core, request.clone()).await?;
+        let found = permit.run(request.clone()).await?;
         let mut positions = &found.positions[..];
         while !positions.is_empty() && !room.is_full(begun, out) {
             let page = &positions[..page_points.min(positions.len())];
             let before = out.len();
-            let pushed = push_documents(core, &request, page, &mut asked, &mut scrolled, out).await?;
+            let pushed = push_documents(permit, &request, page, &mut asked, &mut scrolled, out).await?;
             page_points = next_page(page_points, PAGE_POINTS, out.len() - before);
             positions = &positions[pushed..];
-            core.runtime().breathe().await;
+            permit.env().breathe().await;
         }
         left = left.saturating_sub(found.positions.len());
         let last = found.positions.into_iter().next_back();
@@ -304,7 +298,7 @@ async fn scroll_ordered(
 /// The documents at some positions: those that are still there and match. How many positions that were: fewer than there are when they
 /// are long.
 async fn push_documents(
-    core: &Rc<Core>,
+    permit: &Permit,
     request: &ScrollOrdered,
     page: &[Position],
     asked: &mut Asked,
@@ -318,37 +312,14 @@ async fn push_documents(
         with_payload: true,
         read: ReadOptions::default(),
     };
-    let now_ms = core.unix_ms();
-    let points = dispatch(core, get).await?;
+    let now_ms = permit.unix_ms();
+    let points = permit.run(get).await?;
     let count = points.len();
     for point in points.into_iter().flatten() {
         // Again: it may have changed since it was found.
-        if core.row_matches(request.order.filter.as_deref(), &point.row, now_ms, asked).await? {
+        if permit.row_matches(request.order.filter.as_deref(), &point.row, now_ms, asked).await? {
             scrolled.push(out, point.id, &point.row, now_ms);
         }
     }
     Ok(count)
-}
-
-/// A change of a payload that answers whether there was a point to change.
-struct ChangeIfPresent(ChangePayload);
-
-impl Operation for ChangeIfPresent {
-    type Output = bool;
-    const ACTION: Action = ChangePayload::ACTION;
-    const MUTATES: bool = ChangePayload::MUTATES;
-    fn collection(&self) -> &str {
-        self.0.collection()
-    }
-    fn validate(&self) -> Result<(), ApiError> {
-        self.0.validate()
-    }
-    async fn run(self, core: Rc<Core>) -> Result<bool, ApiError> {
-        let ChangePayload { collection, id, change, write } = self.0;
-        match core.change_payload(&collection, id, change, write.expected_version).await {
-            Ok(_) => Ok(true),
-            Err(OpError::PointNotFound(_)) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
 }

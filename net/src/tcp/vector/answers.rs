@@ -13,8 +13,8 @@
 //! One node is never degraded. Only a scroll says so, where the cursor follows; in the other results, whose readers take its
 //! absence for a no, it would be three bytes of nothing.
 
-use crate::rest;
-use crate::rest::value::{content, scalar, write_metadata, write_payload, write_value};
+use crate::wire::cursors;
+use crate::wire::value::{content, scalar, write_metadata, write_payload, write_value};
 use nigh_engine::payload::PayloadRow;
 use nigh_shard::core::{FoundGroup, FoundPoint, OrderKey, Position, QueryAnswer, StoredPoint};
 
@@ -192,13 +192,13 @@ impl ScrollAnswer {
 
     /// Ends a page by id, with the id to go on behind when there is more.
     pub fn finish_by_id(self, out: &mut Vec<u8>, after: Option<u64>) {
-        let cursor = after.map(rest::read::encode_cursor);
+        let cursor = after.map(cursors::by_id);
         self.finish(out, cursor.as_deref().unwrap_or_default());
     }
 
     /// Ends a page in an order, with the position to go on behind when there is more.
     pub fn finish_ordered(self, out: &mut Vec<u8>, keys: &[OrderKey], after: Option<&Position>) {
-        let cursor = after.map(|position| rest::order::encode_cursor(keys, position));
+        let cursor = after.map(|position| cursors::by_value(keys, position));
         self.finish(out, cursor.as_deref().unwrap_or_default());
     }
 
@@ -375,7 +375,7 @@ mod tests {
         let after = Position { parts: vec![Part::Number(1.5)], id: 2 };
         let bytes = written(|out| ScrollAnswer::begin(out).finish_ordered(out, &keys, Some(&after)));
         let cursor = ArgsReader::new(&bytes[7..]).text32("cursor").unwrap();
-        assert_eq!(rest::order::decode_cursor(&keys, cursor), Ok(after));
+        assert_eq!(cursors::position_of(&keys, cursor), Ok(after));
     }
 
     #[test]

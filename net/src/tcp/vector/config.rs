@@ -1,135 +1,98 @@
 //! The result of `vector_get_config`: a configuration as JSON.
 //!
-//! Keys in capitals are always there, the others only with a value that is not zero; kinds are the codes
-//! that create takes. Keys that would be about other servers' files are there and say nothing.
+//! Keys in capitals are always there. The others are there only with a value that is not zero, a switch that is on by default only when it is
+//! off; kinds are the codes that create takes. Keys that would be about other servers' files are there and say nothing.
 
-use nigh_engine::collection::{DenseConfig, IndexType, Quantizer};
-use nigh_engine::distance::Metric;
-use nigh_engine::quantizer::Quantization;
-use serde_json::{Map, Value, json};
+use crate::wire::config::object;
+use nigh_engine::collection::DenseConfig;
+use nigh_engine::collection::config_keys::{Family, Key, Value as KeyValue};
+use nigh_shard::collection_file::to_json;
+use serde_json::{Map, Value};
+
+/// What is told under a name of the protocol.
+enum Source {
+    Of(Key),
+    Fixed(KeyValue),
+}
+
+use Source::{Fixed, Of};
+
+#[rustfmt::skip]
+const ALWAYS: [(&str, Source); 27] = {
+    use Key::*;
+    use KeyValue::{Bool, Int, Word};
+    [
+        ("Dim", Of(Dim)), ("Metric", Of(Metric)), ("M", Of(M)),
+        ("EfConstruction", Of(EfConstruction)), ("EfSearch", Of(EfSearch)), ("Seed", Of(Seed)),
+        ("SweepInterval", Fixed(Int(0))), ("SuppressSweep", Fixed(Bool(false))),
+        ("MaxVectors", Of(MaxVectors)), ("MaxBytes", Of(MaxBytes)),
+        ("MaxInsertsPerSecond", Of(MaxInsertsPerSecond)), ("MaxEfSearch", Of(MaxEfSearch)),
+        ("Quant", Of(Quant)), ("RescoreFactor", Of(RescoreFactor)),
+        ("QuantStorage", Fixed(Int(0))), ("MmapPath", Fixed(Word(""))), ("Persistent", Of(Persistent)),
+        ("WAL", Fixed(Word(""))), ("WALNoSync", Fixed(Bool(false))), ("GraphMmapPath", Fixed(Word(""))),
+        ("FilterFirstThreshold", Fixed(Int(0))), ("FilterFirstRelativeBP", Of(FilterFirstRelativeBp)),
+        ("ExtendCandidates", Of(ExtendCandidates)), ("ExtendCandidatesMax", Of(ExtendCandidatesMax)),
+        ("Level0FullDegree", Of(Level0FullDegree)), ("QuantizedBuild", Of(QuantizedBuild)),
+        ("Partitions", Of(Partitions)),
+    ]
+};
+
+/// The order of the other keys, older than the table: those of a quantizer, unless the index is one of cells, and of an index.
+#[rustfmt::skip]
+const OF_QUANTIZER: &[Key] = {
+    use Key::*;
+    &[
+        IvfTrainThreshold, SqBits, QuantPqM, PqNbits, PrqLayers, Opq, OpqIters, AnisotropicEta,
+    ]
+};
+#[rustfmt::skip]
+const OF_INDEX: &[Key] = {
+    use Key::*;
+    &[
+        IndexType, IvfNlist, IvfNprobe, IvfTrainThreshold, Soar, SoarLambda, IvfDriftRetrain,
+        IvfDriftGrowthFactor, IvfDriftFactor, IvfPq, IvfRerank, IvfPqM, PqNbits, AnisotropicEta, Opq,
+        OpqIters,
+    ]
+};
 
 /// Appends the result of `vector_get_config`.
 pub fn put_config(out: &mut Vec<u8>, config: &DenseConfig) {
-    let mut object = always(config);
-    let mut add = |key: &str, value: Value| {
-        if value != json!(0) && value != json!(0.0) && value != json!(false) {
-            object.insert(key.to_owned(), value);
-        }
-    };
-    for (key, value) in quantizer(config) {
-        add(key, value);
+    let mut result = Map::new();
+    for (name, source) in ALWAYS {
+        let value = match source {
+            Of(key) => coded(key, config),
+            Fixed(value) => value,
+        };
+        result.insert(name.to_owned(), to_json(value));
     }
-    for (key, value) in index(&config.index) {
-        add(key, value);
-    }
-    if let Some(text) = &config.full_text {
-        add("full_text", json!({"analyzer": "english", "k1": text.k1, "b": text.b}));
-    }
-    crate::rest::value::write_json(out, &object);
-}
-
-fn always(config: &DenseConfig) -> Map<String, Value> {
-    let metric = match config.metric {
-        Metric::Cosine => 0,
-        Metric::L2 => 1,
-        Metric::Dot => 2,
-    };
-    let quant = match config.quant {
-        Quantizer::None => 0,
-        Quantizer::Sq8 => 1,
-        Quantizer::Trained(Quantization::Sign) => 2,
-        Quantizer::Trained(Quantization::Product { .. }) => 3,
-        Quantizer::Trained(Quantization::Scalar { .. }) => 4,
-        Quantizer::Trained(Quantization::Residual { .. }) => 5,
-    };
-    let object = json!({
-        "Dim": config.dim, "Metric": metric, "M": config.m, "EfConstruction": config.ef_construction,
-        "EfSearch": config.ef_search, "Seed": config.seed, "SweepInterval": 0, "SuppressSweep": false,
-        "MaxVectors": config.max_vectors, "MaxBytes": config.max_bytes,
-        "MaxInsertsPerSecond": config.max_inserts_per_second, "MaxEfSearch": config.max_ef_search,
-        "Quant": quant, "RescoreFactor": config.rescore_factor, "QuantStorage": 0, "MmapPath": "",
-        "Persistent": config.persistent, "WAL": "", "WALNoSync": false, "GraphMmapPath": "",
-        "FilterFirstThreshold": 0, "FilterFirstRelativeBP": config.filter_first_relative_bp,
-        "ExtendCandidates": config.extend_candidates, "ExtendCandidatesMax": config.extend_candidates_max,
-        "Level0FullDegree": config.level0_full_degree, "QuantizedBuild": config.quantized_build,
-        "Partitions": 0,
-    });
-    match object {
-        Value::Object(object) => object,
-        _ => Map::new(),
-    }
-}
-
-/// Whether vectors are rotated first, and in how many rounds that is learned.
-fn rotated(rotations: usize) -> [(&'static str, Value); 2] {
-    [("opq", json!(rotations > 0)), ("opq_iters", json!(rotations))]
-}
-
-fn quantizer(config: &DenseConfig) -> Vec<(&'static str, Value)> {
-    let Quantizer::Trained(quantization) = config.quant else { return Vec::new() };
-    let mut found = vec![("ivf_train_threshold", json!(config.train_threshold))];
-    match quantization {
-        Quantization::Sign => {}
-        Quantization::Scalar { width } => found.push(("sq_bits", json!(width.bits()))),
-        Quantization::Product { parts, bits, rotations, eta } => {
-            found.extend([("quant_pq_m", json!(parts)), ("pq_nbits", json!(bits))]);
-            found.extend(rotated(rotations));
-            found.push(("anisotropic_eta", json!(eta)));
-        }
-        Quantization::Residual { parts, layers, rotations } => {
-            found.extend([("quant_pq_m", json!(parts)), ("prq_layers", json!(layers))]);
-            found.extend(rotated(rotations));
+    let is_there = |key: &Key| ALWAYS.iter().any(|(_, source)| matches!(source, Of(other) if other == key));
+    let first = if config.ivf().is_some() { &[] } else { OF_QUANTIZER };
+    let others = first.iter().copied().chain(Key::of_with_first(Family::Dense, OF_INDEX));
+    for key in others.filter(|key| !is_there(key)) {
+        let value = coded(key, config);
+        let usual = key.default().filter(|value| value.as_bool().is_some()).unwrap_or(key.zero());
+        if value != usual && value != KeyValue::Int(0) {
+            let value = object(key, config).map_or_else(|| to_json(value), Value::Object);
+            result.insert(key.name().to_owned(), value);
         }
     }
-    found
+    crate::wire::value::write_json(out, &result);
 }
 
-fn index(index: &IndexType) -> Vec<(&'static str, Value)> {
-    match index {
-        IndexType::Hnsw => Vec::new(),
-        IndexType::Gpu => vec![("index_type", json!(3))],
-        IndexType::Vamana(vamana) => vec![
-            ("index_type", json!(2)),
-            ("vamana_r", json!(vamana.degree)),
-            ("vamana_l", json!(vamana.beam)),
-            ("vamana_alpha", json!(vamana.alpha)),
-        ],
-        IndexType::Ivf(ivf) => {
-            let mut found = vec![
-                ("index_type", json!(1)),
-                ("ivf_nlist", json!(ivf.nlist)),
-                ("ivf_nprobe", json!(ivf.nprobe)),
-                ("ivf_train_threshold", json!(ivf.train_threshold)),
-                ("soar", json!(ivf.soar.is_some())),
-                ("soar_lambda", json!(ivf.soar.unwrap_or(0.0))),
-            ];
-            if let Some(drift) = ivf.drift {
-                found.extend([
-                    ("ivf_drift_retrain", json!(true)),
-                    ("ivf_drift_growth_factor", json!(drift.growth)),
-                    ("ivf_drift_factor", json!(drift.factor)),
-                ]);
-            }
-            if let Some(product) = &ivf.product {
-                found.extend([
-                    ("ivf_pq", json!(true)),
-                    ("ivf_rerank", json!(product.rerank)),
-                    ("ivf_pq_m", json!(product.code.parts)),
-                    ("pq_nbits", json!(product.code.bits)),
-                    ("anisotropic_eta", json!(product.code.eta)),
-                ]);
-                found.extend(rotated(product.code.rotations));
-            }
-            found
-        }
-    }
+/// The value of a key as it was given, words as their codes.
+fn coded(key: Key, config: &DenseConfig) -> KeyValue {
+    let value = key.get(config).unwrap_or(key.zero());
+    let word = key.words().iter().find(|word| value == KeyValue::Word(word.name));
+    word.map_or(value, |word| KeyValue::Int(word.code.into()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rest::collections::ConfigBody;
-    use crate::rest::json::decode;
+    use crate::wire::config::WireConfig;
+    use crate::wire::json::decode;
+    use nigh_engine::distance::Metric;
+    use serde_json::json;
 
     fn written(config: &DenseConfig) -> Map<String, Value> {
         let mut out = Vec::new();
@@ -155,12 +118,14 @@ mod tests {
             r#"{"dim":48,"quant":"sq","sq_bits":6,"ivf_train_threshold":300}"#,
             r#"{"dim":48,"quant":"pq","quant_pq_m":6,"pq_nbits":4,"opq":true,"opq_iters":3,"anisotropic_eta":2}"#,
             r#"{"dim":48,"quant":"prq","quant_pq_m":6,"prq_layers":3}"#,
+            r#"{"dim":48,"quant":"pq","quant_pq_m":6,"pq_drop_vecs":true}"#,
+            r#"{"dim":48,"traversal_codes":false}"#,
             r#"{"dim":48,"index_type":"ivf","ivf_nlist":7,"ivf_nprobe":2,"soar":true,"soar_lambda":2.5,
                 "ivf_drift_retrain":true,"ivf_drift_growth_factor":3,"ivf_drift_factor":2}"#,
             r#"{"dim":48,"index_type":"ivf","ivf_pq":true,"ivf_pq_m":6,"pq_nbits":4,"ivf_rerank":true,"opq":true}"#,
             r#"{"dim":48,"index_type":"gpu","full_text":{"k1":1.5,"b":0.5}}"#,
         ] {
-            let config = |json: &[u8]| decode::<ConfigBody>(json).and_then(ConfigBody::into_config).unwrap();
+            let config = |json: &[u8]| decode::<WireConfig>(json).and_then(WireConfig::into_config).unwrap();
             let made = config(json.as_bytes());
             let mut object = written(&made);
             let code = |name: &str| object.get(name).and_then(Value::as_u64).unwrap_or(0) as usize;

@@ -1,9 +1,9 @@
 //! The arguments that the protocol's description gives as examples, byte for byte.
 
 use super::*;
-use crate::request::{ReadOptions, compile_filter};
+use crate::op::table::TABLE;
+use crate::op::{Op, ReadOptions, compile_filter};
 use crate::tcp::hex::hex;
-use crate::tcp::ops::{OPERATIONS, Op};
 use nigh_engine::collection::{DenseConfig, IndexType, IvfConfig, Quantizer, VamanaConfig, WriteMode};
 use nigh_engine::distance::{Metric, Width};
 use nigh_engine::filter::Node;
@@ -528,7 +528,7 @@ proptest! {
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         which in any::<prop::sample::Index>(),
     ) {
-        for operation in OPERATIONS {
+        for operation in TABLE {
             if let Op::Vector(op) = operation.op {
                 let _ = read(op, &rest);
                 let _ = read(op, &[&b"\x00\x04docs"[..], &rest].concat());

@@ -9,7 +9,6 @@ mod config;
 mod create;
 mod parts;
 mod points;
-mod protobuf;
 mod query;
 mod scroll;
 mod search;
@@ -18,16 +17,18 @@ mod search;
 mod golden_tests;
 
 pub use config::put_config;
+#[cfg(test)]
+pub use create::fields as fields_of_create;
 pub use points::version_conflict;
 pub use scroll::Scroll;
 
-use crate::lane_requests::{GroupPoints, HybridPoints, QueryPoints, TextPoints};
-use crate::request::{
+use crate::op::VectorOp;
+use crate::op::{
     ApiError, BuildStaged, ChangePayload, CreateCollection, DeleteByFilter, DeletePoint, DropCollection,
     GetCollection, GetPoints, OperatePoint, SearchPoints, StagePoints, WritePoints,
 };
-use crate::tcp::ops::VectorOp;
-use crate::tcp::reader::ArgsReader;
+use crate::op::{GroupPoints, HybridPoints, QueryPoints, TextPoints};
+use crate::tcp::reader::{ArgsError, ArgsReader};
 use points::Write;
 
 /// A request about a dense collection, and by its kind the result it is answered with.
@@ -83,7 +84,7 @@ pub enum VectorRequest {
 ///
 /// # Errors
 /// A bad request: `args too short` with the part that is missing, or what is wrong with a part; a payload that is too
-/// large. What needs no decoding to be seen (`k`, names, ranges of a configuration) is for the dispatcher.
+/// large. What needs no decoding to be seen (`k`, names, ranges of a configuration) is for the door.
 pub fn decode(op: VectorOp, args: &[u8], now_ms: u64) -> Result<VectorRequest, ApiError> {
     let args = &mut ArgsReader::new(args);
     Ok(match op {
@@ -123,5 +124,11 @@ pub fn decode(op: VectorOp, args: &[u8], now_ms: u64) -> Result<VectorRequest, A
         VectorOp::BulkStagePayload => VectorRequest::Stage(points::stage(args, true, now_ms)?),
         VectorOp::BulkBuild => VectorRequest::Build(points::build(args)?),
         VectorOp::Operate => VectorRequest::Operate(points::operate(args)?),
+        VectorOp::Write
+        | VectorOp::WriteBatch
+        | VectorOp::SearchMmr
+        | VectorOp::Count
+        | VectorOp::Facet
+        | VectorOp::Sample => return Err(ArgsError::NotRegistered.into()),
     })
 }

@@ -11,11 +11,11 @@
 //! keyTtl        nothing, 00, or 01 s32 JSON
 //! ```
 
-use crate::request::{ApiError, ReadOptions, WriteOptions, compile_filter};
-use crate::rest::WireFilter;
-use crate::rest::json::IntMap;
-use crate::rest::value::{PayloadSeed, UnknownKeys, WirePayload};
+use crate::op::{ApiError, ReadOptions, WriteOptions, compile_filter};
 use crate::tcp::reader::{ArgsError, ArgsReader, invalid};
+use crate::wire::filter::WireFilter;
+use crate::wire::json::IntMap;
+use crate::wire::value::{PayloadSeed, UnknownKeys, WirePayload};
 use nigh_engine::filter::Predicate;
 use serde::Deserialize;
 use serde::de::DeserializeSeed;

@@ -17,13 +17,13 @@
 //! operate                            C u64 id, s16 payloadKey, u8 casPresent, ?u64 expectedVersion, s32 operateArgs
 //! ```
 
-use crate::request::{
+use crate::op::{
     ApiError, BatchBuilder, BuildStaged, ChangePayload, DeleteByFilter, DeletePoint, ErrorKind, GetPoints,
     OperatePoint, ReadOptions, StagePoints, WriteOptions, WritePoints,
 };
-use crate::rest::value::{encode_point_row, encode_row};
 use crate::tcp::reader::{ArgsReader, check_flags, invalid};
 use crate::tcp::vector::parts::{cas, collection, filter, key_ttl, key_ttl_map, payload, sparse, trailer};
+use crate::wire::value::{encode_point_row, encode_row};
 use bytes::Bytes;
 use nigh_engine::collection::WriteMode;
 use nigh_engine::kv::operate::{Call, OperateError};

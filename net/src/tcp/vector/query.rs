@@ -1,64 +1,37 @@
-//! Queries of any lanes: `C s32 QuerySpec, trailer R`, where the specification is a message of protocol buffers.
+//! Queries of any lanes: `C s32 QuerySpec, trailer R`, where the specification is a message of protocol buffers
+//! ([`proto::QuerySpec`]).
 //!
-//! ```text
-//! QuerySpec     1 root QueryLeaf, 2 prefetch [QueryLeaf], 3 mode (0 fusion, 1 rerank), 4 fusion_method, 5 alpha double,
-//!               6 rrf_k, 7 k, 8 prefetch_sources [QuerySource], 9 group_by, 10 group_size
-//! QuerySource   1 leaf, or 2 spec
-//! QueryLeaf     1 dense, 2 sparse, 6 recommend, or 7 discover; 3, 4, 5 are of collections of other families
-//! DenseLeaf     1 dense [float], 2 k, 3 filter_json, 4 lane_k
-//! SparseLeaf    1 indices, 2 values [float], 3 k, 4 filter_json, 5 lane_k
-//! RecommendLeaf 1 positive, 2 negative, 3 k, 4 filter_json, 5 strategy (0 average, 1 best score), 6 best_pos, 7 best_neg, 8 space
-//! DiscoverLeaf  1 target [float], 2 context [(1, 2) [float]], 3 k, 4 filter_json, 5 target_id, 6 context_ids [(1, 2)], 7 space
-//! ```
 //! Refused for now, as the lanes behind have no such thing: specifications inside others, and recommendations by vectors.
 
-use crate::lane_requests::{QueryLeaf, QueryPoints, ZeroAlpha, fusion_method};
 use crate::limits;
-use crate::request::ApiError;
+use crate::op::{ApiError, QueryLeaf, QueryPoints, ZeroAlpha, fusion_method};
 use crate::tcp::reader::{ArgsReader, invalid};
 use crate::tcp::vector::parts::{collection, filter_of, trailer};
-use crate::tcp::vector::protobuf::{Field, Message};
-use nigh_engine::filter::Predicate;
+use crate::wire::proto;
 use nigh_engine::query::{Anchor, Discover, Recommend, Source, Strategy};
-use std::sync::Arc;
 
 /// # Errors
 /// A bad request.
 pub fn query(args: &mut ArgsReader<'_>) -> Result<QueryPoints, ApiError> {
     let collection = collection(args)?;
     let spec = args.s32("QuerySpec")?;
-    Ok(QueryPoints { collection, read: trailer(args)?, ..spec_of(Message::new(spec))? })
+    Ok(QueryPoints { collection, read: trailer(args)?, ..spec_of(spec)? })
 }
 
-fn spec_of(mut message: Message<'_>) -> Result<QueryPoints, ApiError> {
-    let (mut root, mut prefetch, mut sources) = (None, Vec::new(), Vec::new());
-    let (mut mode, mut k, mut group_size) = (0, 0, 0);
-    let (mut method, mut alpha, mut rrf_k, mut group_by) = ("", None, None, "");
-    while let Some((number, field)) = message.next()? {
-        match number {
-            1 => root = Some(leaf(field.message("root")?)?),
-            2 => push(&mut prefetch, leaf(field.message("prefetch")?)?)?,
-            3 => mode = field.i32("mode")?,
-            4 => method = field.text("fusion_method")?,
-            5 => alpha = Some(field.f64("alpha")?),
-            6 => rrf_k = Some(field.i32("rrf_k")?),
-            7 => k = field.i32("k")?,
-            8 => push(&mut sources, source(field.message("prefetch_sources")?)?)?,
-            9 => group_by = field.text("group_by")?,
-            // Counts of 32 bits without a sign.
-            10 => group_size = (field.u64("group_size")? as u32).into(),
-            _ => {}
-        }
-    }
-    let rerank = match mode {
-        0 => false,
-        1 => true,
-        other => return Err(ApiError::invalid(format!("unknown query mode {other}"))),
+fn spec_of(bytes: &[u8]) -> Result<QueryPoints, ApiError> {
+    let spec: proto::QuerySpec = proto::decode(bytes)?;
+    let rerank = match proto::QueryMode::try_from(spec.mode) {
+        Ok(mode) => mode == proto::QueryMode::Rerank,
+        Err(_) => return Err(ApiError::invalid(format!("unknown query mode {}", spec.mode))),
     };
+    // A root that ranks nothing is checked all the same.
+    let root = spec.root.map(leaf).transpose()?;
+    let prefetch = spec.prefetch.into_iter().map(leaf).collect::<Result<Vec<_>, _>>()?;
+    let sources = spec.prefetch_sources.into_iter().map(source).collect::<Result<Vec<_>, _>>()?;
     if rerank && root.is_none() {
         return Err(ApiError::invalid("mode \"rerank\" needs a root"));
     }
-    if alpha.is_some_and(f64::is_nan) {
+    if spec.alpha.is_some_and(f64::is_nan) {
         return Err(invalid("alpha", "not a number"));
     }
     Ok(QueryPoints {
@@ -66,103 +39,50 @@ fn spec_of(mut message: Message<'_>) -> Result<QueryPoints, ApiError> {
         lanes: if sources.is_empty() { prefetch } else { sources },
         root: root.filter(|_| rerank),
         // Encoders leave a zero out that nobody set.
-        method: fusion_method(method, alpha, ZeroAlpha::Zero, rrf_k)?,
-        k,
-        group_by: group_by.to_owned(),
-        group_size,
+        method: fusion_method(&spec.fusion_method, spec.alpha, ZeroAlpha::Zero, Some(spec.rrf_k.into()))?,
+        k: spec.k.into(),
+        group_by: spec.group_by,
+        group_size: spec.group_size.into(),
         explain: false,
         read: Default::default(),
     })
 }
 
-/// Lanes take far more memory than the shortest of them has bytes, so that their number is checked as they come.
-fn push(lanes: &mut Vec<QueryLeaf>, lane: QueryLeaf) -> Result<(), ApiError> {
-    let most = limits::QUERY_LANES_MAX;
-    if lanes.len() == most {
-        return Err(ApiError::invalid(format!("prefetch must hold at most {most} lanes")));
+fn source(source: proto::QuerySource) -> Result<QueryLeaf, ApiError> {
+    match source.source {
+        Some(proto::Source::Leaf(message)) => leaf(message),
+        Some(proto::Source::Spec(_)) => Err(ApiError::invalid("a query inside a query is not offered")),
+        None => Err(ApiError::invalid("a source of a query is empty")),
     }
-    lanes.push(lane);
-    Ok(())
 }
 
-fn source(mut message: Message<'_>) -> Result<QueryLeaf, ApiError> {
-    let mut found = None;
-    while let Some((number, field)) = message.next()? {
-        match number {
-            1 => found = Some(leaf(field.message("leaf")?)?),
-            2 => return Err(ApiError::invalid("a query inside a query is not offered")),
-            _ => {}
+fn leaf(leaf: proto::QueryLeaf) -> Result<QueryLeaf, ApiError> {
+    match leaf.leaf {
+        Some(proto::Leaf::Dense(leaf)) => {
+            lane(Source::Dense(leaf.dense), leaf.k, leaf.lane_k, &leaf.filter_json)
         }
+        Some(proto::Leaf::Sparse(leaf)) => sparse(leaf),
+        Some(proto::Leaf::Recommend(leaf)) => recommend(leaf),
+        Some(proto::Leaf::Discover(leaf)) => discover(leaf),
+        Some(proto::Leaf::NamedDense(_) | proto::Leaf::NamedSparse(_)) => {
+            Err(other_family("a named vector space"))
+        }
+        Some(proto::Leaf::MultiVector(_)) => Err(other_family("many vectors per point")),
+        None => Err(ApiError::invalid("a leaf of a query is empty")),
     }
-    found.ok_or_else(|| ApiError::invalid("a source of a query is empty"))
-}
-
-fn leaf(mut message: Message<'_>) -> Result<QueryLeaf, ApiError> {
-    let mut found = None;
-    while let Some((number, field)) = message.next()? {
-        found = Some(match number {
-            1 => dense(field.message("dense")?)?,
-            2 => sparse(field.message("sparse")?)?,
-            3 | 4 => return Err(other_family("a named vector space")),
-            5 => return Err(other_family("many vectors per point")),
-            6 => recommend(field.message("recommend")?)?,
-            7 => discover(field.message("discover")?)?,
-            _ => continue,
-        });
-    }
-    found.ok_or_else(|| ApiError::invalid("a leaf of a query is empty"))
 }
 
 fn other_family(what: &str) -> ApiError {
     ApiError::invalid(format!("a lane of {what} does not work on a dense collection"))
 }
 
-/// What every lane has beside its source.
-#[derive(Default)]
-struct Lane {
-    k: i64,
-    lane_k: i64,
-    filter: Option<Arc<Predicate>>,
+fn lane(source: Source, k: i32, lane_k: i32, filter_json: &str) -> Result<QueryLeaf, ApiError> {
+    let filter = if filter_json.trim().is_empty() { None } else { filter_of(filter_json.as_bytes())? };
+    Ok(QueryLeaf { source, k: k.into(), lane_k: lane_k.into(), filter })
 }
 
-impl Lane {
-    fn with(self, source: Source) -> QueryLeaf {
-        QueryLeaf { source, k: self.k, lane_k: self.lane_k, filter: self.filter }
-    }
-
-    fn set_filter(&mut self, field: Field<'_>) -> Result<(), ApiError> {
-        let json = field.text("filter_json")?;
-        self.filter = if json.trim().is_empty() { None } else { filter_of(json.as_bytes())? };
-        Ok(())
-    }
-}
-
-fn dense(mut message: Message<'_>) -> Result<QueryLeaf, ApiError> {
-    let (mut lane, mut vector) = (Lane::default(), Vec::new());
-    while let Some((number, field)) = message.next()? {
-        match number {
-            1 => field.floats("dense", &mut vector)?,
-            2 => lane.k = field.i32("k")?,
-            3 => lane.set_filter(field)?,
-            4 => lane.lane_k = field.i32("lane_k")?,
-            _ => {}
-        }
-    }
-    Ok(lane.with(Source::Dense(vector)))
-}
-
-fn sparse(mut message: Message<'_>) -> Result<QueryLeaf, ApiError> {
-    let (mut lane, mut indices, mut values) = (Lane::default(), Vec::new(), Vec::new());
-    while let Some((number, field)) = message.next()? {
-        match number {
-            1 => field.integers("dimensions", &mut indices, limits::QUERY_DIMENSIONS_MAX)?,
-            2 => field.floats("values", &mut values)?,
-            3 => lane.k = field.i32("k")?,
-            4 => lane.set_filter(field)?,
-            5 => lane.lane_k = field.i32("lane_k")?,
-            _ => {}
-        }
-    }
+fn sparse(leaf: proto::SparseLeaf) -> Result<QueryLeaf, ApiError> {
+    let (indices, values) = (leaf.indices, leaf.values);
     if indices.len() != values.len() {
         let (indices, values) = (indices.len(), values.len());
         return Err(invalid("sparse", format_args!("{indices} indices but {values} values")));
@@ -175,97 +95,44 @@ fn sparse(mut message: Message<'_>) -> Result<QueryLeaf, ApiError> {
     }
     // Checked: they fit.
     let vector = indices.into_iter().map(|index| index as u32).zip(values).collect();
-    Ok(lane.with(Source::Sparse(vector)))
+    lane(Source::Sparse(vector), leaf.k, leaf.lane_k, &leaf.filter_json)
 }
 
-fn check_space(field: Field<'_>) -> Result<(), ApiError> {
-    match field.text("space")? {
-        "" => Ok(()),
-        _ => Err(other_family("a named vector space")),
-    }
+fn check_space(space: &str) -> Result<(), ApiError> {
+    if space.is_empty() { Ok(()) } else { Err(other_family("a named vector space")) }
 }
 
-fn recommend(mut message: Message<'_>) -> Result<QueryLeaf, ApiError> {
-    let (mut lane, mut strategy) = (Lane::default(), Strategy::Average);
-    let (mut positive, mut negative) = (Vec::new(), Vec::new());
-    while let Some((number, field)) = message.next()? {
-        match number {
-            1 => field.integers("example ids", &mut positive, limits::QUERY_EXAMPLES_MAX)?,
-            2 => field.integers("example ids", &mut negative, limits::QUERY_EXAMPLES_MAX)?,
-            3 => lane.k = field.i32("k")?,
-            4 => lane.set_filter(field)?,
-            5 => {
-                strategy = match field.i32("strategy")? {
-                    0 => Strategy::Average,
-                    1 => Strategy::BestScore,
-                    other => return Err(invalid("strategy", format_args!("unknown code {other}"))),
-                };
-            }
-            6 | 7 => return Err(ApiError::invalid("recommendations by vectors are not offered")),
-            8 => check_space(field)?,
-            _ => {}
-        }
+fn recommend(leaf: proto::RecommendLeaf) -> Result<QueryLeaf, ApiError> {
+    check_space(&leaf.space)?;
+    if !leaf.best_pos.is_empty() || !leaf.best_neg.is_empty() {
+        return Err(ApiError::invalid("recommendations by vectors are not offered"));
     }
-    Ok(lane.with(Source::Recommend(Recommend { positive, negative, strategy })))
+    let strategy = match proto::RecommendStrategy::try_from(leaf.strategy) {
+        Ok(proto::RecommendStrategy::Average) => Strategy::Average,
+        Ok(proto::RecommendStrategy::BestScore) => Strategy::BestScore,
+        Err(_) => return Err(invalid("strategy", format_args!("unknown code {}", leaf.strategy))),
+    };
+    let source = Recommend { positive: leaf.positive, negative: leaf.negative, strategy };
+    lane(Source::Recommend(source), leaf.k, 0, &leaf.filter_json)
 }
 
-fn discover(mut message: Message<'_>) -> Result<QueryLeaf, ApiError> {
-    let (mut lane, mut target, mut target_id) = (Lane::default(), Vec::new(), Vec::new());
-    let mut context = Vec::new();
-    while let Some((number, field)) = message.next()? {
-        match number {
-            1 => field.floats("target", &mut target)?,
-            2 => push_pair(&mut context, vectors(field.message("context")?)?)?,
-            3 => lane.k = field.i32("k")?,
-            4 => lane.set_filter(field)?,
-            5 => field.integers("target ids", &mut target_id, 1)?,
-            6 => push_pair(&mut context, ids(field.message("context_ids")?)?)?,
-            7 => check_space(field)?,
-            _ => {}
-        }
-    }
+fn discover(leaf: proto::DiscoverLeaf) -> Result<QueryLeaf, ApiError> {
+    check_space(&leaf.space)?;
     // The id counts first.
-    let target = match target_id.first() {
+    let target = match leaf.target_id.first() {
         Some(id) => Some(Anchor::Id(*id)),
-        None if !target.is_empty() => Some(Anchor::Vector(target)),
+        None if !leaf.target.is_empty() => Some(Anchor::Vector(leaf.target)),
         None => None,
     };
-    Ok(lane.with(Source::Discover(Discover { target, context })))
-}
-
-type Pair = (Anchor, Anchor);
-
-fn push_pair(pairs: &mut Vec<Pair>, pair: Pair) -> Result<(), ApiError> {
+    let ids = leaf.context_ids.iter().map(|pair| (Anchor::Id(pair.positive), Anchor::Id(pair.negative)));
+    let vectors = leaf.context.into_iter();
+    let vectors = vectors.map(|pair| (Anchor::Vector(pair.positive), Anchor::Vector(pair.negative)));
+    let context: Vec<_> = ids.chain(vectors).collect();
     let most = limits::QUERY_EXAMPLES_MAX;
-    if pairs.len() == most {
+    if context.len() > most {
         return Err(ApiError::invalid(format!("a lane may have at most {most} pairs of examples")));
     }
-    pairs.push(pair);
-    Ok(())
-}
-
-fn vectors(mut message: Message<'_>) -> Result<Pair, ApiError> {
-    let (mut positive, mut negative) = (Vec::new(), Vec::new());
-    while let Some((number, field)) = message.next()? {
-        match number {
-            1 => field.floats("positive", &mut positive)?,
-            2 => field.floats("negative", &mut negative)?,
-            _ => {}
-        }
-    }
-    Ok((Anchor::Vector(positive), Anchor::Vector(negative)))
-}
-
-fn ids(mut message: Message<'_>) -> Result<Pair, ApiError> {
-    let (mut positive, mut negative) = (0, 0);
-    while let Some((number, field)) = message.next()? {
-        match number {
-            1 => positive = field.u64("positive")?,
-            2 => negative = field.u64("negative")?,
-            _ => {}
-        }
-    }
-    Ok((Anchor::Id(positive), Anchor::Id(negative)))
+    lane(Source::Discover(Discover { target, context }), leaf.k, 0, &leaf.filter_json)
 }
 
 #[cfg(test)]
@@ -280,7 +147,7 @@ mod tests {
     }
 
     fn read(spec: &[&[u8]]) -> Result<QueryPoints, String> {
-        spec_of(Message::new(&spec.concat())).map_err(|error| error.message)
+        spec_of(&spec.concat()).map_err(|error| error.message)
     }
 
     const ONE: [u8; 4] = 1_f32.to_le_bytes();

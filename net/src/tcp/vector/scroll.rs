@@ -12,8 +12,8 @@
 //! A limit of 0 is none. Resuming means going on behind the point with these values and `afterId`; without an id, behind
 //! that with id 0.
 
-use crate::request::{ApiError, ScrollOrdered, ScrollPoints};
-use crate::rest::order::ORDER_KEYS_MAX;
+use crate::limits::ORDER_KEYS_MAX;
+use crate::op::{ApiError, ScrollOrdered, ScrollPoints};
 use crate::tcp::reader::{ArgsReader, invalid};
 use crate::tcp::vector::parts::{collection, filter, marked_options};
 use nigh_shard::core::{OrderKey, OrderedScroll, Part, Position};

@@ -11,12 +11,12 @@
 //! Statistics of text are always those of the whole collection. `hybrid_search` without a sparse vector is a search of one
 //! lane, like that of an empty one.
 
-use crate::lane_requests::{GroupPoints, HybridPoints, TextPoints, ZeroAlpha, fusion_method};
-use crate::request::{ApiError, SearchPoints};
+use crate::op::{
+    ApiError, GroupPoints, HybridPoints, SearchPoints, TextPoints, ZeroAlpha, fusion_method, text_source,
+};
 use crate::tcp::reader::{ArgsReader, check_flags, invalid};
 use crate::tcp::vector::parts::{collection, filter, filter_if, marked_options, options_if, sparse};
 use nigh_engine::query::{Method, Source};
-use nigh_engine::text::TextQuery;
 
 const FILTER: u8 = 1;
 const OPTIONS: u8 = 1 << 1;
@@ -97,7 +97,7 @@ pub fn hybrid_text(args: &mut ArgsReader<'_>) -> Result<HybridPoints, ApiError> 
     let (collection, k) = (collection(args)?, args.u32("k")?.into());
     let Fusion { method, dense_k, other_k } = fusion(args)?;
     let dense = args.vector("vector")?;
-    let other = Source::Text(TextQuery::new(args.text32("text")?));
+    let other = text_source(args.text32("text")?)?;
     let filter = filter_if(args, flags, FILTER)?;
     let read = options_if(args, flags, OPTIONS)?;
     Ok(HybridPoints { collection, dense, other, k, filter, method, dense_k, other_k, explain: false, read })
@@ -109,7 +109,7 @@ pub fn text(args: &mut ArgsReader<'_>) -> Result<TextPoints, ApiError> {
     Ok(TextPoints {
         collection: collection(args)?,
         k: args.u32("k")?.into(),
-        text: Source::Text(TextQuery::new(args.text32("text")?)),
+        text: text_source(args.text32("text")?)?,
         filter: filter_if(args, flags, FILTER)?,
         explain: false,
         read: options_if(args, flags, OPTIONS)?,

@@ -1,21 +1,15 @@
 //! What a file holds now, what of it is certain, and what lies between.
 use crate::disk::BLOCK;
 use crate::sim::Random;
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io;
-use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
 /// A file in memory without a name.
 pub(super) fn memory_file() -> io::Result<File> {
-    // SAFETY: the name is a C string; a descriptor that comes back is nobody else's.
-    unsafe {
-        match libc::memfd_create(c"nigh-sim".as_ptr(), libc::MFD_CLOEXEC) {
-            -1 => Err(io::Error::last_os_error()),
-            fd => Ok(File::from_raw_fd(fd)),
-        }
-    }
+    Ok(memfd_create(c"nigh-sim", MemfdFlags::CLOEXEC)?.into())
 }
 
 /// Bytes of one file.

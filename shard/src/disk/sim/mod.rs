@@ -14,16 +14,13 @@ use super::{BLOCK, Disk, DiskFile, LocalBoxFuture, PageFile, Space};
 use crate::sim::Random;
 use contents::Contents;
 use faults::Faults;
-use names::{NameChange, Names, Node};
+use names::{FileId, NameChange, Names, Node, parent};
 use nigh_engine::memory::ScratchFiles;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-
-/// Number of a file, for ever: names come and go, open handles keep it alive.
-type FileId = u64;
 
 /// See the module. Clones are the same disk.
 #[derive(Clone)]
@@ -239,10 +236,6 @@ fn checked(path: &Path) -> io::Result<&Path> {
     } else {
         Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} leaves the disk", path.display())))
     }
-}
-
-fn parent(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new(""))
 }
 
 impl Disk for SimDisk {

@@ -1,8 +1,10 @@
 //! The directory tree.
-use super::{FileId, parent};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// Number of a file, for ever: names come and go, open handles keep it alive.
+pub(super) type FileId = u64;
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,10 @@ impl NameChange {
             NameChange::Rename(from, to) => parent(from) == dir || parent(to) == dir,
         }
     }
+}
+
+pub(super) fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
 }
 
 /// Every path of the disk; the root is the empty path.

@@ -105,8 +105,7 @@ fn put_decimal(out: &mut Vec<u8>, number: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::kv::options::Sizes;
-    use crate::bench::kv::workload::{Random, Values};
+    use crate::bench::kv::workload::{Random, Sizes, Values};
 
     /// The answer is read as `expected` when it is whole, whatever follows, and not before its last byte.
     #[track_caller]

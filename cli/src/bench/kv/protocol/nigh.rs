@@ -94,9 +94,10 @@ mod tests {
     use super::super::tests::{broken, check, encoded};
     use super::*;
     use nigh_engine::kv::Op;
+    use nigh_net::op::KvOp;
     use nigh_net::tcp::frame::{self, Decoded};
     use nigh_net::tcp::kv::{self, KvRequest};
-    use nigh_net::tcp::ops::KvOp;
+    use nigh_shard::kv::batch::KeyOp;
 
     #[test]
     fn golden_requests() {
@@ -122,11 +123,11 @@ mod tests {
             };
             let (operation, args) = frame(&get);
             assert_eq!(operation, b"get");
-            assert_eq!(kv::decode(KvOp::Get, &args), Ok(KvRequest::Get { key: b"k1" }));
+            assert_eq!(kv::decode(KvOp::Get, &args), Ok(KvRequest::One(KeyOp::Get { key: b"k1" })));
             let (operation, args) = frame(&set);
             assert_eq!(operation, b"put");
             let put = Op::Put { key: b"k1", value: &value, ttl_ms: 1500 };
-            assert_eq!(kv::decode(KvOp::Put, &args), Ok(KvRequest::Change(put)));
+            assert_eq!(kv::decode(KvOp::Put, &args), Ok(KvRequest::One(KeyOp::Change(put))));
             assert_eq!(args.len(), 2 + 2 + 4 + 2 + 8);
         }
     }

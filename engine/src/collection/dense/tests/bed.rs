@@ -3,24 +3,25 @@ use crate::collection::dense::hit_order::by_distance_then_id;
 use crate::collection::{DenseConfig, DenseWriter, Hit, Query, RowWrite, Write, WriteError, WriteMode};
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::filter::{Node, Predicate};
-use crate::index::{Scratch, Slot};
+use crate::index::Scratch;
 use crate::memory::{Domain, FilePages, Participant, ScratchFiles, Storage, anonymous_file};
 use crate::payload::{RowBuilder, Value};
+use crate::random::SplitMix64;
+use crate::slot::Slot;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// A small generator (splitmix64): seeds replay.
+/// A small generator: seeds replay.
 pub struct Rng(pub u64);
 impl Rng {
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
+        let mut stream = SplitMix64(self.0);
+        let bits = stream.next();
+        self.0 = stream.0;
+        bits
     }
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n

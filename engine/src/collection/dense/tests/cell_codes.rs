@@ -4,8 +4,8 @@ use super::cells::{cells, config, filed, mutate, step, train, trains_at};
 use super::rounds;
 use crate::collection::{DenseConfig, Drift, IvfConfig, IvfProduct, Query, WriteMode::Upsert};
 use crate::distance::{Metric, padded, prepare};
-use crate::index::Slot;
 use crate::quantizer::CellProduct;
+use crate::slot::Slot;
 
 fn coded(parts: usize, bits: usize, rerank: bool) -> Option<IvfProduct> {
     Some(IvfProduct { code: CellProduct { parts, bits, rotations: 0, eta: 0.0 }, rerank })

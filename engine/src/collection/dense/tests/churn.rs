@@ -3,7 +3,7 @@ use super::bed::{Bed, Rng, small_config};
 use super::rounds;
 use crate::collection::WriteMode;
 use crate::distance::Metric;
-use crate::index::Slot;
+use crate::slot::Slot;
 
 /// Deletes every `nth` of `n` ids from `first` on and then writes them anew, with repairs and rounds after each `pause` of them: a
 /// server does both all the time, not only in between.

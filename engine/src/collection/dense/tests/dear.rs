@@ -2,13 +2,14 @@
 //! in pieces comes to what it comes to in one.
 use super::bed::{Rng, small_config};
 use crate::collection::dense::hit_order::by_distance_then_id;
-use crate::collection::{Dense, DenseWriter, Hit, MatchCursor, Query, Write};
+use crate::collection::{Dense, DenseWriter, Hit, HitsWanted, MatchCursor, Query, Write};
 use crate::distance::Metric;
 use crate::filter::{Geo, Node, Predicate};
-use crate::index::{Scratch, Slot};
+use crate::index::Scratch;
 use crate::memory::{Domain, Participant, Pin};
 use crate::pace::{Pace, TooLong, Whole, at_once};
 use crate::payload::{PayloadRow, RowBuilder, Value};
+use crate::slot::Slot;
 use crate::sparse::LaneScratch;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -232,12 +233,12 @@ fn lanes_ask_dear_filters_in_pieces() {
             let (pin, mut pace) = (seat.pin(), Counted::default());
             let (mut scratch, mut hits, mut all) = (LaneScratch::default(), Vec::new(), Vec::new());
             let query = [(1, 1.0), (3, 2.0)];
-            let search =
-                shared.search_sparse(&pin, &query, k, Some(&filter), NOW, &mut pace, &mut scratch, &mut hits);
+            let wanted = HitsWanted { k, filter: Some(&filter), now_ms: NOW };
+            let search = shared.search_sparse(&pin, &query, wanted, &mut pace, &mut scratch, &mut hits);
             at_once(search).unwrap();
             assert!(pace.most <= 2 * PIECE_STEPS_MAX, "{} steps between two calls: {pattern}", pace.most);
-            let unfiltered =
-                shared.search_sparse(&pin, &query, 300, None, NOW, &mut pace, &mut scratch, &mut all);
+            let wanted = HitsWanted { k: 300, filter: None, now_ms: NOW };
+            let unfiltered = shared.search_sparse(&pin, &query, wanted, &mut pace, &mut scratch, &mut all);
             at_once(unfiltered).unwrap();
             let matches = |id: u64| filter.matches(Some(PayloadRow::trusted(&rows[id as usize])), NOW);
             all.retain(|hit| matches(hit.id));

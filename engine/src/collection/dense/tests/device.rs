@@ -2,8 +2,8 @@
 use super::bed::{Bed, group_is, small_config};
 use crate::collection::{DenseConfig, IndexType, Moment};
 use crate::distance::Metric;
-use crate::index::Slot;
 use crate::memory::Pin;
+use crate::slot::Slot;
 
 fn bed(index: IndexType) -> Bed {
     Bed::new(DenseConfig { index, ..small_config(2, Metric::L2) }, 1 << 12)

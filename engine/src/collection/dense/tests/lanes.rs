@@ -1,7 +1,7 @@
 //! The sparse and text lanes of a collection under churn, against sums over all live points.
 use super::bed::{Rng, group_is, small_config};
 use super::rounds;
-use crate::collection::{DenseConfig, DenseWriter, RowWrite, SearchError, Write};
+use crate::collection::{DenseConfig, DenseWriter, HitsWanted, RowWrite, SearchError, Write};
 use crate::distance::Metric;
 use crate::filter::Predicate;
 use crate::memory::{Domain, Participant};
@@ -235,9 +235,7 @@ impl Bed {
         at_once(dense.search_sparse(
             &pin,
             query,
-            k,
-            filter,
-            NOW,
+            HitsWanted { k, filter, now_ms: NOW },
             &mut Whole::unbounded(),
             &mut scratch,
             &mut hits,
@@ -252,9 +250,7 @@ impl Bed {
         at_once(dense.search_text(
             &pin,
             &query,
-            k,
-            filter,
-            NOW,
+            HitsWanted { k, filter, now_ms: NOW },
             &mut Whole::unbounded(),
             &mut scratch,
             &mut hits,
@@ -387,9 +383,7 @@ fn lanes_that_are_not_there() {
     let disabled = at_once(dense.search_text(
         &pin,
         &query,
-        3,
-        None,
-        NOW,
+        HitsWanted { k: 3, filter: None, now_ms: NOW },
         &mut Whole::unbounded(),
         &mut scratch,
         &mut hits,
@@ -400,9 +394,7 @@ fn lanes_that_are_not_there() {
         at_once(dense.search_sparse(
             &pin,
             &[(1, 1.0)],
-            3,
-            None,
-            NOW,
+            HitsWanted { k: 3, filter: None, now_ms: NOW },
             &mut Whole::unbounded(),
             &mut scratch,
             &mut hits
@@ -413,9 +405,7 @@ fn lanes_that_are_not_there() {
     let unsorted = at_once(dense.search_sparse(
         &pin,
         &[(1, 1.0), (1, 1.0)],
-        3,
-        None,
-        NOW,
+        HitsWanted { k: 3, filter: None, now_ms: NOW },
         &mut Whole::unbounded(),
         &mut scratch,
         &mut hits,

@@ -234,9 +234,9 @@ fn what_left_the_tail_after_the_snapshot_is_still_in_its_window() {
     };
     write(&mut writer, 1, 1);
     let seat = domain.participant(0);
-    let _pin = seat.pin();
+    let pin = seat.pin();
     let shared = writer.shared().clone();
-    let view = shared.view_at(None, 0);
+    let view = shared.view_at(&pin, None, 0);
     // Replaced, and passed by the tail, before the reader looks any further.
     write(&mut writer, 2, 2);
     assert_eq!(writer.begin_round(8).expect("the new one waits").slots.len(), 1);

@@ -36,9 +36,8 @@ fn found(graph: &Graph, queries: &[Vec<f32>], passes: impl Fn(Slot) -> bool, gat
         let exact = exact_search(graph.kernel(), graph.vectors(), query, live, 10, &passes);
         let found = if gated {
             let (mut pace, mut all) = (Whole::unbounded(), |_: Slot| true);
-            let searching =
-                graph.search_gated(query, 10, 64, usize::MAX, &mut pace, &mut scratch, &passes, &mut all);
-            at_once(searching).unwrap().unwrap()
+            let beam = GatedBeam { ef: 64, effort: usize::MAX, gate: &passes, admit: &mut all };
+            at_once(graph.search_gated(query, 10, beam, &mut pace, &mut scratch)).unwrap().unwrap()
         } else {
             graph.search(query, 10, 64, &mut scratch, &passes)
         };
@@ -148,8 +147,8 @@ fn a_search_among_equal_vectors_ends() {
             assert_eq!(found.len(), 64);
             let (mut pace, mut all) = (Whole::unbounded(), |_: Slot| true);
             let passes = |slot: Slot| slot % 30 == 7;
-            let searching =
-                graph.search_gated(&query, 10, 64, usize::MAX, &mut pace, &mut scratch, passes, &mut all);
+            let beam = GatedBeam { ef: 64, effort: usize::MAX, gate: passes, admit: &mut all };
+            let searching = graph.search_gated(&query, 10, beam, &mut pace, &mut scratch);
             let found = at_once(searching).unwrap().unwrap();
             assert!(found.len() >= 10, "{} found of one in thirty", found.len());
         }

@@ -12,7 +12,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::*;
 use crate::distance::{Metric, padded, prepare};
-use crate::index::{Neighbor, Slot, exact_search};
+use crate::index::{Neighbor, exact_search};
+use crate::slot::Slot;
 
 /// A small seeded generator: tests must not depend on a library's stream.
 pub(super) struct Rng(u64);

@@ -1,0 +1,163 @@
+//! What a filter compiles to: tests of payload keys under and, or and not.
+
+use super::allowance::Allowance;
+use super::course::Course;
+use super::leaf::{LIST_IN_CACHE, Test};
+use crate::pace::{Pace, TooLong};
+use crate::payload::ValueRef;
+use std::pin::Pin;
+
+/// Nanoseconds of a question between two calls of the pace.
+pub(super) const PIECE_NS: u64 = 50_000;
+
+/// A compiled expression. Constants are folded on the way up: `Always` and `Never` occur only as the root, and `All`
+/// and `Any` have at least one child, none of them constant.
+#[derive(Debug)]
+pub(crate) enum Expr {
+    /// Matches every point.
+    Always,
+    /// Matches no point.
+    Never,
+    /// Every child matches.
+    All(Box<[Expr]>),
+    /// Some child matches.
+    Any(Box<[Expr]>),
+    /// The child does not match.
+    Not(Box<Expr>),
+    /// A test of one payload key.
+    Leaf {
+        /// The key.
+        field: Box<str>,
+        /// What its value must fulfil.
+        test: Test,
+    },
+}
+
+impl Expr {
+    /// The conjunction of `children`.
+    pub(super) fn all(children: Vec<Expr>) -> Expr {
+        if children.iter().any(|child| matches!(child, Expr::Never)) {
+            return Expr::Never;
+        }
+        let children: Box<[Expr]> =
+            children.into_iter().filter(|child| !matches!(child, Expr::Always)).collect();
+        if children.is_empty() { Expr::Always } else { Expr::All(children) }
+    }
+
+    /// The disjunction of `children`.
+    pub(super) fn any(children: Vec<Expr>) -> Expr {
+        if children.iter().any(|child| matches!(child, Expr::Always)) {
+            return Expr::Always;
+        }
+        let children: Box<[Expr]> =
+            children.into_iter().filter(|child| !matches!(child, Expr::Never)).collect();
+        if children.is_empty() { Expr::Never } else { Expr::Any(children) }
+    }
+
+    /// The negation of `child`.
+    pub(super) fn not(child: Expr) -> Expr {
+        match child {
+            Expr::Always => Expr::Never,
+            Expr::Never => Expr::Always,
+            child => Expr::Not(Box::new(child)),
+        }
+    }
+
+    /// What asking costs beyond the row, in steps of 100 ns.
+    pub(super) fn steps_beyond_row(&self) -> usize {
+        match self {
+            Expr::Always | Expr::Never => 0,
+            Expr::All(children) | Expr::Any(children) => children.iter().map(Expr::steps_beyond_row).sum(),
+            Expr::Not(child) => child.steps_beyond_row(),
+            Expr::Leaf { test: Test::In(members), .. } if members.len() > LIST_IN_CACHE => 5,
+            Expr::Leaf { test: Test::Regex(_) | Test::Match(_) | Test::Inside(_), .. } => 3,
+            Expr::Leaf { .. } => 0,
+        }
+    }
+
+    /// Whether what `value_of` says of each field matches; `None` when the allowance is used up before that is known.
+    pub(super) fn ask<'v>(
+        &self,
+        value_of: &impl Fn(&str) -> Option<ValueRef<'v>>,
+        allowance: &Allowance,
+    ) -> Option<bool> {
+        match self {
+            Expr::Always => Some(true),
+            Expr::Never => Some(false),
+            Expr::All(children) => {
+                for child in children {
+                    if !child.ask(value_of, allowance)? {
+                        return Some(false);
+                    }
+                }
+                Some(true)
+            }
+            Expr::Any(children) => {
+                for child in children {
+                    if child.ask(value_of, allowance)? {
+                        return Some(true);
+                    }
+                }
+                Some(false)
+            }
+            Expr::Not(child) => child.ask(value_of, allowance).map(|answer| !answer),
+            Expr::Leaf { .. } if allowance.is_spent() => None,
+            Expr::Leaf { field, test } => test.ask(value_of(field), allowance),
+        }
+    }
+
+    /// As [`Self::ask`], in pieces. Groups within groups are futures of their own; leaves, of which there may be many, are not.
+    pub(super) fn ask_in_pieces<'a, 'v: 'a, P: Pace>(
+        &'a self,
+        value_of: &'a impl Fn(&str) -> Option<ValueRef<'v>>,
+        allowance: &'a Allowance,
+        pace: &'a mut P,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, TooLong>> + 'a>> {
+        Box::pin(async move {
+            let (children, decisive) = match self {
+                Expr::Always => return Ok(true),
+                Expr::Never => return Ok(false),
+                Expr::Not(child) => return Ok(!child.ask_in_pieces(value_of, allowance, pace).await?),
+                Expr::All(children) => (&**children, false),
+                Expr::Any(children) => (&**children, true),
+                Expr::Leaf { .. } => (std::slice::from_ref(self), true),
+            };
+            for child in children {
+                let answer = match child {
+                    Expr::Leaf { field, test } => {
+                        let value = value_of(field);
+                        match value.and_then(|value| Course::begin(test, value)) {
+                            None => test.answer(value, allowance),
+                            Some(mut course) => loop {
+                                if let Some(answer) = course.go_on(allowance) {
+                                    break answer;
+                                }
+                                pace.step(allowance.renew(PIECE_NS)).await?;
+                            },
+                        }
+                    }
+                    group => group.ask_in_pieces(value_of, allowance, &mut *pace).await?,
+                };
+                if answer == decisive {
+                    return Ok(decisive);
+                }
+                if allowance.is_spent() {
+                    pace.step(allowance.renew(PIECE_NS)).await?;
+                }
+            }
+            Ok(!decisive)
+        })
+    }
+
+    /// Calls `each` with field and test of every leaf.
+    pub(super) fn each_leaf<'e>(&'e self, each: &mut impl FnMut(&'e str, &'e Test)) {
+        match self {
+            Expr::Always | Expr::Never => {}
+            Expr::All(children) | Expr::Any(children) => {
+                children.iter().for_each(|child| child.each_leaf(each));
+            }
+            Expr::Not(child) => child.each_leaf(each),
+            Expr::Leaf { field, test } => each(field, test),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What a query of several lanes asks for, and what it finds.
+
+use super::fusion::Ranking;
+use crate::collection::SearchError;
+use crate::filter::Predicate;
+use crate::pace::TooLong;
+use crate::slot::Slot;
+use crate::text::TextQuery;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// Why a query of lanes is refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaneError {
+    /// A vector that does not fit, or a lane the collection does not have.
+    #[error(transparent)]
+    Search(#[from] SearchError),
+    /// A recommendation from nothing.
+    #[error("query: recommend needs at least one positive id")]
+    NoPositive,
+    /// A discovery without pairs.
+    #[error("query: discover needs at least one context pair")]
+    NoContext,
+    /// An example that had to be there is not.
+    #[error("query: example point not found: id {0}")]
+    UnknownExample(u64),
+    /// At a pace that does not wait.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
+    /// See the text.
+    #[error("query: strategy best_score takes no negative ids under the l2 metric")]
+    NegativesUnderL2,
+}
+
+/// A point given by its id or by a vector.
+#[derive(Clone, Debug)]
+pub enum Anchor {
+    /// A stored point.
+    Id(u64),
+    /// `dim` floats.
+    Vector(Vec<f32>),
+}
+
+/// How a recommendation weighs its examples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// Near the mean of the positives minus the mean of the negatives.
+    Average,
+    /// By the most similar example: its similarity if that is a positive one, else the negated similarity.
+    BestScore,
+}
+
+/// Points like some and unlike others.
+#[derive(Clone, Debug)]
+pub struct Recommend {
+    /// Ids; those that are absent are skipped, one at least must be there.
+    pub positive: Vec<u64>,
+    /// Ids; those that are absent are skipped.
+    pub negative: Vec<u64>,
+    /// Way of scoring.
+    pub strategy: Strategy,
+}
+
+/// Points on the right side of pairs.
+#[derive(Clone, Debug)]
+pub struct Discover {
+    /// Where to look; else around the mean of the positives.
+    pub target: Option<Anchor>,
+    /// Positive and negative; pairs with an absent id are skipped, one at least must remain.
+    pub context: Vec<(Anchor, Anchor)>,
+}
+
+/// What ranks points.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// By distance to a vector of `dim` floats.
+    Dense(Vec<f32>),
+    /// By dot product with a sparse vector (dimension, value).
+    Sparse(Vec<(u32, f32)>),
+    /// By BM25.
+    Text(TextQuery),
+    /// By examples.
+    Recommend(Recommend),
+    /// By pairs of examples.
+    Discover(Discover),
+}
+
+impl Source {
+    /// What its values mean.
+    pub(super) fn ranking(&self) -> Ranking {
+        match self {
+            Source::Dense(_) | Source::Recommend(Recommend { strategy: Strategy::Average, .. }) => {
+                Ranking::Distance
+            }
+            _ => Ranking::Score,
+        }
+    }
+}
+
+/// One lane.
+#[derive(Clone, Debug)]
+pub struct Leaf {
+    /// What ranks.
+    pub source: Source,
+    /// Hits it contributes.
+    pub pool: usize,
+    /// Which points.
+    pub filter: Option<Arc<Predicate>>,
+}
+
+/// A fusion method, its weights by one `alpha` (see [`lane_weights`](super::lane_weights)).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Method {
+    /// Reciprocal ranks; `c` not above 0 means 60.
+    Rrf {
+        /// Damps the first ranks.
+        c: f64,
+    },
+    /// Min-max normalised values.
+    Weighted {
+        /// Share of the first lane.
+        alpha: Option<f64>,
+    },
+    /// Values normalised by their distribution.
+    Dbsf {
+        /// Share of the first lane.
+        alpha: Option<f64>,
+    },
+}
+
+/// What becomes of what the lanes found.
+#[derive(Clone, Debug)]
+pub enum Combine {
+    /// One score from all.
+    Fuse(Method),
+    /// Ranked anew, exactly, by this one; its pool does not count.
+    Rerank(Box<Leaf>),
+    /// The first lane, which ranks by distance, finds candidates; those that are near and unlike each other are chosen by maximal marginal
+    /// relevance.
+    Diversify {
+        /// Above 0 and at most 1, where 1 is by distance alone.
+        lambda: f32,
+    },
+}
+
+/// A query of lanes.
+#[derive(Clone, Debug)]
+pub struct LaneQuery {
+    /// At least one.
+    pub lanes: Vec<Leaf>,
+    /// What becomes of them.
+    pub combine: Combine,
+    /// Results wanted.
+    pub k: usize,
+}
+
+/// A result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Found {
+    /// Point id.
+    pub id: u64,
+    /// The distance in the first lane that ranks by distance and found the point. If only other lanes found it and they were fused with one
+    /// that ranks by distance, it is the distance to the query of that lane; without any such lane it is 0.
+    pub distance: f32,
+    /// Fused, or of the only lane that found something, or of the reranking query; 0 where that ranks by distance.
+    pub score: f32,
+    /// Slot, valid while the pin lives.
+    pub slot: Slot,
+}
+
+/// Greatest first; zeros of both signs are equal.
+pub(super) fn by_score(a: &Found, b: &Found) -> Ordering {
+    (b.score + 0.0).total_cmp(&(a.score + 0.0))
+}

@@ -1,0 +1,291 @@
+//! The door: the only way from a transport to the core.
+//!
+//! A transport finds the [row](Row) of what it was asked for, and shows the door the request's token and the collection that it names. Where
+//! these may do what the row needs, there is a [`Grant`], and for the time of the request a [`Permit`], which carries operations out
+//! and knows as much of the core as a codec needs: time, tasks, and the account of memory.
+//!
+//! Operations on keys are too short for that: their path takes the keys themselves from [`Door::kv`], for a grant as well.
+
+use crate::auth::{Authenticator, Unauthorized};
+use crate::op::table::{Op, Row};
+use crate::op::{Action, ApiError, ErrorKind, Operation, check_name};
+use futures_lite::future::or;
+use nigh_engine::filter::Predicate;
+use nigh_shard::account::Account;
+use nigh_shard::core::{Asked, Core};
+use nigh_shard::env::{self, Env};
+use nigh_shard::kv::Keys;
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+/// See the module. One per core and transport.
+pub struct Door {
+    core: Rc<Core>,
+    auth: Arc<dyn Authenticator>,
+}
+
+/// The decision that a request may do what needs this right. Made here alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowed(Action);
+
+/// The decision that a request may carry out an operation. A few bytes, as each request of a round has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    op: Op,
+    right: Action,
+}
+
+/// Carries out the operations of one request that was let in, up to the right that it has shown.
+#[derive(Clone)]
+pub struct Permit {
+    core: Rc<Core>,
+    right: Action,
+}
+
+/// The full name of a collection as sent, `<tenant>/<name>`; empty for the node as a whole.
+fn full_name(collection: &str) -> Cow<'_, str> {
+    match collection.is_empty() || collection.contains('/') {
+        true => collection.into(),
+        false => format!("default/{collection}").into(),
+    }
+}
+
+/// Decides whether the bearer of `token` may do what needs `right` on `collection`, as sent, empty for the node as a whole.
+///
+/// # Errors
+/// [`Unauthorized`].
+pub fn authorize(
+    auth: &dyn Authenticator,
+    token: Option<&[u8]>,
+    right: Action,
+    collection: &str,
+) -> Result<Allowed, Unauthorized> {
+    auth.authorize(token, right, &full_name(collection))?;
+    Ok(Allowed(right))
+}
+
+/// What has been decided about the last token of a connection, so that not every request costs a digest of it. Verdicts hold
+/// as long as the connection keeps its token: an authenticator that changes its mind has to close connections.
+#[derive(Default)]
+pub struct Verdicts {
+    token: Vec<u8>,
+    /// For each right the collection that was asked for last, and the verdict.
+    last: [Option<(String, Option<Allowed>)>; 3],
+}
+
+impl Verdicts {
+    /// Decides as [`authorize`] does, or repeats what was decided about the same token, right and collection; `None` is a refusal.
+    pub fn authorize(
+        &mut self,
+        auth: &dyn Authenticator,
+        token: Option<&[u8]>,
+        right: Action,
+        collection: &str,
+    ) -> Option<Allowed> {
+        let Some(bytes) = token else {
+            // There is nothing to compare, hence nothing to save.
+            return authorize(auth, None, right, collection).ok();
+        };
+        if self.token != bytes {
+            *self = Verdicts { token: bytes.to_vec(), last: Default::default() };
+        }
+        let last = &mut self.last[right as usize];
+        match last {
+            Some((asked, verdict)) if asked == collection => *verdict,
+            _ => {
+                let verdict = authorize(auth, token, right, collection).ok();
+                *last = Some((collection.to_owned(), verdict));
+                verdict
+            }
+        }
+    }
+}
+
+impl Allowed {
+    /// The grant for an operation that needs no more than what was decided.
+    pub fn grant(self, row: &Row) -> Grant {
+        Grant { op: row.op, right: self.0 }
+    }
+}
+
+impl Grant {
+    /// The operation that may be carried out.
+    pub fn op(self) -> Op {
+        self.op
+    }
+}
+
+impl Door {
+    /// Makes the door of a core, where `auth` decides who may do what.
+    pub fn new(core: Rc<Core>, auth: Arc<dyn Authenticator>) -> Door {
+        Door { core, auth }
+    }
+
+    /// The authenticator that decides.
+    pub fn auth(&self) -> &dyn Authenticator {
+        &*self.auth
+    }
+
+    /// Lets a request in that shows `token` and asks for what needs `right` on `collection`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unauthorized`], with one text whatever the reason is.
+    pub fn admit(&self, token: Option<&[u8]>, right: Action, collection: &str) -> Result<Permit, ApiError> {
+        let Allowed(right) = authorize(&*self.auth, token, right, collection)
+            .map_err(|Unauthorized| ApiError::new(ErrorKind::Unauthorized, "unauthorized"))?;
+        Ok(Permit { core: self.core.clone(), right })
+    }
+
+    /// Lets anybody in to what is served without a key.
+    pub fn admit_anybody(&self) -> Permit {
+        Permit { core: self.core.clone(), right: Action::Read }
+    }
+
+    /// The permit of a request that was granted.
+    pub fn permit(&self, grant: Grant) -> Permit {
+        Permit { core: self.core.clone(), right: grant.right }
+    }
+
+    /// The keys, for what was granted on them.
+    pub fn kv(&self, grant: Grant) -> &Rc<Keys> {
+        debug_assert!(matches!(grant.op(), Op::Kv(_)), "{grant:?}");
+        self.core.keys()
+    }
+
+    /// Surroundings of the core: tasks and time.
+    pub fn env(&self) -> &Rc<dyn Env> {
+        self.core.env()
+    }
+
+    /// The account of the process's memory.
+    pub fn account(&self) -> &Arc<Account> {
+        &self.core.node().account
+    }
+
+    /// Whether the server was asked to serve queries over keys.
+    pub fn serves_key_queries(&self) -> bool {
+        self.core.options().keys.query
+    }
+}
+
+impl Permit {
+    /// Checks and carries out one operation. An operation that changes data runs as a task of its own, so a client that
+    /// goes away half-way does not cancel it between two of its steps.
+    ///
+    /// # Errors
+    /// As the operation gives them; [`ErrorKind::Internal`] errors are logged here, once.
+    pub async fn run<O: Operation>(&self, operation: O) -> Result<O::Output, ApiError> {
+        self.checked(operation).await.map_err(logged)
+    }
+
+    async fn checked<O: Operation>(&self, operation: O) -> Result<O::Output, ApiError> {
+        if self.right < O::RIGHT {
+            // The table and the operation disagree.
+            let text = format!("{:?} was granted for what needs {:?}", self.right, O::RIGHT);
+            return Err(ApiError::new(ErrorKind::Internal, text));
+        }
+        check_name(operation.collection())?;
+        operation.validate()?;
+        if !O::MUTATES {
+            return operation.run(self.core.clone()).await;
+        }
+        let work = detached(self.env(), operation.run(self.core.clone()));
+        if !O::LASTS {
+            return work.await;
+        }
+        let stopping = async {
+            self.env().stopping().await;
+            Err(ApiError::new(ErrorKind::Unavailable, STOPPING))
+        };
+        or(work, stopping).await
+    }
+
+    /// Surroundings of the core: tasks and time.
+    pub fn env(&self) -> &Rc<dyn Env> {
+        self.core.env()
+    }
+
+    /// Wall clock, Unix milliseconds.
+    pub fn unix_ms(&self) -> u64 {
+        self.core.unix_ms()
+    }
+
+    /// The account of the process's memory.
+    pub fn account(&self) -> &Arc<Account> {
+        &self.core.node().account
+    }
+
+    /// Runs `f`, which takes long and cannot be cut into slices, on a thread that gives way to the cores.
+    pub async fn compute<R: Send + 'static>(&self, f: impl FnOnce() -> R + Send + 'static) -> R {
+        env::compute(self.env(), f).await
+    }
+
+    /// Components of the vectors of a collection.
+    ///
+    /// # Errors
+    /// No such collection, or none that is served.
+    pub fn dim(&self, collection: &str) -> Result<usize, ApiError> {
+        Ok(self.core.config(collection)?.dim)
+    }
+
+    /// Whether a payload row still matches what it was found by.
+    ///
+    /// # Errors
+    /// When the questions of the request have taken longer than they may.
+    pub async fn row_matches(
+        &self,
+        filter: Option<&Predicate>,
+        row: &[u8],
+        now_ms: u64,
+        asked: &mut Asked,
+    ) -> Result<bool, ApiError> {
+        Ok(self.core.ctx().row_matches(filter, row, now_ms, asked).await?)
+    }
+}
+
+/// Logs the cause of what the client sees as an internal error.
+pub fn logged(error: ApiError) -> ApiError {
+    if error.kind == ErrorKind::Internal {
+        tracing::error!(target: "nigh", reason = %error.message, "internal error");
+    }
+    error
+}
+
+/// What a client is told who waits for an operation that lasts when the process stops.
+const STOPPING: &str = "the server is stopping and does not wait for this to end";
+
+/// Runs `work` as a task and waits for its result; dropping the wait leaves the task running.
+async fn detached<T: 'static>(env: &Rc<dyn Env>, work: impl Future<Output = T> + 'static) -> T {
+    struct Slot<T> {
+        value: Option<T>,
+        waiter: Option<Waker>,
+    }
+    let slot = Rc::new(RefCell::new(Slot { value: None, waiter: None }));
+    let fill = slot.clone();
+    env.spawn(Box::pin(async move {
+        let value = work.await;
+        let waiter = {
+            let mut slot = fill.borrow_mut();
+            slot.value = Some(value);
+            slot.waiter.take()
+        };
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }));
+    poll_fn(|cx| {
+        let mut slot = slot.borrow_mut();
+        match slot.value.take() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                slot.waiter = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}

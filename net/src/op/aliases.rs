@@ -1,0 +1,46 @@
+//! Operations on aliases: further names of collections.
+
+use crate::op::{Action, ApiError, Operation, check_name};
+use nigh_shard::core::{Alias, AliasChange, Core};
+use std::rc::Rc;
+
+/// Makes or removes aliases, all or none.
+pub struct ChangeAliases {
+    /// The changes, which are made in this order.
+    pub changes: Vec<AliasChange>,
+}
+
+impl Operation for ChangeAliases {
+    type Output = Vec<bool>;
+    const RIGHT: Action = Action::Admin;
+    const MUTATES: bool = true;
+    fn validate(&self) -> Result<(), ApiError> {
+        self.changes.iter().try_for_each(|change| match change {
+            AliasChange::Create { alias, collection } => {
+                check_name(alias).and_then(|()| check_name(collection))
+            }
+            AliasChange::Delete { alias } => check_name(alias),
+        })
+    }
+    async fn run(self, core: Rc<Core>) -> Result<Vec<bool>, ApiError> {
+        Ok(core.change_aliases(self.changes).await?)
+    }
+}
+
+/// Aliases in order.
+pub struct ListAliases {
+    /// Lists only the aliases of this collection; `None` lists all.
+    pub target: Option<String>,
+}
+
+impl Operation for ListAliases {
+    type Output = Vec<Alias>;
+    const RIGHT: Action = Action::Admin;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        self.target.as_deref().unwrap_or_default()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<Vec<Alias>, ApiError> {
+        Ok(core.aliases(self.target.as_deref()))
+    }
+}

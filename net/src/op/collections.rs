@@ -1,0 +1,82 @@
+//! Operations on collections as a whole.
+
+use crate::op::{Action, ApiError, Operation};
+use nigh_engine::collection::DenseConfig;
+use nigh_shard::core::{CollectionInfo, Core};
+use std::rc::Rc;
+
+/// Makes a collection.
+pub struct CreateCollection {
+    /// Name as sent.
+    pub collection: String,
+    /// Configuration, defaults applied.
+    pub config: DenseConfig,
+}
+
+impl Operation for CreateCollection {
+    type Output = ();
+    const RIGHT: Action = Action::Admin;
+    const MUTATES: bool = true;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        Core::full_name(&self.collection)?;
+        self.config.validate().map_err(|error| ApiError::invalid(error.to_string()))
+    }
+    async fn run(self, core: Rc<Core>) -> Result<(), ApiError> {
+        Ok(core.create_collection(&self.collection, self.config).await?)
+    }
+}
+
+/// Removes a collection and its files; an unknown name is fine.
+pub struct DropCollection {
+    /// Name as sent.
+    pub collection: String,
+}
+
+impl Operation for DropCollection {
+    type Output = bool;
+    const RIGHT: Action = Action::Admin;
+    const MUTATES: bool = true;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        Core::full_name(&self.collection)?;
+        Ok(())
+    }
+    async fn run(self, core: Rc<Core>) -> Result<bool, ApiError> {
+        Ok(core.drop_collection(&self.collection).await?)
+    }
+}
+
+/// Every collection.
+pub struct ListCollections;
+
+impl Operation for ListCollections {
+    type Output = Vec<CollectionInfo>;
+    const RIGHT: Action = Action::Read;
+    const MUTATES: bool = false;
+    async fn run(self, core: Rc<Core>) -> Result<Vec<CollectionInfo>, ApiError> {
+        Ok(core.collections())
+    }
+}
+
+/// One collection with its figures.
+pub struct GetCollection {
+    /// Name as sent.
+    pub collection: String,
+}
+
+impl Operation for GetCollection {
+    type Output = CollectionInfo;
+    const RIGHT: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    async fn run(self, core: Rc<Core>) -> Result<CollectionInfo, ApiError> {
+        Ok(core.collection_info(&self.collection)?)
+    }
+}

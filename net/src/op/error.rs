@@ -1,0 +1,107 @@
+//! What a failed request says, whatever transport it came over.
+
+use nigh_engine::collection::WriteError;
+use nigh_engine::query::LaneError;
+use nigh_shard::core::OpError;
+use std::fmt;
+
+/// What kind of failure; each transport has its own number for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The request is wrong.
+    Invalid,
+    /// The body is over its limit.
+    TooLarge,
+    /// The body is in a form that is not read.
+    Unsupported,
+    /// No or wrong credentials, or not allowed.
+    Unauthorized,
+    /// Collection or point absent.
+    NotFound,
+    /// Exists already, or a version differs.
+    Conflict,
+    /// The node was started without what the request needs.
+    Unmet,
+    /// A quota or rate of the collection.
+    Exhausted,
+    /// Disk or memory of the server is full.
+    Storage,
+    /// Retry later.
+    Unavailable,
+    /// What the request is about has been damaged on the disk.
+    Damaged,
+    /// Ours; the client sees no reason, the log does.
+    Internal,
+}
+
+/// A failed request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiError {
+    /// Kind.
+    pub kind: ErrorKind,
+    /// Reason; for [`ErrorKind::Internal`] only for the log.
+    pub message: String,
+    /// Points of a batch that were processed before the failure.
+    pub committed: Option<usize>,
+}
+
+impl ApiError {
+    /// An error of `kind`.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        ApiError { kind, message: message.into(), committed: None }
+    }
+
+    /// A bad request.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        ApiError::new(ErrorKind::Invalid, message)
+    }
+
+    /// A body over its limit.
+    pub fn too_large(limit_bytes: u64) -> Self {
+        ApiError::too_many("bytes", limit_bytes)
+    }
+
+    /// A body that holds more of something than it may.
+    pub fn too_many(of_what: &str, limit: u64) -> Self {
+        ApiError::new(ErrorKind::TooLarge, format!("request body too large: at most {limit} {of_what}"))
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+impl From<OpError> for ApiError {
+    fn from(error: OpError) -> Self {
+        let kind = match &error {
+            OpError::UnknownCollection(_)
+            | OpError::UnknownKeyIndex(_)
+            | OpError::PointNotFound(_)
+            | OpError::Lanes(LaneError::UnknownExample(_)) => ErrorKind::NotFound,
+            OpError::PayloadTooLarge | OpError::PayloadKeys(_) => ErrorKind::TooLarge,
+            OpError::CollectionExists(_) | OpError::Conflict(_) => ErrorKind::Conflict,
+            OpError::Config(_)
+            | OpError::Search(_)
+            | OpError::Lanes(_)
+            | OpError::BadRequest(_)
+            | OpError::Operate(_) => ErrorKind::Invalid,
+            OpError::Write(error) => match error {
+                WriteError::DuplicateId(_) | WriteError::VersionConflict { .. } | WriteError::ReadOnly => {
+                    ErrorKind::Conflict
+                }
+                WriteError::Full | WriteError::RateLimited => ErrorKind::Exhausted,
+                _ => ErrorKind::Invalid,
+            },
+            OpError::NoSpace(_) | OpError::NoMemory(_) | OpError::StoreFull => ErrorKind::Storage,
+            OpError::Busy(_) => ErrorKind::Unavailable,
+            OpError::Damaged(_) => ErrorKind::Damaged,
+            _ => ErrorKind::Internal,
+        };
+        ApiError::new(kind, error.to_string())
+    }
+}

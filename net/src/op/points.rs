@@ -1,0 +1,189 @@
+//! Operations on points: writing, reading by id, deleting.
+
+use crate::op::{Action, ApiError, Operation, ReadOptions, WriteOptions};
+use nigh_engine::collection::WriteMode;
+use nigh_engine::filter::Predicate;
+use nigh_shard::core::{Core, PointFields, StoredPoint, Vectors, WriteBatch, Written};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Inserts or upserts points in order.
+pub struct WritePoints {
+    /// Name as sent.
+    pub collection: String,
+    /// The points.
+    pub batch: WriteBatch,
+}
+
+impl Operation for WritePoints {
+    type Output = Vec<Written>;
+    const RIGHT: Action = Action::Write;
+    const MUTATES: bool = true;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    async fn run(self, core: Rc<Core>) -> Result<Vec<Written>, ApiError> {
+        let of_several = self.batch.points.len() > 1;
+        core.write(&self.collection, self.batch).await.map_err(|stopped| {
+            let (error, at) = (ApiError::from(stopped.error), stopped.committed);
+            let message = match stopped.point {
+                Some(id) if of_several => format!("points[{at}] with id {id}: {error}"),
+                _ => error.message,
+            };
+            ApiError { kind: error.kind, message, committed: Some(at) }
+        })
+    }
+}
+
+/// Reads points by id.
+pub struct GetPoints {
+    /// Name as sent.
+    pub collection: String,
+    /// Ids, repeats allowed.
+    pub ids: Vec<u64>,
+    /// Return vectors.
+    pub with_vector: bool,
+    /// Return payloads.
+    pub with_payload: bool,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+
+impl Operation for GetPoints {
+    type Output = Vec<Option<StoredPoint>>;
+    const RIGHT: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        self.read.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<Vec<Option<StoredPoint>>, ApiError> {
+        Ok(core.get(&self.collection, self.ids, self.with_vector, self.with_payload).await?)
+    }
+}
+
+/// Deletes one point.
+pub struct DeletePoint {
+    /// Name as sent.
+    pub collection: String,
+    /// The id.
+    pub id: u64,
+    /// Conditions.
+    pub write: WriteOptions,
+}
+
+impl Operation for DeletePoint {
+    type Output = bool;
+    const RIGHT: Action = Action::Write;
+    const MUTATES: bool = true;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        self.write.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<bool, ApiError> {
+        Ok(core.delete(&self.collection, self.id, self.write.expected_version).await?)
+    }
+}
+
+/// Deletes every point that matches.
+pub struct DeleteByFilter {
+    /// Name as sent.
+    pub collection: String,
+    /// The filter; one that matches everything is refused.
+    pub filter: Option<Arc<Predicate>>,
+    /// Conditions.
+    pub write: WriteOptions,
+}
+
+impl Operation for DeleteByFilter {
+    type Output = u64;
+    const RIGHT: Action = Action::Write;
+    const MUTATES: bool = true;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        self.write.validate()?;
+        match &self.filter {
+            None => Err(ApiError::invalid("delete by filter needs a filter")),
+            Some(filter) if filter.is_trivially_true() => Err(ApiError::invalid(
+                "delete by filter refuses a filter that matches every point; drop the collection instead",
+            )),
+            Some(_) => Ok(()),
+        }
+    }
+    async fn run(self, core: Rc<Core>) -> Result<u64, ApiError> {
+        match self.filter {
+            Some(filter) => Ok(core.delete_by_filter(&self.collection, filter).await?),
+            None => Ok(0),
+        }
+    }
+}
+
+/// Collects points of a body into one batch: vectors of one length share a buffer, mixed lengths are kept apart so
+/// that each point can be refused on its own.
+pub struct BatchBuilder {
+    flat: Vec<f32>,
+    dim: Option<usize>,
+    apart: Vec<Vec<f32>>,
+    points: Vec<PointFields>,
+}
+
+impl BatchBuilder {
+    /// Empty.
+    pub fn new() -> Self {
+        BatchBuilder { flat: Vec::new(), dim: None, apart: Vec::new(), points: Vec::new() }
+    }
+
+    /// Points so far.
+    pub fn len(&self) -> usize {
+        self.points.len()
+    }
+
+    /// No point yet.
+    pub fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+
+    /// Whether all vectors so far have one length.
+    pub fn is_uniform(&self) -> bool {
+        self.apart.is_empty()
+    }
+
+    /// Appends a point.
+    pub fn push(&mut self, vector: Vec<f32>, fields: PointFields) {
+        if !self.apart.is_empty() {
+            self.apart.push(vector);
+        } else if *self.dim.get_or_insert(vector.len()) == vector.len() {
+            self.flat.extend_from_slice(&vector);
+        } else {
+            let dim = self.dim.unwrap_or(0);
+            let count = self.points.len();
+            self.apart.reserve(count + 1);
+            for index in 0..count {
+                self.apart.push(self.flat[index * dim..(index + 1) * dim].to_vec());
+            }
+            self.flat = Vec::new();
+            self.apart.push(vector);
+        }
+        self.points.push(fields);
+    }
+
+    /// The batch.
+    pub fn finish(self, mode: WriteMode) -> WriteBatch {
+        let dim = self.dim.unwrap_or(0);
+        let vectors =
+            if self.apart.is_empty() { Vectors::Native(self.flat) } else { Vectors::PerPoint(self.apart) };
+        WriteBatch { mode, dim, vectors, points: self.points }
+    }
+}
+
+impl Default for BatchBuilder {
+    fn default() -> Self {
+        BatchBuilder::new()
+    }
+}

@@ -1,0 +1,424 @@
+//! Operations that search by several lanes: hybrid, full text, groups, and the query of any lanes.
+
+use crate::limits;
+use crate::op::{Action, ApiError, Operation, ReadOptions};
+use nigh_engine::filter::Predicate;
+use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, Source, Strategy};
+use nigh_engine::text::TextQuery;
+use nigh_shard::core::{Core, GroupBy, QueryOutcome, QueryRequest};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A dense lane and one that ranks by score, fused.
+pub struct HybridPoints {
+    /// Name as sent.
+    pub collection: String,
+    /// Query vector of the dense lane, empty = no such lane.
+    pub dense: Vec<f32>,
+    /// The other lane: sparse or text.
+    pub other: Source,
+    /// Results, checked against `1..=65536`.
+    pub k: i64,
+    /// Which points, for both lanes.
+    pub filter: Option<Arc<Predicate>>,
+    /// How they are fused.
+    pub method: Method,
+    /// Hits of the dense lane, 0 = `max(k, 50)`.
+    pub dense_k: i64,
+    /// Hits of the other lane, likewise.
+    pub other_k: i64,
+    /// Say how it went.
+    pub explain: bool,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+
+/// The documents that match a text best.
+pub struct TextPoints {
+    /// Name as sent.
+    pub collection: String,
+    /// An analyzed text.
+    pub text: Source,
+    /// Results, checked against `1..=65536`.
+    pub k: i64,
+    /// Which points.
+    pub filter: Option<Arc<Predicate>>,
+    /// Say how it went.
+    pub explain: bool,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+
+/// Nearest neighbours by value of a payload key.
+pub struct GroupPoints {
+    /// Name as sent.
+    pub collection: String,
+    /// Query vector.
+    pub vector: Vec<f32>,
+    /// Groups, checked against `1..=65536`.
+    pub k: i64,
+    /// Payload key.
+    pub group_by: String,
+    /// Hits per group, below 1 = 1.
+    pub group_size: i64,
+    /// Neighbours the groups are made from; less than `k * group_size` = four times that, at least 50.
+    pub fetch_k: i64,
+    /// Which points.
+    pub filter: Option<Arc<Predicate>>,
+    /// Say how it went.
+    pub explain: bool,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+
+/// Neighbours that are unlike each other.
+pub struct DiversePoints {
+    /// Name as sent.
+    pub collection: String,
+    /// `dim` floats.
+    pub vector: Vec<f32>,
+    /// 1 to [`limits::DIVERSE_K_MAX`].
+    pub k: i64,
+    /// Above 0 and at most 1, where 1 is by distance alone.
+    pub lambda: f64,
+    /// Neighbours they are chosen from; less than `k` = four times that, at least 50.
+    pub fetch_k: i64,
+    /// Which points.
+    pub filter: Option<Arc<Predicate>>,
+    /// Say how it went.
+    pub explain: bool,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+
+/// One lane of a [`QueryPoints`].
+pub struct QueryLeaf {
+    /// What ranks.
+    pub source: Source,
+    /// Hits it contributes unless `lane_k` says so; below 1 = as many as the result needs, at least 50.
+    pub k: i64,
+    /// Hits it contributes when above 0.
+    pub lane_k: i64,
+    /// Which points.
+    pub filter: Option<Arc<Predicate>>,
+}
+
+/// Any lanes, fused or ranked anew.
+pub struct QueryPoints {
+    /// Name as sent.
+    pub collection: String,
+    /// 1 to 64.
+    pub lanes: Vec<QueryLeaf>,
+    /// Ranks what the lanes found, instead of fusion.
+    pub root: Option<QueryLeaf>,
+    /// How they are fused.
+    pub method: Method,
+    /// Results, or groups; below 1 = 10.
+    pub k: i64,
+    /// Payload key to group by, empty = no groups.
+    pub group_by: String,
+    /// Hits per group, below 1 = 1.
+    pub group_size: i64,
+    /// Say how it went.
+    pub explain: bool,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+
+/// What a zero `alpha` means.
+///
+/// Clients of the interface send every number of a request, zeros included, so that their zero says that nobody set it. Wherever a
+/// request shows that it was written by someone else, or the zero is the negative one, which no client has by default, it is the number 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZeroAlpha {
+    /// Nobody set it.
+    Unset,
+    /// The number.
+    Zero,
+}
+
+/// A fusion method by its name, empty = `rrf`. An `rrf_k` not above 0 counts as 60.
+///
+/// # Errors
+/// A bad request for another name, or for an `alpha` outside 0 to 1 of a method that has one.
+pub fn fusion_method(
+    name: &str,
+    alpha: Option<f64>,
+    zero: ZeroAlpha,
+    rrf_k: Option<i64>,
+) -> Result<Method, ApiError> {
+    let unset = |alpha: f64| zero == ZeroAlpha::Unset && alpha == 0.0 && alpha.is_sign_positive();
+    let weight = || match alpha.filter(|alpha| !unset(*alpha)) {
+        Some(alpha) if !(0.0..=1.0).contains(&alpha) => {
+            let exactly = "-0.0 is exactly 0 whatever else is sent";
+            Err(ApiError::invalid(format!("alpha must be between 0 and 1, found {alpha}; {exactly}")))
+        }
+        alpha => Ok(alpha),
+    };
+    match name {
+        "" | "rrf" => Ok(Method::Rrf { c: rrf_k.unwrap_or(0) as f64 }),
+        "weighted" => Ok(Method::Weighted { alpha: weight()? }),
+        "dbsf" => Ok(Method::Dbsf { alpha: weight()? }),
+        other => Err(ApiError::invalid(format!("unknown fusion method {other:?}"))),
+    }
+}
+
+/// The strategy of a recommendation by its name, in any case, blanks around it ignored; empty = average.
+///
+/// # Errors
+/// A bad request for another name.
+pub fn recommend_strategy(name: &str) -> Result<Strategy, ApiError> {
+    match name.trim().to_ascii_lowercase().as_str() {
+        "" | "average" | "average_vector" | "0" => Ok(Strategy::Average),
+        "best_score" | "best" | "1" => Ok(Strategy::BestScore),
+        _ => Err(ApiError::invalid(format!(
+            "recommend: unknown strategy {name:?}; it must be one of average, average_vector, best_score, best"
+        ))),
+    }
+}
+
+/// Checks the number of results asked for.
+///
+/// # Errors
+/// `k must be between 1 and 65536`.
+pub(super) fn check_k(k: i64) -> Result<(), ApiError> {
+    if (1..=limits::K_MAX).contains(&k) {
+        return Ok(());
+    }
+    Err(ApiError::invalid(format!("k must be between 1 and {}, found {k}", limits::K_MAX)))
+}
+
+fn check_pool(key: &str, pool: i64) -> Result<(), ApiError> {
+    if (0..=limits::LANE_POOL_MAX).contains(&pool) {
+        return Ok(());
+    }
+    Err(ApiError::invalid(format!("{key} must be between 0 and {}, found {pool}", limits::LANE_POOL_MAX)))
+}
+
+/// The words of a query.
+///
+/// # Errors
+/// 400 when the text is too long.
+pub fn text_source(text: &str) -> Result<Source, ApiError> {
+    let most = limits::QUERY_TEXT_MAX_BYTES;
+    if text.len() > most {
+        let found = text.len();
+        return Err(ApiError::invalid(format!(
+            "the text of a query may have at most {most} bytes, found {found}"
+        )));
+    }
+    Ok(Source::Text(TextQuery::new(text)))
+}
+
+/// A query by examples compares every candidate with each of them, in one piece.
+fn check_source(source: &Source) -> Result<(), ApiError> {
+    let (what, found, most) = match source {
+        Source::Recommend(of) => {
+            ("example ids", of.positive.len() + of.negative.len(), limits::QUERY_EXAMPLES_MAX)
+        }
+        Source::Discover(of) => ("pairs of examples", of.context.len(), limits::QUERY_EXAMPLES_MAX),
+        Source::Sparse(of) => ("dimensions", of.len(), limits::QUERY_DIMENSIONS_MAX),
+        Source::Text(of) => ("distinct words", of.terms().len(), limits::QUERY_TERMS_MAX),
+        Source::Dense(_) => return Ok(()),
+    };
+    if found > most {
+        return Err(ApiError::invalid(format!("a lane may have at most {most} {what}, found {found}")));
+    }
+    Ok(())
+}
+
+fn positive(number: i64) -> Option<usize> {
+    usize::try_from(number).ok().filter(|number| *number > 0)
+}
+
+/// Hits that `groups` groups are made from.
+fn group_pool(groups: usize, size: usize, fetch_k: i64) -> usize {
+    enough(groups, size, fetch_k).unwrap_or_else(|| {
+        let needed = groups.saturating_mul(size);
+        needed.saturating_mul(4).clamp(limits::LANE_POOL_MIN, limits::LANE_POOL_MAX as usize)
+    })
+}
+
+/// `fetch_k` where it counts: where so many hits can fill all groups.
+fn enough(groups: usize, size: usize, fetch_k: i64) -> Option<usize> {
+    positive(fetch_k).filter(|fetch_k| *fetch_k >= groups.saturating_mul(size))
+}
+
+/// Carries out a search of one lane.
+pub(super) async fn one_lane(
+    core: &Rc<Core>,
+    collection: &str,
+    lane: Leaf,
+    request: impl FnOnce(LaneQuery) -> QueryRequest,
+) -> Result<QueryOutcome, ApiError> {
+    let k = lane.pool;
+    // Nothing is fused.
+    let lanes = LaneQuery { lanes: vec![lane], combine: Combine::Fuse(Method::Rrf { c: 0.0 }), k };
+    Ok(core.query(collection, request(lanes)).await?)
+}
+
+impl Operation for HybridPoints {
+    type Output = QueryOutcome;
+    const RIGHT: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        check_k(self.k)?;
+        check_pool("dense_k", self.dense_k)?;
+        check_pool("sparse_k", self.other_k)?;
+        check_source(&self.other)?;
+        self.read.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
+        let k = self.k as usize;
+        let leaf = |source, pool| Leaf {
+            source,
+            pool: positive(pool).unwrap_or(k.max(limits::LANE_POOL_MIN)),
+            filter: self.filter.clone(),
+        };
+        let mut lanes = Vec::with_capacity(2);
+        if !self.dense.is_empty() {
+            lanes.push(leaf(Source::Dense(self.dense), self.dense_k));
+        }
+        // Kept when it is empty: the collection may not have such a lane at all, which is to be said.
+        lanes.push(leaf(self.other, self.other_k));
+        let lanes = LaneQuery { lanes, combine: Combine::Fuse(self.method), k };
+        let request = QueryRequest { lanes, group: None, with_rows: false, explain: self.explain };
+        Ok(core.query(&self.collection, request).await?)
+    }
+}
+
+impl Operation for TextPoints {
+    type Output = QueryOutcome;
+    const RIGHT: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        check_k(self.k)?;
+        check_source(&self.text)?;
+        self.read.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
+        let lane = Leaf { source: self.text, pool: self.k as usize, filter: self.filter };
+        let request = |lanes| QueryRequest { lanes, group: None, with_rows: true, explain: self.explain };
+        one_lane(&core, &self.collection, lane, request).await
+    }
+}
+
+impl Operation for DiversePoints {
+    type Output = QueryOutcome;
+    const RIGHT: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        if !(1..=limits::DIVERSE_K_MAX).contains(&self.k) {
+            let (max, k) = (limits::DIVERSE_K_MAX, self.k);
+            return Err(ApiError::invalid(format!("k must be between 1 and {max}, found {k}")));
+        }
+        if !(self.lambda > 0.0 && self.lambda <= 1.0) {
+            return Err(ApiError::invalid(format!(
+                "lambda must be above 0 and at most 1, found {}",
+                self.lambda
+            )));
+        }
+        if self.fetch_k > limits::DIVERSE_POOL_MAX {
+            let (max, fetch_k) = (limits::DIVERSE_POOL_MAX, self.fetch_k);
+            return Err(ApiError::invalid(format!("fetch_k must be at most {max}, found {fetch_k}")));
+        }
+        self.read.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
+        let k = self.k as usize;
+        let pool = group_pool(k, 1, self.fetch_k);
+        let lane = Leaf { source: Source::Dense(self.vector), pool, filter: self.filter };
+        let combine = Combine::Diversify { lambda: self.lambda as f32 };
+        let lanes = LaneQuery { lanes: vec![lane], combine, k };
+        let request = QueryRequest { lanes, group: None, with_rows: true, explain: self.explain };
+        Ok(core.query(&self.collection, request).await?)
+    }
+}
+
+impl Operation for GroupPoints {
+    type Output = QueryOutcome;
+    const RIGHT: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        check_k(self.k)?;
+        if self.group_by.is_empty() {
+            return Err(ApiError::invalid("group_by must name a payload key"));
+        }
+        check_pool("fetch_k", self.fetch_k.max(0))?;
+        check_pool("group_size", self.group_size.max(0))?;
+        self.read.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
+        let (groups, size) = (self.k as usize, positive(self.group_size).unwrap_or(1));
+        let pool = group_pool(groups, size, self.fetch_k);
+        let lane = Leaf { source: Source::Dense(self.vector), pool, filter: self.filter };
+        // Who says how many hits groups are made from gets groups made from these.
+        let pool_max = enough(groups, size, self.fetch_k).unwrap_or(limits::LANE_POOL_MAX as usize);
+        let group = Some(GroupBy { field: self.group_by, groups, size, pool_max });
+        let request = |lanes| QueryRequest { lanes, group, with_rows: true, explain: self.explain };
+        one_lane(&core, &self.collection, lane, request).await
+    }
+}
+
+impl QueryLeaf {
+    /// The lane of a query for `k` results.
+    fn into_leaf(self, k: usize) -> Leaf {
+        let pool = positive(self.lane_k).or(positive(self.k)).unwrap_or(k.max(limits::LANE_POOL_MIN));
+        Leaf { source: self.source, pool: pool.min(limits::QUERY_POOL_MAX), filter: self.filter }
+    }
+}
+
+impl Operation for QueryPoints {
+    type Output = QueryOutcome;
+    const RIGHT: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        if self.lanes.is_empty() {
+            return Err(ApiError::invalid("prefetch must hold at least one lane"));
+        }
+        if self.lanes.len() > limits::QUERY_LANES_MAX {
+            return Err(ApiError::invalid(format!(
+                "prefetch must hold at most {} lanes, found {}",
+                limits::QUERY_LANES_MAX,
+                self.lanes.len()
+            )));
+        }
+        self.lanes.iter().chain(&self.root).try_for_each(|leaf| check_source(&leaf.source))?;
+        self.read.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
+        let wanted = positive(self.k).unwrap_or(limits::QUERY_K_DEFAULT);
+        let size = positive(self.group_size).unwrap_or(1);
+        let grouped = !self.group_by.is_empty();
+        let k = if grouped { group_pool(wanted, size, 0) } else { wanted };
+        let combine = match self.root {
+            Some(root) => Combine::Rerank(Box::new(root.into_leaf(k))),
+            None => Combine::Fuse(self.method),
+        };
+        let said = self.lanes.iter().any(|leaf| positive(leaf.lane_k).or(positive(leaf.k)).is_some());
+        let pool_max = if said { 0 } else { limits::QUERY_POOL_MAX };
+        let lanes = self.lanes.into_iter().map(|leaf| leaf.into_leaf(k)).collect();
+        let request = QueryRequest {
+            lanes: LaneQuery { lanes, combine, k },
+            group: grouped.then_some(GroupBy { field: self.group_by, groups: wanted, size, pool_max }),
+            with_rows: false,
+            explain: self.explain,
+        };
+        Ok(core.query(&self.collection, request).await?)
+    }
+}

@@ -1,0 +1,543 @@
+//! Every operation of the interface, once: its name, the right it needs, and how each transport calls it.
+//!
+//! The routes of REST, the operations of the binary protocol, what either asks the authenticator for, the paths of the OpenAPI document
+//! and the page of operations in the reference derive from this table. Who adds an operation adds a row, its struct beside this file, and
+//! a decoder in each codec that offers it; tests walk the table and fail where one is missing.
+
+use crate::op::Action;
+
+/// The identity of an operation, by which codecs choose its decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// On keys.
+    Kv(KvOp),
+    /// On keys as a whole; not offered unless the server was asked to serve queries over keys.
+    KvQuery(KvQueryOp),
+    /// On the process, its registries and its aliases.
+    Process(ProcessOp),
+    /// On where a collection lies.
+    Placement(PlacementOp),
+    /// On dense collections and their points.
+    Vector(VectorOp),
+    /// Part of the interface, but of nothing that this build has.
+    Absent,
+}
+
+/// Operations on keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the table")]
+pub enum KvOp {
+    Get,
+    Put,
+    Del,
+    Expire,
+    Incr,
+    IncrEx,
+    SetNx,
+    GetSet,
+    GetDel,
+    Exists,
+    Persist,
+    Ttl,
+    Cas,
+    Cad,
+    Caex,
+    Mget,
+    PutBatch,
+    Flush,
+    Operate,
+}
+
+/// Operations on keys as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the table")]
+pub enum KvQueryOp {
+    Query,
+    IndexSet,
+    IndexList,
+}
+
+/// Operations on the process, its registries and its aliases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the table")]
+pub enum ProcessOp {
+    Ping,
+    Ready,
+    Metrics,
+    KvMetrics,
+    ReplMetrics,
+    OpenApi,
+    Tasks,
+    Collections,
+    KeysAdd,
+    KeysRevoke,
+    KeysList,
+    Backup,
+    BackupsList,
+    AliasCreate,
+    AliasDelete,
+    AliasBatch,
+    AliasList,
+    /// Another operation with what its client wants of replicas around it.
+    Envelope,
+}
+
+/// Operations on where a collection lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the table")]
+pub enum PlacementOp {
+    Evict,
+    Restore,
+    Resplit,
+    ResplitCleanup,
+    Reshard,
+    ReshardAbort,
+}
+
+/// Operations on dense collections and their points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the table")]
+pub enum VectorOp {
+    CreateCollection,
+    DropCollection,
+    GetConfig,
+    Write,
+    WriteBatch,
+    Insert,
+    Upsert,
+    InsertIfAbsent,
+    Delete,
+    Exists,
+    Get,
+    GetBatch,
+    SetPayload,
+    OverwritePayload,
+    DeletePayloadKeys,
+    ClearPayload,
+    DeleteByFilter,
+    Search,
+    SearchDocs,
+    SearchGroups,
+    SearchMmr,
+    HybridSearch,
+    SearchText,
+    HybridText,
+    Query,
+    Scroll,
+    Count,
+    Facet,
+    Sample,
+    BulkStage,
+    BulkStagePayload,
+    BulkBuild,
+    Operate,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The operation's name: as the binary protocol sends it, where that has it, and in audits.
+    pub name: &'static str,
+    /// The value by which codecs choose a decoder.
+    pub op: Op,
+    /// The right it needs.
+    pub right: Right,
+    /// How REST calls it; two routes at most.
+    pub rest: [Option<RestRoute>; 2],
+    /// Where its arguments in the binary protocol name a collection; `None` when the protocol does not have it.
+    pub tcp: Option<CollectionAt>,
+}
+
+/// The right an operation needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// This one.
+    Of(Action),
+    /// That of the operation inside.
+    OfInner,
+}
+
+/// Where the arguments of the binary protocol name what the right is needed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CollectionAt {
+    /// Nowhere: the right is needed on the node as a whole, which only a pattern for everything grants.
+    Nowhere,
+    /// `s8 collection` comes first.
+    First,
+    /// `s8 collection` comes after a byte of flags.
+    AfterFlags,
+}
+
+/// A route of REST. The right is needed on the collection that `{name}` stands for, or else on the node as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestRoute {
+    /// Its method. What is served by `GET` is served by `HEAD` as well.
+    pub method: Verb,
+    /// Its path, with `{name}` (a collection), `{alias}` and `{id}` (a point) where it names one.
+    pub path: &'static str,
+    /// The query parameters that it takes; any other is refused.
+    pub parameters: &'static [&'static str],
+    /// Whether it is served to whoever has no key.
+    pub is_open: bool,
+}
+
+/// A method of HTTP that the interface uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the methods of HTTP")]
+pub enum Verb {
+    Delete,
+    Get,
+    Post,
+    Put,
+}
+
+impl Verb {
+    /// The spelling of HTTP.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Verb::Delete => "DELETE",
+            Verb::Get => "GET",
+            Verb::Post => "POST",
+            Verb::Put => "PUT",
+        }
+    }
+}
+
+/// Query parameters of every read that has options.
+pub const READ_OPTIONS: &[&str] = &["read_consistency", "on_partition_unavailable", "max_staleness"];
+/// Query parameters of the read of many points by id.
+pub const PROJECTION: &[&str] = &["with_vector", "with_payload"];
+/// Query parameters of the read of one point.
+pub const POINT_OPTIONS: &[&str] =
+    &["with_vector", "with_payload", "read_consistency", "on_partition_unavailable", "max_staleness"];
+/// Query parameters of writes of many points, which have no version in common.
+pub const WRITE_OPTIONS: &[&str] = &["write_consistency_factor", "wait"];
+/// Query parameters of writes of one point.
+pub const CONDITIONS: &[&str] = &["write_consistency_factor", "wait", "expected_version"];
+
+const fn row(name: &'static str, op: Op, right: Action) -> Row {
+    Row { name, op, right: Right::Of(right), rest: [None; 2], tcp: None }
+}
+
+const fn kv(name: &'static str, op: KvOp, right: Action) -> Row {
+    row(name, Op::Kv(op), right).tcp(CollectionAt::Nowhere)
+}
+
+const fn kv_query(name: &'static str, op: KvQueryOp, right: Action) -> Row {
+    row(name, Op::KvQuery(op), right).tcp(CollectionAt::Nowhere)
+}
+
+const fn process(name: &'static str, op: ProcessOp, right: Action) -> Row {
+    row(name, Op::Process(op), right)
+}
+
+const fn placement(name: &'static str, op: PlacementOp) -> Row {
+    row(name, Op::Placement(op), Action::Admin)
+}
+
+const fn vector(name: &'static str, op: VectorOp, right: Action) -> Row {
+    row(name, Op::Vector(op), right)
+}
+
+const fn absent(name: &'static str, right: Action, at: CollectionAt) -> Row {
+    row(name, Op::Absent, right).tcp(at)
+}
+
+impl Row {
+    const fn tcp(mut self, at: CollectionAt) -> Row {
+        self.tcp = Some(at);
+        self
+    }
+
+    const fn route(mut self, route: RestRoute) -> Row {
+        self.rest[if self.rest[0].is_none() { 0 } else { 1 }] = Some(route);
+        self
+    }
+
+    const fn rest(self, method: Verb, path: &'static str) -> Row {
+        self.route(RestRoute { method, path, parameters: &[], is_open: false })
+    }
+
+    /// Served to whoever has no key.
+    const fn open(self, path: &'static str) -> Row {
+        self.route(RestRoute { method: Verb::Get, path, parameters: &[], is_open: true })
+    }
+
+    /// Query parameters of its routes so far.
+    const fn takes(mut self, parameters: &'static [&'static str]) -> Row {
+        if let Some(route) = &mut self.rest[0] {
+            route.parameters = parameters;
+        }
+        if let Some(route) = &mut self.rest[1] {
+            route.parameters = parameters;
+        }
+        self
+    }
+
+    /// The right that one of its routes needs; `None` when everybody may.
+    pub fn right_of(&self, route: &RestRoute) -> Option<Action> {
+        match self.right {
+            _ if route.is_open => None,
+            Right::Of(right) => Some(right),
+            // No route has an operation inside.
+            Right::OfInner => Some(Action::Admin),
+        }
+    }
+
+    /// Its routes of REST.
+    pub fn routes(&self) -> impl Iterator<Item = &RestRoute> {
+        self.rest.iter().flatten()
+    }
+}
+
+use Action::{Admin, Read, Write};
+use CollectionAt::{AfterFlags, First, Nowhere};
+use Verb::{Delete, Get, Post, Put};
+
+/// Every operation.
+pub const TABLE: &[Row] = &[
+    kv("get", KvOp::Get, Read),
+    kv("exists", KvOp::Exists, Read),
+    kv("ttl", KvOp::Ttl, Read),
+    kv("mget", KvOp::Mget, Read),
+    kv("put", KvOp::Put, Write),
+    kv("del", KvOp::Del, Write),
+    kv("expire", KvOp::Expire, Write),
+    kv("incr", KvOp::Incr, Write),
+    kv("incr_ex", KvOp::IncrEx, Write),
+    kv("set_nx", KvOp::SetNx, Write),
+    kv("getset", KvOp::GetSet, Write),
+    kv("getdel", KvOp::GetDel, Write),
+    kv("persist", KvOp::Persist, Write),
+    kv("cas", KvOp::Cas, Write),
+    kv("cad", KvOp::Cad, Write),
+    kv("caex", KvOp::Caex, Write),
+    kv("put_batch", KvOp::PutBatch, Write),
+    kv("flush", KvOp::Flush, Write),
+    kv("operate", KvOp::Operate, Write),
+    kv_query("kv_query", KvQueryOp::Query, Read),
+    kv_query("__kv_index_set__", KvQueryOp::IndexSet, Admin),
+    kv_query("__kv_index_list__", KvQueryOp::IndexList, Admin),
+    process("__ping__", ProcessOp::Ping, Read).tcp(Nowhere).open("/v1/health"),
+    process("__ready__", ProcessOp::Ready, Read).tcp(Nowhere).open("/v1/ready"),
+    process("__metrics__", ProcessOp::Metrics, Read)
+        .tcp(Nowhere)
+        .rest(Get, "/metrics")
+        .rest(Get, "/v1/metrics"),
+    process("__kv_metrics__", ProcessOp::KvMetrics, Read)
+        .tcp(Nowhere)
+        .rest(Get, "/kv-metrics")
+        .rest(Get, "/v1/kv-metrics"),
+    process("__repl_metrics__", ProcessOp::ReplMetrics, Read).tcp(Nowhere).open("/v1/replication"),
+    process("openapi", ProcessOp::OpenApi, Read).open("/v1/openapi.json"),
+    process("tasks", ProcessOp::Tasks, Read).rest(Get, "/v1/tasks"),
+    process("__collections__", ProcessOp::Collections, Read).tcp(Nowhere).rest(Get, "/v1/collections"),
+    absent("__topology__", Read, Nowhere),
+    process("__keys_add__", ProcessOp::KeysAdd, Admin).tcp(Nowhere).rest(Post, "/v1/admin/keys"),
+    process("__keys_revoke__", ProcessOp::KeysRevoke, Admin).tcp(Nowhere).rest(Delete, "/v1/admin/keys"),
+    process("__keys_list__", ProcessOp::KeysList, Admin).tcp(Nowhere).rest(Get, "/v1/admin/keys"),
+    process("backup", ProcessOp::Backup, Admin).rest(Post, "/v1/admin/backup"),
+    process("backups_list", ProcessOp::BackupsList, Admin).rest(Get, "/v1/admin/backups"),
+    process("alias_create", ProcessOp::AliasCreate, Admin).rest(Post, "/v1/aliases"),
+    process("alias_delete", ProcessOp::AliasDelete, Admin).rest(Delete, "/v1/aliases/{alias}"),
+    process("alias_batch", ProcessOp::AliasBatch, Admin).tcp(Nowhere).rest(Post, "/v1/aliases/batch"),
+    process("alias_list", ProcessOp::AliasList, Admin)
+        .tcp(Nowhere)
+        .rest(Get, "/v1/aliases")
+        .takes(&["collection"]),
+    Row {
+        name: "__wc__",
+        op: Op::Process(ProcessOp::Envelope),
+        right: Right::OfInner,
+        rest: [None; 2],
+        tcp: Some(Nowhere),
+    },
+    absent("__register_wasm__", Admin, Nowhere),
+    placement("vector_evict", PlacementOp::Evict).rest(Post, "/v1/collections/{name}/evict"),
+    placement("vector_restore", PlacementOp::Restore).rest(Post, "/v1/collections/{name}/restore"),
+    placement("vector_resplit", PlacementOp::Resplit)
+        .tcp(Nowhere)
+        .rest(Post, "/v1/collections/{name}/resplit"),
+    placement("vector_reshard", PlacementOp::Reshard)
+        .tcp(Nowhere)
+        .rest(Post, "/v1/collections/{name}/reshard"),
+    placement("vector_reshard_abort", PlacementOp::ReshardAbort)
+        .tcp(Nowhere)
+        .rest(Post, "/v1/collections/{name}/reshard/abort"),
+    placement("vector_resplit_cleanup", PlacementOp::ResplitCleanup)
+        .tcp(Nowhere)
+        .rest(Post, "/v1/collections/{name}/resplit/cleanup"),
+    placement("vector_mv_resplit", PlacementOp::Resplit).tcp(Nowhere),
+    placement("vector_mv_reshard", PlacementOp::Reshard).tcp(Nowhere),
+    placement("vector_mv_reshard_abort", PlacementOp::ReshardAbort).tcp(Nowhere),
+    placement("vector_mv_resplit_cleanup", PlacementOp::ResplitCleanup).tcp(Nowhere),
+    vector("vector_create_collection", VectorOp::CreateCollection, Admin)
+        .tcp(First)
+        .rest(Post, "/v1/collections"),
+    vector("vector_drop_collection", VectorOp::DropCollection, Admin)
+        .tcp(First)
+        .rest(Delete, "/v1/collections/{name}"),
+    vector("vector_get_config", VectorOp::GetConfig, Read).tcp(First).rest(Get, "/v1/collections/{name}"),
+    vector("vector_write", VectorOp::Write, Write)
+        .rest(Post, "/v1/collections/{name}/points")
+        .takes(CONDITIONS),
+    vector("vector_write_batch", VectorOp::WriteBatch, Write)
+        .rest(Post, "/v1/collections/{name}/points/batch")
+        .takes(WRITE_OPTIONS),
+    vector("vector_insert", VectorOp::Insert, Write).tcp(AfterFlags),
+    vector("vector_upsert", VectorOp::Upsert, Write).tcp(AfterFlags),
+    vector("vector_insert_if_absent", VectorOp::InsertIfAbsent, Write).tcp(AfterFlags),
+    vector("vector_delete", VectorOp::Delete, Write)
+        .tcp(First)
+        .rest(Delete, "/v1/collections/{name}/points/{id}")
+        .takes(CONDITIONS),
+    vector("vector_exists", VectorOp::Exists, Read).tcp(First),
+    vector("vector_get", VectorOp::Get, Read)
+        .tcp(First)
+        .rest(Get, "/v1/collections/{name}/points/{id}")
+        .takes(POINT_OPTIONS),
+    vector("vector_get_batch", VectorOp::GetBatch, Read)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/batch-get")
+        .takes(PROJECTION),
+    vector("vector_set_payload", VectorOp::SetPayload, Write)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/{id}/payload")
+        .takes(CONDITIONS),
+    vector("vector_overwrite_payload", VectorOp::OverwritePayload, Write)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/{id}/payload/overwrite")
+        .rest(Put, "/v1/collections/{name}/points/{id}/payload")
+        .takes(CONDITIONS),
+    vector("vector_delete_payload_keys", VectorOp::DeletePayloadKeys, Write)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/{id}/payload/delete")
+        .takes(CONDITIONS),
+    vector("vector_clear_payload", VectorOp::ClearPayload, Write)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/{id}/payload/clear")
+        .takes(CONDITIONS),
+    vector("vector_delete_by_filter", VectorOp::DeleteByFilter, Write)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/delete")
+        .takes(WRITE_OPTIONS),
+    vector("vector_search", VectorOp::Search, Read)
+        .tcp(AfterFlags)
+        .rest(Post, "/v1/collections/{name}/points/search")
+        .takes(READ_OPTIONS),
+    vector("vector_search_docs", VectorOp::SearchDocs, Read)
+        .tcp(AfterFlags)
+        .rest(Post, "/v1/collections/{name}/points/search/docs")
+        .takes(READ_OPTIONS),
+    vector("vector_search_groups", VectorOp::SearchGroups, Read)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/search/groups")
+        .takes(READ_OPTIONS),
+    vector("vector_search_mmr", VectorOp::SearchMmr, Read)
+        .rest(Post, "/v1/collections/{name}/points/search/mmr")
+        .takes(READ_OPTIONS),
+    vector("vector_hybrid_search", VectorOp::HybridSearch, Read)
+        .tcp(AfterFlags)
+        .rest(Post, "/v1/collections/{name}/points/search/hybrid")
+        .takes(READ_OPTIONS),
+    vector("vector_search_text", VectorOp::SearchText, Read)
+        .tcp(AfterFlags)
+        .rest(Post, "/v1/collections/{name}/points/search/text")
+        .takes(READ_OPTIONS),
+    vector("vector_hybrid_text", VectorOp::HybridText, Read)
+        .tcp(AfterFlags)
+        .rest(Post, "/v1/collections/{name}/points/search/hybrid-text")
+        .takes(READ_OPTIONS),
+    vector("vector_query", VectorOp::Query, Read)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/query")
+        .takes(READ_OPTIONS),
+    vector("vector_scroll", VectorOp::Scroll, Read)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/scroll")
+        .takes(READ_OPTIONS),
+    vector("vector_count", VectorOp::Count, Read).rest(Post, "/v1/collections/{name}/points/count"),
+    vector("vector_facet", VectorOp::Facet, Read).rest(Post, "/v1/collections/{name}/points/facet"),
+    vector("vector_sample", VectorOp::Sample, Read).rest(Post, "/v1/collections/{name}/points/sample"),
+    vector("vector_bulk_stage", VectorOp::BulkStage, Write)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/bulk")
+        .takes(WRITE_OPTIONS),
+    vector("vector_bulk_stage_payload", VectorOp::BulkStagePayload, Write).tcp(First),
+    vector("vector_bulk_build", VectorOp::BulkBuild, Write)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/bulk/build")
+        .takes(&["workers", "wait"]),
+    vector("vector_operate", VectorOp::Operate, Write).tcp(First),
+    absent("vector_bm25_stats", Read, First),
+    absent("vector_mv_create_collection", Admin, First),
+    absent("vector_mv_drop_collection", Admin, First),
+    absent("vector_mv_add", Write, First),
+    absent("vector_mv_add_if_absent", Write, First),
+    absent("vector_mv_exists", Read, First),
+    absent("vector_mv_delete", Write, First),
+    absent("vector_mv_get", Read, First),
+    absent("vector_mv_get_batch", Read, First),
+    absent("vector_mv_set_payload", Write, First),
+    absent("vector_mv_overwrite_payload", Write, First),
+    absent("vector_mv_delete_payload_keys", Write, First),
+    absent("vector_mv_clear_payload", Write, First),
+    absent("vector_mv_search", Read, First),
+    absent("vector_mv_hybrid_search", Read, AfterFlags),
+    absent("vector_mv_scroll", Read, First),
+    absent("vector_mv_get_config", Read, First),
+    absent("vector_mv_query", Read, First),
+    absent("vector_mv_operate", Write, First),
+    absent("vector_named_create_collection", Admin, First),
+    absent("vector_named_drop_collection", Admin, First),
+    absent("vector_named_get_config", Read, First),
+    absent("vector_named_insert", Write, First),
+    absent("vector_named_delete", Write, First),
+    absent("vector_named_get", Read, First),
+    absent("vector_named_get_batch", Read, First),
+    absent("vector_named_set_payload", Write, First),
+    absent("vector_named_overwrite_payload", Write, First),
+    absent("vector_named_delete_payload_keys", Write, First),
+    absent("vector_named_clear_payload", Write, First),
+    absent("vector_named_search", Read, First),
+    absent("vector_named_search_docs", Read, First),
+    absent("vector_named_sparse_search", Read, First),
+    absent("vector_named_hybrid_search", Read, AfterFlags),
+    absent("vector_named_scroll", Read, First),
+    absent("vector_named_query", Read, First),
+    absent("vector_named_operate", Write, First),
+];
+
+/// The row of an operation that has one row alone.
+///
+/// # Panics
+/// When the table has no such name: names are written in code, and a test finds every wrong one.
+pub fn named(name: &str) -> &'static Row {
+    TABLE.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("the table has no operation {name:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_and_routes_are_there_once() {
+        let names: HashSet<_> = TABLE.iter().map(|row| row.name).collect();
+        assert_eq!(names.len(), TABLE.len());
+        let routes: Vec<_> =
+            TABLE.iter().flat_map(Row::routes).map(|route| (route.method, route.path)).collect();
+        assert_eq!(routes.iter().collect::<HashSet<_>>().len(), routes.len());
+        for row in TABLE {
+            assert!(row.tcp.is_some() || row.rest[0].is_some(), "nobody can call {}", row.name);
+        }
+    }
+
+    #[test]
+    fn rows_by_class() {
+        let of = |op: fn(Op) -> bool| TABLE.iter().filter(|row| row.tcp.is_some() && op(row.op)).count();
+        assert_eq!(of(|op| matches!(op, Op::Kv(_))), 19);
+        assert_eq!(of(|op| matches!(op, Op::Vector(_))), 27);
+        assert_eq!(TABLE.iter().filter(|row| row.right == Right::OfInner).count(), 1);
+    }
+}

@@ -1,0 +1,307 @@
+//! Configurations of collections as clients send them, and the objects in configurations that they are told. A JSON body is read here; the
+//! binary protocol fills the same settings from its arguments.
+
+use crate::op::ApiError;
+use crate::wire::json::{self, field, field_seed, unknown_field};
+use nigh_engine::collection::DenseConfig;
+use nigh_engine::collection::config_keys::{Family, Ints, Key, Kind, Settings, Value};
+use nigh_shard::collection_file::to_json;
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde_json::Map;
+use std::fmt;
+
+/// A configuration as sent.
+#[derive(Default)]
+pub struct WireConfig(pub Settings);
+
+impl WireConfig {
+    /// The configuration with its defaults. Ranges of what remains are checked by `DenseConfig::validate`.
+    ///
+    /// # Errors
+    /// 400 for unknown names, values out of range, and features this server does not have.
+    pub fn into_config(self) -> Result<DenseConfig, ApiError> {
+        self.0.config().map_err(|error| ApiError::invalid(error.to_string()))
+    }
+}
+
+impl<'de> Deserialize<'de> for WireConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut body = WireConfig::default();
+        let keys = Key::of(Family::Dense).collect();
+        deserializer.deserialize_map(Object { key: None, keys, settings: &mut body.0 })?;
+        Ok(body)
+    }
+}
+
+/// An object of keys that the table has, read under the rules of [`json::json_object!`].
+struct Object<'s> {
+    /// The key that it is the value of.
+    key: Option<Key>,
+    keys: Vec<Key>,
+    settings: &'s mut Settings,
+}
+
+impl<'de> DeserializeSeed<'de> for Object<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Object<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_none<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        if let Some(key) = self.key {
+            // Where an object stands twice under one name, the last one replaces the first as a whole.
+            self.settings.remove(key);
+            self.settings.put(key, Value::Bool(true));
+        }
+        while let Some(json::Key(name)) = map.next_key()? {
+            let named = |name: &str| self.keys.iter().copied().find(|key| key.name() == name);
+            let folded = name.to_ascii_lowercase();
+            let key = named(&name).or_else(|| named(&folded));
+            let key = key.ok_or_else(|| unknown_field(&folded, self.keys.iter().map(|key| key.name())))?;
+            self.value(key, &mut map)?;
+        }
+        Ok(())
+    }
+}
+
+impl Object<'_> {
+    /// Reads the value of `key`; `null` counts as if the key were absent.
+    fn value<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
+        let name = key.name();
+        let value = match key.kind() {
+            Kind::Bool => field(map, name)?.map(Value::Bool),
+            Kind::Int(Ints::Within(_, most)) if most > i64::MAX.into() => {
+                field::<_, u64>(map, name)?.map(|number| Value::Int(number.into()))
+            }
+            Kind::Int(_) => field::<_, i64>(map, name)?.map(|number| Value::Int(number.into())),
+            Kind::Float(_) => field(map, name)?.map(Value::Float),
+            Kind::Words(_) => {
+                if let Some(text) = field::<_, String>(map, name)? {
+                    self.settings.put_word(key, &text);
+                }
+                None
+            }
+            Kind::Object(members) => {
+                let object = Object { key: Some(key), keys: members.to_vec(), settings: self.settings };
+                field_seed(map, name, object)?;
+                None
+            }
+        };
+        if let Some(value) = value {
+            self.settings.put(key, value);
+        }
+        Ok(())
+    }
+}
+
+/// The keys of an object as they were given, `None` where `config` is without.
+pub fn object(key: Key, config: &DenseConfig) -> Option<Map<String, serde_json::Value>> {
+    let members = key.members().filter(|_| key.get(config) == Some(Value::Bool(true)))?;
+    let given = |key: &Key| Some((key.name().to_owned(), to_json(key.get(config)?)));
+    Some(members.iter().filter_map(given).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::json::decode;
+    use nigh_engine::collection::{Drift, IndexType, IvfConfig, IvfProduct, Quantizer, VamanaConfig};
+    use nigh_engine::distance::{Metric, Width};
+    use nigh_engine::quantizer::{CellProduct, Quantization};
+
+    fn config(json: &str) -> Result<DenseConfig, String> {
+        decode::<WireConfig>(json.as_bytes()).and_then(WireConfig::into_config).map_err(|error| error.message)
+    }
+
+    #[test]
+    fn what_clients_always_send() {
+        let config = config(
+            r#"{"dim":8,"metric":"l2","m":0,"ef_construction":-1,"ef_search":100,"seed":-5,"quant":"",
+                "persistent":false,"rescore_factor":3}"#,
+        )
+        .unwrap();
+        assert_eq!((config.dim, config.metric), (8, Metric::L2));
+        assert_eq!((config.m, config.ef_construction, config.ef_search, config.seed), (16, 200, 100, -5));
+    }
+
+    #[test]
+    fn aliases_defaults_and_quotas() {
+        for (name, metric) in [
+            ("", Metric::Cosine),
+            ("ip", Metric::Dot),
+            ("dotproduct", Metric::Dot),
+            ("euclidean", Metric::L2),
+        ] {
+            assert_eq!(config(&format!(r#"{{"dim":1,"metric":"{name}"}}"#)).unwrap().metric, metric);
+        }
+        let made = config(
+            r#"{"dim":1,"index_type":"hnsw","quant":"none","partitions":1,"full_text":null,"sq_bits":8,
+                "max_vectors":5,"max_bytes":6,"max_inserts_per_second":7,"max_ef_search":8}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            (made.max_vectors, made.max_bytes, made.max_inserts_per_second, made.max_ef_search),
+            (5, 6, 7, 8)
+        );
+    }
+
+    #[test]
+    fn quantizers() {
+        let made = config(r#"{"dim":1,"quant":"sq8","rescore_factor":4,"quantized_build":true}"#).unwrap();
+        assert_eq!((made.quant, made.rescore_factor, made.quantized_build), (Quantizer::Sq8, 4, true));
+        let made = config(r#"{"dim":1,"rescore_factor":4}"#).unwrap();
+        assert_eq!((made.quant, made.rescored_per_result()), (Quantizer::None, 0));
+        for (json, quantization) in [
+            (r#"{"dim":48,"quant":"bq1"}"#, Quantization::Sign),
+            (r#"{"dim":48,"quant":"sq"}"#, Quantization::Scalar { width: Width::Eight }),
+            (r#"{"dim":48,"quant":"sq","sq_bits":6}"#, Quantization::Scalar { width: Width::Six }),
+            (
+                r#"{"dim":48,"quant":"pq"}"#,
+                Quantization::Product { parts: 6, bits: 8, rotations: 0, eta: 0.0 },
+            ),
+            (
+                r#"{"dim":48,"quant":"pq","quant_pq_m":12,"pq_nbits":4,"opq":true,"anisotropic_eta":2.5}"#,
+                Quantization::Product { parts: 12, bits: 4, rotations: 1, eta: 2.5 },
+            ),
+            (
+                r#"{"dim":48,"quant":"prq","opq":true,"opq_iters":4,"ivf_train_threshold":9}"#,
+                Quantization::Residual { parts: 6, layers: 2, rotations: 4 },
+            ),
+        ] {
+            let made = config(json).unwrap();
+            assert_eq!(made.quant, Quantizer::Trained(quantization), "{json}");
+            assert_eq!(made.validate(), Ok(()));
+            assert_eq!(made.trained_at(), if json.contains("threshold") { 9 } else { 2048 });
+        }
+    }
+
+    #[test]
+    fn graphs_of_one_level() {
+        for name in ["vamana", "diskann"] {
+            let made = config(&format!(r#"{{"dim":1,"index_type":"{name}","ef_search":50}}"#)).unwrap();
+            assert_eq!(made.index, IndexType::Vamana(VamanaConfig::default()));
+            assert_eq!((made.beam(), made.build_beam(), made.validate()), (100, 200, Ok(())));
+        }
+        let json = r#"{"dim":1,"index_type":"vamana","vamana_r":32,"vamana_l":250,"vamana_alpha":1.5}"#;
+        let made = config(json).unwrap();
+        assert_eq!(made.index, IndexType::Vamana(VamanaConfig { degree: 32, beam: 250, alpha: 1.5 }));
+        assert_eq!((made.beam(), made.build_beam()), (250, 250));
+        for wrong in [r#""vamana_r":101"#, r#""vamana_l":63"#, r#""vamana_alpha":0.5"#] {
+            let made = config(&format!(r#"{{"dim":1,"index_type":"vamana",{wrong}}}"#)).unwrap();
+            assert!(made.validate().unwrap_err().to_string().contains("invalid Vamana params"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn cells() {
+        for name in ["ivf", "ivf-flat", "ivfflat"] {
+            let made =
+                config(&format!(r#"{{"dim":1,"index_type":"{name}","ivf_rerank":true,"quant":"sq8"}}"#))
+                    .unwrap();
+            assert_eq!(made.ivf(), Some(&IvfConfig::default()));
+        }
+        let made = config(
+            r#"{"dim":1,"index_type":"ivf","ivf_nlist":3,"ivf_nprobe":4,"ivf_train_threshold":5,"soar":true,
+                "soar_lambda":0.5,"ivf_drift_retrain":true,"ivf_drift_growth_factor":1.5,"ivf_drift_factor":0}"#,
+        )
+        .unwrap();
+        let drift = Some(Drift { growth: 1.5, factor: 0.0 });
+        let all =
+            IvfConfig { nlist: 3, nprobe: 4, train_threshold: 5, drift, soar: Some(0.5), product: None };
+        assert_eq!(made.ivf(), Some(&all));
+        for (json, code, rerank) in [
+            (r#""ivf_rerank":true"#, CellProduct { parts: 6, bits: 8, rotations: 0, eta: 0.0 }, true),
+            (
+                r#""ivf_pq_m":12,"pq_nbits":4,"opq":true,"opq_iters":3,"anisotropic_eta":2.5,"quant_pq_m":7"#,
+                CellProduct { parts: 12, bits: 4, rotations: 3, eta: 2.5 },
+                false,
+            ),
+        ] {
+            let made = config(&format!(r#"{{"dim":48,"index_type":"ivf","ivf_pq":true,{json}}}"#)).unwrap();
+            assert_eq!(made.ivf().unwrap().product, Some(IvfProduct { code, rerank }));
+            assert_eq!(made.validate(), Ok(()));
+        }
+        let made = config(r#"{"dim":48,"index_type":"ivf","ivf_pq":true,"ivf_pq_m":7}"#).unwrap();
+        assert!(made.validate().unwrap_err().to_string().contains("IVFPQM must be"));
+        let graph = config(r#"{"dim":1,"ivf_nlist":3,"ivf_drift_retrain":true}"#).unwrap();
+        assert_eq!(graph.ivf(), None);
+    }
+
+    #[test]
+    fn full_text() {
+        let text = |json: &str| {
+            config(&format!(r#"{{"dim":1,"full_text":{json}}}"#))
+                .unwrap()
+                .full_text
+                .map(|text| (text.k1, text.b))
+        };
+        assert_eq!(text("null"), None);
+        assert_eq!(text("{}"), Some((1.2, 0.75)));
+        assert_eq!(text(r#"{"analyzer":"","k1":0,"b":-1}"#), Some((1.2, 0.75)));
+        assert_eq!(text(r#"{"analyzer":"english","k1":0.9,"b":0.4}"#), Some((0.9, 0.4)));
+    }
+
+    #[test]
+    fn refusals() {
+        for (json, fragment) in [
+            (r#"{"dim":-1}"#, "dim"),
+            (
+                r#"{"dim":1,"metric":"Cosine"}"#,
+                "unknown metric \"Cosine\"; it must be one of cosine, l2, euclidean, dot, dotproduct, ip",
+            ),
+            (
+                r#"{"dim":1,"quant":"zip"}"#,
+                "unknown quant \"zip\"; it must be one of none, sq8, bq1, sq, pq, prq",
+            ),
+            (r#"{"dim":1,"quant":"sq","pq_drop_vecs":true}"#, "PQDropVecs requires"),
+            (r#"{"dim":1,"quant":"sq","opq":true}"#, "OPQ requires"),
+            (r#"{"dim":1,"quant":"sq8","traversal_codes":false}"#, "invalid traversal_codes"),
+            (r#"{"dim":1,"quant":"sq8","rescore_factor":-1}"#, "invalid rescore_factor"),
+            (r#"{"dim":1,"quantized_build":true}"#, "quantized_build: needs a quantizer"),
+            (r#"{"dim":1,"ivf_pq":true}"#, "IVFPQ requires"),
+            (r#"{"dim":1,"ivf_pq_m":-1}"#, "IVFPQM must be"),
+            (r#"{"dim":1,"pq_nbits":5}"#, "PQNBits must be"),
+            (r#"{"dim":1,"index_type":"ivf","full_text":{}}"#, "invalid full_text"),
+            (r#"{"dim":1,"ivf_rerank":true}"#, "invalid ivf_rerank"),
+            (r#"{"dim":1,"index_type":"ivf","ivf_nprobe":-1}"#, "invalid ivf_nprobe"),
+            (r#"{"dim":1,"index_type":"vamana","vamana_r":-1}"#, "vamana_r"),
+            (
+                r#"{"dim":1,"index_type":"tree"}"#,
+                "unknown index_type \"tree\"; it must be one of hnsw, vamana, diskann, ivf, ivf-flat, ivfflat, gpu",
+            ),
+            (r#"{"dim":1,"partitions":4}"#, "does not offer partitions"),
+            (r#"{"dim":1,"partitions":-4}"#, "partitions"),
+            (r#"{"dim":1,"full_text":{"analyzer":"klingon"}}"#, "unknown analyzer \"klingon\""),
+            (r#"{"dim":1,"full_text":{"k1":1e39}}"#, "full_text.k1"),
+            (r#"{"dim":1,"full_text":{"lang":"en"}}"#, "unknown field \"lang\""),
+            (r#"{"dim":1,"soar":true}"#, "soar"),
+            (r#"{"dim":1,"opq":true}"#, "opq"),
+            (r#"{"dim":1,"opq_iters":21}"#, "opq_iters"),
+            (r#"{"dim":1,"sq_bits":5}"#, "sq_bits"),
+            (r#"{"dim":1,"anisotropic_eta":-0.5}"#, "anisotropic_eta"),
+            (r#"{"dim":1,"ivf_drift_factor":1}"#, "ivf_drift_factor"),
+            (r#"{"dim":1,"filter_first_relative_bp":10001}"#, "filter_first_relative_bp"),
+            (r#"{"dim":"8"}"#, "field \"dim\""),
+            (r#"{"dim":1,"wat":1}"#, "unknown field \"wat\""),
+        ] {
+            let message = config(json).expect_err(json);
+            assert!(message.contains(fragment), "{json}: {message}");
+        }
+    }
+}

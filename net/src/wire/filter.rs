@@ -1,0 +1,186 @@
+//! Filters as JSON.
+
+use crate::limits::FILTER_NODES_MAX;
+use crate::wire::json::{json_object, one_of};
+use crate::wire::value::{UnknownKeys, ValueSeed};
+use nigh_engine::filter::{Geo, Node, is_operator, operator_names};
+use nigh_engine::payload::Value;
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer};
+use std::cell::Cell;
+
+/// A filter node as sent.
+#[derive(Default)]
+pub struct WireFilter(pub Node);
+
+/// A filter operand; unlike a payload entry, `null` means it was not sent.
+struct Operand(Value);
+
+impl<'de> Deserialize<'de> for Operand {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        ValueSeed(UnknownKeys::Refused).deserialize(deserializer).map(Operand)
+    }
+}
+
+json_object! {
+    struct NodeBody {
+        "op" => op: String,
+        "field" => field: String,
+        "value" => value: Operand,
+        "and" => and: Vec<WireFilter>,
+        "or" => or: Vec<WireFilter>,
+        "not" => not: Box<WireFilter>,
+        "geo" => geo: GeoBody,
+    }
+}
+
+json_object! {
+    struct GeoBody {
+        "center_lat" => center_lat: f64,
+        "center_lon" => center_lon: f64,
+        "radius_m" => radius_m: f64,
+        "min_lat" => min_lat: f64,
+        "min_lon" => min_lon: f64,
+        "max_lat" => max_lat: f64,
+        "max_lon" => max_lon: f64,
+        "polygon" => polygon: Vec<f64>,
+    }
+}
+
+thread_local! {
+    /// Nodes of the filter being read, and how deep the reader is in it.
+    static READING: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// One node being read: counts it, while there is room, in the filter it belongs to.
+struct Reading;
+
+impl Reading {
+    fn begin() -> Result<Reading, &'static str> {
+        let (nodes, depth) = READING.get();
+        let nodes = if depth == 0 { 0 } else { nodes };
+        if nodes >= FILTER_NODES_MAX {
+            return Err("the filter has too many nodes");
+        }
+        READING.set((nodes + 1, depth + 1));
+        Ok(Reading)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let (nodes, depth) = READING.get();
+        READING.set((nodes, depth - 1));
+    }
+}
+
+impl<'de> Deserialize<'de> for WireFilter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let _counted = Reading::begin().map_err(de::Error::custom)?;
+        let body = NodeBody::deserialize(deserializer)?;
+        if let Some(op) = &body.op
+            && !is_operator(op)
+        {
+            return Err(de::Error::custom(format_args!("unknown op {op:?}; {}", one_of(operator_names()))));
+        }
+        let children = |nodes: Vec<WireFilter>| nodes.into_iter().map(|node| node.0).collect();
+        Ok(WireFilter(Node {
+            op: body.op,
+            field: body.field,
+            value: body.value.map(|operand| operand.0),
+            and: body.and.map(children),
+            or: body.or.map(children),
+            not: body.not.map(|node| Box::new(node.0)),
+            geo: body.geo.map(|geo| Geo {
+                center_lat: geo.center_lat,
+                center_lon: geo.center_lon,
+                radius_m: geo.radius_m,
+                min_lat: geo.min_lat,
+                min_lon: geo.min_lon,
+                max_lat: geo.max_lat,
+                max_lon: geo.max_lon,
+                polygon: geo.polygon,
+            }),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::json::decode;
+
+    fn parse(body: &str) -> Node {
+        decode::<WireFilter>(body.as_bytes()).unwrap().0
+    }
+
+    #[test]
+    fn nodes_are_counted_per_filter() {
+        let filter = |nodes: usize| format!(r#"{{"op":"and","and":[{}]}}"#, vec!["{}"; nodes].join(","));
+        for _ in 0..2 {
+            assert!(decode::<WireFilter>(filter(FILTER_NODES_MAX - 1).as_bytes()).is_ok());
+            let error = decode::<WireFilter>(filter(FILTER_NODES_MAX).as_bytes()).err().unwrap();
+            assert!(error.message.contains("too many nodes"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_op_is_answered_with_the_known_ones() {
+        let error = decode::<WireFilter>(br#"{"op":"and","and":[{"op":"equals"}]}"#).err().unwrap().message;
+        assert!(error.starts_with("invalid JSON body: "), "{error}");
+        assert!(error.contains(r#"unknown op "equals"; it must be one of and, or, not, eq, ne,"#), "{error}");
+        assert!(error.contains(", geo_polygon"), "{error}");
+    }
+
+    #[test]
+    fn the_clients_forms() {
+        let node = parse(
+            r#"{"op":"and","and":[{"op":"eq","field":"city","value":{"kind":"string","str":"Oslo"}},
+                {"op":"not","not":{"op":"in","field":"n","value":{"kind":"ints","ints":[1,2]}}}]}"#,
+        );
+        let children = node.and.unwrap();
+        assert_eq!(children[0].value, Some(Value::String("Oslo".into())));
+        assert_eq!(children[0].field.as_deref(), Some("city"));
+        assert_eq!(children[1].not.as_ref().unwrap().value, Some(Value::Ints(vec![1, 2])));
+    }
+
+    #[test]
+    fn native_values_and_absent_parts() {
+        let node = parse(r#"{"op":"eq","field":"tenant","value":"acme","not":null}"#);
+        assert_eq!(node.value, Some(Value::String("acme".into())));
+        assert!(node.not.is_none());
+        assert_eq!(parse("{}"), Node::default());
+        assert_eq!(parse("null"), Node::default());
+    }
+
+    #[test]
+    fn geo_parts() {
+        let node = parse(r#"{"op":"geo_polygon","field":"p","geo":{"polygon":[0,0,0,1,1,1],"radius_m":5}}"#);
+        let geo = node.geo.unwrap();
+        assert_eq!(geo.polygon, Some(vec![0.0, 0.0, 0.0, 1.0, 1.0, 1.0]));
+        assert_eq!((geo.radius_m, geo.min_lat), (Some(5.0), None));
+    }
+
+    #[test]
+    fn unknown_keys_at_any_depth() {
+        for body in [
+            r#"{"opp":"eq"}"#,
+            r#"{"op":"like","field":"x","value":1}"#,
+            r#"{"op":"and","and":[{"op":"EQ"}]}"#,
+            r#"{"op":"and","and":[{"op":"eq","fields":"x"}]}"#,
+            r#"{"op":"eq","field":"x","value":{"kind":"int","int":1,"unit":"m"}}"#,
+            r#"{"op":"geo_radius","field":"x","geo":{"lat":1}}"#,
+            r#"{"op":"eq","field":"x","value":{"int":1}}"#,
+            r#"{"op":"eq","field":"x","value":{"kind":"blob"}}"#,
+        ] {
+            let error = decode::<WireFilter>(body.as_bytes()).err().expect(body);
+            assert!(error.message.starts_with("invalid JSON body: "), "{body}: {}", error.message);
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_refused_not_fatal() {
+        let body = format!("{}{}{}", r#"{"op":"not","not":"#.repeat(100_000), "{}", "}".repeat(100_000));
+        let error = decode::<WireFilter>(body.as_bytes()).err().unwrap();
+        assert!(error.message.contains("recursion limit"), "{}", error.message);
+    }
+}

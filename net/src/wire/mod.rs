@@ -1,0 +1,11 @@
+//! What codecs share: values, filters and configurations as JSON, the decoding of typed JSON, messages of protocol buffers, floats, cursors and pages. The binary protocol
+//! carries payloads, filters and configurations as JSON as well.
+
+pub mod config;
+pub mod cursors;
+pub mod filter;
+pub mod floats;
+pub mod json;
+pub mod paging;
+pub mod proto;
+pub mod value;

@@ -1,0 +1,223 @@
+//! Queries of any lanes.
+//!
+//! Encoders leave fields of value 0 out and write the others in ascending order. Queries inside queries, vectors as examples and lanes of
+//! other families are kept as the bytes that they come as, because they are only refused so far.
+
+use super::{Bound, Bounded, Item};
+use crate::limits::{QUERY_DIMENSIONS_MAX, QUERY_EXAMPLES_MAX, QUERY_LANES_MAX};
+use prost::{Enumeration, Message, Oneof};
+
+/// A query.
+#[derive(Clone, PartialEq, Message)]
+pub struct QuerySpec {
+    #[prost(message, optional, tag = "1")]
+    pub root: Option<QueryLeaf>,
+    #[prost(message, repeated, tag = "2")]
+    pub prefetch: Vec<QueryLeaf>,
+    #[prost(enumeration = "QueryMode", tag = "3")]
+    pub mode: i32,
+    #[prost(string, tag = "4")]
+    pub fusion_method: String,
+    /// A weight of 0 is not the same as none.
+    #[prost(double, optional, tag = "5")]
+    pub alpha: Option<f64>,
+    #[prost(int32, tag = "6")]
+    pub rrf_k: i32,
+    #[prost(int32, tag = "7")]
+    pub k: i32,
+    #[prost(message, repeated, tag = "8")]
+    pub prefetch_sources: Vec<QuerySource>,
+    #[prost(string, tag = "9")]
+    pub group_by: String,
+    #[prost(uint32, tag = "10")]
+    pub group_size: u32,
+}
+
+/// What is done with the hits of the lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
+#[repr(i32)]
+pub enum QueryMode {
+    Fusion = 0,
+    Rerank = 1,
+}
+
+/// Where hits to be fused come from.
+#[derive(Clone, PartialEq, Message)]
+pub struct QuerySource {
+    #[prost(oneof = "Source", tags = "1, 2")]
+    pub source: Option<Source>,
+}
+
+/// See [`QuerySource`].
+#[derive(Clone, PartialEq, Oneof)]
+pub enum Source {
+    #[prost(message, tag = "1")]
+    Leaf(QueryLeaf),
+    /// A [`QuerySpec`].
+    #[prost(bytes = "vec", tag = "2")]
+    Spec(Vec<u8>),
+}
+
+/// A lane.
+#[derive(Clone, PartialEq, Message)]
+pub struct QueryLeaf {
+    #[prost(oneof = "Leaf", tags = "1, 2, 3, 4, 5, 6, 7")]
+    pub leaf: Option<Leaf>,
+}
+
+/// See [`QueryLeaf`].
+#[derive(Clone, PartialEq, Oneof)]
+pub enum Leaf {
+    #[prost(message, tag = "1")]
+    Dense(DenseLeaf),
+    #[prost(message, tag = "2")]
+    Sparse(SparseLeaf),
+    #[prost(bytes = "vec", tag = "3")]
+    NamedDense(Vec<u8>),
+    #[prost(bytes = "vec", tag = "4")]
+    NamedSparse(Vec<u8>),
+    #[prost(bytes = "vec", tag = "5")]
+    MultiVector(Vec<u8>),
+    #[prost(message, tag = "6")]
+    Recommend(RecommendLeaf),
+    #[prost(message, tag = "7")]
+    Discover(DiscoverLeaf),
+}
+
+/// The nearest to a vector.
+#[derive(Clone, PartialEq, Message)]
+pub struct DenseLeaf {
+    #[prost(float, repeated, tag = "1")]
+    pub dense: Vec<f32>,
+    #[prost(int32, tag = "2")]
+    pub k: i32,
+    #[prost(string, tag = "3")]
+    pub filter_json: String,
+    #[prost(int32, tag = "4")]
+    pub lane_k: i32,
+}
+
+/// The highest dot products with a sparse vector.
+#[derive(Clone, PartialEq, Message)]
+pub struct SparseLeaf {
+    /// Senders have numbers of 32 bits. Read as such, a larger one would lose its upper bits and mean another dimension; so it can be refused.
+    #[prost(uint64, repeated, tag = "1")]
+    pub indices: Vec<u64>,
+    #[prost(float, repeated, tag = "2")]
+    pub values: Vec<f32>,
+    #[prost(int32, tag = "3")]
+    pub k: i32,
+    #[prost(string, tag = "4")]
+    pub filter_json: String,
+    #[prost(int32, tag = "5")]
+    pub lane_k: i32,
+}
+
+/// What is like some points and unlike others.
+#[derive(Clone, PartialEq, Message)]
+pub struct RecommendLeaf {
+    #[prost(uint64, repeated, tag = "1")]
+    pub positive: Vec<u64>,
+    #[prost(uint64, repeated, tag = "2")]
+    pub negative: Vec<u64>,
+    #[prost(int32, tag = "3")]
+    pub k: i32,
+    #[prost(string, tag = "4")]
+    pub filter_json: String,
+    #[prost(enumeration = "RecommendStrategy", tag = "5")]
+    pub strategy: i32,
+    /// Examples by their vectors.
+    #[prost(bytes = "vec", repeated, tag = "6")]
+    pub best_pos: Vec<Vec<u8>>,
+    /// Likewise.
+    #[prost(bytes = "vec", repeated, tag = "7")]
+    pub best_neg: Vec<Vec<u8>>,
+    #[prost(string, tag = "8")]
+    pub space: String,
+}
+
+/// How several examples are weighed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
+#[repr(i32)]
+pub enum RecommendStrategy {
+    Average = 0,
+    BestScore = 1,
+}
+
+/// What lies near a target, on the better side of pairs.
+#[derive(Clone, PartialEq, Message)]
+pub struct DiscoverLeaf {
+    #[prost(float, repeated, tag = "1")]
+    pub target: Vec<f32>,
+    #[prost(message, repeated, tag = "2")]
+    pub context: Vec<ContextPair>,
+    #[prost(int32, tag = "3")]
+    pub k: i32,
+    #[prost(string, tag = "4")]
+    pub filter_json: String,
+    /// One at most; a list, as 0 is an id like any other.
+    #[prost(uint64, repeated, tag = "5")]
+    pub target_id: Vec<u64>,
+    #[prost(message, repeated, tag = "6")]
+    pub context_ids: Vec<ContextPairIds>,
+    #[prost(string, tag = "7")]
+    pub space: String,
+}
+
+/// A pair of vectors.
+#[derive(Clone, PartialEq, Message)]
+pub struct ContextPair {
+    #[prost(float, repeated, tag = "1")]
+    pub positive: Vec<f32>,
+    #[prost(float, repeated, tag = "2")]
+    pub negative: Vec<f32>,
+}
+
+/// A pair of points.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ContextPairIds {
+    #[prost(uint64, tag = "1")]
+    pub positive: u64,
+    #[prost(uint64, tag = "2")]
+    pub negative: u64,
+}
+
+/// A list of a lane.
+const fn of_lane(number: u32, most: usize, what: &'static str, item: Item) -> Bound {
+    Bound { number, most, refusal: ("a lane may have", what), item }
+}
+
+const SPARSE: &[Bound] = &[of_lane(1, QUERY_DIMENSIONS_MAX, "dimensions", Item::Integer)];
+
+const RECOMMEND: &[Bound] = &[
+    of_lane(1, QUERY_EXAMPLES_MAX, "example ids", Item::Integer),
+    of_lane(2, QUERY_EXAMPLES_MAX, "example ids", Item::Integer),
+    of_lane(6, QUERY_EXAMPLES_MAX, "examples", Item::Message(&[])),
+    of_lane(7, QUERY_EXAMPLES_MAX, "examples", Item::Message(&[])),
+];
+
+const DISCOVER: &[Bound] = &[
+    of_lane(2, QUERY_EXAMPLES_MAX, "pairs of examples", Item::Message(&[])),
+    of_lane(5, 1, "target ids", Item::Integer),
+    of_lane(6, QUERY_EXAMPLES_MAX, "pairs of examples", Item::Message(&[])),
+];
+
+const LEAF: &[Bound] = &[
+    Bound::one(1, "a leaf may have its dense", &[]),
+    Bound::one(2, "a leaf may have its sparse", SPARSE),
+    Bound::one(6, "a leaf may have its recommend", RECOMMEND),
+    Bound::one(7, "a leaf may have its discover", DISCOVER),
+];
+
+const SOURCE: &[Bound] = &[Bound::one(1, "a source may have its leaf", LEAF)];
+
+/// A list of lanes.
+const fn lanes(number: u32, of: &'static [Bound]) -> Bound {
+    Bound { number, most: QUERY_LANES_MAX, refusal: ("prefetch must hold", "lanes"), item: Item::Message(of) }
+}
+
+impl Bounded for QuerySpec {
+    const NAME: &'static str = "QuerySpec";
+    const BOUNDS: &'static [Bound] =
+        &[Bound::one(1, "a query may have its root", LEAF), lanes(2, LEAF), lanes(8, SOURCE)];
+}

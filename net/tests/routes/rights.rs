@@ -1,0 +1,149 @@
+//! Every operation of the table over every transport that has it: refused without the right of its row, let in with it.
+use crate::common::server::{Client, options};
+use nigh_net::auth::{Authenticator, Unauthorized};
+use nigh_net::metrics::Telemetry;
+use nigh_net::op::Action;
+use nigh_net::op::table::{CollectionAt, Right, Row, TABLE};
+use nigh_net::tcp::{self, TcpConfig};
+use nigh_net::{HttpConfig, bind, serve};
+use nigh_shard::cores::Placement;
+use nigh_shard::start::{Node, Serve};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The bearer of a token may do what the token names: a right and a resource, as in `Read default/docs`.
+struct Named;
+
+impl Authenticator for Named {
+    fn authenticate(&self, token: Option<&[u8]>) -> Result<(), Unauthorized> {
+        token.map(drop).ok_or(Unauthorized)
+    }
+    fn authorize(&self, token: Option<&[u8]>, right: Action, resource: &str) -> Result<(), Unauthorized> {
+        match token == Some(token_for(right, resource).as_bytes()) {
+            true => Ok(()),
+            false => Err(Unauthorized),
+        }
+    }
+}
+
+/// The token of whoever may do this alone; the resource is empty for the node as a whole.
+fn token_for(right: Action, resource: &str) -> String {
+    format!("{right:?} {resource}").trim_end().to_owned()
+}
+
+const RIGHTS: [Action; 3] = [Action::Read, Action::Write, Action::Admin];
+const RESOURCES: [&str; 3] = ["", "default/docs", "default/other"];
+
+/// A node that serves both transports.
+fn start() -> (Node, SocketAddr, SocketAddr) {
+    let (rest, binary) = (bind("127.0.0.1:0", 2).unwrap(), bind("127.0.0.1:0", 2).unwrap());
+    let addresses = [&rest, &binary].map(|listeners| listeners[0].local_addr().unwrap());
+    let listeners = Mutex::new(rest.into_iter().zip(binary).collect::<Vec<_>>());
+    let telemetry = Arc::new(Telemetry::new(2));
+    let serving: Serve = Arc::new(move |core| {
+        let (rest, binary) = listeners.lock().unwrap().pop().unwrap();
+        let http = HttpConfig::new(Arc::new(Named), telemetry.clone());
+        let tcp = TcpConfig::new(Arc::new(Named), telemetry.clone());
+        Box::pin(async move {
+            let rest = serve(core.clone(), rest, Rc::new(http));
+            let (rest, binary) =
+                futures_lite::future::zip(rest, tcp::serve(core, binary, Rc::new(tcp))).await;
+            rest.and(binary).unwrap();
+        })
+    });
+    let node = Node::start(options(), &Placement::unpinned(2), serving).unwrap();
+    (node, addresses[0], addresses[1])
+}
+
+/// Whether a request over REST is let in.
+fn is_let_in(client: &mut Client, method: &str, path: &str, token: Option<String>) -> bool {
+    client.token = token;
+    let answer = client.request(method, path, "application/json", b"{}");
+    match answer.status {
+        401 => assert_eq!(answer.text(), "{\"error\":\"unauthorized\"}\n"),
+        404 => assert_ne!(answer.text(), "{\"error\":\"not found\"}\n", "{method} {path}"),
+        _ => {}
+    }
+    answer.status != 401
+}
+
+#[test]
+fn every_route_needs_the_right_of_its_row() {
+    let (node, address, _) = start();
+    let mut client = Client::connect(address);
+    let mut routes = 0;
+    for row in TABLE {
+        for route in row.routes() {
+            routes += 1;
+            let path = route.path.replace("{name}", "docs").replace("{alias}", "live").replace("{id}", "7");
+            let resource = if route.path.contains("{name}") { "default/docs" } else { "" };
+            let mut is_in = |token| is_let_in(&mut client, route.method.name(), &path, token);
+            assert_eq!(is_in(None), row.right_of(route).is_none(), "{path} without a token");
+            for right in RIGHTS {
+                for other in RESOURCES {
+                    let token = token_for(right, other);
+                    let needs = row.right_of(route).is_none_or(|needed| (needed, resource) == (right, other));
+                    assert_eq!(is_in(Some(token.clone())), needs, "{path} with {token:?}");
+                }
+            }
+        }
+    }
+    assert!(routes > 50, "{routes} routes");
+    node.stop().unwrap();
+}
+
+/// The status byte of the response to a request, and the rest of it: lengths of four and two bytes before an error text.
+fn ask(stream: &mut TcpStream, operation: &str, token: &str, args: &[u8]) -> (u8, Vec<u8>) {
+    let token = if token.is_empty() { vec![] } else { [&[2, token.len() as u8], token.as_bytes()].concat() };
+    let name = [&[operation.len() as u8], operation.as_bytes()].concat();
+    let body = [&token[..], &name, &(args.len() as u32).to_be_bytes(), args].concat();
+    stream.write_all(&[&(body.len() as u32).to_be_bytes()[..], &body].concat()).unwrap();
+    let mut len = [0; 4];
+    stream.read_exact(&mut len).unwrap();
+    let mut response = vec![0; u32::from_be_bytes(len) as usize];
+    stream.read_exact(&mut response).unwrap();
+    (response[0], response.split_off(1))
+}
+
+const UNAUTHORIZED: u8 = 4;
+
+#[test]
+fn every_operation_of_the_binary_protocol_needs_the_right_of_its_row() {
+    let (node, _, address) = start();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut operations = 0;
+    for row in TABLE {
+        let Row { name, right, tcp: Some(at), .. } = *row else {
+            let (status, text) = ask(&mut stream, row.name, "Admin", b"");
+            assert_eq!((status, &text[6..]), (3, &b"op not registered"[..]), "{}", row.name);
+            continue;
+        };
+        operations += 1;
+        // The args of `get` are too short, wherever they stand.
+        let inner = b"\x01\x01\x03get\0\0\0\0";
+        let (args, resource): (&[u8], _) = match (right, at) {
+            (Right::OfInner, _) => (inner, ""),
+            (_, CollectionAt::Nowhere) => (b"", ""),
+            (_, CollectionAt::First) => (b"\x04docs", "default/docs"),
+            (_, CollectionAt::AfterFlags) => (b"\0\x04docs", "default/docs"),
+        };
+        let needed = match right {
+            Right::Of(right) => right,
+            Right::OfInner => Action::Read,
+        };
+        assert_eq!(ask(&mut stream, name, "", args).0, UNAUTHORIZED, "{name} without a token");
+        for right in RIGHTS {
+            for other in RESOURCES {
+                let token = token_for(right, other);
+                let is_in = ask(&mut stream, name, &token, args).0 != UNAUTHORIZED;
+                assert_eq!(is_in, (needed, resource) == (right, other), "{name} with {token:?}");
+            }
+        }
+    }
+    assert!(operations > 90, "{operations} operations");
+    node.stop().unwrap();
+}

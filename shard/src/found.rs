@@ -1,0 +1,204 @@
+//! Copies of what a search has found: the payload rows of one answer lie in one piece of memory, which is accounted until the last of
+//! them is dropped.
+
+use crate::account::{Account, Charge, MemoryUse};
+use crate::error::OpError;
+use crate::points::FoundPoint;
+use bytes::Bytes;
+use nigh_engine::collection::{Dense, Hit, SearchError};
+use nigh_engine::memory::Pin;
+use nigh_engine::pace::Pace;
+use nigh_engine::query::Found;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Payloads in one answer, as stored. They are copied under one pin, so that they show one moment.
+const ANSWER_ROWS_MAX_BYTES: usize = 256 << 20;
+/// Bytes that are copied in a step of a [`Pace`], fresh pages included.
+const STEP_BYTES: usize = 512;
+
+/// Answers up to this many bytes are not accounted: connections are capped, and counting would cost more than they do.
+pub const ANSWER_UNCOUNTED_BYTES: usize = 16 << 10;
+/// Bytes of answers being made or sent in the process: several of the largest. More are refused.
+const ANSWERS_MAX_BYTES: u64 = 1 << 30;
+/// The part of the memory limit that answers may hold at most.
+const ANSWERS_SHARE: u64 = 4;
+
+/// What a client is told whose answer finds no room beside those that others have not taken yet.
+pub const ANSWERS_CROWDED: &str = "too many response bytes in flight; try again";
+
+/// Most bytes that answers hold in a process with so much memory.
+pub fn answers_most(limit_bytes: u64) -> u64 {
+    ANSWERS_MAX_BYTES.min(limit_bytes / ANSWERS_SHARE)
+}
+
+/// Takes memory for an answer of so many bytes; none for a short one.
+///
+/// # Errors
+/// [`OpError::Busy`] when answers hold as much as they may.
+pub fn charge_answer(account: &Arc<Account>, bytes: usize) -> Result<Option<Charge>, OpError> {
+    if bytes <= ANSWER_UNCOUNTED_BYTES {
+        return Ok(None);
+    }
+    let most = answers_most(account.limit_bytes());
+    match account.charge(MemoryUse::Answers, bytes as u64, most) {
+        Some(charge) => Ok(Some(charge)),
+        None => Err(OpError::Busy(ANSWERS_CROWDED.into())),
+    }
+}
+
+/// A hit whose row can be copied.
+pub(crate) trait Copied {
+    fn slot(&self) -> u32;
+    /// Id, distance, score.
+    fn ranks(&self) -> (u64, f32, f32);
+}
+
+impl Copied for Hit {
+    fn slot(&self) -> u32 {
+        self.slot
+    }
+    fn ranks(&self) -> (u64, f32, f32) {
+        (self.id, self.distance, 0.0)
+    }
+}
+
+impl Copied for Found {
+    fn slot(&self) -> u32 {
+        self.slot
+    }
+    fn ranks(&self) -> (u64, f32, f32) {
+        (self.id, self.distance, self.score)
+    }
+}
+
+/// Rows in one piece, with the memory they take.
+struct Rows {
+    bytes: Vec<u8>,
+    #[allow(dead_code, reason = "held until the rows are dropped")]
+    charge: Option<Charge>,
+}
+
+impl AsRef<[u8]> for Rows {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Hits as they are answered, with their payload rows when asked for. Copying gives way at `pace`.
+///
+/// # Errors
+/// [`OpError::BadRequest`] when the rows are too large for one answer, [`OpError::Busy`] when there is no room for them beside other
+/// answers, [`SearchError::TooLong`] when the pace refuses.
+pub(crate) async fn found_points<H: Copied>(
+    dense: &Dense,
+    pin: &Pin<'_>,
+    hits: &[H],
+    with_rows: bool,
+    account: &Arc<Account>,
+    pace: &mut impl Pace,
+) -> Result<Vec<FoundPoint>, OpError> {
+    // Each is looked up once: meanwhile the owner may give a slot another row, of another length, and what was found stays as it is
+    // under the pin.
+    let found_rows: Vec<&[u8]> = match with_rows {
+        true => hits.iter().map(|hit| dense.row(pin, hit.slot())).collect(),
+        false => Vec::new(),
+    };
+    let bytes: usize = found_rows.iter().map(|row| row.len()).sum();
+    let found = |hit: &H, row: Bytes| {
+        let (id, distance, score) = hit.ranks();
+        FoundPoint { id, distance, score, row }
+    };
+    if bytes == 0 {
+        return Ok(hits.iter().map(|hit| found(hit, Bytes::new())).collect());
+    }
+    if bytes > ANSWER_ROWS_MAX_BYTES {
+        let text = format!(
+            "{bytes} bytes of payload would be in the answer, which holds at most {ANSWER_ROWS_MAX_BYTES}; ask for fewer points"
+        );
+        return Err(OpError::BadRequest(text));
+    }
+    pace.foresee(hits.len() + bytes / STEP_BYTES).map_err(SearchError::from)?;
+    let mut rows = Rows { charge: charge_answer(account, bytes)?, bytes: Vec::with_capacity(bytes) };
+    for row in &found_rows {
+        rows.bytes.extend_from_slice(row);
+        pace.step(1 + row.len() / STEP_BYTES).await.map_err(SearchError::from)?;
+    }
+    let rows = Bytes::from_owner(rows);
+    let mut at = 0;
+    let mut place = |row: &[u8]| -> Range<usize> {
+        let start = at;
+        at += row.len();
+        start..at
+    };
+    Ok(hits.iter().zip(&found_rows).map(|(hit, row)| found(hit, rows.slice(place(row)))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nigh_engine::collection::{DenseConfig, DenseWriter, Query, RowWrite, Write};
+    use nigh_engine::distance::Metric;
+    use nigh_engine::index::Scratch;
+    use nigh_engine::memory::Domain;
+    use nigh_engine::pace::{TooLong, at_once};
+    use nigh_engine::payload::{PayloadRow, RowBuilder, Value, ValueRef};
+
+    /// A row that says whose it is, of a length that `round` decides.
+    fn row(id: u64, round: u64) -> Vec<u8> {
+        let mut row = RowBuilder::new();
+        row.set("id", Value::Int(id as i64), 0);
+        row.set("text", Value::String("x".repeat((id * 7 + round * 13) as usize % 50)), 0);
+        row.finish()
+    }
+
+    /// An owner that gives every point another row at each step of the reader.
+    struct Rewriting<'w> {
+        writer: &'w mut DenseWriter,
+        points: u64,
+        round: u64,
+    }
+
+    impl Pace for Rewriting<'_> {
+        async fn step(&mut self, _: usize) -> Result<(), TooLong> {
+            self.round += 1;
+            for id in 0..self.points {
+                let (seq, version) = (self.writer.seq() + 1, self.round + 1);
+                let row = row(id, self.round);
+                assert!(self.writer.apply_row(&RowWrite { seq, id, version, row: &row }));
+            }
+            Ok(())
+        }
+        fn foresee(&self, _: usize) -> Result<(), TooLong> {
+            Ok(())
+        }
+    }
+
+    /// Lengths were summed, rows copied and places computed from three look-ups: rows that were replaced between these shifted the rows of
+    /// all points behind them.
+    #[test]
+    fn rows_are_whole_while_the_owner_replaces_them() {
+        let domain = Domain::new(1);
+        let seat = domain.participant(0);
+        let mut writer =
+            DenseWriter::create(DenseConfig::new(1, Metric::L2), 1 << 12, domain.clone()).unwrap();
+        let points = 20;
+        for id in 0..points {
+            let (seq, row) = (writer.seq() + 1, row(id, 0));
+            writer.apply(Write { seq, id, version: 1, vector: &[id as f32], row: &row, deadline_ms: 0 });
+        }
+        let dense = writer.shared().clone();
+        let (pin, mut hits) = (seat.pin(), Vec::new());
+        let query = Query { vector: &[0.0], k: 20, ef: 0, filter: None, exact: true, now_ms: 1 };
+        dense.search(&pin, &query, &mut Scratch::default(), &mut hits).unwrap();
+        let account = Account::new(u64::MAX);
+        let mut owner = Rewriting { writer: &mut writer, points, round: 0 };
+        let found = at_once(found_points(&dense, &pin, &hits, true, &account, &mut owner)).unwrap();
+        assert_eq!(found.len(), points as usize);
+        assert!(owner.round >= points, "every copy of a row is a step");
+        for point in found {
+            let row = PayloadRow::verify(&point.row).expect("a whole row");
+            assert_eq!(row.get("id", 1), Some(ValueRef::Int(point.id as i64)));
+        }
+    }
+}

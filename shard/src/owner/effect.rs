@@ -1,0 +1,230 @@
+//! The effect of a decision on one collection: the body of its log record, and how a writer applies it. A command that was decided is
+//! recorded and applied as its effect, and a start applies the same effect again.
+//!
+//! ```text
+//! record   = kind:u8 rest
+//! write    = 1 id:u64 version:u64 deadline_ms:u64 dim:u32 row_len:u32 vector:f32*dim row:u8*row_len
+//! delete   = 2 id:u64
+//! payload  = 3 id:u64 version:u64 row_len:u32 row:u8*row_len
+//! ```
+//! Little-endian. The collection and its sequence number stand in the log's own record key. Deadlines are absolute,
+//! so replay never prolongs a life. Kinds are never reused; an unknown one stops the collection it belongs to.
+
+use nigh_engine::collection::{DenseWriter, RowWrite, Write};
+use nigh_engine::payload::PayloadRow;
+use std::borrow::Cow;
+
+/// One accepted change of one collection.
+#[derive(Debug, PartialEq)]
+pub enum Effect<'a> {
+    /// Insert or replace.
+    Write {
+        /// Point.
+        id: u64,
+        /// Version it got.
+        version: u64,
+        /// Absolute, Unix ms, 0 = none.
+        deadline_ms: u64,
+        /// Stored form. Decoded it is a copy: its alignment in the log is arbitrary.
+        vector: Cow<'a, [f32]>,
+        /// Encoded payload row, empty = none.
+        row: &'a [u8],
+    },
+    /// Another payload; vector and deadline stay.
+    Payload {
+        /// Point.
+        id: u64,
+        /// Version it got.
+        version: u64,
+        /// Encoded payload row, whole; empty = none.
+        row: &'a [u8],
+    },
+    /// Removal.
+    Delete {
+        /// Point.
+        id: u64,
+    },
+}
+
+/// Why a body does not decode although its checksum is good: a newer writer or our own bug.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Unknown kind.
+    #[error("unknown record kind {0}")]
+    UnknownKind(u8),
+    /// Lengths do not add up.
+    #[error("record of {found} bytes does not hold what it declares ({what})")]
+    Length {
+        /// Bytes found.
+        found: usize,
+        /// Part.
+        what: &'static str,
+    },
+    /// Payload row.
+    #[error("record holds a corrupt payload row: {0}")]
+    Row(String),
+}
+
+/// Bytes of a write's body before its vector.
+const WRITE_HEADER_BYTES: usize = 33;
+
+/// Bytes of a write's body.
+pub fn write_bytes(dim: usize, row: &[u8]) -> usize {
+    WRITE_HEADER_BYTES + 4 * dim + row.len()
+}
+
+/// Bytes of a payload change's body before its row.
+const PAYLOAD_HEADER_BYTES: usize = 21;
+
+/// Bytes of a payload change's body.
+pub fn payload_bytes(row: &[u8]) -> usize {
+    PAYLOAD_HEADER_BYTES + row.len()
+}
+
+/// Bytes of a delete's body.
+pub const DELETE_BYTES: usize = 9;
+
+const KIND_WRITE: u8 = 1;
+const KIND_DELETE: u8 = 2;
+const KIND_PAYLOAD: u8 = 3;
+
+impl Effect<'_> {
+    /// The point that it changes.
+    pub fn id(&self) -> u64 {
+        match *self {
+            Effect::Write { id, .. } | Effect::Payload { id, .. } | Effect::Delete { id } => id,
+        }
+    }
+
+    /// Writes the body of its record into `out`, which is cleared first.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.clear();
+        match self {
+            Effect::Write { id, version, deadline_ms, vector, row } => {
+                out.reserve(write_bytes(vector.len(), row));
+                out.push(KIND_WRITE);
+                out.extend_from_slice(&id.to_le_bytes());
+                out.extend_from_slice(&version.to_le_bytes());
+                out.extend_from_slice(&deadline_ms.to_le_bytes());
+                out.extend_from_slice(&(vector.len() as u32).to_le_bytes());
+                out.extend_from_slice(&(row.len() as u32).to_le_bytes());
+                for x in vector.iter() {
+                    out.extend_from_slice(&x.to_le_bytes());
+                }
+                out.extend_from_slice(row);
+            }
+            Effect::Payload { id, version, row } => {
+                out.reserve(payload_bytes(row));
+                out.push(KIND_PAYLOAD);
+                out.extend_from_slice(&id.to_le_bytes());
+                out.extend_from_slice(&version.to_le_bytes());
+                out.extend_from_slice(&(row.len() as u32).to_le_bytes());
+                out.extend_from_slice(row);
+            }
+            Effect::Delete { id } => {
+                out.push(KIND_DELETE);
+                out.extend_from_slice(&id.to_le_bytes());
+            }
+        }
+    }
+
+    /// Applies it as change `seq` of the collection of `writer`. Whether the writer has room for it was looked at before.
+    pub fn apply(&self, writer: &mut DenseWriter, seq: u64) {
+        match *self {
+            Effect::Write { id, version, deadline_ms, ref vector, row } => {
+                writer.apply(Write { seq, id, version, vector, row, deadline_ms });
+            }
+            Effect::Payload { id, version, row } => {
+                writer.apply_row(&RowWrite { seq, id, version, row });
+            }
+            Effect::Delete { id } => {
+                writer.apply_delete(seq, id);
+            }
+        }
+    }
+}
+
+/// Decodes one body; never panics.
+pub fn decode(body: &[u8]) -> Result<Effect<'_>, RecordError> {
+    let found = body.len();
+    let u64_at = |at: usize, what| -> Result<u64, RecordError> {
+        let bytes = body.get(at..at + 8).ok_or(RecordError::Length { found, what })?;
+        Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+    };
+    let u32_at = |at: usize, what| -> Result<usize, RecordError> {
+        let bytes = body.get(at..at + 4).ok_or(RecordError::Length { found, what })?;
+        Ok(u32::from_le_bytes(bytes.try_into().expect("four bytes")) as usize)
+    };
+    match body.first() {
+        Some(&KIND_WRITE) => {
+            let (id, version, deadline_ms) =
+                (u64_at(1, "id")?, u64_at(9, "version")?, u64_at(17, "deadline")?);
+            let (dim, row_len) = (u32_at(25, "dimension")?, u32_at(29, "row length")?);
+            let rest = &body[WRITE_HEADER_BYTES..];
+            if Some(rest.len()) != dim.checked_mul(4).and_then(|v| v.checked_add(row_len)) {
+                return Err(RecordError::Length { found, what: "vector and row" });
+            }
+            let (vector, row) = rest.split_at(4 * dim);
+            if !row.is_empty() {
+                PayloadRow::verify(row).map_err(|e| RecordError::Row(e.to_string()))?;
+            }
+            let vector =
+                vector.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect::<Vec<f32>>();
+            Ok(Effect::Write { id, version, deadline_ms, vector: vector.into(), row })
+        }
+        Some(&KIND_PAYLOAD) => {
+            let (id, version, row_len) = (u64_at(1, "id")?, u64_at(9, "version")?, u32_at(17, "row length")?);
+            let row = &body[PAYLOAD_HEADER_BYTES..];
+            if row.len() != row_len {
+                return Err(RecordError::Length { found, what: "row" });
+            }
+            if !row.is_empty() {
+                PayloadRow::verify(row).map_err(|e| RecordError::Row(e.to_string()))?;
+            }
+            Ok(Effect::Payload { id, version, row })
+        }
+        Some(&KIND_DELETE) if found == DELETE_BYTES => Ok(Effect::Delete { id: u64_at(1, "id")? }),
+        Some(&KIND_DELETE) => Err(RecordError::Length { found, what: "delete" }),
+        Some(&kind) => Err(RecordError::UnknownKind(kind)),
+        None => Err(RecordError::Length { found, what: "kind" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_round_trip_and_every_truncation_is_refused() {
+        let mut out = Vec::new();
+        let mut row = nigh_engine::payload::RowBuilder::new();
+        row.set("a", nigh_engine::payload::Value::Int(1), 0);
+        let row = row.finish();
+        Effect::Payload { id: 7, version: 3, row: &row }.encode(&mut out);
+        assert_eq!(
+            (out.len(), decode(&out)),
+            (payload_bytes(&row), Ok(Effect::Payload { id: 7, version: 3, row: &row }))
+        );
+        for cut in 0..out.len() {
+            assert!(decode(&out[..cut]).is_err(), "cut at {cut}");
+        }
+        out[payload_bytes(&row) - 1] ^= 0xff;
+        out[25] ^= 0xff;
+        assert!(matches!(decode(&out), Err(RecordError::Row(_))));
+        Effect::Payload { id: 7, version: 4, row: &[] }.encode(&mut out);
+        assert_eq!(decode(&out), Ok(Effect::Payload { id: 7, version: 4, row: &[] }));
+        let write =
+            Effect::Write { id: 7, version: 3, deadline_ms: 99, vector: vec![1.5, -2.0].into(), row: &[] };
+        write.encode(&mut out);
+        assert_eq!(decode(&out).unwrap(), write);
+        for cut in 0..out.len() {
+            assert!(decode(&out[..cut]).is_err(), "cut at {cut}");
+        }
+        Effect::Delete { id: 5 }.encode(&mut out);
+        assert_eq!(decode(&out).unwrap(), Effect::Delete { id: 5 });
+        for cut in 0..out.len() {
+            assert!(decode(&out[..cut]).is_err(), "cut at {cut}");
+        }
+        assert_eq!(decode(&[9, 0]), Err(RecordError::UnknownKind(9)));
+    }
+}

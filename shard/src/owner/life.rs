@@ -1,0 +1,25 @@
+//! The tasks of a collection: begun when its owner takes it, ended when it is dropped.
+
+use super::{Collections, Owned, indexer, quantizer};
+use nigh_engine::collection::Quantizer;
+use std::rc::Rc;
+
+impl Collections {
+    /// Registers a collection of this core and starts its tasks.
+    pub(crate) fn start_owned(self: &Rc<Self>, owned: Rc<Owned>) {
+        self.insert_owned(owned.clone());
+        if matches!(owned.handle.config.quant, Quantizer::Trained(_)) {
+            self.env().spawn_background(Box::pin(quantizer::run(self.clone(), owned.clone())));
+        }
+        self.env().spawn_background(Box::pin(indexer::run(self.clone(), owned)));
+    }
+
+    /// Ends a collection's tasks on its owner core and gives its memory back once no reader holds it.
+    pub(crate) async fn disown(self: &Rc<Self>, uid: u64) {
+        let Some(owned) = self.remove_owned(uid) else { return };
+        owned.end_tasks();
+        owned.tail_room.ended(&owned.changed).await;
+        // A checkpoint in flight writes into the renamed directory's open file; it must end before the files go.
+        drop(owned.checkpoint_lock.lock().await);
+    }
+}

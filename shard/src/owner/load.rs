@@ -1,0 +1,273 @@
+//! Opening a collection on its owner core: the images that its manifest names, and the records of the log above them.
+
+use super::effect::{self, Effect};
+use super::indexer::replayed;
+use super::owned::CheckpointState;
+use super::{Collections, Owned, scrubber};
+use crate::catalog::CollectionHandle;
+use crate::checkpoint::{Manifest, VectorsFile, collection_dir, read_image, read_last_block};
+use crate::env::call_own;
+use crate::opening::{LogRecords, Opening, replay_bytes};
+use crate::slice::Slice;
+use ahash::HashSet;
+use nigh_engine::collection::{DenseConfig, DenseWriter};
+use nigh_engine::record::image::{Record, Records};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Replayed records between two looks at the clock.
+const REPLAY_STEP: usize = 64;
+
+/// Versions that records give. Logs of before 1 was never given twice say 1 again for an id that comes back after a delete; it, and what
+/// follows in that life, is raised above what the id had.
+#[derive(Default)]
+struct Versions {
+    raised: HashSet<u64>,
+}
+
+impl Versions {
+    fn of_record(&mut self, writer: &DenseWriter, id: u64, version: u64) -> u64 {
+        let (present, last) = writer.known_version(id);
+        if !present && version > last {
+            self.raised.remove(&id);
+        } else if !present {
+            self.raised.insert(id);
+        }
+        if self.raised.contains(&id) { version.max(last + 1) } else { version }
+    }
+}
+
+impl Collections {
+    /// Loads a collection on its owner core. Damage is recorded in the handle, not returned: the server goes on.
+    pub(crate) async fn load_collection(
+        self: &Rc<Self>,
+        uid: u64,
+        name: String,
+        config: DenseConfig,
+        manifest: Result<Manifest, String>,
+        records: LogRecords,
+        records_in_log: usize,
+    ) -> Result<Arc<CollectionHandle>, String> {
+        let (manifest, vectors) = match manifest {
+            Ok(manifest) => match self.open_vectors(uid, &config, &manifest).await {
+                Ok(vectors) => (Ok(manifest), vectors),
+                Err(why) => (Err(why), None),
+            },
+            Err(why) => (Err(why), None),
+        };
+        // Each stored point takes at least its floats in an image, or a row in a file. Twice the log: what it replaces may be
+        // reclaimed late.
+        let image_bytes: u64 = manifest.iter().flat_map(|m| &m.images).map(|(_, bytes)| *bytes).sum();
+        let stored = match &vectors {
+            Some(vectors) => vectors.rows().await.map_err(|e| e.to_string())?,
+            None => image_bytes as usize / (size_of::<f32>() * config.dim),
+        };
+        // Few points may have high slots: after a mass deletion, or where images hold no floats.
+        let ends = match &manifest {
+            Ok(manifest) => self.slots_of_images(uid, manifest).await,
+            Err(_) => 0,
+        };
+        let slots = stored.max(ends) + 2 * records_in_log;
+        let mut writer =
+            self.ctx().new_writer(&config, vectors.as_ref(), slots).map_err(|e| e.to_string())?;
+        let mut opening = Opening::new(self.ctx());
+        let (manifest, loaded) = match manifest {
+            Err(why) => (Manifest::default(), Err(why)),
+            Ok(manifest) => {
+                let loaded = self.load_images(uid, &manifest, &mut writer, &mut opening).await;
+                (manifest, loaded)
+            }
+        };
+        let loaded = match loaded {
+            Ok(()) => self.replay(uid, &mut writer, records, &mut opening).await,
+            Err(why) => Err(why),
+        };
+        let loaded = loaded.and_then(|()| opening.check(&writer, 0));
+        if loaded.is_err() {
+            // What was read of it serves nobody, and others may need its memory.
+            writer = self.ctx().new_writer(&config, vectors.as_ref(), slots).map_err(|e| e.to_string())?;
+        }
+        let handle = self.ctx().new_handle(uid, name, config, &writer);
+        handle.covered_seq.store(manifest.seq, Relaxed);
+        // Only a manifest that loaded can say which images are strays: a failing read must not cost a collection.
+        if loaded.is_ok() {
+            self.remove_stray_images(uid, &manifest).await;
+        }
+        if let Err(why) = loaded {
+            if opening.is_refused {
+                tracing::error!(collection = handle.name, why, "collection is closed and serves nothing");
+                handle.is_closed.store(true, Relaxed);
+            } else {
+                tracing::error!(collection = handle.name, why, "collection is damaged and serves nothing");
+            }
+            // Set once, here, before anybody else sees the handle.
+            let _only_once = handle.damage.set(why);
+        }
+        let points = replayed(&writer);
+        if points > 0 {
+            tracing::info!(
+                collection = handle.name,
+                points,
+                "points from the log are being indexed; until then searches compare with each of them"
+            );
+        }
+        let owned = Owned::new(handle.clone(), writer, self.env().unix_ms());
+        let names = manifest.images.iter().map(|(name, _)| name).chain(&manifest.vectors);
+        let numbers = names.filter_map(|name| u64::from_str_radix(name.split('.').next()?, 16).ok());
+        let last_file = numbers.max().unwrap_or(0);
+        *owned.checkpoint.borrow_mut() =
+            CheckpointState { manifest, last_file, ..CheckpointState::default() };
+        *owned.vectors.borrow_mut() = vectors.map(Rc::new);
+        self.start_owned(owned.clone());
+        drop(opening);
+        self.measure_memory();
+        if owned.vectors.borrow().is_some() && handle.damage.get().is_none() {
+            scrubber::begin(self, owned).await;
+        }
+        Ok(handle)
+    }
+
+    /// The file of vectors that the manifest names, where the collection has one.
+    async fn open_vectors(
+        &self,
+        uid: u64,
+        config: &DenseConfig,
+        manifest: &Manifest,
+    ) -> Result<Option<VectorsFile>, String> {
+        if !config.persistent {
+            return Ok(None);
+        }
+        let disk = self.env().disk().expect("manifests lie on a disk");
+        let name = manifest.vectors.as_ref().ok_or("the manifest names no file of vectors")?;
+        let opened = VectorsFile::open(&*disk, &collection_dir(uid), name, uid, config).await;
+        opened.map(Some).map_err(|error| error.to_string())
+    }
+
+    /// Slots that the last image of a manifest ends with, so that the collection opens whatever the memory limit is by now. What cannot be
+    /// read counts as none; loading the images says why.
+    async fn slots_of_images(&self, uid: u64, manifest: &Manifest) -> usize {
+        let disk = self.env().disk().expect("images lie on a disk");
+        let Some((name, _)) = manifest.images.last() else { return 0 };
+        let mut slots = 0;
+        let mut look = |block: &[u8]| {
+            for record in Records::new(block) {
+                if let (_, Record::End(end)) = record.map_err(|error| error.to_string())? {
+                    slots = end.slots as usize;
+                }
+            }
+            Ok(())
+        };
+        // A later image shows at least as many slots as those before it, so the last one decides.
+        match read_last_block(&*disk, &collection_dir(uid), name, uid, &mut look).await {
+            Ok(()) => slots,
+            Err(_) => 0,
+        }
+    }
+
+    async fn load_images(
+        &self,
+        uid: u64,
+        manifest: &Manifest,
+        writer: &mut DenseWriter,
+        opening: &mut Opening<'_>,
+    ) -> Result<(), String> {
+        let disk = self.env().disk().expect("images lie on a disk");
+        let dir = collection_dir(uid);
+        // A point takes more in memory than in a base image, so that one which does not fit need not be read.
+        opening.check(writer, manifest.images.first().map_or(0, |(_, bytes)| *bytes))?;
+        let mut refused = None;
+        for (name, _) in &manifest.images {
+            let mut take = |block: &[u8]| {
+                writer.restore(block).map_err(|e| e.to_string())?;
+                opening.took(writer, block.len()).inspect_err(|why| refused = Some(why.clone()))
+            };
+            let read = read_image(&*disk, &dir, name, uid, &mut take).await;
+            read.map_err(|error| refused.take().unwrap_or_else(|| error.to_string()))?;
+        }
+        writer.finish_restore(manifest.seq).map_err(|e| e.to_string())?;
+        opening.check(writer, 0)
+    }
+
+    /// Replays the records of a collection: those at hand, and then one piece after the other of what the log has yet.
+    async fn replay(
+        self: &Rc<Self>,
+        uid: u64,
+        writer: &mut DenseWriter,
+        mut piece: LogRecords,
+        opening: &mut Opening<'_>,
+    ) -> Result<(), String> {
+        let mut versions = Versions::default();
+        loop {
+            let more = std::mem::take(&mut piece.more);
+            self.replay_piece(writer, piece, &mut versions, opening).await?;
+            if !more {
+                return Ok(());
+            }
+            let (above, most) = (writer.seq(), replay_bytes(self.ctx()));
+            piece =
+                call_own(self, 0, move |zero| async move { zero.ctx().old_records(uid, above, most).await })
+                    .await?;
+        }
+    }
+
+    async fn replay_piece(
+        &self,
+        writer: &mut DenseWriter,
+        LogRecords { mut records, .. }: LogRecords,
+        versions: &mut Versions,
+        opening: &mut Opening<'_>,
+    ) -> Result<(), String> {
+        records.sort_by_key(|(seq, _)| *seq);
+        let mut slice = Slice::begin(self.env());
+        for (index, (seq, body)) in records.iter().enumerate() {
+            opening.took(writer, body.len())?;
+            let expected = writer.seq() + 1;
+            if *seq != expected {
+                return Err(format!("the log lacks record {expected} (found {seq} next)"));
+            }
+            let mut effect = effect::decode(body).map_err(|e| format!("log record {seq}: {e}"))?;
+            if let Effect::Write { vector, .. } = &effect
+                && vector.len() != writer.shared().config().dim
+            {
+                return Err(format!("log record {seq} holds a vector of {} floats", vector.len()));
+            }
+            if let Effect::Write { id, version, .. } | Effect::Payload { id, version, .. } = &mut effect {
+                // Another payload may take another slot too.
+                writer.commit_next().map_err(|error| error.to_string())?;
+                *version = versions.of_record(writer, *id, *version);
+            }
+            effect.apply(writer, *seq);
+            while writer.text_step() {
+                slice.check().await;
+            }
+            if index % REPLAY_STEP == 0 {
+                self.env().yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes image files and files of vectors that no manifest names, and half-made replacements: checkpoints that a crash interrupted. The latter
+    /// could else become a manifest yet, when a later replacement is interrupted in its turn.
+    async fn remove_stray_images(&self, uid: u64, manifest: &Manifest) {
+        let disk = self.env().disk().expect("images lie on a disk");
+        let dir = collection_dir(uid);
+        let Ok(names) = disk.list(&dir).await else { return };
+        for name in names {
+            let Some(text) = name.to_str() else { continue };
+            let named = manifest
+                .images
+                .iter()
+                .map(|(name, _)| name)
+                .chain(&manifest.vectors)
+                .any(|known| known == text);
+            let ours = text.ends_with(".img") || VectorsFile::is_name(text);
+            if ((ours && !named) || text.ends_with(".tmp"))
+                && let Err(error) = disk.remove(&dir.join(&name)).await
+            {
+                tracing::warn!(file = text, %error, "stray file not removed");
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Writes and deletes of points: checks against the writer, a record in the log, and the change, without an await in between.
+
+use super::effect::{self, Effect};
+use super::texts::settle_texts;
+use super::{Collections, Owned};
+use crate::account::Growth;
+use crate::error::{BatchError, OpError};
+use crate::journal::Journal;
+use crate::log::{Purpose, RecordKey, Ticket};
+use crate::points::{PointFields, Vectors, WriteBatch, Written};
+use bytes::Bytes;
+use nigh_engine::collection::{DenseWriter, WriteError, WriteMode};
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Longest stretch of unbroken work of one write batch, nanoseconds.
+const WRITE_SLICE_NS: u64 = 250_000;
+
+/// Row `index` of a batch as floats, decoded into `buffer` when it is not native.
+pub fn batch_vector<'a>(
+    vectors: &'a Vectors,
+    dim: usize,
+    index: usize,
+    buffer: &'a mut Vec<f32>,
+) -> &'a [f32] {
+    match vectors {
+        Vectors::Native(all) => &all[index * dim..(index + 1) * dim],
+        Vectors::PerPoint(rows) => &rows[index],
+        Vectors::BigEndianRows(bytes) => {
+            decode_row(bytes, dim, index, buffer);
+            buffer
+        }
+    }
+}
+
+fn decode_row(bytes: &Bytes, dim: usize, index: usize, buffer: &mut Vec<f32>) {
+    let row = &bytes[index * (8 + 4 * dim)..][8..8 + 4 * dim];
+    buffer.clear();
+    buffer.extend(row.as_chunks::<4>().0.iter().map(|b| f32::from_be_bytes(*b)));
+}
+
+impl Collections {
+    /// Writes a batch on the owner core, points in order.
+    pub(crate) async fn owned_write(
+        self: &Rc<Self>,
+        uid: u64,
+        name: &str,
+        batch: WriteBatch,
+    ) -> Result<Vec<Written>, BatchError> {
+        let nothing = |error| BatchError { committed: 0, point: None, error };
+        let owned = self.owned(uid).ok_or_else(|| nothing(OpError::UnknownCollection(name.to_owned())))?;
+        let env = self.env().clone();
+        let mut written = Vec::with_capacity(batch.points.len());
+        let mut ticket = None;
+        let mut failure = None;
+        let (mut vector_buffer, mut record) = (Vec::new(), Vec::new());
+        let mut slice_start = env.now_ns();
+        for (index, point) in batch.points.iter().enumerate() {
+            let must_wait = || !owned.dropped.get() && owned.tail_is_full();
+            if must_wait() {
+                owned.tail_room.wait(&owned.changed, must_wait).await;
+                slice_start = env.now_ns();
+            }
+            let began_ns = env.now_ns();
+            let dim = match &batch.vectors {
+                Vectors::PerPoint(rows) => rows[index].len(),
+                Vectors::Native(_) | Vectors::BigEndianRows(_) => batch.dim,
+            };
+            if let Err(error) =
+                self.ctx().wait_for_room(Purpose::Grow, effect::write_bytes(dim, &point.row)).await
+            {
+                failure = Some(error);
+                break;
+            }
+            let vector = batch_vector(&batch.vectors, batch.dim, index, &mut vector_buffer);
+            match self.write_point(&owned, &batch, point, vector, &mut record) {
+                Ok((version, logged)) => {
+                    written.push(Written::Ok { version });
+                    ticket = logged.or(ticket);
+                    owned.handle.counters.insert_ops.fetch_add(1, Relaxed);
+                }
+                Err(OpError::Write(WriteError::VersionConflict { .. })) => written.push(Written::Conflict),
+                Err(error) => {
+                    if matches!(error, OpError::Write(WriteError::Full | WriteError::RateLimited)) {
+                        owned.handle.counters.quota_rejects.fetch_add(1, Relaxed);
+                    }
+                    failure = Some(error);
+                }
+            }
+            let is_long = owned.writer.borrow().has_texts_waiting();
+            if is_long {
+                settle_texts(&env, &owned.writer).await;
+                slice_start = env.now_ns();
+            }
+            let now_ns = env.now_ns();
+            owned.handle.counters.insert_latency.record_us((now_ns - began_ns) / 1000);
+            if failure.is_some() {
+                break;
+            }
+            if now_ns - slice_start > WRITE_SLICE_NS {
+                owned.changed.notify();
+                env.yield_now().await;
+                slice_start = env.now_ns();
+            }
+        }
+        owned.changed.notify();
+        if let Err(error) = self.ctx().wait_durable(ticket).await {
+            return Err(nothing(error));
+        }
+        match failure {
+            None => Ok(written),
+            Some(error) => {
+                let point = batch.points.get(written.len()).map(|point| point.id);
+                Err(BatchError { committed: written.len(), point, error })
+            }
+        }
+    }
+
+    /// One point: admitted, decided on and committed, without an await in between.
+    fn write_point(
+        &self,
+        owned: &Owned,
+        batch: &WriteBatch,
+        point: &PointFields,
+        vector: &[f32],
+        record: &mut Vec<u8>,
+    ) -> Result<(u64, Option<Ticket>), OpError> {
+        owned.usable()?;
+        let mut writer = owned.writer.borrow_mut();
+        let now_ms = self.env().unix_ms();
+        let rate_ok = self.admit_write(owned, &writer, point, vector, now_ms)?;
+        let (version, effect) = decide_write(&writer, batch.mode, point, vector, rate_ok, now_ms)?;
+        let ticket = self.commit(owned, &mut writer, &effect, Purpose::Grow, record)?;
+        let pages_due = writer.pages_due().map(|slots| (writer.shared().clone(), slots));
+        drop(writer);
+        if let Some((dense, slots)) = pages_due {
+            self.env().spawn_compute(Box::new(move || dense.populate(slots)));
+        }
+        Ok((version, ticket))
+    }
+
+    /// What depends on this node alone: room in memory, and the rate of inserts. Whether the latter allows the write.
+    fn admit_write(
+        &self,
+        owned: &Owned,
+        writer: &DenseWriter,
+        point: &PointFields,
+        vector: &[f32],
+        now_ms: u64,
+    ) -> Result<bool, OpError> {
+        let growth = if writer.reuses_slot() { Growth::Reuse } else { Growth::New };
+        let bytes = writer.shared().bytes_of_point(point.row.len(), growth == Growth::New);
+        self.ctx().room_in_memory(bytes, growth)?;
+        Ok(vector.len() != owned.handle.config.dim || owned.tokens.borrow_mut().take(now_ms))
+    }
+
+    /// Appends the effect of a decision to the journal and applies it. The decision was made on this borrow of the writer.
+    ///
+    /// # Errors
+    /// The log takes nothing; nothing has changed.
+    pub(super) fn commit(
+        &self,
+        owned: &Owned,
+        writer: &mut DenseWriter,
+        effect: &Effect<'_>,
+        purpose: Purpose,
+        record: &mut Vec<u8>,
+    ) -> Result<Option<Ticket>, OpError> {
+        let seq = writer.seq() + 1;
+        let key = RecordKey { collection: owned.handle.uid, seq };
+        let ticket = self.ctx().append(purpose, key, record, |out| effect.encode(out))?;
+        effect.apply(writer, seq);
+        owned.note_delta(effect.id());
+        Ok(ticket)
+    }
+
+    /// Deletes one id on the owner core; false when absent.
+    pub(crate) async fn owned_delete(
+        self: &Rc<Self>,
+        uid: u64,
+        name: &str,
+        id: u64,
+        expected_version: Option<u64>,
+    ) -> Result<bool, OpError> {
+        let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
+        let mut record = Vec::new();
+        self.ctx().wait_for_room(Purpose::Free, effect::DELETE_BYTES).await?;
+        let (deleted, ticket) = self.delete_point(&owned, id, expected_version, &mut record)?;
+        settle_texts(self.env(), &owned.writer).await;
+        owned.changed.notify();
+        self.ctx().wait_durable(ticket).await?;
+        Ok(deleted)
+    }
+
+    /// Removes one id: decided on and committed, without an await in between.
+    pub(crate) fn delete_point(
+        &self,
+        owned: &Owned,
+        id: u64,
+        expected_version: Option<u64>,
+        record: &mut Vec<u8>,
+    ) -> Result<(bool, Option<Ticket>), OpError> {
+        owned.usable()?;
+        let mut writer = owned.writer.borrow_mut();
+        if !writer.check_delete(id, expected_version, self.env().unix_ms())? {
+            return Ok((false, None));
+        }
+        let ticket = self.commit(owned, &mut writer, &Effect::Delete { id }, Purpose::Free, record)?;
+        Ok((true, ticket))
+    }
+}
+
+/// Decides on one write at `now_ms`: the version that the point gets, and the effect.
+///
+/// # Errors
+/// What the writer refuses: a duplicate, a conflict, a vector that does not fit, a quota.
+fn decide_write<'a>(
+    writer: &DenseWriter,
+    mode: WriteMode,
+    point: &'a PointFields,
+    vector: &'a [f32],
+    rate_ok: bool,
+    now_ms: u64,
+) -> Result<(u64, Effect<'a>), OpError> {
+    let version = writer.check_write(point.id, vector, mode, point.expected_version, rate_ok, now_ms)?;
+    let deadline_ms = if point.ttl_ms > 0 { now_ms.saturating_add(point.ttl_ms as u64) } else { 0 };
+    let effect =
+        Effect::Write { id: point.id, version, deadline_ms, vector: Cow::Borrowed(vector), row: &point.row };
+    Ok((version, effect))
+}

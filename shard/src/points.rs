@@ -1,0 +1,142 @@
+//! Points as they travel between front ends and the cores that own them: what is asked for, and what is answered. All of it is `Send`.
+
+use bytes::Bytes;
+use nigh_engine::collection::WriteMode;
+use nigh_engine::filter::Predicate;
+use std::sync::Arc;
+
+/// Bytes of points, payloads and vectors as stored, after which a page of them ends: one point may have 33 MiB.
+pub const PAGE_BYTES: usize = 256 << 10;
+
+/// Where the f32 rows of a batch lie.
+#[derive(Clone, Debug)]
+pub enum Vectors {
+    /// `count * dim` native floats.
+    Native(Vec<f32>),
+    /// Rows of the binary body: each `8 + 4 * dim` bytes (big-endian id, then big-endian f32s), validated for length.
+    BigEndianRows(Bytes),
+    /// One vector per point, any length (JSON).
+    PerPoint(Vec<Vec<f32>>),
+}
+/// Points to write, in order.
+#[derive(Clone, Debug)]
+pub struct WriteBatch {
+    /// Insert or upsert.
+    pub mode: WriteMode,
+    /// Vector length of `Native`/`BigEndianRows`.
+    pub dim: usize,
+    /// Vectors.
+    pub vectors: Vectors,
+    /// Everything else, one per point.
+    pub points: Vec<PointFields>,
+}
+/// A point without its vector.
+#[derive(Clone, Debug, Default)]
+pub struct PointFields {
+    /// Id.
+    pub id: u64,
+    /// Encoded payload row (`payload::RowBuilder`), empty = none.
+    pub row: Vec<u8>,
+    /// Relative, <= 0 = none; becomes absolute at the owner.
+    pub ttl_ms: i64,
+    /// Condition.
+    pub expected_version: Option<u64>,
+}
+/// Per point outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// Stored under this version.
+    Ok {
+        /// New version.
+        version: u64,
+    },
+    /// `expected_version` differed; nothing changed.
+    Conflict,
+}
+/// What a call of `operate` on a record in a payload has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PointOperated {
+    /// There is no such point.
+    NoPoint,
+    /// The point has no record under the key, and the call makes none.
+    NoRecord,
+    /// All operations are through, or a CHECK has failed.
+    Done {
+        /// What the caller is told.
+        result: Vec<u8>,
+        /// Version of the point afterwards; as before when a CHECK has failed.
+        version: u64,
+    },
+}
+
+/// A search.
+#[derive(Clone, Debug)]
+pub struct SearchRequest {
+    /// Query vector.
+    pub vector: Vec<f32>,
+    /// Results.
+    pub k: usize,
+    /// Filter.
+    pub filter: Option<Arc<Predicate>>,
+    /// Also return payload rows (docs).
+    pub with_rows: bool,
+}
+/// A hit that may cross cores.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FoundPoint {
+    /// Id.
+    pub id: u64,
+    /// Distance; 0 in lanes that rank by score.
+    pub distance: f32,
+    /// Score of a query of lanes; 0 where only distances rank.
+    pub score: f32,
+    /// Encoded row when asked for and present, else empty. Those of one answer share their memory.
+    pub row: Bytes,
+}
+/// A point read by id.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredPoint {
+    /// Id.
+    pub id: u64,
+    /// Vector when asked for.
+    pub vector: Option<Vec<f32>>,
+    /// Row when asked for and present; with a vector but no payload asked for, a row with the sparse vector alone.
+    pub row: Vec<u8>,
+    /// Remaining ms, 0 = none.
+    pub ttl_ms: u64,
+    /// Version.
+    pub version: u64,
+}
+/// One page of a scroll.
+#[derive(Clone, Debug, Default)]
+pub struct ScrollPage {
+    /// Points in id order, without vectors.
+    pub points: Vec<StoredPoint>,
+    /// Id to continue after, when more exist.
+    pub next_after: Option<u64>,
+    /// Bytes of the points.
+    bytes: usize,
+}
+
+impl StoredPoint {
+    /// Bytes of row and vector.
+    pub(crate) fn bytes(&self) -> usize {
+        self.row.len() + self.vector.as_ref().map_or(0, |vector| size_of_val(&vector[..]))
+    }
+}
+
+impl ScrollPage {
+    pub(crate) fn push(&mut self, point: StoredPoint) {
+        self.bytes += point.bytes();
+        self.points.push(point);
+    }
+
+    /// Asked when one more match has been found: whether the page has its `limit` (0 = none) or all the bytes it may, and so a successor.
+    pub(crate) fn is_full(&mut self, limit: usize) -> bool {
+        let full = (limit > 0 && self.points.len() == limit) || self.bytes >= PAGE_BYTES;
+        if full {
+            self.next_after = self.points.last().map(|point| point.id);
+        }
+        full
+    }
+}

@@ -1,0 +1,21 @@
+//! Whole server processes, all in one program: it is linked once, and tests that wait run beside tests that compute.
+//!
+//! Each file says what it is about. Tests that need the machine for themselves are in `alone`.
+mod bench;
+mod cells;
+mod clients;
+mod crowds;
+mod damage;
+mod decoders;
+mod differential;
+mod full_disk;
+mod kill;
+mod kill_evictions;
+mod kill_keys;
+mod rest;
+mod restart;
+mod seccomp;
+mod start;
+mod tcp;
+mod tcp_completion;
+mod ttl;
