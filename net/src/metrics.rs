@@ -153,6 +153,10 @@ pub struct NodeGauges {
     pub memory_used_bytes: u64,
     /// Bytes past which writes are refused.
     pub memory_limit_bytes: u64,
+    /// Bytes held by each use.
+    pub memory_held: Vec<(MemoryUse, u64)>,
+    /// Bytes that are resident and that no use has asked for.
+    pub memory_unseen_bytes: u64,
     /// Bytes of larger requests in memory.
     pub request_bytes: u64,
     /// Bytes of larger heads of HTTP requests in memory.
@@ -195,6 +199,8 @@ pub async fn page(core: &Rc<Core>, telemetry: &Telemetry) -> String {
     let node = NodeGauges {
         memory_used_bytes: core.node().account.total(),
         memory_limit_bytes: core.options().memory_limit_bytes,
+        memory_held: MemoryUse::ALL.map(|of| (of, core.node().account.held(of))).to_vec(),
+        memory_unseen_bytes: core.node().account.unseen(),
         request_bytes: core.node().account.held(MemoryUse::Requests),
         head_bytes: core.node().account.held(MemoryUse::Heads),
         answer_bytes: core.node().account.held(MemoryUse::Answers),
@@ -238,6 +244,12 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
     page.sample("memory_used_bytes", &[], node.memory_used_bytes);
     page.family("memory_limit_bytes", "gauge", "Memory past which writes are refused.");
     page.sample("memory_limit_bytes", &[], node.memory_limit_bytes);
+    let help = "Memory by use. \"unseen\" is resident memory that no use has asked for: stacks, buffers, and what the allocator keeps.";
+    page.family("memory_held_bytes", "gauge", help);
+    for (of, bytes) in &node.memory_held {
+        page.sample("memory_held_bytes", &[("use", of.name())], bytes);
+    }
+    page.sample("memory_held_bytes", &[("use", "unseen")], node.memory_unseen_bytes);
     let help = "1 while the disk is full: writes that need room are refused.";
     page.family("disk_full", "gauge", help);
     page.sample("disk_full", &[], u8::from(node.is_disk_full));

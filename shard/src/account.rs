@@ -157,9 +157,14 @@ impl Account {
     }
 
     fn look_if_due(&self) {
-        if self.wants_look()
-            && let Some(bytes) = self.resident_bytes.get().and_then(|resident_bytes| resident_bytes())
-        {
+        if self.wants_look() {
+            self.look();
+        }
+    }
+
+    /// Looks at the resident set, if there is something to look with.
+    fn look(&self) {
+        if let Some(bytes) = self.resident_bytes.get().and_then(|resident_bytes| resident_bytes()) {
             self.note_resident(bytes);
         }
     }
@@ -236,8 +241,8 @@ impl Account {
     /// Takes `bytes` for a connection that begins; `None` when connections hold as much as they may.
     pub fn charge_connection(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
         let most = self.limit_bytes / CONNECTIONS_PART;
-        let taken =
-            self.take(MemoryUse::Connections, bytes, most, self.limit_bytes / CONNECTIONS_BEYOND_PART);
+        let beyond = self.limit_bytes / CONNECTIONS_BEYOND_PART;
+        let taken = self.take_or_look(MemoryUse::Connections, bytes, most, beyond);
         taken.then(|| Charge { account: self.clone(), of: MemoryUse::Connections, bytes })
     }
 
@@ -294,9 +299,28 @@ impl Account {
         (self.limit_bytes / GRANT_PART).clamp(*GRANT_BYTES.start(), *GRANT_BYTES.end())
     }
 
+    /// Takes `bytes` as [`Self::take`] does, and before it says no makes sure that what is unseen is no figure of a moment ago: memory that was
+    /// given back and taken again since counts twice.
+    fn take_or_look(&self, of: MemoryUse, bytes: u64, most: u64, beyond: u64) -> bool {
+        if self.take(of, bytes, most, beyond) {
+            return true;
+        }
+        // Nobody has taken anything since the last look, so another would find the same: a crowd that is turned away costs no system calls.
+        if self.unlooked.load(Relaxed) == 0 || self.held(of) + bytes > most {
+            return false;
+        }
+        self.look();
+        self.take(of, bytes, most, beyond)
+    }
+
     fn take(&self, of: MemoryUse, bytes: u64, most: u64, beyond: u64) -> bool {
+        let limit = self.limit_bytes.saturating_add(beyond);
+        // What clearly does not fit is not added even for a moment, in which others would be refused because of it.
+        if self.held(of).saturating_add(bytes) > most || self.total().saturating_add(bytes) > limit {
+            return false;
+        }
         let of_use = self.held[of as usize].fetch_add(bytes, Relaxed).saturating_add(bytes);
-        let fits = of_use <= most && self.total() <= self.limit_bytes.saturating_add(beyond);
+        let fits = of_use <= most && self.total() <= limit;
         if fits {
             self.unlooked.fetch_add(bytes, Relaxed);
         } else {
@@ -380,7 +404,7 @@ impl Charge {
     fn resize_beyond(&mut self, bytes: u64, most: u64, beyond: u64) -> bool {
         if bytes > self.bytes {
             self.account.look_if_due();
-            if !self.account.take(self.of, bytes - self.bytes, most, beyond) {
+            if !self.account.take_or_look(self.of, bytes - self.bytes, most, beyond) {
                 return false;
             }
         }
@@ -627,6 +651,20 @@ mod tests {
             "a sixty-fourth has been taken since"
         );
         assert_eq!(account.unseen(), 1 << 20);
+    }
+
+    /// A connection is not turned away because of what was resident a moment ago and has been taken again since.
+    #[test]
+    fn what_was_given_back_and_taken_again_counts_once() {
+        let account = Account::new(1 << 20);
+        account.look_with(|| Some(900 << 10));
+        account.note_resident(900 << 10);
+        assert!(account.charge_connection(200 << 10).is_none(), "connections may not hold so much");
+        let held = account.hold(MemoryUse::Answers, 150 << 10);
+        assert_eq!(account.total(), 1050 << 10);
+        assert!(account.charge_connection(50 << 10).is_some());
+        assert_eq!(account.total(), 900 << 10);
+        drop(held);
     }
 
     /// What nobody has told the account of is in the resident set.

@@ -165,7 +165,7 @@ impl Writer {
     }
 
     /// Copies what is alive of a page that has enough dead words, if there is one and it can be copied whole. Whether it has.
-    fn compact_one(&mut self, now_ms: u64) -> bool {
+    pub(super) fn compact_one(&mut self, now_ms: u64) -> bool {
         if !self.begin_compaction() {
             return false;
         }

@@ -14,6 +14,7 @@
 //!    soon as they let go.
 //! 3. A *fresh* page has no memory, and is given some when whoever counts the memory of the process grants it ([`Grow`]). Where that is
 //!    refused the store is at capacity with the pages that it has.
+//!    Free pages lose theirs when a store has been read from a disk, which may take more pages on the way than what is read needs.
 //! 4. What tables take is taken from the pages: so many of the budget are *withheld*, without memory.
 //! 5. `live` of a page is the number of words of its entries that the table leads to.
 
@@ -269,6 +270,21 @@ impl Pages {
             let first = page as usize * self.page_words;
             words.release(first, first + self.page_words);
             self.touched -= 1;
+        }
+    }
+
+    /// Gives back the memory of the free pages but one: they are fresh again, and ask for memory before they are written. Without a free
+    /// page the next write would have to empty a whole one where no memory is granted.
+    pub(super) fn release_free(&mut self, words: &Words) {
+        self.poll(words);
+        while self.free.len() > 1
+            && let Some(page) = self.free.pop()
+        {
+            self.release(page, words);
+            self.fresh.push(page);
+        }
+        if self.grow.is_some() {
+            self.granted = 0;
         }
     }
 

@@ -12,6 +12,9 @@
 //! 5. The oldest page goes, as in a store that serves.
 //!
 //! What has gone in steps 4 and 5 may be read a second time, when all deletions have been applied, and then takes only room that is there.
+//!
+//! So the store may take its whole budget on the way, also where it had less because points had the memory. At the end what is alive is
+//! copied together and the free pages are given back ([`Writer::compact_restored`]): the points are read after it.
 
 use super::pages::Pages;
 use super::table::Place;
@@ -47,6 +50,17 @@ impl Writer {
         stats.evicted_live_bytes = (stats.evicted_live_bytes as f64 * share) as u64;
         stats.evictions = stats.evictions.saturating_sub(stats.evictions_live) + evicted;
         stats.evictions_live = evicted;
+    }
+
+    /// After [`Self::finish_restore`], until it returns false: copies what is alive of one page together with others, if enough of it is dead.
+    /// The last call gives the memory of free pages back.
+    pub fn compact_restored(&mut self, now_ms: u64) -> bool {
+        self.pages.poll(&self.shared.words);
+        if self.compact_one(now_ms) {
+            return true;
+        }
+        self.pages.release_free(&self.shared.words);
+        false
     }
 
     /// Least words of a page that have to be dead for its being copied now.

@@ -25,6 +25,7 @@ use crate::journal::Journal;
 use crate::kv::store::Keys;
 use crate::log::ChainFound;
 use crate::sealed_json::Unreadable;
+use crate::slice::Slice;
 use crate::twin::{self, TwinError};
 use ahash::{HashMap, HashSet};
 use nigh_engine::kv::{Effect, KeyHasher, View};
@@ -446,8 +447,13 @@ impl Keys {
         }
         let own = keys.owned.borrow().len();
         let (mut logged, mut evicted, mut wants_base) = (0, 0, false);
+        let mut slice = Slice::begin(self.ctx.env());
         for index in 0..own {
             let mut displaced = keys.owned.borrow_mut()[index].finish_restore();
+            let now_ms = self.ctx.env().unix_ms();
+            while keys.owned.borrow_mut()[index].writer.compact_restored(now_ms) {
+                slice.check().await;
+            }
             let Some(log) = self.ctx.log() else { continue };
             evicted += displaced.len();
             logged += displaced.iter().map(Vec::len).sum::<usize>();

@@ -3,6 +3,8 @@
 use super::super::{Config, Effect, Op, Stats, Writer};
 use super::bed::{NOW, config, get, put, store};
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 fn fill(writer: &mut Writer, from: u64, to: u64, len: usize) {
     (from..to).for_each(|n| put(writer, &n.to_be_bytes(), &vec![n as u8; len], 0, NOW));
@@ -375,6 +377,55 @@ fn a_store_that_is_read_keeps_what_fits() {
         assert!(kept > 1_000 && writer.stats().evictions_live == 37_000 - kept);
         assert!(present(&mut writer, 39_900, 40_000) > 90, "those that end last");
         check_memory_after_restore(&writer.stats());
+    }
+}
+
+/// An image may hold far more than the store ever held at one time. When the last of it is gone, so is the memory that it took, whether
+/// it lay in pages of its own or among what is alive.
+#[test]
+fn a_store_that_was_read_gives_back_what_it_needed_on_the_way() {
+    for (knobs, len) in (0..8).flat_map(|knobs| [(knobs, 64), (knobs, 5000)]) {
+        for every in [1, 3, 10] {
+            let (mut writer, view, seat) = store(config(4 << 20, 1 << 13, knobs));
+            let granted = Arc::new(AtomicUsize::new(0));
+            let counted = granted.clone();
+            writer.grow_with(Arc::new(move |bytes| {
+                counted.fetch_add(bytes, Relaxed);
+                true
+            }));
+            writer.note_evicted();
+            writer.begin_restore();
+            let keys = (3 << 20) / (len as u64 + 40);
+            let value = |n: u64| vec![n as u8; len];
+            let key = |n: u64| n.to_be_bytes();
+            for n in 0..keys {
+                let set = Effect::Set { key: &key(n), value: value(n).into(), deadline_ms: 0 };
+                writer.apply(&set, NOW).unwrap();
+            }
+            let most = writer.stats();
+            let is_kept = |n: u64| if every == 1 { n < keys / 10 } else { n.is_multiple_of(every) };
+            for n in (0..keys).filter(|n| !is_kept(*n)) {
+                writer.apply(&Effect::Delete { key: &key(n) }, NOW).unwrap();
+            }
+            writer.finish_restore(0);
+            while writer.compact_restored(NOW) {}
+            let stats = writer.stats();
+            let allocated = stats.pages_allocated * stats.page_bytes;
+            assert_eq!(stats.evictions_live, 0);
+            assert!(
+                allocated < stats.live_bytes * 4 / 3 + stats.live_bytes / 8 + 4 * stats.page_bytes
+                    && allocated < most.pages_allocated * most.page_bytes / 2,
+                "{knobs} {len} {every}: {allocated} bytes allocated, {most:?} {stats:?}"
+            );
+            for n in 0..keys {
+                let found = get(&view, &seat, &key(n), NOW);
+                assert_eq!(found, is_kept(n).then(|| value(n)), "{n}");
+            }
+            // What was given back is asked for again.
+            let before = granted.load(Relaxed);
+            fill(&mut writer, keys, keys + keys / 4, len);
+            assert!(granted.load(Relaxed) > before);
+        }
     }
 }
 
