@@ -3,7 +3,6 @@
 use crate::account::Refusal;
 use crate::checkpoint::CheckpointError;
 use crate::disk::is_full;
-use crate::log::LogError;
 use nigh_engine::collection::{ConfigError, SearchError, WriteError};
 use nigh_engine::kv::operate::OperateError;
 use nigh_engine::query::LaneError;
@@ -103,17 +102,6 @@ impl From<LaneError> for OpError {
             LaneError::TooLong(error) => OpError::Search(error.into()),
             error => OpError::Lanes(error),
         }
-    }
-}
-
-/// Maps a refusal of the log.
-pub fn log_error(error: LogError) -> OpError {
-    match error {
-        LogError::NoSpace(why) => OpError::NoSpace(why),
-        LogError::TooLarge(bytes) => {
-            OpError::BadRequest(format!("point of {bytes} bytes is larger than a log record may be"))
-        }
-        other => OpError::Unavailable(other.to_string()),
     }
 }
 

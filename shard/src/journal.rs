@@ -1,13 +1,23 @@
 //! Between the owners of data and the log: where the effect of a decision becomes durable before whoever asked is answered.
 //!
 //! Collections and keys know nothing else of the log when they change: they wait for room, decide, append the effect and apply it without an
-//! await in between, and wait until it is durable. Today this is the log of the core; a replicated group will be another one.
+//! await in between, and wait until it is durable. Today this is the log of the core; a replicated group will be another one. A start, a stop and
+//! the trimming of segments are about the log of the core itself, and use it directly.
 
 use crate::error::OpError;
-use crate::log::{Purpose, RecordKey, Ticket};
+pub(crate) use crate::log::{Purpose, RecordKey, Ticket};
 
 /// See the module. Futures run on the core that made them.
 pub(crate) trait Journal {
+    /// Whether records outlive the process; where they do not, none is made.
+    fn keeps_records(&self) -> bool;
+
+    /// Whether records for `purpose` wait for checkpoints at the moment, although the log itself would take them.
+    fn awaits_checkpoints(&self, purpose: Purpose) -> bool;
+
+    /// Whether the log has failed, and refuses everything from now on.
+    fn has_failed(&self) -> bool;
+
     /// Waits while room is made for a record of `bytes`; an append right after, without an await, is taken.
     ///
     /// # Errors
@@ -18,7 +28,7 @@ pub(crate) trait Journal {
     /// Appends a record, which `encode` writes into `buffer`; `None` where nothing outlives the process, and then nothing is encoded.
     ///
     /// # Errors
-    /// Nothing was appended.
+    /// Nothing was appended. [`OpError::NoSpace`] when [`Self::wait_for_room`] has to be asked first, with the length of `buffer`.
     fn append(
         &self,
         purpose: Purpose,

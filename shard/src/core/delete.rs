@@ -2,8 +2,7 @@
 
 use super::Core;
 use crate::error::OpError;
-use crate::journal::Journal;
-use crate::log::{Purpose, Ticket};
+use crate::journal::{Journal, Purpose, Ticket};
 use crate::owner::{Owned, effect, settle_texts};
 use crate::question::{self, Asked, OpenPoint};
 use crate::slice::Slice;

@@ -19,7 +19,7 @@ use crate::log::{Log, OldSegments};
 use crate::node::{NodeOptions, NodeShared};
 use nigh_engine::collection::{DenseConfig, DenseWriter};
 use nigh_engine::memory::{Participant, Pin, Published};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -41,7 +41,7 @@ pub struct Ctx {
     replies: Replies,
     /// What the collections of this core hold.
     points: Share,
-    log: RefCell<Option<Rc<Log>>>,
+    log: OnceCell<Rc<Log>>,
     old_segments: RefCell<Rc<OldSegments>>,
     stopping: Cell<bool>,
     /// Rounds of chores since the last write that they saw.
@@ -64,7 +64,7 @@ impl Ctx {
             participant: shared.domain.participant(env.index()),
             replies: Replies::default(),
             points: Share::new(&shared.account, MemoryUse::Collections),
-            log: RefCell::default(),
+            log: OnceCell::new(),
             old_segments: RefCell::default(),
             stopping: Cell::new(false),
             quiet_rounds: Cell::new(0),
@@ -111,23 +111,24 @@ impl Ctx {
         &self.replies
     }
 
-    pub(crate) fn log(&self) -> Option<Rc<Log>> {
-        self.log.borrow().clone()
+    /// The log itself, for what starts, stops and trims it; owners append through [`crate::journal::Journal`].
+    pub(crate) fn log(&self) -> Option<&Rc<Log>> {
+        self.log.get()
     }
 
     pub(crate) fn set_log(&self, log: Rc<Log>, old: OldSegments) {
-        *self.log.borrow_mut() = Some(log);
+        assert!(self.log.set(log).is_ok(), "a core makes its log once");
         *self.old_segments.borrow_mut() = Rc::new(old);
     }
 
     /// Bytes of log that recovery would read for this core.
     pub fn log_bytes(&self) -> u64 {
-        self.log.borrow().as_ref().map_or(0, |log| log.live_bytes())
+        self.log().map_or(0, |log| log.live_bytes())
     }
 
     /// Frames that this core has written to its log.
     pub fn log_frames(&self) -> u64 {
-        self.log.borrow().as_ref().map_or(0, |log| log.frames())
+        self.log().map_or(0, |log| log.frames())
     }
 
     pub(crate) fn has_old_segments(&self) -> bool {

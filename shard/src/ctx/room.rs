@@ -3,11 +3,9 @@
 use super::Ctx;
 use crate::damage_mark;
 use crate::disk::{Disk, LocalBoxFuture, is_full};
-use crate::error::{OpError, log_error};
-use crate::journal::Journal;
-use crate::log::{
-    ChainFound, Log, LogConfig, LogError, MakeRoom, OldSegments, Owners, Purpose, RecordKey, Ticket,
-};
+use crate::error::OpError;
+use crate::journal::{Journal, Purpose, RecordKey, Ticket};
+use crate::log::{ChainFound, Log, LogConfig, LogError, MakeRoom, OldSegments, Owners};
 use crate::reserve::Part;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,11 +29,6 @@ impl Ctx {
     pub(crate) fn is_disk_short(&self) -> bool {
         let reserve = &self.node().reserve;
         reserve.is_disk_full() || reserve.is_image_short()
-    }
-
-    /// Whether writes have to wait for checkpoints.
-    pub(crate) fn is_log_too_long(&self, log: &Log) -> bool {
-        log.live_bytes() > self.options().log_bytes_soft.saturating_mul(LOG_HARD_FACTOR)
     }
 
     /// Creates this core's log of the new generation and starts its flushing.
@@ -122,11 +115,37 @@ impl Ctx {
     }
 }
 
+/// A refusal of the log, as owners are told.
+fn log_error(error: LogError) -> OpError {
+    match error {
+        LogError::NoSpace(why) => OpError::NoSpace(why),
+        LogError::TooLarge(bytes) => {
+            OpError::BadRequest(format!("point of {bytes} bytes is larger than a log record may be"))
+        }
+        other => OpError::Unavailable(other.to_string()),
+    }
+}
+
 impl Journal for Ctx {
+    #[inline]
+    fn keeps_records(&self) -> bool {
+        self.log().is_some()
+    }
+
+    fn awaits_checkpoints(&self, purpose: Purpose) -> bool {
+        let Some(log) = self.log() else { return false };
+        log.live_bytes() > self.options().log_bytes_soft.saturating_mul(LOG_HARD_FACTOR)
+            || (purpose == Purpose::Grow && self.node().reserve.is_low())
+    }
+
+    fn has_failed(&self) -> bool {
+        self.log().is_some_and(|log| log.failed().is_some())
+    }
+
     async fn wait_for_room(&self, purpose: Purpose, bytes: usize) -> Result<(), OpError> {
         let Some(log) = self.log() else { return Ok(()) };
         let mut waited_us = 0;
-        while self.is_log_too_long(&log) || (purpose == Purpose::Grow && self.node().reserve.is_low()) {
+        while self.awaits_checkpoints(purpose) {
             if self.is_disk_short() {
                 match purpose {
                     Purpose::Free => break,
@@ -163,6 +182,7 @@ impl Journal for Ctx {
         }
     }
 
+    #[inline]
     fn append(
         &self,
         purpose: Purpose,
@@ -179,7 +199,7 @@ impl Journal for Ctx {
         match (ticket, self.log()) {
             (Some(ticket), Some(log)) => log.durable(ticket).await.map_err(|error| {
                 // Before anybody is told: who is told looks, and must see it.
-                self.note_failed_log(&log);
+                self.note_failed_log(log);
                 log_error(error)
             }),
             _ => Ok(()),

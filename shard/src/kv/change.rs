@@ -1,13 +1,13 @@
 //! Changes of keys on the core that owns them.
 
-use super::shard::{Refused, store_error};
+use super::indexes::Indexes;
+use super::shard::{Refused, Shard, store_error};
 use super::store::Place;
 use crate::ctx::{CHECKPOINT_POLL_US, CHECKPOINT_WAIT_MAX_US};
 use crate::env::call;
 use crate::error::OpError;
-use crate::journal::Journal;
+use crate::journal::{Journal, Purpose, Ticket};
 use crate::kv::store::Keys;
-use crate::log::{Purpose, Ticket};
 use nigh_engine::kv::operate::{Call, Change, Expiry, OperateError, Outcome};
 use nigh_engine::kv::{Action, Op, Prepared, Read, Reply, StoreError, Writer};
 use std::rc::Rc;
@@ -81,6 +81,7 @@ impl Keys {
         self.change_now(place, now_ms, prepare, |told| answer(told.take().expect("told once")))
     }
 
+    /// One change: admitted, decided on by `prepare` and committed, without an await in between.
     #[inline]
     fn change_now<'a, R>(
         &self,
@@ -91,40 +92,18 @@ impl Keys {
     ) -> Result<Option<Ticket>, Box<Refused>> {
         let keys = self;
         assert_eq!(place.core, keys.index, "a key is changed by its owner");
-        if let Err(error) = keys.healthy() {
-            return Err(Box::new(Refused::Error(self.ctx.note_refusal(error))));
-        }
-        let log = self.ctx.log();
-        let is_look_due = keys.unchecked.get() >= UNCHECKED_MAX;
-        if is_look_due {
-            keys.unchecked.set(0);
-        }
-        let is_too_long = is_look_due
-            && log.as_deref().is_some_and(|log| {
-                self.ctx.is_log_too_long(log)
-                    || self.is_keys_log_too_long()
-                    || self.ctx.node().reserve.is_low()
-            });
-        // On a full disk it may be this deletion that lets the images be written that the log waits for.
-        if is_too_long && !self.ctx.is_disk_short() {
-            return Err(Box::new(Refused::NoRoom(Purpose::Grow, NOT_KNOWN)));
-        }
+        let must_free = self.admit_change()?;
         let shard = &mut keys.owned.borrow_mut()[place.shard / keys.shared.cores];
         // Looked at where it lies: see `Shard::commit`.
         match &mut prepare(&mut shard.writer) {
             Ok(Prepared { effect, reply }) => {
-                if is_too_long && shard.purpose_of(effect.as_ref(), now_ms) == Purpose::Grow {
-                    shard.tell_evicted(log.as_deref(), &mut keys.indexes.borrow_mut());
+                let indexes = &mut *keys.indexes.borrow_mut();
+                if must_free && shard.purpose_of(effect.as_ref(), now_ms) == Purpose::Grow {
+                    shard.tell_evicted(&*self.ctx, indexes);
                     return Err(Box::new(Refused::NoRoom(Purpose::Grow, 1)));
                 }
-                let indexes = &mut *keys.indexes.borrow_mut();
-                let committed = shard.commit(log.as_deref(), effect.as_ref(), now_ms, indexes);
-                let ticket = committed.map_err(|refused| {
-                    Box::new(match *refused {
-                        Refused::Error(error) => Refused::Error(self.ctx.note_refusal(error)),
-                        waits => waits,
-                    })
-                })?;
+                let committed = shard.commit(&*self.ctx, effect.as_ref(), now_ms, indexes);
+                let ticket = committed.map_err(|refused| self.note_refused(shard, indexes, *refused))?;
                 let looks_due = 1 + (shard.record_bytes() / UNCHECKED_BYTES) as u32;
                 keys.unchecked.set(keys.unchecked.get() + looks_due);
                 answer(reply);
@@ -132,6 +111,37 @@ impl Keys {
             }
             Err(error) => Err(Box::new(Refused::Error(self.ctx.note_refusal(store_error(error))))),
         }
+    }
+
+    /// What depends on this node alone, before a change is decided on: whether the keys are served, and now and then whether images are
+    /// far behind. True: the change is let through only if it frees room.
+    #[inline]
+    fn admit_change(&self) -> Result<bool, Box<Refused>> {
+        if let Err(error) = self.healthy() {
+            return Err(Box::new(Refused::Error(self.ctx.note_refusal(error))));
+        }
+        if self.unchecked.get() < UNCHECKED_MAX {
+            return Ok(false);
+        }
+        self.unchecked.set(0);
+        let is_behind = self.ctx.awaits_checkpoints(Purpose::Grow) || self.is_keys_log_too_long();
+        // On a full disk it may be this deletion that lets the images be written that the log waits for.
+        if is_behind && !self.ctx.is_disk_short() {
+            return Err(Box::new(Refused::NoRoom(Purpose::Grow, NOT_KNOWN)));
+        }
+        Ok(is_behind)
+    }
+
+    /// The log has not taken a change.
+    #[cold]
+    fn note_refused(&self, shard: &mut Shard, indexes: &mut Indexes, refused: Refused) -> Box<Refused> {
+        if !self.ctx.node().reserve.is_intact() {
+            shard.tell_evicted(&*self.ctx, indexes);
+        }
+        Box::new(match refused {
+            Refused::Error(error) => Refused::Error(self.ctx.note_refusal(error)),
+            waits => waits,
+        })
     }
 
     /// As [`Self::change_key_now`], at a `moment`, which has passed if the log had to be waited for.
@@ -161,8 +171,7 @@ impl Keys {
     async fn wait_for_keys_image(&self) -> Result<(), OpError> {
         let mut waited_us = 0;
         // Writing to a failed log gives its own error.
-        let has_failed = || self.ctx.log().is_some_and(|log| log.failed().is_some());
-        while self.is_keys_log_too_long() && !self.ctx.is_disk_short() && !has_failed() {
+        while self.is_keys_log_too_long() && !self.ctx.is_disk_short() && !self.ctx.has_failed() {
             if waited_us >= CHECKPOINT_WAIT_MAX_US || self.ctx.is_stopping() {
                 return Err(OpError::Busy("checkpoints of keys do not keep up; try again".to_owned()));
             }

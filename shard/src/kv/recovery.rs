@@ -415,8 +415,7 @@ impl Keys {
                 for effect in record::Effects::of(body) {
                     shard.touched.note(&effect.map_err(|error| error.to_string())?);
                 }
-                shard.unsaved_bytes += body.len() as u64;
-                shard.seq = *seq;
+                shard.note_record(*seq, body.len());
             }
         }
         wants_base |= self.start_keys(left_out).await?;
@@ -454,12 +453,14 @@ impl Keys {
             while keys.owned.borrow_mut()[index].writer.compact_restored(now_ms) {
                 slice.check().await;
             }
-            let Some(log) = self.ctx.log() else { continue };
+            if !self.ctx.keeps_records() {
+                continue;
+            }
             evicted += displaced.len();
             logged += displaced.iter().map(Vec::len).sum::<usize>();
             wants_base |= logged > DISPLACED_BYTES_MAX;
             while !displaced.is_empty() && !wants_base {
-                let appended = keys.owned.borrow_mut()[index].log_displaced(&log, &mut displaced);
+                let appended = keys.owned.borrow_mut()[index].log_displaced(&*self.ctx, &mut displaced);
                 match appended.map_err(|refused| *refused) {
                     Ok(()) => {}
                     Err(Refused::NoRoom(purpose, bytes)) => {

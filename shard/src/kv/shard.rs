@@ -3,7 +3,7 @@
 use super::indexes::Indexes;
 use super::record;
 use crate::error::OpError;
-use crate::log::{Log, LogError, Purpose, RecordKey, Ticket};
+use crate::journal::{Journal, Purpose, RecordKey, Ticket};
 use ahash::HashSet;
 use nigh_engine::kv::{Effect, StoreError, Writer};
 
@@ -90,43 +90,35 @@ impl Shard {
         }
     }
 
-    /// Logs and applies what was prepared at the same `now_ms`. What preparing has evicted stands before it in the record, or in records of its
-    /// own before that one where it is much; what applying evicts, in records behind it.
+    /// Appends the effect of a decision to the journal and applies it. The decision was made at the same `now_ms`, and nothing has come
+    /// between. What making it has evicted stands before the effect in the record, or in records of its own before that one where it is much;
+    /// what applying evicts, in records behind it.
     ///
     /// What it takes and returns is small or behind a reference on purpose: a large result is copied, and a copy of what was stored just
     /// now in other pieces waits until all stores before it have reached memory, the cold lines of the entry among them.
     pub(super) fn commit(
         &mut self,
-        log: Option<&Log>,
+        journal: &impl Journal,
         effect: Option<&Effect<'_>>,
         now_ms: u64,
         indexes: &mut Indexes,
     ) -> Result<Option<Ticket>, Box<Refused>> {
-        let mut ticket = None;
-        self.note_evicted(log.is_some(), indexes);
-        if let Some(log) = log {
-            if self.unlogged.len() > OWED_RECORD_BYTES {
-                ticket = self.log_owed(log)?;
-            }
-            self.record.clear();
-            self.record.extend_from_slice(&self.unlogged);
-            if let Some(effect) = effect {
-                record::put(&mut self.record, effect);
-            }
+        let (is_kept, mut ticket) = (journal.keeps_records(), None);
+        self.note_evicted(is_kept, indexes);
+        if self.unlogged.len() > OWED_RECORD_BYTES {
+            ticket = self.log_owed(journal)?;
+        }
+        // Where nothing is appended, the last record has no bytes.
+        self.record.clear();
+        if is_kept && (effect.is_some() || self.owes()) {
             let purpose = self.purpose_of(effect, now_ms);
-            match self.append(log, purpose) {
-                Ok(None) => {}
-                Ok(later) => {
-                    ticket = later;
-                    self.unlogged.clear();
+            ticket = self.append(journal, purpose, |owed, record| {
+                record.extend_from_slice(owed);
+                if let Some(effect) = effect {
+                    record::put(record, effect);
                 }
-                Err(refused) => {
-                    if log.refuses_new_data() {
-                        self.tell_evicted(Some(log), indexes);
-                    }
-                    return Err(refused);
-                }
-            }
+            })?;
+            self.unlogged.clear();
             if let Some(effect) = effect {
                 self.touched.note(effect);
             }
@@ -135,25 +127,23 @@ impl Shard {
             // Prepared just now, so it has room.
             self.writer.apply(effect, now_ms).map_err(|error| Box::new(error.into()))?;
         }
-        self.note_evicted(log.is_some(), indexes);
+        self.note_evicted(is_kept, indexes);
         if let Some(effect) = effect
             && !indexes.is_empty()
         {
             // Behind what made room for it, which may have been an older value of the key.
             indexes.follow(effect);
         }
-        if let Some(log) = log
-            && self.owes()
-        {
-            ticket = self.log_rest(log)?.or(ticket);
+        if self.owes() {
+            ticket = self.log_rest(journal)?.or(ticket);
         }
         Ok(ticket)
     }
 
     /// Logs what applying a change has evicted. A log that has no room now is no error: the deletions stand before the next record, or are
     /// logged by the owner's upkeep if there is none soon.
-    fn log_rest(&mut self, log: &Log) -> Result<Option<Ticket>, Box<Refused>> {
-        match self.log_owed(log).map_err(|refused| *refused) {
+    fn log_rest(&mut self, journal: &impl Journal) -> Result<Option<Ticket>, Box<Refused>> {
+        match self.log_owed(journal).map_err(|refused| *refused) {
             Ok(ticket) => Ok(ticket),
             Err(Refused::NoRoom(..)) => Ok(None),
             Err(refused) => Err(Box::new(refused)),
@@ -167,12 +157,10 @@ impl Shard {
 
     /// After a change that is refused on a full disk: logs at once what preparing it has evicted, if that is possible, as nothing may be written
     /// for long.
-    pub(super) fn tell_evicted(&mut self, log: Option<&Log>, indexes: &mut Indexes) {
-        self.note_evicted(log.is_some(), indexes);
-        if let Some(log) = log {
-            // What is not taken stays owed.
-            let _owed = self.log_owed(log);
-        }
+    pub(super) fn tell_evicted(&mut self, journal: &impl Journal, indexes: &mut Indexes) {
+        self.note_evicted(journal.keeps_records(), indexes);
+        // What is not taken stays owed.
+        let _owed = self.log_owed(journal);
     }
 
     /// Bytes of the last record that was made.
@@ -189,14 +177,15 @@ impl Shard {
     ///
     /// # Errors
     /// What has been taken is not owed any more, the rest still is.
-    pub(super) fn log_owed(&mut self, log: &Log) -> Result<Option<Ticket>, Box<Refused>> {
+    pub(super) fn log_owed(&mut self, journal: &impl Journal) -> Result<Option<Ticket>, Box<Refused>> {
         let (mut ticket, mut told) = (None, 0);
         let mut refused = None;
         while told < self.unlogged.len() && refused.is_none() {
             let len = whole_effects(&self.unlogged[told..], OWED_RECORD_BYTES);
-            self.record.clear();
-            self.record.extend_from_slice(&self.unlogged[told..told + len]);
-            match self.append(log, Purpose::Free) {
+            let appended = self.append(journal, Purpose::Free, |owed, record| {
+                record.extend_from_slice(&owed[told..told + len]);
+            });
+            match appended {
                 Ok(later) => {
                     told += len;
                     ticket = later.or(ticket);
@@ -208,29 +197,42 @@ impl Shard {
         refused.map_or(Ok(ticket), Err)
     }
 
-    /// Appends `record`.
-    fn append(&mut self, log: &Log, purpose: Purpose) -> Result<Option<Ticket>, Box<Refused>> {
-        if self.record.is_empty() {
-            return Ok(None);
-        }
+    /// Appends a record that `encode` writes, which is given what is owed to the log.
+    fn append(
+        &mut self,
+        journal: &impl Journal,
+        purpose: Purpose,
+        encode: impl FnOnce(&[u8], &mut Vec<u8>),
+    ) -> Result<Option<Ticket>, Box<Refused>> {
+        let Shard { unlogged, record, .. } = self;
         let key = RecordKey { collection: self.uid, seq: self.seq + 1 };
-        let appended = log.append_for(purpose, key, &self.record);
+        let appended = journal.append(purpose, key, record, |record| {
+            record.clear();
+            encode(unlogged, record);
+        });
         let ticket = appended.map_err(|error| {
             Box::new(match error {
-                LogError::NoSpace(_) => Refused::NoRoom(purpose, self.record.len()),
-                error => Refused::Error(crate::error::log_error(error)),
+                OpError::NoSpace(_) => Refused::NoRoom(purpose, self.record.len()),
+                error => Refused::Error(error),
             })
         })?;
-        self.seq += 1;
-        self.unsaved_bytes += self.record.len() as u64;
-        Ok(Some(ticket))
+        if ticket.is_some() {
+            self.note_record(key.seq, self.record.len());
+        }
+        Ok(ticket)
     }
 
-    /// Tells the log, if there is one, and indexes what has been evicted.
-    fn note_evicted(&mut self, has_log: bool, indexes: &mut Indexes) {
+    /// Record `seq` of the log, with so many bytes, is one of this shard's: appended just now, or found by a start above the images.
+    pub(super) fn note_record(&mut self, seq: u64, bytes: usize) {
+        self.seq = seq;
+        self.unsaved_bytes += bytes as u64;
+    }
+
+    /// Owes the log, where records are kept, what has been evicted, and tells the indexes.
+    fn note_evicted(&mut self, is_kept: bool, indexes: &mut Indexes) {
         let Shard { writer, unlogged, touched, .. } = self;
         writer.take_evicted(|key| {
-            if has_log {
+            if is_kept {
                 let effect = Effect::Delete { key };
                 record::put(unlogged, &effect);
                 touched.note(&effect);
@@ -279,16 +281,16 @@ impl Shard {
     /// Logs the last of `displaced` as deleted, as many as a record of a sensible size holds, and takes them out.
     pub(super) fn log_displaced(
         &mut self,
-        log: &Log,
+        journal: &impl Journal,
         displaced: &mut Vec<Vec<u8>>,
     ) -> Result<(), Box<Refused>> {
-        self.record.clear();
         let mut rest = displaced.len();
-        while rest > 0 && self.record.len() < DISPLACED_RECORD_BYTES {
-            rest -= 1;
-            record::put(&mut self.record, &Effect::Delete { key: &displaced[rest] });
-        }
-        self.append(log, Purpose::Free)?;
+        self.append(journal, Purpose::Free, |_, record| {
+            while rest > 0 && record.len() < DISPLACED_RECORD_BYTES {
+                rest -= 1;
+                record::put(record, &Effect::Delete { key: &displaced[rest] });
+            }
+        })?;
         for key in displaced.drain(rest..) {
             self.touched.note(&Effect::Delete { key: &key });
         }
@@ -422,27 +424,28 @@ mod tests {
     /// Far more is owed to the log than a record may hold: it takes records of its own, of whole deletions, the last before the change.
     #[test]
     fn what_is_owed_to_the_log_is_split() {
-        use crate::disk::{Disk, SimDisk};
-        use crate::log::{LogConfig, RECORD_BYTES_MAX, SyncMode, scan};
+        use crate::ctx::Ctx;
+        use crate::disk::SimDisk;
+        use crate::log::{OldSegments, RECORD_BYTES_MAX, scan};
+        use crate::node::{NodeOptions, NodeShared};
+        use crate::sim::node::node_options;
+        use crate::sim::{Cores, SimEnv};
         use nigh_engine::kv::{Config, KeyHasher};
         use nigh_engine::memory::Domain;
         use std::path::Path;
         use std::rc::Rc;
 
         let key_of = |n: u32| n.to_be_bytes().repeat(1000);
-        let disk: Rc<dyn Disk> = Rc::new(SimDisk::new(1));
+        let disk = Rc::new(SimDisk::new(1));
         let log_disk = disk.clone();
         let (owed, told) = crate::sim::run(1, |sim| async move {
-            let config = LogConfig {
-                dir: "log/0000".into(),
-                generation: 1,
-                segment_bytes: 1 << 20,
-                sync: SyncMode::Always,
-                owners: None,
-            };
-            let log = Log::create(log_disk, config).await.unwrap();
-            let timer = sim.clone();
-            sim.spawn(log.clone().flush_loop(Rc::new(move |us| Box::pin(timer.sleep_us(us)))));
+            // A node without a data directory has no reserve, and misses none.
+            let options =
+                NodeOptions { data: None, segment_bytes: 1 << 20, log_bytes_soft: 1 << 30, ..node_options() };
+            let env = SimEnv::new(sim.clone(), 0, Cores::new(1), Some(log_disk));
+            let ctx = Ctx::new(env, NodeShared::new(options, 1));
+            ctx.create_log(1, OldSegments::default()).await.unwrap();
+            let journal = &*ctx;
             let writer = Writer::new(Config::new(64 << 20), KeyHasher::new(1), Domain::new(1)).unwrap();
             let mut shard = Shard::new(0, 7, writer);
             let mut owed = 0;
@@ -455,24 +458,24 @@ mod tests {
             let ticket = loop {
                 let op = nigh_engine::kv::Op::Put { key: b"key", value: &value, ttl_ms: 0 };
                 let effect = shard.writer.prepare(op, 1).unwrap().effect;
-                match shard.commit(Some(&log), effect.as_ref(), 1, &mut indexes).map_err(|refused| *refused) {
+                match shard.commit(journal, effect.as_ref(), 1, &mut indexes).map_err(|refused| *refused) {
                     Ok(ticket) => break ticket.unwrap(),
-                    Err(Refused::NoRoom(_, bytes)) => {
+                    Err(Refused::NoRoom(purpose, bytes)) => {
                         assert!(bytes <= 2 * OWED_RECORD_BYTES, "{bytes} bytes in one record");
-                        log.make_room(bytes).await.unwrap();
+                        journal.wait_for_room(purpose, bytes).await.unwrap();
                     }
                     Err(refused) => panic!("{refused:?}"),
                 }
             };
-            log.durable(ticket).await.unwrap();
+            journal.wait_durable(Some(ticket)).await.unwrap();
             assert!(!shard.owes());
             let logged = shard.seq;
             // What applying a change evicts comes behind it. Where the log is full it waits; an error of that append is the caller's.
-            while shard.log_rest(&log).map_err(|refused| *refused).unwrap().is_some() || !shard.owes() {
+            while shard.log_rest(journal).map_err(|refused| *refused).unwrap().is_some() || !shard.owes() {
                 record::put(&mut shard.unlogged, &Effect::Delete { key: &key_of(owed) });
             }
-            log.stop().await;
-            assert!(matches!(shard.log_rest(&log).map_err(|refused| *refused), Err(Refused::Error(_))));
+            ctx.log().expect("made above").stop().await;
+            assert!(matches!(shard.log_rest(journal).map_err(|refused| *refused), Err(Refused::Error(_))));
             assert!(shard.owes());
             (owed, logged)
         });

@@ -80,8 +80,7 @@ pub async fn tidy(kv: Rc<Keys>) {
 /// back what clients have seen gone.
 async fn log_owed(kv: &Rc<Keys>, index: usize) {
     while kv.owned.borrow()[index].owes() {
-        let Some(log) = kv.ctx.log() else { return };
-        let logged = kv.owned.borrow_mut()[index].log_owed(&log);
+        let logged = kv.owned.borrow_mut()[index].log_owed(&*kv.ctx);
         match logged.map_err(|refused| *refused) {
             Ok(_) => {}
             // A full disk: the next look tries again.

@@ -588,11 +588,6 @@ impl Log {
         Box::pin(Durable { log: self, ticket: ticket.0.get(), waiter: None })
     }
 
-    /// Whether what is left of the disk is for what frees room.
-    pub fn refuses_new_data(&self) -> bool {
-        !self.reserve.is_intact()
-    }
-
     /// Whether the disk had no room for the last segment that was wanted.
     pub fn is_short(&self) -> bool {
         self.is_short.get()

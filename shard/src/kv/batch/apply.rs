@@ -2,11 +2,11 @@
 
 use super::op::{Answers, KeyOp, KeyResult};
 use crate::error::OpError;
+use crate::journal::Ticket;
 use crate::kv::change::Moment;
 use crate::kv::shard::Refused;
 use crate::kv::store::Keys;
 use crate::kv::store::Place;
-use crate::log::Ticket;
 use nigh_engine::kv::Read;
 use nigh_engine::kv::operate::Call;
 

@@ -1,9 +1,8 @@
 //! Results that hold once the log has kept what they tell of.
 
 use crate::error::OpError;
-use crate::journal::Journal;
+use crate::journal::{Journal, Ticket};
 use crate::kv::store::Keys;
-use crate::log::Ticket;
 
 /// Results of changes on this core that are visible and wait for its log.
 #[derive(Debug, Default)]
