@@ -159,6 +159,31 @@ fn crates_point_one_way() {
 }
 
 #[test]
+fn owners_reach_the_log_through_the_journal() {
+    // Besides the log and the journal: the context of a core, which is the journal; what starts, stops and trims the log itself; what reads
+    // the logs of the run before; and options of a node.
+    const ALLOWED: [&str; 10] = [
+        "shard/src/log/",
+        "shard/src/journal.rs",
+        "shard/src/ctx/",
+        "shard/src/core/life.rs",
+        "shard/src/core/checkpoints.rs",
+        "shard/src/recovery.rs",
+        "shard/src/opening.rs",
+        "shard/src/kv/recovery.rs",
+        "shard/src/node.rs",
+        "shard/src/sim/node.rs",
+    ];
+    check("changes of collections and keys know the log by the journal", |name, text| {
+        let product = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let mut code = product.lines().filter(|line| !line.trim_start().starts_with("//"));
+        name.starts_with("shard/src/")
+            && !ALLOWED.iter().any(|allowed| name.starts_with(allowed))
+            && code.any(|line| line.contains("crate::log::") || line.contains(".log()"))
+    });
+}
+
+#[test]
 fn only_the_door_reaches_the_core() {
     // Besides the door and the operations that it carries out: what starts a front end on a core, the pages of figures that operations
     // make, and the simulation of whole nodes.
