@@ -306,7 +306,7 @@ impl Account {
             return true;
         }
         // Nobody has taken anything since the last look, so another would find the same: a crowd that is turned away costs no system calls.
-        if self.unlooked.load(Relaxed) == 0 || self.held(of) + bytes > most {
+        if self.unlooked.load(Relaxed) == 0 || self.held(of).saturating_add(bytes) > most {
             return false;
         }
         self.look();
