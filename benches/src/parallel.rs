@@ -28,14 +28,15 @@ pub fn index_tail(writer: &mut DenseWriter, workers: &mut [Worker], round: usize
     let dense = writer.shared().clone();
     while let Some(round) = writer.begin_round(round) {
         let plans = in_parallel(workers, round.slots.len(), |worker, index| {
-            dense.plan_start(&mut worker.planner, &round, index);
+            dense.space().plan_start(&mut worker.planner, &round, index);
             dense
+                .space()
                 .plan_step(&mut worker.planner, &round, usize::MAX)
                 .expect("an unbounded step finishes the plan")
         });
-        let jobs = writer.target_jobs(&plans);
+        let jobs = writer.space().target_jobs(&plans);
         let targets = in_parallel(workers, jobs.len(), |worker, index| {
-            dense.plan_target(&jobs[index], &mut worker.scratch)
+            dense.space().plan_target(&jobs[index], &mut worker.scratch)
         });
         writer.commit_round(plans, targets);
     }

@@ -96,8 +96,8 @@ impl Kind {
             writer.apply(Write { seq: id + 1, id, version: 1, vector, row: &[], deadline_ms: 0 });
         }
         let start = cpu::process_time();
-        writer.want_training();
-        while writer.training_due() {
+        writer.space_mut().want_training();
+        while writer.space().training_due() {
             if let Some(sample) = writer.training_step(usize::MAX) {
                 writer.end_training(sample.cluster());
             }
@@ -109,8 +109,9 @@ impl Kind {
                 Filed::Nothing => break,
                 Filed::Moved(_) => {}
                 Filed::Round(round) => {
-                    let places: Vec<_> =
-                        (0..round.len()).map(|index| dense.place(&round, index, &mut buffer)).collect();
+                    let places: Vec<_> = (0..round.len())
+                        .map(|index| dense.space().place(&round, index, &mut buffer))
+                        .collect();
                     writer.end_filing(&places);
                 }
             }

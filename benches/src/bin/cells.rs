@@ -98,9 +98,9 @@ fn build(options: &Options, corpus: &Corpus, n: usize) -> (DenseWriter, Value) {
     let dense = writer.shared().clone();
     let seconds = |from: std::time::Duration| (cpu::process_time() - from).as_secs_f64();
     let start = cpu::process_time();
-    writer.want_training();
+    writer.space_mut().want_training();
     let mut sampled = 0;
-    while writer.training_due() {
+    while writer.space().training_due() {
         if let Some(sample) = writer.training_step(usize::MAX) {
             sampled = sample.len();
             writer.end_training(sample.cluster());
@@ -115,7 +115,7 @@ fn build(options: &Options, corpus: &Corpus, n: usize) -> (DenseWriter, Value) {
             Filed::Moved(_) => {}
             Filed::Round(round) => {
                 let places: Vec<_> =
-                    (0..round.len()).map(|index| dense.place(&round, index, &mut buffer)).collect();
+                    (0..round.len()).map(|index| dense.space().place(&round, index, &mut buffer)).collect();
                 writer.end_filing(&places);
             }
         }
@@ -128,7 +128,7 @@ fn build(options: &Options, corpus: &Corpus, n: usize) -> (DenseWriter, Value) {
 }
 
 fn cells(dense: &Arc<Dense>) -> u64 {
-    dense.cells_info().map_or(0, |info| info.cells)
+    dense.space().cells_info().map_or(0, |info| info.cells)
 }
 
 fn main() {

@@ -402,7 +402,7 @@ impl Bench {
     fn fill_columns(&self, filter: &Predicate, query: &[f32]) {
         self.search(query, Some(filter), &mut Scratch::new(), &mut Vec::new());
         for _ in 0..self.payloads.len() / 256 {
-            self.writer.fill_columns(1024);
+            self.writer.points().fill_columns(1024);
         }
     }
 

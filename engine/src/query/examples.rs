@@ -123,7 +123,7 @@ impl Examples {
     pub fn score(&self, run: &Run<'_>, slot: Slot) -> (f32, f32) {
         let metric = run.dense.config().metric;
         let kernel = Kernel::of(metric);
-        let vector = run.dense.stored_vector(run.pin, slot);
+        let vector = run.dense.space().stored_vector(run.pin, slot);
         let distance = |to: &Stored| kernel.distance(to, &vector);
         match self {
             Examples::Average(query) => (distance(query), 0.0),

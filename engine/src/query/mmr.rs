@@ -44,10 +44,10 @@ impl Run<'_> {
             if chosen.len() == k {
                 break;
             }
-            let vector = self.dense.stored_vector(self.pin, next.slot);
+            let vector = self.dense.space().stored_vector(self.pin, next.slot);
             for (part, nearest) in candidates.chunks(PART).zip(nearest.chunks_mut(PART)) {
                 for (candidate, nearest) in part.iter().zip(nearest) {
-                    let other = self.dense.stored_vector(self.pin, candidate.slot);
+                    let other = self.dense.space().stored_vector(self.pin, candidate.slot);
                     *nearest = nearest.min(kernel.distance(&vector, &other));
                 }
                 pace.step(part.len()).await?;

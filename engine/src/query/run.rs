@@ -30,7 +30,7 @@ impl Run<'_> {
     /// Wrong length, or a component that is not finite.
     pub(super) fn prepared(&self, vector: &[f32]) -> Result<Stored, LaneError> {
         let config = self.dense.config();
-        self.dense.check_query(vector)?;
+        self.dense.space().check_query(vector)?;
         let mut prepared = vec![0.0; padded(config.dim)];
         prepare(config.metric, vector, &mut prepared);
         Ok(prepared)

@@ -27,7 +27,7 @@ impl Core {
     pub(super) fn check_key(&self, handle: &CollectionHandle, key: &str, what: &str) -> Result<(), OpError> {
         if key == WRITTEN {
             let (pin, now_ms) = (self.pin(), self.env().unix_ms());
-            if handle.dense(&pin).has_texts_but_no(&pin, WRITTEN, now_ms) {
+            if handle.dense(&pin).points().has_texts_but_no(&pin, WRITTEN, now_ms) {
                 return Err(OpError::BadRequest(format!(
                     "{what}: no point has a payload key {WRITTEN:?}; the text of points has key {CONTENT_KEY:?}"
                 )));

@@ -137,8 +137,8 @@ fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
         stats: dense.stats(),
         usage: dense.usage(),
         resident_vectors: 0,
-        walks: dense.walks_over(),
-        cells: dense.cells_info(),
+        walks: dense.space().walks_over(),
+        cells: dense.space().cells_info(),
         damage: handle.damage.get().cloned(),
         is_closed: handle.is_closed.load(Relaxed),
     }
@@ -161,7 +161,7 @@ impl Core {
     /// Unknown collection.
     pub fn collection_info(&self, name: &str) -> Result<CollectionInfo, OpError> {
         let (handle, pin) = (self.ctx.handle(name)?, self.pin());
-        let resident_vectors = handle.dense(&pin).resident_vector_bytes();
+        let resident_vectors = handle.dense(&pin).space().resident_vector_bytes();
         Ok(CollectionInfo { resident_vectors, ..info(&handle, &pin) })
     }
 

@@ -197,7 +197,7 @@ impl Core {
         if let [lane] = &request.lanes.lanes[..] {
             // With several lanes more hits of each would change the scores of all.
             let (mut lane, mut pool) = (lane.clone(), request.lanes.k);
-            let groups_max = dense.groups_at_most(pin, &by.field).min(by.groups as u64);
+            let groups_max = dense.points().groups_at_most(pin, &by.field).min(by.groups as u64);
             while (groups.len() as u64) < groups_max && !complete && pool < by.pool_max {
                 pool = pool.saturating_mul(WIDENED).min(by.pool_max);
                 lane.pool = pool;

@@ -269,7 +269,7 @@ impl Core {
             let mut open = None;
             {
                 let writer = owned.writer.borrow();
-                let ids: Vec<u64> = writer.ids_from(from).take(SCROLL_STEP).collect();
+                let ids: Vec<u64> = writer.points().ids_from(from).take(SCROLL_STEP).collect();
                 looked += ids.len();
                 next =
                     if ids.len() == SCROLL_STEP { ids.last().and_then(|id| id.checked_add(1)) } else { None };

@@ -78,7 +78,7 @@ impl Core {
                 owned.usable()?;
                 {
                     let writer = owned.writer.borrow();
-                    let ids: Vec<u64> = writer.ids_from(from).take(IDS_STEP).collect();
+                    let ids: Vec<u64> = writer.points().ids_from(from).take(IDS_STEP).collect();
                     let last = ids.last().filter(|_| ids.len() == IDS_STEP);
                     next = last.and_then(|id| id.checked_add(1));
                     let (pin, now_ms) = (self.pin(), self.env().unix_ms());

@@ -134,7 +134,7 @@ impl Collections {
         if (quota > 0 && points > quota) || (config.max_bytes > 0 && bytes > config.max_bytes) {
             return Err(self.refused_build(&owned, began_ns));
         }
-        if points > owned.writer.borrow().slots_max() as u64 {
+        if points > owned.writer.borrow().points().slots_max() as u64 {
             return Err(self.refused_build(&owned, began_ns));
         }
         *owned.build_delta.borrow_mut() = Some(BTreeSet::new());
@@ -214,7 +214,7 @@ impl Collections {
             _ => None,
         };
         let mut fresh = self.ctx().new_writer(config, vectors.as_deref(), 0)?;
-        fresh.inherit_versions(&owned.writer.borrow());
+        fresh.points_mut().inherit_versions(owned.writer.borrow().points());
         let aside = RefCell::new(fresh);
         let mut slice = Slice::begin(&env);
         let batches = owned.staged.borrow().batches.clone();
@@ -231,11 +231,12 @@ impl Collections {
                     let mut writer = aside.borrow_mut();
                     let bytes = writer.shared().bytes_of_point(point.row.len(), true);
                     self.ctx().room_in_memory(bytes, Growth::New)?;
-                    if !writer.has_slot() {
+                    if !writer.points().has_slot() {
                         return Err(WriteError::Full.into());
                     }
                     writer.commit_next()?;
-                    let (id, row, version) = (point.id, &point.row[..], writer.next_version(point.id));
+                    let (id, row, version) =
+                        (point.id, &point.row[..], writer.points().next_version(point.id));
                     writer.load(Write { seq, id, version, vector, row, deadline_ms: 0 });
                     owned.aside_bytes.set(writer.shared().stats().bytes);
                 }
@@ -244,7 +245,7 @@ impl Collections {
             }
             owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
         }
-        if aside.borrow().files_cells() {
+        if aside.borrow().space().files_cells() {
             task.stage("training");
             train_now(&env, &aside).await;
         }
@@ -258,7 +259,7 @@ impl Collections {
             slice.check().await;
         }
 
-        if aside.borrow().links_twice() {
+        if aside.borrow().space().links_twice() {
             task.stage("relinking");
             let mut next = 0;
             while run_relinking(self, &aside, &mut next, workers).await.is_some() {
@@ -377,7 +378,7 @@ impl Collections {
         let pin = self.ctx().pin();
         for &id in ids {
             match serving.shared().get(&pin, id, now_ms) {
-                Some(_) if !aside.has_slot() => return Err(WriteError::Full.into()),
+                Some(_) if !aside.points().has_slot() => return Err(WriteError::Full.into()),
                 Some(point) => {
                     aside.commit_next()?;
                     aside.load(Write {
@@ -391,11 +392,11 @@ impl Collections {
                 }
                 None => {
                     aside.unload(id);
-                    aside.inherit_version(&serving, id);
+                    aside.points_mut().inherit_version(serving.points(), id);
                 }
             }
         }
-        aside.advance_seq(seq);
+        aside.points_mut().advance_seq(seq);
         Ok(())
     }
 }

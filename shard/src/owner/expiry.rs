@@ -24,12 +24,13 @@ pub async fn run(collections: Rc<Collections>) {
         let (mut next, mut keeps_expired) = (None, false);
         let mut slice = Slice::begin(&env);
         for owned in collections.all_owned() {
-            while !owned.dropped.get() && owned.writer.borrow_mut().follow_expiry(env.unix_ms()) {
+            while !owned.dropped.get() && owned.writer.borrow_mut().points_mut().follow_expiry(env.unix_ms())
+            {
                 slice.check().await;
                 settle_texts(&env, &owned.writer).await;
             }
-            next = owned.writer.borrow().next_expiry().into_iter().chain(next).min();
-            keeps_expired |= owned.writer.borrow().keeps_expired();
+            next = owned.writer.borrow().points().next_expiry().into_iter().chain(next).min();
+            keeps_expired |= owned.writer.borrow().points().keeps_expired();
             slice.check().await;
         }
         let left_ms = next.map_or(u64::MAX, |at_ms| at_ms.saturating_sub(env.unix_ms()).max(LOOK_MIN_MS));

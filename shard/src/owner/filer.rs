@@ -35,7 +35,9 @@ async fn place_all(env: Rc<dyn Env>, work: Arc<PlaceWork>) {
         let index = work.next.fetch_add(1, Relaxed);
         let Some(place) = work.places.get(index) else { return };
         let found = loop {
-            if let Some(found) = work.dense.place_step(&work.round, index, &mut buffer, CELLS_PER_STEP) {
+            if let Some(found) =
+                work.dense.space().place_step(&work.round, index, &mut buffer, CELLS_PER_STEP)
+            {
                 break found;
             }
             slice.check().await;
@@ -73,14 +75,14 @@ pub async fn run_filing(
     let shared = work.clone();
     on_cores(collections, workers, move |env| place_all(env, shared.clone())).await;
     let places = collect(work, |work| &mut work.places);
-    let grown = writer.borrow().tail_len();
+    let grown = writer.borrow().space().tail_len();
     writer.borrow_mut().end_filing(&places);
-    Some(grown.saturating_sub(writer.borrow().tail_len()))
+    Some(grown.saturating_sub(writer.borrow().space().tail_len()))
 }
 
 /// A slice of a training of a collection that serves, if one is due; whether there was one. Clustering goes on in a task of its own.
 pub fn train_on(env: &Rc<dyn Env>, owned: &Rc<Owned>) -> bool {
-    if !owned.writer.borrow().training_due() {
+    if !owned.writer.borrow().space().training_due() {
         return false;
     }
     let sample = owned.writer.borrow_mut().training_step(sampled_per_step(owned.handle.config.dim));
@@ -99,7 +101,7 @@ pub fn train_on(env: &Rc<dyn Env>, owned: &Rc<Owned>) -> bool {
                     tracing::info!(collection, points, cells, took_ms, "an index of cells is trained");
                     owned.writer.borrow_mut().end_training(clustering);
                 }
-                None => owned.writer.borrow_mut().fail_training(ticket),
+                None => owned.writer.borrow_mut().space_mut().fail_training(ticket),
             }
             owned.changed.notify();
         }));
@@ -114,16 +116,16 @@ fn sampled_per_step(dim: usize) -> usize {
 /// Trains what a bulk build has loaded, however little it is, and waits for it. Nothing without cells.
 pub async fn train_now(env: &Rc<dyn Env>, writer: &RefCell<DenseWriter>) {
     let mut slice = Slice::begin(env);
-    writer.borrow_mut().want_training();
+    writer.borrow_mut().space_mut().want_training();
     let step = sampled_per_step(writer.borrow().shared().config().dim);
-    while writer.borrow().training_due() {
+    while writer.borrow().space().training_due() {
         let sample = writer.borrow_mut().training_step(step);
         if let Some(sample) = sample {
             let ticket = sample.ticket();
             match train(env, Length::Long, move || sample.cluster()).await {
                 Some(clustering) => writer.borrow_mut().end_training(clustering),
                 // The index is not trained then: searches look at everything.
-                None => writer.borrow_mut().fail_training(ticket),
+                None => writer.borrow_mut().space_mut().fail_training(ticket),
             }
         }
         slice.check().await;

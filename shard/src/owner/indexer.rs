@@ -63,9 +63,9 @@ async fn plan_nodes(env: Rc<dyn Env>, work: Arc<NodeWork>) {
     loop {
         let index = work.next.fetch_add(1, Relaxed);
         let Some(place) = work.plans.get(index) else { return };
-        work.dense.plan_start(&mut planner, &work.round, index);
+        work.dense.space().plan_start(&mut planner, &work.round, index);
         let plan = loop {
-            if let Some(plan) = work.dense.plan_step(&mut planner, &work.round, DISTANCES_PER_STEP) {
+            if let Some(plan) = work.dense.space().plan_step(&mut planner, &work.round, DISTANCES_PER_STEP) {
                 break plan;
             }
             slice.check().await;
@@ -84,7 +84,7 @@ async fn plan_targets(env: Rc<dyn Env>, work: Arc<TargetWork>) {
             return;
         }
         for index in from..work.jobs.len().min(from + TARGETS_PER_GRAB) {
-            let plan = work.dense.plan_target(&work.jobs[index], &mut scratch);
+            let plan = work.dense.space().plan_target(&work.jobs[index], &mut scratch);
             assert!(work.plans[index].set(plan).is_ok(), "an index is taken once");
             slice.check().await;
         }
@@ -100,7 +100,7 @@ pub async fn run_round(
     round_max: usize,
     workers: usize,
 ) -> Option<usize> {
-    if writer.borrow().files_cells() {
+    if writer.borrow().space().files_cells() {
         return run_filing(collections, writer, round_max, workers).await;
     }
     let round = writer.borrow_mut().begin_round(round_max)?;
@@ -116,7 +116,7 @@ pub async fn run_relinking(
     next: &mut u32,
     workers: usize,
 ) -> Option<usize> {
-    let round = writer.borrow_mut().begin_relinking(next, ROUND_BULK)?;
+    let round = writer.borrow_mut().space_mut().begin_relinking(next, ROUND_BULK)?;
     Some(carry_out(collections, writer, round, workers).await)
 }
 
@@ -139,7 +139,7 @@ async fn carry_out(
     on_cores(collections, workers, move |env| plan_nodes(env, shared.clone())).await;
     let plans = collect(work, |work| &mut work.plans);
 
-    let jobs = writer.borrow().target_jobs(&plans);
+    let jobs = writer.borrow().space().target_jobs(&plans);
     let count = jobs.len();
     let work = Arc::new(TargetWork {
         dense,
@@ -150,7 +150,7 @@ async fn carry_out(
     let shared = work.clone();
     on_cores(collections, workers, move |env| plan_targets(env, shared.clone())).await;
     let targets = collect(work, |work| &mut work.plans);
-    writer.borrow_mut().begin_commit(plans, targets);
+    writer.borrow_mut().space_mut().begin_commit(plans, targets);
     let mut slice = Slice::begin(collections.env());
     while !writer.borrow_mut().commit_step(LISTS_PER_STEP) {
         slice.check().await;
@@ -160,7 +160,7 @@ async fn carry_out(
 
 /// Points in the tail of a writer just opened, 0 when they are no more than usual.
 pub fn replayed(writer: &DenseWriter) -> usize {
-    Some(writer.tail_len()).filter(|&points| points > TAIL_REPLAYED).unwrap_or(0)
+    Some(writer.space().tail_len()).filter(|&points| points > TAIL_REPLAYED).unwrap_or(0)
 }
 
 /// Tells when what a start has replayed is indexed; that it is being indexed was told when it was opened.
@@ -210,7 +210,7 @@ pub async fn run(collections: Rc<Collections>, owned: Rc<Owned>) {
     while !owned.dropped.get() {
         let waiting = owned.changed.wait();
         let guard = owned.round_lock.lock().await;
-        let long = owned.writer.borrow().tail_len() > TAIL_REPLAYED;
+        let long = owned.writer.borrow().space().tail_len() > TAIL_REPLAYED;
         let round_max = if long { ROUND_BULK } else { ROUND_SERVING };
         let moved = run_round(&collections, &owned.writer, round_max, env.cores()).await;
         let mut worked = moved.is_some();
@@ -220,7 +220,7 @@ pub async fn run(collections: Rc<Collections>, owned: Rc<Owned>) {
         worked |= owned.writer.borrow_mut().give_up_step();
         let mut slice = Slice::begin(&env);
         for _ in 0..ENCODE_STEPS {
-            if !owned.writer.borrow_mut().encode_step() {
+            if !owned.writer.borrow_mut().space_mut().encode_step() {
                 break;
             }
             worked = true;
@@ -234,7 +234,7 @@ pub async fn run(collections: Rc<Collections>, owned: Rc<Owned>) {
             // wait, or dead slots would grow without bound.
             let writer = owned.writer.borrow();
             let outrun = writer.repair_owed() > 0;
-            if !more || (writer.tail_len() > 0 && !outrun) || owned.dropped.get() {
+            if !more || (writer.space().tail_len() > 0 && !outrun) || owned.dropped.get() {
                 break;
             }
         }
@@ -247,7 +247,7 @@ pub async fn run(collections: Rc<Collections>, owned: Rc<Owned>) {
             settle_texts(&env, &owned.writer).await;
         }
         drop(guard);
-        if owned.writer.borrow().has_codes_to_free() {
+        if owned.writer.borrow().space().has_codes_to_free() {
             owned.quantize.notify();
         }
         if worked {
@@ -257,7 +257,7 @@ pub async fn run(collections: Rc<Collections>, owned: Rc<Owned>) {
         // Nothing else may wake this task: what is written once is given back all the same, and nobody tells when repairs may go on.
         let is_held_back = owned.writer.borrow().repair_due() && spares_images(&collections, &owned);
         let (waits, seq) = (is_held_back || owned.writer.borrow().has_waiting(), owned.writer.borrow().seq());
-        let rests = rested_at != Some(seq) && owned.writer.borrow().follows_points();
+        let rests = rested_at != Some(seq) && owned.writer.borrow().space().follows_points();
         let pause = if waits { Some(WAITING_US) } else { rests.then_some(REST_US) };
         let Some(pause_us) = pause else {
             waiting.await;

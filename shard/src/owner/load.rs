@@ -28,7 +28,7 @@ struct Versions {
 
 impl Versions {
     fn of_record(&mut self, writer: &DenseWriter, id: u64, version: u64) -> u64 {
-        let (present, last) = writer.known_version(id);
+        let (present, last) = writer.points().known_version(id);
         if !present && version > last {
             self.raised.remove(&id);
         } else if !present {
@@ -238,7 +238,7 @@ impl Collections {
                 *version = versions.of_record(writer, *id, *version);
             }
             effect.apply(writer, *seq);
-            while writer.text_step() {
+            while writer.points_mut().text_step() {
                 slice.check().await;
             }
             if index % REPLAY_STEP == 0 {

@@ -103,12 +103,14 @@ impl Collections {
             let purpose = purpose_of(old_bytes, &row);
             let version = version + 1;
             // A change of text takes a place in the tail.
-            let must_wait =
-                || !owned.dropped.get() && owned.tail_is_full() && owned.writer.borrow().moves(id, &row);
+            let must_wait = || {
+                !owned.dropped.get() && owned.tail_is_full() && owned.writer.borrow().points().moves(id, &row)
+            };
             owned.tail_room.wait(&owned.changed, must_wait).await;
             self.ctx().wait_for_room(purpose, effect::payload_bytes(&row)).await?;
             // Waiting for room is rare, and expiry takes no number; if anything was written meanwhile the change is made of what is there now.
-            let alive = owned.writer.borrow().check_rewrite(id, None, self.env().unix_ms())?.is_some();
+            let alive =
+                owned.writer.borrow().points().check_rewrite(id, None, self.env().unix_ms())?.is_some();
             if owned.writer.borrow().seq() != seq || !alive {
                 continue;
             }
@@ -130,7 +132,7 @@ impl Collections {
         owned.usable()?;
         let now_ms = self.env().unix_ms();
         let writer = owned.writer.borrow();
-        let Some((old, version)) = writer.check_rewrite(id, expected_version, now_ms)? else {
+        let Some((old, version)) = writer.points().check_rewrite(id, expected_version, now_ms)? else {
             return Err(OpError::PointNotFound(id));
         };
         let made = make(old, now_ms)?;
@@ -154,8 +156,8 @@ impl Collections {
     ) -> Result<Option<Ticket>, OpError> {
         owned.usable()?;
         let mut writer = owned.writer.borrow_mut();
-        if writer.moves(id, row) {
-            if !writer.has_slot() {
+        if writer.points().moves(id, row) {
+            if !writer.points().has_slot() {
                 return Err(OpError::Write(WriteError::Full));
             }
             writer.commit_next()?;

@@ -25,7 +25,7 @@ pub async fn advance(env: &Rc<dyn Env>, owned: &Owned, writer: &RefCell<DenseWri
                 let dense = writer.borrow().shared().clone();
                 if worked {
                     let took_ms = (env.now_ns() - from_ns) / 1_000_000;
-                    let (collection, walks) = (&owned.handle.name, dense.walks_over());
+                    let (collection, walks) = (&owned.handle.name, dense.space().walks_over());
                     tracing::info!(
                         collection,
                         walks,
@@ -42,9 +42,9 @@ pub async fn advance(env: &Rc<dyn Env>, owned: &Owned, writer: &RefCell<DenseWri
                 let length = if job.is_training() { Length::Long } else { Length::Short };
                 let (ticket, done) = (job.ticket(), train(env, length, move || job.run()).await);
                 let finished = match done {
-                    Some(done) => writer.borrow_mut().finish_job(done),
+                    Some(done) => writer.borrow_mut().space_mut().finish_job(done),
                     None => {
-                        writer.borrow_mut().fail_job(ticket);
+                        writer.borrow_mut().space_mut().fail_job(ticket);
                         Ok(())
                     }
                 };
@@ -62,12 +62,12 @@ pub async fn run(collections: Rc<Collections>, owned: Rc<Owned>) {
     let env = collections.env().clone();
     while !owned.dropped.get() {
         let (waiting, asked) = (owned.changed.wait(), owned.quantize.wait());
-        let number = owned.writer.borrow().shared().codes_number();
+        let number = owned.writer.borrow().shared().space().codes_number();
         advance(&env, &owned, &owned.writer, false).await;
         if owned.dropped.get() {
             return;
         }
-        if owned.writer.borrow().shared().codes_number() != number {
+        if owned.writer.borrow().shared().space().codes_number() != number {
             // The indexer gives back what codes have taken the place of: vectors, or other codes.
             owned.changed.notify();
         }

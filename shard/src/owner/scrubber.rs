@@ -70,7 +70,7 @@ async fn run(collections: Rc<Collections>, owned: Rc<Owned>, pause_us: u64) {
             let from = (first + index * step) as u32;
             let differs = {
                 let pin = collections.ctx().pin();
-                owned.handle.dense(&pin).differs(&pin, from, part)
+                owned.handle.dense(&pin).space().differs(&pin, from, part)
             };
             if let Some(slot) = differs {
                 let name = vectors.name();

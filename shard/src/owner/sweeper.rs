@@ -17,7 +17,7 @@ pub async fn sweep_points(collections: &Rc<Collections>, owned: &Owned) {
     let env = collections.env();
     let mut slice = Slice::begin(env);
     loop {
-        let expired = owned.writer.borrow().expired(env.unix_ms(), SWEEP_STEP);
+        let expired = owned.writer.borrow().points().expired(env.unix_ms(), SWEEP_STEP);
         if expired.is_empty() || owned.dropped.get() {
             return;
         }
@@ -42,7 +42,7 @@ pub async fn run(collections: Rc<Collections>, interval_ms: u64) {
             sweep_points(&collections, &owned).await;
             let mut slice = Slice::begin(&env);
             loop {
-                let expired = owned.writer.borrow().with_expired_keys(env.unix_ms(), SWEEP_STEP);
+                let expired = owned.writer.borrow().points().with_expired_keys(env.unix_ms(), SWEEP_STEP);
                 if expired.is_empty() || owned.dropped.get() {
                     break;
                 }

@@ -87,7 +87,7 @@ impl Collections {
                     failure = Some(error);
                 }
             }
-            let is_long = owned.writer.borrow().has_texts_waiting();
+            let is_long = owned.writer.borrow().points().has_texts_waiting();
             if is_long {
                 settle_texts(&env, &owned.writer).await;
                 slice_start = env.now_ns();
@@ -148,7 +148,7 @@ impl Collections {
         vector: &[f32],
         now_ms: u64,
     ) -> Result<bool, OpError> {
-        let growth = if writer.reuses_slot() { Growth::Reuse } else { Growth::New };
+        let growth = if writer.points().reuses_slot() { Growth::Reuse } else { Growth::New };
         let bytes = writer.shared().bytes_of_point(point.row.len(), growth == Growth::New);
         self.ctx().room_in_memory(bytes, growth)?;
         Ok(vector.len() != owned.handle.config.dim || owned.tokens.borrow_mut().take(now_ms))
@@ -202,7 +202,7 @@ impl Collections {
     ) -> Result<(bool, Option<Ticket>), OpError> {
         owned.usable()?;
         let mut writer = owned.writer.borrow_mut();
-        if !writer.check_delete(id, expected_version, self.env().unix_ms())? {
+        if !writer.points().check_delete(id, expected_version, self.env().unix_ms())? {
             return Ok((false, None));
         }
         let ticket = self.commit(owned, &mut writer, &Effect::Delete { id }, Purpose::Free, record)?;

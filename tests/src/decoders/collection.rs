@@ -40,6 +40,7 @@ impl Loaded {
         let dense = self.writer.shared();
         let pin = self.reader.pin();
         self.writer
+            .points()
             .ids_from(0)
             .filter_map(|id| dense.get(&pin, id, NOW_MS))
             .map(|point| {

@@ -4,7 +4,7 @@
 //! it takes 2 MiB at once: a fraction of a millisecond to clear, and several milliseconds on a machine that gets its memory from
 //! a hypervisor page by page. So the owner says in time which slots come next, and a thread that nobody waits for touches them.
 //! Where that thread is late the owner pays as before.
-use super::*;
+use super::{DenseWriter, Slot};
 use crate::memory::HUGE_PAGE_BYTES;
 use std::ops::Range;
 
@@ -13,45 +13,34 @@ use std::ops::Range;
 const PIECE_BYTES: usize = HUGE_PAGE_BYTES;
 
 impl DenseWriter {
-    /// Slots for [`Dense::populate`], on any thread but the owner's, soon: at most two pieces beyond what is written, 2 MiB of vectors
+    /// Slots for [`super::Dense::populate`], on any thread but the owner's, soon: at most two pieces beyond what is written, 2 MiB of vectors
     /// and what belongs to them each. `None` most of the time, always in collections that fit into one piece, which have small
     /// pages.
     pub fn pages_due(&mut self) -> Option<Range<Slot>> {
-        let row_bytes = self.shared.graph.vectors().row_len() * size_of::<f32>();
-        let (written, piece) = (self.high_water(), (PIECE_BYTES / row_bytes).max(1));
+        let row_bytes = self.shared.space.row_bytes();
+        let (written, piece) = (self.points.high_water(), (PIECE_BYTES / row_bytes).max(1));
         let from = self.populated.max(written);
         if written < piece || from >= written + piece {
             return None;
         }
-        let to = (written + 2 * piece).min(self.slots_max);
+        let to = (written + 2 * piece).min(self.points.slots_max());
         self.populated = to;
         (from < to).then_some(from as Slot..to as Slot)
     }
 
-    /// Bytes of slots that were asked for and are not written.
-    pub(super) fn ahead_bytes(&self) -> u64 {
-        let slots = self.populated.saturating_sub(self.high_water()) as u64;
-        slots * self.shared.graph.bytes_per_slot() as u64 + self.shared.meta.bytes(slots)
-    }
-}
-
-impl Dense {
-    /// Any thread: gives slots their memory, written or not, as [`DenseWriter::pages_due`] asks. Milliseconds.
-    ///
-    /// # Panics
-    /// When a slot is beyond what the collection may grow to.
-    pub fn populate(&self, slots: Range<Slot>) {
-        let (from, to) = (slots.start as usize, slots.end as usize);
-        self.graph.populate(from, to, self.cells.is_none());
-        self.meta.populate(from, to);
+    /// Slots that were asked for and are not written.
+    pub(super) fn slots_ahead(&self) -> u64 {
+        self.populated.saturating_sub(self.points.high_water()) as u64
     }
 }
 
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
-    use crate::collection::{Hit, Query, Write};
+    use crate::collection::{DenseConfig, Hit, Query, Write};
     use crate::distance::Metric;
+    use crate::index::Scratch;
+    use crate::memory::Domain;
 
     #[test]
     fn pages_are_asked_for_once_and_not_far_ahead() {
@@ -71,13 +60,13 @@ mod tests {
             assert!(start >= asked && start > slot && start < end);
             assert!(end <= (slot + 1 + 2 * piece).min(slots_max));
             writer.note_bytes();
-            let before = writer.ahead_bytes();
+            let before = writer.shared().bytes_of_slots(writer.slots_ahead());
             assert!(before > ((end - slot - 1) * dim * size_of::<f32>()) as u64);
             writer.shared().populate(start as Slot..end as Slot);
             asked = end;
         }
-        assert_eq!((asked, writer.pages_due(), writer.ahead_bytes()), (slots_max, None, 0));
-        let seat = writer.shared().domain.participant(0);
+        assert_eq!((asked, writer.pages_due(), writer.slots_ahead()), (slots_max, None, 0));
+        let seat = writer.shared().points().domain().participant(0);
         let vector = vec![700.0; dim];
         let query = Query { vector: &vector, k: 1, ef: 0, filter: None, exact: true, now_ms: 0 };
         let (mut scratch, mut hits): (_, Vec<Hit>) = (Scratch::new(), Vec::new());

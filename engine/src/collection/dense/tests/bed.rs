@@ -1,5 +1,5 @@
 //! A collection beside its twin: a sorted map of everything that should be there.
-use crate::collection::dense::hit_order::by_distance_then_id;
+use crate::collection::space::by_distance_then_id;
 use crate::collection::{DenseConfig, DenseWriter, Hit, Query, RowWrite, Write, WriteError, WriteMode};
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::filter::{Node, Predicate};
@@ -238,11 +238,11 @@ impl Bed {
     /// Replaces the payload of a point, if it is alive.
     pub fn rewrite(&mut self, id: u64, group: i64) {
         let found = self.alive(id).map(|point| (&point.row[..], point.version));
-        assert_eq!(self.writer.check_rewrite(id, None, self.now_ms), Ok(found));
+        assert_eq!(self.writer.points().check_rewrite(id, None, self.now_ms), Ok(found));
         let Some((_, version)) = found else { return };
         let expected = version + 1;
         let conflict = WriteError::VersionConflict { id, expected, found: version };
-        assert_eq!(self.writer.check_rewrite(id, Some(expected), self.now_ms), Err(conflict));
+        assert_eq!(self.writer.points().check_rewrite(id, Some(expected), self.now_ms), Err(conflict));
         self.seq += 1;
         let row = if group < 0 { Vec::new() } else { row(group) };
         let logged = Logged::Row { seq: self.seq, id, version: version + 1, row: row.clone() };
@@ -256,7 +256,7 @@ impl Bed {
     /// Deletes a point if it is alive, or, as the sweeper does, if it is there at all.
     pub fn delete(&mut self, id: u64, sweep: bool) {
         let alive = self.alive(id).is_some();
-        assert_eq!(self.writer.check_delete(id, None, self.now_ms), Ok(alive));
+        assert_eq!(self.writer.points().check_delete(id, None, self.now_ms), Ok(alive));
         if alive || sweep {
             self.seq += 1;
             let removed = self.writer.apply_delete(self.seq, id);
@@ -306,14 +306,14 @@ impl Bed {
             assert_eq!((point.id, point.version, point.deadline_ms), (id, twin.version, twin.deadline_ms));
             assert_eq!((point.row, &point.vector[..]), (&twin.row[..], &twin.prepared[..self.config.dim]));
         }
-        let ids: Vec<u64> = self.writer.ids_from(0).collect();
+        let ids: Vec<u64> = self.writer.points().ids_from(0).collect();
         assert!(ids.iter().eq(self.twin.keys()), "ids in order");
         let middle = rng.below(400);
-        assert!(self.writer.ids_from(middle).eq(self.twin.range(middle..).map(|(&id, _)| id)));
+        assert!(self.writer.points().ids_from(middle).eq(self.twin.range(middle..).map(|(&id, _)| id)));
         let stats = shared.stats();
         assert_eq!(stats.live, self.twin.len() as u64);
         assert!(stats.live + stats.tombstoned <= stats.slots);
-        let mut expired: Vec<u64> = self.writer.expired(self.now_ms, usize::MAX);
+        let mut expired: Vec<u64> = self.writer.points().expired(self.now_ms, usize::MAX);
         expired.sort_unstable();
         assert!(expired.iter().eq(self.twin.keys().filter(|&&id| self.alive(id).is_none())));
 
@@ -381,7 +381,7 @@ impl Bed {
         {
             // Of what images name nothing was written over, also what the log is about to take out.
             let pin = self.seat.pin();
-            assert!(writer.shared().is_sound(&pin, 0, Slot::MAX));
+            assert!(writer.shared().space().is_sound(&pin, 0, Slot::MAX));
         }
         // The log may hold writes the images already show; those change nothing.
         for logged in &self.log {

@@ -24,7 +24,7 @@ fn decode(bed: &Bed, vector: &[f32], probes: usize, group: Option<i64>) -> Decod
     let mut query = vec![0.0; padded(dim)];
     prepare(bed.config.metric, vector, &mut query);
     let query: Vec<f64> = query[..dim].iter().map(|&x| f64::from(x)).collect();
-    let filing = bed.writer.filing.as_ref().unwrap();
+    let filing = bed.writer.space().filing().unwrap();
     let current = filing.current.as_ref().unwrap();
     let of = current.cells();
     let mut order = Vec::new();
@@ -40,7 +40,7 @@ fn decode(bed: &Bed, vector: &[f32], probes: usize, group: Option<i64>) -> Decod
         if bed.alive(id).is_none() || group.is_some_and(|group| group != point.group) {
             continue;
         }
-        let slot: Slot = bed.writer.shared().ids.get_owned(id).unwrap();
+        let slot: Slot = bed.writer.shared().points().slot_of(id).unwrap();
         let Some((cell, second)) = current.place(slot) else {
             tail.push(id);
             continue;
@@ -193,7 +193,7 @@ fn blocks_do_not_grow_under_upserts() {
         let each = if soar.is_some() { 2 } else { 1 };
         assert_eq!(filed(&bed), each * n);
         let bytes = |bed: &Bed| {
-            let filing = bed.writer.filing.as_ref().unwrap();
+            let filing = bed.writer.space().filing().unwrap();
             filing.current.as_ref().unwrap().cells().bytes()
         };
         let mut before = 0;
@@ -234,7 +234,7 @@ fn images_hold_codes_and_what_was_learned_for_them() {
         for round in 0..5 {
             let before = bed.recall(&mut Rng(round), 20, 0);
             bed.reopen(&images, bed.seq);
-            assert_eq!((bed.writer.tail_len(), bed.writer.training_due()), (0, false));
+            assert_eq!((bed.writer.space().tail_len(), bed.writer.space().training_due()), (0, false));
             assert_eq!(self::learned(&bed), learned);
             if round == 0 {
                 assert_eq!(self::codes(&bed), codes);
@@ -254,7 +254,7 @@ fn images_hold_codes_and_what_was_learned_for_them() {
 }
 
 fn learned(bed: &Bed) -> Vec<u8> {
-    let current = bed.writer.filing.as_ref().unwrap().current.as_ref().unwrap();
+    let current = bed.writer.space().filing().unwrap().current.as_ref().unwrap();
     current.cells().coded().unwrap().codec().save()
 }
 
@@ -262,8 +262,8 @@ fn learned(bed: &Bed) -> Vec<u8> {
 fn codes(bed: &Bed) -> Vec<u8> {
     let mut codes = Vec::new();
     for &id in bed.twin.keys() {
-        let slot = bed.writer.shared().ids.get_owned(id).unwrap();
-        bed.writer.filing.as_ref().unwrap().codes(slot, &mut codes);
+        let slot = bed.writer.shared().points().slot_of(id).unwrap();
+        bed.writer.space().filing().unwrap().codes(slot, &mut codes);
     }
     codes
 }
@@ -312,7 +312,7 @@ fn damaged_images_are_named_and_end_in_no_panic() {
 /// stands for.
 fn readable(bed: &Bed) -> Vec<(u64, Vec<f32>)> {
     let (pin, shared) = (bed.seat.pin(), bed.writer.shared());
-    let current = bed.writer.filing.as_ref().unwrap().current.as_ref();
+    let current = bed.writer.space().filing().unwrap().current.as_ref();
     let mut all = Vec::new();
     for (&id, twin) in &bed.twin {
         let point = shared.get(&pin, id, bed.now_ms);
@@ -322,7 +322,7 @@ fn readable(bed: &Bed) -> Vec<(u64, Vec<f32>)> {
         }
         let point = point.unwrap_or_else(|| panic!("id {id} is missing"));
         assert_eq!((point.version, point.row), (twin.version, &twin.row[..]));
-        let slot = shared.ids.get_owned(id).unwrap();
+        let slot = shared.points().slot_of(id).unwrap();
         if current.is_none_or(|current| current.place(slot).is_none()) {
             assert_eq!(point.vector[..], twin.prepared[..bed.config.dim]);
         }
@@ -461,7 +461,7 @@ fn images_without_vectors_are_small_and_deltas_follow() {
         for round in 0..5 {
             let before = readable(&bed);
             bed.reopen(&images, bed.seq);
-            assert_eq!((bed.writer.tail_len(), bed.writer.training_due()), (0, false));
+            assert_eq!((bed.writer.space().tail_len(), bed.writer.space().training_due()), (0, false));
             assert_eq!(readable(&bed), before);
             for id in 0..10 {
                 bed.upsert(round * 40 + id, &rng.vector(64));
@@ -496,7 +496,7 @@ fn memory_of_vectors_goes_back_to_the_kernel_and_slots_are_used_again() {
     bed.settle();
     let vectors = n * dim as u64 * 4;
     assert!(bytes(&bed) + vectors / 3 < before, "{} after {before}", bytes(&bed));
-    let graph = &bed.writer.shared().graph;
+    let graph = &bed.writer.shared().space().graph();
     let zero = |slot: Slot| graph.vector(slot).iter().all(|&x| x == 0.0);
     let gone = (0..n as Slot).filter(|&slot| zero(slot)).count();
     assert!(gone as u64 > n * 9 / 10, "{gone} of {n} vectors are gone");

@@ -15,12 +15,16 @@ pub(super) fn trains_at(points: usize) -> IvfConfig {
 }
 
 pub(super) fn cells(bed: &Bed) -> u64 {
-    bed.writer.shared().cells_info().unwrap().cells
+    bed.writer.shared().space().cells_info().unwrap().cells
 }
 
 /// Postings in the lists that are searched.
 pub(super) fn filed(bed: &Bed) -> u64 {
-    bed.writer.filing.as_ref().and_then(|filing| filing.current.as_ref()).map_or(0, |current| current.filed())
+    bed.writer
+        .space()
+        .filing()
+        .and_then(|filing| filing.current.as_ref())
+        .map_or(0, |current| current.filed())
 }
 
 /// One piece of a round, as a server makes them between writes.
@@ -32,7 +36,7 @@ pub(super) fn step(bed: &mut Bed) -> bool {
         Filed::Moved(_) => true,
         Filed::Round(round) => {
             let places: Vec<Place> =
-                (0..round.len()).map(|index| shared.place(&round, index, &mut buffer)).collect();
+                (0..round.len()).map(|index| shared.space().place(&round, index, &mut buffer)).collect();
             bed.writer.end_filing(&places);
             true
         }
@@ -43,7 +47,7 @@ pub(super) fn step(bed: &mut Bed) -> bool {
 pub(super) fn train(bed: &mut Bed, waiting: &mut Option<crate::collection::Clustering>) {
     if let Some(clustering) = waiting.take() {
         bed.writer.end_training(clustering);
-    } else if bed.writer.training_due()
+    } else if bed.writer.space().training_due()
         && let Some(sample) = bed.writer.training_step(40)
     {
         *waiting = Some(sample.cluster());
@@ -65,7 +69,7 @@ pub(super) fn mutate(bed: &mut Bed, rng: &mut Rng, ids: u64) {
         }
         16 => {
             bed.now_ms += rng.below(10);
-            for id in bed.writer.expired(bed.now_ms, 3) {
+            for id in bed.writer.points().expired(bed.now_ms, 3) {
                 bed.delete(id, true);
             }
         }
@@ -192,7 +196,7 @@ fn a_filter_costs_no_recall() {
         let group = if id % 8 == 0 { 1 } else { 2 };
         bed.write(Upsert, id, &rng.vector(8), group, 0);
     }
-    bed.writer.want_training();
+    bed.writer.space_mut().want_training();
     bed.settle();
     let filter = group_is(1);
     let (mut found, mut found_matching) = (0, 0);
@@ -221,7 +225,7 @@ fn cells_find_most_neighbours_and_more_of_them_with_more_probes() {
         for id in 0..n {
             bed.upsert(id, &rng.vector(8));
         }
-        bed.writer.want_training();
+        bed.writer.space_mut().want_training();
         bed.settle();
         assert_eq!(cells(&bed), 252, "four times the root of {n}");
         let recall = bed.recall(&mut rng, 100, 0);
@@ -243,7 +247,7 @@ fn images_hold_the_clustering_and_deltas_only_what_changed() {
         assert_eq!(cells(&bed), 0);
         let mut images = vec![bed.capture(true, 1 << 12)];
         bed.reopen(&images, bed.seq);
-        assert_eq!((bed.writer.tail_len(), cells(&bed)), (0, 0), "filed nowhere in particular");
+        assert_eq!((bed.writer.space().tail_len(), cells(&bed)), (0, 0), "filed nowhere in particular");
         bed.check(&mut rng);
         for id in 900..n {
             bed.upsert(id, &rng.vector(16));
@@ -254,7 +258,10 @@ fn images_hold_the_clustering_and_deltas_only_what_changed() {
         for round in 0..6 {
             let before = bed.recall(&mut Rng(round), 20, 0);
             bed.reopen(&images, bed.seq);
-            assert_eq!((bed.writer.tail_len(), cells(&bed), bed.writer.training_due()), (0, 138, false));
+            assert_eq!(
+                (bed.writer.space().tail_len(), cells(&bed), bed.writer.space().training_due()),
+                (0, 138, false)
+            );
             assert_eq!(bed.recall(&mut Rng(round), 20, 0), before, "the same cells");
             bed.check(&mut rng);
             for id in 0..10 {
@@ -312,7 +319,7 @@ fn a_clustering_of_another_writer_is_dropped_and_damage_is_named() {
         }
     };
     assert_eq!(sample.len(), 60);
-    assert!(!bed.writer.training_due(), "somebody clusters it");
+    assert!(!bed.writer.space().training_due(), "somebody clusters it");
     let clustering = sample.cluster();
     let fresh = bed.fresh_writer();
     let first = std::mem::replace(&mut bed.writer, fresh);
@@ -355,7 +362,7 @@ fn points_that_move_away_are_clustered_anew() {
     }
     bed.settle();
     assert_eq!(cells(&bed), before, "as near to their centroids as those before");
-    let on = |bed: &Bed| bed.writer.filing.as_ref().unwrap().current.as_ref().unwrap().cells().trained_on();
+    let on = |bed: &Bed| bed.writer.space().filing().unwrap().current.as_ref().unwrap().cells().trained_on();
     assert_eq!(on(&bed), 2 * n + 10, "looked at");
     for id in 2 * n + 10..5 * n {
         let vector: Vec<f32> = rng.vector(4).iter().map(|x| x + 9.0).collect();
@@ -369,7 +376,7 @@ fn points_that_move_away_are_clustered_anew() {
     let trained = on(&bed);
     bed.reopen(&[image], bed.seq);
     assert_eq!(on(&bed), trained);
-    assert!(!bed.writer.training_due());
+    assert!(!bed.writer.space().training_due());
 }
 
 #[test]
@@ -386,7 +393,7 @@ fn clusterings_depend_on_seed_and_points_and_not_on_their_history() {
         }
         order.for_each(|id| bed.upsert(id as u64, &points[id]));
         bed.settle();
-        let current = bed.writer.filing.as_ref().unwrap().current.as_ref().unwrap().cells().clone();
+        let current = bed.writer.space().filing().unwrap().current.as_ref().unwrap().cells().clone();
         (0..current.len() as u32).flat_map(|cell| current.centroid(cell).to_vec()).collect::<Vec<f32>>()
     };
     let first = image(1, &mut (0..300), false);

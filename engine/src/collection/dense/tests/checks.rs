@@ -43,7 +43,7 @@ fn deletes_compare_versions_too() {
     let mut bed = bed();
     bed.upsert(1, &[0.0, 1.0]);
     bed.upsert(1, &[0.0, 2.0]);
-    let check = |id, expected| bed.writer.check_delete(id, expected, 0);
+    let check = |id, expected| bed.writer.points().check_delete(id, expected, 0);
     assert_eq!(check(1, None), Ok(true));
     assert_eq!(check(1, Some(2)), Ok(true));
     assert_eq!(check(1, Some(1)), Err(WriteError::VersionConflict { id: 1, expected: 1, found: 2 }));

@@ -130,11 +130,11 @@ fn deleting_everything_leaves_a_working_collection() {
 /// Every edge of a linked slot leads to a linked slot, unless nothing leads to it any more and it is next to be freed.
 fn check_edges(bed: &Bed) {
     let shared = bed.writer.shared();
-    for slot in 0..bed.writer.high_water() as Slot {
-        if shared.graph.is_linked(slot) && !bed.writer.freeing.contains(&slot) {
-            shared.graph.edges(slot, &mut |_, edges| {
+    for slot in 0..bed.writer.points().high_water() as Slot {
+        if shared.space().graph().is_linked(slot) && !bed.writer.points().is_freeing(slot) {
+            shared.space().graph().edges(slot, &mut |_, edges| {
                 for &edge in edges {
-                    assert!(shared.graph.is_linked(edge), "{slot} leads to {edge}, which is free");
+                    assert!(shared.space().graph().is_linked(edge), "{slot} leads to {edge}, which is free");
                 }
             });
         }
@@ -152,7 +152,7 @@ fn points_that_expire_during_a_repair_pass_wait_for_the_next() {
     bed.settle();
     bed.now_ms += 1;
     // No sequence number passes between these deaths.
-    let expired = bed.writer.expired(bed.now_ms, usize::MAX);
+    let expired = bed.writer.points().expired(bed.now_ms, usize::MAX);
     assert_eq!(expired.len(), 500);
     let (first, later) = expired.split_at(250);
     first.iter().for_each(|&id| assert!(bed.writer.expire(id, bed.now_ms)));
@@ -162,11 +162,11 @@ fn points_that_expire_during_a_repair_pass_wait_for_the_next() {
     for _ in 0..10_000 {
         bed.writer.repair_step(64);
         check_edges(&bed);
-        if bed.writer.reuses_slot() {
+        if bed.writer.points().reuses_slot() {
             break;
         }
     }
-    assert!(bed.writer.reuses_slot(), "the first pass gives its slots back");
+    assert!(bed.writer.points().reuses_slot(), "the first pass gives its slots back");
     for id in 2000..2400 {
         bed.write(WriteMode::Insert, id, &rng.vector(8), 0, 0);
     }
@@ -183,8 +183,8 @@ fn a_thousand_equal_points_hang_in_a_shallow_tree() {
         bed.upsert(id, &[0.5; 8]);
     }
     bed.settle();
-    let graph = &bed.writer.shared().graph;
-    let depth = (0..bed.writer.high_water() as Slot).map(|slot| graph.depth(slot)).max();
+    let graph = &bed.writer.shared().space().graph();
+    let depth = (0..bed.writer.points().high_water() as Slot).map(|slot| graph.depth(slot)).max();
     assert!(depth.is_some_and(|depth| depth < 40), "{depth:?}");
     check_edges(&bed);
 }
@@ -201,12 +201,12 @@ fn codes_follow_what_is_replaced_deleted_and_restored() {
             let vector = rng.vector(DIM);
             bed.upsert(id, &vector);
             if id == 1000 {
-                assert_eq!(bed.writer.shared().graph.code_step(), None, "too few to tell");
+                assert_eq!(bed.writer.shared().space().graph().code_step(), None, "too few to tell");
                 bed.settle();
             }
         }
         bed.settle();
-        let step = bed.writer.shared().graph.code_step();
+        let step = bed.writer.shared().space().graph().code_step();
         assert!(step.is_some() && bed.writer.shared().usage().codes > 0);
         let before = bed.recall(&mut rng, 40, 150);
         for round in 0..6 {
@@ -217,11 +217,11 @@ fn codes_follow_what_is_replaced_deleted_and_restored() {
         bed.check(&mut rng);
         let after = bed.recall(&mut rng, 40, 150);
         assert!(after >= before - 0.03, "{metric:?}: recall {before} before, {after} after");
-        assert_eq!(bed.writer.shared().graph.code_step(), step, "chosen once");
+        assert_eq!(bed.writer.shared().space().graph().code_step(), step, "chosen once");
 
         let image = bed.capture(true, 300);
         bed.reopen(std::slice::from_ref(&image), bed.seq);
-        assert!(bed.writer.shared().graph.code_step().is_some(), "as soon as it is open");
+        assert!(bed.writer.shared().space().graph().code_step().is_some(), "as soon as it is open");
         bed.check(&mut rng);
         let restored = bed.recall(&mut rng, 40, 150);
         assert!(restored >= after - 0.03, "{metric:?}: recall {after} before, {restored} restored");

@@ -1,7 +1,7 @@
 //! Filters that cost much on values that do, within the limits: how much work lies between two calls of the pace, and that what is cut
 //! in pieces comes to what it comes to in one.
 use super::bed::{Rng, small_config};
-use crate::collection::dense::hit_order::by_distance_then_id;
+use crate::collection::space::by_distance_then_id;
 use crate::collection::{Dense, DenseWriter, Hit, HitsWanted, MatchCursor, Query, Write};
 use crate::distance::Metric;
 use crate::filter::{Geo, Node, Predicate};

@@ -1,7 +1,7 @@
 //! Filtered searches and walks over all matches, against the rows themselves: small collections, where every answer is exact,
 //! and one large enough for every path of the planner.
 use super::bed::{Rng, small_config};
-use crate::collection::dense::hit_order::by_distance_then_id;
+use crate::collection::space::by_distance_then_id;
 use crate::collection::{DenseWriter, Explain, Hit, MatchCursor, Query, RowWrite, SearchError, Write};
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::filter::{Geo, Node, Path, Predicate, unix_ms_of_rfc3339};

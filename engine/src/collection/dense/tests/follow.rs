@@ -130,7 +130,7 @@ struct Restarts {
 impl Restarts {
     /// A full image or one of changes, and a start from what there is.
     fn restart(&mut self, bed: &mut Bed, full: bool) {
-        if full || bed.writer.codes_unsaved() || self.images.is_empty() {
+        if full || bed.writer.space().codes_unsaved() || self.images.is_empty() {
             self.images = vec![bed.capture(true, 3000)];
         } else {
             self.images.push(bed.capture(false, 3000));
@@ -229,7 +229,8 @@ fn what_was_learned_of_points_that_are_gone_is_forgotten() {
         let mut bed = filled(&config, &before, &mut rng, at % 3 == 1);
         let learned = |bed: &Bed| {
             let shared = bed.writer.shared();
-            shared.graph.codec_number() != 0 || shared.cells_info().is_some_and(|info| info.cells > 0)
+            shared.space().graph().codec_number() != 0
+                || shared.space().cells_info().is_some_and(|info| info.cells > 0)
         };
         let mut restarts = Restarts::default();
         restarts.restart(&mut bed, true);
@@ -264,7 +265,7 @@ fn nothing_is_learned_in_a_loop() {
         let mut rng = Rng(8);
         let data = Data::new(&mut rng);
         let mut bed = filled(&config, &data, &mut rng, false);
-        let number = |bed: &Bed| bed.writer.shared().graph.codec_number();
+        let number = |bed: &Bed| bed.writer.shared().space().graph().codec_number();
         let (before, mut trainings) = (number(&bed), 0);
         for id in 0..4 * POINTS {
             bed.upsert(id % POINTS, &data.point(&mut rng));

@@ -75,8 +75,8 @@ fn vectors_go_once_codes_are_trained_and_all_is_linked() {
         let pin = early.pin();
         bed.settle();
         let shared = bed.writer.shared().clone();
-        assert!(shared.graph.is_bare());
-        assert_eq!(shared.graph.vector(7)[..DIM], floats[7].1, "still there");
+        assert!(shared.space().graph().is_bare());
+        assert_eq!(shared.space().graph().vector(7)[..DIM], floats[7].1, "still there");
         drop(pin);
         (0..200).for_each(|_| bed.writer.reclaim());
         let (usage, row_bytes) = (shared.usage(), (padded(DIM) * 4) as u64);
@@ -105,13 +105,13 @@ fn vectors_go_once_codes_are_trained_and_all_is_linked() {
 
         // Images have codes and no vectors, also those of changes.
         let codes = readable(&bed);
-        assert!(bed.writer.codes_unsaved());
+        assert!(bed.writer.space().codes_unsaved());
         let mut images = vec![bed.capture(true, 700)];
-        assert!(!bed.writer.codes_unsaved());
+        assert!(!bed.writer.space().codes_unsaved());
         for _ in 0..3 {
             bed.reopen(&images, bed.seq);
             let shared = bed.writer.shared();
-            assert!(shared.graph.is_bare() && !bed.writer.codes_unsaved());
+            assert!(shared.space().graph().is_bare() && !bed.writer.space().codes_unsaved());
             assert_eq!(readable(&bed), codes);
             assert!(shared.usage().graph < 2000 * row_bytes);
             let again =
@@ -139,7 +139,10 @@ fn writes_end_with_the_training_and_not_before() {
         bed.upsert(id, &rng.vector(DIM));
     }
     bed.settle();
-    assert!(!bed.writer.shared().graph.is_quantized(), "a bulk build trains, or a threshold that is given");
+    assert!(
+        !bed.writer.shared().space().graph().is_quantized(),
+        "a bulk build trains, or a threshold that is given"
+    );
     bed.check(&mut rng);
     let mut trained = false;
     loop {
@@ -152,7 +155,7 @@ fn writes_end_with_the_training_and_not_before() {
                     bed.upsert(5000, &rng.vector(DIM));
                 }
                 trained |= done.is_training();
-                bed.writer.finish_job(done).unwrap();
+                bed.writer.space_mut().finish_job(done).unwrap();
                 let refused =
                     bed.writer.check_write(1, &[0.5; DIM], WriteMode::Upsert, None, true, bed.now_ms);
                 assert_eq!(refused, Err(WriteError::ReadOnly));
@@ -160,11 +163,11 @@ fn writes_end_with_the_training_and_not_before() {
         }
     }
     // What came while it was trained is linked before vectors go.
-    assert!(bed.writer.shared().graph.is_quantized() && !bed.writer.give_up_step());
-    assert!(!bed.writer.shared().graph.is_bare());
+    assert!(bed.writer.shared().space().graph().is_quantized() && !bed.writer.give_up_step());
+    assert!(!bed.writer.shared().space().graph().is_bare());
     bed.check(&mut rng);
     bed.settle();
-    assert!(bed.writer.shared().graph.is_bare());
+    assert!(bed.writer.shared().space().graph().is_bare());
     check(&bed, &mut rng);
 }
 
@@ -175,19 +178,19 @@ fn a_collection_that_is_emptied_takes_points_again() {
     let mut bed = Bed::new(config(Metric::L2), 8192);
     (0..600).for_each(|id| bed.upsert(id, &rng.vector(DIM)));
     bed.settle();
-    assert!(bed.writer.shared().graph.is_bare());
+    assert!(bed.writer.shared().space().graph().is_bare());
     let mut images = vec![bed.capture(true, 700)];
     (0..600).for_each(|id| bed.delete(id, false));
     bed.settle();
     images.push(bed.capture(false, 700));
     for _ in 0..2 {
-        assert!(!bed.writer.shared().graph.is_bare());
+        assert!(!bed.writer.shared().space().graph().is_bare());
         bed.reopen(&images, bed.seq);
     }
     (0..600).for_each(|id| bed.upsert(id, &rng.vector(DIM)));
     bed.check(&mut rng);
     bed.settle();
-    assert!(bed.writer.shared().graph.is_bare());
+    assert!(bed.writer.shared().space().graph().is_bare());
     check(&bed, &mut rng);
     images.push(bed.capture(false, 700));
     bed.reopen(&images, bed.seq);

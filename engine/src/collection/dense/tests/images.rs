@@ -233,7 +233,7 @@ fn damaged_images_are_refused_or_harmless() {
         // What opens must work like any collection, if with other content.
         let Ok(mut writer) = open(&base, &delta) else { continue };
         survived += 1;
-        let ids: Vec<u64> = writer.ids_from(0).collect();
+        let ids: Vec<u64> = writer.points().ids_from(0).collect();
         writer.index_all();
         let seq = writer.seq();
         for (n, &id) in ids.iter().enumerate().filter(|(n, _)| n % 2 == 0) {
@@ -287,21 +287,26 @@ fn what_a_quantizer_has_learned_is_in_images() {
         }
         bed.settle();
         let mut images = vec![bed.capture(true, 200)];
-        assert!(!bed.writer.training_unsaved() && bed.writer.shared().graph.save_codec().is_empty());
+        assert!(
+            !bed.writer.space().training_unsaved()
+                && bed.writer.shared().space().graph().save_codec().is_empty()
+        );
         for id in 250..400 {
             bed.upsert(id, &rng.vector(16));
         }
         bed.settle();
-        let learned = bed.writer.shared().graph.save_codec();
-        assert!(!learned.is_empty() && bed.writer.training_unsaved());
+        let learned = bed.writer.shared().space().graph().save_codec();
+        assert!(!learned.is_empty() && bed.writer.space().training_unsaved());
         images.push(bed.capture(false, 200));
         for whole in [false, true] {
             if whole {
                 images = vec![bed.capture(true, 200)];
             }
-            assert!(!bed.writer.training_unsaved());
+            assert!(!bed.writer.space().training_unsaved());
             bed.reopen(&images, bed.seq);
-            assert!(!bed.writer.shared().graph.is_quantized() && !bed.writer.training_unsaved());
+            assert!(
+                !bed.writer.shared().space().graph().is_quantized() && !bed.writer.space().training_unsaved()
+            );
             let mut jobs = 0;
             loop {
                 match bed.writer.next_job(false) {
@@ -310,20 +315,20 @@ fn what_a_quantizer_has_learned_is_in_images() {
                     JobStep::Run(job) => {
                         assert!(!job.is_training(), "{quantization:?}");
                         jobs += 1;
-                        bed.writer.finish_job(job.run()).unwrap();
+                        bed.writer.space_mut().finish_job(job.run()).unwrap();
                     }
                 }
             }
-            assert!(jobs > 0 && bed.writer.shared().graph.is_quantized());
-            assert_eq!(bed.writer.shared().graph.save_codec(), learned);
+            assert!(jobs > 0 && bed.writer.shared().space().graph().is_quantized());
+            assert_eq!(bed.writer.shared().space().graph().save_codec(), learned);
             bed.check(&mut rng);
             assert!(bed.recall(&mut rng, 20, 100) > 0.9);
         }
         // Of before there were such records: learned anew.
         bed.reopen(&[without_codecs(&images[0])], bed.seq);
-        assert!(bed.writer.shared().graph.save_codec().is_empty());
+        assert!(bed.writer.shared().space().graph().save_codec().is_empty());
         bed.settle();
-        assert!(bed.writer.shared().graph.is_quantized() && bed.writer.training_unsaved());
+        assert!(bed.writer.shared().space().graph().is_quantized() && bed.writer.space().training_unsaved());
 
         let mut other = bed.config.clone();
         other.quant = Quantizer::None;

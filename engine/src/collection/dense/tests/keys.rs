@@ -67,7 +67,7 @@ impl Bed {
     /// As the sweeper does.
     fn sweep(&mut self) {
         loop {
-            let expired = self.writer.with_expired_keys(self.now_ms, 7);
+            let expired = self.writer.points().with_expired_keys(self.now_ms, 7);
             if expired.is_empty() {
                 break;
             }
@@ -140,5 +140,5 @@ fn expired_keys_are_hidden_then_swept_and_change_nothing_else() {
     bed.sweep();
     (0..100).for_each(|_| bed.writer.reclaim());
     bed.check(true);
-    assert_eq!(bed.writer.with_expired_keys(u64::MAX, 10), []);
+    assert_eq!(bed.writer.points().with_expired_keys(u64::MAX, 10), []);
 }

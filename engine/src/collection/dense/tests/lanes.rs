@@ -122,12 +122,12 @@ impl Bed {
         self.seq += 1;
         let row = row.finish();
         assert!(self.writer.apply_row(&RowWrite { seq: self.seq, id, version: 2, row: &row }));
-        assert!(!self.writer.moves(id, &row));
+        assert!(!self.writer.points().moves(id, &row));
     }
 
     /// As the sweeper does.
     fn drop_expired_keys(&mut self) {
-        for id in self.writer.with_expired_keys(NOW, usize::MAX) {
+        for id in self.writer.points().with_expired_keys(NOW, usize::MAX) {
             assert!(self.writer.drop_expired_keys(id, NOW));
             let point = self.twin.get_mut(&id).expect("only live points have keys");
             (point.words, point.content) = (Vec::new(), String::new());
@@ -190,7 +190,7 @@ impl Bed {
     /// Some of what was put off with long texts, or all of it.
     fn settle_texts(&mut self, steps: usize) {
         for _ in 0..steps {
-            if !self.writer.text_step() {
+            if !self.writer.points_mut().text_step() {
                 break;
             }
         }
@@ -200,12 +200,12 @@ impl Bed {
     /// nothing is swept.
     fn check(&mut self, queries: usize) {
         for (now_ms, followed) in [(NOW, true), (NOW - 2, false), (NOW, true)] {
-            while self.writer.follow_expiry(now_ms) {}
+            while self.writer.points_mut().follow_expiry(now_ms) {}
             self.settle_texts(usize::MAX);
             self.followed = followed;
             self.check_figures(queries.div_ceil(2));
         }
-        assert!(self.writer.next_expiry().is_none_or(|next_ms| next_ms > NOW));
+        assert!(self.writer.points().next_expiry().is_none_or(|next_ms| next_ms > NOW));
     }
 
     fn check_figures(&mut self, queries: usize) {
@@ -295,7 +295,7 @@ fn lanes_agree_with_their_twins_under_churn() {
             _ => bed.reopen(),
         }
         if round % 5 == 0 {
-            let dropped = bed.writer.with_expired_keys(NOW, usize::MAX);
+            let dropped = bed.writer.points().with_expired_keys(NOW, usize::MAX);
             bed.drop_expired_keys();
             // Their slots are given up, and taken again, while their texts are still being taken out.
             dropped.iter().step_by(2).for_each(|&id| bed.delete(id));
@@ -323,7 +323,7 @@ fn lanes_agree_with_their_twins_under_churn() {
         bed.writer.reclaim();
     }
     assert_eq!(bed.writer.shared().stats().tombstoned, 0, "every slot is free");
-    assert!(!bed.writer.has_texts_waiting() && !bed.writer.has_waiting());
+    assert!(!bed.writer.points().has_texts_waiting() && !bed.writer.has_waiting());
 }
 
 /// As in a replay of the log, where nobody takes texts out in between.
@@ -389,7 +389,7 @@ fn lanes_that_are_not_there() {
         &mut hits,
     ));
     assert_eq!(disabled, Err(SearchError::TextDisabled));
-    assert!(!dense.has_text());
+    assert!(!dense.points().has_text());
     assert_eq!(
         at_once(dense.search_sparse(
             &pin,

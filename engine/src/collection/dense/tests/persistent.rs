@@ -1,7 +1,7 @@
 //! Collections whose vectors lie in a file: what comes back after a kill and after a power failure.
-use super::super::capture::CODEC_PIECE;
 use super::bed::{Bed, Rng, check_hits, small_config};
 use super::rounds;
+use crate::collection::space::CODEC_PIECE;
 use crate::collection::{DenseConfig, IndexType, IvfConfig, Quantizer, Query, WriteError, WriteMode};
 use crate::distance::{Metric, Width};
 use crate::quantizer::Quantization;
@@ -81,11 +81,11 @@ fn crashes_lose_nothing(config: &DenseConfig, seed: u64, power_fails: bool) {
         bed.reopen(&images, saved.seq);
         saved.images = images;
         bed.check(&mut rng);
-        assert_eq!(bed.writer.shared().graph.miscoded(), None);
+        assert_eq!(bed.writer.shared().space().graph().miscoded(), None);
         if round % 3 == 0 {
             bed.settle();
             bed.check(&mut rng);
-            assert_eq!(bed.writer.shared().graph.miscoded(), None);
+            assert_eq!(bed.writer.shared().space().graph().miscoded(), None);
         }
     }
 }
@@ -124,27 +124,27 @@ fn codes_come_back_with_images() {
             bed.upsert(id, &vector);
         }
         bed.settle();
-        let number = bed.writer.shared().graph.codes_number();
+        let number = bed.writer.shared().space().graph().codes_number();
         assert_eq!(number, [0, 1, 1, 2][step]);
-        let full = bed.writer.codes_unsaved();
+        let full = bed.writer.space().codes_unsaved();
         assert_eq!(full, step % 2 == 1, "{step}");
         if full {
             // One of changes has the new codes of some points only.
             let mut lacking = images.clone();
             lacking.push(bed.capture(false, 500));
-            assert!(bed.writer.codes_unsaved());
+            assert!(bed.writer.space().codes_unsaved());
             bed.reopen(&lacking, bed.seq);
-            assert!(!bed.writer.shared().graph.is_quantized());
+            assert!(!bed.writer.shared().space().graph().is_quantized());
             bed.settle();
-            assert!(bed.writer.codes_unsaved());
+            assert!(bed.writer.space().codes_unsaved());
             images.clear();
         }
         images.push(bed.capture(images.is_empty(), 500));
-        assert!(!bed.writer.codes_unsaved());
+        assert!(!bed.writer.space().codes_unsaved());
         bed.reopen(&images, bed.seq);
-        assert_eq!(bed.writer.shared().graph.codes_number(), number);
-        assert_eq!(bed.writer.shared().graph.miscoded(), None);
-        assert!(!bed.writer.codes_unsaved() && !bed.writer.training_unsaved());
+        assert_eq!(bed.writer.shared().space().graph().codes_number(), number);
+        assert_eq!(bed.writer.shared().space().graph().miscoded(), None);
+        assert!(!bed.writer.space().codes_unsaved() && !bed.writer.space().training_unsaved());
         bed.check(&mut rng);
     }
     // A point that is written and one that is deleted after the image, and a slot that is used again.
@@ -157,8 +157,8 @@ fn codes_come_back_with_images() {
     bed.settle();
     images.push(bed.capture(false, 500));
     bed.reopen(&images, bed.seq);
-    assert!(bed.writer.shared().graph.is_quantized());
-    assert_eq!(bed.writer.shared().graph.miscoded(), None);
+    assert!(bed.writer.shared().space().graph().is_quantized());
+    assert_eq!(bed.writer.shared().space().graph().miscoded(), None);
     bed.check(&mut rng);
     // Damage is an error, and not a wild code.
     for (slot, code, what) in [
@@ -194,8 +194,8 @@ fn an_image_may_be_taken_while_a_quantizer_is_trained() {
             let mut image = Vec::new();
             let mut complete = (0..steps).any(|_| bed.writer.capture_step(100, &mut image));
             bed.writer.index_all();
-            assert!(bed.writer.shared().graph.is_quantized());
-            assert!(bed.writer.shared().graph.save_codec().len() > 3 * CODEC_PIECE);
+            assert!(bed.writer.shared().space().graph().is_quantized());
+            assert!(bed.writer.shared().space().graph().save_codec().len() > 3 * CODEC_PIECE);
             bed.upsert(3, &rng.vector(WIDE));
             if complete {
                 bed.writer.end_capture(false);
@@ -215,8 +215,8 @@ fn an_image_may_be_taken_while_a_quantizer_is_trained() {
             bed.reopen(&images, bed.seq);
             bed.check(&mut rng);
             bed.settle();
-            assert!(bed.writer.shared().graph.is_quantized());
-            assert_eq!(bed.writer.shared().graph.miscoded(), None);
+            assert!(bed.writer.shared().space().graph().is_quantized());
+            assert_eq!(bed.writer.shared().space().graph().miscoded(), None);
             bed.check(&mut rng);
         }
     }
@@ -240,8 +240,8 @@ fn vectors_and_index_do_not_count_as_memory() {
     assert!(usage.file_index >= 2000 * 18 * 4, "{usage:?}");
     assert_eq!((without.file_vectors, without.file_index), (0, 0));
     assert!(usage.graph + usage.file_vectors < without.graph, "{usage:?} {without:?}");
-    assert_eq!(plain.writer.shared().resident_vector_bytes(), 0);
-    let resident = bed.writer.shared().resident_vector_bytes();
+    assert_eq!(plain.writer.shared().space().resident_vector_bytes(), 0);
+    let resident = bed.writer.shared().space().resident_vector_bytes();
     assert!((usage.file_vectors / 2..=usage.file_vectors + 4096).contains(&resident), "{resident}");
     // Walks of the one go over vectors, of the other over codes, so edges differ.
     assert!(bed.capture(true, 1 << 20).len() < plain.capture(true, 1 << 20).len() - 2000 * DIM * 3);
@@ -267,7 +267,7 @@ fn codes_that_are_small_stay_in_memory() {
         let image = bed.capture(true, 1 << 20);
         for _ in 0..2 {
             let usage = bed.writer.shared().usage();
-            assert!(bed.writer.shared().graph.is_quantized());
+            assert!(bed.writer.shared().space().graph().is_quantized());
             // And what was learned: a rotation, or two floats per component.
             let learned = if in_memory > 0 { 64 * 64 * 4 + 1024 } else { 1024 };
             assert!((in_memory..in_memory + learned).contains(&usage.codes), "{usage:?}");
@@ -302,8 +302,10 @@ fn a_file_that_is_too_short_or_changed_is_found_out() {
     writer.restore(&image).unwrap();
     writer.finish_restore(bed.seq).unwrap();
     let pin = bed.seat.pin();
-    assert!(writer.shared().is_sound(&pin, 0, 120) && writer.shared().is_sound(&pin, 121, 200));
-    assert!(!writer.shared().is_sound(&pin, 0, 200));
+    assert!(
+        writer.shared().space().is_sound(&pin, 0, 120) && writer.shared().space().is_sound(&pin, 121, 200)
+    );
+    assert!(!writer.shared().space().is_sound(&pin, 0, 200));
 }
 
 #[test]

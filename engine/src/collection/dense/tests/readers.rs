@@ -236,11 +236,11 @@ fn what_left_the_tail_after_the_snapshot_is_still_in_its_window() {
     let seat = domain.participant(0);
     let pin = seat.pin();
     let shared = writer.shared().clone();
-    let view = shared.view_at(&pin, None, 0);
+    let (view, window) = shared.space().view_at(&pin, None, 0);
     // Replaced, and passed by the tail, before the reader looks any further.
     write(&mut writer, 2, 2);
     assert_eq!(writer.begin_round(8).expect("the new one waits").slots.len(), 1);
-    assert!(shared.tail.window().start > view.window.start, "the old one was passed");
-    let seen = (view.window.start..view.window.end).filter(|&at| view.visible(shared.tail.slot(at)));
+    assert!(shared.space().tail().window().start > window.start, "the old one was passed");
+    let seen = (window.start..window.end).filter(|&at| view.visible(shared.space().tail().slot(at)));
     assert_eq!(seen.count(), 1, "the id is there exactly once");
 }

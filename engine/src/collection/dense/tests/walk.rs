@@ -77,7 +77,7 @@ impl Walk {
             let max = 1 + self.rng.below(64) as usize;
             if let Some(round) = self.bed.writer.begin_round(max) {
                 let mut planner = Planner::new();
-                shared.plan_start(&mut planner, &round, 0);
+                shared.space().plan_start(&mut planner, &round, 0);
                 self.open = Some(Open { round, plans: Vec::new(), planner, committing: false });
             }
             return;
@@ -89,12 +89,12 @@ impl Walk {
             return;
         }
         for _ in 0..self.rng.below(200) {
-            if let Some(plan) = shared.plan_step(&mut open.planner, &open.round, 50) {
+            if let Some(plan) = shared.space().plan_step(&mut open.planner, &open.round, 50) {
                 open.plans.push(plan);
                 if open.plans.len() == open.round.slots.len() {
                     return self.commit();
                 }
-                shared.plan_start(&mut open.planner, &open.round, open.plans.len());
+                shared.space().plan_start(&mut open.planner, &open.round, open.plans.len());
             }
         }
     }
@@ -103,10 +103,10 @@ impl Walk {
         let open = self.open.as_mut().unwrap();
         let shared = self.bed.writer.shared().clone();
         let plans = std::mem::take(&mut open.plans);
-        let jobs = self.bed.writer.target_jobs(&plans);
+        let jobs = self.bed.writer.space().target_jobs(&plans);
         let mut scratch = Scratch::default();
-        let targets = jobs.iter().map(|job| shared.plan_target(job, &mut scratch)).collect();
-        self.bed.writer.begin_commit(plans, targets);
+        let targets = jobs.iter().map(|job| shared.space().plan_target(job, &mut scratch)).collect();
+        self.bed.writer.space_mut().begin_commit(plans, targets);
         open.committing = true;
     }
 
@@ -136,7 +136,7 @@ impl Walk {
     fn quantize(&mut self) {
         let writer = &mut self.bed.writer;
         match self.job.take() {
-            Some(job) => writer.finish_job(job.run()).unwrap(),
+            Some(job) => writer.space_mut().finish_job(job.run()).unwrap(),
             None => {
                 if let JobStep::Run(job) = writer.next_job(false) {
                     self.job = Some(job);
@@ -164,7 +164,7 @@ impl Walk {
             500..510 => {
                 self.bed.now_ms += self.rng.below(50);
                 let max = self.rng.below(5) as usize;
-                for id in self.bed.writer.expired(self.bed.now_ms, max) {
+                for id in self.bed.writer.points().expired(self.bed.now_ms, max) {
                     self.bed.delete(id, true);
                 }
             }

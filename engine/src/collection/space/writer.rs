@@ -1,0 +1,272 @@
+//! Vectors come, leave the tail, die and are let go of. The owner's thread.
+use super::index::{Index, IndexWriter};
+use super::{
+    Arc, AtomicU64, Births, Changes, DenseConfig, Ordering, Passed, PointsWriter, Retired, SearchCounters,
+    Slot, SlotSet, Space, SpaceWriter, Tail, Watch, add, sub,
+};
+use crate::collection::points::{Buried, UnseenCodes};
+use crate::collection::{IndexType, WriteError};
+use crate::distance::{padded, prepare};
+use crate::index::{Graph, GraphConfig};
+use crate::memory::{ArenaError, Storage};
+
+/// Makes room for the vectors of up to `slots_max` slots. With `storage` they are rows of a file, one padded row per slot, and what is as
+/// large and made anew with each start lies in files as well.
+///
+/// # Errors
+/// The kernel refuses a reservation, or a file cannot be made.
+pub(crate) fn reserve_vectors(
+    config: &DenseConfig,
+    slots_max: usize,
+    storage: Option<Storage>,
+) -> Result<Graph, ArenaError> {
+    let graph = GraphConfig {
+        dim: config.dim,
+        metric: config.metric,
+        m: config.m,
+        ef_construction: config.build_beam(),
+        seed: config.seed as u64,
+        level0_full_degree: config.level0_full_degree,
+        extend_candidates: config.extend_candidates,
+        extend_candidates_max: config.extend_candidates_max,
+        codes: config.keeps_codes(),
+        rescore_factor: config.rescored_per_result(),
+        quantized: config.quantized(),
+        flat: config.flat(),
+        capacity: slots_max,
+    };
+    Graph::create(graph, storage)
+}
+
+impl SpaceWriter {
+    /// A space without vectors, which will lie in `graph` ([`reserve_vectors`]).
+    ///
+    /// # Errors
+    /// The kernel refuses a reservation.
+    pub(crate) fn create(
+        config: DenseConfig,
+        graph: Graph,
+        points: &PointsWriter,
+    ) -> Result<SpaceWriter, ArenaError> {
+        let slots_max = points.slots_max();
+        let watched = config.index == IndexType::Gpu;
+        let (prepared, index) = (vec![0.0; padded(config.dim)], IndexWriter::new(&config));
+        let shared = Space {
+            points: points.shared().clone(),
+            graph,
+            index: Index::new(&config, points.shared().domain()),
+            tail: Tail::reserve(slots_max)?,
+            tail_live: AtomicU64::new(0),
+            births: if watched { Births::reserve(slots_max)? } else { Births::default() },
+            owner_bytes: AtomicU64::new(0),
+            counters: SearchCounters::default(),
+            config,
+        };
+        Ok(SpaceWriter {
+            shared: Arc::new(shared),
+            index,
+            linked: 0,
+            dead_linked: Vec::new(),
+            imaged_codes: 0,
+            bare: SlotSet::default(),
+            passed: Passed::new(),
+            prepared,
+            changes: Changes::default(),
+        })
+    }
+
+    /// The readable side.
+    pub(crate) fn shared(&self) -> &Arc<Space> {
+        &self.shared
+    }
+
+    /// Live tail slots not yet in the index.
+    pub fn tail_len(&self) -> usize {
+        self.shared.tail_len() as usize
+    }
+
+    /// Whether a vector can be stored for `id`.
+    ///
+    /// # Errors
+    /// Wrong length, or a component that is not finite.
+    pub(crate) fn check_vector(&self, id: u64, vector: &[f32]) -> Result<(), WriteError> {
+        let dim = self.shared.config.dim;
+        if vector.len() != dim {
+            return Err(WriteError::DimensionMismatch { expected: dim, found: vector.len() });
+        }
+        match vector.iter().position(|component| !component.is_finite()) {
+            Some(index) => Err(WriteError::NotFinite { id, index }),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes sure that vectors of the first `slots` slots can be written, where they lie in a file.
+    ///
+    /// # Errors
+    /// The file system's, above all that it is full.
+    pub(crate) fn commit(&self, slots: usize) -> std::io::Result<()> {
+        self.shared.graph.make_room(slots, self.shared.index.has_edges())
+    }
+
+    /// Stores the vector of a slot that nobody can find yet, as the metric wants it.
+    ///
+    /// # Panics
+    /// When its length is wrong.
+    pub(crate) fn write_vector(&mut self, slot: Slot, vector: &[f32]) {
+        self.bare.remove(slot);
+        prepare(self.shared.config.metric, vector, &mut self.prepared);
+        self.shared.graph.write_vector(slot, &self.prepared);
+    }
+
+    /// A slot whose vector is written and whose point was filled goes to the tail. Searches see it once the points show it.
+    pub(crate) fn enter(&self, slot: Slot) {
+        self.shared.births.note(slot);
+        self.requeue(slot);
+    }
+
+    /// The point in a slot has died.
+    pub(crate) fn bury(&mut self, Buried { slot, born }: Buried) {
+        self.index.bury(&self.shared.graph, born);
+        if self.is_linked(slot) {
+            self.dead_linked.push(slot);
+        } else {
+            sub(&self.shared.tail_live, 1);
+        }
+    }
+
+    /// Lets go of a dead slot that nothing leads to and no reader sees.
+    pub(crate) fn free(&mut self, slot: Slot) {
+        debug_assert!(!self.round_open(), "slot {slot} freed while planners may look at it");
+        if self.is_linked(slot) {
+            self.index.free(&self.shared.graph, slot);
+            self.linked -= 1;
+        }
+    }
+
+    /// Whether a slot has left the tail and is not freed.
+    pub(crate) fn is_linked(&self, slot: Slot) -> bool {
+        self.index.is_linked(&self.shared.graph, slot)
+    }
+
+    /// Whether planners may look at slots without a pin.
+    pub(crate) fn round_open(&self) -> bool {
+        self.index.round_open()
+    }
+
+    /// Outside of a round: hands over what nothing in here leads to any more.
+    pub(crate) fn let_go(&mut self, points: &mut PointsWriter) {
+        self.drop_dead_front(points);
+        self.retire_dead(points);
+        for _ in 0..self.shared.graph.retire_codes() {
+            points.retire(Retired::Codes);
+        }
+    }
+
+    /// Hands over the dead that nothing has to be led around.
+    pub(crate) fn retire_dead(&mut self, points: &mut PointsWriter) {
+        let dead = self.index.take_dead(&mut self.dead_linked);
+        if !dead.is_empty() {
+            points.retire(Retired::Slots(dead));
+        }
+    }
+
+    /// Frees the oldest codes that were retired.
+    pub(crate) fn free_codes(&self, _: UnseenCodes) {
+        // SAFETY: the oldest that `retire_codes` has told, which were retired then: `UnseenCodes` says that no reader of that time is left.
+        unsafe { self.shared.graph.codes_are_quiescent() };
+    }
+
+    /// Gives back parts of the index and of the tail that no reader sees any more.
+    pub(crate) fn reclaim(&mut self) {
+        self.passed.reclaim(&self.shared.tail, self.shared.points.domain());
+        if let Some(filing) = self.index.filing_mut() {
+            filing.reclaim();
+        }
+        self.shared.index.reclaim();
+    }
+
+    /// All points are gone, and nobody can find them any more: what was learned from them says nothing of others.
+    pub(crate) fn forget_learned(&mut self) {
+        self.forget_cells();
+        if self.shared.graph.codec_number() != 0 {
+            self.shared.graph.forget_codes();
+            (self.changes.codec, self.imaged_codes) = (true, 0);
+        }
+    }
+
+    /// Nothing has been written for a while: what was learned may be looked at sooner, and vectors that wait for that are given up
+    /// for their codes when there is nothing to look at. Whether there is.
+    pub(crate) fn rest(&mut self, points: &mut PointsWriter) -> bool {
+        match &mut self.index {
+            IndexWriter::Graph(_) => self.shared.graph.rest(points.count()),
+            IndexWriter::Cells(filing) => {
+                filing.watch.resting = true;
+                self.prove_at_rest(points);
+                self.training_due()
+            }
+        }
+    }
+
+    /// Whether something is learned from its points that follows them: then it is to be told of a rest.
+    pub fn follows_points(&self) -> bool {
+        self.files_cells() || self.shared.config.quantized().is_some()
+    }
+
+    /// Whether codes wait for the job that frees them.
+    pub fn has_codes_to_free(&self) -> bool {
+        self.shared.graph.has_codes_to_free()
+    }
+
+    /// Whether codes wait for readers, or for that job.
+    pub(crate) fn has_retired_codes(&self) -> bool {
+        self.shared.graph.has_retired_codes()
+    }
+
+    /// How well what was learned fits what is written, for images; `None` before anything is.
+    pub(crate) fn watch(&self) -> Option<Watch> {
+        self.index.watch(&self.shared.graph)
+    }
+
+    /// Moves the tail's start past dead slots at its front.
+    pub(super) fn drop_dead_front(&mut self, points: &mut PointsWriter) {
+        let shared = &self.shared;
+        let window = shared.tail.window();
+        let alive =
+            (window.start..window.end).find(|&position| !shared.points.is_dead(shared.tail.slot(position)));
+        self.pass_tail(points, alive.unwrap_or(window.end));
+    }
+
+    /// Moves the tail's start to `position`. What it passes is linked or dead; the dead that were never linked have lost
+    /// their last trace.
+    pub(super) fn pass_tail(&self, points: &mut PointsWriter, position: u64) {
+        let shared = &self.shared;
+        let passed = shared.tail.window().start..position;
+        if passed.is_empty() {
+            return;
+        }
+        let gone: Vec<Slot> =
+            passed.map(|position| shared.tail.slot(position)).filter(|&slot| !self.is_linked(slot)).collect();
+        debug_assert!(gone.iter().all(|&slot| shared.points.is_dead(slot)));
+        shared.tail.advance(position);
+        if !gone.is_empty() {
+            points.retire(Retired::Slots(gone));
+        }
+    }
+
+    /// Publishes the bytes that only the owner can count; `ahead` slots beyond those in use have their memory already.
+    pub(crate) fn note_bytes(&self, ahead: u64) {
+        let bare = self.bare.len() * self.shared.graph.vector_row_bytes();
+        let bytes = self.index.bytes(&self.shared.graph, bare)
+            + self.bare.bytes()
+            + self.dead_linked.capacity() as u64 * 4
+            + self.changes.bytes()
+            + ahead * self.shared.bytes_per_slot();
+        self.shared.owner_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Restore: a live slot the image shows unlinked waits in the tail again.
+    pub(crate) fn requeue(&self, slot: Slot) {
+        self.shared.tail.push(slot);
+        add(&self.shared.tail_live, 1);
+    }
+}
