@@ -107,7 +107,7 @@ pub async fn run_round(
     Some(carry_out(collections, writer, round, workers).await)
 }
 
-/// One round of the second pass of a bulk build (see [`DenseWriter::begin_relinking`]), from slot `next` on; `None` when all have had it.
+/// One round of the second pass of a bulk build (see `begin_relinking` of the space), from slot `next` on; `None` when all have had it.
 ///
 /// As [`run_round`].
 pub async fn run_relinking(
