@@ -344,12 +344,11 @@ impl Bench {
         let seat = domain.participant(0);
         let mut writer =
             DenseWriter::create(config, n, domain).unwrap_or_else(|error| fail(&error.to_string()));
-        let rows = Arena::reserve(n, padded(dim)).unwrap_or_else(|error| fail(&error.to_string()));
+        let mut rows = Arena::reserve(n, padded(dim)).unwrap_or_else(|error| fail(&error.to_string()));
         let started = Instant::now();
         for (slot, row) in payloads.iter().enumerate() {
             let (id, vector) = (slot as u64, corpus.docs.row(slot));
-            // SAFETY: nobody else has the arena yet.
-            prepare(Metric::Cosine, vector, unsafe { rows.row_mut_unchecked(slot) });
+            prepare(Metric::Cosine, vector, rows.row_mut(slot));
             writer.apply(Write { seq: id + 1, id, version: 1, vector, row, deadline_ms: 0 });
         }
         index_tail(&mut writer, &mut workers(threads), ROUND);

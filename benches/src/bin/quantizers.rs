@@ -96,19 +96,16 @@ fn main() {
     let slots: Vec<Slot> = (0..n as Slot).collect();
     for metric in [Metric::Cosine, Metric::L2, Metric::Dot] {
         let (docs, asked) = (prepared(&corpus.docs, metric, n), prepared(&corpus.queries, metric, queries));
-        let vectors = Arena::reserve(n, padded(dim)).unwrap_or_else(|error| fail(&error.to_string()));
+        let mut vectors = Arena::reserve(n, padded(dim)).unwrap_or_else(|error| fail(&error.to_string()));
         for (slot, doc) in docs.chunks_exact(dim).enumerate() {
-            // SAFETY: one thread, no other reference to the row.
-            let row = unsafe { vectors.row_mut_unchecked(slot) };
-            row[..dim].copy_from_slice(doc);
+            vectors.row_mut(slot)[..dim].copy_from_slice(doc);
         }
         let kernel = Kernel::of(metric);
         let exact = |query: &[f32], slots: &[Slot]| {
             let mut row = query.to_vec();
             row.resize(padded(dim), 0.0);
             let mut out = vec![0.0; slots.len()];
-            // SAFETY: slots are rows of the arena, which nobody writes any more.
-            unsafe { kernel.distances(&row, vectors.row_ptr(0), padded(dim), slots, &mut out) };
+            kernel.distances(&row, vectors.table(), slots, &mut out);
             out
         };
         let truth: Vec<Vec<Slot>> =
@@ -125,10 +122,9 @@ fn main() {
                 codec.encode(docs, codes);
             }
             let encoded = cpu::thread_time();
-            let rows = Arena::reserve(n, len).unwrap_or_else(|error| fail(&error.to_string()));
+            let mut rows = Arena::reserve(n, len).unwrap_or_else(|error| fail(&error.to_string()));
             for (slot, code) in codes.chunks_exact(len).enumerate() {
-                // SAFETY: one thread, no other reference to the row.
-                unsafe { rows.row_mut_unchecked(slot) }.copy_from_slice(code);
+                rows.row_mut(slot).copy_from_slice(code);
             }
             let (mut alone, mut rescored) = (0, 0);
             let (mut prepared, mut distances) = (CodecQuery::default(), vec![0.0; n]);
@@ -136,8 +132,7 @@ fn main() {
             for (query, truth) in asked.chunks_exact(dim).zip(&truth) {
                 let began = cpu::thread_time();
                 codec.query(query, &mut prepared);
-                // SAFETY: nobody writes the rows any more.
-                unsafe { codec.distances(&prepared, &rows, &slots, &mut distances) };
+                codec.distances(&prepared, &rows, &slots, &mut distances);
                 scanned += (cpu::thread_time() - began).as_secs_f64();
                 let near = nearest(&distances, RESCORED);
                 alone += truth.iter().filter(|slot| near[..K.min(near.len())].contains(slot)).count();

@@ -2,119 +2,99 @@
 //! some CPUs have the one without the other.
 use std::arch::x86_64::*;
 
-use super::entries::{code_entry, float_entries};
-use super::plane_entries::plane_entries;
+use super::entries::{code_rows, float_entries, plane_entries};
 
-/// # Safety
-/// `a` and `b` point to `len` readable floats; `len` is a multiple of 16.
+/// Sixteen floats.
 #[target_feature(enable = "avx512f")]
 #[inline]
-unsafe fn dot(a: *const f32, b: *const f32, len: usize) -> f32 {
-    let mut sums = [_mm512_setzero_ps(); 4];
-    let mut at = 0;
-    // SAFETY: every load below lies in `at..len` of a row of `len` floats.
-    unsafe {
-        while at + 64 <= len {
-            for (i, sum) in sums.iter_mut().enumerate() {
-                let (x, y) = (_mm512_loadu_ps(a.add(at + 16 * i)), _mm512_loadu_ps(b.add(at + 16 * i)));
-                *sum = _mm512_fmadd_ps(x, y, *sum);
-            }
-            at += 64;
-        }
-        while at < len {
-            sums[0] = _mm512_fmadd_ps(_mm512_loadu_ps(a.add(at)), _mm512_loadu_ps(b.add(at)), sums[0]);
-            at += 16;
-        }
-    }
-    _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3])))
+fn floats(from: &[f32; 16]) -> __m512 {
+    // SAFETY: the array has 64 bytes, all of them initialised; any alignment will do.
+    unsafe { _mm512_loadu_ps(from.as_ptr()) }
 }
 
-/// # Safety
-/// As [`dot`].
+/// 64 bytes.
 #[target_feature(enable = "avx512f")]
 #[inline]
-unsafe fn l2(a: *const f32, b: *const f32, len: usize) -> f32 {
-    let mut sums = [_mm512_setzero_ps(); 4];
-    let mut at = 0;
-    // SAFETY: every load below lies in `at..len` of a row of `len` floats.
-    unsafe {
-        while at + 64 <= len {
-            for (i, sum) in sums.iter_mut().enumerate() {
-                let (x, y) = (_mm512_loadu_ps(a.add(at + 16 * i)), _mm512_loadu_ps(b.add(at + 16 * i)));
-                let difference = _mm512_sub_ps(x, y);
-                *sum = _mm512_fmadd_ps(difference, difference, *sum);
-            }
-            at += 64;
-        }
-        while at < len {
-            let difference = _mm512_sub_ps(_mm512_loadu_ps(a.add(at)), _mm512_loadu_ps(b.add(at)));
-            sums[0] = _mm512_fmadd_ps(difference, difference, sums[0]);
-            at += 16;
-        }
-    }
-    _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3])))
+fn bytes<T: Into<i16>>(from: &[T; 64]) -> __m512i {
+    const { assert!(size_of::<T>() == 1) }
+    // SAFETY: the array has 64 bytes, all of them initialised; any alignment will do.
+    unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
 }
 
-/// A signed query times a stored code.
-///
-/// # Safety
-/// `query` and `code` point to `len` readable bytes; `len` is a multiple of 64.
+/// Generates a sum over two rows of whole units of `LANES` floats; `$add` adds what sixteen floats of either are worth.
+macro_rules! float_sum {
+    ($name:ident, $add:expr) => {
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        fn $name(a: &[f32], b: &[f32]) -> f32 {
+            let mut sums = [_mm512_setzero_ps(); 4];
+            let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<64>(), b.as_chunks::<64>());
+            for (a, b) in a.iter().zip(b) {
+                for (sum, (x, y)) in
+                    sums.iter_mut().zip(a.as_chunks::<16>().0.iter().zip(b.as_chunks::<16>().0))
+                {
+                    *sum = $add(*sum, floats(x), floats(y));
+                }
+            }
+            for (x, y) in a_rest.as_chunks::<16>().0.iter().zip(b_rest.as_chunks::<16>().0) {
+                sums[0] = $add(sums[0], floats(x), floats(y));
+            }
+            _mm512_reduce_add_ps(_mm512_add_ps(
+                _mm512_add_ps(sums[0], sums[1]),
+                _mm512_add_ps(sums[2], sums[3]),
+            ))
+        }
+    };
+}
+
+float_sum!(dot, |sum, x, y| _mm512_fmadd_ps(x, y, sum));
+float_sum!(l2, |sum, x, y| {
+    let difference = _mm512_sub_ps(x, y);
+    _mm512_fmadd_ps(difference, difference, sum)
+});
+
+/// A signed query times a stored code. The rows are whole units of `CODE_LANES`, here and below.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 #[inline]
-unsafe fn product(query: *const u8, code: *const u8, len: usize) -> i32 {
+fn product(query: &[u8], code: &[u8]) -> i32 {
     let mut sums = [_mm512_setzero_si512(); 2];
-    let mut at = 0;
-    // SAFETY: every load below lies in `at..len` of rows of `len` bytes.
-    unsafe {
-        while at + 128 <= len {
-            for (i, sum) in sums.iter_mut().enumerate() {
-                let q = _mm512_loadu_si512(query.add(at + 64 * i).cast());
-                let c = _mm512_loadu_si512(code.add(at + 64 * i).cast());
-                *sum = _mm512_dpbusd_epi32(*sum, c, q);
-            }
-            at += 128;
+    let ((query, query_rest), (code, code_rest)) = (query.as_chunks::<128>(), code.as_chunks::<128>());
+    for (query, code) in query.iter().zip(code) {
+        for (sum, (q, c)) in
+            sums.iter_mut().zip(query.as_chunks::<64>().0.iter().zip(code.as_chunks::<64>().0))
+        {
+            *sum = _mm512_dpbusd_epi32(*sum, bytes(c), bytes(q));
         }
-        if at < len {
-            let q = _mm512_loadu_si512(query.add(at).cast());
-            let c = _mm512_loadu_si512(code.add(at).cast());
-            sums[0] = _mm512_dpbusd_epi32(sums[0], c, q);
-        }
+    }
+    if let (Some(q), Some(c)) = (query_rest.first_chunk::<64>(), code_rest.first_chunk::<64>()) {
+        sums[0] = _mm512_dpbusd_epi32(sums[0], bytes(c), bytes(q));
     }
     _mm512_reduce_add_epi32(_mm512_add_epi32(sums[0], sums[1]))
 }
 
 /// What two stored codes stand for, multiplied: `sum(a * (b - 128)) - 128 * sum(b - 128)`.
-///
-/// # Safety
-/// As [`product`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 #[inline]
-unsafe fn product_between(a: *const u8, b: *const u8, len: usize) -> i32 {
+pub(super) fn product_between(a: &[u8], b: &[u8]) -> i32 {
     let zero = _mm512_set1_epi8(i8::MIN);
     let (mut sum, mut shift) = (_mm512_setzero_si512(), _mm512_setzero_si512());
-    for at in (0..len).step_by(64) {
-        // SAFETY: the loads lie in `at..len` of rows of `len` bytes, a multiple of 64.
-        let (x, y) = unsafe { (_mm512_loadu_si512(a.add(at).cast()), _mm512_loadu_si512(b.add(at).cast())) };
+    for (x, y) in a.as_chunks::<64>().0.iter().zip(b.as_chunks::<64>().0) {
         // The bits of 128 are those of the least signed byte; flipping them takes 128 away.
-        let signed = _mm512_xor_si512(y, zero);
-        sum = _mm512_dpbusd_epi32(sum, x, signed);
+        let signed = _mm512_xor_si512(bytes(y), zero);
+        sum = _mm512_dpbusd_epi32(sum, bytes(x), signed);
         shift = _mm512_dpbusd_epi32(shift, zero, signed);
     }
     _mm512_reduce_add_epi32(_mm512_sub_epi32(sum, shift))
 }
 
 /// Squared differences.
-///
-/// # Safety
-/// As [`product`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 #[inline]
-unsafe fn square(a: *const u8, b: *const u8, len: usize) -> i32 {
+pub(super) fn square(a: &[u8], b: &[u8]) -> i32 {
     let zero = _mm512_setzero_si512();
     let mut sums = [zero; 2];
-    for at in (0..len).step_by(64) {
-        // SAFETY: the loads lie in `at..len` of rows of `len` bytes, a multiple of 64.
-        let (x, y) = unsafe { (_mm512_loadu_si512(a.add(at).cast()), _mm512_loadu_si512(b.add(at).cast())) };
+    for (x, y) in a.as_chunks::<64>().0.iter().zip(b.as_chunks::<64>().0) {
+        let (x, y) = (bytes(x), bytes(y));
         // One of the two saturates at zero.
         let difference = _mm512_or_si512(_mm512_subs_epu8(x, y), _mm512_subs_epu8(y, x));
         let (low, high) = (_mm512_unpacklo_epi8(difference, zero), _mm512_unpackhi_epi8(difference, zero));
@@ -125,68 +105,47 @@ unsafe fn square(a: *const u8, b: *const u8, len: usize) -> i32 {
 }
 
 float_entries!(#[target_feature(enable = "avx512f")]);
-code_entry!(CODE_DOT, dot_rows, product_between, product, #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]);
-code_entry!(CODE_L2, l2_rows, square, square, #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]);
+code_rows!(dot_rows, product, #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]);
+code_rows!(l2_rows, square, #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]);
 
 /// Adds the products of 64 components in a register.
-///
-/// # Safety
-/// `query` points to 64 readable bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 #[inline]
-unsafe fn add_block(sum: __m512i, query: *const i8, components: __m512i) -> __m512i {
-    // SAFETY: the caller's.
-    let query = unsafe { _mm512_loadu_si512(query.cast()) };
-    _mm512_dpbusd_epi32(sum, components, query)
+fn add_block(sum: __m512i, query: &[i8; 64], components: __m512i) -> __m512i {
+    _mm512_dpbusd_epi32(sum, components, bytes(query))
 }
 
-/// # Safety
-/// `query` points to 64 readable bytes, `code` to 8.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 #[inline]
-unsafe fn one(sum: __m512i, query: *const i8, code: *const u8, _: u32) -> __m512i {
-    // SAFETY: the caller's.
-    unsafe {
-        let mask = code.cast::<u64>().read_unaligned();
-        add_block(sum, query, _mm512_maskz_set1_epi8(mask, 1))
-    }
+fn one(sum: __m512i, query: &[i8; 64], code: &[u8; 8], _: u32) -> __m512i {
+    add_block(sum, query, _mm512_maskz_set1_epi8(u64::from_le_bytes(*code), 1))
 }
 
-/// # Safety
-/// `query` points to 64 readable bytes, `code` to 16; `up` is at most 4.
+/// `up` is at most 4.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 #[inline]
-unsafe fn two(sum: __m512i, query: *const i8, code: *const u8, up: u32) -> __m512i {
-    // SAFETY: the caller's.
-    unsafe {
-        let code = _mm512_broadcast_i32x4(_mm_loadu_si128(code.cast()));
-        // A quarter for each pair of bits.
-        let shifts = _mm512_set_epi64(6, 6, 4, 4, 2, 2, 0, 0);
-        let pairs = _mm512_and_si512(_mm512_srlv_epi64(code, shifts), _mm512_set1_epi8(3));
-        add_block(sum, query, _mm512_sll_epi64(pairs, _mm_cvtsi32_si128(up as i32)))
-    }
+fn two(sum: __m512i, query: &[i8; 64], code: &[u8; 16], up: u32) -> __m512i {
+    // SAFETY: the array has 16 bytes, all of them initialised; any alignment will do.
+    let code = unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(code.as_ptr().cast())) };
+    // A quarter for each pair of bits.
+    let shifts = _mm512_set_epi64(6, 6, 4, 4, 2, 2, 0, 0);
+    let pairs = _mm512_and_si512(_mm512_srlv_epi64(code, shifts), _mm512_set1_epi8(3));
+    add_block(sum, query, _mm512_sll_epi64(pairs, _mm_cvtsi32_si128(up as i32)))
 }
 
-/// # Safety
-/// `query` points to 64 readable bytes, `code` to 32.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 #[inline]
-unsafe fn four(sum: __m512i, query: *const i8, code: *const u8, _: u32) -> __m512i {
-    // SAFETY: the caller's.
-    unsafe {
-        let code = _mm512_broadcast_i64x4(_mm256_loadu_si256(code.cast()));
-        let shifts = _mm512_set_epi64(4, 4, 4, 4, 0, 0, 0, 0);
-        add_block(sum, query, _mm512_and_si512(_mm512_srlv_epi64(code, shifts), _mm512_set1_epi8(15)))
-    }
+fn four(sum: __m512i, query: &[i8; 64], code: &[u8; 32], _: u32) -> __m512i {
+    // SAFETY: the array has 32 bytes, all of them initialised; any alignment will do.
+    let code = unsafe { _mm512_broadcast_i64x4(_mm256_loadu_si256(code.as_ptr().cast())) };
+    let shifts = _mm512_set_epi64(4, 4, 4, 4, 0, 0, 0, 0);
+    add_block(sum, query, _mm512_and_si512(_mm512_srlv_epi64(code, shifts), _mm512_set1_epi8(15)))
 }
 
-/// # Safety
-/// `query` and `code` point to 64 readable bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 #[inline]
-unsafe fn eight(sum: __m512i, query: *const i8, code: *const u8, _: u32) -> __m512i {
-    // SAFETY: the caller's.
-    unsafe { add_block(sum, query, _mm512_loadu_si512(code.cast())) }
+fn eight(sum: __m512i, query: &[i8; 64], code: &[u8; 64], _: u32) -> __m512i {
+    add_block(sum, query, bytes(code))
 }
 
 #[target_feature(enable = "avx512f")]
@@ -206,21 +165,19 @@ plane_entries!(
 );
 
 /// Sums of 32 codes, two pairs of numbers at a time; otherwise as AVX2 does it.
-///
-/// # Safety
-/// `tables` and `codes` point to `32 * pairs` readable bytes, `out` to 32 sums; the CPU has AVX2, AVX-512 F and BW.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw")]
-pub(super) unsafe fn shuffle_sums(tables: *const u8, codes: *const u8, pairs: usize, out: *mut u16) {
+pub(super) fn shuffle_sums(tables: &[u8], codes: &[u8], out: &mut [u16; 32]) {
     let nibble = _mm512_set1_epi8(15);
     let (mut both, mut odd) = (_mm512_setzero_si512(), _mm512_setzero_si512());
-    for pair in (0..pairs).step_by(2) {
+    for (tables, codes) in tables.chunks(64).zip(codes.chunks(64)) {
         // An odd pair at the end: what is masked reads as zero and is not touched.
-        let mask = if pair + 1 < pairs { u16::MAX } else { 0xff };
-        // SAFETY: the caller's, for this pair and, but where it is masked, the next.
+        let mask = if tables.len().min(codes.len()) == 64 { u16::MAX } else { 0xff };
+        assert!(tables.len() >= 32 && codes.len() >= 32, "whole pairs of numbers");
+        // SAFETY: either has the bytes of this pair (asserted) and, but where it is masked, of the next.
         let (tables, codes) = unsafe {
             (
-                _mm512_maskz_loadu_epi32(mask, tables.add(32 * pair).cast()),
-                _mm512_maskz_loadu_epi32(mask, codes.add(32 * pair).cast()),
+                _mm512_maskz_loadu_epi32(mask, tables.as_ptr().cast()),
+                _mm512_maskz_loadu_epi32(mask, codes.as_ptr().cast()),
             )
         };
         let low = _mm512_shuffle_i32x4::<0b10_10_00_00>(tables, tables);
@@ -234,6 +191,5 @@ pub(super) unsafe fn shuffle_sums(tables: *const u8, codes: *const u8, pairs: us
         );
     }
     let fold = |sums| _mm256_add_epi16(_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64::<1>(sums));
-    // SAFETY: the caller's.
-    unsafe { super::avx2::store_sums(fold(both), fold(odd), out) }
+    super::avx2::store_sums(fold(both), fold(odd), out);
 }

@@ -4,9 +4,8 @@
 //! with 128 added, so that a zero is 128. Under cosine and dot a query has a step of its own, under L2 that of the
 //! table. Sums are integers, the same on every machine, and a distance is one multiplication and one addition away from them,
 //! so a code as the query and the same code as a row give the same distance to the bit.
-use super::Metric;
-use super::dispatch::{SimdLevel, Table, best_table};
-use super::entries::CodeEntry;
+use super::dispatch::{CodeEntry, Kernels, Runnable, SimdLevel, best_kernels};
+use super::{Metric, RowTable};
 
 /// Bytes per padded unit of a code row.
 pub const CODE_LANES: usize = 64;
@@ -162,24 +161,23 @@ fn base_of(metric: Metric) -> f32 {
 /// A metric bound to the code kernels of this machine.
 #[derive(Clone, Copy)]
 pub struct CodeKernel {
-    entry: CodeEntry,
+    entry: Runnable<CodeEntry>,
     metric: Metric,
 }
 
 impl CodeKernel {
     /// The kernel of `metric` at the fastest level of this CPU.
     pub fn of(metric: Metric) -> CodeKernel {
-        CodeKernel::from_table(best_table(), metric)
+        CodeKernel::from_kernels(best_kernels(), metric)
     }
 
     /// The kernel of `metric` at `level`; `None` when this CPU cannot run it. For tests and benches.
     pub fn at_level(metric: Metric, level: SimdLevel) -> Option<CodeKernel> {
-        Some(CodeKernel::from_table(level.table()?, metric))
+        Some(CodeKernel::from_kernels(level.kernels()?, metric))
     }
 
-    fn from_table(table: &Table, metric: Metric) -> CodeKernel {
-        let entry = if metric == Metric::L2 { table.code_l2 } else { table.code_dot };
-        CodeKernel { entry, metric }
+    fn from_kernels(kernels: Kernels, metric: Metric) -> CodeKernel {
+        CodeKernel { entry: kernels.codes(metric), metric }
     }
 
     /// Its metric.
@@ -199,33 +197,23 @@ impl CodeKernel {
             a.len(),
             b.len()
         );
-        // SAFETY: both hold `a.len()` bytes, a multiple of `CODE_LANES`; the entry comes from a table whose features this
-        // CPU has.
-        let sum = unsafe { (self.entry.between)(a.as_ptr(), b.as_ptr(), a.len()) };
+        let sum = self.entry.between(a, b);
         match self.metric {
             Metric::L2 => step * step * sum as f32,
             metric => base_of(metric) + -(step * step) * sum as f32,
         }
     }
 
-    /// Distances of `query` to rows `slots` of `table` (row length = the query's padded length), in that order, later rows
-    /// prefetched while earlier ones are scored.
-    ///
-    /// # Safety
-    /// For every slot, `table + slot * query.len()` points to as many readable bytes that nobody writes meanwhile.
+    /// Distances of `query` to rows `slots` of `table`, in that order, later rows prefetched while earlier ones are scored.
     ///
     /// # Panics
-    /// When `out` is shorter than `slots`.
+    /// When a slot is outside the table, rows are not [`CodeQuery::len`] long, or `out` is shorter than `slots`.
     #[inline]
-    pub unsafe fn distances(&self, query: &CodeQuery, table: *const u8, slots: &[u32], out: &mut [f32]) {
+    pub fn distances(&self, query: &CodeQuery, table: RowTable<'_, u8>, slots: &[u32], out: &mut [f32]) {
         let out = &mut out[..slots.len()];
+        assert_eq!(query.len(), table.row_len(), "bytes of a row");
         // The sums go where the distances will be: of the same size, and any bits are valid for both.
-        let sums = out.as_mut_ptr().cast::<i32>();
-        // SAFETY: the query holds `len` bytes, a multiple of `CODE_LANES` (made so by `finish`); `slots` and `sums` hold as
-        // many as there are slots; the rows are the caller's duty; the CPU has the level's features.
-        unsafe {
-            (self.entry.rows)(query.bytes.as_ptr(), table, query.len(), slots.as_ptr(), slots.len(), sums)
-        };
+        self.entry.rows(&query.bytes, table, slots, out);
         for distance in out {
             *distance = query.distance(distance.to_bits() as i32);
         }

@@ -1,9 +1,11 @@
 //! Which instruction set runs: decided once, at first use, from what the CPU reports.
+//!
+//! A kernel is a safe function compiled for features of the CPU. To call it where they may be missing is what is unsafe, and all of these
+//! calls are here: in methods of [`Runnable`], which is made for a level only after the CPU was asked for the level's features.
 use std::sync::OnceLock;
 
-use super::entries::{CodeEntry, FloatEntry, ShuffleSums};
-use super::plane_entries::PlaneEntry;
-use super::scalar;
+use super::entries::{COSINE, DOT, L2};
+use super::{Metric, RowTable, scalar};
 
 /// An instruction set the kernels are written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,18 +22,154 @@ pub enum SimdLevel {
     Neon,
 }
 
-/// Kernels of one level.
+/// Distance of two rows of as many floats.
+type Pair = unsafe fn(&[f32], &[f32]) -> f32;
+/// Distances of a query to rows of a table: `(query, table, slots, out)`.
+type Rows = unsafe fn(&[f32], RowTable<'_, f32>, &[u32], &mut [f32]);
+/// A sum over two codes.
+type CodePair = unsafe fn(&[u8], &[u8]) -> i32;
+/// As [`Rows`] for codes; what is written are the bits of sums.
+type CodeRows = unsafe fn(&[u8], RowTable<'_, u8>, &[u32], &mut [f32]);
+/// Sums of a query with rows of packed codes: `(query, table, slots, out)`.
+type PlaneRows = unsafe fn(&[i8], RowTable<'_, u8>, &[u32], &mut [i32]);
+/// Sums of the entries that 32 codes of four bits have in tables: `(tables, block, out)`.
+type ShuffleSums = unsafe fn(&[u8], &[u8], &mut [u16; 32]);
+
+/// The two forms of one metric.
+#[derive(Clone, Copy)]
+pub(super) struct FloatEntry {
+    pair: Pair,
+    rows: Rows,
+}
+
+/// The two forms of a sum over codes.
+#[derive(Clone, Copy)]
+pub(super) struct CodeEntry {
+    /// Two stored codes: the products of what they stand for, or the squares of their differences.
+    between: CodePair,
+    /// A query and rows: the products of a signed query with stored codes, or squared differences of stored ones.
+    rows: CodeRows,
+}
+
+/// Products with packed codes of one width.
+#[derive(Clone, Copy)]
+pub(super) struct PlaneEntry(PlaneRows);
+
+/// Sums over blocks of codes of four bits.
+#[derive(Clone, Copy)]
+pub(super) struct ShuffleEntry(ShuffleSums);
+
+/// One entry for each width.
+struct PlaneEntries {
+    bits1: PlaneRows,
+    bits4: PlaneRows,
+    bits6: PlaneRows,
+    bits8: PlaneRows,
+}
+
+/// Kernels of one level, which only a [`Runnable`] calls.
 pub(super) struct Table {
-    pub(super) level: SimdLevel,
-    pub(super) float: [FloatEntry; 3],
+    level: SimdLevel,
+    /// By the index of a metric.
+    float: [FloatEntry; 3],
     /// Products, for cosine and dot.
-    pub(super) code_dot: CodeEntry,
+    code_dot: CodeEntry,
     /// Squared differences.
-    pub(super) code_l2: CodeEntry,
+    code_l2: CodeEntry,
     /// Products with packed codes.
-    pub(super) planes: PlaneEntry,
+    planes: PlaneEntries,
     /// Sums over blocks of codes of four bits.
-    pub(super) shuffle: ShuffleSums,
+    shuffle: ShuffleSums,
+}
+
+/// What runs on this CPU: the kernels of a level, or one of them.
+#[derive(Clone, Copy)]
+pub(super) struct Runnable<E>(E);
+
+/// The kernels of a level that runs on this CPU.
+pub(super) type Kernels = Runnable<&'static Table>;
+
+impl Kernels {
+    /// Those of `metric` for floats.
+    pub(super) fn floats(self, metric: Metric) -> Runnable<FloatEntry> {
+        let index = match metric {
+            Metric::Cosine => COSINE,
+            Metric::L2 => L2,
+            Metric::Dot => DOT,
+        };
+        Runnable(self.0.float[index])
+    }
+
+    /// Those of `metric` for codes of a byte.
+    pub(super) fn codes(self, metric: Metric) -> Runnable<CodeEntry> {
+        Runnable(if metric == Metric::L2 { self.0.code_l2 } else { self.0.code_dot })
+    }
+
+    /// That of packed codes of 1, 4, 6 or 8 bits.
+    pub(super) fn planes(self, bits: usize) -> Runnable<PlaneEntry> {
+        let planes = &self.0.planes;
+        Runnable(PlaneEntry(match bits {
+            1 => planes.bits1,
+            4 => planes.bits4,
+            6 => planes.bits6,
+            _ => planes.bits8,
+        }))
+    }
+
+    /// That of blocks of codes of four bits.
+    pub(super) fn shuffle(self) -> Runnable<ShuffleEntry> {
+        Runnable(ShuffleEntry(self.0.shuffle))
+    }
+}
+
+impl Runnable<FloatEntry> {
+    /// Distance of two rows.
+    #[inline]
+    pub(super) fn pair(self, a: &[f32], b: &[f32]) -> f32 {
+        // SAFETY: the CPU has the features that the function is compiled for (`Runnable`).
+        unsafe { (self.0.pair)(a, b) }
+    }
+
+    /// Distances of `query` to rows of `table`.
+    #[inline]
+    pub(super) fn rows(self, query: &[f32], table: RowTable<'_, f32>, slots: &[u32], out: &mut [f32]) {
+        // SAFETY: the CPU has the features that the function is compiled for (`Runnable`).
+        unsafe { (self.0.rows)(query, table, slots, out) }
+    }
+}
+
+impl Runnable<CodeEntry> {
+    /// Sum over two stored codes.
+    #[inline]
+    pub(super) fn between(self, a: &[u8], b: &[u8]) -> i32 {
+        // SAFETY: the CPU has the features that the function is compiled for (`Runnable`).
+        unsafe { (self.0.between)(a, b) }
+    }
+
+    /// Sums over `query` and rows of `table`, as bits.
+    #[inline]
+    pub(super) fn rows(self, query: &[u8], table: RowTable<'_, u8>, slots: &[u32], out: &mut [f32]) {
+        // SAFETY: the CPU has the features that the function is compiled for (`Runnable`).
+        unsafe { (self.0.rows)(query, table, slots, out) }
+    }
+}
+
+impl Runnable<PlaneEntry> {
+    /// Sums of `query` with rows of `table`.
+    #[inline]
+    pub(super) fn rows(self, query: &[i8], table: RowTable<'_, u8>, slots: &[u32], out: &mut [i32]) {
+        // SAFETY: the CPU has the features that the function is compiled for (`Runnable`).
+        unsafe { (self.0.0)(query, table, slots, out) }
+    }
+}
+
+impl Runnable<ShuffleEntry> {
+    /// Sums over the codes of `block`.
+    #[inline]
+    pub(super) fn sums(self, tables: &[u8], block: &[u8], out: &mut [u16; 32]) {
+        // SAFETY: the CPU has the features that the function is compiled for (`Runnable`).
+        unsafe { (self.0.0)(tables, block, out) }
+    }
 }
 
 impl SimdLevel {
@@ -41,7 +179,7 @@ impl SimdLevel {
 
     /// The fastest level this CPU runs.
     pub fn best() -> SimdLevel {
-        best_table().level
+        best_kernels().0.level
     }
 
     /// Whether its kernels, and so this CPU when it is the best, have AVX2.
@@ -62,8 +200,8 @@ impl SimdLevel {
     }
 
     /// The level's kernels; `None` when this CPU cannot run them.
-    pub(super) fn table(self) -> Option<&'static Table> {
-        match self {
+    pub(super) fn kernels(self) -> Option<Kernels> {
+        let table = match self {
             SimdLevel::Scalar => Some(&SCALAR),
             #[cfg(target_arch = "x86_64")]
             SimdLevel::Avx2 => has_avx2().then_some(&x86::AVX2),
@@ -75,7 +213,8 @@ impl SimdLevel {
             SimdLevel::Neon => Some(&NEON),
             #[allow(unreachable_patterns, reason = "which levels are foreign depends on the target")]
             _ => None,
-        }
+        };
+        table.map(Runnable)
     }
 }
 
@@ -96,60 +235,59 @@ fn has_vnni() -> bool {
     std::arch::is_x86_feature_detected!("avx512vnni") && std::arch::is_x86_feature_detected!("avx512bw")
 }
 
-static SCALAR: Table = Table {
-    level: SimdLevel::Scalar,
-    float: scalar::FLOAT,
-    code_dot: scalar::CODE_DOT,
-    code_l2: scalar::CODE_L2,
-    planes: scalar::PLANES,
-    shuffle: scalar::shuffle_sums,
-};
+/// The entries for floats of a level, from its module.
+macro_rules! float {
+    ($level:ident) => {
+        [
+            FloatEntry { pair: $level::pair::<COSINE>, rows: $level::rows::<COSINE> },
+            FloatEntry { pair: $level::pair::<L2>, rows: $level::rows::<L2> },
+            FloatEntry { pair: $level::pair::<DOT>, rows: $level::rows::<DOT> },
+        ]
+    };
+}
+
+/// A table of the level `$level`: `$float` is the module with what is for floats, `$code` the one with the rest.
+macro_rules! table {
+    ($level:ident, $float:ident, $code:ident) => {
+        Table {
+            level: SimdLevel::$level,
+            float: float!($float),
+            code_dot: CodeEntry { between: $code::product_between, rows: $code::dot_rows },
+            code_l2: CodeEntry { between: $code::square, rows: $code::l2_rows },
+            planes: PlaneEntries {
+                bits1: $code::plane_rows::<1>,
+                bits4: $code::plane_rows::<4>,
+                bits6: $code::plane_rows::<6>,
+                bits8: $code::plane_rows::<8>,
+            },
+            shuffle: $code::shuffle_sums,
+        }
+    };
+}
+
+static SCALAR: Table = table!(Scalar, scalar, scalar);
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::{avx2, avx512};
-    use super::{SimdLevel, Table};
+    use super::*;
 
-    pub(super) static AVX2: Table = Table {
-        level: SimdLevel::Avx2,
-        float: avx2::FLOAT,
-        code_dot: avx2::CODE_DOT,
-        code_l2: avx2::CODE_L2,
-        planes: avx2::PLANES,
-        shuffle: avx2::shuffle_sums,
-    };
-    pub(super) static AVX512: Table = Table {
-        level: SimdLevel::Avx512,
-        float: avx512::FLOAT,
-        code_dot: avx2::CODE_DOT,
-        code_l2: avx2::CODE_L2,
-        planes: avx2::PLANES,
-        shuffle: avx2::shuffle_sums,
-    };
-    pub(super) static AVX512_VNNI: Table = Table {
-        level: SimdLevel::Avx512Vnni,
-        float: avx512::FLOAT,
-        code_dot: avx512::CODE_DOT,
-        code_l2: avx512::CODE_L2,
-        planes: avx512::PLANES,
-        shuffle: avx512::shuffle_sums,
-    };
+    pub(super) static AVX2: Table = table!(Avx2, avx2, avx2);
+    pub(super) static AVX512: Table = table!(Avx512, avx512, avx2);
+    pub(super) static AVX512_VNNI: Table = table!(Avx512Vnni, avx512, avx512);
 }
 
 #[cfg(target_arch = "aarch64")]
-static NEON: Table = Table {
-    level: SimdLevel::Neon,
-    float: super::neon::FLOAT,
-    code_dot: super::neon::CODE_DOT,
-    code_l2: super::neon::CODE_L2,
-    planes: super::neon::PLANES,
-    shuffle: super::neon::shuffle_sums,
-};
+use super::neon;
+#[cfg(target_arch = "aarch64")]
+static NEON: Table = table!(Neon, neon, neon);
 
-/// The table of the fastest level, looked up once.
-pub(super) fn best_table() -> &'static Table {
-    static BEST: OnceLock<&'static Table> = OnceLock::new();
-    BEST.get_or_init(|| SimdLevel::ALL.iter().rev().find_map(|level| level.table()).unwrap_or(&SCALAR))
+/// Those of the fastest level, looked up once.
+pub(super) fn best_kernels() -> Kernels {
+    static BEST: OnceLock<Kernels> = OnceLock::new();
+    *BEST.get_or_init(|| {
+        SimdLevel::ALL.iter().rev().find_map(|level| level.kernels()).unwrap_or(Runnable(&SCALAR))
+    })
 }
 
 /// Name of the SIMD level in use, for the start log: `avx512+vnni`, `avx512`, `avx2`, `neon`, `scalar`.

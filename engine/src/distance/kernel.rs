@@ -1,32 +1,26 @@
 //! The face of the float kernels.
-use super::dispatch::{SimdLevel, Table, best_table};
-use super::entries::{COSINE, DOT, FloatEntry, L2};
-use super::{LANES, Metric};
+use super::dispatch::{FloatEntry, Kernels, Runnable, SimdLevel, best_kernels};
+use super::{LANES, Metric, RowTable};
 
 /// A metric bound to the kernels of this machine. Copy it freely: two function pointers.
 #[derive(Clone, Copy)]
 pub struct Kernel {
-    entry: FloatEntry,
+    entry: Runnable<FloatEntry>,
 }
 
 impl Kernel {
     /// The kernel of `metric` at the fastest level of this CPU.
     pub fn of(metric: Metric) -> Kernel {
-        Kernel::from_table(best_table(), metric)
+        Kernel::from_kernels(best_kernels(), metric)
     }
 
     /// The kernel of `metric` at `level`; `None` when this CPU cannot run it. For tests and benches.
     pub fn at_level(metric: Metric, level: SimdLevel) -> Option<Kernel> {
-        Some(Kernel::from_table(level.table()?, metric))
+        Some(Kernel::from_kernels(level.kernels()?, metric))
     }
 
-    fn from_table(table: &Table, metric: Metric) -> Kernel {
-        let index = match metric {
-            Metric::Cosine => COSINE,
-            Metric::L2 => L2,
-            Metric::Dot => DOT,
-        };
-        Kernel { entry: table.float[index] }
+    fn from_kernels(kernels: Kernels, metric: Metric) -> Kernel {
+        Kernel { entry: kernels.floats(metric) }
     }
 
     /// Distance of two padded rows.
@@ -41,44 +35,17 @@ impl Kernel {
             a.len(),
             b.len()
         );
-        // SAFETY: both slices hold `a.len()` floats, a multiple of `LANES`.
-        unsafe { self.distance_ptr(a.as_ptr(), b.as_ptr(), a.len()) }
-    }
-
-    /// As [`Self::distance`], by pointer.
-    ///
-    /// # Safety
-    /// Both point to `len` readable floats, `len` a multiple of [`LANES`].
-    #[inline]
-    pub unsafe fn distance_ptr(&self, a: *const f32, b: *const f32, len: usize) -> f32 {
-        debug_assert!(len.is_multiple_of(LANES));
-        // SAFETY: the entry comes from a table whose features this CPU has (`SimdLevel::table`); the rest is the
-        // caller's duty.
-        unsafe { (self.entry.pair)(a, b, len) }
+        self.entry.pair(a, b)
     }
 
     /// Distances of `query` to rows `slots` of `table`, in that order, later rows prefetched while earlier ones are
-    /// scored. `out[i]` equals `distance_ptr(query, row of slots[i])` to the bit.
-    ///
-    /// # Safety
-    /// * `query` holds `len` floats, `len` a multiple of [`LANES`].
-    /// * For every slot, `table + slot * len` points to `len` readable floats that nobody writes meanwhile.
+    /// scored. `out[i]` equals `distance(query, row of slots[i])` to the bit.
     ///
     /// # Panics
-    /// When `out` is shorter than `slots` or `query` is not `len` long.
+    /// When a slot is outside the table, `out` is shorter than `slots`, or `query` is not as long as a row, a multiple of [`LANES`].
     #[inline]
-    pub unsafe fn distances(
-        &self,
-        query: &[f32],
-        table: *const f32,
-        len: usize,
-        slots: &[u32],
-        out: &mut [f32],
-    ) {
-        assert!(query.len() == len && len.is_multiple_of(LANES) && out.len() >= slots.len());
-        // SAFETY: lengths are asserted; the rows are the caller's duty; the CPU has the level's features.
-        unsafe {
-            (self.entry.rows)(query.as_ptr(), table, len, slots.as_ptr(), slots.len(), out.as_mut_ptr())
-        }
+    pub fn distances(&self, query: &[f32], table: RowTable<'_, f32>, slots: &[u32], out: &mut [f32]) {
+        assert!(query.len() == table.row_len() && query.len().is_multiple_of(LANES), "a padded row");
+        self.entry.rows(query, table, slots, &mut out[..slots.len()]);
     }
 }

@@ -16,9 +16,9 @@ mod code;
 mod dispatch;
 mod entries;
 mod kernel;
-mod plane_entries;
 mod planes;
 mod prepare;
+mod rows;
 mod scalar;
 mod shuffle;
 
@@ -34,11 +34,11 @@ mod tests;
 
 pub use code::{CODE_DIM_MAX, CODE_LANES, CodeKernel, CodeQuery, encode, encoding_error, padded_code};
 pub use dispatch::{SimdLevel, simd_level};
-pub use entries::{prefetch_line, prefetch_row};
+pub use entries::BLOCK as PLANE_BLOCK;
 pub use kernel::Kernel;
-pub use plane_entries::BLOCK as PLANE_BLOCK;
 pub use planes::{PlaneKernel, Width};
 pub use prepare::prepare;
+pub use rows::{RowTable, prefetch_line, prefetch_row};
 pub use shuffle::{CODES as SHUFFLED_CODES, PAIR_BYTES as SHUFFLED_PAIR, ShuffleKernel};
 
 /// Floats per padded unit: a row of `dim` occupies `padded(dim)` floats.

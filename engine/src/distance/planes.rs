@@ -1,7 +1,8 @@
 //! Codes of few bits a component, packed in blocks of 64 components, and their products with a query of signed bytes. How components
-//! lie in a block is said in `plane_entries`.
-use super::dispatch::{SimdLevel, Table, best_table};
-use super::plane_entries::{BLOCK, PlaneRows, place};
+//! lie in a block is said in `entries`.
+use super::RowTable;
+use super::dispatch::{Kernels, PlaneEntry, Runnable, SimdLevel, best_kernels};
+use super::entries::{BLOCK, place};
 
 /// Bits of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,50 +100,37 @@ fn component<const BITS: usize>(row: &[u8], at: usize) -> u8 {
 /// Products with packed codes of one width on this machine.
 #[derive(Clone, Copy)]
 pub struct PlaneKernel {
-    rows: PlaneRows,
+    entry: Runnable<PlaneEntry>,
     width: Width,
 }
 
 impl PlaneKernel {
     /// At the fastest level of this CPU.
     pub fn of(width: Width) -> PlaneKernel {
-        PlaneKernel::from_table(best_table(), width)
+        PlaneKernel::from_kernels(best_kernels(), width)
     }
 
     /// At `level`; `None` when this CPU cannot run it. For tests.
     pub fn at_level(width: Width, level: SimdLevel) -> Option<PlaneKernel> {
-        Some(PlaneKernel::from_table(level.table()?, width))
+        Some(PlaneKernel::from_kernels(level.kernels()?, width))
     }
 
-    fn from_table(table: &Table, width: Width) -> PlaneKernel {
-        let rows = match width {
-            Width::One => table.planes.bits1,
-            Width::Four => table.planes.bits4,
-            Width::Six => table.planes.bits6,
-            Width::Eight => table.planes.bits8,
-        };
-        PlaneKernel { rows, width }
+    fn from_kernels(kernels: Kernels, width: Width) -> PlaneKernel {
+        PlaneKernel { entry: kernels.planes(width.bits()), width }
     }
 
-    /// Sums of `query[i] * code[i]` for rows `slots` of `table`, which are `stride` bytes apart and begin with a packed vector of
-    /// as many components as `query` has; later rows are prefetched while earlier ones are summed.
-    ///
-    /// # Safety
-    /// For every slot, `table + slot * stride` points to `stride` readable bytes that nobody writes meanwhile.
+    /// Sums of `query[i] * code[i]` for rows `slots` of `table`, which begin with a packed vector of as many components as `query` has;
+    /// later rows are prefetched while earlier ones are summed.
     ///
     /// # Panics
-    /// When `query` is not whole blocks of 64, a packed vector is longer than `stride`, or `out` is shorter than `slots`.
+    /// When a slot is outside the table, `query` is not whole blocks of 64, a packed vector is longer than a row, or `out` is shorter
+    /// than `slots`.
     #[inline]
-    pub unsafe fn sums(&self, query: &[i8], table: *const u8, stride: usize, slots: &[u32], out: &mut [i32]) {
-        let out = &mut out[..slots.len()];
+    pub fn sums(&self, query: &[i8], table: RowTable<'_, u8>, slots: &[u32], out: &mut [i32]) {
+        let row_len = table.row_len();
         assert!(query.len().is_multiple_of(BLOCK), "{} components", query.len());
-        assert!(self.width.bytes(query.len()) <= stride, "{} components in {stride} bytes", query.len());
-        let blocks = query.len() / BLOCK;
-        // SAFETY: `query` holds whole blocks, rows hold as many (asserted; readable by the caller's word), `slots` and `out` hold
-        // as many as there are slots, and the CPU has the level's features.
-        unsafe {
-            (self.rows)(query.as_ptr(), table, stride, blocks, slots.as_ptr(), slots.len(), out.as_mut_ptr());
-        }
+        assert!(self.width.bytes(query.len()) <= row_len, "{} components in {row_len} bytes", query.len());
+        self.entry.rows(query, table, slots, &mut out[..slots.len()]);
     }
 }
 
@@ -194,8 +182,7 @@ mod tests {
                         for level in SimdLevel::ALL {
                             let Some(kernel) = PlaneKernel::at_level(width, level) else { continue };
                             let mut sums = vec![0; slots.len()];
-                            // SAFETY: the table holds `count` rows of `stride` bytes, and slots are below `count`.
-                            unsafe { kernel.sums(&query, table.as_ptr(), stride, &slots, &mut sums) };
+                            kernel.sums(&query, RowTable::of(&table, stride), &slots, &mut sums);
                             for (&slot, sum) in slots.iter().zip(sums) {
                                 let pairs = query.iter().zip(&codes[slot as usize]);
                                 let plain: i32 = pairs.map(|(&q, &c)| i32::from(q) * i32::from(c)).sum();

@@ -4,8 +4,7 @@
 //! A number of a code is four bits. A block holds 32 codes, two numbers after another: 32 bytes, byte `i` with number `2p` of code
 //! `i` below and number `2p + 1` above. Tables lie likewise, sixteen bytes for number `2p` and sixteen for `2p + 1`. Sums are integers
 //! of 16 bits, the same on every machine.
-use super::dispatch::{SimdLevel, Table, best_table};
-use super::entries::ShuffleSums;
+use super::dispatch::{Kernels, Runnable, ShuffleEntry, SimdLevel, best_kernels};
 
 /// Codes of a block.
 pub const CODES: usize = 32;
@@ -16,7 +15,7 @@ pub const PAIR_BYTES: usize = 32;
 /// Sums over blocks on this machine.
 #[derive(Clone, Copy)]
 pub struct ShuffleKernel {
-    sums: ShuffleSums,
+    entry: Runnable<ShuffleEntry>,
 }
 
 /// A kernel is chosen once; nothing of it is worth printing.
@@ -29,16 +28,16 @@ impl std::fmt::Debug for ShuffleKernel {
 impl ShuffleKernel {
     /// At the fastest level of this CPU.
     pub fn best() -> ShuffleKernel {
-        ShuffleKernel::from_table(best_table())
+        ShuffleKernel::from_kernels(best_kernels())
     }
 
     /// At `level`; `None` when this CPU cannot run it. For tests.
     pub fn at_level(level: SimdLevel) -> Option<ShuffleKernel> {
-        Some(ShuffleKernel::from_table(level.table()?))
+        Some(ShuffleKernel::from_kernels(level.kernels()?))
     }
 
-    fn from_table(table: &Table) -> ShuffleKernel {
-        ShuffleKernel { sums: table.shuffle }
+    fn from_kernels(kernels: Kernels) -> ShuffleKernel {
+        ShuffleKernel { entry: kernels.shuffle() }
     }
 
     /// Sums of the entries that each of the 32 codes of `block` has in `tables`. The largest entries of all tables together are at
@@ -54,8 +53,7 @@ impl ShuffleKernel {
             tables.len(),
             block.len()
         );
-        // SAFETY: both hold as many whole pairs (asserted), `out` holds 32 sums, and the CPU has the level's features.
-        unsafe { (self.sums)(tables.as_ptr(), block.as_ptr(), block.len() / PAIR_BYTES, out.as_mut_ptr()) }
+        self.entry.sums(tables, block, out);
     }
 }
 

@@ -41,8 +41,8 @@ fn check_pair(a: &[f32], b: &[f32]) {
 
 #[test]
 fn some_level_runs_and_scalar_always_does() {
-    assert!(SimdLevel::Scalar.table().is_some());
-    assert!(SimdLevel::best().table().is_some());
+    assert!(SimdLevel::Scalar.kernels().is_some());
+    assert!(SimdLevel::best().kernels().is_some());
     assert_eq!(simd_level(), SimdLevel::best().name());
 }
 
@@ -103,8 +103,7 @@ proptest! {
         for metric in METRICS {
             for (level, kernel) in levels(metric) {
                 let mut out = vec![0.0; slots.len()];
-                // SAFETY: slots are below the number of rows that `table` was built from.
-                unsafe { kernel.distances(&query, table.as_ptr(), len, &slots, &mut out) };
+                kernel.distances(&query, RowTable::of(&table, len), &slots, &mut out);
                 for (&slot, got) in slots.iter().zip(&out) {
                     let row = &table[slot as usize * len..][..len];
                     prop_assert_eq!(kernel.distance(&query, row).to_bits(), got.to_bits(), "{:?}", level);
@@ -148,14 +147,12 @@ proptest! {
             for level in SimdLevel::ALL {
                 let Some(kernel) = CodeKernel::at_level(metric, level) else { continue };
                 let mut out = [f32::NAN; 12];
-                // SAFETY: the table has the two rows that the slots name.
-                unsafe { kernel.distances(&coded, table.as_ptr(), &slots, &mut out) };
+                kernel.distances(&coded, RowTable::of(&table, len), &slots, &mut out);
                 for (&slot, &got) in slots.iter().zip(&out) {
                     let expected = exact(&query, &vectors[slot as usize]);
                     prop_assert!((f64::from(got) - expected).abs() <= 1e-6 * expected.abs(), "{level:?} {metric:?}");
                 }
-                // SAFETY: as above.
-                unsafe { kernel.distances(&first, table.as_ptr(), &slots, &mut out) };
+                kernel.distances(&first, RowTable::of(&table, len), &slots, &mut out);
                 let (a, b) = table.split_at(len);
                 prop_assert_eq!(kernel.between(a, b, step).to_bits(), out[0].to_bits(), "{:?}", level);
                 prop_assert_eq!(kernel.between(b, a, step).to_bits(), out[0].to_bits());

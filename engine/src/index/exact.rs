@@ -37,12 +37,7 @@ pub fn exact_search(
         if chunk.is_empty() {
             return pool.admitted().collect();
         }
-        for &slot in &chunk {
-            assert!((slot as usize) < vectors.capacity(), "slot {slot} of {}", vectors.capacity());
-        }
-        // SAFETY: every slot is inside the arena (asserted above), whose rows are `row_len` floats, and published
-        // rows are not written (the caller's word).
-        unsafe { kernel.distances(query, vectors.row_ptr(0), vectors.row_len(), &chunk, &mut distances) };
+        kernel.distances(query, vectors.table(), &chunk, &mut distances);
         for (&slot, &distance) in chunk.iter().zip(&distances) {
             let order = Neighbor { distance, slot }.order();
             if pool.wants(order) {

@@ -6,12 +6,14 @@
 //!    moves, so a row's address may be kept and followed by any core for as long as the arena lives.
 //! 2. A page that was never written costs no memory and reads as zero bytes (one of a file: as the file has it); that is why
 //!    only [`Zeroable`] types are stored.
-//! 3. The arena knows nothing of who may read a row. Plain values are handed out by `unsafe` functions whose duties
-//!    name the race to exclude; atomics are shared safely through [`Arena::cells`].
+//! 3. Any thread may read a row at any time, and what it reads must not change under it. So the duty is that of whoever changes a row of
+//!    plain values while others have the arena, through [`Arena::row_mut_unchecked`] or [`Arena::forget`]: they are `unsafe`, and their callers say why
+//!    nobody reads that row meanwhile. Whoever has the arena alone changes rows through [`Arena::row_mut`]. Atomics are changed in place.
 //! 4. Rows of a file may be touched up to where [`Arena::commit`] has got: the file ends there, and a touch beyond it, or one
 //!    that finds the disk full, would be a signal and not an error.
 
 use super::pages::{FilePages, glanced_bytes, page_bytes, resident_bytes};
+use crate::distance::RowTable;
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use std::io;
 use std::marker::PhantomData;
@@ -231,20 +233,29 @@ impl<T: Zeroable> Arena<T> {
     }
 
     /// Row `slot`, shared. Panics when out of range (debug and release).
-    ///
-    /// # Safety
-    ///
-    /// While the slice lives no thread writes the row through [`Self::row_mut_unchecked`] and none gives it back with
-    /// [`Self::release`]. (Rows of atomics: see [`Self::cells`], which is safe.)
     #[inline]
-    pub unsafe fn row(&self, slot: usize) -> &[T] {
+    pub fn row(&self, slot: usize) -> &[T] {
         self.check(slot);
-        // SAFETY: in range (checked), mapped while `self` lives, initialised (zero or written values of `T`); the
-        // caller excludes writers.
+        // SAFETY: in range (checked), mapped while `self` lives, initialised (zero or written values of `T`); who changes plain rows has
+        // excluded readers (invariant 3).
         unsafe { std::slice::from_raw_parts(self.row_ptr(slot), self.row_len) }
     }
 
-    /// Pointer to row `slot` (for kernels and prefetch); no bounds check in release.
+    /// All rows, for kernels.
+    #[inline]
+    pub fn table(&self) -> RowTable<'_, T> {
+        // SAFETY: as in `row`, for every row below the capacity.
+        unsafe { RowTable::new(self.row_ptr(0), self.row_len, self.capacity) }
+    }
+
+    /// Row `slot`, of an arena that nobody else has. Panics when out of range.
+    #[inline]
+    pub fn row_mut(&mut self, slot: usize) -> &mut [T] {
+        // SAFETY: `&mut self` excludes every other access to the arena.
+        unsafe { self.row_mut_unchecked(slot) }
+    }
+
+    /// Pointer to row `slot` (for prefetch); no bounds check in release.
     #[inline]
     pub fn row_ptr(&self, slot: usize) -> *const T {
         debug_assert!(slot < self.capacity, "row {slot} of {}", self.capacity);
@@ -255,7 +266,8 @@ impl<T: Zeroable> Arena<T> {
     ///
     /// # Safety
     ///
-    /// The caller is the only writer and no reader can reach `slot` while the slice lives.
+    /// While the slice lives nobody else writes the row, nobody asks for it through [`Self::row`], [`Self::table`] or [`Self::cells`], and
+    /// nobody uses what these gave for it before.
     #[inline]
     #[allow(clippy::mut_from_ref)] // Exclusivity is per row and the caller's duty; the arena itself stays shared.
     pub unsafe fn row_mut_unchecked(&self, slot: usize) -> &mut [T] {
@@ -269,7 +281,12 @@ impl<T: Zeroable> Arena<T> {
     ///
     /// Returns whether the kernel took them. Whole pages of the range then read as zero again; values on the partial
     /// pages at its ends, and everything when false is returned, stay as they are.
-    pub fn release(&self, from: usize, to: usize) -> bool {
+    ///
+    /// # Safety
+    ///
+    /// What [`Self::row`] and [`Self::row_mut_unchecked`] gave for these rows is not used any more, and nobody asks for them meanwhile. (Rows
+    /// of atomics: see [`Self::release`], which is safe.)
+    pub unsafe fn forget(&self, from: usize, to: usize) -> bool {
         assert!(from <= to && to <= self.capacity, "rows {from}..{to} of {}", self.capacity);
         if self.is_file() {
             return false;
@@ -283,7 +300,7 @@ impl<T: Zeroable> Arena<T> {
             return true;
         }
         // SAFETY: the range lies inside the private anonymous mapping. Its pages become zero, a valid value of every
-        // `Zeroable`; holders of plain rows are excluded by the duties of `row` and `row_mut_unchecked`.
+        // `Zeroable`, and nobody holds a row there (caller).
         unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start).is_ok() }
     }
 
@@ -320,14 +337,17 @@ impl<T: Zeroable> Arena<T> {
 }
 
 impl<T: Atomic> Arena<T> {
-    /// Row `slot` of an arena of atomics, for any thread. Panics when out of range.
-    ///
-    /// Safe where [`Self::row`] is not: concurrent stores through the atomics and [`Self::release`] are no data races,
-    /// and whoever takes [`Self::row_mut_unchecked`] has promised that nobody reaches the row.
+    /// Row `slot` of an arena of atomics, which any thread may change through it. Panics when out of range.
     #[inline]
     pub fn cells(&self, slot: usize) -> &[T] {
-        // SAFETY: see above: nothing writes the row except atomically.
-        unsafe { self.row(slot) }
+        self.row(slot)
+    }
+
+    /// As [`Self::forget`], for atomics: they become zero under their readers, which is no data race.
+    pub fn release(&self, from: usize, to: usize) -> bool {
+        // SAFETY: who holds a row of atomics sees it change like by any other thread's store; whoever has one for itself alone says that it
+        // is the only one to reach it (`row_mut_unchecked`).
+        unsafe { self.forget(from, to) }
     }
 
     /// Rows `first..end`, one after the other, as [`Self::cells`]. Panics when out of range.
@@ -373,29 +393,25 @@ mod tests {
 
     #[test]
     fn rows_are_zero_aligned_and_keep_what_is_written() {
-        let arena = Arena::<f32>::reserve(1000, 48).unwrap();
+        let mut arena = Arena::<f32>::reserve(1000, 48).unwrap();
         assert_eq!((arena.capacity(), arena.row_len()), (1000, 48));
         for slot in 0..1000 {
             assert_eq!(arena.row_ptr(slot).align_offset(64), 0);
-            // SAFETY: one thread, no other reference to the row.
-            unsafe {
-                assert!(arena.row(slot).iter().all(|&v| v == 0.0));
-                arena.row_mut_unchecked(slot).fill(slot as f32);
-            }
+            assert!(arena.row(slot).iter().all(|&v| v == 0.0));
+            arena.row_mut(slot).fill(slot as f32);
         }
+        let table = arena.table();
         for slot in 0..1000 {
-            // SAFETY: nobody writes.
-            assert!(unsafe { arena.row(slot) }.iter().all(|&v| v == slot as f32));
+            assert!(arena.row(slot as usize).iter().all(|&v| v == slot as f32));
+            assert_eq!(arena.row(slot as usize), table.row(slot));
         }
     }
 
     #[test]
     fn a_huge_reservation_costs_only_what_is_touched() {
-        let arena = Arena::<u8>::reserve(1 << 30, 1 << 10).unwrap();
-        // SAFETY: one thread.
-        unsafe { arena.row_mut_unchecked((1 << 30) - 1)[1023] = 7 };
-        // SAFETY: one thread.
-        assert_eq!(unsafe { arena.row((1 << 30) - 1) }[1023], 7);
+        let mut arena = Arena::<u8>::reserve(1 << 30, 1 << 10).unwrap();
+        arena.row_mut((1 << 30) - 1)[1023] = 7;
+        assert_eq!(arena.row((1 << 30) - 1)[1023], 7);
     }
 
     #[test]
@@ -415,7 +431,7 @@ mod tests {
 
     #[test]
     fn empty_arenas_and_empty_rows_work() {
-        let arena = Arena::<u64>::reserve(0, 16).unwrap();
+        let arena = Arena::<AtomicU64>::reserve(0, 16).unwrap();
         assert_eq!(arena.capacity(), 0);
         assert!(arena.release(0, 0));
         let arena = Arena::<AtomicU32>::reserve(8, 0).unwrap();

@@ -44,10 +44,8 @@ impl Spill {
             self.used = 0;
         }
         let at = Spilled { chunk: self.chunks.len() as u32 - 1, start: self.used as u32, len };
-        if let Some(chunk) = self.chunks.last() {
-            // SAFETY: `&mut self` excludes every slice that `get` handed out.
-            let row = unsafe { chunk.row_mut_unchecked(0) };
-            row[self.used..][..bytes.len()].copy_from_slice(bytes);
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.row_mut(0)[self.used..][..bytes.len()].copy_from_slice(bytes);
         }
         self.used += bytes.len();
         Ok(at)
@@ -58,8 +56,7 @@ impl Spill {
     /// # Panics
     /// When it was another heap's.
     pub(crate) fn get(&self, at: Spilled) -> &[u8] {
-        // SAFETY: chunks are written through `&mut self` alone.
-        let row = unsafe { self.chunks[at.chunk as usize].row(0) };
+        let row = self.chunks[at.chunk as usize].row(0);
         &row[at.start as usize..][..at.len as usize]
     }
 }

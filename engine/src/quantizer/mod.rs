@@ -311,26 +311,21 @@ impl Codec {
     /// Distances of a query that was set by this codec to rows `slots` of `rows`, in that order; estimates of what the metric gives
     /// for the vectors.
     ///
-    /// # Safety
-    /// Nobody writes these rows meanwhile.
-    ///
     /// # Panics
     /// When a slot is out of range, rows are not [`Self::code_len`] long, or `out` is shorter than `slots`.
-    pub unsafe fn distances(&self, query: &CodecQuery, rows: &Arena<u8>, slots: &[Slot], out: &mut [f32]) {
+    pub fn distances(&self, query: &CodecQuery, rows: &Arena<u8>, slots: &[Slot], out: &mut [f32]) {
+        let rows = rows.table();
         assert_eq!(rows.row_len(), self.code_len(), "bytes of a row");
-        // SAFETY: the caller's, for all three.
-        unsafe {
-            match &self.kind {
-                Kind::Scalar(scalar) => {
-                    let distance = |sum, row: &[u8]| scalar.distance(&query.planes, sum, row);
-                    scalar.planar.distances(&query.planes, rows, slots, out, distance);
-                }
-                Kind::Sign(sign) => {
-                    let distance = |sum, row: &[u8]| sign.distance(&query.planes, sum, row);
-                    sign.planar.distances(&query.planes, rows, slots, out, distance);
-                }
-                Kind::Product(product) => product.distances(&query.tables, rows, slots, out),
+        match &self.kind {
+            Kind::Scalar(scalar) => {
+                let distance = |sum, row: &[u8]| scalar.distance(&query.planes, sum, row);
+                scalar.planar.distances(&query.planes, rows, slots, out, distance);
             }
+            Kind::Sign(sign) => {
+                let distance = |sum, row: &[u8]| sign.distance(&query.planes, sum, row);
+                sign.planar.distances(&query.planes, rows, slots, out, distance);
+            }
+            Kind::Product(product) => product.distances(&query.tables, rows, slots, out),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Rows of packed codes with factors behind them, and queries in signed bytes: what scalar and sign quantizers share.
-use crate::distance::{PLANE_BLOCK, PlaneKernel, Width};
-use crate::memory::Arena;
+use crate::distance::{PLANE_BLOCK, PlaneKernel, RowTable, Width};
 use crate::slot::Slot;
 
 /// Largest byte of a query.
@@ -48,35 +47,26 @@ impl Planar {
 
     /// Distances of `query` to rows `slots` of `rows`, by what `distance` makes of a sum and a row.
     ///
-    /// # Safety
-    /// Nobody writes these rows meanwhile.
-    ///
     /// # Panics
     /// When a slot is out of range, or `out` is shorter than `slots`.
     #[inline]
-    pub(super) unsafe fn distances(
+    pub(super) fn distances(
         &self,
         query: &PlaneQuery,
-        rows: &Arena<u8>,
+        rows: RowTable<'_, u8>,
         slots: &[Slot],
         out: &mut [f32],
         distance: impl Fn(f32, &[u8]) -> f32,
     ) {
-        assert!(slots.iter().all(|&slot| (slot as usize) < rows.capacity()), "slots in range");
         let out = &mut out[..slots.len()];
         let (mut sums, mut rests) = ([0; SUMMED_AT_ONCE], [0; SUMMED_AT_ONCE]);
         for (slots, out) in slots.chunks(SUMMED_AT_ONCE).zip(out.chunks_mut(SUMMED_AT_ONCE)) {
-            // SAFETY: slots are in range (asserted), rows are `row_len` long, and not written by the caller's word.
-            unsafe {
-                self.kernel.0.sums(&query.bytes, rows.row_ptr(0), rows.row_len(), slots, &mut sums);
-                if !query.rest.is_empty() {
-                    self.kernel.0.sums(&query.rest, rows.row_ptr(0), rows.row_len(), slots, &mut rests);
-                }
+            self.kernel.0.sums(&query.bytes, rows, slots, &mut sums);
+            if !query.rest.is_empty() {
+                self.kernel.0.sums(&query.rest, rows, slots, &mut rests);
             }
             for (((&slot, &sum), &rest), out) in slots.iter().zip(&sums).zip(&rests).zip(out) {
-                // SAFETY: the caller's.
-                let row = unsafe { rows.row(slot as usize) };
-                *out = distance(sum as f32 + rest as f32 / REST_UNITS, row);
+                *out = distance(sum as f32 + rest as f32 / REST_UNITS, rows.row(slot));
             }
         }
     }

@@ -5,8 +5,7 @@
 use super::rotation::Rotation;
 use super::saved::{Saved, put_floats, put_number};
 use crate::cluster::{Centroids, KMeans};
-use crate::distance::{Metric, prefetch_row};
-use crate::memory::Arena;
+use crate::distance::{Metric, RowTable};
 use crate::slot::Slot;
 use nalgebra::{DMatrix, DVector};
 
@@ -266,25 +265,21 @@ impl Product {
 
     /// Distances to rows `slots` of `rows`.
     ///
-    /// # Safety
-    /// Nobody writes these rows meanwhile.
-    ///
     /// # Panics
     /// When a slot is out of range, or `out` is shorter than `slots`.
-    pub(super) unsafe fn distances(
+    pub(super) fn distances(
         &self,
         query: &TableQuery,
-        rows: &Arena<u8>,
+        rows: RowTable<'_, u8>,
         slots: &[Slot],
         out: &mut [f32],
     ) {
         let out = &mut out[..slots.len()];
-        let fetch = |&slot: &Slot| prefetch_row(rows.row_ptr(slot as usize), rows.row_len());
+        let fetch = |&slot: &Slot| rows.prefetch(slot);
         slots.iter().take(ROWS_AHEAD).for_each(fetch);
         for (at, (&slot, out)) in slots.iter().zip(out).enumerate() {
             slots.get(at + ROWS_AHEAD).into_iter().for_each(fetch);
-            // SAFETY: the caller's.
-            *out = self.distance(query, unsafe { rows.row(slot as usize) });
+            *out = self.distance(query, rows.row(slot));
         }
     }
 

@@ -48,10 +48,9 @@ impl Bed {
             vectors(count, dim, 11).chunks_exact(dim).map(|raw| prepared(metric, raw)).collect();
         let sample: Vec<f32> = vectors.iter().flat_map(|vector| &vector[..dim]).copied().collect();
         let codec = Codec::train(quantization, metric, dim, &sample, 3);
-        let rows = Arena::reserve(count, codec.code_len()).unwrap();
+        let mut rows = Arena::reserve(count, codec.code_len()).unwrap();
         for (slot, vector) in vectors.iter().enumerate() {
-            // SAFETY: one thread, no other reference to the row.
-            codec.encode(&vector[..dim], unsafe { rows.row_mut_unchecked(slot) });
+            codec.encode(&vector[..dim], rows.row_mut(slot));
         }
         Bed { codec, rows, vectors, dim, kernel: Kernel::of(metric) }
     }
@@ -61,15 +60,13 @@ impl Bed {
         let mut out = vec![0.0; slots.len()];
         let mut prepared = CodecQuery::default();
         self.codec.query(query, &mut prepared);
-        // SAFETY: nobody writes.
-        unsafe { self.codec.distances(&prepared, &self.rows, &slots, &mut out) };
+        self.codec.distances(&prepared, &self.rows, &slots, &mut out);
         out
     }
 
     fn decoded(&self, slot: usize) -> Vec<f32> {
         let mut vector = vec![0.0; padded(self.dim)];
-        // SAFETY: nobody writes.
-        self.codec.decode(unsafe { self.rows.row(slot) }, &mut vector);
+        self.codec.decode(self.rows.row(slot), &mut vector);
         vector
     }
 
@@ -161,11 +158,8 @@ fn codes_are_compared_with_codes() {
             for slot in (0..400).step_by(29) {
                 let exact = bed.exact(&bed.vectors[slot]);
                 let (mut query, mut out) = (CodecQuery::default(), vec![0.0; 400]);
-                // SAFETY: nobody writes.
-                let row = unsafe { bed.rows.row(slot) };
-                bed.codec.query_code(row, &mut query);
-                // SAFETY: nobody writes.
-                unsafe { bed.codec.distances(&query, &bed.rows, &slots, &mut out) };
+                bed.codec.query_code(bed.rows.row(slot), &mut query);
+                bed.codec.distances(&query, &bed.rows, &slots, &mut out);
                 let mean = exact.iter().sum::<f32>() / 400.0;
                 for ((other, (&coded, &exact)), half) in
                     out.iter().zip(&exact).enumerate().zip(bed.distances(&bed.vectors[slot]))

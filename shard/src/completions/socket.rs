@@ -3,7 +3,7 @@
 use super::Completions;
 use rustix::net::Shutdown;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -151,10 +151,10 @@ impl Socket {
 
     /// Ends the sending half, the receiving half, or both. Whoever waits is told.
     pub fn shutdown(&self, how: Shutdown) {
-        // SAFETY: the descriptor is open while its slot has a socket, which is longer than this call.
-        let socket = unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) };
         // The only failure, a peer already gone, needs nothing more.
-        let _gone = rustix::net::shutdown(socket, how);
+        let _gone = self.completions.with_slot(self.slot, |slot| {
+            slot.socket.as_ref().map(|socket| rustix::net::shutdown(socket, how))
+        });
     }
 }
 

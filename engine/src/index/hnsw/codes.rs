@@ -193,19 +193,13 @@ impl Codes {
 
     #[inline]
     fn row(&self, slot: Slot) -> &[u8] {
-        // SAFETY: rows are written by `write` and `refit` only, on slots that nobody can reach or before the step is
-        // published, without which nobody asks for a code.
-        unsafe { self.rows.row(slot as usize) }
+        self.rows.row(slot as usize)
     }
 
     /// Distances of `query` to the codes of `slots`, all below the capacity.
     #[inline]
     pub(super) fn distances(&self, query: &CodeQuery, slots: &[Slot], out: &mut [f32]) {
-        debug_assert!(slots.iter().all(|&slot| (slot as usize) < self.rows.capacity()));
-        debug_assert_eq!(query.len(), self.rows.row_len());
-        // SAFETY: slots come from lists, the entry point or a round, all checked against the capacity when they entered; codes
-        // of slots that can be reached are not written.
-        unsafe { self.kernel.distances(query, self.rows.row_ptr(0), slots, out) }
+        self.kernel.distances(query, self.rows.table(), slots, out);
     }
 
     /// Distance of two slots' codes.
@@ -217,7 +211,7 @@ impl Codes {
     /// Owner: writes the code of a fresh slot, once a step is chosen.
     pub(super) fn write(&self, fit: &mut Fit, slot: Slot, vector: &[f32]) {
         let Some(step) = fit.step else { return };
-        // SAFETY: as for the vector itself: the slot is not linked, so nobody reaches it, and the owner is alone.
+        // SAFETY: as for the vector itself: the slot is not linked, so nobody reaches it or asks for its code, and the owner is alone.
         fit.lost += f64::from(unsafe { self.encode(slot as usize, &vector[..self.dim], step) });
         fit.encoded += 1;
     }
@@ -306,7 +300,7 @@ impl Codes {
         if fit.encoded_to < end && self.step().is_none() {
             let to = end.min(fit.encoded_to.saturating_add(most));
             for slot in fit.encoded_to..to {
-                // SAFETY: no reader looks at a code before the step is published, and the owner is alone.
+                // SAFETY: nobody asks for a code before the step is published, and the owner is alone.
                 unsafe { self.encode(slot, vector(slot), step) };
             }
             fit.encoded_to = to;

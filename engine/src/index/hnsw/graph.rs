@@ -186,8 +186,7 @@ impl Graph {
     /// Padded row of a written slot. Panics when out of range.
     #[inline]
     pub fn vector(&self, slot: Slot) -> &[f32] {
-        // SAFETY: rows are written by `write_vector` only, on slots that nobody can reach (its contract).
-        unsafe { self.vectors.row(slot as usize) }
+        self.vectors.row(slot as usize)
     }
 
     /// Gives the memory of the vectors of slots `from..to` back, but for pages that others share: nobody reads them before they are
@@ -196,8 +195,9 @@ impl Graph {
     /// # Panics
     /// When the range is not one of slots.
     pub fn release_vectors(&self, from: Slot, to: Slot) {
+        // SAFETY: nobody reads these rows before they are written again (the caller's word).
+        let _taken = unsafe { self.vectors.forget(from as usize, to as usize) };
         // A kernel that refuses keeps the memory, and nothing else changes.
-        let _ = self.vectors.release(from as usize, to as usize);
     }
 
     /// Bytes of a vector as it lies there.
@@ -225,8 +225,8 @@ impl Graph {
     pub fn write_vector(&self, slot: Slot, prepared: &[f32]) {
         let mut owner = self.owner.enter();
         assert!(!self.is_linked(slot), "slot {slot} is in use");
-        // SAFETY: the slot is not linked, so no list names it and no reader follows an edge to it; freed slots are
-        // given back after quiescence only (contract of `free`). The guard keeps other writers out.
+        // SAFETY: the slot is not linked, so no list names it, no reader follows an edge to it and nobody asks for its vector; freed slots
+        // are given back after quiescence only (contract of `free`). The guard keeps other writers out.
         let row = unsafe { self.vectors.row_mut_unchecked(slot as usize) };
         row[..prepared.len()].copy_from_slice(prepared);
         row[prepared.len()..].fill(0.0);

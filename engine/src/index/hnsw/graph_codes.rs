@@ -38,8 +38,7 @@ impl Graph {
     pub fn decode(&self, slot: Slot, vector: &mut [f32]) -> bool {
         match self.quantized.as_ref().filter(|_| self.is_bare()).and_then(QuantizedRows::published) {
             Some(generation) => {
-                // SAFETY: codes of slots that can be found are not written.
-                generation.codec.decode(unsafe { generation.rows.row(slot as usize) }, vector);
+                generation.codec.decode(generation.rows.row(slot as usize), vector);
                 true
             }
             None => false,

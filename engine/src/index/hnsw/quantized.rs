@@ -86,8 +86,7 @@ impl Coded<'_> {
     #[inline]
     pub(super) fn distances(self, slots: &[Slot], out: &mut [f32]) {
         let Generation { codec, rows, .. } = self.generation;
-        // SAFETY: every slot that can be reached has its code, which is written only on slots that nobody can reach (invariant 1).
-        unsafe { codec.distances(self.query, rows, slots, out) }
+        codec.distances(self.query, rows, slots, out);
     }
 }
 
@@ -184,9 +183,7 @@ impl QuantizedRows {
     /// The same by its code.
     pub(super) fn plan_node<'q>(&'q self, slot: Slot, query: &'q mut CodecQuery) -> Option<Coded<'q>> {
         let generation = self.planned()?;
-        // SAFETY: codes of slots that a plan meets are not written.
-        let row = unsafe { generation.rows.row(slot as usize) };
-        generation.codec.query_code(row, query);
+        generation.codec.query_code(generation.rows.row(slot as usize), query);
         Some(Coded { generation, query })
     }
 
@@ -263,7 +260,6 @@ impl QuantizedRows {
     /// Owner: the number of the codec that walks go over and a slot's code, where the slot has a vector.
     pub(super) fn code(&self, slot: Slot) -> Option<(u8, &[u8])> {
         let generation = self.published()?;
-        // SAFETY: codes of a published generation are written by the owner alone, which this is.
-        Some((generation.number, unsafe { generation.rows.row(slot as usize) }))
+        Some((generation.number, generation.rows.row(slot as usize)))
     }
 }

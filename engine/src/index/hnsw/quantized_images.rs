@@ -32,8 +32,8 @@ impl SavedCodes {
     /// # Errors
     /// The code has another length than those of this codec, or there is no room for it.
     pub fn set(&mut self, slot: Slot, number: u8, code: &[u8]) -> Result<bool, String> {
-        let Generation { rows, codec, .. } = &self.generation;
-        if number != self.generation.number {
+        let Generation { number: own, rows, codec, .. } = &mut self.generation;
+        if number != *own {
             return Ok(false);
         }
         if code.len() != rows.row_len() || slot as usize >= rows.capacity() {
@@ -43,8 +43,7 @@ impl SavedCodes {
             return Err(format!("the code of slot {slot} names what there is not"));
         }
         rows.commit(slot as usize + 1).map_err(|error| error.to_string())?;
-        // SAFETY: nobody else has the rows yet.
-        unsafe { rows.row_mut_unchecked(slot as usize) }.copy_from_slice(code);
+        rows.row_mut(slot as usize).copy_from_slice(code);
         Ok(true)
     }
 }

@@ -450,10 +450,7 @@ impl Graph {
     /// Distances of a padded row to the vectors of `slots`, all of them below the capacity.
     #[inline]
     pub(super) fn distances(&self, query: &[f32], slots: &[Slot], out: &mut [f32]) {
-        debug_assert!(slots.iter().all(|&slot| (slot as usize) < self.vectors.capacity()));
-        // SAFETY: slots come from lists (links invariant 1), the entry point or a round, all checked against the
-        // capacity when they entered; rows that can be reached are not written (graph invariant 1).
-        unsafe { self.kernel.distances(query, self.vectors.row_ptr(0), self.vectors.row_len(), slots, out) }
+        self.kernel.distances(query, self.vectors.table(), slots, out);
     }
 
     /// Keeps the first [`COPIES_MAX`] copies of each vector among `candidates`, which ascend, and no more than `max` candidates in all. Returns
@@ -511,8 +508,6 @@ impl Graph {
         {
             return codes.between(a, b, step);
         }
-        let (a, b) = (self.vector(a), self.vector(b));
-        // SAFETY: two rows of one arena, both padded.
-        unsafe { self.kernel.distance_ptr(a.as_ptr(), b.as_ptr(), a.len()) }
+        self.kernel.distance(self.vector(a), self.vector(b))
     }
 }

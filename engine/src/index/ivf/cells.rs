@@ -90,11 +90,9 @@ impl Cells {
     ) -> Result<Cells, ArenaError> {
         debug_assert!(!centroids.is_empty() && centroids.len().is_multiple_of(dim));
         let count = centroids.len() / dim;
-        let rows = Arena::reserve(count, padded(dim))?;
+        let mut rows: Arena<f32> = Arena::reserve(count, padded(dim))?;
         for (cell, centroid) in centroids.chunks_exact(dim).enumerate() {
-            // SAFETY: nobody else has the arena yet.
-            let row: &mut [f32] = unsafe { rows.row_mut_unchecked(cell) };
-            row[..dim].copy_from_slice(centroid);
+            rows.row_mut(cell)[..dim].copy_from_slice(centroid);
         }
         let squares = match soar {
             Some(_) => centroids.chunks_exact(dim).map(squared).collect(),
@@ -136,8 +134,7 @@ impl Cells {
     }
 
     fn row(&self, cell: u32) -> &[f32] {
-        // SAFETY: rows are written in `new` only.
-        unsafe { self.rows.row(cell as usize) }
+        self.rows.row(cell as usize)
     }
 
     /// Points that were alive when the centroids were trained.
@@ -164,9 +161,7 @@ impl Cells {
         let numbers = &self.numbers[from..];
         let numbers = &numbers[..more.min(numbers.len())];
         out.resize(from + numbers.len(), 0.0);
-        let (table, len) = (self.rows.row_ptr(0), self.rows.row_len());
-        // SAFETY: the numbers are those of the rows, which are written in `new` only and are as long as the vector.
-        unsafe { self.kernel.distances(vector, table, len, numbers, &mut out[from..]) };
+        self.kernel.distances(vector, self.rows.table(), numbers, &mut out[from..]);
         out.len() == self.len()
     }
 
