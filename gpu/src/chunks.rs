@@ -22,7 +22,7 @@ pub struct Layout {
 
 /// A row's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RowPosition {
     /// Which chunk.
     pub chunk: usize,
     /// Row number inside it.
@@ -60,7 +60,7 @@ impl Layout {
     }
 
     /// Where a row lies. Cost: as [`Self::start`].
-    pub fn place(&self, row: u32) -> Place {
+    pub fn place(&self, row: u32) -> RowPosition {
         let (mut chunk, mut local) = (0, row as usize);
         while self.capacity(chunk) < self.largest && local >= self.capacity(chunk) {
             local -= self.capacity(chunk);
@@ -70,7 +70,7 @@ impl Layout {
             chunk += local / self.largest;
             local %= self.largest;
         }
-        Place { chunk, local: local as u32 }
+        RowPosition { chunk, local: local as u32 }
     }
 
     /// Chunks that `rows` rows take.
@@ -123,7 +123,7 @@ mod tests {
                 let capacity = layout.capacity(chunk);
                 assert_eq!(layout.start(chunk), start, "dim {dim} chunk {chunk}");
                 for local in [0, 1, capacity / 2, capacity - 1] {
-                    let place = Place { chunk, local: local as u32 };
+                    let place = RowPosition { chunk, local: local as u32 };
                     assert_eq!(layout.place((start + local) as u32), place, "dim {dim}");
                 }
                 start += capacity;

@@ -260,11 +260,11 @@ const STOPPING: &str = "the server is stopping and does not wait for this to end
 
 /// Runs `work` as a task and waits for its result; dropping the wait leaves the task running.
 async fn detached<T: 'static>(env: &Rc<dyn Env>, work: impl Future<Output = T> + 'static) -> T {
-    struct Slot<T> {
+    struct ResultCell<T> {
         value: Option<T>,
         waiter: Option<Waker>,
     }
-    let slot = Rc::new(RefCell::new(Slot { value: None, waiter: None }));
+    let slot = Rc::new(RefCell::new(ResultCell { value: None, waiter: None }));
     let fill = slot.clone();
     env.spawn(Box::pin(async move {
         let value = work.await;

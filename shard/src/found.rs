@@ -5,7 +5,7 @@ use crate::account::{Account, Charge, MemoryUse};
 use crate::error::OpError;
 use crate::points::FoundPoint;
 use bytes::Bytes;
-use nigh_engine::collection::{Dense, Hit, SearchError};
+use nigh_engine::collection::{Dense, SearchError};
 use nigh_engine::memory::Pin;
 use nigh_engine::pace::Pace;
 use nigh_engine::query::Found;
@@ -47,31 +47,6 @@ pub fn charge_answer(account: &Arc<Account>, bytes: usize) -> Result<Option<Char
     }
 }
 
-/// A hit whose row can be copied.
-pub(crate) trait Copied {
-    fn slot(&self) -> u32;
-    /// Id, distance, score.
-    fn ranks(&self) -> (u64, f32, f32);
-}
-
-impl Copied for Hit {
-    fn slot(&self) -> u32 {
-        self.slot
-    }
-    fn ranks(&self) -> (u64, f32, f32) {
-        (self.id, self.distance, 0.0)
-    }
-}
-
-impl Copied for Found {
-    fn slot(&self) -> u32 {
-        self.slot
-    }
-    fn ranks(&self) -> (u64, f32, f32) {
-        (self.id, self.distance, self.score)
-    }
-}
-
 /// Rows in one piece, with the memory they take.
 struct Rows {
     bytes: Vec<u8>,
@@ -90,10 +65,10 @@ impl AsRef<[u8]> for Rows {
 /// # Errors
 /// [`OpError::BadRequest`] when the rows are too large for one answer, [`OpError::Busy`] when there is no room for them beside other
 /// answers, [`SearchError::TooLong`] when the pace refuses.
-pub(crate) async fn found_points<H: Copied>(
+pub(crate) async fn found_points(
     dense: &Dense,
     pin: &Pin<'_>,
-    hits: &[H],
+    hits: &[Found],
     with_rows: bool,
     account: &Arc<Account>,
     pace: &mut impl Pace,
@@ -101,12 +76,12 @@ pub(crate) async fn found_points<H: Copied>(
     // Each is looked up once: meanwhile the owner may give a slot another row, of another length, and what was found stays as it is
     // under the pin.
     let found_rows: Vec<&[u8]> = match with_rows {
-        true => hits.iter().map(|hit| dense.row(pin, hit.slot())).collect(),
+        true => hits.iter().map(|hit| dense.row(pin, hit.slot)).collect(),
         false => Vec::new(),
     };
     let bytes: usize = found_rows.iter().map(|row| row.len()).sum();
-    let found = |hit: &H, row: Bytes| {
-        let (id, distance, score) = hit.ranks();
+    let found = |hit: &Found, row: Bytes| {
+        let Found { id, distance, score, .. } = *hit;
         FoundPoint { id, distance, score, row }
     };
     if bytes == 0 {
@@ -191,6 +166,7 @@ mod tests {
         let (pin, mut hits) = (seat.pin(), Vec::new());
         let query = Query { vector: &[0.0], k: 20, ef: 0, filter: None, exact: true, now_ms: 1 };
         dense.search(&pin, &query, &mut Scratch::default(), &mut hits).unwrap();
+        let hits: Vec<Found> = hits.into_iter().map(Found::from).collect();
         let account = Account::new(u64::MAX);
         let mut owner = Rewriting { writer: &mut writer, points, round: 0 };
         let found = at_once(found_points(&dense, &pin, &hits, true, &account, &mut owner)).unwrap();

@@ -31,12 +31,12 @@ pub struct Reactor {
 
 #[derive(Default)]
 struct Slots {
-    slots: Vec<Slot>,
+    slots: Vec<SourceSlot>,
     free: Vec<u32>,
 }
 
 #[derive(Default)]
-struct Slot {
+struct SourceSlot {
     generation: u32,
     read: Direction,
     write: Direction,
@@ -217,7 +217,7 @@ impl Slots {
     /// A slot with both directions ready, and its generation.
     fn allocate(&mut self) -> (u32, u32) {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
+            self.slots.push(SourceSlot::default());
             (self.slots.len() - 1) as u32
         });
         let slot = &mut self.slots[index as usize];
@@ -294,7 +294,7 @@ impl Source {
         self.with_slot(|slot| slot.write.clear());
     }
 
-    fn with_slot<R>(&self, f: impl FnOnce(&mut Slot) -> R) -> R {
+    fn with_slot<R>(&self, f: impl FnOnce(&mut SourceSlot) -> R) -> R {
         f(&mut self.reactor.slots.borrow_mut().slots[self.index as usize])
     }
 }

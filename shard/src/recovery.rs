@@ -162,7 +162,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     let mut replay = Replay::new(&core.ctx, tallies);
     let mut catalog = core.ctx.catalog_copy();
     catalog.aliases = live_aliases(core, aliases, &entries).await;
-    for (index, Entry { uid, name, config, damage, is_accepted }) in entries.into_iter().enumerate() {
+    for (index, CatalogEntry { uid, name, config, damage, is_accepted }) in entries.into_iter().enumerate() {
         let manifest = match (damage, manifests.remove(&uid)) {
             (Some(damage), _) => Err(damage),
             (None, manifest) => manifest.expect("every whole entry has one").map_err(|e| e.to_string()),
@@ -193,7 +193,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
 }
 
 /// A collection as the catalog of the disk has it.
-struct Entry {
+struct CatalogEntry {
     uid: u64,
     name: String,
     config: DenseConfig,
@@ -204,16 +204,22 @@ struct Entry {
     is_accepted: bool,
 }
 
-impl Entry {
+impl CatalogEntry {
     /// Whether it stands for a directory whose collection is not known by name.
     fn is_nameless(&self) -> bool {
         self.name.starts_with(NAMELESS)
     }
 
     /// An entry that serves nothing. Its name is made from its uid, which no collection of a client can have, and it can be dropped by it.
-    fn damaged(uid: u64, why: String) -> Entry {
+    fn damaged(uid: u64, why: String) -> CatalogEntry {
         let config = DenseConfig::new(1, Metric::L2);
-        Entry { uid, name: format!("{NAMELESS}{uid:016x}"), config, damage: Some(why), is_accepted: false }
+        CatalogEntry {
+            uid,
+            name: format!("{NAMELESS}{uid:016x}"),
+            config,
+            damage: Some(why),
+            is_accepted: false,
+        }
     }
 }
 
@@ -238,11 +244,11 @@ async fn raise_format(core: &Core, disk: &dyn Disk) -> Result<(), String> {
 }
 
 /// Reads what is under `collections/`, and what copies say was there. What is there and cannot be read is left alone and reported.
-async fn read_catalog(disk: &dyn Disk) -> Result<Vec<Entry>, String> {
+async fn read_catalog(disk: &dyn Disk) -> Result<Vec<CatalogEntry>, String> {
     /// What a create that did not finish leaves.
     const UNFINISHED: [&str; 4] = ["manifest", "manifest.tmp", "collection.json", "collection.json.tmp"];
     let text = |what: &'static str| move |e: std::io::Error| format!("{what}: {e}");
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<CatalogEntry> = Vec::new();
     // The newest first: of two with one name the older was never acknowledged, or its drop was.
     let mut names = disk.list(Path::new("collections")).await.map_err(text("reading the catalog"))?;
     let copies = disk.list(&twin::copy_of(Path::new("collections"))).await;
@@ -264,11 +270,11 @@ async fn read_catalog(disk: &dyn Disk) -> Result<Vec<Entry>, String> {
         let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer(_));
         let entry = match twin::read(disk, &file, decode, is_newer).await {
             Ok(Some((name, _))) if entries.iter().any(|entry| entry.name == name) => {
-                Entry::damaged(uid, format!("a newer collection has its name, {name:?}"))
+                CatalogEntry::damaged(uid, format!("a newer collection has its name, {name:?}"))
             }
             Ok(Some((name, config))) => {
                 let marks = damage_mark::read(disk, &dir).await;
-                Entry { uid, name, config, damage: marks.damage, is_accepted: marks.is_accepted }
+                CatalogEntry { uid, name, config, damage: marks.damage, is_accepted: marks.is_accepted }
             }
             Err(TwinError::Bad(why @ Unreadable::Newer(_))) => {
                 return Err(format!("{}: {why}", file.display()));
@@ -286,9 +292,9 @@ async fn read_catalog(disk: &dyn Disk) -> Result<Vec<Entry>, String> {
                     disk.remove_dir(&dir).await.map_err(text("removing an unfinished collection"))?;
                     continue;
                 }
-                Entry::damaged(uid, format!("{} is missing", collection_file::FILE))
+                CatalogEntry::damaged(uid, format!("{} is missing", collection_file::FILE))
             }
-            Err(why) => Entry::damaged(uid, why.to_string()),
+            Err(why) => CatalogEntry::damaged(uid, why.to_string()),
         };
         if let Some(why) = &entry.damage {
             tracing::error!(path = %file.display(), why, "a collection cannot be read; it is left alone");
@@ -317,7 +323,7 @@ async fn read_aliases(disk: &dyn Disk) -> Result<BTreeMap<String, String>, Strin
 async fn live_aliases(
     core: &Core,
     mut aliases: BTreeMap<String, String>,
-    entries: &[Entry],
+    entries: &[CatalogEntry],
 ) -> BTreeMap<String, String> {
     let names: HashSet<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
     // A collection whose file is damaged has lost its name until the file is repaired; it may be what an alias stands for.

@@ -202,6 +202,26 @@ fn owners_reach_the_log_through_the_journal() {
     });
 }
 
+/// These words would fit almost any type, and once named eleven different ones: what a name says has to be clear where it is read.
+#[test]
+fn words_that_fit_everything_name_one_type() {
+    const WORDS: [&str; 4] = ["Entry", "Place", "Slot", "State"];
+    let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (name, text) in sources() {
+        for line in text.lines() {
+            let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+            let declares = words.any(|word| ["struct", "enum", "trait", "type"].contains(&word));
+            let declared = words.next().filter(|_| declares && !line.trim_start().starts_with("//"));
+            if let Some(word) = WORDS.iter().find(|word| declared == Some(**word)) {
+                found.entry(word).or_default().push(name.clone());
+            }
+        }
+    }
+    let many: Vec<_> = found.iter().filter(|(_, files)| files.len() > 1).collect();
+    assert!(many.is_empty(), "{many:#?}");
+    assert!(found.contains_key("Slot"), "the rule finds what there is");
+}
+
 #[test]
 fn only_the_door_reaches_the_core() {
     // Besides the door and the operations that it carries out: what starts a front end on a core, the pages of figures that operations
@@ -240,7 +260,6 @@ const WITH_UNSAFE: &[&str] = &[
     "engine/src/index/hnsw/generation.rs",
     "engine/src/index/hnsw/graph.rs",
     "engine/src/index/hnsw/quantized.rs",
-    "engine/src/index/hnsw/quantizing.rs",
     "engine/src/index/hnsw/training.rs",
     "engine/src/index/ivf/coded.rs",
     "engine/src/memory/arena.rs",
@@ -250,14 +269,11 @@ const WITH_UNSAFE: &[&str] = &[
     "engine/src/memory/pages.rs",
     "engine/src/memory/published.rs",
     "engine/src/memory/table.rs",
-    "engine/src/payload/index/between.rs",
-    "engine/src/payload/index/buckets.rs",
     "engine/src/payload/index/columns.rs",
     "engine/src/payload/index/mod.rs",
     "engine/src/payload/index/postings.rs",
     "engine/src/payload/index/selection.rs",
     "engine/src/payload/index/tree.rs",
-    "engine/src/payload/row_layout.rs",
     "gpu/src/cuda/driver.rs",
     "gpu/src/cuda/mod.rs",
     "shard/src/checkpoint/manifest.rs",

@@ -4,6 +4,7 @@
 //! calls are here: in methods of [`Runnable`], which is made for a level only after the CPU was asked for the level's features.
 use std::sync::OnceLock;
 
+use super::column::{self, BucketCells, BucketRange, WORD};
 use super::entries::{COSINE, DOT, L2};
 use super::{Metric, RowTable, scalar};
 
@@ -35,6 +36,11 @@ type PlaneRows = unsafe fn(&[i8], RowTable<'_, u8>, &[u32], &mut [i32]);
 /// Sums of the entries that 32 codes of four bits have in tables: `(tables, block, out)`.
 type ShuffleSums = unsafe fn(&[u8], &[u8], &mut [u16; 32]);
 
+/// Which of 64 numbers lie between two bounds.
+type Between = unsafe fn(&[f64; WORD], f64, f64) -> u64;
+/// Which slots have a bucket of a range: `(words, range, out)`.
+type Buckets = unsafe fn(&[BucketCells], BucketRange, &mut [(u64, u64)]);
+
 /// The two forms of one metric.
 #[derive(Clone, Copy)]
 pub(super) struct FloatEntry {
@@ -59,6 +65,15 @@ pub(super) struct PlaneEntry(PlaneRows);
 #[derive(Clone, Copy)]
 pub(super) struct ShuffleEntry(ShuffleSums);
 
+/// Comparisons with a column.
+#[derive(Clone, Copy)]
+pub(super) struct ColumnEntry {
+    between: Between,
+    buckets: Buckets,
+    /// Whether `buckets` compares many at a time.
+    compares_bytes_at_once: bool,
+}
+
 /// One entry for each width.
 struct PlaneEntries {
     bits1: PlaneRows,
@@ -80,6 +95,8 @@ pub(super) struct Table {
     planes: PlaneEntries,
     /// Sums over blocks of codes of four bits.
     shuffle: ShuffleSums,
+    /// Comparisons with columns.
+    columns: ColumnEntry,
 }
 
 /// What runs on this CPU: the kernels of a level, or one of them.
@@ -119,6 +136,12 @@ impl Kernels {
     /// That of blocks of codes of four bits.
     pub(super) fn shuffle(self) -> Runnable<ShuffleEntry> {
         Runnable(ShuffleEntry(self.0.shuffle))
+    }
+
+    /// Those of columns.
+    #[inline]
+    pub(super) fn columns(self) -> Runnable<ColumnEntry> {
+        Runnable(self.0.columns)
     }
 }
 
@@ -172,6 +195,27 @@ impl Runnable<ShuffleEntry> {
     }
 }
 
+impl Runnable<ColumnEntry> {
+    /// Whether buckets are compared many at a time.
+    pub(super) fn compares_bytes_at_once(self) -> bool {
+        self.0.compares_bytes_at_once
+    }
+
+    /// Bits of the numbers between two bounds.
+    #[inline]
+    pub(super) fn between(self, numbers: &[f64; WORD], low: f64, high: f64) -> u64 {
+        // SAFETY: the CPU has the features that the function is compiled for (`Runnable`).
+        unsafe { (self.0.between)(numbers, low, high) }
+    }
+
+    /// Bits of the slots that have a bucket of `range`, for as many words as both slices have.
+    #[inline]
+    pub(super) fn buckets(self, words: &[BucketCells], range: BucketRange, out: &mut [(u64, u64)]) {
+        // SAFETY: the CPU has the features that the function is compiled for (`Runnable`).
+        unsafe { (self.0.buckets)(words, range, out) }
+    }
+}
+
 impl SimdLevel {
     /// Every level, slowest first.
     pub const ALL: [SimdLevel; 5] =
@@ -180,12 +224,6 @@ impl SimdLevel {
     /// The fastest level this CPU runs.
     pub fn best() -> SimdLevel {
         best_kernels().0.level
-    }
-
-    /// Whether its kernels, and so this CPU when it is the best, have AVX2.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) const fn has_avx2(self) -> bool {
-        matches!(self, SimdLevel::Avx2 | SimdLevel::Avx512 | SimdLevel::Avx512Vnni)
     }
 
     /// Name for the start log.
@@ -246,9 +284,21 @@ macro_rules! float {
     };
 }
 
-/// A table of the level `$level`: `$float` is the module with what is for floats, `$code` the one with the rest.
+/// The entries for columns from the functions of a module.
+macro_rules! columns {
+    ($($level:ident)::+, $at_once:literal) => {
+        ColumnEntry {
+            between: $($level)::+::between,
+            buckets: $($level)::+::buckets,
+            compares_bytes_at_once: $at_once,
+        }
+    };
+}
+
+/// A table of the level `$level`: `$float` is the module with what is for floats, `$code` the one for codes, `$columns` are the entries for
+/// columns.
 macro_rules! table {
-    ($level:ident, $float:ident, $code:ident) => {
+    ($level:ident, $float:ident, $code:ident, $columns:expr) => {
         Table {
             level: SimdLevel::$level,
             float: float!($float),
@@ -261,26 +311,29 @@ macro_rules! table {
                 bits8: $code::plane_rows::<8>,
             },
             shuffle: $code::shuffle_sums,
+            columns: $columns,
         }
     };
 }
 
-static SCALAR: Table = table!(Scalar, scalar, scalar);
+static SCALAR: Table = table!(Scalar, scalar, scalar, columns!(column, false));
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::{avx2, avx512};
     use super::*;
 
-    pub(super) static AVX2: Table = table!(Avx2, avx2, avx2);
-    pub(super) static AVX512: Table = table!(Avx512, avx512, avx2);
-    pub(super) static AVX512_VNNI: Table = table!(Avx512Vnni, avx512, avx512);
+    const COLUMNS: ColumnEntry = columns!(column::x86, true);
+
+    pub(super) static AVX2: Table = table!(Avx2, avx2, avx2, COLUMNS);
+    pub(super) static AVX512: Table = table!(Avx512, avx512, avx2, COLUMNS);
+    pub(super) static AVX512_VNNI: Table = table!(Avx512Vnni, avx512, avx512, COLUMNS);
 }
 
 #[cfg(target_arch = "aarch64")]
 use super::neon;
 #[cfg(target_arch = "aarch64")]
-static NEON: Table = table!(Neon, neon, neon);
+static NEON: Table = table!(Neon, neon, neon, columns!(column, false));
 
 /// Those of the fastest level, looked up once.
 pub(super) fn best_kernels() -> Kernels {

@@ -9,10 +9,12 @@
 //! * [`CodeKernel`] scores int8 codes; every level gives the same distance.
 //! * [`PlaneKernel`] multiplies packed codes of 1, 4, 6 or 8 bits with a query of signed bytes, for quantizers.
 //! * [`ShuffleKernel`] sums table entries for 32 codes of four bits a number at once.
+//! * [`ColumnKernel`] compares 64 values of a column with the bounds of a range at once, for filters.
 //!
 //! This room knows nothing of slots' meaning, graphs or collections.
 
 mod code;
+mod column;
 mod dispatch;
 mod entries;
 mod kernel;
@@ -33,6 +35,7 @@ mod neon;
 mod tests;
 
 pub use code::{CODE_DIM_MAX, CODE_LANES, CodeKernel, CodeQuery, encode, encoding_error, padded_code};
+pub use column::{BucketCells, BucketRange, ColumnKernel, PACKED as BUCKETS_PACKED, WORD as COLUMN_WORD};
 pub use dispatch::{SimdLevel, simd_level};
 pub use entries::BLOCK as PLANE_BLOCK;
 pub use kernel::Kernel;

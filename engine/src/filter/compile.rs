@@ -33,8 +33,8 @@ const REGEX_PROGRAM_BYTES: usize = 1 << 20;
 
 /// Where a node stands in the tree, kept on the stack and spelled only when something is wrong.
 #[derive(Clone, Copy)]
-struct Place<'a> {
-    parent: Option<&'a Place<'a>>,
+struct NodePath<'a> {
+    parent: Option<&'a NodePath<'a>>,
     step: Step,
 }
 
@@ -46,7 +46,7 @@ enum Step {
     Not,
 }
 
-impl Place<'_> {
+impl NodePath<'_> {
     fn error(&self, problem: impl fmt::Display) -> FilterError {
         match self.parent {
             None => FilterError(problem.to_string()),
@@ -55,7 +55,7 @@ impl Place<'_> {
     }
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for NodePath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(parent) = self.parent {
             parent.fmt(f)?;
@@ -83,10 +83,10 @@ pub(super) struct Compiler {
 
 impl Compiler {
     pub(super) fn compile(mut self, root: &Node) -> Result<Expr, FilterError> {
-        self.node(root, Place { parent: None, step: Step::Root }, 1)
+        self.node(root, NodePath { parent: None, step: Step::Root }, 1)
     }
 
-    fn node(&mut self, node: &Node, place: Place<'_>, depth: usize) -> Result<Expr, FilterError> {
+    fn node(&mut self, node: &Node, place: NodePath<'_>, depth: usize) -> Result<Expr, FilterError> {
         self.nodes += 1;
         if self.nodes > MAX_NODES {
             return Err(FilterError(format!("more than {MAX_NODES} nodes")));
@@ -96,7 +96,7 @@ impl Compiler {
         }
         let operator = operator(node, &place)?;
         check_keys(node, operator, &place)?;
-        let child = |step| Place { parent: Some(&place), step };
+        let child = |step| NodePath { parent: Some(&place), step };
         match operator {
             Operator::And => {
                 let children = node.and.iter().flatten().enumerate();
@@ -121,7 +121,7 @@ impl Compiler {
         }
     }
 
-    fn leaf(&mut self, node: &Node, operator: Operator, place: &Place<'_>) -> Result<Expr, FilterError> {
+    fn leaf(&mut self, node: &Node, operator: Operator, place: &NodePath<'_>) -> Result<Expr, FilterError> {
         let op = operator.name();
         // An empty name could be stored as a key, but here it is nearly always a variable that was not set, and
         // `is_empty` on it would match (and delete) every point.
@@ -210,7 +210,7 @@ impl Compiler {
         }
     }
 
-    fn regex(&mut self, pattern: &str, place: &Place<'_>) -> Result<Pattern, FilterError> {
+    fn regex(&mut self, pattern: &str, place: &NodePath<'_>) -> Result<Pattern, FilterError> {
         self.regexes += 1;
         if self.regexes > MAX_REGEXES {
             return Err(place.error(format!("more than {MAX_REGEXES} regular expressions in one filter")));
@@ -234,7 +234,7 @@ impl Compiler {
 }
 
 /// The node's operator; absent (or empty, as some encoders send an unset string) means `and`.
-fn operator(node: &Node, place: &Place<'_>) -> Result<Operator, FilterError> {
+fn operator(node: &Node, place: &NodePath<'_>) -> Result<Operator, FilterError> {
     match node.op.as_deref() {
         None | Some("") => Ok(Operator::And),
         Some(name) => Operator::from_name(name)
@@ -244,7 +244,7 @@ fn operator(node: &Node, place: &Place<'_>) -> Result<Operator, FilterError> {
 
 /// Refuses keys that the operator would not look at: a node such as `{"or":[...]}` without `op` would otherwise be an empty
 /// `and`, which matches everything.
-fn check_keys(node: &Node, operator: Operator, place: &Place<'_>) -> Result<(), FilterError> {
+fn check_keys(node: &Node, operator: Operator, place: &NodePath<'_>) -> Result<(), FilterError> {
     let Node { op, field, value, and, or, not, geo } = node;
     let is_group = matches!(operator, Operator::And | Operator::Or | Operator::Not);
     let is_geo = is_geo(operator);
@@ -285,7 +285,7 @@ fn relation(operator: Operator) -> Relation {
     }
 }
 
-fn area(geo: &Geo, operator: Operator, place: &Place<'_>) -> Result<Area, FilterError> {
+fn area(geo: &Geo, operator: Operator, place: &NodePath<'_>) -> Result<Area, FilterError> {
     let op = operator.name();
     let Geo { center_lat, center_lon, radius_m, min_lat, min_lon, max_lat, max_lon, polygon } = geo;
     let circle = operator == Operator::GeoRadius;

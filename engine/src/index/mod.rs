@@ -15,7 +15,7 @@ pub use hnsw::{
     Planner, Quantized, ROUND_NODES_MAX, Round, SLOTS_MAX, SavedCodes, Scan, Scratch, SearchStats, TargetJob,
     TargetPlan, insert_all, relink_all,
 };
-pub use ivf::{Cells, Place};
+pub use ivf::{Cells, FiledAt};
 pub(crate) use ivf::{CellsWriter, CodeBlock, Coded, Measured, Order};
 pub use neighbor::Neighbor;
 

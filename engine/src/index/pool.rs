@@ -19,7 +19,7 @@ use std::collections::BinaryHeap;
 pub(super) const COPIES_MAX: usize = 2;
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct PoolEntry {
     order: u64,
     /// Tells its vector from others at the same distance; 0 while nobody has asked for it, and where it is not known.
     fingerprint: u32,
@@ -99,7 +99,7 @@ impl Run {
 #[derive(Default)]
 pub(super) struct Pool {
     /// Admitted, ascending by order: at most `ef` that count, and no spare one after the first `ef`.
-    entries: Vec<Entry>,
+    entries: Vec<PoolEntry>,
     /// How many of them are spare.
     spare: usize,
     /// Index in `entries` before which everything is expanded or spare.
@@ -153,7 +153,7 @@ impl Pool {
             return;
         }
         let at = self.entries.partition_point(|e| e.order < order);
-        let mut entry = Entry { order, fingerprint: 0, expanded: false, spare: false };
+        let mut entry = PoolEntry { order, fingerprint: 0, expanded: false, spare: false };
         let mut displaced = None;
         if self.is_at(at, order) || at > 0 && self.is_at(at - 1, order) {
             displaced = self.number(at, &mut entry, fingerprint);
@@ -184,7 +184,12 @@ impl Pool {
     /// Decides whether an entry is spare that will be inserted at `at`, beside others at the same distance. Returns the index of the entry that
     /// becomes spare because of it, if there is one.
     #[inline(never)]
-    fn number(&mut self, at: usize, entry: &mut Entry, fingerprint: &impl Fn(Slot) -> u32) -> Option<usize> {
+    fn number(
+        &mut self,
+        at: usize,
+        entry: &mut PoolEntry,
+        fingerprint: &impl Fn(Slot) -> u32,
+    ) -> Option<usize> {
         entry.fingerprint = fingerprint(entry.order as Slot);
         // An entry that was alone at this distance until now has no fingerprint yet. It is beside `at`.
         for beside in at.saturating_sub(1)..(at + 1).min(self.entries.len()) {
@@ -203,7 +208,7 @@ impl Pool {
 
     /// The part of [`Self::number`] for an entry whose fingerprint another entry may have.
     #[cold]
-    fn number_copy(&mut self, at: usize, entry: &mut Entry) -> Option<usize> {
+    fn number_copy(&mut self, at: usize, entry: &mut PoolEntry) -> Option<usize> {
         let distance = distance_bits(entry.order);
         let from = self.entries[..at].partition_point(|e| distance_bits(e.order) < distance);
         let (mut copies, mut last) = (0, None);
@@ -327,11 +332,11 @@ impl Pool {
         let mut found: Vec<(u32, Vec<Neighbor>)> = Vec::new();
         for tied in self.entries.chunk_by(|a, b| distance_bits(a.order) == distance_bits(b.order)) {
             if tied.len() > 1 {
-                let mut tied: Vec<&Entry> = tied.iter().filter(|entry| entry.fingerprint != 0).collect();
+                let mut tied: Vec<&PoolEntry> = tied.iter().filter(|entry| entry.fingerprint != 0).collect();
                 tied.sort_unstable_by_key(|entry| (entry.fingerprint, entry.order));
                 let equal =
                     tied.chunk_by(|a, b| a.fingerprint == b.fingerprint).filter(|equal| equal.len() > 1);
-                let near = |entry: &&Entry| Neighbor::from_order(entry.order);
+                let near = |entry: &&PoolEntry| Neighbor::from_order(entry.order);
                 found.extend(equal.map(|equal| (equal[0].fingerprint, equal.iter().map(near).collect())));
             }
         }

@@ -33,10 +33,10 @@
 
 use super::drain::{Drain, Purpose};
 use super::entry::{Entry, Head};
-use super::index::Slot;
+use super::index::IndexSlot;
 use super::op::StoreError;
 use super::stats::Stats;
-use super::table::Place;
+use super::table::EntryOffset;
 use super::view::is_live;
 use super::words::WORD;
 use super::writer::{Restoring, Writer};
@@ -312,7 +312,7 @@ impl Writer {
                 if next >= stop {
                     break;
                 }
-                let place = (first + next) as Place;
+                let place = (first + next) as EntryOffset;
                 let hash = self.shared.hash_at(place, &mut self.key);
                 self.index.table().prefetch(hash);
                 *record = Some((place, hash));
@@ -340,7 +340,7 @@ impl Writer {
     }
 
     /// Decides about one record of a page that is being emptied.
-    fn meet(&mut self, place: Place, hash: u64, purpose: &mut Purpose, now_ms: u64) -> Fate {
+    fn meet(&mut self, place: EntryOffset, hash: u64, purpose: &mut Purpose, now_ms: u64) -> Fate {
         let Some((slot, _)) = self.index.find(hash, |found| found == place) else { return Fate::Done };
         let (head, is_live) = {
             let entry = self.shared.entry(place);
@@ -390,7 +390,7 @@ impl Writer {
         Fate::Done
     }
 
-    pub(super) fn displace(&mut self, slot: Slot, place: Place, is_live: bool, words: usize) {
+    pub(super) fn displace(&mut self, slot: IndexSlot, place: EntryOffset, is_live: bool, words: usize) {
         self.stats.evictions += 1;
         if is_live {
             self.stats.evictions_live += 1;
@@ -407,7 +407,7 @@ impl Writer {
     }
 
     /// Copies an entry into the open page, which has the room. Its bodies stay where they are.
-    fn relocate(&mut self, slot: Slot, hash: u64, from: Place, head: Head) {
+    fn relocate(&mut self, slot: IndexSlot, hash: u64, from: EntryOffset, head: Head) {
         let words = head.words(self.pages.page_words());
         let to = self.pages.append(words);
         let copy = Entry::new(head, self.shared.words.cells(to as usize, to as usize + words));

@@ -1,6 +1,6 @@
 //! The owner's half of the table: what changes it. `table` says in which order, and why readers find every key meanwhile.
 
-use super::table::{Place, Row, SLOTS, Table, bucket_of, linked, place_of, word_of};
+use super::table::{EntryOffset, Row, SLOTS, Table, bucket_of, linked, place_of, word_of};
 use crate::memory::sync::{AtomicU64, Ordering};
 use crate::memory::{ArenaError, Domain, Limbo};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const CAPACITY_MIN: usize = 4;
 
 /// One slot.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
+pub(super) struct IndexSlot {
     row: Row,
     index: usize,
 }
@@ -32,7 +32,7 @@ pub(super) struct Index {
     overflow_free: Vec<u64>,
     overflow_limbo: Limbo<u64>,
     /// Slots that a split moves.
-    moving: Vec<(Slot, u64)>,
+    moving: Vec<(IndexSlot, u64)>,
     /// Entries of other keys with the same mark that were looked at.
     pub(super) collisions: u64,
 }
@@ -75,7 +75,11 @@ impl Index {
 
     /// The slot whose entry `is` recognises.
     #[inline]
-    pub(super) fn find(&mut self, hash: u64, mut is: impl FnMut(Place) -> bool) -> Option<(Slot, Place)> {
+    pub(super) fn find(
+        &mut self,
+        hash: u64,
+        mut is: impl FnMut(EntryOffset) -> bool,
+    ) -> Option<(IndexSlot, EntryOffset)> {
         let mark = word_of(hash, 0);
         let mut row = self.bucket(hash);
         loop {
@@ -85,7 +89,7 @@ impl Index {
                 if word != 0 && (word ^ mark) >> 48 == 0 {
                     let place = place_of(word);
                     if is(place) {
-                        return Some((Slot { row, index }, place));
+                        return Some((IndexSlot { row, index }, place));
                     }
                     self.collisions += 1;
                 }
@@ -111,7 +115,7 @@ impl Index {
     ///
     /// # Panics
     /// Where [`Self::has_room`] has said no.
-    pub(super) fn insert(&mut self, hash: u64, place: Place, hash_of: impl FnMut(Place) -> u64) {
+    pub(super) fn insert(&mut self, hash: u64, place: EntryOffset, hash_of: impl FnMut(EntryOffset) -> u64) {
         self.insert_without_split(hash, place);
         if self.keys > self.table.count() as usize * LOAD {
             self.split(hash_of);
@@ -119,7 +123,7 @@ impl Index {
     }
 
     /// The first half of [`Self::insert`].
-    pub(super) fn insert_without_split(&mut self, hash: u64, place: Place) {
+    pub(super) fn insert_without_split(&mut self, hash: u64, place: EntryOffset) {
         let word = word_of(hash, place);
         let mut row = self.bucket(hash);
         let last = loop {
@@ -143,18 +147,18 @@ impl Index {
     }
 
     /// Points a slot to another entry of its key.
-    pub(super) fn swing(&mut self, slot: Slot, hash: u64, place: Place) {
+    pub(super) fn swing(&mut self, slot: IndexSlot, hash: u64, place: EntryOffset) {
         self.cell(slot).store(word_of(hash, place), Ordering::Release);
     }
 
     /// Takes a key out.
-    pub(super) fn remove(&mut self, slot: Slot) {
+    pub(super) fn remove(&mut self, slot: IndexSlot) {
         self.cell(slot).store(0, Ordering::Release);
         self.keys -= 1;
     }
 
     /// Places of all entries whose keys are in `bucket`.
-    pub(super) fn places_in(&self, bucket: u64) -> impl Iterator<Item = Place> + '_ {
+    pub(super) fn places_in(&self, bucket: u64) -> impl Iterator<Item = EntryOffset> + '_ {
         self.chain(Row::Bucket(bucket))
             .flat_map(|row| self.table.row(row)[..SLOTS].iter())
             .map(|cell| cell.load(Ordering::Relaxed))
@@ -163,7 +167,7 @@ impl Index {
     }
 
     /// Shows `look` the entries of the bucket that the next insertion splits, if it is the next one that does.
-    pub(super) fn before_split(&self, look: impl FnMut(Place)) {
+    pub(super) fn before_split(&self, look: impl FnMut(EntryOffset)) {
         let count = self.table.count();
         let due = count as usize * LOAD;
         if self.keys == due {
@@ -174,7 +178,7 @@ impl Index {
     }
 
     /// Splits the next bucket, unless the table is as large as it can be.
-    pub(super) fn split(&mut self, mut hash_of: impl FnMut(Place) -> u64) {
+    pub(super) fn split(&mut self, mut hash_of: impl FnMut(EntryOffset) -> u64) {
         let count = self.table.count();
         if count >= self.table.capacity() {
             return;
@@ -186,7 +190,7 @@ impl Index {
             for (index, cell) in self.table.row(row)[..SLOTS].iter().enumerate() {
                 let word = cell.load(Ordering::Relaxed);
                 if word != 0 && bucket_of(hash_of(place_of(word)), count + 1) == count {
-                    moving.push((Slot { row, index }, word));
+                    moving.push((IndexSlot { row, index }, word));
                 }
             }
         }
@@ -202,7 +206,7 @@ impl Index {
     }
 
     /// Writes slots into a bucket that is empty and that nobody looks at.
-    fn fill(&mut self, bucket: Row, slots: &[(Slot, u64)]) {
+    fn fill(&mut self, bucket: Row, slots: &[(IndexSlot, u64)]) {
         let mut row = bucket;
         for (part, words) in slots.chunks(SLOTS).enumerate() {
             let fresh = if part == 0 { bucket } else { Row::Overflow(self.take_overflow()) };
@@ -241,7 +245,7 @@ impl Index {
         Row::Bucket(bucket_of(hash, self.table.count()))
     }
 
-    fn cell(&self, slot: Slot) -> &AtomicU64 {
+    fn cell(&self, slot: IndexSlot) -> &AtomicU64 {
         &self.table.row(slot.row)[slot.index]
     }
 
@@ -290,15 +294,15 @@ mod tests {
             Bed { index: Index::new(keys, Domain::new(1)).unwrap(), hashes: Vec::new() }
         }
 
-        fn insert(&mut self, hash: u64) -> Place {
-            let place = self.hashes.len() as Place;
+        fn insert(&mut self, hash: u64) -> EntryOffset {
+            let place = self.hashes.len() as EntryOffset;
             self.hashes.push(hash);
             assert!(self.index.has_room());
             self.index.insert(hash, place, |place| self.hashes[place as usize]);
             place
         }
 
-        fn is_found(&self, place: Place) -> bool {
+        fn is_found(&self, place: EntryOffset) -> bool {
             let hash = self.hashes[place as usize];
             self.index.table().find(hash, |found| (found == place).then_some(())).is_some()
         }
@@ -339,7 +343,7 @@ mod tests {
                 }
                 Some(place) => {
                     let (slot, _) = bed.index.find(hash, |found| found == place).unwrap();
-                    let next = bed.hashes.len() as Place;
+                    let next = bed.hashes.len() as EntryOffset;
                     bed.hashes.push(hash);
                     bed.index.swing(slot, hash, next);
                     assert!(!bed.is_found(place) && bed.is_found(next));
@@ -358,7 +362,7 @@ mod tests {
     #[test]
     fn keys_with_one_hash_make_a_chain_and_not_an_error() {
         let mut bed = Bed::new(1000);
-        let places: Vec<Place> = (0..200).map(|_| bed.insert(42)).collect();
+        let places: Vec<EntryOffset> = (0..200).map(|_| bed.insert(42)).collect();
         assert!(places.iter().all(|&place| bed.is_found(place)));
         for place in places {
             let (slot, _) = bed.index.find(42, |found| found == place).unwrap();

@@ -29,10 +29,10 @@ pub struct KeyIndex {
 
 /// A place in the order of values: numbers, then texts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank(Place);
+pub struct Rank(RankPosition);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum RankPosition {
     /// Bits in the order of the numbers.
     Number(u64),
     Text(Box<[u8]>),
@@ -52,18 +52,18 @@ impl Rank {
         // So that -0.0 is 0.0.
         let bits = (value + 0.0).to_bits();
         let sign = 1 << 63;
-        Rank(Place::Number(if bits & sign == 0 { bits | sign } else { !bits }))
+        Rank(RankPosition::Number(if bits & sign == 0 { bits | sign } else { !bits }))
     }
 
     fn text(value: &str) -> Rank {
-        Rank(Place::Text(value.as_bytes()[..value.len().min(TEXT_BYTES)].into()))
+        Rank(RankPosition::Text(value.as_bytes()[..value.len().min(TEXT_BYTES)].into()))
     }
 
     fn bytes(&self) -> usize {
         match &self.0 {
-            Place::Number(_) => 0,
+            RankPosition::Number(_) => 0,
             // In both trees.
-            Place::Text(text) => 2 * text.len(),
+            RankPosition::Text(text) => 2 * text.len(),
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use super::entry::{Entry, Head};
 use super::index::Index;
-use super::table::Place;
+use super::table::EntryOffset;
 use super::words::{append_bytes, store_bytes};
 use super::{Config, KeyHasher, Op, Read, Writer};
 use crate::memory::Domain;
@@ -60,11 +60,11 @@ fn loom_kv_a_rewritten_value_is_never_torn() {
 /// Keys by place. Bucket 0 splits into 0 and 1, then 0 into 0 and 2: of the first three, each ends in another bucket.
 const HASHES: [u64; 10] = [0b00, 0b01, 0b10, 0b100, 0b1000, 0b1100, 0b11, 0b10000, 0b101, 0b110];
 
-fn hash_of(place: Place) -> u64 {
+fn hash_of(place: EntryOffset) -> u64 {
     HASHES[place as usize]
 }
 
-fn filled(domain: &Arc<Domain>, keys: Place) -> Index {
+fn filled(domain: &Arc<Domain>, keys: EntryOffset) -> Index {
     let mut index = Index::new(0, domain.clone()).unwrap();
     // The bucket is not split before the model says so.
     (0..keys).for_each(|place| index.insert_without_split(hash_of(place), place));
@@ -101,7 +101,7 @@ fn loom_kv_an_overflow_bucket_is_not_reused_under_a_reader() {
         let domain = Domain::new(1);
         let mut index = Index::new(0, domain.clone()).unwrap();
         // Bucket 0 keeps seven, and what lies in the overflow bucket goes to bucket 1.
-        let hash_of = |place: Place| if place < 7 { place << 1 } else { place << 1 | 1 };
+        let hash_of = |place: EntryOffset| if place < 7 { place << 1 } else { place << 1 | 1 };
         (0..8).for_each(|place| index.insert_without_split(hash_of(place), place));
         let reading = {
             let (table, reader) = (index.table().clone(), domain.participant(0));

@@ -19,7 +19,7 @@
 //! 5. `live` of a page is the number of words of its entries that the table leads to.
 
 use super::entry::Entry;
-use super::table::Place;
+use super::table::EntryOffset;
 use super::words::{WORD, Words};
 use crate::memory::{Domain, Limbo};
 use std::collections::VecDeque;
@@ -133,7 +133,7 @@ impl Pages {
 
     /// Takes words of the open page, which has the room.
     #[inline]
-    pub(super) fn append(&mut self, words: usize) -> Place {
+    pub(super) fn append(&mut self, words: usize) -> EntryOffset {
         let open = self.open.expect("a page is open where there is room");
         let page = &mut self.pages[open as usize];
         let at = page.used;
@@ -142,7 +142,7 @@ impl Pages {
         debug_assert!(page.used <= self.page_words);
         self.used += words;
         self.live += words;
-        open as Place * self.page_words as Place + at as Place
+        open as EntryOffset * self.page_words as EntryOffset + at as EntryOffset
     }
 
     /// Opens a free page; what the open one has left is lost until that is emptied. There is a free page, or a spare one.
@@ -193,8 +193,8 @@ impl Pages {
     }
 
     /// An entry of `words` words is not alive any more. Whether that leaves a closed page empty, and the page.
-    pub(super) fn kill(&mut self, place: Place, words: usize) -> (PageId, bool) {
-        let id = (place / self.page_words as Place) as PageId;
+    pub(super) fn kill(&mut self, place: EntryOffset, words: usize) -> (PageId, bool) {
+        let id = (place / self.page_words as EntryOffset) as PageId;
         let page = &mut self.pages[id as usize];
         page.live -= words;
         self.live -= words;

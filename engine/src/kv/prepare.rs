@@ -1,7 +1,7 @@
 //! What operations mean: the owner decides about one here, without changing a key, and applies what it came to.
 
 use super::op::{Action, Effect, Op, Prepared, Reply, StoreError, deadline_of};
-use super::table::Place;
+use super::table::EntryOffset;
 use super::view::is_live;
 use super::writer::Writer;
 use crate::memory::sync::Ordering::Relaxed;
@@ -200,7 +200,7 @@ impl Writer {
     fn prepare_deadline<'a, R>(
         &self,
         key: &'a [u8],
-        place: Place,
+        place: EntryOffset,
         deadline_ms: u64,
         reply: R,
     ) -> Prepared<'a, R> {
@@ -211,27 +211,27 @@ impl Writer {
     }
 
     /// The entry of a key that is there.
-    fn live(&mut self, key: &[u8], now_ms: u64) -> Option<Place> {
+    fn live(&mut self, key: &[u8], now_ms: u64) -> Option<EntryOffset> {
         let hash = self.shared.hasher.hash_of(key).0;
         let (_, place) = self.locate(hash, key)?;
         is_live(self.deadline_at(place), now_ms).then_some(place)
     }
 
-    fn deadline_at(&self, place: Place) -> u64 {
+    fn deadline_at(&self, place: EntryOffset) -> u64 {
         self.shared.entry(place).deadline_ms()
     }
 
-    fn has_value(&self, place: Place, expected: &[u8]) -> bool {
+    fn has_value(&self, place: EntryOffset, expected: &[u8]) -> bool {
         self.shared.has_value(&self.shared.entry(place), expected)
     }
 
-    fn value_at(&self, place: Place) -> Vec<u8> {
+    fn value_at(&self, place: EntryOffset) -> Vec<u8> {
         let mut value = Vec::new();
         self.shared.append_value(&self.shared.entry(place), &mut value);
         value
     }
 
-    fn number_at(&self, place: Place) -> Option<[u8; 8]> {
+    fn number_at(&self, place: EntryOffset) -> Option<[u8; 8]> {
         let entry = self.shared.entry(place);
         // Eight bytes are one word, and never lie in a page of their own.
         (entry.head().value_len() == size_of::<i64>()).then(|| entry.value()[0].load(Relaxed).to_le_bytes())

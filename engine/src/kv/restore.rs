@@ -17,7 +17,7 @@
 //! copied together and the free pages are given back ([`Writer::compact_restored`]): the points are read after it.
 
 use super::pages::Pages;
-use super::table::Place;
+use super::table::EntryOffset;
 use super::writer::{Restoring, Writer};
 
 /// A page of which one part in so many is dead is copied.
@@ -97,7 +97,7 @@ impl Writer {
         let Some(last) = last else { return false };
         // A page that is half copied would be nobody's.
         self.abandon_drain();
-        let mut places: Vec<Place> = Vec::new();
+        let mut places: Vec<EntryOffset> = Vec::new();
         for bucket in 0..self.index.table().count() {
             places.clear();
             places.extend(self.index.places_in(bucket).filter(|&place| {

@@ -1,6 +1,6 @@
 //! Reading out a whole store while it serves, for images.
 
-use super::table::Place;
+use super::table::EntryOffset;
 use super::view::is_live;
 use super::writer::Writer;
 
@@ -35,7 +35,7 @@ impl Writer {
     ) -> bool {
         let mut left = budget_bytes;
         let (mut key, mut value) = (std::mem::take(&mut self.key), std::mem::take(&mut self.value));
-        let mut places: Vec<Place> = Vec::new();
+        let mut places: Vec<EntryOffset> = Vec::new();
         while cursor.era == self.era && cursor.bucket < self.index.table().count() {
             places.clear();
             places.extend(self.index.places_in(cursor.bucket));

@@ -42,7 +42,7 @@ const PLACE: u64 = (1 << PLACE_BITS) - 1;
 const TAG: u64 = !PLACE;
 
 /// Number of the first word of an entry in the pages.
-pub(super) type Place = u64;
+pub(super) type EntryOffset = u64;
 
 /// A row of slots: a bucket or an overflow bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Table {
 
     /// Any core: what `is` says of the place of an entry that may be the key's, if it says something. Lock-free.
     #[inline]
-    pub(super) fn find<R>(&self, hash: u64, mut is: impl FnMut(Place) -> Option<R>) -> Option<R> {
+    pub(super) fn find<R>(&self, hash: u64, mut is: impl FnMut(EntryOffset) -> Option<R>) -> Option<R> {
         let mut bucket = bucket_of(hash, self.count.load(Ordering::Acquire));
         loop {
             let mut row = Row::Bucket(bucket);
@@ -109,7 +109,7 @@ impl Table {
 
     /// Any core: places in the key's bucket that may be its entry's, for prefetching these; overflow is not looked at.
     #[inline]
-    pub(super) fn likely(&self, hash: u64) -> impl Iterator<Item = Place> + '_ {
+    pub(super) fn likely(&self, hash: u64) -> impl Iterator<Item = EntryOffset> + '_ {
         let bucket = bucket_of(hash, self.count.load(Ordering::Acquire));
         let words = self.row(Row::Bucket(bucket))[..SLOTS].iter().map(|cell| cell.load(Ordering::Acquire));
         words.filter(move |&word| is_marked(word, hash)).map(place_of)
@@ -163,14 +163,14 @@ pub(super) fn bucket_of(hash: u64, count: u64) -> u64 {
 
 /// What a slot holds of an entry.
 #[inline]
-pub(super) fn word_of(hash: u64, place: Place) -> u64 {
+pub(super) fn word_of(hash: u64, place: EntryOffset) -> u64 {
     debug_assert!(place < PLACE);
     // Plus one: place 0 of tag 0 must not look like an empty slot.
     hash & TAG | (place + 1)
 }
 
 #[inline]
-pub(super) fn place_of(word: u64) -> Place {
+pub(super) fn place_of(word: u64) -> EntryOffset {
     (word & PLACE) - 1
 }
 

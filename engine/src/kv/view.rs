@@ -3,7 +3,7 @@
 use super::entry::{Entry, Head, Torn};
 use super::hash::{KeyHash, KeyHasher};
 use super::pages::bodies_of;
-use super::table::{Place, Table};
+use super::table::{EntryOffset, Table};
 use super::words::{WORD, Words, append_bytes, equal_bytes, words_of};
 use crate::memory::sync::{AtomicU64, Ordering::Relaxed};
 use crate::memory::{Domain, Pin, Published};
@@ -27,25 +27,25 @@ pub(super) struct Shared {
 impl Shared {
     /// The entry at a place that a slot names.
     #[inline]
-    pub(super) fn entry(&self, place: Place) -> Entry<'_> {
+    pub(super) fn entry(&self, place: EntryOffset) -> Entry<'_> {
         let first = place as usize;
         let head = self.head(place);
         Entry::new(head, self.words.cells(first, first + head.words(self.page_words)))
     }
 
     #[inline]
-    pub(super) fn head(&self, place: Place) -> Head {
+    pub(super) fn head(&self, place: EntryOffset) -> Head {
         Entry::head_at(&self.words.cells(place as usize, place as usize + 1)[0])
     }
 
     /// The entry if it is the key's.
     #[inline]
-    pub(super) fn entry_of(&self, place: Place, key: &[u8]) -> Option<Entry<'_>> {
+    pub(super) fn entry_of(&self, place: EntryOffset, key: &[u8]) -> Option<Entry<'_>> {
         Some(self.entry(place)).filter(|entry| entry.has_key(key))
     }
 
     /// Hash of the key of an entry; `key` is room for it.
-    pub(super) fn hash_at(&self, place: Place, key: &mut Vec<u8>) -> u64 {
+    pub(super) fn hash_at(&self, place: EntryOffset, key: &mut Vec<u8>) -> u64 {
         key.clear();
         self.entry(place).append_key(key);
         self.hasher.hash_of(key).0

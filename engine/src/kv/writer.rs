@@ -10,12 +10,12 @@ use super::config::{Config, ConfigError};
 use super::drain::Drain;
 use super::entry::{ENTRY_WORDS_MIN, Entry, Head, KEY_BYTES_MAX};
 use super::hash::KeyHasher;
-use super::index::{Index, Slot};
+use super::index::{Index, IndexSlot};
 use super::op::{Effect, StoreError, check_lengths};
 use super::pages::{Grow, PageId, Pages, bodies_of};
 use super::ruins::Ruins;
 use super::stats::Stats;
-use super::table::Place;
+use super::table::EntryOffset;
 use super::view::{Shared, View, is_live};
 use super::wheel::{Timer, Wheel};
 use super::words::{WORD, Words, store_bytes, words_of};
@@ -199,7 +199,7 @@ impl Writer {
     }
 
     /// Slot and entry of a key, expired or not.
-    pub(super) fn locate(&mut self, hash: u64, key: &[u8]) -> Option<(Slot, Place)> {
+    pub(super) fn locate(&mut self, hash: u64, key: &[u8]) -> Option<(IndexSlot, EntryOffset)> {
         let shared = &self.shared;
         self.index.find(hash, |place| shared.entry_of(place, key).is_some())
     }
@@ -255,7 +255,7 @@ impl Writer {
     fn rewrite(
         &mut self,
         hash: u64,
-        place: Place,
+        place: EntryOffset,
         head: Head,
         value: &[u8],
         deadline_ms: u64,
@@ -305,7 +305,7 @@ impl Writer {
     }
 
     /// Takes a key out, its item of the wheel included.
-    pub(super) fn remove(&mut self, slot: Slot, place: Place) {
+    pub(super) fn remove(&mut self, slot: IndexSlot, place: EntryOffset) {
         let timer = self.shared.entry(place).timer();
         if timer != 0 {
             self.wheel.cancel(timer);
@@ -315,7 +315,7 @@ impl Writer {
     }
 
     /// The memory of an entry that no slot names any more is dead.
-    pub(super) fn kill(&mut self, place: Place) {
+    pub(super) fn kill(&mut self, place: EntryOffset) {
         let Writer { shared, pages, .. } = self;
         let entry = shared.entry(place);
         for body in bodies_of(&entry) {
@@ -329,7 +329,14 @@ impl Writer {
     }
 
     /// Writes an entry, for which there is room, and its bodies.
-    fn append(&mut self, head: Head, key: &[u8], value: &[u8], deadline_ms: u64, timer: Timer) -> Place {
+    fn append(
+        &mut self,
+        head: Head,
+        key: &[u8],
+        value: &[u8],
+        deadline_ms: u64,
+        timer: Timer,
+    ) -> EntryOffset {
         debug_assert!(key.len() <= KEY_BYTES_MAX);
         let Writer { shared, pages, .. } = self;
         let words = head.words(shared.page_words);

@@ -74,12 +74,12 @@ struct Shape {
 }
 
 /// A directory place: the tagged pointer of a `Block<Line>`.
-type Place = AtomicPtr<u8>;
+type DirectoryCell = AtomicPtr<u8>;
 
 /// Retired memory.
 enum Retired {
     Segment(Block<Line>),
-    Directory(Block<Place>),
+    Directory(Block<DirectoryCell>),
 }
 
 impl Retired {
@@ -132,7 +132,7 @@ impl IdMap {
 
     fn with_shape(domain: Arc<Domain>, seed: u64, shape: Shape) -> Self {
         let segment = new_segment(shape.segment_lines_log2, 0);
-        let directory = Block::new(0, |_| Place::new(segment.tagged()));
+        let directory = Block::new(0, |_| DirectoryCell::new(segment.tagged()));
         // Four words from one: odd constants keep them apart even for seed 0.
         let key = |n: u64| {
             (seed ^ n.wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_mul(0xD6E8_FEB8_6659_FD93 | n << 1)
@@ -155,7 +155,7 @@ impl IdMap {
         let hash = self.hasher.hash_one(id);
         // SAFETY: the pin keeps whatever directory and segment are found from being freed.
         unsafe {
-            let directory = Block::<Place>::from_tagged(self.directory.load(Ordering::Acquire));
+            let directory = Block::<DirectoryCell>::from_tagged(self.directory.load(Ordering::Acquire));
             match find(segment_of(directory, hash).values(), hash, id) {
                 (_, _, Probe::Slot(slot)) => Some(slot),
                 _ => None,
@@ -248,7 +248,7 @@ impl IdMap {
         self.bytes.store(self.bytes.load(Ordering::Relaxed) + more - less, Ordering::Relaxed);
     }
 
-    fn directory(&self, _inside: &Writer) -> Block<Place> {
+    fn directory(&self, _inside: &Writer) -> Block<DirectoryCell> {
         Block::from_tagged(self.directory.load(Ordering::Relaxed))
     }
 
@@ -317,7 +317,7 @@ impl IdMap {
         let old = self.directory(writer);
         // SAFETY: the current directory, and only the owner retires it.
         let places = unsafe { old.values() };
-        let copy = |index: usize| Place::new(places[index / 2].load(Ordering::Relaxed));
+        let copy = |index: usize| DirectoryCell::new(places[index / 2].load(Ordering::Relaxed));
         let doubled = Block::new(old.log2() + 1, copy);
         self.account(doubled.bytes(), 0);
         self.directory.store(doubled.tagged(), Ordering::Release);
@@ -373,12 +373,12 @@ fn new_segment(lines_log2: u32, depth: u32) -> Block<Line> {
 
 /// Place of `hash` in a directory: its top bits. (Two shifts, because a shift by 64 is none.)
 #[inline]
-fn place_index(directory: Block<Place>, hash: u64) -> usize {
+fn place_index(directory: Block<DirectoryCell>, hash: u64) -> usize {
     ((hash >> 1) >> (63 - directory.log2())) as usize
 }
 
 #[inline]
-fn segment_of_place(place: &Place) -> Block<Line> {
+fn segment_of_place(place: &DirectoryCell) -> Block<Line> {
     Block::from_tagged(place.load(Ordering::Acquire))
 }
 
@@ -386,7 +386,7 @@ fn segment_of_place(place: &Place) -> Block<Line> {
 ///
 /// The directory is not freed during the call.
 #[inline]
-unsafe fn segment_of(directory: Block<Place>, hash: u64) -> Block<Line> {
+unsafe fn segment_of(directory: Block<DirectoryCell>, hash: u64) -> Block<Line> {
     // SAFETY: alive (caller).
     let places = unsafe { directory.values() };
     segment_of_place(&places[place_index(directory, hash)])

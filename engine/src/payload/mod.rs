@@ -24,7 +24,7 @@ mod record_tests;
 mod row_tests;
 
 pub use record::{Operated, operate};
-pub use row::{Entry, PayloadRow, RowError};
+pub use row::{PayloadRow, RowEntry, RowError};
 pub use row_builder::RowBuilder;
 pub use value::{FloatArray, IntArray, Kind, StrArray, Value, ValueRef};
 

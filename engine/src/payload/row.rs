@@ -13,7 +13,7 @@ pub struct RowError(pub String);
 
 /// One stored entry, expired or not.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Entry<'a> {
+pub struct RowEntry<'a> {
     /// The key.
     pub key: &'a str,
     /// The value.
@@ -162,11 +162,11 @@ impl<'a> PayloadRow<'a> {
     }
 
     /// All stored entries in key order with their deadlines, expired ones included.
-    pub fn stored_entries(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+    pub fn stored_entries(&self) -> impl Iterator<Item = RowEntry<'a>> + use<'a> {
         let row = *self;
         (0..row.len).map(move |index| {
             let table = row.table(index);
-            Entry { key: row.key(table), value: row.value(table), deadline_ms: row.deadline(table) }
+            RowEntry { key: row.key(table), value: row.value(table), deadline_ms: row.deadline(table) }
         })
     }
 

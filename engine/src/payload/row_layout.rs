@@ -5,7 +5,7 @@
 //! room free of unsafe code.
 
 use flatbuffers::{
-    Follow, ForwardsUOffset, InvalidFlatbuffer, VOffsetT, Vector, Verifiable, Verifier, VerifierOptions,
+    ForwardsUOffset, InvalidFlatbuffer, VOffsetT, Vector, Verifiable, Verifier, VerifierOptions,
 };
 
 /// Marks version 1 of the row layout, at byte 4.
@@ -126,15 +126,6 @@ struct RowTable;
 
 /// Shape of one entry.
 struct EntryTable;
-
-// The verifier asks vectors of tables for elements that can be followed; nothing is ever followed through it.
-impl<'a> Follow<'a> for EntryTable {
-    type Inner = usize;
-    // SAFETY: the trait makes it unsafe because others read the buffer at `position`; this one reads nothing, so any call is sound.
-    unsafe fn follow(_row: &'a [u8], position: usize) -> usize {
-        position
-    }
-}
 
 impl Verifiable for RowTable {
     fn run_verifier(verifier: &mut Verifier<'_, '_>, position: usize) -> Result<(), InvalidFlatbuffer> {

@@ -1,7 +1,7 @@
 //! What a query of several lanes asks for, and what it finds.
 
 use super::fusion::Ranking;
-use crate::collection::SearchError;
+use crate::collection::{Hit, SearchError};
 use crate::filter::Predicate;
 use crate::pace::TooLong;
 use crate::slot::Slot;
@@ -86,6 +86,14 @@ pub enum Source {
     Discover(Discover),
 }
 
+impl LaneQuery {
+    /// The `k` nearest points to a vector: one lane.
+    pub fn nearest(vector: Vec<f32>, k: usize, filter: Option<Arc<Predicate>>) -> LaneQuery {
+        let lane = Leaf { source: Source::Dense(vector), pool: k, filter };
+        LaneQuery { lanes: vec![lane], combine: Combine::Fuse(Method::Rrf { c: 0.0 }), k }
+    }
+}
+
 impl Source {
     /// What its values mean.
     pub(super) fn ranking(&self) -> Ranking {
@@ -167,6 +175,12 @@ pub struct Found {
     pub score: f32,
     /// Slot, valid while the pin lives.
     pub slot: Slot,
+}
+
+impl From<Hit> for Found {
+    fn from(hit: Hit) -> Found {
+        Found { id: hit.id, distance: hit.distance, score: 0.0, slot: hit.slot }
+    }
 }
 
 /// Greatest first; zeros of both signs are equal.

@@ -5,7 +5,7 @@ use super::examples::Examples;
 use super::fusion::{FusedHit, Fusion, Lane, Ranking, fuse, lane_weights};
 use super::lane_query::{Combine, Found, LaneError, LaneQuery, Leaf, Method, Source, by_score};
 use super::run::Run;
-use crate::collection::{Dense, Explain, HitsWanted, Query, SearchError};
+use crate::collection::{Dense, Explain, HitsWanted, IndexType, Query, SearchError};
 use crate::filter::{Allowance, Predicate};
 use crate::index::Scratch;
 use crate::memory::Pin;
@@ -14,6 +14,9 @@ use crate::payload::{CONTENT_KEY, PayloadRow, Value, ValueRef};
 use crate::slot::Slot;
 use crate::sparse::{LaneScratch, LaneStats};
 use ahash::{HashMap, HashMapExt, HashSet, HashSetExt};
+
+/// Hits of a lane that room is made for before any is found.
+const HITS_AT_FIRST: usize = 1024;
 
 /// Buffers, to be reused.
 #[derive(Default)]
@@ -131,7 +134,7 @@ pub async fn search_lanes_paced(
     let began_ns = scratch.now_ns();
     let mut hits = match (&query.combine, root) {
         (Combine::Fuse(method), _) => {
-            let (mut hits, unmeasured) = fused(&lanes, *method, query.k.saturating_add(examples.len()));
+            let (mut hits, unmeasured) = fused(lanes, *method, query.k.saturating_add(examples.len()));
             run.measure(query, &mut hits, &unmeasured, pace).await?;
             hits
         }
@@ -164,7 +167,7 @@ impl Run<'_> {
         scratch: &mut QueryScratch,
     ) -> Result<Ranked, LaneError> {
         // No more can be found, and a pool may be any number.
-        let pool = leaf.pool.min(self.dense.stats().live as usize);
+        let pool = leaf.pool.min(self.dense.points().live() as usize);
         let ranking = leaf.source.ranking();
         let hits = match &leaf.source {
             Source::Dense(vector) => {
@@ -193,17 +196,13 @@ impl Run<'_> {
         pace: &mut impl Pace,
         scratch: &mut QueryScratch,
     ) -> Result<Vec<Found>, LaneError> {
-        let mut hits = Vec::new();
-        let query = Query { vector, k, ef: 0, filter, exact: false, now_ms: self.now_ms };
+        let mut hits = Vec::with_capacity(k.min(HITS_AT_FIRST));
+        // Where devices search, nothing is indexed that would make it shorter.
+        let exact = self.dense.config().index == IndexType::Gpu;
+        let query = Query { vector, k, ef: 0, filter, exact, now_ms: self.now_ms };
         let searched = self.dense.search_paced(self.pin, &query, pace, &mut scratch.dense, &mut hits);
         scratch.explain = Some(searched.await?);
-        let found = |hit: crate::collection::Hit| Found {
-            id: hit.id,
-            distance: hit.distance,
-            score: 0.0,
-            slot: hit.slot,
-        };
-        Ok(hits.into_iter().map(found).collect())
+        Ok(hits.into_iter().map(Found::from).collect())
     }
 
     async fn listed(
@@ -388,13 +387,14 @@ fn product(query: &[(u32, f32)], row: PayloadRow<'_>) -> Option<f32> {
 }
 
 /// The result, and the places in it of hits that no lane found that ranks by distance.
-fn fused(lanes: &[Ranked], method: Method, k: usize) -> (Vec<Found>, Vec<usize>) {
-    let mut filled = lanes.iter().filter(|lane| !lane.hits.is_empty());
+fn fused(mut lanes: Vec<Ranked>, method: Method, k: usize) -> (Vec<Found>, Vec<usize>) {
+    let mut filled = (0..lanes.len()).filter(|&lane| !lanes[lane].hits.is_empty());
     let first = filled.next();
     if filled.next().is_none() {
         let Some(lane) = first else { return Default::default() };
-        let hits = lane.hits[..k.min(lane.hits.len())].to_vec();
-        let unmeasured = if lane.ranking == Ranking::Score { (0..hits.len()).collect() } else { Vec::new() };
+        let Ranked { ranking, mut hits } = lanes.swap_remove(lane);
+        hits.truncate(k);
+        let unmeasured = if ranking == Ranking::Score { (0..hits.len()).collect() } else { Vec::new() };
         return (hits, unmeasured);
     }
     let mut slots: HashMap<u64, Slot> =

@@ -52,11 +52,11 @@ struct Waiting {
     slot: Slot,
     task: Task,
     document: LongDocument,
-    state: State,
+    state: TaskState,
 }
 
 /// How far a task has come.
-enum State {
+enum TaskState {
     Queued,
     Analyzing,
     /// The next bucket of terms, and whether the document counted when the task began.
@@ -219,7 +219,7 @@ impl TextWriter {
         change(&self.shared.waiting_bytes, text.len() as i64);
         self.put_off += 1;
         let document = LongDocument::new(text, self.shared.dictionary.hasher().clone());
-        self.waiting.push_back(Waiting { slot, task, document, state: State::Queued });
+        self.waiting.push_back(Waiting { slot, task, document, state: TaskState::Queued });
     }
 
     /// Bytes of the texts of tasks that were put off.
@@ -290,11 +290,11 @@ impl TextWriter {
         let Waiting { slot, task, document, state } = work;
         let slot = *slot;
         match state {
-            State::Queued => {
-                *state = State::Analyzing;
+            TaskState::Queued => {
+                *state = TaskState::Analyzing;
                 self.is_due(slot, *task)
             }
-            State::Analyzing => {
+            TaskState::Analyzing => {
                 if document.analyze_some(TOKENS_PER_STEP) {
                     return true;
                 }
@@ -307,10 +307,10 @@ impl TextWriter {
                     Task::Recall => self.begin_recalling(slot),
                     Task::Forget | Task::Retract | Task::Remove => self.begin_forgetting(slot),
                 };
-                *state = State::Filing { bucket: 0, counted };
+                *state = TaskState::Filing { bucket: 0, counted };
                 true
             }
-            State::Filing { bucket, counted } => {
+            TaskState::Filing { bucket, counted } => {
                 let mut terms_left = TERMS_PER_STEP;
                 while let Some(terms) = document.terms(*bucket) {
                     // An empty bucket costs something, too.

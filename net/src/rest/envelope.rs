@@ -26,7 +26,7 @@ pub trait Envelope {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum EnvelopeState {
     Start,
     FirstKeyOrEnd,
     Key,
@@ -42,7 +42,7 @@ enum State {
 /// Splits a body as it arrives.
 pub struct EnvelopeReader<E> {
     envelope: E,
-    state: State,
+    state: EnvelopeState,
     key: String,
     /// Bytes not yet consumed; `at` of them are.
     buffer: Vec<u8>,
@@ -128,7 +128,7 @@ impl<E: Envelope> EnvelopeReader<E> {
     pub fn new(envelope: E) -> Self {
         EnvelopeReader {
             envelope,
-            state: State::Start,
+            state: EnvelopeState::Start,
             key: String::new(),
             buffer: Vec::new(),
             at: 0,
@@ -158,8 +158,8 @@ impl<E: Envelope> EnvelopeReader<E> {
         // A scalar at the very end has no byte behind it that ends it; white space changes nothing else.
         self.feed(b" ")?;
         match self.state {
-            State::End => Ok(self.envelope),
-            State::Start => Err(invalid_json("the body is empty")),
+            EnvelopeState::End => Ok(self.envelope),
+            EnvelopeState::Start => Err(invalid_json("the body is empty")),
             _ => Err(invalid_json(format_args!("the body ends early, after {} bytes", self.received - 1))),
         }
     }
@@ -171,23 +171,25 @@ impl<E: Envelope> EnvelopeReader<E> {
         }
         let Some(&next) = self.buffer.get(self.at) else { return Ok(false) };
         match (self.state, next) {
-            (State::Start, b'{') => self.punctuation(State::FirstKeyOrEnd),
-            (State::Start, byte) if byte == GZIP_MAGIC[0] => Err(compressed()),
-            (State::Start, _) => self.value(|_, json| match json {
-                b"null" => Ok(State::End),
+            (EnvelopeState::Start, b'{') => self.punctuation(EnvelopeState::FirstKeyOrEnd),
+            (EnvelopeState::Start, byte) if byte == GZIP_MAGIC[0] => Err(compressed()),
+            (EnvelopeState::Start, _) => self.value(|_, json| match json {
+                b"null" => Ok(EnvelopeState::End),
                 _ => Err(invalid_json("expected an object")),
             }),
-            (State::FirstKeyOrEnd | State::Next, b'}') => self.punctuation(State::End),
-            (State::FirstKeyOrEnd | State::Key, b'"') => self.value(|reader, json| {
-                reader.key = serde_json::from_slice(json).map_err(invalid_json)?;
-                Ok(State::Colon)
-            }),
-            (State::Colon, b':') => self.punctuation(State::Value),
-            (State::Value, b'[') if self.is_array_key() => {
-                self.envelope.restart();
-                self.punctuation(State::FirstElementOrEnd)
+            (EnvelopeState::FirstKeyOrEnd | EnvelopeState::Next, b'}') => {
+                self.punctuation(EnvelopeState::End)
             }
-            (State::Value, _) => self.value(|reader, json| {
+            (EnvelopeState::FirstKeyOrEnd | EnvelopeState::Key, b'"') => self.value(|reader, json| {
+                reader.key = serde_json::from_slice(json).map_err(invalid_json)?;
+                Ok(EnvelopeState::Colon)
+            }),
+            (EnvelopeState::Colon, b':') => self.punctuation(EnvelopeState::Value),
+            (EnvelopeState::Value, b'[') if self.is_array_key() => {
+                self.envelope.restart();
+                self.punctuation(EnvelopeState::FirstElementOrEnd)
+            }
+            (EnvelopeState::Value, _) => self.value(|reader, json| {
                 if reader.is_array_key() {
                     if json != b"null" {
                         return Err(invalid_json(format_args!("field {:?}: expected an array", E::ARRAY)));
@@ -195,16 +197,18 @@ impl<E: Envelope> EnvelopeReader<E> {
                 } else if !reader.envelope.field(&reader.key, json)? {
                     return Err(invalid_json(format_args!("unknown field {:?}", reader.key)));
                 }
-                Ok(State::Next)
+                Ok(EnvelopeState::Next)
             }),
-            (State::FirstElementOrEnd | State::ElementNext, b']') => self.punctuation(State::Next),
-            (State::FirstElementOrEnd | State::Element, _) => self.value(|reader, json| {
+            (EnvelopeState::FirstElementOrEnd | EnvelopeState::ElementNext, b']') => {
+                self.punctuation(EnvelopeState::Next)
+            }
+            (EnvelopeState::FirstElementOrEnd | EnvelopeState::Element, _) => self.value(|reader, json| {
                 reader.envelope.element(json)?;
-                Ok(State::ElementNext)
+                Ok(EnvelopeState::ElementNext)
             }),
-            (State::ElementNext, b',') => self.punctuation(State::Element),
-            (State::Next, b',') => self.punctuation(State::Key),
-            (State::End, _) => Err(invalid_json(self.position("unexpected bytes after the body"))),
+            (EnvelopeState::ElementNext, b',') => self.punctuation(EnvelopeState::Element),
+            (EnvelopeState::Next, b',') => self.punctuation(EnvelopeState::Key),
+            (EnvelopeState::End, _) => Err(invalid_json(self.position("unexpected bytes after the body"))),
             _ => Err(invalid_json(self.position("unexpected character"))),
         }
     }
@@ -218,7 +222,7 @@ impl<E: Envelope> EnvelopeReader<E> {
         self.key.eq_ignore_ascii_case(E::ARRAY)
     }
 
-    fn punctuation(&mut self, state: State) -> Result<bool, ApiError> {
+    fn punctuation(&mut self, state: EnvelopeState) -> Result<bool, ApiError> {
         self.at += 1;
         self.state = state;
         Ok(true)
@@ -227,7 +231,7 @@ impl<E: Envelope> EnvelopeReader<E> {
     /// Consumes the value at the front once it is complete.
     fn value(
         &mut self,
-        take: impl FnOnce(&mut Self, &[u8]) -> Result<State, ApiError>,
+        take: impl FnOnce(&mut Self, &[u8]) -> Result<EnvelopeState, ApiError>,
     ) -> Result<bool, ApiError> {
         let Some(length) = self.span.advance(&self.buffer[self.at..]) else { return Ok(false) };
         self.span = Span::default();

@@ -46,9 +46,9 @@ const COLLECTION: &str = "docs";
 /// What is stored in one place: of a key its value, of a point the number that vector and payload carry. First what was answered, then
 /// what a write without an answer may have left.
 #[derive(Clone, Debug, Default)]
-struct Place(Vec<Option<u32>>);
+struct Expected(Vec<Option<u32>>);
 
-impl Place {
+impl Expected {
     fn expected(&self) -> &[Option<u32>] {
         if self.0.is_empty() { &[None] } else { &self.0 }
     }
@@ -77,8 +77,8 @@ impl Place {
 
 #[derive(Default)]
 struct Model {
-    keys: BTreeMap<Vec<u8>, Place>,
-    points: BTreeMap<u64, Place>,
+    keys: BTreeMap<Vec<u8>, Expected>,
+    points: BTreeMap<u64, Expected>,
     /// The collection is known to exist.
     is_made: bool,
     written: u32,

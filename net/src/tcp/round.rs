@@ -29,7 +29,7 @@ use crate::tcp::vector::{VectorRequest, decode};
 use nigh_shard::account::Charge;
 use nigh_shard::core::{ANSWER_UNCOUNTED_BYTES, ANSWERS_CROWDED};
 use nigh_shard::kv::batch::{KeyResult, KeyResults, KeyResultsIter, Pipeline, Taken, Turn, may_take_long};
-use nigh_shard::kv::{Place, Refused};
+use nigh_shard::kv::{KeyHome, Refused};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
@@ -42,7 +42,7 @@ const TURN: Duration = Duration::from_micros(300);
 enum Spot {
     Done,
     /// A change of a key of this core waits for the log.
-    Later(Box<Refused>, Place, Grant, KvOp),
+    Later(Box<Refused>, KeyHome, Grant, KvOp),
     /// It travels to the core that owns its key with the batch gathered at this place, whose results have about so many bytes.
     Joined(usize, usize),
     /// Nothing has happened: it is carried out in another way.
@@ -314,7 +314,7 @@ impl<'a, 'h> Round<'a, 'h> {
     }
 
     /// Goes on with a change that waits for the log.
-    async fn later(&mut self, waits: (Box<Refused>, Place), grant: Grant, op: KvOp, args: &[u8]) {
+    async fn later(&mut self, waits: (Box<Refused>, KeyHome), grant: Grant, op: KvOp, args: &[u8]) {
         let (kv, at) = (self.here.door.kv(grant), self.out.len());
         match kv::decode(op, args) {
             Ok(KvRequest::One(op)) => {

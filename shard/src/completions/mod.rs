@@ -71,13 +71,13 @@ pub struct Completions {
 
 #[derive(Default)]
 struct Slots {
-    slots: ManuallyDrop<Vec<Slot>>,
+    slots: ManuallyDrop<Vec<ConnectionSlot>>,
     free: Vec<usize>,
 }
 
 /// One connection.
 #[derive(Default)]
-struct Slot {
+struct ConnectionSlot {
     socket: Option<OwnedFd>,
     /// Its [`Socket`] is gone.
     is_abandoned: bool,
@@ -97,7 +97,7 @@ struct Slot {
     writer: Option<Waker>,
 }
 
-impl Slot {
+impl ConnectionSlot {
     fn is_busy(&self) -> bool {
         self.is_receiving || self.is_cancelling || (self.sending.is_some() && self.sent.is_none())
     }
@@ -272,14 +272,14 @@ impl Completions {
     fn adopt(&self, socket: OwnedFd) -> usize {
         let mut slots = self.slots.borrow_mut();
         let index = slots.free.pop().unwrap_or_else(|| {
-            slots.slots.push(Slot::default());
+            slots.slots.push(ConnectionSlot::default());
             slots.slots.len() - 1
         });
-        slots.slots[index] = Slot { socket: Some(socket), ..Slot::default() };
+        slots.slots[index] = ConnectionSlot { socket: Some(socket), ..ConnectionSlot::default() };
         index
     }
 
-    fn with_slot<R>(&self, index: usize, f: impl FnOnce(&mut Slot) -> R) -> R {
+    fn with_slot<R>(&self, index: usize, f: impl FnOnce(&mut ConnectionSlot) -> R) -> R {
         f(&mut self.slots.borrow_mut().slots[index])
     }
 

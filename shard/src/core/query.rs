@@ -1,7 +1,6 @@
 //! Queries of lanes: run like searches, on the receiving or a less loaded core, under one pin.
 
 use super::Core;
-use super::read::WHOLE_STEPS;
 use crate::catalog::CollectionHandle;
 use crate::error::OpError;
 use crate::found::found_points;
@@ -87,6 +86,20 @@ pub struct FoundGroup {
     pub hits: Vec<FoundPoint>,
 }
 
+impl QueryAnswer {
+    /// The hits, those of groups one group after the other.
+    pub fn into_hits(self) -> Vec<FoundPoint> {
+        match self {
+            QueryAnswer::Hits(hits) => hits,
+            QueryAnswer::Groups(groups) => groups.into_iter().flat_map(|group| group.hits).collect(),
+        }
+    }
+}
+
+/// Steps of about 100 ns that a search may make in one piece; about ten times those of an ordinary one. Those that take longer
+/// begin anew, in pieces, when it is their turn.
+const WHOLE_STEPS: usize = 40_000;
+
 thread_local! {
     /// Kept between queries: clearing it anew would cost more than a small query.
     static LISTS: Cell<Option<LaneScratch>> = const { Cell::new(None) };
@@ -113,7 +126,8 @@ impl Core {
         self.run_search(async move |core| core.query_here(&handle, &request, began_ns).await).await
     }
 
-    async fn query_here(
+    /// Runs a query on this core: whole, or else, where it takes too long for that, in pieces when its turn comes.
+    pub(super) async fn query_here(
         self: &Rc<Self>,
         handle: &CollectionHandle,
         request: &QueryRequest,
@@ -127,7 +141,7 @@ impl Core {
         };
         let answer = match whole {
             Err(OpError::Search(SearchError::TooLong(_))) => {
-                // As for a plain search.
+                // Others use the buffers meanwhile: one per search that waits would be a lot.
                 self.give_scratch(std::mem::take(&mut scratch.dense));
                 LISTS.set(scratch.lists.take());
                 let turn = self.long_turn().await?;

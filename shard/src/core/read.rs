@@ -1,20 +1,17 @@
 //! Reads: searches and gets run on any core against the published view; scrolls at the owner, who keeps the ids in order.
 
-use super::Core;
+use super::{Core, QueryRequest};
 use crate::catalog::{CollectionHandle, CollectionMetrics};
 use crate::env::call;
 use crate::error::OpError;
-use crate::found::found_points;
 use crate::owner::Owned;
 use crate::points::{FoundPoint, PAGE_BYTES, ScrollPage, SearchRequest, StoredPoint};
 use crate::question::{self, Asked, OpenPoint};
 use crate::slice::Slice;
-use nigh_engine::collection::{IndexType, MatchCursor, Point, Query, SearchError};
+use nigh_engine::collection::{IndexType, MatchCursor, Point};
 use nigh_engine::filter::Predicate;
-use nigh_engine::index::Scratch;
-use nigh_engine::memory::Pin;
-use nigh_engine::pace::{Pace, Whole, at_once};
 use nigh_engine::payload::{PayloadRow, RowBuilder};
+use nigh_engine::query::LaneQuery;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,9 +20,6 @@ use std::sync::atomic::Ordering::Relaxed;
 /// A search moves to another core when this many more wait here than there: one message each way costs some 15 µs,
 /// a search 100 to 1000.
 const HAND_OFF_LEAD: u32 = 1;
-/// Steps of about 100 ns that a search may make in one piece; about ten times those of an ordinary one. Those that take longer
-/// begin anew, in pieces, when it is their turn.
-pub(super) const WHOLE_STEPS: usize = 40_000;
 /// Points looked at between two looks at the clock of a scroll or delete by filter.
 const SCROLL_STEP: usize = 64;
 /// Points asked in the order of ids before a filtered scroll goes by the payload index, which has no such order.
@@ -91,7 +85,11 @@ impl Core {
             self.count_search(&handle, began_ns);
             return Ok(found);
         }
-        self.run_search(async move |core| core.search_here(&handle, &request, began_ns).await).await
+        let SearchRequest { vector, k, filter, with_rows } = request;
+        let lanes = LaneQuery::nearest(vector, k, filter);
+        let query = QueryRequest { lanes, group: None, with_rows, explain: false };
+        let outcome = self.run_search(async move |core| core.query_here(&handle, &query, began_ns).await);
+        Ok(outcome.await?.answer.into_hits())
     }
 
     /// Runs a search here, or on the least loaded core when searches queue up.
@@ -127,59 +125,6 @@ impl Core {
         let us = self.env().now_ns().saturating_sub(began_ns) / 1000;
         handle.counters.search_ops.fetch_add(1, Relaxed);
         handle.counters.search_latency.record_us(us);
-    }
-
-    async fn search_here(
-        self: &Rc<Self>,
-        handle: &CollectionHandle,
-        request: &SearchRequest,
-        began_ns: u64,
-    ) -> Result<Vec<FoundPoint>, OpError> {
-        let mut scratch = self.take_scratch();
-        let whole = {
-            let (pin, mut pace) = (self.pin(), Whole::of(WHOLE_STEPS));
-            at_once(self.search_paced(&pin, handle, request, &mut pace, &mut scratch))
-        };
-        let found = match whole {
-            Err(OpError::Search(SearchError::TooLong(_))) => {
-                // Others use the buffers meanwhile: one per search that waits would be a lot.
-                self.give_scratch(scratch);
-                let turn = self.long_turn().await?;
-                scratch = self.take_scratch();
-                let (pin, mut pace) = (self.long_pin(&turn), self.pieces());
-                self.search_paced(&pin, handle, request, &mut pace, &mut scratch)
-                    .await
-                    .map_err(|error| self.long_error(error))
-            }
-            whole => whole,
-        };
-        self.give_scratch(scratch);
-        if found.is_ok() {
-            self.count_search(handle, began_ns);
-        }
-        found
-    }
-
-    async fn search_paced(
-        &self,
-        pin: &Pin<'_>,
-        handle: &CollectionHandle,
-        request: &SearchRequest,
-        pace: &mut impl Pace,
-        scratch: &mut Scratch,
-    ) -> Result<Vec<FoundPoint>, OpError> {
-        let mut hits = Vec::with_capacity(request.k.min(1024));
-        let dense = handle.dense(pin);
-        let query = Query {
-            vector: &request.vector,
-            k: request.k,
-            ef: 0,
-            filter: request.filter.as_deref(),
-            exact: handle.config.index == IndexType::Gpu,
-            now_ms: self.env().unix_ms(),
-        };
-        dense.search_paced(pin, &query, pace, scratch, &mut hits).await?;
-        found_points(dense, pin, &hits, request.with_rows, &self.node().account, pace).await
     }
 
     /// Points by id, in request order, `None` = absent, deleted or expired. With [`PAGE_BYTES`] of them the answer ends early, and has

@@ -4,16 +4,16 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-struct State<T> {
+struct AnswerState<T> {
     value: Option<T>,
     /// No value comes any more.
     ended: bool,
     waker: Option<Waker>,
 }
 
-type Shared<T> = Arc<Mutex<State<T>>>;
+type Shared<T> = Arc<Mutex<AnswerState<T>>>;
 
-fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, State<T>> {
+fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, AnswerState<T>> {
     // Nothing panics while it is held.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -26,7 +26,7 @@ pub(super) struct Awaited<T>(Shared<T>);
 
 /// Both ends.
 pub(super) fn answer<T>() -> (Answer<T>, Awaited<T>) {
-    let shared = Arc::new(Mutex::new(State { value: None, ended: false, waker: None }));
+    let shared = Arc::new(Mutex::new(AnswerState { value: None, ended: false, waker: None }));
     (Answer(shared.clone()), Awaited(shared))
 }
 

@@ -8,6 +8,7 @@ use nigh_engine::device::{DeviceError, ExactDevice, Found, K_MAX};
 use nigh_engine::index::Slot;
 use nigh_engine::memory::Participant;
 use nigh_engine::pace::{Whole, at_once};
+use nigh_engine::query;
 use std::sync::{Arc, Weak};
 
 /// Bytes of vectors sent under one pin.
@@ -122,6 +123,7 @@ fn search_all(
 ) -> Result<(), DeviceError> {
     let outcome = |prepared: &Prepared<'_>, found: &[Found]| {
         let hits = sure_hits(moment, prepared, found)?;
+        let hits: Vec<query::Found> = hits.into_iter().map(query::Found::from).collect();
         let Search { request, account, .. } = prepared.search;
         // The thread belongs to the device, and its answers are short.
         let mut pace = Whole::unbounded();

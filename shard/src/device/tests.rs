@@ -13,6 +13,7 @@ use nigh_engine::index::Scratch;
 use nigh_engine::memory::{Domain, Participant, Published};
 use nigh_engine::pace::{Whole, at_once};
 use nigh_engine::payload::{RowBuilder, Value};
+use nigh_engine::query;
 use nigh_gpu::Reference;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -175,6 +176,7 @@ impl Bed {
             now_ms: NOW_MS,
         };
         dense.search(&pin, &query, &mut Scratch::default(), &mut hits).unwrap();
+        let hits: Vec<query::Found> = hits.into_iter().map(query::Found::from).collect();
         let (account, mut pace) = (Account::new(u64::MAX), Whole::unbounded());
         at_once(crate::found::found_points(dense, &pin, &hits, request.with_rows, &account, &mut pace))
             .unwrap()

@@ -2,7 +2,7 @@
 
 use super::indexes::Indexes;
 use super::shard::{Refused, Shard, store_error};
-use super::store::Place;
+use super::store::KeyHome;
 use crate::ctx::{CHECKPOINT_POLL_US, CHECKPOINT_WAIT_MAX_US};
 use crate::env::call;
 use crate::error::OpError;
@@ -52,7 +52,7 @@ impl Keys {
     #[inline]
     pub fn change_key_now(
         &self,
-        place: Place,
+        place: KeyHome,
         op: Op<'_>,
         now_ms: u64,
         answer: impl FnOnce(&Reply),
@@ -67,7 +67,7 @@ impl Keys {
     /// As for [`Self::change_key_now`]. What the record does not allow is in the answer.
     pub fn operate_key_now(
         &self,
-        place: Place,
+        place: KeyHome,
         args: &Call<'_>,
         now_ms: u64,
         answer: impl FnOnce(Result<Option<Vec<u8>>, OperateError>),
@@ -85,7 +85,7 @@ impl Keys {
     #[inline]
     fn change_now<'a, R>(
         &self,
-        place: Place,
+        place: KeyHome,
         now_ms: u64,
         prepare: impl FnOnce(&mut Writer) -> Result<Prepared<'a, R>, StoreError>,
         answer: impl FnOnce(&mut R),
@@ -154,7 +154,7 @@ impl Keys {
     /// When another core owns the key.
     pub async fn change_key(
         &self,
-        place: Place,
+        place: KeyHome,
         op: Op<'_>,
         moment: &mut Moment,
         mut answer: impl FnMut(&Reply),
@@ -206,7 +206,7 @@ impl Keys {
     ///
     /// # Panics
     /// When another core owns the key.
-    pub fn key_get_here(&self, place: Place, key: &[u8], out: &mut Vec<u8>) -> bool {
+    pub fn key_get_here(&self, place: KeyHome, key: &[u8], out: &mut Vec<u8>) -> bool {
         let keys = self;
         assert_eq!(place.core, keys.index, "only the owner can always tell");
         let shard = &mut keys.owned.borrow_mut()[place.shard / keys.shared.cores];
@@ -258,7 +258,7 @@ impl Keys {
         for index in 0..own {
             let shard = index * keys.shared.cores + keys.index;
             // Any hash: a flush has no key.
-            let place = Place { hash: keys.place_of(b"").hash, core: keys.index, shard };
+            let place = KeyHome { hash: keys.place_of(b"").hash, core: keys.index, shard };
             let ticket = self.change_key(place, Op::Flush, &mut Moment::default(), |_| {}).await?;
             newest = newest.max(ticket);
             self.ctx.env().yield_now().await;

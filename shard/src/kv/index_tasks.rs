@@ -1,7 +1,7 @@
 //! Indexes of keys as a node keeps them: defined on core 0, built, tidied and taken down by the owners of the keys.
 
 use super::index_file;
-use super::indexes::{INDEXES_MAX, Index, IndexDefinition, State};
+use super::indexes::{INDEXES_MAX, Index, IndexDefinition, IndexState};
 use super::store::Keys;
 use crate::env::call_own;
 use crate::error::OpError;
@@ -111,7 +111,7 @@ impl Keys {
     pub async fn key_indexes(self: &Rc<Self>) -> Vec<(IndexDefinition, bool)> {
         let own = |there: Rc<Keys>| {
             let indexes = there.indexes.borrow();
-            let state = |index: &Index| (index.definition.clone(), index.state == State::Ready);
+            let state = |index: &Index| (index.definition.clone(), index.state == IndexState::Ready);
             indexes.list.iter().map(state).collect::<Vec<_>>()
         };
         let asked =
@@ -137,7 +137,7 @@ pub async fn keep(kv: Rc<Keys>) {
         take_down(&kv).await;
         let unbuilt = {
             let indexes = keys.indexes.borrow();
-            let unbuilt = indexes.list.iter().find(|index| index.state == State::Building);
+            let unbuilt = indexes.list.iter().find(|index| index.state == IndexState::Building);
             unbuilt.map(|index| index.generation)
         };
         match unbuilt {
@@ -180,7 +180,7 @@ async fn build(kv: &Rc<Keys>, generation: u64) {
             more = {
                 let indexes = &mut *keys.indexes.borrow_mut();
                 match indexes.find_same(generation) {
-                    Some(index) if index.state == State::Building => {}
+                    Some(index) if index.state == IndexState::Building => {}
                     _ => return,
                 }
                 // Expired ones as well, as long as they are there: a clock may be set back.
@@ -198,9 +198,9 @@ async fn build(kv: &Rc<Keys>, generation: u64) {
         }
     }
     if let Some(index) = keys.indexes.borrow_mut().find_same(generation)
-        && index.state == State::Building
+        && index.state == IndexState::Building
     {
-        index.state = State::Ready;
+        index.state = IndexState::Ready;
         let (name, len) = (&index.definition.name, index.content.len());
         tracing::info!(index = name, keys = len, "an index of keys is built");
     }

@@ -50,7 +50,7 @@ impl IndexDefinition {
 
 /// What a core's part of an index is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum IndexState {
     /// It does not have all keys yet.
     Building,
     /// It has all keys.
@@ -64,7 +64,7 @@ pub(super) struct Index {
     pub definition: IndexDefinition,
     /// Another one after each definition, so that whoever comes back to it knows whether it is the same.
     pub generation: u64,
-    pub state: State,
+    pub state: IndexState,
     pub content: KeyIndex,
     /// Keys that went unnoticed, as the store had counted when the round of tidying that is under way, or the last one, began.
     pub(super) gone: u64,
@@ -123,7 +123,7 @@ impl Indexes {
 
     /// How many were given up.
     pub fn given_up(&self) -> usize {
-        self.list.iter().filter(|index| index.state == State::TooLarge).count()
+        self.list.iter().filter(|index| index.state == IndexState::TooLarge).count()
     }
 
     /// Follows a change of a key of this core's, or a flush of one of its stores: then indexes are built anew, which is short.
@@ -143,8 +143,9 @@ impl Indexes {
 
     /// Files a key that has this value in those of the indexes that cover it. The record is read once.
     pub(super) fn note(&mut self, key: &[u8], value: &[u8], wanted: impl Fn(&Index) -> bool) {
-        let is_filed =
-            |index: &&Index| index.state != State::TooLarge && index.content.covers(key) && wanted(index);
+        let is_filed = |index: &&Index| {
+            index.state != IndexState::TooLarge && index.content.covers(key) && wanted(index)
+        };
         if !self.list.iter().any(|index| is_filed(&index)) {
             return;
         }
@@ -168,18 +169,18 @@ impl Indexes {
     /// Gives one index up: the newest that is being built, or the largest.
     fn give_up(&mut self) -> bool {
         let rank = |index: &Index| match index.state {
-            State::Building => (1, index.generation as usize),
-            State::Ready => (0, index.content.bytes()),
-            State::TooLarge => unreachable!("filtered out"),
+            IndexState::Building => (1, index.generation as usize),
+            IndexState::Ready => (0, index.content.bytes()),
+            IndexState::TooLarge => unreachable!("filtered out"),
         };
-        let kept = self.list.iter_mut().filter(|index| index.state != State::TooLarge);
+        let kept = self.list.iter_mut().filter(|index| index.state != IndexState::TooLarge);
         let Some(index) = kept.max_by_key(|index| rank(index)) else { return false };
         tracing::warn!(
             index = index.definition.name,
             most = self.bytes_max,
             "indexes of keys do not fit into this core's part of a quarter of max_memory: one is given up"
         );
-        index.state = State::TooLarge;
+        index.state = IndexState::TooLarge;
         let content = std::mem::replace(&mut index.content, index.definition.empty());
         self.ruins.push(content);
         true
@@ -189,7 +190,7 @@ impl Indexes {
     fn begin(&mut self, at: usize) {
         self.generations += 1;
         let index = &mut self.list[at];
-        (index.generation, index.state, index.tidied) = (self.generations, State::Building, None);
+        (index.generation, index.state, index.tidied) = (self.generations, IndexState::Building, None);
         if !index.content.is_empty() {
             let content = std::mem::replace(&mut index.content, index.definition.empty());
             self.ruins.push(content);
@@ -202,7 +203,7 @@ impl Indexes {
         let mut before = std::mem::take(&mut self.list);
         for definition in definitions {
             let is_tried_again =
-                |index: &Index| index.state == State::TooLarge && set == Some(definition.name.as_str());
+                |index: &Index| index.state == IndexState::TooLarge && set == Some(definition.name.as_str());
             let same = |index: &Index| index.definition == *definition && !is_tried_again(index);
             let index = match before.iter().position(same) {
                 Some(at) => before.swap_remove(at),
@@ -211,7 +212,7 @@ impl Indexes {
                     Index {
                         definition: definition.clone(),
                         generation: self.generations,
-                        state: State::Building,
+                        state: IndexState::Building,
                         content: definition.empty(),
                         gone: 0,
                         tidied: None,
@@ -261,7 +262,7 @@ mod tests {
         indexes.follow(&Effect::Set { key: key.as_bytes(), value, deadline_ms: 0 });
     }
 
-    fn states(indexes: &Indexes) -> Vec<(&str, State, usize)> {
+    fn states(indexes: &Indexes) -> Vec<(&str, IndexState, usize)> {
         let state = |index: &'_ Index| (index.state, index.content.len());
         indexes
             .list
@@ -278,13 +279,13 @@ mod tests {
         indexes.define(&[large.clone(), small.clone()], Some("small"));
         (0..10).for_each(|n| put(&mut indexes, format!("s{n}")));
         (0..40).for_each(|n| put(&mut indexes, format!("l{n}")));
-        indexes.list.iter_mut().for_each(|index| index.state = State::Ready);
-        assert_eq!(states(&indexes), [("large", State::Ready, 40), ("small", State::Ready, 10)]);
+        indexes.list.iter_mut().for_each(|index| index.state = IndexState::Ready);
+        assert_eq!(states(&indexes), [("large", IndexState::Ready, 40), ("small", IndexState::Ready, 10)]);
 
         // One that is being built pushes no other out.
         indexes.define(&[all.clone(), large.clone(), small.clone()], Some("all"));
         (0..60).for_each(|n| put(&mut indexes, format!("s{n}")));
-        let (gone, there) = (State::TooLarge, State::Ready);
+        let (gone, there) = (IndexState::TooLarge, IndexState::Ready);
         assert_eq!(states(&indexes), [("all", gone, 0), ("large", there, 40), ("small", there, 60)][..]);
         // Among those that are built the largest goes, whichever grows.
         put(&mut indexes, "l40".to_owned());
@@ -294,7 +295,7 @@ mod tests {
 
         // What is set again is tried again, nothing else.
         indexes.define(&[all.clone(), large.clone(), small.clone()], Some("small"));
-        let again = State::Building;
+        let again = IndexState::Building;
         assert_eq!(states(&indexes), [("all", gone, 0), ("large", there, 41), ("small", again, 0)]);
         indexes.define(&[large, small], Some("all"));
         assert_eq!(states(&indexes), [("large", there, 41), ("small", again, 0)]);

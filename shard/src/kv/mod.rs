@@ -32,4 +32,4 @@ pub mod upkeep;
 pub use change::Moment;
 pub use shard::Refused;
 pub use shared::{KeysOptions, KeysShared, SHARD_BYTES_MIN};
-pub use store::{Keys, KeysStats, PREFETCHED_MAX, Place};
+pub use store::{KeyHome, Keys, KeysStats, PREFETCHED_MAX};

@@ -3,7 +3,7 @@
 //! Each core answers for its own keys with the first rows behind the cursor, and how far it has got; whoever asked merges these and reads
 //! the values. Rows are as they are when they are looked at. A key that is there from the first page to the last is on one of them exactly once.
 
-use super::indexes::{IndexDefinition, State};
+use super::indexes::{IndexDefinition, IndexState};
 use super::store::Keys;
 use crate::env::call;
 use crate::error::OpError;
@@ -337,9 +337,9 @@ impl Keys {
         let mut indexes = self.indexes.borrow_mut();
         let index = indexes.find(name).ok_or_else(|| OpError::UnknownKeyIndex(name.clone()))?;
         match index.state {
-            State::Ready => {}
-            State::Building => return Err(OpError::Busy(format!("index {name:?} is being built"))),
-            State::TooLarge => {
+            IndexState::Ready => {}
+            IndexState::Building => return Err(OpError::Busy(format!("index {name:?} is being built"))),
+            IndexState::TooLarge => {
                 return Err(OpError::NoMemory(format!(
                     "index {name:?} was given up; define it again, with a longer prefix or after raising max_memory"
                 )));
@@ -366,7 +366,7 @@ impl Keys {
         let mut after: Option<Rc<[u8]>> = query.after.as_deref().map(Rc::from);
         for _ in 0..LOOKED_AT_MAX / STEP_KEYS {
             let some = match self.indexes.borrow_mut().find_same(generation) {
-                Some(index) if index.state == State::Ready => {
+                Some(index) if index.state == IndexState::Ready => {
                     index.content.keys_after(after.as_deref(), STEP_KEYS)
                 }
                 _ => return Err(OpError::Busy("the index has been changed".to_owned())),

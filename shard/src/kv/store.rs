@@ -23,7 +23,7 @@ pub const PREFETCHED_MAX: usize = 64;
 
 /// A key's place: its hash, and which core changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct KeyHome {
     /// The hash.
     pub hash: KeyHash,
     /// The owner of its shard.
@@ -137,19 +137,19 @@ impl Keys {
 
     /// Where a key lies. Some 10 ns for a short one.
     #[inline]
-    pub fn place_of(&self, key: &[u8]) -> Place {
+    pub fn place_of(&self, key: &[u8]) -> KeyHome {
         self.place_of_hash(self.opened().hasher.hash_of(key))
     }
 
     /// Where a key with that hash lies.
     #[inline]
-    pub(super) fn place_of_hash(&self, hash: KeyHash) -> Place {
+    pub(super) fn place_of_hash(&self, hash: KeyHash) -> KeyHome {
         let shard = hash.part(self.opened().views.len());
-        Place { hash, core: self.shared.core_of(shard), shard }
+        KeyHome { hash, core: self.shared.core_of(shard), shard }
     }
 
     #[inline]
-    pub(super) fn view(&self, place: Place) -> &View {
+    pub(super) fn view(&self, place: KeyHome) -> &View {
         &self.opened().views[place.shard]
     }
 
@@ -160,7 +160,7 @@ impl Keys {
     }
 
     /// As [`Self::prefetch`], of keys that have been hashed already.
-    pub(super) fn prefetch_places(&self, wanted: impl Iterator<Item = Place>) {
+    pub(super) fn prefetch_places(&self, wanted: impl Iterator<Item = KeyHome>) {
         let mut places = [None; PREFETCHED_MAX];
         let pin = self.pin();
         for (slot, place) in places.iter_mut().zip(wanted) {
@@ -174,7 +174,7 @@ impl Keys {
 
     /// Appends the value of `key` to `out`; see [`View::get`]. On [`Read::Contended`] ask the owner: [`Keys::key_get_here`].
     #[inline]
-    pub fn get(&self, pin: &Pin<'_>, place: Place, key: &[u8], now_ms: u64, out: &mut Vec<u8>) -> Read {
+    pub fn get(&self, pin: &Pin<'_>, place: KeyHome, key: &[u8], now_ms: u64, out: &mut Vec<u8>) -> Read {
         let read = self.view(place).get(pin, place.hash, key, now_ms, out);
         if !matches!(read, Read::Contended) {
             self.note_get(matches!(read, Read::Found { .. }));
@@ -184,7 +184,7 @@ impl Keys {
 
     /// Bytes of the value of `key` as far as this core knows; see [`View::value_len`].
     #[inline]
-    pub fn value_len(&self, place: Place, key: &[u8]) -> usize {
+    pub fn value_len(&self, place: KeyHome, key: &[u8]) -> usize {
         self.view(place).value_len(&self.pin(), place.hash, key)
     }
 
@@ -195,13 +195,13 @@ impl Keys {
 
     /// Whether `key` is there.
     #[inline]
-    pub fn exists(&self, pin: &Pin<'_>, place: Place, key: &[u8], now_ms: u64) -> bool {
+    pub fn exists(&self, pin: &Pin<'_>, place: KeyHome, key: &[u8], now_ms: u64) -> bool {
         self.view(place).exists(pin, place.hash, key, now_ms)
     }
 
     /// Milliseconds that `key` has left, −1 when it has no expiry, −2 when it is not there.
     #[inline]
-    pub fn ttl(&self, pin: &Pin<'_>, place: Place, key: &[u8], now_ms: u64) -> i64 {
+    pub fn ttl(&self, pin: &Pin<'_>, place: KeyHome, key: &[u8], now_ms: u64) -> i64 {
         self.view(place).ttl(pin, place.hash, key, now_ms)
     }
 

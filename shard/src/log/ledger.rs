@@ -63,7 +63,7 @@ impl Owners {
 
 /// A segment that must be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct LedgerEntry {
     pub(super) number: u64,
     /// Its length.
     pub(super) bytes: u64,
@@ -72,9 +72,9 @@ pub(super) struct Entry {
     pub(super) last_flush: Option<u64>,
 }
 
-impl Entry {
+impl LedgerEntry {
     /// Whether `found` is this segment and at least as long as this entry says.
-    fn is_in(&self, found: &Entry) -> bool {
+    fn is_in(&self, found: &LedgerEntry) -> bool {
         self.number == found.number && self.bytes <= found.bytes
     }
 }
@@ -85,7 +85,7 @@ pub struct Ledger {
     pub(super) generation: u64,
     pub(super) core: u32,
     pub(super) owners: Owners,
-    pub(super) segments: Vec<Entry>,
+    pub(super) segments: Vec<LedgerEntry>,
     /// Flushes up to this one were on the device, and `highest` knows their records.
     pub(super) synced: u64,
     /// Newest record of each collection up to then: uid and sequence number.
@@ -245,7 +245,7 @@ async fn remove_both(disk: &dyn Disk, path: &Path) -> io::Result<()> {
 pub struct ChainFound {
     /// Run and core of the chain.
     pub id: ChainId,
-    pub(super) segments: Vec<Entry>,
+    pub(super) segments: Vec<LedgerEntry>,
     /// Newest flush found.
     pub(super) last_flush: u64,
     /// Flushes up to this one have lost records that cannot all be identified; 0 when nothing is missing, `u64::MAX` when the end itself is

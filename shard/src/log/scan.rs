@@ -9,7 +9,7 @@ use super::format::{
     FORMAT_VERSION, FRAME_HEADER_BYTES, FRAMES_START, FoundRecord, FrameHeader, SegmentHeader, SegmentId,
     block_up, decode_segment_header, leading_records, surviving_records,
 };
-use super::ledger::{ChainFound, ChainId, Entry, Ledger, Ledgers, MakeRoom, NoRoom};
+use super::ledger::{ChainFound, ChainId, Ledger, LedgerEntry, Ledgers, MakeRoom, NoRoom};
 use super::old::{Delivered, Highest, OldChain, OldSegment, OldSegments};
 use super::writer::FRAME_BYTES_MAX;
 use super::{RECORD_BYTES_MAX, RecordKey};
@@ -255,7 +255,7 @@ fn end_of(segment: &Segment) -> u64 {
 
 /// A place in the chain: index of the segment, offset in it.
 #[derive(Clone, Copy)]
-struct Place {
+struct ScanPosition {
     segment: usize,
     offset: u64,
     end: u64,
@@ -297,17 +297,17 @@ impl ChainScan<'_> {
         let synced = self.ledger.map_or(marked, |(_, ledger)| ledger.synced.max(marked));
         let mut last_flush = None;
         // Bad blocks since the last frame.
-        let mut bad: Vec<Place> = Vec::new();
+        let mut bad: Vec<ScanPosition> = Vec::new();
         for index in 0..self.segments.len() {
             for item in self.segments[index].items.clone() {
                 let (offset, header) = match item {
                     Item::Bad { offset, end } => {
-                        bad.push(Place { segment: index, offset, end });
+                        bad.push(ScanPosition { segment: index, offset, end });
                         continue;
                     }
                     Item::Frame { offset, header } => (offset, header),
                 };
-                let place = Place { segment: index, offset, end: offset + header.frame_bytes() };
+                let place = ScanPosition { segment: index, offset, end: offset + header.frame_bytes() };
                 if let Some(last) = last_flush.filter(|last| header.flush <= *last) {
                     self.found.lose(last);
                     self.damage(place, &format!("flush {} comes again or too late", header.flush));
@@ -341,7 +341,7 @@ impl ChainScan<'_> {
             let flush = last_flush.map(|last| last.saturating_add(1)).or(untrimmed.then_some(1));
             // Even if no later frame confirms these flushes, the ledger may say that they were on the device once.
             if let Some(flush) = flush.filter(|flush| *flush <= synced) {
-                let end = Place { segment: usize::MAX, offset: u64::MAX, end: u64::MAX };
+                let end = ScanPosition { segment: usize::MAX, offset: u64::MAX, end: u64::MAX };
                 self.report_missing(&bad, end, flush..synced.saturating_add(1)).await?;
                 return self.finish().await;
             }
@@ -359,7 +359,7 @@ impl ChainScan<'_> {
 
     /// First flush that should stand before a frame of flush `next` and does not. Without an earlier frame the chain may
     /// have been trimmed up to here; only bad blocks then say that something is missing.
-    fn first_missing(&self, last: Option<u64>, bad: &[Place], next: u64) -> u64 {
+    fn first_missing(&self, last: Option<u64>, bad: &[ScanPosition], next: u64) -> u64 {
         match last {
             Some(last) => last.saturating_add(1),
             None if self.segments[0].id.number == 1 => 1.min(next),
@@ -368,14 +368,14 @@ impl ChainScan<'_> {
         }
     }
 
-    async fn read(&self, place: Place) -> io::Result<Vec<u8>> {
+    async fn read(&self, place: ScanPosition) -> io::Result<Vec<u8>> {
         let segment = &self.segments[place.segment];
         let end = place.end.min(segment.file_bytes);
         let len = end.saturating_sub(place.offset).min(FRAME_READ_BYTES_MAX);
         segment.file.read_at(place.offset, len as usize).await.map_err(at_path(&segment.path))
     }
 
-    fn damage(&mut self, place: Place, what: &str) {
+    fn damage(&mut self, place: ScanPosition, what: &str) {
         let path = self.segments[place.segment].path.display();
         self.report.damage.push(format!("log segment {path}, byte {}: {what}", place.offset));
     }
@@ -394,7 +394,12 @@ impl ChainScan<'_> {
     }
 
     /// Delivers a frame; of a bad one that is `proven` to have been good, what is left. False: it is the torn tail.
-    async fn deliver_frame(&mut self, place: Place, header: FrameHeader, proven: bool) -> io::Result<bool> {
+    async fn deliver_frame(
+        &mut self,
+        place: ScanPosition,
+        header: FrameHeader,
+        proven: bool,
+    ) -> io::Result<bool> {
         let mut bytes = self.read(place).await?;
         let id = self.segments[place.segment].id;
         let (count, end) = leading_records(&bytes, id, header.flush, |_, _| ());
@@ -426,19 +431,19 @@ impl ChainScan<'_> {
 
     /// Writes a frame again as it is. After a kill it may be readable without being on the device, even if its sync was
     /// tried: what is delivered here must not be gone after the next power loss, for later records build on it.
-    async fn rewrite(&mut self, place: Place, bytes: &[u8]) -> io::Result<()> {
+    async fn rewrite(&mut self, place: ScanPosition, bytes: &[u8]) -> io::Result<()> {
         let segment = &mut self.segments[place.segment];
         segment.rewritten = true;
         segment.file.write_at(place.offset, bytes).await.map_err(at_path(&segment.path))
     }
 
     /// Notes what a scan has delivered: a later reading of the segment has to find the same.
-    fn note_delivered(&mut self, place: Place, bytes: usize, flush: u64, survivors: bool) {
+    fn note_delivered(&mut self, place: ScanPosition, bytes: usize, flush: u64, survivors: bool) {
         let delivered = Delivered { offset: place.offset, bytes: bytes as u64, flush, survivors };
         self.segments[place.segment].delivered.push(delivered);
     }
 
-    fn deliver_survivors(&mut self, place: Place, bytes: &[u8], flush: u64) -> Survivors {
+    fn deliver_survivors(&mut self, place: ScanPosition, bytes: &[u8], flush: u64) -> Survivors {
         let segment = place.segment;
         let id = self.segments[segment].id;
         let (mut found, mut lost, mut end) = (Vec::new(), Vec::new(), 0);
@@ -471,23 +476,23 @@ impl ChainScan<'_> {
     /// Delivers what is left of them; returns the first block behind that and behind what is known to be lost.
     async fn report_missing(
         &mut self,
-        bad: &[Place],
-        next: Place,
+        bad: &[ScanPosition],
+        next: ScanPosition,
         missing: std::ops::Range<u64>,
-    ) -> io::Result<Option<Place>> {
+    ) -> io::Result<Option<ScanPosition>> {
         let (mut found, mut behind) = (0, None);
         for &place in bad {
             // Not to the last byte that is not zero: a record may end in zeros.
             let end = if place.segment == next.segment { next.offset } else { u64::MAX };
-            let bytes = self.read(Place { end, ..place }).await?;
+            let bytes = self.read(ScanPosition { end, ..place }).await?;
             for flush in missing.clone().take(MISSING_TRIED_MAX as usize) {
                 let survivors = self.deliver_survivors(place, &bytes, flush);
                 found += survivors.records;
                 if survivors.end > 0 {
                     let offset = place.offset + block_up(survivors.end);
-                    let known = behind.filter(|known: &Place| known.segment == place.segment);
+                    let known = behind.filter(|known: &ScanPosition| known.segment == place.segment);
                     let offset = known.map_or(offset, |known| known.offset.max(offset));
-                    behind = Some(Place { offset, ..place });
+                    behind = Some(ScanPosition { offset, ..place });
                 }
             }
         }
@@ -503,7 +508,7 @@ impl ChainScan<'_> {
     ///
     /// Every step leaves a chain that the next scan cuts at the same place. The kept frame carries the mark `synced`
     /// of those dropped, so that it goes on telling damage from an end.
-    async fn cut(mut self, torn: Place, flush: Option<u64>, synced: u64) -> io::Result<()> {
+    async fn cut(mut self, torn: ScanPosition, flush: Option<u64>, synced: u64) -> io::Result<()> {
         let id = self.segments[torn.segment].id;
         let path = self.segments[torn.segment].path.clone();
         let file = self.segments[torn.segment].file.clone();
@@ -523,7 +528,7 @@ impl ChainScan<'_> {
         let mut kept = Vec::new();
         if let Some(flush) = flush {
             // The records may reach further than the bad blocks tell: a header that is bad hides the length.
-            let bytes = self.read(Place { end: torn.offset + FRAME_READ_BYTES_MAX, ..torn }).await?;
+            let bytes = self.read(ScanPosition { end: torn.offset + FRAME_READ_BYTES_MAX, ..torn }).await?;
             self.note_flush(torn.segment, flush);
             let (records, end) =
                 leading_records(&bytes, id, flush, |key, body| self.deliver(torn.segment, key, body));
@@ -560,7 +565,7 @@ impl ChainScan<'_> {
     }
 
     /// Bytes of this chain from `torn` on, without the zeros behind.
-    fn bytes_after(&self, torn: Place) -> u64 {
+    fn bytes_after(&self, torn: ScanPosition) -> u64 {
         let mut bytes = 0;
         for (index, segment) in self.segments.iter().enumerate().skip(torn.segment) {
             for item in &segment.items {
@@ -588,7 +593,7 @@ impl ChainScan<'_> {
         let ChainScan { segments, ledger, mut found, report, .. } = self;
         found.segments = segments
             .iter()
-            .map(|segment| Entry {
+            .map(|segment| LedgerEntry {
                 number: segment.id.number,
                 bytes: segment.file_bytes,
                 last_flush: Some(segment.last_flush),

@@ -3,7 +3,7 @@ use super::format::{
     FRAME_HEADER_BYTES, FRAMES_START, SegmentId, block_up, encode_record, encode_segment_header,
     leading_records, record_bytes, segment_bytes_for,
 };
-use super::ledger::{Entry, Ledger};
+use super::ledger::{Ledger, LedgerEntry};
 use super::old::Highest;
 use super::signal::Signal;
 use super::{LogConfig, LogError, Purpose, RECORD_BYTES_MAX, RecordKey, Ticket};
@@ -35,7 +35,7 @@ pub struct Log {
     pub(super) disk: Rc<dyn Disk>,
     pub(super) config: LogConfig,
     pub(super) core: u32,
-    pub(super) state: RefCell<State>,
+    pub(super) state: RefCell<WriterState>,
     /// Something to write, sync or end.
     pub(super) work: Signal,
     /// A segment is wanted, or the log ends.
@@ -56,7 +56,7 @@ pub struct Log {
     ledger_lock: Rc<Lock>,
 }
 
-pub(super) struct State {
+pub(super) struct WriterState {
     /// Every segment not yet removed, oldest first: closed ones, the one being filled, those allocated ahead.
     pub(super) segments: VecDeque<Segment>,
     /// Number of the segment being filled.
@@ -140,27 +140,27 @@ pub(super) struct Wanted {
 }
 
 /// Where a record would go.
-enum Place {
+enum AppendPosition {
     /// Into the newest pending frame.
     LastFrame,
     /// Into a new frame of this segment.
     NewFrame(u64),
 }
 
-impl State {
-    fn place(&self, body: usize) -> Option<Place> {
+impl WriterState {
+    fn place(&self, body: usize) -> Option<AppendPosition> {
         let needed = record_bytes(body);
         if let Some(frame) = self.pending.back() {
             let grown = frame.bytes.len() + needed;
             let segment = self.segment(frame.segment);
             if grown <= FRAME_BYTES_MAX && frame.offset + block_up(grown as u64) <= segment.bytes {
-                return Some(Place::LastFrame);
+                return Some(AppendPosition::LastFrame);
             }
         }
         let frame_bytes = block_up((FRAME_HEADER_BYTES + needed) as u64);
         let mut usable = self.segments.range(self.index(self.filling)..);
         let fitting = usable.find(|segment| segment.end + frame_bytes <= segment.bytes);
-        fitting.map(|segment| Place::NewFrame(segment.number))
+        fitting.map(|segment| AppendPosition::NewFrame(segment.number))
     }
 
     /// Where a segment stands in the queue. Numbers are given without gaps and removal is from the front, where neither
@@ -179,8 +179,15 @@ impl State {
         &mut self.segments[index]
     }
 
-    fn put(&mut self, core: u32, generation: u64, place: Place, key: RecordKey, body: &[u8]) -> Ticket {
-        if let Place::NewFrame(number) = place {
+    fn put(
+        &mut self,
+        core: u32,
+        generation: u64,
+        place: AppendPosition,
+        key: RecordKey,
+        body: &[u8],
+    ) -> Ticket {
+        if let AppendPosition::NewFrame(number) = place {
             // Segments before it have no room for this record; they are closed, so that the order of frames is that
             // of segments.
             self.filling = number;
@@ -248,7 +255,7 @@ impl State {
             // A segment that was too short for the record it was wanted for holds no flush of its own.
             last_flush = last_flush.max(segment.last_flush);
             let is_closed = segment.number < self.filling || self.finished && segment.last_flush > 0;
-            Entry {
+            LedgerEntry {
                 number: segment.number,
                 bytes: segment.bytes,
                 last_flush: (is_closed && last_flush <= self.synced).then_some(last_flush),
@@ -332,7 +339,7 @@ impl Log {
         let log = Log {
             disk,
             core,
-            state: RefCell::new(State {
+            state: RefCell::new(WriterState {
                 segments: VecDeque::new(),
                 filling: 1,
                 next_number: 1,
@@ -551,7 +558,12 @@ impl Log {
         }
     }
 
-    fn check_room(&self, state: &mut State, bytes: usize, purpose: Purpose) -> Result<Place, LogError> {
+    fn check_room(
+        &self,
+        state: &mut WriterState,
+        bytes: usize,
+        purpose: Purpose,
+    ) -> Result<AppendPosition, LogError> {
         if let Some(cause) = &state.failed {
             return Err(LogError::Failed(cause.clone()));
         }

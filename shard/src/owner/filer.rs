@@ -8,7 +8,7 @@ use crate::owner::shared_round::{SHARED_ROUND_MIN, collect, on_cores};
 use crate::owner::{Collections, Owned};
 use crate::slice::Slice;
 use nigh_engine::collection::{Dense, DenseWriter, Filed, FilingRound};
-use nigh_engine::index::Place;
+use nigh_engine::index::FiledAt;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -25,7 +25,7 @@ struct PlaceWork {
     dense: Arc<Dense>,
     round: Arc<FilingRound>,
     next: AtomicUsize,
-    places: Vec<OnceLock<Place>>,
+    places: Vec<OnceLock<FiledAt>>,
 }
 
 async fn place_all(env: Rc<dyn Env>, work: Arc<PlaceWork>) {

@@ -39,7 +39,7 @@ struct Waiting {
 }
 
 /// A place in the line; given up when dropped.
-pub(super) struct Place<'a> {
+pub(super) struct LinePlace<'a> {
     background: &'a Background,
     ticket: u64,
 }
@@ -63,15 +63,15 @@ impl Background {
     }
 
     /// Queues up for the next slice.
-    pub(super) fn line_up(&self) -> Place<'_> {
+    pub(super) fn line_up(&self) -> LinePlace<'_> {
         let ticket = self.next_ticket.get();
         self.next_ticket.set(ticket + 1);
         self.waiting.borrow_mut().push_back(Waiting { ticket, waker: None });
-        Place { background: self, ticket }
+        LinePlace { background: self, ticket }
     }
 }
 
-impl Place<'_> {
+impl LinePlace<'_> {
     fn is_first(&self) -> bool {
         self.background.waiting.borrow().front().is_some_and(|first| first.ticket == self.ticket)
     }
@@ -99,7 +99,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for LinePlace<'_> {
     fn drop(&mut self) {
         let next = {
             let mut waiting = self.background.waiting.borrow_mut();
@@ -151,7 +151,7 @@ mod tests {
         let background = Background::default();
         let [first, second, third] = std::array::from_fn(|_| background.line_up());
         let woken: [Arc<Woken>; 3] = std::array::from_fn(|_| Arc::default());
-        let poll = |place: &Place<'_>, index: usize| {
+        let poll = |place: &LinePlace<'_>, index: usize| {
             let waker = Waker::from(woken[index].clone());
             std::pin::pin!(place.first()).poll(&mut Context::from_waker(&waker)).is_ready()
         };

@@ -19,11 +19,11 @@ pub(super) struct Ticket {
 
 #[derive(Default)]
 pub(super) struct Calls {
-    slots: RefCell<Vec<Slot>>,
+    slots: RefCell<Vec<CallSlot>>,
     free: RefCell<Vec<u32>>,
 }
 
-struct Slot {
+struct CallSlot {
     generation: u32,
     state: SlotState,
 }
@@ -41,7 +41,7 @@ impl Calls {
     pub(super) fn open(&self) -> Ticket {
         let mut slots = self.slots.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
-            slots.push(Slot { generation: 0, state: SlotState::Free });
+            slots.push(CallSlot { generation: 0, state: SlotState::Free });
             (slots.len() - 1) as u32
         });
         let slot = &mut slots[index as usize];
@@ -109,7 +109,7 @@ impl Calls {
         drop(left);
     }
 
-    fn release(&self, slots: &mut [Slot], ticket: Ticket) -> SlotState {
+    fn release(&self, slots: &mut [CallSlot], ticket: Ticket) -> SlotState {
         let slot = &mut slots[ticket.index as usize];
         slot.generation = slot.generation.wrapping_add(1);
         self.free.borrow_mut().push(ticket.index);

@@ -5,7 +5,7 @@
 //! then what is left is cancelled, and only after every thread has been joined do the bells close.
 
 use super::context::Inner;
-use super::health::{CoreHealth, Health, State};
+use super::health::{CoreHealth, CoreState, Health};
 use super::inbox::{CoreShared, Foreign};
 use super::port::{RingEnds, rings};
 use super::task::{Home, Kind, Managed, panic_text};
@@ -319,12 +319,12 @@ impl Seat {
         if opened.recv().is_err() {
             return;
         }
-        core.cell.set_state(State::Running);
+        core.cell.set_state(CoreState::Running);
         let index = self.index;
         let shared = self.shared.clone();
         let ended = catch_unwind(AssertUnwindSafe(|| executor.run(self.live(ends, reactor))));
         Inner::set_current(None);
-        core.cell.set_state(State::Absent);
+        core.cell.set_state(CoreState::Absent);
         core.close();
         if let Err(panic) = ended {
             shared.fatal(&format!("the executor of core {index} panicked: {}", panic_text(&*panic)));

@@ -4,7 +4,7 @@ use super::background::Background;
 use super::calls::{Answer, Calls, Ticket};
 use super::clock::{Timers, monotonic_ns};
 use super::cluster::ClusterShared;
-use super::health::State;
+use super::health::CoreState;
 use super::inbox::CoreShared;
 use super::port::{Port, RingEnds};
 use super::task::{Kind, Registry, panic_text};
@@ -144,7 +144,7 @@ impl Inner {
         let cell = &self.core().cell;
         cell.advance();
         let entered = Entered { inner: self, kind, before: (self.kind.replace(kind), cell.state()) };
-        cell.set_state(State::Running);
+        cell.set_state(CoreState::Running);
         if kind == Kind::Background {
             self.background.start_slice(monotonic_ns());
         }
@@ -180,7 +180,7 @@ impl Inner {
             core.bell.arm();
             armed = !self.has_mail();
             if armed {
-                core.cell.set_state(State::Idle);
+                core.cell.set_state(CoreState::Idle);
             } else {
                 core.bell.disarm();
                 wait_ns = 0;
@@ -189,7 +189,7 @@ impl Inner {
         let polled = self.reactor.poll(wait_ns);
         if armed {
             core.bell.disarm();
-            core.cell.set_state(State::Running);
+            core.cell.set_state(CoreState::Running);
         }
         // Only a broken descriptor or buffer could fail it, and without it the core is deaf.
         let events = polled.unwrap_or_else(|error| panic!("waiting for events failed: {error}"));
@@ -367,7 +367,7 @@ impl Inner {
 pub(super) struct Entered<'a> {
     inner: &'a Inner,
     kind: Kind,
-    before: (Kind, State),
+    before: (Kind, CoreState),
 }
 
 impl Drop for Entered<'_> {

@@ -12,7 +12,7 @@
 
 use super::clock::monotonic_ns;
 use super::context::Inner;
-use super::health::State;
+use super::health::CoreState;
 use glommio::io::{PollState, PollableFd};
 use std::future::{Future, poll_fn};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -160,7 +160,7 @@ impl Parking {
         }
         inner.away.set(true);
         inner.parked_until_ns.set(Some(deadline_ns));
-        core.cell.set_state(State::Idle);
+        core.cell.set_state(CoreState::Idle);
         // An announcement left over from before the turn that has just found nothing is stale.
         self.take_announcement();
         let mut timer = (deadline_ns != u64::MAX)

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 /// What the core's thread is doing, as far as a stranger may judge it by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(super) enum State {
+pub(super) enum CoreState {
     /// Runs tasks or its loop; must make progress.
     Running = 0,
     /// Waits on its bell and sockets with nothing runnable; may sleep for as long as the bell is armed.
@@ -19,13 +19,13 @@ pub(super) enum State {
     Absent = 3,
 }
 
-impl State {
-    fn from_u32(raw: u32) -> State {
+impl CoreState {
+    fn from_u32(raw: u32) -> CoreState {
         match raw {
-            0 => State::Running,
-            1 => State::Idle,
-            2 => State::Timer,
-            _ => State::Absent,
+            0 => CoreState::Running,
+            1 => CoreState::Idle,
+            2 => CoreState::Timer,
+            _ => CoreState::Absent,
         }
     }
 }
@@ -39,7 +39,7 @@ pub(super) struct CoreCell {
     runnable_foreground: AtomicU32,
     runnable_background: AtomicU32,
     state: AtomicU32,
-    /// With [`State::Timer`], when it ends (monotonic ns).
+    /// With [`CoreState::Timer`], when it ends (monotonic ns).
     deadline_ns: AtomicU64,
     /// Kernel thread id, 0 before the thread runs.
     tid: AtomicI32,
@@ -64,7 +64,7 @@ impl CoreCell {
             progress: AtomicU64::new(0),
             runnable_foreground: AtomicU32::new(0),
             runnable_background: AtomicU32::new(0),
-            state: AtomicU32::new(State::Absent as u32),
+            state: AtomicU32::new(CoreState::Absent as u32),
             deadline_ns: AtomicU64::new(0),
             tid: AtomicI32::new(0),
             slice_longest_ns: AtomicU64::new(0),
@@ -90,12 +90,12 @@ impl CoreCell {
     fn runnable_of(&self, background: bool) -> &AtomicU32 {
         if background { &self.runnable_background } else { &self.runnable_foreground }
     }
-    pub(super) fn set_state(&self, state: State) {
+    pub(super) fn set_state(&self, state: CoreState) {
         self.state.store(state as u32, Relaxed);
     }
     pub(super) fn set_timer(&self, deadline_ns: u64) {
         self.deadline_ns.store(deadline_ns, Relaxed);
-        self.set_state(State::Timer);
+        self.set_state(CoreState::Timer);
     }
     pub(super) fn set_thread(&self, tid: i32) {
         self.tid.store(tid, Relaxed);
@@ -117,8 +117,8 @@ impl CoreCell {
     pub(super) fn runnable_background(&self) -> u32 {
         self.runnable_background.load(Relaxed)
     }
-    pub(super) fn state(&self) -> State {
-        State::from_u32(self.state.load(Relaxed))
+    pub(super) fn state(&self) -> CoreState {
+        CoreState::from_u32(self.state.load(Relaxed))
     }
     pub(super) fn deadline_ns(&self) -> u64 {
         self.deadline_ns.load(Relaxed)

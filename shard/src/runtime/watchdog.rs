@@ -10,7 +10,7 @@
 //! timer of the executor is used, with which no rescue has ever been seen, so a rescue may come that much later.
 
 use super::clock::monotonic_ns;
-use super::health::State;
+use super::health::CoreState;
 use super::inbox::CoreShared;
 use crate::system;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -159,10 +159,10 @@ impl Watch {
         let cell = &self.core.cell;
         let runnable = cell.runnable_foreground() + cell.runnable_background() > 0;
         match cell.state() {
-            State::Absent => true,
-            State::Idle => !runnable && self.core.bell.is_armed(),
-            State::Timer => !runnable && now_ns <= cell.deadline_ns() + TICK_NS,
-            State::Running => false,
+            CoreState::Absent => true,
+            CoreState::Idle => !runnable && self.core.bell.is_armed(),
+            CoreState::Timer => !runnable && now_ns <= cell.deadline_ns() + TICK_NS,
+            CoreState::Running => false,
         }
     }
 
@@ -321,9 +321,9 @@ mod tests {
         let core = Arc::new(CoreShared::new().unwrap());
         let watch = Watch::new((0, core.clone()));
         assert!(watch.may_sleep(0), "not started");
-        core.cell.set_state(State::Running);
+        core.cell.set_state(CoreState::Running);
         assert!(!watch.may_sleep(0));
-        core.cell.set_state(State::Idle);
+        core.cell.set_state(CoreState::Idle);
         assert!(!watch.may_sleep(0), "idle, but its bell has been rung");
         core.bell.arm();
         assert!(watch.may_sleep(0));
@@ -338,14 +338,14 @@ mod tests {
     fn an_idle_core_lets_the_watchdog_rest_and_the_time_of_a_busy_one_counts_from_the_first_look_at_it() {
         let core = Arc::new(CoreShared::new().unwrap());
         let mut watch = Watch::new((0, core.clone()));
-        core.cell.set_state(State::Idle);
+        core.cell.set_state(CoreState::Idle);
         core.bell.arm();
         assert!(watch.look(true, false), "idle and unmoved");
         core.cell.advance();
         assert!(!watch.look(true, false), "idle again, but it has done something since");
         assert!(watch.look(true, true));
         // Long ago by the clock; but after a pause nobody knows since when the core has been busy.
-        core.cell.set_state(State::Running);
+        core.cell.set_state(CoreState::Running);
         watch.moved_ns -= 10 * STALL_NS;
         assert!(!watch.look(true, true));
         assert_eq!(core.cell.health().stalls, 0);

@@ -24,7 +24,7 @@ const FAR_MS: u64 = 9_000_000_000_000;
 const REFUSED_SUM: &str = "incr value is not 8 bytes";
 
 /// A value, and whether it ends some day.
-type State = Option<(Vec<u8>, bool)>;
+type Stored = Option<(Vec<u8>, bool)>;
 
 /// What a client asks for. `ends` says whether there is a time to live.
 #[derive(Clone, Debug)]
@@ -150,7 +150,7 @@ impl Ask {
     }
 
     /// The state afterwards, and what is told.
-    fn on(&self, before: &State) -> (State, Told) {
+    fn on(&self, before: &Stored) -> (Stored, Told) {
         let kept = before.clone();
         let value_before = before.as_ref().map(|(value, _)| value.clone());
         let is = |expected: &[u8]| value_before.as_deref() == Some(expected);
@@ -212,7 +212,7 @@ impl Ask {
         }
     }
 
-    fn random(random: &Random, key: &[u8], before: &State) -> Ask {
+    fn random(random: &Random, key: &[u8], before: &Stored) -> Ask {
         let value = || {
             let len = match random.below(12) {
                 0 => 300,
@@ -270,7 +270,7 @@ fn shared_key(n: u64) -> Vec<u8> {
 #[derive(Default)]
 struct Model {
     /// What may be found for a key of one client: the acknowledged state, and all states that a round may leave behind which was not answered.
-    states: RefCell<BTreeMap<Vec<u8>, Vec<State>>>,
+    states: RefCell<BTreeMap<Vec<u8>, Vec<Stored>>>,
     /// Of shared keys, how much was asked to be added, and how much is acknowledged.
     shared: [(Cell<u64>, Cell<u64>); SHARED as usize],
     /// Sums that were acknowledged: nobody is told the same twice.
@@ -454,7 +454,7 @@ async fn read_all(core: &Rc<Core>, model: &Model, client: u64) {
 }
 
 /// What a core finds in the published table.
-fn found(core: &Rc<Core>, key: &[u8]) -> State {
+fn found(core: &Rc<Core>, key: &[u8]) -> Stored {
     let (keys, mut value) = (core.keys(), Vec::new());
     match keys.get(&keys.pin(), keys.place_of(key), key, core.unix_ms(), &mut value) {
         Read::Found { deadline_ms } => Some((value, deadline_ms != 0)),

@@ -157,7 +157,7 @@ impl Key {
         // One accessor both reads and writes, so that the two cannot disagree. It reads from a copy, which has no memory of its own.
         let mut config = config.clone();
         match self.row().access {
-            Access::Place(place) => place(&mut config).map(|place| place.get()),
+            Access::ConfigField(place) => place(&mut config).map(|place| place.get()),
             Access::Own { get, .. } => get(&mut config),
         }
     }
@@ -168,7 +168,7 @@ impl Key {
     #[must_use]
     pub fn set(self, config: &mut DenseConfig, value: Value) -> bool {
         match self.row().access {
-            Access::Place(place) => place(config).is_none_or(|place| place.set(value)),
+            Access::ConfigField(place) => place(config).is_none_or(|place| place.set(value)),
             Access::Own { set, .. } => set(config, value),
         }
     }
@@ -192,7 +192,7 @@ impl Key {
 }
 
 /// A place in a configuration that a value lies in.
-trait Place {
+trait ConfigField {
     fn get(&self) -> Value;
     /// False when it is no value for this place.
     fn set(&mut self, value: Value) -> bool;
@@ -205,7 +205,7 @@ fn put<T>(place: &mut T, value: Option<T>) -> bool {
 
 macro_rules! places {
     ($($($place:ty),+: $get:expr, $set:expr;)*) => {$($(
-        impl Place for $place {
+        impl ConfigField for $place {
             fn get(&self) -> Value {
                 $get(*self)
             }
@@ -236,7 +236,7 @@ fn metric_name(metric: Metric) -> &'static str {
 }
 
 /// Something that is off or on. Its parameters have keys of their own, and begin with their defaults.
-impl<T: Default> Place for Option<T> {
+impl<T: Default> ConfigField for Option<T> {
     fn get(&self) -> Value {
         Value::Bool(self.is_some())
     }

@@ -6,7 +6,7 @@ use super::super::index_type::{IndexType, IvfConfig, IvfProduct, VamanaConfig};
 use super::super::quantizer_config::Quantizer;
 use super::Floats::{AboveOne, Any, FromZero, Positive};
 use super::Ints::{Count, OneOf, Within};
-use super::{Family, Kind, Place, Value, Word};
+use super::{ConfigField, Family, Kind, Value, Word};
 use crate::distance::Width;
 use crate::quantizer::{CellProduct, Quantization};
 
@@ -14,7 +14,7 @@ use crate::quantizer::{CellProduct, Quantization};
 #[derive(Clone, Copy)]
 pub(super) enum Access {
     /// The place that it lies in, to read and to write; `None` where the key does not concern the configuration.
-    Place(fn(&mut DenseConfig) -> Option<&mut dyn Place>),
+    ConfigField(fn(&mut DenseConfig) -> Option<&mut dyn ConfigField>),
     /// Two functions for a value that no single place holds. `get` is given a copy of the configuration, so that it may share helpers with
     /// `set`, which return places to write to.
     Own { get: fn(&mut DenseConfig) -> Option<Value>, set: fn(&mut DenseConfig, Value) -> bool },
@@ -35,10 +35,10 @@ pub(super) struct Row {
 const fn row(
     name: &'static str,
     kind: Kind,
-    place: fn(&mut DenseConfig) -> Option<&mut dyn Place>,
+    place: fn(&mut DenseConfig) -> Option<&mut dyn ConfigField>,
     about: &'static str,
 ) -> Row {
-    let access = Access::Place(place);
+    let access = Access::ConfigField(place);
     Row { name, kind, about, default: None, families: &[Family::Dense], access, effective: None }
 }
 

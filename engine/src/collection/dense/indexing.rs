@@ -1,7 +1,7 @@
 //! Indexing, training and repair: rounds of the space, which asks the points. Opened and ended by the owner, planned on any core.
 use super::DenseWriter;
 use crate::collection::space::{Clustering, Filed, TrainingSample};
-use crate::index::{JobStep, NodePlan, Place, Planner, Round, Scratch, TargetPlan};
+use crate::index::{FiledAt, JobStep, NodePlan, Planner, Round, Scratch, TargetPlan};
 use std::sync::Arc;
 
 /// Round size of `index_all`: at one planner larger rounds only score more peers.
@@ -55,7 +55,7 @@ impl DenseWriter {
     ///
     /// # Panics
     /// When no round is open, or `places` are not those of its slots in order.
-    pub fn end_filing(&mut self, places: &[Place]) {
+    pub fn end_filing(&mut self, places: &[FiledAt]) {
         self.space.end_filing(&mut self.points, places);
         self.reclaim();
     }
@@ -213,7 +213,7 @@ impl DenseWriter {
                 Filed::Nothing => break,
                 Filed::Moved(_) => {}
                 Filed::Round(round) => {
-                    let places: Vec<Place> =
+                    let places: Vec<FiledAt> =
                         (0..round.len()).map(|index| space.place(&round, index, &mut buffer)).collect();
                     self.end_filing(&places);
                 }

@@ -9,7 +9,7 @@
 use super::training::Training;
 use super::{Arc, PointsWriter, Slot, SlotSet, Space, SpaceWriter, Watch, sub};
 use crate::collection::IvfConfig;
-use crate::index::{Cells, CellsWriter, Measured, Place};
+use crate::index::{Cells, CellsWriter, FiledAt, Measured};
 use crate::memory::Published;
 
 /// Slots that a new clustering takes over in one round: some milliseconds of one core, at a thousand cells.
@@ -209,7 +209,7 @@ impl Space {
         index: usize,
         buffer: &mut Vec<f32>,
         cells: usize,
-    ) -> Option<Place> {
+    ) -> Option<FiledAt> {
         let slot = round.slots[index];
         if let Some(from) = round.from.as_ref().filter(|_| !round.has_vector[index]) {
             let mut vector = vec![0.0; crate::distance::padded(self.config.dim)];
@@ -224,7 +224,7 @@ impl Space {
     ///
     /// # Panics
     /// As that.
-    pub fn place(&self, round: &FilingRound, index: usize, buffer: &mut Vec<f32>) -> Place {
+    pub fn place(&self, round: &FilingRound, index: usize, buffer: &mut Vec<f32>) -> FiledAt {
         buffer.clear();
         self.place_step(round, index, buffer, usize::MAX).expect("all cells in one step")
     }
@@ -292,7 +292,7 @@ impl SpaceWriter {
     ///
     /// # Panics
     /// When no round is open, or `places` are not those of its slots in order.
-    pub(crate) fn end_filing(&mut self, points: &mut PointsWriter, places: &[Place]) {
+    pub(crate) fn end_filing(&mut self, points: &mut PointsWriter, places: &[FiledAt]) {
         let filing = self.index.of_cells();
         let round = filing.round.take().expect("a round is open");
         assert_eq!(places.len(), round.slots.len(), "a place for each slot of the round");
@@ -300,7 +300,7 @@ impl SpaceWriter {
         let shared = self.shared.clone();
         let drops = shared.config.drops_vectors();
         let mut decoded = Vec::new();
-        let mut measure = |cells: &Cells, slot: Slot, place: &Place| {
+        let mut measure = |cells: &Cells, slot: Slot, place: &FiledAt| {
             let vector = &shared.graph.vector(slot)[..shared.config.dim];
             cells.measure(vector, place.cell, &place.codes, &mut decoded)
         };

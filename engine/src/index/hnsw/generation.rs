@@ -40,4 +40,20 @@ impl Generation {
         self.end.fetch_max(slot + 1, Ordering::Relaxed);
         row
     }
+
+    /// Owner, before this is published: copies codes that were made elsewhere to the slots from `first` on, but for those that `is_newer`
+    /// says have been written since. Returns the number of codes.
+    ///
+    /// # Panics
+    /// When a slot is out of range.
+    pub(super) fn fill(&self, first: usize, codes: &[u8], is_newer: impl Fn(Slot) -> bool) -> usize {
+        let codes = codes.chunks_exact(self.codec.code_len());
+        let count = codes.len();
+        for (slot, code) in (first..).zip(codes).filter(|&(slot, _)| !is_newer(slot as Slot)) {
+            // SAFETY: no walk looks at codes of a generation before it is published, and the owner is alone.
+            unsafe { self.rows.row_mut_unchecked(slot) }.copy_from_slice(code);
+        }
+        self.end.fetch_max((first + count) as Slot, Ordering::Relaxed);
+        count
+    }
 }

@@ -534,6 +534,15 @@ impl Graph {
         self.owner.enter()
     }
 
+    /// Owner: the oldest of what [`Self::retire_codes`] has told can be seen by nobody; the next job frees it.
+    ///
+    /// # Safety
+    /// No reader is pinned any more that was when it was told.
+    pub unsafe fn codes_are_quiescent(&self) {
+        let training = &mut self.owner_for_codes().training;
+        training.quiescent.extend(training.retired.pop_front());
+    }
+
     /// The owner's state, with the tree in order.
     pub(super) fn owner(&self) -> OwnerGuard<'_, Owner> {
         let mut owner = self.owner.enter();

@@ -17,7 +17,7 @@ use crate::memory::{ArenaError, Link};
 use crate::quantizer::{Codec, Quantization, SAMPLE_MAX, Watch, is_better, mean, split_sample};
 use crate::slot::Slot;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 /// A training that failed is tried again at so many times as many vectors.
 const TRIED_AGAIN_AT: usize = 8;
@@ -196,10 +196,9 @@ impl QuantizedRows {
         if training.running {
             return JobStep::Idle;
         }
-        if let Some(link) = training.quiescent.pop() {
+        if let Some(generation) = training.take_quiescent() {
             self.note_bytes(training);
-            // SAFETY: nothing leads there, no reader is left, and it is in no list any more.
-            return self.run(training, Work::Free(unsafe { link.into_box() }));
+            return self.run(training, Work::Free(generation));
         }
         let copied = (COPIED_AT_ONCE / self.dim)
             .clamp(1, if source.ahead.is_some() { FILE_ROWS_AT_ONCE } else { SLOTS_AT_ONCE });
@@ -324,14 +323,8 @@ impl QuantizedRows {
             }
             Outcome::Encoded { first, count, codes } => {
                 let generation = generation(training.next.expect("codes of it are being written"));
-                let len = generation.codec.code_len();
-                for (slot, code) in (first..first + count).zip(codes.chunks_exact(len)) {
-                    if !training.written.contains(&(slot as Slot)) {
-                        // SAFETY: no walk looks at codes of a generation before it is published, and the owner is alone.
-                        unsafe { generation.rows.row_mut_unchecked(slot) }.copy_from_slice(code);
-                    }
-                }
-                generation.end.fetch_max((first + count) as Slot, Ordering::Relaxed);
+                let filled = generation.fill(first, &codes, |slot| training.written.contains(&slot));
+                debug_assert_eq!(filled, count, "each slot has one code");
                 if let Stage::Encoding { to, .. } = &mut training.stage {
                     *to = first + count;
                 }
@@ -469,14 +462,5 @@ impl Graph {
     /// Owner: whether the next job frees codes.
     pub fn has_codes_to_free(&self) -> bool {
         self.quantized.is_some() && !self.owner_for_codes().training.quiescent.is_empty()
-    }
-
-    /// Owner: the oldest of what [`Self::retire_codes`] has told can be seen by nobody; the next job frees it.
-    ///
-    /// # Safety
-    /// No reader is pinned any more that was when it was told.
-    pub unsafe fn codes_are_quiescent(&self) {
-        let training = &mut self.owner_for_codes().training;
-        training.quiescent.extend(training.retired.pop_front());
     }
 }

@@ -90,6 +90,12 @@ impl Training {
         self.next.or(self.current).map_or(0, |link| generation(link).number)
     }
 
+    /// One that nothing leads to and no reader sees any more, to be freed.
+    pub(super) fn take_quiescent(&mut self) -> Option<Box<Generation>> {
+        // SAFETY: nothing leads to what is in this list, no reader is left, and it is in no list any more.
+        self.quiescent.pop().map(|link| unsafe { link.into_box() })
+    }
+
     pub(super) fn settled(&self) -> bool {
         matches!(self.stage, Stage::Settled) && !self.running
     }

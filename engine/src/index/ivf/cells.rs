@@ -14,7 +14,7 @@ const SECOND_OF: usize = 8;
 
 /// Where a slot is filed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Place {
+pub struct FiledAt {
     /// The cell of the nearest centroid.
     pub cell: u32,
     /// Another one, with spilling.
@@ -172,7 +172,7 @@ impl Cells {
 
     /// Any core: where a padded, prepared vector belongs, in steps of at most `more` distances; the place when done. Costs a distance
     /// per cell. `buffer`: empty at the first step, and again after the last.
-    pub fn place_step(&self, vector: &[f32], buffer: &mut Vec<f32>, more: usize) -> Option<Place> {
+    pub fn place_step(&self, vector: &[f32], buffer: &mut Vec<f32>, more: usize) -> Option<FiledAt> {
         if !self.distances(vector, buffer, more) {
             return None;
         }
@@ -185,7 +185,7 @@ impl Cells {
         let second = self.soar.map(|weight| self.second(vector, first.slot, weight, buffer));
         buffer.clear();
         let codes = self.encode(&vector[..self.dim], first.slot, second);
-        Some(Place { cell: first.slot, second, distance: first.distance, codes })
+        Some(FiledAt { cell: first.slot, second, distance: first.distance, codes })
     }
 
     /// What is kept of a vector of `dim` components in each of its cells, where these have codes.

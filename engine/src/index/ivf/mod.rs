@@ -19,7 +19,7 @@ mod writer;
 mod tests;
 
 pub(crate) use cells::Measured;
-pub use cells::{Cells, Place};
+pub use cells::{Cells, FiledAt};
 pub(crate) use coded::{CodeBlock, Coded};
 pub(crate) use order::Order;
 pub(crate) use writer::CellsWriter;

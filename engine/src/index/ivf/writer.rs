@@ -1,7 +1,7 @@
 //! The owner's side: filing slots and taking them out.
 use super::cells::{Filed, Nothing};
 use super::coded_writer::CodedWriter;
-use super::{Cells, Place};
+use super::{Cells, FiledAt};
 use crate::memory::Domain;
 use crate::postings::{ListId, Lists, ListsWriter};
 use crate::slot::Slot;
@@ -93,7 +93,7 @@ impl CellsWriter {
     }
 
     /// From a place as planned.
-    pub fn insert_at(&mut self, slot: Slot, place: &Place) {
+    pub fn insert_at(&mut self, slot: Slot, place: &FiledAt) {
         self.insert(slot, place.cell, place.second, &place.codes);
     }
 }

@@ -131,7 +131,7 @@ pub(super) struct Layered<'a, T> {
 
 /// An entry as it is held.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Entry<'a, T> {
+pub(super) enum LayeredEntry<'a, T> {
     Stored(&'a [u8]),
     Changed(T),
 }
@@ -164,11 +164,11 @@ impl<'a, T> Layered<'a, T> {
         (at < self.stored.len() && self.stored.entry(at).0 == *key && !self.is_gone(at)).then_some(at)
     }
 
-    pub(super) fn get(&self, key: &Key<'a>) -> Option<Entry<'a, &T>> {
+    pub(super) fn get(&self, key: &Key<'a>) -> Option<LayeredEntry<'a, &T>> {
         if let Some(value) = self.changed.get(key) {
-            return Some(Entry::Changed(value));
+            return Some(LayeredEntry::Changed(value));
         }
-        self.position(key).map(|at| Entry::Stored(self.stored.entry(at).1))
+        self.position(key).map(|at| LayeredEntry::Stored(self.stored.entry(at).1))
     }
 
     /// The entry with this key, parsed by `read` if it is still bytes. Two searches; keeps the entry parsed.
@@ -198,13 +198,13 @@ impl<'a, T> Layered<'a, T> {
     }
 
     /// Takes an entry out.
-    pub(super) fn remove(&mut self, key: &Key<'a>) -> Option<Entry<'a, T>> {
+    pub(super) fn remove(&mut self, key: &Key<'a>) -> Option<LayeredEntry<'a, T>> {
         if let Some(value) = self.changed.remove(key) {
-            return Some(Entry::Changed(value));
+            return Some(LayeredEntry::Changed(value));
         }
         let at = self.position(key)?;
         self.retire(at);
-        Some(Entry::Stored(self.stored.entry(at).1))
+        Some(LayeredEntry::Stored(self.stored.entry(at).1))
     }
 
     /// The least key. Passes each gone entry once in the life of the list.

@@ -2,7 +2,7 @@
 
 use super::cell::{Cell, TABLE, Type};
 use super::error::{Fault, OperateError};
-use super::layered::{Entry, Key, Layered, Stored};
+use super::layered::{Key, Layered, LayeredEntry, Stored};
 use super::op::{Path, Policy, Segment};
 use super::row::{ColumnId, Row, Shape, named};
 use super::schema::{FieldKind, Schema};
@@ -260,12 +260,12 @@ impl<'a> Record<'a> {
                 }
             }
             Fields::Dynamic(fields) => match fields.get(&Key::Bytes(named(field).ok()?))? {
-                Entry::Stored(body) => match read_dynamic(body).ok()? {
+                LayeredEntry::Stored(body) => match read_dynamic(body).ok()? {
                     DynamicField::Table(table) => Some(table.count),
                     DynamicField::Cell(_) => None,
                 },
-                Entry::Changed(Field::Table(table)) => Some(table.len()),
-                Entry::Changed(Field::Cell(_)) => None,
+                LayeredEntry::Changed(Field::Table(table)) => Some(table.len()),
+                LayeredEntry::Changed(Field::Cell(_)) => None,
             },
         }
     }
@@ -423,8 +423,8 @@ impl<'a> Record<'a> {
             Fields::Dynamic(fields) => {
                 let rows = match fields.remove(&Key::Bytes(named(segment)?)) {
                     None => 0,
-                    Some(Entry::Stored(body)) => read_dynamic(body)?.rows(),
-                    Some(Entry::Changed(field)) => field.rows(),
+                    Some(LayeredEntry::Stored(body)) => read_dynamic(body)?.rows(),
+                    Some(LayeredEntry::Changed(field)) => field.rows(),
                 };
                 self.rows -= rows;
             }

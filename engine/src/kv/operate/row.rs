@@ -2,7 +2,7 @@
 
 use super::cell::{Cell, Type};
 use super::error::{Fault, OperateError};
-use super::layered::{Entry, Key, Layered, Stored};
+use super::layered::{Key, Layered, LayeredEntry, Stored};
 use super::op::Segment;
 use super::schema::TableSchema;
 use super::wire::{Reader, ascends, put_framed, put_s8, put_uv};
@@ -50,8 +50,8 @@ impl<'a> Row<'a> {
             }
             (Row::Named(cells), ColumnId::Name(name)) => {
                 cells.get(&Key::Bytes(name)).map(|cell| match cell {
-                    Entry::Changed(cell) => *cell,
-                    Entry::Stored(bytes) => {
+                    LayeredEntry::Changed(cell) => *cell,
+                    LayeredEntry::Stored(bytes) => {
                         Cell::read_tagged(&mut Reader(bytes)).expect("read when the row was")
                     }
                 })

@@ -2,7 +2,7 @@
 
 use super::cell::{Cell, Rank, Type};
 use super::error::{Fault, OperateError};
-use super::layered::{Entry, Key, Layered, Stored};
+use super::layered::{Key, Layered, LayeredEntry, Stored};
 use super::op::Policy;
 use super::row::{ColumnId, Row, Shape};
 use super::schema::TableSchema;
@@ -299,8 +299,8 @@ impl<'a> Table<'a> {
     fn rank(&self, key: Key<'a>, by: ColumnId<'a>) -> Result<Option<Rank<'a>>, OperateError> {
         Ok(match self.rows.get(&key) {
             None => None,
-            Some(Entry::Stored(body)) => Some(rank(self.shape.cell(body, by)?)),
-            Some(Entry::Changed(row)) => Some(rank(row.get(by))),
+            Some(LayeredEntry::Stored(body)) => Some(rank(self.shape.cell(body, by)?)),
+            Some(LayeredEntry::Changed(row)) => Some(rank(row.get(by))),
         })
     }
 

@@ -5,10 +5,9 @@
 //! The buckets' bounds are quantiles of a sample, taken when the column is filled and again when about as many numbers have
 //! been written since as there were.
 
-use super::between::WORD;
-#[cfg(target_arch = "x86_64")]
-use crate::distance::SimdLevel;
-use crate::distance::prefetch_row;
+use crate::distance::{
+    BUCKETS_PACKED as PACKED, BucketCells, BucketRange, COLUMN_WORD as WORD, ColumnKernel, prefetch_row,
+};
 use crate::memory::{Arena, Held, allocated};
 use crate::slot::Slot;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,8 +16,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) const SAMPLE: usize = 8192;
 /// Most buckets: a byte without 0, which stands for a slot without a number.
 const BUCKETS: usize = 255;
-/// Slots per cell, a byte each.
-const PACKED: usize = 8;
 /// Cells of a word of 64 slots.
 const CELLS: usize = WORD / PACKED;
 /// Words that are read together.
@@ -39,22 +36,10 @@ impl Held for Buckets {
     }
 }
 
-/// A range of numbers in terms of buckets.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
-    /// First and last bucket of which all numbers are inside; none when they are the wrong way round.
-    inside: [u8; 2],
-    /// Buckets of which some may be inside, or 0.
-    unsure: [u8; 2],
-}
-
 impl Buckets {
     /// Whether this CPU compares bytes many at a time; if not, columns are read as they are.
     pub(super) fn pay() -> bool {
-        #[cfg(target_arch = "x86_64")]
-        return SimdLevel::best().has_avx2();
-        #[cfg(not(target_arch = "x86_64"))]
-        false
+        ColumnKernel::compares_bytes_at_once()
     }
 
     /// Empty buckets for slots below `slots_max`, bounded by quantiles of `sample`, which holds no NaN; `None` without address
@@ -86,9 +71,9 @@ impl Buckets {
     }
 
     /// Of a range with both ends inside; neither is NaN.
-    pub(super) fn ends(&self, low: f64, high: f64) -> Ends {
+    pub(super) fn ends(&self, low: f64, high: f64) -> BucketRange {
         let (of_low, of_high) = (self.bucket(low), self.bucket(high));
-        let mut ends = Ends { inside: [of_low, of_high], unsure: [0; 2] };
+        let mut ends = BucketRange { inside: [of_low, of_high], unsure: [0; 2] };
         // The first bucket has no bound below, and the last none above.
         if low > f64::NEG_INFINITY {
             ends.unsure[0] = of_low;
@@ -106,58 +91,18 @@ impl Buckets {
 
     /// Of [`BLOCK`] words of 64 slots from word `first` on, those inside, and those whose numbers have to be looked at. Words
     /// beyond the last slot are empty.
-    pub(super) fn block(&self, first: usize, ends: Ends) -> [(u64, u64); BLOCK] {
+    pub(super) fn block(&self, first: usize, ends: BucketRange) -> [(u64, u64); BLOCK] {
         let (from, capacity) = (first * CELLS, self.of.capacity());
         let cells = self.of.cells_of(from.min(capacity), (from + BLOCK * CELLS).min(capacity));
         let mut block = [(0, 0); BLOCK];
-        let words = block.iter_mut().zip(cells.as_chunks::<CELLS>().0);
-        #[cfg(target_arch = "x86_64")]
-        if Self::pay() {
-            // SAFETY: the CPU has AVX2, or buckets would not pay.
-            unsafe { avx2(words, ends) };
-            return block;
-        }
-        words.for_each(|(word, cells)| *word = scalar(cells, ends));
+        let words: &[BucketCells] = cells.as_chunks::<CELLS>().0;
+        ColumnKernel::best().buckets(words, ends, &mut block);
         block
     }
 
     /// Asks for what [`Self::block`] reads.
     pub(super) fn prefetch(&self, first: usize) {
         prefetch_row(self.of.row_ptr(0).wrapping_add(first * CELLS), BLOCK * WORD);
-    }
-}
-
-fn scalar(cells: &[AtomicU64; CELLS], ends: Ends) -> (u64, u64) {
-    let (mut inside, mut unsure) = (0, 0);
-    for slot in 0..WORD {
-        let bucket = (cells[slot / PACKED].load(Ordering::Relaxed) >> (slot % PACKED * 8)) as u8;
-        inside |= u64::from(bucket >= ends.inside[0] && bucket <= ends.inside[1]) << slot;
-        unsure |= u64::from(bucket != 0 && ends.unsure.contains(&bucket)) << slot;
-    }
-    (inside, unsure)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn avx2<'a>(words: impl Iterator<Item = (&'a mut (u64, u64), &'a [AtomicU64; CELLS])>, ends: Ends) {
-    use std::arch::x86_64::*;
-    let all = |bucket: u8| _mm256_set1_epi8(bucket as i8);
-    let ([first, last], [low, high]) = (ends.inside.map(all), ends.unsure.map(all));
-    for (word, cells) in words {
-        let (mut inside, mut unsure) = (0, 0);
-        for (half, four) in cells.as_chunks::<4>().0.iter().enumerate() {
-            // The lowest slot is in the lowest byte.
-            let cell = |index: usize| four[index].load(Ordering::Relaxed).cast_signed();
-            let buckets = _mm256_set_epi64x(cell(3), cell(2), cell(1), cell(0));
-            let above = _mm256_cmpeq_epi8(_mm256_max_epu8(buckets, first), buckets);
-            let below = _mm256_cmpeq_epi8(_mm256_min_epu8(buckets, last), buckets);
-            let edge = _mm256_or_si256(_mm256_cmpeq_epi8(buckets, low), _mm256_cmpeq_epi8(buckets, high));
-            let none = _mm256_cmpeq_epi8(buckets, _mm256_setzero_si256());
-            let bits = |bytes| u64::from(_mm256_movemask_epi8(bytes) as u32) << (32 * half);
-            inside |= bits(_mm256_and_si256(above, below));
-            unsure |= bits(_mm256_andnot_si256(none, edge));
-        }
-        *word = (inside, unsure);
     }
 }
 
@@ -195,8 +140,6 @@ mod tests {
                 prop_assert!(bit(inside) || bit(unsure) || !passes, "{number:?} in {low}..={high}");
                 prop_assert!(number.is_some() || !(bit(inside) || bit(unsure)));
             }
-            let cells = buckets.of.cells_of(0, CELLS).as_chunks::<CELLS>().0;
-            prop_assert_eq!((inside, unsure), scalar(&cells[0], ends));
         }
     }
 

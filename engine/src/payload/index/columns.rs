@@ -6,11 +6,10 @@
 //! the first that no reader has used since the hand last passed, an approximation of the least recently used that costs a
 //! reader one store.
 
-use super::between::{WORD, between};
 use super::buckets::{BLOCK, Buckets, SAMPLE};
 use super::key::of_text;
 use super::{Class, Field, PayloadIndex, View};
-use crate::distance::prefetch_line;
+use crate::distance::{COLUMN_WORD as WORD, ColumnKernel, prefetch_line};
 use crate::memory::{Arena, Attic, Held, Link, LinkCell, allocated};
 use crate::payload::{PayloadRow, ValueRef};
 use crate::slot::Slot;
@@ -195,7 +194,7 @@ impl Column<'_> {
     }
 
     fn retain_by_numbers(self, words: &mut [u64], low: f64, high: f64) {
-        let values = &self.0.values;
+        let (values, kernel) = (&self.0.values, ColumnKernel::best());
         for (index, word) in words.iter_mut().enumerate().filter(|(_, word)| **word != 0) {
             let first = index * WORD;
             // What is missing is NaN, which lies nowhere.
@@ -205,7 +204,7 @@ impl Column<'_> {
             for (number, value) in numbers.iter_mut().zip(cells) {
                 *number = f64::from_bits(value.load(Ordering::Relaxed) ^ NONE);
             }
-            *word &= between(&numbers, low, high);
+            *word &= kernel.between(&numbers, low, high);
         }
     }
 }

@@ -18,7 +18,6 @@
 //!    the attic's domain.
 //! 2. Only the owner changes anything, one call at a time (`Owned` panics otherwise).
 
-mod between;
 mod buckets;
 mod cells;
 mod columns;
@@ -219,7 +218,7 @@ impl PayloadIndex {
         let terms = self.file(slot, new, true, |key, value| {
             if !may_differ && old.get(key, 0) == Some(value) { Turn::NOTHING } else { Turn::WHOLE }
         });
-        let gone = |entry: &super::Entry<'_>| new.get(entry.key, 0).is_none();
+        let gone = |entry: &super::RowEntry<'_>| new.get(entry.key, 0).is_none();
         self.owner.enter().columns.forget(slot, old.stored_entries().filter(gone).map(|entry| entry.key));
         terms
     }

@@ -25,19 +25,19 @@ pub(super) struct Tree<V: Send + Sync> {
 }
 
 enum Node<V> {
-    Leaf(Box<[Slot<V>]>),
+    Leaf(Box<[LeafSlot<V>]>),
     Inner(Box<[Child<V>]>),
 }
 
 /// An entry of a leaf.
-struct Slot<V> {
+struct LeafSlot<V> {
     prefix: u64,
-    entry: Link<Entry<V>>,
+    entry: Link<LeafEntry<V>>,
     weight: AtomicU32,
 }
 
 /// The rest of a key, and its value.
-struct Entry<V> {
+struct LeafEntry<V> {
     rest: Box<[u8]>,
     len: u8,
     value: V,
@@ -63,16 +63,16 @@ impl<V: Send + Sync> Held for Node<V> {
     }
 }
 
-impl<V: Send + Sync> Held for Entry<V> {
+impl<V: Send + Sync> Held for LeafEntry<V> {
     fn held_bytes(&self) -> usize {
         allocated(size_of::<Self>()) + allocated(self.rest.len())
     }
 }
 
-impl<V> Slot<V> {
+impl<V> LeafSlot<V> {
     fn copy(&self) -> Self {
         let weight = AtomicU32::new(self.weight.load(Ordering::Relaxed));
-        Slot { prefix: self.prefix, entry: self.entry, weight }
+        LeafSlot { prefix: self.prefix, entry: self.entry, weight }
     }
 
     /// # Safety
@@ -206,7 +206,7 @@ impl<V: Send + Sync> Tree<V> {
         &self,
         attic: &mut Attic,
         path: &[Step<V>],
-        slot: &Slot<V>,
+        slot: &LeafSlot<V>,
         change: impl FnOnce(&V, &mut Attic) -> (i32, R),
     ) -> R {
         // SAFETY: the owner, and an entry that is linked; `change` has no way to this tree.
@@ -225,7 +225,7 @@ impl<V: Send + Sync> Tree<V> {
     }
 
     /// The way to the leaf of `key`, and its slot there. Owner.
-    fn find<'a>(&'a self, key: KeyRef<'_>, path: &mut Vec<Step<V>>) -> Option<&'a Slot<V>> {
+    fn find<'a>(&'a self, key: KeyRef<'_>, path: &mut Vec<Step<V>>) -> Option<&'a LeafSlot<V>> {
         let mut link = self.root.load()?;
         // SAFETY: the owner frees nothing while it walks.
         unsafe {
@@ -248,8 +248,8 @@ impl<V: Send + Sync> Tree<V> {
 
     /// Puts a new entry into the leaf that `path` ends at.
     fn insert(&self, attic: &mut Attic, key: KeyRef<'_>, value: V, path: &[Step<V>]) {
-        let entry = attic.make(Entry { rest: key.rest.into(), len: key.len, value });
-        let new = Slot { prefix: key.prefix, entry, weight: AtomicU32::new(0) };
+        let entry = attic.make(LeafEntry { rest: key.rest.into(), len: key.len, value });
+        let new = LeafSlot { prefix: key.prefix, entry, weight: AtomicU32::new(0) };
         self.keys.store(self.keys() + 1, Ordering::Relaxed);
         let Some((&(leaf, at), path)) = path.split_last() else {
             let root = attic.make(Node::Leaf(Box::new([new])));
@@ -259,9 +259,9 @@ impl<V: Send + Sync> Tree<V> {
         // SAFETY: the owner, on the way just taken.
         let Node::Leaf(slots) = (unsafe { leaf.get() }) else { unreachable!("a path ends at a leaf") };
         let mut more = Vec::with_capacity(slots.len() + 1);
-        more.extend(slots[..at].iter().map(Slot::copy));
+        more.extend(slots[..at].iter().map(LeafSlot::copy));
         more.push(new);
-        more.extend(slots[at..].iter().map(Slot::copy));
+        more.extend(slots[at..].iter().map(LeafSlot::copy));
         let instead = if more.len() <= NODE_MAX {
             Instead::One(attic.make(Node::Leaf(more.into())))
         } else {
@@ -352,8 +352,8 @@ impl<V: Send + Sync> Tree<V> {
         let (leaf, at) = path.pop().expect("a found key has a leaf");
         // SAFETY: the owner, on the way just taken.
         let Node::Leaf(slots) = (unsafe { leaf.get() }) else { unreachable!("a path ends at a leaf") };
-        let mut fewer: Vec<Slot<V>> = Vec::with_capacity(slots.len() - 1);
-        fewer.extend(slots[..at].iter().chain(&slots[at + 1..]).map(Slot::copy));
+        let mut fewer: Vec<LeafSlot<V>> = Vec::with_capacity(slots.len() - 1);
+        fewer.extend(slots[..at].iter().chain(&slots[at + 1..]).map(LeafSlot::copy));
         if fewer.is_empty() {
             self.put(attic, &path, Instead::Nothing);
         } else if fewer.len() >= NODE_MIN || !self.merge(attic, &path, &mut fewer) {
@@ -369,7 +369,7 @@ impl<V: Send + Sync> Tree<V> {
     }
 
     /// Joins what is left of the leaf at the end of `path` with a sibling, if the two are small enough.
-    fn merge(&self, attic: &mut Attic, path: &[Step<V>], left_over: &mut Vec<Slot<V>>) -> bool {
+    fn merge(&self, attic: &mut Attic, path: &[Step<V>], left_over: &mut Vec<LeafSlot<V>>) -> bool {
         let Some((&(parent, index), above)) = path.split_last() else { return false };
         // SAFETY: the owner, on the way just taken.
         let Node::Inner(children) = (unsafe { parent.get() }) else { unreachable!("a leaf has no children") };
@@ -381,7 +381,7 @@ impl<V: Send + Sync> Tree<V> {
             if slots.len() + left_over.len() > MERGED_MAX {
                 continue;
             }
-            let others = slots.iter().map(Slot::copy);
+            let others = slots.iter().map(LeafSlot::copy);
             let at = if sibling > index { left_over.len() } else { 0 };
             left_over.splice(at..at, others);
             let merged = attic.make(Node::Leaf(std::mem::take(left_over).into()));
@@ -431,7 +431,7 @@ impl<V: Send + Sync> Tree<V> {
     ///
     /// # Safety
     /// As [`Self::get`].
-    unsafe fn leaf<'p>(&'p self, key: KeyRef<'_>) -> Option<&'p [Slot<V>]> {
+    unsafe fn leaf<'p>(&'p self, key: KeyRef<'_>) -> Option<&'p [LeafSlot<V>]> {
         let mut link = self.root.load()?;
         loop {
             // SAFETY: reached under the pin.
@@ -479,7 +479,11 @@ fn shift(weight: &AtomicU64, by: i32) {
 ///
 /// # Safety
 /// As `Link::get`.
-unsafe fn within<'a, V>(slots: &'a [Slot<V>], low: Option<&Edge>, high: Option<&Edge>) -> &'a [Slot<V>] {
+unsafe fn within<'a, V>(
+    slots: &'a [LeafSlot<V>],
+    low: Option<&Edge>,
+    high: Option<&Edge>,
+) -> &'a [LeafSlot<V>] {
     let place = |edge: &Edge| {
         // SAFETY: the caller's.
         slots.partition_point(|slot| !edge.is_before(unsafe { slot.key() }))

@@ -31,11 +31,11 @@ pub struct SimDisk {
 struct Shared {
     random: Random,
     yielding: Cell<bool>,
-    state: RefCell<State>,
+    state: RefCell<SimState>,
 }
 
 #[derive(Default)]
-struct State {
+struct SimState {
     /// What a program sees.
     names: Names,
     /// What is certainly there after a crash.
@@ -56,7 +56,11 @@ impl SimDisk {
             shared: Rc::new(Shared {
                 random: Random::new(seed),
                 yielding: Cell::new(false),
-                state: RefCell::new(State { names: Names::new(), durable: Names::new(), ..State::default() }),
+                state: RefCell::new(SimState {
+                    names: Names::new(),
+                    durable: Names::new(),
+                    ..SimState::default()
+                }),
             }),
         }
     }
@@ -180,7 +184,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl SimState {
     fn used_bytes(&self) -> u64 {
         self.names.files().map(|file| self.files[&file].current().len() as u64).sum()
     }

@@ -5,8 +5,8 @@ use crate::error::OpError;
 use crate::journal::Ticket;
 use crate::kv::change::Moment;
 use crate::kv::shard::Refused;
+use crate::kv::store::KeyHome;
 use crate::kv::store::Keys;
-use crate::kv::store::Place;
 use nigh_engine::kv::Read;
 use nigh_engine::kv::operate::Call;
 
@@ -14,7 +14,7 @@ use nigh_engine::kv::operate::Call;
 #[inline]
 pub(super) fn read(
     kv: &Keys,
-    place: Place,
+    place: KeyHome,
     op: &KeyOp<'_>,
     moment: &mut Moment,
     answers: &mut impl Answers,
@@ -47,7 +47,7 @@ pub(super) fn read(
 #[inline]
 pub(super) fn apply_now(
     kv: &Keys,
-    place: Place,
+    place: KeyHome,
     op: KeyOp<'_>,
     moment: &mut Moment,
     answers: &mut impl Answers,
@@ -104,7 +104,7 @@ fn refuse(refused: Box<Refused>, answers: &mut impl Answers) -> Result<Option<Ti
 pub(super) async fn apply_later(
     mut refused: Box<Refused>,
     kv: &Keys,
-    place: Place,
+    place: KeyHome,
     op: KeyOp<'_>,
     moment: &mut Moment,
     answers: &mut impl Answers,

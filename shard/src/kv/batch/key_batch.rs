@@ -11,7 +11,7 @@ use crate::journal::Ticket;
 use crate::kv::change::Moment;
 use crate::kv::shard::Refused;
 use crate::kv::store::Keys;
-use crate::kv::store::{PREFETCHED_MAX, Place};
+use crate::kv::store::{KeyHome, PREFETCHED_MAX};
 use nigh_engine::kv::{KeyHash, Op};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const BUSY_MAX_US: u64 = 2_000_000;
 #[derive(Debug)]
 pub struct KeyBatch {
     owner: usize,
-    entries: Vec<Entry>,
+    entries: Vec<BatchEntry>,
     /// Key, value and expected value of each.
     bytes: Vec<u8>,
     /// The most bytes that an operation of it has.
@@ -40,7 +40,7 @@ pub struct KeyBatch {
 
 /// One operation. Lengths count bytes of the buffer, each after those before.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct BatchEntry {
     /// So that the owner need not hash the key again.
     hash: KeyHash,
     /// What is added.
@@ -168,7 +168,7 @@ impl KeyBatch {
     }
 
     /// Adds an operation on a key that lies at `place`, which the owner has. Returns how many bytes were copied.
-    pub fn push(&mut self, place: Place, op: &KeyOp<'_>) -> usize {
+    pub fn push(&mut self, place: KeyHome, op: &KeyOp<'_>) -> usize {
         debug_assert_eq!(place.core, self.owner, "the batch is for another core");
         let (kind, Parts { value, expected, delta, ttl_ms }) = Parts::of(op);
         let (key, start) = (op.key(), self.bytes.len());
@@ -176,7 +176,15 @@ impl KeyBatch {
         self.bytes.extend_from_slice(value);
         self.bytes.extend_from_slice(expected);
         let (key_len, value_len, expected_len) = (len_of(key), len_of(value), len_of(expected));
-        self.entries.push(Entry { hash: place.hash, delta, ttl_ms, key_len, value_len, expected_len, kind });
+        self.entries.push(BatchEntry {
+            hash: place.hash,
+            delta,
+            ttl_ms,
+            key_len,
+            value_len,
+            expected_len,
+            kind,
+        });
         let copied = self.bytes.len() - start;
         self.largest = self.largest.max(copied);
         copied
@@ -299,12 +307,12 @@ impl<'a> Run<'a> {
     }
 
     /// The next operation, where its key lies, and how many bytes it has.
-    fn next_op(&self, kv: &Keys) -> Option<(Place, KeyOp<'a>, usize)> {
+    fn next_op(&self, kv: &Keys) -> Option<(KeyHome, KeyOp<'a>, usize)> {
         let entry = self.batch.entries.get(self.at)?;
         let (key, rest) = self.rest.split_at(entry.key_len as usize);
         let (value, rest) = rest.split_at(entry.value_len as usize);
         let expected = &rest[..entry.expected_len as usize];
-        let &Entry { delta, ttl_ms, kind, .. } = entry;
+        let &BatchEntry { delta, ttl_ms, kind, .. } = entry;
         let op = Parts { value, expected, delta, ttl_ms }.op(kind, key);
         Some((kv.place_of_hash(entry.hash), op, key.len() + value.len() + expected.len()))
     }

@@ -11,8 +11,8 @@ use super::op::{Answers, KeyOp};
 use super::settling::Unsettled;
 use crate::kv::change::Moment;
 use crate::kv::shard::Refused;
+use crate::kv::store::KeyHome;
 use crate::kv::store::Keys;
-use crate::kv::store::Place;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub enum Taken {
     /// It has been answered. If it is a change, its result holds once [`Pipeline::take_unsettled`] has been settled.
     Answered,
     /// It is a change of a key of this core that waits for the log: [`Pipeline::take_later`].
-    Waits(Box<Refused>, Place),
+    Waits(Box<Refused>, KeyHome),
     /// It has been copied to the end of a batch, and its result is the next one of that batch.
     Joined {
         /// The core that the batch is for: [`Pipeline::batch_for`].
@@ -80,7 +80,7 @@ impl Pipeline {
     /// Carries out an operation that [`Self::take`] has said [`Taken::Waits`] of; nothing else may have been taken meanwhile.
     pub async fn take_later(
         &mut self,
-        (refused, place): (Box<Refused>, Place),
+        (refused, place): (Box<Refused>, KeyHome),
         kv: &Keys,
         op: KeyOp<'_>,
         at: usize,

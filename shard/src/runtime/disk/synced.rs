@@ -58,10 +58,10 @@ pub(super) struct SyncedWrites {
 
 #[derive(Default)]
 struct Slots {
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<WriteSlot>>,
 }
 
-struct Slot {
+struct WriteSlot {
     buffer: MmapMut,
     /// Keeps the descriptor open.
     file: Rc<Backing>,
@@ -181,7 +181,7 @@ impl SyncedWrites {
         };
         buffer[..bytes.len()].copy_from_slice(bytes);
         let (start, fd) = (buffer.as_ptr(), Fd(file.descriptor()));
-        let slot = self.slots.borrow_mut().put(Slot {
+        let slot = self.slots.borrow_mut().put(WriteSlot {
             buffer,
             file: file.clone(),
             end: None,
@@ -222,8 +222,8 @@ impl SyncedWrites {
         }
     }
 
-    fn free(&self, slot: Slot) {
-        let Slot { buffer, file, .. } = slot;
+    fn free(&self, slot: WriteSlot) {
+        let WriteSlot { buffer, file, .. } = slot;
         {
             let mut spare = self.spare.borrow_mut();
             if spare.len() < SPARES_MAX {
@@ -248,12 +248,12 @@ impl SyncedWrites {
 
 /// What a completion leaves to do.
 enum Completed {
-    Abandoned(Slot),
+    Abandoned(WriteSlot),
     Awaited(Option<Waker>),
 }
 
 impl Slots {
-    fn put(&mut self, slot: Slot) -> usize {
+    fn put(&mut self, slot: WriteSlot) -> usize {
         let free = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
@@ -282,7 +282,7 @@ impl Slots {
 
     /// Of one that still waits.
     fn next_waker(&self) -> Option<Waker> {
-        let is_waiting = |slot: &&Slot| slot.end.is_none() && !slot.is_abandoned && !slot.is_torn;
+        let is_waiting = |slot: &&WriteSlot| slot.end.is_none() && !slot.is_abandoned && !slot.is_torn;
         let waiting = self.slots.iter().flatten().filter(is_waiting);
         waiting.filter_map(|slot| slot.waker.clone()).next()
     }
@@ -290,7 +290,7 @@ impl Slots {
 
 impl Drop for SyncedWrites {
     fn drop(&mut self) {
-        let is_done = |slot: &Slot| slot.end.is_some() && !slot.is_torn;
+        let is_done = |slot: &WriteSlot| slot.end.is_some() && !slot.is_torn;
         if self.slots.borrow().slots.iter().flatten().all(is_done) {
             // SAFETY: dropped once, here, and not used afterwards; no operation is left that could use the memory.
             unsafe { ManuallyDrop::drop(&mut self.slots) };

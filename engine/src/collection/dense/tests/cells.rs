@@ -4,7 +4,7 @@ use super::bed::{Bed, Rng, check_hits, group_is, small_config};
 use super::rounds;
 use crate::collection::{DenseConfig, Drift, Filed, IndexType, IvfConfig, Query, WriteMode::Upsert};
 use crate::distance::Metric;
-use crate::index::Place;
+use crate::index::FiledAt;
 
 pub(super) fn config(dim: usize, metric: Metric, ivf: IvfConfig) -> DenseConfig {
     DenseConfig { index: IndexType::Ivf(ivf), ..small_config(dim, metric) }
@@ -35,7 +35,7 @@ pub(super) fn step(bed: &mut Bed) -> bool {
         Filed::Nothing => false,
         Filed::Moved(_) => true,
         Filed::Round(round) => {
-            let places: Vec<Place> =
+            let places: Vec<FiledAt> =
                 (0..round.len()).map(|index| shared.space().place(&round, index, &mut buffer)).collect();
             bed.writer.end_filing(&places);
             true
