@@ -69,7 +69,7 @@ pub(crate) struct Situation {
     pub live: u64,
     /// Slots that hold a point, dead ones included.
     pub filed: u64,
-    /// Slots ever used: the length of a bitset.
+    /// Slots ever used: the length of a bitset. Read after the snapshot that a search sees, which shows none beyond them.
     pub slots: usize,
     pub dim: usize,
     /// Walks go over int8 codes.

@@ -73,8 +73,9 @@ const COPIES_PER_WRITE: usize = 8;
 /// Records whose buckets are asked for before the first of them is looked up: the waits for memory overlap.
 const BATCH: usize = 8;
 
-/// The reserve takes pages with at least this part of them dead: the copies of fuller ones gain too little.
-const RESERVE_DEAD_PART: usize = 16;
+/// A page is copied only when at least this part of it is dead: of a fuller one too little is gained. What is dead falls with every page that
+/// is copied, so that copying comes to an end.
+const DEAD_PART: usize = 16;
 
 /// Pages that the reserve keeps free at most, as a part of all, and with fewer than how many pages it keeps none.
 const RESERVE_PAGES: usize = 2;
@@ -185,6 +186,11 @@ impl Writer {
         true
     }
 
+    /// Least words of a page that have to be dead for its live ones to be copied.
+    fn dead_min(&self) -> usize {
+        self.pages.page_words() / DEAD_PART
+    }
+
     /// Pages that copies may go to.
     fn free_to_copy(&self) -> usize {
         self.pages.free() + self.restoring.map_or(0, |_| self.pages.spare())
@@ -233,8 +239,8 @@ impl Writer {
         }
         let live_max = self.pages.page_words() / COMPACTION_PARTS * (COMPACTION_PARTS - 1);
         let page = match self.restoring {
-            None => self.pages.take_emptiest(live_max),
-            Some(_) => self.pages.take_deadest(self.restore_dead_min()),
+            None => self.pages.take_emptiest(live_max, self.dead_min()),
+            Some(_) => self.pages.take_deadest(self.dead_min()),
         };
         let Some(page) = page else { return false };
         self.drain = Some(Drain { page, at: 0, purpose: Purpose::Compact });
@@ -289,9 +295,7 @@ impl Writer {
             if self.pages.free() + self.pages.waiting() >= wanted {
                 return false;
             }
-            let Some(page) = self.pages.take_emptiest(page_words - page_words / RESERVE_DEAD_PART) else {
-                return false;
-            };
+            let Some(page) = self.pages.take_emptiest(page_words, self.dead_min()) else { return false };
             self.drain = Some(Drain { page, at: 0, purpose: Purpose::Reserve });
         }
         self.drain_step(budget_bytes.div_ceil(WORD), now_ms)

@@ -311,11 +311,16 @@ impl Pages {
         self.closed.pop_front()
     }
 
-    /// Closed page with the fewest live words, if at most `live_max`; it is the caller's now.
-    pub(super) fn take_emptiest(&mut self, live_max: usize) -> Option<PageId> {
-        let live = |&(_, page): &(usize, &PageId)| self.pages[*page as usize].live;
-        let (index, page) = self.closed.iter().enumerate().min_by_key(live)?;
-        (self.pages[*page as usize].live <= live_max).then(|| self.closed.remove(index))?
+    /// Closed page with the fewest live words, at most `live_max` of them, and with at least `dead_min` dead ones; it is the caller's now.
+    ///
+    /// The end of a page that was too short for the next entry is neither live nor dead. Copying entries that leave such an end may leave it
+    /// elsewhere, so that a page without dead words could be copied for ever and nothing be gained.
+    pub(super) fn take_emptiest(&mut self, live_max: usize, dead_min: usize) -> Option<PageId> {
+        let page = |id: PageId| &self.pages[id as usize];
+        let pays = |id: PageId| page(id).live <= live_max && page(id).used - page(id).live >= dead_min;
+        let paying = self.closed.iter().enumerate().filter(|&(_, &id)| pays(id));
+        let (index, _) = paying.min_by_key(|&(_, &id)| page(id).live)?;
+        self.closed.remove(index)
     }
 
     /// Closed page with the most dead words, if at least `dead_min`; it is the caller's now.

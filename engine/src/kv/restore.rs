@@ -20,8 +20,8 @@ use super::pages::Pages;
 use super::table::EntryOffset;
 use super::writer::{Restoring, Writer};
 
-/// A page of which one part in so many is dead is copied.
-const DEAD_PART: usize = 16;
+/// Reading what was displaced again pays where more than this part of the budget is free.
+const FREE_PART: usize = 16;
 
 /// Keys with a deadline go until this part of the budget is free.
 const SHED_PART: usize = 8;
@@ -37,7 +37,7 @@ impl Writer {
     pub fn refill(&mut self) -> bool {
         self.restoring = Some(Restoring::Filling);
         let all = Pages::addressed(self.pages.budget()) - self.pages.withheld();
-        self.pages.live() < all * self.pages.page_words() / DEAD_PART * (DEAD_PART - 1)
+        self.pages.live() < all * self.pages.page_words() / FREE_PART * (FREE_PART - 1)
     }
 
     /// Everything has been applied. Of the keys that were evicted since [`Self::begin_restore`] those in `evicted` have not come back; the
@@ -53,7 +53,8 @@ impl Writer {
     }
 
     /// After [`Self::finish_restore`], until it returns false: copies what is alive of one page together with others, if enough of it is dead.
-    /// The last call gives the memory of free pages back.
+    /// The last call gives the memory of free pages back. It comes after at most 16 copies for each page that was read, since every copy
+    /// leaves a sixteenth of a page less that is dead.
     pub fn compact_restored(&mut self, now_ms: u64) -> bool {
         self.pages.poll(&self.shared.words);
         if self.compact_one(now_ms) {
@@ -61,11 +62,6 @@ impl Writer {
         }
         self.pages.release_free(&self.shared.words);
         false
-    }
-
-    /// Least words of a page that have to be dead for its being copied now.
-    pub(super) fn restore_dead_min(&self) -> usize {
-        self.pages.page_words() / DEAD_PART
     }
 
     /// Evicts keys with the soonest deadlines, up to a power of two of milliseconds from now, about [`SHED_PART`] of the budget. `false`

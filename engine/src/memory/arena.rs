@@ -116,8 +116,8 @@ pub struct Arena<T: Zeroable> {
 
 // SAFETY: the mapping belongs to the arena alone and may be unmapped by any thread; values are `Send` (`Zeroable`).
 unsafe impl<T: Zeroable> Send for Arena<T> {}
-// SAFETY: a shared arena gives out plain rows by unsafe functions only, whose callers exclude races, and atomics,
-// which are `Sync`.
+// SAFETY: values are `Sync` (`Zeroable`). A shared arena gives out plain rows to read; whoever writes one does so by an unsafe function, whose
+// callers answer for nobody reading it meanwhile (invariant 3).
 unsafe impl<T: Zeroable> Sync for Arena<T> {}
 
 impl<T: Zeroable> Arena<T> {

@@ -296,7 +296,7 @@ impl DenseWriter {
                 let terms = match unseen {
                     Unseen::Slot(slot) => self.free_slot(slot),
                     Unseen::Row(row) => self.points.release_row(row),
-                    Unseen::Vectors(slots) => self.space.drop_vectors(&slots),
+                    Unseen::Vectors(vectors) => self.space.drop_vectors(&vectors),
                     Unseen::Codes(codes) => {
                         self.space.free_codes(codes);
                         1

@@ -100,7 +100,8 @@ pub(crate) struct Listing<'a, P> {
 }
 
 impl<'a, P: Pace> Listing<'a, P> {
-    /// The snapshot is taken first: what it includes is filed by the time the lane is looked at.
+    /// The snapshot is taken first: what it includes is filed by the time the lane is looked at, and within the slots that the planner knows
+    /// of.
     pub fn new(
         points: &'a Points,
         pin: &'a Pin<'a>,
@@ -109,6 +110,7 @@ impl<'a, P: Pace> Listing<'a, P> {
         pace: &'a mut P,
     ) -> Self {
         let view = points.view_at(pin, wanted.filter, wanted.now_ms);
+        let situation = points.counted(situation);
         Listing { points, pin, k: wanted.k, situation, view, asked: Asked::default(), pace }
     }
 

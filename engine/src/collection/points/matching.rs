@@ -40,6 +40,7 @@ impl Points {
         let Sought { filter, now_ms, situation } = sought;
         let mut matching = Matching::of(self.view_at(pin, Some(filter), now_ms), from);
         if matching.view.filter.is_some() {
+            let situation = self.counted(situation);
             match self.planned(filter, pin, &Lists::default(), &situation, &matching.view).0 {
                 Plan::Nothing => matching.end = 0,
                 Plan::Points { walk, exact } => (matching.named, matching.exact) = (Some(walk), exact),

@@ -55,7 +55,7 @@ pub(crate) use lane_search::Listing;
 pub(crate) use matching::Sought;
 pub use matching::{MatchCursor, Matching};
 pub(crate) use meta::Birth;
-pub(crate) use reclaim::{Retired, Unseen, UnseenCodes, UnseenSlot, slot_steps};
+pub(crate) use reclaim::{Retired, Unseen, UnseenCodes, UnseenSlot, UnseenVectors, slot_steps};
 pub(crate) use rewrite::Rewritten;
 pub use rewrite::RowWrite;
 pub(crate) use view::View;
@@ -196,6 +196,12 @@ impl Points {
     #[inline]
     pub(crate) fn slots(&self) -> Slot {
         self.slots.load(Ordering::Acquire) as Slot
+    }
+
+    /// A situation with the numbers of points as of now. They are read after the snapshot of a search, so that all slots that it shows are
+    /// within what the planner lists.
+    pub(crate) fn counted(&self, situation: Situation) -> Situation {
+        Situation { live: self.live(), filed: self.filed(), slots: self.slots() as usize, ..situation }
     }
 
     /// Points present, expired ones that are not swept included.

@@ -38,8 +38,7 @@ pub(crate) enum Retired {
 pub(crate) enum Unseen {
     Slot(UnseenSlot),
     Row(UnseenRow),
-    /// As [`Retired::Vectors`].
-    Vectors(Vec<Slot>),
+    Vectors(UnseenVectors),
     Codes(UnseenCodes),
 }
 
@@ -55,6 +54,16 @@ impl UnseenSlot {
 
 /// Of [`Retired::Row`].
 pub(crate) struct UnseenRow(Slot);
+
+/// Of [`Retired::Vectors`].
+pub(crate) struct UnseenVectors(Vec<Slot>);
+
+impl UnseenVectors {
+    /// The slots that had them.
+    pub fn slots(&self) -> &[Slot] {
+        &self.0
+    }
+}
 
 /// Of [`Retired::Codes`].
 pub(crate) struct UnseenCodes(());
@@ -151,7 +160,7 @@ impl PointsWriter {
             match self.limbo.pop(&self.shared.domain) {
                 Some(Retired::Slots(slots)) => self.freeing = slots,
                 Some(Retired::Row(slot)) => return Some(Unseen::Row(UnseenRow(slot))),
-                Some(Retired::Vectors(slots)) => return Some(Unseen::Vectors(slots)),
+                Some(Retired::Vectors(slots)) => return Some(Unseen::Vectors(UnseenVectors(slots))),
                 Some(Retired::Codes) => return Some(Unseen::Codes(UnseenCodes(()))),
                 None => {
                     self.reclaim_owed = 0;

@@ -11,6 +11,7 @@
 //! Where data moves away from what codes were learned from, what is filed meanwhile keeps its floats until then: the next training learns
 //! from them, and codes them as they are. With codes that do not fit, floats would be gone for nothing.
 use super::{Cow, PointsWriter, Retired, Slot, SlotSet, SpaceWriter};
+use crate::collection::points::UnseenVectors;
 
 impl SpaceWriter {
     /// Whether inserts are refused: the quantizer is trained that vectors are given up for.
@@ -37,9 +38,9 @@ impl SpaceWriter {
     /// Some of what was restored into the first `slots` slots has no vectors any more.
     pub(super) fn restore_bare(&mut self, slots: u32) {
         self.shared.graph.give_up_vectors();
-        // Of those that an older image had.
-        self.shared.graph.release_vectors(0, slots);
         self.bare = SlotSet::all(slots as usize);
+        // Of those that an older image had.
+        self.release_bare(0, slots);
     }
 
     /// The padded vector of a slot: as it was written, or what its code stands for.
@@ -89,8 +90,8 @@ impl SpaceWriter {
     }
 
     /// No reader can have found the slots otherwise than filed. What it costs in steps.
-    pub(crate) fn drop_vectors(&mut self, slots: &[Slot]) -> usize {
-        let mut dropped: Vec<Slot> = slots.to_vec();
+    pub(crate) fn drop_vectors(&mut self, vectors: &UnseenVectors) -> usize {
+        let mut dropped: Vec<Slot> = vectors.slots().to_vec();
         dropped.sort_unstable();
         dropped.iter().for_each(|&slot| self.bare.insert(slot));
         // So many slots share a page with a given one, at most.
@@ -112,7 +113,7 @@ impl SpaceWriter {
                 }
                 to += 1;
             }
-            self.shared.graph.release_vectors(from, to);
+            self.release_bare(from, to);
             released = to;
         }
         dropped.len()

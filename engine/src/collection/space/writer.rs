@@ -170,6 +170,17 @@ impl SpaceWriter {
         }
     }
 
+    /// Gives the memory of the vectors of slots `from..to` back to the kernel.
+    ///
+    /// # Panics
+    /// When one of the slots is not bare.
+    pub(super) fn release_bare(&self, from: Slot, to: Slot) {
+        assert!((from..to).all(|slot| self.bare.contains(slot)), "slots {from} to {to} have vectors");
+        // SAFETY: a slot is bare once no reader is left of the time when its vector was read (`UnseenVectors`), or none has been shown
+        // anything yet (a restore), until its next vector is written.
+        unsafe { self.shared.graph.release_vectors(from, to) };
+    }
+
     /// Frees the oldest codes that were retired.
     pub(crate) fn free_codes(&self, _: UnseenCodes) {
         // SAFETY: the oldest that `retire_codes` has told, which were retired then: `UnseenCodes` says that no reader of that time is left.

@@ -189,13 +189,15 @@ impl Graph {
         self.vectors.row(slot as usize)
     }
 
-    /// Gives the memory of the vectors of slots `from..to` back, but for pages that others share: nobody reads them before they are
-    /// written again.
+    /// Gives the memory of the vectors of slots `from..to` back, but for pages that others share.
+    ///
+    /// # Safety
+    /// Nobody reads these vectors before they are written again.
     ///
     /// # Panics
     /// When the range is not one of slots.
-    pub fn release_vectors(&self, from: Slot, to: Slot) {
-        // SAFETY: nobody reads these rows before they are written again (the caller's word).
+    pub unsafe fn release_vectors(&self, from: Slot, to: Slot) {
+        // SAFETY: the caller's duty.
         let _taken = unsafe { self.vectors.forget(from as usize, to as usize) };
         // A kernel that refuses keeps the memory, and nothing else changes.
     }

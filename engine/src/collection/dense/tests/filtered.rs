@@ -1,8 +1,10 @@
 //! Filtered searches and walks over all matches, against the rows themselves: small collections, where every answer is exact,
 //! and one large enough for every path of the planner.
-use super::bed::{Rng, small_config};
+use super::bed::{Bed, Rng, small_config};
 use crate::collection::space::by_distance_then_id;
-use crate::collection::{DenseWriter, Explain, Hit, MatchCursor, Query, RowWrite, SearchError, Write};
+use crate::collection::{
+    DenseWriter, Explain, Hit, MatchCursor, Query, RowWrite, SearchError, Write, WriteMode,
+};
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::filter::{Geo, Node, Path, Predicate, unix_ms_of_rfc3339};
 use crate::index::Scratch;
@@ -539,4 +541,33 @@ fn columns_go_when_the_quota_needs_their_room() {
     (2900..3100).for_each(|id| put(&mut writer, id));
     assert_eq!(writer.shared().stats().filter_column_drops, 1);
     assert_ne!(search(&writer).path, Path::Column);
+}
+
+/// What the planner goes by may be read before the snapshot of a search is taken, and between the two a point may move to a slot that is
+/// fresh. Neither its old version nor its new one was found where the planner made a list of slots.
+#[test]
+fn a_point_that_moves_before_the_snapshot_is_found() {
+    let number = |op: &str, number: i64| leaf(op, "group", Value::Int(number));
+    let filters = [
+        number("eq", 5),
+        number("gte", 0),
+        number("gte", 3),
+        number("ne", 7),
+        and(vec![number("gte", 3), number("lte", 60)]),
+        and(vec![number("gte", 3), number("lte", 600)]),
+        and(vec![number("gte", 3), number("lte", 2000)]),
+        and(vec![number("ne", 7), number("ne", 9)]),
+    ];
+    for node in filters {
+        let (mut bed, filter) = (Bed::new(small_config(DIM, Metric::L2), 1 << 12), compiled(&node));
+        let vector = [0.5; DIM];
+        (0..2048).for_each(|id| bed.write(WriteMode::Upsert, id, &vector, id as i64, 0));
+        let dense = bed.writer.shared().clone();
+        let sought = dense.sought(&filter, NOW);
+        bed.write(WriteMode::Upsert, 5, &vector, 5, 0);
+        let pin = bed.seat.pin();
+        let ids: Vec<u64> =
+            dense.points().matching(&pin, sought, 0).map(|slot| dense.point(&pin, slot).id).collect();
+        assert_eq!(ids.iter().filter(|&&id| id == 5).count(), 1, "{node:?}: {ids:?}");
+    }
 }
