@@ -1,0 +1,205 @@
+//! One call on its connection: what is sent for it, and when it is given up.
+
+use super::answers::Answer;
+use super::connection::Connection;
+use super::head;
+use super::here::Here;
+use super::message::Fault;
+use super::status::{Code, Status};
+use crate::limits;
+use bytes::Bytes;
+use futures_lite::future::{or, poll_once};
+use h2::server::SendResponse;
+use h2::{Reason, SendStream};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{HeaderMap, Response, StatusCode};
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+/// The header that names a call in the access log.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+
+/// Where the answer to a call goes: nothing of it has been sent, or its headers have.
+enum Way {
+    Unanswered(SendResponse<Bytes>),
+    Answering(SendStream<Bytes>),
+    /// All of it has been sent.
+    Done,
+}
+
+/// A call that is being answered.
+pub struct Call {
+    here: Rc<Here>,
+    connection: Rc<Connection>,
+    way: RefCell<Way>,
+    request_id: Option<HeaderValue>,
+    deadline_ns: Option<u64>,
+}
+
+impl Call {
+    /// A call that nothing has been sent for. `deadline_ns` is how long its client waits.
+    pub fn new(
+        here: Rc<Here>,
+        connection: Rc<Connection>,
+        respond: SendResponse<Bytes>,
+        request_id: Option<HeaderValue>,
+        deadline_ns: Option<u64>,
+    ) -> Call {
+        let way = RefCell::new(Way::Unanswered(respond));
+        Call { here, connection, way, request_id, deadline_ns }
+    }
+
+    /// What the calls of the core share.
+    pub fn here(&self) -> &Here {
+        &self.here
+    }
+
+    /// Waits for `work` until the client has waited as long as it wanted to, or gives up.
+    pub async fn cancellable<T>(&self, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+        let late = async {
+            match self.deadline_ns {
+                Some(deadline_ns) => {
+                    let env = self.here.door.env();
+                    env.sleep_us(deadline_ns.saturating_sub(env.now_ns()).div_ceil(1000)).await;
+                    Err(Fault::Status(Status::new(Code::DeadlineExceeded, "deadline exceeded")))
+                }
+                None => std::future::pending().await,
+            }
+        };
+        let given_up = async {
+            let _reason = poll_fn(|cx| match &mut *self.way.borrow_mut() {
+                Way::Unanswered(respond) => respond.poll_reset(cx),
+                Way::Answering(stream) => stream.poll_reset(cx),
+                Way::Done => Poll::Pending,
+            })
+            .await;
+            Err(Fault::Gone)
+        };
+        or(work, or(late, given_up)).await
+    }
+
+    /// Sends a message, behind the headers of the answer where it is the first.
+    pub async fn send(&self, answer: Answer) -> Result<(), Fault> {
+        let mut rest = answer.finish().map_err(Fault::from)?;
+        self.begin()?;
+        // As often as HTTP/2 has room for some of it: what waits there is charged all the same, but could not be given up.
+        let (mut waited_us, mut sent) = (0, 0);
+        while !rest.is_empty() {
+            let room = self.room(rest.len(), &mut waited_us, sent).await?;
+            let piece = rest.split_to(room.min(rest.len()));
+            sent += piece.len() as u64;
+            self.with_stream(|stream| stream.send_data(piece, false))?;
+        }
+        Ok(())
+    }
+
+    /// Sends the headers of the answer, if that has not been done.
+    fn begin(&self) -> Result<(), Fault> {
+        let mut way = self.way.borrow_mut();
+        if let Way::Unanswered(respond) = &mut *way {
+            let stream = respond.send_response(self.response(), false).map_err(|_| Fault::Gone)?;
+            *way = Way::Answering(stream);
+        }
+        Ok(())
+    }
+
+    fn with_stream<T>(
+        &self,
+        act: impl FnOnce(&mut SendStream<Bytes>) -> Result<T, h2::Error>,
+    ) -> Result<T, Fault> {
+        match &mut *self.way.borrow_mut() {
+            Way::Answering(stream) => act(stream).map_err(|_| Fault::Gone),
+            Way::Unanswered(_) | Way::Done => Err(Fault::Gone),
+        }
+    }
+
+    /// Waits until HTTP/2 takes some of `wanted` bytes. A client that takes none for too long has its call ended.
+    async fn room(&self, wanted: usize, waited_us: &mut u64, sent: u64) -> Result<usize, Fault> {
+        let room = poll_fn(|cx| {
+            self.with_stream(|stream| {
+                stream.reserve_capacity(wanted.min(limits::GRPC_SEND_BUFFER_BYTES));
+                loop {
+                    // Capacity that is there already is not announced again.
+                    match stream.capacity() {
+                        0 => match stream.poll_capacity(cx) {
+                            Poll::Ready(Some(Ok(_))) => {}
+                            Poll::Ready(Some(Err(error))) => return Err(error),
+                            Poll::Ready(None) => return Err(Reason::CANCEL.into()),
+                            Poll::Pending => return Ok(Poll::Pending),
+                        },
+                        room => return Ok(Poll::Ready(room)),
+                    }
+                }
+            })
+            .map_or_else(|fault| Poll::Ready(Err(fault)), |poll| poll.map(Ok))
+        });
+        let mut room = pin!(room);
+        if let Some(room) = poll_once(room.as_mut()).await {
+            return room;
+        }
+        let env = self.here.door.env();
+        let _waiting = self.connection.wait();
+        let earned = sent / limits::BODY_BYTES_PER_EXTRA_SECOND;
+        let seconds = u64::from(limits::WRITE_STALL_MAX_SECONDS) + earned;
+        let allowed_us = seconds * self.here.config.second.as_micros() as u64;
+        let began_ns = env.now_ns();
+        let late = async {
+            env.sleep_us(allowed_us.saturating_sub(*waited_us)).await;
+            Err(Fault::Gone)
+        };
+        let room = or(room, late).await;
+        *waited_us += (env.now_ns() - began_ns) / 1000;
+        room
+    }
+
+    fn response(&self) -> Response<()> {
+        let mut response = Response::new(());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(head::MEDIA_TYPE));
+        if let Some(id) = &self.request_id {
+            headers.insert(REQUEST_ID, id.clone());
+        }
+        response
+    }
+
+    /// Answers what is no call with a status of HTTP.
+    pub fn refuse(&mut self, status: StatusCode) {
+        let mut response = Response::new(());
+        *response.status_mut() = status;
+        self.answer_alone(response);
+    }
+
+    /// Sends headers that nothing follows. A client that is gone needs no answer.
+    fn answer_alone(&mut self, response: Response<()>) {
+        if let Way::Unanswered(mut respond) = std::mem::replace(self.way.get_mut(), Way::Done) {
+            let _gone = respond.send_response(response, true);
+        }
+    }
+
+    /// Ends the call; without effect where the client has.
+    pub fn end(&mut self, status: &Status) {
+        match self.way.get_mut() {
+            Way::Unanswered(_) => {
+                let mut response = self.response();
+                status.put(response.headers_mut());
+                if status.code == Code::Unimplemented {
+                    let known = HeaderValue::from_static("gzip, identity");
+                    response.headers_mut().insert(GRPC_ACCEPT_ENCODING, known);
+                }
+                self.answer_alone(response);
+            }
+            Way::Answering(stream) if status.code == Code::Cancelled => stream.send_reset(Reason::CANCEL),
+            Way::Answering(stream) => {
+                let mut trailers = HeaderMap::new();
+                status.put(&mut trailers);
+                let _gone = stream.send_trailers(trailers);
+            }
+            Way::Done => {}
+        }
+    }
+}

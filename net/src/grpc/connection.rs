@@ -1,0 +1,189 @@
+//! What a core knows of each open connection, for the sweep ([`Connections`](crate::connections::Connections)) and for its calls.
+
+use crate::connections::{self, Aging};
+use crate::grpc::frames::Frames;
+use crate::limits;
+use nigh_shard::account::Charge;
+use nigh_shard::reactor::Source;
+use rustix::net::Shutdown;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Waker};
+
+/// One open connection; shared by its stream, its calls and the sweep, all on one core.
+pub struct Connection {
+    /// The socket.
+    pub source: Source,
+    /// What it takes of the memory however little it does.
+    #[allow(dead_code, reason = "held until the connection is gone")]
+    charge: Charge,
+    frames: RefCell<Frames>,
+    /// Bytes that were received since its task was last woken.
+    turn_bytes: Cell<usize>,
+    /// Calls whose tasks are there: a call that changes data outlives its stream.
+    calls: Cell<usize>,
+    /// Calls that wait for their client to send or to take something.
+    waiting: Cell<usize>,
+    unfinished_seconds: Cell<u32>,
+    idle_seconds: Cell<u32>,
+    write_blocked: Cell<bool>,
+    /// Seconds since the client last took something that was there for it, such seconds all together, and bytes that it took.
+    write_age_seconds: Cell<u32>,
+    write_wait_seconds: Cell<u32>,
+    write_bytes: Cell<u64>,
+    /// Whether bytes were received or sent since [`Aging::is_stalled`] was last called.
+    has_moved: Cell<bool>,
+    task: RefCell<Option<Waker>>,
+}
+
+/// Counts a call while it lives.
+pub struct OpenCall(Rc<Connection>);
+
+/// Counts a call that waits for its client while it lives.
+pub struct Waiting<'c>(&'c Connection);
+
+impl Connection {
+    /// A connection just accepted.
+    pub fn new(source: Source, charge: Charge) -> Self {
+        Connection {
+            source,
+            charge,
+            frames: RefCell::new(Frames::new()),
+            turn_bytes: Cell::new(0),
+            calls: Cell::new(0),
+            waiting: Cell::new(0),
+            unfinished_seconds: Cell::new(0),
+            idle_seconds: Cell::new(0),
+            write_blocked: Cell::new(false),
+            write_age_seconds: Cell::new(0),
+            write_wait_seconds: Cell::new(0),
+            write_bytes: Cell::new(0),
+            has_moved: Cell::new(false),
+            task: RefCell::new(None),
+        }
+    }
+
+    /// Its task has a turn.
+    pub fn begin_turn(&self, cx: &Context<'_>) {
+        self.turn_bytes.set(0);
+        let mut task = self.task.borrow_mut();
+        match &*task {
+            Some(waker) if waker.will_wake(cx.waker()) => {}
+            _ => *task = Some(cx.waker().clone()),
+        }
+    }
+
+    /// Whether it has received as much as one turn may.
+    pub fn has_had_its_turn(&self) -> bool {
+        self.turn_bytes.get() >= limits::GRPC_RECEIVED_PER_TURN_BYTES
+    }
+
+    /// Bytes came from the client.
+    pub fn received(&self, bytes: &[u8]) {
+        self.has_moved.set(true);
+        self.turn_bytes.set(self.turn_bytes.get() + bytes.len());
+        self.frames.borrow_mut().received(bytes);
+    }
+
+    /// The client took so many bytes.
+    pub fn wrote(&self, bytes: usize) {
+        self.has_moved.set(true);
+        self.write_blocked.set(false);
+        self.write_age_seconds.set(0);
+        self.write_bytes.set(self.write_bytes.get() + bytes as u64);
+        self.frames.borrow_mut().sent(bytes);
+    }
+
+    /// The client does not take any bytes at the moment.
+    pub fn blocked(&self) {
+        self.write_blocked.set(true);
+    }
+
+    /// Whether the client sends more that does nothing than it may.
+    pub fn is_flooded(&self) -> bool {
+        self.frames.borrow().is_flood()
+    }
+
+    /// Whether no call has been there for as long as a connection is kept.
+    pub fn has_been_idle(&self) -> bool {
+        self.idle_seconds.get() > limits::GRPC_IDLE_MAX_SECONDS
+    }
+
+    /// Begins a call, unless as many are there as one connection may have.
+    pub fn begin_call(self: &Rc<Self>) -> Option<OpenCall> {
+        let calls = self.calls.get();
+        if calls >= limits::GRPC_STREAMS_MAX as usize {
+            return None;
+        }
+        self.calls.set(calls + 1);
+        self.idle_seconds.set(0);
+        Some(OpenCall(self.clone()))
+    }
+
+    /// A call waits for its client until the guard drops.
+    pub fn wait(&self) -> Waiting<'_> {
+        self.waiting.set(self.waiting.get() + 1);
+        Waiting(self)
+    }
+
+    /// Ends the stream in one or both directions.
+    pub fn shutdown(&self, how: Shutdown) {
+        connections::shutdown(&self.source, how);
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.0.calls.set(self.0.calls.get() - 1);
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.set(self.0.waiting.get() - 1);
+    }
+}
+
+impl Aging for Connection {
+    fn shutdown(&self) {
+        Connection::shutdown(self, Shutdown::Both);
+    }
+
+    fn wake(&self) {
+        let waker = self.task.borrow().clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn is_stalled(&self) -> bool {
+        let waits = self.calls.get() == 0 || self.waiting.get() > 0 || self.write_blocked.get();
+        !self.has_moved.replace(false) && waits
+    }
+
+    fn tick(&self) -> bool {
+        self.frames.borrow_mut().next_second();
+        if self.write_blocked.get() {
+            let (age, waited) = (self.write_age_seconds.get() + 1, self.write_wait_seconds.get() + 1);
+            self.write_age_seconds.set(age);
+            self.write_wait_seconds.set(waited);
+            let earned = self.write_bytes.get() / limits::BODY_BYTES_PER_EXTRA_SECOND;
+            return age > limits::WRITE_STALL_MAX_SECONDS
+                || u64::from(waited) > u64::from(limits::WRITE_STALL_MAX_SECONDS) + earned;
+        }
+        if self.frames.borrow().is_unfinished() {
+            self.unfinished_seconds.set(self.unfinished_seconds.get() + 1);
+            return self.unfinished_seconds.get() > limits::HEADER_READ_MAX_SECONDS;
+        }
+        self.unfinished_seconds.set(0);
+        if self.calls.get() == 0 {
+            self.idle_seconds.set(self.idle_seconds.get() + 1);
+            if self.has_been_idle() {
+                Aging::wake(self);
+            }
+            // It has been told to go away, and has had time for that.
+            return self.idle_seconds.get() > limits::GRPC_IDLE_MAX_SECONDS + limits::HEADER_READ_MAX_SECONDS;
+        }
+        false
+    }
+}

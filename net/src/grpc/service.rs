@@ -1,0 +1,175 @@
+//! Carrying out one call, from its headers to its trailers.
+
+use super::answers::Answer;
+use super::call::{Call, REQUEST_ID};
+use super::connection::{Connection, OpenCall};
+use super::decode::{self, Decoded, Request as Asked};
+use super::execute;
+use super::head::{self, Head};
+use super::health;
+use super::here::Here;
+use super::message::{Fault, Messages};
+use super::methods::{Method, Target};
+use super::status::{Code, Status};
+use crate::access_log::{AccessEntry, RequestIds};
+use crate::auth::fingerprint;
+use crate::door::Permit;
+use crate::limits;
+use crate::op::table::{GrpcScope, Right};
+use crate::op::{Action, ApiError, ErrorKind};
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::Request;
+use http::header::HeaderValue;
+use http::request::Parts;
+use nigh_shard::env;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// Bytes of a path that the access log shows.
+const PATH_LOGGED_BYTES: usize = 256;
+
+/// Answers one call.
+pub async fn serve(
+    here: Rc<Here>,
+    connection: Rc<Connection>,
+    open: OpenCall,
+    request: Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+) {
+    let (parts, body) = request.into_parts();
+    let mut entry = here.config.access_log.then(|| access_entry(&here.request_ids, &parts));
+    let target = here.methods.find(parts.uri.path());
+    let head = Head::of(&parts);
+    let path = if target.is_none() { parts.uri.path().to_owned() } else { String::new() };
+    drop(parts);
+    let env = here.door.env();
+    let timeout_us = head.as_ref().ok().and_then(|head| head.timeout_us);
+    let request_id = entry.as_ref().and_then(|entry| HeaderValue::from_str(&entry.request_id).ok());
+    let deadline_ns =
+        timeout_us.map(|timeout_us| env.now_ns().saturating_add(timeout_us.saturating_mul(1000)));
+    let mut call = Call::new(here.clone(), connection.clone(), respond, request_id, deadline_ns);
+    let outcome = match head {
+        Err(head::Fault::Http(status)) => {
+            call.refuse(status);
+            Err(Fault::Status(Status::new(Code::Unknown, "")))
+        }
+        Err(head::Fault::Status(status)) => Err(Fault::Status(status)),
+        Ok(head) => {
+            if let (Some(entry), Some(token)) = (&mut entry, &head.token) {
+                entry.principal = format!("token:{}", fingerprint(token));
+            }
+            let held = here.requests_held.holder();
+            let second = here.config.second;
+            let mut messages = Messages::new(body, env.clone(), connection, head.encoding, held, second);
+            let token = head.token.as_deref();
+            match target {
+                Some(Target::Method(method)) => unary(&call, method, token, &mut messages).await,
+                Some(Target::HealthCheck) => health::check(&call, &mut messages).await,
+                Some(Target::HealthWatch) => health::watch(&call, &mut messages).await,
+                Some(Target::Reflection) => reflect(&call, &mut messages).await,
+                None => {
+                    Err(Fault::Status(Status::new(Code::Unimplemented, format!("unknown method {path}"))))
+                }
+            }
+        }
+    };
+    let status = match outcome {
+        Ok(()) => Status::ok(),
+        Err(Fault::Status(status)) => status,
+        Err(Fault::Gone) => Status::new(Code::Cancelled, ""),
+    };
+    call.end(&status);
+    if let Some(entry) = &mut entry {
+        status.code.name().clone_into(&mut entry.status);
+    }
+    let place = match target {
+        Some(Target::Method(method)) => Some(method.place),
+        _ => None,
+    };
+    here.config.telemetry.grpc.ended(here.door.env().index(), place, status.code);
+    drop(open);
+}
+
+/// A call of a method of the table: one message each way.
+async fn unary(
+    call: &Call,
+    method: Method,
+    token: Option<&[u8]>,
+    messages: &mut Messages,
+) -> Result<(), Fault> {
+    let (permit, request) = call.cancellable(admit(call, method, token, messages)).await?;
+    let received = Instant::now();
+    let (mutates, searches) = (request.mutates(), request.is_search());
+    let answer = execute::answer(&permit, request);
+    let answer = match mutates {
+        // What changes data runs to its end, whoever waits for it.
+        true => answer.await.map_err(Fault::from),
+        false => call.cancellable(async { answer.await.map_err(Fault::from) }).await,
+    }?;
+    if searches {
+        let index = call.here().door.env().index();
+        call.here().config.telemetry.core(index).grpc_searches.record(received.elapsed());
+    }
+    call.send(answer).await
+}
+
+/// Receives the message of a call, and lets the call in.
+async fn admit(
+    call: &Call,
+    method: Method,
+    token: Option<&[u8]>,
+    messages: &mut Messages,
+) -> Result<(Permit, Asked), Fault> {
+    let door = &call.here().door;
+    let is_open = method.grpc.on == GrpcScope::Open;
+    // Nothing of a call of a stranger is received beyond its headers.
+    if !is_open && door.auth().authenticate(token).is_err() {
+        return Err(ApiError::new(ErrorKind::Unauthorized, "unauthorized").into());
+    }
+    let message = messages.only().await?;
+    let message =
+        message.ok_or_else(|| ApiError::invalid("the method takes one message, and the call has none"))?;
+    let now_ms = door.env().unix_ms();
+    let row = method.row;
+    let Decoded { collection, request } = match message.len() <= limits::INLINE_JSON_MAX_BYTES {
+        true => decode::decode(row, &message.joined(), now_ms),
+        false => env::compute(door.env(), move || decode::decode(row, &message.joined(), now_ms)).await,
+    };
+    let permit = match (method.grpc.on, row.right) {
+        (GrpcScope::Open, _) => door.admit_anybody(),
+        (GrpcScope::Node, Right::Of(right)) => door.admit(token, right, "")?,
+        (GrpcScope::Collection, Right::Of(right)) => match collection {
+            Some(collection) => door.admit(token, right, &collection)?,
+            // Whatever cannot be told needs the most.
+            None => door.admit(token, Action::Admin, "")?,
+        },
+        // No method has an operation inside.
+        (_, Right::OfInner) => door.admit(token, Action::Admin, "")?,
+    };
+    Ok((permit, request?))
+}
+
+/// Answers questions about the methods as long as the client asks.
+async fn reflect(call: &Call, messages: &mut Messages) -> Result<(), Fault> {
+    while let Some(question) = call.cancellable(messages.next()).await? {
+        let mut answer = Answer::new(call.here().door.account());
+        answer.put(&call.here().reflection.answer(&question.joined())?);
+        call.send(answer).await?;
+    }
+    Ok(())
+}
+
+fn access_entry(ids: &RequestIds, parts: &Parts) -> AccessEntry {
+    let path = parts.uri.path();
+    AccessEntry {
+        request_id: ids.choose(parts.headers.get(REQUEST_ID).map(HeaderValue::as_bytes)),
+        transport: "grpc",
+        op: path[..path.floor_char_boundary(PATH_LOGGED_BYTES)].to_owned(),
+        status: String::new(),
+        principal: String::new(),
+        bytes: 0,
+        started: Instant::now(),
+    }
+}
