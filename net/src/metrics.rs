@@ -402,7 +402,7 @@ fn grpc_front_end(page: &mut Page<'_>, telemetry: &Telemetry) {
     for (code, count) in counters.ends() {
         page.sample("grpc_responses_total", &[("code", code.name())], count);
     }
-    let help = "Time of searches over gRPC, from their last byte received to their answer.";
+    let help = "Time of searches over gRPC, from their last byte received, or in a batch from their begin, to their answer.";
     searches(page, "grpc_search_seconds", help, telemetry, |core| &core.grpc_searches);
 }
 

@@ -129,9 +129,7 @@ impl ScrollReader {
                 let page = self.permit.run(request.clone()).await?;
                 request.after = page.next_after.or(request.after);
                 self.took(page.points.len(), page.next_after.is_some());
-                if self.is_done {
-                    self.cursor = page.next_after.map(cursors::by_id);
-                }
+                self.cursor = page.next_after.map(cursors::by_id);
                 Ok(page.points)
             }
             Scroll::Ordered(_) => self.next_ordered().await,
@@ -170,9 +168,7 @@ impl ScrollReader {
         let more = self.more || !self.found.is_empty();
         let cursor = page.last().map(|last| cursors::by_value(&request.order.keys, last));
         self.took(page.len(), more);
-        if self.is_done {
-            self.cursor = cursor.filter(|_| more);
-        }
+        self.cursor = cursor.filter(|_| more);
         Ok(matching)
     }
 
@@ -194,7 +190,7 @@ impl ScrollReader {
         self.is_done
     }
 
-    /// Where the next scroll goes on, once this one is done; empty when nothing follows.
+    /// Where another scroll goes on behind what has been read; empty when nothing follows.
     pub fn cursor(&self) -> &str {
         self.cursor.as_deref().unwrap_or_default()
     }

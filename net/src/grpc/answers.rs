@@ -95,7 +95,8 @@ impl Answer {
     }
 }
 
-fn crowded() -> ApiError {
+/// The refusal of an answer that others leave no room for.
+pub fn crowded() -> ApiError {
     ApiError::new(ErrorKind::Unavailable, ANSWERS_CROWDED)
 }
 

@@ -13,11 +13,12 @@ use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 /// The header that names a call in the access log.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -39,6 +40,11 @@ pub struct Call {
     way: RefCell<Way>,
     request_id: Option<HeaderValue>,
     deadline_ns: Option<u64>,
+    /// Bytes of messages that HTTP/2 has taken, and how long it was waited for.
+    sent: Cell<u64>,
+    waited_us: Cell<u64>,
+    /// A message has been sent in part.
+    is_cut: Cell<bool>,
 }
 
 impl Call {
@@ -51,7 +57,8 @@ impl Call {
         deadline_ns: Option<u64>,
     ) -> Call {
         let way = RefCell::new(Way::Unanswered(respond));
-        Call { here, connection, way, request_id, deadline_ns }
+        let (sent, waited_us, is_cut) = (Cell::new(0), Cell::new(0), Cell::new(false));
+        Call { here, connection, way, request_id, deadline_ns, sent, waited_us, is_cut }
     }
 
     /// What the calls of the core share.
@@ -83,18 +90,29 @@ impl Call {
         or(work, or(late, given_up)).await
     }
 
+    /// A search that it asked for has taken so long.
+    pub fn searched(&self, took: Duration) {
+        let here = &self.here;
+        here.config.telemetry.core(here.door.env().index()).grpc_searches.record(took);
+    }
+
     /// Sends a message, behind the headers of the answer where it is the first.
     pub async fn send(&self, answer: Answer) -> Result<(), Fault> {
-        let mut rest = answer.finish().map_err(Fault::from)?;
+        self.send_message(answer.finish().map_err(Fault::from)?).await
+    }
+
+    /// Sends a message that is finished.
+    pub async fn send_message(&self, mut rest: Bytes) -> Result<(), Fault> {
         self.begin()?;
+        self.is_cut.set(true);
         // As often as HTTP/2 has room for some of it: what waits there is charged all the same, but could not be given up.
-        let (mut waited_us, mut sent) = (0, 0);
         while !rest.is_empty() {
-            let room = self.room(rest.len(), &mut waited_us, sent).await?;
+            let room = self.room(rest.len()).await?;
             let piece = rest.split_to(room.min(rest.len()));
-            sent += piece.len() as u64;
+            self.sent.set(self.sent.get() + piece.len() as u64);
             self.with_stream(|stream| stream.send_data(piece, false))?;
         }
+        self.is_cut.set(false);
         Ok(())
     }
 
@@ -118,8 +136,9 @@ impl Call {
         }
     }
 
-    /// Waits until HTTP/2 takes some of `wanted` bytes. A client that takes none for too long has its call ended.
-    async fn room(&self, wanted: usize, waited_us: &mut u64, sent: u64) -> Result<usize, Fault> {
+    /// Waits until HTTP/2 takes some of `wanted` bytes. A client that takes none for too long, or too few in all the time that its call has
+    /// waited, has its call ended.
+    async fn room(&self, wanted: usize) -> Result<usize, Fault> {
         let room = poll_fn(|cx| {
             self.with_stream(|stream| {
                 stream.reserve_capacity(wanted.min(limits::GRPC_SEND_BUFFER_BYTES));
@@ -144,16 +163,18 @@ impl Call {
         }
         let env = self.here.door.env();
         let _waiting = self.connection.wait();
-        let earned = sent / limits::BODY_BYTES_PER_EXTRA_SECOND;
+        let earned = self.sent.get() / limits::BODY_BYTES_PER_EXTRA_SECOND;
         let seconds = u64::from(limits::WRITE_STALL_MAX_SECONDS) + earned;
-        let allowed_us = seconds * self.here.config.second.as_micros() as u64;
+        let second_us = self.here.config.second.as_micros() as u64;
+        let left_us = (seconds * second_us).saturating_sub(self.waited_us.get());
+        let left_us = left_us.min(u64::from(limits::WRITE_STALL_MAX_SECONDS) * second_us);
         let began_ns = env.now_ns();
         let late = async {
-            env.sleep_us(allowed_us.saturating_sub(*waited_us)).await;
+            env.sleep_us(left_us).await;
             Err(Fault::Gone)
         };
         let room = or(room, late).await;
-        *waited_us += (env.now_ns() - began_ns) / 1000;
+        self.waited_us.set(self.waited_us.get() + (env.now_ns() - began_ns) / 1000);
         room
     }
 
@@ -193,7 +214,10 @@ impl Call {
                 }
                 self.answer_alone(response);
             }
-            Way::Answering(stream) if status.code == Code::Cancelled => stream.send_reset(Reason::CANCEL),
+            // Trailers would make a message that is cut look like a mistake of ours.
+            Way::Answering(stream) if status.code == Code::Cancelled || self.is_cut.get() => {
+                stream.send_reset(Reason::CANCEL);
+            }
             Way::Answering(stream) => {
                 let mut trailers = HeaderMap::new();
                 status.put(&mut trailers);

@@ -18,8 +18,11 @@ pub struct Connection {
     #[allow(dead_code, reason = "held until the connection is gone")]
     charge: Charge,
     frames: RefCell<Frames>,
-    /// Bytes that were received since its task was last woken.
+    /// Bytes that were received since its task was last woken, and the heads of calls before that.
     turn_bytes: Cell<usize>,
+    heads_before: Cell<u64>,
+    /// Calls may have been received that could not begin in the last turn.
+    is_behind: Cell<bool>,
     /// Calls whose tasks are there: a call that changes data outlives its stream.
     calls: Cell<usize>,
     /// Calls that wait for their client to send or to take something.
@@ -50,6 +53,8 @@ impl Connection {
             charge,
             frames: RefCell::new(Frames::new()),
             turn_bytes: Cell::new(0),
+            heads_before: Cell::new(0),
+            is_behind: Cell::new(false),
             calls: Cell::new(0),
             waiting: Cell::new(0),
             unfinished_seconds: Cell::new(0),
@@ -66,6 +71,7 @@ impl Connection {
     /// Its task has a turn.
     pub fn begin_turn(&self, cx: &Context<'_>) {
         self.turn_bytes.set(0);
+        self.heads_before.set(self.frames.borrow().heads());
         let mut task = self.task.borrow_mut();
         match &*task {
             Some(waker) if waker.will_wake(cx.waker()) => {}
@@ -73,9 +79,17 @@ impl Connection {
         }
     }
 
-    /// Whether it has received as much as one turn may.
+    /// Whether it has received as much as one turn may: bytes, or calls, whose headers wait in memory until each has its turn.
     pub fn has_had_its_turn(&self) -> bool {
-        self.turn_bytes.get() >= limits::GRPC_RECEIVED_PER_TURN_BYTES
+        let heads = self.frames.borrow().heads() - self.heads_before.get();
+        self.is_behind.get()
+            || self.turn_bytes.get() >= limits::GRPC_RECEIVED_PER_TURN_BYTES
+            || heads >= limits::GRPC_CALLS_PER_TURN as u64
+    }
+
+    /// Whether calls may wait that were received and could not begin yet: nothing more is received meanwhile.
+    pub fn fall_behind(&self, is_behind: bool) {
+        self.is_behind.set(is_behind);
     }
 
     /// Bytes came from the client.
@@ -162,7 +176,7 @@ impl Aging for Connection {
     }
 
     fn tick(&self) -> bool {
-        self.frames.borrow_mut().next_second();
+        let is_stuck = self.frames.borrow_mut().next_second();
         if self.write_blocked.get() {
             let (age, waited) = (self.write_age_seconds.get() + 1, self.write_wait_seconds.get() + 1);
             self.write_age_seconds.set(age);
@@ -171,7 +185,7 @@ impl Aging for Connection {
             return age > limits::WRITE_STALL_MAX_SECONDS
                 || u64::from(waited) > u64::from(limits::WRITE_STALL_MAX_SECONDS) + earned;
         }
-        if self.frames.borrow().is_unfinished() {
+        if is_stuck {
             self.unfinished_seconds.set(self.unfinished_seconds.get() + 1);
             return self.unfinished_seconds.get() > limits::HEADER_READ_MAX_SECONDS;
         }

@@ -1,7 +1,7 @@
 //! Counters of the gRPC front end, for the metrics page.
 
 use crate::grpc::status::Code;
-use crate::op::table::TABLE;
+use crate::op::table::{GRPC_METHODS, grpc_methods};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Called by the one writer, so that a plain load and store are enough.
@@ -16,8 +16,8 @@ struct OfCore {
     accepted: AtomicU64,
     refused: AtomicU64,
     timed_out: AtomicU64,
-    /// Calls by the place of their row in the table.
-    calls: [AtomicU64; TABLE.len()],
+    /// Calls by the number of their method.
+    calls: [AtomicU64; GRPC_METHODS],
     /// Ends of all calls, those of no method included.
     ends: [AtomicU64; Code::ALL.len()],
 }
@@ -75,10 +75,10 @@ impl Counters {
         add(&self.cores[index].timed_out, count);
     }
 
-    /// A call has ended, of the method whose row has this place in the table, `None` = of no method of the service.
-    pub fn ended(&self, index: usize, place: Option<usize>, code: Code) {
-        if let Some(place) = place {
-            add(&self.cores[index].calls[place], 1);
+    /// A call has ended, of the method with this number, `None` = of no method of the service.
+    pub fn ended(&self, index: usize, method: Option<usize>, code: Code) {
+        if let Some(method) = method {
+            add(&self.cores[index].calls[method], 1);
         }
         add(&self.cores[index].ends[code as usize], 1);
     }
@@ -99,8 +99,8 @@ impl Counters {
 
     /// Calls that have ended, by method.
     pub fn calls(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let named = TABLE.iter().enumerate().filter_map(|(place, row)| Some((place, row.grpc?.name)));
-        named.map(|(place, name)| (name, self.sum(|core| &core.calls[place])))
+        let numbered = grpc_methods().enumerate();
+        numbered.map(|(number, (_, method))| (method.name, self.sum(|core| &core.calls[number])))
     }
 
     /// Calls that have ended, by code.
@@ -116,9 +116,9 @@ mod tests {
     #[test]
     fn calls_are_counted_by_method_and_by_code() {
         let counters = Counters::new(2);
-        let place = TABLE.iter().position(|row| row.name == "vector_search");
-        counters.ended(0, place, Code::Ok);
-        counters.ended(1, place, Code::NotFound);
+        let search = grpc_methods().position(|(_, method)| method.name == "Search");
+        counters.ended(0, search, Code::Ok);
+        counters.ended(1, search, Code::NotFound);
         counters.ended(1, None, Code::Unimplemented);
         assert_eq!(counters.calls().find(|(name, _)| *name == "Search"), Some(("Search", 2)));
         assert_eq!(counters.calls().map(|(_, count)| count).sum::<u64>(), 2);

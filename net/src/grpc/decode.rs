@@ -88,6 +88,8 @@ pub enum Request {
     ChangePayload(ChangePayload),
     /// `SearchResponse`.
     Search(SearchPoints),
+    /// `SearchBatchResponse`, one for each.
+    SearchBatch(SearchBatch),
     /// `SearchDocsResponse`.
     SearchDocs(SearchPoints),
     /// `SearchGroupsResponse`.
@@ -98,7 +100,7 @@ pub enum Request {
     SearchText(TextPoints),
     /// `SearchResponse`.
     Query(QueryPoints),
-    /// `ScrollResponse`.
+    /// `ScrollResponse`, one or many.
     Scroll(Scroll),
     /// `CreateAliasResponse` or `DeleteAliasResponse`, which hold what was sent.
     ChangeAlias(AliasChange),
@@ -139,6 +141,18 @@ impl Request {
                 | Request::Query(_)
         )
     }
+}
+
+/// Many searches of one collection. Their filters are compiled when it is their turn: all of them at once would take a multiple of the message.
+pub struct SearchBatch {
+    /// Name as sent.
+    pub collection: String,
+    /// The searches, in order.
+    pub searches: Vec<BatchSearch>,
+    /// Whether documents are asked for.
+    pub with_rows: bool,
+    /// Consistency.
+    pub read: ReadOptions,
 }
 
 /// A message that was looked at.
@@ -358,6 +372,13 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
             Request::ChangePayload(ChangePayload { collection, id, change, write })
         }
         VectorOp::Search => Request::Search(search(read(bytes)?, false)?),
+        VectorOp::SearchBatch => {
+            let message: SearchBatchRequest = read(bytes)?;
+            let read: ReadOptions = read_options!(message);
+            read.validate()?;
+            let SearchBatchRequest { collection, searches, with_documents: with_rows, .. } = message;
+            Request::SearchBatch(SearchBatch { collection, searches, with_rows, read })
+        }
         VectorOp::SearchDocs => Request::SearchDocs(search(read(bytes)?, true)?),
         VectorOp::SearchGroups => {
             let message: SearchGroupsRequest = read(bytes)?;

@@ -60,8 +60,10 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             permit.run(request).await?;
             out.put(&PayloadResponse { applied: true });
         }
-        Request::Search(request) => put_results(permit, &permit.run(request).await?, out).await,
-        Request::SearchDocs(request) => put_documents(permit, &permit.run(request).await?, out).await,
+        Request::Search(request) => put_results(permit, &permit.run(request).await?, out, results).await,
+        Request::SearchDocs(request) => {
+            put_documents(permit, &permit.run(request).await?, out, documents).await;
+        }
         Request::SearchGroups(request) => {
             let QueryOutcome { answer, incomplete, .. } = permit.run(request).await?;
             if let QueryAnswer::Groups(groups) = answer {
@@ -72,18 +74,18 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
         }
         Request::Hybrid(request) => {
             if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
-                put_results(permit, &hits, out).await;
+                put_results(permit, &hits, out, results).await;
             }
         }
         Request::SearchText(request) => {
             if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
-                put_documents(permit, &hits, out).await;
+                put_documents(permit, &hits, out, documents).await;
             }
         }
         Request::Query(request) => {
             let QueryOutcome { answer, incomplete, .. } = permit.run(request).await?;
             match answer {
-                QueryAnswer::Hits(hits) => put_results(permit, &hits, out).await,
+                QueryAnswer::Hits(hits) => put_results(permit, &hits, out, results).await,
                 QueryAnswer::Groups(groups) => {
                     let page = |groups| SearchResponse { groups, ..Default::default() };
                     put_groups(permit, &groups, out, page).await;
@@ -114,6 +116,9 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             }
         }
         Request::Unmet(request) => match permit.run(request).await? {},
+        Request::SearchBatch(_) => {
+            return Err(ApiError::new(ErrorKind::Internal, "a batch of searches has many answers"));
+        }
     }
     Ok(answer)
 }
@@ -145,11 +150,23 @@ async fn upsert_batch(permit: &Permit, request: WritePoints, out: &mut Answer) -
     Ok(())
 }
 
+fn results(results: Vec<SearchResult>) -> SearchResponse {
+    SearchResponse { results, ..Default::default() }
+}
+
+fn documents(documents: Vec<Document>) -> SearchDocsResponse {
+    SearchDocsResponse { documents, ..Default::default() }
+}
+
 /// Appends results, with a chance for others after each page. One that becomes too long is given up.
-async fn put_results(permit: &Permit, hits: &[FoundPoint], out: &mut Answer) {
-    for page in hits.chunks(8 * PAGE_POINTS) {
-        let results = page.iter().map(answers::result).collect();
-        out.put(&SearchResponse { results, ..Default::default() });
+pub async fn put_results<M: prost::Message>(
+    permit: &Permit,
+    hits: &[FoundPoint],
+    out: &mut Answer,
+    page: impl Fn(Vec<SearchResult>) -> M,
+) {
+    for hits in hits.chunks(8 * PAGE_POINTS) {
+        out.put(&page(hits.iter().map(answers::result).collect()));
         if out.is_full() {
             return;
         }
@@ -158,12 +175,16 @@ async fn put_results(permit: &Permit, hits: &[FoundPoint], out: &mut Answer) {
 }
 
 /// Appends documents, likewise: a page has fewer of long ones, but one at least.
-async fn put_documents(permit: &Permit, hits: &[FoundPoint], out: &mut Answer) {
+pub async fn put_documents<M: prost::Message>(
+    permit: &Permit,
+    hits: &[FoundPoint],
+    out: &mut Answer,
+    page: impl Fn(Vec<Document>) -> M,
+) {
     let now_ms = permit.unix_ms();
     let mut before = out.len();
     for hit in hits {
-        let documents = vec![answers::document(hit, now_ms)];
-        out.put(&SearchDocsResponse { documents, ..Default::default() });
+        out.put(&page(vec![answers::document(hit, now_ms)]));
         if out.len() - before > PAGE_BYTES {
             if out.is_full() {
                 return;

@@ -35,6 +35,10 @@ pub struct Frames {
     earned: [u64; 2],
     /// Bytes sent that have earned nothing yet.
     sent: u64,
+    /// Frames that begin a call, so far.
+    heads: u64,
+    /// In this second there was a moment in which nothing was unfinished.
+    was_finished: bool,
 }
 
 impl Frames {
@@ -51,6 +55,8 @@ impl Frames {
             idle: 0,
             earned: [0; 2],
             sent: 0,
+            heads: 0,
+            was_finished: false,
         }
     }
 
@@ -77,6 +83,7 @@ impl Frames {
             if self.payload_left == 0 && self.head_len == 0 {
                 self.is_first = false;
             }
+            self.was_finished |= !self.is_unfinished();
         }
     }
 
@@ -90,7 +97,10 @@ impl Frames {
             self.in_headers = flags & END_HEADERS == 0;
         }
         match kind {
-            HEADERS => self.earned[0] += GRPC_IDLE_FRAMES_PER_USEFUL,
+            HEADERS => {
+                self.heads += 1;
+                self.earned[0] += GRPC_IDLE_FRAMES_PER_USEFUL;
+            }
             DATA if self.payload_left > 0 => self.earned[0] += GRPC_IDLE_FRAMES_PER_USEFUL,
             _ => self.idle += 1,
         }
@@ -114,10 +124,16 @@ impl Frames {
         self.idle > GRPC_IDLE_FRAMES_PER_SECOND + self.earned.iter().sum::<u64>()
     }
 
-    /// A second has passed.
-    pub fn next_second(&mut self) {
+    /// Frames that begin a call, so far.
+    pub fn heads(&self) -> u64 {
+        self.heads
+    }
+
+    /// A second has passed. Returns whether the client was all that time in the middle of the same.
+    pub fn next_second(&mut self) -> bool {
         self.idle = 0;
         self.earned = [0, self.earned[0]];
+        !std::mem::replace(&mut self.was_finished, false) && self.is_unfinished()
     }
 }
 
@@ -194,5 +210,32 @@ mod tests {
         frames.next_second();
         (0..=GRPC_IDLE_FRAMES_PER_SECOND).for_each(|_| frames.received(&window));
         assert!(frames.is_flood());
+    }
+
+    /// A client is stuck when a whole second passes within one frame or one head, and not when each second ends in another.
+    #[test]
+    fn stuck_is_who_stays_within_one_frame() {
+        let mut frames = Frames::new();
+        assert!(frames.next_second(), "no preface has come");
+        frames.received(&[0; PREFACE_BYTES]);
+        frames.received(&frame(4, 0, 0));
+        assert!(!frames.next_second() && !frames.next_second(), "nothing is under way");
+        let head = frame(HEADERS, END_HEADERS, 20);
+        for _ in 0..20 {
+            frames.received(&head[..15]);
+            assert!(!frames.next_second(), "it began in this second");
+            frames.received(&head[15..]);
+        }
+        frames.received(&frame(HEADERS, 0, 3));
+        assert!(!frames.next_second());
+        for _ in 0..3 {
+            frames.received(&frame(CONTINUATION, 0, 3));
+            assert!(frames.next_second(), "headers that do not end are one head");
+        }
+        frames.received(&frame(CONTINUATION, END_HEADERS, 3));
+        assert!(!frames.next_second());
+        frames.received(&frame(DATA, 0, 30)[..20]);
+        assert!(!frames.next_second() && !frames.next_second(), "data may take its time");
+        assert_eq!(frames.heads(), 21);
     }
 }

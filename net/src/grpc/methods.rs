@@ -1,6 +1,6 @@
 //! The methods by their paths.
 
-use crate::op::table::{GrpcMethod, Row, TABLE};
+use crate::op::table::{GrpcMethod, Row, grpc_methods};
 use std::collections::HashMap;
 
 /// The package of the service.
@@ -24,10 +24,10 @@ pub enum Target {
 /// A method of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Method {
-    /// The row.
+    /// Its row.
     pub row: &'static Row,
-    /// The place of the row in the table.
-    pub place: usize,
+    /// Its number.
+    pub number: usize,
     /// How it is called.
     pub grpc: GrpcMethod,
 }
@@ -40,11 +40,9 @@ impl Methods {
     pub fn new(alias: Option<&str>) -> Methods {
         let mut paths = HashMap::new();
         for package in [Some(PACKAGE), alias].into_iter().flatten() {
-            for (place, row) in TABLE.iter().enumerate() {
-                if let Some(grpc) = row.grpc {
-                    let path = format!("/{package}.{SERVICE}/{}", grpc.name);
-                    paths.insert(path, Target::Method(Method { row, place, grpc }));
-                }
+            for (number, (row, grpc)) in grpc_methods().enumerate() {
+                let path = format!("/{package}.{SERVICE}/{}", grpc.name);
+                paths.insert(path, Target::Method(Method { row, number, grpc }));
             }
         }
         for (path, target) in [
@@ -92,14 +90,10 @@ mod tests {
     fn paths_lead_to_rows() {
         let methods = Methods::new(Some("acme.v2"));
         for package in [PACKAGE, "acme.v2"] {
-            for (place, row) in TABLE.iter().enumerate() {
-                let Some(grpc) = row.grpc else { continue };
+            for (number, (row, grpc)) in grpc_methods().enumerate() {
                 let found = methods.find(&format!("/{package}.{SERVICE}/{}", grpc.name));
-                assert!(
-                    matches!(found, Some(Target::Method(method)) if method.place == place),
-                    "{}",
-                    grpc.name
-                );
+                let Some(Target::Method(method)) = found else { panic!("{}", grpc.name) };
+                assert_eq!((method.number, method.row.name, method.grpc), (number, row.name, grpc));
             }
         }
         for path in

@@ -3,8 +3,8 @@
 //! `server` accepts connections and runs each as a task: the crate `h2` parses and writes frames over a plain socket that the core's reactor
 //! watches (`stream`), and `connection` knows what the sweep has to know of it. Each call is a task of its own (`service`): its `head` is
 //! read, its messages are received within their limits (`message`), `methods` finds the row of the table, `decode` makes an operation of a
-//! message, the door carries it out (`execute`), and `answers` writes what came out, which `call` sends. Two services that gRPC defines for every server
-//! stand beside that: `health` and `reflection`.
+//! message, the door carries it out (`execute`, or `streamed` where the answer is a stream of messages), and `answers` writes what came out,
+//! which `call` sends. Two services that gRPC defines for every server stand beside that: `health` and `reflection`.
 //!
 //! The messages are those of `net/proto`; their code is in [`crate::wire::proto::messages`].
 
@@ -29,6 +29,7 @@ mod server;
 mod service;
 mod status;
 mod stream;
+mod streamed;
 
 pub use config::GrpcConfig;
 #[cfg(test)]

@@ -3,11 +3,11 @@
 use super::decode;
 use super::frames::Frames;
 use crate::op::ApiError;
-use crate::op::table::TABLE;
+use crate::op::table::{GRPC_METHODS, grpc_methods};
 
 /// Names of the methods, in the order of their numbers.
 pub fn methods() -> impl Iterator<Item = &'static str> {
-    TABLE.iter().filter_map(|row| row.grpc.map(|method| method.name))
+    grpc_methods().map(|(_, method)| method.name)
 }
 
 /// Decodes the message of the method with this number, or one with so many fewer as there are: the collection that it names.
@@ -15,8 +15,7 @@ pub fn methods() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// What a client would be told.
 pub fn message(method: usize, bytes: &[u8], now_ms: u64) -> Result<Option<String>, ApiError> {
-    let mut rows = TABLE.iter().filter(|row| row.grpc.is_some());
-    let Some(row) = rows.nth(method % methods().count()) else { return Ok(None) };
+    let Some((row, _)) = grpc_methods().nth(method % GRPC_METHODS) else { return Ok(None) };
     let decoded = decode::decode(row, bytes, now_ms);
     decoded.request.map(|_| decoded.collection)
 }

@@ -172,6 +172,7 @@ async fn converse(server: &Server, connection: &Rc<Connection>) -> Result<(), h2
                     }
                     begun += 1;
                     if begun == limits::GRPC_CALLS_PER_TURN {
+                        connection.fall_behind(true);
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
@@ -183,7 +184,10 @@ async fn converse(server: &Server, connection: &Rc<Connection>) -> Result<(), h2
                     server.here.config.telemetry.grpc.timed_out(server.here.door.env().index(), 1);
                     http.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                 }
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    connection.fall_behind(false);
+                    return Poll::Pending;
+                }
             }
         }
     })

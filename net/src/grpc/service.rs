@@ -11,6 +11,7 @@ use super::here::Here;
 use super::message::{Fault, Messages};
 use super::methods::{Method, Target};
 use super::status::{Code, Status};
+use super::streamed;
 use crate::access_log::{AccessEntry, RequestIds};
 use crate::auth::fingerprint;
 use crate::door::Permit;
@@ -65,7 +66,7 @@ pub async fn serve(
             let mut messages = Messages::new(body, env.clone(), connection, head.encoding, held, second);
             let token = head.token.as_deref();
             match target {
-                Some(Target::Method(method)) => unary(&call, method, token, &mut messages).await,
+                Some(Target::Method(method)) => carry_out(&call, method, token, &mut messages).await,
                 Some(Target::HealthCheck) => health::check(&call, &mut messages).await,
                 Some(Target::HealthWatch) => health::watch(&call, &mut messages).await,
                 Some(Target::Reflection) => reflect(&call, &mut messages).await,
@@ -84,22 +85,25 @@ pub async fn serve(
     if let Some(entry) = &mut entry {
         status.code.name().clone_into(&mut entry.status);
     }
-    let place = match target {
-        Some(Target::Method(method)) => Some(method.place),
+    let number = match target {
+        Some(Target::Method(method)) => Some(method.number),
         _ => None,
     };
-    here.config.telemetry.grpc.ended(here.door.env().index(), place, status.code);
+    here.config.telemetry.grpc.ended(here.door.env().index(), number, status.code);
     drop(open);
 }
 
-/// A call of a method of the table: one message each way.
-async fn unary(
+/// A call of a method of the table: one message, and an answer of one or of many.
+async fn carry_out(
     call: &Call,
     method: Method,
     token: Option<&[u8]>,
     messages: &mut Messages,
 ) -> Result<(), Fault> {
     let (permit, request) = call.cancellable(admit(call, method, token, messages)).await?;
+    if method.grpc.is_streamed {
+        return call.cancellable(streamed::answer(call, &permit, request)).await;
+    }
     let received = Instant::now();
     let (mutates, searches) = (request.mutates(), request.is_search());
     let answer = execute::answer(&permit, request);
@@ -109,9 +113,9 @@ async fn unary(
         false => call.cancellable(async { answer.await.map_err(Fault::from) }).await,
     }?;
     if searches {
-        let index = call.here().door.env().index();
-        call.here().config.telemetry.core(index).grpc_searches.record(received.elapsed());
+        call.searched(received.elapsed());
     }
+    // An answer that is there is sent, however late it is: a client that waits no longer has given the call up.
     call.send(answer).await
 }
 

@@ -1,7 +1,7 @@
 //! Every operation of the interface, once: its name, the right it needs, and how each transport calls it.
 //!
-//! The routes of REST, the operations of the binary protocol, what either asks the authenticator for, the paths of the OpenAPI document
-//! and the page of operations in the reference derive from this table. Who adds an operation adds a row, its struct beside this file, and
+//! The routes of REST, the operations of the binary protocol, the methods of gRPC, what each asks the authenticator for, the paths of the
+//! OpenAPI document and the page of operations in the reference derive from this table. Who adds an operation adds a row, its struct beside this file, and
 //! a decoder in each codec that offers it; tests walk the table and fail where one is missing.
 
 use crate::op::Action;
@@ -116,6 +116,7 @@ pub enum VectorOp {
     ClearPayload,
     DeleteByFilter,
     Search,
+    SearchBatch,
     SearchDocs,
     SearchGroups,
     SearchMmr,
@@ -146,8 +147,8 @@ pub struct Row {
     pub rest: [Option<RestRoute>; 2],
     /// Where its arguments in the binary protocol name a collection; `None` when the protocol does not have it.
     pub tcp: Option<CollectionAt>,
-    /// How gRPC calls it.
-    pub grpc: Option<GrpcMethod>,
+    /// How gRPC calls it; two methods at most.
+    pub grpc: [Option<GrpcMethod>; 2],
 }
 
 /// The right an operation needs.
@@ -177,6 +178,8 @@ pub struct GrpcMethod {
     pub name: &'static str,
     /// What its right is needed on.
     pub on: GrpcScope,
+    /// Whether it is answered by a stream of messages, and not by one.
+    pub is_streamed: bool,
 }
 
 /// What the right of a method of gRPC is needed on.
@@ -238,7 +241,7 @@ pub const WRITE_OPTIONS: &[&str] = &["write_consistency_factor", "wait"];
 pub const CONDITIONS: &[&str] = &["write_consistency_factor", "wait", "expected_version"];
 
 const fn row(name: &'static str, op: Op, right: Action) -> Row {
-    Row { name, op, right: Right::Of(right), rest: [None; 2], tcp: None, grpc: None }
+    Row { name, op, right: Right::Of(right), rest: [None; 2], tcp: None, grpc: [None; 2] }
 }
 
 const fn kv(name: &'static str, op: KvOp, right: Action) -> Row {
@@ -285,14 +288,26 @@ impl Row {
         self.route(RestRoute { method: Verb::Get, path, parameters: &[], is_open: true })
     }
 
-    const fn grpc(mut self, name: &'static str) -> Row {
-        self.grpc = Some(GrpcMethod { name, on: GrpcScope::Collection });
+    const fn method(mut self, name: &'static str, on: GrpcScope, is_streamed: bool) -> Row {
+        self.grpc[if self.grpc[0].is_none() { 0 } else { 1 }] = Some(GrpcMethod { name, on, is_streamed });
         self
     }
 
-    const fn grpc_on_node(mut self, name: &'static str) -> Row {
-        self.grpc = Some(GrpcMethod { name, on: GrpcScope::Node });
-        self
+    const fn grpc(self, name: &'static str) -> Row {
+        self.method(name, GrpcScope::Collection, false)
+    }
+
+    const fn grpc_stream(self, name: &'static str) -> Row {
+        self.method(name, GrpcScope::Collection, true)
+    }
+
+    const fn grpc_on_node(self, name: &'static str) -> Row {
+        self.method(name, GrpcScope::Node, false)
+    }
+
+    /// Served to whoever has no key.
+    const fn grpc_open(self, name: &'static str) -> Row {
+        self.method(name, GrpcScope::Open, false)
     }
 
     /// Query parameters of its routes so far.
@@ -319,6 +334,11 @@ impl Row {
     /// Its routes of REST.
     pub fn routes(&self) -> impl Iterator<Item = &RestRoute> {
         self.rest.iter().flatten()
+    }
+
+    /// Its methods of gRPC.
+    pub fn methods(&self) -> impl Iterator<Item = &GrpcMethod> {
+        self.grpc.iter().flatten()
     }
 }
 
@@ -350,10 +370,7 @@ pub const TABLE: &[Row] = &[
     kv_query("kv_query", KvQueryOp::Query, Read),
     kv_query("__kv_index_set__", KvQueryOp::IndexSet, Admin),
     kv_query("__kv_index_list__", KvQueryOp::IndexList, Admin),
-    Row {
-        grpc: Some(GrpcMethod { name: "Health", on: GrpcScope::Open }),
-        ..process("__ping__", ProcessOp::Ping, Read).tcp(Nowhere).open("/v1/health")
-    },
+    process("__ping__", ProcessOp::Ping, Read).tcp(Nowhere).open("/v1/health").grpc_open("Health"),
     process("__ready__", ProcessOp::Ready, Read).tcp(Nowhere).open("/v1/ready"),
     process("__metrics__", ProcessOp::Metrics, Read)
         .tcp(Nowhere)
@@ -406,7 +423,7 @@ pub const TABLE: &[Row] = &[
         right: Right::OfInner,
         rest: [None; 2],
         tcp: Some(Nowhere),
-        grpc: None,
+        grpc: [None; 2],
     },
     absent("__register_wasm__", Admin, Nowhere),
     placement("vector_evict", PlacementOp::Evict).rest(Post, "/v1/collections/{name}/evict"),
@@ -501,6 +518,7 @@ pub const TABLE: &[Row] = &[
         .rest(Post, "/v1/collections/{name}/points/search")
         .takes(READ_OPTIONS)
         .grpc("Search"),
+    vector("vector_search_batch", VectorOp::SearchBatch, Read).grpc_stream("SearchBatch"),
     vector("vector_search_docs", VectorOp::SearchDocs, Read)
         .tcp(AfterFlags)
         .rest(Post, "/v1/collections/{name}/points/search/docs")
@@ -538,7 +556,8 @@ pub const TABLE: &[Row] = &[
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/points/scroll")
         .takes(READ_OPTIONS)
-        .grpc("Scroll"),
+        .grpc("Scroll")
+        .grpc_stream("ScrollStream"),
     vector("vector_count", VectorOp::Count, Read).rest(Post, "/v1/collections/{name}/points/count"),
     vector("vector_facet", VectorOp::Facet, Read).rest(Post, "/v1/collections/{name}/points/facet"),
     vector("vector_sample", VectorOp::Sample, Read).rest(Post, "/v1/collections/{name}/points/sample"),
@@ -591,6 +610,21 @@ pub const TABLE: &[Row] = &[
     absent("vector_named_operate", Write, First),
 ];
 
+/// How many methods of gRPC there are.
+pub const GRPC_METHODS: usize = {
+    let (mut count, mut row) = (0, 0);
+    while row < TABLE.len() {
+        count += TABLE[row].grpc[0].is_some() as usize + TABLE[row].grpc[1].is_some() as usize;
+        row += 1;
+    }
+    count
+};
+
+/// Every method of gRPC with its row; the place of a method among them is its number.
+pub fn grpc_methods() -> impl Iterator<Item = (&'static Row, GrpcMethod)> {
+    TABLE.iter().flat_map(|row| row.methods().map(move |method| (row, *method)))
+}
+
 /// The row of an operation that has one row alone.
 ///
 /// # Panics
@@ -612,11 +646,11 @@ mod tests {
             TABLE.iter().flat_map(Row::routes).map(|route| (route.method, route.path)).collect();
         assert_eq!(routes.iter().collect::<HashSet<_>>().len(), routes.len());
         for row in TABLE {
-            let is_called = row.tcp.is_some() || row.rest[0].is_some() || row.grpc.is_some();
+            let is_called = row.tcp.is_some() || row.rest[0].is_some() || row.grpc[0].is_some();
             assert!(is_called, "nobody can call {}", row.name);
         }
-        let methods: Vec<_> = TABLE.iter().filter_map(|row| row.grpc.map(|method| method.name)).collect();
-        assert_eq!(methods.iter().collect::<HashSet<_>>().len(), methods.len());
+        let methods: HashSet<_> = grpc_methods().map(|(_, method)| method.name).collect();
+        assert_eq!((methods.len(), grpc_methods().count()), (GRPC_METHODS, GRPC_METHODS));
     }
 
     #[test]
@@ -624,7 +658,7 @@ mod tests {
         let of = |op: fn(Op) -> bool| TABLE.iter().filter(|row| row.tcp.is_some() && op(row.op)).count();
         assert_eq!(of(|op| matches!(op, Op::Kv(_))), 19);
         assert_eq!(of(|op| matches!(op, Op::Vector(_))), 27);
-        assert_eq!(TABLE.iter().filter(|row| row.grpc.is_some()).count(), 69);
+        assert_eq!((GRPC_METHODS, grpc_methods().filter(|(_, method)| method.is_streamed).count()), (71, 2));
         assert_eq!(TABLE.iter().filter(|row| row.right == Right::OfInner).count(), 1);
     }
 }

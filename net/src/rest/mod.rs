@@ -386,6 +386,7 @@ impl RestService {
             | VectorOp::Upsert
             | VectorOp::InsertIfAbsent
             | VectorOp::Exists
+            | VectorOp::SearchBatch
             | VectorOp::BulkStagePayload
             | VectorOp::Operate => Ok(not_found()),
         }

@@ -180,6 +180,13 @@ impl GrpcClient {
         }
     }
 
+    /// Calls a method that answers with a stream: its messages, and how it ended.
+    pub fn stream(&self, method: &str, request: &Json) -> (Vec<Json>, (u32, String)) {
+        let answer = self.answer(method, request, &[]);
+        let of = messages_of(method).1;
+        (answer.messages().iter().map(|message| decode(&of, message)).collect(), answer.code())
+    }
+
     /// Expects a refusal whose sentence holds `fragment`.
     #[track_caller]
     pub fn refused(&self, method: &str, request: Json, code: u32, fragment: &str) {

@@ -1,6 +1,6 @@
 //! Every method against a node, and its answers beside those of REST.
 use super::*;
-use nigh_net::op::table::{Op, TABLE};
+use nigh_net::op::table::{Op, grpc_methods};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -553,8 +553,7 @@ fn what_the_node_lacks() {
     client.refused("KeysRevoke", json!({"token": "t"}), FAILED_PRECONDITION, registry);
     client.refused("KeysList", json!({}), FAILED_PRECONDITION, registry);
     let mut absent = 0;
-    for row in TABLE.iter().filter(|row| row.op == Op::Absent) {
-        let Some(method) = row.grpc else { continue };
+    for (_, method) in grpc_methods().filter(|(row, _)| row.op == Op::Absent) {
         absent += 1;
         let what = if method.name.starts_with("MV") { "several vectors per point" } else { "named vectors" };
         client.refused(method.name, json!({}), UNIMPLEMENTED, what);

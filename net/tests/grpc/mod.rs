@@ -3,6 +3,7 @@ mod connections;
 mod messages;
 mod methods;
 mod services;
+mod streams;
 
 use crate::common::grpc::GrpcClient;
 use crate::common::server::{Client, options};

@@ -2,7 +2,7 @@
 use crate::ROOT;
 use nigh_net::grpc::{PACKAGE, SERVICE};
 use nigh_net::op::Op;
-use nigh_net::op::table::{GrpcScope, Right, TABLE};
+use nigh_net::op::table::{GrpcScope, Right, grpc_methods};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -19,10 +19,12 @@ but have the same messages connects to a server that is started with `-grpc-alia
 
 Rules for all methods:
 
-* **Calls** have one message each way. Fields that the server does not know are ignored.
+* **Calls** have one message each way, but for two methods that answer with a stream of messages: `ScrollStream` sends the documents of a
+  scroll as they are read, however many they are, and each message has the cursor that goes on behind it; `SearchBatch` carries out many
+  searches of one collection and sends the answer to each, in their order. Fields that the server does not know are ignored.
 * **Tokens** are sent as the metadata `authorization: Bearer <key>`. Every failure is UNAUTHENTICATED, with one text. Nothing of a call without a
   valid token is received beyond its headers.
-* **Messages** have at most 64 MiB in either direction. They may be compressed with gzip; answers are not.
+* **Messages** have at most 64 MiB in either direction, each of a stream for itself. They may be compressed with gzip; answers are not.
 * **Deadlines** end reads with DEADLINE_EXCEEDED, and a read whose client gives up is given up. A write that has begun runs to its end, whatever
   its client waits for.
 * **Values, filters and payloads** are the JSON of REST, in fields whose names end with `_json`. An empty text means none.
@@ -57,11 +59,12 @@ pub fn page() -> String {
         let (name, rest) = line.split_once('(').expect("a request");
         let (request, rest) = rest.split_once(") returns (").expect("an answer");
         let answer = rest.trim_end_matches(");");
-        let row = TABLE.iter().find(|row| row.grpc.is_some_and(|method| method.name == name));
-        let row = row.unwrap_or_else(|| panic!("the table has no {name}"));
-        let right = match (row.grpc.map(|method| method.on), row.right) {
-            (Some(GrpcScope::Open), _) => "none".to_owned(),
-            (Some(GrpcScope::Node), Right::Of(right)) => format!("{right:?} on the node").to_lowercase(),
+        let answer = answer.replace("stream ", "stream of ");
+        let found = grpc_methods().find(|(_, method)| method.name == name);
+        let (row, method) = found.unwrap_or_else(|| panic!("the table has no {name}"));
+        let right = match (method.on, row.right) {
+            (GrpcScope::Open, _) => "none".to_owned(),
+            (GrpcScope::Node, Right::Of(right)) => format!("{right:?} on the node").to_lowercase(),
             (_, Right::Of(right)) => format!("{right:?}").to_lowercase(),
             (_, Right::OfInner) => "of the operation inside".to_owned(),
         };

@@ -9,7 +9,7 @@ pub fn page() -> String {
     let mut out = String::from(
         "# Operations\n\n\
          Every operation of the interface with the right it needs, its routes over REST, whether the binary protocol has it under its name, and its\n\
-         method over [gRPC](grpc.md). A right is needed on the collection that the request names, or on the whole node where it names none. \"None\"\n\
+         methods over [gRPC](grpc.md). A right is needed on the collection that the request names, or on the whole node where it names none. \"None\"\n\
          stands for routes that are served without a key, \"of the operation inside\" for an envelope.\n\n\
          \"Refused\" marks operations whose features this build lacks (backups, partitions, a registry of keys): they check the request and then\n\
          refuse it, with status 412 over REST, FAILED_PRECONDITION over gRPC and an error over the binary protocol. Operations that are \"not\n\
@@ -40,14 +40,16 @@ pub fn page() -> String {
             _ if is_refused => "refused",
             _ => "yes",
         };
-        let method = match row.grpc {
-            None => String::new(),
-            Some(method) if row.op == Op::Absent => format!("`{}` (not offered)", method.name),
-            Some(method) if is_refused => format!("`{}` (refused)", method.name),
-            Some(method) => format!("`{}`", method.name),
-        };
-        let routes = routes.join("<br>");
-        let _ = writeln!(out, "| `{}` | {right} | {routes} | {binary} | {method} |", row.name);
+        let methods: Vec<String> = row
+            .methods()
+            .map(|method| match row.op {
+                Op::Absent => format!("`{}` (not offered)", method.name),
+                _ if is_refused => format!("`{}` (refused)", method.name),
+                _ => format!("`{}`", method.name),
+            })
+            .collect();
+        let (routes, methods) = (routes.join("<br>"), methods.join("<br>"));
+        let _ = writeln!(out, "| `{}` | {right} | {routes} | {binary} | {methods} |", row.name);
     }
     out
 }

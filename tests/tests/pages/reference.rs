@@ -655,6 +655,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                     Count,
                 ),
                 ("Ids of `GetBatch`", of!(GRPC_IDS_MAX), Count),
+                ("Searches of `SearchBatch`", of!(GRPC_SEARCHES_MAX), Count),
                 ("Actions of `AliasBatch`", of!(GRPC_ALIAS_ACTIONS_MAX), Count),
                 ("Scopes of `KeysAdd`", of!(GRPC_KEY_SCOPES_MAX), Count),
                 (
@@ -772,7 +773,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
 }
 
 /// Constants of the front end that no client meets: how work is cut into pieces.
-const INTERNAL: [&str; 16] = [
+const INTERNAL: [&str; 17] = [
     "PAGES_IN_FLIGHT_BYTES",
     "TCP_FRAME_JUDGED_BYTES",
     "LINGER_MAX_MS",
@@ -789,6 +790,7 @@ const INTERNAL: [&str; 16] = [
     "GRPC_SEND_BUFFER_BYTES",
     "GRPC_RECEIVED_PER_TURN_BYTES",
     "GRPC_CALLS_PER_TURN",
+    "GRPC_SEARCHES_TOGETHER_MAX",
 ];
 
 fn with_commas(value: u64) -> String {

@@ -123,6 +123,7 @@ pub fn decode(op: VectorOp, args: &[u8], now_ms: u64) -> Result<VectorRequest, A
         VectorOp::Operate => VectorRequest::Operate(points::operate(args)?),
         VectorOp::Write
         | VectorOp::WriteBatch
+        | VectorOp::SearchBatch
         | VectorOp::SearchMmr
         | VectorOp::Count
         | VectorOp::Facet

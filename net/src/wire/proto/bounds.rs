@@ -59,6 +59,7 @@ bounded! {
     DeletePayloadKeysRequest[list(3, "a request may name", limits::PAYLOAD_KEYS_MAX, "keys", Item::Message(&[]))],
     ClearPayloadRequest,
     SearchRequest,
+    SearchBatchRequest[list(2, "a batch may have", limits::GRPC_SEARCHES_MAX, "searches", Item::Message(&[]))],
     SearchGroupsRequest,
     HybridRequest[sought(4)],
     TextSearchRequest,

@@ -160,7 +160,7 @@ fn the_code_reads_and_writes_these_bytes() {
         UpsertRequest UpsertResponse UpsertBatchRequest UpsertBatchResponse DeleteRequest DeleteResponse
         DeleteByFilterRequest DeleteByFilterResponse GetRequest GetResponse GetBatchRequest GetBatchResponse
         SetPayloadRequest DeletePayloadKeysRequest ClearPayloadRequest PayloadResponse
-        SearchRequest SearchResponse SearchDocsResponse SearchGroupsRequest SearchGroupsResponse HybridRequest
+        SearchRequest SearchResponse SearchBatchRequest SearchBatchResponse SearchDocsResponse SearchGroupsRequest SearchGroupsResponse HybridRequest
         TextSearchRequest HybridTextRequest VectorQueryRequest ScrollRequest ScrollResponse
         CreateAliasRequest CreateAliasResponse DeleteAliasRequest DeleteAliasResponse ListAliasesRequest
         ListAliasesResponse AliasBatchRequest AliasBatchResponse KeysAddRequest KeysRevokeRequest KeysListRequest
@@ -172,9 +172,12 @@ fn the_code_reads_and_writes_these_bytes() {
 fn every_method_of_the_table_is_in_the_service_and_no_other() {
     let compiler = compiled();
     let service = compiler.descriptor_pool().get_service_by_name("svc.v1.VectorService").expect("it");
-    let mut declared: Vec<String> = service.methods().map(|method| method.name().to_owned()).collect();
-    let table = crate::op::table::TABLE.iter().filter_map(|row| row.grpc);
-    let mut offered: Vec<String> = table.map(|method| method.name.to_owned()).collect();
+    assert!(service.methods().all(|method| !method.is_client_streaming()));
+    let declared = service.methods().map(|method| (method.name().to_owned(), method.is_server_streaming()));
+    let mut declared: Vec<_> = declared.collect();
+    let offered = crate::op::table::grpc_methods();
+    let mut offered: Vec<_> =
+        offered.map(|(_, method)| (method.name.to_owned(), method.is_streamed)).collect();
     declared.sort_unstable();
     offered.sort_unstable();
     assert_eq!(declared, offered);

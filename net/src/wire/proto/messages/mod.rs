@@ -20,9 +20,10 @@ pub use admin::*;
 pub use collections::*;
 pub use points::*;
 pub use search::{
-    Document, Group, HybridRequest, HybridTextRequest, OrderBy, Result as SearchResult, ScrollRequest,
-    ScrollResponse, SearchDocsResponse, SearchGroupsRequest, SearchGroupsResponse, SearchRequest,
-    SearchResponse, TextSearchRequest, VectorQueryRequest,
+    BatchSearch, Document, Group, HybridRequest, HybridTextRequest, OrderBy, Result as SearchResult,
+    ScrollRequest, ScrollResponse, SearchBatchRequest, SearchBatchResponse, SearchDocsResponse,
+    SearchGroupsRequest, SearchGroupsResponse, SearchRequest, SearchResponse, TextSearchRequest,
+    VectorQueryRequest,
 };
 
 /// Descriptors of every `.proto` file, as reflection serves them: a `FileDescriptorSet`.
