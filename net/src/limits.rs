@@ -151,13 +151,16 @@ pub const TCP_RECEIVE_BYTES_MAX: usize = 256 << 10;
 
 /// One message of gRPC, either way (interface). The largest JSON body that has no list of points is half of it.
 pub const GRPC_MESSAGE_MAX_BYTES: usize = 64 << 20;
+/// One message of a call that is served without a token. It is not counted by itself, so that strangers take no part of what requests may.
+pub const GRPC_OPEN_MESSAGE_MAX_BYTES: usize = 1 << 10;
 /// Calls of one connection that are open at a time, as HTTP/2 tells clients; further ones are refused before they begin, and clients wait.
 pub const GRPC_STREAMS_MAX: u32 = 128;
 /// Headers of one call, names and values; a token is the longest of them.
 pub const GRPC_HEADERS_MAX_BYTES: u32 = 16 << 10;
-/// What the account of memory has for every open connection of gRPC: windows and buffers of HTTP/2, its two tables of headers, and calls that
-/// have an answer too short to be counted by itself.
+/// What the account of memory has for every open connection of gRPC: windows and buffers of HTTP/2, and its two tables of headers.
 pub const GRPC_CONNECTION_BYTES: u64 = 192 << 10;
+/// What it has for every call: its task, its stream, and a message or an answer that is too short to be counted by itself.
+pub const GRPC_CALL_BYTES: u64 = 12 << 10;
 /// Bytes of bodies that a client may send before the calls of its connection have taken any of them, and likewise in one call.
 pub const GRPC_WINDOW_BYTES: u32 = 128 << 10;
 /// Bytes of an answer that HTTP/2 holds for a client that takes none.

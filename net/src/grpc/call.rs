@@ -102,15 +102,22 @@ impl Call {
     }
 
     /// Sends a message that is finished.
-    pub async fn send_message(&self, mut rest: Bytes) -> Result<(), Fault> {
+    pub async fn send_message(&self, message: Bytes) -> Result<(), Fault> {
+        self.send_pieces([message]).await
+    }
+
+    /// Sends a message that lies in pieces.
+    pub async fn send_pieces(&self, pieces: impl IntoIterator<Item = Bytes>) -> Result<(), Fault> {
         self.begin()?;
         self.is_cut.set(true);
-        // As often as HTTP/2 has room for some of it: what waits there is charged all the same, but could not be given up.
-        while !rest.is_empty() {
-            let room = self.room(rest.len()).await?;
-            let piece = rest.split_to(room.min(rest.len()));
-            self.sent.set(self.sent.get() + piece.len() as u64);
-            self.with_stream(|stream| stream.send_data(piece, false))?;
+        for mut rest in pieces {
+            // As often as HTTP/2 has room for some of it: what waits there is charged all the same, but could not be given up.
+            while !rest.is_empty() {
+                let room = self.room(rest.len()).await?;
+                let piece = rest.split_to(room.min(rest.len()));
+                self.sent.set(self.sent.get() + piece.len() as u64);
+                self.with_stream(|stream| stream.send_data(piece, false))?;
+            }
         }
         self.is_cut.set(false);
         Ok(())

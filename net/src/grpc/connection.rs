@@ -3,7 +3,7 @@
 use crate::connections::{self, Aging};
 use crate::grpc::frames::Frames;
 use crate::limits;
-use nigh_shard::account::Charge;
+use nigh_shard::account::{Charge, CoreCharge};
 use nigh_shard::reactor::Source;
 use rustix::net::Shutdown;
 use std::cell::{Cell, RefCell};
@@ -40,7 +40,12 @@ pub struct Connection {
 }
 
 /// Counts a call while it lives.
-pub struct OpenCall(Rc<Connection>);
+pub struct OpenCall {
+    connection: Rc<Connection>,
+    /// What it takes of the memory however short it is.
+    #[allow(dead_code, reason = "held until the call is gone")]
+    charge: CoreCharge,
+}
 
 /// Counts a call that waits for its client while it lives.
 pub struct Waiting<'c>(&'c Connection);
@@ -123,15 +128,15 @@ impl Connection {
         self.idle_seconds.get() > limits::GRPC_IDLE_MAX_SECONDS
     }
 
-    /// Begins a call, unless as many are there as one connection may have.
-    pub fn begin_call(self: &Rc<Self>) -> Option<OpenCall> {
+    /// Begins a call, unless as many are there as one connection may have, or there is no memory for it, which `charge` is to hold.
+    pub fn begin_call(self: &Rc<Self>, mut charge: CoreCharge) -> Option<OpenCall> {
         let calls = self.calls.get();
-        if calls >= limits::GRPC_STREAMS_MAX as usize {
+        if calls >= limits::GRPC_STREAMS_MAX as usize || !charge.resize(limits::GRPC_CALL_BYTES) {
             return None;
         }
         self.calls.set(calls + 1);
         self.idle_seconds.set(0);
-        Some(OpenCall(self.clone()))
+        Some(OpenCall { connection: self.clone(), charge })
     }
 
     /// A call waits for its client until the guard drops.
@@ -148,7 +153,7 @@ impl Connection {
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        self.0.calls.set(self.0.calls.get() - 1);
+        self.connection.calls.set(self.connection.calls.get() - 1);
     }
 }
 

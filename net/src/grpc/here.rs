@@ -20,6 +20,8 @@ pub struct Here {
     pub config: Rc<GrpcConfig>,
     /// What messages of calls hold.
     pub requests_held: Rc<CoreCharges>,
+    /// What calls hold beside their messages.
+    pub calls_held: Rc<CoreCharges>,
     /// Names of calls in the access log.
     pub request_ids: RequestIds,
 }

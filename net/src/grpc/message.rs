@@ -6,7 +6,7 @@ use super::connection::Connection;
 use super::status::{Code, Status};
 use crate::collected::Collected;
 use crate::gunzip::{Encoding, Gunzip, Piece};
-use crate::limits::{self, GRPC_MESSAGE_MAX_BYTES};
+use crate::limits::{self, GRPC_MESSAGE_MAX_BYTES, GRPC_OPEN_MESSAGE_MAX_BYTES};
 use crate::op::ApiError;
 use bytes::Bytes;
 use futures_lite::future::{or, poll_once};
@@ -47,8 +47,8 @@ pub struct Messages {
     env: Rc<dyn Env>,
     connection: Rc<Connection>,
     encoding: Encoding,
-    /// What the message under way holds of the memory of the process.
-    held: CoreCharge,
+    /// What the message under way holds of the memory of the process. A call that anybody may make has short messages and holds nothing.
+    held: Option<CoreCharge>,
     /// Received and not taken.
     rest: Bytes,
     received: u64,
@@ -57,13 +57,13 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Those of a body. What they hold is counted by `held`.
+    /// Those of a body. What they hold is counted by `held`, `None` for a call that anybody may make.
     pub fn new(
         body: RecvStream,
         env: Rc<dyn Env>,
         connection: Rc<Connection>,
         encoding: Encoding,
-        held: CoreCharge,
+        held: Option<CoreCharge>,
         second: Duration,
     ) -> Messages {
         let (rest, received, waited_us) = (Bytes::new(), 0, 0);
@@ -87,7 +87,7 @@ impl Messages {
     /// # Errors
     /// It is too large, incomplete, or not what it says it is.
     pub async fn next(&mut self) -> Result<Option<Collected>, Fault> {
-        self.held.resize(0);
+        self.hold(0)?;
         if self.is_at_end().await? {
             return Ok(None);
         }
@@ -100,8 +100,8 @@ impl Messages {
         }
         let [flag, len @ ..] = prefix;
         let len = u32::from_be_bytes(len) as usize;
-        if len > GRPC_MESSAGE_MAX_BYTES {
-            return Err(too_large());
+        if len > self.most() {
+            return Err(self.too_large());
         }
         let is_compressed = match (flag, self.encoding) {
             (0, _) => false,
@@ -134,8 +134,8 @@ impl Messages {
                 .map_err(|error| Fault::invalid(&format!("the message is not valid gzip: {error}")))?;
             match piece {
                 Piece::Bytes(bytes) => {
-                    if message.len() + bytes.len() > GRPC_MESSAGE_MAX_BYTES {
-                        return Err(too_large());
+                    if message.len() + bytes.len() > self.most() {
+                        return Err(self.too_large());
                     }
                     self.hold(sent + message.len() + bytes.len())?;
                     message.push(bytes);
@@ -151,8 +151,18 @@ impl Messages {
         }
     }
 
+    /// Bytes of a message at most.
+    fn most(&self) -> usize {
+        if self.held.is_some() { GRPC_MESSAGE_MAX_BYTES } else { GRPC_OPEN_MESSAGE_MAX_BYTES }
+    }
+
+    fn too_large(&self) -> Fault {
+        let text = format!("message too large: at most {} bytes", self.most());
+        Fault::Status(Status::new(Code::ResourceExhausted, text))
+    }
+
     fn hold(&mut self, bytes: usize) -> Result<(), Fault> {
-        match self.held.resize(bytes as u64) {
+        match self.held.as_mut().is_none_or(|held| held.resize(bytes as u64)) {
             true => Ok(()),
             false => {
                 let text = "too many request bytes in flight; try again";
@@ -202,9 +212,4 @@ impl Messages {
         let _gone = self.body.flow_control().release_capacity(bytes.len());
         Ok(Some(bytes))
     }
-}
-
-fn too_large() -> Fault {
-    let text = format!("message too large: at most {GRPC_MESSAGE_MAX_BYTES} bytes");
-    Fault::Status(Status::new(Code::ResourceExhausted, text))
 }

@@ -6,6 +6,7 @@ use super::message::Fault;
 use super::methods::PACKAGE;
 use super::status::{Code, Status};
 use crate::wire::proto::messages::DESCRIPTORS;
+use bytes::Bytes;
 use prost::{Message, Oneof};
 use prost_types::{DescriptorProto, FileDescriptorProto, FileDescriptorSet};
 use std::collections::HashMap;
@@ -45,7 +46,7 @@ struct ExtensionRequest {
 
 /// An answer.
 #[derive(Clone, PartialEq, Message)]
-pub struct ServerReflectionResponse {
+struct ServerReflectionResponse {
     #[prost(string, tag = "1")]
     valid_host: String,
     #[prost(message, optional, tag = "2")]
@@ -106,11 +107,27 @@ struct ErrorResponse {
     error_message: String,
 }
 
+/// An answer in two parts, which are one message.
+#[derive(Debug)]
+pub struct Answer {
+    head: Vec<u8>,
+    files: Bytes,
+}
+
+impl Answer {
+    /// The message in pieces, with its prefix.
+    pub fn message(self) -> [Bytes; 2] {
+        let len = (self.head.len() + self.files.len()) as u32;
+        [[&[0][..], &len.to_be_bytes(), &self.head].concat().into(), self.files]
+    }
+}
+
 /// What there is to tell.
 pub struct Reflection {
     services: Vec<String>,
-    /// Encoded files, each behind those that it needs.
-    files: Vec<(FileDescriptorProto, Vec<u8>)>,
+    files: Vec<FileDescriptorProto>,
+    /// What is told about each file, encoded: it is long, and strangers who ask for it again and again share it.
+    told: Vec<Bytes>,
     by_name: HashMap<String, usize>,
     /// The file of each message, enumeration, service and method.
     by_symbol: HashMap<String, usize>,
@@ -128,6 +145,7 @@ impl Reflection {
         let mut reflection = Reflection {
             services: Vec::new(),
             files: Vec::new(),
+            told: Vec::new(),
             by_name: HashMap::new(),
             by_symbol: HashMap::new(),
         };
@@ -135,6 +153,7 @@ impl Reflection {
             reflection.add(file);
         }
         reflection.services.sort_unstable();
+        reflection.told = (0..reflection.files.len()).map(|place| reflection.with_needed(place)).collect();
         reflection
     }
 
@@ -156,8 +175,7 @@ impl Reflection {
             self.add_message(&package, message, place);
         }
         self.by_name.insert(file.name().to_owned(), place);
-        let encoded = file.encode_to_vec();
-        self.files.push((file, encoded));
+        self.files.push(file);
     }
 
     fn add_message(&mut self, scope: &str, message: &DescriptorProto, place: usize) {
@@ -175,7 +193,7 @@ impl Reflection {
     ///
     /// # Errors
     /// It is none.
-    pub fn answer(&self, question: &[u8]) -> Result<ServerReflectionResponse, Fault> {
+    pub fn answer(&self, question: &[u8]) -> Result<Answer, Fault> {
         let request = ServerReflectionRequest::decode(question).map_err(|_| {
             let text = "ServerReflectionRequest: not a message of that kind";
             Fault::Status(Status::new(Code::InvalidArgument, text))
@@ -185,9 +203,15 @@ impl Reflection {
                 let name = |name: &String| ServiceResponse { name: name.clone() };
                 Told::Services(ListServiceResponse { service: self.services.iter().map(name).collect() })
             }
-            Some(Question::FileByFilename(name)) => self.told(self.by_name.get(name), "file", name),
+            Some(Question::FileByFilename(name)) => match self.by_name.get(name) {
+                Some(place) => return Ok(self.files(request, *place)),
+                None => error(Code::NotFound, format!("unknown file {name:?}")),
+            },
             Some(Question::FileContainingSymbol(symbol)) => {
-                self.told(self.by_symbol.get(symbol.trim_start_matches('.')), "symbol", symbol)
+                match self.by_symbol.get(symbol.trim_start_matches('.')) {
+                    Some(place) => return Ok(self.files(request, *place)),
+                    None => error(Code::NotFound, format!("unknown symbol {symbol:?}")),
+                }
             }
             Some(Question::FileContainingExtension(asked)) => {
                 error(Code::NotFound, format!("{:?} has no extensions", asked.containing_type))
@@ -201,24 +225,33 @@ impl Reflection {
             },
             None => error(Code::InvalidArgument, "nothing is asked for".to_owned()),
         };
-        let valid_host = request.host.clone();
-        Ok(ServerReflectionResponse { valid_host, original_request: Some(request), told: Some(told) })
+        Ok(Answer { head: head(request, Some(told)), files: Bytes::new() })
     }
 
-    fn told(&self, place: Option<&usize>, what: &str, name: &str) -> Told {
-        let Some(place) = place else { return error(Code::NotFound, format!("unknown {what} {name:?}")) };
-        // Behind it everything that it needs, so that one question is enough.
-        let mut places = vec![*place];
+    fn files(&self, request: ServerReflectionRequest, place: usize) -> Answer {
+        Answer { head: head(request, None), files: self.told[place].clone() }
+    }
+
+    /// What is told about a file: the part of an answer that has it, and everything that it needs, so that one question is enough.
+    fn with_needed(&self, place: usize) -> Bytes {
+        let mut places = vec![place];
         let mut at = 0;
         while let Some(place) = places.get(at) {
-            let needed = self.files[*place].0.dependency.iter().filter_map(|name| self.by_name.get(name));
+            let needed = self.files[*place].dependency.iter().filter_map(|name| self.by_name.get(name));
             let new: Vec<usize> = needed.copied().filter(|place| !places.contains(place)).collect();
             places.extend(new);
             at += 1;
         }
-        let file_descriptor_proto = places.into_iter().map(|place| self.files[place].1.clone()).collect();
-        Told::Files(FileDescriptorResponse { file_descriptor_proto })
+        let files = places.into_iter().map(|place| self.files[place].encode_to_vec()).collect();
+        let told = Some(Told::Files(FileDescriptorResponse { file_descriptor_proto: files }));
+        ServerReflectionResponse { told, ..Default::default() }.encode_to_vec().into()
     }
+}
+
+/// What comes before the files of an answer, or is all of it.
+fn head(request: ServerReflectionRequest, told: Option<Told>) -> Vec<u8> {
+    let valid_host = request.host.clone();
+    ServerReflectionResponse { valid_host, original_request: Some(request), told }.encode_to_vec()
 }
 
 fn error(code: Code, error_message: String) -> Told {
@@ -255,9 +288,15 @@ fn renamed(mut file: FileDescriptorProto, alias: &str) -> FileDescriptorProto {
 mod tests {
     use super::*;
 
+    fn decoded(answer: Answer) -> ServerReflectionResponse {
+        let message = answer.message().concat();
+        assert_eq!(message[..5], [&[0][..], &(message.len() as u32 - 5).to_be_bytes()].concat());
+        ServerReflectionResponse::decode(&message[5..]).unwrap()
+    }
+
     fn told(reflection: &Reflection, question: Question) -> Told {
         let request = ServerReflectionRequest { host: "h".to_owned(), question: Some(question) };
-        let answer = reflection.answer(&request.encode_to_vec()).unwrap();
+        let answer = decoded(reflection.answer(&request.encode_to_vec()).unwrap());
         assert_eq!((answer.valid_host.as_str(), answer.original_request), ("h", Some(request)));
         answer.told.unwrap()
     }
@@ -297,7 +336,8 @@ mod tests {
     #[test]
     fn no_name_of_the_package_is_left_in_the_files_of_an_alias() {
         let reflection = Reflection::new(Some("acme"));
-        for (file, encoded) in reflection.files.iter().filter(|(file, _)| file.package() == "acme") {
+        for file in reflection.files.iter().filter(|file| file.package() == "acme") {
+            let encoded = file.encode_to_vec();
             let mentions = |text: &[u8]| encoded.windows(text.len()).any(|window| window == text);
             assert!(!mentions(b"svc.v1") && !mentions(b"svc/v1"), "{}", file.name());
         }
@@ -321,7 +361,7 @@ mod tests {
         let of_message = Question::AllExtensionNumbersOfType("svc.v1.Config".to_owned());
         assert!(matches!(told(&reflection, of_message), Told::Extensions(_)));
         assert!(reflection.answer(&[0xff]).is_err());
-        let nothing = reflection.answer(&[]).unwrap();
+        let nothing = decoded(reflection.answer(&[]).unwrap());
         assert!(matches!(nothing.told, Some(Told::Error(error)) if error.error_code == 3));
     }
 }

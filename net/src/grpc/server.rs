@@ -49,13 +49,16 @@ async fn serve_all(core: Rc<Core>, listener: TcpListener, config: Rc<GrpcConfig>
     let (env, runtime) = (core.env().clone(), executor());
     let source = runtime.reactor().register(OwnedFd::from(listener))?;
     let door = Door::new(core, config.auth.clone());
-    let requests_held = CoreCharges::new(door.account(), MemoryUse::Requests, config.max_body_bytes);
+    let account = door.account();
+    let requests_held = CoreCharges::new(account, MemoryUse::Requests, config.max_body_bytes);
+    let calls_held = CoreCharges::new(account, MemoryUse::Connections, account.connections_most());
     let here = Here {
         methods: Methods::new(config.alias.as_deref()),
         reflection: Reflection::new(config.alias.as_deref()),
         door,
         config,
         requests_held,
+        calls_held,
         request_ids: RequestIds::new(),
     };
     let server = Rc::new(Server { here: Rc::new(here), connections: Rc::new(Connections::default()) });
@@ -66,6 +69,7 @@ async fn serve_all(core: Rc<Core>, listener: TcpListener, config: Rc<GrpcConfig>
         let swept = |timed_out| {
             here.config.telemetry.grpc.timed_out(clock.index(), timed_out);
             here.requests_held.settle();
+            here.calls_held.settle();
         };
         aging.connections.keep_sweeping(&*clock, here.config.second, swept).await;
     }));
@@ -156,7 +160,7 @@ async fn converse(server: &Server, connection: &Rc<Connection>) -> Result<(), h2
         loop {
             match http.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, mut respond)))) => {
-                    match connection.begin_call() {
+                    match connection.begin_call(server.here.calls_held.holder()) {
                         Some(open) => {
                             let call = service::serve(
                                 server.here.clone(),

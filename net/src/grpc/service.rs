@@ -1,6 +1,5 @@
 //! Carrying out one call, from its headers to its trailers.
 
-use super::answers::Answer;
 use super::call::{Call, REQUEST_ID};
 use super::connection::{Connection, OpenCall};
 use super::decode::{self, Decoded, Request as Asked};
@@ -61,7 +60,9 @@ pub async fn serve(
             if let (Some(entry), Some(token)) = (&mut entry, &head.token) {
                 entry.principal = format!("token:{}", fingerprint(token));
             }
-            let held = here.requests_held.holder();
+            let is_open =
+                !matches!(target, Some(Target::Method(method)) if method.grpc.on != GrpcScope::Open);
+            let held = (!is_open).then(|| here.requests_held.holder());
             let second = here.config.second;
             let mut messages = Messages::new(body, env.clone(), connection, head.encoding, held, second);
             let token = head.token.as_deref();
@@ -158,9 +159,8 @@ async fn admit(
 /// Answers questions about the methods as long as the client asks.
 async fn reflect(call: &Call, messages: &mut Messages) -> Result<(), Fault> {
     while let Some(question) = call.cancellable(messages.next()).await? {
-        let mut answer = Answer::new(call.here().door.account());
-        answer.put(&call.here().reflection.answer(&question.joined())?);
-        call.send(answer).await?;
+        let told = call.here().reflection.answer(&question.joined())?;
+        call.send_pieces(told.message()).await?;
     }
     Ok(())
 }

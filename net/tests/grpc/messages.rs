@@ -77,12 +77,26 @@ fn wrong_prefixes_and_more_messages_than_one() {
         (
             vec![&[0, 0xff, 0xff, 0xff, 0xff][..]],
             RESOURCE_EXHAUSTED,
-            "message too large: at most 67108864 bytes",
+            "message too large: at most ",
         ),
-        (vec![&[0, 4, 0, 0, 1][..]], RESOURCE_EXHAUSTED, "message too large"),
+        (vec![&[0, 4, 0, 0, 1][..]], RESOURCE_EXHAUSTED, "message too large: at most "),
     ] {
-        let (found, text) = client.send(HEALTH, &[], &pieces).unwrap().code();
-        assert!(found == code && text.contains(fragment), "{pieces:?}: {found} {text}");
+        // A method that anybody may call takes less.
+        for (method, most) in [(SCROLL, "67108864 bytes"), (HEALTH, "1024 bytes")] {
+            let (found, text) = client.send(method, &[], &pieces).unwrap().code();
+            let fragment = if code == RESOURCE_EXHAUSTED { format!("{fragment}{most}") } else { fragment.into() };
+            assert!(found == code && text.contains(&fragment), "{pieces:?}: {found} {text}");
+        }
+    }
+    for (bytes, code) in [(1024, OK), (1025, RESOURCE_EXHAUSTED)] {
+        // A field that nobody knows.
+        let mut message = vec![15 << 3 | 2];
+        prost::encoding::encode_varint(bytes - 3, &mut message);
+        message.resize(bytes as usize, 0);
+        let message = framed(&message);
+        assert_eq!(client.send(HEALTH, &[], &[&message]).unwrap().code().0, code, "{bytes}");
+        let short = compressed(&message[5..]);
+        assert_eq!(client.send(HEALTH, &[("grpc-encoding", "gzip")], &[&short]).unwrap().code().0, code);
     }
     assert_eq!(client.send(HEALTH, &[], &[&nothing]).unwrap().code().0, OK);
 }

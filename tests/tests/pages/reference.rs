@@ -648,6 +648,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
             "gRPC",
             vec![
                 ("Message of a request or an answer", of!(GRPC_MESSAGE_MAX_BYTES), Bytes),
+                ("Message of a call that needs no token", of!(GRPC_OPEN_MESSAGE_MAX_BYTES), Bytes),
                 ("Headers of a call, names and values", of!(GRPC_HEADERS_MAX_BYTES), Bytes),
                 (
                     "Open calls of one connection; further ones are refused before they begin",
@@ -661,6 +662,11 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 (
                     "Memory that is counted for every open connection, in the place of that of a connection over HTTP",
                     of!(GRPC_CONNECTION_BYTES),
+                    Bytes,
+                ),
+                (
+                    "Memory that is counted for every open call beside its messages; calls that find none are refused before they begin",
+                    of!(GRPC_CALL_BYTES),
                     Bytes,
                 ),
                 (
