@@ -147,7 +147,10 @@ impl Messages {
                     return Ok(message);
                 }
             }
-            self.env.breathe().await;
+            // A short message is decoded on the spot: decoders of many calls that wait for a turn would take much more memory than the calls.
+            if self.held.is_some() {
+                self.env.breathe().await;
+            }
         }
     }
 
