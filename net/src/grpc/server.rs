@@ -18,7 +18,6 @@ use futures_lite::future::or;
 use h2::Reason;
 use nigh_shard::account::{CoreCharges, MemoryUse};
 use nigh_shard::core::Core;
-use nigh_shard::env::Env;
 use nigh_shard::runtime::CoreRuntime;
 use rustix::net::Shutdown;
 use std::future::poll_fn;

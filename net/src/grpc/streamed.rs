@@ -110,8 +110,9 @@ async fn search(
     read: ReadOptions,
 ) -> Result<Vec<FoundPoint>, ApiError> {
     let BatchSearch { query: vector, k, filter_json } = search;
+    let is_short = filter_json.len() <= INLINE_JSON_MAX_BYTES;
     let compile = move || filter_of("filter_json", filter_json.as_bytes());
-    let filter = match filter_json.len() <= INLINE_JSON_MAX_BYTES {
+    let filter = match is_short {
         true => compile(),
         false => permit.compute(compile).await,
     }?;

@@ -137,7 +137,7 @@ fn bytes_are_what_they_always_were() {
 }
 
 /// The code of a message reads and writes the bytes of its file.
-fn check<M: Message + Default>(name: &str) {
+fn check<M: Message + Default + std::fmt::Debug>(name: &str) {
     let compiler = compiled();
     let pool = compiler.descriptor_pool();
     let message = pool.get_message_by_name(&format!("svc.v1.{name}")).expect(name);

@@ -41,6 +41,43 @@ pub struct SearchResponse {
     pub incomplete: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct BatchSearch {
+    #[prost(float, repeated, tag = "1")]
+    pub query: ::prost::alloc::vec::Vec<f32>,
+    #[prost(int32, tag = "2")]
+    pub k: i32,
+    #[prost(string, tag = "3")]
+    pub filter_json: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SearchBatchRequest {
+    #[prost(string, tag = "1")]
+    pub collection: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub searches: ::prost::alloc::vec::Vec<BatchSearch>,
+    #[prost(bool, tag = "3")]
+    pub with_documents: bool,
+    #[prost(uint32, tag = "4")]
+    pub read_consistency: u32,
+    #[prost(uint32, tag = "5")]
+    pub on_partition_unavailable: u32,
+    #[prost(uint64, tag = "6")]
+    pub max_staleness: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SearchBatchResponse {
+    #[prost(uint32, tag = "1")]
+    pub index: u32,
+    #[prost(message, repeated, tag = "2")]
+    pub results: ::prost::alloc::vec::Vec<Result>,
+    #[prost(message, repeated, tag = "3")]
+    pub documents: ::prost::alloc::vec::Vec<Document>,
+    #[prost(bool, tag = "4")]
+    pub degraded: bool,
+    #[prost(uint32, repeated, tag = "5")]
+    pub missing: ::prost::alloc::vec::Vec<u32>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Document {
     #[prost(uint64, tag = "1")]
     pub id: u64,
