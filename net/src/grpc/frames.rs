@@ -62,6 +62,7 @@ impl Frames {
 
     /// Bytes came.
     pub fn received(&mut self, mut bytes: &[u8]) {
+        self.was_finished |= !self.is_unfinished();
         let taken = self.preface_left.min(bytes.len());
         self.preface_left -= taken;
         bytes = &bytes[taken..];

@@ -1,8 +1,9 @@
 //! A client of gRPC. Messages are JSON here and are encoded by descriptors, so that no code of the server's codec is in it.
 use bytes::Bytes;
 use futures_lite::future::block_on;
+use h2::RecvStream;
 use h2::client::SendRequest;
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Request, Response};
 use protox::prost_reflect::prost::Message;
 use protox::prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value,
@@ -197,7 +198,12 @@ impl GrpcClient {
 
 /// A whole answer.
 pub async fn whole(answer: h2::client::ResponseFuture) -> Result<Answer, h2::Error> {
-    let (head, mut body) = answer.await?.into_parts();
+    taken(answer.await?).await
+}
+
+/// The whole of an answer that has begun.
+pub async fn taken(answer: Response<RecvStream>) -> Result<Answer, h2::Error> {
+    let (head, mut body) = answer.into_parts();
     let mut answer = Answer { status: head.status.as_u16(), headers: head.headers, body: Vec::new() };
     while let Some(data) = poll_fn(|cx| body.poll_data(cx)).await {
         let data = data?;

@@ -1,6 +1,6 @@
 //! Connections: many calls at once, deadlines, clients that are slow, greedy or malicious, and the end of the server.
 use super::*;
-use crate::common::grpc::{encode, framed, messages_of, whole};
+use crate::common::grpc::{encode, framed, messages_of, taken, whole};
 use bytes::Bytes;
 use futures_lite::future::block_on;
 use nigh_net::grpc::counters::Connections;
@@ -173,8 +173,9 @@ fn rapid_resets_and_floods_end_their_connection() {
         let mut stream = server.raw();
         let mut sending = stream.try_clone().unwrap();
         let sender = std::thread::spawn(move || {
-            // Streams are not numbered anew: the second round of resets is an error in itself.
-            for _ in 0..1000 {
+            // Streams are not numbered anew: the second round of resets is an error in itself. What comes behind it is read for some seconds.
+            let start = Instant::now();
+            while start.elapsed() < PATIENCE {
                 if sending.write_all(&flood).is_err() {
                     return true;
                 }
@@ -330,8 +331,8 @@ fn a_stop_answers_what_is_under_way() {
             answer
         })
         .collect();
-    // They have arrived: what comes behind them is answered.
-    assert_eq!(client.call("Health", json!({})), Ok(json!({"status": "ok"})));
+    // They have arrived and are being answered.
+    let calls: Vec<_> = calls.into_iter().map(|answer| block_on(answer).unwrap()).collect();
     // One that would wait for a message for ever, and one that takes nothing.
     let (_waiting, _answer) = client.open(HEALTH, &[]).unwrap();
     let mut deaf = server.raw();
@@ -340,7 +341,7 @@ fn a_stop_answers_what_is_under_way() {
     let start = Instant::now();
     let stopping = std::thread::spawn(move || server.stop());
     for answer in calls {
-        let answer = block_on(whole(answer)).unwrap();
+        let answer = block_on(taken(answer)).unwrap();
         assert_eq!(answer.code().0, OK);
         assert!(answer.body.len() > 1 << 20);
     }

@@ -99,10 +99,13 @@ fn collections() {
     let made = client.call("GetConfig", json!({"name": "g_made"})).unwrap();
     assert_eq!(made["name"], "g_made");
     let told = rest.json("GET", "/v1/collections/g_made", Value::Null);
-    for key in ["dim", "m", "ef_construction", "ef_search", "seed", "quant", "quant_pq_m", "pq_nbits", "opq"]
-    {
+    for key in ["dim", "m", "ef_construction", "ef_search", "seed", "quant", "rescore_factor", "max_vectors"] {
         assert!(same(&made["config"][key], &told["config"][key]), "{key}: {made} {told}");
     }
+    for key in ["quant_pq_m", "pq_nbits", "opq_iters", "anisotropic_eta"] {
+        assert!(same(&made["config"][key], &told["config"]["trained"][key]), "{key}: {made} {told}");
+    }
+    assert_eq!(made["config"]["opq"], true);
     assert_eq!(made["config"]["metric"], "dot");
     assert!(
         same(&made["config"]["full_text"], &json!({"analyzer": "english", "k1": 0.9, "b": 0.5})),
@@ -371,10 +374,10 @@ fn searches() {
         ),
         (
             "VectorQuery",
-            json!({"spec": {"prefetch": [{"recommend": {"positive": [1, 2], "negative": [6], "strategy": 1}}],
+            json!({"spec": {"prefetch": [{"recommend": {"positive": [1, 2], "strategy": 1}}],
                 "mode": 1, "root": {"dense": {"dense": [3.0, 0.5], "filter_json": EVEN}}, "k": 3}}),
             "query",
-            json!({"prefetch": [{"recommend": {"positive": [1, 2], "negative": [6], "strategy": "best_score"}}],
+            json!({"prefetch": [{"recommend": {"positive": [1, 2], "strategy": "best_score"}}],
                 "mode": "rerank", "root": {"dense": [3.0, 0.5], "filter": even}, "k": 3}),
         ),
         (
@@ -513,7 +516,8 @@ fn aliases() {
     ] {
         client.refused(method, request, INVALID_ARGUMENT, fragment);
     }
-    client.refused("CreateAlias", json!({"alias": "g_a", "collection": "g_nowhere"}), NOT_FOUND, "g_nowhere");
+    let nowhere = json!({"alias": "g_a", "collection": "g_nowhere"});
+    client.refused("CreateAlias", nowhere, INVALID_ARGUMENT, "there is no collection \"g_nowhere\"");
 }
 
 /// What this node lacks is refused as REST refuses it, after what is wrong with the request.

@@ -116,7 +116,7 @@ fn reflection_tells_all() {
     }
     let nothing = client.send("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", &[], &[]).unwrap();
     assert_eq!((nothing.code().0, nothing.body.len()), (OK, 0));
-    let (stream, answer) = client.open(CHECK, &[]).unwrap();
-    drop(stream);
+    let (mut stream, answer) = client.open(CHECK, &[]).unwrap();
+    stream.send_reset(h2::Reason::CANCEL);
     assert!(block_on(whole(answer)).is_err(), "a call that is given up has no answer");
 }

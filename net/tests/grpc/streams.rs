@@ -12,7 +12,7 @@ fn filled(client: &GrpcClient, name: &str, points: u64, bytes: usize) {
     client.call("CreateCollection", json!({"name": name, "config": {"dim": 2, "metric": "l2"}})).unwrap();
     let text = "x".repeat(bytes);
     let ids: Vec<u64> = (0..points).collect();
-    for ids in ids.chunks(1000) {
+    for ids in ids.chunks(((16 << 20) / bytes).clamp(1, 1000)) {
         let point = |id: &u64| {
             let metadata = json!({"n": {"kind": "int", "int": points - id}, "odd": {"kind": "bool", "bool": id % 2 == 1}});
             json!({"id": id, "vector": [*id as f32, 0.0], "content": text, "metadata_json": metadata.to_string()})
@@ -154,21 +154,22 @@ const STREAM: &str = "/svc.v1.VectorService/ScrollStream";
 #[test]
 fn streams_that_are_not_taken() {
     let server = Server::start(Arc::new(Open), |config| config.second = Duration::from_millis(10));
-    let client = server.client();
-    filled(&client, "docs", 2000, 2000);
+    filled(&server.client(), "docs", 2000, 2000);
     let message = framed(&encode(&messages_of("ScrollStream").0, &json!({"collection": "docs"})));
+    // Each on a connection of its own, as one stream that is not taken may fill the window of all.
     let open = |headers: &[(&str, &str)]| {
+        let client = server.client();
         let (mut stream, answer) = client.open(STREAM, headers).unwrap();
         stream.send_data(message.clone().into(), true).unwrap();
         let (head, body) = block_on(answer).unwrap().into_parts();
         assert_eq!(head.status, 200);
-        (stream, body)
+        (client, stream, body)
     };
     // A client that opens no window, with a deadline.
     let late = open(&[("grpc-timeout", "100m")]);
     wait_until_ended(&server, Code::DeadlineExceeded, 1);
     // One that gives the call up in the middle.
-    let (stream, mut body) = open(&[]);
+    let (_client, stream, mut body) = open(&[]);
     assert!(block_on(poll_fn(|cx| body.poll_data(cx))).unwrap().is_ok());
     let before = ends(&server, Code::Cancelled);
     drop((stream, body));
@@ -176,12 +177,12 @@ fn streams_that_are_not_taken() {
     drop(late);
     // One that takes nothing for as long as may be, and another beside it.
     let before = ends(&server, Code::Cancelled);
-    let deaf = open(&[]);
+    let (deaf, client) = (open(&[]), server.client());
     assert_eq!(documents(&client.stream("ScrollStream", &json!({"collection": "docs"})).0).len(), 2000);
     wait_until_ended(&server, Code::Cancelled, before + 1);
     drop(deaf);
     // What ended left nothing behind.
-    for _ in 0..200 {
+    for _ in 0..50 {
         let (mut stream, answer) = client.open(STREAM, &[("grpc-timeout", "0n")]).unwrap();
         stream.send_data(message.clone().into(), true).unwrap();
         // The deadline has passed, or what came before it was sent.

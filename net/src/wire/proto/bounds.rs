@@ -56,7 +56,7 @@ bounded! {
     GetRequest,
     GetBatchRequest[list(2, "a request may name", limits::GRPC_IDS_MAX, "ids", Item::Integer)],
     SetPayloadRequest[ttls(6)],
-    DeletePayloadKeysRequest[list(3, "a request may name", limits::PAYLOAD_KEYS_MAX, "keys", Item::Message(&[]))],
+    DeletePayloadKeysRequest[list(3, "a request may name", limits::PAYLOAD_KEYS_MAX, "keys", Item::Text)],
     ClearPayloadRequest,
     SearchRequest,
     SearchBatchRequest[list(2, "a batch may have", limits::GRPC_SEARCHES_MAX, "searches", Item::Message(&[]))],
@@ -70,7 +70,7 @@ bounded! {
     DeleteAliasRequest,
     ListAliasesRequest,
     AliasBatchRequest[list(1, "a request may have", limits::GRPC_ALIAS_ACTIONS_MAX, "actions", Item::Message(&[]))],
-    KeysAddRequest[list(3, "a key may have", limits::GRPC_KEY_SCOPES_MAX, "scopes", Item::Message(&[]))],
+    KeysAddRequest[list(3, "a key may have", limits::GRPC_KEY_SCOPES_MAX, "scopes", Item::Text)],
     KeysRevokeRequest,
     KeysListRequest,
 }

@@ -38,7 +38,9 @@ pub enum Item {
     Integer,
     /// An integer of 32 bits, alone or packed with others. A decoder would cut one of more bits, so that it meant another dimension.
     Index,
-    /// A message with these bounds, which may be none; bytes are looked through like a message without bounds.
+    /// A text.
+    Text,
+    /// A message with these bounds, which may be none.
     Message(&'static [Bound]),
 }
 
@@ -112,7 +114,7 @@ fn check<M: Bounded>(mut bytes: &[u8], bounds: &'static [Bound]) -> Result<(), A
         match item {
             Item::Message(bounds) => check::<M>(field, bounds)?,
             Item::Index => check_indices(number, field)?,
-            Item::Integer => {}
+            Item::Integer | Item::Text => {}
         }
     }
     Ok(())
