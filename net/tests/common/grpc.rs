@@ -117,7 +117,10 @@ impl GrpcClient {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_nonblocking(true).unwrap();
-        let (send, connection) = block_on(h2::client::handshake(Socket(stream))).unwrap();
+        // As many as every server allows, until this one has said how many.
+        let mut builder = h2::client::Builder::new();
+        let handshake = builder.initial_max_send_streams(100).handshake(Socket(stream));
+        let (send, connection) = block_on(handshake).unwrap();
         // Ends with the connection.
         std::thread::spawn(move || block_on(connection));
         GrpcClient { send, token: None, package: "svc.v1".to_owned() }

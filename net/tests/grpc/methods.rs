@@ -124,7 +124,7 @@ fn collections() {
         (
             json!({"name": "g_made", "config": {"dim": 2}}),
             ALREADY_EXISTS,
-            "collection \"g_made\" already exists",
+            "collection \"default/g_made\" already exists",
         ),
         (json!({"name": "g_none"}), INVALID_ARGUMENT, "config is missing"),
         (json!({"name": "g#none", "config": {"dim": 2}}), INVALID_ARGUMENT, "#"),
