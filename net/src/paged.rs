@@ -166,7 +166,9 @@ impl ScrollReader {
             }
         }
         let more = self.more || !self.found.is_empty();
-        let cursor = page.last().map(|last| cursors::by_value(&request.order.keys, last));
+        // What is read by positions alone has no order that a cursor could name.
+        let last = page.last().filter(|_| !request.order.keys.is_empty());
+        let cursor = last.map(|last| cursors::by_value(&request.order.keys, last));
         self.took(page.len(), more);
         self.cursor = cursor.filter(|_| more);
         Ok(matching)
