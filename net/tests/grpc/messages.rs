@@ -74,17 +74,14 @@ fn wrong_prefixes_and_more_messages_than_one() {
         (vec![&nothing[..], &nothing], INVALID_ARGUMENT, "the call has another"),
         (vec![&[1, 0, 0, 0, 0][..]], INVALID_ARGUMENT, "grpc-encoding does not say how"),
         (vec![&[2, 0, 0, 0, 0][..]], INVALID_ARGUMENT, "must be 0 or 1"),
-        (
-            vec![&[0, 0xff, 0xff, 0xff, 0xff][..]],
-            RESOURCE_EXHAUSTED,
-            "message too large: at most ",
-        ),
+        (vec![&[0, 0xff, 0xff, 0xff, 0xff][..]], RESOURCE_EXHAUSTED, "message too large: at most "),
         (vec![&[0, 4, 0, 0, 1][..]], RESOURCE_EXHAUSTED, "message too large: at most "),
     ] {
         // A method that anybody may call takes less.
         for (method, most) in [(SCROLL, "67108864 bytes"), (HEALTH, "1024 bytes")] {
             let (found, text) = client.send(method, &[], &pieces).unwrap().code();
-            let fragment = if code == RESOURCE_EXHAUSTED { format!("{fragment}{most}") } else { fragment.into() };
+            let fragment =
+                if code == RESOURCE_EXHAUSTED { format!("{fragment}{most}") } else { fragment.into() };
             assert!(found == code && text.contains(&fragment), "{pieces:?}: {found} {text}");
         }
     }

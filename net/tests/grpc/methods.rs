@@ -99,7 +99,8 @@ fn collections() {
     let made = client.call("GetConfig", json!({"name": "g_made"})).unwrap();
     assert_eq!(made["name"], "g_made");
     let told = rest.json("GET", "/v1/collections/g_made", Value::Null);
-    for key in ["dim", "m", "ef_construction", "ef_search", "seed", "quant", "rescore_factor", "max_vectors"] {
+    for key in ["dim", "m", "ef_construction", "ef_search", "seed", "quant", "rescore_factor", "max_vectors"]
+    {
         assert!(same(&made["config"][key], &told["config"][key]), "{key}: {made} {told}");
     }
     for key in ["quant_pq_m", "pq_nbits", "opq_iters", "anisotropic_eta"] {

@@ -99,7 +99,11 @@ fn searches() {
     assert_eq!(client.stream("SearchBatch", &request(&[])), (vec![], (OK, String::new())));
     // The answers before the one that is refused have come.
     for (wrong, code, sentence) in [
-        (json!({"query": [1.0, 1.0]}), INVALID_ARGUMENT, "searches[11]: k must be between 1 and 65536, found 0"),
+        (
+            json!({"query": [1.0, 1.0]}),
+            INVALID_ARGUMENT,
+            "searches[11]: k must be between 1 and 65536, found 0",
+        ),
         (json!({"query": [1.0], "k": 1}), INVALID_ARGUMENT, "searches[11]: "),
         (
             json!({"query": [1.0, 1.0], "k": 1, "filter_json": "{"}),
