@@ -4,7 +4,7 @@
 //! calls are here: in methods of [`Runnable`], which is made for a level only after the CPU was asked for the level's features.
 use std::sync::OnceLock;
 
-use super::column::{self, BucketCells, BucketRange, WORD};
+use super::compare::{self, BucketCells, BucketRange, WORD};
 use super::entries::{COSINE, DOT, L2};
 use super::{Metric, RowTable, scalar};
 
@@ -316,14 +316,14 @@ macro_rules! table {
     };
 }
 
-static SCALAR: Table = table!(Scalar, scalar, scalar, columns!(column, false));
+static SCALAR: Table = table!(Scalar, scalar, scalar, columns!(compare, false));
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::{avx2, avx512};
     use super::*;
 
-    const COLUMNS: ColumnEntry = columns!(column::x86, true);
+    const COLUMNS: ColumnEntry = columns!(compare::x86, true);
 
     pub(super) static AVX2: Table = table!(Avx2, avx2, avx2, COLUMNS);
     pub(super) static AVX512: Table = table!(Avx512, avx512, avx2, COLUMNS);
@@ -333,7 +333,7 @@ mod x86 {
 #[cfg(target_arch = "aarch64")]
 use super::neon;
 #[cfg(target_arch = "aarch64")]
-static NEON: Table = table!(Neon, neon, neon, columns!(column, false));
+static NEON: Table = table!(Neon, neon, neon, columns!(compare, false));
 
 /// Those of the fastest level, looked up once.
 pub(super) fn best_kernels() -> Kernels {

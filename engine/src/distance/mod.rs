@@ -15,6 +15,7 @@
 
 mod code;
 mod column;
+mod compare;
 mod dispatch;
 mod entries;
 mod kernel;
@@ -35,7 +36,8 @@ mod neon;
 mod tests;
 
 pub use code::{CODE_DIM_MAX, CODE_LANES, CodeKernel, CodeQuery, encode, encoding_error, padded_code};
-pub use column::{BucketCells, BucketRange, ColumnKernel, PACKED as BUCKETS_PACKED, WORD as COLUMN_WORD};
+pub use column::ColumnKernel;
+pub use compare::{BucketCells, BucketRange, PACKED as BUCKETS_PACKED, WORD as COLUMN_WORD};
 pub use dispatch::{SimdLevel, simd_level};
 pub use entries::BLOCK as PLANE_BLOCK;
 pub use kernel::Kernel;

@@ -147,7 +147,7 @@ async fn answer(
     };
     let mut first = b"{\"documents\":[".to_vec();
     pages.next(&mut first).await?;
-    let found = pages.found.len() * size_of::<Position>();
+    let found = pages.found.iter().map(Position::bytes).sum();
     Ok(json_reply(StatusCode::OK, stream_pages(permit, first, pages, found)?))
 }
 

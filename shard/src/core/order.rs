@@ -68,6 +68,18 @@ pub struct Position {
     pub id: u64,
 }
 
+impl Position {
+    /// Bytes that it takes, what it owns included.
+    pub fn bytes(&self) -> usize {
+        let text = |part: &Part| match part {
+            Part::Number(_) => 0,
+            Part::Text(text) => text.capacity(),
+        };
+        let parts = self.parts.capacity() * size_of::<Part>();
+        size_of::<Position>() + parts + self.parts.iter().map(text).sum::<usize>()
+    }
+}
+
 /// The first positions in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ordered {
@@ -331,6 +343,14 @@ mod tests {
                 .prop_map(|time| Value::String(time.into())),
             prop::collection::vec("[ab]", 0..2).prop_map(Value::Strings),
         ]
+    }
+
+    #[test]
+    fn a_position_counts_what_it_owns() {
+        let of = |parts: Vec<Part>| Position { parts, id: 1 }.bytes();
+        assert_eq!(of(Vec::new()), size_of::<Position>());
+        let both = of(vec![Part::Number(1.0), Part::Text(vec![b'a'; 1000])]);
+        assert!(both >= size_of::<Position>() + 2 * size_of::<Part>() + 1000, "{both}");
     }
 
     fn any_key() -> impl Strategy<Value = OrderKey> {
