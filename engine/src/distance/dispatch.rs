@@ -138,7 +138,7 @@ impl Kernels {
         Runnable(ShuffleEntry(self.0.shuffle))
     }
 
-    /// Those of columns.
+    /// The kernels that compare columns.
     #[inline]
     pub(super) fn columns(self) -> Runnable<ColumnEntry> {
         Runnable(self.0.columns)

@@ -55,7 +55,7 @@ impl UnseenSlot {
 /// Of [`Retired::Row`].
 pub(crate) struct UnseenRow(Slot);
 
-/// Of [`Retired::Vectors`].
+/// Vectors of [`Retired::Vectors`] that no reader can see any more.
 pub(crate) struct UnseenVectors(Vec<Slot>);
 
 impl UnseenVectors {

@@ -39,7 +39,7 @@ impl SpaceWriter {
     pub(super) fn restore_bare(&mut self, slots: u32) {
         self.shared.graph.give_up_vectors();
         self.bare = SlotSet::all(slots as usize);
-        // Of those that an older image had.
+        // An older image may have had vectors of these slots.
         self.release_bare(0, slots);
     }
 
