@@ -249,18 +249,18 @@ pub fn encode_point_row(
     now_ms: u64,
 ) -> Result<Vec<u8>, ApiError> {
     check_key_ttls(key_ttl_ms)?;
-    let deadline = |key: &str| -> u64 {
-        match key_ttl_ms.iter().rev().find(|(name, _)| name == key) {
-            Some((_, ttl_ms)) if *ttl_ms > 0 => now_ms.saturating_add(*ttl_ms as u64),
-            _ => 0,
-        }
-    };
     let mut row = RowBuilder::new();
     for (key, value) in metadata.0 {
-        row.set(&key, value, deadline(&key));
+        row.set(&key, value, 0);
     }
     if let Some(content) = content.filter(|content| !content.is_empty()) {
-        row.set(CONTENT_KEY, Value::String(content), deadline(CONTENT_KEY));
+        row.set(CONTENT_KEY, Value::String(content), 0);
+    }
+    // One pass over the deadlines: looking for that of each key would take the product of both numbers. The last one of a key counts, and
+    // those of keys that are not there do not.
+    for (key, ttl_ms) in key_ttl_ms {
+        let deadline_ms = if *ttl_ms > 0 { now_ms.saturating_add(*ttl_ms as u64) } else { 0 };
+        let _is_there = row.set_deadline(key, deadline_ms);
     }
     row.set_sparse(sparse).map_err(|error| ApiError::invalid(error.to_string()))?;
     Ok(finish_row(row)?)
