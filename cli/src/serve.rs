@@ -4,10 +4,11 @@ use crate::settings::Settings;
 use futures_lite::future::zip;
 use nigh_engine::distance::simd_level;
 use nigh_net::auth::{Authenticator, Open, SingleKey};
+use nigh_net::grpc::GrpcConfig;
 use nigh_net::limits::{BODIES_MAX_BYTES, HEADS_MAX_BYTES, TCP_CONNECTIONS_MAX};
 use nigh_net::metrics::Telemetry;
 use nigh_net::tcp::{Loops, TcpConfig};
-use nigh_net::{HttpConfig, bind};
+use nigh_net::{HttpConfig, Serving, bind};
 use nigh_shard::cores::Placement;
 use nigh_shard::device::Devices;
 use nigh_shard::kv::KeysOptions;
@@ -57,6 +58,7 @@ pub fn run(
     log_start(settings, &placement);
 
     let http = listen("http", &settings.http, cores)?;
+    let grpc = listen("grpc", &settings.grpc, cores)?;
     let tcp = listen("tcp", &settings.tcp, cores)?;
     let auth: Arc<dyn Authenticator> = match &settings.api_key {
         Some(key) => Arc::new(SingleKey::new(key)),
@@ -67,14 +69,23 @@ pub fn run(
     );
     let max_body_bytes = BODIES_MAX_BYTES.min(settings.memory_limit_bytes / 2);
     let descriptors = connection_descriptors();
-    // The binary protocol has a limit of its own; where descriptors are few it leaves HTTP a quarter of them.
+    // The binary protocol has a limit of its own; where descriptors are few it leaves the others a quarter of them.
     let for_tcp = if tcp.is_some() { TCP_CONNECTIONS_MAX.min(descriptors / 4 * 3) } else { 0 };
+    // A client of gRPC has one connection where one of REST has many.
+    let for_grpc = if grpc.is_some() { (descriptors - for_tcp) / 4 } else { 0 };
     let http_config = HttpConfig {
         access_log: settings.access_log,
-        max_connections_per_core: connections_per_core(descriptors - for_tcp, cores),
+        max_connections_per_core: connections_per_core(descriptors - for_tcp - for_grpc, cores),
         max_body_bytes,
         max_head_bytes: HEADS_MAX_BYTES.min(settings.memory_limit_bytes / HEADS_SHARE),
         ..HttpConfig::new(auth.clone(), telemetry.clone())
+    };
+    let grpc_config = GrpcConfig {
+        access_log: settings.access_log,
+        max_connections_per_core: connections_per_core(for_grpc, cores),
+        max_body_bytes,
+        alias: settings.grpc_alias.clone(),
+        ..GrpcConfig::new(auth.clone(), telemetry.clone())
     };
     let tcp_config = TcpConfig {
         access_log: settings.access_log,
@@ -83,34 +94,30 @@ pub fn run(
         max_body_bytes,
         ..TcpConfig::new(auth, telemetry)
     };
-    let (http_address, tcp_address) = (http.as_ref().map(|(_, at)| *at), tcp.as_ref().map(|(_, at)| *at));
+    let serving = [("http", &http), ("grpc", &grpc), ("tcp", &tcp)];
+    let serving = serving.map(|(proto, listeners)| (proto, listeners.as_ref().map(|(_, at)| *at)));
     // One listener per core and transport, taken by the core that serves it.
     let take = |listeners: Option<(Vec<TcpListener>, SocketAddr)>| {
         let all = listeners.map_or(Vec::new(), |(all, _)| all);
         Mutex::new(all.into_iter().map(Some).collect::<Vec<_>>())
     };
-    let (http, tcp) = (take(http), take(tcp));
+    let (http, grpc, tcp) = (take(http), take(grpc), take(tcp));
     let serve: Serve = Arc::new(move |core| {
         let index = core.env().index();
         let of_core = |all: &Mutex<Vec<Option<TcpListener>>>| all.lock().ok()?.get_mut(index)?.take();
-        let (http, tcp) = (of_core(&http), of_core(&tcp));
-        let (http_config, tcp_config) = (Rc::new(http_config.clone()), Rc::new(tcp_config.clone()));
+        let http = of_core(&http).map(|at| nigh_net::serve(core.clone(), at, Rc::new(http_config.clone())));
+        let grpc =
+            of_core(&grpc).map(|at| nigh_net::grpc::serve(core.clone(), at, Rc::new(grpc_config.clone())));
+        let tcp = of_core(&tcp).map(|at| nigh_net::tcp::serve(core, at, Rc::new(tcp_config.clone())));
+        let served = |front: Option<Serving>| async move {
+            match front {
+                Some(front) => front.await,
+                None => Ok(()),
+            }
+        };
         Box::pin(async move {
-            let other = core.clone();
-            let http = async move {
-                match http {
-                    Some(listener) => nigh_net::serve(other, listener, http_config).await,
-                    None => Ok(()),
-                }
-            };
-            let tcp = async move {
-                match tcp {
-                    Some(listener) => nigh_net::tcp::serve(core, listener, tcp_config).await,
-                    None => Ok(()),
-                }
-            };
-            let (http, tcp) = zip(http, tcp).await;
-            for error in [http.err(), tcp.err()].into_iter().flatten() {
+            let ((http, grpc), tcp) = zip(zip(served(http), served(grpc)), served(tcp)).await;
+            for error in [http.err(), grpc.err(), tcp.err()].into_iter().flatten() {
                 tracing::error!(%error, "a core cannot serve");
             }
         })
@@ -140,7 +147,7 @@ pub fn run(
         give_back_memory,
     };
     let node = Node::start(options, &placement, serve).map_err(|error| error.to_string())?;
-    for (proto, address) in [("http", http_address), ("tcp", tcp_address)] {
+    for (proto, address) in serving {
         if let Some(address) = address {
             tracing::info!(proto, addr = %address, mode = "single", data = data_text(settings), "serving");
         }

@@ -18,6 +18,10 @@ const PLACEHOLDER_KEYS: [&str; 4] = ["change-me", "changeme", "your-api-key", "s
 pub struct Settings {
     /// REST listen address, empty = off.
     pub http: String,
+    /// Listen address of gRPC, empty = off.
+    pub grpc: String,
+    /// A second package of the methods of gRPC.
+    pub grpc_alias: Option<String>,
     /// Listen address of the binary protocol, empty = off.
     pub tcp: String,
     /// TCP is told which sockets are ready, not which operations have completed.
@@ -76,13 +80,17 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
     }
     let listeners = [("http", flags.http.as_str()), ("grpc", &flags.grpc), ("tcp", &flags.tcp)];
     if listeners.iter().all(|(_, address)| address.is_empty()) {
-        return Err("no transport is enabled: give -http or -tcp an address".into());
+        return Err("no transport is enabled: give -http, -grpc or -tcp an address".into());
     }
     if let Some(refusal) = exposure::not_an_address(&listeners) {
         return Err(refusal);
     }
     if let Some(refusal) = exposure::refusal(&listeners, api_key.is_some(), flags.insecure) {
         return Err(refusal);
+    }
+    let grpc_alias = Some(flags.grpc_alias.clone()).filter(|package| !package.is_empty());
+    if let Some(package) = &grpc_alias {
+        nigh_net::grpc::check_alias(package).map_err(|reason| format!("-grpc-alias: {reason}"))?;
     }
     let shards = match flags.shards {
         0 => SHARDS_DEFAULT,
@@ -101,6 +109,8 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
     let sweep = flags.ttl_sweep_interval.positive();
     Ok(Settings {
         http: flags.http.clone(),
+        grpc: flags.grpc.clone(),
+        grpc_alias,
         tcp: flags.tcp.clone(),
         epoll: flags.epoll,
         data: Some(&flags.data).filter(|data| !data.is_empty()).map(PathBuf::from),
@@ -183,6 +193,8 @@ mod tests {
             (&["-http", "foo", "-api-key", "k"], "host:port"),
             (&["-config", "/no/such"], "-config /no/such"),
             (&["-tcp", ":1"], "-tcp :1 is reachable"),
+            (&["-grpc", ":1"], "-grpc :1 is reachable"),
+            (&["-grpc-alias", "a b"], "-grpc-alias: \"a b\" is not a package"),
             (&["-tcp", "foo"], "-tcp \"foo\" is not an address"),
             (&["-http", "", "-tcp", ""], "no transport"),
         ] {

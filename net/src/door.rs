@@ -229,6 +229,7 @@ impl Permit {
     /// # Errors
     /// No such collection, or none that is served.
     pub fn dim(&self, collection: &str) -> Result<usize, ApiError> {
+        check_name(collection)?;
         Ok(self.core.config(collection)?.dim)
     }
 

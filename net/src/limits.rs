@@ -149,5 +149,59 @@ pub const TCP_READS_TOGETHER_MAX: usize = 16;
 /// Received bytes of a connection that wait, beyond those of one frame: 64 requests of 4 KiB.
 pub const TCP_RECEIVE_BYTES_MAX: usize = 256 << 10;
 
+/// One message of gRPC, either way (interface). The largest JSON body that has no list of points is half of it.
+pub const GRPC_MESSAGE_MAX_BYTES: usize = 64 << 20;
+/// One message of a call that is served without a token. It is not counted by itself, so that strangers take no part of what requests may.
+pub const GRPC_OPEN_MESSAGE_MAX_BYTES: usize = 1 << 10;
+/// Calls of one connection that are open at a time, as HTTP/2 tells clients; further ones are refused before they begin, and clients wait.
+pub const GRPC_STREAMS_MAX: u32 = 128;
+/// Headers of one call, names and values; a token is the longest of them.
+pub const GRPC_HEADERS_MAX_BYTES: u32 = 16 << 10;
+/// What the account of memory has for every open connection of gRPC: windows and buffers of HTTP/2, and its two tables of headers.
+pub const GRPC_CONNECTION_BYTES: u64 = 192 << 10;
+/// What it has for every call: its task, its stream, and a message or an answer that is too short to be counted by itself.
+pub const GRPC_CALL_BYTES: u64 = 12 << 10;
+/// Bytes of bodies that a client may send before the calls of its connection have taken any of them, and likewise in one call.
+pub const GRPC_WINDOW_BYTES: u32 = 128 << 10;
+/// Bytes of an answer that HTTP/2 holds for a client that takes none.
+pub const GRPC_SEND_BUFFER_BYTES: usize = 64 << 10;
+/// Pieces of an answer that HTTP/2 holds at a time: each takes some 350 bytes beside its own, however short it is.
+pub const GRPC_PIECES_MAX: usize = 8;
+/// Watches of the health of one connection: each looks at the status every second for as long as its client likes, who needs no token.
+pub const GRPC_WATCHES_MAX: usize = 8;
+/// Messages beyond this are decoded on a thread of their own: the shortest point of a batch has two bytes, and takes some 100 ns.
+pub const GRPC_INLINE_BYTES: usize = 64 << 10;
+/// What HTTP/2 may hold of short frames beside their bytes before it closes a connection, 256 for each. Clients send each short message in a
+/// frame of its own; those that come for a call that has ended already are never given back.
+pub const GRPC_SMALL_FRAMES_BYTES: usize = 4 << 20;
+/// Bytes that are received from one connection before others of the core have their turn: 200 us of small frames.
+pub const GRPC_RECEIVED_PER_TURN_BYTES: usize = 128 << 10;
+/// Bytes that are sent to one connection before others of the core have their turn: 300 us.
+pub const GRPC_SENT_PER_TURN_BYTES: usize = 1 << 20;
+/// Calls of one connection that begin before others of the core have their turn.
+pub const GRPC_CALLS_PER_TURN: usize = 32;
+/// Frames without use that a client may send in a second (pings, settings, resets, windows, empty ones): some milliseconds of a core. What
+/// lies in the kernel's buffers of an answer may be taken at once, with two windows opened for every 16 KiB.
+pub const GRPC_IDLE_FRAMES_PER_SECOND: u64 = 4096;
+/// Further ones for each frame that begins a call or carries data: a call has its reset, windows of its own and of the connection, and the pings
+/// that measure the way.
+pub const GRPC_IDLE_FRAMES_PER_USEFUL: u64 = 8;
+/// Every this many bytes that are sent to a client allow one more such frame, by which it opens its windows again.
+pub const GRPC_SENT_BYTES_PER_IDLE_FRAME: u64 = 1024;
+/// A connection of gRPC without a call is told to go away: libraries open another when they need it.
+pub const GRPC_IDLE_MAX_SECONDS: u32 = 1800;
+/// Bytes of a client's words that a refusal quotes before its token has been looked at.
+pub const GRPC_QUOTED_BYTES: usize = 96;
+/// Ids of one request. An answer has room for no more points than that.
+pub const GRPC_IDS_MAX: usize = 1 << 20;
+/// Searches of one batch. The shortest has two bytes in its message and some 60 in memory.
+pub const GRPC_SEARCHES_MAX: usize = 65_536;
+/// Searches of a batch that are under way at a time, and whose answers wait for the client together: enough for cores that are idle.
+pub const GRPC_SEARCHES_TOGETHER_MAX: usize = 8;
+/// Aliases that are changed in one request.
+pub const GRPC_ALIAS_ACTIONS_MAX: usize = 65_536;
+/// Scopes of one key.
+pub const GRPC_KEY_SCOPES_MAX: usize = 1024;
+
 /// Most keys of one order (interface).
 pub const ORDER_KEYS_MAX: usize = 16;

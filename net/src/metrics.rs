@@ -1,6 +1,7 @@
 //! Counters of the front end, and the Prometheus page with everything on it.
 
 use crate::exposition::Page;
+use crate::grpc::counters::{Connections, Counters as GrpcCounters};
 use crate::kv_metrics;
 use crate::tcp::counters::{self, Counters};
 use nigh_shard::account::MemoryUse;
@@ -50,6 +51,8 @@ pub struct CoreTelemetry {
     pub searches: SearchLatency,
     /// From the receipt of what came with a search over TCP to its answer.
     pub tcp_searches: SearchLatency,
+    /// From the last byte of a search over gRPC received to its answer made.
+    pub grpc_searches: SearchLatency,
 }
 
 impl CoreTelemetry {
@@ -62,6 +65,7 @@ impl CoreTelemetry {
             requests: std::array::from_fn(|_| AtomicU64::new(0)),
             searches: Latency::new(&SEARCH_BOUNDS_US),
             tcp_searches: Latency::new(&SEARCH_BOUNDS_US),
+            grpc_searches: Latency::new(&SEARCH_BOUNDS_US),
         }
     }
 
@@ -107,6 +111,8 @@ pub struct Telemetry {
     lost_log_lines: Box<dyn Fn() -> u64 + Send + Sync>,
     /// Of the binary protocol.
     pub tcp: Counters,
+    /// Of gRPC.
+    pub grpc: GrpcCounters,
 }
 
 impl Telemetry {
@@ -118,6 +124,7 @@ impl Telemetry {
             cores: (0..cores).map(|_| CoreTelemetry::new()).collect(),
             lost_log_lines: Box::new(|| 0),
             tcp: Counters::new(cores),
+            grpc: GrpcCounters::new(cores),
         }
     }
 
@@ -230,6 +237,7 @@ pub fn render(
     node_gauges(&mut page, node);
     front_end(&mut page, telemetry);
     binary_front_end(&mut page, telemetry);
+    grpc_front_end(&mut page, telemetry);
     kv_metrics::put(&mut page, keys);
     dense(&mut page, collections);
     page.into_text()
@@ -363,6 +371,39 @@ fn binary_front_end(page: &mut Page<'_>, telemetry: &Telemetry) {
     }
     let help = "Time of searches over TCP, from their receipt to their answer.";
     searches(page, "tcp_search_seconds", help, telemetry, |core| &core.tcp_searches);
+}
+
+fn grpc_front_end(page: &mut Page<'_>, telemetry: &Telemetry) {
+    let counters = &telemetry.grpc;
+    for (what, name, kind, help) in [
+        (Connections::Open, "grpc_connections", "gauge", "Open gRPC connections."),
+        (Connections::Accepted, "grpc_connections_total", "counter", "Accepted gRPC connections."),
+        (
+            Connections::Refused,
+            "grpc_connections_refused_total",
+            "counter",
+            "gRPC connections turned away because too many were open or there was no memory for them.",
+        ),
+        (
+            Connections::TimedOut,
+            "grpc_connections_timed_out_total",
+            "counter",
+            "gRPC connections cut for being slow or idle, or for sending nothing of use.",
+        ),
+    ] {
+        page.family(name, kind, help);
+        page.sample(name, &[], counters.connections(what));
+    }
+    page.family("grpc_calls_total", "counter", "gRPC calls that have ended, by method.");
+    for (method, count) in counters.calls() {
+        page.sample("grpc_calls_total", &[("method", method)], count);
+    }
+    page.family("grpc_responses_total", "counter", "gRPC calls that have ended, by status code.");
+    for (code, count) in counters.ends() {
+        page.sample("grpc_responses_total", &[("code", code.name())], count);
+    }
+    let help = "Time of searches over gRPC, from their last byte received, or in a batch from their begin, to their answer.";
+    searches(page, "grpc_search_seconds", help, telemetry, |core| &core.grpc_searches);
 }
 
 fn front_end(page: &mut Page<'_>, telemetry: &Telemetry) {

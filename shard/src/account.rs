@@ -238,9 +238,14 @@ impl Account {
         charge.resize(bytes, most).then_some(charge)
     }
 
+    /// Bytes that connections may hold.
+    pub fn connections_most(&self) -> u64 {
+        self.limit_bytes / CONNECTIONS_PART
+    }
+
     /// Takes `bytes` for a connection that begins; `None` when connections hold as much as they may.
     pub fn charge_connection(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
-        let most = self.limit_bytes / CONNECTIONS_PART;
+        let most = self.connections_most();
         let beyond = self.limit_bytes / CONNECTIONS_BEYOND_PART;
         let taken = self.take_or_look(MemoryUse::Connections, bytes, most, beyond);
         taken.then(|| Charge { account: self.clone(), of: MemoryUse::Connections, bytes })

@@ -48,6 +48,7 @@ pub struct Server {
     child: Child,
     authority: String,
     tcp_authority: String,
+    grpc_authority: String,
     log: Arc<Mutex<String>>,
     /// Fills `log` until the process closes its stderr.
     reader: Option<JoinHandle<()>>,
@@ -101,8 +102,8 @@ pub fn run_to_end(arguments: &[&str], environment: &[(&str, &str)]) -> Exit {
 }
 
 impl Server {
-    /// Starts a server on a free loopback port and waits until it serves. `data` is the data directory. `-tcp` among the flags is
-    /// waited for as well, and with `-http ""` alone.
+    /// Starts a server on a free loopback port and waits until it serves. `data` is the data directory. `-tcp` and `-grpc` among the flags
+    /// are waited for as well, and with `-http ""` alone.
     ///
     /// # Errors
     /// When it ends first.
@@ -155,10 +156,11 @@ impl Server {
                 log.push('\n');
                 drop(log);
                 let addr = line.split(' ').find_map(|word| word.strip_prefix("addr="));
+                let proto = line.split(' ').find_map(|word| word.strip_prefix("proto="));
                 if line.contains("msg=serving proto=")
-                    && let Some(addr) = addr
+                    && let (Some(proto), Some(addr)) = (proto, addr)
                 {
-                    let _nobody_waits = found.send((line.contains("proto=tcp"), addr.to_owned()));
+                    let _nobody_waits = found.send((proto.to_owned(), addr.to_owned()));
                 }
             }
         });
@@ -166,17 +168,22 @@ impl Server {
             child,
             authority: String::new(),
             tcp_authority: String::new(),
+            grpc_authority: String::new(),
             log,
             reader: Some(reader),
         };
-        let is_with_tcp = flags.contains(&"-tcp");
+        let (is_with_tcp, is_with_grpc) = (flags.contains(&"-tcp"), flags.contains(&"-grpc"));
         let is_with_http = !flags.windows(2).any(|pair| pair == ["-http", ""]);
         while (is_with_http && server.authority.is_empty())
             || (is_with_tcp && server.tcp_authority.is_empty())
+            || (is_with_grpc && server.grpc_authority.is_empty())
         {
             match serving.recv_timeout(START_MAX) {
-                Ok((true, authority)) => server.tcp_authority = authority,
-                Ok((false, authority)) => server.authority = authority,
+                Ok((proto, authority)) => match proto.as_str() {
+                    "tcp" => server.tcp_authority = authority,
+                    "grpc" => server.grpc_authority = authority,
+                    _ => server.authority = authority,
+                },
                 Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
                     let status = server.wait();
                     return Err(StartFailure { status, log: server.log() });
@@ -209,6 +216,7 @@ impl Server {
             child,
             authority: String::new(),
             tcp_authority: String::new(),
+            grpc_authority: String::new(),
             log: Arc::default(),
             reader: None,
         };
@@ -224,6 +232,11 @@ impl Server {
     /// `host:port` of the binary protocol, empty when it was not started with `-tcp` as a flag of its own.
     pub fn tcp_authority(&self) -> &str {
         &self.tcp_authority
+    }
+
+    /// `host:port` of gRPC, empty when it was not started with `-grpc` as a flag of its own.
+    pub fn grpc_authority(&self) -> &str {
+        &self.grpc_authority
     }
 
     /// A new connection of the binary protocol to it.

@@ -9,6 +9,7 @@ mod damage;
 mod decoders;
 mod differential;
 mod full_disk;
+mod grpc;
 mod kill;
 mod kill_evictions;
 mod kill_keys;

@@ -101,7 +101,6 @@ fn bad_configurations_end_with_1_and_one_line() {
         check(&["-http", "127.0.0.1:0"], &[(name, value)], 1, &[&said, value, flag]);
     }
     check(&["-http", "127.0.0.1:0", "-config", "/no/such/file"], &[], 1, &["/no/such/file"]);
-    check(&["-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0"], &[], 1, &["does not offer the gRPC transport"]);
     check(&["-http", "127.0.0.1:0"], &[("SVC_CLUSTER", "true")], 1, &["does not offer clustering"]);
     let json = run_to_end(&["-log-format", "json"], &[]);
     let line: Value = serde_json::from_str(json.stderr.trim()).expect("one JSON line");

@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(refusal(&flags), None);
         assert!(without_effect(&flags).is_empty());
         let count = ServerFlags::command().get_arguments().count();
-        assert_eq!(count, 72, "a new flag belongs into offered.rs as well");
+        assert_eq!(count, 73, "a new flag belongs into offered.rs as well");
     }
 
     #[test]
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn features_that_are_not_built_are_refused() {
         for arguments in
-            [&["-grpc", ":9090"][..], &["-cluster"], &["-tls-cert", "x"], &["-backup-retention", "3"]]
+            [&["-cluster"][..], &["-keys-file", "x"], &["-tls-cert", "x"], &["-backup-retention", "3"]]
         {
             let flags = resolve(arguments, &[]).unwrap().flags;
             let refusal = refusal(&flags).unwrap();
@@ -348,6 +348,8 @@ mod tests {
             (&["-sieve-visited-bit"][..], 1),
             (&["-sieve-visited-bit", "-relocating-eviction"], 0),
             (&["-tcp", ":7000", "-epoll-loops", "4"], 1),
+            (&["-grpc-alias", "acme.v1"], 1),
+            (&["-grpc-alias", "acme.v1", "-grpc", ":9090"], 0),
         ] {
             let flags = resolve(arguments, &[]).unwrap().flags;
             assert_eq!((refusal(&flags), without_effect(&flags).len()), (None, warnings), "{arguments:?}");

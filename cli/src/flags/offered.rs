@@ -37,10 +37,9 @@ pub fn refusal(flags: &ServerFlags) -> Option<String> {
 }
 
 /// Every flag whose feature is missing: whether it is used, its name, the feature.
-fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 45] {
+fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 44] {
     let text = |value: &str| !value.is_empty();
     [
-        (text(&flags.grpc), "grpc", "the gRPC transport"),
         (text(&flags.internal_token), "internal-token", "clustering"),
         (text(&flags.keys_file), "keys-file", "the key registry"),
         (flags.audit_log, "audit-log", "the key registry"),
@@ -108,12 +107,13 @@ fn knobs(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 3] {
 }
 
 /// Flags that act only beside another, which is not set.
-fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 3] {
+fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 4] {
     let alone = !flags.relocating_eviction;
     let reason = "it needs -relocating-eviction";
     [
         (alone && flags.relocate_reserve_interval.nanos != 50_000_000, "relocate-reserve-interval", reason),
         (alone && flags.sieve_visited_bit, "sieve-visited-bit", reason),
+        (!flags.grpc_alias.is_empty() && flags.grpc.is_empty(), "grpc-alias", "it needs -grpc"),
         (flags.kv_query && flags.tcp.is_empty(), "kv-query", "queries over keys come over -tcp"),
     ]
 }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn standings_of_one_flag_each() {
         let standing = standings();
-        let found = ["tcp", "grpc", "epoll-loops"].map(&standing);
+        let found = ["grpc", "cluster", "epoll-loops"].map(&standing);
         assert_eq!(found, [Standing::Works, Standing::Refused, Standing::WithoutEffect]);
     }
 }

@@ -13,6 +13,11 @@ pub struct ServerFlags {
     /// gRPC listen address; empty is off.
     #[arg(long, value_name = "addr", default_value = "", help_heading = "Transports")]
     pub grpc: String,
+    /// A second package under which gRPC serves its methods, for clients with stubs of another package.
+    ///
+    /// The methods of svc.v1.VectorService are then also those of the service of that name in this package.
+    #[arg(long, value_name = "package", default_value = "", help_heading = "Transports")]
+    pub grpc_alias: String,
     /// Binary TCP listen address; empty is off.
     #[arg(long, value_name = "addr", default_value = "", help_heading = "Transports")]
     pub tcp: String,

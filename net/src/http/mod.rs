@@ -7,7 +7,6 @@
 
 mod body;
 mod connection;
-mod gunzip;
 mod heads;
 mod listen;
 mod memory;
@@ -16,8 +15,9 @@ mod reply;
 mod server;
 mod stream;
 
-pub use body::{BodyError, BodyReader, Collected};
-pub use gunzip::Encoding;
+pub use crate::collected::Collected;
+pub use crate::gunzip::Encoding;
+pub use body::{BodyError, BodyReader};
 pub use listen::bind;
 pub use reply::{Reply, ReplyBody, charged, json_reply};
 pub use server::{Handler, serve_with};

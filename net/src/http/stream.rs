@@ -2,20 +2,13 @@
 
 use super::connection::Connection;
 use super::refusal::Refusal;
+use crate::socket::{poll_receive, poll_send};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, sendmsg};
+use rustix::net::{SendFlags, Shutdown};
 use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-
-/// Pieces that one system call sends (`UIO_MAXIOV`).
-const SLICES_MAX: usize = 1024;
-
-/// Bytes received at a time. They pass over the stack: the parser lends its own buffer as memory that may not be initialised.
-const RECEIVED_AT_ONCE: usize = 64 << 10;
 
 /// See the module.
 pub struct Stream(pub Rc<Connection>);
@@ -30,24 +23,9 @@ impl Stream {
 
     /// Sends a part of `slices`; see [`Write::poll_write_vectored`].
     fn poll_send(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        // The kernel takes at most so many; the caller sees how much was taken.
-        let slices = &slices[..slices.len().min(SLICES_MAX)];
-        loop {
-            ready!(self.0.source.poll_writable(cx));
-            let nothing = &mut SendAncillaryBuffer::default();
-            match sendmsg(&self.0.source, slices, nothing, SendFlags::NOSIGNAL) {
-                Ok(bytes) => {
-                    self.0.wrote(bytes);
-                    return Poll::Ready(Ok(bytes));
-                }
-                Err(Errno::WOULDBLOCK) => {
-                    self.0.blocked();
-                    self.0.source.clear_writable();
-                }
-                Err(Errno::INTR) => {}
-                Err(error) => return Poll::Ready(Err(error.into())),
-            }
-        }
+        let sent = ready!(poll_send(&self.0.source, cx, slices, || self.0.blocked()))?;
+        self.0.wrote(sent);
+        Poll::Ready(Ok(sent))
     }
 }
 
@@ -57,35 +35,23 @@ impl Read for Stream {
         cx: &mut Context<'_>,
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.0.source.poll_readable(cx));
-            let mut space = [const { MaybeUninit::uninit() }; RECEIVED_AT_ONCE];
-            let room = buffer.remaining().min(RECEIVED_AT_ONCE);
-            match rustix::net::recv(&self.0.source, &mut space[..room], RecvFlags::empty()) {
-                Ok((_, 0)) => {
-                    self.0.saw_end();
-                    return Poll::Ready(Ok(()));
-                }
-                Ok(((received, _), bytes)) => {
-                    if bytes < room {
-                        // Nothing was left behind; if more came since, its edge is still to be reported.
-                        self.0.source.clear_readable();
-                    }
-                    if let Err(refusal) = self.0.received(received) {
-                        self.refuse(&refusal);
-                        return Poll::Ready(Err(io::Error::other("the head of a request was refused")));
-                    }
-                    buffer.put_slice(received);
-                    return Poll::Ready(Ok(()));
-                }
-                Err(Errno::WOULDBLOCK) => self.0.source.clear_readable(),
-                Err(Errno::INTR) => {}
-                Err(error) => {
-                    self.0.saw_end();
-                    return Poll::Ready(Err(error.into()));
-                }
+        let room = buffer.remaining();
+        let received = ready!(poll_receive(&self.0.source, cx, room, |received| {
+            if received.is_empty() {
+                self.0.saw_end();
+                return Ok(());
             }
+            if let Err(refusal) = self.0.received(received) {
+                self.refuse(&refusal);
+                return Err(io::Error::other("the head of a request was refused"));
+            }
+            buffer.put_slice(received);
+            Ok(())
+        }));
+        if received.is_err() {
+            self.0.saw_end();
         }
+        Poll::Ready(received.and_then(|taken| taken))
     }
 }
 

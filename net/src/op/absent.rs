@@ -43,6 +43,17 @@ pub fn check_partitions(wanted: Option<i64>) -> Result<(), ApiError> {
     Err(ApiError::invalid(format!("new_partitions must be between {least} and {most}, found {wanted}")))
 }
 
+/// Checks a part of a key that is to be added or revoked.
+///
+/// # Errors
+/// A bad request when it is empty.
+pub fn check_key_field(value: &str, field: &str) -> Result<(), ApiError> {
+    match value.is_empty() {
+        true => Err(ApiError::invalid(format!("key: {field} is required"))),
+        false => Ok(()),
+    }
+}
+
 impl Operation for Unmet {
     type Output = Infallible;
     const RIGHT: Action = Action::Admin;

@@ -19,7 +19,9 @@ pub enum ErrorKind {
     Unauthorized,
     /// Collection or point absent.
     NotFound,
-    /// Exists already, or a version differs.
+    /// What is to be made exists already.
+    Exists,
+    /// A version differs, or the state of the collection is another.
     Conflict,
     /// The node was started without what the request needs.
     Unmet,
@@ -57,6 +59,12 @@ impl ApiError {
         ApiError::new(ErrorKind::Invalid, message)
     }
 
+    /// A write that found another version than its condition names.
+    pub fn version_conflict(id: u64) -> Self {
+        let text = format!("version conflict on id {id}: expected_version is not the stored one");
+        ApiError::new(ErrorKind::Conflict, text)
+    }
+
     /// A body over its limit.
     pub fn too_large(limit_bytes: u64) -> Self {
         ApiError::too_many("bytes", limit_bytes)
@@ -84,16 +92,15 @@ impl From<OpError> for ApiError {
             | OpError::PointNotFound(_)
             | OpError::Lanes(LaneError::UnknownExample(_)) => ErrorKind::NotFound,
             OpError::PayloadTooLarge | OpError::PayloadKeys(_) => ErrorKind::TooLarge,
-            OpError::CollectionExists(_) | OpError::Conflict(_) => ErrorKind::Conflict,
+            OpError::CollectionExists(_) | OpError::Write(WriteError::DuplicateId(_)) => ErrorKind::Exists,
+            OpError::Conflict(_) => ErrorKind::Conflict,
             OpError::Config(_)
             | OpError::Search(_)
             | OpError::Lanes(_)
             | OpError::BadRequest(_)
             | OpError::Operate(_) => ErrorKind::Invalid,
             OpError::Write(error) => match error {
-                WriteError::DuplicateId(_) | WriteError::VersionConflict { .. } | WriteError::ReadOnly => {
-                    ErrorKind::Conflict
-                }
+                WriteError::VersionConflict { .. } | WriteError::ReadOnly => ErrorKind::Conflict,
                 WriteError::Full | WriteError::RateLimited => ErrorKind::Exhausted,
                 _ => ErrorKind::Invalid,
             },

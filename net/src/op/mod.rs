@@ -18,7 +18,7 @@ mod scroll;
 mod search;
 pub mod table;
 
-pub use absent::{Lack, PARTITIONS, Unmet, check_partitions};
+pub use absent::{Lack, PARTITIONS, Unmet, check_key_field, check_partitions};
 pub use aliases::{ChangeAliases, ListAliases};
 pub use bulk::{BuildStaged, StagePoints};
 pub use collections::{CreateCollection, DropCollection, GetCollection, ListCollections};
@@ -31,7 +31,7 @@ pub use query::{
     DiversePoints, GroupPoints, HybridPoints, QueryLeaf, QueryPoints, TextPoints, ZeroAlpha, fusion_method,
     recommend_strategy, text_source,
 };
-pub use scroll::{CountPoints, FacetPoints, SamplePoints, ScrollOrdered, ScrollPoints};
+pub use scroll::{CountPoints, FacetPoints, SamplePoints, Scroll, ScrollOrdered, ScrollPoints};
 pub use search::{ExplainedSearch, SearchPoints};
 pub use table::{KvOp, KvQueryOp, Op, PlacementOp, ProcessOp, VectorOp};
 

@@ -62,6 +62,14 @@ impl Operation for ScrollOrdered {
     }
 }
 
+/// A scroll as asked for.
+pub enum Scroll {
+    /// By id.
+    ById(ScrollPoints),
+    /// By values.
+    Ordered(ScrollOrdered),
+}
+
 /// Counts points.
 pub struct CountPoints {
     /// Name as sent.

@@ -1,7 +1,7 @@
 //! Every operation of the interface, once: its name, the right it needs, and how each transport calls it.
 //!
-//! The routes of REST, the operations of the binary protocol, what either asks the authenticator for, the paths of the OpenAPI document
-//! and the page of operations in the reference derive from this table. Who adds an operation adds a row, its struct beside this file, and
+//! The routes of REST, the operations of the binary protocol, the methods of gRPC, what each asks the authenticator for, the paths of the
+//! OpenAPI document and the page of operations in the reference derive from this table. Who adds an operation adds a row, its struct beside this file, and
 //! a decoder in each codec that offers it; tests walk the table and fail where one is missing.
 
 use crate::op::Action;
@@ -116,6 +116,7 @@ pub enum VectorOp {
     ClearPayload,
     DeleteByFilter,
     Search,
+    SearchBatch,
     SearchDocs,
     SearchGroups,
     SearchMmr,
@@ -146,6 +147,8 @@ pub struct Row {
     pub rest: [Option<RestRoute>; 2],
     /// Where its arguments in the binary protocol name a collection; `None` when the protocol does not have it.
     pub tcp: Option<CollectionAt>,
+    /// How gRPC calls it; two methods at most.
+    pub grpc: [Option<GrpcMethod>; 2],
 }
 
 /// The right an operation needs.
@@ -166,6 +169,28 @@ pub enum CollectionAt {
     First,
     /// `s8 collection` comes after a byte of flags.
     AfterFlags,
+}
+
+/// A method of gRPC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrpcMethod {
+    /// Its name, behind that of the service.
+    pub name: &'static str,
+    /// What its right is needed on.
+    pub on: GrpcScope,
+    /// Whether it is answered by a stream of messages, and not by one.
+    pub is_streamed: bool,
+}
+
+/// What the right of a method of gRPC is needed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrpcScope {
+    /// Nothing: it is served to whoever has no key.
+    Open,
+    /// The node as a whole.
+    Node,
+    /// The collection that the first field of its request names.
+    Collection,
 }
 
 /// A route of REST. The right is needed on the collection that `{name}` stands for, or else on the node as a whole.
@@ -216,7 +241,7 @@ pub const WRITE_OPTIONS: &[&str] = &["write_consistency_factor", "wait"];
 pub const CONDITIONS: &[&str] = &["write_consistency_factor", "wait", "expected_version"];
 
 const fn row(name: &'static str, op: Op, right: Action) -> Row {
-    Row { name, op, right: Right::Of(right), rest: [None; 2], tcp: None }
+    Row { name, op, right: Right::Of(right), rest: [None; 2], tcp: None, grpc: [None; 2] }
 }
 
 const fn kv(name: &'static str, op: KvOp, right: Action) -> Row {
@@ -263,6 +288,28 @@ impl Row {
         self.route(RestRoute { method: Verb::Get, path, parameters: &[], is_open: true })
     }
 
+    const fn method(mut self, name: &'static str, on: GrpcScope, is_streamed: bool) -> Row {
+        self.grpc[if self.grpc[0].is_none() { 0 } else { 1 }] = Some(GrpcMethod { name, on, is_streamed });
+        self
+    }
+
+    const fn grpc(self, name: &'static str) -> Row {
+        self.method(name, GrpcScope::Collection, false)
+    }
+
+    const fn grpc_stream(self, name: &'static str) -> Row {
+        self.method(name, GrpcScope::Collection, true)
+    }
+
+    const fn grpc_on_node(self, name: &'static str) -> Row {
+        self.method(name, GrpcScope::Node, false)
+    }
+
+    /// Served to whoever has no key.
+    const fn grpc_open(self, name: &'static str) -> Row {
+        self.method(name, GrpcScope::Open, false)
+    }
+
     /// Query parameters of its routes so far.
     const fn takes(mut self, parameters: &'static [&'static str]) -> Row {
         if let Some(route) = &mut self.rest[0] {
@@ -287,6 +334,11 @@ impl Row {
     /// Its routes of REST.
     pub fn routes(&self) -> impl Iterator<Item = &RestRoute> {
         self.rest.iter().flatten()
+    }
+
+    /// Its methods of gRPC.
+    pub fn methods(&self) -> impl Iterator<Item = &GrpcMethod> {
+        self.grpc.iter().flatten()
     }
 }
 
@@ -318,7 +370,7 @@ pub const TABLE: &[Row] = &[
     kv_query("kv_query", KvQueryOp::Query, Read),
     kv_query("__kv_index_set__", KvQueryOp::IndexSet, Admin),
     kv_query("__kv_index_list__", KvQueryOp::IndexList, Admin),
-    process("__ping__", ProcessOp::Ping, Read).tcp(Nowhere).open("/v1/health"),
+    process("__ping__", ProcessOp::Ping, Read).tcp(Nowhere).open("/v1/health").grpc_open("Health"),
     process("__ready__", ProcessOp::Ready, Read).tcp(Nowhere).open("/v1/ready"),
     process("__metrics__", ProcessOp::Metrics, Read)
         .tcp(Nowhere)
@@ -331,131 +383,181 @@ pub const TABLE: &[Row] = &[
     process("__repl_metrics__", ProcessOp::ReplMetrics, Read).tcp(Nowhere).open("/v1/replication"),
     process("openapi", ProcessOp::OpenApi, Read).open("/v1/openapi.json"),
     process("tasks", ProcessOp::Tasks, Read).rest(Get, "/v1/tasks"),
-    process("__collections__", ProcessOp::Collections, Read).tcp(Nowhere).rest(Get, "/v1/collections"),
+    process("__collections__", ProcessOp::Collections, Read)
+        .tcp(Nowhere)
+        .rest(Get, "/v1/collections")
+        .grpc_on_node("ListCollections"),
     absent("__topology__", Read, Nowhere),
-    process("__keys_add__", ProcessOp::KeysAdd, Admin).tcp(Nowhere).rest(Post, "/v1/admin/keys"),
-    process("__keys_revoke__", ProcessOp::KeysRevoke, Admin).tcp(Nowhere).rest(Delete, "/v1/admin/keys"),
-    process("__keys_list__", ProcessOp::KeysList, Admin).tcp(Nowhere).rest(Get, "/v1/admin/keys"),
+    process("__keys_add__", ProcessOp::KeysAdd, Admin)
+        .tcp(Nowhere)
+        .rest(Post, "/v1/admin/keys")
+        .grpc_on_node("KeysAdd"),
+    process("__keys_revoke__", ProcessOp::KeysRevoke, Admin)
+        .tcp(Nowhere)
+        .rest(Delete, "/v1/admin/keys")
+        .grpc_on_node("KeysRevoke"),
+    process("__keys_list__", ProcessOp::KeysList, Admin)
+        .tcp(Nowhere)
+        .rest(Get, "/v1/admin/keys")
+        .grpc_on_node("KeysList"),
     process("backup", ProcessOp::Backup, Admin).rest(Post, "/v1/admin/backup"),
     process("backups_list", ProcessOp::BackupsList, Admin).rest(Get, "/v1/admin/backups"),
-    process("alias_create", ProcessOp::AliasCreate, Admin).rest(Post, "/v1/aliases"),
-    process("alias_delete", ProcessOp::AliasDelete, Admin).rest(Delete, "/v1/aliases/{alias}"),
-    process("alias_batch", ProcessOp::AliasBatch, Admin).tcp(Nowhere).rest(Post, "/v1/aliases/batch"),
+    process("alias_create", ProcessOp::AliasCreate, Admin)
+        .rest(Post, "/v1/aliases")
+        .grpc_on_node("CreateAlias"),
+    process("alias_delete", ProcessOp::AliasDelete, Admin)
+        .rest(Delete, "/v1/aliases/{alias}")
+        .grpc_on_node("DeleteAlias"),
+    process("alias_batch", ProcessOp::AliasBatch, Admin)
+        .tcp(Nowhere)
+        .rest(Post, "/v1/aliases/batch")
+        .grpc_on_node("AliasBatch"),
     process("alias_list", ProcessOp::AliasList, Admin)
         .tcp(Nowhere)
         .rest(Get, "/v1/aliases")
-        .takes(&["collection"]),
+        .takes(&["collection"])
+        .grpc_on_node("ListAliases"),
     Row {
         name: "__wc__",
         op: Op::Process(ProcessOp::Envelope),
         right: Right::OfInner,
         rest: [None; 2],
         tcp: Some(Nowhere),
+        grpc: [None; 2],
     },
     absent("__register_wasm__", Admin, Nowhere),
     placement("vector_evict", PlacementOp::Evict).rest(Post, "/v1/collections/{name}/evict"),
     placement("vector_restore", PlacementOp::Restore).rest(Post, "/v1/collections/{name}/restore"),
     placement("vector_resplit", PlacementOp::Resplit)
         .tcp(Nowhere)
-        .rest(Post, "/v1/collections/{name}/resplit"),
+        .rest(Post, "/v1/collections/{name}/resplit")
+        .grpc("Resplit"),
     placement("vector_reshard", PlacementOp::Reshard)
         .tcp(Nowhere)
-        .rest(Post, "/v1/collections/{name}/reshard"),
+        .rest(Post, "/v1/collections/{name}/reshard")
+        .grpc("Reshard"),
     placement("vector_reshard_abort", PlacementOp::ReshardAbort)
         .tcp(Nowhere)
-        .rest(Post, "/v1/collections/{name}/reshard/abort"),
+        .rest(Post, "/v1/collections/{name}/reshard/abort")
+        .grpc("ReshardAbort"),
     placement("vector_resplit_cleanup", PlacementOp::ResplitCleanup)
         .tcp(Nowhere)
-        .rest(Post, "/v1/collections/{name}/resplit/cleanup"),
-    placement("vector_mv_resplit", PlacementOp::Resplit).tcp(Nowhere),
-    placement("vector_mv_reshard", PlacementOp::Reshard).tcp(Nowhere),
-    placement("vector_mv_reshard_abort", PlacementOp::ReshardAbort).tcp(Nowhere),
-    placement("vector_mv_resplit_cleanup", PlacementOp::ResplitCleanup).tcp(Nowhere),
+        .rest(Post, "/v1/collections/{name}/resplit/cleanup")
+        .grpc("ResplitCleanup"),
+    placement("vector_mv_resplit", PlacementOp::Resplit).tcp(Nowhere).grpc("MVResplit"),
+    placement("vector_mv_reshard", PlacementOp::Reshard).tcp(Nowhere).grpc("MVReshard"),
+    placement("vector_mv_reshard_abort", PlacementOp::ReshardAbort).tcp(Nowhere).grpc("MVReshardAbort"),
+    placement("vector_mv_resplit_cleanup", PlacementOp::ResplitCleanup).tcp(Nowhere).grpc("MVResplitCleanup"),
     vector("vector_create_collection", VectorOp::CreateCollection, Admin)
         .tcp(First)
-        .rest(Post, "/v1/collections"),
+        .rest(Post, "/v1/collections")
+        .grpc("CreateCollection"),
     vector("vector_drop_collection", VectorOp::DropCollection, Admin)
         .tcp(First)
-        .rest(Delete, "/v1/collections/{name}"),
-    vector("vector_get_config", VectorOp::GetConfig, Read).tcp(First).rest(Get, "/v1/collections/{name}"),
+        .rest(Delete, "/v1/collections/{name}")
+        .grpc("DropCollection"),
+    vector("vector_get_config", VectorOp::GetConfig, Read)
+        .tcp(First)
+        .rest(Get, "/v1/collections/{name}")
+        .grpc("GetConfig"),
     vector("vector_write", VectorOp::Write, Write)
         .rest(Post, "/v1/collections/{name}/points")
-        .takes(CONDITIONS),
+        .takes(CONDITIONS)
+        .grpc("Upsert"),
     vector("vector_write_batch", VectorOp::WriteBatch, Write)
         .rest(Post, "/v1/collections/{name}/points/batch")
-        .takes(WRITE_OPTIONS),
+        .takes(WRITE_OPTIONS)
+        .grpc("UpsertBatch"),
     vector("vector_insert", VectorOp::Insert, Write).tcp(AfterFlags),
     vector("vector_upsert", VectorOp::Upsert, Write).tcp(AfterFlags),
     vector("vector_insert_if_absent", VectorOp::InsertIfAbsent, Write).tcp(AfterFlags),
     vector("vector_delete", VectorOp::Delete, Write)
         .tcp(First)
         .rest(Delete, "/v1/collections/{name}/points/{id}")
-        .takes(CONDITIONS),
+        .takes(CONDITIONS)
+        .grpc("Delete"),
     vector("vector_exists", VectorOp::Exists, Read).tcp(First),
     vector("vector_get", VectorOp::Get, Read)
         .tcp(First)
         .rest(Get, "/v1/collections/{name}/points/{id}")
-        .takes(POINT_OPTIONS),
+        .takes(POINT_OPTIONS)
+        .grpc("Get"),
     vector("vector_get_batch", VectorOp::GetBatch, Read)
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/points/batch-get")
-        .takes(PROJECTION),
+        .takes(PROJECTION)
+        .grpc("GetBatch"),
     vector("vector_set_payload", VectorOp::SetPayload, Write)
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/points/{id}/payload")
-        .takes(CONDITIONS),
+        .takes(CONDITIONS)
+        .grpc("SetPayload"),
     vector("vector_overwrite_payload", VectorOp::OverwritePayload, Write)
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/points/{id}/payload/overwrite")
         .rest(Put, "/v1/collections/{name}/points/{id}/payload")
-        .takes(CONDITIONS),
+        .takes(CONDITIONS)
+        .grpc("OverwritePayload"),
     vector("vector_delete_payload_keys", VectorOp::DeletePayloadKeys, Write)
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/points/{id}/payload/delete")
-        .takes(CONDITIONS),
+        .takes(CONDITIONS)
+        .grpc("DeletePayloadKeys"),
     vector("vector_clear_payload", VectorOp::ClearPayload, Write)
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/points/{id}/payload/clear")
-        .takes(CONDITIONS),
+        .takes(CONDITIONS)
+        .grpc("ClearPayload"),
     vector("vector_delete_by_filter", VectorOp::DeleteByFilter, Write)
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/points/delete")
-        .takes(WRITE_OPTIONS),
+        .takes(WRITE_OPTIONS)
+        .grpc("DeleteByFilter"),
     vector("vector_search", VectorOp::Search, Read)
         .tcp(AfterFlags)
         .rest(Post, "/v1/collections/{name}/points/search")
-        .takes(READ_OPTIONS),
+        .takes(READ_OPTIONS)
+        .grpc("Search"),
+    vector("vector_search_batch", VectorOp::SearchBatch, Read).grpc_stream("SearchBatch"),
     vector("vector_search_docs", VectorOp::SearchDocs, Read)
         .tcp(AfterFlags)
         .rest(Post, "/v1/collections/{name}/points/search/docs")
-        .takes(READ_OPTIONS),
+        .takes(READ_OPTIONS)
+        .grpc("SearchDocs"),
     vector("vector_search_groups", VectorOp::SearchGroups, Read)
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/points/search/groups")
-        .takes(READ_OPTIONS),
+        .takes(READ_OPTIONS)
+        .grpc("SearchGroups"),
     vector("vector_search_mmr", VectorOp::SearchMmr, Read)
         .rest(Post, "/v1/collections/{name}/points/search/mmr")
         .takes(READ_OPTIONS),
     vector("vector_hybrid_search", VectorOp::HybridSearch, Read)
         .tcp(AfterFlags)
         .rest(Post, "/v1/collections/{name}/points/search/hybrid")
-        .takes(READ_OPTIONS),
+        .takes(READ_OPTIONS)
+        .grpc("HybridSearch"),
     vector("vector_search_text", VectorOp::SearchText, Read)
         .tcp(AfterFlags)
         .rest(Post, "/v1/collections/{name}/points/search/text")
-        .takes(READ_OPTIONS),
+        .takes(READ_OPTIONS)
+        .grpc("TextSearch"),
     vector("vector_hybrid_text", VectorOp::HybridText, Read)
         .tcp(AfterFlags)
         .rest(Post, "/v1/collections/{name}/points/search/hybrid-text")
-        .takes(READ_OPTIONS),
+        .takes(READ_OPTIONS)
+        .grpc("HybridTextSearch"),
     vector("vector_query", VectorOp::Query, Read)
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/query")
-        .takes(READ_OPTIONS),
+        .takes(READ_OPTIONS)
+        .grpc("VectorQuery"),
     vector("vector_scroll", VectorOp::Scroll, Read)
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/points/scroll")
-        .takes(READ_OPTIONS),
+        .takes(READ_OPTIONS)
+        .grpc("Scroll")
+        .grpc_stream("ScrollStream"),
     vector("vector_count", VectorOp::Count, Read).rest(Post, "/v1/collections/{name}/points/count"),
     vector("vector_facet", VectorOp::Facet, Read).rest(Post, "/v1/collections/{name}/points/facet"),
     vector("vector_sample", VectorOp::Sample, Read).rest(Post, "/v1/collections/{name}/points/sample"),
@@ -470,43 +572,58 @@ pub const TABLE: &[Row] = &[
         .takes(&["workers", "wait"]),
     vector("vector_operate", VectorOp::Operate, Write).tcp(First),
     absent("vector_bm25_stats", Read, First),
-    absent("vector_mv_create_collection", Admin, First),
-    absent("vector_mv_drop_collection", Admin, First),
-    absent("vector_mv_add", Write, First),
+    absent("vector_mv_create_collection", Admin, First).grpc("MVCreateCollection"),
+    absent("vector_mv_drop_collection", Admin, First).grpc("MVDropCollection"),
+    absent("vector_mv_add", Write, First).grpc("MVAdd"),
     absent("vector_mv_add_if_absent", Write, First),
     absent("vector_mv_exists", Read, First),
-    absent("vector_mv_delete", Write, First),
-    absent("vector_mv_get", Read, First),
-    absent("vector_mv_get_batch", Read, First),
-    absent("vector_mv_set_payload", Write, First),
-    absent("vector_mv_overwrite_payload", Write, First),
-    absent("vector_mv_delete_payload_keys", Write, First),
-    absent("vector_mv_clear_payload", Write, First),
-    absent("vector_mv_search", Read, First),
-    absent("vector_mv_hybrid_search", Read, AfterFlags),
-    absent("vector_mv_scroll", Read, First),
+    absent("vector_mv_delete", Write, First).grpc("MVDelete"),
+    absent("vector_mv_get", Read, First).grpc("MVGet"),
+    absent("vector_mv_get_batch", Read, First).grpc("MVGetBatch"),
+    absent("vector_mv_set_payload", Write, First).grpc("MVSetPayload"),
+    absent("vector_mv_overwrite_payload", Write, First).grpc("MVOverwritePayload"),
+    absent("vector_mv_delete_payload_keys", Write, First).grpc("MVDeletePayloadKeys"),
+    absent("vector_mv_clear_payload", Write, First).grpc("MVClearPayload"),
+    absent("vector_mv_search", Read, First).grpc("MVSearch"),
+    absent("vector_mv_hybrid_search", Read, AfterFlags).grpc("MVHybridSearch"),
+    absent("vector_mv_scroll", Read, First).grpc("MVScroll"),
     absent("vector_mv_get_config", Read, First),
-    absent("vector_mv_query", Read, First),
+    absent("vector_mv_query", Read, First).grpc("MVVectorQuery"),
     absent("vector_mv_operate", Write, First),
-    absent("vector_named_create_collection", Admin, First),
-    absent("vector_named_drop_collection", Admin, First),
-    absent("vector_named_get_config", Read, First),
-    absent("vector_named_insert", Write, First),
-    absent("vector_named_delete", Write, First),
-    absent("vector_named_get", Read, First),
-    absent("vector_named_get_batch", Read, First),
-    absent("vector_named_set_payload", Write, First),
-    absent("vector_named_overwrite_payload", Write, First),
-    absent("vector_named_delete_payload_keys", Write, First),
-    absent("vector_named_clear_payload", Write, First),
-    absent("vector_named_search", Read, First),
-    absent("vector_named_search_docs", Read, First),
-    absent("vector_named_sparse_search", Read, First),
-    absent("vector_named_hybrid_search", Read, AfterFlags),
-    absent("vector_named_scroll", Read, First),
-    absent("vector_named_query", Read, First),
+    absent("vector_named_create_collection", Admin, First).grpc("NamedCreate"),
+    absent("vector_named_drop_collection", Admin, First).grpc("NamedDrop"),
+    absent("vector_named_get_config", Read, First).grpc("NamedGetConfig"),
+    absent("vector_named_insert", Write, First).grpc("NamedUpsert"),
+    absent("vector_named_delete", Write, First).grpc("NamedDelete"),
+    absent("vector_named_get", Read, First).grpc("NamedGet"),
+    absent("vector_named_get_batch", Read, First).grpc("NamedGetBatch"),
+    absent("vector_named_set_payload", Write, First).grpc("NamedSetPayload"),
+    absent("vector_named_overwrite_payload", Write, First).grpc("NamedOverwritePayload"),
+    absent("vector_named_delete_payload_keys", Write, First).grpc("NamedDeletePayloadKeys"),
+    absent("vector_named_clear_payload", Write, First).grpc("NamedClearPayload"),
+    absent("vector_named_search", Read, First).grpc("NamedSearch"),
+    absent("vector_named_search_docs", Read, First).grpc("NamedSearchDocs"),
+    absent("vector_named_sparse_search", Read, First).grpc("NamedSparseSearch"),
+    absent("vector_named_hybrid_search", Read, AfterFlags).grpc("NamedHybridSearch"),
+    absent("vector_named_scroll", Read, First).grpc("NamedScroll"),
+    absent("vector_named_query", Read, First).grpc("NamedVectorQuery"),
     absent("vector_named_operate", Write, First),
 ];
+
+/// How many methods of gRPC there are.
+pub const GRPC_METHODS: usize = {
+    let (mut count, mut row) = (0, 0);
+    while row < TABLE.len() {
+        count += TABLE[row].grpc[0].is_some() as usize + TABLE[row].grpc[1].is_some() as usize;
+        row += 1;
+    }
+    count
+};
+
+/// Every method of gRPC with its row; the place of a method among them is its number.
+pub fn grpc_methods() -> impl Iterator<Item = (&'static Row, GrpcMethod)> {
+    TABLE.iter().flat_map(|row| row.methods().map(move |method| (row, *method)))
+}
 
 /// The row of an operation that has one row alone.
 ///
@@ -529,8 +646,11 @@ mod tests {
             TABLE.iter().flat_map(Row::routes).map(|route| (route.method, route.path)).collect();
         assert_eq!(routes.iter().collect::<HashSet<_>>().len(), routes.len());
         for row in TABLE {
-            assert!(row.tcp.is_some() || row.rest[0].is_some(), "nobody can call {}", row.name);
+            let is_called = row.tcp.is_some() || row.rest[0].is_some() || row.grpc[0].is_some();
+            assert!(is_called, "nobody can call {}", row.name);
         }
+        let methods: HashSet<_> = grpc_methods().map(|(_, method)| method.name).collect();
+        assert_eq!((methods.len(), grpc_methods().count()), (GRPC_METHODS, GRPC_METHODS));
     }
 
     #[test]
@@ -538,6 +658,7 @@ mod tests {
         let of = |op: fn(Op) -> bool| TABLE.iter().filter(|row| row.tcp.is_some() && op(row.op)).count();
         assert_eq!(of(|op| matches!(op, Op::Kv(_))), 19);
         assert_eq!(of(|op| matches!(op, Op::Vector(_))), 27);
+        assert_eq!((GRPC_METHODS, grpc_methods().filter(|(_, method)| method.is_streamed).count()), (71, 2));
         assert_eq!(TABLE.iter().filter(|row| row.right == Right::OfInner).count(), 1);
     }
 }

@@ -1,6 +1,7 @@
-//! Every key of a configuration on each of its ways: through REST and TCP into a collection, into its file and back, and out again as
-//! information and as the result of `vector_get_config`.
+//! Every key of a configuration on each of its ways: through REST, TCP and gRPC into a collection, into its file and back, and out again
+//! as information, as the result of `vector_get_config` and as a message.
 
+use crate::grpc::{config_of, message_of};
 use crate::op::VectorOp;
 use crate::rest::inspect::configuration;
 use crate::tcp::vector::{self, VectorRequest};
@@ -146,6 +147,8 @@ fn every_key_comes_back_from_wherever_it_was() {
                     assert_eq!(made, Ok(config.clone()), "{what}");
                     seen.insert((key, "tcp".to_owned()));
                 }
+                // A message leaves out what is the default, so that any other value has been on its way.
+                assert_eq!(config_of(&message_of(&config)), Ok(config.clone()), "{what}");
                 let file = collection_file::encode(1, "default/c", &config);
                 assert_eq!(collection_file::decode(&file).unwrap().2, config, "{what}");
 

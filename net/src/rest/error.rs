@@ -15,7 +15,7 @@ pub fn status(kind: ErrorKind) -> StatusCode {
         ErrorKind::Unsupported => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ErrorKind::Unauthorized => StatusCode::UNAUTHORIZED,
         ErrorKind::NotFound => StatusCode::NOT_FOUND,
-        ErrorKind::Conflict => StatusCode::CONFLICT,
+        ErrorKind::Exists | ErrorKind::Conflict => StatusCode::CONFLICT,
         ErrorKind::Unmet => StatusCode::PRECONDITION_FAILED,
         ErrorKind::Exhausted => StatusCode::TOO_MANY_REQUESTS,
         ErrorKind::Storage => StatusCode::INSUFFICIENT_STORAGE,

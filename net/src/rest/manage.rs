@@ -1,6 +1,6 @@
 //! Bodies of the routes that split collections and keep keys.
 
-use crate::op::{ApiError, Lack, PlacementOp, Unmet, check_partitions};
+use crate::op::{ApiError, Lack, PlacementOp, Unmet, check_key_field, check_partitions};
 use crate::wire::json::{decode, json_object};
 
 json_object! {
@@ -44,21 +44,14 @@ pub fn decode_placement(collection: String, op: PlacementOp, body: &[u8]) -> Res
     Ok(Unmet { collection, lack })
 }
 
-fn required(value: Option<&String>, key: &str) -> Result<(), ApiError> {
-    match value {
-        Some(value) if !value.is_empty() => Ok(()),
-        _ => Err(ApiError::invalid(format!("key: {key} is required"))),
-    }
-}
-
 /// Decodes the body of `POST /v1/admin/keys`.
 ///
 /// # Errors
 /// 400.
 pub fn decode_add_key(body: &[u8]) -> Result<Unmet, ApiError> {
     let body: KeyBody = decode(body)?;
-    required(body.token.as_ref(), "token")?;
-    required(body.tenant.as_ref(), "tenant")?;
+    check_key_field(&body.token.unwrap_or_default(), "token")?;
+    check_key_field(&body.tenant.unwrap_or_default(), "tenant")?;
     Ok(keys())
 }
 
@@ -68,7 +61,7 @@ pub fn decode_add_key(body: &[u8]) -> Result<Unmet, ApiError> {
 /// 400.
 pub fn decode_revoke_key(body: &[u8]) -> Result<Unmet, ApiError> {
     let body: TokenBody = decode(body)?;
-    required(body.token.as_ref(), "token")?;
+    check_key_field(&body.token.unwrap_or_default(), "token")?;
     Ok(keys())
 }
 

@@ -17,7 +17,6 @@ mod lane_bodies;
 mod lanes;
 mod manage;
 mod openapi;
-mod order;
 mod pages;
 mod parameters;
 mod payload;
@@ -26,6 +25,7 @@ mod points;
 pub mod probe;
 mod read;
 mod routes;
+mod scroll;
 mod search;
 
 pub use binary::{BinaryQuery, IngestDecoder, IngestRoute, decode_query};
@@ -38,7 +38,7 @@ use crate::http::{BodyReader, Collected, Handler, HttpConfig, Reply, ReplyBody, 
 use crate::limits;
 use crate::op::{
     Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CheckReady, CreateCollection,
-    DeleteByFilter, DeletePoint, DropCollection, ErrorKind, ExplainedSearch, GetCollection, ListAliases,
+    DeleteByFilter, DeletePoint, DropCollection, ExplainedSearch, GetCollection, ListAliases,
     ListCollections, ListTasks, Op, PlacementOp, ProcessOp, ReadKvMetrics, ReadMetrics, StagePoints, Unmet,
     VectorOp, WritePoints, check_name, compile_filter,
 };
@@ -264,10 +264,7 @@ impl RestService {
                     .await
                     .map_err(|error| ApiError { committed: None, ..error })?;
                 if written.contains(&Written::Conflict) {
-                    return Err(ApiError::new(
-                        ErrorKind::Conflict,
-                        format!("version conflict on id {id}: expected_version is not the stored one"),
-                    ));
+                    return Err(ApiError::version_conflict(id));
                 }
                 Ok(ok(format!("{{\"id\":{id}}}\n")))
             }
@@ -323,12 +320,9 @@ impl RestService {
             VectorOp::Scroll => {
                 let read = ReadParameters::of(query)?;
                 let body = json_body(&mut body).await?;
-                let decode = move |body: &[u8]| read::decode_scroll(collection, body, read);
+                let decode = move |body: &[u8]| scroll::decode_scroll(collection, body, read);
                 let request = decode_body(permit, body, decode).await?;
-                match request {
-                    read::Scroll::ById(request) => read::scroll(permit, request).await,
-                    read::Scroll::Ordered(request) => order::scroll(permit, request).await,
-                }
+                scroll::scroll(permit, request).await
             }
             VectorOp::Count => {
                 let body = json_body(&mut body).await?;
@@ -354,7 +348,7 @@ impl RestService {
                 let request = decode_body(permit, body, decode).await?;
                 let (collection, filter) = (request.collection.clone(), request.filter.clone());
                 let ids = permit.run(request).await?;
-                order::documents(permit, collection, filter, ids).await
+                scroll::documents(permit, collection, filter, ids).await
             }
             VectorOp::Search => self.search(permit, head, collection, query, body, false).await,
             VectorOp::SearchDocs => self.search(permit, head, collection, query, body, true).await,
@@ -392,6 +386,7 @@ impl RestService {
             | VectorOp::Upsert
             | VectorOp::InsertIfAbsent
             | VectorOp::Exists
+            | VectorOp::SearchBatch
             | VectorOp::BulkStagePayload
             | VectorOp::Operate => Ok(not_found()),
         }

@@ -1,22 +1,17 @@
-//! Reading points: by id, by many ids, and scrolling. Answers of any length are made page by page while they are sent.
+//! Reading points: by id, and by many ids. Answers of any length are made page by page while they are sent.
 
 use crate::door::Permit;
 use crate::http::{Reply, ReplyBody, json_reply};
-use crate::limits::{FIRST_PAGE_POINTS, PAGE_COMPONENTS, PAGE_POINTS};
-use crate::op::{ApiError, ErrorKind, GetPoints, ReadOptions, ScrollOrdered, ScrollPoints, compile_filter};
+use crate::op::{ApiError, ErrorKind, GetPoints, ReadOptions};
+use crate::paged::PointReader;
 use crate::rest::envelope::Envelope;
-use crate::rest::order::OrderBody;
 use crate::rest::pages::{Pages, stream_pages};
 use crate::rest::parameters::{Query, ReadParameters, agreed, read_parameters};
 use crate::rest::routes::parse_id;
-use crate::rest::search::write_hit_document;
-use crate::wire::cursors;
-use crate::wire::filter::WireFilter;
-use crate::wire::json::{decode, in_words, invalid_json, json_object};
-use crate::wire::paging::next_page;
+use crate::wire::json::{in_words, invalid_json, json_object};
 use crate::wire::value::{write_json, write_payload, write_sparse};
 use http::StatusCode;
-use nigh_shard::core::{OrderedScroll, StoredPoint};
+use nigh_shard::core::StoredPoint;
 
 /// Appends `"vector":…,"payload":…,"ttl_ms":…,"version":…}`, and `sparse` before the end when vectors are asked for and the
 /// point has one.
@@ -162,77 +157,45 @@ pub async fn batch_get(
     body: BatchGetBody,
 ) -> Result<Reply, ApiError> {
     let (with_vector, with_payload) = projection.with_body(body.with_vector, body.with_payload)?;
-    let mut pages = GetPages {
-        permit: permit.clone(),
-        collection,
-        with_vector,
-        with_payload,
-        ids: body.ids,
-        at: 0,
-        page_points: PAGE_POINTS,
-        page_points_max: PAGE_POINTS,
-        wrote_any: false,
-        missing: Vec::new(),
-    };
-    if pages.with_vector {
-        let dim = permit.dim(&pages.collection)?;
-        pages.page_points_max = (PAGE_COMPONENTS / dim).clamp(1, PAGE_POINTS);
-    }
-    if pages.with_payload {
-        // Nothing is known yet of how large the payloads are.
-        pages.page_points = pages.page_points_max.min(FIRST_PAGE_POINTS);
-    }
+    let request =
+        GetPoints { collection, ids: body.ids, with_vector, with_payload, read: ReadOptions::default() };
+    let reader = PointReader::new(permit, request)?;
+    let mut pages = GetPages { permit: permit.clone(), reader, wrote_any: false, missing: Vec::new() };
     // The first page decides about the status; an empty list of ids still checks the collection.
     let mut first = b"{\"points\":[".to_vec();
     pages.next(&mut first).await?;
     Ok(json_reply(StatusCode::OK, {
-        let bytes = 2 * size_of_val(&pages.ids[..]);
+        let bytes = 2 * size_of::<u64>() * pages.reader.points();
         stream_pages(permit, first, pages, bytes)?
     }))
 }
 
 struct GetPages {
     permit: Permit,
-    collection: String,
-    with_vector: bool,
-    with_payload: bool,
-    ids: Vec<u64>,
-    at: usize,
-    page_points: usize,
-    page_points_max: usize,
+    reader: PointReader,
     wrote_any: bool,
     missing: Vec<u64>,
 }
 
 impl Pages for GetPages {
     async fn next(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
-        let ids = self.ids[self.at..].iter().copied().take(self.page_points).collect::<Vec<_>>();
         let before = out.len();
-        let request = GetPoints {
-            collection: self.collection.clone(),
-            ids: ids.clone(),
-            with_vector: self.with_vector,
-            with_payload: self.with_payload,
-            read: ReadOptions::default(),
-        };
-        let points = self.permit.run(request).await?;
+        let page = self.reader.next().await?;
         let now_ms = self.permit.unix_ms();
-        // Those that are long may be fewer than were asked for.
-        self.at += points.len();
-        for (id, point) in ids.iter().zip(points) {
+        for (id, point) in page {
             match point {
-                None => self.missing.push(*id),
+                None => self.missing.push(id),
                 Some(point) => {
                     out.extend_from_slice(if self.wrote_any { b",{\"id\":" } else { b"{\"id\":" });
                     self.wrote_any = true;
-                    write_json(out, id);
+                    write_json(out, &id);
                     out.push(b',');
                     write_point(out, &point, now_ms);
                 }
             }
         }
-        self.page_points = next_page(self.page_points, self.page_points_max, out.len() - before);
-        if self.at == self.ids.len() {
+        self.reader.wrote(out.len() - before);
+        if self.reader.is_done() {
             out.extend_from_slice(b"],\"missing\":");
             write_json(out, &self.missing);
             out.extend_from_slice(b"}\n");
@@ -241,115 +204,7 @@ impl Pages for GetPages {
     }
 
     fn is_done(&self) -> bool {
-        self.at == self.ids.len()
-    }
-}
-
-json_object! {
-    /// Body of `…/scroll`.
-    pub struct ScrollBody {
-        "filter" => filter: WireFilter,
-        "limit" => limit: i64,
-        "cursor" => cursor: String,
-        "order_by" => order_by: OrderBody,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
-    }
-}
-
-/// A scroll as asked for.
-pub enum Scroll {
-    /// By id.
-    ById(ScrollPoints),
-    /// By values.
-    Ordered(ScrollOrdered),
-}
-
-/// Decodes the body of `…/scroll`; the request asks for all pages at once.
-///
-/// # Errors
-/// 400.
-pub fn decode_scroll(collection: String, body: &[u8], read: ReadParameters) -> Result<Scroll, ApiError> {
-    let body: ScrollBody = decode(body)?;
-    let order = body.order_by.map(OrderBody::into_order).transpose()?;
-    let cursor = body.cursor.as_deref().filter(|cursor| !cursor.is_empty());
-    let filter = compile_filter(body.filter.map(|filter| filter.0))?;
-    // Negative limits mean no cap as well.
-    let limit = body.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(0);
-    let read = read.with_body(read_parameters!(body))?;
-    Ok(match order {
-        None => {
-            let after = cursor.map(cursors::after_id).transpose()?;
-            Scroll::ById(ScrollPoints { collection, filter, after, limit, read })
-        }
-        Some((keys, start_from)) => {
-            let after = cursor.map(|cursor| cursors::position_of(&keys, cursor)).transpose()?;
-            let order = OrderedScroll { filter, keys, after, start_from, limit };
-            Scroll::Ordered(ScrollOrdered { collection, order, read })
-        }
-    })
-}
-
-/// `POST …/scroll`.
-///
-/// # Errors
-/// 400, 404.
-pub async fn scroll(permit: &Permit, request: ScrollPoints) -> Result<Reply, ApiError> {
-    let left = (request.limit > 0).then_some(request.limit);
-    let mut pages = ScrollPages {
-        permit: permit.clone(),
-        request,
-        left,
-        page_points: FIRST_PAGE_POINTS,
-        wrote_any: false,
-        done: false,
-    };
-    let mut first = b"{\"documents\":[".to_vec();
-    pages.next(&mut first).await?;
-    Ok(json_reply(StatusCode::OK, stream_pages(permit, first, pages, 0)?))
-}
-
-struct ScrollPages {
-    permit: Permit,
-    /// What comes next; its limit is that of the whole answer.
-    request: ScrollPoints,
-    left: Option<usize>,
-    page_points: usize,
-    wrote_any: bool,
-    done: bool,
-}
-
-impl Pages for ScrollPages {
-    async fn next(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
-        let limit = self.left.unwrap_or(usize::MAX).min(self.page_points);
-        let before = out.len();
-        let request = ScrollPoints { limit, ..self.request.clone() };
-        let page = self.permit.run(request).await?;
-        let now_ms = self.permit.unix_ms();
-        for point in &page.points {
-            if self.wrote_any {
-                out.push(b',');
-            }
-            self.wrote_any = true;
-            write_hit_document(out, point.id, 0.0, &point.row, now_ms);
-        }
-        self.page_points = next_page(self.page_points, PAGE_POINTS, out.len() - before);
-        if let Some(left) = &mut self.left {
-            *left = left.saturating_sub(page.points.len());
-        }
-        self.request.after = page.next_after.or(self.request.after);
-        self.done = page.next_after.is_none() || self.left == Some(0);
-        if self.done {
-            out.extend_from_slice(b"],\"degraded\":false,\"missing\":[],\"next_cursor\":");
-            write_json(out, &page.next_after.map(cursors::by_id).unwrap_or_default());
-            out.extend_from_slice(b"}\n");
-        }
-        Ok(())
-    }
-
-    fn is_done(&self) -> bool {
-        self.done
+        self.reader.is_done()
     }
 }
 

@@ -10,6 +10,7 @@
 //! Big-endian; `sN` is a length of N bits and as many bytes. Responses come in the order of their requests and carry no id.
 
 use crate::op::{ApiError, ErrorKind};
+use crate::room::Room;
 
 /// Most bytes in the body of a frame (interface).
 pub const BODY_MAX_BYTES: usize = 16 << 20;
@@ -258,6 +259,11 @@ impl Begun {
     /// Whether the payload no longer fits a frame: what is appended now is in vain.
     pub fn is_too_long(&self, out: &[u8]) -> bool {
         out.len() > self.start + RESPONSE_HEAD_BYTES + PAYLOAD_MAX_BYTES
+    }
+
+    /// Whether it is not to be continued: it fits no frame, or there is no room for it.
+    pub fn is_full(&self, out: &[u8], room: &mut Room) -> bool {
+        self.is_too_long(out) || !room.holds(self.bytes(out))
     }
 
     /// Ends it as an OK, or as the ERROR of [`put_ok`].

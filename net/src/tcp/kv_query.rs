@@ -13,7 +13,8 @@
 //! the end.
 
 use crate::op::{ApiError, KvQueryOp};
-use crate::tcp::reader::{ArgsReader, check_flags, invalid};
+use crate::tcp::reader::{ArgsReader, check_flags};
+use crate::wire::embedded::invalid;
 use crate::wire::filter::WireFilter;
 use nigh_engine::filter::{Node, Predicate};
 use nigh_engine::kv::RecordFilter;

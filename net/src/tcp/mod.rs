@@ -26,7 +26,6 @@ pub mod ops;
 pub mod process;
 pub mod reader;
 mod requests;
-mod room;
 mod round;
 mod server;
 mod transport;

@@ -1,7 +1,7 @@
 //! Reading arguments: a cursor over bytes that are not trusted. All numbers are big-endian.
 
 use crate::op::ApiError;
-use std::fmt;
+use crate::wire::embedded::invalid;
 
 /// Why arguments were not understood. Every one is the caller's mistake, and its text may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,11 +28,6 @@ impl From<ArgsError> for ApiError {
     fn from(error: ArgsError) -> Self {
         ApiError::invalid(error.to_string())
     }
-}
-
-/// A bad request about one part.
-pub fn invalid(field: &str, reason: impl fmt::Display) -> ApiError {
-    ApiError::invalid(format!("{field}: {reason}"))
 }
 
 /// Refuses bits of a byte of flags beyond `known`.

@@ -13,6 +13,7 @@
 use crate::door::{Grant, Permit, logged};
 use crate::limits;
 use crate::op::{ApiError, FlushKeys, KvOp, KvQueryOp, Op, ProcessOp, VectorOp};
+use crate::room::Room;
 use crate::tcp::buffers::Inbound;
 use crate::tcp::counters::{Count, Stage};
 use crate::tcp::execute::keys::{self, Responses, put_result};
@@ -24,7 +25,6 @@ use crate::tcp::here::Here;
 use crate::tcp::kv::{self, KvRequest};
 use crate::tcp::laps::Laps;
 use crate::tcp::requests::{Request, UNKNOWN, What};
-use crate::tcp::room::Room;
 use crate::tcp::vector::{VectorRequest, decode};
 use nigh_shard::account::Charge;
 use nigh_shard::core::{ANSWER_UNCOUNTED_BYTES, ANSWERS_CROWDED};

@@ -3,9 +3,12 @@
 
 pub mod config;
 pub mod cursors;
+pub mod embedded;
 pub mod filter;
 pub mod floats;
 pub mod json;
+pub mod order;
 pub mod paging;
 pub mod proto;
+pub mod query;
 pub mod value;

@@ -1,5 +1,6 @@
 //! A plain HTTP client that sees every byte.
 #![allow(dead_code, reason = "each program uses its part")]
+pub mod grpc;
 pub mod server;
 
 use std::io::{self, BufRead, BufReader, Read, Write};

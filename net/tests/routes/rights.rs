@@ -1,9 +1,11 @@
 //! Every operation of the table over every transport that has it: refused without the right of its row, let in with it.
+use crate::common::grpc::{GrpcClient, framed};
 use crate::common::server::{Client, options};
 use nigh_net::auth::{Authenticator, Unauthorized};
+use nigh_net::grpc::{self, GrpcConfig};
 use nigh_net::metrics::Telemetry;
 use nigh_net::op::Action;
-use nigh_net::op::table::{CollectionAt, Right, Row, TABLE};
+use nigh_net::op::table::{CollectionAt, GrpcScope, Right, Row, TABLE, grpc_methods};
 use nigh_net::tcp::{self, TcpConfig};
 use nigh_net::{HttpConfig, bind, serve};
 use nigh_shard::cores::Placement;
@@ -37,25 +39,36 @@ fn token_for(right: Action, resource: &str) -> String {
 const RIGHTS: [Action; 3] = [Action::Read, Action::Write, Action::Admin];
 const RESOURCES: [&str; 3] = ["", "default/docs", "default/other"];
 
-/// A node that serves both transports.
-fn start() -> (Node, SocketAddr, SocketAddr) {
-    let (rest, binary) = (bind("127.0.0.1:0", 2).unwrap(), bind("127.0.0.1:0", 2).unwrap());
-    let addresses = [&rest, &binary].map(|listeners| listeners[0].local_addr().unwrap());
-    let listeners = Mutex::new(rest.into_iter().zip(binary).collect::<Vec<_>>());
+/// Where a node serves each transport.
+struct Addresses {
+    rest: SocketAddr,
+    binary: SocketAddr,
+    grpc: SocketAddr,
+}
+
+/// A node that serves every transport.
+fn start() -> (Node, Addresses) {
+    let [rest, binary, calls] = [(); 3].map(|()| bind("127.0.0.1:0", 2).unwrap());
+    let at = |listeners: &[std::net::TcpListener]| listeners[0].local_addr().unwrap();
+    let addresses = Addresses { rest: at(&rest), binary: at(&binary), grpc: at(&calls) };
+    let listeners = Mutex::new(rest.into_iter().zip(binary).zip(calls).collect::<Vec<_>>());
     let telemetry = Arc::new(Telemetry::new(2));
     let serving: Serve = Arc::new(move |core| {
-        let (rest, binary) = listeners.lock().unwrap().pop().unwrap();
+        let ((rest, binary), calls) = listeners.lock().unwrap().pop().unwrap();
         let http = HttpConfig::new(Arc::new(Named), telemetry.clone());
         let tcp = TcpConfig::new(Arc::new(Named), telemetry.clone());
+        let config = GrpcConfig::new(Arc::new(Named), telemetry.clone());
         Box::pin(async move {
             let rest = serve(core.clone(), rest, Rc::new(http));
-            let (rest, binary) =
-                futures_lite::future::zip(rest, tcp::serve(core, binary, Rc::new(tcp))).await;
-            rest.and(binary).unwrap();
+            let calls = grpc::serve(core.clone(), calls, Rc::new(config));
+            let binary = tcp::serve(core, binary, Rc::new(tcp));
+            let zip = futures_lite::future::zip(futures_lite::future::zip(rest, binary), calls);
+            let ((rest, binary), calls) = zip.await;
+            rest.and(binary).and(calls).unwrap();
         })
     });
     let node = Node::start(options(), &Placement::unpinned(2), serving).unwrap();
-    (node, addresses[0], addresses[1])
+    (node, addresses)
 }
 
 /// Whether a request over REST is let in.
@@ -72,8 +85,8 @@ fn is_let_in(client: &mut Client, method: &str, path: &str, token: Option<String
 
 #[test]
 fn every_route_needs_the_right_of_its_row() {
-    let (node, address, _) = start();
-    let mut client = Client::connect(address);
+    let (node, addresses) = start();
+    let mut client = Client::connect(addresses.rest);
     let mut routes = 0;
     for row in TABLE {
         for route in row.routes() {
@@ -112,8 +125,8 @@ const UNAUTHORIZED: u8 = 4;
 
 #[test]
 fn every_operation_of_the_binary_protocol_needs_the_right_of_its_row() {
-    let (node, _, address) = start();
-    let mut stream = TcpStream::connect(address).unwrap();
+    let (node, addresses) = start();
+    let mut stream = TcpStream::connect(addresses.binary).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut operations = 0;
     for row in TABLE {
@@ -145,5 +158,58 @@ fn every_operation_of_the_binary_protocol_needs_the_right_of_its_row() {
         }
     }
     assert!(operations > 90, "{operations} operations");
+    node.stop().unwrap();
+}
+
+#[test]
+fn every_method_of_grpc_needs_the_right_of_its_row() {
+    let (node, addresses) = start();
+    let client = GrpcClient::connect(addresses.grpc);
+    let is_in = |method: &str, token: Option<String>, message: &[u8]| {
+        let header = token.as_deref().map(|token| ("authorization", token));
+        let path = format!("/svc.v1.VectorService/{method}");
+        let answer = client.send(&path, header.as_slice(), &[&framed(message)]).unwrap();
+        let (code, text) = answer.code();
+        assert!(code != 16 || text == "unauthorized", "{text}");
+        code != 16
+    };
+    let named = b"\x0a\x04docs";
+    let mut methods = 0;
+    for (row, method) in grpc_methods() {
+        methods += 1;
+        let Right::Of(needed) = row.right else { panic!("{} has an operation inside", row.name) };
+        let (message, resource): (&[u8], _) = match method.on {
+            GrpcScope::Open | GrpcScope::Node => (b"", ""),
+            GrpcScope::Collection => (named, "default/docs"),
+        };
+        let is_open = method.on == GrpcScope::Open;
+        assert_eq!(is_in(method.name, None, message), is_open, "{} without a token", method.name);
+        for right in RIGHTS {
+            for other in RESOURCES {
+                let token = token_for(right, other);
+                let needs = is_open || (needed, resource) == (right, other);
+                assert_eq!(
+                    is_in(method.name, Some(token.clone()), message),
+                    needs,
+                    "{} with {token:?}",
+                    method.name
+                );
+                // What cannot be told needs the most: no collection, a name that is none, no message at all.
+                for untold in [&b""[..], b"\x0a\x00", b"\x0a\x01\xff", b"\x0a", b"\xff"] {
+                    let needs = match method.on {
+                        GrpcScope::Collection => (right, other) == (Action::Admin, ""),
+                        _ => needs,
+                    };
+                    assert_eq!(
+                        is_in(method.name, Some(token.clone()), untold),
+                        needs,
+                        "{} {untold:?}",
+                        method.name
+                    );
+                }
+            }
+        }
+    }
+    assert_eq!(methods, 71);
     node.stop().unwrap();
 }

@@ -9,6 +9,7 @@
 
 mod collection;
 mod engine;
+mod grpc;
 mod keys;
 mod mutate;
 mod net;
@@ -38,6 +39,7 @@ pub const ALL: &[Decoder] = &[
     Decoder { name: "json_body", run: net::json_body, seeds: net::json_body_seeds },
     Decoder { name: "request_target", run: net::request_target, seeds: net::request_target_seeds },
     Decoder { name: "tcp_stream", run: tcp::tcp_stream, seeds: tcp::tcp_stream_seeds },
+    Decoder { name: "grpc_message", run: grpc::grpc_message, seeds: grpc::grpc_message_seeds },
     Decoder { name: "stored_row_answer", run: net::stored_row_answer, seeds: engine::payload_row_seeds },
     Decoder { name: "operate", run: operate::operate, seeds: operate::operate_seeds },
     Decoder { name: "dense_image", run: collection::dense_image, seeds: collection::dense_image_seeds },

@@ -58,6 +58,10 @@ impl Known {
         ] {
             words.extend(words_of(text).map(ToOwned::to_owned));
         }
+        for file in ["collections", "points", "search", "query", "admin"] {
+            let messages = read(&format!("net/proto/svc/v1/{file}.proto"));
+            words.extend(words_of(&messages).map(ToOwned::to_owned));
+        }
         words.extend(TABLE.iter().map(|row| row.name.to_owned()));
         Known { server_flags, flags, routes, words, metrics }
     }

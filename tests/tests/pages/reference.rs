@@ -1,10 +1,9 @@
 //! The pages of `docs/reference` that are made from the code: flags, configuration keys, metrics, errors, limits and operations.
-use crate::{ROOT, assert_none};
+use crate::{ROOT, assert_none, grpc, operations};
 use nigh_engine::{filter, kv, text};
 use nigh_net::limits as net;
 use nigh_net::metrics::{METRICS_PREFIX, NodeGauges, Telemetry, render};
-use nigh_net::op::table::{Right, Row, TABLE};
-use nigh_net::op::{ErrorKind, Op, ProcessOp};
+use nigh_net::op::ErrorKind;
 use nigh_shard::core::{CollectionMetrics, FACET_VALUES_MAX, ORDER_TEXT_MAX_BYTES};
 use nigh_shard::kv::{KeysStats, indexes, query};
 use nigh_shard::refusals::RefusalReason;
@@ -20,13 +19,14 @@ const REWRITE: &str = "NIGH_REWRITE_REFERENCE";
 /// The page of a name with what the code says.
 type Made = (&'static str, fn() -> String);
 
-const MADE: [Made; 6] = [
+const MADE: [Made; 7] = [
     ("flags", flags),
     ("configuration", configuration),
     ("metrics", metrics),
     ("errors", errors),
     ("limits", limits),
-    ("operations", operations),
+    ("operations", operations::page),
+    ("grpc", grpc::page),
 ];
 
 #[test]
@@ -48,7 +48,7 @@ fn the_reference_is_what_the_code_says() {
 }
 
 /// The end of every generated page's introduction.
-const GENERATED: &str = "This page is generated from the code by `tests/tests/pages/reference.rs`.";
+pub const GENERATED: &str = "This page is generated from the code by `tests/tests/pages/reference.rs`.";
 
 /// A cell of a table: bars would end it.
 fn cell(text: &str) -> String {
@@ -388,12 +388,13 @@ fn metrics() -> String {
     let _ = writeln!(out, "{GENERATED}");
     let families = metric_families();
     type Belongs = fn(&str) -> bool;
-    let parts: [(&str, Belongs); 5] = [
+    let parts: [(&str, Belongs); 6] = [
         ("Process and cores", |name| {
-            !["kv_", "tcp_", "http_", "vector_"].iter().any(|part| name.starts_with(part))
+            !["kv_", "tcp_", "grpc_", "http_", "vector_"].iter().any(|part| name.starts_with(part))
         }),
         ("HTTP", |name| name.starts_with("http_")),
         ("Binary protocol", |name| name.starts_with("tcp_")),
+        ("gRPC", |name| name.starts_with("grpc_")),
         ("Collections", |name| name.starts_with("vector_")),
         ("Keys and values", |name| name.starts_with("kv_")),
     ];
@@ -416,10 +417,11 @@ fn metrics() -> String {
     out
 }
 
-const KINDS: [ErrorKind; 12] = [
+const KINDS: [ErrorKind; 13] = [
     ErrorKind::Invalid,
     ErrorKind::Unauthorized,
     ErrorKind::NotFound,
+    ErrorKind::Exists,
     ErrorKind::Conflict,
     ErrorKind::Unmet,
     ErrorKind::TooLarge,
@@ -445,10 +447,14 @@ fn meaning(kind: ErrorKind) -> (&'static str, &'static str) {
         ErrorKind::NotFound => {
             ("There is no such collection, alias, point or route.", "Check the name or the id.")
         }
+        ErrorKind::Exists => (
+            "The name of the collection or the id of the point exists already.",
+            "Choose another, or replace the point with `upsert`.",
+        ),
         ErrorKind::Conflict => (
-            "The state does not allow the request: the name or the id exists already, `expected_version` is not the version of the point, \
-             or a bulk load meets a collection that has points.",
-            "Read the present state and decide anew. `upsert` replaces a point that exists.",
+            "The state does not allow the request: `expected_version` is not the version of the point, or a bulk load meets a collection \
+             that has points.",
+            "Read the present state and decide anew.",
         ),
         ErrorKind::Unmet => (
             "The request needs a feature or a setting that this server does not have.",
@@ -489,67 +495,24 @@ fn errors() -> String {
         "# Errors\n\n\
          A failed request over REST has a status of 400 or more and a body `{\"error\": \"...\"}`. A batch that stopped in the middle says in\n\
          `committed` how many of its points were written before. Over the binary protocol a failure has status 3 (ERROR) with the same\n\
-         message, status 1 (NOT_FOUND) or status 4 (UNAUTHORIZED); [the protocol](../../net/PROTOCOL.md#frames) lists the messages that are stable.\n\n",
+         message, status 1 (NOT_FOUND) or status 4 (UNAUTHORIZED); [the protocol](../../net/PROTOCOL.md#frames) lists the messages that are stable.\n\
+         Over gRPC it has a code and the same message.\n\n",
     );
     let _ = writeln!(out, "{GENERATED}");
-    out.push_str("\n| Status | Meaning | What to do |\n|--:|---|---|\n");
+    out.push_str("\n| Status | gRPC | Meaning | What to do |\n|--:|---|---|---|\n");
     let mut kinds = KINDS;
     kinds.sort_by_key(|kind| nigh_net::rest::status(*kind));
     for kind in kinds {
         let (means, does) = meaning(kind);
-        let _ = writeln!(out, "| {} | {means} | {does} |", nigh_net::rest::status(kind).as_u16());
+        let (status, code) = (nigh_net::rest::status(kind).as_u16(), nigh_net::grpc::code(kind).name());
+        let _ = writeln!(out, "| {status} | {code} | {means} | {does} |");
     }
     out.push_str(
         "\nThe HTTP front end itself answers 405 for a known route with another method, 431 for headers above their limit, and 501 for a\n\
-         transfer coding other than `chunked`.\n",
+         transfer coding other than `chunked`. The gRPC front end itself answers DEADLINE_EXCEEDED when a deadline has passed or a message did not\n\
+         arrive in time, and UNIMPLEMENTED for an unknown method.\n",
     );
     out
-}
-
-fn operations() -> String {
-    let mut out = String::from(
-        "# Operations\n\n\
-         Every operation of the interface with the right it needs, its routes over REST, and whether the binary protocol has it under its name. A\n\
-         right is needed on the collection that the request names, or on the whole node where it names none. \"None\" stands for routes that are\n\
-         served without a key, \"of the operation inside\" for an envelope.\n\n\
-         \"Refused\" marks operations whose features this build lacks (backups, partitions, a registry of keys): they check the request and then\n\
-         refuse it, with status 412 over REST and with an error over the binary protocol. Operations that are \"not available\" answer that they are\n\
-         not registered.\n\n",
-    );
-    let _ = writeln!(out, "{GENERATED}");
-    out.push_str("\n| Operation | Right | REST | Binary protocol |\n|---|---|---|---|\n");
-    for row in TABLE {
-        let right = match row.right {
-            _ if row.routes().any(|route| route.is_open) && row.tcp.is_none() => "none".to_owned(),
-            Right::Of(right) => format!("{right:?}").to_lowercase(),
-            Right::OfInner => "of the operation inside".to_owned(),
-        };
-        let is_refused = is_refused(row.op);
-        let route = |route: &nigh_net::op::table::RestRoute| {
-            let note = match route.is_open && row.tcp.is_some() {
-                true => " (none)",
-                false if is_refused => " (refused)",
-                false => "",
-            };
-            format!("`{} {}`{note}", route.method.name(), route.path)
-        };
-        let routes: Vec<String> = row.routes().map(route).collect();
-        let binary = match row {
-            Row { tcp: None, .. } => "",
-            Row { op: Op::Absent, .. } => "not available",
-            Row { op: Op::KvQuery(_), .. } => "with `-kv-query`",
-            _ if is_refused => "refused",
-            _ => "yes",
-        };
-        let _ = writeln!(out, "| `{}` | {right} | {} | {binary} |", row.name, routes.join("<br>"));
-    }
-    out
-}
-
-/// Whether this build lacks what an operation needs, so that no request for it succeeds.
-fn is_refused(op: Op) -> bool {
-    use ProcessOp::{Backup, BackupsList, KeysAdd, KeysList, KeysRevoke};
-    matches!(op, Op::Placement(_) | Op::Process(Backup | BackupsList | KeysAdd | KeysList | KeysRevoke))
 }
 
 #[test]
@@ -675,14 +638,67 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                     Bytes,
                 ),
                 (
-                    "All request bodies of the process together; beyond it requests are answered with 503",
+                    "All request bodies and messages of the process together; beyond it requests are answered with 503 or UNAVAILABLE",
                     of!(BODIES_MAX_BYTES),
                     Bytes,
                 ),
             ],
         ),
         (
-            "Times of HTTP connections",
+            "gRPC",
+            vec![
+                ("Message of a request or an answer", of!(GRPC_MESSAGE_MAX_BYTES), Bytes),
+                ("Message of a call that needs no token", of!(GRPC_OPEN_MESSAGE_MAX_BYTES), Bytes),
+                ("Headers of a call, names and values", of!(GRPC_HEADERS_MAX_BYTES), Bytes),
+                (
+                    "Open calls of one connection; further ones are refused before they begin",
+                    of!(GRPC_STREAMS_MAX),
+                    Count,
+                ),
+                ("Watches of the health service on one connection", of!(GRPC_WATCHES_MAX), Count),
+                ("Ids of `GetBatch`", of!(GRPC_IDS_MAX), Count),
+                ("Searches of `SearchBatch`", of!(GRPC_SEARCHES_MAX), Count),
+                ("Actions of `AliasBatch`", of!(GRPC_ALIAS_ACTIONS_MAX), Count),
+                ("Scopes of `KeysAdd`", of!(GRPC_KEY_SCOPES_MAX), Count),
+                (
+                    "Memory that is counted for every open connection, in the place of that of a connection over HTTP",
+                    of!(GRPC_CONNECTION_BYTES),
+                    Bytes,
+                ),
+                (
+                    "Memory that is counted for every open call beside its messages; calls that find none are refused before they begin",
+                    of!(GRPC_CALL_BYTES),
+                    Bytes,
+                ),
+                (
+                    "Bytes of messages that a client may send before the server has taken any, in one call and in one connection",
+                    of!(GRPC_WINDOW_BYTES),
+                    Bytes,
+                ),
+                (
+                    "Frames of HTTP/2 without use in one second (pings, settings, resets, windows); beyond it the connection is ended",
+                    of!(GRPC_IDLE_FRAMES_PER_SECOND),
+                    Count,
+                ),
+                (
+                    "Further such frames for each frame that begins a call or carries data",
+                    of!(GRPC_IDLE_FRAMES_PER_USEFUL),
+                    Count,
+                ),
+                (
+                    "Bytes of an answer that allow another such frame",
+                    of!(GRPC_SENT_BYTES_PER_IDLE_FRAME),
+                    Bytes,
+                ),
+                (
+                    "A connection without a call, before it is told to go away",
+                    of!(GRPC_IDLE_MAX_SECONDS),
+                    Seconds,
+                ),
+            ],
+        ),
+        (
+            "Times of HTTP connections, and of calls over gRPC in their place",
             vec![
                 ("Until the headers of a request have arrived", of!(HEADER_READ_MAX_SECONDS), Seconds),
                 ("Waiting for a body, all waits together", of!(BODY_READ_MAX_SECONDS), Seconds),
@@ -764,7 +780,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
 }
 
 /// Constants of the front end that no client meets: how work is cut into pieces.
-const INTERNAL: [&str; 13] = [
+const INTERNAL: [&str; 22] = [
     "PAGES_IN_FLIGHT_BYTES",
     "TCP_FRAME_JUDGED_BYTES",
     "LINGER_MAX_MS",
@@ -778,6 +794,15 @@ const INTERNAL: [&str; 13] = [
     "TCP_ROUND_RESPONSES_BYTES",
     "TCP_READS_TOGETHER_MAX",
     "TCP_RECEIVE_BYTES_MAX",
+    "GRPC_SEND_BUFFER_BYTES",
+    "GRPC_PIECES_MAX",
+    "GRPC_QUOTED_BYTES",
+    "GRPC_INLINE_BYTES",
+    "GRPC_SMALL_FRAMES_BYTES",
+    "GRPC_SENT_PER_TURN_BYTES",
+    "GRPC_RECEIVED_PER_TURN_BYTES",
+    "GRPC_CALLS_PER_TURN",
+    "GRPC_SEARCHES_TOGETHER_MAX",
 ];
 
 fn with_commas(value: u64) -> String {

@@ -4,7 +4,7 @@ use super::document::{operations, schemas};
 use super::values::filter_operators;
 use crate::op::table::TABLE;
 use crate::rest::routes::{Resolved, resolve};
-use crate::rest::{aliases, collections, inspect, lane_bodies, manage, order, points, read, search};
+use crate::rest::{aliases, collections, inspect, lane_bodies, manage, points, scroll, search};
 use crate::wire::json::SparseBody;
 use nigh_engine::collection::config_keys::{Family, Key};
 use nigh_engine::filter::operator_names;
@@ -55,9 +55,9 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("StagedPoint", points::PointBody::KEYS),
         ("Build", crate::rest::BuildBody::KEYS),
         ("DeleteByFilter", crate::rest::DeleteBody::KEYS),
-        ("Scroll", read::ScrollBody::KEYS),
-        ("OrderBy", order::OrderBody::KEYS),
-        ("OrderKey", order::TailBody::KEYS),
+        ("Scroll", scroll::ScrollBody::KEYS),
+        ("OrderBy", scroll::OrderBody::KEYS),
+        ("OrderKey", scroll::TailBody::KEYS),
         ("Count", inspect::CountBody::KEYS),
         ("Facet", inspect::FacetBody::KEYS),
         ("Sample", inspect::SampleBody::KEYS),

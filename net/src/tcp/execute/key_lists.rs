@@ -2,9 +2,9 @@
 
 use crate::door::logged;
 use crate::op::{ApiError, ErrorKind, KvOp};
+use crate::room::Room;
 use crate::tcp::frame::{self, Begun};
 use crate::tcp::kv::{self, KvRequest};
-use crate::tcp::room::Room;
 use nigh_engine::kv::{Op, Read};
 use nigh_shard::core::ANSWERS_CROWDED;
 use nigh_shard::kv::Keys;

@@ -1,14 +1,14 @@
 //! Carrying out operations on dense collections, through the door that serves REST as well.
 
 use crate::door::Permit;
-use crate::limits::{FIRST_PAGE_POINTS, PAGE_COMPONENTS, PAGE_POINTS};
-use crate::op::{ApiError, ChangePayloadIfPresent, GetPoints, ReadOptions, ScrollOrdered, ScrollPoints};
+use crate::limits::PAGE_POINTS;
+use crate::op::{ApiError, ChangePayloadIfPresent, GetPoints, Scroll};
+use crate::paged::{PointReader, ScrollReader};
+use crate::room::Room;
 use crate::tcp::frame::{self, Begun};
-use crate::tcp::room::Room;
 use crate::tcp::vector::answers::{self, ScrollAnswer};
-use crate::tcp::vector::{self, Scroll, VectorRequest};
-use crate::wire::paging::next_page;
-use nigh_shard::core::{ANSWERS_CROWDED, Asked, FoundPoint, PointOperated, Position, QueryAnswer, Written};
+use crate::tcp::vector::{self, VectorRequest};
+use nigh_shard::core::{ANSWERS_CROWDED, FoundPoint, PointOperated, QueryAnswer, Written};
 
 /// How a request fits into a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ async fn answer(
         VectorRequest::Write(request) => {
             let id = request.batch.points.first().map_or(0, |point| point.id);
             if permit.run(request).await?.contains(&Written::Conflict) {
-                return Err(vector::version_conflict(id));
+                return Err(ApiError::version_conflict(id));
             }
         }
         VectorRequest::WriteIfAbsent(request) => {
@@ -137,10 +137,7 @@ async fn answer(
         VectorRequest::Query(request) => {
             put_query(permit, &permit.run(request).await?.answer, begun, room, out).await;
         }
-        VectorRequest::Scroll(Scroll::ById(request)) => scroll(permit, request, begun, room, out).await?,
-        VectorRequest::Scroll(Scroll::Ordered(request)) => {
-            scroll_ordered(permit, request, begun, room, out).await?
-        }
+        VectorRequest::Scroll(request) => scroll(permit, request, begun, room, out).await?,
         VectorRequest::Stage(request) => drop(permit.run(request).await?),
         VectorRequest::Build(request) => drop(permit.run(request).await?),
         VectorRequest::Operate(request) => match permit.run(request).await? {
@@ -161,7 +158,7 @@ async fn put_docs(permit: &Permit, hits: &[FoundPoint], begun: &Begun, room: &mu
         if page.len() == PAGE_POINTS {
             permit.env().breathe().await;
         }
-        if room.is_full(begun, out) {
+        if begun.is_full(out, room) {
             return;
         }
     }
@@ -183,7 +180,7 @@ async fn put_query(permit: &Permit, answer: &QueryAnswer, begun: &Begun, room: &
             written = 0;
             permit.env().breathe().await;
         }
-        if room.is_full(begun, out) {
+        if begun.is_full(out, room) {
             return;
         }
     }
@@ -197,129 +194,44 @@ async fn get_batch(
     room: &mut Room,
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
-    let mut page_points_max = PAGE_POINTS;
-    if request.with_vector {
-        page_points_max = (PAGE_COMPONENTS / permit.dim(&request.collection)?.max(1)).clamp(1, PAGE_POINTS);
-    }
-    let mut page_points = page_points_max;
-    if request.with_payload {
-        // Nothing is known yet of how large the payloads are.
-        page_points = page_points_max.min(FIRST_PAGE_POINTS);
-    }
-    let GetPoints { collection, ids, with_vector, with_payload, read } = request;
-    answers::put_count(out, ids.len());
-    let mut rest = &ids[..];
+    let mut reader = PointReader::new(permit, request)?;
+    answers::put_count(out, reader.points());
     loop {
-        let page = &rest[..page_points.min(rest.len())];
         let before = out.len();
-        let get =
-            GetPoints { collection: collection.clone(), ids: page.to_vec(), with_vector, with_payload, read };
-        // An empty list checks the collection all the same.
-        let points = permit.run(get).await?;
+        let page = reader.next().await?;
         let now_ms = permit.unix_ms();
-        for (id, point) in page.iter().zip(&points) {
-            answers::put_point_of(out, *id, point.as_ref(), now_ms);
+        for (id, point) in page {
+            answers::put_point_of(out, id, point.as_ref(), now_ms);
         }
-        // Those that are long may be fewer than were asked for.
-        let after = &rest[points.len()..];
-        if after.is_empty() || room.is_full(begun, out) {
+        if reader.is_done() || begun.is_full(out, room) {
             return Ok(());
         }
-        page_points = next_page(page_points, page_points_max, out.len() - before);
-        rest = after;
+        reader.wrote(out.len() - before);
         permit.env().breathe().await;
     }
 }
 
 async fn scroll(
     permit: &Permit,
-    mut request: ScrollPoints,
+    request: Scroll,
     begun: &Begun,
     room: &mut Room,
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
-    let mut left = if request.limit > 0 { request.limit } else { usize::MAX };
-    let mut page_points = FIRST_PAGE_POINTS;
-    let mut scrolled = ScrollAnswer::begin(out);
+    let (mut reader, mut scrolled) = (ScrollReader::new(permit, request), ScrollAnswer::begin(out));
     loop {
-        request.limit = left.min(page_points);
         let before = out.len();
-        let page = permit.run(request.clone()).await?;
+        let page = reader.next().await?;
         let now_ms = permit.unix_ms();
-        for point in &page.points {
+        for point in &page {
             scrolled.push(out, point.id, &point.row, now_ms);
         }
-        left = left.saturating_sub(page.points.len());
-        if page.next_after.is_none() || left == 0 || room.is_full(begun, out) {
-            scrolled.finish_by_id(out, page.next_after);
+        // What does not fit is answered with an error, whatever its end is.
+        if reader.is_done() || begun.is_full(out, room) {
+            scrolled.finish(out, reader.cursor());
             return Ok(());
         }
-        page_points = next_page(page_points, PAGE_POINTS, out.len() - before);
-        request.after = page.next_after;
+        reader.wrote(out.len() - before);
         permit.env().breathe().await;
     }
-}
-
-/// Positions asked for at a time when there is no limit.
-const POSITIONS: usize = 1 << 16;
-
-async fn scroll_ordered(
-    permit: &Permit,
-    mut request: ScrollOrdered,
-    begun: &Begun,
-    room: &mut Room,
-    out: &mut Vec<u8>,
-) -> Result<(), ApiError> {
-    let mut left = if request.order.limit > 0 { request.order.limit } else { usize::MAX };
-    let mut page_points = FIRST_PAGE_POINTS;
-    let (mut asked, mut scrolled) = (Asked::default(), ScrollAnswer::begin(out));
-    loop {
-        request.order.limit = left.min(POSITIONS);
-        let found = permit.run(request.clone()).await?;
-        let mut positions = &found.positions[..];
-        while !positions.is_empty() && !room.is_full(begun, out) {
-            let page = &positions[..page_points.min(positions.len())];
-            let before = out.len();
-            let pushed = push_documents(permit, &request, page, &mut asked, &mut scrolled, out).await?;
-            page_points = next_page(page_points, PAGE_POINTS, out.len() - before);
-            positions = &positions[pushed..];
-            permit.env().breathe().await;
-        }
-        left = left.saturating_sub(found.positions.len());
-        let last = found.positions.into_iter().next_back();
-        if !found.more || left == 0 || last.is_none() || room.is_full(begun, out) {
-            scrolled.finish_ordered(out, &request.order.keys, last.filter(|_| found.more).as_ref());
-            return Ok(());
-        }
-        request.order.after = last;
-    }
-}
-
-/// The documents at some positions: those that are still there and match. How many positions that were: fewer than there are when they
-/// are long.
-async fn push_documents(
-    permit: &Permit,
-    request: &ScrollOrdered,
-    page: &[Position],
-    asked: &mut Asked,
-    scrolled: &mut ScrollAnswer,
-    out: &mut Vec<u8>,
-) -> Result<usize, ApiError> {
-    let get = GetPoints {
-        collection: request.collection.clone(),
-        ids: page.iter().map(|position| position.id).collect(),
-        with_vector: false,
-        with_payload: true,
-        read: ReadOptions::default(),
-    };
-    let now_ms = permit.unix_ms();
-    let points = permit.run(get).await?;
-    let count = points.len();
-    for point in points.into_iter().flatten() {
-        // Again: it may have changed since it was found.
-        if permit.row_matches(request.order.filter.as_deref(), &point.row, now_ms, asked).await? {
-            scrolled.push(out, point.id, &point.row, now_ms);
-        }
-    }
-    Ok(count)
 }

@@ -13,10 +13,9 @@
 //! One node is never degraded. Only a scroll says so, where the cursor follows; in the other results, whose readers take its
 //! absence for a no, it would be three bytes of nothing.
 
-use crate::wire::cursors;
 use crate::wire::value::{content, scalar, write_metadata, write_payload, write_value};
 use nigh_engine::payload::PayloadRow;
-use nigh_shard::core::{FoundGroup, FoundPoint, OrderKey, Position, QueryAnswer, StoredPoint};
+use nigh_shard::core::{FoundGroup, FoundPoint, QueryAnswer, StoredPoint};
 
 /// Appends `u32 n`; memory holds fewer than 2^32 of anything here.
 pub fn put_count(out: &mut Vec<u8>, count: usize) {
@@ -190,20 +189,8 @@ impl ScrollAnswer {
         self.count += 1;
     }
 
-    /// Ends a page by id, with the id to go on behind when there is more.
-    pub fn finish_by_id(self, out: &mut Vec<u8>, after: Option<u64>) {
-        let cursor = after.map(cursors::by_id);
-        self.finish(out, cursor.as_deref().unwrap_or_default());
-    }
-
-    /// Ends a page in an order, with the position to go on behind when there is more.
-    pub fn finish_ordered(self, out: &mut Vec<u8>, keys: &[OrderKey], after: Option<&Position>) {
-        let cursor = after.map(|position| cursors::by_value(keys, position));
-        self.finish(out, cursor.as_deref().unwrap_or_default());
-    }
-
     /// Ends it with a cursor, empty = there is no more.
-    fn finish(self, out: &mut Vec<u8>, cursor: &str) {
+    pub fn finish(self, out: &mut Vec<u8>, cursor: &str) {
         if let Some(count) = out.get_mut(self.start..self.start + 4) {
             count.copy_from_slice(&self.count.to_be_bytes());
         }
@@ -225,8 +212,9 @@ pub fn put_operated(out: &mut Vec<u8>, outcome: Option<(&[u8], u64)>) {
 mod tests {
     use super::*;
     use crate::tcp::reader::{ArgsError, ArgsReader};
+    use crate::wire::cursors;
     use nigh_engine::payload::{RowBuilder, Value};
-    use nigh_shard::core::Part;
+    use nigh_shard::core::{OrderKey, Part, Position};
 
     const NOW_MS: u64 = 5;
 
@@ -359,7 +347,7 @@ mod tests {
             let mut answer = ScrollAnswer::begin(out);
             answer.push(out, 1, &row("text", Some(7), &[]), NOW_MS);
             answer.push(out, 2, &[], NOW_MS);
-            answer.finish_by_id(out, Some(2));
+            answer.finish(out, &cursors::by_id(2));
         });
         let mut args = ArgsReader::new(&bytes);
         let expected = vec![(1, 0.0, 0.0, "text", N_IS_7), (2, 0.0, 0.0, "", "")];
@@ -369,11 +357,12 @@ mod tests {
             (Ok(0), Ok(0), Ok("AQAAAAAAAAAC"))
         );
         assert!(args.is_empty());
-        let nothing = written(|out| ScrollAnswer::begin(out).finish_by_id(out, None));
+        let nothing = written(|out| ScrollAnswer::begin(out).finish(out, ""));
         assert_eq!(nothing, [0; 4 + 3 + 4]);
         let keys = [OrderKey { key: "n".into(), desc: true, is_string: false, is_datetime: false }];
         let after = Position { parts: vec![Part::Number(1.5)], id: 2 };
-        let bytes = written(|out| ScrollAnswer::begin(out).finish_ordered(out, &keys, Some(&after)));
+        let cursor = cursors::by_value(&keys, &after);
+        let bytes = written(|out| ScrollAnswer::begin(out).finish(out, &cursor));
         let cursor = ArgsReader::new(&bytes[7..]).text32("cursor").unwrap();
         assert_eq!(cursors::position_of(&keys, cursor), Ok(after));
     }

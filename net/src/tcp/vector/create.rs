@@ -5,9 +5,10 @@
 //! begun and not finished is an error: no sender leaves one.
 
 use crate::op::{ApiError, CreateCollection};
-use crate::tcp::reader::{ArgsReader, invalid};
+use crate::tcp::reader::ArgsReader;
 use crate::tcp::vector::parts::collection;
 use crate::wire::config::WireConfig;
+use crate::wire::embedded::invalid;
 use nigh_engine::collection::config_keys::{Floats, Ints, Key, Kind, Settings, Value};
 
 /// A field: its name in errors, and the key whose value it is.

@@ -9,7 +9,6 @@ mod config;
 mod create;
 mod parts;
 mod points;
-mod query;
 mod scroll;
 mod search;
 
@@ -19,15 +18,13 @@ mod golden_tests;
 pub use config::put_config;
 #[cfg(test)]
 pub use create::fields as fields_of_create;
-pub use points::version_conflict;
-pub use scroll::Scroll;
 
 use crate::op::VectorOp;
 use crate::op::{
     ApiError, BuildStaged, ChangePayload, CreateCollection, DeleteByFilter, DeletePoint, DropCollection,
     GetCollection, GetPoints, OperatePoint, SearchPoints, StagePoints, WritePoints,
 };
-use crate::op::{GroupPoints, HybridPoints, QueryPoints, TextPoints};
+use crate::op::{GroupPoints, HybridPoints, QueryPoints, Scroll, TextPoints};
 use crate::tcp::reader::{ArgsError, ArgsReader};
 use points::Write;
 
@@ -40,7 +37,7 @@ pub enum VectorRequest {
     Drop(DropCollection),
     /// [`put_config`].
     GetConfig(GetCollection),
-    /// Nothing, or [`version_conflict`] when the outcome is a conflict.
+    /// Nothing, or [`ApiError::version_conflict`] when the outcome is a conflict.
     Write(WritePoints),
     /// [`answers::put_done`]: whether it was written; a conflict is a no.
     WriteIfAbsent(WritePoints),
@@ -118,7 +115,7 @@ pub fn decode(op: VectorOp, args: &[u8], now_ms: u64) -> Result<VectorRequest, A
         VectorOp::HybridSearch => VectorRequest::Hybrid(search::hybrid(args)?),
         VectorOp::SearchText => VectorRequest::SearchText(search::text(args)?),
         VectorOp::HybridText => VectorRequest::Hybrid(search::hybrid_text(args)?),
-        VectorOp::Query => VectorRequest::Query(query::query(args)?),
+        VectorOp::Query => VectorRequest::Query(search::query(args)?),
         VectorOp::Scroll => VectorRequest::Scroll(scroll::scroll(args)?),
         VectorOp::BulkStage => VectorRequest::Stage(points::stage(args, false, now_ms)?),
         VectorOp::BulkStagePayload => VectorRequest::Stage(points::stage(args, true, now_ms)?),
@@ -126,6 +123,7 @@ pub fn decode(op: VectorOp, args: &[u8], now_ms: u64) -> Result<VectorRequest, A
         VectorOp::Operate => VectorRequest::Operate(points::operate(args)?),
         VectorOp::Write
         | VectorOp::WriteBatch
+        | VectorOp::SearchBatch
         | VectorOp::SearchMmr
         | VectorOp::Count
         | VectorOp::Facet

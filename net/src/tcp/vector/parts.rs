@@ -11,14 +11,13 @@
 //! keyTtl        nothing, 00, or 01 s32 JSON
 //! ```
 
-use crate::op::{ApiError, ReadOptions, WriteOptions, compile_filter};
-use crate::tcp::reader::{ArgsError, ArgsReader, invalid};
-use crate::wire::filter::WireFilter;
+use crate::op::{ApiError, ReadOptions, WriteOptions};
+use crate::tcp::reader::ArgsReader;
+use crate::wire::embedded::{filter_of, invalid, payload_of};
 use crate::wire::json::IntMap;
-use crate::wire::value::{PayloadSeed, UnknownKeys, WirePayload};
+use crate::wire::value::WirePayload;
 use nigh_engine::filter::Predicate;
 use serde::Deserialize;
-use serde::de::DeserializeSeed;
 use std::sync::Arc;
 
 /// `C`; whether it is a name is for the dispatcher to say.
@@ -49,50 +48,23 @@ pub fn sparse(args: &mut ArgsReader<'_>) -> Result<Vec<(u32, f32)>, ApiError> {
     Ok(vector)
 }
 
-/// `s32 JSON` as bytes, `None` when it is empty.
-fn json<'a>(args: &mut ArgsReader<'a>, field: &'static str) -> Result<Option<&'a [u8]>, ArgsError> {
-    Ok(Some(args.s32(field)?).filter(|json| !json.trim_ascii().is_empty()))
-}
-
 /// `filter`, compiled; one that says nothing is none.
 pub fn filter(args: &mut ArgsReader<'_>) -> Result<Option<Arc<Predicate>>, ApiError> {
-    match json(args, "filter")? {
-        Some(json) => filter_of(json),
-        None => Ok(None),
-    }
-}
-
-/// A filter as JSON, compiled.
-pub fn filter_of(json: &[u8]) -> Result<Option<Arc<Predicate>>, ApiError> {
-    let filter: Option<WireFilter> =
-        serde_json::from_slice(json).map_err(|error| invalid("filter", error))?;
-    compile_filter(filter.map(|filter| filter.0))
+    filter_of("filter", args.s32("filter")?)
 }
 
 /// A payload object; `null` and nothing at all are empty. Unknown keys inside its values are ignored, as in the binary bodies
 /// of REST.
 pub fn payload(args: &mut ArgsReader<'_>, field: &'static str) -> Result<WirePayload, ApiError> {
-    match json(args, field)? {
-        Some(json) => payload_of(json, field),
-        None => Ok(WirePayload::default()),
-    }
-}
-
-/// A payload object as JSON.
-pub fn payload_of(json: &[u8], field: &'static str) -> Result<WirePayload, ApiError> {
-    if json.trim_ascii() == b"null" {
-        return Ok(WirePayload::default());
-    }
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
-    PayloadSeed(UnknownKeys::Ignored)
-        .deserialize(&mut deserializer)
-        .and_then(|payload| deserializer.end().map(|()| payload))
-        .map_err(|error| invalid(field, error))
+    payload_of(field, args.s32(field)?)
 }
 
 /// `s32 JSON` of times to live by key.
 pub fn key_ttl_map(args: &mut ArgsReader<'_>) -> Result<Vec<(String, i64)>, ApiError> {
-    let Some(json) = json(args, "keyTtl")? else { return Ok(Vec::new()) };
+    let json = args.s32("keyTtl")?;
+    if json.trim_ascii().is_empty() {
+        return Ok(Vec::new());
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     Option::<IntMap>::deserialize(&mut deserializer)
         .and_then(|map| deserializer.end().map(|()| map.unwrap_or_default().0))

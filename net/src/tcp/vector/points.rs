@@ -18,11 +18,12 @@
 //! ```
 
 use crate::op::{
-    ApiError, BatchBuilder, BuildStaged, ChangePayload, DeleteByFilter, DeletePoint, ErrorKind, GetPoints,
-    OperatePoint, ReadOptions, StagePoints, WriteOptions, WritePoints,
+    ApiError, BatchBuilder, BuildStaged, ChangePayload, DeleteByFilter, DeletePoint, GetPoints, OperatePoint,
+    ReadOptions, StagePoints, WriteOptions, WritePoints,
 };
-use crate::tcp::reader::{ArgsReader, check_flags, invalid};
+use crate::tcp::reader::{ArgsReader, check_flags};
 use crate::tcp::vector::parts::{cas, collection, filter, key_ttl, key_ttl_map, payload, sparse, trailer};
+use crate::wire::embedded::invalid;
 use crate::wire::value::{encode_point_row, encode_row};
 use bytes::Bytes;
 use nigh_engine::collection::WriteMode;
@@ -187,12 +188,4 @@ pub fn operate(args: &mut ArgsReader<'_>) -> Result<OperatePoint, ApiError> {
     Call::decode_in_payload(call).map_err(refused)?;
     let write = WriteOptions { expected_version, ..WriteOptions::default() };
     Ok(OperatePoint { collection, id, key, call: call.to_vec(), write })
-}
-
-/// What a write that found another version is refused with.
-pub fn version_conflict(id: u64) -> ApiError {
-    ApiError::new(
-        ErrorKind::Conflict,
-        format!("version conflict on id {id}: expected_version is not the stored one"),
-    )
 }

@@ -13,9 +13,10 @@
 //! that with id 0.
 
 use crate::limits::ORDER_KEYS_MAX;
-use crate::op::{ApiError, ScrollOrdered, ScrollPoints};
-use crate::tcp::reader::{ArgsReader, invalid};
+use crate::op::{ApiError, Scroll, ScrollOrdered, ScrollPoints};
+use crate::tcp::reader::ArgsReader;
 use crate::tcp::vector::parts::{collection, filter, marked_options};
+use crate::wire::embedded::invalid;
 use nigh_shard::core::{OrderKey, OrderedScroll, Part, Position};
 
 const DESCENDING: u8 = 1;
@@ -23,14 +24,6 @@ const DATETIME: u8 = 1 << 1;
 const STRING: u8 = 1 << 2;
 const SEVERAL: u8 = 1 << 3;
 const KIND_STRING: u8 = 2;
-
-/// A scroll as asked for.
-pub enum Scroll {
-    /// By id.
-    ById(ScrollPoints),
-    /// By values.
-    Ordered(ScrollOrdered),
-}
 
 /// # Errors
 /// A bad request.

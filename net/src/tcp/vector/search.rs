@@ -6,16 +6,21 @@
 //! hybrid_search         flags C u32 k, fusion, vec, ?sparse (bit 1), ?filter (0), ?options (2)
 //! hybrid_text           flags C u32 k, fusion, vec, s32 text, ?filter (bit 0), ?options (1); bit 2 = global statistics
 //! search_text           flags C u32 k, s32 text, ?filter (bit 0), ?options (1); bit 2 likewise
+//! query                 C s32 QuerySpec, trailer R
 //! fusion = u8 method (0 rrf, 1 weighted, 2 dbsf), f64 alpha, u32 rrfK, u32 denseK, u32 sparseK
 //! ```
 //! Statistics of text are always those of the whole collection. `hybrid_search` without a sparse vector is a search of one
 //! lane, like that of an empty one.
 
 use crate::op::{
-    ApiError, GroupPoints, HybridPoints, SearchPoints, TextPoints, ZeroAlpha, fusion_method, text_source,
+    ApiError, GroupPoints, HybridPoints, QueryPoints, SearchPoints, TextPoints, ZeroAlpha, fusion_method,
+    text_source,
 };
-use crate::tcp::reader::{ArgsReader, check_flags, invalid};
-use crate::tcp::vector::parts::{collection, filter, filter_if, marked_options, options_if, sparse};
+use crate::tcp::reader::{ArgsReader, check_flags};
+use crate::tcp::vector::parts::{collection, filter, filter_if, marked_options, options_if, sparse, trailer};
+use crate::wire::embedded::invalid;
+use crate::wire::proto;
+use crate::wire::query::query_of;
 use nigh_engine::query::{Method, Source};
 
 const FILTER: u8 = 1;
@@ -114,4 +119,12 @@ pub fn text(args: &mut ArgsReader<'_>) -> Result<TextPoints, ApiError> {
         explain: false,
         read: options_if(args, flags, OPTIONS)?,
     })
+}
+
+/// A query of any lanes.
+pub fn query(args: &mut ArgsReader<'_>) -> Result<QueryPoints, ApiError> {
+    let collection = collection(args)?;
+    let spec = args.s32("QuerySpec")?;
+    let read = trailer(args)?;
+    Ok(QueryPoints { collection, read, ..query_of(proto::decode(spec)?)? })
 }

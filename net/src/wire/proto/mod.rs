@@ -1,5 +1,7 @@
 //! Messages of protocol buffers: what an encoder outside of this program has written becomes a message here, within bounds.
 
+mod bounds;
+pub mod messages;
 mod query;
 
 pub use query::*;
@@ -34,7 +36,11 @@ pub struct Bound {
 pub enum Item {
     /// An integer, alone or packed with others.
     Integer,
-    /// A message with these bounds, which may be none; bytes are looked through like a message without bounds.
+    /// An integer of 32 bits, alone or packed with others. A decoder would cut one of more bits, so that it meant another dimension.
+    Index,
+    /// A text.
+    Text,
+    /// A message with these bounds, which may be none.
     Message(&'static [Bound]),
 }
 
@@ -81,9 +87,10 @@ fn check<M: Bounded>(mut bytes: &[u8], bounds: &'static [Bound]) -> Result<(), A
     while !bytes.is_empty() {
         let key = varint::<M>(&mut bytes)?;
         let mut field: &[u8] = &[];
+        let mut number = 0;
         match key & 7 {
             _ if key >> 3 == 0 => return Err(malformed::<M>("a field without a number")),
-            0 => drop(varint::<M>(&mut bytes)?),
+            0 => number = varint::<M>(&mut bytes)?,
             1 => drop(take::<M>(&mut bytes, 8)?),
             2 => {
                 let len = varint::<M>(&mut bytes)?;
@@ -98,17 +105,31 @@ fn check<M: Bounded>(mut bytes: &[u8], bounds: &'static [Bound]) -> Result<(), A
         let Bound { most, refusal: (before, behind), item, .. } = &bounds[index];
         counts[index] += match item {
             // Of packed ones each ends with the only byte of its own that has no highest bit.
-            Item::Integer if key & 7 == 2 => field.iter().filter(|byte| **byte < 0x80).count(),
+            Item::Integer | Item::Index if key & 7 == 2 => field.iter().filter(|byte| **byte < 0x80).count(),
             _ => 1,
         };
         if counts[index] > *most {
             return Err(ApiError::invalid(format!("{before} at most {most} {behind}")));
         }
-        if let Item::Message(bounds) = item {
-            check::<M>(field, bounds)?;
+        match item {
+            Item::Message(bounds) => check::<M>(field, bounds)?,
+            Item::Index => check_indices(number, field)?,
+            Item::Integer | Item::Text => {}
         }
     }
     Ok(())
+}
+
+/// Refuses numbers of more than 32 bits, alone or packed; what is cut is for the decoder to find.
+fn check_indices(number: u64, mut packed: &[u8]) -> Result<(), ApiError> {
+    let mut most = number;
+    while let Ok(index) = decode_varint(&mut packed) {
+        most = most.max(index);
+    }
+    match u32::try_from(most) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(ApiError::invalid(format!("sparse: the index {most} has more than 32 bits"))),
+    }
 }
 
 fn varint<M: Bounded>(bytes: &mut &[u8]) -> Result<u64, ApiError> {
@@ -156,7 +177,7 @@ mod tests {
             ..DiscoverLeaf::default()
         };
         let sparse =
-            SparseLeaf { indices: vec![1, 300, 1 << 32], values: vec![0.5; 3], ..Default::default() };
+            SparseLeaf { indices: vec![1, 300, u32::MAX], values: vec![0.5; 3], ..Default::default() };
         let recommend = RecommendLeaf {
             positive: (0..QUERY_EXAMPLES_MAX as u64).collect(),
             strategy: RecommendStrategy::BestScore.into(),

@@ -100,9 +100,8 @@ pub struct DenseLeaf {
 /// The highest dot products with a sparse vector.
 #[derive(Clone, PartialEq, Message)]
 pub struct SparseLeaf {
-    /// Senders have numbers of 32 bits. Read as such, a larger one would lose its upper bits and mean another dimension; so it can be refused.
-    #[prost(uint64, repeated, tag = "1")]
-    pub indices: Vec<u64>,
+    #[prost(uint32, repeated, tag = "1")]
+    pub indices: Vec<u32>,
     #[prost(float, repeated, tag = "2")]
     pub values: Vec<f32>,
     #[prost(int32, tag = "3")]
@@ -187,7 +186,7 @@ const fn of_lane(number: u32, most: usize, what: &'static str, item: Item) -> Bo
     Bound { number, most, refusal: ("a lane may have", what), item }
 }
 
-const SPARSE: &[Bound] = &[of_lane(1, QUERY_DIMENSIONS_MAX, "dimensions", Item::Integer)];
+const SPARSE: &[Bound] = &[of_lane(1, QUERY_DIMENSIONS_MAX, "dimensions", Item::Index)];
 
 const RECOMMEND: &[Bound] = &[
     of_lane(1, QUERY_EXAMPLES_MAX, "example ids", Item::Integer),

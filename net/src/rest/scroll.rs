@@ -1,26 +1,61 @@
-//! Scrolling in the order of payload values: `order_by` and its pages.
+//! Scrolling: pages of documents by id, or in the order of payload values (`order_by`).
 
 use crate::door::Permit;
 use crate::http::{Reply, json_reply};
-use crate::limits::ORDER_KEYS_MAX;
-use crate::limits::{FIRST_PAGE_POINTS, PAGE_POINTS};
-use crate::op::{ApiError, GetPoints, ReadOptions, ScrollOrdered};
+use crate::op::{ApiError, ReadOptions, Scroll, ScrollOrdered, ScrollPoints, compile_filter};
+use crate::paged::ScrollReader;
 use crate::rest::pages::{Pages, stream_pages};
+use crate::rest::parameters::{ReadParameters, read_parameters};
 use crate::rest::search::write_hit_document;
 use crate::wire::cursors;
-use crate::wire::json::json_object;
-use crate::wire::paging::next_page;
+use crate::wire::filter::WireFilter;
+use crate::wire::json::{decode, json_object};
+use crate::wire::order::{key_of, order_of};
 use crate::wire::value::{UnknownKeys, ValueSeed, write_json};
 use http::StatusCode;
 use nigh_engine::filter::{Predicate, unix_ms_of_rfc3339};
 use nigh_engine::payload::Value;
-use nigh_shard::core::{Asked, OrderKey, OrderedScroll, Position};
+use nigh_shard::core::{OrderKey, OrderedScroll, Position};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer};
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Positions asked for at a time when there is no limit.
-const POSITIONS: usize = 1 << 16;
+json_object! {
+    /// Body of `…/scroll`.
+    pub struct ScrollBody {
+        "filter" => filter: WireFilter,
+        "limit" => limit: i64,
+        "cursor" => cursor: String,
+        "order_by" => order_by: OrderBody,
+        "read_consistency" => read_consistency: u8,
+        "on_partition_unavailable" => on_partition_unavailable: u8,
+        "max_staleness" => max_staleness: u64,
+    }
+}
+
+/// Decodes the body of `…/scroll`; the request asks for all pages at once.
+///
+/// # Errors
+/// 400.
+pub fn decode_scroll(collection: String, body: &[u8], read: ReadParameters) -> Result<Scroll, ApiError> {
+    let body: ScrollBody = decode(body)?;
+    let order = body.order_by.map(OrderBody::into_order).transpose()?;
+    let cursor = body.cursor.as_deref().filter(|cursor| !cursor.is_empty());
+    let filter = compile_filter(body.filter.map(|filter| filter.0))?;
+    // Negative limits mean no cap as well.
+    let limit = body.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(0);
+    let read = read.with_body(read_parameters!(body))?;
+    Ok(match order {
+        None => {
+            let after = cursor.map(cursors::after_id).transpose()?;
+            Scroll::ById(ScrollPoints { collection, filter, after, limit, read })
+        }
+        Some((keys, start_from)) => {
+            let after = cursor.map(|cursor| cursors::position_of(&keys, cursor)).transpose()?;
+            let order = OrderedScroll { filter, keys, after, start_from, limit };
+            Scroll::Ordered(ScrollOrdered { collection, order, read })
+        }
+    })
+}
 
 json_object! {
     /// `order_by` of a scroll.
@@ -60,55 +95,40 @@ impl<'de> Deserialize<'de> for StartFrom {
     }
 }
 
-fn refuse<T>(what: impl std::fmt::Display) -> Result<T, ApiError> {
-    Err(ApiError::invalid(format!("order_by: {what}")))
-}
-
-fn key(
-    key: Option<String>,
-    desc: Option<bool>,
-    datetime: Option<bool>,
-    string: Option<bool>,
-) -> Result<OrderKey, ApiError> {
-    let (is_datetime, is_string) = (datetime.unwrap_or(false), string.unwrap_or(false));
-    let key = key.unwrap_or_default();
-    if key.is_empty() {
-        return refuse("the key is empty");
-    }
-    if is_string && is_datetime {
-        return refuse(format_args!("key {key:?} cannot be is_string and is_datetime"));
-    }
-    Ok(OrderKey { key, desc: desc.unwrap_or(false), is_string, is_datetime })
-}
-
 impl OrderBody {
     /// Keys, and where the first page starts.
     ///
     /// # Errors
     /// 400.
     pub fn into_order(self) -> Result<(Vec<OrderKey>, Option<f64>), ApiError> {
-        let mut keys = vec![key(self.key, self.desc, self.is_datetime, self.is_string)?];
-        if keys[0].is_string && self.start_from.is_some() {
-            return refuse("start_from is not possible with is_string");
-        }
-        for tail in self.tail_keys.unwrap_or_default() {
-            keys.push(key(tail.key, tail.desc, tail.is_datetime, tail.is_string)?);
-        }
-        if keys.len() > ORDER_KEYS_MAX {
-            return refuse(format_args!("{} keys, at most {ORDER_KEYS_MAX}", keys.len()));
-        }
-        // The interface ignores it for several keys.
-        let start_from = self.start_from.map(|start| start.0).filter(|_| keys.len() == 1);
-        Ok((keys, start_from))
+        let first = order_key(self.key, self.desc, self.is_datetime, self.is_string)?;
+        let start_from = self.start_from.map(|start| start.0);
+        let tail = self.tail_keys.unwrap_or_default().into_iter();
+        order_of(
+            first,
+            start_from,
+            tail.map(|tail| order_key(tail.key, tail.desc, tail.is_datetime, tail.is_string)),
+        )
     }
 }
 
-/// `POST …/scroll` with `order_by`; the request's limit is that of the whole answer, 0 = none.
+/// A key, of which everything may be absent.
+fn order_key(
+    key: Option<String>,
+    desc: Option<bool>,
+    datetime: Option<bool>,
+    string: Option<bool>,
+) -> Result<OrderKey, ApiError> {
+    let given = |flag: Option<bool>| flag.unwrap_or(false);
+    key_of(key.unwrap_or_default(), given(desc), given(datetime), given(string))
+}
+
+/// `POST …/scroll`; the request's limit is that of the whole answer, 0 = none.
 ///
 /// # Errors
 /// 400, 404.
-pub async fn scroll(permit: &Permit, request: ScrollOrdered) -> Result<Reply, ApiError> {
-    answer(permit, request, VecDeque::new(), true).await
+pub async fn scroll(permit: &Permit, request: Scroll) -> Result<Reply, ApiError> {
+    answer(permit, ScrollReader::new(permit, request)).await
 }
 
 /// Documents by id, in this order, as a scroll shows them: those that are still there and match.
@@ -122,104 +142,48 @@ pub async fn documents(
     ids: Vec<u64>,
 ) -> Result<Reply, ApiError> {
     let order = OrderedScroll { filter, keys: Vec::new(), after: None, start_from: None, limit: 0 };
-    let request = ScrollOrdered { collection, order, read: ReadOptions::default() };
+    let request = Scroll::Ordered(ScrollOrdered { collection, order, read: ReadOptions::default() });
     let found = ids.into_iter().map(|id| Position { parts: Vec::new(), id }).collect();
-    answer(permit, request, found, false).await
+    answer(permit, ScrollReader::of(permit, request, found)).await
 }
 
-async fn answer(
-    permit: &Permit,
-    request: ScrollOrdered,
-    found: VecDeque<Position>,
-    more: bool,
-) -> Result<Reply, ApiError> {
-    let left = (request.order.limit > 0).then_some(request.order.limit);
-    let mut pages = OrderedPages {
-        permit: permit.clone(),
-        request,
-        left,
-        found,
-        more,
-        page_points: FIRST_PAGE_POINTS,
-        asked: Asked::default(),
-        wrote_any: false,
-        done: false,
-    };
+async fn answer(permit: &Permit, reader: ScrollReader) -> Result<Reply, ApiError> {
+    let mut pages = ScrollPages { permit: permit.clone(), reader, wrote_any: false };
     let mut first = b"{\"documents\":[".to_vec();
     pages.next(&mut first).await?;
-    let found = pages.found.iter().map(Position::bytes).sum();
+    let found = pages.reader.waiting_bytes();
     Ok(json_reply(StatusCode::OK, stream_pages(permit, first, pages, found)?))
 }
 
-struct OrderedPages {
+struct ScrollPages {
     permit: Permit,
-    /// What comes next: after the last position found.
-    request: ScrollOrdered,
-    left: Option<usize>,
-    /// Positions found and not written yet.
-    found: VecDeque<Position>,
-    /// There are more after those.
-    more: bool,
-    page_points: usize,
-    /// Time that the filter has taken in this request.
-    asked: Asked,
+    reader: ScrollReader,
     wrote_any: bool,
-    done: bool,
 }
 
-impl Pages for OrderedPages {
+impl Pages for ScrollPages {
     async fn next(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
-        if self.found.is_empty() && self.more {
-            self.request.order.limit = self.left.unwrap_or(POSITIONS);
-            let ordered = self.permit.run(self.request.clone()).await?;
-            (self.found, self.more) = (ordered.positions.into(), ordered.more);
-            if let Some(last) = self.found.back() {
-                self.request.order.after = Some(last.clone());
-            }
-        }
-        let page = self.found.iter().take(self.page_points);
-        let get = GetPoints {
-            collection: self.request.collection.clone(),
-            ids: page.map(|position| position.id).collect(),
-            with_vector: false,
-            with_payload: true,
-            read: ReadOptions::default(),
-        };
         let before = out.len();
+        let page = self.reader.next().await?;
         let now_ms = self.permit.unix_ms();
-        let points = self.permit.run(get).await?;
-        // Those that are long may be fewer than were asked for.
-        let page: Vec<Position> = self.found.drain(..points.len()).collect();
-        for point in points.into_iter().flatten() {
-            // Again: it may have changed since it was found.
-            let filter = self.request.order.filter.as_deref();
-            if !self.permit.row_matches(filter, &point.row, now_ms, &mut self.asked).await? {
-                continue;
-            }
+        for point in &page {
             if self.wrote_any {
                 out.push(b',');
             }
             self.wrote_any = true;
             write_hit_document(out, point.id, 0.0, &point.row, now_ms);
         }
-        self.page_points = next_page(self.page_points, PAGE_POINTS, out.len() - before);
-        if let Some(left) = &mut self.left {
-            *left = left.saturating_sub(page.len());
-        }
-        let more = self.more || !self.found.is_empty();
-        self.done = !more || self.left == Some(0);
-        if self.done {
-            let cursor =
-                page.last().filter(|_| more).map(|last| cursors::by_value(&self.request.order.keys, last));
+        self.reader.wrote(out.len() - before);
+        if self.reader.is_done() {
             out.extend_from_slice(b"],\"degraded\":false,\"missing\":[],\"next_cursor\":");
-            write_json(out, &cursor.unwrap_or_default());
+            write_json(out, self.reader.cursor());
             out.extend_from_slice(b"}\n");
         }
         Ok(())
     }
 
     fn is_done(&self) -> bool {
-        self.done
+        self.reader.is_done()
     }
 }
 

@@ -1,25 +1,18 @@
-//! Queries of any lanes: `C s32 QuerySpec, trailer R`, where the specification is a message of protocol buffers
-//! ([`proto::QuerySpec`]).
+//! Queries of any lanes, as the binary protocol and gRPC carry them: a message of protocol buffers ([`proto::QuerySpec`]).
 //!
 //! Refused for now, as the lanes behind have no such thing: specifications inside others, and recommendations by vectors.
 
 use crate::limits;
 use crate::op::{ApiError, QueryLeaf, QueryPoints, ZeroAlpha, fusion_method};
-use crate::tcp::reader::{ArgsReader, invalid};
-use crate::tcp::vector::parts::{collection, filter_of, trailer};
+use crate::wire::embedded::{filter_of, invalid, sparse_of};
 use crate::wire::proto;
 use nigh_engine::query::{Anchor, Discover, Recommend, Source, Strategy};
 
+/// What a query asks for, in no collection and with no options of a read yet.
+///
 /// # Errors
 /// A bad request.
-pub fn query(args: &mut ArgsReader<'_>) -> Result<QueryPoints, ApiError> {
-    let collection = collection(args)?;
-    let spec = args.s32("QuerySpec")?;
-    Ok(QueryPoints { collection, read: trailer(args)?, ..spec_of(spec)? })
-}
-
-fn spec_of(bytes: &[u8]) -> Result<QueryPoints, ApiError> {
-    let spec: proto::QuerySpec = proto::decode(bytes)?;
+pub fn query_of(spec: proto::QuerySpec) -> Result<QueryPoints, ApiError> {
     let rerank = match proto::QueryMode::try_from(spec.mode) {
         Ok(mode) => mode == proto::QueryMode::Rerank,
         Err(_) => return Err(ApiError::invalid(format!("unknown query mode {}", spec.mode))),
@@ -77,24 +70,12 @@ fn other_family(what: &str) -> ApiError {
 }
 
 fn lane(source: Source, k: i32, lane_k: i32, filter_json: &str) -> Result<QueryLeaf, ApiError> {
-    let filter = if filter_json.trim().is_empty() { None } else { filter_of(filter_json.as_bytes())? };
+    let filter = filter_of("filter_json", filter_json.as_bytes())?;
     Ok(QueryLeaf { source, k: k.into(), lane_k: lane_k.into(), filter })
 }
 
 fn sparse(leaf: proto::SparseLeaf) -> Result<QueryLeaf, ApiError> {
-    let (indices, values) = (leaf.indices, leaf.values);
-    if indices.len() != values.len() {
-        let (indices, values) = (indices.len(), values.len());
-        return Err(invalid("sparse", format_args!("{indices} indices but {values} values")));
-    }
-    if !indices.is_sorted_by(|a, b| a < b) || indices.last().is_some_and(|last| *last > u32::MAX.into()) {
-        return Err(invalid("sparse", "indices must be strictly ascending numbers of 32 bits"));
-    }
-    if values.iter().any(|value| !value.is_finite()) {
-        return Err(invalid("sparse", "a value is not a finite number"));
-    }
-    // Checked: they fit.
-    let vector = indices.into_iter().map(|index| index as u32).zip(values).collect();
+    let vector = sparse_of(leaf.indices, leaf.values)?;
     lane(Source::Sparse(vector), leaf.k, leaf.lane_k, &leaf.filter_json)
 }
 
@@ -147,7 +128,7 @@ mod tests {
     }
 
     fn read(spec: &[&[u8]]) -> Result<QueryPoints, String> {
-        spec_of(&spec.concat()).map_err(|error| error.message)
+        proto::decode(&spec.concat()).and_then(query_of).map_err(|error| error.message)
     }
 
     const ONE: [u8; 4] = 1_f32.to_le_bytes();

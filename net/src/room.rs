@@ -1,26 +1,32 @@
 //! Memory of responses, which is counted as they grow and until the client has taken them.
 
-use crate::tcp::frame::Begun;
 use nigh_shard::account::{Account, Charge, MemoryUse};
 use nigh_shard::core::{ANSWER_UNCOUNTED_BYTES, answers_most};
 use std::sync::Arc;
 
-/// See the module. Short responses cost nothing.
+/// See the module.
 pub struct Room {
     account: Arc<Account>,
+    /// Responses up to this many bytes cost nothing.
+    uncounted: usize,
     charge: Option<Charge>,
     refused: bool,
 }
 
 impl Room {
-    /// Nothing yet.
+    /// Nothing yet, and nothing for a short response.
     pub fn new(account: &Arc<Account>) -> Room {
-        Room { account: account.clone(), charge: None, refused: false }
+        Room::beyond(account, ANSWER_UNCOUNTED_BYTES)
+    }
+
+    /// Nothing yet, and nothing for a response of so many bytes.
+    pub fn beyond(account: &Arc<Account>, uncounted: usize) -> Room {
+        Room { account: account.clone(), uncounted, charge: None, refused: false }
     }
 
     /// Holds so many bytes from now on; false when other answers leave no room for them, and ever after.
     pub fn holds(&mut self, bytes: usize) -> bool {
-        if bytes > ANSWER_UNCOUNTED_BYTES && !self.refused {
+        if bytes > self.uncounted && !self.refused {
             let account = &self.account;
             let most = answers_most(account.limit_bytes());
             self.refused = match &mut self.charge {
@@ -32,11 +38,6 @@ impl Room {
             };
         }
         !self.refused
-    }
-
-    /// Whether the response that has `begun` in `out` is not to be continued: it fits no frame, or there is no room for it.
-    pub fn is_full(&mut self, begun: &Begun, out: &[u8]) -> bool {
-        begun.is_too_long(out) || !self.holds(begun.bytes(out))
     }
 
     /// Whether there was no room for what was to be held.

@@ -16,6 +16,8 @@ pub enum Encoding {
 /// Decoded bytes of a piece, which take some 200 us. A stream may hold a thousand times its length, so pieces are bounded by what
 /// comes out and not by what goes in.
 const PIECE_BYTES: usize = 64 << 10;
+/// What a decoder takes beside what arrives and what comes out.
+pub const DECODER_BYTES: usize = PIECE_BYTES + (48 << 10);
 /// Received bytes that are decoded in one go: a stream may also hold nothing but blocks that decode to nothing, which take their time.
 const SLICE_BYTES: usize = 2 << 10;
 
@@ -74,16 +76,21 @@ pub struct Gunzip {
 
 impl Default for Gunzip {
     fn default() -> Self {
-        Gunzip {
-            decoder: MultiGzDecoder::new(Received::default()),
-            waiting: Bytes::new(),
-            ended: false,
-            scratch: vec![0; PIECE_BYTES],
-        }
+        Gunzip::with_pieces(PIECE_BYTES)
     }
 }
 
 impl Gunzip {
+    /// Decodes into pieces of at most so many bytes.
+    pub fn with_pieces(bytes: usize) -> Self {
+        Gunzip {
+            decoder: MultiGzDecoder::new(Received::default()),
+            waiting: Bytes::new(),
+            ended: false,
+            scratch: vec![0; bytes.min(PIECE_BYTES)],
+        }
+    }
+
     /// Takes what arrived after [`Piece::Wanting`], `None` = the body has ended.
     pub fn feed(&mut self, bytes: Option<Bytes>) {
         match bytes {

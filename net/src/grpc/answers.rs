@@ -1,0 +1,211 @@
+//! Answers: messages as they grow, and what operations have come to as messages.
+
+use super::configuration;
+use super::message::PREFIX_BYTES;
+use crate::limits::GRPC_MESSAGE_MAX_BYTES;
+use crate::op::{ApiError, ErrorKind};
+use crate::room::Room;
+use crate::wire::proto::messages::*;
+use crate::wire::value::{content, scalar, write_metadata, write_payload, write_value};
+use bytes::Bytes;
+use nigh_engine::collection::config_keys::{Key, Value};
+use nigh_engine::payload::PayloadRow;
+use nigh_shard::account::{Account, Charge};
+use nigh_shard::core::{
+    ANSWERS_CROWDED, Alias, CollectionInfo, FoundGroup, FoundPoint, StoredPoint, Written,
+};
+use prost::Message;
+use std::sync::Arc;
+
+/// An answer up to this many bytes is counted by its call alone.
+pub const UNCOUNTED_BYTES: usize = 1024;
+
+/// A message that is being made. A message is the messages that it is put together from, one behind the other: fields that are not repeated
+/// belong to one of them, and those that are have the items of all. So a long one is made page by page.
+pub struct Answer {
+    /// Room for the prefix, then what was put.
+    out: Vec<u8>,
+    room: Room,
+}
+
+/// Bytes on their way to a client, with what they are counted by.
+struct Counted {
+    bytes: Vec<u8>,
+    #[allow(dead_code, reason = "held until the bytes are dropped")]
+    charge: Option<Charge>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Answer {
+    /// Nothing yet.
+    pub fn new(account: &Arc<Account>) -> Answer {
+        Answer { out: vec![0; PREFIX_BYTES], room: Room::beyond(account, UNCOUNTED_BYTES) }
+    }
+
+    /// Makes sure of the memory for so many bytes before anything is changed.
+    ///
+    /// # Errors
+    /// Other answers leave no room for them.
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), ApiError> {
+        if self.room.holds(PREFIX_BYTES + bytes) { Ok(()) } else { Err(crowded()) }
+    }
+
+    /// Appends a part.
+    pub fn put(&mut self, part: &impl Message) {
+        // Vectors of bytes grow as needed, so that there is always room.
+        let _fits = part.encode(&mut self.out);
+    }
+
+    /// Bytes so far.
+    pub fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Whether it is not to be continued: it is longer than a message may be, or there is no room for it.
+    pub fn is_full(&mut self) -> bool {
+        self.is_too_long() || !self.room.holds(self.out.len())
+    }
+
+    fn is_too_long(&self) -> bool {
+        self.out.len() > PREFIX_BYTES + GRPC_MESSAGE_MAX_BYTES
+    }
+
+    /// The message with its prefix, counted until the client has taken the last of it.
+    ///
+    /// # Errors
+    /// It is longer than a message may be, or other answers leave no room for it.
+    pub fn finish(mut self) -> Result<Bytes, ApiError> {
+        if self.is_too_long() {
+            let text =
+                format!("response too large: at most {GRPC_MESSAGE_MAX_BYTES} bytes; ask for less at a time");
+            return Err(ApiError::new(ErrorKind::TooLarge, text));
+        }
+        // One that was reserved for keeps what it has if that is enough.
+        if !self.room.holds(self.out.len()) {
+            return Err(crowded());
+        }
+        let len = (self.out.len() - PREFIX_BYTES) as u32;
+        self.out[1..PREFIX_BYTES].copy_from_slice(&len.to_be_bytes());
+        Ok(Bytes::from_owner(Counted { bytes: self.out, charge: self.room.into_charge() }))
+    }
+}
+
+/// The refusal of an answer that others leave no room for.
+pub fn crowded() -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, ANSWERS_CROWDED)
+}
+
+/// What `write` appends, as text.
+fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut out = Vec::new();
+    write(&mut out);
+    // JSON of rows, whose texts are checked when they come.
+    String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// The whole payload, the document text among the rest; empty when nothing lives in it.
+fn payload_json(row: &[u8], now_ms: u64) -> String {
+    let json = text(|out| write_payload(out, row, now_ms));
+    if json == "null" { String::new() } else { json }
+}
+
+/// A name without the tenant that a bare name has.
+fn bare(name: &str) -> String {
+    name.strip_prefix("default/").unwrap_or(name).to_owned()
+}
+
+/// A hit.
+pub fn result(hit: &FoundPoint) -> SearchResult {
+    SearchResult { id: hit.id, distance: hit.distance, score: hit.score }
+}
+
+/// A hit as the document it is at that time.
+pub fn document(hit: &FoundPoint, now_ms: u64) -> Document {
+    Document { distance: hit.distance, score: hit.score, ..row_document(hit.id, &hit.row, now_ms) }
+}
+
+/// A document that nothing ranks.
+pub fn row_document(id: u64, row: &[u8], now_ms: u64) -> Document {
+    Document {
+        id,
+        distance: 0.0,
+        score: 0.0,
+        content: content(row, now_ms).unwrap_or_default().to_owned(),
+        metadata_json: text(|out| write_metadata(out, row, now_ms)),
+    }
+}
+
+/// Hits that have a value in common.
+pub fn group(group: &FoundGroup, now_ms: u64) -> Group {
+    Group {
+        key_json: text(|out| write_value(out, &scalar(&group.key))),
+        hits: group.hits.iter().map(|hit| document(hit, now_ms)).collect(),
+    }
+}
+
+/// A point that was found among others.
+pub fn point(point: StoredPoint, now_ms: u64) -> BatchGetPoint {
+    // The sparse vector belongs to the vectors.
+    let asked = point.vector.is_some() && !point.row.is_empty();
+    let sparse = asked.then(|| PayloadRow::trusted(&point.row).sparse());
+    let (sparse_indices, sparse_values) = sparse.into_iter().flatten().unzip();
+    BatchGetPoint {
+        id: point.id,
+        payload_json: payload_json(&point.row, now_ms),
+        vector: point.vector.unwrap_or_default(),
+        ttl_ms: i64::try_from(point.ttl_ms).unwrap_or(i64::MAX),
+        version: point.version,
+        sparse_indices,
+        sparse_values,
+    }
+}
+
+/// A point that was asked for alone.
+pub fn found(stored: StoredPoint, now_ms: u64) -> GetResponse {
+    let BatchGetPoint { vector, payload_json, ttl_ms, version, sparse_indices, sparse_values, .. } =
+        point(stored, now_ms);
+    GetResponse { found: true, vector, payload_json, ttl_ms, version, sparse_indices, sparse_values }
+}
+
+/// What became of a point of a batch.
+pub fn written(id: u64, written: &Written) -> BatchResult {
+    match written {
+        Written::Ok { version } => BatchResult { id, version: *version, conflict: false },
+        Written::Conflict => BatchResult { id, version: 0, conflict: true },
+    }
+}
+
+/// One collection of the list.
+pub fn entry(info: &CollectionInfo) -> CollectionEntry {
+    let metric = match Key::Metric.effective(&info.config) {
+        Value::Word(word) => word.to_owned(),
+        _ => String::new(),
+    };
+    CollectionEntry {
+        name: bare(&info.name),
+        dim: u32::try_from(info.config.dim).unwrap_or(u32::MAX),
+        metric,
+        points: info.stats.points(),
+        damaged: info.damage.is_some() && !info.is_closed,
+        closed: info.is_closed,
+    }
+}
+
+/// A collection with its configuration.
+pub fn config(info: &CollectionInfo) -> GetConfigResponse {
+    GetConfigResponse {
+        name: bare(&info.name),
+        config: Some(configuration::message_of(&info.config)),
+        points: info.stats.points(),
+    }
+}
+
+/// An alias.
+pub fn alias(alias: &Alias) -> AliasEntry {
+    AliasEntry { alias: bare(&alias.alias), collection: bare(&alias.collection) }
+}

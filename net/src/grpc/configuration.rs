@@ -1,0 +1,172 @@
+//! Configurations of collections as messages, in both directions. Each field is the key of its name; a zero means the default.
+
+use crate::op::ApiError;
+use crate::wire::config::WireConfig;
+use crate::wire::embedded::invalid;
+use crate::wire::proto::messages::{Config, FullTextConfig};
+use nigh_engine::collection::DenseConfig;
+use nigh_engine::collection::config_keys::{Key, Settings, Value};
+
+/// A type of integers that a field may have.
+trait Integer: TryFrom<i128> {
+    const MAX: Self;
+}
+
+impl Integer for i32 {
+    const MAX: i32 = i32::MAX;
+}
+
+impl Integer for i64 {
+    const MAX: i64 = i64::MAX;
+}
+
+/// The value of a key; a quota that is larger than its field can say is as good as the largest.
+fn int<T: Integer>(key: Key, config: &DenseConfig) -> T {
+    let number = key.get(config).and_then(Value::as_int).unwrap_or(0);
+    T::try_from(number).unwrap_or(T::MAX)
+}
+
+fn float(key: Key, config: &DenseConfig) -> f64 {
+    key.get(config).and_then(Value::as_float).unwrap_or(0.0)
+}
+
+fn flag(key: Key, config: &DenseConfig) -> bool {
+    key.get(config).and_then(Value::as_bool).unwrap_or(false)
+}
+
+fn word(key: Key, config: &DenseConfig) -> String {
+    match key.get(config) {
+        Some(Value::Word(word)) => word.to_owned(),
+        _ => String::new(),
+    }
+}
+
+fn put_int(settings: &mut Settings, key: Key, number: impl Into<i128>) {
+    let number = number.into();
+    if number != 0 {
+        settings.put(key, Value::Int(number));
+    }
+}
+
+fn put_float(settings: &mut Settings, key: Key, number: impl Into<f64>) -> Result<(), ApiError> {
+    let number = number.into();
+    if !number.is_finite() {
+        return Err(invalid(key.name(), "not a finite number"));
+    }
+    if number != 0.0 {
+        settings.put(key, Value::Float(number));
+    }
+    Ok(())
+}
+
+fn put_flag(settings: &mut Settings, key: Key, flag: bool) {
+    if flag {
+        settings.put(key, Value::Bool(true));
+    }
+}
+
+/// The fields by their types, each with its key, so that reading and writing cannot disagree.
+macro_rules! fields {
+    (
+        ints { $($int:ident $int_key:ident,)* }
+        floats { $($float:ident $float_key:ident $float_type:ty,)* }
+        flags { $($flag:ident $flag_key:ident,)* }
+        words { $($word:ident $word_key:ident,)* }
+    ) => {
+        fn settings_of(message: &Config) -> Result<Settings, ApiError> {
+            let mut settings = Settings::default();
+            $(put_int(&mut settings, Key::$int_key, message.$int);)*
+            $(put_float(&mut settings, Key::$float_key, message.$float)?;)*
+            $(put_flag(&mut settings, Key::$flag_key, message.$flag);)*
+            $(settings.put_word(Key::$word_key, &message.$word);)*
+            if let Some(on) = message.traversal_codes {
+                settings.put(Key::TraversalCodes, Value::Bool(on));
+            }
+            if let Some(text) = &message.full_text {
+                settings.put(Key::FullText, Value::Bool(true));
+                settings.put_word(Key::Analyzer, &text.analyzer);
+                put_float(&mut settings, Key::K1, text.k1)?;
+                put_float(&mut settings, Key::B, text.b)?;
+            }
+            Ok(settings)
+        }
+
+        /// A configuration as it was given, zeros that mean a default included.
+        pub fn message_of(config: &DenseConfig) -> Config {
+            Config {
+                $($int: int(Key::$int_key, config),)*
+                $($float: float(Key::$float_key, config) as $float_type,)*
+                $($flag: flag(Key::$flag_key, config),)*
+                $($word: word(Key::$word_key, config),)*
+                // It says nothing where it is as always.
+                traversal_codes: Key::TraversalCodes.get(config).and_then(Value::as_bool).filter(|on| !on),
+                full_text: flag(Key::FullText, config).then(|| FullTextConfig {
+                    analyzer: word(Key::Analyzer, config),
+                    k1: float(Key::K1, config) as f32,
+                    b: float(Key::B, config) as f32,
+                }),
+            }
+        }
+    };
+}
+
+fields! {
+    ints {
+        dim Dim,
+        m M,
+        ef_construction EfConstruction,
+        ef_search EfSearch,
+        seed Seed,
+        rescore_factor RescoreFactor,
+        partitions Partitions,
+        ivf_nlist IvfNlist,
+        ivf_nprobe IvfNprobe,
+        ivf_pq_m IvfPqM,
+        quant_pq_m QuantPqM,
+        ivf_train_threshold IvfTrainThreshold,
+        filter_first_relative_bp FilterFirstRelativeBp,
+        opq_iters OpqIters,
+        sq_bits SqBits,
+        prq_layers PrqLayers,
+        vamana_r VamanaR,
+        vamana_l VamanaL,
+        pq_nbits PqNbits,
+        extend_candidates_max ExtendCandidatesMax,
+        max_vectors MaxVectors,
+        max_bytes MaxBytes,
+        max_inserts_per_second MaxInsertsPerSecond,
+        max_ef_search MaxEfSearch,
+    }
+    floats {
+        ivf_drift_growth_factor IvfDriftGrowthFactor f64,
+        ivf_drift_factor IvfDriftFactor f64,
+        vamana_alpha VamanaAlpha f32,
+        anisotropic_eta AnisotropicEta f32,
+        soar_lambda SoarLambda f32,
+    }
+    flags {
+        persistent Persistent,
+        ivf_pq IvfPq,
+        ivf_rerank IvfRerank,
+        opq Opq,
+        pq_drop_vecs PqDropVecs,
+        ivf_drift_retrain IvfDriftRetrain,
+        soar Soar,
+        extend_candidates ExtendCandidates,
+        level0_full_degree Level0FullDegree,
+        quantized_build QuantizedBuild,
+    }
+    words {
+        metric Metric,
+        quant Quant,
+        index_type IndexType,
+    }
+}
+
+/// The configuration that a message asks for, as that of a JSON body: the same defaults, the same refusals.
+///
+/// # Errors
+/// A bad request.
+pub fn config_of(message: &Config) -> Result<DenseConfig, ApiError> {
+    WireConfig(settings_of(message)?).into_config()
+}

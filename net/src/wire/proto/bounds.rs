@@ -1,0 +1,76 @@
+//! What messages of gRPC may hold. Numbers, texts and lists of floats take a small multiple of their bytes; lists of anything else have a bound.
+
+use super::messages::*;
+use super::{Bound, Bounded, Item, QuerySpec};
+use crate::limits;
+
+/// A list of `most` items at most.
+const fn list(number: u32, before: &'static str, most: usize, behind: &'static str, item: Item) -> Bound {
+    Bound { number, most, refusal: (before, behind), item }
+}
+
+/// The indices of a sparse vector that is written: the row that they travel in holds no more, and may hold fewer.
+const fn indices(number: u32) -> Bound {
+    list(number, "a sparse vector may have", limits::PAYLOAD_ROW_MAX_BYTES / 8, "dimensions", Item::Index)
+}
+
+/// The indices of a sparse vector that is searched for.
+const fn sought(number: u32) -> Bound {
+    list(number, "a lane may have", limits::QUERY_DIMENSIONS_MAX, "dimensions", Item::Index)
+}
+
+/// Times to live of the keys of a payload.
+const fn ttls(number: u32) -> Bound {
+    list(number, "key_ttl_ms may have", limits::PAYLOAD_KEYS_MAX, "keys", Item::Message(&[]))
+}
+
+const BATCH_POINT: &[Bound] = &[indices(6), ttls(10)];
+const CONFIG: &[Bound] = &[Bound::one(26, "a config may have its full_text", &[])];
+const TAIL_KEY: &[Bound] = &[list(7, "a tail key may have", 0, "tail keys of its own", Item::Message(&[]))];
+const ORDER: &[Bound] =
+    &[list(7, "an order may have", limits::ORDER_KEYS_MAX - 1, "tail keys", Item::Message(TAIL_KEY))];
+
+macro_rules! bounded {
+    ($($message:ident $([$($bound:expr),+ $(,)?])?,)+) => {$(
+        impl Bounded for $message {
+            const NAME: &'static str = stringify!($message);
+            const BOUNDS: &'static [Bound] = &[$($($bound),+)?];
+        }
+    )+};
+}
+
+bounded! {
+    HealthRequest,
+    CreateCollectionRequest[Bound::one(2, "a request may have its config", CONFIG)],
+    DropCollectionRequest,
+    GetConfigRequest,
+    ListCollectionsRequest,
+    ResplitRequest,
+    ResplitCleanupRequest,
+    ReshardRequest,
+    ReshardAbortRequest,
+    UpsertRequest[indices(7), ttls(14)],
+    UpsertBatchRequest[list(2, "a batch may have", limits::JSON_INGEST_MAX_POINTS, "points", Item::Message(BATCH_POINT))],
+    DeleteRequest,
+    DeleteByFilterRequest,
+    GetRequest,
+    GetBatchRequest[list(2, "a request may name", limits::GRPC_IDS_MAX, "ids", Item::Integer)],
+    SetPayloadRequest[ttls(6)],
+    DeletePayloadKeysRequest[list(3, "a request may name", limits::PAYLOAD_KEYS_MAX, "keys", Item::Text)],
+    ClearPayloadRequest,
+    SearchRequest,
+    SearchBatchRequest[list(2, "a batch may have", limits::GRPC_SEARCHES_MAX, "searches", Item::Message(&[]))],
+    SearchGroupsRequest,
+    HybridRequest[sought(4)],
+    TextSearchRequest,
+    HybridTextRequest,
+    VectorQueryRequest[Bound::one(2, "a request may have its spec", QuerySpec::BOUNDS)],
+    ScrollRequest[Bound::one(7, "a request may have its order_by", ORDER)],
+    CreateAliasRequest,
+    DeleteAliasRequest,
+    ListAliasesRequest,
+    AliasBatchRequest[list(1, "a request may have", limits::GRPC_ALIAS_ACTIONS_MAX, "actions", Item::Message(&[]))],
+    KeysAddRequest[list(3, "a key may have", limits::GRPC_KEY_SCOPES_MAX, "scopes", Item::Text)],
+    KeysRevokeRequest,
+    KeysListRequest,
+}

@@ -1,0 +1,30 @@
+//! Messages of gRPC. Each file below is made from the file of `net/proto/svc/v1` of the same name by a test, [`generated`], which also
+//! holds that it still is what it would make; messages of families that this build does not offer are not among them.
+
+#[rustfmt::skip]
+#[allow(dead_code, reason = "answers of operations that this build refuses are never made")]
+mod admin;
+#[rustfmt::skip]
+#[allow(dead_code, reason = "answers of operations that this build refuses are never made")]
+mod collections;
+#[cfg(test)]
+mod generated;
+#[rustfmt::skip]
+#[allow(dead_code, reason = "answers of operations that this build refuses are never made")]
+mod points;
+#[rustfmt::skip]
+#[allow(dead_code, reason = "answers of operations that this build refuses are never made")]
+mod search;
+
+pub use admin::*;
+pub use collections::*;
+pub use points::*;
+pub use search::{
+    BatchSearch, Document, Group, HybridRequest, HybridTextRequest, OrderBy, Result as SearchResult,
+    ScrollRequest, ScrollResponse, SearchBatchRequest, SearchBatchResponse, SearchDocsResponse,
+    SearchGroupsRequest, SearchGroupsResponse, SearchRequest, SearchResponse, TextSearchRequest,
+    VectorQueryRequest,
+};
+
+/// Descriptors of every `.proto` file, as reflection serves them: a `FileDescriptorSet`.
+pub const DESCRIPTORS: &[u8] = include_bytes!("../../../../proto/descriptors.bin");
