@@ -166,10 +166,11 @@ fn located(index: u32, error: ApiError) -> ApiError {
 
 /// Waits for all of them, which run at the same time; what they come to, in their order.
 async fn together<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut all: Vec<(Pin<Box<F>>, Option<F::Output>)> = all.map(|one| (Box::pin(one), None)).collect();
+    let mut running: Vec<Pin<Box<F>>> = all.map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
     poll_fn(|cx| {
         let mut is_ready = true;
-        for (one, output) in all.iter_mut().filter(|(_, output)| output.is_none()) {
+        for (one, output) in running.iter_mut().zip(&mut outputs).filter(|(_, output)| output.is_none()) {
             match one.as_mut().poll(cx) {
                 Poll::Ready(ended) => *output = Some(ended),
                 Poll::Pending => is_ready = false,
@@ -178,5 +179,5 @@ async fn together<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
         if is_ready { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    all.into_iter().filter_map(|(_, output)| output).collect()
+    outputs.into_iter().flatten().collect()
 }
