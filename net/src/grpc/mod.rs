@@ -6,7 +6,7 @@
 //! message, the door carries it out (`execute`, or `streamed` where the answer is a stream of messages), and `answers` writes what came out,
 //! which `call` sends, and `unsent` knows how much of that HTTP/2 still holds. Two services that gRPC defines for every server stand beside that: `health` and `reflection`.
 //!
-//! The messages are those of `net/proto`; their code is in [`crate::wire::proto::messages`].
+//! The messages are those of `net/proto`; their code is in `wire/proto/messages`.
 
 mod answers;
 mod call;
