@@ -26,7 +26,7 @@ pub fn workers(threads: usize) -> Vec<Worker> {
 /// As [`in_parallel`].
 pub fn index_tail(writer: &mut DenseWriter, workers: &mut [Worker], round: usize) {
     let dense = writer.shared().clone();
-    while let Some(round) = writer.begin_round(round) {
+    while let Some(round) = writer.begin_round(0, round) {
         let plans = in_parallel(workers, round.slots.len(), |worker, index| {
             dense.space().plan_start(&mut worker.planner, &round, index);
             dense
@@ -38,7 +38,7 @@ pub fn index_tail(writer: &mut DenseWriter, workers: &mut [Worker], round: usize
         let targets = in_parallel(workers, jobs.len(), |worker, index| {
             dense.space().plan_target(&jobs[index], &mut worker.scratch)
         });
-        writer.commit_round(plans, targets);
+        writer.commit_round(0, plans, targets);
     }
 }
 

@@ -10,10 +10,12 @@ use crate::auth::{Authenticator, Unauthorized};
 use crate::op::table::{Op, Row};
 use crate::op::{Action, ApiError, ErrorKind, Operation, check_name};
 use futures_lite::future::or;
+use nigh_engine::collection::NamedConfig;
 use nigh_engine::filter::Predicate;
 use nigh_shard::account::Account;
-use nigh_shard::core::{Asked, Core};
+use nigh_shard::core::{Asked, Core, OpError};
 use nigh_shard::env::{self, Env};
+use nigh_shard::family::{CollectionConfig, Family};
 use nigh_shard::kv::Keys;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -44,6 +46,7 @@ pub struct Grant {
 pub struct Permit {
     core: Rc<Core>,
     right: Action,
+    family: Family,
 }
 
 /// The full name of a collection as sent, `<tenant>/<name>`; empty for the node as a whole.
@@ -137,17 +140,17 @@ impl Door {
     pub fn admit(&self, token: Option<&[u8]>, right: Action, collection: &str) -> Result<Permit, ApiError> {
         let Allowed(right) = authorize(&*self.auth, token, right, collection)
             .map_err(|Unauthorized| ApiError::new(ErrorKind::Unauthorized, "unauthorized"))?;
-        Ok(Permit { core: self.core.clone(), right })
+        Ok(Permit { core: self.core.clone(), right, family: Family::Dense })
     }
 
     /// Lets anybody in to what is served without a key.
     pub fn admit_anybody(&self) -> Permit {
-        Permit { core: self.core.clone(), right: Action::Read }
+        Permit { core: self.core.clone(), right: Action::Read, family: Family::Dense }
     }
 
     /// The permit of a request that was granted.
     pub fn permit(&self, grant: Grant) -> Permit {
-        Permit { core: self.core.clone(), right: grant.right }
+        Permit { core: self.core.clone(), right: grant.right, family: Family::Dense }
     }
 
     /// The keys, for what was granted on them.
@@ -190,6 +193,9 @@ impl Permit {
         }
         check_name(operation.collection())?;
         operation.validate()?;
+        if O::OF_FAMILY && !operation.collection().is_empty() {
+            self.core.expect_family(operation.collection(), self.family)?;
+        }
         if !O::MUTATES {
             return operation.run(self.core.clone()).await;
         }
@@ -224,13 +230,37 @@ impl Permit {
         env::compute(self.env(), f).await
     }
 
-    /// Components of the vectors of a collection.
+    /// Components of all vectors that a point of a collection may have.
     ///
     /// # Errors
     /// No such collection, or none that is served.
-    pub fn dim(&self, collection: &str) -> Result<usize, ApiError> {
+    pub fn components(&self, collection: &str) -> Result<usize, ApiError> {
         check_name(collection)?;
-        Ok(self.core.config(collection)?.dim)
+        Ok(match &*self.core.config(collection)? {
+            CollectionConfig::Dense(config) => config.dim,
+            CollectionConfig::Named(config) => config.spaces.iter().map(|space| space.config.dim).sum(),
+        })
+    }
+
+    /// The configuration of a collection of named spaces.
+    ///
+    /// # Errors
+    /// No such collection in that family, or none that is served.
+    pub fn named_config(&self, collection: &str) -> Result<NamedConfig, ApiError> {
+        check_name(collection)?;
+        let config = self.core.config(collection)?;
+        let named = config.named().ok_or_else(|| OpError::UnknownCollection(collection.to_owned()))?;
+        Ok(named.clone())
+    }
+
+    /// The permit for operations on collections of this family; without this call it is for dense ones.
+    pub fn of(&self, family: Family) -> Permit {
+        Permit { family, ..self.clone() }
+    }
+
+    /// The family of the collections that its operations are on.
+    pub fn family(&self) -> Family {
+        self.family
     }
 
     /// Whether a payload row still matches what it was found by.

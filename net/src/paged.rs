@@ -31,8 +31,8 @@ impl PointReader {
     pub fn new(permit: &Permit, request: GetPoints) -> Result<PointReader, ApiError> {
         let mut page_points_max = PAGE_POINTS;
         if request.with_vector {
-            let dim = permit.dim(&request.collection)?;
-            page_points_max = (PAGE_COMPONENTS / dim.max(1)).clamp(1, PAGE_POINTS);
+            let components = permit.components(&request.collection)?;
+            page_points_max = (PAGE_COMPONENTS / components.max(1)).clamp(1, PAGE_POINTS);
         }
         let mut page_points = page_points_max;
         if request.with_payload {

@@ -1,6 +1,7 @@
 //! Names to collections: one immutable map, published to every core, changed on core 0 alone.
 
 use crate::error::OpError;
+use crate::family::CollectionConfig;
 use crate::latency::{Counted, Latency, OPERATION_BOUNDS_US};
 use ahash::HashMap;
 use nigh_engine::collection::{Dense, DenseConfig, Stats};
@@ -35,7 +36,7 @@ pub struct CollectionHandle {
     /// `<tenant>/<name>`.
     pub name: String,
     /// As created.
-    pub config: Arc<DenseConfig>,
+    pub config: Arc<CollectionConfig>,
     /// The core whose shard holds it.
     pub owner: usize,
     /// The readable side; swung whole by a bulk build.
@@ -54,6 +55,14 @@ impl CollectionHandle {
     /// The readable side under a pin.
     pub fn dense<'p>(&'p self, pin: &'p Pin<'_>) -> &'p Dense {
         self.view.load(pin)
+    }
+
+    /// The configuration of a dense collection.
+    ///
+    /// # Errors
+    /// [`OpError::UnknownCollection`] for one of another family.
+    pub fn dense_config(&self) -> Result<&DenseConfig, OpError> {
+        self.config.dense().ok_or_else(|| OpError::UnknownCollection(self.name.clone()))
     }
 
     /// Whether the collection serves, and if not, why.

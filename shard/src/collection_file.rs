@@ -4,19 +4,26 @@
 //! floats by their bits, which no way through decimals can change. Keys that it does not name lie behind it under their own names, and
 //! are left out while they hold the default, so that files from before they came keep their checksums.
 
+use crate::family::CollectionConfig;
 use crate::sealed_json::{self, Layout, Unreadable};
 use Form::{Bits32, Bits64, First, Object, Own};
 use When::{Always, Changed, Is};
-use nigh_engine::collection::DenseConfig;
 use nigh_engine::collection::config_keys::{Key, Kind, Settings, Value};
+use nigh_engine::collection::{DenseConfig, NamedConfig, NamedSpace};
 use nigh_engine::distance::Metric;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 /// File name inside the collection's directory.
 pub const FILE: &str = "collection.json";
-/// Newest format this build reads and the one it writes.
-pub const FORMAT: u32 = 1;
+/// Newest format this build reads.
+pub const FORMAT: u32 = 2;
+/// The one it writes for a dense collection, which earlier builds read as well.
+const FORMAT_DENSE: u32 = 1;
+/// The one it writes for a collection of named spaces.
+const FORMAT_NAMED: u32 = 2;
+/// The part that tells the latter.
+const NAMED: &str = "named_vectors";
 
 #[derive(Serialize, Deserialize)]
 struct File {
@@ -258,28 +265,83 @@ fn encoded(layout: &[Part], config: &DenseConfig) -> Map<String, Json> {
     file
 }
 
-fn decoded(layout: &[Part], mut file: Map<String, Json>) -> Result<DenseConfig, Unreadable> {
+fn taken(layout: &[Part], mut file: Map<String, Json>) -> Result<DenseConfig, Unreadable> {
     let mut config = DenseConfig::new(0, Metric::Cosine);
     take(layout, &mut file, &mut config)?;
     take(&unnamed(layout), &mut file, &mut config)?;
     end(&file)?;
+    Ok(config)
+}
+
+fn decoded(layout: &[Part], file: Map<String, Json>) -> Result<DenseConfig, Unreadable> {
+    let config = taken(layout, file)?;
     config.validate().map_err(|error| Unreadable::Damaged(error.to_string()))?;
     Ok(config)
 }
 
 /// Encodes a collection's file.
-pub fn encode(uid: u64, name: &str, config: &DenseConfig) -> Vec<u8> {
-    let file = File { uid, name: name.to_owned(), config: encoded(LAYOUT, config) };
-    sealed_json::encode(FORMAT, file, Layout::Lines)
+pub fn encode(uid: u64, name: &str, config: &CollectionConfig) -> Vec<u8> {
+    let (format, config) = match config {
+        CollectionConfig::Dense(config) => (FORMAT_DENSE, encoded(LAYOUT, config)),
+        CollectionConfig::Named(config) => (FORMAT_NAMED, encoded_named(config)),
+    };
+    sealed_json::encode(format, File { uid, name: name.to_owned(), config }, Layout::Lines)
+}
+
+/// The keys of each dense space lie under their own names, and are left out while they hold the default.
+fn encoded_named(config: &NamedConfig) -> Map<String, Json> {
+    let space = |space: &NamedSpace| {
+        let mut file = Map::from_iter([("name".to_owned(), space.name.clone().into())]);
+        file.extend(encoded(&[], &space.config));
+        Json::from(file)
+    };
+    Map::from_iter([
+        (NAMED.to_owned(), config.spaces.iter().map(space).collect()),
+        ("sparse_spaces".to_owned(), config.sparse_spaces.clone().into()),
+        (Key::MaxVectors.name().to_owned(), config.max_vectors.into()),
+        (Key::MaxBytes.name().to_owned(), config.max_bytes.into()),
+    ])
+}
+
+fn decoded_named(mut file: Map<String, Json>) -> Result<NamedConfig, Unreadable> {
+    let missing = |name: &str| damaged(&format!("missing field `{name}`"));
+    let mut part = |name: &str| file.shift_remove(name).ok_or_else(|| missing(name));
+    let listed = |name: &str, part: Json| match part {
+        Json::Array(items) => Ok(items),
+        _ => Err(damaged(&format!("{name} is no list"))),
+    };
+    let name_of = |name: Option<Json>| match name {
+        Some(Json::String(name)) => Ok(name),
+        _ => Err(damaged("a space without a name")),
+    };
+    let mut spaces = Vec::new();
+    for space in listed(NAMED, part(NAMED)?)? {
+        let Json::Object(mut space) = space else { return Err(damaged("a space is no object")) };
+        let name = name_of(space.shift_remove("name"))?;
+        spaces.push(NamedSpace { name, config: taken(&[], space)? });
+    }
+    let sparse = listed("sparse_spaces", part("sparse_spaces")?)?;
+    let sparse = sparse.into_iter().map(|name| name_of(Some(name))).collect::<Result<_, _>>()?;
+    let mut config = NamedConfig::new(spaces, sparse);
+    for (key, most) in [(Key::MaxVectors, &mut config.max_vectors), (Key::MaxBytes, &mut config.max_bytes)] {
+        *most = part(key.name())?.as_u64().ok_or_else(|| damaged(key.name()))?;
+    }
+    end(&file)?;
+    config.validate().map_err(|error| Unreadable::Damaged(error.to_string()))?;
+    Ok(config)
 }
 
 /// Decodes a collection's file: (uid, full name, configuration).
 ///
 /// # Errors
 /// As [`sealed_json::decode`]; a configuration that none can have.
-pub fn decode(bytes: &[u8]) -> Result<(u64, String, DenseConfig), Unreadable> {
+pub fn decode(bytes: &[u8]) -> Result<(u64, String, CollectionConfig), Unreadable> {
     let file: File = sealed_json::decode(FORMAT, bytes, "a collection file")?;
-    Ok((file.uid, file.name, decoded(LAYOUT, file.config)?))
+    let config = match file.config.contains_key(NAMED) {
+        true => decoded_named(file.config)?.into(),
+        false => decoded(LAYOUT, file.config)?.into(),
+    };
+    Ok((file.uid, file.name, config))
 }
 
 #[cfg(test)]
@@ -299,6 +361,7 @@ mod tests {
         config.persistent = true;
         (config.quant, config.rescore_factor, config.quantized_build) = (Quantizer::Sq8, 5, true);
         config.full_text = Some(TextConfig { k1: 0.1 + 0.2, b: -0.0 });
+        let config = CollectionConfig::from(config);
         let bytes = encode(77, "default/a\"b", &config);
         assert_eq!(decode(&bytes).unwrap(), (77, "default/a\"b".to_owned(), config));
         let drift = Some(Drift { growth: 2.5, factor: 0.1 + 0.2 });
@@ -309,21 +372,50 @@ mod tests {
         let vamana = VamanaConfig { degree: 40, beam: 90, alpha: 0.7 + 0.4 };
         let indexes = [IndexType::Gpu, IndexType::Ivf(ivf), IndexType::Ivf(coded), IndexType::Vamana(vamana)];
         for index in indexes {
-            let other = DenseConfig { index, ..DenseConfig::new(3, Metric::L2) };
+            let other = DenseConfig { index, ..DenseConfig::new(3, Metric::L2) }.into();
             assert_eq!(decode(&encode(77, "default/a", &other)).unwrap().2, other);
         }
         let text = String::from_utf8(bytes.clone()).unwrap();
-        let flipped = text.replace("\"format\": 1", "\"format\": 2");
+        let flipped = text.replace("\"format\": 1", "\"format\": 3");
         assert!(
             matches!(decode(flipped.as_bytes()), Err(Unreadable::Damaged(_))),
             "a digit that was flipped"
         );
         let newer = crate::sealed_json::seal(&flipped);
-        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(2)));
+        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(3)));
         let edited = text.replace("\"dim\": 3", "\"dim\": 4");
         assert!(decode(edited.as_bytes()).unwrap_err().to_string().contains("checksum"));
         for cut in 0..bytes.len() - 2 {
             assert!(decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_collection_of_named_spaces_comes_back() {
+        let mut title = DenseConfig::new(3, Metric::Dot);
+        (title.m, title.max_ef_search, title.seed) = (9, 77, -4);
+        title.index = IndexType::Ivf(IvfConfig { soar: Some(0.1 + 0.2), ..IvfConfig::default() });
+        let mut body = DenseConfig::new(8, Metric::Cosine);
+        let code = Quantization::Product { parts: 4, bits: 8, rotations: 2, eta: 0.1 + 0.2 };
+        (body.quant, body.rescore_factor) = (Quantizer::Trained(code), 5);
+        let spaces = [("title", title), ("body text", body)]
+            .map(|(name, config)| NamedSpace { name: name.to_owned(), config });
+        let mut config = NamedConfig::new(spaces.to_vec(), vec!["words".to_owned()]);
+        config.max_vectors = u64::MAX;
+        let bytes = encode(9, "default/n", &config.clone().into());
+        assert_eq!(decode(&bytes).unwrap(), (9, "default/n".to_owned(), config.into()));
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(text.contains("\"format\": 2"), "builds that know no named spaces refuse it: {text}");
+        for (from, to) in [
+            ("\"dim\": 3", "\"dim\": 0"),
+            ("\"words\"", "\"title\""),
+            ("\"words\"", "7"),
+            ("\"m\": 9", "\"wat\": 9"),
+            ("\"max_bytes\": 0", "\"max_bytes\": \"a\""),
+            ("\"name\": \"title\"", "\"name\": 1"),
+        ] {
+            let edited = crate::sealed_json::seal(&text.replace(from, to));
+            assert!(text.contains(from) && decode(edited.as_bytes()).is_err(), "{from} {to}");
         }
     }
 
@@ -339,6 +431,7 @@ mod tests {
         ] {
             let mut config = DenseConfig::new(24, Metric::Dot);
             (config.quant, config.train_threshold) = (Quantizer::Trained(quantization), 77);
+            let config = CollectionConfig::from(config);
             let bytes = encode(1, "default/a", &config);
             assert_eq!(decode(&bytes).unwrap(), (1, "default/a".to_owned(), config));
         }
@@ -347,7 +440,7 @@ mod tests {
     /// Written before `filter_first_relative_bp`, `traversal_codes`, `quant`, `index_type`, `full_text` and `ivf` were keys.
     #[test]
     fn a_file_without_the_keys_that_came_later_keeps_its_checksum() {
-        let config = DenseConfig::new(3, Metric::L2);
+        let config = CollectionConfig::from(DenseConfig::new(3, Metric::L2));
         let text = String::from_utf8(encode(77, "default/a", &config)).unwrap();
         for later in [
             "filter_first_relative_bp",

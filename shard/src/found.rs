@@ -112,7 +112,7 @@ pub(crate) async fn found_points(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nigh_engine::collection::{DenseConfig, DenseWriter, Query, RowWrite, Write};
+    use nigh_engine::collection::{DenseConfig, DenseWriter, Parts, Query, RowWrite, Write};
     use nigh_engine::distance::Metric;
     use nigh_engine::index::Scratch;
     use nigh_engine::memory::Domain;
@@ -160,7 +160,14 @@ mod tests {
         let points = 20;
         for id in 0..points {
             let (seq, row) = (writer.seq() + 1, row(id, 0));
-            writer.apply(Write { seq, id, version: 1, vector: &[id as f32], row: &row, deadline_ms: 0 });
+            writer.apply(Write {
+                seq,
+                id,
+                version: 1,
+                parts: Parts::Only(&[id as f32]),
+                row: &row,
+                deadline_ms: 0,
+            });
         }
         let dense = writer.shared().clone();
         let (pin, mut hits) = (seat.pin(), Vec::new());

@@ -36,6 +36,8 @@ pub mod error;
 #[cfg(not(loom))]
 pub mod event;
 #[cfg(not(loom))]
+pub mod family;
+#[cfg(not(loom))]
 pub mod found;
 #[cfg(not(loom))]
 mod journal;

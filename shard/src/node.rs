@@ -3,11 +3,11 @@
 use crate::account::Account;
 use crate::catalog::Catalog;
 use crate::device::{Devices, Lane};
+use crate::family::CollectionConfig;
 use crate::kv::{KeysOptions, KeysShared};
 use crate::log::{Owners, SyncMode};
 use crate::refusals::Refusals;
 use crate::reserve::Reserve;
-use nigh_engine::collection::DenseConfig;
 use nigh_engine::memory::{Domain, Published};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -153,9 +153,9 @@ impl NodeShared {
     /// Slots a collection may grow to: what the memory limit holds, at least one million so that a small limit does
     /// not turn into an odd slot limit, at most 2^32 - 2. What lies in files may be many times as large, up to what every file system
     /// takes.
-    pub(crate) fn slots_max(&self, config: &DenseConfig) -> usize {
+    pub(crate) fn slots_max(&self, config: &CollectionConfig) -> usize {
         let bytes = config.quota_bytes_per_point().max(1);
-        let by_memory = match config.persistent {
+        let by_memory = match config.is_persistent() {
             false => self.options.memory_limit_bytes / bytes,
             true => (self.options.memory_limit_bytes.saturating_mul(PERSISTENT_FACTOR) / bytes)
                 .min(FILE_MAX / bytes),

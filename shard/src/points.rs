@@ -17,6 +17,23 @@ pub enum Vectors {
     BigEndianRows(Bytes),
     /// One vector per point, any length (JSON).
     PerPoint(Vec<Vec<f32>>),
+    /// Those of each point of a collection of named spaces.
+    Named(Vec<NamedVectors>),
+}
+/// The vectors of a point that are written, in spaces by their numbers. In the others the point keeps those that it has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NamedVectors {
+    /// In dense spaces, each at most once.
+    pub dense: Vec<(usize, Vec<f32>)>,
+    /// In sparse spaces, each at most once, as (dimension, value) in ascending order; one without components takes the point out of the space.
+    pub sparse: Vec<(usize, Vec<(u32, f32)>)>,
+}
+impl NamedVectors {
+    /// Floats and dimensions in it.
+    pub fn numbers(&self) -> usize {
+        let dense: usize = self.dense.iter().map(|(_, vector)| vector.len()).sum();
+        dense + self.sparse.iter().map(|(_, vector)| 2 * vector.len()).sum::<usize>()
+    }
 }
 /// Points to write, in order.
 #[derive(Clone, Debug)]
@@ -98,8 +115,10 @@ pub struct FoundPoint {
 pub struct StoredPoint {
     /// Id.
     pub id: u64,
-    /// Vector when asked for.
+    /// Vector when asked for; none in a collection of named spaces.
     pub vector: Option<Vec<f32>>,
+    /// The vectors in dense spaces, by the number of the space, when asked for in a collection of named spaces.
+    pub vectors: Vec<(usize, Vec<f32>)>,
     /// Row when asked for and present; with a vector but no payload asked for, a row with the sparse vector alone.
     pub row: Vec<u8>,
     /// Remaining ms, 0 = none.
@@ -121,7 +140,8 @@ pub struct ScrollPage {
 impl StoredPoint {
     /// Bytes of row and vector.
     pub(crate) fn bytes(&self) -> usize {
-        self.row.len() + self.vector.as_ref().map_or(0, |vector| size_of_val(&vector[..]))
+        let vectors = self.vector.iter().chain(self.vectors.iter().map(|(_, vector)| vector));
+        self.row.len() + vectors.map(|vector| size_of_val(&vector[..])).sum::<usize>()
     }
 }
 

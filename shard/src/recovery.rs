@@ -15,6 +15,7 @@ use crate::directory::{FORMAT_FILE, format_text};
 use crate::disk::Disk;
 use crate::disk::is_full;
 use crate::env::call_own;
+use crate::family::CollectionConfig;
 use crate::kv;
 use crate::log::{self, ChainFound, Ledgers, OldSegments};
 use crate::opening::{Replay, Tally};
@@ -196,7 +197,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
 struct CatalogEntry {
     uid: u64,
     name: String,
-    config: DenseConfig,
+    config: CollectionConfig,
     /// Why it cannot be loaded. It keeps its place all the same, so that what the log holds of it is not taken for that of
     /// a dropped collection.
     damage: Option<String>,
@@ -212,7 +213,7 @@ impl CatalogEntry {
 
     /// An entry that serves nothing. Its name is made from its uid, which no collection of a client can have, and it can be dropped by it.
     fn damaged(uid: u64, why: String) -> CatalogEntry {
-        let config = DenseConfig::new(1, Metric::L2);
+        let config = DenseConfig::new(1, Metric::L2).into();
         CatalogEntry {
             uid,
             name: format!("{NAMELESS}{uid:016x}"),

@@ -432,3 +432,75 @@ fn writes_of_keys_wait_for_images() {
     }
     assert!(log_bytes(data.path()) < LOG_MAX / 2, "images were written again");
 }
+
+/// A point of a collection of named spaces, each third of which lacks one or the other vector.
+fn named_point(id: u64) -> Value {
+    let mut vectors = serde_json::Map::new();
+    if !id.is_multiple_of(3) {
+        vectors.insert("a".to_owned(), json!(vector(id)));
+    }
+    if id % 3 != 1 {
+        vectors.insert("b".to_owned(), json!(vector(id + 10_000)[..8]));
+    }
+    let sparse = json!({"words": {"indices": [id % 5, 7], "values": [1, 0.5]}});
+    json!({"id": id, "vectors": vectors, "sparse_vectors": sparse, "metadata": {"n": id}})
+}
+
+/// Points as they are read, and what searches of each space find.
+fn named_state(server: &Server) -> Value {
+    let mut api = server.api();
+    let ids: Vec<u64> = (0..400).collect();
+    let points = api.ok("POST", "/v1/named/spaces/points/batch-get", json!({ "ids": ids }));
+    let search =
+        |api: &mut Api, route: &str, body: Value| api.ok("POST", &format!("/v1/named/spaces/{route}"), body);
+    let near = |space: &str, dim: usize| json!({"vector_name": space, "query": vector(5)[..dim], "k": 500});
+    let found = [
+        search(&mut api, "search", near("a", DIM)),
+        search(&mut api, "search", near("b", 8)),
+        search(
+            &mut api,
+            "sparse-search",
+            json!({"vector_name": "words", "query": {"indices": [7], "values": [1]}, "k": 500}),
+        ),
+    ];
+    json!({"points": points, "found": found})
+}
+
+#[test]
+fn named_spaces_are_there_after_a_kill() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(Some(data.path()), &["-cores", "2"]);
+    let mut api = server.api();
+    let spaces = json!({"a": {"dim": DIM}, "b": {"dim": 8, "metric": 1, "index_type": "ivf", "ivf_train_threshold": 50},
+        "words": {"sparse": true}});
+    api.ok("POST", "/v1/named/spaces", json!({ "named_vectors": spaces }));
+    for id in 0..400 {
+        api.ok("POST", "/v1/named/spaces/points", named_point(id));
+    }
+    for id in (0..400).step_by(7) {
+        api.ok("POST", "/v1/named/spaces/points", json!({"id": id, "vectors": {"a": vector(id + 1)}}));
+    }
+    for id in (0..400).step_by(11) {
+        api.ok("DELETE", &format!("/v1/named/spaces/points/{id}"), Value::Null);
+    }
+    let before = named_state(&server);
+    server.kill();
+    let server = Server::start(Some(data.path()), &["-cores", "1"]);
+    assert_eq!(named_state(&server), before, "after a kill");
+    // A clean stop writes images; the next start opens them.
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    let server = Server::start(Some(data.path()), &["-cores", "2"]);
+    assert_eq!(named_state(&server), before, "from images");
+    let mut api = server.api();
+    api.ok(
+        "POST",
+        "/v1/named/spaces/points",
+        json!({"id": 1, "vectors": {"b": vector(3)[..8]}, "expected_version": 1}),
+    );
+    let point = api.ok("GET", "/v1/named/spaces/points/1", Value::Null);
+    assert_eq!(
+        (&point["version"], point["vectors"].as_object().map(|found| found.len())),
+        (&json!(2), Some(2))
+    );
+}

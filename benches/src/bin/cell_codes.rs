@@ -6,7 +6,7 @@
 use nigh_benches::corpus::Corpus;
 use nigh_benches::cpu;
 use nigh_engine::collection::{
-    DenseConfig, DenseWriter, Filed, Hit, IndexType, IvfConfig, IvfProduct, Query, Write,
+    DenseConfig, DenseWriter, Filed, Hit, IndexType, IvfConfig, IvfProduct, Parts, Query, Write,
 };
 use nigh_engine::distance::{Kernel, Metric, padded, prepare};
 use nigh_engine::index::Scratch;
@@ -93,26 +93,33 @@ impl Kind {
         let (mut writer, _seat) = self.writer(corpus.docs.width, n, 1, true);
         for id in 0..n as u64 {
             let vector = corpus.docs.row(id as usize);
-            writer.apply(Write { seq: id + 1, id, version: 1, vector, row: &[], deadline_ms: 0 });
+            writer.apply(Write {
+                seq: id + 1,
+                id,
+                version: 1,
+                parts: Parts::Only(vector),
+                row: &[],
+                deadline_ms: 0,
+            });
         }
         let start = cpu::process_time();
         writer.space_mut().want_training();
         while writer.space().training_due() {
-            if let Some(sample) = writer.training_step(usize::MAX) {
-                writer.end_training(sample.cluster());
+            if let Some(sample) = writer.training_step(0, usize::MAX) {
+                writer.end_training(0, sample.cluster());
             }
         }
         let trained = cpu::process_time();
         let (dense, mut buffer) = (writer.shared().clone(), Vec::new());
         loop {
-            match writer.begin_filing(ROUND) {
+            match writer.begin_filing(0, ROUND) {
                 Filed::Nothing => break,
                 Filed::Moved(_) => {}
                 Filed::Round(round) => {
                     let places: Vec<_> = (0..round.len())
                         .map(|index| dense.space().place(&round, index, &mut buffer))
                         .collect();
-                    writer.end_filing(&places);
+                    writer.end_filing(0, &places);
                 }
             }
         }

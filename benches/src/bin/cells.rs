@@ -6,7 +6,7 @@
 use nigh_benches::corpus::Corpus;
 use nigh_benches::cpu;
 use nigh_engine::collection::{
-    Dense, DenseConfig, DenseWriter, Filed, Hit, IndexType, IvfConfig, Query, Write,
+    Dense, DenseConfig, DenseWriter, Filed, Hit, IndexType, IvfConfig, Parts, Query, Write,
 };
 use nigh_engine::distance::{Metric, simd_level};
 use nigh_engine::index::Scratch;
@@ -90,7 +90,7 @@ fn build(options: &Options, corpus: &Corpus, n: usize) -> (DenseWriter, Value) {
             seq: id as u64 + 1,
             id: id as u64,
             version: 1,
-            vector,
+            parts: Parts::Only(vector),
             row: &[],
             deadline_ms: 0,
         });
@@ -101,22 +101,22 @@ fn build(options: &Options, corpus: &Corpus, n: usize) -> (DenseWriter, Value) {
     writer.space_mut().want_training();
     let mut sampled = 0;
     while writer.space().training_due() {
-        if let Some(sample) = writer.training_step(usize::MAX) {
+        if let Some(sample) = writer.training_step(0, usize::MAX) {
             sampled = sample.len();
-            writer.end_training(sample.cluster());
+            writer.end_training(0, sample.cluster());
         }
     }
     let trained = seconds(start);
     let filing = cpu::process_time();
     let mut buffer = Vec::new();
     loop {
-        match writer.begin_filing(ROUND) {
+        match writer.begin_filing(0, ROUND) {
             Filed::Nothing => break,
             Filed::Moved(_) => {}
             Filed::Round(round) => {
                 let places: Vec<_> =
                     (0..round.len()).map(|index| dense.space().place(&round, index, &mut buffer)).collect();
-                writer.end_filing(&places);
+                writer.end_filing(0, &places);
             }
         }
     }

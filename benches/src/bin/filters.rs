@@ -15,7 +15,7 @@ use flate2::read::GzDecoder;
 use nigh_benches::corpus::{Corpus, Rows};
 use nigh_benches::cpu;
 use nigh_benches::parallel::{index_tail, workers};
-use nigh_engine::collection::{Dense, DenseConfig, DenseWriter, Hit, Query, Write};
+use nigh_engine::collection::{Dense, DenseConfig, DenseWriter, Hit, Parts, Query, Write};
 use nigh_engine::distance::{Kernel, Metric, padded, prepare};
 use nigh_engine::filter::{Node, Path as Way, Predicate};
 use nigh_engine::index::{Scratch, Slot, exact_search};
@@ -349,7 +349,14 @@ impl Bench {
         for (slot, row) in payloads.iter().enumerate() {
             let (id, vector) = (slot as u64, corpus.docs.row(slot));
             prepare(Metric::Cosine, vector, rows.row_mut(slot));
-            writer.apply(Write { seq: id + 1, id, version: 1, vector, row, deadline_ms: 0 });
+            writer.apply(Write {
+                seq: id + 1,
+                id,
+                version: 1,
+                parts: Parts::Only(vector),
+                row,
+                deadline_ms: 0,
+            });
         }
         index_tail(&mut writer, &mut workers(threads), ROUND);
         let build_s = started.elapsed().as_secs_f64();

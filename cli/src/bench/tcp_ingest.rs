@@ -470,7 +470,10 @@ mod tests {
             let Op::Vector(op) = ops::find(operation.as_bytes()).unwrap().op else { return ok(out) };
             match vector::decode(op, args, 0).unwrap_or_else(|error| panic!("{operation}: {error:?}")) {
                 VectorRequest::Create(create) => {
-                    assert_eq!((create.collection.as_str(), create.config.dim), ("c", 8));
+                    assert_eq!(
+                        (create.collection.as_str(), create.config.dense().map(|config| config.dim)),
+                        ("c", Some(8))
+                    );
                     ok(out);
                 }
                 VectorRequest::Write(write) => {

@@ -9,6 +9,8 @@ mod config_limits;
 mod dense;
 mod error;
 mod index_type;
+mod named_config;
+mod parts;
 mod points;
 mod quantizer_config;
 mod slot_set;
@@ -19,7 +21,9 @@ pub use config_limits::{ConfigError, EF_MAX};
 pub use dense::{Dense, DenseWriter, Point, RestoreError, Write, WriteMode};
 pub use error::{SearchError, WriteError};
 pub use index_type::{Drift, IndexType, IvfConfig, IvfProduct, VamanaConfig};
-pub use points::{HitsWanted, MatchCursor, Matching, Points, PointsWriter, RowWrite};
+pub use named_config::{NamedConfig, NamedSpace, SPACE_NAME_MAX, SPACES_MAX};
+pub use parts::{Part, Parts};
+pub use points::{HitsWanted, MatchCursor, Matching, Points, PointsWriter, RowWrite, SparseQuery};
 pub use quantizer_config::Quantizer;
 pub use space::{
     CellsInfo, Clustering, Explain, Filed, FilingRound, Hit, Moment, Query, Space, SpaceWriter,

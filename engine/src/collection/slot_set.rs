@@ -63,12 +63,12 @@ impl SlotSet {
 
     /// The first member at or after `from`.
     pub fn next(&self, from: Slot) -> Option<Slot> {
-        first_member(&self.words, &[], from)
+        first_member(std::iter::once(self), from)
     }
 
-    /// The first member of this set or the other one at or after `from`.
-    pub fn next_of_both(&self, other: &SlotSet, from: Slot) -> Option<Slot> {
-        first_member(&self.words, &other.words, from)
+    /// The first member of any of the sets at or after `from`.
+    pub fn next_of_all<'a>(sets: impl Iterator<Item = &'a SlotSet> + Clone, from: Slot) -> Option<Slot> {
+        first_member(sets, from)
     }
 
     pub fn bytes(&self) -> u64 {
@@ -76,12 +76,13 @@ impl SlotSet {
     }
 }
 
-/// The first member of either set at or after `from`. Both at once: one may be empty for a long way ahead.
-fn first_member(one: &[u64], other: &[u64], from: Slot) -> Option<Slot> {
+/// The first member of any of the sets at or after `from`. All at once: one may be empty for a long way ahead.
+fn first_member<'a>(sets: impl Iterator<Item = &'a SlotSet> + Clone, from: Slot) -> Option<Slot> {
     let mut mask = u64::MAX << (from % 64);
-    for index in from as usize / 64..one.len().max(other.len()) {
-        let word = |words: &[u64]| words.get(index).copied().unwrap_or(0);
-        let found = (word(one) | word(other)) & mask;
+    let words = sets.clone().map(|set| set.words.len()).max().unwrap_or(0);
+    for index in from as usize / 64..words {
+        let word = |set: &SlotSet| set.words.get(index).copied().unwrap_or(0);
+        let found = sets.clone().fold(0, |found, set| found | word(set)) & mask;
         if found != 0 {
             return Some((index * 64) as Slot + found.trailing_zeros());
         }
@@ -121,8 +122,9 @@ mod tests {
             prop_assert_eq!(set.len(), twin.len());
             let none = SlotSet::default();
             prop_assert_eq!(set.next(from), twin.range(from..).next().copied());
-            prop_assert_eq!(set.next_of_both(&none, from), twin.range(from..).next().copied());
-            prop_assert_eq!(none.next_of_both(&set, from), twin.range(from..).next().copied());
+            for sets in [[&set, &none], [&none, &set]] {
+                prop_assert_eq!(SlotSet::next_of_all(sets.into_iter(), from), twin.range(from..).next().copied());
+            }
             prop_assert!((0..400).all(|slot| set.contains(slot) == twin.contains(&slot)));
         }
     }

@@ -63,7 +63,7 @@ const POINTS_LIMIT: u64 = 10_000;
 const POINTS_LIMIT_MAX: u64 = 1_000_000;
 
 /// What the planner knows of collection and search.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Situation {
     /// Points alive.
     pub live: u64,

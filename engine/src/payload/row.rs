@@ -83,8 +83,17 @@ impl<'a> PayloadRow<'a> {
         if indices.len() != values.len() {
             return Err(RowError(format!("{} sparse indices, {} values", indices.len(), values.len())));
         }
-        let sparse: Vec<(u32, f32)> = row.sparse().collect();
-        check_sparse(&sparse).map_err(|error| RowError(error.to_string()))?;
+        let ends = row.sparse_ends();
+        if !ends.is_empty() {
+            let end = |end: &[u8; 4]| u32::from_le_bytes(*end) as usize;
+            if !ends.is_sorted_by_key(end) || ends.last().map(end) != Some(indices.len()) {
+                return Err(RowError(format!("sparse vectors do not end with {} components", indices.len())));
+            }
+        }
+        for space in 0..row.sparse_spaces() {
+            let sparse: Vec<(u32, f32)> = row.sparse_of(space).collect();
+            check_sparse(&sparse).map_err(|error| RowError(error.to_string()))?;
+        }
         Ok(row)
     }
 
@@ -173,7 +182,19 @@ impl<'a> PayloadRow<'a> {
     /// The point's sparse vector as (dimension, value), dimensions strictly ascending; nothing when it has none. It is no
     /// entry: it has no key and no deadline, and entries, filters and the payload index do not see it.
     pub fn sparse(&self) -> impl ExactSizeIterator<Item = (u32, f32)> + use<'a> {
-        let [indices, values] = self.sparse_parts();
+        self.sparse_of(0)
+    }
+
+    /// As [`Self::sparse`], in the sparse space of that number.
+    pub fn sparse_of(&self, space: usize) -> impl ExactSizeIterator<Item = (u32, f32)> + use<'a> {
+        let [mut indices, mut values] = self.sparse_parts();
+        let ends = self.sparse_ends();
+        if !ends.is_empty() || space > 0 {
+            // Behind the last vector there are none.
+            let end = |at: usize| ends.get(at).map_or(indices.len(), |end| u32::from_le_bytes(*end) as usize);
+            let components = if space == 0 { 0 } else { end(space - 1) }..end(space);
+            (indices, values) = (&indices[components.clone()], &values[components]);
+        }
         let pair =
             |(index, value): (&[u8; 4], &[u8; 4])| (u32::from_le_bytes(*index), f32::from_le_bytes(*value));
         indices.iter().zip(values).map(pair)
@@ -188,6 +209,23 @@ impl<'a> PayloadRow<'a> {
             layout::field(self.bytes, root, slot)
                 .map_or(&[][..], |position| layout::quads_behind(self.bytes, position))
         })
+    }
+
+    /// Sparse spaces up to the last in which the point has a vector.
+    pub fn sparse_spaces(&self) -> usize {
+        match (self.sparse_ends().len(), self.sparse_parts()[0].len()) {
+            (0, components) => usize::from(components > 0),
+            (spaces, _) => spaces,
+        }
+    }
+
+    fn sparse_ends(&self) -> &'a [[u8; 4]] {
+        if self.bytes.is_empty() {
+            return &[];
+        }
+        let root = layout::target(self.bytes, 0);
+        layout::field(self.bytes, root, layout::ROW_SPARSE_ENDS)
+            .map_or(&[][..], |position| layout::quads_behind(self.bytes, position))
     }
 
     /// The earliest deadline of any key, one already past included: at that time a sweep of this row is due. `None` when
@@ -274,7 +312,8 @@ impl PartialEq for PayloadRow<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len
             && self.stored_entries().eq(other.stored_entries())
-            && self.sparse().eq(other.sparse())
+            && (0..self.sparse_spaces().max(other.sparse_spaces()))
+                .all(|space| self.sparse_of(space).eq(other.sparse_of(space)))
     }
 }
 

@@ -19,7 +19,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub struct RowBuilder {
     entries: BTreeMap<String, Draft>,
-    sparse: Vec<(u32, f32)>,
+    /// For each sparse space, up to the last that was set.
+    sparse: Vec<Vec<(u32, f32)>>,
 }
 
 #[derive(Clone, Debug)]
@@ -69,8 +70,20 @@ impl RowBuilder {
     /// # Errors
     /// Dimensions that do not ascend strictly, values that are not finite; nothing has changed then.
     pub fn set_sparse(&mut self, vector: Vec<(u32, f32)>) -> Result<(), SparseError> {
+        self.set_sparse_of(0, vector)
+    }
+
+    /// As [`Self::set_sparse`], in the sparse space of that number.
+    ///
+    /// # Errors
+    /// As that.
+    pub fn set_sparse_of(&mut self, space: usize, vector: Vec<(u32, f32)>) -> Result<(), SparseError> {
         check_sparse(&vector)?;
-        self.sparse = vector;
+        if space >= self.sparse.len() {
+            self.sparse.resize_with(space + 1, Vec::new);
+        }
+        self.sparse[space] = vector;
+        while self.sparse.pop_if(|vector| vector.is_empty()).is_some() {}
         Ok(())
     }
 
@@ -126,7 +139,8 @@ impl RowBuilder {
             };
             ENTRY + key.len() + value
         });
-        ROW + entries.sum::<usize>() + 8 * self.sparse.len()
+        let sparse = self.sparse.iter().map(|vector| 4 + 8 * vector.len());
+        ROW + entries.sum::<usize>() + sparse.sum::<usize>()
     }
 
     /// The encoded row; empty when no key and no sparse vector is set.
@@ -147,15 +161,23 @@ impl RowBuilder {
             self.entries.values().map(|draft| draft.deadline_ms).filter(|&deadline| deadline != 0).min();
 
         let sparse = (!self.sparse.is_empty()).then(|| {
-            let (indices, values): (Vec<u32>, Vec<f32>) = self.sparse.iter().copied().unzip();
-            (builder.create_vector(&indices), builder.create_vector(&values))
+            let (indices, values): (Vec<u32>, Vec<f32>) = self.sparse.iter().flatten().copied().unzip();
+            let ends = self.sparse.iter().scan(0, |end, vector| {
+                *end += vector.len() as u32;
+                Some(*end)
+            });
+            let ends = (self.sparse.len() > 1).then(|| builder.create_vector(&ends.collect::<Vec<u32>>()));
+            (builder.create_vector(&indices), builder.create_vector(&values), ends)
         });
 
         let table = builder.start_table();
         builder.push_slot_always(layout::ROW_ENTRIES, entries);
-        if let Some((indices, values)) = sparse {
+        if let Some((indices, values, ends)) = sparse {
             builder.push_slot_always(layout::ROW_SPARSE_INDICES, indices);
             builder.push_slot_always(layout::ROW_SPARSE_VALUES, values);
+            if let Some(ends) = ends {
+                builder.push_slot_always(layout::ROW_SPARSE_ENDS, ends);
+            }
         }
         builder.push_slot(layout::ROW_NEXT_DEADLINE, next_deadline_ms.unwrap_or(0), 0);
         let root = builder.end_table(table);
@@ -225,7 +247,7 @@ fn push_float(builder: &mut FlatBufferBuilder<'_>, slot: u16, number: f64) {
 }
 
 impl From<PayloadRow<'_>> for RowBuilder {
-    /// Copies every stored entry with its deadline, expired ones included, and the sparse vector.
+    /// Copies every stored entry with its deadline, expired ones included, and the sparse vectors.
     fn from(row: PayloadRow<'_>) -> Self {
         let entries = row
             .stored_entries()
@@ -234,6 +256,7 @@ impl From<PayloadRow<'_>> for RowBuilder {
                 (entry.key.to_owned(), draft)
             })
             .collect();
-        Self { entries, sparse: row.sparse().collect() }
+        let sparse = (0..row.sparse_spaces()).map(|space| row.sparse_of(space).collect()).collect();
+        Self { entries, sparse }
     }
 }

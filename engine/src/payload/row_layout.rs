@@ -20,6 +20,8 @@ pub(super) const ROW_ENTRIES: VOffsetT = slot(0);
 pub(super) const ROW_NEXT_DEADLINE: VOffsetT = slot(1);
 pub(super) const ROW_SPARSE_INDICES: VOffsetT = slot(2);
 pub(super) const ROW_SPARSE_VALUES: VOffsetT = slot(3);
+/// For each sparse space, components up to the end of its vector; left out where all belong to the first.
+pub(super) const ROW_SPARSE_ENDS: VOffsetT = slot(4);
 
 pub(super) const ENTRY_KEY: VOffsetT = slot(0);
 pub(super) const ENTRY_KIND: VOffsetT = slot(1);
@@ -139,6 +141,7 @@ impl Verifiable for RowTable {
             .visit_field::<u64>("next_deadline_ms", ROW_NEXT_DEADLINE, false)?
             .visit_field::<ForwardsUOffset<Vector<'_, u32>>>("sparse_indices", ROW_SPARSE_INDICES, false)?
             .visit_field::<ForwardsUOffset<Vector<'_, f32>>>("sparse_values", ROW_SPARSE_VALUES, false)?
+            .visit_field::<ForwardsUOffset<Vector<'_, u32>>>("sparse_ends", ROW_SPARSE_ENDS, false)?
             .finish();
         Ok(())
     }

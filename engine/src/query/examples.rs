@@ -23,18 +23,19 @@ pub(super) enum Examples {
 }
 
 impl Examples {
-    /// Looks the points of a recommendation up.
+    /// Looks the points of a recommendation up, by their vectors in a space.
     ///
     /// # Errors
     /// No positive id, none that is there, or a strategy the metric does not know.
-    pub fn of_recommend(run: &Run<'_>, recommend: &Recommend) -> Result<Examples, LaneError> {
+    pub fn of_recommend(run: &Run<'_>, space: usize, recommend: &Recommend) -> Result<Examples, LaneError> {
         let first = *recommend.positive.first().ok_or(LaneError::NoPositive)?;
-        let vectors = |ids: &[u64]| -> Vec<Stored> { ids.iter().filter_map(|&id| run.stored(id)).collect() };
+        let vectors =
+            |ids: &[u64]| -> Vec<Stored> { ids.iter().filter_map(|&id| run.stored(space, id)).collect() };
         let (positive, negative) = (vectors(&recommend.positive), vectors(&recommend.negative));
         if positive.is_empty() {
             return Err(LaneError::UnknownExample(first));
         }
-        let metric = run.dense.config().metric;
+        let metric = run.space(space).config().metric;
         let mut seed = mean(&positive);
         match recommend.strategy {
             Strategy::Average => {
@@ -42,30 +43,30 @@ impl Examples {
                     let away = mean(&negative);
                     seed.iter_mut().zip(&away).for_each(|(to, from)| *to -= from);
                 }
-                Ok(Examples::Average(run.prepared(&seed[..run.dense.config().dim])?))
+                Ok(Examples::Average(run.prepared(space, &seed[..run.space(space).config().dim])?))
             }
             // The negated square of a distance has no sign that could tell the better from the worse.
             Strategy::BestScore if metric == Metric::L2 && !recommend.negative.is_empty() => {
                 Err(LaneError::NegativesUnderL2)
             }
             Strategy::BestScore => {
-                let seed = run.prepared(&seed[..run.dense.config().dim])?;
+                let seed = run.prepared(space, &seed[..run.space(space).config().dim])?;
                 Ok(Examples::Best { positive, negative, seed })
             }
         }
     }
 
-    /// Looks the points of a discovery up and prepares its vectors.
+    /// Looks the points of a discovery up, by their vectors in a space, and prepares its own.
     ///
     /// # Errors
     /// No pair, a target or all pairs that are not there, vectors that do not fit.
-    pub fn of_discover(run: &Run<'_>, discover: &Discover) -> Result<Examples, LaneError> {
+    pub fn of_discover(run: &Run<'_>, space: usize, discover: &Discover) -> Result<Examples, LaneError> {
         if discover.context.is_empty() {
             return Err(LaneError::NoContext);
         }
         let resolve = |anchor: &Anchor| match anchor {
-            Anchor::Id(id) => Ok(run.stored(*id)),
-            Anchor::Vector(vector) => run.prepared(vector).map(Some),
+            Anchor::Id(id) => Ok(run.stored(space, *id)),
+            Anchor::Vector(vector) => run.prepared(space, vector).map(Some),
         };
         let mut pairs = Vec::with_capacity(discover.context.len());
         for (positive, negative) in &discover.context {
@@ -74,7 +75,7 @@ impl Examples {
             }
         }
         let missing = |anchor: &Anchor| match anchor {
-            Anchor::Id(id) if run.stored(*id).is_none() => Some(*id),
+            Anchor::Id(id) if run.stored(space, *id).is_none() => Some(*id),
             _ => None,
         };
         if pairs.is_empty() {
@@ -89,7 +90,7 @@ impl Examples {
             }
             None => {
                 let positive: Vec<Stored> = pairs.iter().map(|(positive, _)| positive.clone()).collect();
-                run.prepared(&mean(&positive)[..run.dense.config().dim])?
+                run.prepared(space, &mean(&positive)[..run.space(space).config().dim])?
             }
         };
         Ok(Examples::Pairs { pairs, seed })
@@ -119,11 +120,11 @@ impl Examples {
         }
     }
 
-    /// Distance and score of a point; what a lane does not have is 0.
-    pub fn score(&self, run: &Run<'_>, slot: Slot) -> (f32, f32) {
-        let metric = run.dense.config().metric;
+    /// Distance and score of a point that has a vector in the space; what a lane does not have is 0.
+    pub fn score(&self, run: &Run<'_>, space: usize, slot: Slot) -> (f32, f32) {
+        let metric = run.space(space).config().metric;
         let kernel = Kernel::of(metric);
-        let vector = run.dense.space().stored_vector(run.pin, slot);
+        let vector = run.space(space).stored_vector(run.pin, slot);
         let distance = |to: &Stored| kernel.distance(to, &vector);
         match self {
             Examples::Average(query) => (distance(query), 0.0),

@@ -89,7 +89,7 @@ pub enum Source {
 impl LaneQuery {
     /// The `k` nearest points to a vector: one lane.
     pub fn nearest(vector: Vec<f32>, k: usize, filter: Option<Arc<Predicate>>) -> LaneQuery {
-        let lane = Leaf { source: Source::Dense(vector), pool: k, filter };
+        let lane = Leaf { source: Source::Dense(vector), space: 0, pool: k, filter };
         LaneQuery { lanes: vec![lane], combine: Combine::Fuse(Method::Rrf { c: 0.0 }), k }
     }
 }
@@ -111,6 +111,8 @@ impl Source {
 pub struct Leaf {
     /// What ranks.
     pub source: Source,
+    /// The number of the space that it ranks in: of a sparse vector among the sparse spaces, of texts none, of the others among the dense ones.
+    pub space: usize,
     /// Hits it contributes.
     pub pool: usize,
     /// Which points.

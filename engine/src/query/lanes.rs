@@ -5,7 +5,7 @@ use super::examples::Examples;
 use super::fusion::{FusedHit, Fusion, Lane, Ranking, fuse, lane_weights};
 use super::lane_query::{Combine, Found, LaneError, LaneQuery, Leaf, Method, Source, by_score};
 use super::run::Run;
-use crate::collection::{Dense, Explain, HitsWanted, IndexType, Query, SearchError};
+use crate::collection::{Dense, Explain, HitsWanted, IndexType, Query, SearchError, SparseQuery};
 use crate::filter::{Allowance, Predicate};
 use crate::index::Scratch;
 use crate::memory::Pin;
@@ -140,7 +140,8 @@ pub async fn search_lanes_paced(
         }
         (Combine::Diversify { lambda }, _) => {
             let candidates = lanes.swap_remove(0).hits;
-            run.diverse(candidates, *lambda, query.k.saturating_add(examples.len()), pace).await?
+            let space = run.space(query.lanes[0].space);
+            run.diverse(candidates, space, *lambda, query.k.saturating_add(examples.len()), pace).await?
         }
         (_, Some(root)) => run.reranked(&lanes, root, pace, scratch).await?,
         (Combine::Rerank(_), None) => Vec::new(),
@@ -170,18 +171,16 @@ impl Run<'_> {
         let pool = leaf.pool.min(self.dense.points().live() as usize);
         let ranking = leaf.source.ranking();
         let hits = match &leaf.source {
-            Source::Dense(vector) => {
-                self.nearest(vector, pool, leaf.filter.as_deref(), pace, scratch).await?
-            }
+            Source::Dense(vector) => self.nearest(leaf, vector, pool, pace, scratch).await?,
             Source::Sparse(_) | Source::Text(_) => self.listed(leaf, pool, pace, scratch).await?,
             Source::Recommend(recommend) => {
-                let examples = Examples::of_recommend(self, recommend)?;
+                let examples = Examples::of_recommend(self, leaf.space, recommend)?;
                 let named: HashSet<u64> =
                     recommend.positive.iter().chain(&recommend.negative).copied().collect();
                 self.by_examples(&examples, &named, leaf, pool, pace, scratch).await?
             }
             Source::Discover(discover) => {
-                let examples = Examples::of_discover(self, discover)?;
+                let examples = Examples::of_discover(self, leaf.space, discover)?;
                 self.by_examples(&examples, &HashSet::new(), leaf, pool, pace, scratch).await?
             }
         };
@@ -190,17 +189,18 @@ impl Run<'_> {
 
     async fn nearest(
         &self,
+        leaf: &Leaf,
         vector: &[f32],
         k: usize,
-        filter: Option<&Predicate>,
         pace: &mut impl Pace,
         scratch: &mut QueryScratch,
     ) -> Result<Vec<Found>, LaneError> {
         let mut hits = Vec::with_capacity(k.min(HITS_AT_FIRST));
         // Where devices search, nothing is indexed that would make it shorter.
-        let exact = self.dense.config().index == IndexType::Gpu;
+        let (space, filter) = (self.space(leaf.space), leaf.filter.as_deref());
+        let exact = space.config().index == IndexType::Gpu;
         let query = Query { vector, k, ef: 0, filter, exact, now_ms: self.now_ms };
-        let searched = self.dense.search_paced(self.pin, &query, pace, &mut scratch.dense, &mut hits);
+        let searched = space.search_paced(self.pin, &query, pace, &mut scratch.dense, &mut hits);
         scratch.explain = Some(searched.await?);
         Ok(hits.into_iter().map(Found::from).collect())
     }
@@ -218,6 +218,7 @@ impl Run<'_> {
         let mut hits = Vec::new();
         match &leaf.source {
             Source::Sparse(query) => {
+                let query = SparseQuery { space: leaf.space, terms: query };
                 dense.search_sparse(pin, query, wanted, pace, lists, &mut hits).await?;
             }
             Source::Text(query) => {
@@ -244,12 +245,12 @@ impl Run<'_> {
         pace: &mut impl Pace,
         scratch: &mut QueryScratch,
     ) -> Result<Vec<Found>, LaneError> {
-        let seed = &examples.seed()[..self.dense.config().dim];
+        let seed = &examples.seed()[..self.space(leaf.space).config().dim];
         let candidates = examples.candidates(pool).saturating_add(named.len());
-        let mut hits = self.nearest(seed, candidates, leaf.filter.as_deref(), pace, scratch).await?;
+        let mut hits = self.nearest(leaf, seed, candidates, pace, scratch).await?;
         hits.retain(|hit| !named.contains(&hit.id));
         if !matches!(examples, Examples::Average(_)) {
-            self.rank_by(examples, &mut hits, pace).await?;
+            self.rank_by(leaf.space, examples, &mut hits, pace).await?;
         }
         hits.truncate(pool);
         Ok(hits)
@@ -269,15 +270,37 @@ impl Run<'_> {
         if let Some(filter) = &root.filter {
             hits = self.matching(filter, hits, pace).await?;
         }
+        if !matches!(root.source, Source::Sparse(_) | Source::Text(_)) {
+            // A point that lacks a vector there is none of its hits.
+            hits.retain(|hit| self.space(root.space).holds(hit.slot));
+        }
         match &root.source {
             Source::Dense(vector) => {
-                self.rank_by(&Examples::Average(self.prepared(vector)?), &mut hits, pace).await?;
+                self.rank_by(
+                    root.space,
+                    &Examples::Average(self.prepared(root.space, vector)?),
+                    &mut hits,
+                    pace,
+                )
+                .await?;
             }
             Source::Recommend(recommend) => {
-                self.rank_by(&Examples::of_recommend(self, recommend)?, &mut hits, pace).await?;
+                self.rank_by(
+                    root.space,
+                    &Examples::of_recommend(self, root.space, recommend)?,
+                    &mut hits,
+                    pace,
+                )
+                .await?;
             }
             Source::Discover(discover) => {
-                self.rank_by(&Examples::of_discover(self, discover)?, &mut hits, pace).await?;
+                self.rank_by(
+                    root.space,
+                    &Examples::of_discover(self, root.space, discover)?,
+                    &mut hits,
+                    pace,
+                )
+                .await?;
                 hits.iter_mut().for_each(|hit| hit.distance = 0.0);
             }
             // A point that shares no dimension or term with the query is none of its hits here either.
@@ -285,7 +308,7 @@ impl Run<'_> {
                 crate::sparse::check_sparse(query).map_err(SearchError::from)?;
                 hits.retain_mut(|hit| {
                     let row = PayloadRow::trusted(self.dense.row(self.pin, hit.slot));
-                    let score = product(query, row);
+                    let score = product(query, row.sparse_of(root.space));
                     (hit.distance, hit.score) = (0.0, score.unwrap_or(0.0));
                     score.is_some()
                 });
@@ -311,14 +334,18 @@ impl Run<'_> {
         let first = query.lanes.iter().find(|leaf| leaf.source.ranking() == Ranking::Distance);
         let Some(first) = first.filter(|_| !unmeasured.is_empty()) else { return Ok(()) };
         let asked = match &first.source {
-            Source::Recommend(recommend) => Examples::of_recommend(self, recommend)?,
-            Source::Dense(vector) => Examples::Average(self.prepared(vector)?),
+            Source::Recommend(recommend) => Examples::of_recommend(self, first.space, recommend)?,
+            Source::Dense(vector) => Examples::Average(self.prepared(first.space, vector)?),
             _ => return Ok(()),
         };
         pace.foresee(unmeasured.len())?;
         for part in unmeasured.chunks(16) {
             for &place in part {
-                hits[place].distance = asked.score(self, hits[place].slot).0;
+                let hit = &mut hits[place];
+                // A point that lacks a vector there has none.
+                if self.space(first.space).holds(hit.slot) {
+                    hit.distance = asked.score(self, first.space, hit.slot).0;
+                }
             }
             pace.step(part.len()).await?;
         }
@@ -327,6 +354,7 @@ impl Run<'_> {
 
     async fn rank_by(
         &self,
+        space: usize,
         examples: &Examples,
         hits: &mut [Found],
         pace: &mut impl Pace,
@@ -334,7 +362,7 @@ impl Run<'_> {
         pace.foresee(hits.len().saturating_mul(examples.distances()))?;
         for part in hits.chunks_mut(16) {
             for hit in part.iter_mut() {
-                (hit.distance, hit.score) = examples.score(self, hit.slot);
+                (hit.distance, hit.score) = examples.score(self, space, hit.slot);
             }
             pace.step(part.len() * examples.distances()).await?;
         }
@@ -372,11 +400,11 @@ impl Run<'_> {
 /// What questions to a filter may take between two calls of the pace, in nanoseconds.
 const ASKED_NS: u64 = 50_000;
 
-/// The dot product of a query with a row's sparse vector, as the sparse lane sums it; `None` when they share no dimension.
-fn product(query: &[(u32, f32)], row: PayloadRow<'_>) -> Option<f32> {
+/// The dot product of a query with a sparse vector, as the sparse lane sums it; `None` when they share no dimension.
+fn product(query: &[(u32, f32)], vector: impl Iterator<Item = (u32, f32)>) -> Option<f32> {
     let (mut sum, mut shared) = (0.0f64, false);
     let mut wanted = query.iter().peekable();
-    for (dimension, value) in row.sparse() {
+    for (dimension, value) in vector {
         while wanted.next_if(|term| term.0 < dimension).is_some() {}
         if let Some(term) = wanted.next_if(|term| term.0 == dimension) {
             sum += f64::from(term.1) * f64::from(value);

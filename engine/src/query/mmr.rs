@@ -3,6 +3,7 @@
 
 use super::lane_query::Found;
 use super::run::Run;
+use crate::collection::Space;
 use crate::distance::Kernel;
 use crate::pace::{Pace, TooLong};
 
@@ -10,7 +11,7 @@ use crate::pace::{Pace, TooLong};
 const PART: usize = 256;
 
 impl Run<'_> {
-    /// The `k` of `candidates` (nearest first, with their distances to the query) that are chosen one by one, in the order chosen:
+    /// The `k` of `candidates` (nearest first in the space, with their distances to the query) that are chosen one by one, in the order chosen:
     /// each has the greatest `lambda * -d(query, c) - (1 - lambda) * max(-d(c, chosen))` of those left, ties go to the nearer. The
     /// first is the nearest.
     ///
@@ -21,11 +22,12 @@ impl Run<'_> {
     pub(super) async fn diverse(
         &self,
         mut candidates: Vec<Found>,
+        space: &Space,
         lambda: f32,
         k: usize,
         pace: &mut impl Pace,
     ) -> Result<Vec<Found>, TooLong> {
-        let kernel = Kernel::of(self.dense.config().metric);
+        let kernel = Kernel::of(space.config().metric);
         let mut chosen: Vec<Found> = Vec::with_capacity(k.min(candidates.len()));
         // Of each candidate left: how near the nearest of those chosen is.
         let mut nearest = vec![f32::INFINITY; candidates.len()];
@@ -44,10 +46,10 @@ impl Run<'_> {
             if chosen.len() == k {
                 break;
             }
-            let vector = self.dense.space().stored_vector(self.pin, next.slot);
+            let vector = space.stored_vector(self.pin, next.slot);
             for (part, nearest) in candidates.chunks(PART).zip(nearest.chunks_mut(PART)) {
                 for (candidate, nearest) in part.iter().zip(nearest) {
-                    let other = self.dense.space().stored_vector(self.pin, candidate.slot);
+                    let other = space.stored_vector(self.pin, candidate.slot);
                     *nearest = nearest.min(kernel.distance(&vector, &other));
                 }
                 pace.step(part.len()).await?;

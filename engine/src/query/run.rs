@@ -1,7 +1,7 @@
 //! What a query is carried out with: one collection, one pin, one time.
 
 use super::lane_query::LaneError;
-use crate::collection::Dense;
+use crate::collection::{Dense, Space};
 use crate::distance::{padded, prepare};
 use crate::memory::Pin;
 
@@ -15,22 +15,29 @@ pub(super) struct Run<'a> {
     pub now_ms: u64,
 }
 
-impl Run<'_> {
-    /// The stored vector of a live point.
-    pub(super) fn stored(&self, id: u64) -> Option<Stored> {
-        let point = self.dense.get(self.pin, id, self.now_ms)?;
-        let mut stored = vec![0.0; padded(point.vector.len())];
-        stored[..point.vector.len()].copy_from_slice(&point.vector);
+impl<'a> Run<'a> {
+    /// The dense space of that number.
+    pub(super) fn space(&self, number: usize) -> &'a Space {
+        &self.dense.spaces()[number]
+    }
+
+    /// The stored vector of a live point in a space; `None` when it lacks one.
+    pub(super) fn stored(&self, space: usize, id: u64) -> Option<Stored> {
+        let slot = self.dense.points().find(self.pin, id, self.now_ms)?;
+        let vector = self.dense.vector(self.pin, slot, space)?;
+        let mut stored = vec![0.0; padded(vector.len())];
+        stored[..vector.len()].copy_from_slice(&vector);
         Some(stored)
     }
 
-    /// A vector sent along, as it would be stored.
+    /// A vector sent along, as it would be stored in a space.
     ///
     /// # Errors
     /// Wrong length, or a component that is not finite.
-    pub(super) fn prepared(&self, vector: &[f32]) -> Result<Stored, LaneError> {
-        let config = self.dense.config();
-        self.dense.space().check_query(vector)?;
+    pub(super) fn prepared(&self, space: usize, vector: &[f32]) -> Result<Stored, LaneError> {
+        let space = self.space(space);
+        let config = space.config();
+        space.check_query(vector)?;
         let mut prepared = vec![0.0; padded(config.dim)];
         prepare(config.metric, vector, &mut prepared);
         Ok(prepared)

@@ -1,6 +1,6 @@
 //! Queries of lanes against plain loops over all points. The collection is small enough to be scanned, so every lane is exact.
 use super::*;
-use crate::collection::{DenseConfig, DenseWriter, SearchError, Write};
+use crate::collection::{DenseConfig, DenseWriter, Parts, SearchError, Write};
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::filter::{Node, Predicate};
 use crate::memory::{Domain, Participant};
@@ -55,7 +55,7 @@ impl Bed {
                 seq: id + 1,
                 id,
                 version: 1,
-                vector: &vector,
+                parts: Parts::Only(&vector),
                 row: &row,
                 deadline_ms: 0,
             });
@@ -100,7 +100,7 @@ impl Bed {
 }
 
 fn leaf(source: Source, pool: usize) -> Leaf {
-    Leaf { source, pool, filter: None }
+    Leaf { source, space: 0, pool, filter: None }
 }
 
 fn fuse_all(lanes: Vec<Leaf>, k: usize) -> LaneQuery {

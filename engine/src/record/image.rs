@@ -1,4 +1,4 @@
-//! Records of a dense collection's checkpoint image.
+//! Records of a collection's checkpoint image.
 //!
 //! ```text
 //! image    = record* end                       later records of a slot replace earlier ones
@@ -18,6 +18,11 @@
 //!            None of 0 bytes: what images before had learned is forgotten (as is a clustering by one of 0 cells)
 //! code     = 9 slot:u32 bytes                             of a point in cells with codes, behind its point or edges: one for each cell;
 //!            of a graph whose vectors are in a file or given up, behind its point: number:u8 (of the quantizer) code
+//! space    = 12 number:u16                     of a collection of named spaces: what follows of edges, codes, cells, codec and watch is of this
+//!            space, up to the next such record. Its points have neither levels nor vector, and `end` no entry
+//! part     = 13 slot:u32 flags:u8 levels vector           the vector in the space of a point whose record came before. A point has no vector
+//!            in a space of which no part followed its last record
+//! entry    = 14 entry:u32 entry_level:u8                  where the graph of the space is entered; before the end
 //! levels   = count:u8 (degree:u16 slot:u32*degree)*count     level 0 first; count 0 = not in the graph
 //!            of a point in cells: one level that names its cells, none before there are any
 //! flags    = bit 0: dead, kept as a way-point of the graph
@@ -46,6 +51,9 @@ const KIND_CODEC: u8 = 8;
 const KIND_CODE: u8 = 9;
 const KIND_GONE: u8 = 10;
 const KIND_WATCH: u8 = 11;
+const KIND_SPACE: u8 = 12;
+const KIND_PART: u8 = 13;
+const KIND_ENTRY: u8 = 14;
 
 /// Why bytes are not image records.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,6 +95,19 @@ pub enum StoredVector<'a> {
     Here(&'a [u8]),
     /// In the row of its slot in the collection's file of vectors; CRC-32C of the row.
     Filed(u32),
+}
+
+/// The vector of a point in one of several spaces.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PartRecord<'a> {
+    /// Slot.
+    pub slot: u32,
+    /// Kept only because edges lead through it.
+    pub dead: bool,
+    /// Edges.
+    pub levels: Levels<'a>,
+    /// The vector, or where it is.
+    pub vector: StoredVector<'a>,
 }
 
 /// New edges of a point.
@@ -145,6 +166,12 @@ pub enum Record<'a> {
     Gone(GoneRecord<'a>),
     /// How well what was learned fits what was written.
     Watch(Watch),
+    /// The space that the following records are of.
+    Space(u16),
+    /// The vector of a point in that space.
+    Part(PartRecord<'a>),
+    /// Entry point of the graph of that space and its level.
+    Entry(Option<(u32, u8)>),
 }
 
 /// Last versions of ids that are absent.
@@ -172,7 +199,7 @@ impl GoneRecord<'_> {
 }
 
 /// Encoded edge lists of one node, checked on decoding.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Levels<'a> {
     count: usize,
     lists: &'a [u8],
@@ -263,24 +290,58 @@ fn record(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
 pub fn put_point(out: &mut Vec<u8>, point: &PointRecord<'_>, vector: &[f32]) {
     record(out, KIND_POINT, |out| {
         out.extend_from_slice(&point.slot.to_le_bytes());
-        let filed = if let StoredVector::Filed(_) = point.vector { FLAG_FILED } else { 0 };
-        out.push(filed | if point.dead { FLAG_DEAD } else { 0 });
+        out.push(flags(point.dead, point.vector));
         for word in [point.id, point.version, point.born, point.deadline_ms] {
             out.extend_from_slice(&word.to_le_bytes());
         }
         point.levels.put(out);
-        match point.vector {
-            StoredVector::Filed(sum) => out.extend_from_slice(&sum.to_le_bytes()),
-            StoredVector::Here(_) => {
-                out.extend_from_slice(&(vector.len() as u32).to_le_bytes());
-                out.reserve(4 * vector.len() + point.row.len());
-                for component in vector {
-                    out.extend_from_slice(&component.to_le_bytes());
-                }
-            }
-        }
+        put_vector(out, point.vector, vector);
         out.extend_from_slice(point.row);
     });
+}
+
+/// Appends the record of a part; `vector` as in [`put_point`].
+pub fn put_part(out: &mut Vec<u8>, part: &PartRecord<'_>, vector: &[f32]) {
+    record(out, KIND_PART, |out| {
+        out.extend_from_slice(&part.slot.to_le_bytes());
+        out.push(flags(part.dead, part.vector));
+        part.levels.put(out);
+        put_vector(out, part.vector, vector);
+    });
+}
+
+fn flags(dead: bool, vector: StoredVector<'_>) -> u8 {
+    let filed = if let StoredVector::Filed(_) = vector { FLAG_FILED } else { 0 };
+    filed | if dead { FLAG_DEAD } else { 0 }
+}
+
+fn put_vector(out: &mut Vec<u8>, stored: StoredVector<'_>, vector: &[f32]) {
+    match stored {
+        StoredVector::Filed(sum) => out.extend_from_slice(&sum.to_le_bytes()),
+        StoredVector::Here(_) => {
+            out.extend_from_slice(&(vector.len() as u32).to_le_bytes());
+            out.reserve(4 * vector.len());
+            for component in vector {
+                out.extend_from_slice(&component.to_le_bytes());
+            }
+        }
+    }
+}
+
+/// Appends the record of the space that the following records are of.
+pub fn put_space(out: &mut Vec<u8>, number: u16) {
+    record(out, KIND_SPACE, |out| out.extend_from_slice(&number.to_le_bytes()));
+}
+
+/// Appends the record of where the graph of a space is entered.
+pub fn put_entry(out: &mut Vec<u8>, entry: Option<(u32, u8)>) {
+    record(out, KIND_ENTRY, |out| entry_fields(out, entry));
+}
+
+fn entry_fields(out: &mut Vec<u8>, entry: Option<(u32, u8)>) {
+    let (entry, level) = entry.unwrap_or((ENTRY_NONE, 0));
+    out.extend_from_slice(&entry.to_le_bytes());
+    out.push(level);
 }
 
 /// Appends an edges record.
@@ -300,11 +361,9 @@ pub fn put_free(out: &mut Vec<u8>, slot: u32) {
 /// Appends the end record.
 pub fn put_end(out: &mut Vec<u8>, end: &EndRecord) {
     record(out, KIND_END, |out| {
-        let (entry, level) = end.entry.unwrap_or((ENTRY_NONE, 0));
         out.extend_from_slice(&end.seq.to_le_bytes());
         out.extend_from_slice(&end.slots.to_le_bytes());
-        out.extend_from_slice(&entry.to_le_bytes());
-        out.push(level);
+        entry_fields(out, end.entry);
     });
 }
 
@@ -397,14 +456,12 @@ impl<'a> Records<'a> {
                 levels: levels(&mut body)?,
             }),
             KIND_FREE => Record::Free(body.u32()?),
-            KIND_END => Record::End(EndRecord {
-                seq: body.u64()?,
-                slots: body.u32()?,
-                entry: match (body.u32()?, body.u8()?) {
-                    (ENTRY_NONE, _) => None,
-                    entry => Some(entry),
-                },
-            }),
+            KIND_END => {
+                Record::End(EndRecord { seq: body.u64()?, slots: body.u32()?, entry: entry(&mut body)? })
+            }
+            KIND_SPACE => Record::Space(body.u16()?),
+            KIND_PART => Record::Part(part(&mut body)?),
+            KIND_ENTRY => Record::Entry(entry(&mut body)?),
             KIND_CELLS => Record::Cells(CellsRecord {
                 cells: body.u32()?,
                 trained_on: body.u64()?,
@@ -461,9 +518,33 @@ fn dead(flags: u8) -> Result<bool, &'static str> {
     if flags & !FLAG_DEAD == 0 { Ok(flags == FLAG_DEAD) } else { Err("unknown flags") }
 }
 
+fn entry(body: &mut Fields<'_>) -> Result<Option<(u32, u8)>, &'static str> {
+    Ok(match (body.u32()?, body.u8()?) {
+        (ENTRY_NONE, _) => None,
+        entry => Some(entry),
+    })
+}
+
+fn part<'a>(body: &mut Fields<'a>) -> Result<PartRecord<'a>, &'static str> {
+    let (slot, flags) = (body.u32()?, body.u8()?);
+    Ok(PartRecord {
+        slot,
+        dead: dead(flags & !FLAG_FILED)?,
+        levels: levels(body)?,
+        vector: vector(body, flags)?,
+    })
+}
+
+fn vector<'a>(body: &mut Fields<'a>, flags: u8) -> Result<StoredVector<'a>, &'static str> {
+    if flags & FLAG_FILED != 0 {
+        return Ok(StoredVector::Filed(body.u32()?));
+    }
+    let dim = body.u32()? as usize;
+    Ok(StoredVector::Here(body.take(dim.checked_mul(4).ok_or(CUT)?)?))
+}
+
 fn point<'a>(body: &mut Fields<'a>) -> Result<PointRecord<'a>, &'static str> {
     let (slot, flags) = (body.u32()?, body.u8()?);
-    let filed = flags & FLAG_FILED != 0;
     Ok(PointRecord {
         slot,
         dead: dead(flags & !FLAG_FILED)?,
@@ -472,12 +553,7 @@ fn point<'a>(body: &mut Fields<'a>) -> Result<PointRecord<'a>, &'static str> {
         born: body.u64()?,
         deadline_ms: body.u64()?,
         levels: levels(body)?,
-        vector: if filed {
-            StoredVector::Filed(body.u32()?)
-        } else {
-            let dim = body.u32()? as usize;
-            StoredVector::Here(body.take(dim.checked_mul(4).ok_or(CUT)?)?)
-        },
+        vector: vector(body, flags)?,
         row: std::mem::take(&mut body.0),
     })
 }
@@ -557,6 +633,15 @@ mod tests {
         put_code(&mut out, 3, b"code");
         put_gone(&mut out, 1, 4, &[(u64::MAX, 2), (3, 1 << 40)]);
         put_watch(&mut out, &watch());
+        put_space(&mut out, 0x0102);
+        let vector = StoredVector::Here(&[]);
+        put_part(
+            &mut out,
+            &PartRecord { slot: 5, dead: true, levels: levels.levels(), vector },
+            &[1.0, -0.5],
+        );
+        put_entry(&mut out, Some((5, 2)));
+        put_entry(&mut out, None);
         out
     }
 
@@ -603,7 +688,10 @@ mod tests {
         assert_eq!((gone.at, gone.floor), (1, 4));
         assert_eq!(gone.iter().collect::<Vec<_>>(), [(u64::MAX, 2), (3, 1 << 40)]);
         assert_eq!(records[9], Record::Watch(watch()));
-        assert_eq!(records.len(), 10);
+        assert_eq!(records[10], Record::Space(0x0102));
+        let Record::Part(part) = records[11] else { panic!("{:?}", records[11]) };
+        assert_eq!((part.slot, part.dead, part.levels, part.vector), (5, true, point.levels, point.vector));
+        assert_eq!(records[12..], [Record::Entry(Some((5, 2))), Record::Entry(None)]);
     }
 
     /// Pins the layout: images written by this version must open for ever.
@@ -618,6 +706,10 @@ mod tests {
         put_codec(&mut out, 9, 7, &[1, 2]);
         put_code(&mut out, 3, &[1, 2]);
         put_gone(&mut out, 2, 1, &[(7, 3)]);
+        put_space(&mut out, 2);
+        let vector = StoredVector::Here(&[]);
+        put_part(&mut out, &PartRecord { slot: 3, dead: false, levels: levels.levels(), vector }, &[1.0]);
+        put_entry(&mut out, Some((3, 1)));
         #[rustfmt::skip]
         let expected = [
             5, 0, 0, 0, 3, 4, 3, 2, 1,
@@ -626,6 +718,9 @@ mod tests {
             11, 0, 0, 0, 8, 9, 0, 0, 0, 7, 0, 0, 0, 1, 2,
             7, 0, 0, 0, 9, 3, 0, 0, 0, 1, 2,
             29, 0, 0, 0, 10, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0,
+            3, 0, 0, 0, 12, 2, 0,
+            21, 0, 0, 0, 13, 3, 0, 0, 0, 0, 1, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 128, 63,
+            6, 0, 0, 0, 14, 3, 0, 0, 0, 1,
         ];
         assert_eq!(out, expected);
     }

@@ -182,13 +182,15 @@ pub fn written(id: u64, written: &Written) -> BatchResult {
 
 /// One collection of the list.
 pub fn entry(info: &CollectionInfo) -> CollectionEntry {
-    let metric = match Key::Metric.effective(&info.config) {
-        Value::Word(word) => word.to_owned(),
+    // One of named spaces has neither a metric nor a dimension of its own.
+    let config = info.config.dense();
+    let metric = match config.map(|config| Key::Metric.effective(config)) {
+        Some(Value::Word(word)) => word.to_owned(),
         _ => String::new(),
     };
     CollectionEntry {
         name: bare(&info.name),
-        dim: u32::try_from(info.config.dim).unwrap_or(u32::MAX),
+        dim: config.map_or(0, |config| u32::try_from(config.dim).unwrap_or(u32::MAX)),
         metric,
         points: info.stats.points(),
         damaged: info.damage.is_some() && !info.is_closed,
@@ -197,12 +199,15 @@ pub fn entry(info: &CollectionInfo) -> CollectionEntry {
 }
 
 /// A collection with its configuration.
-pub fn config(info: &CollectionInfo) -> GetConfigResponse {
-    GetConfigResponse {
+///
+/// # Errors
+/// One of another family.
+pub fn config(info: &CollectionInfo) -> Result<GetConfigResponse, ApiError> {
+    Ok(GetConfigResponse {
         name: bare(&info.name),
-        config: Some(configuration::message_of(&info.config)),
+        config: Some(configuration::message_of(info.dense_config()?)),
         points: info.stats.points(),
-    }
+    })
 }
 
 /// An alias.

@@ -185,7 +185,7 @@ fn request(row: &Row, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> {
         Op::Process(op) => process(op, bytes),
         Op::Placement(op) => placement(op, bytes).map(Request::Unmet),
         Op::Vector(op) => vector(op, bytes, now_ms),
-        Op::Absent => Err(absent(row)),
+        Op::Named(_) | Op::Absent => Err(absent(row)),
         Op::Kv(_) | Op::KvQuery(_) => Err(not_here(row)),
     }
 }
@@ -304,10 +304,11 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
         VectorOp::CreateCollection => {
             let CreateCollectionRequest { name, config } = read(bytes)?;
             let config = config.ok_or_else(no_config)?;
-            Request::Create(CreateCollection { collection: name, config: config_of(&config)? })
+            Request::Create(CreateCollection { collection: name, config: config_of(&config)?.into() })
         }
         VectorOp::DropCollection => {
-            Request::Drop(DropCollection { collection: read::<DropCollectionRequest>(bytes)?.name })
+            let collection = read::<DropCollectionRequest>(bytes)?.name;
+            Request::Drop(DropCollection { collection, family: None })
         }
         VectorOp::GetConfig => {
             let message: GetConfigRequest = read(bytes)?;

@@ -31,7 +31,7 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             permit.run(request).await?;
             out.put(&DropCollectionResponse { name });
         }
-        Request::GetConfig(request) => out.put(&answers::config(&permit.run(request).await?)),
+        Request::GetConfig(request) => out.put(&answers::config(&permit.run(request).await?)?),
         Request::ListCollections => {
             let all = permit.run(ListCollections).await?;
             for page in all.chunks(PAGE_POINTS) {

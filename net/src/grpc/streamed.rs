@@ -67,7 +67,7 @@ async fn scroll(call: &Call, permit: &Permit, request: Scroll) -> Result<(), Fau
 async fn search_batch(call: &Call, permit: &Permit, batch: SearchBatch) -> Result<(), Fault> {
     let SearchBatch { collection, searches, with_rows, read } = batch;
     // No search may be there to do it.
-    permit.dim(&collection)?;
+    permit.components(&collection)?;
     let (mut at, mut most) = (0, GRPC_SEARCHES_TOGETHER_MAX);
     while at < searches.len() {
         let group = searches[at..].iter().take(most).cloned().map(|one| {

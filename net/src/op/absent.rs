@@ -43,6 +43,19 @@ pub fn check_partitions(wanted: Option<i64>) -> Result<(), ApiError> {
     Err(ApiError::invalid(format!("new_partitions must be between {least} and {most}, found {wanted}")))
 }
 
+/// Checks the number of partitions of a new collection, which lies whole on one core.
+///
+/// # Errors
+/// A bad request for a negative number, or more than one.
+pub fn check_partitions_of_one(wanted: Option<i64>) -> Result<(), ApiError> {
+    match wanted.unwrap_or(0) {
+        0 | 1 => Ok(()),
+        wanted => Err(ApiError::invalid(format!(
+            "partitions must be 0 or 1, as this server does not divide collections; found {wanted}"
+        ))),
+    }
+}
+
 /// Checks a part of a key that is to be added or revoked.
 ///
 /// # Errors
@@ -58,6 +71,7 @@ impl Operation for Unmet {
     type Output = Infallible;
     const RIGHT: Action = Action::Admin;
     const MUTATES: bool = false;
+    const OF_FAMILY: bool = false;
     fn collection(&self) -> &str {
         &self.collection
     }

@@ -37,6 +37,8 @@ impl Operation for ListAliases {
     type Output = Vec<Alias>;
     const RIGHT: Action = Action::Admin;
     const MUTATES: bool = false;
+    // It names one to look for, which may be gone.
+    const OF_FAMILY: bool = false;
     fn collection(&self) -> &str {
         self.target.as_deref().unwrap_or_default()
     }

@@ -1,8 +1,8 @@
 //! Operations on collections as a whole.
 
 use crate::op::{Action, ApiError, Operation};
-use nigh_engine::collection::DenseConfig;
 use nigh_shard::core::{CollectionInfo, Core};
+use nigh_shard::family::{CollectionConfig, Family};
 use std::rc::Rc;
 
 /// Makes a collection.
@@ -10,13 +10,14 @@ pub struct CreateCollection {
     /// Name as sent.
     pub collection: String,
     /// Configuration, defaults applied.
-    pub config: DenseConfig,
+    pub config: CollectionConfig,
 }
 
 impl Operation for CreateCollection {
     type Output = ();
     const RIGHT: Action = Action::Admin;
     const MUTATES: bool = true;
+    const OF_FAMILY: bool = false;
     fn collection(&self) -> &str {
         &self.collection
     }
@@ -29,16 +30,19 @@ impl Operation for CreateCollection {
     }
 }
 
-/// Removes a collection and its files; an unknown name is fine.
+/// Removes a collection and its files; a name that is not there is fine.
 pub struct DropCollection {
     /// Name as sent.
     pub collection: String,
+    /// Its family; `None` = any.
+    pub family: Option<Family>,
 }
 
 impl Operation for DropCollection {
     type Output = bool;
     const RIGHT: Action = Action::Admin;
     const MUTATES: bool = true;
+    const OF_FAMILY: bool = false;
     fn collection(&self) -> &str {
         &self.collection
     }
@@ -47,7 +51,7 @@ impl Operation for DropCollection {
         Ok(())
     }
     async fn run(self, core: Rc<Core>) -> Result<bool, ApiError> {
-        Ok(core.drop_collection(&self.collection).await?)
+        Ok(core.drop_collection(&self.collection, self.family).await?)
     }
 }
 

@@ -10,6 +10,7 @@ mod bulk;
 mod collections;
 mod error;
 mod kv;
+mod named;
 mod node;
 mod payload;
 mod points;
@@ -18,12 +19,13 @@ mod scroll;
 mod search;
 pub mod table;
 
-pub use absent::{Lack, PARTITIONS, Unmet, check_key_field, check_partitions};
+pub use absent::{Lack, PARTITIONS, Unmet, check_key_field, check_partitions, check_partitions_of_one};
 pub use aliases::{ChangeAliases, ListAliases};
 pub use bulk::{BuildStaged, StagePoints};
 pub use collections::{CreateCollection, DropCollection, GetCollection, ListCollections};
 pub use error::{ApiError, ErrorKind};
 pub use kv::{DefineKeyIndex, FlushKeys, ListKeyIndexes, QueryKeys};
+pub use named::{GetNamedConfig, HybridNamed, QueryNamed, SearchNamed, UpsertNamed};
 pub use node::{CheckReady, ListTasks, ReadKvMetrics, ReadMetrics};
 pub use payload::{ChangePayload, ChangePayloadIfPresent, OperatePoint};
 pub use points::{BatchBuilder, DeleteByFilter, DeletePoint, GetPoints, WritePoints};
@@ -33,7 +35,7 @@ pub use query::{
 };
 pub use scroll::{CountPoints, FacetPoints, SamplePoints, Scroll, ScrollOrdered, ScrollPoints};
 pub use search::{ExplainedSearch, SearchPoints};
-pub use table::{KvOp, KvQueryOp, Op, PlacementOp, ProcessOp, VectorOp};
+pub use table::{KvOp, KvQueryOp, NamedOp, Op, PlacementOp, ProcessOp, VectorOp};
 
 use crate::limits;
 use nigh_engine::filter::{Node, Predicate};
@@ -63,6 +65,8 @@ pub trait Operation: Sized + 'static {
     const MUTATES: bool;
     /// Whether it may take hours: who waits for it is answered when the process stops.
     const LASTS: bool = false;
+    /// Whether the collection that it names has to be there, and of the family of the request.
+    const OF_FAMILY: bool = true;
     /// The collection it names, as sent; empty when it names none.
     fn collection(&self) -> &str {
         ""

@@ -19,6 +19,8 @@ impl Operation for WritePoints {
     type Output = Vec<Written>;
     const RIGHT: Action = Action::Write;
     const MUTATES: bool = true;
+    // The owner of the collection looks, and its refusal says how many points came before.
+    const OF_FAMILY: bool = false;
     fn collection(&self) -> &str {
         &self.collection
     }

@@ -95,6 +95,8 @@ pub struct DiversePoints {
 pub struct QueryLeaf {
     /// What ranks.
     pub source: Source,
+    /// The number of the space that it ranks in; 0 in a dense collection.
+    pub space: usize,
     /// Hits it contributes unless `lane_k` says so; below 1 = as many as the result needs, at least 50.
     pub k: i64,
     /// Hits it contributes when above 0.
@@ -188,7 +190,7 @@ pub(super) fn check_k(k: i64) -> Result<(), ApiError> {
     Err(ApiError::invalid(format!("k must be between 1 and {}, found {k}", limits::K_MAX)))
 }
 
-fn check_pool(key: &str, pool: i64) -> Result<(), ApiError> {
+pub(super) fn check_pool(key: &str, pool: i64) -> Result<(), ApiError> {
     if (0..=limits::LANE_POOL_MAX).contains(&pool) {
         return Ok(());
     }
@@ -211,7 +213,7 @@ pub fn text_source(text: &str) -> Result<Source, ApiError> {
 }
 
 /// A query by examples compares every candidate with each of them, in one piece.
-fn check_source(source: &Source) -> Result<(), ApiError> {
+pub(super) fn check_source(source: &Source) -> Result<(), ApiError> {
     let (what, found, most) = match source {
         Source::Recommend(of) => {
             ("example ids", of.positive.len() + of.negative.len(), limits::QUERY_EXAMPLES_MAX)
@@ -229,6 +231,11 @@ fn check_source(source: &Source) -> Result<(), ApiError> {
 
 fn positive(number: i64) -> Option<usize> {
     usize::try_from(number).ok().filter(|number| *number > 0)
+}
+
+/// Hits of a lane of a query for `k` results, of which so many were asked for, 0 = `max(k, 50)`.
+pub(super) fn pool_of(asked: i64, k: usize) -> usize {
+    positive(asked).unwrap_or(k.max(limits::LANE_POOL_MIN))
 }
 
 /// Hits that `groups` groups are made from.
@@ -273,11 +280,8 @@ impl Operation for HybridPoints {
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
         let k = self.k as usize;
-        let leaf = |source, pool| Leaf {
-            source,
-            pool: positive(pool).unwrap_or(k.max(limits::LANE_POOL_MIN)),
-            filter: self.filter.clone(),
-        };
+        let leaf =
+            |source, pool| Leaf { source, space: 0, pool: pool_of(pool, k), filter: self.filter.clone() };
         let mut lanes = Vec::with_capacity(2);
         if !self.dense.is_empty() {
             lanes.push(leaf(Source::Dense(self.dense), self.dense_k));
@@ -303,7 +307,7 @@ impl Operation for TextPoints {
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
-        let lane = Leaf { source: self.text, pool: self.k as usize, filter: self.filter };
+        let lane = Leaf { source: self.text, space: 0, pool: self.k as usize, filter: self.filter };
         let request = |lanes| QueryRequest { lanes, group: None, with_rows: true, explain: self.explain };
         one_lane(&core, &self.collection, lane, request).await
     }
@@ -336,7 +340,7 @@ impl Operation for DiversePoints {
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
         let k = self.k as usize;
         let pool = group_pool(k, 1, self.fetch_k);
-        let lane = Leaf { source: Source::Dense(self.vector), pool, filter: self.filter };
+        let lane = Leaf { source: Source::Dense(self.vector), space: 0, pool, filter: self.filter };
         let combine = Combine::Diversify { lambda: self.lambda as f32 };
         let lanes = LaneQuery { lanes: vec![lane], combine, k };
         let request = QueryRequest { lanes, group: None, with_rows: true, explain: self.explain };
@@ -363,7 +367,7 @@ impl Operation for GroupPoints {
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
         let (groups, size) = (self.k as usize, positive(self.group_size).unwrap_or(1));
         let pool = group_pool(groups, size, self.fetch_k);
-        let lane = Leaf { source: Source::Dense(self.vector), pool, filter: self.filter };
+        let lane = Leaf { source: Source::Dense(self.vector), space: 0, pool, filter: self.filter };
         // Who says how many hits groups are made from gets groups made from these.
         let pool_max = enough(groups, size, self.fetch_k).unwrap_or(limits::LANE_POOL_MAX as usize);
         let group = Some(GroupBy { field: self.group_by, groups, size, pool_max });
@@ -376,7 +380,8 @@ impl QueryLeaf {
     /// The lane of a query for `k` results.
     fn into_leaf(self, k: usize) -> Leaf {
         let pool = positive(self.lane_k).or(positive(self.k)).unwrap_or(k.max(limits::LANE_POOL_MIN));
-        Leaf { source: self.source, pool: pool.min(limits::QUERY_POOL_MAX), filter: self.filter }
+        let pool = pool.min(limits::QUERY_POOL_MAX);
+        Leaf { source: self.source, space: self.space, pool, filter: self.filter }
     }
 }
 

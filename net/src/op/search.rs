@@ -63,7 +63,7 @@ impl Operation for ExplainedSearch {
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
         let SearchPoints { collection, vector, k, filter, with_rows, .. } = self.0;
-        let lane = Leaf { source: Source::Dense(vector), pool: k as usize, filter };
+        let lane = Leaf { source: Source::Dense(vector), space: 0, pool: k as usize, filter };
         let request = |lanes| QueryRequest { lanes, group: None, with_rows, explain: true };
         one_lane(&core, &collection, lane, request).await
     }

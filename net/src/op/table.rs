@@ -19,6 +19,8 @@ pub enum Op {
     Placement(PlacementOp),
     /// On dense collections and their points.
     Vector(VectorOp),
+    /// On collections of named spaces and their points. Only REST offers these so far.
+    Named(NamedOp),
     /// Part of the interface, but of nothing that this build has.
     Absent,
 }
@@ -132,6 +134,33 @@ pub enum VectorOp {
     BulkStagePayload,
     BulkBuild,
     Operate,
+}
+
+/// Operations on collections of named spaces and their points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the table")]
+pub enum NamedOp {
+    CreateCollection,
+    DropCollection,
+    GetConfig,
+    Upsert,
+    Delete,
+    DeleteById,
+    Get,
+    GetBatch,
+    SetPayload,
+    OverwritePayload,
+    DeletePayloadKeys,
+    ClearPayload,
+    Search,
+    SearchDocs,
+    SparseSearch,
+    HybridSearch,
+    Scroll,
+    Query,
+    Count,
+    Facet,
+    Sample,
 }
 
 /// A row of the table.
@@ -262,6 +291,10 @@ const fn placement(name: &'static str, op: PlacementOp) -> Row {
 
 const fn vector(name: &'static str, op: VectorOp, right: Action) -> Row {
     row(name, Op::Vector(op), right)
+}
+
+const fn in_named(name: &'static str, op: NamedOp, right: Action) -> Row {
+    row(name, Op::Named(op), right)
 }
 
 const fn absent(name: &'static str, right: Action, at: CollectionAt) -> Row {
@@ -590,23 +623,96 @@ pub const TABLE: &[Row] = &[
     absent("vector_mv_get_config", Read, First),
     absent("vector_mv_query", Read, First).grpc("MVVectorQuery"),
     absent("vector_mv_operate", Write, First),
-    absent("vector_named_create_collection", Admin, First).grpc("NamedCreate"),
-    absent("vector_named_drop_collection", Admin, First).grpc("NamedDrop"),
-    absent("vector_named_get_config", Read, First).grpc("NamedGetConfig"),
-    absent("vector_named_insert", Write, First).grpc("NamedUpsert"),
-    absent("vector_named_delete", Write, First).grpc("NamedDelete"),
-    absent("vector_named_get", Read, First).grpc("NamedGet"),
-    absent("vector_named_get_batch", Read, First).grpc("NamedGetBatch"),
-    absent("vector_named_set_payload", Write, First).grpc("NamedSetPayload"),
-    absent("vector_named_overwrite_payload", Write, First).grpc("NamedOverwritePayload"),
-    absent("vector_named_delete_payload_keys", Write, First).grpc("NamedDeletePayloadKeys"),
-    absent("vector_named_clear_payload", Write, First).grpc("NamedClearPayload"),
-    absent("vector_named_search", Read, First).grpc("NamedSearch"),
-    absent("vector_named_search_docs", Read, First).grpc("NamedSearchDocs"),
-    absent("vector_named_sparse_search", Read, First).grpc("NamedSparseSearch"),
-    absent("vector_named_hybrid_search", Read, AfterFlags).grpc("NamedHybridSearch"),
-    absent("vector_named_scroll", Read, First).grpc("NamedScroll"),
-    absent("vector_named_query", Read, First).grpc("NamedVectorQuery"),
+    in_named("vector_named_create_collection", NamedOp::CreateCollection, Admin)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}")
+        .grpc("NamedCreate"),
+    in_named("vector_named_drop_collection", NamedOp::DropCollection, Admin)
+        .tcp(First)
+        .rest(Delete, "/v1/named/{name}")
+        .grpc("NamedDrop"),
+    in_named("vector_named_get_config", NamedOp::GetConfig, Read)
+        .tcp(First)
+        .rest(Get, "/v1/named/{name}/config")
+        .takes(READ_OPTIONS)
+        .grpc("NamedGetConfig"),
+    in_named("vector_named_insert", NamedOp::Upsert, Write)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/points")
+        .takes(CONDITIONS)
+        .grpc("NamedUpsert"),
+    in_named("vector_named_delete", NamedOp::Delete, Write)
+        .tcp(First)
+        .rest(Delete, "/v1/named/{name}/points/{id}")
+        .takes(CONDITIONS)
+        .grpc("NamedDelete"),
+    in_named("vector_named_delete_by_id", NamedOp::DeleteById, Write)
+        .rest(Post, "/v1/named/{name}/points/delete")
+        .takes(CONDITIONS),
+    in_named("vector_named_get", NamedOp::Get, Read)
+        .tcp(First)
+        .rest(Get, "/v1/named/{name}/points/{id}")
+        .takes(POINT_OPTIONS)
+        .grpc("NamedGet"),
+    in_named("vector_named_get_batch", NamedOp::GetBatch, Read)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/points/batch-get")
+        .takes(PROJECTION)
+        .grpc("NamedGetBatch"),
+    in_named("vector_named_set_payload", NamedOp::SetPayload, Write)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/points/{id}/payload")
+        .takes(CONDITIONS)
+        .grpc("NamedSetPayload"),
+    in_named("vector_named_overwrite_payload", NamedOp::OverwritePayload, Write)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/points/{id}/payload/overwrite")
+        .rest(Put, "/v1/named/{name}/points/{id}/payload")
+        .takes(CONDITIONS)
+        .grpc("NamedOverwritePayload"),
+    in_named("vector_named_delete_payload_keys", NamedOp::DeletePayloadKeys, Write)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/points/{id}/payload/delete")
+        .takes(CONDITIONS)
+        .grpc("NamedDeletePayloadKeys"),
+    in_named("vector_named_clear_payload", NamedOp::ClearPayload, Write)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/points/{id}/payload/clear")
+        .takes(CONDITIONS)
+        .grpc("NamedClearPayload"),
+    in_named("vector_named_search", NamedOp::Search, Read)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/search")
+        .takes(READ_OPTIONS)
+        .grpc("NamedSearch"),
+    in_named("vector_named_search_docs", NamedOp::SearchDocs, Read)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/search/docs")
+        .takes(READ_OPTIONS)
+        .grpc("NamedSearchDocs"),
+    in_named("vector_named_sparse_search", NamedOp::SparseSearch, Read)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/sparse-search")
+        .takes(READ_OPTIONS)
+        .grpc("NamedSparseSearch"),
+    in_named("vector_named_hybrid_search", NamedOp::HybridSearch, Read)
+        .tcp(AfterFlags)
+        .rest(Post, "/v1/named/{name}/hybrid-search")
+        .takes(READ_OPTIONS)
+        .grpc("NamedHybridSearch"),
+    in_named("vector_named_scroll", NamedOp::Scroll, Read)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/scroll")
+        .takes(READ_OPTIONS)
+        .grpc("NamedScroll"),
+    in_named("vector_named_query", NamedOp::Query, Read)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/query")
+        .takes(READ_OPTIONS)
+        .grpc("NamedVectorQuery"),
+    in_named("vector_named_count", NamedOp::Count, Read).rest(Post, "/v1/named/{name}/count"),
+    in_named("vector_named_facet", NamedOp::Facet, Read).rest(Post, "/v1/named/{name}/facet"),
+    in_named("vector_named_sample", NamedOp::Sample, Read).rest(Post, "/v1/named/{name}/sample"),
     absent("vector_named_operate", Write, First),
 ];
 

@@ -90,7 +90,9 @@ fn through_tcp(given: &Given) -> Option<Result<DenseConfig, String>> {
         }
     }
     Some(match vector::decode(VectorOp::CreateCollection, &args, 0) {
-        Ok(VectorRequest::Create(request)) => Ok(request.config),
+        Ok(VectorRequest::Create(request)) => {
+            Ok(request.config.dense().cloned().expect("a dense collection"))
+        }
         Ok(_) => panic!("another kind of request"),
         Err(error) => Err(error.message),
     })
@@ -149,8 +151,8 @@ fn every_key_comes_back_from_wherever_it_was() {
                 }
                 // A message leaves out what is the default, so that any other value has been on its way.
                 assert_eq!(config_of(&message_of(&config)), Ok(config.clone()), "{what}");
-                let file = collection_file::encode(1, "default/c", &config);
-                assert_eq!(collection_file::decode(&file).unwrap().2, config, "{what}");
+                let file = collection_file::encode(1, "default/c", &config.clone().into());
+                assert_eq!(collection_file::decode(&file).unwrap().2, config.clone().into(), "{what}");
 
                 assert_eq!(informed(key, &config), to_json(value), "{what}");
                 let coded = key.words().iter().find(|word| Value::Word(word.name) == value);

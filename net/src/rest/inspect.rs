@@ -12,6 +12,7 @@ use nigh_engine::collection::{DenseConfig, Quantizer};
 use nigh_engine::payload::ValueRef;
 use nigh_shard::collection_file::to_json;
 use nigh_shard::core::{CollectionInfo, FacetValue, TaskReport};
+use nigh_shard::family::CollectionConfig;
 use serde_json::{Map, Value, json};
 
 /// Values of a facet, or points of a sample, when the body does not say.
@@ -141,16 +142,29 @@ fn line(value: &Value) -> Vec<u8> {
 /// The answer of `GET /v1/collections`.
 pub fn list_answer(all: &[CollectionInfo]) -> Vec<u8> {
     let one = |info: &CollectionInfo| {
-        json!({
-            "name": name(info),
-            "dim": info.config.dim,
-            "metric": to_json(Key::Metric.effective(&info.config)),
-            "points": info.stats.points(),
-            "damaged": info.damage.is_some() && !info.is_closed,
-            "closed": info.is_closed,
-        })
+        let mut entry = json!({ "name": name(info), "family": info.config.family().name() });
+        match &*info.config {
+            CollectionConfig::Dense(config) => {
+                entry["dim"] = config.dim.into();
+                entry["metric"] = to_json(Key::Metric.effective(config));
+            }
+            CollectionConfig::Named(config) => {
+                let dense = config.spaces.iter().map(|space| (&space.name, space_entry(&space.config)));
+                let sparse = config.sparse_spaces.iter().map(|name| (name, json!({ "sparse": true })));
+                let spaces = dense.chain(sparse).map(|(name, space)| (name.clone(), space));
+                entry["named_vectors"] = spaces.collect::<Map<_, _>>().into();
+            }
+        }
+        entry["points"] = info.stats.points().into();
+        entry["damaged"] = (info.damage.is_some() && !info.is_closed).into();
+        entry["closed"] = info.is_closed.into();
+        entry
     };
     line(&json!({ "collections": all.iter().map(one).collect::<Vec<_>>() }))
+}
+
+fn space_entry(config: &DenseConfig) -> Value {
+    json!({ "dim": config.dim, "metric": to_json(Key::Metric.effective(config)) })
 }
 
 /// The answer of `GET /v1/tasks`.
@@ -176,7 +190,7 @@ pub fn tasks_answer(tasks: &[TaskReport]) -> Vec<u8> {
     line(&json!({ "tasks": tasks.iter().map(one).collect::<Vec<_>>() }))
 }
 
-fn index(info: &CollectionInfo) -> Value {
+fn index(info: &CollectionInfo, config: &DenseConfig) -> Value {
     let stats = &info.stats;
     let state = match (&info.damage, stats.tail) {
         (Some(_), _) if info.is_closed => "closed",
@@ -185,7 +199,7 @@ fn index(info: &CollectionInfo) -> Value {
         (None, _) => "indexing",
     };
     json!({
-        "type": info.config.index.name(),
+        "type": config.index.name(),
         "cells": info.cells.map_or(0, |cells| cells.cells),
         "state": state,
         "walks": info.walks,
@@ -270,11 +284,14 @@ pub(super) fn configuration(config: &DenseConfig) -> Value {
 }
 
 /// The answer of `GET /v1/collections/{name}`. Why a collection is damaged is for the log; the answer says that it is.
-pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
-    let (config, stats) = (&info.config, &info.stats);
+///
+/// # Errors
+/// One of another family.
+pub fn info_answer(info: &CollectionInfo) -> Result<Vec<u8>, ApiError> {
+    let (config, stats) = (info.dense_config()?, &info.stats);
     let memory = memory(info);
-    let index = index(info);
-    line(&json!({
+    let index = index(info, config);
+    Ok(line(&json!({
         "name": name(info),
         "config": configuration(config),
         "points": stats.points(),
@@ -282,5 +299,5 @@ pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
         "tombstoned": stats.tombstoned,
         "index": index,
         "memory": memory,
-    }))
+    })))
 }

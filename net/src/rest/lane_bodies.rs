@@ -179,7 +179,7 @@ macro_rules! hybrid {
 
 /// How lanes are fused. A body with `rrf_k` may be one of those that have every number whether it was set or not; in others a zero
 /// `alpha` was written on purpose.
-fn method(name: Option<&str>, alpha: Option<f64>, rrf_k: Option<i64>) -> Result<Method, ApiError> {
+pub(super) fn method(name: Option<&str>, alpha: Option<f64>, rrf_k: Option<i64>) -> Result<Method, ApiError> {
     let zero = if rrf_k.is_some() { ZeroAlpha::Unset } else { ZeroAlpha::Zero };
     fusion_method(name.unwrap_or_default(), alpha, zero, rrf_k)
 }
@@ -245,13 +245,18 @@ pub fn decode_mmr(collection: String, body: &[u8], read: ReadParameters) -> Resu
     })
 }
 
+/// Whether a query ranks anew what its lanes found.
+pub(super) fn is_rerank(mode: Option<&str>) -> Result<bool, ApiError> {
+    match mode.unwrap_or("") {
+        "" | "fusion" => Ok(false),
+        "rerank" => Ok(true),
+        other => Err(ApiError::invalid(format!("unknown query mode {other:?}"))),
+    }
+}
+
 pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Result<QueryPoints, ApiError> {
     let body: QueryBody = decode(body)?;
-    let rerank = match body.mode.as_deref().unwrap_or("") {
-        "" | "fusion" => false,
-        "rerank" => true,
-        other => return Err(ApiError::invalid(format!("unknown query mode {other:?}"))),
-    };
+    let rerank = is_rerank(body.mode.as_deref())?;
     let root = match body.root {
         Some(root) => Some(root.into_leaf().map_err(|error| located("root", &error))?),
         None if rerank => return Err(ApiError::invalid("mode \"rerank\" needs a root")),
@@ -274,13 +279,13 @@ pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Re
     })
 }
 
-fn located(place: &str, error: &ApiError) -> ApiError {
+pub(super) fn located(place: &str, error: &ApiError) -> ApiError {
     ApiError::invalid(format!("{place}: {error}"))
 }
 
 impl LeafBody {
     /// Of several sources recommend counts first, then discover, a sparse vector that is not empty, a text, the dense one.
-    fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
+    pub(super) fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
         let sparse = self.sparse.unwrap_or_default().into_vector()?;
         let source = match (self.recommend, self.discover) {
             (Some(recommend), _) => Source::Recommend(Recommend {
@@ -297,6 +302,7 @@ impl LeafBody {
         };
         Ok(QueryLeaf {
             source,
+            space: 0,
             k: self.k.unwrap_or(0),
             lane_k: self.lane_k.unwrap_or(0),
             filter: compile_filter(self.filter.map(|filter| filter.0))?,

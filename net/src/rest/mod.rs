@@ -16,6 +16,8 @@ mod inspect;
 mod lane_bodies;
 mod lanes;
 mod manage;
+mod named;
+mod named_bodies;
 mod openapi;
 mod pages;
 mod parameters;
@@ -51,6 +53,7 @@ use ::http::{Response, StatusCode};
 use bytes::Bytes;
 use error::{error_reply, not_found, wrong_method};
 use nigh_shard::core::{AliasChange, Core, Written};
+use nigh_shard::family::Family;
 use pages::{Room, stream_pages};
 use parameters::{ConditionsBody, Query, ReadParameters, WriteParameters, agreed};
 use points::BatchPages;
@@ -152,6 +155,7 @@ impl RestService {
                 self.unmet(&permit, decode_body(&permit, body, decode).await?).await
             }
             Op::Vector(op) => self.vector(&permit, head, op, reached, query, body).await,
+            Op::Named(op) => self.named(&permit.of(Family::Named), op, reached, query, body).await,
             // The table has no routes for operations on keys.
             Op::Kv(_) | Op::KvQuery(_) | Op::Absent => Ok(not_found()),
         }
@@ -246,12 +250,12 @@ impl RestService {
             }
             VectorOp::DropCollection => {
                 let mut answer = named_answer("dropped", &collection);
-                let existed = permit.run(DropCollection { collection }).await?;
+                let existed = permit.run(DropCollection { collection, family: None }).await?;
                 put_existed(&mut answer, existed);
                 Ok(ok(answer))
             }
             VectorOp::GetConfig => {
-                Ok(ok(inspect::info_answer(&permit.run(GetCollection { collection }).await?)))
+                Ok(ok(inspect::info_answer(&permit.run(GetCollection { collection }).await?)?))
             }
             VectorOp::Write => {
                 let (now_ms, write) = (permit.unix_ms(), WriteParameters::of(query)?);
@@ -465,7 +469,7 @@ impl RestService {
         let config = body.config.ok_or_else(collections::no_config)?.into_config()?;
         let mut answer = named_answer("name", &collection);
         answer.extend_from_slice(b"}\n");
-        permit.run(CreateCollection { collection, config }).await?;
+        permit.run(CreateCollection { collection, config: config.into() }).await?;
         Ok(json_reply(StatusCode::CREATED, ReplyBody::whole(answer)))
     }
 }

@@ -12,14 +12,60 @@ use crate::wire::json::{in_words, invalid_json, json_object};
 use crate::wire::value::{write_json, write_payload, write_sparse};
 use http::StatusCode;
 use nigh_shard::core::StoredPoint;
+use nigh_shard::family::Family;
+
+/// How points are shown.
+#[derive(Clone)]
+struct Shown {
+    with_vector: bool,
+    /// The names of the spaces of a collection of named spaces.
+    spaces: Option<Vec<String>>,
+}
+
+impl Shown {
+    /// Of the collection of the family of the permit.
+    fn of(permit: &Permit, collection: &str, with_vector: bool) -> Result<Shown, ApiError> {
+        let spaces = match permit.family() {
+            Family::Dense => None,
+            Family::Named => {
+                Some(permit.named_config(collection)?.spaces.into_iter().map(|space| space.name).collect())
+            }
+        };
+        Ok(Shown { with_vector, spaces })
+    }
+}
+
+/// Appends the vectors by the names of their spaces. A space without a name was there before the collection was made anew.
+fn write_vectors(out: &mut Vec<u8>, vectors: &[(usize, Vec<f32>)], spaces: &[String]) {
+    let named = vectors.iter().filter_map(|(space, vector)| Some((spaces.get(*space)?, vector)));
+    out.push(b'{');
+    for (index, (name, vector)) in named.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_json(out, name);
+        out.push(b':');
+        write_json(out, vector);
+    }
+    out.push(b'}');
+}
 
 /// Appends `"vector":…,"payload":…,"ttl_ms":…,"version":…}`, and `sparse` before the end when vectors are asked for and the
-/// point has one.
-fn write_point(out: &mut Vec<u8>, point: &StoredPoint, now_ms: u64) {
-    out.extend_from_slice(b"\"vector\":");
-    match &point.vector {
-        Some(vector) if !vector.is_empty() => write_json(out, vector),
-        _ => out.extend_from_slice(b"null"),
+/// point has one; of a collection of named spaces `vectors` in place of both.
+fn write_point(out: &mut Vec<u8>, point: &StoredPoint, shown: &Shown, now_ms: u64) {
+    match (&shown.spaces, &point.vector) {
+        (Some(spaces), _) => {
+            out.extend_from_slice(b"\"vectors\":");
+            match shown.with_vector {
+                true => write_vectors(out, &point.vectors, spaces),
+                false => out.extend_from_slice(b"null"),
+            }
+        }
+        (None, Some(vector)) if !vector.is_empty() => {
+            out.extend_from_slice(b"\"vector\":");
+            write_json(out, vector);
+        }
+        (None, _) => out.extend_from_slice(b"\"vector\":null"),
     }
     out.extend_from_slice(b",\"payload\":");
     write_payload(out, &point.row, now_ms);
@@ -96,13 +142,14 @@ pub async fn get(
         with_payload,
         read: ReadParameters::of(query)?.with_body(read_parameters!(body))?,
     };
+    let shown = Shown::of(permit, &request.collection, with_vector)?;
     let mut points = permit.run(request).await?;
     let Some(point) = points.pop().flatten() else {
         return Err(ApiError::new(ErrorKind::NotFound, format!("point not found: id {id}")));
     };
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(b"{\"found\":true,");
-    write_point(&mut out, &point, permit.unix_ms());
+    write_point(&mut out, &point, &shown, permit.unix_ms());
     out.push(b'\n');
     Ok(json_reply(StatusCode::OK, ReplyBody::whole(out)))
 }
@@ -159,8 +206,9 @@ pub async fn batch_get(
     let (with_vector, with_payload) = projection.with_body(body.with_vector, body.with_payload)?;
     let request =
         GetPoints { collection, ids: body.ids, with_vector, with_payload, read: ReadOptions::default() };
+    let shown = Shown::of(permit, &request.collection, with_vector)?;
     let reader = PointReader::new(permit, request)?;
-    let mut pages = GetPages { permit: permit.clone(), reader, wrote_any: false, missing: Vec::new() };
+    let mut pages = GetPages { permit: permit.clone(), reader, shown, wrote_any: false, missing: Vec::new() };
     // The first page decides about the status; an empty list of ids still checks the collection.
     let mut first = b"{\"points\":[".to_vec();
     pages.next(&mut first).await?;
@@ -173,6 +221,7 @@ pub async fn batch_get(
 struct GetPages {
     permit: Permit,
     reader: PointReader,
+    shown: Shown,
     wrote_any: bool,
     missing: Vec<u64>,
 }
@@ -190,7 +239,7 @@ impl Pages for GetPages {
                     self.wrote_any = true;
                     write_json(out, &id);
                     out.push(b',');
-                    write_point(out, &point, now_ms);
+                    write_point(out, &point, &self.shown, now_ms);
                 }
             }
         }
@@ -238,11 +287,28 @@ mod tests {
     #[test]
     fn points_as_json() {
         let mut out = Vec::new();
-        let point = StoredPoint { id: 1, vector: Some(vec![0.5, 1.0]), row: vec![], ttl_ms: 7, version: 3 };
-        write_point(&mut out, &point, 0);
+        let point = StoredPoint {
+            id: 1,
+            vector: Some(vec![0.5, 1.0]),
+            row: vec![],
+            ttl_ms: 7,
+            version: 3,
+            vectors: vec![],
+        };
+        let shown = Shown { with_vector: true, spaces: None };
+        write_point(&mut out, &point, &shown, 0);
         assert_eq!(out, br#""vector":[0.5,1.0],"payload":null,"ttl_ms":7,"version":3}"#);
         out.clear();
-        write_point(&mut out, &StoredPoint { vector: None, ..point }, 0);
+        write_point(&mut out, &StoredPoint { vector: None, ..point.clone() }, &shown, 0);
         assert!(out.starts_with(b"\"vector\":null,"));
+        let spaces = Some(vec!["a".to_owned(), "b\"".to_owned()]);
+        let vectors = vec![(0, vec![1.0]), (1, vec![0.5, -2.0]), (2, vec![3.0])];
+        let named = StoredPoint { vector: None, vectors, ..point };
+        for (with_vector, expected) in [(true, r#"{"a":[1.0],"b\"":[0.5,-2.0]}"#), (false, "null")] {
+            out.clear();
+            write_point(&mut out, &named, &Shown { with_vector, spaces: spaces.clone() }, 0);
+            let out = String::from_utf8(out.clone()).unwrap();
+            assert_eq!(out, format!(r#""vectors":{expected},"payload":null,"ttl_ms":7,"version":3}}"#));
+        }
     }
 }

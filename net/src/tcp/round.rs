@@ -367,7 +367,7 @@ impl<'a, 'h> Round<'a, 'h> {
                 self.laps.end(Stage::Owners);
             }
             Op::Placement(op) => Box::pin(process::partition(&permit, op, args, &mut self.out)).await,
-            Op::Kv(_) | Op::KvQuery(_) | Op::Absent | Op::Vector(_) => {
+            Op::Kv(_) | Op::KvQuery(_) | Op::Absent | Op::Named(_) | Op::Vector(_) => {
                 frame::put_error(&mut self.out, UNKNOWN)
             }
         }

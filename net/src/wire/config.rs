@@ -3,8 +3,8 @@
 
 use crate::op::ApiError;
 use crate::wire::json::{self, field, field_seed, unknown_field};
-use nigh_engine::collection::DenseConfig;
 use nigh_engine::collection::config_keys::{Family, Ints, Key, Kind, Settings, Value};
+use nigh_engine::collection::{DenseConfig, NamedConfig, NamedSpace, SPACES_MAX};
 use nigh_shard::collection_file::to_json;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::Map;
@@ -28,7 +28,7 @@ impl<'de> Deserialize<'de> for WireConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut body = WireConfig::default();
         let keys = Key::of(Family::Dense).collect();
-        deserializer.deserialize_map(Object { key: None, keys, settings: &mut body.0 })?;
+        deserializer.deserialize_map(Object { key: None, keys, settings: &mut body.0, sparse: None })?;
         Ok(body)
     }
 }
@@ -39,6 +39,8 @@ struct Object<'s> {
     key: Option<Key>,
     keys: Vec<Key>,
     settings: &'s mut Settings,
+    /// Of a named space: whether it is sparse. In its configuration words may be numbers.
+    sparse: Option<&'s mut bool>,
 }
 
 impl<'de> DeserializeSeed<'de> for Object<'_> {
@@ -70,6 +72,12 @@ impl<'de> Visitor<'de> for Object<'_> {
             self.settings.put(key, Value::Bool(true));
         }
         while let Some(json::Key(name)) = map.next_key()? {
+            if let Some(sparse) = &mut self.sparse
+                && name.eq_ignore_ascii_case(SPARSE)
+            {
+                **sparse = field(&mut map, SPARSE)?.unwrap_or(**sparse);
+                continue;
+            }
             let named = |name: &str| self.keys.iter().copied().find(|key| key.name() == name);
             let folded = name.to_ascii_lowercase();
             let key = named(&name).or_else(|| named(&folded));
@@ -91,6 +99,19 @@ impl Object<'_> {
             }
             Kind::Int(_) => field::<_, i64>(map, name)?.map(|number| Value::Int(number.into())),
             Kind::Float(_) => field(map, name)?.map(Value::Float),
+            Kind::Words(words) if self.sparse.is_some() => {
+                match field::<_, WordOrCode>(map, name)? {
+                    None => {}
+                    Some(WordOrCode::Word(text)) => self.settings.put_word(key, &text),
+                    Some(WordOrCode::Code(code)) => {
+                        let word = words.iter().find(|word| u64::from(word.code) == code);
+                        // Another number is refused with the words that there are, as another word is.
+                        let text = word.map_or_else(|| code.to_string(), |word| word.name.to_owned());
+                        self.settings.put_word(key, &text);
+                    }
+                }
+                None
+            }
             Kind::Words(_) => {
                 if let Some(text) = field::<_, String>(map, name)? {
                     self.settings.put_word(key, &text);
@@ -98,7 +119,8 @@ impl Object<'_> {
                 None
             }
             Kind::Object(members) => {
-                let object = Object { key: Some(key), keys: members.to_vec(), settings: self.settings };
+                let object =
+                    Object { key: Some(key), keys: members.to_vec(), settings: self.settings, sparse: None };
                 field_seed(map, name, object)?;
                 None
             }
@@ -115,6 +137,112 @@ pub fn object(key: Key, config: &DenseConfig) -> Option<Map<String, serde_json::
     let members = key.members().filter(|_| key.get(config) == Some(Value::Bool(true)))?;
     let given = |key: &Key| Some((key.name().to_owned(), to_json(key.get(config)?)));
     Some(members.iter().filter_map(given).collect())
+}
+
+/// The key of a named space that says whether it is sparse.
+const SPARSE: &str = "sparse";
+
+/// A word, or the number that stands for it.
+enum WordOrCode {
+    Word(String),
+    Code(u64),
+}
+
+impl<'de> Deserialize<'de> for WordOrCode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl Visitor<'_> for Either {
+            type Value = WordOrCode;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number or a name in quotes")
+            }
+            fn visit_u64<E>(self, code: u64) -> Result<WordOrCode, E> {
+                Ok(WordOrCode::Code(code))
+            }
+            fn visit_str<E>(self, word: &str) -> Result<WordOrCode, E> {
+                Ok(WordOrCode::Word(word.to_owned()))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// The spaces of a collection as sent, by their names.
+#[derive(Default)]
+pub struct SpaceConfigs(Vec<(String, SpaceConfig)>);
+
+/// The configuration of a space as sent.
+#[derive(Default)]
+struct SpaceConfig {
+    settings: Settings,
+    is_sparse: bool,
+}
+
+impl SpaceConfigs {
+    /// The configuration of the collection, defaults in place.
+    ///
+    /// # Errors
+    /// 400 for what no collection can have; names the space.
+    pub fn into_config(self) -> Result<NamedConfig, ApiError> {
+        let (mut spaces, mut sparse_spaces) = (Vec::new(), Vec::new());
+        for (name, SpaceConfig { settings, is_sparse }) in self.0 {
+            if is_sparse {
+                // The other keys have no effect.
+                sparse_spaces.push(name);
+                continue;
+            }
+            let config = settings.config();
+            let config =
+                config.map_err(|error| ApiError::invalid(format!("vector: space {name:?}: {}", error.0)))?;
+            spaces.push(NamedSpace { name, config });
+        }
+        let config = NamedConfig::new(spaces, sparse_spaces);
+        config.validate().map_err(|error| ApiError::invalid(error.to_string()))?;
+        Ok(config)
+    }
+}
+
+impl<'de> Deserialize<'de> for SpaceConfigs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Spaces;
+        impl<'de> Visitor<'de> for Spaces {
+            type Value = SpaceConfigs;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of spaces by their names")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SpaceConfigs, A::Error> {
+                let mut spaces: Vec<(String, SpaceConfig)> = Vec::new();
+                while let Some(json::Key(name)) = map.next_key()? {
+                    let mut space = SpaceConfig::default();
+                    let keys = Key::of(Family::Named).collect();
+                    let sparse = Some(&mut space.is_sparse);
+                    let object = Object { key: None, keys, settings: &mut space.settings, sparse };
+                    field_seed(&mut map, &name, object)?;
+                    match spaces.iter().position(|(other, _)| *other == name) {
+                        Some(at) => spaces[at].1 = space,
+                        // One more is refused by name later; nobody is to look through many names for each.
+                        None if spaces.len() > SPACES_MAX => {}
+                        None => spaces.push((name.into_owned(), space)),
+                    }
+                }
+                Ok(SpaceConfigs(spaces))
+            }
+        }
+        deserializer.deserialize_map(Spaces)
+    }
+}
+
+/// The configuration of a dense space as answers have it: `dim`, and every other key that is not 0. Words are numbers.
+pub fn space_object(config: &DenseConfig) -> Map<String, serde_json::Value> {
+    let given = |key: Key| {
+        let value = match key.get(config)? {
+            Value::Word(name) => Value::Int(key.words().iter().find(|word| word.name == name)?.code.into()),
+            value => value,
+        };
+        let is_zero = matches!(value, Value::Bool(false) | Value::Int(0)) || value == Value::Float(0.0);
+        (key == Key::Dim || !is_zero).then(|| (key.name().to_owned(), to_json(value)))
+    };
+    Key::of(Family::Named).filter_map(given).collect()
 }
 
 #[cfg(test)]

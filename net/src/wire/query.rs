@@ -71,7 +71,7 @@ fn other_family(what: &str) -> ApiError {
 
 fn lane(source: Source, k: i32, lane_k: i32, filter_json: &str) -> Result<QueryLeaf, ApiError> {
     let filter = filter_of("filter_json", filter_json.as_bytes())?;
-    Ok(QueryLeaf { source, k: k.into(), lane_k: lane_k.into(), filter })
+    Ok(QueryLeaf { source, space: 0, k: k.into(), lane_k: lane_k.into(), filter })
 }
 
 fn sparse(leaf: proto::SparseLeaf) -> Result<QueryLeaf, ApiError> {

@@ -558,7 +558,7 @@ fn what_the_node_lacks() {
     client.refused("KeysRevoke", json!({"token": "t"}), FAILED_PRECONDITION, registry);
     client.refused("KeysList", json!({}), FAILED_PRECONDITION, registry);
     let mut absent = 0;
-    for (_, method) in grpc_methods().filter(|(row, _)| row.op == Op::Absent) {
+    for (_, method) in grpc_methods().filter(|(row, _)| matches!(row.op, Op::Absent | Op::Named(_))) {
         absent += 1;
         let what = if method.name.starts_with("MV") { "several vectors per point" } else { "named vectors" };
         client.refused(method.name, json!({}), UNIMPLEMENTED, what);

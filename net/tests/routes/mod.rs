@@ -5,6 +5,7 @@ mod aliases;
 mod conditions;
 mod inspect;
 mod long_searches;
+mod named;
 mod openapi;
 mod order;
 mod payloads;

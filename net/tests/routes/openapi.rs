@@ -44,6 +44,13 @@ fn prepare(document: &Value, client: &mut Client) {
     let films = of("/v1/collections/{name}/points/batch").remove(0);
     client.json("POST", "/v1/collections/films/points/batch", films.2);
     client.json("POST", "/v1/aliases", of("/v1/aliases").remove(0).2);
+    for name in ["drafts", "scenes"] {
+        client.json("DELETE", &format!("/v1/named/{name}"), Value::Null);
+    }
+    client.json("POST", "/v1/named/scenes", of("/v1/named/{name}").remove(0).2);
+    for (_, _, point) in of("/v1/named/{name}/points") {
+        client.json("POST", "/v1/named/scenes/points", point);
+    }
 }
 
 fn example_path(document: &Value, path: &str, operation: &Value) -> String {

@@ -94,6 +94,10 @@ fn check(document: &Value, schema: &Value, keyword: &str, bound: &Value, value: 
                 }
             }
         }
+        "propertyNames" => {
+            let names = value.as_object().into_iter().flatten().map(|(name, _)| Value::from(name.as_str()));
+            return names.into_iter().find_map(|name| misfit(document, bound, &name));
+        }
         // Names of the examples are plain; the servers' own checks cover the rest.
         "pattern" => true,
         remark if REMARKS.contains(&remark) => true,

@@ -7,22 +7,27 @@ use crate::checkpoint::{Manifest, VectorsFile};
 use crate::collection_file;
 use crate::env::{call, call_own};
 use crate::error::{OpError, file_error, io_error};
+use crate::family::{CollectionConfig, Family};
 use crate::owner::Owned;
 use crate::twin;
-use nigh_engine::collection::{DenseConfig, DenseWriter, IndexType};
+use nigh_engine::collection::{DenseWriter, IndexType};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 impl Core {
-    /// Creates a dense collection; durable on return.
+    /// Creates a collection; durable on return.
     ///
     /// # Errors
     /// A bad name or configuration, a name in use, no space, no memory, no device for an index on one.
-    pub async fn create_collection(self: &Rc<Self>, name: &str, config: DenseConfig) -> Result<(), OpError> {
-        let full = checked_name(name)?;
+    pub async fn create_collection(
+        self: &Rc<Self>,
+        name: &str,
+        config: impl Into<CollectionConfig>,
+    ) -> Result<(), OpError> {
+        let (full, config) = (checked_name(name)?, config.into());
         config.validate()?;
-        if config.index == IndexType::Gpu {
+        if let Some(config) = config.dense().filter(|config| config.index == IndexType::Gpu) {
             let opened = self.node().lane.try_open(config.dim, config.metric).await;
             opened.map_err(|error| {
                 OpError::BadRequest(format!("vector: IndexGPU requires a device: {error}"))
@@ -34,18 +39,27 @@ impl Core {
             .map_err(|error| self.note_refusal(error))
     }
 
-    /// Drops a collection with its files and aliases; complete on return; false when unknown.
+    /// Drops a collection with its files and aliases; complete on return; false when there is none of that name, in the family that is given or
+    /// in any.
     ///
     /// # Errors
     /// File errors: the collection is gone for clients, its files are removed at the next start.
-    pub async fn drop_collection(self: &Rc<Self>, name: &str) -> Result<bool, OpError> {
+    pub async fn drop_collection(
+        self: &Rc<Self>,
+        name: &str,
+        family: Option<Family>,
+    ) -> Result<bool, OpError> {
         let Some(full) = full_name(name) else {
             return Err(OpError::BadRequest(format!("invalid collection name {name:?}")));
         };
-        call(self, 0, move |there| async move { there.drop_on_core_0(full).await }).await?
+        call(self, 0, move |there| async move { there.drop_on_core_0(full, family).await }).await?
     }
 
-    async fn create_on_core_0(self: &Rc<Self>, name: String, config: DenseConfig) -> Result<(), OpError> {
+    async fn create_on_core_0(
+        self: &Rc<Self>,
+        name: String,
+        config: CollectionConfig,
+    ) -> Result<(), OpError> {
         let _held = self.catalog_lock.lock().await;
         let catalog = self.ctx.catalog_copy();
         if catalog.by_name.contains_key(&name) {
@@ -72,9 +86,11 @@ impl Core {
         let bytes = collection_file::encode(uid, &name, &config);
         let written = async {
             disk.create_dir(&dir).await.map_err(|error| io_error(&error))?;
-            let vectors = match config.persistent {
-                true => Some(VectorsFile::create(&*disk, &dir, 0, uid, &config).await.map_err(file_error)?),
-                false => None,
+            let vectors = match config.dense().filter(|config| config.persistent) {
+                Some(config) => {
+                    Some(VectorsFile::create(&*disk, &dir, 0, uid, config).await.map_err(file_error)?)
+                }
+                None => None,
             };
             let writer = self.ctx.new_writer(&config, vectors.as_ref(), 0)?;
             let vectors = vectors.map(|vectors| vectors.name().to_owned());
@@ -107,7 +123,7 @@ impl Core {
         self: &Rc<Self>,
         uid: u64,
         name: String,
-        config: DenseConfig,
+        config: CollectionConfig,
         writer: DenseWriter,
         manifest: Manifest,
     ) -> Result<(), OpError> {
@@ -119,10 +135,15 @@ impl Core {
         Ok(())
     }
 
-    async fn drop_on_core_0(self: &Rc<Self>, name: String) -> Result<bool, OpError> {
+    async fn drop_on_core_0(self: &Rc<Self>, name: String, family: Option<Family>) -> Result<bool, OpError> {
         let _held = self.catalog_lock.lock().await;
         let mut catalog = self.ctx.catalog_copy();
-        let Some(handle) = catalog.by_name.remove(&name) else { return Ok(false) };
+        let found = catalog
+            .by_name
+            .get(&name)
+            .filter(|found| family.is_none_or(|family| found.config.family() == family));
+        let Some(handle) = found.cloned() else { return Ok(false) };
+        catalog.by_name.remove(&name);
         // The rename is the moment of the drop: after a crash the collection is either whole or gone.
         let trash = PathBuf::from(format!("trash/{:016x}", handle.uid));
         let mut failed = None;
@@ -173,7 +194,8 @@ impl Core {
             let vectors = match (&manifest.vectors, there.env().disk()) {
                 (Some(name), Some(disk)) => {
                     let dir = collection_dir(handle.uid);
-                    let opened = VectorsFile::open(&*disk, &dir, name, handle.uid, &handle.config).await;
+                    let config = handle.dense_config()?;
+                    let opened = VectorsFile::open(&*disk, &dir, name, handle.uid, config).await;
                     Some(Rc::new(opened.map_err(file_error)?))
                 }
                 _ => None,

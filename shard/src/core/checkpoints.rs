@@ -33,8 +33,8 @@ const STOP_POLL_US: u64 = 1_000;
 fn worth_an_image(owned: &Owned, records_min: u64) -> bool {
     let writer = owned.writer.borrow();
     let uncovered = writer.seq().saturating_sub(owned.handle.covered_seq.load(Relaxed));
-    writer.space().training_unsaved()
-        || writer.space().codes_unsaved()
+    writer.training_unsaved()
+        || writer.codes_unsaved()
         || uncovered >= records_min.max(writer.shared().stats().live / IMAGE_RECORDS_PART)
 }
 
@@ -60,7 +60,7 @@ impl Idle {
             let (uid, seq) = (owned.handle.uid, owned.writer.borrow().seq());
             self.seqs.insert(uid, seq);
             if before.get(&uid) == Some(&seq)
-                && owned.writer.borrow().space().tail_len() == 0
+                && owned.writer.borrow().tail_len() == 0
                 && worth_an_image(&owned, core.options().image_records_min)
             {
                 due.push(uid);

@@ -5,6 +5,7 @@ use super::walk::sort_in_slices;
 use crate::catalog::CollectionHandle;
 use crate::env::call;
 use crate::error::OpError;
+use crate::family::CollectionConfig;
 use crate::slice::Slice;
 use ahash::HashMap;
 use nigh_engine::collection::{CellsInfo, DenseConfig, Point, Stats, Usage};
@@ -27,7 +28,7 @@ pub struct CollectionInfo {
     /// `<tenant>/<name>`.
     pub name: String,
     /// As created.
-    pub config: Arc<DenseConfig>,
+    pub config: Arc<CollectionConfig>,
     /// Counters and gauges.
     pub stats: Stats,
     /// Memory by part.
@@ -129,6 +130,16 @@ fn lot(seed: u64, id: u64) -> u64 {
     hash(hash(hash(seed) ^ id))
 }
 
+impl CollectionInfo {
+    /// The configuration of a dense collection.
+    ///
+    /// # Errors
+    /// [`OpError::UnknownCollection`] for one of another family.
+    pub fn dense_config(&self) -> Result<&DenseConfig, OpError> {
+        self.config.dense().ok_or_else(|| OpError::UnknownCollection(self.name.clone()))
+    }
+}
+
 fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
     let dense = handle.dense(pin);
     CollectionInfo {
@@ -137,8 +148,8 @@ fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
         stats: dense.stats(),
         usage: dense.usage(),
         resident_vectors: 0,
-        walks: dense.space().walks_over(),
-        cells: dense.space().cells_info(),
+        walks: dense.spaces().first().map_or("float", |space| space.walks_over()),
+        cells: dense.spaces().first().and_then(|space| space.cells_info()),
         damage: handle.damage.get().cloned(),
         is_closed: handle.is_closed.load(Relaxed),
     }
@@ -161,7 +172,8 @@ impl Core {
     /// Unknown collection.
     pub fn collection_info(&self, name: &str) -> Result<CollectionInfo, OpError> {
         let (handle, pin) = (self.ctx.handle(name)?, self.pin());
-        let resident_vectors = handle.dense(&pin).space().resident_vector_bytes();
+        let spaces = handle.dense(&pin).spaces().iter();
+        let resident_vectors = spaces.map(|space| space.resident_vector_bytes()).sum();
         Ok(CollectionInfo { resident_vectors, ..info(&handle, &pin) })
     }
 

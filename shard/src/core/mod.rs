@@ -29,8 +29,8 @@ pub use crate::found::{ANSWER_UNCOUNTED_BYTES, ANSWERS_CROWDED, answers_most, ch
 pub use crate::owner::tasks::TaskReport;
 pub use crate::payload_change::{PayloadChange, finish_row};
 pub use crate::points::{
-    FoundPoint, PAGE_BYTES, PointFields, PointOperated, ScrollPage, SearchRequest, StoredPoint, Vectors,
-    WriteBatch, Written,
+    FoundPoint, NamedVectors, PAGE_BYTES, PointFields, PointOperated, ScrollPage, SearchRequest, StoredPoint,
+    Vectors, WriteBatch, Written,
 };
 pub use crate::question::Asked;
 pub use aliases::{Alias, AliasChange};
@@ -42,11 +42,11 @@ use crate::catalog::{CollectionState, checked_name};
 use crate::ctx::Ctx;
 use crate::env::{Env, Home, Replies};
 use crate::event::{Event, Lock};
+use crate::family::{CollectionConfig, Family};
 use crate::journal::{Journal, Ticket};
 use crate::kv::Keys;
 use crate::node::{NodeOptions, NodeShared};
 use crate::owner::Collections;
-use nigh_engine::collection::DenseConfig;
 use nigh_engine::index::Scratch;
 use nigh_engine::memory::{Participant, Pin};
 use std::cell::{Cell, RefCell};
@@ -180,10 +180,21 @@ impl Core {
     ///
     /// # Errors
     /// [`OpError::UnknownCollection`], [`OpError::Damaged`], or [`OpError::NoMemory`] when it is closed.
-    pub fn config(&self, name: &str) -> Result<Arc<DenseConfig>, OpError> {
+    pub fn config(&self, name: &str) -> Result<Arc<CollectionConfig>, OpError> {
         let handle = self.ctx.handle(name)?;
         handle.healthy()?;
         Ok(handle.config.clone())
+    }
+
+    /// Whether a name stands for a collection of a family.
+    ///
+    /// # Errors
+    /// [`OpError::UnknownCollection`] when there is none, or it is of another family: each family has names of its own for those who ask.
+    pub fn expect_family(&self, name: &str, family: Family) -> Result<(), OpError> {
+        match self.ctx.handle(name)?.config.family() == family {
+            true => Ok(()),
+            false => Err(OpError::UnknownCollection(name.to_owned())),
+        }
     }
 
     /// Why this node should get no more requests, in one sentence per reason: logs that have failed, a full disk, damaged or closed collections,

@@ -3,6 +3,7 @@
 use super::Core;
 use crate::catalog::CollectionHandle;
 use crate::error::OpError;
+use crate::family::CollectionConfig;
 use crate::found::found_points;
 use crate::points::FoundPoint;
 use nigh_engine::collection::SearchError;
@@ -10,7 +11,7 @@ use nigh_engine::memory::Pin;
 use nigh_engine::pace::{Pace, Whole, at_once};
 use nigh_engine::payload::Value;
 use nigh_engine::query::{
-    Combine, Found, LaneQuery, LaneReport, QueryScratch, group_hits, search_lanes_paced,
+    Combine, Found, LaneQuery, LaneReport, Leaf, QueryScratch, Source, group_hits, search_lanes_paced,
 };
 use nigh_engine::sparse::LaneScratch;
 use std::cell::Cell;
@@ -100,6 +101,19 @@ impl QueryAnswer {
 /// begin anew, in pieces, when it is their turn.
 const WHOLE_STEPS: usize = 40_000;
 
+/// Whether a collection has the space that a lane ranks in. One that was dropped and made anew since the lane was asked for may not.
+fn check_space(config: &CollectionConfig, leaf: &Leaf) -> Result<(), OpError> {
+    let spaces = match leaf.source {
+        Source::Text(_) => return Ok(()),
+        Source::Sparse(_) => config.sparse_spaces(),
+        _ => config.named().map_or(1, |config| config.spaces.len()),
+    };
+    match leaf.space < spaces {
+        true => Ok(()),
+        false => Err(OpError::BadRequest("the query is of a space that the collection does not have".into())),
+    }
+}
+
 thread_local! {
     /// Kept between queries: clearing it anew would cost more than a small query.
     static LISTS: Cell<Option<LaneScratch>> = const { Cell::new(None) };
@@ -113,11 +127,13 @@ impl Core {
     pub async fn query(self: &Rc<Self>, name: &str, request: QueryRequest) -> Result<QueryOutcome, OpError> {
         let handle = self.ctx.handle(name)?;
         handle.healthy()?;
-        for leaf in &request.lanes.lanes {
+        let root = match &request.lanes.combine {
+            Combine::Rerank(root) => Some(&**root),
+            Combine::Fuse(_) | Combine::Diversify { .. } => None,
+        };
+        for leaf in request.lanes.lanes.iter().chain(root) {
             self.check_filter(&handle, leaf.filter.as_deref())?;
-        }
-        if let Combine::Rerank(root) = &request.lanes.combine {
-            self.check_filter(&handle, root.filter.as_deref())?;
+            check_space(&handle.config, leaf)?;
         }
         if let Some(by) = &request.group {
             self.check_key(&handle, &by.field, "group_by")?;

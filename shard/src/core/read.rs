@@ -30,7 +30,8 @@ pub(super) const MATCHING_STEP: usize = 2048;
 fn stored(point: &Point<'_>, with_vector: bool, with_payload: bool, now_ms: u64) -> StoredPoint {
     StoredPoint {
         id: point.id,
-        vector: with_vector.then(|| point.vector.to_vec()),
+        vector: (with_vector && !point.vector.is_empty()).then(|| point.vector.to_vec()),
+        vectors: Vec::new(),
         row: match (with_payload, with_vector) {
             (true, _) => point.row.to_vec(),
             (false, true) => sparse_only(point.row),
@@ -77,7 +78,7 @@ impl Core {
         let began_ns = self.env().now_ns();
         // The thread of the devices is not to wait for a filter that looks through texts.
         let is_brief = request.filter.as_ref().is_none_or(|filter| filter.is_brief());
-        if handle.config.index == IndexType::Gpu
+        if handle.dense_config()?.index == IndexType::Gpu
             && is_brief
             && let Some(found) = self.search_on_device(&handle, &request).await
         {
@@ -149,8 +150,12 @@ impl Core {
                 let pin = self.pin();
                 let dense = handle.dense(&pin);
                 for id in ids {
-                    let point = dense.get(&pin, *id, now_ms);
-                    let point = point.map(|point| stored(&point, with_vector, with_payload, now_ms));
+                    let slot = dense.points().find(&pin, *id, now_ms);
+                    let point = slot.map(|slot| {
+                        let point = dense.point(&pin, slot);
+                        let vectors = if with_vector { dense.named_vectors(&pin, slot) } else { Vec::new() };
+                        StoredPoint { vectors, ..stored(&point, with_vector, with_payload, now_ms) }
+                    });
                     bytes += point.as_ref().map_or(0, StoredPoint::bytes);
                     points.push(point);
                     if bytes >= PAGE_BYTES {

@@ -40,7 +40,7 @@ impl Core {
                     owned.writer.borrow_mut().reclaim();
                 }
                 if rounds % RESIDENCY_ROUNDS == owned.handle.uid % RESIDENCY_ROUNDS {
-                    owned.writer.borrow().shared().space().note_residency();
+                    owned.writer.borrow().shared().spaces().iter().for_each(|space| space.note_residency());
                 }
                 seqs += owned.writer.borrow().seq();
             }

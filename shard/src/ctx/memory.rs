@@ -4,7 +4,8 @@ use super::Ctx;
 use crate::account::{Growth, Refusal};
 use crate::checkpoint::VectorsFile;
 use crate::error::{OpError, io_error, refused_memory};
-use nigh_engine::collection::{DenseConfig, DenseWriter};
+use crate::family::CollectionConfig;
+use nigh_engine::collection::DenseWriter;
 
 /// While the memory limit is exceeded or a write is refused, a core asks at most this often, in microseconds.
 pub(crate) const GIVE_BACK_FULL_US: u64 = 1_000_000;
@@ -72,7 +73,7 @@ impl Ctx {
     /// [`OpError::NoMemory`] when the address space for it cannot be reserved, or a file cannot be had.
     pub(crate) fn new_writer(
         &self,
-        config: &DenseConfig,
+        config: &CollectionConfig,
         vectors: Option<&VectorsFile>,
         slots: usize,
     ) -> Result<DenseWriter, OpError> {
@@ -81,8 +82,12 @@ impl Ctx {
             (Some(vectors), Some(disk)) => Some(vectors.storage(&*disk).map_err(|e| io_error(&e))?),
             _ => None,
         };
-        DenseWriter::create_in(config.clone(), slots, self.shared.domain.clone(), storage)
-            .map_err(|error| OpError::NoMemory(error.to_string()))
+        let domain = self.shared.domain.clone();
+        let made = match config {
+            CollectionConfig::Dense(config) => DenseWriter::create_in(config.clone(), slots, domain, storage),
+            CollectionConfig::Named(config) => DenseWriter::create_named(config, slots, domain),
+        };
+        made.map_err(|error| OpError::NoMemory(error.to_string()))
     }
 
     /// Tells the account what the points of this core hold.

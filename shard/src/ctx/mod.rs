@@ -15,9 +15,10 @@ use crate::catalog::{Catalog, CollectionHandle, Counters, full_name};
 use crate::env::{Env, Home, Replies};
 use crate::error::OpError;
 use crate::event::Event;
+use crate::family::CollectionConfig;
 use crate::log::{Log, OldSegments};
 use crate::node::{NodeOptions, NodeShared};
-use nigh_engine::collection::{DenseConfig, DenseWriter};
+use nigh_engine::collection::DenseWriter;
 use nigh_engine::memory::{Participant, Pin, Published};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -183,7 +184,7 @@ impl Ctx {
         &self,
         uid: u64,
         name: String,
-        config: DenseConfig,
+        config: CollectionConfig,
         writer: &DenseWriter,
     ) -> Arc<CollectionHandle> {
         Arc::new(CollectionHandle {

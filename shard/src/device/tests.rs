@@ -5,7 +5,7 @@ use crate::account::Account;
 use crate::catalog::{CollectionHandle, Counters};
 use crate::points::{FoundPoint, SearchRequest};
 use futures_lite::future::{block_on, poll_once};
-use nigh_engine::collection::{DenseConfig, DenseWriter, IndexType, Query, SearchError, Write};
+use nigh_engine::collection::{DenseConfig, DenseWriter, IndexType, Parts, Query, SearchError, Write};
 use nigh_engine::device::{DeviceError, ExactDevice, Found, RESULTS_MAX};
 use nigh_engine::distance::Metric;
 use nigh_engine::filter::{Node, Predicate};
@@ -129,7 +129,7 @@ impl Bed {
         let handle = Arc::new(CollectionHandle {
             uid: 7,
             name: "default/a".into(),
-            config: Arc::new(config(metric)),
+            config: Arc::new(config(metric).into()),
             owner: 0,
             view: Published::new(domain.clone(), writer.shared().clone()),
             counters: Counters::default(),
@@ -146,7 +146,7 @@ impl Bed {
         let mut row = RowBuilder::new();
         row.set("name", Value::String(format!("n{}", id % 5)), 0);
         let (seq, row) = (self.writer.seq() + 1, row.finish());
-        self.writer.apply(Write { seq, id, version: 1, vector, row: &row, deadline_ms });
+        self.writer.apply(Write { seq, id, version: 1, parts: Parts::Only(vector), row: &row, deadline_ms });
     }
 
     fn fill(&mut self, ids: std::ops::Range<u64>) {
@@ -293,7 +293,14 @@ fn a_build_begins_a_new_copy_and_a_drop_ends_it() {
     bed.fill(0..50);
     assert!(bed.compare(5, None));
     let mut built = DenseWriter::create(config(Metric::L2), 1 << 16, bed.domain.clone()).unwrap();
-    built.load(Write { seq: 60, id: 77, version: 1, vector: &[0.5; DIM], row: &[], deadline_ms: 0 });
+    built.load(Write {
+        seq: 60,
+        id: 77,
+        version: 1,
+        parts: Parts::Only(&[0.5; DIM]),
+        row: &[],
+        deadline_ms: 0,
+    });
     bed.handle.view.swap(built.shared().clone());
     bed.writer = built;
     assert!(bed.compare(5, None));
@@ -378,7 +385,7 @@ fn searches_beside_a_writer_see_every_point_once() {
     };
     let put = |writer: &mut DenseWriter, id: u64, turn: usize| {
         let (seq, vector) = (writer.seq() + 1, vector(id, turn));
-        writer.apply(Write { seq, id, version: 1, vector: &vector, row: &[], deadline_ms: 0 });
+        writer.apply(Write { seq, id, version: 1, parts: Parts::Only(&vector), row: &[], deadline_ms: 0 });
     };
     (0..points).for_each(|id| put(&mut writer, id, 0));
     std::thread::scope(|scope| {

@@ -20,7 +20,7 @@ use crate::owner::{Collections, Owned};
 use crate::points::WriteBatch;
 use crate::slice::Slice;
 use ahash::HashSet;
-use nigh_engine::collection::{DenseWriter, Quantizer, Write, WriteError};
+use nigh_engine::collection::{DenseWriter, Parts, Write, WriteError};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -60,7 +60,8 @@ impl Collections {
     ) -> Result<usize, OpError> {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         owned.usable()?;
-        let bytes = staged_bytes(&batch, owned.handle.config.dim) + batch.points.len() as u64 * ID_BYTES;
+        let bytes =
+            staged_bytes(&batch, owned.handle.dense_config()?.dim) + batch.points.len() as u64 * ID_BYTES;
         self.ctx().room_in_memory(bytes, Growth::New)?;
         if !batch.points.is_empty() && owned.is_empty_for_build(name).is_err() {
             // What has expired is not in the way.
@@ -68,7 +69,7 @@ impl Collections {
             owned.usable()?;
         }
         owned.takes_staging(name, batch.points.len())?;
-        let dim = owned.handle.config.dim;
+        let dim = owned.handle.dense_config()?.dim;
         let mut slice = Slice::begin(self.env());
         let mut buffer = Vec::new();
         let mut fresh = HashSet::default();
@@ -127,8 +128,8 @@ impl Collections {
             return Ok(None);
         }
         let began_ns = self.env().now_ns();
-        let quota = owned.handle.config.max_vectors;
-        let config = &owned.handle.config;
+        let quota = owned.handle.dense_config()?.max_vectors;
+        let config = owned.handle.dense_config()?;
         let points = owned.staged.borrow().len() as u64;
         let bytes = points.saturating_mul(config.quota_bytes_per_point());
         if (quota > 0 && points > quota) || (config.max_bytes > 0 && bytes > config.max_bytes) {
@@ -198,7 +199,7 @@ impl Collections {
         task: &Task,
     ) -> Result<(), OpError> {
         let env = self.env().clone();
-        let config = &owned.handle.config;
+        let config = owned.handle.dense_config()?;
         let in_file = owned.vectors.borrow().is_some();
         let vectors = match (in_file, self.env().disk()) {
             (true, Some(disk)) => {
@@ -213,7 +214,7 @@ impl Collections {
             }
             _ => None,
         };
-        let mut fresh = self.ctx().new_writer(config, vectors.as_deref(), 0)?;
+        let mut fresh = self.ctx().new_writer(&owned.handle.config, vectors.as_deref(), 0)?;
         fresh.points_mut().inherit_versions(owned.writer.borrow().points());
         let aside = RefCell::new(fresh);
         let mut slice = Slice::begin(&env);
@@ -237,7 +238,7 @@ impl Collections {
                     writer.commit_next()?;
                     let (id, row, version) =
                         (point.id, &point.row[..], writer.points().next_version(point.id));
-                    writer.load(Write { seq, id, version, vector, row, deadline_ms: 0 });
+                    writer.load(Write { seq, id, version, parts: Parts::Only(vector), row, deadline_ms: 0 });
                     owned.aside_bytes.set(writer.shared().stats().bytes);
                 }
                 slice.check().await;
@@ -245,12 +246,13 @@ impl Collections {
             }
             owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
         }
+        // A bulk load is of a collection of one space.
         if aside.borrow().space().files_cells() {
             task.stage("training");
-            train_now(&env, &aside).await;
+            train_now(&env, &aside, 0).await;
         }
         task.stage("linking");
-        while let Some(linked) = run_round(self, &aside, ROUND_BULK, workers).await {
+        while let Some(linked) = run_round(self, &aside, 0, ROUND_BULK, workers).await {
             task.advance(linked as u64);
             if owned.dropped.get() {
                 return Err(OpError::UnknownCollection(owned.handle.name.clone()));
@@ -262,7 +264,7 @@ impl Collections {
         if aside.borrow().space().links_twice() {
             task.stage("relinking");
             let mut next = 0;
-            while run_relinking(self, &aside, &mut next, workers).await.is_some() {
+            while run_relinking(self, &aside, 0, &mut next, workers).await.is_some() {
                 if owned.dropped.get() {
                     return Err(OpError::UnknownCollection(owned.handle.name.clone()));
                 }
@@ -270,7 +272,7 @@ impl Collections {
             }
         }
 
-        if let Quantizer::Trained(_) = owned.handle.config.quant {
+        if owned.handle.config.has_quantizer() {
             task.stage("quantizing");
             advance(&env, owned, &aside, true).await;
             owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
@@ -385,7 +387,7 @@ impl Collections {
                         seq,
                         id,
                         version: point.version,
-                        vector: &point.vector,
+                        parts: Parts::Only(&point.vector),
                         row: point.row,
                         deadline_ms: point.deadline_ms,
                     });

@@ -45,8 +45,8 @@ async fn write_image(collections: &Rc<Collections>, owned: &Owned) -> Result<(),
     let frees = collections.ctx().is_disk_short() && frees_room(collections, owned);
     let may_use_reserve = collections.ctx().node().reserve.is_for_images(collections.env().now_ns());
     let is_due = is_base_due(owned, &owned.writer);
-    let may_be_delta = !owned.checkpoint.borrow().manifest.images.is_empty()
-        && !owned.writer.borrow().space().codes_unsaved();
+    let may_be_delta =
+        !owned.checkpoint.borrow().manifest.images.is_empty() && !owned.writer.borrow().codes_unsaved();
     let mut is_base = frees || is_due;
     let mut written = write_image_as(collections, &disk, owned, is_base).await;
     if is_no_room(&written) && is_base && may_be_delta && !frees {
@@ -100,7 +100,7 @@ fn is_base_due(owned: &Owned, writer: &RefCell<DenseWriter>) -> bool {
     let state = owned.checkpoint.borrow();
     let images = &state.manifest.images;
     let deltas: u64 = images.iter().skip(1).map(|(_, bytes)| bytes).sum();
-    writer.borrow().space().codes_unsaved()
+    writer.borrow().codes_unsaved()
         || images.is_empty()
         || images.len() >= IMAGES_MAX
         || deltas > images.first().map_or(0, |(_, bytes)| *bytes)

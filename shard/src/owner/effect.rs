@@ -6,11 +6,13 @@
 //! write    = 1 id:u64 version:u64 deadline_ms:u64 dim:u32 row_len:u32 vector:f32*dim row:u8*row_len
 //! delete   = 2 id:u64
 //! payload  = 3 id:u64 version:u64 row_len:u32 row:u8*row_len
+//! named    = 4 id:u64 version:u64 deadline_ms:u64 row_len:u32 parts:u16 part*parts row:u8*row_len      a write into named spaces
+//! part     = space:u16 dim:u32 vector:f32*dim             dim 0xffffffff: the point keeps the vector that it has there
 //! ```
 //! Little-endian. The collection and its sequence number stand in the log's own record key. Deadlines are absolute,
-//! so replay never prolongs a life. Kinds are never reused; an unknown one stops the collection it belongs to.
+//! so replay never prolongs a life. In a space that no part names a point has no vector from then on. Kinds are never reused; an unknown one stops the collection it belongs to.
 
-use nigh_engine::collection::{DenseWriter, RowWrite, Write};
+use nigh_engine::collection::{DenseWriter, Part, Parts, RowWrite, SPACES_MAX, Write};
 use nigh_engine::payload::PayloadRow;
 use std::borrow::Cow;
 
@@ -30,6 +32,19 @@ pub enum Effect<'a> {
         /// Encoded payload row, empty = none.
         row: &'a [u8],
     },
+    /// Insert or replace in a collection of named spaces.
+    WriteNamed {
+        /// Point.
+        id: u64,
+        /// Version it got.
+        version: u64,
+        /// Absolute, Unix ms, 0 = none.
+        deadline_ms: u64,
+        /// By the numbers of the spaces, in ascending order: its vectors, or that it keeps the one that it has.
+        parts: Vec<(u16, NamedPart<'a>)>,
+        /// Encoded payload row, empty = none.
+        row: &'a [u8],
+    },
     /// Another payload; vector and deadline stay.
     Payload {
         /// Point.
@@ -44,6 +59,15 @@ pub enum Effect<'a> {
         /// Point.
         id: u64,
     },
+}
+
+/// What a write says of a point in one of several spaces.
+#[derive(Debug, PartialEq)]
+pub enum NamedPart<'a> {
+    /// This vector. Decoded it is a copy.
+    Given(Cow<'a, [f32]>),
+    /// The point keeps the vector that it has.
+    Kept,
 }
 
 /// Why a body does not decode although its checksum is good: a newer writer or our own bug.
@@ -73,6 +97,20 @@ pub fn write_bytes(dim: usize, row: &[u8]) -> usize {
     WRITE_HEADER_BYTES + 4 * dim + row.len()
 }
 
+/// Bytes of the body of a write into named spaces before its parts.
+const NAMED_HEADER_BYTES: usize = 31;
+
+/// Bytes of a part before its vector.
+const PART_HEADER_BYTES: usize = 6;
+
+/// A part that says that the point keeps what it has.
+const KEPT: u32 = u32::MAX;
+
+/// Bytes of the body of a write into so many named spaces, with so many floats.
+pub fn named_bytes(spaces: usize, floats: usize, row: usize) -> usize {
+    NAMED_HEADER_BYTES + spaces * PART_HEADER_BYTES + 4 * floats + row
+}
+
 /// Bytes of a payload change's body before its row.
 const PAYLOAD_HEADER_BYTES: usize = 21;
 
@@ -87,12 +125,16 @@ pub const DELETE_BYTES: usize = 9;
 const KIND_WRITE: u8 = 1;
 const KIND_DELETE: u8 = 2;
 const KIND_PAYLOAD: u8 = 3;
+const KIND_NAMED: u8 = 4;
 
 impl Effect<'_> {
     /// The point that it changes.
     pub fn id(&self) -> u64 {
         match *self {
-            Effect::Write { id, .. } | Effect::Payload { id, .. } | Effect::Delete { id } => id,
+            Effect::Write { id, .. }
+            | Effect::WriteNamed { id, .. }
+            | Effect::Payload { id, .. }
+            | Effect::Delete { id } => id,
         }
     }
 
@@ -113,6 +155,24 @@ impl Effect<'_> {
                 }
                 out.extend_from_slice(row);
             }
+            Effect::WriteNamed { id, version, deadline_ms, parts, row } => {
+                out.push(KIND_NAMED);
+                out.extend_from_slice(&id.to_le_bytes());
+                out.extend_from_slice(&version.to_le_bytes());
+                out.extend_from_slice(&deadline_ms.to_le_bytes());
+                out.extend_from_slice(&(row.len() as u32).to_le_bytes());
+                out.extend_from_slice(&(parts.len() as u16).to_le_bytes());
+                for (space, part) in parts {
+                    out.extend_from_slice(&space.to_le_bytes());
+                    let (dim, vector) = match part {
+                        NamedPart::Given(vector) => (vector.len() as u32, &vector[..]),
+                        NamedPart::Kept => (KEPT, &[][..]),
+                    };
+                    out.extend_from_slice(&dim.to_le_bytes());
+                    vector.iter().for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
+                }
+                out.extend_from_slice(row);
+            }
             Effect::Payload { id, version, row } => {
                 out.reserve(payload_bytes(row));
                 out.push(KIND_PAYLOAD);
@@ -128,11 +188,50 @@ impl Effect<'_> {
         }
     }
 
+    /// Whether it can be applied to a collection: one that was read from a log may be of another shape.
+    ///
+    /// # Errors
+    /// What does not fit, for a sentence that begins with the record.
+    pub fn check(&self, writer: &DenseWriter) -> Result<(), String> {
+        let spaces = writer.shared().spaces();
+        match self {
+            Effect::Write { .. } if writer.shared().is_named() => {
+                Err("holds a vector without the name of its space".to_owned())
+            }
+            Effect::Write { vector, .. } if vector.len() != spaces[0].config().dim => {
+                Err(format!("holds a vector of {} floats", vector.len()))
+            }
+            Effect::WriteNamed { .. } if !writer.shared().is_named() => {
+                Err("holds vectors of named spaces".to_owned())
+            }
+            Effect::WriteNamed { parts, .. } => {
+                parts.iter().try_for_each(|(number, part)| match (spaces.get(usize::from(*number)), part) {
+                    (None, _) => Err(format!("names space {number} of {}", spaces.len())),
+                    (Some(space), NamedPart::Given(vector)) if vector.len() != space.config().dim => {
+                        Err(format!("holds a vector of {} floats in space {number}", vector.len()))
+                    }
+                    _ => Ok(()),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Applies it as change `seq` of the collection of `writer`. Whether the writer has room for it was looked at before.
     pub fn apply(&self, writer: &mut DenseWriter, seq: u64) {
         match *self {
             Effect::Write { id, version, deadline_ms, ref vector, row } => {
-                writer.apply(Write { seq, id, version, vector, row, deadline_ms });
+                writer.apply(Write { seq, id, version, parts: Parts::Only(vector), row, deadline_ms });
+            }
+            Effect::WriteNamed { id, version, deadline_ms, ref parts, row } => {
+                let mut each = vec![Part::Absent; writer.spaces().len()];
+                for (space, part) in parts {
+                    each[usize::from(*space)] = match part {
+                        NamedPart::Given(vector) => Part::Given(vector),
+                        NamedPart::Kept => Part::Kept,
+                    };
+                }
+                writer.apply(Write { seq, id, version, parts: Parts::Each(&each), row, deadline_ms });
             }
             Effect::Payload { id, version, row } => {
                 writer.apply_row(&RowWrite { seq, id, version, row });
@@ -172,6 +271,7 @@ pub fn decode(body: &[u8]) -> Result<Effect<'_>, RecordError> {
                 vector.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect::<Vec<f32>>();
             Ok(Effect::Write { id, version, deadline_ms, vector: vector.into(), row })
         }
+        Some(&KIND_NAMED) => decode_named(body),
         Some(&KIND_PAYLOAD) => {
             let (id, version, row_len) = (u64_at(1, "id")?, u64_at(9, "version")?, u32_at(17, "row length")?);
             let row = &body[PAYLOAD_HEADER_BYTES..];
@@ -188,6 +288,47 @@ pub fn decode(body: &[u8]) -> Result<Effect<'_>, RecordError> {
         Some(&kind) => Err(RecordError::UnknownKind(kind)),
         None => Err(RecordError::Length { found, what: "kind" }),
     }
+}
+
+fn decode_named(body: &[u8]) -> Result<Effect<'_>, RecordError> {
+    let cut = |what| RecordError::Length { found: body.len(), what };
+    let mut rest = &body[1..];
+    let (id, version) = (u64::from_le_bytes(take(&mut rest, cut("id"))?), take(&mut rest, cut("version"))?);
+    let deadline_ms = u64::from_le_bytes(take(&mut rest, cut("deadline"))?);
+    let row_len = u32::from_le_bytes(take(&mut rest, cut("row length"))?);
+    let count = u16::from_le_bytes(take(&mut rest, cut("number of parts"))?);
+    let mut parts = Vec::with_capacity(usize::from(count).min(SPACES_MAX));
+    for _ in 0..count {
+        let space = u16::from_le_bytes(take(&mut rest, cut("space"))?);
+        let part = match u32::from_le_bytes(take(&mut rest, cut("dimension"))?) {
+            KEPT => NamedPart::Kept,
+            dim => {
+                let bytes = (dim as usize).checked_mul(4).and_then(|bytes| rest.split_at_checked(bytes));
+                let (vector, behind) = bytes.ok_or_else(|| cut("vector"))?;
+                rest = behind;
+                let floats = vector.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b));
+                NamedPart::Given(floats.collect::<Vec<f32>>().into())
+            }
+        };
+        if parts.last().is_some_and(|(last, _)| *last >= space) {
+            return Err(cut("spaces in ascending order"));
+        }
+        parts.push((space, part));
+    }
+    if rest.len() != row_len as usize {
+        return Err(cut("row"));
+    }
+    if !rest.is_empty() {
+        PayloadRow::verify(rest).map_err(|e| RecordError::Row(e.to_string()))?;
+    }
+    Ok(Effect::WriteNamed { id, version: u64::from_le_bytes(version), deadline_ms, parts, row: rest })
+}
+
+/// The next bytes of a body.
+fn take<const N: usize>(rest: &mut &[u8], cut: RecordError) -> Result<[u8; N], RecordError> {
+    let (head, behind) = rest.split_first_chunk().ok_or(cut)?;
+    *rest = behind;
+    Ok(*head)
 }
 
 #[cfg(test)]
@@ -220,6 +361,21 @@ mod tests {
         for cut in 0..out.len() {
             assert!(decode(&out[..cut]).is_err(), "cut at {cut}");
         }
+        let parts = vec![
+            (0, NamedPart::Given(vec![1.5, -2.0].into())),
+            (3, NamedPart::Kept),
+            (7, NamedPart::Given(vec![].into())),
+        ];
+        let floats = 2;
+        let named = Effect::WriteNamed { id: 8, version: 2, deadline_ms: 5, parts, row: &row };
+        named.encode(&mut out);
+        assert_eq!((out.len(), decode(&out)), (named_bytes(3, floats, row.len()), Ok(named)));
+        for cut in 0..out.len() {
+            assert!(decode(&out[..cut]).is_err(), "cut at {cut}");
+        }
+        let twice = vec![(3, NamedPart::Kept), (3, NamedPart::Kept)];
+        Effect::WriteNamed { id: 8, version: 2, deadline_ms: 5, parts: twice, row: &[] }.encode(&mut out);
+        assert!(matches!(decode(&out), Err(RecordError::Length { .. })));
         Effect::Delete { id: 5 }.encode(&mut out);
         assert_eq!(decode(&out).unwrap(), Effect::Delete { id: 5 });
         for cut in 0..out.len() {

@@ -12,7 +12,7 @@ use crate::owner::texts::settle_texts;
 use crate::owner::{Collections, Owned, TAIL_MAX};
 use crate::slice::Slice;
 use futures_lite::future::or;
-use nigh_engine::collection::{Dense, DenseWriter};
+use nigh_engine::collection::{DenseWriter, Space};
 use nigh_engine::index::{NodePlan, Planner, Round, Scratch, TargetJob, TargetPlan};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -44,14 +44,14 @@ const ENCODE_STEPS: usize = 64;
 
 /// A round shared by the cores that plan it: each takes the next index until none is left.
 struct NodeWork {
-    dense: Arc<Dense>,
+    space: Arc<Space>,
     round: Arc<Round>,
     next: AtomicUsize,
     plans: Vec<OnceLock<NodePlan>>,
 }
 
 struct TargetWork {
-    dense: Arc<Dense>,
+    space: Arc<Space>,
     jobs: Vec<TargetJob>,
     next: AtomicUsize,
     plans: Vec<OnceLock<TargetPlan>>,
@@ -63,9 +63,9 @@ async fn plan_nodes(env: Rc<dyn Env>, work: Arc<NodeWork>) {
     loop {
         let index = work.next.fetch_add(1, Relaxed);
         let Some(place) = work.plans.get(index) else { return };
-        work.dense.space().plan_start(&mut planner, &work.round, index);
+        work.space.plan_start(&mut planner, &work.round, index);
         let plan = loop {
-            if let Some(plan) = work.dense.space().plan_step(&mut planner, &work.round, DISTANCES_PER_STEP) {
+            if let Some(plan) = work.space.plan_step(&mut planner, &work.round, DISTANCES_PER_STEP) {
                 break plan;
             }
             slice.check().await;
@@ -84,27 +84,28 @@ async fn plan_targets(env: Rc<dyn Env>, work: Arc<TargetWork>) {
             return;
         }
         for index in from..work.jobs.len().min(from + TARGETS_PER_GRAB) {
-            let plan = work.dense.space().plan_target(&work.jobs[index], &mut scratch);
+            let plan = work.space.plan_target(&work.jobs[index], &mut scratch);
             assert!(work.plans[index].set(plan).is_ok(), "an index is taken once");
             slice.check().await;
         }
     }
 }
 
-/// Plans and commits one round of `writer`'s tail; the points it has moved, `None` when there was nothing to do.
+/// Plans and commits one round of the tail of a space of `writer`; the points it has moved, `None` when there was nothing to do.
 ///
 /// The caller holds the collection's round lock. `writer` is borrowed only between awaits.
 pub async fn run_round(
     collections: &Rc<Collections>,
     writer: &RefCell<DenseWriter>,
+    space: usize,
     round_max: usize,
     workers: usize,
 ) -> Option<usize> {
-    if writer.borrow().space().files_cells() {
-        return run_filing(collections, writer, round_max, workers).await;
+    if writer.borrow().spaces()[space].files_cells() {
+        return run_filing(collections, writer, space, round_max, workers).await;
     }
-    let round = writer.borrow_mut().begin_round(round_max)?;
-    Some(carry_out(collections, writer, round, workers).await)
+    let round = writer.borrow_mut().begin_round(space, round_max)?;
+    Some(carry_out(collections, writer, space, round, workers).await)
 }
 
 /// One round of the second pass of a bulk build (see `begin_relinking` of the space), from slot `next` on; `None` when all have had it.
@@ -113,24 +114,26 @@ pub async fn run_round(
 pub async fn run_relinking(
     collections: &Rc<Collections>,
     writer: &RefCell<DenseWriter>,
+    space: usize,
     next: &mut u32,
     workers: usize,
 ) -> Option<usize> {
-    let round = writer.borrow_mut().space_mut().begin_relinking(next, ROUND_BULK)?;
-    Some(carry_out(collections, writer, round, workers).await)
+    let round = writer.borrow_mut().spaces_mut()[space].begin_relinking(next, ROUND_BULK)?;
+    Some(carry_out(collections, writer, space, round, workers).await)
 }
 
 async fn carry_out(
     collections: &Rc<Collections>,
     writer: &RefCell<DenseWriter>,
+    number: usize,
     round: Arc<Round>,
     workers: usize,
 ) -> usize {
-    let dense = writer.borrow().shared().clone();
+    let space = writer.borrow().shared().spaces()[number].clone();
     let nodes = round.slots.len();
     let workers = if nodes < SHARED_ROUND_MIN { 1 } else { workers };
     let work = Arc::new(NodeWork {
-        dense: dense.clone(),
+        space: space.clone(),
         round,
         next: AtomicUsize::new(0),
         plans: (0..nodes).map(|_| OnceLock::new()).collect(),
@@ -139,10 +142,10 @@ async fn carry_out(
     on_cores(collections, workers, move |env| plan_nodes(env, shared.clone())).await;
     let plans = collect(work, |work| &mut work.plans);
 
-    let jobs = writer.borrow().space().target_jobs(&plans);
+    let jobs = writer.borrow().spaces()[number].target_jobs(&plans);
     let count = jobs.len();
     let work = Arc::new(TargetWork {
-        dense,
+        space,
         jobs,
         next: AtomicUsize::new(0),
         plans: (0..count).map(|_| OnceLock::new()).collect(),
@@ -150,9 +153,9 @@ async fn carry_out(
     let shared = work.clone();
     on_cores(collections, workers, move |env| plan_targets(env, shared.clone())).await;
     let targets = collect(work, |work| &mut work.plans);
-    writer.borrow_mut().space_mut().begin_commit(plans, targets);
+    writer.borrow_mut().spaces_mut()[number].begin_commit(plans, targets);
     let mut slice = Slice::begin(collections.env());
-    while !writer.borrow_mut().commit_step(LISTS_PER_STEP) {
+    while !writer.borrow_mut().commit_step(number, LISTS_PER_STEP) {
         slice.check().await;
     }
     nodes
@@ -160,7 +163,7 @@ async fn carry_out(
 
 /// Points in the tail of a writer just opened, 0 when they are no more than usual.
 pub fn replayed(writer: &DenseWriter) -> usize {
-    Some(writer.space().tail_len()).filter(|&points| points > TAIL_REPLAYED).unwrap_or(0)
+    Some(writer.tail_len()).filter(|&points| points > TAIL_REPLAYED).unwrap_or(0)
 }
 
 /// Tells when what a start has replayed is indexed; that it is being indexed was told when it was opened.
@@ -210,21 +213,28 @@ pub async fn run(collections: Rc<Collections>, owned: Rc<Owned>) {
     while !owned.dropped.get() {
         let waiting = owned.changed.wait();
         let guard = owned.round_lock.lock().await;
-        let long = owned.writer.borrow().space().tail_len() > TAIL_REPLAYED;
-        let round_max = if long { ROUND_BULK } else { ROUND_SERVING };
-        let moved = run_round(&collections, &owned.writer, round_max, env.cores()).await;
-        let mut worked = moved.is_some();
-        owned.tail_room.note_round(moved.unwrap_or(0));
-        replayed.moved(moved.unwrap_or(0));
-        worked |= train_on(&env, &owned);
-        worked |= owned.writer.borrow_mut().give_up_step();
+        let spaces = owned.writer.borrow().spaces().len();
+        let (mut worked, mut moved) = (false, 0);
+        for space in 0..spaces {
+            let long = owned.writer.borrow().spaces()[space].tail_len() > TAIL_REPLAYED;
+            let round_max = if long { ROUND_BULK } else { ROUND_SERVING };
+            let of_space = run_round(&collections, &owned.writer, space, round_max, env.cores()).await;
+            worked |= of_space.is_some();
+            moved = moved.max(of_space.unwrap_or(0));
+        }
+        owned.tail_room.note_round(moved);
+        replayed.moved(moved);
         let mut slice = Slice::begin(&env);
-        for _ in 0..ENCODE_STEPS {
-            if !owned.writer.borrow_mut().space_mut().encode_step() {
-                break;
+        for space in 0..spaces {
+            worked |= train_on(&env, &owned, space);
+            worked |= owned.writer.borrow_mut().give_up_step(space);
+            for _ in 0..ENCODE_STEPS {
+                if !owned.writer.borrow_mut().spaces_mut()[space].encode_step() {
+                    break;
+                }
+                worked = true;
+                slice.check().await;
             }
-            worked = true;
-            slice.check().await;
         }
         while owned.writer.borrow().repair_due() && !spares_images(&collections, &owned) {
             let more = owned.writer.borrow_mut().repair_step(REPAIR_NODES_PER_STEP);
@@ -234,7 +244,7 @@ pub async fn run(collections: Rc<Collections>, owned: Rc<Owned>) {
             // wait, or dead slots would grow without bound.
             let writer = owned.writer.borrow();
             let outrun = writer.repair_owed() > 0;
-            if !more || (writer.space().tail_len() > 0 && !outrun) || owned.dropped.get() {
+            if !more || (writer.tail_len() > 0 && !outrun) || owned.dropped.get() {
                 break;
             }
         }
@@ -247,7 +257,7 @@ pub async fn run(collections: Rc<Collections>, owned: Rc<Owned>) {
             settle_texts(&env, &owned.writer).await;
         }
         drop(guard);
-        if owned.writer.borrow().space().has_codes_to_free() {
+        if owned.writer.borrow().has_codes_to_free() {
             owned.quantize.notify();
         }
         if worked {
@@ -257,7 +267,7 @@ pub async fn run(collections: Rc<Collections>, owned: Rc<Owned>) {
         // Nothing else may wake this task: what is written once is given back all the same, and nobody tells when repairs may go on.
         let is_held_back = owned.writer.borrow().repair_due() && spares_images(&collections, &owned);
         let (waits, seq) = (is_held_back || owned.writer.borrow().has_waiting(), owned.writer.borrow().seq());
-        let rests = rested_at != Some(seq) && owned.writer.borrow().space().follows_points();
+        let rests = rested_at != Some(seq) && owned.writer.borrow().follows_points();
         let pause = if waits { Some(WAITING_US) } else { rests.then_some(REST_US) };
         let Some(pause_us) = pause else {
             waiting.await;

@@ -1,14 +1,13 @@
 //! The tasks of a collection: begun when its owner takes it, ended when it is dropped.
 
 use super::{Collections, Owned, indexer, quantizer};
-use nigh_engine::collection::Quantizer;
 use std::rc::Rc;
 
 impl Collections {
     /// Registers a collection of this core and starts its tasks.
     pub(crate) fn start_owned(self: &Rc<Self>, owned: Rc<Owned>) {
         self.insert_owned(owned.clone());
-        if matches!(owned.handle.config.quant, Quantizer::Trained(_)) {
+        if owned.handle.config.has_quantizer() {
             self.env().spawn_background(Box::pin(quantizer::run(self.clone(), owned.clone())));
         }
         self.env().spawn_background(Box::pin(indexer::run(self.clone(), owned)));

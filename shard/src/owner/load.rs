@@ -7,14 +7,27 @@ use super::{Collections, Owned, scrubber};
 use crate::catalog::CollectionHandle;
 use crate::checkpoint::{Manifest, VectorsFile, collection_dir, read_image, read_last_block};
 use crate::env::call_own;
+use crate::family::CollectionConfig;
 use crate::opening::{LogRecords, Opening, replay_bytes};
 use crate::slice::Slice;
 use ahash::HashSet;
-use nigh_engine::collection::{DenseConfig, DenseWriter};
+use nigh_engine::collection::DenseWriter;
 use nigh_engine::record::image::{Record, Records};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes that a point takes in an image at least.
+fn image_bytes_per_point(config: &CollectionConfig) -> u64 {
+    match config {
+        CollectionConfig::Dense(config) => (size_of::<f32>() * config.dim) as u64,
+        // It may lack every vector.
+        CollectionConfig::Named(_) => POINT_RECORD_BYTES,
+    }
+}
+
+/// Bytes of the record of a point without vectors and row, in an image.
+const POINT_RECORD_BYTES: u64 = 47;
 
 /// Replayed records between two looks at the clock.
 const REPLAY_STEP: usize = 64;
@@ -44,7 +57,7 @@ impl Collections {
         self: &Rc<Self>,
         uid: u64,
         name: String,
-        config: DenseConfig,
+        config: CollectionConfig,
         manifest: Result<Manifest, String>,
         records: LogRecords,
         records_in_log: usize,
@@ -61,7 +74,7 @@ impl Collections {
         let image_bytes: u64 = manifest.iter().flat_map(|m| &m.images).map(|(_, bytes)| *bytes).sum();
         let stored = match &vectors {
             Some(vectors) => vectors.rows().await.map_err(|e| e.to_string())?,
-            None => image_bytes as usize / (size_of::<f32>() * config.dim),
+            None => (image_bytes / image_bytes_per_point(&config)) as usize,
         };
         // Few points may have high slots: after a mass deletion, or where images hold no floats.
         let ends = match &manifest {
@@ -132,12 +145,10 @@ impl Collections {
     async fn open_vectors(
         &self,
         uid: u64,
-        config: &DenseConfig,
+        config: &CollectionConfig,
         manifest: &Manifest,
     ) -> Result<Option<VectorsFile>, String> {
-        if !config.persistent {
-            return Ok(None);
-        }
+        let Some(config) = config.dense().filter(|config| config.persistent) else { return Ok(None) };
         let disk = self.env().disk().expect("manifests lie on a disk");
         let name = manifest.vectors.as_ref().ok_or("the manifest names no file of vectors")?;
         let opened = VectorsFile::open(&*disk, &collection_dir(uid), name, uid, config).await;
@@ -227,12 +238,11 @@ impl Collections {
                 return Err(format!("the log lacks record {expected} (found {seq} next)"));
             }
             let mut effect = effect::decode(body).map_err(|e| format!("log record {seq}: {e}"))?;
-            if let Effect::Write { vector, .. } = &effect
-                && vector.len() != writer.shared().config().dim
+            effect.check(writer).map_err(|why| format!("log record {seq} {why}"))?;
+            if let Effect::Write { id, version, .. }
+            | Effect::WriteNamed { id, version, .. }
+            | Effect::Payload { id, version, .. } = &mut effect
             {
-                return Err(format!("log record {seq} holds a vector of {} floats", vector.len()));
-            }
-            if let Effect::Write { id, version, .. } | Effect::Payload { id, version, .. } = &mut effect {
                 // Another payload may take another slot too.
                 writer.commit_next().map_err(|error| error.to_string())?;
                 *version = versions.of_record(writer, *id, *version);

@@ -46,10 +46,10 @@ pub struct Owned {
 impl Owned {
     /// Takes ownership of `writer`.
     pub fn new(handle: Arc<CollectionHandle>, writer: DenseWriter, now_ms: u64) -> Rc<Owned> {
-        let rate = handle.config.max_inserts_per_second;
+        let rate = handle.config.max_inserts_per_second();
         Rc::new(Owned {
             handle,
-            tail_room: TailRoom::new(writer.space().tail_len()),
+            tail_room: TailRoom::new(writer.tail_len()),
             writer: RefCell::new(writer),
             changed: Event::default(),
             quantize: Event::default(),
@@ -75,7 +75,7 @@ impl Owned {
 
     /// Writes wait until the indexer has moved points of the tail into the graph.
     pub(super) fn tail_is_full(&self) -> bool {
-        self.tail_room.is_full(self.writer.borrow().space().tail_len())
+        self.tail_room.is_full(self.writer.borrow().tail_len())
     }
 
     /// Tells the tasks of this collection that it is going away.

@@ -37,7 +37,7 @@ pub async fn begin(collections: &Rc<Collections>, owned: Rc<Owned>) {
 /// Reads what the collection held when this began, with a pause between two pieces; ends early when it is dropped, damaged or built anew.
 async fn run(collections: Rc<Collections>, owned: Rc<Owned>, pause_us: u64) {
     let Some(vectors) = owned.vectors.borrow().clone() else { return };
-    let (env, config) = (collections.env().clone(), owned.handle.config.clone());
+    let env = collections.env().clone();
     let slots = owned.writer.borrow().shared().stats().slots as usize;
     let row = vectors.row_bytes();
     let (at_once, step) = ((PIECE_BYTES / row).max(1), (STEP_BYTES / row).max(1));
@@ -82,12 +82,7 @@ async fn run(collections: Rc<Collections>, owned: Rc<Owned>, pause_us: u64) {
             slice.check().await;
         }
     }
-    tracing::debug!(
-        collection = owned.handle.name,
-        slots,
-        dim = config.dim,
-        "all vectors are what was written"
-    );
+    tracing::debug!(collection = owned.handle.name, slots, "all vectors are what was written");
 }
 
 fn damaged(owned: &Owned, why: String) {

@@ -1,14 +1,16 @@
 //! Writes and deletes of points: checks against the writer, a record in the log, and the change, without an await in between.
 
-use super::effect::{self, Effect};
+use super::effect::{self, Effect, NamedPart};
 use super::texts::settle_texts;
 use super::{Collections, Owned};
 use crate::account::Growth;
 use crate::error::{BatchError, OpError};
 use crate::journal::{Journal, Purpose, RecordKey, Ticket};
-use crate::points::{PointFields, Vectors, WriteBatch, Written};
+use crate::payload_change::finish_row;
+use crate::points::{NamedVectors, PointFields, Vectors, WriteBatch, Written};
 use bytes::Bytes;
-use nigh_engine::collection::{DenseWriter, WriteError, WriteMode};
+use nigh_engine::collection::{DenseWriter, Part, Parts, WriteError, WriteMode};
+use nigh_engine::payload::{PayloadRow, RowBuilder};
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,6 +28,7 @@ pub fn batch_vector<'a>(
     match vectors {
         Vectors::Native(all) => &all[index * dim..(index + 1) * dim],
         Vectors::PerPoint(rows) => &rows[index],
+        Vectors::Named(_) => &[],
         Vectors::BigEndianRows(bytes) => {
             decode_row(bytes, dim, index, buffer);
             buffer
@@ -49,6 +52,10 @@ impl Collections {
     ) -> Result<Vec<Written>, BatchError> {
         let nothing = |error| BatchError { committed: 0, point: None, error };
         let owned = self.owned(uid).ok_or_else(|| nothing(OpError::UnknownCollection(name.to_owned())))?;
+        if matches!(batch.vectors, Vectors::Named(_)) != owned.writer.borrow().shared().is_named() {
+            // It is of another family.
+            return Err(nothing(OpError::UnknownCollection(name.to_owned())));
+        }
         let env = self.env().clone();
         let mut written = Vec::with_capacity(batch.points.len());
         let mut ticket = None;
@@ -62,18 +69,16 @@ impl Collections {
                 slice_start = env.now_ns();
             }
             let began_ns = env.now_ns();
-            let dim = match &batch.vectors {
-                Vectors::PerPoint(rows) => rows[index].len(),
-                Vectors::Native(_) | Vectors::BigEndianRows(_) => batch.dim,
-            };
-            if let Err(error) =
-                self.ctx().wait_for_room(Purpose::Grow, effect::write_bytes(dim, &point.row)).await
-            {
+            let bytes = record_bytes(&owned.writer.borrow(), &batch, index);
+            if let Err(error) = self.ctx().wait_for_room(Purpose::Grow, bytes).await {
                 failure = Some(error);
                 break;
             }
-            let vector = batch_vector(&batch.vectors, batch.dim, index, &mut vector_buffer);
-            match self.write_point(&owned, &batch, point, vector, &mut record) {
+            let vectors = match &batch.vectors {
+                Vectors::Named(vectors) => PointVectors::Named(&vectors[index]),
+                _ => PointVectors::Only(batch_vector(&batch.vectors, batch.dim, index, &mut vector_buffer)),
+            };
+            match self.write_point(&owned, &batch, point, vectors, &mut record) {
                 Ok((version, logged)) => {
                     written.push(Written::Ok { version });
                     ticket = logged.or(ticket);
@@ -122,14 +127,24 @@ impl Collections {
         owned: &Owned,
         batch: &WriteBatch,
         point: &PointFields,
-        vector: &[f32],
+        vectors: PointVectors<'_>,
         record: &mut Vec<u8>,
     ) -> Result<(u64, Option<Ticket>), OpError> {
         owned.usable()?;
         let mut writer = owned.writer.borrow_mut();
         let now_ms = self.env().unix_ms();
-        let rate_ok = self.admit_write(owned, &writer, point, vector, now_ms)?;
-        let (version, effect) = decide_write(&writer, batch.mode, point, vector, rate_ok, now_ms)?;
+        let row;
+        let (version, effect) = match vectors {
+            PointVectors::Only(vector) => {
+                let rate_ok = self.admit_write(owned, &writer, point, vector, now_ms)?;
+                decide_write(&writer, batch.mode, point, vector, rate_ok, now_ms)?
+            }
+            PointVectors::Named(vectors) => {
+                row = row_with_sparse(&writer, point, vectors, now_ms)?;
+                self.room_for(&writer, row.len())?;
+                decide_named(&writer, batch.mode, point, (vectors, &row), now_ms)?
+            }
+        };
         let ticket = self.commit(owned, &mut writer, &effect, Purpose::Grow, record)?;
         let pages_due = writer.pages_due().map(|slots| (writer.shared().clone(), slots));
         drop(writer);
@@ -148,10 +163,16 @@ impl Collections {
         vector: &[f32],
         now_ms: u64,
     ) -> Result<bool, OpError> {
+        self.room_for(writer, point.row.len())?;
+        // A vector of another length is refused before the rate is looked at.
+        Ok(vector.len() != writer.shared().config().dim || owned.tokens.borrow_mut().take(now_ms))
+    }
+
+    /// Whether there is memory for a point with so large a row.
+    fn room_for(&self, writer: &DenseWriter, row_bytes: usize) -> Result<(), OpError> {
         let growth = if writer.points().reuses_slot() { Growth::Reuse } else { Growth::New };
-        let bytes = writer.shared().bytes_of_point(point.row.len(), growth == Growth::New);
-        self.ctx().room_in_memory(bytes, growth)?;
-        Ok(vector.len() != owned.handle.config.dim || owned.tokens.borrow_mut().take(now_ms))
+        let bytes = writer.shared().bytes_of_point(row_bytes, growth == Growth::New);
+        self.ctx().room_in_memory(bytes, growth)
     }
 
     /// Appends the effect of a decision to the journal and applies it. The decision was made on this borrow of the writer.
@@ -210,6 +231,101 @@ impl Collections {
     }
 }
 
+/// The vectors of a point of a batch.
+#[derive(Clone, Copy)]
+enum PointVectors<'a> {
+    Only(&'a [f32]),
+    Named(&'a NamedVectors),
+}
+
+/// Bytes of the log record of the point at `index` of a batch, at most.
+fn record_bytes(writer: &DenseWriter, batch: &WriteBatch, index: usize) -> usize {
+    let row = &batch.points[index].row;
+    match &batch.vectors {
+        Vectors::PerPoint(rows) => effect::write_bytes(rows[index].len(), row),
+        Vectors::Native(_) | Vectors::BigEndianRows(_) => effect::write_bytes(batch.dim, row),
+        Vectors::Named(vectors) => {
+            // The row gets sparse vectors: those that are sent, and those that the point keeps.
+            let kept = writer.points().row_bytes(batch.points[index].id);
+            let row = row.len() + kept + SPARSE_ROW_BYTES;
+            effect::named_bytes(writer.spaces().len(), vectors[index].numbers(), row)
+        }
+    }
+}
+
+/// Bytes of a row with sparse vectors beside those of its entries and components, at most.
+const SPARSE_ROW_BYTES: usize = 2048;
+
+/// The payload row of a point as it is written into a collection of named spaces: with the sparse vectors that are sent, and those that the
+/// point keeps.
+///
+/// # Errors
+/// A sparse space that is not there; a row that is too large; a vector that does not ascend.
+fn row_with_sparse(
+    writer: &DenseWriter,
+    point: &PointFields,
+    vectors: &NamedVectors,
+    now_ms: u64,
+) -> Result<Vec<u8>, OpError> {
+    let old = writer.points().check_rewrite(point.id, None, now_ms)?.map_or(&[][..], |(row, _)| row);
+    let old = PayloadRow::trusted(old);
+    if vectors.sparse.is_empty() && old.sparse_spaces() == 0 {
+        return Ok(point.row.clone());
+    }
+    let mut row = RowBuilder::from(PayloadRow::trusted(&point.row));
+    let set = |row: &mut RowBuilder, space: usize, vector: Vec<(u32, f32)>| {
+        row.set_sparse_of(space, vector).map_err(|error| OpError::Search(error.into()))
+    };
+    for space in 0..old.sparse_spaces() {
+        set(&mut row, space, old.sparse_of(space).collect())?;
+    }
+    for (space, vector) in &vectors.sparse {
+        if *space >= writer.shared().points().sparse_spaces() {
+            return Err(OpError::BadRequest(
+                "a sparse vector is of a space that the collection does not have".into(),
+            ));
+        }
+        set(&mut row, *space, vector.clone())?;
+    }
+    finish_row(row)
+}
+
+/// Decides on one write into named spaces at `now_ms`: the version that the point gets, and the effect.
+///
+/// # Errors
+/// What the writer refuses, and a space that is not there.
+fn decide_named<'a>(
+    writer: &DenseWriter,
+    mode: WriteMode,
+    point: &PointFields,
+    (vectors, row): (&'a NamedVectors, &'a [u8]),
+    now_ms: u64,
+) -> Result<(u64, Effect<'a>), OpError> {
+    let has = writer.spaces_of(point.id, now_ms);
+    let mut each = vec![Part::Absent; writer.spaces().len()];
+    let mut parts = Vec::with_capacity(each.len());
+    for (number, part) in each.iter_mut().enumerate() {
+        if let Some((_, vector)) = vectors.dense.iter().find(|(space, _)| *space == number) {
+            *part = Part::Given(vector);
+            parts.push((number as u16, NamedPart::Given(Cow::Borrowed(&vector[..]))));
+        } else if has >> number & 1 == 1 {
+            *part = Part::Kept;
+            parts.push((number as u16, NamedPart::Kept));
+        }
+    }
+    if vectors.dense.iter().any(|(space, _)| *space >= each.len()) {
+        return Err(OpError::BadRequest("a vector is of a space that the collection does not have".into()));
+    }
+    let version =
+        writer.check_write(point.id, Parts::Each(&each), mode, point.expected_version, true, now_ms)?;
+    let deadline_ms = deadline_of(point, now_ms);
+    Ok((version, Effect::WriteNamed { id: point.id, version, deadline_ms, parts, row }))
+}
+
+fn deadline_of(point: &PointFields, now_ms: u64) -> u64 {
+    if point.ttl_ms > 0 { now_ms.saturating_add(point.ttl_ms as u64) } else { 0 }
+}
+
 /// Decides on one write at `now_ms`: the version that the point gets, and the effect.
 ///
 /// # Errors
@@ -222,8 +338,9 @@ fn decide_write<'a>(
     rate_ok: bool,
     now_ms: u64,
 ) -> Result<(u64, Effect<'a>), OpError> {
-    let version = writer.check_write(point.id, vector, mode, point.expected_version, rate_ok, now_ms)?;
-    let deadline_ms = if point.ttl_ms > 0 { now_ms.saturating_add(point.ttl_ms as u64) } else { 0 };
+    let version =
+        writer.check_write(point.id, Parts::Only(vector), mode, point.expected_version, rate_ok, now_ms)?;
+    let deadline_ms = deadline_of(point, now_ms);
     let effect =
         Effect::Write { id: point.id, version, deadline_ms, vector: Cow::Borrowed(vector), row: &point.row };
     Ok((version, effect))

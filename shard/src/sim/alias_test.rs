@@ -44,7 +44,7 @@ async fn replace_collection(core: &Rc<Core>, disk: &SimDisk, name: &str, possibl
     let mut without = before.clone();
     without.retain(|_, target| *target != full(name));
     possible.borrow_mut().push(without.clone());
-    match core.drop_collection(name).await {
+    match core.drop_collection(name, None).await {
         Ok(existed) => {
             assert!(existed);
             *possible.borrow_mut() = vec![without];

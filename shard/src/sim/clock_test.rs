@@ -89,7 +89,7 @@ async fn seen(core: &Rc<Core>, name: &str) -> (BTreeSet<u64>, BTreeSet<u64>) {
     let found = hits.iter().filter(|hit| has_key(&hit.row)).map(|hit| hit.id).collect::<BTreeSet<u64>>();
     assert_eq!(found, keys, "keys of a search");
 
-    let leaf = Leaf { source: Source::Dense(vec![0.0]), pool: 64, filter: None };
+    let leaf = Leaf { source: Source::Dense(vec![0.0]), space: 0, pool: 64, filter: None };
     let lanes = LaneQuery { lanes: vec![leaf], combine: Combine::Fuse(Method::Rrf { c: 60.0 }), k: 64 };
     let request = QueryRequest { lanes, group: None, with_rows: false, explain: false };
     match patiently(|| core.query(name, request.clone())).await.answer {

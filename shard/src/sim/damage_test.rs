@@ -235,7 +235,10 @@ fn opened(disk: &Rc<SimDisk>, model: &Model, what: &str) -> BTreeSet<String> {
             assert_eq!(check(&node.cores[0], &model, &what).await, damaged, "{what}: later in life {life}");
             if life == 1 {
                 for name in damaged.iter().filter(|name| *name != KEYS) {
-                    assert!(until_not_busy(|| node.cores[0].drop_collection(name)).await.unwrap(), "{what}");
+                    assert!(
+                        until_not_busy(|| node.cores[0].drop_collection(name, None)).await.unwrap(),
+                        "{what}"
+                    );
                     let config = DenseConfig::new(DIM, Metric::L2);
                     until_not_busy(|| node.cores[0].create_collection(name, config.clone())).await.unwrap();
                     write(&node.cores[0], name, 1, vec![1.0; DIM]).await.unwrap();

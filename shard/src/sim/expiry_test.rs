@@ -53,10 +53,11 @@ async fn fill(core: &Rc<Core>, name: &str, lasting: bool) {
 async fn seen(core: &Rc<Core>, name: &str) -> (Vec<(u64, f32)>, Vec<(u64, f32)>, u64, u64) {
     let mut found = Vec::new();
     for dense in [false, true] {
-        let text = Leaf { source: Source::Text(TextQuery::new("river stone")), pool: 64, filter: None };
+        let text =
+            Leaf { source: Source::Text(TextQuery::new("river stone")), space: 0, pool: 64, filter: None };
         let mut lanes = vec![text];
         if dense {
-            lanes.push(Leaf { source: Source::Dense(vec![0.0]), pool: 64, filter: None });
+            lanes.push(Leaf { source: Source::Dense(vec![0.0]), space: 0, pool: 64, filter: None });
         }
         let lanes = LaneQuery { lanes, combine: Combine::Fuse(Method::Rrf { c: 60.0 }), k: 64 };
         let request = QueryRequest { lanes, group: None, with_rows: false, explain: false };

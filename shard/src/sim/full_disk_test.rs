@@ -167,7 +167,7 @@ fn a_full_disk_is_read_freed_and_restarted() {
                         let sizes = shared.sizes();
                         assert!(3 * deleted > stored.docs, "seed {seed}: {deleted} of {stored:?}: {sizes:?}");
                         if deleted < stored.docs {
-                            assert!(until_not_busy(|| core.drop_collection(DOCS)).await.unwrap());
+                            assert!(until_not_busy(|| core.drop_collection(DOCS, None)).await.unwrap());
                             recovered(&sim, core, &shared, freed).await;
                             until_not_busy(|| core.create_collection(DOCS, DenseConfig::new(1, Metric::L2)))
                                 .await
@@ -184,7 +184,7 @@ fn a_full_disk_is_read_freed_and_restarted() {
                         stored.keys = 0;
                     }
                     _ => {
-                        assert!(until_not_busy(|| core.drop_collection(NOTES)).await.unwrap());
+                        assert!(until_not_busy(|| core.drop_collection(NOTES, None)).await.unwrap());
                         stored.notes = 0;
                     }
                 }

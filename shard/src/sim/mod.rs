@@ -36,6 +36,8 @@ mod long_filter_test;
 #[cfg(test)]
 mod memory_test;
 #[cfg(test)]
+mod named_test;
+#[cfg(test)]
 mod stall_test;
 #[cfg(test)]
 mod store_test;

@@ -121,7 +121,7 @@ fn check_seed(seed: u64, clock: Clock) {
         crate::event::together(clients).await;
         for collection in 0..COLLECTIONS {
             let name = format!("c{collection}");
-            in_time(&sim, "drop", || node.cores[0].drop_collection(&name)).await;
+            in_time(&sim, "drop", || node.cores[0].drop_collection(&name, None)).await;
         }
     });
     Core::set_current(None);

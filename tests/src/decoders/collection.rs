@@ -1,6 +1,6 @@
 //! The image records of a dense collection, whose graph is read with few checks once it is loaded.
 
-use nigh_engine::collection::{DenseConfig, DenseWriter, Query, Write};
+use nigh_engine::collection::{DenseConfig, DenseWriter, Parts, Query, Write};
 use nigh_engine::distance::Metric;
 use nigh_engine::index::Scratch;
 use nigh_engine::memory::{Domain, Participant};
@@ -85,7 +85,14 @@ pub(super) fn dense_image(bytes: &[u8]) {
     // An image may fill the collection to the last slot.
     if writer.shared().stats().slots < SLOTS_MAX as u64 {
         let seq = writer.seq() + 1;
-        writer.apply(Write { seq, id: 1, version: 9, vector: &[1.0, 0.0, 0.0], row: &[], deadline_ms: 0 });
+        writer.apply(Write {
+            seq,
+            id: 1,
+            version: 9,
+            parts: Parts::Only(&[1.0, 0.0, 0.0]),
+            row: &[],
+            deadline_ms: 0,
+        });
     }
     writer.index_all();
     writer.reclaim();
@@ -107,7 +114,14 @@ pub(super) fn dense_image_seeds() -> Vec<Vec<u8>> {
             let vector = [id as f32, (id * 7 % 5) as f32, -1.5];
             let row = &rows[id as usize % rows.len()];
             let deadline_ms = if id % 5 == 4 { NOW_MS + 5 } else { 0 };
-            writer.apply(Write { seq: id + 1, id, version: 1, vector: &vector, row, deadline_ms });
+            writer.apply(Write {
+                seq: id + 1,
+                id,
+                version: 1,
+                parts: Parts::Only(&vector),
+                row,
+                deadline_ms,
+            });
         }
         if indexed {
             writer.index_all();

@@ -111,6 +111,7 @@ fn accepted(request: &VectorRequest) {
         Vectors::Native(floats) => assert_eq!(floats.len(), batch.points.len() * batch.dim),
         Vectors::BigEndianRows(rows) => assert_eq!(rows.len(), batch.points.len() * (8 + 4 * batch.dim)),
         Vectors::PerPoint(vectors) => assert_eq!(vectors.len(), batch.points.len()),
+        Vectors::Named(vectors) => assert_eq!(vectors.len(), batch.points.len()),
     }
 }
 

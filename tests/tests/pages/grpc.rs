@@ -70,7 +70,7 @@ pub fn page() -> String {
             (_, Right::OfInner) => "of the operation inside".to_owned(),
         };
         let note = match row.op {
-            Op::Absent => " (not offered)",
+            Op::Absent | Op::Named(_) => " (not offered)",
             op if crate::operations::is_refused(op) => " (refused)",
             _ => "",
         };

@@ -35,7 +35,7 @@ pub fn page() -> String {
         let routes: Vec<String> = row.routes().map(route).collect();
         let binary = match row {
             Row { tcp: None, .. } => "",
-            Row { op: Op::Absent, .. } => "not available",
+            Row { op: Op::Absent | Op::Named(_), .. } => "not available",
             Row { op: Op::KvQuery(_), .. } => "with `-kv-query`",
             _ if is_refused => "refused",
             _ => "yes",
@@ -43,7 +43,7 @@ pub fn page() -> String {
         let methods: Vec<String> = row
             .methods()
             .map(|method| match row.op {
-                Op::Absent => format!("`{}` (not offered)", method.name),
+                Op::Absent | Op::Named(_) => format!("`{}` (not offered)", method.name),
                 _ if is_refused => format!("`{}` (refused)", method.name),
                 _ => format!("`{}`", method.name),
             })

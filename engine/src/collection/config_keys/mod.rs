@@ -95,11 +95,23 @@ pub enum Floats {
     Positive,
 }
 
-/// A kind of collections.
+/// A family of collections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// One vector per point.
+    /// Every point has one dense vector.
     Dense,
+    /// Points have vectors in named spaces, and may lack some.
+    Named,
+}
+
+impl Family {
+    /// Its name in answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Family::Dense => "dense",
+            Family::Named => "named",
+        }
+    }
 }
 
 impl Key {

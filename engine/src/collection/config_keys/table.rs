@@ -43,6 +43,11 @@ const fn row(
 }
 
 impl Row {
+    /// A key of each dense space of a collection of named spaces, too.
+    const fn of_spaces(self) -> Row {
+        Row { families: &[Family::Dense, Family::Named], ..self }
+    }
+
     const fn or(self, default: Value) -> Row {
         Row { default: Some(default), ..self }
     }
@@ -87,28 +92,28 @@ const BEAM: Kind = Kind::Int(Count(1, EF_MAX as i128));
 
 keys! {
     Dim = row("dim", Kind::Int(Within(1, DIM_MAX as i128)), |c| Some(&mut c.dim),
-        "Components of every vector.");
+        "Components of every vector.").of_spaces();
     Metric = row("metric", Kind::Words(METRICS), |c| Some(&mut c.metric),
         "Distance: 1 - cosine, squared Euclidean, or the negated dot product. Empty means `cosine`.")
-        .or(Value::Word("cosine"));
+        .or(Value::Word("cosine")).of_spaces();
     M = row("m", Kind::Int(Count(2, M_MAX as i128)), |c| Some(&mut c.m),
         "Most edges of a point on the upper levels of the graph, at least 2; the lowest level has up to three times as many. \
-         Below 1 means the default.").or(Value::Int(16));
+         Below 1 means the default.").or(Value::Int(16)).of_spaces();
     EfConstruction = row("ef_construction", BEAM, |c| Some(&mut c.ef_construction),
         "Candidates that are kept while a point is linked into the graph (the beam). Below 1 means the default.")
-        .or(Value::Int(200));
+        .or(Value::Int(200)).of_spaces();
     EfSearch = row("ef_search", BEAM, |c| Some(&mut c.ef_search),
         "Candidates that a search keeps while it walks the graph (the beam), or `k` if that is larger. Below 1 means the default.")
-        .or(Value::Int(64));
+        .or(Value::Int(64)).of_spaces();
     Seed = row("seed", INT64, |c| Some(&mut c.seed),
-        "Seed of the random levels of points in the graph.").or(Value::Int(0));
+        "Seed of the random levels of points in the graph.").or(Value::Int(0)).of_spaces();
     Quant = row("quant", Kind::Words(QUANTIZERS), |_| None,
         "Codes that searches walk on, kept beside the vectors. `sq8` and `sq`: steps per component. `bq1`: signs of the rotated \
          vector. `pq`: for each part of the vector the nearest pattern. `prq`: the same in layers. Distances in answers stay exact.")
-        .own(|c| Some(Value::Word(c.quant.name())), set_quantizer);
+        .own(|c| Some(Value::Word(c.quant.name())), set_quantizer).of_spaces();
     RescoreFactor = row("rescore_factor", NATURAL, |c| Some(&mut with_codes(c)?.rescore_factor),
         "With a quantizer at least this many times `k` candidates are kept and scored exactly; 0 = 3.")
-        .effective(|c| Some(natural(c.rescored_per_result())));
+        .effective(|c| Some(natural(c.rescored_per_result()))).of_spaces();
     SqBits = row("sq_bits", Kind::Int(OneOf(&[0, 4, 6, 8])), |c| match &mut c.quant {
         Quantizer::Trained(Quantization::Scalar { width }) => Some(width),
         _ => None,
@@ -132,12 +137,12 @@ keys! {
                 true
             }
             (value, _) => matches!(value, Value::Bool(_)),
-        });
+        }).of_spaces();
     OpqIters = row("opq_iters", Kind::Int(Within(0, 20)), |c| Some(coded(c)?.rotations),
-        "Rounds in which the rotation of `opq` is improved; with 0 or 1 it is random.");
+        "Rounds in which the rotation of `opq` is improved; with 0 or 1 it is random.").of_spaces();
     PqDropVecs = row("pq_drop_vecs", Kind::Bool, |c| Some(&mut c.pq_drop_vecs),
         "With `pq`: once it is trained, inserts are refused; once all points are linked, the vectors are given up, and distances \
-         are those of the codes.");
+         are those of the codes.").of_spaces();
     AnisotropicEta = row("anisotropic_eta", Kind::Float(FromZero), |c| Some(coded(c)?.bits_and_eta?.1),
         "For `pq` and `ivf_pq`. When codes are chosen, an error in the direction of the vector weighs this many times as much as \
          one across it. Up to 1 both weigh the same.");
@@ -150,40 +155,40 @@ keys! {
         "`hnsw`: a graph. `vamana`: a graph whose lowest level is chosen as DiskANN does, without `full_text`. `ivf`: the cells of \
          a clustering, without `full_text`. `gpu`: plain searches are exact, by a device for `k` up to 256; refused where the \
          server has none. Everything else uses the graph, which is built alongside.").or(Value::Word("hnsw"))
-        .own(|c| Some(Value::Word(c.index.name())), set_index);
+        .own(|c| Some(Value::Word(c.index.name())), set_index).of_spaces();
     IvfNlist = row("ivf_nlist", NATURAL, |c| Some(&mut cells(c)?.nlist),
         "For `index_type` `ivf`. The vectors are divided into this many lists; 0 = four times the square root of the number of \
-         points at training.");
+         points at training.").of_spaces();
     IvfNprobe = row("ivf_nprobe", NATURAL, |c| Some(&mut cells(c)?.nprobe),
         "For `index_type` `ivf`. A search looks through this many lists, and through more until it has `k` results; 0 = 8.")
-        .effective(|c| Some(natural(c.ivf()?.probes())));
+        .effective(|c| Some(natural(c.ivf()?.probes()))).of_spaces();
     IvfPq = row("ivf_pq", Kind::Bool, |_| None,
         "Needs `index_type` `ivf`. Searches go by product codes of the differences between vectors and the centroids of their \
          lists.")
-        .own(|c| Some(Value::Bool(cells(c)?.product.is_some())), set_product_of_cells);
+        .own(|c| Some(Value::Bool(cells(c)?.product.is_some())), set_product_of_cells).of_spaces();
     IvfRerank = row("ivf_rerank", Kind::Bool, |c| Some(&mut cells(c)?.product.as_mut()?.rerank),
         "Needs `index_type` `ivf`. With `ivf_pq` the vectors are kept too, and the best three times `k` candidates are scored \
-         exactly. Without this key distances are those of the codes.");
+         exactly. Without this key distances are those of the codes.").of_spaces();
     IvfPqM = row("ivf_pq_m", NATURAL, |c| Some(&mut cells(c)?.product.as_mut()?.code.parts),
         "For `ivf_pq`. A vector is divided into this many parts, a divisor of `dim`. 0 = parts of eight components, else the most \
-         of 16, 8, 4, 2 or 1 parts that divide it.");
+         of 16, 8, 4, 2 or 1 parts that divide it.").of_spaces();
     IvfTrainThreshold = row("ivf_train_threshold", NATURAL, |c| match (&mut c.index, c.quant) {
         (IndexType::Ivf(ivf), _) => Some(&mut ivf.train_threshold),
         (_, Quantizer::Trained(_)) => Some(&mut c.train_threshold),
         _ => None,
     }, "Number of points at which the lists of `ivf` are made, or `bq1`, `sq`, `pq` and `prq` are trained, in the background; \
         0 = 2,048. Until lists are made, searches compare with every point. A bulk build makes them at once.")
-        .effective(|c| Some(natural(c.ivf()?.trains_at())));
+        .effective(|c| Some(natural(c.ivf()?.trains_at()))).of_spaces();
     IvfDriftRetrain = row("ivf_drift_retrain", Kind::Bool, |c| Some(&mut cells(c)?.drift),
-        "For `index_type` `ivf`. The centroids are computed anew when the points have moved away from them.");
+        "For `index_type` `ivf`. The centroids are computed anew when the points have moved away from them.").of_spaces();
     IvfDriftGrowthFactor = row("ivf_drift_growth_factor", Kind::Float(AboveOne), |c| Some(&mut cells(c)?.drift.as_mut()?.growth),
         "For `index_type` `ivf`. Drift is measured when the collection has this many times as many points as at the training \
          before; 0 = 2.")
-        .effective(|c| Some(Value::Float(c.ivf()?.drift?.limits().0)));
+        .effective(|c| Some(Value::Float(c.ivf()?.drift?.limits().0))).of_spaces();
     IvfDriftFactor = row("ivf_drift_factor", Kind::Float(AboveOne), |c| Some(&mut cells(c)?.drift.as_mut()?.factor),
         "For `index_type` `ivf`. The centroids are computed anew when points are this many times as far from them, on average; \
          0 = 1.5.")
-        .effective(|c| Some(Value::Float(c.ivf()?.drift?.limits().1)));
+        .effective(|c| Some(Value::Float(c.ivf()?.drift?.limits().1))).of_spaces();
     Soar = row("soar", Kind::Bool, |c| Some(&mut cells(c)?.soar),
         "Needs `index_type` `ivf`. Each point is filed in two lists, which raises recall.");
     SoarLambda = row("soar_lambda", Kind::Float(FromZero), |c| Some(cells(c)?.soar.as_mut()?),
@@ -204,11 +209,11 @@ keys! {
     Level0FullDegree = row("level0_full_degree", Kind::Bool, |c| Some(&mut c.level0_full_degree),
         "Link a new point with `2 m` instead of `m` neighbours on the lowest level.");
     QuantizedBuild = row("quantized_build", Kind::Bool, |c| Some(&mut with_codes(c)?.quantized_build),
-        "Needs a quantizer. With `sq` and `bq1` the edges of the graph are chosen by their codes.");
+        "Needs a quantizer. With `sq` and `bq1` the edges of the graph are chosen by their codes.").of_spaces();
     FilterFirstRelativeBp = row("filter_first_relative_bp", Kind::Int(Within(0, 10_000)),
         |c| Some(&mut c.filter_first_relative_bp),
         "A search with a filter may look up this share of all points, in basis points, at least 10,000 points and at most \
-         1,000,000, and score them, where that is estimated to be cheaper than walking the graph; 0 = 10,000 points.");
+         1,000,000, and score them, where that is estimated to be cheaper than walking the graph; 0 = 10,000 points.").of_spaces();
     TraversalCodes = row("traversal_codes", Kind::Bool, |c| Some(&mut c.traversal_codes),
         "Keep codes of one byte per component beside the vectors, and walk and build the graph on them. Distances in answers stay \
          exact.").or(Value::Bool(true));
@@ -229,7 +234,7 @@ keys! {
         "Most points written per second; 0 = no limit.");
     MaxEfSearch = row("max_ef_search", UINT64, |c| Some(&mut c.max_ef_search),
         "A walk of the graph that asks the filter of each candidate is given up for a scan after `m` times this many refusals, \
-         or a quarter of the points if that is more; 0 = 1,024.");
+         or a quarter of the points if that is more; 0 = 1,024.").of_spaces();
 }
 
 const fn word(name: &'static str, aliases: &'static [&'static str], code: u8) -> Word {

@@ -17,7 +17,8 @@ impl DenseWriter {
     /// and what belongs to them each. `None` most of the time, always in collections that fit into one piece, which have small
     /// pages.
     pub fn pages_due(&mut self) -> Option<Range<Slot>> {
-        let row_bytes = self.shared.space.row_bytes();
+        // The longest of its vectors; where there are none nothing is worth it.
+        let row_bytes = self.shared.spaces.iter().map(|space| space.row_bytes()).max()?;
         let (written, piece) = (self.points.high_water(), (PIECE_BYTES / row_bytes).max(1));
         let from = self.populated.max(written);
         if written < piece || from >= written + piece {
@@ -37,7 +38,7 @@ impl DenseWriter {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
-    use crate::collection::{DenseConfig, Hit, Query, Write};
+    use crate::collection::{DenseConfig, Hit, Parts, Query, Write};
     use crate::distance::Metric;
     use crate::index::Scratch;
     use crate::memory::Domain;
@@ -53,7 +54,14 @@ mod tests {
             assert!(slot < piece || asked > slot, "slot {slot} is written before it is asked for");
             let vector = vec![slot as f32; dim];
             let id = slot as u64;
-            writer.apply(Write { seq: id + 1, id, version: 1, vector: &vector, row: &[], deadline_ms: 0 });
+            writer.apply(Write {
+                seq: id + 1,
+                id,
+                version: 1,
+                parts: Parts::Only(&vector),
+                row: &[],
+                deadline_ms: 0,
+            });
             let Some(Range { start, end }) = writer.pages_due() else { continue };
             let (start, end) = (start as usize, end as usize);
             assert!(slot + 1 >= piece, "a small collection has small pages");

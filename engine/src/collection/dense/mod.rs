@@ -1,12 +1,16 @@
-//! A dense collection: points and one space of vectors. [`DenseWriter`] is the owner's handle, [`Dense`] what any core reads.
+//! A collection: points and the spaces of their vectors. [`DenseWriter`] is the owner's handle, [`Dense`] what any core reads.
+//!
+//! A dense collection has one space, in which every point has a vector. A collection of named spaces has any number, and a point may lack
+//! a vector in each; what is here knows the spaces by their numbers.
 //!
 //! # Invariants
 //!
 //! Those of `points` and `space`, and these:
 //!
-//! 1. *Order of a write.* The vector of the new slot; its row and line, payload index, sparse and text lists; its entry in the tail; then the
-//!    points show it. What a snapshot includes is therefore in place for every reader that has it.
-//! 2. *Reuse.* A slot is freed by the space first, then by the points, and never while an indexing round is open (planners hold no pin).
+//! 1. *Order of a write.* The vectors of the new slot; its row and line, payload index, sparse and text lists; its entries in the tails; then
+//!    the points show it. What a snapshot includes is therefore in place for every reader that has it.
+//! 2. *Reuse.* A slot is retired when every space that has a vector of it has let go of it. It is freed by the spaces first, then by the
+//!    points, and never while an indexing round is open in any of them (planners hold no pin).
 //! 3. All methods of [`DenseWriter`] run on one thread at a time; nothing else changes anything.
 mod ahead;
 mod capture;
@@ -19,10 +23,11 @@ mod writer;
 
 use super::config::DenseConfig;
 use super::error::{SearchError, WriteError};
-use super::points::{HitsWanted, Listing, MatchCursor, Matching, Points, PointsWriter, Sought};
+use super::points::{HitsWanted, Listing, MatchCursor, Matching, Points, PointsWriter, Sought, SparseQuery};
 use super::space::{Explain, Hit, Moment, Query, Space, SpaceWriter};
 use super::stats::{Stats, Usage};
 use crate::filter::Predicate;
+use crate::filter::cost::Situation;
 use crate::index::Scratch;
 use crate::memory::Pin;
 use crate::pace::Pace;
@@ -45,7 +50,7 @@ pub struct Point<'p> {
     pub id: u64,
     /// Version.
     pub version: u64,
-    /// `dim` floats as stored, or what a code stands for.
+    /// `dim` floats as stored, or what a code stands for; none in a collection of named spaces, see [`Dense::vector`].
     pub vector: Cow<'p, [f32]>,
     /// Encoded row, empty = none.
     pub row: &'p [u8],
@@ -55,16 +60,17 @@ pub struct Point<'p> {
 
 /// The shared, readable side. `Sync`.
 pub struct Dense {
-    config: DenseConfig,
     points: Arc<Points>,
-    space: Arc<Space>,
+    spaces: Box<[Arc<Space>]>,
+    /// Whether spaces have names, and points may lack vectors.
+    is_named: bool,
 }
 
 /// The owner's side: the only handle that changes anything. `Send`, one per collection.
 pub struct DenseWriter {
     shared: Arc<Dense>,
     points: PointsWriter,
-    space: SpaceWriter,
+    spaces: Vec<SpaceWriter>,
     /// Slots whose memory was asked for ahead of their use, and all below.
     populated: usize,
     capture: Option<capture::Capture>,
@@ -79,9 +85,12 @@ const _: () = {
 };
 
 impl Dense {
-    /// Configuration.
+    /// Configuration of the only space.
+    ///
+    /// # Panics
+    /// In a collection of named spaces that has none.
     pub fn config(&self) -> &DenseConfig {
-        &self.config
+        self.space().config()
     }
 
     /// Its points.
@@ -89,9 +98,23 @@ impl Dense {
         &self.points
     }
 
-    /// Their vectors.
+    /// Whether its spaces have names, so that points may lack vectors.
+    pub fn is_named(&self) -> bool {
+        self.is_named
+    }
+
+    /// Their vectors in the only space, or the first.
+    ///
+    /// # Panics
+    /// In a collection of named spaces that has none.
+    #[inline]
     pub fn space(&self) -> &Space {
-        &self.space
+        &self.spaces[0]
+    }
+
+    /// Their vectors in each space, in the order of their numbers.
+    pub fn spaces(&self) -> &[Arc<Space>] {
+        &self.spaces
     }
 
     /// Any core: a live point. With one id-map look-up and one cache line; never misses an id that is being replaced.
@@ -107,27 +130,49 @@ impl Dense {
     /// Point behind a hit of the same pin.
     pub fn point<'p>(&'p self, pin: &'p Pin<'_>, slot: Slot) -> Point<'p> {
         let (row, version) = self.points.row_and_version(pin, slot);
-        let dim = self.config.dim;
         Point {
             id: self.points.id(slot),
             version,
-            vector: match self.space.stored_vector(pin, slot) {
-                Cow::Borrowed(vector) => Cow::Borrowed(&vector[..dim]),
-                Cow::Owned(mut vector) => {
-                    vector.truncate(dim);
-                    Cow::Owned(vector)
-                }
+            vector: match self.is_named {
+                true => Cow::Borrowed(&[]),
+                false => self.vector(pin, slot, 0).unwrap_or_default(),
             },
             row,
             deadline_ms: self.points.deadline_ms(slot),
         }
     }
 
+    /// The vector of the point behind a hit of the same pin in the space of that number: `dim` floats as stored, or what a code stands for;
+    /// `None` when the point lacks one there.
+    ///
+    /// # Panics
+    /// When there is no such space.
+    pub fn vector<'p>(&'p self, pin: &'p Pin<'_>, slot: Slot, space: usize) -> Option<Cow<'p, [f32]>> {
+        let space = &self.spaces[space];
+        if !space.holds(slot) {
+            return None;
+        }
+        let dim = space.config().dim;
+        Some(match space.stored_vector(pin, slot) {
+            Cow::Borrowed(vector) => Cow::Borrowed(&vector[..dim]),
+            Cow::Owned(mut vector) => {
+                vector.truncate(dim);
+                Cow::Owned(vector)
+            }
+        })
+    }
+
+    /// As [`Self::vector`], in every space in which the point has one, by the number of the space; none where spaces have no names.
+    pub fn named_vectors(&self, pin: &Pin<'_>, slot: Slot) -> Vec<(usize, Vec<f32>)> {
+        let spaces = if self.is_named { 0..self.spaces.len() } else { 0..0 };
+        spaces.filter_map(|space| Some((space, self.vector(pin, slot, space)?.into_owned()))).collect()
+    }
+
     /// Any core. Gauges are exact between two writes; `bytes` follows with the next `reclaim`.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         self.points.add_to_stats(&mut stats);
-        self.space.add_to_stats(&mut stats);
+        self.spaces.iter().for_each(|space| space.add_to_stats(&mut stats));
         stats
     }
 
@@ -135,7 +180,7 @@ impl Dense {
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         self.points.add_to_usage(&mut usage);
-        self.space.add_to_usage(&mut usage);
+        self.spaces.iter().for_each(|space| space.add_to_usage(&mut usage));
         usage
     }
 
@@ -152,7 +197,8 @@ impl Dense {
 
     /// Bytes of what there is for each of `slots` slots, used or not.
     fn bytes_of_slots(&self, slots: u64) -> u64 {
-        slots * self.space.bytes_per_slot() + self.points.slot_bytes(slots)
+        let per_slot: u64 = self.spaces.iter().map(|space| space.bytes_per_slot()).sum();
+        slots * per_slot + self.points.slot_bytes(slots)
     }
 
     /// Any thread: gives slots their memory, written or not, as [`DenseWriter::pages_due`] asks. Milliseconds.
@@ -161,13 +207,13 @@ impl Dense {
     /// When a slot is beyond what the collection may grow to.
     pub fn populate(&self, slots: Range<Slot>) {
         let (from, to) = (slots.start as usize, slots.end as usize);
-        self.space.populate(from, to);
+        self.spaces.iter().for_each(|space| space.populate(from, to));
         self.points.populate(from, to);
     }
 
     /// Any thread that holds a seat: the collection as of now.
     pub fn moment<'p>(&'p self, pin: &'p Pin<'_>, now_ms: u64) -> Moment<'p> {
-        self.space.moment(pin, now_ms)
+        self.space().moment(pin, now_ms)
     }
 
     /// Any core: see [`Space::search`].
@@ -181,7 +227,7 @@ impl Dense {
         scratch: &mut Scratch,
         out: &mut Vec<Hit>,
     ) -> Result<(), SearchError> {
-        self.space.search(pin, query, scratch, out)
+        self.space().search(pin, query, scratch, out)
     }
 
     /// As [`Self::search`], and says how.
@@ -195,7 +241,7 @@ impl Dense {
         scratch: &mut Scratch,
         out: &mut Vec<Hit>,
     ) -> Result<Explain, SearchError> {
-        self.space.search_explained(pin, query, scratch, out)
+        self.space().search_explained(pin, query, scratch, out)
     }
 
     /// As [`Self::search_explained`], at a pace: see [`Space::search_paced`].
@@ -210,7 +256,7 @@ impl Dense {
         scratch: &mut Scratch,
         out: &mut Vec<Hit>,
     ) -> Result<Explain, SearchError> {
-        self.space.search_paced(pin, query, pace, scratch, out).await
+        self.space().search_paced(pin, query, pace, scratch, out).await
     }
 
     /// Any core. Replaces `out` with the visible points that match and have the greatest dot product with `query`
@@ -223,16 +269,19 @@ impl Dense {
     ///
     /// # Errors
     /// Dimensions that do not ascend strictly, values that are not finite; [`SearchError::TooLong`].
+    ///
+    /// # Panics
+    /// When there is no such sparse space.
     pub async fn search_sparse(
         &self,
         pin: &Pin<'_>,
-        query: &[(u32, f32)],
+        query: SparseQuery<'_>,
         wanted: HitsWanted<'_>,
         pace: &mut impl Pace,
         scratch: &mut LaneScratch,
         out: &mut Vec<LaneHit>,
     ) -> Result<(), SearchError> {
-        let listing = Listing::new(&self.points, pin, wanted, self.space.situation(0, true), pace);
+        let listing = Listing::new(&self.points, pin, wanted, self.situation(), pace);
         self.points.search_sparse(query, listing, scratch, out).await
     }
 
@@ -252,7 +301,7 @@ impl Dense {
         scratch: &mut LaneScratch,
         out: &mut Vec<LaneHit>,
     ) -> Result<(), SearchError> {
-        let listing = Listing::new(&self.points, pin, wanted, self.space.situation(0, true), pace);
+        let listing = Listing::new(&self.points, pin, wanted, self.situation(), pace);
         self.points.search_text(query, listing, scratch, out).await
     }
 
@@ -288,6 +337,14 @@ impl Dense {
     }
 
     fn sought<'p>(&self, filter: &'p Predicate, now_ms: u64) -> Sought<'p> {
-        Sought { filter, now_ms, situation: self.space.situation(0, true) }
+        Sought { filter, now_ms, situation: self.situation() }
+    }
+
+    /// What the planner goes by where no vector is compared with.
+    fn situation(&self) -> Situation {
+        match self.spaces.first() {
+            Some(space) => space.situation(0, true),
+            None => self.points.counted(Situation { exact: true, ..Situation::default() }),
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::{DenseWriter, PointsWriter, Slot};
 use crate::collection::points::{Birth, Gone};
 use crate::collection::slot_set::SlotSet;
 use crate::collection::space::RestoringSpace;
-use crate::record::image::{EndRecord, Levels, PointRecord, Record, Records};
+use crate::record::image::{EndRecord, Levels, PartRecord, PointRecord, Record, Records, StoredVector};
 
 /// Why an image does not load.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +30,14 @@ pub(super) struct Restoring {
     open: bool,
     /// Versions of absent ids, if an image says something of them.
     gone: Option<Gone>,
-    space: RestoringSpace,
+    spaces: Vec<RestoringSpace>,
+    /// The one that records are of: the only one, or the one that a record has named.
+    space: Option<usize>,
+}
+
+/// The space that records are of.
+fn current(restoring: &Restoring) -> Result<usize, String> {
+    restoring.space.ok_or_else(|| "a record of vectors that names no space".to_owned())
 }
 
 /// Slots filed between two looks for what nobody sees any more.
@@ -58,6 +65,10 @@ impl DenseWriter {
         restored
     }
 
+    fn only_space(&self) -> Option<usize> {
+        (!self.shared.is_named).then_some(0)
+    }
+
     fn new_restoring(&self) -> Restoring {
         Restoring {
             present: SlotSet::default(),
@@ -65,7 +76,8 @@ impl DenseWriter {
             end: None,
             open: false,
             gone: None,
-            space: self.space.begin_restore(),
+            spaces: self.spaces.iter().map(|space| space.begin_restore()).collect(),
+            space: self.only_space(),
         }
     }
 
@@ -79,12 +91,14 @@ impl DenseWriter {
                 }
                 self.restore_point(restoring, &point)
             }
+            Record::Part(part) => self.restore_part(restoring, &part),
             Record::Edges(edges) => {
                 self.restore_slot(edges.slot)?;
-                if !restoring.present.contains(edges.slot) {
+                let space = current(restoring)?;
+                if !self.spaces[space].is_restored(&restoring.spaces[space], edges.slot) {
                     return Err(format!("edges of slot {}, which no image holds", edges.slot));
                 }
-                self.restore_state(restoring, edges.slot, edges.dead, edges.levels)
+                self.restore_state(restoring, space, edges.slot, edges.dead, edges.levels)
             }
             Record::Free(slot) => {
                 self.restore_slot(slot)?;
@@ -102,11 +116,29 @@ impl DenseWriter {
                 if restoring.end.is_some_and(|last| last.seq > end.seq || last.slots > end.slots) {
                     return Err("image is older than the one before it".into());
                 }
+                if let Some(only) = self.only_space() {
+                    self.spaces[only].restore_entry(&mut restoring.spaces[only], end.entry);
+                }
                 restoring.end = Some(end);
                 restoring.open = false;
                 Ok(())
             }
-            learned => self.space.restore_learned(&mut restoring.space, &restoring.present, learned),
+            Record::Space(number) => {
+                if !self.shared.is_named || usize::from(number) >= self.spaces.len() {
+                    return Err(format!("space {number} of a collection of {}", self.spaces.len()));
+                }
+                restoring.space = Some(number.into());
+                Ok(())
+            }
+            Record::Entry(entry) => {
+                let space = current(restoring)?;
+                self.spaces[space].restore_entry(&mut restoring.spaces[space], entry);
+                Ok(())
+            }
+            learned => {
+                let space = current(restoring)?;
+                self.spaces[space].restore_learned(&mut restoring.spaces[space], learned)
+            }
         }
     }
 
@@ -120,18 +152,52 @@ impl DenseWriter {
 
     fn restore_point(&mut self, restoring: &mut Restoring, point: &PointRecord<'_>) -> Result<(), String> {
         let &PointRecord { slot, dead, id, version, born, deadline_ms, levels, vector, row } = point;
-        self.space.restore_vector(&mut restoring.space, slot, vector)?;
+        let only = self.only_space();
+        match only {
+            Some(only) => self.spaces[only].restore_vector(&mut restoring.spaces[only], slot, vector)?,
+            None if levels.is_empty() && vector == StoredVector::Here(&[]) => {}
+            None => return Err(format!("slot {slot} has a vector in no space")),
+        }
         self.points.commit(slot as usize + 1).map_err(|error| error.to_string())?;
         self.points.restore_point(slot, &Birth { id, version, born, deadline_ms, row })?;
-        self.space.note_birth(slot);
         restoring.present.insert(slot);
-        self.restore_state(restoring, slot, dead, levels)
+        if let Some(only) = only {
+            self.spaces[only].note_birth(slot);
+            return self.restore_state(restoring, only, slot, dead, levels);
+        }
+        if dead {
+            self.restore_death(restoring, slot);
+        }
+        Ok(())
+    }
+
+    /// The vector of a present slot in the space that records are of.
+    fn restore_part(&mut self, restoring: &mut Restoring, part: &PartRecord<'_>) -> Result<(), String> {
+        let &PartRecord { slot, dead, levels, vector } = part;
+        let number = current(restoring)?;
+        self.restore_slot(slot)?;
+        if !restoring.present.contains(slot) {
+            return Err(format!("a vector of slot {slot}, which no image holds"));
+        }
+        let (space, so_far) = (&mut self.spaces[number], &mut restoring.spaces[number]);
+        if space.is_restored(so_far, slot) {
+            return Err(format!("slot {slot} has two vectors in space {number}"));
+        }
+        space.restore_vector(so_far, slot, vector)?;
+        space.note_birth(slot);
+        self.restore_state(restoring, number, slot, dead, levels)
+    }
+
+    fn restore_death(&mut self, restoring: &mut Restoring, slot: Slot) {
+        self.points.restore_death(slot);
+        restoring.dead.insert(slot);
     }
 
     /// Place in the index and life of a present slot, as one record has them.
     fn restore_state(
         &mut self,
         restoring: &mut Restoring,
+        space: usize,
         slot: Slot,
         dead: bool,
         levels: Levels<'_>,
@@ -140,19 +206,20 @@ impl DenseWriter {
             if levels.is_empty() {
                 return Err(format!("slot {slot} is kept as a way-point, but has no edges"));
             }
-            self.points.restore_death(slot);
-            restoring.dead.insert(slot);
+            self.restore_death(restoring, slot);
         } else if restoring.dead.contains(slot) {
             return Err(format!("slot {slot} comes back from the dead"));
         }
-        self.space.restore_place(&mut restoring.space, slot, levels)
+        self.spaces[space].restore_place(&mut restoring.spaces[space], slot, levels)
     }
 
     /// A present slot becomes empty.
     fn restore_nothing(&mut self, restoring: &mut Restoring, slot: Slot) {
         restoring.present.remove(slot);
         restoring.dead.remove(slot);
-        self.space.restore_nothing(&mut restoring.space, slot);
+        for (space, so_far) in self.spaces.iter().zip(&mut restoring.spaces) {
+            space.restore_nothing(so_far, slot);
+        }
         self.points.restore_nothing(slot);
     }
 
@@ -182,10 +249,12 @@ impl DenseWriter {
             return Err(format!("slot {slot} of an image of {} slots", end.slots));
         }
         self.commit_slots(end.slots as usize).map_err(|error| error.to_string())?;
-        let Restoring { present, dead, gone, space, .. } = restoring;
-        self.space.finish_restore(space, (&*present, &*dead), &end)?;
+        let Restoring { present, dead, gone, spaces, .. } = restoring;
+        for (space, so_far) in self.spaces.iter_mut().zip(spaces.iter_mut()) {
+            space.finish_restore(so_far, dead, end.slots)?;
+        }
 
-        let mut tail = Vec::new();
+        let mut tails = vec![Vec::new(); spaces.len()];
         // Every version but that of a bulk build was a write with a number of its own.
         let mut versions = 0u64;
         for slot in 0..end.slots {
@@ -197,23 +266,36 @@ impl DenseWriter {
                 continue;
             }
             let is_dead = dead.contains(slot);
-            let is_linked = self.space.enter_restored(slot, is_dead);
+            let (mut leading, mut waiting) = (0, 0u64);
+            for (number, space) in self.spaces.iter_mut().enumerate() {
+                if space.is_restored(&spaces[number], slot) {
+                    match space.enter_restored(slot, is_dead) {
+                        true => leading += 1,
+                        false => waiting |= 1 << number,
+                    }
+                }
+            }
             if is_dead {
+                if leading == 0 {
+                    return Err(format!("slot {slot} is kept as a way-point, but has no edges"));
+                }
                 self.points.enter_dead(slot);
+                self.points.await_spaces(slot, leading);
                 continue;
             }
             let point = self.points.enter(slot, end.seq)?;
             versions = versions.saturating_add(point.version);
-            if !is_linked {
-                tail.push((point.born, slot));
+            while waiting != 0 {
+                tails[waiting.trailing_zeros() as usize].push((point.born, slot));
+                waiting &= waiting - 1;
             }
         }
-        tail.sort_unstable();
-        for (_, slot) in tail {
-            self.space.requeue(slot);
+        for (space, mut tail) in self.spaces.iter().zip(tails) {
+            tail.sort_unstable();
+            tail.into_iter().for_each(|(_, slot)| space.requeue(slot));
         }
         let free = (0..end.slots).rev().filter(|&slot| !present.contains(slot)).collect();
-        self.space.forget_changes();
+        self.spaces.iter_mut().for_each(|space| space.forget_changes());
         self.points.finish_restore(end.slots, free, seq, gone.take(), versions);
         self.note_bytes();
         Ok(())

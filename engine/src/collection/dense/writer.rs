@@ -1,10 +1,12 @@
 //! Writes: each goes to the points and to the space, in the order that readers rely on. The owner's thread.
 use super::{Dense, DenseConfig, DenseWriter, PointsWriter, SpaceWriter, WriteError};
+use crate::collection::named_config::NamedConfig;
+use crate::collection::parts::{Part, Parts};
 use crate::collection::points::{
     Birth, Buried, PointsConfig, Quota, Rewritten, RowWrite, Unseen, UnseenSlot, slot_steps,
 };
 use crate::collection::space::reserve_vectors;
-use crate::memory::{ArenaError, Domain, Storage};
+use crate::memory::{ArenaError, Domain, ScratchFiles, Storage};
 use crate::slot::Slot;
 use std::sync::Arc;
 
@@ -26,12 +28,17 @@ pub struct Write<'a> {
     pub id: u64,
     /// Version given by `check_write`.
     pub version: u64,
-    /// Raw vector of `dim` floats; `apply` prepares it (normalises under cosine).
-    pub vector: &'a [f32],
+    /// Its vectors, raw; `apply` prepares them (normalises under cosine).
+    pub parts: Parts<'a>,
     /// Encoded payload row, empty = none.
     pub row: &'a [u8],
     /// Absolute deadline in Unix ms, 0 = none.
     pub deadline_ms: u64,
+}
+
+/// Slots of a collection that may grow to so many.
+fn slots_of(max_slots: usize) -> usize {
+    max_slots.clamp(1, crate::index::SLOTS_MAX)
 }
 
 impl DenseWriter {
@@ -62,7 +69,7 @@ impl DenseWriter {
         domain: Arc<Domain>,
         storage: Option<Storage>,
     ) -> Result<DenseWriter, ArenaError> {
-        let slots_max = max_slots.clamp(1, crate::index::SLOTS_MAX);
+        let slots_max = slots_of(max_slots);
         let vectors = reserve_vectors(&config, slots_max, storage)?;
         let quota = Quota {
             points: config.max_vectors,
@@ -70,18 +77,51 @@ impl DenseWriter {
             bytes_per_point: config.quota_bytes_per_point(),
         };
         let holds_freed = vectors.keeps_file();
-        let of_points = PointsConfig { slots_max, full_text: config.full_text, quota, holds_freed };
+        let full_text = config.full_text;
+        let of_points = PointsConfig { slots_max, sparse_spaces: 1, full_text, quota, holds_freed };
         let points = PointsWriter::create(&of_points, domain, vectors.scratch())?;
-        let space = SpaceWriter::create(config.clone(), vectors, &points)?;
-        let shared = Dense { config, points: points.shared().clone(), space: space.shared().clone() };
-        Ok(DenseWriter {
-            shared: Arc::new(shared),
-            points,
-            space,
-            populated: 0,
-            capture: None,
-            restoring: None,
-        })
+        let space = SpaceWriter::create(config, vectors, &points, None)?;
+        Ok(Self::of(points, vec![space], false))
+    }
+
+    /// As [`Self::create`], a collection of named spaces.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn create_named(
+        config: &NamedConfig,
+        max_slots: usize,
+        domain: Arc<Domain>,
+    ) -> Result<DenseWriter, ArenaError> {
+        let slots_max = slots_of(max_slots);
+        let quota = Quota {
+            points: config.max_vectors,
+            bytes: config.max_bytes,
+            bytes_per_point: config.quota_bytes_per_point(),
+        };
+        let of_points = PointsConfig {
+            slots_max,
+            sparse_spaces: config.sparse_spaces.len(),
+            full_text: config.full_text,
+            quota,
+            holds_freed: false,
+        };
+        let points = PointsWriter::create(&of_points, domain, &ScratchFiles::default())?;
+        let mut spaces = Vec::with_capacity(config.spaces.len());
+        for (number, space) in config.spaces.iter().enumerate() {
+            let vectors = reserve_vectors(&space.config, slots_max, None)?;
+            spaces.push(SpaceWriter::create(space.config.clone(), vectors, &points, Some(number))?);
+        }
+        Ok(Self::of(points, spaces, true))
+    }
+
+    fn of(points: PointsWriter, spaces: Vec<SpaceWriter>, is_named: bool) -> DenseWriter {
+        let shared = Dense {
+            points: points.shared().clone(),
+            spaces: spaces.iter().map(|space| space.shared().clone()).collect(),
+            is_named,
+        };
+        DenseWriter { shared: Arc::new(shared), points, spaces, populated: 0, capture: None, restoring: None }
     }
 
     /// The readable side.
@@ -99,14 +139,60 @@ impl DenseWriter {
         &mut self.points
     }
 
-    /// The owner's side of their vectors.
+    /// The owner's side of their vectors in the only space, or the first.
+    ///
+    /// # Panics
+    /// In a collection of named spaces that has none.
     pub fn space(&self) -> &SpaceWriter {
-        &self.space
+        &self.spaces[0]
     }
 
     /// As [`Self::space`].
+    ///
+    /// # Panics
+    /// As that.
     pub fn space_mut(&mut self) -> &mut SpaceWriter {
-        &mut self.space
+        &mut self.spaces[0]
+    }
+
+    /// The owner's side of their vectors in each space, in the order of their numbers.
+    pub fn spaces(&self) -> &[SpaceWriter] {
+        &self.spaces
+    }
+
+    /// As [`Self::spaces`].
+    pub fn spaces_mut(&mut self) -> &mut [SpaceWriter] {
+        &mut self.spaces
+    }
+
+    /// Vectors in the longest tail.
+    pub fn tail_len(&self) -> usize {
+        self.spaces.iter().map(SpaceWriter::tail_len).max().unwrap_or(0)
+    }
+
+    /// Whether something is learned in some space that follows its points: see [`SpaceWriter::follows_points`].
+    pub fn follows_points(&self) -> bool {
+        self.spaces.iter().any(SpaceWriter::follows_points)
+    }
+
+    /// Whether codes of some space wait for the job that frees them.
+    pub fn has_codes_to_free(&self) -> bool {
+        self.spaces.iter().any(SpaceWriter::has_codes_to_free)
+    }
+
+    /// Whether images lack what was learned in some space: see [`SpaceWriter::training_unsaved`].
+    pub fn training_unsaved(&self) -> bool {
+        self.spaces.iter().any(SpaceWriter::training_unsaved)
+    }
+
+    /// Whether images lack codes of some space: see [`SpaceWriter::codes_unsaved`].
+    pub fn codes_unsaved(&self) -> bool {
+        self.spaces.iter().any(SpaceWriter::codes_unsaved)
+    }
+
+    /// Whether planners may look at slots without a pin.
+    pub(super) fn round_open(&self) -> bool {
+        self.spaces.iter().any(SpaceWriter::round_open)
     }
 
     /// Last applied sequence number.
@@ -122,24 +208,35 @@ impl DenseWriter {
     pub fn check_write(
         &self,
         id: u64,
-        vector: &[f32],
+        parts: Parts<'_>,
         mode: WriteMode,
         expected_version: Option<u64>,
         rate_ok: bool,
         now_ms: u64,
     ) -> Result<u64, WriteError> {
-        self.space.check_vector(id, vector)?;
+        for (number, space) in self.spaces.iter().enumerate() {
+            if let Part::Given(vector) = parts.of(number) {
+                space.check_vector(id, vector)?;
+            }
+        }
         if !rate_ok {
             return Err(WriteError::RateLimited);
         }
         let found = self.points.live_version(id, now_ms);
         PointsWriter::check_version(id, expected_version, found)?;
-        if self.space.is_read_only() {
+        if self.spaces.iter().any(SpaceWriter::is_read_only) {
             return Err(WriteError::ReadOnly);
         }
         let version = self.points.check_room(id, found, mode, now_ms)?;
         self.commit_next()?;
         Ok(version)
+    }
+
+    /// The spaces in which a live point has a vector, one bit for each by its number; 0 when there is no such point.
+    pub fn spaces_of(&self, id: u64, now_ms: u64) -> u64 {
+        let Some(slot) = self.points.live_slot(id, now_ms) else { return 0 };
+        let holds = |(number, space): (usize, &SpaceWriter)| u64::from(space.shared().holds(slot)) << number;
+        self.spaces.iter().enumerate().map(holds).sum()
     }
 
     /// Makes sure that the next point can be written, where vectors lie in a file: before [`Self::load`], and before
@@ -154,7 +251,7 @@ impl DenseWriter {
 
     pub(super) fn commit_slots(&self, slots: usize) -> std::io::Result<()> {
         let slots = slots.min(self.points.slots_max());
-        self.space.commit(slots)?;
+        self.spaces.iter().try_for_each(|space| space.commit(slots))?;
         self.points.commit(slots)
     }
 
@@ -163,7 +260,7 @@ impl DenseWriter {
     /// token of its text; no distance.
     ///
     /// # Panics
-    /// When the vector's length is wrong, or all slots are taken: `check_write` refuses both. Replay of a log that was
+    /// When the length of a vector is wrong, or all slots are taken: `check_write` refuses both. Replay of a log that was
     /// accepted once finds room by reclaiming dead slots first.
     pub fn apply(&mut self, write: Write<'_>) {
         debug_assert!(self.restoring.is_none(), "finish_restore comes before writes");
@@ -193,18 +290,42 @@ impl DenseWriter {
     }
 
     fn put(&mut self, write: &Write<'_>) {
-        let &Write { seq, id, version, vector, row, deadline_ms } = write;
-        assert_eq!(vector.len(), self.shared.config.dim, "vector length of id {id}");
+        let &Write { seq, id, version, parts, row, deadline_ms } = write;
         self.points.make_quota_room();
         let slot = self.take_slot();
-        self.space.write_vector(slot, vector);
+        let before = self.points.shared().slot_of(id);
+        for (number, space) in self.spaces.iter_mut().enumerate() {
+            match parts.of(number) {
+                Part::Given(vector) => {
+                    assert_eq!(vector.len(), space.shared().config().dim, "vector length of id {id}");
+                    space.write_vector(slot, vector);
+                }
+                Part::Kept => {
+                    if let Some(before) = before.filter(|&before| space.shared().holds(before)) {
+                        space.copy_vector(before, slot);
+                    }
+                }
+                Part::Absent => assert!(self.shared.is_named, "id {id} has no vector"),
+            }
+        }
         let birth = Birth { id, version, born: seq, deadline_ms, row };
         let terms = self.points.fill(slot, &birth);
-        self.space.enter(slot);
+        let holding = self.spaces.iter().filter(|space| space.shared().holds(slot));
+        holding.for_each(|space| space.enter(slot));
         if let Some(replaced) = self.points.admit(slot, &birth) {
-            self.space.bury(replaced);
+            self.bury(replaced);
         }
         self.owe_reclaim(terms);
+    }
+
+    /// A point has died: the spaces that have a vector of it let go of it in time.
+    fn bury(&mut self, buried: Buried) {
+        let mut holding = 0;
+        for space in self.spaces.iter_mut().filter(|space| space.shared().holds(buried.slot)) {
+            space.bury(buried);
+            holding += 1;
+        }
+        self.points.await_spaces(buried.slot, holding);
     }
 
     /// The last freed slot, or a fresh one.
@@ -220,7 +341,7 @@ impl DenseWriter {
 
     /// Out of slots during replay: takes back every dead one, at whatever cost.
     fn make_room(&mut self) {
-        assert!(!self.space.round_open(), "out of slots with an indexing round open");
+        assert!(!self.round_open(), "out of slots with an indexing round open");
         self.reclaim();
         self.repair_all();
         let slots_max = self.points.slots_max();
@@ -236,7 +357,7 @@ impl DenseWriter {
 
     fn remove(&mut self, seq: u64, id: u64) -> bool {
         let buried: Option<Buried> = self.points.remove(seq, id);
-        buried.map(|buried| self.space.bury(buried)).is_some()
+        buried.map(|buried| self.bury(buried)).is_some()
     }
 
     /// Applies a checked change of payload: visible when it returns. False when the id is absent. As with [`Self::apply`], a `seq`
@@ -250,12 +371,10 @@ impl DenseWriter {
         match self.points.apply_row(write) {
             Rewritten::Absent => return false,
             Rewritten::InPlace(terms) => self.owe_reclaim(terms),
-            Rewritten::Moves { slot, deadline_ms } => {
-                let shared = self.shared.clone();
-                // To prepare a prepared vector again changes no more than its last bits.
-                let vector = shared.space.written_vector(slot);
+            Rewritten::Moves { deadline_ms } => {
                 let &RowWrite { seq, id, version, row } = write;
-                self.put(&Write { seq, id, version, vector, row, deadline_ms });
+                let kept = vec![Part::Kept; self.spaces.len()];
+                self.put(&Write { seq, id, version, parts: Parts::Each(&kept), row, deadline_ms });
             }
         }
         true
@@ -278,7 +397,7 @@ impl DenseWriter {
     /// Whether writes have replaced so much that another [`Self::reclaim`] should come before the next round: while one is open
     /// nothing is freed.
     pub fn reclaim_due(&self) -> bool {
-        !self.space.round_open() && self.points.owes_reclaim()
+        !self.round_open() && self.points.owes_reclaim()
     }
 
     /// Frees what no reader can see any more (slots with their rows, replaced id-map segments, passed tail pages).
@@ -286,8 +405,10 @@ impl DenseWriter {
     pub fn reclaim(&mut self) {
         let steps = self.points.reclaim_steps();
         self.points.settle_newborn();
-        if !self.space.round_open() {
-            self.space.let_go(&mut self.points);
+        for space in self.spaces.iter_mut().filter(|space| !space.round_open()) {
+            space.let_go(&mut self.points);
+        }
+        if !self.round_open() {
             self.points.take_emptied();
             let mut steps_left = steps;
             while steps_left > 0
@@ -296,9 +417,9 @@ impl DenseWriter {
                 let terms = match unseen {
                     Unseen::Slot(slot) => self.free_slot(slot),
                     Unseen::Row(row) => self.points.release_row(row),
-                    Unseen::Vectors(vectors) => self.space.drop_vectors(&vectors),
-                    Unseen::Codes(codes) => {
-                        self.space.free_codes(codes);
+                    Unseen::Vectors { space, vectors } => self.spaces[space].drop_vectors(&vectors),
+                    Unseen::Codes { space, codes } => {
+                        self.spaces[space].free_codes(codes);
                         1
                     }
                 };
@@ -306,10 +427,10 @@ impl DenseWriter {
             }
             self.points.repay_reclaim(steps);
             if self.points.is_vacant() {
-                self.space.forget_learned();
+                self.spaces.iter_mut().for_each(SpaceWriter::forget_learned);
             }
         }
-        self.space.reclaim();
+        self.spaces.iter_mut().for_each(SpaceWriter::reclaim);
         self.points.reclaim_tables(steps);
         self.note_bytes();
     }
@@ -320,26 +441,32 @@ impl DenseWriter {
         if let Some(tokens) = self.points.empty_later(&slot) {
             return tokens;
         }
-        self.space.free(slot.slot());
+        for space in self.spaces.iter_mut().filter(|space| space.shared().holds(slot.slot())) {
+            space.free(slot.slot());
+        }
         self.points.free_slot(slot)
     }
 
     /// Whether something waits for readers, or for the job that frees it, and would wait on if there were no more calls: [`Self::reclaim`]
     /// and [`Self::next_job`].
     pub fn has_waiting(&self) -> bool {
-        self.points.retired() > 0 || self.space.has_retired_codes()
+        self.points.retired() > 0 || self.spaces.iter().any(SpaceWriter::has_retired_codes)
     }
 
     /// Nothing has been written for a while: what was learned may be looked at sooner, and vectors that wait for that are given up
     /// for their codes when there is nothing to look at. Whether there is.
     pub fn rest(&mut self) -> bool {
-        self.space.rest(&mut self.points)
+        let mut due = false;
+        for space in &mut self.spaces {
+            due |= space.rest(&mut self.points);
+        }
+        due
     }
 
     /// Publishes the bytes that only the owner can count.
     pub(super) fn note_bytes(&self) {
         let ahead = self.slots_ahead();
         self.points.note_bytes(ahead);
-        self.space.note_bytes(ahead);
+        self.spaces.iter().for_each(|space| space.note_bytes(ahead));
     }
 }

@@ -20,6 +20,11 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
+    pub fn insert_all(&mut self, other: &Changes) {
+        self.data.insert_all(&other.data);
+        self.state.insert_all(&other.state);
+    }
+
     pub fn bytes(&self) -> u64 {
         self.data.bytes() + self.state.bytes()
     }

@@ -14,6 +14,15 @@ use crate::sparse::{LaneHit, LaneScratch, LaneSearch};
 use crate::text::TextQuery;
 use ahash::HashMap;
 
+/// What a search of a sparse lane looks for.
+#[derive(Clone, Copy, Debug)]
+pub struct SparseQuery<'a> {
+    /// The number of the sparse space; a dense collection has one.
+    pub space: usize,
+    /// Dimensions, which ascend strictly, and values.
+    pub terms: &'a [(u32, f32)],
+}
+
 /// Which hits a search of the sparse or the full-text lane returns.
 #[derive(Clone, Copy)]
 pub struct HitsWanted<'a> {
@@ -208,15 +217,15 @@ impl Points {
     /// Dimensions that do not ascend strictly, values that are not finite; [`SearchError::TooLong`].
     pub(crate) async fn search_sparse(
         &self,
-        query: &[(u32, f32)],
+        query: SparseQuery<'_>,
         mut listing: Listing<'_, impl Pace>,
         scratch: &mut LaneScratch,
         out: &mut Vec<LaneHit>,
     ) -> Result<(), SearchError> {
         out.clear();
-        crate::sparse::check_sparse(query)?;
+        crate::sparse::check_sparse(query.terms)?;
         let (pin, k) = (listing.pin, listing.k);
-        let Some(sparse) = self.lanes.sparse() else {
+        let Some(sparse) = self.lanes.sparse(query.space) else {
             scratch.clear_stats();
             return Ok(());
         };
@@ -225,7 +234,7 @@ impl Points {
             let admit = |slot| listing.admits(&mut named, slot);
             let id_of = |slot| self.meta.id(slot);
             let search = LaneSearch { k, admit, id_of, scratch: &mut *scratch, out: &mut *out };
-            sparse.search(pin, query, search)?;
+            sparse.search(pin, query.terms, search)?;
             if listing.settle(named).await? {
                 break;
             }

@@ -1,7 +1,8 @@
-//! The sparse and the full-text lane of a collection: inverted lists over the slots that hold its points.
+//! The sparse lanes and the full-text lane of a collection: inverted lists over the slots that hold its points.
 //!
-//! Both are filed from the payload row alone, so that the log, images and a bulk build carry them without a word: the sparse
-//! vector is a part of the row, the document is its `$content`. They follow a slot as the payload index does: filed before
+//! All are filed from the payload row alone, so that the log, images and a bulk build carry them without a word: the sparse
+//! vectors are a part of the row, the document is its `$content`. A dense collection has one sparse lane, a collection of named spaces has one
+//! for each sparse space. They follow a slot as the payload index does: filed before
 //! the birth is published, taken out when the slot is freed. Scores of text depend on statistics of all documents, which
 //! follow the death at once.
 use super::{add, sub};
@@ -15,10 +16,10 @@ use std::sync::{Arc, OnceLock};
 
 /// What readers search.
 pub(super) struct Lanes {
-    /// Made with the first sparse vector: most collections have none, and an empty map of dimensions takes 16 KiB.
-    sparse: OnceLock<Arc<SparseIndex>>,
+    /// For each sparse space. Made with its first vector: most collections have none, and an empty map of dimensions takes 16 KiB.
+    sparse: Box<[OnceLock<Arc<SparseIndex>>]>,
     text: Option<Arc<TextIndex>>,
-    /// Live slots with a sparse vector, without those that have expired.
+    /// Sparse vectors of live slots, without those that have expired.
     sparse_live: AtomicU64,
 }
 
@@ -26,38 +27,47 @@ pub(super) struct Lanes {
 pub(super) struct LaneWriters {
     domain: Arc<Domain>,
     seed: u64,
-    sparse: Option<SparseWriter>,
+    sparse: Vec<Option<SparseWriter>>,
     text: Option<TextWriter>,
     vector: Vec<(u32, f32)>,
 }
 
 impl LaneWriters {
-    /// Empty lanes, one of texts where they are searched; `seed` keys their hashes.
-    pub fn new(full_text: Option<TextConfig>, domain: Arc<Domain>, seed: u64) -> (LaneWriters, Lanes) {
+    /// Empty lanes, as many sparse ones, and one of texts where they are searched; `seed` keys their hashes.
+    pub fn new(
+        sparse_spaces: usize,
+        full_text: Option<TextConfig>,
+        domain: Arc<Domain>,
+        seed: u64,
+    ) -> (LaneWriters, Lanes) {
         let text = full_text.map(|text| TextWriter::new(text, domain.clone(), seed));
         let lanes = Lanes {
-            sparse: OnceLock::new(),
+            sparse: (0..sparse_spaces).map(|_| OnceLock::new()).collect(),
             text: text.as_ref().map(|text| text.shared().clone()),
             sparse_live: AtomicU64::new(0),
         };
-        (LaneWriters { domain, seed, sparse: None, text, vector: Vec::new() }, lanes)
+        let sparse = (0..sparse_spaces).map(|_| None).collect();
+        (LaneWriters { domain, seed, sparse, text, vector: Vec::new() }, lanes)
     }
 
     /// Files the row of a live slot that no reader sees yet; the number of components and tokens.
     ///
     /// # Panics
-    /// When the sparse vector is none: rows are checked when they are built and when they are read from outside.
+    /// When a sparse vector is none: rows are checked when they are built and when they are read from outside.
     pub fn insert(&mut self, lanes: &Lanes, slot: Slot, row: PayloadRow<'_>) -> usize {
         let mut filed = 0;
-        if row.sparse().len() > 0 {
-            let sparse = self.sparse.get_or_insert_with(|| {
+        for (space, shared) in lanes.sparse.iter().enumerate().take(row.sparse_spaces()) {
+            self.vector.clear();
+            self.vector.extend(row.sparse_of(space));
+            if self.vector.is_empty() {
+                continue;
+            }
+            let sparse = self.sparse[space].get_or_insert_with(|| {
                 let writer = SparseWriter::new(self.domain.clone(), self.seed);
-                assert!(lanes.sparse.set(writer.shared().clone()).is_ok(), "one sparse index per collection");
+                assert!(shared.set(writer.shared().clone()).is_ok(), "one index for each sparse space");
                 writer
             });
-            self.vector.clear();
-            self.vector.extend(row.sparse());
-            sparse.insert(slot, &self.vector).expect("the sparse vector of a row ascends and is finite");
+            sparse.insert(slot, &self.vector).expect("a sparse vector of a row ascends and is finite");
             add(&lanes.sparse_live, 1);
             filed += self.vector.len();
         }
@@ -80,9 +90,9 @@ impl LaneWriters {
         self.count_text(slot, row, false);
     }
 
-    /// The sparse vector of a row counts from now on, or does not any more.
+    /// The sparse vectors of a row count from now on, or do not any more.
     pub fn count_vector(&mut self, lanes: &Lanes, row: PayloadRow<'_>, counts: bool) {
-        if row.sparse().len() > 0 {
+        for _ in (0..row.sparse_spaces()).filter(|&space| row.sparse_of(space).len() > 0) {
             match counts {
                 true => add(&lanes.sparse_live, 1),
                 false => sub(&lanes.sparse_live, 1),
@@ -126,11 +136,10 @@ impl LaneWriters {
     /// components, and of bytes of text in place of tokens.
     pub fn remove(&mut self, slot: Slot, row: PayloadRow<'_>) -> usize {
         let mut taken = 0;
-        if let Some(sparse) = &mut self.sparse
-            && row.sparse().len() > 0
-        {
+        for (space, sparse) in self.sparse.iter_mut().enumerate().take(row.sparse_spaces()) {
+            let Some(sparse) = sparse.as_mut().filter(|_| row.sparse_of(space).len() > 0) else { continue };
             self.vector.clear();
-            self.vector.extend(row.sparse());
+            self.vector.extend(row.sparse_of(space));
             sparse.remove(slot, &self.vector);
             taken += self.vector.len();
         }
@@ -184,9 +193,7 @@ impl LaneWriters {
 
     /// Gives back what no reader sees any more.
     pub fn reclaim(&mut self) {
-        if let Some(sparse) = &mut self.sparse {
-            sparse.reclaim();
-        }
+        self.sparse.iter_mut().flatten().for_each(SparseWriter::reclaim);
         if let Some(text) = &mut self.text {
             text.reclaim();
         }
@@ -210,9 +217,9 @@ fn document(row: PayloadRow<'_>) -> Option<&str> {
 }
 
 impl Lanes {
-    /// None before the first sparse vector.
-    pub fn sparse(&self) -> Option<&SparseIndex> {
-        self.sparse.get().map(Arc::as_ref)
+    /// Of the sparse space of that number; `None` before its first vector.
+    pub fn sparse(&self, space: usize) -> Option<&SparseIndex> {
+        self.sparse[space].get().map(Arc::as_ref)
     }
 
     /// None where texts are not searched.
@@ -220,14 +227,19 @@ impl Lanes {
         self.text.as_deref()
     }
 
-    /// Live points with a sparse vector.
+    /// Sparse spaces.
+    pub fn sparse_spaces(&self) -> usize {
+        self.sparse.len()
+    }
+
+    /// Sparse vectors of live points.
     pub fn sparse_vectors(&self) -> u64 {
         self.sparse_live.load(Ordering::Relaxed)
     }
 
     /// Committed bytes.
     pub fn bytes(&self) -> u64 {
-        self.sparse.get().map_or(0, |sparse| sparse.bytes())
+        self.sparse.iter().filter_map(OnceLock::get).map(|sparse| sparse.bytes()).sum::<u64>()
             + self.text.as_ref().map_or(0, |text| text.bytes())
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! A point lies in a *slot*, a number that its vectors have in every space. A space asks little of the points: whether a slot is dead,
 //! whether a snapshot shows it and which id it has, what matches a filter ([`View`]), and, for the owner, how many points there are and
-//! which. It says when nothing in it leads to a slot any more ([`Retired`]). Points know nothing of spaces.
+//! which. It says when nothing in it leads to a slot any more (`PointsWriter::let_go`); a point may have vectors in several spaces, or in
+//! none. Points know nothing else of spaces.
 //!
 //! # Invariants
 //!
@@ -40,8 +41,8 @@ use crate::filter::{Estimate, Path, Predicate};
 use crate::memory::{Domain, IdMap, Limbo, Pin, RetireTag};
 use crate::payload::index::{PayloadIndex, View as IndexView};
 use crate::slot::Slot;
+use ahash::HashMap;
 use expiry::Expiry;
-use images::Changes;
 use lanes::{LaneWriters, Lanes};
 use meta::{Meta, RowsOwner};
 use rewrite::KeyDeadlines;
@@ -50,8 +51,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use gone::Gone;
-pub use lane_search::HitsWanted;
+pub(crate) use images::Changes;
 pub(crate) use lane_search::Listing;
+pub use lane_search::{HitsWanted, SparseQuery};
 pub(crate) use matching::Sought;
 pub use matching::{MatchCursor, Matching};
 pub(crate) use meta::Birth;
@@ -120,6 +122,8 @@ pub struct PointsWriter {
     newborn_look: usize,
     /// An older batch of them, waiting for readers with snapshots before their births.
     settling: Option<(RetireTag, Vec<(Slot, u64)>)>,
+    /// Dead slots that several spaces have vectors of: how many of these, but for one, have yet to let go of it.
+    awaited: HashMap<Slot, usize>,
     /// Dead slots nothing leads to, replaced rows, and what spaces have put aside, waiting for readers.
     limbo: Limbo<Retired>,
     /// Dead slots no reader can see, to be freed.
@@ -262,7 +266,7 @@ impl Points {
 
 impl Points {
     /// Any core: the slot of a live point. With one id-map look-up and one cache line; never misses an id that is being replaced.
-    pub(crate) fn find(&self, pin: &Pin<'_>, id: u64, now_ms: u64) -> Option<Slot> {
+    pub fn find(&self, pin: &Pin<'_>, id: u64, now_ms: u64) -> Option<Slot> {
         // The snapshot comes before the look-up. A slot found dead at the snapshot then means the id was absent: were it
         // replaced, the map would have led to the new slot. A slot born after the snapshot is newer than asked for, which
         // is as good.
@@ -280,6 +284,11 @@ impl Points {
     /// As [`Self::row`], with the version of the point that has it.
     pub(crate) fn row_and_version<'p>(&'p self, pin: &'p Pin<'_>, slot: Slot) -> (&'p [u8], u64) {
         self.meta.rows_under(pin).row_and_version(slot)
+    }
+
+    /// Sparse spaces; a dense collection has one.
+    pub fn sparse_spaces(&self) -> usize {
+        self.lanes.sparse_spaces()
     }
 
     /// The deadline of the point in a slot, 0 = none.

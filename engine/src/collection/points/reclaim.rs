@@ -5,6 +5,7 @@
 use super::{PointsWriter, sub};
 use crate::payload::PayloadRow;
 use crate::slot::Slot;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
 
 /// Work of one reclamation, in steps of about 0.2 µs: a slice of the owner's time is 300 µs. More when writes have come faster than
@@ -21,6 +22,8 @@ const PARTS_PER_STEP: usize = 2;
 const ORDERED_ID_BYTES: u64 = 12;
 /// Likewise for a deadline.
 const DEADLINE_BYTES: u64 = 24;
+/// Of an entry of the table of slots that several spaces have to let go of: slot, number, and a byte of the table.
+const AWAITED_BYTES: u64 = 17;
 
 /// What waits until no reader can see it.
 pub(crate) enum Retired {
@@ -28,18 +31,18 @@ pub(crate) enum Retired {
     Slots(Vec<Slot>),
     /// The oldest replaced row of a slot.
     Row(Slot),
-    /// Vectors that codes have taken the place of.
-    Vectors(Vec<Slot>),
-    /// The oldest codes that others have taken the place of.
-    Codes,
+    /// Vectors of a space that codes have taken the place of.
+    Vectors { space: usize, slots: Vec<Slot> },
+    /// The oldest codes of a space that others have taken the place of.
+    Codes { space: usize },
 }
 
 /// What no reader can see any more. Only [`PointsWriter::next_unseen`] makes these, so that having one is the right to free it.
 pub(crate) enum Unseen {
     Slot(UnseenSlot),
     Row(UnseenRow),
-    Vectors(UnseenVectors),
-    Codes(UnseenCodes),
+    Vectors { space: usize, vectors: UnseenVectors },
+    Codes { space: usize, codes: UnseenCodes },
 }
 
 /// Of [`Retired::Slots`].
@@ -55,7 +58,7 @@ impl UnseenSlot {
 /// Of [`Retired::Row`].
 pub(crate) struct UnseenRow(Slot);
 
-/// Vectors of [`Retired::Vectors`] that no reader can see any more.
+/// What [`Retired::Vectors`] names, which no reader can see any more.
 pub(crate) struct UnseenVectors(Vec<Slot>);
 
 impl UnseenVectors {
@@ -80,6 +83,34 @@ impl PointsWriter {
     /// Queues what nothing leads to any more until all readers that may have seen it are gone.
     pub(crate) fn retire(&mut self, what: Retired) {
         self.limbo.push(&self.shared.domain, what);
+    }
+
+    /// A point has died of which so many spaces have a vector: its slot is queued when the last of them has let go of it.
+    pub(crate) fn await_spaces(&mut self, slot: Slot, spaces: usize) {
+        match spaces {
+            0 => self.retire(Retired::Slots(vec![slot])),
+            1 => {}
+            _ => _ = self.awaited.insert(slot, spaces - 1),
+        }
+    }
+
+    /// A space has let go of dead slots: nothing in it leads there. Each space does so once for each slot of which it has a vector.
+    pub(crate) fn let_go(&mut self, mut slots: Vec<Slot>) {
+        if !self.awaited.is_empty() {
+            slots.retain(|slot| match self.awaited.entry(*slot) {
+                Entry::Vacant(_) => true,
+                Entry::Occupied(mut others) => {
+                    *others.get_mut() -= 1;
+                    if *others.get() == 0 {
+                        others.remove();
+                    }
+                    false
+                }
+            });
+        }
+        if !slots.is_empty() {
+            self.retire(Retired::Slots(slots));
+        }
     }
 
     /// A write has filed `terms`, and what it replaced is to be taken out in time. Whether it is time to reclaim.
@@ -160,8 +191,12 @@ impl PointsWriter {
             match self.limbo.pop(&self.shared.domain) {
                 Some(Retired::Slots(slots)) => self.freeing = slots,
                 Some(Retired::Row(slot)) => return Some(Unseen::Row(UnseenRow(slot))),
-                Some(Retired::Vectors(slots)) => return Some(Unseen::Vectors(UnseenVectors(slots))),
-                Some(Retired::Codes) => return Some(Unseen::Codes(UnseenCodes(()))),
+                Some(Retired::Vectors { space, slots }) => {
+                    return Some(Unseen::Vectors { space, vectors: UnseenVectors(slots) });
+                }
+                Some(Retired::Codes { space }) => {
+                    return Some(Unseen::Codes { space, codes: UnseenCodes(()) });
+                }
                 None => {
                     self.reclaim_owed = 0;
                     return None;
@@ -239,6 +274,7 @@ impl PointsWriter {
         let bytes = self.ordered_ids.len() as u64 * ORDERED_ID_BYTES
             + deadlines as u64 * DEADLINE_BYTES
             + (self.free.capacity() + self.held.capacity()) as u64 * 4
+            + self.awaited.capacity() as u64 * AWAITED_BYTES
             + self.changes.bytes()
             + self.gone.bytes()
             + self.shared.slot_bytes(ahead);

@@ -46,8 +46,8 @@ pub(crate) enum Rewritten {
     Absent,
     /// The row was replaced in its slot; the number of terms that were filed.
     InPlace(usize),
-    /// Nothing yet: the point in this slot, with this deadline, is to be written to another one.
-    Moves { slot: Slot, deadline_ms: u64 },
+    /// Nothing yet: the point, which has this deadline, is to be written to another slot.
+    Moves { deadline_ms: u64 },
 }
 
 impl PointsWriter {
@@ -72,7 +72,7 @@ impl PointsWriter {
         let slot = self.shared.ids.get_owned(write.id);
         let rewritten = match slot {
             Some(slot) if self.moves(write.id, write.row) => {
-                return Rewritten::Moves { slot, deadline_ms: self.shared.meta.deadline_ms(slot) };
+                return Rewritten::Moves { deadline_ms: self.shared.meta.deadline_ms(slot) };
             }
             Some(slot) => Rewritten::InPlace(self.rewrite(slot, write.row, write.version)),
             None => Rewritten::Absent,

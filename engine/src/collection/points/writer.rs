@@ -9,6 +9,7 @@ use crate::payload::PayloadRow;
 use crate::payload::index::PayloadIndex;
 use crate::slot::Slot;
 use crate::text::TextConfig;
+use ahash::HashMap;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -29,6 +30,8 @@ pub(crate) struct Quota {
 pub(crate) struct PointsConfig {
     /// Slots they may ever use.
     pub slots_max: usize,
+    /// How many sparse spaces there are.
+    pub sparse_spaces: usize,
     /// Of the full-text lane, if there is one.
     pub full_text: Option<TextConfig>,
     pub quota: Quota,
@@ -56,7 +59,8 @@ impl PointsWriter {
         let slots_max = config.slots_max;
         // Random on purpose: nobody may craft ids that collide. It decides where the map keeps an id and no result.
         let id_seed = RandomState::new().hash_one(slots_max);
-        let (lane_writers, lanes) = LaneWriters::new(config.full_text, domain.clone(), id_seed);
+        let (lane_writers, lanes) =
+            LaneWriters::new(config.sparse_spaces, config.full_text, domain.clone(), id_seed);
         let (meta, rows) = Meta::reserve(slots_max, scratch, domain.clone())?;
         let shared = Points {
             meta,
@@ -90,6 +94,7 @@ impl PointsWriter {
             newborn: Vec::new(),
             newborn_look: Self::NEWBORN_MAX,
             settling: None,
+            awaited: HashMap::default(),
             limbo: Limbo::new(),
             freeing: Vec::new(),
             reclaim_owed: 0,
@@ -108,13 +113,8 @@ impl PointsWriter {
         self.seq
     }
 
-    /// Points present, expired ones that are not swept included.
-    pub(crate) fn count(&self) -> usize {
-        self.ordered_ids.len()
-    }
-
     /// The slot of a live id.
-    pub(super) fn live_slot(&self, id: u64, now_ms: u64) -> Option<Slot> {
+    pub(crate) fn live_slot(&self, id: u64, now_ms: u64) -> Option<Slot> {
         let slot = self.shared.ids.get_owned(id)?;
         (!expired(self.shared.meta.deadline_ms(slot), now_ms)).then_some(slot)
     }
@@ -161,6 +161,12 @@ impl PointsWriter {
     fn present_version(&self, id: u64) -> Option<u64> {
         let slot = self.shared.ids.get_owned(id)?;
         Some(self.shared.meta.owned_row_and_version(&self.rows, slot).1)
+    }
+
+    /// Bytes of the row of a point that is present, expired or not; 0 without one.
+    pub fn row_bytes(&self, id: u64) -> usize {
+        let slot = self.shared.ids.get_owned(id);
+        slot.map_or(0, |slot| self.shared.meta.owned_row(&self.rows, slot).len())
     }
 
     /// What is known of the version of one id in particular: whether it is present (expired or not), and the version that it has or

@@ -30,7 +30,7 @@ impl SpaceWriter {
         let end = points.high_water() as Slot;
         for from in (0..end).step_by(SLOTS_AT_ONCE) {
             let slots = (from..end.min(from + SLOTS_AT_ONCE as Slot)).collect();
-            points.retire(Retired::Vectors(slots));
+            points.retire(Retired::Vectors { space: self.number, slots });
         }
         true
     }
@@ -62,7 +62,7 @@ impl SpaceWriter {
     pub(super) fn give_up_vectors(&self, points: &mut PointsWriter, mut slots: Vec<Slot>) {
         slots.retain(|&slot| !self.is_unproven(slot));
         if self.shared.config.drops_vectors() && !self.shared.graph.keeps_file() && !slots.is_empty() {
-            points.retire(Retired::Vectors(slots));
+            points.retire(Retired::Vectors { space: self.number, slots });
         }
     }
 

@@ -97,7 +97,7 @@ impl Moment<'_> {
                 }
                 special &= special - 1;
             }
-            word
+            word & self.space.holdings.word(index)
         });
         words.collect()
     }
@@ -128,7 +128,7 @@ impl Moment<'_> {
             part.clear();
             from = walk.part(first, self.slots, NAMED_PART, &mut part);
             for &slot in &part {
-                if view.visible(slot) && view.confirms(slot, exact) {
+                if self.space.holds(slot) && view.visible(slot) && view.confirms(slot, exact) {
                     words[slot as usize / 64] |= 1 << (slot % 64);
                 }
             }

@@ -17,6 +17,12 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
+    pub fn insert_all(&mut self, other: &Changes) {
+        self.state.insert_all(&other.state);
+        self.cells = self.cells.max(other.cells);
+        self.codec |= other.codec;
+    }
+
     pub fn bytes(&self) -> u64 {
         self.state.bytes()
     }

@@ -111,7 +111,7 @@ impl Space {
     pub(super) fn probed(&self) -> Option<f64> {
         let Index::Cells(filed) = &self.index else { return None };
         let (ivf, cells) = (&filed.config, filed.count() as usize);
-        let points = self.points.live() as f64 * if ivf.spills().is_some() { 2.0 } else { 1.0 };
+        let points = self.vectors() as f64 * if ivf.spills().is_some() { 2.0 } else { 1.0 };
         // By codes all of them are looked at faster than by their vectors.
         let looks_at_some = ivf.probes() < cells || (ivf.product.is_some() && cells > 0);
         looks_at_some.then(|| points * (ivf.probes() as f64 / cells as f64).min(1.0))

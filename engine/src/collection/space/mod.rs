@@ -13,7 +13,9 @@
 //! 3. A dead slot of a graph (a cell just loses it) stays a way-point until a repair pass has led all edges around it (`repair.rs`).
 //! 4. Where vectors are given up for codes (`bare.rs`) a filed slot's vector is what its code stands for, from the moment it is filed; its
 //!    floats go when no reader is left that may have found it in the tail.
-//! 5. All methods of [`SpaceWriter`] run on one thread at a time; nothing else changes anything.
+//! 5. *Absence.* A slot whose point has no vector here is in neither index nor tail, and no bit of the holdings says otherwise. The bit is set
+//!    before the points show the slot, and cleared when the slot is freed.
+//! 6. All methods of [`SpaceWriter`] run on one thread at a time; nothing else changes anything.
 mod admission;
 mod bare;
 mod births;
@@ -22,6 +24,7 @@ mod cell_order;
 mod device;
 mod filing;
 mod hit;
+mod holdings;
 mod images;
 mod index;
 mod probe;
@@ -48,6 +51,7 @@ use crate::quantizer::Watch;
 use crate::slot::Slot;
 use births::Births;
 use filing::Filing;
+use holdings::Holdings;
 use index::{Index, IndexWriter};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -83,6 +87,7 @@ pub struct Space {
     config: DenseConfig,
     /// Whose vectors these are.
     points: Arc<Points>,
+    holdings: Holdings,
     /// Vectors and their codes, and edges where the index is a graph.
     graph: Graph,
     index: Index,
@@ -98,6 +103,8 @@ pub struct Space {
 /// The owner's side: the only handle that changes anything. `Send`, one per space.
 pub struct SpaceWriter {
     shared: Arc<Space>,
+    /// Its number among the spaces of the collection.
+    number: usize,
     index: IndexWriter,
     /// Slots that have left the tail, dead ones included.
     linked: usize,
@@ -122,6 +129,22 @@ const _: () = {
 };
 
 impl Space {
+    /// What it was made with.
+    pub fn config(&self) -> &DenseConfig {
+        &self.config
+    }
+
+    /// Any core: whether the point in a slot that the caller's pin keeps has a vector here.
+    #[inline]
+    pub fn holds(&self, slot: Slot) -> bool {
+        self.holdings.contains(slot)
+    }
+
+    /// Vectors of points that are present, expired ones that are not swept included.
+    pub fn vectors(&self) -> u64 {
+        self.holdings.live().unwrap_or_else(|| self.points.live())
+    }
+
     /// Any core: which quantizer's codes walks go over; 0 = none. Another one has another number.
     pub fn codes_number(&self) -> u8 {
         self.graph.codes_number()
@@ -171,6 +194,16 @@ impl Space {
         self.graph.vectors().row_len() * size_of::<f32>()
     }
 
+    /// Whether the point in a slot lives and has a vector here.
+    fn lives(&self, slot: Slot) -> bool {
+        !self.points.is_dead(slot) && self.holds(slot)
+    }
+
+    /// Owner: whether a present point has a vector here.
+    fn has_vector_of(&self, id: u64) -> bool {
+        self.holdings.live().is_none() || self.points.slot_of(id).is_some_and(|slot| self.holds(slot))
+    }
+
     /// Live points that are in the tail.
     pub(crate) fn tail_len(&self) -> u64 {
         self.tail_live.load(Ordering::Relaxed)
@@ -178,12 +211,12 @@ impl Space {
 
     /// Adds the figures of vectors and searches.
     pub(crate) fn add_to_stats(&self, stats: &mut Stats) {
-        stats.tail = self.tail_len();
+        stats.tail += self.tail_len();
         stats.bytes += self.tail.bytes() + self.owner_bytes.load(Ordering::Relaxed);
-        stats.filter_gates = self.counters.filter_gates.load(Ordering::Relaxed);
-        stats.filter_complement_gates = self.counters.filter_complement_gates.load(Ordering::Relaxed);
-        stats.filter_column_gates = self.counters.filter_column_gates.load(Ordering::Relaxed);
-        stats.distances = self.counters.distances.load(Ordering::Relaxed);
+        stats.filter_gates += self.counters.filter_gates.load(Ordering::Relaxed);
+        stats.filter_complement_gates += self.counters.filter_complement_gates.load(Ordering::Relaxed);
+        stats.filter_column_gates += self.counters.filter_column_gates.load(Ordering::Relaxed);
+        stats.distances += self.counters.distances.load(Ordering::Relaxed);
     }
 
     /// Adds what vectors and their index take.
@@ -192,9 +225,9 @@ impl Space {
         let (file_vectors, file_index) = self.graph.file_bytes(self.index.has_edges());
         // Measured by the owner now and then, codes included.
         usage.graph = (usage.graph + self.owner_bytes.load(Ordering::Relaxed)).saturating_sub(codes);
-        usage.codes = codes;
-        usage.tail = self.tail.bytes();
-        usage.file_vectors = file_vectors as u64;
+        usage.codes += codes;
+        usage.tail += self.tail.bytes();
+        usage.file_vectors += file_vectors as u64;
         usage.file_index += file_index as u64;
     }
 
@@ -225,7 +258,7 @@ impl Space {
     pub fn is_sound(&self, pin: &Pin<'_>, from: Slot, to: Slot) -> bool {
         let _ = pin;
         let end = self.points.slots().min(to);
-        (from..end).filter(|&slot| !self.points.is_dead(slot)).all(|slot| self.graph.is_sound(slot))
+        (from..end).filter(|&slot| self.lives(slot)).all(|slot| self.graph.is_sound(slot))
     }
 }
 

@@ -6,7 +6,7 @@
 //! arXiv:2105.09613). Rounds may run between slices: they link to nothing dead, so after the walk nothing leads to the slots
 //! taken on, and they go to limbo. Slots that die meanwhile belong to the next pass; they are walked like live ones, as
 //! way-points that stay must not lead to what goes.
-use super::{PointsWriter, Retired, Slot, SlotSet, SpaceWriter};
+use super::{PointsWriter, Slot, SlotSet, SpaceWriter};
 
 /// Dead slots that never trigger a pass: walking the graph for less is not worth it.
 const DEAD_MIN: usize = 64;
@@ -50,8 +50,9 @@ impl SpaceWriter {
         let Some(linking) = self.index.linking() else { return false };
         let worth_it = self.dead_linked.len() > DEAD_MIN.max(self.linked / DEAD_SHARE);
         // What was learned from points that are all gone is forgotten when nobody can find them any more.
-        let emptied =
-            !self.dead_linked.is_empty() && points.count() == 0 && self.shared.graph.codec_number() != 0;
+        let emptied = !self.dead_linked.is_empty()
+            && self.shared.vectors() == 0
+            && self.shared.graph.codec_number() != 0;
         linking.pass.is_some() || worth_it || emptied || (!self.dead_linked.is_empty() && !points.has_slot())
     }
 
@@ -159,7 +160,7 @@ impl SpaceWriter {
             shared.graph.move_entry(self.dead_linked.first().copied());
         }
         if !pass.dead.is_empty() {
-            points.retire(Retired::Slots(pass.dead));
+            points.let_go(pass.dead);
         }
     }
 }

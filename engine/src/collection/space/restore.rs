@@ -7,10 +7,14 @@ use crate::collection::IvfConfig;
 use crate::index::{Cells, SavedCodes};
 use crate::memory::{Spill, Spilled};
 use crate::quantizer::CellCodec;
-use crate::record::image::{CellsRecord, EndRecord, Levels, Record, StoredVector};
+use crate::record::image::{CellsRecord, Levels, Record, StoredVector};
 
 /// What is known while images come in.
 pub(crate) struct RestoringSpace {
+    /// Slots with a vector.
+    held: SlotSet,
+    /// Where walks enter, by the last whole image.
+    entry: Option<(Slot, u8)>,
     /// In a collection of cells, the encoded cells and codes of each point: they wait for the centroids of the last
     /// image. (Edges go straight to the graph.)
     lists: Spill,
@@ -132,6 +136,8 @@ impl SpaceWriter {
     /// Nothing has come in yet.
     pub(crate) fn begin_restore(&self) -> RestoringSpace {
         RestoringSpace {
+            held: SlotSet::default(),
+            entry: None,
             lists: Spill::new(self.shared.graph.scratch().clone()),
             lists_at: Vec::new(),
             encoded: Vec::new(),
@@ -147,14 +153,13 @@ impl SpaceWriter {
         }
     }
 
-    /// A record of what was learned, or of a code. `present`: slots that hold a point.
+    /// A record of what was learned, or of a code.
     ///
     /// # Errors
     /// One that does not fit.
     pub(crate) fn restore_learned(
         &mut self,
         restoring: &mut RestoringSpace,
-        present: &SlotSet,
         record: Record<'_>,
     ) -> Result<(), String> {
         match (record, self.files_cells()) {
@@ -186,13 +191,13 @@ impl SpaceWriter {
                 Ok(())
             }
             (Record::Code(slot, codes), true) => {
-                if !present.contains(slot) {
+                if !restoring.held.contains(slot) {
                     return Err(format!("codes of slot {slot}, which no image holds"));
                 }
                 restoring.set_codes(slot, codes)
             }
             (Record::Code(slot, codes), false) => {
-                if !present.contains(slot) {
+                if !restoring.held.contains(slot) {
                     return Err(format!("a code of slot {slot}, which no image holds"));
                 }
                 let Some(saved) = &mut restoring.saved else { return Ok(()) };
@@ -221,6 +226,7 @@ impl SpaceWriter {
         vector: StoredVector<'_>,
     ) -> Result<(), String> {
         restoring.coded.remove(slot);
+        restoring.held.insert(slot);
         let (graph, dim) = (&self.shared.graph, self.shared.config.dim);
         let commit = || self.commit(slot as usize + 1).map_err(|error| error.to_string());
         restoring.bare.remove(slot);
@@ -253,6 +259,11 @@ impl SpaceWriter {
         commit()?;
         graph.write_vector(slot, &restoring.vector);
         Ok(())
+    }
+
+    /// Whether images have shown a vector of the point in a slot.
+    pub(crate) fn is_restored(&self, restoring: &RestoringSpace, slot: Slot) -> bool {
+        restoring.held.contains(slot)
     }
 
     /// The point in a slot of [`Self::restore_vector`] is there.
@@ -309,7 +320,7 @@ impl SpaceWriter {
     }
 
     /// Whether images have shown the slot in the graph, or filed.
-    fn was_linked(&self, restoring: &RestoringSpace, slot: Slot) -> bool {
+    pub(crate) fn was_linked(&self, restoring: &RestoringSpace, slot: Slot) -> bool {
         match &self.index {
             IndexWriter::Graph(_) => self.shared.graph.is_linked(slot),
             IndexWriter::Cells(_) => restoring.levels(slot).is_some(),
@@ -318,37 +329,42 @@ impl SpaceWriter {
 
     /// A present slot becomes empty.
     pub(crate) fn restore_nothing(&self, restoring: &mut RestoringSpace, slot: Slot) {
+        restoring.held.remove(slot);
         restoring.forget(slot);
         if !self.files_cells() {
             self.shared.graph.take_back(slot);
         }
     }
 
-    /// After all images: makes the index of what they have shown. `present` are the slots with a point, `dead` those of them that are
-    /// way-points.
+    /// Where walks enter, as an image has it.
+    pub(crate) fn restore_entry(&self, restoring: &mut RestoringSpace, entry: Option<(Slot, u8)>) {
+        restoring.entry = entry;
+    }
+
+    /// After all images: makes the index of what they have shown of so many `slots`. `dead` are those of them that are way-points.
     ///
     /// # Errors
     /// What is damaged, or does not fit together.
     pub(crate) fn finish_restore(
         &mut self,
         restoring: &mut RestoringSpace,
-        (present, dead): (&SlotSet, &SlotSet),
-        end: &EndRecord,
+        dead: &SlotSet,
+        slots: u32,
     ) -> Result<(), String> {
         match &self.index {
-            IndexWriter::Graph(_) => self.restore_graph(restoring, (present, dead), end),
-            IndexWriter::Cells(_) => self.restore_cells(restoring, present, end),
+            IndexWriter::Graph(_) => self.restore_graph(restoring, dead, slots),
+            IndexWriter::Cells(_) => self.restore_cells(restoring, slots),
         }
     }
 
     fn restore_graph(
         &mut self,
         restoring: &mut RestoringSpace,
-        (present, dead): (&SlotSet, &SlotSet),
-        end: &EndRecord,
+        dead: &SlotSet,
+        slots: u32,
     ) -> Result<(), String> {
-        self.restore_entry(dead, end);
-        let whole = restoring.saved.is_some() && restoring.coded.contains_all(present);
+        self.enter_graph(restoring.entry, dead, slots);
+        let whole = restoring.saved.is_some() && restoring.coded.contains_all(&restoring.held);
         let bare = restoring.bare.next(0);
         if let Some(slot) = bare.filter(|_| !whole) {
             return Err(format!("slot {slot} has neither a vector nor a code"));
@@ -357,7 +373,7 @@ impl SpaceWriter {
             self.shared.graph.adopt_codes(saved, whole, restoring.watch)?;
             self.imaged_codes = self.shared.graph.codes_number();
             if bare.is_some() {
-                self.restore_bare(end.slots);
+                self.restore_bare(slots);
             }
         } else if !restoring.codec.is_empty() {
             return Err("what a quantizer has learned is damaged".into());
@@ -366,19 +382,19 @@ impl SpaceWriter {
     }
 
     /// Drops edges that lead nowhere and sets the entry point.
-    fn restore_entry(&self, dead: &SlotSet, end: &EndRecord) {
+    fn enter_graph(&self, entry: Option<(Slot, u8)>, dead: &SlotSet, slots: u32) {
         let graph = &self.shared.graph;
-        graph.end_restore(end.slots);
-        let height = |slot: Slot| match slot < end.slots && graph.is_linked(slot) {
+        graph.end_restore(slots);
+        let height = |slot: Slot| match slot < slots && graph.is_linked(slot) {
             true => usize::from(graph.level(slot)) + 1,
             false => 0,
         };
-        match end.entry {
-            Some((slot, level)) if height(slot) > usize::from(level) => graph.set_entry(end.entry),
+        match entry {
+            Some((slot, level)) if height(slot) > usize::from(level) => graph.set_entry(entry),
             // An image of ours names a linked slot. Of another's, any entry serves that leads somewhere.
             _ => {
                 graph.set_entry(None);
-                graph.fix_entry(&mut (0..end.slots).filter(|&slot| graph.is_linked(slot)), &|slot| {
+                graph.fix_entry(&mut (0..slots).filter(|&slot| graph.is_linked(slot)), &|slot| {
                     dead.contains(slot)
                 });
             }
@@ -387,12 +403,7 @@ impl SpaceWriter {
 
     /// Makes the last clustering, if there was one, and files in it what was filed. A slot whose cells it does not have goes back to
     /// the tail.
-    fn restore_cells(
-        &mut self,
-        restoring: &mut RestoringSpace,
-        present: &SlotSet,
-        end: &EndRecord,
-    ) -> Result<(), String> {
+    fn restore_cells(&mut self, restoring: &mut RestoringSpace, slots: u32) -> Result<(), String> {
         let shared = self.shared.clone();
         shared.graph.set_entry(None);
         let mut count = 0;
@@ -421,7 +432,7 @@ impl SpaceWriter {
             (filing.current, filing.watch) = (Some(next.cells), next.watch);
         }
         let mut lists = Vec::new();
-        for slot in 0..end.slots {
+        for slot in 0..slots {
             let Some(levels) = restoring.levels(slot) else { continue };
             levels.read_into(&mut lists);
             let place = match (count, &lists[0][..]) {
@@ -454,7 +465,7 @@ impl SpaceWriter {
             current.seal();
             current.cells().clone()
         });
-        if let Some(slot) = restoring.bare.next(0).filter(|&slot| present.contains(slot)) {
+        if let Some(slot) = restoring.bare.next(0).filter(|&slot| restoring.held.contains(slot)) {
             return Err(format!("slot {slot} has neither a vector nor a code"));
         }
         if let Some(cells) = cells {
@@ -463,12 +474,16 @@ impl SpaceWriter {
         Ok(())
     }
 
-    /// End of a restore: a present slot, which waits in the tail if it is in no index; whether it is in one.
+    /// End of a restore: a slot of which images have shown a vector. One that lives and is in no index waits in the tail, of one that is dead
+    /// and in no index there is nothing left; whether it is in one.
     pub(crate) fn enter_restored(&mut self, slot: Slot, dead: bool) -> bool {
         let linked = self.is_linked(slot);
         self.linked += usize::from(linked);
+        self.shared.holdings.set(slot, linked || !dead);
         if dead {
-            self.dead_linked.push(slot);
+            self.dead_linked.extend(linked.then_some(slot));
+        } else {
+            self.shared.holdings.count_in();
         }
         linked
     }

@@ -122,8 +122,8 @@ impl SpaceWriter {
     pub(crate) fn next_job(&mut self, points: &PointsWriter, force: bool) -> JobStep {
         let graph = &self.shared.graph;
         let before = graph.codes_number();
-        let is_live = |slot| !self.shared.points.is_dead(slot);
-        let living = Living { count: points.count(), seq: points.seq(), is_live: &is_live };
+        let is_live = |slot| self.shared.lives(slot);
+        let living = Living { count: self.shared.vectors() as usize, seq: points.seq(), is_live: &is_live };
         let step = graph.next_job(force, &living);
         self.changes.codec |= graph.codes_number() != before;
         step

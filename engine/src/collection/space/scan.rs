@@ -35,7 +35,7 @@ impl<P: Pace> Search<'_, P> {
                 if !exact {
                     space.look_ahead(&part, index);
                 }
-                if self.view.visible(slot) && self.view.confirms(slot, exact) {
+                if space.holds(slot) && self.view.visible(slot) && self.view.confirms(slot, exact) {
                     take(slot);
                 }
             }
@@ -68,6 +68,7 @@ impl<P: Pace> Search<'_, P> {
                 view.settle_open(self.pace, &mut take).await?;
             }
             let special = points.special_word(first as usize / 64);
+            let held = space.holdings.word(first as usize / 64);
             let end = slots.min(first.saturating_add(64));
             for slot in first..end {
                 // Lines come in order, as the CPU foresees.
@@ -75,8 +76,11 @@ impl<P: Pace> Search<'_, P> {
                 if view.filter.is_some() && ahead < slots {
                     points.prefetch_row(ahead);
                 }
-                let plain = special >> (slot % 64) & 1 == 0;
-                if (plain || points.visible_by_line(slot, view.seq, view.now_ms)) && view.matches(slot) {
+                let (plain, held) = (special >> (slot % 64) & 1 == 0, held >> (slot % 64) & 1 == 1);
+                if held
+                    && (plain || points.visible_by_line(slot, view.seq, view.now_ms))
+                    && view.matches(slot)
+                {
                     take(slot);
                 }
             }

@@ -103,7 +103,7 @@ impl Space {
         let (view, window) = self.view_at(pin, query.filter, query.now_ms);
         let ef = self.beam_of(query, view.filter.is_some());
         let live = points.live() as usize;
-        let scan_at_once = query.exact || self.scans_at_once(ef, live);
+        let scan_at_once = query.exact || self.scans_at_once(ef, self.vectors() as usize);
         let explain = Explain { exact: scan_at_once, ..Explain::default() };
         let (query, k) = (&prepared[..], query.k);
         let mut search = Search {
@@ -192,11 +192,6 @@ impl Space {
             }
         }
         Cow::Borrowed(self.graph.vector(slot))
-    }
-
-    /// The vector of a slot as it was written, prepared for the metric; for the owner, and where vectors are kept.
-    pub(crate) fn written_vector(&self, slot: Slot) -> &[f32] {
-        &self.graph.vector(slot)[..self.config.dim]
     }
 
     /// What the planner goes by.

@@ -272,7 +272,7 @@ impl SpaceWriter {
             Step::Measuring { .. } | Step::Drawing { .. } | Step::Copying { .. } => true,
             Step::Idle if filing.next.is_some() => false,
             Step::Idle => {
-                let live = self.shared.points.live() as usize;
+                let live = self.shared.vectors() as usize;
                 // What waits in the tail has no distance yet.
                 let filed = live.saturating_sub(self.shared.tail_len() as usize);
                 let grown = match (&filing.current, filing.config.drift) {
@@ -298,7 +298,7 @@ impl SpaceWriter {
         }
         let shared = self.shared.clone();
         let filing = self.index.of_cells();
-        let (wanted, live) = (filing.training.wanted, of.count() as u64);
+        let (wanted, live) = (filing.training.wanted, shared.vectors());
         let next = match std::mem::take(&mut filing.training.step) {
             Step::Idle if !wanted && filing.is_look_due(live) => {
                 filing.training.compares = true;
@@ -313,6 +313,9 @@ impl SpaceWriter {
                 let seed = seed_of(&shared.config);
                 let mut ids = of.ids_from(from).take(points);
                 let last = ids.by_ref().inspect(|&id| {
+                    if !shared.has_vector_of(id) {
+                        return;
+                    }
                     drawn.push((hash(seed, id), id));
                     if drawn.len() > wanted {
                         drawn.pop();
@@ -329,7 +332,9 @@ impl SpaceWriter {
             Step::Copying { mut ids, mut sample } => {
                 for id in ids.drain(ids.len().saturating_sub(points)..).rev() {
                     // Deleted since it was drawn.
-                    let Some(slot) = shared.points.slot_of(id) else { continue };
+                    let Some(slot) = shared.points.slot_of(id).filter(|&slot| shared.holds(slot)) else {
+                        continue;
+                    };
                     let vector = self.vector_of(slot);
                     sample.points.extend_from_slice(&vector[..sample.dim]);
                     sample.is_exact.push(matches!(vector, Cow::Borrowed(_)));
@@ -351,7 +356,7 @@ impl SpaceWriter {
     }
 
     fn begin_drawing(&mut self, of: &PointsWriter) -> Step {
-        let live = of.count();
+        let live = self.shared.vectors() as usize;
         let filing = self.index.of_cells();
         filing.training.wanted = false;
         filing.watch.begin_look(live as u64);

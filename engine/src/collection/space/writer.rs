@@ -1,8 +1,8 @@
 //! Vectors come, leave the tail, die and are let go of. The owner's thread.
 use super::index::{Index, IndexWriter};
 use super::{
-    Arc, AtomicU64, Births, Changes, DenseConfig, Ordering, Passed, PointsWriter, Retired, SearchCounters,
-    Slot, SlotSet, Space, SpaceWriter, Tail, Watch, add, sub,
+    Arc, AtomicU64, Births, Changes, DenseConfig, Holdings, Ordering, Passed, PointsWriter, Retired,
+    SearchCounters, Slot, SlotSet, Space, SpaceWriter, Tail, Watch, add, sub,
 };
 use crate::collection::points::{Buried, UnseenCodes};
 use crate::collection::{IndexType, WriteError};
@@ -39,7 +39,8 @@ pub(crate) fn reserve_vectors(
 }
 
 impl SpaceWriter {
-    /// A space without vectors, which will lie in `graph` ([`reserve_vectors`]).
+    /// A space without vectors, which will lie in `graph` ([`reserve_vectors`]). With `number` it is one of several, and points may lack a
+    /// vector in it.
     ///
     /// # Errors
     /// The kernel refuses a reservation.
@@ -47,12 +48,17 @@ impl SpaceWriter {
         config: DenseConfig,
         graph: Graph,
         points: &PointsWriter,
+        number: Option<usize>,
     ) -> Result<SpaceWriter, ArenaError> {
         let slots_max = points.slots_max();
         let watched = config.index == IndexType::Gpu;
         let (prepared, index) = (vec![0.0; padded(config.dim)], IndexWriter::new(&config));
         let shared = Space {
             points: points.shared().clone(),
+            holdings: match number {
+                Some(_) => Holdings::reserve(slots_max)?,
+                None => Holdings::of_all(),
+            },
             graph,
             index: Index::new(&config, points.shared().domain()),
             tail: Tail::reserve(slots_max)?,
@@ -64,6 +70,7 @@ impl SpaceWriter {
         };
         Ok(SpaceWriter {
             shared: Arc::new(shared),
+            number: number.unwrap_or(0),
             index,
             linked: 0,
             dead_linked: Vec::new(),
@@ -116,16 +123,27 @@ impl SpaceWriter {
         self.bare.remove(slot);
         prepare(self.shared.config.metric, vector, &mut self.prepared);
         self.shared.graph.write_vector(slot, &self.prepared);
+        self.shared.holdings.set(slot, true);
+    }
+
+    /// Gives a slot that nobody can find yet the vector of another, which has one: as it was written, or what its code stands for.
+    pub(crate) fn copy_vector(&mut self, from: Slot, to: Slot) {
+        let vector = self.vector_of(from).into_owned();
+        self.bare.remove(to);
+        self.shared.graph.write_vector(to, &vector);
+        self.shared.holdings.set(to, true);
     }
 
     /// A slot whose vector is written and whose point was filled goes to the tail. Searches see it once the points show it.
     pub(crate) fn enter(&self, slot: Slot) {
         self.shared.births.note(slot);
+        self.shared.holdings.count_in();
         self.requeue(slot);
     }
 
-    /// The point in a slot has died.
+    /// The point in a slot has died, which has a vector here.
     pub(crate) fn bury(&mut self, Buried { slot, born }: Buried) {
+        self.shared.holdings.count_out();
         self.index.bury(&self.shared.graph, born);
         if self.is_linked(slot) {
             self.dead_linked.push(slot);
@@ -141,6 +159,7 @@ impl SpaceWriter {
             self.index.free(&self.shared.graph, slot);
             self.linked -= 1;
         }
+        self.shared.holdings.set(slot, false);
     }
 
     /// Whether a slot has left the tail and is not freed.
@@ -158,7 +177,7 @@ impl SpaceWriter {
         self.drop_dead_front(points);
         self.retire_dead(points);
         for _ in 0..self.shared.graph.retire_codes() {
-            points.retire(Retired::Codes);
+            points.retire(Retired::Codes { space: self.number });
         }
     }
 
@@ -166,7 +185,7 @@ impl SpaceWriter {
     pub(crate) fn retire_dead(&mut self, points: &mut PointsWriter) {
         let dead = self.index.take_dead(&mut self.dead_linked);
         if !dead.is_empty() {
-            points.retire(Retired::Slots(dead));
+            points.let_go(dead);
         }
     }
 
@@ -209,7 +228,7 @@ impl SpaceWriter {
     /// for their codes when there is nothing to look at. Whether there is.
     pub(crate) fn rest(&mut self, points: &mut PointsWriter) -> bool {
         match &mut self.index {
-            IndexWriter::Graph(_) => self.shared.graph.rest(points.count()),
+            IndexWriter::Graph(_) => self.shared.graph.rest(self.shared.vectors() as usize),
             IndexWriter::Cells(filing) => {
                 filing.watch.resting = true;
                 self.prove_at_rest(points);
@@ -260,7 +279,7 @@ impl SpaceWriter {
         debug_assert!(gone.iter().all(|&slot| shared.points.is_dead(slot)));
         shared.tail.advance(position);
         if !gone.is_empty() {
-            points.retire(Retired::Slots(gone));
+            points.let_go(gone);
         }
     }
 
@@ -271,6 +290,7 @@ impl SpaceWriter {
             + self.bare.bytes()
             + self.dead_linked.capacity() as u64 * 4
             + self.changes.bytes()
+            + self.shared.holdings.bytes(self.shared.points.slots().into())
             + ahead * self.shared.bytes_per_slot();
         self.shared.owner_bytes.store(bytes, Ordering::Relaxed);
     }

@@ -148,12 +148,19 @@ fn info() -> Value {
 
 /// The components of this file.
 pub fn schemas() -> Vec<(&'static str, Value)> {
+    let space = answer(
+        &["dim", "metric", "sparse"],
+        json!({"dim": integer(1, 65_536), "metric": config::told(Key::Metric), "sparse": {"const": true}}),
+    );
+    let spaces = json!({"type": "object", "additionalProperties": space});
     let summary = answer(
-        &[],
+        &["dim", "metric", "named_vectors"],
         json!({
             "name": string(),
-            "dim": integer(1, 65_536),
+            "family": one_of(&["dense", "named"]),
+            "dim": about("Of a dense collection.", integer(1, 65_536)),
             "metric": config::told(Key::Metric),
+            "named_vectors": about("Of a collection of named spaces.", spaces),
             "points": uint64(),
             "damaged": about("Its files are damaged: it serves nothing until they are repaired, or it is dropped.", boolean()),
             "closed": about("It did not fit into memory at the start, and serves nothing until there is more.", boolean()),

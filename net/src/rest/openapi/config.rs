@@ -41,7 +41,7 @@ fn whole(least: i128, most: i128) -> Value {
 }
 
 /// A value in a request.
-fn wanted(key: Key) -> Value {
+pub fn wanted(key: Key) -> Value {
     let schema = match key.kind() {
         Kind::Bool => boolean(),
         Kind::Int(Ints::Within(least, most)) => whole(least, most),

@@ -4,7 +4,7 @@ use super::document::{operations, schemas};
 use super::values::filter_operators;
 use crate::op::table::TABLE;
 use crate::rest::routes::{Resolved, resolve};
-use crate::rest::{aliases, collections, inspect, lane_bodies, manage, points, scroll, search};
+use crate::rest::{aliases, collections, inspect, lane_bodies, manage, named_bodies, points, scroll, search};
 use crate::wire::json::SparseBody;
 use nigh_engine::collection::config_keys::{Family, Key};
 use nigh_engine::filter::operator_names;
@@ -37,6 +37,7 @@ fn examples_lead_to_their_operations() {
 fn schemas_have_the_keys_of_the_decoders() {
     let schemas = schemas();
     let config: Vec<&str> = Key::of(Family::Dense).map(Key::name).collect();
+    let space: Vec<&str> = Key::of(Family::Named).map(Key::name).chain(["sparse"]).collect();
     let text: Vec<&str> = Key::FullText.members().unwrap().iter().map(|key| key.name()).collect();
     for (schema, keys) in [
         ("CreateCollection", collections::CreateBody::KEYS),
@@ -73,6 +74,15 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("Recommend", lane_bodies::RecommendBody::KEYS),
         ("Discover", lane_bodies::DiscoverBody::KEYS),
         ("ExamplePair", lane_bodies::PairBody::KEYS),
+        ("NamedSpaces", named_bodies::CreateBody::KEYS),
+        ("NamedSpace", &space),
+        ("NamedPoint", named_bodies::UpsertBody::KEYS),
+        ("NamedDelete", named_bodies::DeleteByIdBody::KEYS),
+        ("NamedSearch", named_bodies::SearchBody::KEYS),
+        ("NamedSparseSearch", named_bodies::SparseSearchBody::KEYS),
+        ("NamedHybridSearch", named_bodies::HybridBody::KEYS),
+        ("NamedQuery", named_bodies::QueryBody::KEYS),
+        ("NamedLeaf", named_bodies::NamedLeafBody::KEYS),
     ] {
         let whole = &schemas[schema];
         let form = whole.get("oneOf").map_or(whole, |forms| &forms[0]);

@@ -1,8 +1,8 @@
 //! The whole document, and the test that the checked-in file is it.
 
 use super::operation::{Operation, responses};
-use super::schema::{about, boolean, integer, named, natural, or, uint64};
-use super::{answers, collections, node, points, requests, searches, values};
+use super::schema::{about, boolean, integer, named as schema, natural, or, uint64};
+use super::{answers, collections, named, node, points, requests, searches, values};
 use serde_json::{Map, Value, json};
 
 const ABOUT: &str = "Vector search over REST. Every error is `{\"error\": text}`; the text names what is wrong, and a \
@@ -14,10 +14,14 @@ const ABOUT: &str = "Vector search over REST. Every error is `{\"error\": text}`
 
 /// Every operation.
 pub fn operations() -> Vec<Operation> {
-    [collections::operations(), points::operations(), searches::operations(), node::operations()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let all = [
+        collections::operations(),
+        points::operations(),
+        searches::operations(),
+        named::operations(),
+        node::operations(),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 fn parameters() -> Value {
@@ -26,7 +30,7 @@ fn parameters() -> Value {
         (name.to_owned(), parameter)
     };
     let all = [
-        parameter("collection", "Aliases of this collection alone.", named("CollectionName")),
+        parameter("collection", "Aliases of this collection alone.", schema("CollectionName")),
         parameter("with_vector", "Off with `false` or `0`, else on.", or(true, boolean())),
         parameter("with_payload", "Off with `false` or `0`, else on.", or(true, boolean())),
         parameter(
@@ -50,12 +54,13 @@ fn parameters() -> Value {
 
 /// Every schema, by name.
 pub fn schemas() -> Map<String, Value> {
-    let all = [values::schemas(), requests::schemas(), answers::schemas()].into_iter().flatten();
-    let mut named = Map::new();
+    let all = [values::schemas(), requests::schemas(), answers::schemas(), named::schemas()];
+    let all = all.into_iter().flatten();
+    let mut by_name = Map::new();
     for (name, schema) in all {
-        assert!(named.insert(name.to_owned(), schema).is_none(), "two schemas are called {name}");
+        assert!(by_name.insert(name.to_owned(), schema).is_none(), "two schemas are called {name}");
     }
-    named
+    by_name
 }
 
 fn document() -> Value {
@@ -70,6 +75,10 @@ fn document() -> Value {
         ("points", "Points: a vector, and optionally text, a sparse vector and a payload."),
         ("payloads", "Payloads of points, changed in place."),
         ("searches", "Searches."),
+        (
+            "named",
+            "Collections of named spaces: points have vectors in several dense and sparse spaces, and may lack some.",
+        ),
         ("node", "The node itself."),
     ];
     let tags: Vec<Value> =

@@ -9,7 +9,7 @@ use crate::op::PARTITIONS;
 use serde_json::{Value, json};
 
 /// Read options of a body.
-fn read_options() -> Value {
+pub fn read_options() -> Value {
     json!({
         "read_consistency": about(
             "0 any replica, 1 leader, 2 linearizable, 3 bounded staleness. One node always answers freshly.",
@@ -20,7 +20,7 @@ fn read_options() -> Value {
     })
 }
 
-fn write_options() -> Value {
+pub fn write_options() -> Value {
     json!({
         "write_consistency_factor": about(
             "Replica acknowledgements wanted, at most as many as there are replicas.",
@@ -30,11 +30,11 @@ fn write_options() -> Value {
     })
 }
 
-fn explain() -> Value {
+pub fn explain() -> Value {
     json!({"explain": about("Say how the search was carried out.", or(false, boolean()))})
 }
 
-fn fusion() -> Value {
+pub fn fusion() -> Value {
     json!({
         "method": or("rrf", about("Empty means `rrf`.", one_of(&["", "rrf", "weighted", "dbsf"]))),
         "alpha": about(
@@ -49,19 +49,24 @@ fn k() -> Value {
     about("Results wanted.", integer(1, limits::K_MAX))
 }
 
-fn pool(what: &str) -> Value {
+pub fn pool(what: &str) -> Value {
     about(
         &format!("Hits of the {what} lane; 0 = as many as `k`, at least 50."),
         or(0, integer(0, limits::LANE_POOL_MAX)),
     )
 }
 
-fn filter() -> Value {
+pub fn filter() -> Value {
     json!({"filter": named("Filter")})
 }
 
 fn vector() -> Value {
     with(array(float()), json!({"minItems": 1, "maxItems": limits::DIM_MAX}))
+}
+
+/// Results of a search that may be asked for none.
+pub fn k_or_none() -> Value {
+    about("Results wanted; below 1 means none.", or(0, integer(i64::MIN, limits::K_MAX)))
 }
 
 /// A point; `keys` of it.

@@ -62,6 +62,7 @@ fn drop_first(batch: &mut WriteBatch, count: usize) {
     match &mut batch.vectors {
         Vectors::Native(flat) => drop(flat.drain(..count * batch.dim)),
         Vectors::PerPoint(vectors) => drop(vectors.drain(..count)),
+        Vectors::Named(vectors) => drop(vectors.drain(..count)),
         Vectors::BigEndianRows(_) => {}
     }
 }

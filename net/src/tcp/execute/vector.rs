@@ -91,7 +91,7 @@ async fn answer(
         VectorRequest::Drop(request) => drop(permit.run(request).await?),
         VectorRequest::GetConfig(request) => {
             let info = permit.run(request).await?;
-            vector::put_config(out, &info.config);
+            vector::put_config(out, info.dense_config()?);
         }
         VectorRequest::Write(request) => {
             let id = request.batch.points.first().map_or(0, |point| point.id);

@@ -304,8 +304,14 @@ mod tests {
 
     #[test]
     fn points() {
-        let stored =
-            |vector: Option<Vec<f32>>, row| StoredPoint { id: 9, vector, row, ttl_ms: 3, version: 2 };
+        let stored = |vector: Option<Vec<f32>>, row| StoredPoint {
+            id: 9,
+            vector,
+            row,
+            ttl_ms: 3,
+            version: 2,
+            vectors: vec![],
+        };
         let read = |point: &StoredPoint| {
             let bytes = written(|out| put_point(out, Some(point), NOW_MS));
             let mut args = ArgsReader::new(&bytes);

@@ -64,7 +64,7 @@ pub fn create(args: &mut ArgsReader<'_>) -> Result<CreateCollection, ApiError> {
             read(args, block, &mut settings)?;
         }
     }
-    Ok(CreateCollection { collection, config: WireConfig(settings).into_config()? })
+    Ok(CreateCollection { collection, config: WireConfig(settings).into_config()?.into() })
 }
 
 /// Whether the block that begins with `first` follows, told by the bytes that are left. Six bytes behind the block of the index are the

@@ -144,7 +144,9 @@ macro_rules! request {
 
 fn create(text: &str) -> Result<(String, DenseConfig), String> {
     match read(VectorOp::CreateCollection, &bytes(text))? {
-        VectorRequest::Create(request) => Ok((request.collection, request.config)),
+        VectorRequest::Create(request) => {
+            Ok((request.collection, request.config.dense().cloned().expect("a dense collection")))
+        }
         _ => panic!("another kind of request"),
     }
 }
@@ -154,7 +156,7 @@ fn collections() {
     let plain = DenseConfig::new(8, Metric::Cosine);
     let shortest: Vec<_> = (0..3)
         .map(|index| request!(Create, CreateCollection, &example(VectorOp::CreateCollection, index)))
-        .map(|create| (create.collection, create.config))
+        .map(|create| (create.collection, create.config.dense().cloned().expect("a dense collection")))
         .collect();
     let ivf = IvfConfig { nlist: 64, nprobe: 8, train_threshold: 0, drift: None, soar: None, product: None };
     assert_eq!(shortest[0], ("docs".to_owned(), plain.clone()));
@@ -191,6 +193,7 @@ fn collections_that_cannot_be() {
     let mut args = bytes(levels);
     args[4 + 25] = 1;
     let config = request!(Create, CreateCollection, &args).config;
+    let config = config.dense().expect("a dense collection");
     assert!(config.extend_candidates && config.level0_full_degree && config.quantized_build);
     assert_eq!((config.extend_candidates_max, config.quant), (200, Quantizer::Sq8));
 
@@ -199,7 +202,8 @@ fn collections_that_cannot_be() {
     assert!(message.contains("SOAR requires"), "{message}");
     let mut args = bytes(soar);
     args[3 + 25 + 17] = 1;
-    let IndexType::Ivf(ivf) = request!(Create, CreateCollection, &args).config.index else { panic!() };
+    let config = request!(Create, CreateCollection, &args).config;
+    let Some(IndexType::Ivf(ivf)) = config.dense().map(|config| &config.index) else { panic!() };
     assert_eq!(ivf.soar, Some(1.5));
 }
 

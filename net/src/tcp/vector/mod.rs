@@ -87,7 +87,7 @@ pub fn decode(op: VectorOp, args: &[u8], now_ms: u64) -> Result<VectorRequest, A
     Ok(match op {
         VectorOp::CreateCollection => VectorRequest::Create(create::create(args)?),
         VectorOp::DropCollection => {
-            VectorRequest::Drop(DropCollection { collection: parts::collection(args)? })
+            VectorRequest::Drop(DropCollection { collection: parts::collection(args)?, family: None })
         }
         VectorOp::GetConfig => {
             let collection = parts::collection(args)?;

@@ -1,6 +1,8 @@
 //! A collection beside its twin: a sorted map of everything that should be there.
 use crate::collection::space::by_distance_then_id;
-use crate::collection::{DenseConfig, DenseWriter, Hit, Query, RowWrite, Write, WriteError, WriteMode};
+use crate::collection::{
+    DenseConfig, DenseWriter, Hit, Parts, Query, RowWrite, Write, WriteError, WriteMode,
+};
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::filter::{Node, Predicate};
 use crate::index::Scratch;
@@ -61,7 +63,7 @@ impl Logged {
                 seq: *seq,
                 id: *id,
                 version: *version,
-                vector,
+                parts: Parts::Only(vector),
                 row,
                 deadline_ms: *deadline_ms,
             }),
@@ -206,7 +208,7 @@ impl Bed {
     /// Writes a point as a server would, and checks the answer against the twin.
     pub fn write(&mut self, mode: WriteMode, id: u64, vector: &[f32], group: i64, deadline_ms: u64) {
         let found = self.alive(id).map_or(0, |point| point.version);
-        let checked = self.writer.check_write(id, vector, mode, None, true, self.now_ms);
+        let checked = self.writer.check_write(id, Parts::Only(vector), mode, None, true, self.now_ms);
         if mode == WriteMode::Insert && found != 0 {
             assert_eq!(checked, Err(WriteError::DuplicateId(id)));
             return;

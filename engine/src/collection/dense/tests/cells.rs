@@ -31,13 +31,13 @@ pub(super) fn filed(bed: &Bed) -> u64 {
 pub(super) fn step(bed: &mut Bed) -> bool {
     let shared = bed.writer.shared().clone();
     let mut buffer = Vec::new();
-    match bed.writer.begin_filing(16) {
+    match bed.writer.begin_filing(0, 16) {
         Filed::Nothing => false,
         Filed::Moved(_) => true,
         Filed::Round(round) => {
             let places: Vec<FiledAt> =
                 (0..round.len()).map(|index| shared.space().place(&round, index, &mut buffer)).collect();
-            bed.writer.end_filing(&places);
+            bed.writer.end_filing(0, &places);
             true
         }
     }
@@ -46,9 +46,9 @@ pub(super) fn step(bed: &mut Bed) -> bool {
 /// Trains, if that is due; the clustering comes a while after the sample.
 pub(super) fn train(bed: &mut Bed, waiting: &mut Option<crate::collection::Clustering>) {
     if let Some(clustering) = waiting.take() {
-        bed.writer.end_training(clustering);
+        bed.writer.end_training(0, clustering);
     } else if bed.writer.space().training_due()
-        && let Some(sample) = bed.writer.training_step(40)
+        && let Some(sample) = bed.writer.training_step(0, 40)
     {
         *waiting = Some(sample.cluster());
     }
@@ -314,7 +314,7 @@ fn a_clustering_of_another_writer_is_dropped_and_damage_is_named() {
         bed.upsert(id, &rng.vector(4));
     }
     let sample = loop {
-        if let Some(sample) = bed.writer.training_step(7) {
+        if let Some(sample) = bed.writer.training_step(0, 7) {
             break sample;
         }
     };
@@ -324,8 +324,8 @@ fn a_clustering_of_another_writer_is_dropped_and_damage_is_named() {
     let fresh = bed.fresh_writer();
     let first = std::mem::replace(&mut bed.writer, fresh);
     bed.reopen(&[], 0);
-    bed.writer.end_training(clustering);
-    bed.writer.begin_filing(1);
+    bed.writer.end_training(0, clustering);
+    bed.writer.begin_filing(0, 1);
     assert_eq!(cells(&bed), 0);
     drop(first);
     bed.settle();

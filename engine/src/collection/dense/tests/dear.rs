@@ -2,7 +2,7 @@
 //! in pieces comes to what it comes to in one.
 use super::bed::{Rng, small_config};
 use crate::collection::space::by_distance_then_id;
-use crate::collection::{Dense, DenseWriter, Hit, HitsWanted, MatchCursor, Query, Write};
+use crate::collection::{Dense, DenseWriter, Hit, HitsWanted, MatchCursor, Parts, Query, SparseQuery, Write};
 use crate::distance::Metric;
 use crate::filter::{Geo, Node, Predicate};
 use crate::index::Scratch;
@@ -132,7 +132,14 @@ impl Bed {
         let mut rows = Vec::new();
         for id in 0..points {
             let (vector, row) = (rng.vector(DIM), dear_row(&mut rng));
-            writer.apply(Write { seq: id + 1, id, version: 1, vector: &vector, row: &row, deadline_ms: 0 });
+            writer.apply(Write {
+                seq: id + 1,
+                id,
+                version: 1,
+                parts: Parts::Only(&vector),
+                row: &row,
+                deadline_ms: 0,
+            });
             rows.push(row);
             if id + 1 == points - tail {
                 writer.index_all();
@@ -223,7 +230,14 @@ fn lanes_ask_dear_filters_in_pieces() {
         row.set("text", Value::String(text), 0);
         row.set_sparse(vec![(1, 1.0 + rng.below(1000) as f32), (2 + rng.below(5) as u32, 3.0)]).unwrap();
         let (vector, row) = (rng.vector(DIM), row.finish());
-        writer.apply(Write { seq: id + 1, id, version: 1, vector: &vector, row: &row, deadline_ms: 0 });
+        writer.apply(Write {
+            seq: id + 1,
+            id,
+            version: 1,
+            parts: Parts::Only(&vector),
+            row: &row,
+            deadline_ms: 0,
+        });
         rows.push(row);
     }
     let shared = writer.shared().clone();
@@ -234,11 +248,25 @@ fn lanes_ask_dear_filters_in_pieces() {
             let (mut scratch, mut hits, mut all) = (LaneScratch::default(), Vec::new(), Vec::new());
             let query = [(1, 1.0), (3, 2.0)];
             let wanted = HitsWanted { k, filter: Some(&filter), now_ms: NOW };
-            let search = shared.search_sparse(&pin, &query, wanted, &mut pace, &mut scratch, &mut hits);
+            let search = shared.search_sparse(
+                &pin,
+                SparseQuery { space: 0, terms: &query },
+                wanted,
+                &mut pace,
+                &mut scratch,
+                &mut hits,
+            );
             at_once(search).unwrap();
             assert!(pace.most <= 2 * PIECE_STEPS_MAX, "{} steps between two calls: {pattern}", pace.most);
             let wanted = HitsWanted { k: 300, filter: None, now_ms: NOW };
-            let unfiltered = shared.search_sparse(&pin, &query, wanted, &mut pace, &mut scratch, &mut all);
+            let unfiltered = shared.search_sparse(
+                &pin,
+                SparseQuery { space: 0, terms: &query },
+                wanted,
+                &mut pace,
+                &mut scratch,
+                &mut all,
+            );
             at_once(unfiltered).unwrap();
             let matches = |id: u64| filter.matches(Some(PayloadRow::trusted(&rows[id as usize])), NOW);
             all.retain(|hit| matches(hit.id));

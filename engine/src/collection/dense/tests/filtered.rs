@@ -3,7 +3,7 @@
 use super::bed::{Bed, Rng, small_config};
 use crate::collection::space::by_distance_then_id;
 use crate::collection::{
-    DenseWriter, Explain, Hit, MatchCursor, Query, RowWrite, SearchError, Write, WriteMode,
+    DenseWriter, Explain, Hit, MatchCursor, Parts, Query, RowWrite, SearchError, Write, WriteMode,
 };
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::filter::{Geo, Node, Path, Predicate, unix_ms_of_rfc3339};
@@ -106,7 +106,7 @@ impl Filtered {
             seq: self.seq,
             id,
             version: 1,
-            vector: &vector,
+            parts: Parts::Only(&vector),
             row: &row,
             deadline_ms: 0,
         });
@@ -520,7 +520,14 @@ fn columns_go_when_the_quota_needs_their_room() {
         let mut row = RowBuilder::new();
         row.set("n", Value::Int(id as i64), 0);
         let (vector, row) = (rng.vector(DIM), row.finish());
-        writer.apply(Write { seq: id + 1, id, version: 1, vector: &vector, row: &row, deadline_ms: 0 });
+        writer.apply(Write {
+            seq: id + 1,
+            id,
+            version: 1,
+            parts: Parts::Only(&vector),
+            row: &row,
+            deadline_ms: 0,
+        });
     };
     (0..2900).for_each(|id| put(&mut writer, id));
     writer.index_all();

@@ -1,6 +1,6 @@
 //! Graphs whose vectors are given up for the codes of a product quantizer.
 use super::bed::{Bed, Rng, group_is, small_config};
-use crate::collection::{DenseConfig, Quantizer, Query, WriteError, WriteMode};
+use crate::collection::{DenseConfig, Parts, Quantizer, Query, WriteError, WriteMode};
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::index::JobStep;
 use crate::quantizer::Quantization;
@@ -91,11 +91,17 @@ fn vectors_go_once_codes_are_trained_and_all_is_linked() {
 
         let refused = bed
             .writer
-            .check_write(9, &rng.vector(DIM), WriteMode::Upsert, None, true, bed.now_ms)
+            .check_write(9, Parts::Only(&rng.vector(DIM)), WriteMode::Upsert, None, true, bed.now_ms)
             .unwrap_err();
         assert_eq!(refused, WriteError::ReadOnly);
-        let absent =
-            bed.writer.check_write(9999, &rng.vector(DIM), WriteMode::Insert, None, true, bed.now_ms);
+        let absent = bed.writer.check_write(
+            9999,
+            Parts::Only(&rng.vector(DIM)),
+            WriteMode::Insert,
+            None,
+            true,
+            bed.now_ms,
+        );
         assert_eq!(absent, Err(WriteError::ReadOnly));
         for id in 0..600 {
             if id % 3 == 0 { bed.delete(id, false) } else { bed.rewrite(id, (id % 4) as i64) }
@@ -114,8 +120,14 @@ fn vectors_go_once_codes_are_trained_and_all_is_linked() {
             assert!(shared.space().graph().is_bare() && !bed.writer.space().codes_unsaved());
             assert_eq!(readable(&bed), codes);
             assert!(shared.usage().graph < 2000 * row_bytes);
-            let again =
-                bed.writer.check_write(9, &rng.vector(DIM), WriteMode::Upsert, None, true, bed.now_ms);
+            let again = bed.writer.check_write(
+                9,
+                Parts::Only(&rng.vector(DIM)),
+                WriteMode::Upsert,
+                None,
+                true,
+                bed.now_ms,
+            );
             assert_eq!(again, Err(WriteError::ReadOnly));
             check(&bed, &mut rng);
             bed.rewrite(1, 3);
@@ -146,7 +158,7 @@ fn writes_end_with_the_training_and_not_before() {
     bed.check(&mut rng);
     let mut trained = false;
     loop {
-        match bed.writer.next_job(true) {
+        match bed.writer.next_job(0, true) {
             JobStep::Idle => break,
             JobStep::More => {}
             JobStep::Run(job) => {
@@ -156,14 +168,20 @@ fn writes_end_with_the_training_and_not_before() {
                 }
                 trained |= done.is_training();
                 bed.writer.space_mut().finish_job(done).unwrap();
-                let refused =
-                    bed.writer.check_write(1, &[0.5; DIM], WriteMode::Upsert, None, true, bed.now_ms);
+                let refused = bed.writer.check_write(
+                    1,
+                    Parts::Only(&[0.5; DIM]),
+                    WriteMode::Upsert,
+                    None,
+                    true,
+                    bed.now_ms,
+                );
                 assert_eq!(refused, Err(WriteError::ReadOnly));
             }
         }
     }
     // What came while it was trained is linked before vectors go.
-    assert!(bed.writer.shared().space().graph().is_quantized() && !bed.writer.give_up_step());
+    assert!(bed.writer.shared().space().graph().is_quantized() && !bed.writer.give_up_step(0));
     assert!(!bed.writer.shared().space().graph().is_bare());
     bed.check(&mut rng);
     bed.settle();

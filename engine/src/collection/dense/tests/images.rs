@@ -309,7 +309,7 @@ fn what_a_quantizer_has_learned_is_in_images() {
             );
             let mut jobs = 0;
             loop {
-                match bed.writer.next_job(false) {
+                match bed.writer.next_job(0, false) {
                     JobStep::Idle => break,
                     JobStep::More => {}
                     JobStep::Run(job) => {

@@ -1,6 +1,6 @@
 //! Keys that expire: out of sight at their deadline, out of memory when swept, back from images and logs as expired as before.
 use super::bed::{Rng, small_config};
-use crate::collection::{DenseWriter, RowWrite, Write};
+use crate::collection::{DenseWriter, Parts, RowWrite, Write};
 use crate::distance::Metric;
 use crate::filter::{Node, Predicate};
 use crate::memory::Domain;
@@ -108,7 +108,14 @@ fn expired_keys_are_hidden_then_swept_and_change_nothing_else() {
                     let version = bed.twin.get(&id).map_or(0, |(version, _)| *version) + 1;
                     let row = row(&keys);
                     let vector = rng.vector(2);
-                    bed.writer.apply(Write { seq, id, version, vector: &vector, row: &row, deadline_ms: 0 });
+                    bed.writer.apply(Write {
+                        seq,
+                        id,
+                        version,
+                        parts: Parts::Only(&vector),
+                        row: &row,
+                        deadline_ms: 0,
+                    });
                     bed.twin.insert(id, (version, keys));
                 }
             }

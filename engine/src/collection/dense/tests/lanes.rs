@@ -1,7 +1,9 @@
 //! The sparse and text lanes of a collection under churn, against sums over all live points.
 use super::bed::{Rng, group_is, small_config};
 use super::rounds;
-use crate::collection::{DenseConfig, DenseWriter, HitsWanted, RowWrite, SearchError, Write};
+use crate::collection::{
+    DenseConfig, DenseWriter, HitsWanted, Parts, RowWrite, SearchError, SparseQuery, Write,
+};
 use crate::distance::Metric;
 use crate::filter::Predicate;
 use crate::memory::{Domain, Participant};
@@ -91,7 +93,14 @@ impl Bed {
         let deadline_ms = if dice == 29 { NOW } else { 0 };
         self.seq += 1;
         let (vector, row) = (self.rng.vector(DIM), row.finish());
-        self.writer.apply(Write { seq: self.seq, id, version: 1, vector: &vector, row: &row, deadline_ms });
+        self.writer.apply(Write {
+            seq: self.seq,
+            id,
+            version: 1,
+            parts: Parts::Only(&vector),
+            row: &row,
+            deadline_ms,
+        });
         let point = TwinPoint {
             sparse,
             words,
@@ -234,7 +243,7 @@ impl Bed {
         let dense = self.writer.shared();
         at_once(dense.search_sparse(
             &pin,
-            query,
+            SparseQuery { space: 0, terms: query },
             HitsWanted { k, filter, now_ms: NOW },
             &mut Whole::unbounded(),
             &mut scratch,
@@ -335,7 +344,14 @@ fn slots_of_long_texts_are_taken_back_when_none_is_free() {
         let mut row = RowBuilder::new();
         row.set(CONTENT_KEY, Value::String(format!("stone{}{}", seq % 3, " river".repeat(4000))), 0);
         let (row, vector) = (row.finish(), [1.0, 0.0, 0.0]);
-        bed.writer.apply(Write { seq, id: seq % 4, version: 1, vector: &vector, row: &row, deadline_ms: 0 });
+        bed.writer.apply(Write {
+            seq,
+            id: seq % 4,
+            version: 1,
+            parts: Parts::Only(&vector),
+            row: &row,
+            deadline_ms: 0,
+        });
     }
     bed.settle_texts(usize::MAX);
     assert_eq!(bed.text_hits("river", 50, None).len(), 4);
@@ -354,7 +370,14 @@ fn a_reader_that_pinned_before_a_death_still_finds_the_point() {
     let put = |bed: &mut Bed, id: u64, row: &[u8]| {
         bed.seq += 1;
         let vector = [1.0, 0.0, 0.0];
-        bed.writer.apply(Write { seq: bed.seq, id, version: 1, vector: &vector, row, deadline_ms: 0 });
+        bed.writer.apply(Write {
+            seq: bed.seq,
+            id,
+            version: 1,
+            parts: Parts::Only(&vector),
+            row,
+            deadline_ms: 0,
+        });
     };
     put(&mut bed, 1, &row(7, "stone"));
     let seat = bed.domain.participant(1);
@@ -393,7 +416,7 @@ fn lanes_that_are_not_there() {
     assert_eq!(
         at_once(dense.search_sparse(
             &pin,
-            &[(1, 1.0)],
+            SparseQuery { space: 0, terms: &[(1, 1.0)] },
             HitsWanted { k: 3, filter: None, now_ms: NOW },
             &mut Whole::unbounded(),
             &mut scratch,
@@ -404,7 +427,7 @@ fn lanes_that_are_not_there() {
     assert!(hits.is_empty());
     let unsorted = at_once(dense.search_sparse(
         &pin,
-        &[(1, 1.0), (1, 1.0)],
+        SparseQuery { space: 0, terms: &[(1, 1.0), (1, 1.0)] },
         HitsWanted { k: 3, filter: None, now_ms: NOW },
         &mut Whole::unbounded(),
         &mut scratch,

@@ -12,6 +12,7 @@ mod given_up;
 mod images;
 mod keys;
 mod lanes;
+mod named;
 mod persistent;
 mod readers;
 mod walk;

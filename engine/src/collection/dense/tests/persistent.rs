@@ -2,7 +2,7 @@
 use super::bed::{Bed, Rng, check_hits, small_config};
 use super::rounds;
 use crate::collection::space::CODEC_PIECE;
-use crate::collection::{DenseConfig, IndexType, IvfConfig, Quantizer, Query, WriteError, WriteMode};
+use crate::collection::{DenseConfig, IndexType, IvfConfig, Parts, Quantizer, Query, WriteError, WriteMode};
 use crate::distance::{Metric, Width};
 use crate::quantizer::Quantization;
 use crate::record::image::put_code;
@@ -317,7 +317,9 @@ fn a_full_disk_refuses_the_write_and_nothing_else() {
     let mut next = 1;
     let refused = loop {
         let vector = rng.vector(DIM);
-        if let Err(error) = bed.writer.check_write(next, &vector, WriteMode::Upsert, None, true, bed.now_ms) {
+        if let Err(error) =
+            bed.writer.check_write(next, Parts::Only(&vector), WriteMode::Upsert, None, true, bed.now_ms)
+        {
             break error;
         }
         bed.upsert(next, &vector);

@@ -1,7 +1,7 @@
 //! Readers on other threads while the owner writes, indexes, repairs and frees.
 use super::bed::{Rng, group_is, row, small_config};
 use super::rounds;
-use crate::collection::{DenseWriter, Query, RowWrite, Write};
+use crate::collection::{DenseWriter, Parts, Query, RowWrite, Write};
 use crate::distance::Metric;
 use crate::filter::{Node, Predicate};
 use crate::index::Scratch;
@@ -38,7 +38,7 @@ fn an_id_that_is_always_there_is_found_exactly_once() {
         let vector = point(id, 0.5 + (rng.below(100) as f32) / 50.0);
         let row = row((id % 3) as i64);
         let version = versions[id as usize];
-        writer.apply(Write { seq, id, version, vector: &vector, row: &row, deadline_ms: 0 });
+        writer.apply(Write { seq, id, version, parts: Parts::Only(&vector), row: &row, deadline_ms: 0 });
     };
     for id in 0..IDS {
         seq += 1;
@@ -130,7 +130,14 @@ fn a_payload_that_is_replaced_is_in_one_state_or_the_next() {
     for id in 0..ALWAYS {
         let row = in_state(id, 0, 1);
         let vector = direction(id);
-        writer.apply(Write { seq: id + 1, id, version: 1, vector: &vector, row: &row, deadline_ms: 0 });
+        writer.apply(Write {
+            seq: id + 1,
+            id,
+            version: 1,
+            parts: Parts::Only(&vector),
+            row: &row,
+            deadline_ms: 0,
+        });
     }
     writer.index_all();
     let leaf = |op: &str, field: &str, value: Value| Node {
@@ -230,7 +237,14 @@ fn what_left_the_tail_after_the_snapshot_is_still_in_its_window() {
     let domain = Domain::new(1);
     let mut writer = DenseWriter::create(small_config(DIM, Metric::Cosine), 64, domain.clone()).unwrap();
     let write = |writer: &mut DenseWriter, seq, version| {
-        writer.apply(Write { seq, id: 1, version, vector: &point(1, 1.0), row: &[], deadline_ms: 0 });
+        writer.apply(Write {
+            seq,
+            id: 1,
+            version,
+            parts: Parts::Only(&point(1, 1.0)),
+            row: &[],
+            deadline_ms: 0,
+        });
     };
     write(&mut writer, 1, 1);
     let seat = domain.participant(0);
@@ -239,7 +253,7 @@ fn what_left_the_tail_after_the_snapshot_is_still_in_its_window() {
     let (view, window) = shared.space().view_at(&pin, None, 0);
     // Replaced, and passed by the tail, before the reader looks any further.
     write(&mut writer, 2, 2);
-    assert_eq!(writer.begin_round(8).expect("the new one waits").slots.len(), 1);
+    assert_eq!(writer.begin_round(0, 8).expect("the new one waits").slots.len(), 1);
     assert!(shared.space().tail().window().start > window.start, "the old one was passed");
     let seen = (window.start..window.end).filter(|&at| view.visible(shared.space().tail().slot(at)));
     assert_eq!(seen.count(), 1, "the id is there exactly once");

@@ -75,7 +75,7 @@ impl Walk {
         let shared = self.bed.writer.shared().clone();
         let Some(open) = &mut self.open else {
             let max = 1 + self.rng.below(64) as usize;
-            if let Some(round) = self.bed.writer.begin_round(max) {
+            if let Some(round) = self.bed.writer.begin_round(0, max) {
                 let mut planner = Planner::new();
                 shared.space().plan_start(&mut planner, &round, 0);
                 self.open = Some(Open { round, plans: Vec::new(), planner, committing: false });
@@ -83,7 +83,7 @@ impl Walk {
             return;
         };
         if open.committing {
-            if self.bed.writer.commit_step(1 + self.rng.below(300) as usize) {
+            if self.bed.writer.commit_step(0, 1 + self.rng.below(300) as usize) {
                 self.open = None;
             }
             return;
@@ -138,7 +138,7 @@ impl Walk {
         match self.job.take() {
             Some(job) => writer.space_mut().finish_job(job.run()).unwrap(),
             None => {
-                if let JobStep::Run(job) = writer.next_job(false) {
+                if let JobStep::Run(job) = writer.next_job(0, false) {
                     self.job = Some(job);
                 }
             }

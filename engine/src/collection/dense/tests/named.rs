@@ -1,0 +1,532 @@
+//! A collection of named spaces beside its twin: points that lack vectors, parts that are kept, restarts at every moment.
+use super::bed::{Rng, check_hits, group_is};
+use super::rounds;
+use crate::collection::{
+    DenseConfig, DenseWriter, Hit, HitsWanted, IndexType, IvfConfig, NamedConfig, NamedSpace, Part, Parts,
+    Quantizer, Query, RowWrite, SparseQuery, VamanaConfig, Write,
+};
+use crate::distance::{Kernel, Metric, padded, prepare};
+use crate::index::Scratch;
+use crate::memory::{Domain, Participant};
+use crate::pace::{Whole, at_once};
+use crate::payload::{RowBuilder, Value};
+use crate::quantizer::Quantization;
+use crate::sparse::LaneScratch;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const SLOTS_MAX: usize = 4096;
+const SPARSE: [&str; 3] = ["words", "tags", "links"];
+
+/// A write of one space as a log would keep it.
+#[derive(Clone, Debug)]
+enum Said {
+    Given(Vec<f32>),
+    Kept,
+    Absent,
+}
+
+impl Said {
+    fn part(&self) -> Part<'_> {
+        match self {
+            Said::Given(vector) => Part::Given(vector),
+            Said::Kept => Part::Kept,
+            Said::Absent => Part::Absent,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Logged {
+    Write { seq: u64, id: u64, version: u64, said: Vec<Said>, row: Vec<u8>, deadline_ms: u64 },
+    Row { seq: u64, id: u64, version: u64, row: Vec<u8> },
+    Delete { seq: u64, id: u64 },
+}
+
+impl Logged {
+    fn seq(&self) -> u64 {
+        match self {
+            Logged::Write { seq, .. } | Logged::Row { seq, .. } | Logged::Delete { seq, .. } => *seq,
+        }
+    }
+
+    fn apply(&self, writer: &mut DenseWriter) {
+        match *self {
+            Logged::Write { seq, id, version, ref said, ref row, deadline_ms } => {
+                let parts: Vec<Part<'_>> = said.iter().map(Said::part).collect();
+                writer.apply(Write { seq, id, version, parts: Parts::Each(&parts), row, deadline_ms });
+            }
+            Logged::Row { seq, id, version, ref row } => {
+                writer.apply_row(&RowWrite { seq, id, version, row });
+            }
+            Logged::Delete { seq, id } => _ = writer.apply_delete(seq, id),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct TwinPoint {
+    /// For each space, prepared.
+    vectors: Vec<Option<Vec<f32>>>,
+    /// For each sparse space; empty = none.
+    sparse: Vec<Vec<(u32, f32)>>,
+    group: i64,
+    version: u64,
+    deadline_ms: u64,
+}
+
+struct Bed {
+    config: NamedConfig,
+    domain: Arc<Domain>,
+    seat: Participant,
+    writer: DenseWriter,
+    twin: BTreeMap<u64, TwinPoint>,
+    log: Vec<Logged>,
+    seq: u64,
+    now_ms: u64,
+}
+
+fn space(name: &str, dim: usize, metric: Metric, change: impl Fn(&mut DenseConfig)) -> NamedSpace {
+    let mut config =
+        DenseConfig { m: 6, ef_construction: 40, ef_search: 40, ..DenseConfig::new(dim, metric) };
+    change(&mut config);
+    NamedSpace { name: name.to_owned(), config }
+}
+
+/// Graphs with and without codes, of one level too, and cells.
+fn spaces() -> Vec<NamedSpace> {
+    vec![
+        space("title", 3, Metric::L2, |_| {}),
+        space("body", 5, Metric::Cosine, |config| config.traversal_codes = false),
+        space("cells", 4, Metric::L2, |config| {
+            let ivf = IvfConfig { nlist: 6, nprobe: 3, train_threshold: 40, ..IvfConfig::default() };
+            config.index = IndexType::Ivf(ivf);
+        }),
+        space("flat", 6, Metric::Dot, |config| config.index = IndexType::Vamana(VamanaConfig::default())),
+        space("signs", 8, Metric::L2, |config| {
+            config.quant = Quantizer::Trained(Quantization::Sign);
+            config.train_threshold = 50;
+        }),
+    ]
+}
+
+impl Bed {
+    fn new(spaces: Vec<NamedSpace>) -> Bed {
+        let config = NamedConfig::new(spaces, SPARSE.map(str::to_owned).to_vec());
+        assert_eq!(config.validate(), Ok(()));
+        let domain = Domain::new(2);
+        let seat = domain.participant(0);
+        let writer = DenseWriter::create_named(&config, SLOTS_MAX, domain.clone()).unwrap();
+        let (twin, log) = (BTreeMap::new(), Vec::new());
+        Bed { config, domain, seat, writer, twin, log, seq: 0, now_ms: 1000 }
+    }
+
+    fn log(&mut self, logged: Logged) {
+        logged.apply(&mut self.writer);
+        self.log.push(logged);
+    }
+
+    fn alive(&self, id: u64) -> Option<&TwinPoint> {
+        self.twin.get(&id).filter(|point| point.deadline_ms == 0 || point.deadline_ms > self.now_ms)
+    }
+
+    fn write(
+        &mut self,
+        id: u64,
+        said: Vec<Said>,
+        sparse: Vec<Vec<(u32, f32)>>,
+        group: i64,
+        deadline_ms: u64,
+    ) {
+        self.seq += 1;
+        let before = self.alive(id).cloned();
+        // An expired point has nothing to keep: whoever decides on a write sees that it is absent.
+        let said: Vec<Said> = said
+            .into_iter()
+            .map(|said| if before.is_none() && matches!(said, Said::Kept) { Said::Absent } else { said })
+            .collect();
+        let vectors =
+            said.iter().zip(&self.config.spaces).enumerate().map(|(number, (said, space))| match said {
+                Said::Given(vector) => {
+                    let mut prepared = vec![0.0; padded(space.config.dim)];
+                    prepare(space.config.metric, vector, &mut prepared);
+                    Some(prepared)
+                }
+                Said::Kept => before.as_ref().and_then(|before| before.vectors[number].clone()),
+                Said::Absent => None,
+            });
+        let vectors = vectors.collect();
+        let version = self.writer.points().next_version(id);
+        let row = row(group, &sparse);
+        self.twin.insert(id, TwinPoint { vectors, sparse, group, version, deadline_ms });
+        let seq = self.seq;
+        self.log(Logged::Write { seq, id, version, said, row, deadline_ms });
+    }
+
+    fn rewrite(&mut self, id: u64, group: i64) {
+        if self.alive(id).is_none() {
+            return;
+        }
+        self.seq += 1;
+        let version = self.writer.points().next_version(id);
+        let point = self.twin.get_mut(&id).expect("alive");
+        (point.group, point.version) = (group, version);
+        let row = row(group, &point.sparse);
+        let seq = self.seq;
+        self.log(Logged::Row { seq, id, version, row });
+    }
+
+    fn delete(&mut self, id: u64) {
+        self.seq += 1;
+        self.twin.remove(&id);
+        let seq = self.seq;
+        self.log(Logged::Delete { seq, id });
+    }
+
+    fn random_part(&self, rng: &mut Rng, number: usize) -> Said {
+        match rng.below(4) {
+            0 => Said::Kept,
+            1 => Said::Absent,
+            _ => Said::Given(rng.vector(self.config.spaces[number].config.dim)),
+        }
+    }
+
+    fn random_write(&mut self, rng: &mut Rng, ids: u64) {
+        let said = (0..self.config.spaces.len()).map(|number| self.random_part(rng, number)).collect();
+        let deadline_ms = if rng.below(8) == 0 { self.now_ms + 1 + rng.below(200) } else { 0 };
+        let sparse = SPARSE.map(|_| random_sparse(rng)).to_vec();
+        self.write(rng.below(ids), said, sparse, rng.below(4) as i64, deadline_ms);
+    }
+
+    fn truth(&self, number: usize, vector: &[f32], k: usize, group: Option<i64>) -> Vec<(u64, f32)> {
+        let config = &self.config.spaces[number].config;
+        let kernel = Kernel::of(config.metric);
+        let mut query = vec![0.0; padded(config.dim)];
+        prepare(config.metric, vector, &mut query);
+        let matches = |point: &TwinPoint| group.is_none_or(|group| point.group == group);
+        let mut all: Vec<(u64, f32)> = (self.twin.keys())
+            .filter_map(|&id| Some((id, self.alive(id).filter(|point| matches(point))?)))
+            .filter_map(|(id, point)| Some((id, kernel.distance(&query, point.vectors[number].as_ref()?))))
+            .collect();
+        all.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+        all.truncate(k);
+        all
+    }
+
+    fn search(&self, number: usize, query: &Query<'_>) -> Vec<Hit> {
+        let (mut scratch, mut hits) = (Scratch::new(), Vec::new());
+        let space = &self.writer.shared().spaces()[number];
+        space.search(&self.seat.pin(), query, &mut scratch, &mut hits).unwrap();
+        hits
+    }
+
+    /// Every point, with its vectors; exact searches of every space, with and without a filter; and searches by the index.
+    fn check(&self, rng: &mut Rng) {
+        let shared = self.writer.shared();
+        let pin = self.seat.pin();
+        for &id in self.twin.keys() {
+            let found = shared.points().find(&pin, id, self.now_ms);
+            let Some(alive) = self.alive(id) else {
+                assert_eq!(found, None, "id {id} has expired");
+                continue;
+            };
+            let slot = found.unwrap_or_else(|| panic!("id {id} is missing"));
+            let point = shared.point(&pin, slot);
+            assert_eq!((point.version, point.deadline_ms), (alive.version, alive.deadline_ms), "id {id}");
+            assert_eq!(point.row, row(alive.group, &alive.sparse), "row of id {id}");
+            for (number, expected) in alive.vectors.iter().enumerate() {
+                let found = shared.vector(&pin, slot, number);
+                let dim = self.config.spaces[number].config.dim;
+                assert_eq!(found.as_deref(), expected.as_ref().map(|x| &x[..dim]), "id {id} in {number}");
+            }
+        }
+        drop(pin);
+        for (number, space) in self.config.spaces.iter().enumerate() {
+            let held = self.twin.values().filter(|point| point.vectors[number].is_some()).count() as u64;
+            assert_eq!(shared.spaces()[number].vectors(), held, "vectors of {}", space.name);
+            let vector = rng.vector(space.config.dim);
+            let group = (rng.below(2) == 0).then(|| rng.below(5) as i64);
+            let filter = group.map(group_is);
+            let k = 1 + rng.below(20) as usize;
+            let query = Query {
+                vector: &vector,
+                k,
+                ef: 0,
+                filter: filter.as_ref(),
+                exact: true,
+                now_ms: self.now_ms,
+            };
+            check_hits(&self.search(number, &query), &self.truth(number, &vector, k, group));
+            // By the index: what it returns is right, is nothing twice, and is as much as there is.
+            let hits = self.search(number, &Query { exact: false, ..query });
+            let all = self.truth(number, &vector, usize::MAX, group);
+            assert_eq!(hits.len(), k.min(all.len()), "{k} of {} in {}", all.len(), space.name);
+            for hit in &hits {
+                let (_, distance) = all.iter().find(|(id, _)| *id == hit.id).expect("a hit is there");
+                assert!((hit.distance - distance).abs() <= 1e-4 * (1.0 + distance.abs()), "{hit:?}");
+            }
+            assert!(hits.is_sorted_by(|a, b| (a.distance, a.id) < (b.distance, b.id)));
+        }
+        (0..SPARSE.len()).for_each(|space| self.check_sparse(space, rng));
+    }
+
+    /// A sparse search against every point.
+    fn check_sparse(&self, space: usize, rng: &mut Rng) {
+        let query = random_sparse(rng);
+        let group = (rng.below(2) == 0).then(|| rng.below(5) as i64);
+        let filter = group.map(group_is);
+        let k = 1 + rng.below(20) as usize;
+        let mut truth: Vec<(u64, f32)> = (self.twin.keys())
+            .filter_map(|&id| Some((id, self.alive(id)?)))
+            .filter(|(_, point)| group.is_none_or(|group| point.group == group))
+            .filter_map(|(id, point)| Some((id, product(&query, &point.sparse[space])?)))
+            .collect();
+        truth.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        truth.truncate(k);
+        let (pin, mut hits) = (self.seat.pin(), Vec::new());
+        let wanted = HitsWanted { k, filter: filter.as_ref(), now_ms: self.now_ms };
+        let query = SparseQuery { space, terms: &query };
+        let (pace, scratch) = (&mut Whole::unbounded(), &mut LaneScratch::default());
+        at_once(self.writer.shared().search_sparse(&pin, query, wanted, pace, scratch, &mut hits)).unwrap();
+        let found: Vec<(u64, f32)> = hits.iter().map(|hit| (hit.id, hit.score)).collect();
+        assert_eq!(found, truth, "{query:?}");
+    }
+
+    fn expire(&mut self) {
+        for id in self.writer.points().expired(self.now_ms, usize::MAX) {
+            assert!(self.writer.expire(id, self.now_ms));
+            self.twin.remove(&id);
+        }
+    }
+
+    fn capture(&mut self, full: bool, slice: usize) -> Vec<u8> {
+        let mut image = Vec::new();
+        self.writer.begin_capture(full);
+        while !self.writer.capture_step(slice, &mut image) {}
+        self.writer.end_capture(true);
+        image
+    }
+
+    /// A start from images that show everything up to `seq`, and the log from there on.
+    fn reopen(&mut self, images: &[Vec<u8>], seq: u64) {
+        let mut writer = DenseWriter::create_named(&self.config, SLOTS_MAX, self.domain.clone()).unwrap();
+        images.iter().for_each(|image| writer.restore(image).unwrap());
+        writer.finish_restore(seq).unwrap();
+        self.log.iter().filter(|logged| logged.seq() > seq).for_each(|logged| logged.apply(&mut writer));
+        self.writer = writer;
+        self.expire();
+    }
+
+    fn settle(&mut self) {
+        self.expire();
+        self.writer.index_all();
+        while self.writer.repair_step(usize::MAX) {}
+        self.writer.reclaim();
+    }
+
+    /// As [`Self::settle`], down to the last dead slot.
+    fn settle_all(&mut self) {
+        self.settle();
+        self.writer.repair_all();
+    }
+}
+
+/// A payload row with the sparse vectors of a point.
+fn row(group: i64, sparse: &[Vec<(u32, f32)>]) -> Vec<u8> {
+    let mut row = RowBuilder::new();
+    row.set("group", Value::Int(group), 0);
+    for (space, vector) in sparse.iter().enumerate() {
+        row.set_sparse_of(space, vector.clone()).unwrap();
+    }
+    row.finish()
+}
+
+/// None, or a few of ten dimensions with values that add up without rounding.
+fn random_sparse(rng: &mut Rng) -> Vec<(u32, f32)> {
+    if rng.below(3) == 0 {
+        return Vec::new();
+    }
+    (0..10)
+        .filter(|_| rng.below(4) == 0)
+        .collect::<Vec<u32>>()
+        .into_iter()
+        .map(|d| (d, d as f32 - 4.5))
+        .collect()
+}
+
+fn product(a: &[(u32, f32)], b: &[(u32, f32)]) -> Option<f32> {
+    let shared = a.iter().filter_map(|(d, x)| Some(x * b.iter().find(|other| other.0 == *d)?.1));
+    let products: Vec<f32> = shared.collect();
+    (!products.is_empty()).then(|| products.iter().sum())
+}
+
+#[test]
+fn spaces_agree_with_their_twin() {
+    for seed in 0..rounds(6, 200) as u64 {
+        let mut rng = Rng(seed);
+        let mut bed = Bed::new(spaces());
+        let (mut images, mut image_seq) = (Vec::new(), 0);
+        for step in 0..900 {
+            match rng.below(40) {
+                0..26 => bed.random_write(&mut rng, 150),
+                26..30 => bed.delete(rng.below(150)),
+                30..33 => bed.rewrite(rng.below(150), rng.below(4) as i64),
+                33 => bed.settle(),
+                34 => {
+                    let number = rng.below(bed.config.spaces.len() as u64) as usize;
+                    index_one(&mut bed, number, &mut rng);
+                }
+                35 => bed.now_ms += rng.below(120),
+                36 => bed.expire(),
+                37 => {
+                    let full = images.is_empty() || rng.below(3) == 0;
+                    let image = bed.capture(full, 1 + rng.below(3000) as usize);
+                    if full {
+                        images.clear();
+                    }
+                    images.push(image);
+                    image_seq = bed.seq;
+                }
+                38 if step % 3 == 0 => {
+                    let seq = if images.is_empty() { 0 } else { image_seq };
+                    bed.reopen(&images, seq);
+                    // Nothing that is in no image any more may be missing from the next delta.
+                    (images, image_seq) = (Vec::new(), 0);
+                }
+                _ => {
+                    bed.writer.repair_step(50);
+                    bed.writer.reclaim();
+                }
+            }
+            if step % 7 == 0 {
+                bed.check(&mut rng);
+            }
+        }
+        bed.check(&mut rng);
+        bed.settle();
+        bed.check(&mut rng);
+    }
+}
+
+/// One round of a space, while others wait.
+fn index_one(bed: &mut Bed, number: usize, rng: &mut Rng) {
+    use crate::collection::Filed;
+    use crate::index::{FiledAt, Planner};
+    let space = bed.writer.shared().spaces()[number].clone();
+    if bed.writer.spaces()[number].files_cells() {
+        if let Filed::Round(round) = bed.writer.begin_filing(number, 20) {
+            let places: Vec<FiledAt> =
+                (0..round.len()).map(|index| space.place(&round, index, &mut Vec::new())).collect();
+            bed.random_write(rng, 150);
+            bed.writer.end_filing(number, &places);
+        }
+        return;
+    }
+    let Some(round) = bed.writer.begin_round(number, 20) else { return };
+    let mut planner = Planner::new();
+    let mut plans = Vec::new();
+    for index in 0..round.slots.len() {
+        space.plan_start(&mut planner, &round, index);
+        plans.push(loop {
+            if let Some(plan) = space.plan_step(&mut planner, &round, usize::MAX) {
+                break plan;
+            }
+        });
+    }
+    // Points may die while the round is open, and nothing is freed meanwhile.
+    (0..3).for_each(|_| bed.random_write(rng, 150));
+    bed.delete(rng.below(150));
+    bed.writer.reclaim();
+    let jobs = bed.writer.spaces()[number].target_jobs(&plans);
+    let mut scratch = Scratch::new();
+    let targets = jobs.iter().map(|job| space.plan_target(job, &mut scratch)).collect();
+    bed.writer.commit_round(number, plans, targets);
+}
+
+#[test]
+fn deltas_of_named_spaces_show_what_full_images_show() {
+    for seed in 100..100 + rounds(4, 100) as u64 {
+        let mut rng = Rng(seed);
+        let mut bed = Bed::new(spaces());
+        (0..200).for_each(|_| bed.random_write(&mut rng, 120));
+        bed.settle();
+        let mut images = vec![bed.capture(true, 700)];
+        for _ in 0..5 {
+            for _ in 0..40 {
+                match rng.below(5) {
+                    0 => bed.delete(rng.below(120)),
+                    1 => bed.rewrite(rng.below(120), 3),
+                    _ => bed.random_write(&mut rng, 120),
+                }
+            }
+            if rng.below(2) == 0 {
+                bed.settle();
+            }
+            images.push(bed.capture(false, 700));
+        }
+        bed.reopen(&images, bed.seq);
+        bed.check(&mut rng);
+        bed.settle_all();
+        bed.check(&mut rng);
+        // Nothing leads to the dead of any space any more: a full image has no slot but those of points.
+        let stats = bed.writer.shared().stats();
+        assert_eq!((stats.live, stats.tombstoned), (bed.twin.len() as u64, 0), "{stats:?}");
+    }
+}
+
+#[test]
+fn slots_of_points_without_vectors_come_back() {
+    let mut rng = Rng(5);
+    let mut bed = Bed::new(spaces());
+    for _ in 0..50 {
+        for id in 0..60 {
+            let said = (0..5).map(|number| match (id + number) % 3 {
+                0 => Said::Given(rng.vector(bed.config.spaces[number as usize].config.dim)),
+                _ => Said::Absent,
+            });
+            let said =
+                if id % 10 == 0 { vec![Said::Absent; 5].into_iter().collect() } else { said.collect() };
+            bed.write(id, said, vec![vec![]; SPARSE.len()], 0, 0);
+        }
+        bed.settle_all();
+    }
+    bed.check(&mut rng);
+    let stats = bed.writer.shared().stats();
+    assert!(stats.slots <= 121, "{stats:?}");
+    assert_eq!(stats.tombstoned, 0, "{stats:?}");
+}
+
+#[test]
+fn damaged_images_of_named_spaces_are_refused_or_harmless() {
+    let mut rng = Rng(77);
+    let mut bed = Bed::new(spaces());
+    (0..60).for_each(|_| bed.random_write(&mut rng, 40));
+    bed.writer.index_all();
+    (0..10).for_each(|_| bed.random_write(&mut rng, 40));
+    let image = bed.capture(true, 1000);
+    for _ in 0..rounds(400, 20_000) {
+        let mut damaged = image.clone();
+        let at = rng.below(image.len() as u64) as usize;
+        damaged[at] ^= 1 << rng.below(8);
+        let mut writer = DenseWriter::create_named(&bed.config, SLOTS_MAX, bed.domain.clone()).unwrap();
+        if writer.restore(&damaged).is_ok() && writer.finish_restore(bed.seq).is_ok() {
+            // It may hold other points, and serves them.
+            let mut hits = Vec::new();
+            for (number, space) in bed.config.spaces.iter().enumerate() {
+                let vector = rng.vector(space.config.dim);
+                let query =
+                    Query { vector: &vector, k: 5, ef: 0, filter: None, exact: false, now_ms: bed.now_ms };
+                let space = &writer.shared().spaces()[number];
+                space.search(&bed.seat.pin(), &query, &mut Scratch::new(), &mut hits).unwrap();
+            }
+            writer.index_all();
+            while writer.repair_step(usize::MAX) {}
+        }
+    }
+    // Images of another number of spaces do not fit.
+    let mut fewer = bed.config.clone();
+    fewer.spaces.truncate(2);
+    let mut writer = DenseWriter::create_named(&fewer, SLOTS_MAX, bed.domain.clone()).unwrap();
+    let refused = writer.restore(&image).unwrap_err().to_string();
+    assert!(refused.contains("of a collection of 2"), "{refused}");
+}

@@ -1,0 +1,81 @@
+//! Which slots a space has a vector of. In a collection of one space that is every slot with a point, and nothing is kept for it. In one of
+//! named spaces a point may lack a vector in some of them.
+use super::{add, sub};
+use crate::memory::{Arena, ArenaError};
+use crate::slot::Slot;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One bit for each slot, and a count.
+pub(super) struct Holdings(Option<Held>);
+
+struct Held {
+    words: Arena<AtomicU64>,
+    /// Vectors of points that are present.
+    live: AtomicU64,
+}
+
+impl Holdings {
+    /// Every point has a vector.
+    pub fn of_all() -> Holdings {
+        Holdings(None)
+    }
+
+    /// Points may lack a vector. No point has one so far.
+    ///
+    /// # Errors
+    /// The kernel refuses a reservation.
+    pub fn reserve(slots_max: usize) -> Result<Holdings, ArenaError> {
+        let words = Arena::reserve(slots_max.div_ceil(64), 1)?;
+        Ok(Holdings(Some(Held { words, live: AtomicU64::new(0) })))
+    }
+
+    /// Any core: whether the point in a slot has a vector. For slots that the caller's snapshot shows, and for the owner.
+    #[inline]
+    pub fn contains(&self, slot: Slot) -> bool {
+        match &self.0 {
+            None => true,
+            // What fills a slot is in place before the points show it, so that whoever is shown the slot sees its bit.
+            Some(held) => held.word(slot).load(Ordering::Relaxed) >> (slot % 64) & 1 == 1,
+        }
+    }
+
+    /// Any core: as [`Self::contains`], for the slots `64 * index ..`, one bit each.
+    pub fn word(&self, index: usize) -> u64 {
+        self.0.as_ref().map_or(u64::MAX, |held| held.words.cells(index)[0].load(Ordering::Relaxed))
+    }
+
+    /// Any core: how many vectors of present points there are; `None` where every point has one.
+    pub fn live(&self) -> Option<u64> {
+        self.0.as_ref().map(|held| held.live.load(Ordering::Relaxed))
+    }
+
+    /// Owner: a slot that nobody can find has a vector from now on, or has none.
+    pub fn set(&self, slot: Slot, holds: bool) {
+        if let Some(held) = &self.0 {
+            let word = held.word(slot);
+            let (old, bit) = (word.load(Ordering::Relaxed), 1 << (slot % 64));
+            word.store(if holds { old | bit } else { old & !bit }, Ordering::Relaxed);
+        }
+    }
+
+    /// Owner: a vector of a present point has come.
+    pub fn count_in(&self) {
+        self.0.iter().for_each(|held| add(&held.live, 1));
+    }
+
+    /// Owner: one has gone.
+    pub fn count_out(&self) {
+        self.0.iter().for_each(|held| sub(&held.live, 1));
+    }
+
+    /// Bytes of the bits of so many slots.
+    pub fn bytes(&self, slots: u64) -> u64 {
+        if self.0.is_some() { slots.div_ceil(8) } else { 0 }
+    }
+}
+
+impl Held {
+    fn word(&self, slot: Slot) -> &AtomicU64 {
+        &self.words.cells(slot as usize / 64)[0]
+    }
+}

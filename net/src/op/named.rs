@@ -1,0 +1,302 @@
+//! Operations on collections of named spaces. Spaces are named by clients, and known to the core by their numbers: names are looked up when an
+//! operation is carried out, since only then it is certain which collection it is carried out on.
+
+use crate::limits;
+use crate::op::query::{check_k, check_pool, check_source, one_lane, pool_of};
+use crate::op::{Action, ApiError, ErrorKind, Operation, QueryPoints, ReadOptions, WriteOptions, check_ttl};
+use nigh_engine::collection::{NamedConfig, WriteMode};
+use nigh_engine::filter::Predicate;
+use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, Source};
+use nigh_shard::core::{
+    Core, NamedVectors, OpError, PointFields, QueryAnswer, QueryOutcome, QueryRequest, Vectors, WriteBatch,
+    Written,
+};
+use nigh_shard::family::CollectionConfig;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The configuration of a collection of named spaces.
+pub struct GetNamedConfig {
+    /// Name as sent.
+    pub collection: String,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+
+/// Writes one point into the spaces that are named; in the others it keeps the vectors that it has.
+pub struct UpsertNamed {
+    /// Name as sent.
+    pub collection: String,
+    /// Everything but the vectors.
+    pub point: PointFields,
+    /// Vectors by the names of dense spaces, each at most once.
+    pub dense: Vec<(String, Vec<f32>)>,
+    /// Vectors by the names of sparse spaces, each at most once; one without components takes the point out of the space.
+    pub sparse: Vec<(String, Vec<(u32, f32)>)>,
+    /// Conditions.
+    pub write: WriteOptions,
+}
+
+/// The points that are nearest in a dense space, or score best in a sparse one.
+pub struct SearchNamed {
+    /// Name as sent.
+    pub collection: String,
+    /// Name of the space.
+    pub space: String,
+    /// A dense or a sparse vector.
+    pub source: Source,
+    /// Results; below 1 = none.
+    pub k: i64,
+    /// Which points.
+    pub filter: Option<Arc<Predicate>>,
+    /// Return payload rows.
+    pub with_rows: bool,
+    /// Say how it went.
+    pub explain: bool,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+
+/// A lane of a dense space and one of a sparse space, fused.
+pub struct HybridNamed {
+    /// Name as sent.
+    pub collection: String,
+    /// Name of the dense space, and the query vector, empty = no such lane.
+    pub dense: (String, Vec<f32>),
+    /// Name of the sparse space, and the query vector, empty = no such lane.
+    pub sparse: (String, Vec<(u32, f32)>),
+    /// Results; below 1 = none.
+    pub k: i64,
+    /// Which points, for both lanes.
+    pub filter: Option<Arc<Predicate>>,
+    /// How they are fused.
+    pub method: Method,
+    /// Hits of the dense lane, 0 = `max(k, 50)`.
+    pub dense_k: i64,
+    /// Hits of the sparse lane, likewise.
+    pub sparse_k: i64,
+    /// Say how it went.
+    pub explain: bool,
+    /// Consistency.
+    pub read: ReadOptions,
+}
+
+/// Any lanes of any spaces, fused or ranked anew.
+pub struct QueryNamed {
+    /// The query, whose lanes rank in the first space of their kind so far.
+    pub query: QueryPoints,
+    /// For each lane the name of its space.
+    pub spaces: Vec<String>,
+    /// The name of the space of its root.
+    pub root_space: String,
+}
+
+fn named<'c>(config: &'c CollectionConfig, collection: &str) -> Result<&'c NamedConfig, ApiError> {
+    let unknown = || OpError::UnknownCollection(collection.to_owned());
+    Ok(config.named().ok_or_else(unknown)?)
+}
+
+/// The number of the space of a dense vector.
+fn dense_space(config: &NamedConfig, name: &str, found: Option<usize>) -> Result<usize, ApiError> {
+    let Some(number) = config.number_of(name) else {
+        return Err(match config.sparse_number_of(name) {
+            Some(_) => {
+                ApiError::invalid(format!("the vector space {name:?} is sparse; this needs a dense one"))
+            }
+            None => unknown_space(config, name),
+        });
+    };
+    let expected = config.spaces[number].config.dim;
+    match found.filter(|found| *found != expected) {
+        Some(found) => Err(ApiError::invalid(format!(
+            "dimension mismatch in the vector space {name:?}: expected {expected} components, found {found}"
+        ))),
+        None => Ok(number),
+    }
+}
+
+/// The number of the space of a sparse vector.
+fn sparse_space(config: &NamedConfig, name: &str) -> Result<usize, ApiError> {
+    config.sparse_number_of(name).ok_or_else(|| match config.number_of(name) {
+        Some(_) => ApiError::invalid(format!("the vector space {name:?} is dense; this needs a sparse one")),
+        None => unknown_space(config, name),
+    })
+}
+
+fn unknown_space(config: &NamedConfig, name: &str) -> ApiError {
+    let dense = config.spaces.iter().map(|space| &space.name);
+    let names: Vec<&str> = dense.chain(&config.sparse_spaces).map(String::as_str).collect();
+    ApiError::invalid(format!("unknown vector space {name:?}; the collection has {}", names.join(", ")))
+}
+
+/// The number of the space that a vector ranks in.
+fn space_of(config: &NamedConfig, name: &str, source: &Source) -> Result<usize, ApiError> {
+    match source {
+        Source::Sparse(_) => sparse_space(config, name),
+        Source::Dense(vector) => dense_space(config, name, Some(vector.len())),
+        _ => dense_space(config, name, None),
+    }
+}
+
+fn nothing_found() -> QueryOutcome {
+    QueryOutcome { answer: QueryAnswer::Hits(Vec::new()), incomplete: false, explained: None }
+}
+
+/// Checks a number of results that may be 0 or less.
+fn check_results(k: i64) -> Result<(), ApiError> {
+    if k < 1 { Ok(()) } else { check_k(k) }
+}
+
+impl Operation for GetNamedConfig {
+    type Output = NamedConfig;
+    const RIGHT: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        self.read.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<NamedConfig, ApiError> {
+        let found = core.collection_info(&self.collection)?;
+        // An alias of that name is not it.
+        if Core::full_name(&self.collection).ok().as_ref() != Some(&found.name) {
+            return Err(OpError::UnknownCollection(self.collection).into());
+        }
+        named(&found.config, &self.collection).cloned()
+    }
+}
+
+impl Operation for UpsertNamed {
+    type Output = Written;
+    const RIGHT: Action = Action::Write;
+    const MUTATES: bool = true;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        check_ttl("ttl_ms", self.point.ttl_ms)?;
+        self.write.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<Written, ApiError> {
+        let config = core.config(&self.collection)?;
+        let config = named(&config, &self.collection)?;
+        let mut vectors = NamedVectors::default();
+        for (name, vector) in self.dense {
+            vectors.dense.push((dense_space(config, &name, Some(vector.len()))?, vector));
+        }
+        for (name, vector) in self.sparse {
+            vectors.sparse.push((sparse_space(config, &name)?, vector));
+        }
+        let batch = WriteBatch {
+            mode: WriteMode::Upsert,
+            dim: 0,
+            vectors: Vectors::Named(vec![vectors]),
+            points: vec![self.point],
+        };
+        let written = core.write(&self.collection, batch).await;
+        // A single write has no progress to report.
+        let written = written.map_err(|stopped| ApiError::from(stopped.error))?;
+        let none = || ApiError::new(ErrorKind::Internal, "a write of one point has no outcome");
+        written.first().copied().ok_or_else(none)
+    }
+}
+
+impl Operation for SearchNamed {
+    type Output = QueryOutcome;
+    const RIGHT: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        check_results(self.k)?;
+        check_source(&self.source)?;
+        self.read.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
+        let config = core.config(&self.collection)?;
+        let space = space_of(named(&config, &self.collection)?, &self.space, &self.source)?;
+        if self.k < 1 {
+            return Ok(nothing_found());
+        }
+        let lane = Leaf { source: self.source, space, pool: self.k as usize, filter: self.filter };
+        let (with_rows, explain) = (self.with_rows, self.explain);
+        let request = |lanes| QueryRequest { lanes, group: None, with_rows, explain };
+        one_lane(&core, &self.collection, lane, request).await
+    }
+}
+
+impl Operation for HybridNamed {
+    type Output = QueryOutcome;
+    const RIGHT: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        check_results(self.k)?;
+        check_pool("dense_k", self.dense_k)?;
+        check_pool("sparse_k", self.sparse_k)?;
+        if self.sparse.1.len() > limits::QUERY_DIMENSIONS_MAX {
+            check_source(&Source::Sparse(self.sparse.1.clone()))?;
+        }
+        self.read.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
+        let Ok(k @ 1..) = usize::try_from(self.k) else { return Ok(nothing_found()) };
+        let config = core.config(&self.collection)?;
+        let config = named(&config, &self.collection)?;
+        let ((dense_name, dense), (sparse_name, sparse)) = (self.dense, self.sparse);
+        let found = Some(dense.len()).filter(|found| *found > 0);
+        let numbers = (dense_space(config, &dense_name, found)?, sparse_space(config, &sparse_name)?);
+        let mut lanes = Vec::with_capacity(2);
+        let filter = self.filter;
+        if !dense.is_empty() {
+            let (source, pool) = (Source::Dense(dense), pool_of(self.dense_k, k));
+            lanes.push(Leaf { source, space: numbers.0, pool, filter: filter.clone() });
+        }
+        if !sparse.is_empty() {
+            let (source, pool) = (Source::Sparse(sparse), pool_of(self.sparse_k, k));
+            lanes.push(Leaf { source, space: numbers.1, pool, filter });
+        }
+        if lanes.is_empty() {
+            return Ok(nothing_found());
+        }
+        let lanes = LaneQuery { lanes, combine: Combine::Fuse(self.method), k };
+        let request = QueryRequest { lanes, group: None, with_rows: false, explain: self.explain };
+        Ok(core.query(&self.collection, request).await?)
+    }
+}
+
+impl Operation for QueryNamed {
+    type Output = QueryOutcome;
+    const RIGHT: Action = Action::Read;
+    const MUTATES: bool = false;
+    fn collection(&self) -> &str {
+        &self.query.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        if let Some(root) = &self.query.root
+            && !matches!(root.source, Source::Dense(_) | Source::Sparse(_))
+        {
+            return Err(ApiError::invalid("the root of a query must be dense or sparse"));
+        }
+        self.query.validate()
+    }
+    async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
+        let QueryNamed { mut query, spaces, root_space } = self;
+        let config = core.config(&query.collection)?;
+        let config = named(&config, &query.collection)?;
+        let located = |place: &str, error: &ApiError| ApiError::invalid(format!("{place}: {error}"));
+        for (index, (leaf, name)) in query.lanes.iter_mut().zip(&spaces).enumerate() {
+            leaf.space = space_of(config, name, &leaf.source)
+                .map_err(|error| located(&format!("prefetch[{index}]"), &error))?;
+        }
+        if let Some(root) = &mut query.root {
+            root.space =
+                space_of(config, &root_space, &root.source).map_err(|error| located("root", &error))?;
+        }
+        query.run(core).await
+    }
+}

@@ -1,0 +1,207 @@
+//! Routes of collections of named spaces, `/v1/named/{n}`.
+
+use super::named_bodies::{
+    DeleteByIdBody, decode_create, decode_hybrid, decode_query, decode_search, decode_sparse_search,
+    decode_upsert,
+};
+use super::parameters::{ConditionsBody, Query, ReadParameters, WriteParameters};
+use super::routes::{Reached, parse_id};
+use super::{
+    RestService, decode_body, inspect, json_body, named_answer, ok, optional_body, payload, points,
+    put_existed, read, scroll, stream_pages,
+};
+use crate::door::Permit;
+use crate::http::{BodyReader, Collected, Reply, ReplyBody, json_reply};
+use crate::limits;
+use crate::op::{
+    ApiError, ChangePayload, CreateCollection, DeletePoint, DropCollection, GetNamedConfig, NamedOp,
+    QueryNamed, VectorOp, check_name,
+};
+use crate::rest::pages::Pages;
+use crate::wire::config::space_object;
+use crate::wire::json::decode;
+use crate::wire::value::write_json;
+use http::StatusCode;
+use nigh_engine::collection::NamedConfig;
+use nigh_shard::core::{QueryOutcome, Written};
+use serde_json::{Map, json};
+use std::time::Instant;
+
+impl RestService {
+    pub(super) async fn named(
+        &self,
+        permit: &Permit,
+        op: NamedOp,
+        reached: Reached<'_>,
+        query: Query<'_>,
+        mut body: BodyReader,
+    ) -> Result<Reply, ApiError> {
+        let Reached { collection, id, .. } = reached;
+        let collection = collection.into_owned();
+        match op {
+            NamedOp::CreateCollection => {
+                let body = json_body(&mut body).await?;
+                check_name(&collection)?;
+                let config = decode_body(permit, body, decode_create).await?;
+                let mut answer = named_answer("name", &collection);
+                answer.extend_from_slice(b"}\n");
+                permit.run(CreateCollection { collection, config: config.into() }).await?;
+                Ok(json_reply(StatusCode::CREATED, ReplyBody::whole(answer)))
+            }
+            NamedOp::DropCollection => {
+                let mut answer = named_answer("dropped", &collection);
+                let family = Some(permit.family());
+                put_existed(&mut answer, permit.run(DropCollection { collection, family }).await?);
+                Ok(ok(answer))
+            }
+            NamedOp::GetConfig => {
+                let read = ReadParameters::of(query)?.with_body(ReadParameters::default())?;
+                let config = permit.run(GetNamedConfig { collection: collection.clone(), read }).await?;
+                Ok(ok(config_answer(&collection, &config)))
+            }
+            NamedOp::Upsert => {
+                let (now_ms, write) = (permit.unix_ms(), WriteParameters::of(query)?);
+                let body = json_body(&mut body).await?;
+                let decode = move |body: &[u8]| decode_upsert(collection, body, write, now_ms);
+                let request = decode_body(permit, body, decode).await?;
+                let id = request.point.id;
+                match permit.run(request).await? {
+                    Written::Ok { .. } => Ok(ok(format!("{{\"id\":{id}}}\n"))),
+                    Written::Conflict => Err(ApiError::version_conflict(id)),
+                }
+            }
+            NamedOp::Delete => {
+                let (id, write) = (parse_id(&id)?, WriteParameters::of(query)?);
+                let stated = optional_body::<ConditionsBody>(&mut body).await?;
+                let write = write.with_body(stated.parameters())?;
+                let deleted = permit.run(DeletePoint { collection, id, write }).await?;
+                Ok(ok(format!("{{\"deleted\":{deleted}}}\n")))
+            }
+            NamedOp::DeleteById => {
+                let write = WriteParameters::of(query)?;
+                let body = json_body(&mut body).await?;
+                let body: DeleteByIdBody = decode_body(permit, body, |body| decode(body)).await?;
+                let write = write.with_body(WriteParameters {
+                    write_consistency_factor: body.write_consistency_factor,
+                    wait: body.wait,
+                    expected_version: None,
+                })?;
+                let id = body.id.unwrap_or(0);
+                let deleted = permit.run(DeletePoint { collection, id, write }).await?;
+                Ok(ok(format!("{{\"deleted\":{deleted}}}\n")))
+            }
+            NamedOp::Get => {
+                let stated = optional_body::<read::GetBody>(&mut body).await?;
+                read::get(permit, collection, &id, query, stated).await
+            }
+            NamedOp::GetBatch => {
+                let projection = read::Projection::of(query)?;
+                body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
+                let wanted = points::read_envelope(&mut body, read::BatchGetBody::default()).await?;
+                read::batch_get(permit, collection, projection, wanted).await
+            }
+            NamedOp::SetPayload
+            | NamedOp::OverwritePayload
+            | NamedOp::DeletePayloadKeys
+            | NamedOp::ClearPayload => {
+                let (id, write) = (parse_id(&id)?, WriteParameters::of(query)?);
+                let body = json_body(&mut body).await?;
+                let op = change_of(op);
+                let decode = move |body: &[u8]| payload::decode_change(op, body, write);
+                let (change, write) = decode_body(permit, body, decode).await?;
+                permit.run(ChangePayload { collection, id, change, write }).await?;
+                Ok(ok(&b"{\"applied\":true}\n"[..]))
+            }
+            NamedOp::Scroll => {
+                let read = ReadParameters::of(query)?;
+                let body = json_body(&mut body).await?;
+                let decode = move |body: &[u8]| scroll::decode_scroll(collection, body, read);
+                scroll::scroll(permit, decode_body(permit, body, decode).await?).await
+            }
+            NamedOp::Count => {
+                let decode = move |body: &[u8]| inspect::decode_count(collection, body);
+                let request = decode_body(permit, json_body(&mut body).await?, decode).await?;
+                Ok(ok(format!("{{\"count\":{}}}\n", permit.run(request).await?)))
+            }
+            NamedOp::Facet => {
+                let decode = move |body: &[u8]| inspect::decode_facet(collection, body);
+                let request = decode_body(permit, json_body(&mut body).await?, decode).await?;
+                let found = permit.run(request).await?;
+                let bytes = size_of_val(&found[..]);
+                let mut pages = inspect::FacetPages::new(found);
+                let mut first = Vec::new();
+                pages.next(&mut first).await?;
+                Ok(json_reply(StatusCode::OK, stream_pages(permit, first, pages, bytes)?))
+            }
+            NamedOp::Sample => {
+                let (body, now_ms) = (json_body(&mut body).await?, permit.unix_ms());
+                let decode = move |body: &[u8]| inspect::decode_sample(collection, body, now_ms);
+                let request = decode_body(permit, body, decode).await?;
+                let (collection, filter) = (request.collection.clone(), request.filter.clone());
+                let ids = permit.run(request).await?;
+                scroll::documents(permit, collection, filter, ids).await
+            }
+            NamedOp::Search
+            | NamedOp::SearchDocs
+            | NamedOp::SparseSearch
+            | NamedOp::HybridSearch
+            | NamedOp::Query => {
+                let read = ReadParameters::of(query)?;
+                let (body, received) = (json_body(&mut body).await?, Instant::now());
+                let outcome = found(permit, op, collection, body, read).await?;
+                self.lanes_reply(permit, outcome, op == NamedOp::SearchDocs, received)
+            }
+        }
+    }
+}
+
+/// What a search comes to.
+async fn found(
+    permit: &Permit,
+    op: NamedOp,
+    collection: String,
+    body: Collected,
+    read: ReadParameters,
+) -> Result<QueryOutcome, ApiError> {
+    match op {
+        NamedOp::SparseSearch => {
+            let decode = move |body: &[u8]| decode_sparse_search(collection, body, read);
+            permit.run(decode_body(permit, body, decode).await?).await
+        }
+        NamedOp::HybridSearch => {
+            let decode = move |body: &[u8]| decode_hybrid(collection, body, read);
+            permit.run(decode_body(permit, body, decode).await?).await
+        }
+        NamedOp::Query => {
+            let decode = move |body: &[u8]| decode_query(collection, body, read);
+            let request: QueryNamed = decode_body(permit, body, decode).await?;
+            permit.run(request).await
+        }
+        _ => {
+            let with_rows = op == NamedOp::SearchDocs;
+            let decode = move |body: &[u8]| decode_search(collection, body, read, with_rows);
+            permit.run(decode_body(permit, body, decode).await?).await
+        }
+    }
+}
+
+/// The change of a payload by its name in a dense collection.
+fn change_of(op: NamedOp) -> VectorOp {
+    match op {
+        NamedOp::SetPayload => VectorOp::SetPayload,
+        NamedOp::OverwritePayload => VectorOp::OverwritePayload,
+        NamedOp::DeletePayloadKeys => VectorOp::DeletePayloadKeys,
+        _ => VectorOp::ClearPayload,
+    }
+}
+
+/// The answer of `GET …/config`: of each dense space what is not 0, and `dim` always.
+fn config_answer(collection: &str, config: &NamedConfig) -> Vec<u8> {
+    let dense = config.spaces.iter().map(|space| (space.name.clone(), space_object(&space.config).into()));
+    let sparse = config.sparse_spaces.iter().map(|name| (name.clone(), json!({ "dim": 0, "sparse": true })));
+    let spaces: Map<_, _> = dense.chain(sparse).collect();
+    let mut out = Vec::new();
+    write_json(&mut out, &json!({ "name": collection, "named_vectors": spaces }));
+    out.push(b'\n');
+    out
+}

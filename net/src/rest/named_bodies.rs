@@ -1,0 +1,466 @@
+//! Bodies of the routes of collections of named spaces, and what they ask for.
+
+use super::lane_bodies::{DiscoverBody, LeafBody, RecommendBody, located, method};
+use crate::op::{
+    ApiError, HybridNamed, QueryNamed, QueryPoints, SearchNamed, UpsertNamed, check_partitions_of_one,
+    compile_filter,
+};
+use crate::rest::parameters::{ReadParameters, WriteParameters, read_parameters};
+use crate::wire::config::SpaceConfigs;
+use crate::wire::filter::WireFilter;
+use crate::wire::json::{Floats, IntMap, Key, SparseBody, decode, field, json_object};
+use crate::wire::value::{WirePayload, encode_row};
+use nigh_engine::collection::{NamedConfig, SPACES_MAX};
+use nigh_engine::query::Source;
+use nigh_shard::core::PointFields;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use std::fmt;
+use std::marker::PhantomData;
+
+json_object! {
+    /// Body of `POST /v1/named/{n}`.
+    pub struct CreateBody {
+        "named_vectors" => named_vectors: SpaceConfigs,
+        "partitions" => partitions: i64,
+    }
+}
+
+json_object! {
+    /// Body of `…/points`.
+    pub struct UpsertBody {
+        "id" => id: u64,
+        "vectors" => vectors: BySpace<Floats>,
+        "sparse_vectors" => sparse_vectors: BySpace<SparseBody>,
+        "metadata" => metadata: WirePayload,
+        "ttl_ms" => ttl_ms: i64,
+        "key_ttl_ms" => key_ttl_ms: IntMap,
+        "expected_version" => expected_version: u64,
+        "write_consistency_factor" => write_consistency_factor: i64,
+        "wait" => wait: bool,
+    }
+}
+
+json_object! {
+    /// Body of `…/points/delete`.
+    pub struct DeleteByIdBody {
+        "id" => id: u64,
+        "write_consistency_factor" => write_consistency_factor: i64,
+        "wait" => wait: bool,
+    }
+}
+
+json_object! {
+    /// Body of `…/search` and `…/search/docs`.
+    pub struct SearchBody {
+        "vector_name" => vector_name: String,
+        "query" => query: Floats,
+        "k" => k: i64,
+        "filter" => filter: WireFilter,
+        "explain" => explain: bool,
+        "read_consistency" => read_consistency: u8,
+        "on_partition_unavailable" => on_partition_unavailable: u8,
+        "max_staleness" => max_staleness: u64,
+    }
+}
+
+json_object! {
+    /// Body of `…/sparse-search`.
+    pub struct SparseSearchBody {
+        "vector_name" => vector_name: String,
+        "query" => query: SparseBody,
+        "k" => k: i64,
+        "filter" => filter: WireFilter,
+        "explain" => explain: bool,
+        "read_consistency" => read_consistency: u8,
+        "on_partition_unavailable" => on_partition_unavailable: u8,
+        "max_staleness" => max_staleness: u64,
+    }
+}
+
+json_object! {
+    /// Body of `…/hybrid-search`.
+    pub struct HybridBody {
+        "dense_space" => dense_space: String,
+        "dense" => dense: Floats,
+        "sparse_space" => sparse_space: String,
+        "sparse" => sparse: SparseBody,
+        "k" => k: i64,
+        "filter" => filter: WireFilter,
+        "method" => method: String,
+        "alpha" => alpha: f64,
+        "rrf_k" => rrf_k: i64,
+        "dense_k" => dense_k: i64,
+        "sparse_k" => sparse_k: i64,
+        "explain" => explain: bool,
+        "read_consistency" => read_consistency: u8,
+        "on_partition_unavailable" => on_partition_unavailable: u8,
+        "max_staleness" => max_staleness: u64,
+    }
+}
+
+json_object! {
+    /// Body of `…/query`.
+    pub struct QueryBody {
+        "root" => root: NamedLeafBody,
+        "prefetch" => prefetch: Vec<NamedLeafBody>,
+        "mode" => mode: String,
+        "method" => method: String,
+        "alpha" => alpha: f64,
+        "rrf_k" => rrf_k: i64,
+        "k" => k: i64,
+        "explain" => explain: bool,
+        "read_consistency" => read_consistency: u8,
+        "on_partition_unavailable" => on_partition_unavailable: u8,
+        "max_staleness" => max_staleness: u64,
+    }
+}
+
+json_object! {
+    /// One lane.
+    pub struct NamedLeafBody {
+        "space" => space: String,
+        "dense" => dense: Floats,
+        "sparse" => sparse: SparseBody,
+        "recommend" => recommend: RecommendBody,
+        "discover" => discover: DiscoverBody,
+        "k" => k: i64,
+        "lane_k" => lane_k: i64,
+        "filter" => filter: WireFilter,
+    }
+}
+
+/// Values by the names of spaces, the last of repeated names; `null` counts as an empty value.
+pub struct BySpace<T>(pub Vec<(String, T)>);
+
+impl<T> Default for BySpace<T> {
+    fn default() -> Self {
+        BySpace(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for BySpace<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Spaces<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de> + Default> Visitor<'de> for Spaces<T> {
+            type Value = BySpace<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of vectors by the names of spaces")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<BySpace<T>, A::Error> {
+                let mut spaces: Vec<(String, T)> = Vec::new();
+                while let Some(Key(name)) = map.next_key()? {
+                    let value = field(&mut map, &name)?.unwrap_or_default();
+                    match spaces.iter().position(|(other, _)| *other == name) {
+                        Some(at) => spaces[at].1 = value,
+                        // A collection has no more spaces than that, so that nobody looks through many names for each.
+                        None if spaces.len() >= SPACES_MAX => {
+                            return Err(A::Error::custom(format_args!("more than {SPACES_MAX} spaces")));
+                        }
+                        None => spaces.push((name.into_owned(), value)),
+                    }
+                }
+                Ok(BySpace(spaces))
+            }
+        }
+        deserializer.deserialize_map(Spaces(PhantomData))
+    }
+}
+
+/// Decodes the body that a collection is made with.
+///
+/// # Errors
+/// 400.
+pub fn decode_create(body: &[u8]) -> Result<NamedConfig, ApiError> {
+    let body: CreateBody = decode(body)?;
+    check_partitions_of_one(body.partitions)?;
+    body.named_vectors.unwrap_or_default().into_config()
+}
+
+/// Decodes the body of `…/points`, whose query string states `write`.
+///
+/// # Errors
+/// 400.
+pub fn decode_upsert(
+    collection: String,
+    body: &[u8],
+    write: WriteParameters,
+    now_ms: u64,
+) -> Result<UpsertNamed, ApiError> {
+    let body: UpsertBody = decode(body)?;
+    let write = write.with_body(WriteParameters {
+        write_consistency_factor: body.write_consistency_factor,
+        wait: body.wait,
+        expected_version: body.expected_version,
+    })?;
+    let key_ttl_ms = body.key_ttl_ms.unwrap_or_default().0;
+    let row = encode_row(body.metadata.unwrap_or_default(), None, &key_ttl_ms, now_ms)?;
+    let point = PointFields {
+        id: body.id.unwrap_or(0),
+        row,
+        ttl_ms: body.ttl_ms.unwrap_or(0),
+        expected_version: write.expected_version,
+    };
+    let dense = body.vectors.unwrap_or_default().0;
+    let dense = dense.into_iter().map(|(name, Floats(vector))| (name, vector)).collect();
+    let mut sparse = Vec::new();
+    for (name, vector) in body.sparse_vectors.unwrap_or_default().0 {
+        let vector =
+            vector.into_vector().map_err(|error| located(&format!("sparse_vectors {name:?}"), &error))?;
+        sparse.push((name, vector));
+    }
+    Ok(UpsertNamed { collection, point, dense, sparse, write })
+}
+
+/// Decodes the body of a search in a dense space.
+///
+/// # Errors
+/// 400.
+pub fn decode_search(
+    collection: String,
+    body: &[u8],
+    read: ReadParameters,
+    with_rows: bool,
+) -> Result<SearchNamed, ApiError> {
+    let body: SearchBody = decode(body)?;
+    Ok(SearchNamed {
+        collection,
+        space: body.vector_name.unwrap_or_default(),
+        source: Source::Dense(body.query.unwrap_or_default().0),
+        k: body.k.unwrap_or(0),
+        filter: compile_filter(body.filter.map(|filter| filter.0))?,
+        with_rows,
+        explain: body.explain.unwrap_or(false),
+        read: read.with_body(read_parameters!(body))?,
+    })
+}
+
+/// Decodes the body of a search in a sparse space.
+///
+/// # Errors
+/// 400.
+pub fn decode_sparse_search(
+    collection: String,
+    body: &[u8],
+    read: ReadParameters,
+) -> Result<SearchNamed, ApiError> {
+    let body: SparseSearchBody = decode(body)?;
+    Ok(SearchNamed {
+        collection,
+        space: body.vector_name.unwrap_or_default(),
+        source: Source::Sparse(body.query.unwrap_or_default().into_vector()?),
+        k: body.k.unwrap_or(0),
+        filter: compile_filter(body.filter.map(|filter| filter.0))?,
+        with_rows: false,
+        explain: body.explain.unwrap_or(false),
+        read: read.with_body(read_parameters!(body))?,
+    })
+}
+
+/// Decodes the body of a hybrid search.
+///
+/// # Errors
+/// 400.
+pub fn decode_hybrid(collection: String, body: &[u8], read: ReadParameters) -> Result<HybridNamed, ApiError> {
+    let body: HybridBody = decode(body)?;
+    Ok(HybridNamed {
+        collection,
+        dense: (body.dense_space.unwrap_or_default(), body.dense.unwrap_or_default().0),
+        sparse: (body.sparse_space.unwrap_or_default(), body.sparse.unwrap_or_default().into_vector()?),
+        k: body.k.unwrap_or(0),
+        filter: compile_filter(body.filter.map(|filter| filter.0))?,
+        method: method(body.method.as_deref(), body.alpha, body.rrf_k)?,
+        dense_k: body.dense_k.unwrap_or(0),
+        sparse_k: body.sparse_k.unwrap_or(0),
+        explain: body.explain.unwrap_or(false),
+        read: read.with_body(read_parameters!(body))?,
+    })
+}
+
+/// Decodes the body of a query.
+///
+/// # Errors
+/// 400.
+pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Result<QueryNamed, ApiError> {
+    let body: QueryBody = decode(body)?;
+    let rerank = super::lane_bodies::is_rerank(body.mode.as_deref())?;
+    let mut root_space = String::new();
+    let root = match body.root {
+        Some(root) if rerank => {
+            let (space, leaf) = root.into_leaf().map_err(|error| located("root", &error))?;
+            root_space = space;
+            Some(leaf)
+        }
+        None if rerank => return Err(ApiError::invalid("mode \"rerank\" needs a root")),
+        _ => None,
+    };
+    let (mut spaces, mut lanes) = (Vec::new(), Vec::new());
+    for (index, leaf) in body.prefetch.unwrap_or_default().into_iter().enumerate() {
+        let leaf = leaf.into_leaf().map_err(|error| located(&format!("prefetch[{index}]"), &error))?;
+        spaces.push(leaf.0);
+        lanes.push(leaf.1);
+    }
+    let query = QueryPoints {
+        collection,
+        lanes,
+        root,
+        method: method(body.method.as_deref(), body.alpha, body.rrf_k)?,
+        k: body.k.unwrap_or(0),
+        group_by: String::new(),
+        group_size: 0,
+        explain: body.explain.unwrap_or(false),
+        read: read.with_body(read_parameters!(body))?,
+    };
+    Ok(QueryNamed { query, spaces, root_space })
+}
+
+impl NamedLeafBody {
+    /// The name of the space, and the lane. Of several sources recommend counts first, then discover, a sparse vector that is not empty, the
+    /// dense one.
+    fn into_leaf(self) -> Result<(String, crate::op::QueryLeaf), ApiError> {
+        let space = self.space.filter(|space| !space.is_empty());
+        let space =
+            space.ok_or_else(|| ApiError::invalid("space is required: the name of a vector space"))?;
+        let leaf = LeafBody {
+            dense: self.dense,
+            sparse: self.sparse,
+            text: None,
+            recommend: self.recommend,
+            discover: self.discover,
+            k: self.k,
+            lane_k: self.lane_k,
+            filter: self.filter,
+        };
+        Ok((space, leaf.into_leaf()?))
+    }
+}
+
+/// Whether a body reads as each of the routes, for [`super::probe`].
+pub fn reads(body: &[u8]) -> [bool; 6] {
+    let read = ReadParameters::default();
+    [
+        decode_create(body).is_ok(),
+        decode_upsert(String::new(), body, WriteParameters::default(), 1).is_ok(),
+        decode_search(String::new(), body, read, true).is_ok(),
+        decode_sparse_search(String::new(), body, read).is_ok(),
+        decode_hybrid(String::new(), body, read).is_ok(),
+        decode_query(String::new(), body, read).is_ok(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nigh_engine::collection::{IndexType, Quantizer};
+    use nigh_engine::distance::Metric;
+
+    fn refusal<T>(result: Result<T, ApiError>) -> String {
+        match result {
+            Ok(_) => panic!("it is accepted"),
+            Err(error) => error.message,
+        }
+    }
+
+    #[test]
+    fn spaces_are_configured_by_numbers_or_words() {
+        let config = decode_create(
+            br#"{"named_vectors":{"title":{"dim":3,"metric":1,"m":0,"quant":2,"rescore_factor":4},
+                "body":{"dim":8,"metric":"dot","index_type":"ivf","ivf_nlist":5,"quant":0},
+                "words":{"sparse":true,"dim":-9,"metric":77},"none":{"dim":2,"metric":0,"sparse":false}},
+                "partitions":0}"#,
+        )
+        .unwrap();
+        let names: Vec<&str> = config.spaces.iter().map(|space| space.name.as_str()).collect();
+        assert_eq!(
+            (names, &config.sparse_spaces[..]),
+            (vec!["title", "body", "none"], &["words".to_owned()][..])
+        );
+        let [title, body, none] = [0, 1, 2].map(|at| &config.spaces[at].config);
+        assert_eq!((title.dim, title.metric, title.m, title.rescore_factor), (3, Metric::L2, 16, 4));
+        assert!(matches!(title.quant, Quantizer::Trained(_)));
+        assert!(matches!(&body.index, IndexType::Ivf(ivf) if ivf.nlist == 5) && body.metric == Metric::Dot);
+        assert_eq!(none.metric, Metric::Cosine);
+    }
+
+    #[test]
+    fn what_no_space_can_be_is_refused_by_name() {
+        for (body, fragment) in [
+            (r#"{}"#, "names no space"),
+            (r#"{"named_vectors":{}}"#, "names no space"),
+            (r#"{"named_vectors":{"a":{}}}"#, "space \"a\": invalid Dim"),
+            (r#"{"named_vectors":{"a":{"dim":0}}}"#, "space \"a\""),
+            (r#"{"named_vectors":{"a":null}}"#, "space \"a\""),
+            (r#"{"named_vectors":{"":{"dim":1}}}"#, "is empty"),
+            (r#"{"named_vectors":{"a/b":{"dim":1}}}"#, "reserved"),
+            (
+                r#"{"named_vectors":{"a":{"dim":1,"metric":3}}}"#,
+                "unknown metric \"3\"; it must be one of cosine",
+            ),
+            (r#"{"named_vectors":{"a":{"dim":1,"metric":"far"}}}"#, "unknown metric \"far\""),
+            (r#"{"named_vectors":{"a":{"dim":1,"metric":true}}}"#, "field \"metric\""),
+            (r#"{"named_vectors":{"a":{"dim":1,"index_type":3}}}"#, "gpu"),
+            (r#"{"named_vectors":{"a":{"dim":1,"full_text":{}}}}"#, "unknown field \"full_text\""),
+            (r#"{"named_vectors":{"a":{"dim":1,"persistent":true}}}"#, "unknown field \"persistent\""),
+            (r#"{"named_vectors":{"a":{"dim":1,"m":129}}}"#, "invalid M"),
+            (r#"{"named_vectors":{"a":{"dim":1}},"partitions":2}"#, "partitions"),
+            (r#"{"named_vectors":{"a":{"dim":1}},"partitions":-1}"#, "partitions"),
+            (r#"{"named_vectors":[1]}"#, "field \"named_vectors\""),
+            (r#"{"named_vectors":{"a":{"dim":1}},"name":"n"}"#, "unknown field \"name\""),
+        ] {
+            let message = refusal(decode_create(body.as_bytes()));
+            assert!(message.contains(fragment), "{body}: {message}");
+        }
+    }
+
+    #[test]
+    fn points_have_vectors_by_name() {
+        let decoded = |body: &str| decode_upsert("n".into(), body.as_bytes(), WriteParameters::default(), 1);
+        let point = decoded(
+            r#"{"id":7,"vectors":{"a":[1,2],"b":null,"a":[3]},"sparse_vectors":{"s":{"indices":[1],"values":[2]},"t":null,
+                "u":{}},"ttl_ms":5,"expected_version":3}"#,
+        )
+        .unwrap();
+        assert_eq!(point.dense, [("a".to_owned(), vec![3.0]), ("b".to_owned(), vec![])]);
+        let sparse = [("s", vec![(1, 2.0)]), ("t", vec![]), ("u", vec![])];
+        assert_eq!(point.sparse, sparse.map(|(name, vector)| (name.to_owned(), vector)));
+        assert_eq!((point.point.id, point.point.ttl_ms, point.point.expected_version), (7, 5, Some(3)));
+        for (body, fragment) in [
+            (r#"{"vectors":[1]}"#, "by the names of spaces"),
+            (r#"{"vectors":{"a":[1,"x"]}}"#, "field \"a\""),
+            (r#"{"vectors":{"a":[1e39]}}"#, "field \"a\""),
+            (
+                r#"{"sparse_vectors":{"s":{"indices":[2,1],"values":[1,1]}}}"#,
+                "sparse_vectors \"s\": sparse: indices",
+            ),
+            (r#"{"vector":[1]}"#, "unknown field \"vector\""),
+        ] {
+            let message = refusal(decoded(body));
+            assert!(message.contains(fragment), "{body}: {message}");
+        }
+        let many: Vec<String> = (0..65).map(|at| format!("\"{at}\":[1]")).collect();
+        let message = refusal(decoded(&format!("{{\"vectors\":{{{}}}}}", many.join(","))));
+        assert!(message.contains("more than 64 spaces"), "{message}");
+    }
+
+    #[test]
+    fn lanes_name_their_space() {
+        let decoded = |body: &str| decode_query("n".into(), body.as_bytes(), ReadParameters::default());
+        let query = decoded(
+            r#"{"prefetch":[{"space":"a","dense":[1]},{"space":"s","sparse":{"indices":[1],"values":[1]},"dense":[1]}],
+                "root":{"space":"b","dense":[2]},"mode":"rerank"}"#,
+        )
+        .unwrap();
+        assert_eq!((&query.spaces[..], &query.root_space[..]), (&["a".to_owned(), "s".to_owned()][..], "b"));
+        assert!(matches!(query.query.lanes[1].source, Source::Sparse(_)));
+        for (body, fragment) in [
+            (r#"{"prefetch":[{"dense":[1]}]}"#, "prefetch[0]: space is required"),
+            (r#"{"prefetch":[{"space":"a","text":"x"}]}"#, "unknown field \"text\""),
+            (r#"{"prefetch":[],"mode":"rerank"}"#, "needs a root"),
+            (r#"{"prefetch":[],"mode":"rerank","root":{"dense":[1]}}"#, "root: space is required"),
+            (r#"{"prefetch":[],"mode":"other"}"#, "unknown query mode"),
+            (r#"{"prefetch":[],"group_by":"x"}"#, "unknown field \"group_by\""),
+        ] {
+            let message = refusal(decoded(body));
+            assert!(message.contains(fragment), "{body}: {message}");
+        }
+    }
+}
