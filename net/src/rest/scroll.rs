@@ -16,7 +16,7 @@ use http::StatusCode;
 use nigh_engine::filter::{Predicate, unix_ms_of_rfc3339};
 use nigh_engine::payload::Value;
 use nigh_shard::core::{OrderKey, OrderedScroll, Position};
-use serde::de::{self, Deserialize, DeserializeSeed, Deserializer};
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny};
 use std::sync::Arc;
 
 json_object! {
@@ -70,12 +70,14 @@ json_object! {
 }
 
 json_object! {
-    /// A further key.
+    /// A further key, sent with all that the first one has. Where pages start and which keys follow is said by that one alone.
     pub struct TailBody {
         "key" => key: String,
         "desc" => desc: bool,
         "is_datetime" => is_datetime: bool,
         "is_string" => is_string: bool,
+        "start_from" => start_from: IgnoredAny,
+        "tail_keys" => tail_keys: IgnoredAny,
     }
 }
 
@@ -211,6 +213,17 @@ mod tests {
         let text = OrderKey { key: "t".into(), desc: false, is_string: true, is_datetime: false };
         let tail = r#"{"key":"a","start_from":1.5,"tail_keys":[{"key":"t","is_string":true}]}"#;
         assert_eq!(order(tail), Ok((vec![number("a", false), text], None)));
+        // A tail key is sent with all that a key has, but only its order counts.
+        for rest in [
+            r#""start_from":1"#,
+            r#""start_from":[]"#,
+            r#""tail_keys":[{"key":"b"}],"start_from":null"#,
+            r#""tail_keys":7"#,
+        ] {
+            let tail =
+                format!(r#"{{"key":"a","start_from":1.5,"tail_keys":[{{"key":"b","desc":true,{rest}}}]}}"#);
+            assert_eq!(order(&tail), Ok((vec![number("a", false), number("b", true)], None)), "{rest}");
+        }
         let many = format!(r#"{{"key":"a","tail_keys":[{}]}}"#, vec![r#"{"key":"b"}"#; 16].join(","));
         for (json, fragment) in [
             ("{}", "the key is empty"),
@@ -221,7 +234,7 @@ mod tests {
             (r#"{"key":"a","start_from":"yesterday"}"#, "start_from"),
             (r#"{"key":"a","start_from":[1]}"#, "start_from"),
             (r#"{"key":"a","start_from":true}"#, "start_from"),
-            (r#"{"key":"a","tail_keys":[{"key":"b","start_from":1}]}"#, "unknown field \"start_from\""),
+            (r#"{"key":"a","tail_keys":[{"key":"b","start":1}]}"#, "unknown field \"start\""),
             (&many, "17 keys"),
         ] {
             let message = order(json).expect_err(json);

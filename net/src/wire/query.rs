@@ -19,8 +19,12 @@ pub fn query_of(spec: proto::QuerySpec) -> Result<QueryPoints, ApiError> {
     };
     // A root that ranks nothing is checked all the same.
     let root = spec.root.map(leaf).transpose()?;
-    let prefetch = spec.prefetch.into_iter().map(leaf).collect::<Result<Vec<_>, _>>()?;
-    let sources = spec.prefetch_sources.into_iter().map(source).collect::<Result<Vec<_>, _>>()?;
+    // Lanes beside sources have no effect, and so they may be wrong.
+    let lanes: Result<Vec<_>, _> = match spec.prefetch_sources {
+        sources if sources.is_empty() => spec.prefetch.into_iter().map(leaf).collect(),
+        sources => sources.into_iter().map(source).collect(),
+    };
+    let lanes = lanes?;
     if rerank && root.is_none() {
         return Err(ApiError::invalid("mode \"rerank\" needs a root"));
     }
@@ -29,7 +33,7 @@ pub fn query_of(spec: proto::QuerySpec) -> Result<QueryPoints, ApiError> {
     }
     Ok(QueryPoints {
         collection: String::new(),
-        lanes: if sources.is_empty() { prefetch } else { sources },
+        lanes,
         root: root.filter(|_| rerank),
         // Encoders leave a zero out that nobody set.
         method: fusion_method(&spec.fusion_method, spec.alpha, ZeroAlpha::Zero, Some(spec.rrf_k.into()))?,
@@ -161,6 +165,12 @@ mod tests {
         let query = query.unwrap();
         assert!(query.root.is_none() && query.lanes.len() == 1);
         assert!(matches!(query.lanes[0].source, Source::Dense(_)));
+        // Lanes that do not count are not looked at.
+        let filter = field(1, &[&field(1, &[&ONE]), &field(3, &[b"{"])]);
+        for ignored in [&b""[..], &filter, &field(3, &[]), &field(2, &[&[0x08, 1]])] {
+            let query = read(&[&field(2, &[ignored]), &field(8, &[&field(1, &[&dense])])]).unwrap();
+            assert!(matches!(&query.lanes[..], [QueryLeaf { source: Source::Dense(_), .. }]));
+        }
     }
 
     #[test]

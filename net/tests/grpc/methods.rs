@@ -389,6 +389,14 @@ fn searches() {
             json!({"prefetch": [{"discover": {"target": 3, "context": [{"positive": 2, "negative": 5}]}}],
                 "group_by": "even", "group_size": 2, "k": 2}),
         ),
+        // Lanes beside sources are not looked at.
+        (
+            "VectorQuery",
+            json!({"spec": {"prefetch_sources": [{"leaf": {"dense": {"dense": [2.0, 0.5]}}}],
+                "prefetch": [{"dense": {"dense": [1.0], "filter_json": "{"}}, {"mv_maxsim": {}}, {}], "k": 2}}),
+            "query",
+            json!({"prefetch": [{"dense": [2.0, 0.5]}], "k": 2}),
+        ),
         ("Scroll", json!({}), "points/scroll", json!({})),
         (
             "Scroll",
@@ -407,6 +415,15 @@ fn searches() {
             json!({"order_by": {"key": "even", "is_string": true, "tail_keys": [{"key": "n", "desc": true}]}}),
             "points/scroll",
             json!({"order_by": {"key": "even", "is_string": true, "tail_keys": [{"key": "n", "desc": true}]}}),
+        ),
+        // What a tail key says beyond its order has no effect.
+        (
+            "Scroll",
+            json!({"order_by": {"key": "even", "is_string": true, "tail_keys": [{"key": "n", "desc": true,
+                "start_from": 3.0, "start_from_datetime": "soon", "tail_keys": [{"key": "even"}, {}]}]}}),
+            "points/scroll",
+            json!({"order_by": {"key": "even", "is_string": true, "tail_keys": [{"key": "n", "desc": true,
+                "start_from": "soon", "tail_keys": [{"key": "even", "tail_keys": []}, {}]}]}}),
         ),
     ] {
         let message = client.call(method, of(request.clone()));
@@ -470,7 +487,8 @@ fn searches() {
         ),
         (
             "Scroll",
-            json!({"order_by": {"key": "n", "tail_keys": [{"key": "a", "tail_keys": [{"key": "b"}]}]}}),
+            json!({"order_by": {"key": "n", "tail_keys": [{"key": "a", "tail_keys": [
+                {"key": "b", "tail_keys": [{"key": "c"}]}]}]}}),
             INVALID_ARGUMENT,
             "tail keys of its own",
         ),

@@ -257,7 +257,13 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 "tail_keys": with(array(named("OrderKey")), json!({"maxItems": 15})),
             })),
         ),
-        ("OrderKey", order_key(json!({}))),
+        (
+            "OrderKey",
+            order_key(json!({
+                "start_from": about("Has no effect; the first key says where pages start.", json!({})),
+                "tail_keys": about("Has no effect; the first key says which follow.", json!({})),
+            })),
+        ),
         ("Count", counted()),
         ("Facet", body(&["key"], joined(&[json!({"key": filled(), "limit": limit("values")}), filter()]))),
         (

@@ -448,6 +448,10 @@ fn scrolls() {
     let parts = vec![Part::Number(3.5), text("bar"), Part::Number(999.0)];
     assert_eq!(ordered(6), (several, None, after(parts, 5)));
     let head = "04646f6373 00000014 00000000 010000";
+    // A tail key that says that there are several is like any other.
+    let tail = bytes(&format!("{head} 00 01 00000001 61 08 00 00 01 00000001 62 09 00"));
+    let Scroll::Ordered(scroll) = request!(Scroll, Scroll, &tail) else { panic!() };
+    assert_eq!(scroll.order.keys, [key("a", false, false), key("b", true, false)]);
     for (text, fragment) in [
         ("00 01 00000000 00 00 00", "the key is empty"),
         ("00 01 00000001 61 06 00 00 00", "cannot be a string and a datetime"),

@@ -76,7 +76,8 @@ fn order(args: &mut ArgsReader<'_>) -> Result<Order, ApiError> {
     if flags & SEVERAL != 0 {
         for _ in 0..args.u8("nTail")? {
             let name = args.text32("key")?;
-            keys.push(key(name, args.u8("flags")?)?);
+            // That there are several keys is for the first to say.
+            keys.push(key(name, args.u8("flags")? & !SEVERAL)?);
         }
         if keys.len() > ORDER_KEYS_MAX {
             return Err(invalid("order", format_args!("{} keys, at most {ORDER_KEYS_MAX}", keys.len())));

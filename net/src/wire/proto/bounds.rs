@@ -26,7 +26,16 @@ const fn ttls(number: u32) -> Bound {
 
 const BATCH_POINT: &[Bound] = &[indices(6), ttls(10)];
 const CONFIG: &[Bound] = &[Bound::one(26, "a config may have its full_text", &[])];
-const TAIL_KEY: &[Bound] = &[list(7, "a tail key may have", 0, "tail keys of its own", Item::Message(&[]))];
+/// Tail keys of a tail key have no effect, but the decoder takes memory for each, as deep as they go.
+const IGNORED_KEY: &[Bound] =
+    &[list(7, "a tail key of a tail key may have", 0, "tail keys of its own", Item::Message(&[]))];
+const TAIL_KEY: &[Bound] = &[list(
+    7,
+    "a tail key may have",
+    limits::ORDER_KEYS_MAX - 1,
+    "tail keys of its own",
+    Item::Message(IGNORED_KEY),
+)];
 const ORDER: &[Bound] =
     &[list(7, "an order may have", limits::ORDER_KEYS_MAX - 1, "tail keys", Item::Message(TAIL_KEY))];
 
