@@ -8,7 +8,7 @@
 //! (the dense collection: ids, versions, deadlines, vectors, graph), [`sparse`] and [`text`] (inverted indexes over the
 //! slots of a collection), [`query`] (lanes fused into one result), [`pace`] (long
 //! searches in pieces), [`device`] (what an accelerator offers), [`record`] (bytes that reach a disk),
-//! [`random`] (numbers from a seed),
+//! [`random`] (numbers from a seed), [`quoted`] (texts in errors),
 //! [`kv`] (the key-value store of a shard).
 
 pub mod cluster;
@@ -24,6 +24,7 @@ pub mod payload;
 mod postings;
 pub mod quantizer;
 pub mod query;
+pub mod quoted;
 pub mod random;
 pub mod record;
 mod slot;

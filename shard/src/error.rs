@@ -6,6 +6,7 @@ use crate::disk::is_full;
 use nigh_engine::collection::{ConfigError, SearchError, WriteError};
 use nigh_engine::kv::operate::OperateError;
 use nigh_engine::query::LaneError;
+use nigh_engine::quoted::quoted;
 
 /// Most bytes of one encoded payload row. A single-point body may hold 32 MiB of text; a row has to fit one log record with room
 /// to spare.
@@ -31,7 +32,7 @@ pub enum OpError {
     #[error("unknown collection {0:?}")]
     UnknownCollection(String),
     /// 404.
-    #[error("unknown index {0:?}")]
+    #[error("unknown index {}", quoted(.0))]
     UnknownKeyIndex(String),
     /// 404.
     #[error("point not found: id {0}")]

@@ -9,6 +9,7 @@ use super::node::{FilterError, Geo, Node, Operator};
 use super::pattern::{Pattern, PatternError};
 use super::tokens::{MAX_QUERY_TOKENS, MAX_TOKEN_CHARS, QueryTokens, TokensError};
 use crate::payload::Value;
+use crate::quoted::quoted;
 use std::fmt;
 
 /// Deepest nesting of a filter, the root counted. Evaluation recurses, so this bounds the stack; filters that people and
@@ -191,7 +192,7 @@ impl Compiler {
             Operator::DtGt | Operator::DtGte | Operator::DtLt | Operator::DtLte => match value {
                 Value::String(time) => {
                     let bound = unix_ms_of_rfc3339(time).ok_or_else(|| {
-                        place.error(format!("op {op:?} needs an RFC 3339 time, not {:?}", shortened(time)))
+                        place.error(format!("op {op:?} needs an RFC 3339 time, not {}", quoted(time)))
                     })?;
                     let is_lower = matches!(operator, Operator::DtGt | Operator::DtGte);
                     let edge = date_text(bound, if is_lower { -1 } else { 2 });
@@ -219,7 +220,7 @@ impl Compiler {
             return Err(place.error(format!("regular expression longer than {MAX_REGEX_BYTES} bytes")));
         }
         let bad = |problem: &dyn fmt::Display| {
-            place.error(format!("bad regular expression {:?}: {problem}", shortened(pattern)))
+            place.error(format!("bad regular expression {}: {problem}", quoted(pattern)))
         };
         let left = REGEX_PROGRAM_BYTES - self.regex_bytes;
         let (compiled, bytes) = Pattern::new(pattern, left).map_err(|error| match error {
@@ -237,8 +238,9 @@ impl Compiler {
 fn operator(node: &Node, place: &NodePath<'_>) -> Result<Operator, FilterError> {
     match node.op.as_deref() {
         None | Some("") => Ok(Operator::And),
-        Some(name) => Operator::from_name(name)
-            .ok_or_else(|| place.error(format!("unknown operator {:?}", shortened(name)))),
+        Some(name) => {
+            Operator::from_name(name).ok_or_else(|| place.error(format!("unknown operator {}", quoted(name))))
+        }
     }
 }
 
@@ -362,9 +364,4 @@ fn area(geo: &Geo, operator: Operator, place: &NodePath<'_>) -> Result<Area, Fil
             Ok(Area::Polygon(Polygon::new(coordinates)))
         }
     }
-}
-
-/// What of a client's text goes into an error.
-fn shortened(text: &str) -> &str {
-    &text[..text.floor_char_boundary(100)]
 }

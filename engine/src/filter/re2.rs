@@ -14,6 +14,7 @@
 //! | `(?x) (?u) (?R)` | errors | flags | errors |
 //! | `(name)` groups | captures | captures | groups that are not captured: only the search matters |
 
+use crate::quoted::quoted;
 use std::collections::HashSet;
 use std::iter::Peekable;
 use std::str::Chars;
@@ -152,10 +153,10 @@ impl Translator<'_> {
             self.rest = ahead;
             let name: String = self.rest.by_ref().take_while(|&c| c != '>').collect();
             if name.is_empty() || !name.chars().all(|c| c == '_' || c.is_alphanumeric()) {
-                return Err(format!("bad group name {name:?}"));
+                return Err(format!("bad group name {}", quoted(&name)));
             }
             if !self.names.insert(name.clone()) {
-                return Err(format!("duplicate group name {name:?}"));
+                return Err(format!("duplicate group name {}", quoted(&name)));
             }
             self.out.push_str("(?:");
             return Ok(());

@@ -20,6 +20,7 @@ use crate::wire::value::encode_point_row;
 use nigh_engine::collection::WriteMode;
 use nigh_engine::filter::{Predicate, unix_ms_of_rfc3339};
 use nigh_engine::query::{Method, Source};
+use nigh_engine::quoted::quoted;
 use nigh_shard::core::{AliasChange, OrderKey, OrderedScroll, PayloadChange, PointFields};
 use prost::Message;
 use std::collections::BTreeMap;
@@ -564,7 +565,9 @@ fn order_by(order: OrderBy) -> Result<(Vec<OrderKey>, Option<f64>), ApiError> {
         (number, None) => number,
         (None, Some(text)) => match unix_ms_of_rfc3339(text) {
             Some(ms) => Some(ms as f64),
-            None => return refuse(format_args!("start_from_datetime {text:?} is not an RFC 3339 time")),
+            None => {
+                return refuse(format_args!("start_from_datetime {} is not an RFC 3339 time", quoted(text)));
+            }
         },
     };
     let mut order = order;

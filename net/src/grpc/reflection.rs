@@ -7,6 +7,7 @@ use super::methods::PACKAGE;
 use super::status::{Code, Status};
 use crate::wire::proto::messages::DESCRIPTORS;
 use bytes::Bytes;
+use nigh_engine::quoted::quoted;
 use prost::{Message, Oneof};
 use prost_types::{DescriptorProto, FileDescriptorProto, FileDescriptorSet};
 use std::collections::HashMap;
@@ -205,23 +206,23 @@ impl Reflection {
             }
             Some(Question::FileByFilename(name)) => match self.by_name.get(name) {
                 Some(place) => return Ok(self.files(request, *place)),
-                None => error(Code::NotFound, format!("unknown file {name:?}")),
+                None => error(Code::NotFound, format!("unknown file {}", quoted(name))),
             },
             Some(Question::FileContainingSymbol(symbol)) => {
                 match self.by_symbol.get(symbol.trim_start_matches('.')) {
                     Some(place) => return Ok(self.files(request, *place)),
-                    None => error(Code::NotFound, format!("unknown symbol {symbol:?}")),
+                    None => error(Code::NotFound, format!("unknown symbol {}", quoted(symbol))),
                 }
             }
             Some(Question::FileContainingExtension(asked)) => {
-                error(Code::NotFound, format!("{:?} has no extensions", asked.containing_type))
+                error(Code::NotFound, format!("{} has no extensions", quoted(&asked.containing_type)))
             }
             Some(Question::AllExtensionNumbersOfType(name)) => match self.by_symbol.contains_key(name) {
                 true => Told::Extensions(ExtensionNumberResponse {
                     base_type_name: name.clone(),
                     extension_number: Vec::new(),
                 }),
-                false => error(Code::NotFound, format!("unknown symbol {name:?}")),
+                false => error(Code::NotFound, format!("unknown symbol {}", quoted(name))),
             },
             None => error(Code::InvalidArgument, "nothing is asked for".to_owned()),
         };

@@ -40,6 +40,7 @@ pub use table::{KvOp, KvQueryOp, NamedOp, Op, PlacementOp, ProcessOp, VectorOp};
 use crate::limits;
 use nigh_engine::filter::{Node, Predicate};
 use nigh_engine::kv::TTL_MS_MAX;
+use nigh_engine::quoted::quoted;
 use nigh_shard::core::Core;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -175,7 +176,7 @@ pub fn check_ttl(name: &str, ttl_ms: i64) -> Result<(), ApiError> {
 /// Names the key, the value and the largest time to live.
 pub fn check_key_ttls(key_ttl_ms: &[(String, i64)]) -> Result<(), ApiError> {
     match key_ttl_ms.iter().find(|(_, ttl_ms)| check_ttl("", *ttl_ms).is_err()) {
-        Some((key, ttl_ms)) => check_ttl(&format!("key_ttl_ms of {key:?}"), *ttl_ms),
+        Some((key, ttl_ms)) => check_ttl(&format!("key_ttl_ms of {}", quoted(key)), *ttl_ms),
         None => Ok(()),
     }
 }

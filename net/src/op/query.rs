@@ -4,6 +4,7 @@ use crate::limits;
 use crate::op::{Action, ApiError, Operation, ReadOptions};
 use nigh_engine::filter::Predicate;
 use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, Source, Strategy};
+use nigh_engine::quoted::quoted;
 use nigh_engine::text::TextQuery;
 use nigh_shard::core::{Core, GroupBy, QueryOutcome, QueryRequest};
 use std::rc::Rc;
@@ -161,7 +162,7 @@ pub fn fusion_method(
         "" | "rrf" => Ok(Method::Rrf { c: rrf_k.unwrap_or(0) as f64 }),
         "weighted" => Ok(Method::Weighted { alpha: weight()? }),
         "dbsf" => Ok(Method::Dbsf { alpha: weight()? }),
-        other => Err(ApiError::invalid(format!("unknown fusion method {other:?}"))),
+        other => Err(ApiError::invalid(format!("unknown fusion method {}", quoted(other)))),
     }
 }
 
@@ -174,7 +175,8 @@ pub fn recommend_strategy(name: &str) -> Result<Strategy, ApiError> {
         "" | "average" | "average_vector" | "0" => Ok(Strategy::Average),
         "best_score" | "best" | "1" => Ok(Strategy::BestScore),
         _ => Err(ApiError::invalid(format!(
-            "recommend: unknown strategy {name:?}; it must be one of average, average_vector, best_score, best"
+            "recommend: unknown strategy {}; it must be one of average, average_vector, best_score, best",
+            quoted(name)
         ))),
     }
 }

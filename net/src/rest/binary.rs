@@ -6,6 +6,7 @@
 use crate::limits;
 use crate::op::{ApiError, ErrorKind, ReadOptions};
 use crate::wire::filter::WireFilter;
+use crate::wire::json::in_words;
 use crate::wire::value::{PayloadSeed, UnknownKeys, encode_row};
 use bytes::Bytes;
 use nigh_engine::collection::WriteMode;
@@ -298,7 +299,7 @@ fn decode_payload(json: &[u8], route: IngestRoute, now_ms: u64) -> Result<Vec<u8
     let payload = PayloadSeed(UnknownKeys::Ignored)
         .deserialize(&mut deserializer)
         .and_then(|payload| deserializer.end().map(|()| payload))
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| in_words(&error))?;
     encode_row(payload, None, &[], now_ms).map_err(|error| error.message)
 }
 
@@ -383,8 +384,8 @@ fn decode_filter(rest: &[u8]) -> Result<(Option<Node>, &[u8]), ApiError> {
     let Some((json, rest)) = rest.split_at_checked(length as usize) else {
         return Err(invalid_query(format_args!("truncated: {} bytes of a filter of {length}", rest.len())));
     };
-    let filter: Option<WireFilter> =
-        serde_json::from_slice(json).map_err(|error| invalid_query(format_args!("filter: {error}")))?;
+    let filter: Option<WireFilter> = serde_json::from_slice(json)
+        .map_err(|error| invalid_query(format_args!("filter: {}", in_words(&error))))?;
     Ok((filter.map(|filter| filter.0), rest))
 }
 

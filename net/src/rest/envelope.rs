@@ -6,6 +6,7 @@
 
 use crate::op::ApiError;
 use crate::wire::json::{GZIP_MAGIC, compressed, invalid_json};
+use nigh_engine::quoted::quoted;
 
 /// What is made of the parts of a body.
 pub trait Envelope {
@@ -195,7 +196,7 @@ impl<E: Envelope> EnvelopeReader<E> {
                         return Err(invalid_json(format_args!("field {:?}: expected an array", E::ARRAY)));
                     }
                 } else if !reader.envelope.field(&reader.key, json)? {
-                    return Err(invalid_json(format_args!("unknown field {:?}", reader.key)));
+                    return Err(invalid_json(format_args!("unknown field {}", quoted(&reader.key))));
                 }
                 Ok(EnvelopeState::Next)
             }),

@@ -6,6 +6,7 @@ use ::http::HeaderMap;
 use ::http::header::{
     CONTENT_ENCODING, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
 };
+use nigh_engine::quoted::quoted;
 
 /// Conditions of HTTP, which this server does not judge: versions of points are not entity tags.
 const PRECONDITIONS: [HeaderName; 4] = [IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE];
@@ -37,7 +38,8 @@ pub fn encoding(headers: &HeaderMap) -> Result<Encoding, ApiError> {
         _ => Err(ApiError::new(
             ErrorKind::Unsupported,
             format!(
-                "content-encoding {name:?} is not supported; it must be gzip or identity, and stand alone"
+                "content-encoding {} is not supported; it must be gzip or identity, and stand alone",
+                quoted(&name)
             ),
         )),
     }

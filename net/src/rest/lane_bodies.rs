@@ -8,6 +8,7 @@ use crate::rest::parameters::{ReadParameters, read_parameters};
 use crate::wire::filter::WireFilter;
 use crate::wire::json::{Floats, SparseBody, decode, json_object};
 use nigh_engine::query::{Anchor, Discover, Method, Recommend, Source};
+use nigh_engine::quoted::quoted;
 
 json_object! {
     /// Body of `…/search/hybrid`.
@@ -250,7 +251,7 @@ pub(super) fn is_rerank(mode: Option<&str>) -> Result<bool, ApiError> {
     match mode.unwrap_or("") {
         "" | "fusion" => Ok(false),
         "rerank" => Ok(true),
-        other => Err(ApiError::invalid(format!("unknown query mode {other:?}"))),
+        other => Err(ApiError::invalid(format!("unknown query mode {}", quoted(other)))),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::op::{ApiError, ReadOptions, WriteOptions};
 use crate::wire::json::{json_object, one_of};
+use nigh_engine::quoted::quoted;
 use percent_encoding::percent_decode_str;
 use std::fmt::Display;
 
@@ -39,7 +40,7 @@ impl<'q> Query<'q> {
                     [] => "this route takes none".to_owned(),
                     known => one_of(known.iter().copied()),
                 };
-                return Err(ApiError::invalid(format!("unknown query parameter {key:?}; {known}")));
+                return Err(ApiError::invalid(format!("unknown query parameter {}; {known}", quoted(&key))));
             }
             let value = decoded(value);
             if let Some(first) = self.get(&key)
@@ -47,7 +48,9 @@ impl<'q> Query<'q> {
                 && first != value
             {
                 return Err(ApiError::invalid(format!(
-                    "the query parameter {key} is there twice, as {first:?} and as {value:?}"
+                    "the query parameter {key} is there twice, as {} and as {}",
+                    quoted(&first),
+                    quoted(&value)
                 )));
             }
         }
@@ -69,7 +72,7 @@ impl<'q> Query<'q> {
             None => Ok(None),
             Some(text) => match text.parse() {
                 Ok(value) => Ok(Some(value)),
-                Err(_) => Err(ApiError::invalid(format!("{name}: {text:?} is not a valid number"))),
+                Err(_) => Err(ApiError::invalid(format!("{name}: {} is not a valid number", quoted(&text)))),
             },
         }
     }
@@ -84,9 +87,10 @@ impl<'q> Query<'q> {
             None => Ok(None),
             Some("1" | "t" | "true") => Ok(Some(true)),
             Some("0" | "f" | "false") => Ok(Some(false)),
-            Some(text) => {
-                Err(ApiError::invalid(format!("{name}: {text:?} is not a boolean; it must be true or false")))
-            }
+            Some(text) => Err(ApiError::invalid(format!(
+                "{name}: {} is not a boolean; it must be true or false",
+                quoted(text)
+            ))),
         }
     }
 }

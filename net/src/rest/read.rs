@@ -11,6 +11,7 @@ use crate::rest::routes::parse_id;
 use crate::wire::json::{in_words, invalid_json, json_object};
 use crate::wire::value::{write_json, write_payload, write_sparse};
 use http::StatusCode;
+use nigh_engine::quoted::quoted;
 use nigh_shard::core::StoredPoint;
 use nigh_shard::family::Family;
 
@@ -187,7 +188,9 @@ impl Envelope for BatchGetBody {
         };
         match serde_json::from_slice::<Option<bool>>(json) {
             Ok(value) => *target = value.or(*target),
-            Err(error) => return Err(invalid_json(format_args!("field {key:?}: {}", in_words(&error)))),
+            Err(error) => {
+                return Err(invalid_json(format_args!("field {}: {}", quoted(key), in_words(&error))));
+            }
         }
         Ok(true)
     }

@@ -4,6 +4,7 @@ use crate::op::table::{RestRoute, Row, TABLE, Verb};
 use crate::op::{Action, ApiError, check_name};
 use http::Method;
 use matchit::Router;
+use nigh_engine::quoted::quoted;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -132,12 +133,15 @@ fn decode_segment(segment: &str) -> Result<Cow<'_, str>, ApiError> {
     for (at, byte) in bytes.iter().enumerate() {
         if *byte == b'%' && !(bytes.len() > at + 2 && bytes[at + 1..at + 3].iter().all(u8::is_ascii_hexdigit))
         {
-            return Err(ApiError::invalid(format!("invalid path: {segment:?} holds a malformed escape")));
+            return Err(ApiError::invalid(format!(
+                "invalid path: {} holds a malformed escape",
+                quoted(segment)
+            )));
         }
     }
-    percent_decode_str(segment)
-        .decode_utf8()
-        .map_err(|_| ApiError::invalid(format!("invalid path: {segment:?} is not UTF-8 once decoded")))
+    percent_decode_str(segment).decode_utf8().map_err(|_| {
+        ApiError::invalid(format!("invalid path: {} is not UTF-8 once decoded", quoted(segment)))
+    })
 }
 
 /// A point id of a path: decimal digits only.
@@ -148,7 +152,7 @@ pub fn parse_id(text: &str) -> Result<u64, ApiError> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
         Ok(id) if digits => Ok(id),
-        _ => Err(ApiError::invalid(format!("invalid id: {text:?}"))),
+        _ => Err(ApiError::invalid(format!("invalid id: {}", quoted(text)))),
     }
 }
 

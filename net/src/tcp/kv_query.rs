@@ -16,6 +16,7 @@ use crate::op::{ApiError, KvQueryOp};
 use crate::tcp::reader::{ArgsReader, check_flags};
 use crate::wire::embedded::invalid;
 use crate::wire::filter::WireFilter;
+use crate::wire::json::in_words;
 use nigh_engine::filter::{Node, Predicate};
 use nigh_engine::kv::RecordFilter;
 use nigh_shard::kv::indexes::IndexDefinition;
@@ -126,7 +127,8 @@ fn filter(json: &[u8]) -> Result<Option<RecordFilter>, ApiError> {
     if json.trim_ascii().is_empty() {
         return Ok(None);
     }
-    let sent: Option<WireFilter> = serde_json::from_slice(json).map_err(|error| invalid("filter", error))?;
+    let sent: Option<WireFilter> =
+        serde_json::from_slice(json).map_err(|error| invalid("filter", in_words(&error)))?;
     let Some(WireFilter(node)) = sent.filter(|sent| sent.0 != Node::default()) else { return Ok(None) };
     let (nodes, depth) = extent(&node);
     if nodes > FILTER_NODES_MAX || depth > FILTER_DEPTH_MAX {

@@ -14,6 +14,7 @@
 use crate::op::ApiError;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use nigh_engine::quoted::quoted;
 use nigh_shard::core::{OrderKey, Part, Position};
 
 /// Version byte of a cursor that continues after an id.
@@ -42,7 +43,7 @@ pub fn after_id(cursor: &str) -> Result<u64, ApiError> {
         }
         _ => {}
     }
-    Err(ApiError::invalid(format!("malformed cursor {cursor:?}")))
+    Err(ApiError::invalid(format!("malformed cursor {}", quoted(cursor))))
 }
 
 const NUMBER: u8 = 0;
@@ -116,7 +117,7 @@ pub fn by_value(keys: &[OrderKey], position: &Position) -> String {
 /// # Errors
 /// 400.
 pub fn position_of(keys: &[OrderKey], cursor: &str) -> Result<Position, ApiError> {
-    let malformed = || ApiError::invalid(format!("malformed cursor {cursor:?}"));
+    let malformed = || ApiError::invalid(format!("malformed cursor {}", quoted(cursor)));
     let other = || ApiError::invalid("the cursor was issued for another order_by, or for none");
     let bytes = URL_SAFE_NO_PAD.decode(cursor).map_err(|_| malformed())?;
     let mut rest = &bytes[..];

@@ -5,6 +5,7 @@ use crate::wire::json::{json_object, one_of};
 use crate::wire::value::{UnknownKeys, ValueSeed};
 use nigh_engine::filter::{Geo, Node, is_operator, operator_names};
 use nigh_engine::payload::Value;
+use nigh_engine::quoted::quoted;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer};
 use std::cell::Cell;
 
@@ -80,7 +81,11 @@ impl<'de> Deserialize<'de> for WireFilter {
         if let Some(op) = &body.op
             && !is_operator(op)
         {
-            return Err(de::Error::custom(format_args!("unknown op {op:?}; {}", one_of(operator_names()))));
+            return Err(de::Error::custom(format_args!(
+                "unknown op {}; {}",
+                quoted(op),
+                one_of(operator_names())
+            )));
         }
         let children = |nodes: Vec<WireFilter>| nodes.into_iter().map(|node| node.0).collect();
         Ok(WireFilter(Node {

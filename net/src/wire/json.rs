@@ -6,6 +6,7 @@
 
 use crate::op::ApiError;
 use crate::wire::floats::parse_floats;
+use nigh_engine::quoted::quoted;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -49,10 +50,25 @@ pub fn in_words(error: &serde_json::Error) -> String {
         if let Some(rest) = expected.strip_prefix(ours)
             && (rest.is_empty() || rest.starts_with(" at line "))
         {
-            return format!("{before}, expected {words}{rest}");
+            return format!("{}, expected {words}{rest}", shortened(before));
         }
     }
-    text
+    format!("{}, expected {expected}", shortened(before))
+}
+
+/// The part of an error of serde that ends with what was found, which may be a text of any length, in quotes and escaped.
+fn shortened(before: &str) -> Cow<'_, str> {
+    const FOUND: &str = "string \"";
+    const SHOWN_BYTES: usize = 100;
+    let shown = before.find(FOUND).map(|start| before.floor_char_boundary(start + FOUND.len() + SHOWN_BYTES));
+    match shown {
+        // One more byte is the quote at the end.
+        Some(end) if end + 1 < before.len() => {
+            // Not within an escape.
+            Cow::Owned(format!("{}…\"", before[..end].trim_end_matches('\\')))
+        }
+        _ => Cow::Borrowed(before),
+    }
 }
 
 /// Decodes a whole body; `null` reads as `{}`.
@@ -99,7 +115,8 @@ pub fn field<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
     map: &mut A,
     key: &str,
 ) -> Result<Option<T>, A::Error> {
-    map.next_value::<Option<T>>().map_err(|error| de::Error::custom(format_args!("field {key:?}: {error}")))
+    map.next_value::<Option<T>>()
+        .map_err(|error| de::Error::custom(format_args!("field {}: {error}", quoted(key))))
 }
 
 /// The value of `key` through a seed; errors name the key.
@@ -108,7 +125,8 @@ pub fn field_seed<'de, A: MapAccess<'de>, S: DeserializeSeed<'de>>(
     key: &str,
     seed: S,
 ) -> Result<S::Value, A::Error> {
-    map.next_value_seed(seed).map_err(|error| de::Error::custom(format_args!("field {key:?}: {error}")))
+    map.next_value_seed(seed)
+        .map_err(|error| de::Error::custom(format_args!("field {}: {error}", quoted(key))))
 }
 
 /// The valid names, for whoever sent another.
@@ -121,7 +139,7 @@ pub fn one_of<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
 
 /// The refusal of a key that is none of `known`.
 pub fn unknown_field<'n, E: de::Error>(key: &str, known: impl IntoIterator<Item = &'n str>) -> E {
-    E::custom(format_args!("unknown field {key:?}; {}", one_of(known)))
+    E::custom(format_args!("unknown field {}; {}", quoted(key), one_of(known)))
 }
 
 /// Defines a body object: a struct of optional fields, read under the rules of this module. Keys match exactly, else
@@ -281,6 +299,30 @@ mod tests {
         assert!(sample.level.is_none());
         assert!(decode::<Sample>(b"null").unwrap().id.is_none());
         assert!(decode::<Sample>(b"{}").unwrap().id.is_none());
+    }
+
+    #[test]
+    fn long_texts_are_quoted_in_part() {
+        let long = "é\\\"".repeat(1 << 16);
+        let check = |body: String, start: &str, end: &str| {
+            let text = error(&body);
+            assert!(text.starts_with(start) && text.ends_with(end) && text.len() < 500, "{text}");
+        };
+        check(
+            format!(r#"{{"{long}":1}}"#),
+            "invalid JSON body: unknown field \"é\\\"é",
+            " at line 1 column 262147",
+        );
+        check(
+            format!(r#"{{"id":"{long}"}}"#),
+            "invalid JSON body: field \"id\": invalid type: string \"é\\\"é",
+            "",
+        );
+        let text = error(&format!(r#"{{"on":"{}"}}"#, "x".repeat(9_000)));
+        let shown = format!("string \"{}…\", expected true or false", "x".repeat(100));
+        assert!(text.contains(&shown), "{text}");
+        let text = error(&format!(r#"{{"on":"{}"}}"#, "x".repeat(100)));
+        assert!(text.contains(&format!("string \"{}\", expected", "x".repeat(100))), "{text}");
     }
 
     #[test]

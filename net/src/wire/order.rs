@@ -2,6 +2,7 @@
 
 use crate::limits::ORDER_KEYS_MAX;
 use crate::op::ApiError;
+use nigh_engine::quoted::quoted;
 use nigh_shard::core::OrderKey;
 use std::fmt;
 
@@ -22,7 +23,7 @@ pub fn key_of(key: String, desc: bool, is_datetime: bool, is_string: bool) -> Re
         return refuse("the key is empty");
     }
     if is_string && is_datetime {
-        return refuse(format_args!("key {key:?} cannot be is_string and is_datetime"));
+        return refuse(format_args!("key {} cannot be is_string and is_datetime", quoted(&key)));
     }
     Ok(OrderKey { key, desc, is_string, is_datetime })
 }

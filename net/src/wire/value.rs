@@ -6,6 +6,7 @@ use crate::wire::json::{Key, field, field_seed, one_of};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nigh_engine::payload::{CONTENT_KEY, Kind, PayloadRow, RowBuilder, Value, ValueRef};
+use nigh_engine::quoted::quoted;
 use nigh_shard::core::finish_row;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
@@ -124,7 +125,10 @@ impl<'de> Visitor<'de> for ValueSeed {
                 _ => {
                     let known =
                         "it must be one of kind, str, int, flt, bool, strs, ints, flts, lat, lon, rec";
-                    return Err(de::Error::custom(format_args!("unknown field {key:?} in a value; {known}")));
+                    return Err(de::Error::custom(format_args!(
+                        "unknown field {} in a value; {known}",
+                        quoted(&key)
+                    )));
                 }
             }
         }
@@ -133,7 +137,8 @@ impl<'de> Visitor<'de> for ValueSeed {
             de::Error::custom(format_args!("{sentence}; {kinds}"))
         };
         let kind = kind.ok_or_else(|| refused("a value object needs a \"kind\"".to_owned()))?;
-        let kind = Kind::from_name(&kind).ok_or_else(|| refused(format!("unknown kind {kind:?}")))?;
+        let kind =
+            Kind::from_name(&kind).ok_or_else(|| refused(format!("unknown kind {}", quoted(&kind))))?;
         // A zero may be left out, and so may the zeros of other kinds be sent along. But a number under the key of another kind and
         // nothing under its own is a mistake, which would be stored as zero.
         let (key, own) = match kind {

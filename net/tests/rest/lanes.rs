@@ -153,6 +153,8 @@ fn hybrid_search_fuses_dense_and_sparse() {
         200,
         r#"{"results":[{"id":1,"distance":0.0,"score":2.0}],"degraded":false,"missing":[]}"#,
     );
+    let long = format!(r#"{{"dense":[0,0],"k":1,"method":"{}"}}"#, "m".repeat(5_000));
+    let shown = format!("unknown fusion method \"{}…\"", "m".repeat(100));
     for (body, fragment) in [
         (r#"{"dense":[0,0],"k":0}"#, "k must be between 1 and 65536"),
         (r#"{"dense":[0],"k":1}"#, "dimension mismatch"),
@@ -162,6 +164,7 @@ fn hybrid_search_fuses_dense_and_sparse() {
             r#"{"dense":[0,0],"k":1,"method":"weighted","alpha":-1}"#,
             "alpha must be between 0 and 1, found -1",
         ),
+        (&long, &shown),
         (r#"{"sparse":{"indices":[1],"values":[]},"k":1}"#, "1 indices but 0 values"),
         (r#"{"dense":[0,0],"k":1,"sparse_k":-5}"#, "sparse_k"),
     ] {

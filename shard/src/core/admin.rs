@@ -11,6 +11,7 @@ use crate::family::{CollectionConfig, Family};
 use crate::owner::Owned;
 use crate::twin;
 use nigh_engine::collection::{DenseWriter, IndexType};
+use nigh_engine::quoted::quoted;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ impl Core {
         family: Option<Family>,
     ) -> Result<bool, OpError> {
         let Some(full) = full_name(name) else {
-            return Err(OpError::BadRequest(format!("invalid collection name {name:?}")));
+            return Err(OpError::BadRequest(format!("invalid collection name {}", quoted(name))));
         };
         call(self, 0, move |there| async move { there.drop_on_core_0(full, family).await }).await?
     }

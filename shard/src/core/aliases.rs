@@ -8,6 +8,7 @@ use crate::env::call;
 use crate::error::OpError;
 use crate::error::io_error;
 use crate::twin;
+use nigh_engine::quoted::quoted;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
@@ -52,24 +53,25 @@ fn apply(catalog: &mut Catalog, change: &AliasChange) -> Result<bool, OpError> {
         AliasChange::Create { alias, collection } => {
             let full = checked_name(alias).map_err(|error| refuse(error.to_string()))?;
             let target = full_name(collection)
-                .ok_or_else(|| refuse(format!("{collection:?} is no name of a collection")))?;
+                .ok_or_else(|| refuse(format!("{} is no name of a collection", quoted(collection))))?;
             if !within_tenant(&full, &target) {
                 return Err(refuse(format!(
-                    "{alias:?} and {collection:?} belong to different tenants; an alias stands for a collection of its own"
+                    "{alias:?} and {} belong to different tenants; an alias stands for a collection of its own",
+                    quoted(collection)
                 )));
             }
             if catalog.by_name.contains_key(&full) {
                 return Err(refuse(format!("{alias:?} is a collection, which it would hide")));
             }
             if catalog.aliases.contains_key(&target) || target == full {
-                return Err(refuse(format!("the target {collection:?} is itself an alias")));
+                return Err(refuse(format!("the target {} is itself an alias", quoted(collection))));
             }
             if let Some((other, _)) = catalog.aliases.iter().find(|(_, to)| **to == full) {
                 // Its collection is damaged: an alias in that place would make an alias of an alias.
                 return Err(refuse(format!("{alias:?} is what the alias {other:?} stands for")));
             }
             if !catalog.by_name.contains_key(&target) {
-                return Err(refuse(format!("there is no collection {collection:?}")));
+                return Err(refuse(format!("there is no collection {}", quoted(collection))));
             }
             Ok(catalog.aliases.insert(full, target).is_some())
         }

@@ -12,6 +12,7 @@ use nigh_engine::collection::{CellsInfo, DenseConfig, Point, Stats, Usage};
 use nigh_engine::filter::Predicate;
 use nigh_engine::memory::Pin;
 use nigh_engine::payload::{PayloadRow, ValueRef};
+use nigh_engine::quoted::quoted;
 use nigh_engine::random::hash;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -208,7 +209,8 @@ impl Core {
         let facet = self.walked(name, filter, Facet::default(), add).await?;
         if facet.overflow {
             return Err(OpError::BadRequest(format!(
-                "facet: key {named:?} has more than {FACET_VALUES_MAX} values or too long ones; narrow it by a filter"
+                "facet: key {} has more than {FACET_VALUES_MAX} values or too long ones; narrow it by a filter",
+                quoted(&named)
             )));
         }
         Ok(facet.finish(limit, &mut Slice::begin(self.env())).await)

@@ -10,6 +10,7 @@ use crate::error::OpError;
 use crate::slice::Slice;
 use nigh_engine::filter::{Predicate, unix_ms_of_rfc3339};
 use nigh_engine::payload::{CONTENT_KEY, PayloadRow, ValueRef};
+use nigh_engine::quoted::quoted;
 use std::cmp::Ordering;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -142,18 +143,19 @@ impl Unfit {
     /// What the order should have asked for.
     fn advice(self, key: &OrderKey) -> String {
         let OrderKey { key, is_datetime, .. } = key;
+        let key = quoted(key);
         match self {
-            Unfit::Absent => format!("order_by: no point has key {key:?}"),
+            Unfit::Absent => format!("order_by: no point has key {key}"),
             Unfit::ContentInstead => {
-                format!("order_by: no point has key {key:?}; the text of points has key {CONTENT_KEY:?}")
+                format!("order_by: no point has key {key}; the text of points has key {CONTENT_KEY:?}")
             }
             Unfit::Text if *is_datetime => format!(
-                "order_by: key {key:?} holds strings that are not RFC 3339 times; is_string orders by their bytes"
+                "order_by: key {key} holds strings that are not RFC 3339 times; is_string orders by their bytes"
             ),
             Unfit::Text => format!(
-                "order_by: key {key:?} holds strings; is_string orders by their bytes, is_datetime by RFC 3339 times"
+                "order_by: key {key} holds strings; is_string orders by their bytes, is_datetime by RFC 3339 times"
             ),
-            Unfit::Number => format!("order_by: key {key:?} holds numbers; is_string is for strings alone"),
+            Unfit::Number => format!("order_by: key {key} holds numbers; is_string is for strings alone"),
         }
     }
 }

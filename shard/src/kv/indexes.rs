@@ -6,6 +6,7 @@
 use crate::error::OpError;
 use nigh_engine::kv::operate::{FieldPath, StoredRecord};
 use nigh_engine::kv::{Effect, KeyIndex, Rank};
+use nigh_engine::quoted::quoted;
 use std::rc::Rc;
 
 /// Most indexes of a node (interface).
@@ -36,7 +37,7 @@ impl IndexDefinition {
             return refuse("prefix and path have at most 255 bytes".to_owned());
         }
         match FieldPath::parse(&self.path) {
-            Err(why) => refuse(format!("path {:?} is {why}", self.path)),
+            Err(why) => refuse(format!("path {} is {why}", quoted(&self.path))),
             Ok(path) if path.is_column() => {
                 refuse("its path leads to a column, and must lead to a field".to_owned())
             }
@@ -239,7 +240,7 @@ impl IndexDefinition {
     }
 
     fn refused(&self, what: &str) -> OpError {
-        OpError::BadRequest(format!("index {:?}: {what}", self.name))
+        OpError::BadRequest(format!("index {}: {what}", quoted(&self.name)))
     }
 
     fn empty(&self) -> KeyIndex {

@@ -4,6 +4,7 @@ use super::super::config::DenseConfig;
 use super::super::config_limits::ConfigError;
 use super::{Floats, Ints, Key, Kind, Value};
 use crate::distance::Metric;
+use crate::quoted::quoted;
 use std::collections::BTreeMap;
 
 /// Values of keys that were given, in whatever order; of one that is given again the last counts.
@@ -26,7 +27,7 @@ fn unknown(key: Key, text: &str) -> ConfigError {
         1 => String::new(),
         _ => format!("; it must be one of {}", names.join(", ")),
     };
-    ConfigError(format!("unknown {} {text:?}{offered}", key.name()))
+    ConfigError(format!("unknown {} {}{offered}", key.name(), quoted(text)))
 }
 
 /// Why the table does not allow a number. Those that [`DenseConfig::validate`] speaks of pass.

@@ -452,7 +452,10 @@ fn scrolls() {
     let tail = bytes(&format!("{head} 00 01 00000001 61 08 00 00 01 00000001 62 09 00"));
     let Scroll::Ordered(scroll) = request!(Scroll, Scroll, &tail) else { panic!() };
     assert_eq!(scroll.order.keys, [key("a", false, false), key("b", true, false)]);
+    let long = format!("00 01 00001388 {} 06 00 00 00", "61".repeat(5_000));
+    let shown = format!("key \"{}…\" cannot be a string and a datetime", "a".repeat(100));
     for (text, fragment) in [
+        (&long[..], &shown[..]),
         ("00 01 00000000 00 00 00", "the key is empty"),
         ("00 01 00000001 61 06 00 00 00", "cannot be a string and a datetime"),
         ("00 01 00000001 61 10 00 00", "flags: unknown"),

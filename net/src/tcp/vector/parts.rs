@@ -14,7 +14,7 @@
 use crate::op::{ApiError, ReadOptions, WriteOptions};
 use crate::tcp::reader::ArgsReader;
 use crate::wire::embedded::{filter_of, invalid, payload_of};
-use crate::wire::json::IntMap;
+use crate::wire::json::{IntMap, in_words};
 use crate::wire::value::WirePayload;
 use nigh_engine::filter::Predicate;
 use serde::Deserialize;
@@ -68,7 +68,7 @@ pub fn key_ttl_map(args: &mut ArgsReader<'_>) -> Result<Vec<(String, i64)>, ApiE
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     Option::<IntMap>::deserialize(&mut deserializer)
         .and_then(|map| deserializer.end().map(|()| map.unwrap_or_default().0))
-        .map_err(|error| invalid("keyTtl", error))
+        .map_err(|error| invalid("keyTtl", in_words(&error)))
 }
 
 /// `keyTtl`.

@@ -17,6 +17,7 @@ use crate::op::{ApiError, Scroll, ScrollOrdered, ScrollPoints};
 use crate::tcp::reader::ArgsReader;
 use crate::tcp::vector::parts::{collection, filter, marked_options};
 use crate::wire::embedded::invalid;
+use nigh_engine::quoted::quoted;
 use nigh_shard::core::{OrderKey, OrderedScroll, Part, Position};
 
 const DESCENDING: u8 = 1;
@@ -108,7 +109,7 @@ fn key(name: &str, flags: u8) -> Result<OrderKey, ApiError> {
     }
     let (is_string, is_datetime) = (flags & STRING != 0, flags & DATETIME != 0);
     if is_string && is_datetime {
-        return Err(invalid("order", format_args!("key {name:?} cannot be a string and a datetime")));
+        return Err(invalid("order", format_args!("key {} cannot be a string and a datetime", quoted(name))));
     }
     Ok(OrderKey { key: name.to_owned(), desc: flags & DESCENDING != 0, is_string, is_datetime })
 }
@@ -124,7 +125,7 @@ fn number(args: &mut ArgsReader<'_>, field: &'static str) -> Result<f64, ApiErro
 fn part(args: &mut ArgsReader<'_>, key: &OrderKey) -> Result<Part, ApiError> {
     let kind = args.u8("kind")?;
     if kind > KIND_STRING || (kind == KIND_STRING) != key.is_string {
-        return Err(invalid("kind", format_args!("{kind} is not that of key {:?}", key.key)));
+        return Err(invalid("kind", format_args!("{kind} is not that of key {}", quoted(&key.key))));
     }
     Ok(match key.is_string {
         true => Part::Text(args.s32("resumeKey")?.to_vec()),
