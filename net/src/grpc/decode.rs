@@ -14,7 +14,7 @@ use crate::wire::cursors;
 use crate::wire::embedded::{filter_of, payload_of, sparse_of};
 use crate::wire::order::{key_of, order_of, refuse};
 use crate::wire::proto::messages::*;
-use crate::wire::proto::{self, Bounded};
+use crate::wire::proto::{self, Bounded, UpsertBatchParts};
 use crate::wire::query::query_of;
 use crate::wire::value::encode_point_row;
 use nigh_engine::collection::WriteMode;
@@ -511,10 +511,12 @@ fn upsert(message: UpsertRequest, now_ms: u64) -> Result<WritePoints, ApiError> 
     Ok(WritePoints { collection, batch: batch.finish(mode) })
 }
 
-fn upsert_batch(message: UpsertBatchRequest, now_ms: u64) -> Result<WritePoints, ApiError> {
+fn upsert_batch(message: UpsertBatchParts, now_ms: u64) -> Result<WritePoints, ApiError> {
     let mode = if message.upsert { WriteMode::Upsert } else { WriteMode::Insert };
     let mut batch = BatchBuilder::new();
-    for (index, point) in message.points.into_iter().enumerate() {
+    for (index, bytes) in message.points.into_iter().enumerate() {
+        let point: BatchPoint = proto::decode_part::<UpsertBatchParts, _>(&bytes)
+            .map_err(|error| ApiError::invalid(format!("points[{index}]: {error}")))?;
         let id = point.id;
         push_point(&mut batch, point, now_ms).map_err(|error| ApiError {
             message: format!("points[{index}] with id {id}: {error}"),

@@ -398,6 +398,8 @@ mod tests {
     #[test]
     fn batch_and_staging_refusals() {
         use IngestRoute::{Batch, Staging};
+        let many: Vec<String> = (0..=limits::PAYLOAD_KEYS_MAX).map(|key| format!("\"{key}\":1")).collect();
+        let many = format!(r#"{{"key_ttl_ms":{{{}}}}}"#, many.join(","));
         for (route, point, fragment) in [
             (Batch, r#"{"id":7,"wait":false}"#, "points[1] with id 7: "),
             (Batch, r#"{"write_consistency_factor":1}"#, "not possible in a batch"),
@@ -411,6 +413,7 @@ mod tests {
             (Staging, r#"{"sparse":{}}"#, "sparse"),
             (Staging, r#"{"ttl_ms":1}"#, "ttl_ms"),
             (Staging, r#"{"key_ttl_ms":{"a":1}}"#, "key_ttl_ms"),
+            (Batch, &many, "points[1]: field \"key_ttl_ms\": at most 16384 keys"),
             (Staging, r#"{"expected_version":0}"#, "expected_version"),
             (Staging, r#"{"vector":[1,2]}"#, "dimension mismatch"),
         ] {

@@ -4,6 +4,7 @@
 //! serde's derive refuses repeated keys and reads `1e39` as infinity, so the objects here are built by
 //! [`json_object!`] and vectors by [`parse_floats`]; values go from text to their place without a tree in between.
 
+use crate::limits::PAYLOAD_KEYS_MAX;
 use crate::op::ApiError;
 use crate::wire::floats::parse_floats;
 use nigh_engine::quoted::quoted;
@@ -206,7 +207,8 @@ impl<'de> Deserialize<'de> for Floats {
     }
 }
 
-/// A map of key to integer, last of repeated keys wins, `null` skipped.
+/// A map of payload key to integer, last of repeated keys wins, `null` skipped. It has no more entries than a payload has keys: they would
+/// have no effect, but each takes some 50 bytes where the shortest has 6 of text.
 #[derive(Default)]
 pub struct IntMap(pub Vec<(String, i64)>);
 
@@ -222,6 +224,9 @@ impl<'de> Deserialize<'de> for IntMap {
                 let mut entries = Vec::new();
                 while let Some(Key(key)) = map.next_key()? {
                     if let Some(value) = field(&mut map, &key)? {
+                        if entries.len() == PAYLOAD_KEYS_MAX {
+                            return Err(de::Error::custom(format_args!("at most {PAYLOAD_KEYS_MAX} keys")));
+                        }
                         entries.push((key.into_owned(), value));
                     }
                 }
@@ -299,6 +304,18 @@ mod tests {
         assert!(sample.level.is_none());
         assert!(decode::<Sample>(b"null").unwrap().id.is_none());
         assert!(decode::<Sample>(b"{}").unwrap().id.is_none());
+    }
+
+    #[test]
+    fn a_map_has_no_more_entries_than_a_payload_has_keys() {
+        let of = |count: usize| {
+            let entries: Vec<String> = (0..count).map(|key| format!("\"{key}\":1")).collect();
+            let map = serde_json::from_str::<IntMap>(&format!("{{{}}}", entries.join(",")));
+            map.map(|map| map.0.len()).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(PAYLOAD_KEYS_MAX), Ok(PAYLOAD_KEYS_MAX));
+        let refused = of(PAYLOAD_KEYS_MAX + 1).unwrap_err();
+        assert!(refused.starts_with("at most 16384 keys"), "{refused}");
     }
 
     #[test]

@@ -138,12 +138,29 @@ fn lists_beyond_their_bounds() {
         field.extend(std::iter::repeat_n(1, count));
         field
     };
+    // A point with nothing, and one of these bytes.
+    let in_points = |point: &[u8]| {
+        let mut fields = vec![2 << 3 | 2, 0, 2 << 3 | 2];
+        prost::encoding::encode_varint(point.len() as u64, &mut fields);
+        fields.extend_from_slice(point);
+        fields
+    };
     for (method, message, fragment) in [
         ("GetBatch", list(2, (1 << 20) + 1), "a request may name at most 1048576 ids"),
         ("HybridSearch", list(4, 16_385), "a lane may have at most 16384 dimensions"),
         ("DeletePayloadKeys", [3 << 3 | 2, 0].repeat(16_385), "a request may name at most 16384 keys"),
         ("AliasBatch", [1 << 3 | 2, 0].repeat(65_537), "a request may have at most 65536 actions"),
         ("UpsertBatch", [2 << 3 | 2, 0].repeat(262_145), "a batch may have at most 262144 points"),
+        (
+            "UpsertBatch",
+            in_points(&[10 << 3 | 2, 0].repeat(16_385)),
+            "key_ttl_ms may have at most 16384 keys",
+        ),
+        (
+            "UpsertBatch",
+            in_points(&[1 << 3 | 2, 0]),
+            "points[1]: UpsertBatchRequest: BatchPoint.id: invalid wire type",
+        ),
         ("SetPayload", [6 << 3 | 2, 0].repeat(16_385), "key_ttl_ms may have at most 16384 keys"),
         ("KeysAdd", [3 << 3 | 2, 0].repeat(1025), "a key may have at most 1024 scopes"),
         ("CreateCollection", [2 << 3 | 2, 0].repeat(2), "its config at most 1 time in a message"),

@@ -244,6 +244,18 @@ fn points() {
     let points =
         json!([{"id": 20, "vector": [1.0, 2.0], "content": "twenty"}, {"id": 21, "vector": [3.0, 4.0]}]);
     assert_eq!(client.call("UpsertBatch", batch(points, false)).unwrap(), json!({"count": 2}));
+    // As many deadlines as a point may have, in several points.
+    let ttls: serde_json::Map<String, Value> =
+        (0..16_384).map(|key| (key.to_string(), json!(60_000))).collect();
+    let points: Vec<Value> = (40..44)
+        .map(|id| json!({"id": id, "vector": [1.0, 2.0], "metadata_json": r#"{"7":1}"#, "key_ttl_ms": ttls}))
+        .collect();
+    assert_eq!(client.call("UpsertBatch", batch(json!(points), true)).unwrap(), json!({"count": 4}));
+    let told = client.call("Get", of(json!({"id": 43, "with_payload": true}))).unwrap();
+    assert_eq!(told["payload_json"], r#"{"7":{"kind":"int","int":1}}"#);
+    for id in 40..44 {
+        client.call("Delete", of(json!({"id": id}))).unwrap();
+    }
     let mixed = json!([{"id": 20, "vector": [1.0, 2.0], "has_expected_version": true, "expected_version": 77},
         {"id": 22, "vector": [1.0, 2.0]}]);
     let told = client.call("UpsertBatch", batch(mixed, true)).unwrap();

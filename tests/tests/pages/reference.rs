@@ -561,7 +561,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ("Name of a collection or alias, with its tenant", of!(NAME_MAX_BYTES), Bytes),
                 ("Components of a vector", of!(DIM_MAX), Count),
                 ("Payload of one point, as it is stored", of!(PAYLOAD_ROW_MAX_BYTES), Bytes),
-                ("Keys of the payload of one point", of!(PAYLOAD_KEYS_MAX), Count),
+                ("Keys of the payload of one point, entries of its `key_ttl_ms`", of!(PAYLOAD_KEYS_MAX), Count),
                 ("Words of one text that are ranked by `full_text`", other(text::MAX_TOKENS), Count),
                 (
                     "Beginning of a word that is looked at; longer words with the same beginning are one word",

@@ -3,7 +3,7 @@
 use super::schema::{
     about, answer, array, body, boolean, double, filled, int64, named, nullable, one_of, string, with,
 };
-use crate::limits::NAME_MAX_BYTES;
+use crate::limits::{NAME_MAX_BYTES, PAYLOAD_KEYS_MAX};
 use nigh_engine::filter::{MAX_DEPTH, MAX_NODES, MAX_POLYGON_VERTICES, operator_names};
 use nigh_engine::payload::Kind;
 use serde_json::{Map, Value, json};
@@ -234,7 +234,11 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             "KeyDeadlines",
             about(
                 "Milliseconds after which payload keys expire; `null` is ignored.",
-                json!({"type": "object", "additionalProperties": nullable(int64())}),
+                json!({
+                    "type": "object",
+                    "maxProperties": PAYLOAD_KEYS_MAX,
+                    "additionalProperties": nullable(int64()),
+                }),
             ),
         ),
         ("TaggedOperand", tagged(&comparable)),

@@ -278,6 +278,10 @@ fn writes() {
     let if_absent = request!(WriteIfAbsent, InsertIfAbsent, &example(VectorOp::Insert, 0));
     let (mode, .., expected) = written(if_absent.batch);
     assert_eq!((mode, expected), (WriteMode::Upsert, Some(0)));
+    let many: Vec<String> = (0..=16_384).map(|key| format!("\"{key}\":1")).collect();
+    let many = format!("{{{}}}", many.join(","));
+    let digits: String = many.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let many = format!("{:08x} {digits}", many.len());
     for (text, fragment) in [
         (format!("08 04646f6373 0000000000000001 {V}"), "flags: unknown or not offered: 0x08"),
         (format!("01 04646f6373 0000000000000001 {V} 00000863 7bd05af7"), "ttlMs out of range"),
@@ -288,6 +292,7 @@ fn writes() {
         (format!("04 04646f6373 0000000000000001 {V} 00000001 00000003 7fc00000"), "not a finite number"),
         (format!("02 04646f6373 0000000000000001 {V} 00000001 7b"), "meta: "),
         (format!("20 04646f6373 0000000000000001 {V} 00000001 7b"), "keyTtl: "),
+        (format!("20 04646f6373 0000000000000001 {V} {many}"), "keyTtl: at most 16384 keys"),
     ] {
         let message = read(VectorOp::Upsert, &bytes(&text)).err().expect(fragment);
         assert!(message.contains(fragment), "{message} lacks {fragment}");

@@ -1,9 +1,11 @@
 //! Messages of protocol buffers: what an encoder outside of this program has written becomes a message here, within bounds.
 
+mod batch;
 mod bounds;
 pub mod messages;
 mod query;
 
+pub use batch::UpsertBatchParts;
 pub use query::*;
 
 use crate::op::ApiError;
@@ -65,6 +67,14 @@ const BOUNDS_MAX: usize = 8;
 pub fn decode<M: Bounded>(bytes: &[u8]) -> Result<M, ApiError> {
     check::<M>(bytes, M::BOUNDS)?;
     M::decode(bytes).map_err(|error| malformed::<M>(&in_words(&error.to_string())))
+}
+
+/// Decodes a message that lies in an `M`, and was looked through with it.
+///
+/// # Errors
+/// As of [`decode`].
+pub fn decode_part<M: Bounded, P: Message + Default>(bytes: &[u8]) -> Result<P, ApiError> {
+    P::decode(bytes).map_err(|error| malformed::<M>(&in_words(&error.to_string())))
 }
 
 /// An error of the decoder: from the inside out, the fields that it lies in, and what is wrong. Lengths of messages are known to be right, so

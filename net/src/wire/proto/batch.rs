@@ -1,0 +1,25 @@
+//! A batch of points whose messages are decoded one by one.
+
+use super::messages::UpsertBatchRequest;
+use super::{Bound, Bounded};
+use prost::Message;
+
+/// An [`UpsertBatchRequest`] with its points as they came.
+///
+/// A decoded point takes many times its bytes where it is made of small parts: thirteen times where these are entries of `key_ttl_ms`. So
+/// points are decoded when their turn comes, and what is left of each is its vector and its row.
+#[derive(Clone, PartialEq, Message)]
+pub struct UpsertBatchParts {
+    #[prost(string, tag = "1")]
+    pub collection: String,
+    /// Each a [`BatchPoint`](super::messages::BatchPoint).
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub points: Vec<Vec<u8>>,
+    #[prost(bool, tag = "3")]
+    pub upsert: bool,
+}
+
+impl Bounded for UpsertBatchParts {
+    const NAME: &'static str = UpsertBatchRequest::NAME;
+    const BOUNDS: &'static [Bound] = UpsertBatchRequest::BOUNDS;
+}
