@@ -477,10 +477,10 @@ pub const TABLE: &[Row] = &[
         .tcp(Nowhere)
         .rest(Post, "/v1/collections/{name}/resplit/cleanup")
         .grpc("ResplitCleanup"),
-    placement("vector_mv_resplit", PlacementOp::Resplit).tcp(Nowhere).grpc("MVResplit"),
-    placement("vector_mv_reshard", PlacementOp::Reshard).tcp(Nowhere).grpc("MVReshard"),
-    placement("vector_mv_reshard_abort", PlacementOp::ReshardAbort).tcp(Nowhere).grpc("MVReshardAbort"),
-    placement("vector_mv_resplit_cleanup", PlacementOp::ResplitCleanup).tcp(Nowhere).grpc("MVResplitCleanup"),
+    absent("vector_mv_resplit", Admin, Nowhere).grpc("MVResplit"),
+    absent("vector_mv_reshard", Admin, Nowhere).grpc("MVReshard"),
+    absent("vector_mv_reshard_abort", Admin, Nowhere).grpc("MVReshardAbort"),
+    absent("vector_mv_resplit_cleanup", Admin, Nowhere).grpc("MVResplitCleanup"),
     vector("vector_create_collection", VectorOp::CreateCollection, Admin)
         .tcp(First)
         .rest(Post, "/v1/collections")

@@ -569,7 +569,7 @@ fn what_the_node_lacks() {
         let right = json!({"name": "g_whole", "new_partitions": 2});
         client.refused(method, right, FAILED_PRECONDITION, "this node is not partitioned");
     }
-    for method in ["ResplitCleanup", "ReshardAbort", "MVResplitCleanup", "MVReshardAbort"] {
+    for method in ["ResplitCleanup", "ReshardAbort"] {
         client.refused(
             method,
             json!({"name": "g_whole"}),
