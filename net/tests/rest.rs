@@ -594,6 +594,10 @@ fn scrolling_and_deleting_by_filter() {
     );
 
     let delete = "/v1/collections/scroll/points/delete";
+    client.refused("POST", delete, r#"{"ids":[1,"2"]}"#, 400, "field \"ids\"");
+    let both = r#"{"ids":[1],"filter":{"op":"is_null","field":"n"}}"#;
+    client.refused("POST", delete, both, 400, "filter and ids are both set");
+    client.golden("POST", delete, r#"{"ids":[]}"#, 200, r#"{"deleted":0}"#);
     for body in [
         "{}",
         r#"{"filter":null}"#,
@@ -670,8 +674,24 @@ fn scrolling_by_a_filter_that_few_match() {
             assert_eq!(found, expected, "{filter}");
         }
     }
+    let path = "/v1/collections/few/points/delete";
     let delete = json!({"filter": {"op": "eq", "field": "late", "value": true}});
-    assert_eq!(client.json("POST", "/v1/collections/few/points/delete", delete), json!({"deleted": 999}));
+    assert_eq!(client.json("POST", path, delete), json!({"deleted": 999}));
+    // By ids: repeats, ids that were deleted and ids that never were do not count.
+    let before =
+        client.json("POST", "/v1/collections/few/points/count", json!({}))["count"].as_u64().unwrap();
+    let left = client.json("POST", "/v1/collections/few/points/scroll", json!({"limit": 3}));
+    let left: Vec<u64> = left["documents"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|document| document["id"].as_u64().unwrap())
+        .collect();
+    let ids = json!({"ids": [left[2], left[0], left[2], u64::MAX]});
+    assert_eq!(client.json("POST", path, ids.clone()), json!({"deleted": 2}));
+    assert_eq!(client.json("POST", path, ids), json!({"deleted": 0}));
+    let after = client.json("POST", "/v1/collections/few/points/count", json!({}));
+    assert_eq!(after, json!({"count": before - 2}));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::configuration::config_of;
 use crate::limits;
 use crate::op::table::{Op, PlacementOp, ProcessOp, Row, VectorOp};
 use crate::op::{
-    ApiError, BatchBuilder, ChangeAliases, ChangePayload, CreateCollection, DeleteByFilter, DeletePoint,
+    ApiError, BatchBuilder, ChangeAliases, ChangePayload, CreateCollection, DeletePoint, DeletePoints,
     DropCollection, ErrorKind, GetCollection, GetPoints, GroupPoints, HybridPoints, Lack, ListAliases,
     QueryPoints, ReadOptions, Scroll, ScrollOrdered, ScrollPoints, SearchPoints, TextPoints, Unmet,
     WriteOptions, WritePoints, ZeroAlpha, check_key_field, check_partitions, check_ttl, fusion_method,
@@ -80,7 +80,7 @@ pub enum Request {
     /// `DeleteResponse`.
     Delete(DeletePoint),
     /// `DeleteByFilterResponse`.
-    DeleteByFilter(DeleteByFilter),
+    DeleteByFilter(DeletePoints),
     /// `GetResponse`, or that there is none.
     Get(GetPoints),
     /// `GetBatchResponse`.
@@ -326,9 +326,10 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
         }
         VectorOp::DeleteByFilter => {
             let message: DeleteByFilterRequest = read(bytes)?;
-            Request::DeleteByFilter(DeleteByFilter {
+            Request::DeleteByFilter(DeletePoints {
                 collection: message.collection,
                 filter: filter(&message.filter_json)?,
+                ids: Some(message.ids).filter(|ids| !ids.is_empty()),
                 write: WriteOptions {
                     write_consistency_factor: message.write_consistency_factor.into(),
                     expected_version: None,

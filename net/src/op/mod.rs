@@ -28,7 +28,7 @@ pub use kv::{DefineKeyIndex, FlushKeys, ListKeyIndexes, QueryKeys};
 pub use named::{GetNamedConfig, HybridNamed, QueryNamed, SearchNamed, UpsertNamed};
 pub use node::{CheckReady, ListTasks, ReadKvMetrics, ReadMetrics};
 pub use payload::{ChangePayload, ChangePayloadIfPresent, OperatePoint};
-pub use points::{BatchBuilder, DeleteByFilter, DeletePoint, GetPoints, WritePoints};
+pub use points::{BatchBuilder, DeletePoint, DeletePoints, GetPoints, WritePoints, check_ids};
 pub use query::{
     DiversePoints, GroupPoints, HybridPoints, QueryLeaf, QueryPoints, TextPoints, ZeroAlpha, fusion_method,
     recommend_strategy, text_source,

@@ -1,5 +1,6 @@
 //! Operations on points: writing, reading by id, deleting.
 
+use crate::limits;
 use crate::op::{Action, ApiError, Operation, ReadOptions, WriteOptions};
 use nigh_engine::collection::WriteMode;
 use nigh_engine::filter::Predicate;
@@ -91,17 +92,19 @@ impl Operation for DeletePoint {
     }
 }
 
-/// Deletes every point that matches.
-pub struct DeleteByFilter {
+/// Deletes every point that matches, or every point that is named.
+pub struct DeletePoints {
     /// Name as sent.
     pub collection: String,
     /// The filter; one that matches everything is refused.
     pub filter: Option<Arc<Predicate>>,
+    /// The ids in place of a filter, in any order, repeats allowed. None of them is an error, and neither is one that is absent.
+    pub ids: Option<Vec<u64>>,
     /// Conditions.
     pub write: WriteOptions,
 }
 
-impl Operation for DeleteByFilter {
+impl Operation for DeletePoints {
     type Output = u64;
     const RIGHT: Action = Action::Write;
     const MUTATES: bool = true;
@@ -110,20 +113,37 @@ impl Operation for DeleteByFilter {
     }
     fn validate(&self) -> Result<(), ApiError> {
         self.write.validate()?;
-        match &self.filter {
-            None => Err(ApiError::invalid("delete by filter needs a filter")),
-            Some(filter) if filter.is_trivially_true() => Err(ApiError::invalid(
+        match (&self.filter, &self.ids) {
+            (Some(_), Some(_)) => {
+                Err(ApiError::invalid("filter and ids are both set; delete by one of them"))
+            }
+            (None, Some(ids)) => check_ids(ids.len()),
+            (None, None) => Err(ApiError::invalid("delete by filter needs a filter")),
+            (Some(filter), None) if filter.is_trivially_true() => Err(ApiError::invalid(
                 "delete by filter refuses a filter that matches every point; drop the collection instead",
             )),
-            Some(_) => Ok(()),
+            (Some(_), None) => Ok(()),
         }
     }
     async fn run(self, core: Rc<Core>) -> Result<u64, ApiError> {
-        match self.filter {
-            Some(filter) => Ok(core.delete_by_filter(&self.collection, filter).await?),
-            None => Ok(0),
+        match (self.filter, self.ids) {
+            (_, Some(ids)) => Ok(core.delete_ids(&self.collection, ids).await?),
+            (Some(filter), None) => Ok(core.delete_by_filter(&self.collection, filter).await?),
+            (None, None) => Ok(0),
         }
     }
+}
+
+/// Checks how many points one deletion names.
+///
+/// # Errors
+/// A bad request beyond [`limits::DELETE_IDS_MAX`].
+pub fn check_ids(count: usize) -> Result<(), ApiError> {
+    let most = limits::DELETE_IDS_MAX;
+    if count > most {
+        return Err(ApiError::invalid(format!("ids: at most {most} in one deletion")));
+    }
+    Ok(())
 }
 
 /// Collects points of a body into one batch: vectors of one length share a buffer, mixed lengths are kept apart so

@@ -9,6 +9,7 @@ mod binary;
 pub(crate) mod collections;
 #[cfg(test)]
 mod config_tests;
+mod delete;
 mod envelope;
 mod error;
 mod headers;
@@ -39,12 +40,10 @@ use crate::door::{Door, Permit};
 use crate::http::{BodyReader, Collected, Handler, HttpConfig, Reply, ReplyBody, json_reply, serve_with};
 use crate::limits;
 use crate::op::{
-    Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CheckReady, CreateCollection,
-    DeleteByFilter, DeletePoint, DropCollection, ExplainedSearch, GetCollection, ListAliases,
-    ListCollections, ListTasks, Op, PlacementOp, ProcessOp, ReadKvMetrics, ReadMetrics, StagePoints, Unmet,
-    VectorOp, WritePoints, check_name, compile_filter,
+    Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CheckReady, CreateCollection, DeletePoint,
+    DropCollection, ExplainedSearch, GetCollection, ListAliases, ListCollections, ListTasks, Op, PlacementOp,
+    ProcessOp, ReadKvMetrics, ReadMetrics, StagePoints, Unmet, VectorOp, WritePoints, check_name,
 };
-use crate::wire::filter::WireFilter;
 use crate::wire::json::{decode, is_object, json_object};
 use crate::wire::value::write_string;
 use ::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
@@ -81,14 +80,6 @@ pub fn serve(core: Rc<Core>, listener: TcpListener, config: Rc<HttpConfig>) -> S
 pub struct RestService {
     door: Door,
     config: Rc<HttpConfig>,
-}
-
-json_object! {
-    struct DeleteBody {
-        "filter" => filter: WireFilter,
-        "write_consistency_factor" => write_consistency_factor: i64,
-        "wait" => wait: bool,
-    }
 }
 
 json_object! {
@@ -317,7 +308,8 @@ impl RestService {
                 let write = WriteParameters::of(query)?;
                 let body = json_body(&mut body).await?;
                 let request =
-                    decode_body(permit, body, move |body| decode_delete(collection, body, write)).await?;
+                    decode_body(permit, body, move |body| delete::decode_delete(collection, body, write))
+                        .await?;
                 let deleted = permit.run(request).await?;
                 Ok(ok(format!("{{\"deleted\":{deleted}}}\n")))
             }
@@ -484,24 +476,6 @@ async fn decode_body<T: Send + 'static>(
         return decode(&body.joined());
     }
     permit.compute(move || decode(&body.joined())).await
-}
-
-/// Decodes the body of `…/points/delete`, whose query string states `write`.
-fn decode_delete(
-    collection: String,
-    body: &[u8],
-    write: WriteParameters,
-) -> Result<DeleteByFilter, ApiError> {
-    let body: DeleteBody = decode(body)?;
-    Ok(DeleteByFilter {
-        collection,
-        filter: compile_filter(body.filter.map(|filter| filter.0))?,
-        write: write.with_body(WriteParameters {
-            write_consistency_factor: body.write_consistency_factor,
-            wait: body.wait,
-            expected_version: None,
-        })?,
-    })
 }
 
 /// A 200 with a JSON body.

@@ -138,6 +138,13 @@ fn lists_beyond_their_bounds() {
         field.extend(std::iter::repeat_n(1, count));
         field
     };
+    // The number of this field takes two bytes.
+    let list_of_ids = |count: usize| {
+        let mut field = vec![0x82, 1];
+        prost::encoding::encode_varint(count as u64, &mut field);
+        field.extend(std::iter::repeat_n(1, count));
+        field
+    };
     // A point with nothing, and one of these bytes.
     let in_points = |point: &[u8]| {
         let mut fields = vec![2 << 3 | 2, 0, 2 << 3 | 2];
@@ -147,6 +154,7 @@ fn lists_beyond_their_bounds() {
     };
     for (method, message, fragment) in [
         ("GetBatch", list(2, (1 << 20) + 1), "a request may name at most 1048576 ids"),
+        ("DeleteByFilter", list_of_ids((1 << 20) + 1), "a deletion may name at most 1048576 ids"),
         ("HybridSearch", list(4, 16_385), "a lane may have at most 16384 dimensions"),
         ("DeletePayloadKeys", [3 << 3 | 2, 0].repeat(16_385), "a request may name at most 16384 keys"),
         ("AliasBatch", [1 << 3 | 2, 0].repeat(65_537), "a request may have at most 65536 actions"),

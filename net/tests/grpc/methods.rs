@@ -309,6 +309,17 @@ fn points() {
     // Points 4 and 6: the payload of 2 has been cleared.
     assert_eq!(gone, json!({"deleted": 2}));
     client.refused("DeleteByFilter", of(json!({})), INVALID_ARGUMENT, "delete by filter needs a filter");
+    // By ids: repeats and ids that are absent do not count.
+    for id in [50, 51, 52] {
+        client.call("Upsert", of(json!({"id": id, "vector": [1.0, 2.0]}))).unwrap();
+    }
+    let ids = of(json!({"ids": [52, 50, 52, 4_000_000_000_u64]}));
+    assert_eq!(client.call("DeleteByFilter", ids.clone()).unwrap(), json!({"deleted": 2}));
+    assert_eq!(client.call("DeleteByFilter", ids).unwrap(), json!({}));
+    client.call("Get", of(json!({"id": 51}))).unwrap();
+    client.refused("Get", of(json!({"id": 52})), NOT_FOUND, "point 52 not found");
+    let both = of(json!({"ids": [51], "filter_json": EVEN}));
+    client.refused("DeleteByFilter", both, INVALID_ARGUMENT, "filter and ids are both set");
     client.refused("DeleteByFilter", of(json!({"filter_json": "{"})), INVALID_ARGUMENT, "filter_json: ");
 }
 

@@ -1,4 +1,4 @@
-//! Deleting the points that match a filter, on the core that owns them.
+//! Deleting many points, those that match a filter or those that are named, on the core that owns them.
 
 use super::Core;
 use crate::error::OpError;
@@ -10,7 +10,7 @@ use nigh_engine::collection::MatchCursor;
 use nigh_engine::filter::Predicate;
 use std::rc::Rc;
 
-/// What a deletion by filter has done so far.
+/// What a deletion has done so far.
 #[derive(Default)]
 struct Deleted {
     points: u64,
@@ -31,6 +31,46 @@ impl Core {
         owned.changed.notify();
         self.wait_durable(done.last_ticket).await?;
         ended.map(|()| done.points)
+    }
+
+    /// Deletes the points with these ids; how many there were.
+    pub(crate) async fn owned_delete_ids(
+        self: &Rc<Self>,
+        uid: u64,
+        name: &str,
+        ids: &[u64],
+    ) -> Result<u64, OpError> {
+        let owned = self.collections.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
+        let mut done = Deleted::default();
+        let ended = self.delete_named(&owned, ids, &mut done).await;
+        owned.changed.notify();
+        self.wait_durable(done.last_ticket).await?;
+        ended.map(|()| done.points)
+    }
+
+    async fn delete_named(&self, owned: &Owned, ids: &[u64], done: &mut Deleted) -> Result<(), OpError> {
+        let mut record = Vec::new();
+        let mut slice = Slice::begin(self.env());
+        for id in ids {
+            self.ctx.wait_for_room(Purpose::Free, effect::DELETE_BYTES).await?;
+            self.delete_one(owned, *id, &mut record, done).await?;
+            slice.check().await;
+        }
+        Ok(())
+    }
+
+    async fn delete_one(
+        &self,
+        owned: &Owned,
+        id: u64,
+        record: &mut Vec<u8>,
+        done: &mut Deleted,
+    ) -> Result<(), OpError> {
+        let (gone, ticket) = self.collections.delete_point(owned, id, None, record)?;
+        done.points += u64::from(gone);
+        done.last_ticket = ticket.or(done.last_ticket);
+        settle_texts(self.env(), &owned.writer).await;
+        Ok(())
     }
 
     async fn delete_matching(
@@ -62,10 +102,7 @@ impl Core {
                     Some(Err(open)) => self.is_settled(owned, filter, &open, &mut asked, &mut slice).await?,
                 };
                 if still {
-                    let (gone, ticket) = self.collections.delete_point(owned, id, None, &mut record)?;
-                    done.points += u64::from(gone);
-                    done.last_ticket = ticket.or(done.last_ticket);
-                    settle_texts(self.env(), &owned.writer).await;
+                    self.delete_one(owned, id, &mut record, done).await?;
                 }
                 slice.check().await;
             }
@@ -73,11 +110,7 @@ impl Core {
                 self.ctx.wait_for_room(Purpose::Free, effect::DELETE_BYTES).await?;
                 // Nothing comes between its answer and its end.
                 if self.is_settled(owned, filter, &open, &mut asked, &mut slice).await? {
-                    let (gone, ticket) =
-                        self.collections.delete_point(owned, open.id(), None, &mut record)?;
-                    done.points += u64::from(gone);
-                    done.last_ticket = ticket.or(done.last_ticket);
-                    settle_texts(self.env(), &owned.writer).await;
+                    self.delete_one(owned, open.id(), &mut record, done).await?;
                 }
             }
             asked.check()?;

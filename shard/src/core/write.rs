@@ -122,6 +122,19 @@ impl Core {
         .map_err(|error| self.note_refusal(error))
     }
 
+    /// Deletes the points with these ids, one by one; how many there were. Repeats and absent ids change nothing.
+    ///
+    /// # Errors
+    /// As [`Core::delete`]; points removed before stay removed.
+    pub async fn delete_ids(self: &Rc<Self>, name: &str, ids: Vec<u64>) -> Result<u64, OpError> {
+        let handle = self.ctx.handle(name)?;
+        let (uid, name) = (handle.uid, name.to_owned());
+        call(self, handle.owner, move |there| async move { there.owned_delete_ids(uid, &name, &ids).await })
+            .await
+            .unwrap_or_else(|busy| Err(busy.into()))
+            .map_err(|error| self.note_refusal(error))
+    }
+
     /// Stages points for a bulk build, all or nothing; the count staged by this call.
     ///
     /// # Errors

@@ -18,6 +18,8 @@ mod clock_test;
 #[cfg(test)]
 mod damage_test;
 #[cfg(test)]
+mod delete_test;
+#[cfg(test)]
 mod expiry_test;
 #[cfg(test)]
 mod follow_test;

@@ -115,6 +115,13 @@ impl Both {
                 let args = Args::new().s8("tcp").s32(filter.to_string());
                 let deleted = self.wire.ask("vector_delete_by_filter", args).ok();
                 assert_eq!(rest, Some(u32::from_be_bytes(deleted.try_into().expect("four bytes")).into()));
+                // By ids, of which the other side has the same.
+                let ids = [self.random.below(40), self.random.below(40)];
+                let rest = self.rest("POST", &format!("{points}/delete"), json!({"ids": ids}));
+                let rest = rest.map(|body| body["deleted"].as_u64()).expect("a number");
+                let args = Args::new().s8("tcp").s32("").u8(1).u32(2).u64(ids[0]).u64(ids[1]);
+                let deleted = self.wire.ask("vector_delete_by_filter", args).ok();
+                assert_eq!(rest, Some(u32::from_be_bytes(deleted.try_into().expect("four bytes")).into()));
                 ("delete by filter".to_owned(), Ok(None), Ok(None))
             }
         }

@@ -55,7 +55,7 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("BatchPoint", points::PointBody::KEYS),
         ("StagedPoint", points::PointBody::KEYS),
         ("Build", crate::rest::BuildBody::KEYS),
-        ("DeleteByFilter", crate::rest::DeleteBody::KEYS),
+        ("DeleteByFilter", crate::rest::delete::DeleteBody::KEYS),
         ("Scroll", scroll::ScrollBody::KEYS),
         ("OrderBy", scroll::OrderBody::KEYS),
         ("OrderKey", scroll::TailBody::KEYS),

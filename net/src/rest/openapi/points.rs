@@ -119,8 +119,11 @@ fn writes() -> Vec<Operation> {
             )
             .errors(&[404, 409, 507]),
         operation("POST", "/v1/collections/{name}/points/delete", "deletePoints", "points", "Delete what matches")
-            .about("A filter that matches everything is refused.")
-            .body("DeleteByFilter", &[("old", json!({"filter": {"op": "lt", "field": "year", "value": 1980}}))])
+            .about("A filter that matches everything is refused. In its place `ids` name the points.")
+            .body("DeleteByFilter", &[
+                ("old", json!({"filter": {"op": "lt", "field": "year", "value": 1980}})),
+                ("named", json!({"ids": [1, 7]})),
+            ])
             .answer(200, "How many.", &count("deleted"), &[("old", json!({"deleted": 1}))])
             .errors(&[404, 507]),
     ]

@@ -172,6 +172,10 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
     let examples = || with(array(uint64()), json!({"maxItems": limits::QUERY_EXAMPLES_MAX}));
     let lanes = with(array(named("Leaf")), json!({"minItems": 1, "maxItems": limits::QUERY_LANES_MAX}));
     let most = *PARTITIONS.end();
+    let ids = about(
+        "Points to delete in place of a filter; those that are absent are not counted.",
+        with(array(uint64()), json!({"maxItems": limits::DELETE_IDS_MAX})),
+    );
     let name = || named("CollectionName");
     let counted = || body(&[], filter());
     let start_from = about(
@@ -234,7 +238,13 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 json!({"ids": array(uint64()), "with_vector": or(true, boolean()), "with_payload": or(true, boolean())}),
             ),
         ),
-        ("DeleteByFilter", body(&["filter"], joined(&[filter(), write_options()]))),
+        (
+            "DeleteByFilter",
+            json!({"oneOf": [
+                body(&["filter"], joined(&[filter(), json!({"ids": {"type": "null"}}), write_options()])),
+                body(&["ids"], joined(&[json!({"ids": ids, "filter": {"type": "null"}}), write_options()])),
+            ]}),
+        ),
         (
             "Scroll",
             body(

@@ -92,6 +92,7 @@ fn others() -> Vec<(VectorOp, String)> {
         ),
         (VectorOp::ClearPayload, "04646f6373 0000000000000001 | 01 0000000000000001"),
         (VectorOp::DeleteByFilter, "04646f6373 F"),
+        (VectorOp::DeleteByFilter, "04646f6373 00000000 | 01 00000002 0000000000000007 0000000000000009"),
         (VectorOp::SearchDocs, "03 04646f6373 00000005 V F 03 00 0000000000003039"),
         (
             VectorOp::HybridSearch,
@@ -340,6 +341,17 @@ fn changes_of_payloads() {
     assert_eq!(change(VectorOp::ClearPayload, head), (1, PayloadChange::Clear, None));
     let by_filter = bytes(&format!("04646f6373 {F}"));
     assert!(request!(DeleteByFilter, DeleteByFilter, &by_filter).filter.is_some());
+    let named = bytes("04646f6373 00000000 01 00000002 0000000000000007 ffffffffffffffff");
+    let named = request!(DeleteByFilter, DeleteByFilter, &named);
+    assert!(named.filter.is_none() && named.ids == Some(vec![7, u64::MAX]));
+    assert_eq!(request!(DeleteByFilter, DeleteByFilter, &bytes(&format!("04646f6373 {F} 00"))).ids, None);
+    for (text, fragment) in [
+        ("04646f6373 00000000 01 00000002 0000000000000007", "args too short: id"),
+        ("04646f6373 00000000 01 00100001", "ids: at most 1048576 in one deletion"),
+    ] {
+        let refused = read(VectorOp::DeleteByFilter, &bytes(text)).err().unwrap();
+        assert!(refused.contains(fragment), "{refused}");
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub use create::fields as fields_of_create;
 
 use crate::op::VectorOp;
 use crate::op::{
-    ApiError, BuildStaged, ChangePayload, CreateCollection, DeleteByFilter, DeletePoint, DropCollection,
+    ApiError, BuildStaged, ChangePayload, CreateCollection, DeletePoint, DeletePoints, DropCollection,
     GetCollection, GetPoints, OperatePoint, SearchPoints, StagePoints, WritePoints,
 };
 use crate::op::{GroupPoints, HybridPoints, QueryPoints, Scroll, TextPoints};
@@ -52,7 +52,7 @@ pub enum VectorRequest {
     /// [`answers::put_done`]; an absent point is a no, not an error.
     ChangePayload(ChangePayload),
     /// [`answers::put_deleted`].
-    DeleteByFilter(DeleteByFilter),
+    DeleteByFilter(DeletePoints),
     /// [`answers::put_hits12`].
     Search(SearchPoints),
     /// [`answers::put_docs`].

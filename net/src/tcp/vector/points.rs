@@ -10,7 +10,7 @@
 //! set_payload, overwrite_payload     C u64 id, meta, keyTtl, cas
 //! delete_payload_keys                C u64 id, u32 n, (s16 key)*, cas
 //! clear_payload                      C u64 id, cas
-//! delete_by_filter                   C filter
+//! delete_by_filter                   C filter, then nothing, 00, or 01 u32 n, (u64 id)* with an empty filter
 //! bulk_stage                         C u32 dim, u32 n, (u64 id, f32 * dim)*
 //! bulk_stage_payload                 as above, then meta * n, and nothing behind it
 //! bulk_build                         C u32 workers, 0 = all
@@ -18,8 +18,8 @@
 //! ```
 
 use crate::op::{
-    ApiError, BatchBuilder, BuildStaged, ChangePayload, DeleteByFilter, DeletePoint, GetPoints, OperatePoint,
-    ReadOptions, StagePoints, WriteOptions, WritePoints,
+    ApiError, BatchBuilder, BuildStaged, ChangePayload, DeletePoint, DeletePoints, GetPoints, OperatePoint,
+    ReadOptions, StagePoints, WriteOptions, WritePoints, check_ids,
 };
 use crate::tcp::reader::{ArgsReader, check_flags};
 use crate::tcp::vector::parts::{cas, collection, filter, key_ttl, key_ttl_map, payload, sparse, trailer};
@@ -98,11 +98,9 @@ pub fn get(args: &mut ArgsReader<'_>) -> Result<GetPoints, ApiError> {
 pub fn get_batch(args: &mut ArgsReader<'_>) -> Result<GetPoints, ApiError> {
     let (collection, flags, count) = (collection(args)?, args.u8("flags")?, args.u32("n")?);
     check_flags(flags, WITH_VECTOR | WITH_PAYLOAD)?;
-    let count = args.fits(count.into(), 8, "id")?;
-    let ids = args.take(8 * count, "id")?.as_chunks::<8>().0;
     Ok(GetPoints {
         collection,
-        ids: ids.iter().map(|bytes| u64::from_be_bytes(*bytes)).collect(),
+        ids: ids(args, count)?,
         with_vector: flags & WITH_VECTOR != 0,
         with_payload: flags & WITH_PAYLOAD != 0,
         read: ReadOptions::default(),
@@ -137,9 +135,22 @@ pub fn clear_payload(args: &mut ArgsReader<'_>) -> Result<ChangePayload, ApiErro
     Ok(ChangePayload { collection, id, change: PayloadChange::Clear, write: cas(args)? })
 }
 
-pub fn delete_by_filter(args: &mut ArgsReader<'_>) -> Result<DeleteByFilter, ApiError> {
-    let collection = collection(args)?;
-    Ok(DeleteByFilter { collection, filter: filter(args)?, write: WriteOptions::default() })
+pub fn delete_by_filter(args: &mut ArgsReader<'_>) -> Result<DeletePoints, ApiError> {
+    let (collection, filter) = (collection(args)?, filter(args)?);
+    let mut named = None;
+    if !args.is_empty() && args.flag("ids")? {
+        let count = args.u32("n")?;
+        check_ids(count as usize)?;
+        named = Some(ids(args, count)?);
+    }
+    Ok(DeletePoints { collection, filter, ids: named, write: WriteOptions::default() })
+}
+
+/// `(u64 id)*`.
+fn ids(args: &mut ArgsReader<'_>, count: u32) -> Result<Vec<u64>, ApiError> {
+    let count = args.fits(count.into(), 8, "id")?;
+    let ids = args.take(8 * count, "id")?.as_chunks::<8>().0;
+    Ok(ids.iter().map(|bytes| u64::from_be_bytes(*bytes)).collect())
 }
 
 /// Points to be staged; their rows are copied as they lie, ids and vectors together.

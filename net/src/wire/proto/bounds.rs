@@ -61,7 +61,7 @@ bounded! {
     UpsertRequest[indices(7), ttls(14)],
     UpsertBatchRequest[list(2, "a batch may have", limits::JSON_INGEST_MAX_POINTS, "points", Item::Message(BATCH_POINT))],
     DeleteRequest,
-    DeleteByFilterRequest,
+    DeleteByFilterRequest[list(16, "a deletion may name", limits::DELETE_IDS_MAX, "ids", Item::Integer)],
     GetRequest,
     GetBatchRequest[list(2, "a request may name", limits::GRPC_IDS_MAX, "ids", Item::Integer)],
     SetPayloadRequest[ttls(6)],

@@ -121,6 +121,8 @@ pub struct DeleteByFilterRequest {
     pub write_consistency_factor: u32,
     #[prost(bool, tag = "4")]
     pub no_wait: bool,
+    #[prost(uint64, repeated, tag = "16")]
+    pub ids: ::prost::alloc::vec::Vec<u64>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteByFilterResponse {
