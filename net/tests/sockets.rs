@@ -1,5 +1,6 @@
 //! The front ends over real sockets, against nodes of two cores in memory: connections, limits, every route and every method.
 mod common;
+mod filters;
 mod grpc;
 mod http;
 mod rest;

@@ -106,7 +106,9 @@ impl Filter {
             Filter::And(filters) => json!({"op": "and", "and": all(filters)}),
             Filter::Or(filters) => json!({"op": "or", "or": all(filters)}),
             Filter::Not(filter) => json!({"op": "not", "not": filter.json()}),
-            Filter::Leaf(op @ ("is_empty" | "is_null"), field, _) => json!({"op": op, "field": field}),
+            Filter::Leaf(op @ ("is_empty" | "is_null" | "exists"), field, _) => {
+                json!({"op": op, "field": field})
+            }
             Filter::Leaf(op, field, value) => json!({"op": op, "field": field, "value": value.tagged()}),
         }
     }
@@ -170,6 +172,7 @@ impl Filter {
                 _ => false,
             },
             "is_null" => *value == Val::Null,
+            "exists" => *value != Val::Null,
             other => unreachable!("no twin of {other}"),
         }
     }

@@ -180,7 +180,7 @@ impl Run {
                 Filter::Leaf("match", field, Val::Str(self.text(2)))
             }
             _ => {
-                let op = if self.chance(2) { "is_empty" } else { "is_null" };
+                let op = ["is_empty", "is_null", "exists"][self.below(3) as usize];
                 Filter::Leaf(op, ["n", "s", "t", "z"][self.below(4) as usize], Val::Null)
             }
         }

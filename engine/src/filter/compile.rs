@@ -189,6 +189,7 @@ impl Compiler {
             },
             Operator::IsEmpty => Test::IsEmpty,
             Operator::IsNull => Test::IsNull,
+            Operator::Exists => Test::Exists,
             Operator::DtGt | Operator::DtGte | Operator::DtLt | Operator::DtLte => match value {
                 Value::String(time) => {
                     let bound = unix_ms_of_rfc3339(time).ok_or_else(|| {
@@ -274,7 +275,9 @@ fn is_geo(operator: Operator) -> bool {
 /// Whether the operator compares with a value.
 fn takes_value(operator: Operator) -> bool {
     let is_group = matches!(operator, Operator::And | Operator::Or | Operator::Not);
-    !is_group && !is_geo(operator) && !matches!(operator, Operator::IsEmpty | Operator::IsNull)
+    !is_group
+        && !is_geo(operator)
+        && !matches!(operator, Operator::IsEmpty | Operator::IsNull | Operator::Exists)
 }
 
 fn relation(operator: Operator) -> Relation {

@@ -49,6 +49,8 @@ pub(crate) enum Test {
     IsEmpty,
     /// Present with kind none.
     IsNull,
+    /// Present with any kind but none; an empty text or array is a value.
+    Exists,
     /// A geo point inside.
     Inside(Area),
 }
@@ -146,6 +148,7 @@ impl Test {
                 | ValueRef::Record(_) => false,
             },
             Test::IsNull => matches!(value, ValueRef::None),
+            Test::Exists => !matches!(value, ValueRef::None),
             Test::Inside(area) => {
                 matches!(value, ValueRef::Geo { lat, lon } if area.contains(lat, lon) == Some(true))
             }

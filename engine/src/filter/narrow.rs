@@ -300,6 +300,8 @@ fn leaf<'p>(field: &str, test: &Test, known: Known<'_, 'p>) -> Option<Narrowed<'
             let beginnings = pattern.beginnings.as_ref()?;
             terms((known.view.beginning_with(field, beginnings.iter().map(|text| &**text)), false))
         }
+        // Who has the key may have null there, which is filed nowhere.
+        Test::Exists => terms((known.view.holders(field), false)),
         Test::IsEmpty | Test::IsNull => None,
     }
 }

@@ -68,6 +68,7 @@ pub(super) enum Operator {
     Regex,
     IsEmpty,
     IsNull,
+    Exists,
     DtGt,
     DtGte,
     DtLt,
@@ -78,7 +79,7 @@ pub(super) enum Operator {
 }
 
 impl Operator {
-    pub(super) const ALL: [(&'static str, Operator); 22] = [
+    pub(super) const ALL: [(&'static str, Operator); 23] = [
         ("and", Operator::And),
         ("or", Operator::Or),
         ("not", Operator::Not),
@@ -94,6 +95,7 @@ impl Operator {
         ("regex", Operator::Regex),
         ("is_empty", Operator::IsEmpty),
         ("is_null", Operator::IsNull),
+        ("exists", Operator::Exists),
         ("dt_gt", Operator::DtGt),
         ("dt_gte", Operator::DtGte),
         ("dt_lt", Operator::DtLt),

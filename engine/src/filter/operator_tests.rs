@@ -245,6 +245,16 @@ fn is_empty_and_is_null_judge_absence() {
 }
 
 #[test]
+fn exists_wants_a_value() {
+    let node = leaf("exists", None);
+    for value in one_of_each().iter().chain(&[text(""), texts(&[]), Value::Ints(vec![]), Value::Bool(false)])
+    {
+        assert_eq!(matches(&node, Some(value)), *value != Value::None, "{value:?}");
+    }
+    assert!(!matches(&node, None));
+}
+
+#[test]
 fn datetimes_compare_milliseconds() {
     let noon = text("1970-01-01T00:00:01.5Z");
     let (int, float) = (Value::Int, Value::Float);
@@ -399,6 +409,7 @@ fn points_without_payload_have_no_fields() {
         (Node::default(), true),
         (leaf("is_empty", None), true),
         (leaf("is_null", None), false),
+        (leaf("exists", None), false),
         (leaf("ne", Value::Int(1)), false),
         (not(leaf("eq", Value::Int(1))), true),
     ] {
@@ -418,6 +429,8 @@ fn expired_keys_are_absent() {
     let empty = Predicate::compile(&leaf("is_empty", None)).unwrap();
     assert!(eq.matches(row, NOW - 1) && !empty.matches(row, NOW - 1));
     assert!(!eq.matches(row, NOW) && empty.matches(row, NOW));
+    let exists = Predicate::compile(&leaf("exists", None)).unwrap();
+    assert!(exists.matches(row, NOW - 1) && !exists.matches(row, NOW));
 }
 
 #[test]

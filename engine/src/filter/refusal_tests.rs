@@ -46,6 +46,7 @@ fn keys_must_belong_to_the_operator() {
             Node { value: Some(Value::None), ..leaf("is_null", Value::None) },
             r#"key "value" does not belong to op "is_null""#,
         ),
+        (leaf("exists", Value::Bool(true)), r#"key "value" does not belong to op "exists""#),
         (
             Node { value: Some(Value::None), ..geo("geo_radius", Geo::default()) },
             r#"key "value" does not belong"#,
@@ -82,6 +83,7 @@ fn needs_of_operators_are_checked() {
         (node("has_id"), r#"unknown operator "has_id""#),
         (unfielded("eq"), r#"op "eq" needs a field"#),
         (Node { field: Some(String::new()), ..node("is_empty") }, r#"op "is_empty" needs a field"#),
+        (node("exists"), r#"op "exists" needs a field"#),
         (leaf("in", text("a")), r#"op "in" needs a value of kind strings, ints or floats, not string"#),
         (leaf("in", Value::Bool(true)), "not bool"),
         (leaf("eq", Value::Record(vec![2, 0])), r#"op "eq" needs a value of another kind, not record"#),

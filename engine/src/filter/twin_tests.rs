@@ -59,6 +59,7 @@ fn naive(node: &Node, payload: &Payload) -> bool {
             _ => false,
         },
         "is_null" => value == Some(&Value::None),
+        "exists" => value.is_some_and(|value| *value != Value::None),
         op @ ("dt_gt" | "dt_gte" | "dt_lt" | "dt_lte") => {
             let Value::String(time) = &operand else { unreachable!() };
             let bound = time.parse::<jiff::Timestamp>().unwrap().as_millisecond() as f64;
@@ -286,7 +287,7 @@ fn any_leaf() -> BoxedStrategy<Node> {
         2 => with(vec!["contains"], element.prop_map(Some).boxed()),
         2 => with(vec!["match"], any_text().prop_map(|query| Some(Value::String(query))).boxed()),
         2 => with(vec!["regex"], prop::sample::select(patterns).prop_map(|p| Some(Value::String(p.into()))).boxed()),
-        2 => with(vec!["is_empty", "is_null"], Just(None).boxed()),
+        2 => with(vec!["is_empty", "is_null", "exists"], Just(None).boxed()),
         2 => with(vec!["dt_gt", "dt_gte", "dt_lt", "dt_lte"], prop::sample::select(times).prop_map(|t| Some(Value::String(t.into()))).boxed()),
         1 => geo("geo_radius"),
         1 => geo("geo_bounding_box"),

@@ -79,7 +79,7 @@ pub(super) fn filter_tree_seeds() -> Vec<Vec<u8>> {
 }
 
 /// Operators by recipe byte; the last two are not ones.
-const OPERATORS: [&str; 24] = [
+const OPERATORS: [&str; 25] = [
     "and",
     "or",
     "not",
@@ -95,6 +95,7 @@ const OPERATORS: [&str; 24] = [
     "regex",
     "is_empty",
     "is_null",
+    "exists",
     "dt_gt",
     "dt_gte",
     "dt_lt",

@@ -130,7 +130,7 @@ fn filter_forms() -> [(&'static str, Value); 13] {
             "FilterWords",
             node(&["match", "regex"], &["field", "value"], json!({"field": field(), "value": text()})),
         ),
-        ("FilterEmpty", node(&["is_empty", "is_null"], &["field"], json!({"field": field()}))),
+        ("FilterEmpty", node(&["is_empty", "is_null", "exists"], &["field"], json!({"field": field()}))),
         (
             "FilterTime",
             node(

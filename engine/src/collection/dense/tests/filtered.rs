@@ -96,6 +96,8 @@ impl Filtered {
         set(rng, "at", at);
         let place = Value::Geo { lat: rng.below(40) as f64 / 10.0, lon: rng.below(40) as f64 / 10.0 };
         set(rng, "place", place);
+        let note = if rng.below(2) == 0 { Value::None } else { Value::String(String::new()) };
+        set(rng, "note", note);
         row.finish()
     }
 
@@ -136,7 +138,7 @@ impl Filtered {
         let number = |rng: &mut Rng| Value::Float(rng.below(2100) as f64 / 10.0);
         let word = |rng: &mut Rng| WORDS[rng.below(6) as usize].to_owned();
         let compare = ["gt", "gte", "lt", "lte"][rng.below(4) as usize];
-        match rng.below(14) {
+        match rng.below(15) {
             0 => leaf("eq", "group", Value::Int(rng.below(22) as i64)),
             1 => leaf("in", "group", Value::Ints(vec![1, 3, rng.below(20) as i64])),
             2 | 3 => leaf(compare, "price", number(rng)),
@@ -148,6 +150,11 @@ impl Filtered {
             9 => leaf("ne", "group", Value::Int(rng.below(20) as i64)),
             11 => leaf(&format!("dt_{compare}"), "at", Value::String(time(rng))),
             12 => leaf("in", "price", Value::Floats((0..30).map(|_| rng.below(400) as f64 / 2.0).collect())),
+            13 => Node {
+                op: Some("exists".into()),
+                field: Some(["group", "tags", "note", "unique", "nothing"][rng.below(5) as usize].into()),
+                ..Node::default()
+            },
             10 => {
                 let patterns = ["^(red|blue) st", "^[r-t]", "(?i)^RED", "st", "^.*e st", "^(|never)"];
                 let field = if rng.below(4) == 0 { "tags" } else { "title" };
