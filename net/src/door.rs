@@ -263,18 +263,18 @@ impl Permit {
         self.family
     }
 
-    /// Whether a payload row still matches what it was found by.
+    /// Whether a point, by its id and payload row, still matches what it was found by.
     ///
     /// # Errors
     /// When the questions of the request have taken longer than they may.
     pub async fn row_matches(
         &self,
         filter: Option<&Predicate>,
-        row: &[u8],
+        point: (u64, &[u8]),
         now_ms: u64,
         asked: &mut Asked,
     ) -> Result<bool, ApiError> {
-        Ok(self.core.ctx().row_matches(filter, row, now_ms, asked).await?)
+        Ok(self.core.ctx().row_matches(filter, point, now_ms, asked).await?)
     }
 }
 

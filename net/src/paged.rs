@@ -161,7 +161,7 @@ impl ScrollReader {
         for point in points.into_iter().flatten() {
             // Again: it may have changed since it was found.
             let filter = request.order.filter.as_deref();
-            if self.permit.row_matches(filter, &point.row, now_ms, &mut self.asked).await? {
+            if self.permit.row_matches(filter, (point.id, &point.row), now_ms, &mut self.asked).await? {
                 matching.push(point);
             }
         }

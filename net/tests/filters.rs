@@ -153,10 +153,62 @@ fn conditions_are_the_same_everywhere() {
     let mut here = Everywhere::start();
     let exists = json!({"op": "exists", "field": "n"});
     here.finds(exists.clone(), |id| id % 4 >= 2);
-    here.finds(json!({"op": "not", "not": exists}), |id| id % 4 < 2);
+    here.finds(json!({"op": "not", "not": exists.clone()}), |id| id % 4 < 2);
+    let ids = json!([3, 4, 599, 600, u64::MAX]);
+    here.finds(json!({"op": "has_id", "has_id": ids}), |id| [3, 4, 599].contains(&id));
+    let some = json!({"op": "has_id", "has_id": (100..400).collect::<Vec<u64>>()});
+    let even = json!({"op": "eq", "field": "even", "value": true});
+    here.finds(json!({"op": "and", "and": [even, some.clone()]}), |id| {
+        (100..400).contains(&id) && id.is_multiple_of(2)
+    });
+    here.finds(json!({"op": "and", "and": [exists, {"op": "not", "not": some}]}), |id| {
+        id % 4 >= 2 && !(100..400).contains(&id)
+    });
+    here.finds(json!({"op": "has_id", "has_id": []}), |_| false);
+    here.refuses(r#"{"op":"has_id","has_id":[1,-2]}"#, r#"field "has_id": "#);
+    here.refuses(r#"{"op":"has_id","value":[1]}"#, r#"key "value" does not belong to op "has_id""#);
+    here.refuses(r#"{"op":"has_id"}"#, r#"invalid filter: op "has_id" needs a list of ids in "has_id""#);
+    let many = json!({"op": "not", "not": {"op": "has_id", "has_id": vec![1; 10_001]}}).to_string();
+    here.refuses(&many, r#"invalid filter: not: more than 10000 ids in "has_id" of one filter"#);
     here.refuses(r#"{"op":"exists"}"#, r#"invalid filter: op "exists" needs a field"#);
     here.refuses(
         r#"{"op":"exists","field":"n","value":true}"#,
         r#"invalid filter: key "value" does not belong to op "exists""#,
     );
+}
+
+/// Pages of the points of a list, in the order of ids, and what is deleted by one.
+#[test]
+fn lists_of_ids_are_paged_and_deleted() {
+    let mut here = Everywhere::start();
+    let path = |route: &str| format!("/v1/collections/f/points/{route}");
+    let listed: Vec<u64> = (0..200).map(|n| (n * 7919) % 900).collect();
+    let expected: BTreeSet<u64> = listed.iter().copied().filter(|id| *id < POINTS).collect();
+    let filter = json!({"op": "has_id", "has_id": listed});
+    for limit in [1, 7, 1000] {
+        let (mut found, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let body = json!({"limit": limit, "cursor": cursor, "filter": filter});
+            let page = here.rest.json("POST", &path("scroll"), body);
+            let documents = page["documents"].as_array().unwrap();
+            assert!(documents.len() <= limit);
+            found.extend(documents.iter().map(|point| point["id"].as_u64().unwrap()));
+            cursor = page["next_cursor"].as_str().unwrap_or("").to_owned();
+            if cursor.is_empty() {
+                break;
+            }
+        }
+        assert!(found.iter().eq(&expected), "{limit}: {found:?}");
+    }
+    let few = json!({"op": "has_id", "has_id": [1, 2, 3, 4_000]});
+    let search = json!({"query": [0, 0], "k": 5, "explain": true, "filter": few});
+    let lane = &here.rest.json("POST", &path("search"), search)["explain"]["lanes"][0];
+    assert_eq!((&lane["plan"], &lane["distances"]), (&json!("points"), &json!(3)), "{lane}");
+    let deleted = here.rest.json("POST", &path("delete"), json!({ "filter": filter }));
+    assert_eq!(deleted, json!({"deleted": expected.len()}));
+    here.finds(filter, |_| false);
+    here.finds(json!({}), |id| !expected.contains(&id));
+    // Nobody means that: it holds for all points.
+    let all = json!({"filter": {"op": "not", "not": {"op": "has_id", "has_id": []}}}).to_string();
+    here.rest.refused("POST", &path("delete"), &all, 400, "filter");
 }

@@ -50,14 +50,14 @@ pub(crate) fn allowance() -> Allowance {
     Allowance::of(ASKED_NS)
 }
 
-/// Whether a row matches, `None` when the allowance is used up before.
+/// Whether a point matches, `None` when the allowance is used up before.
 pub(crate) fn ask(
     filter: Option<&Predicate>,
-    row: &[u8],
+    point: &Point<'_>,
     now_ms: u64,
     allowance: &Allowance,
 ) -> Option<bool> {
-    filter.map_or(Some(true), |filter| filter.ask(payload(row), now_ms, allowance))
+    filter.map_or(Some(true), |filter| filter.ask(point.id, payload(point.row), now_ms, allowance))
 }
 
 fn payload(row: &[u8]) -> Option<PayloadRow<'_>> {
@@ -109,7 +109,7 @@ impl Asked {
         now_ms: u64,
         slice: &mut Slice,
     ) -> Result<bool, OpError> {
-        self.settle_row(filter, &open.row, now_ms, slice).await
+        self.settle_row(filter, (open.id, &open.row), now_ms, slice).await
     }
 
     fn left_ns(&self) -> u64 {
@@ -119,12 +119,12 @@ impl Asked {
     async fn settle_row(
         &mut self,
         filter: &Predicate,
-        row: &[u8],
+        (id, row): (u64, &[u8]),
         now_ms: u64,
         slice: &mut Slice,
     ) -> Result<bool, OpError> {
         let (left_ns, before_ns) = (self.left_ns(), slice.used_ns());
-        let answer = filter.ask_in_pieces(payload(row), now_ms, &mut Sliced::new(slice, left_ns)).await;
+        let answer = filter.ask_in_pieces(id, payload(row), now_ms, &mut Sliced::new(slice, left_ns)).await;
         self.ns += slice.used_ns() - before_ns;
         answer.map_err(|TooLong| too_long())
     }
@@ -163,23 +163,23 @@ impl Pace for Sliced<'_> {
 }
 
 impl Ctx {
-    /// Whether a copied row matches, however long that takes; others run meanwhile. The time is added to `asked`, which counts for the whole
-    /// request.
+    /// Whether a point matches of which id and row were copied, however long that takes; others run meanwhile. The time is added to `asked`,
+    /// which counts for the whole request.
     ///
     /// # Errors
     /// [`OpError::Busy`] when the filter takes longer than a request may.
     pub async fn row_matches(
         &self,
         filter: Option<&Predicate>,
-        row: &[u8],
+        (id, row): (u64, &[u8]),
         now_ms: u64,
         asked: &mut Asked,
     ) -> Result<bool, OpError> {
         let Some(filter) = filter else { return Ok(true) };
         let mut slice = Slice::begin(self.env());
-        match asked.count(&slice, || filter.ask(payload(row), now_ms, &allowance())) {
+        match asked.count(&slice, || filter.ask(id, payload(row), now_ms, &allowance())) {
             Some(matches) => asked.check().map(|()| matches),
-            None => asked.settle_row(filter, row, now_ms, &mut slice).await,
+            None => asked.settle_row(filter, (id, row), now_ms, &mut slice).await,
         }
     }
 

@@ -401,7 +401,7 @@ impl Bench {
 
     /// Whether the payload of a point matches.
     fn holds(&self, filter: &Predicate, slot: Slot) -> bool {
-        filter.matches(Some(PayloadRow::trusted(&self.payloads[slot as usize])), 0)
+        filter.matches(slot.into(), Some(PayloadRow::trusted(&self.payloads[slot as usize])), 0)
     }
 
     /// Searches say which columns they miss, and the owner fills them between writes.

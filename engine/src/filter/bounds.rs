@@ -26,7 +26,7 @@ impl Predicate {
 
 fn bounds_in<'p>(expr: &'p Expr, field: &str) -> Option<Vec<Bounds<'p>>> {
     match expr {
-        Expr::Always | Expr::Not(_) => None,
+        Expr::Always | Expr::Not(_) | Expr::HasId(_) => None,
         Expr::Never => Some(Vec::new()),
         Expr::All(children) => children.iter().filter_map(|child| bounds_in(child, field)).reduce(both),
         Expr::Any(children) => {

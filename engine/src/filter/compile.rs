@@ -3,6 +3,7 @@
 use super::datetime::{date_text, unix_ms_of_rfc3339};
 use super::expr::Expr;
 use super::geo::{Area, BoundingBox, Circle, Polygon};
+use super::ids::Ids;
 use super::leaf::{Relation, Test};
 use super::membership::{Floats, Members, Numbers, Texts};
 use super::node::{FilterError, Geo, Node, Operator};
@@ -25,6 +26,9 @@ pub const MAX_POLYGON_VERTICES: usize = 65_536;
 /// Most regular expressions in one filter. All together take at most 1 MiB compiled, and each about 1 MiB more for the states that
 /// are kept of it on a core.
 pub const MAX_REGEXES: usize = 16;
+
+/// Most ids in the lists of one filter. The planner looks all of them up in one piece, which takes a millisecond.
+pub const MAX_IDS: usize = 10_000;
 
 /// Longest regular expression in bytes.
 const MAX_REGEX_BYTES: usize = 16 * 1024;
@@ -77,14 +81,21 @@ impl fmt::Display for NodePath<'_> {
 #[derive(Default)]
 pub(super) struct Compiler {
     nodes: usize,
+    ids: usize,
+    asks_for_ids: bool,
     regexes: usize,
     /// What they have become.
     regex_bytes: usize,
 }
 
 impl Compiler {
-    pub(super) fn compile(mut self, root: &Node) -> Result<Expr, FilterError> {
+    pub(super) fn compile(&mut self, root: &Node) -> Result<Expr, FilterError> {
         self.node(root, NodePath { parent: None, step: Step::Root }, 1)
+    }
+
+    /// Whether a node asks for ids, even where that says nothing.
+    pub(super) fn asks_for_ids(&self) -> bool {
+        self.asks_for_ids
     }
 
     fn node(&mut self, node: &Node, place: NodePath<'_>, depth: usize) -> Result<Expr, FilterError> {
@@ -118,8 +129,21 @@ impl Compiler {
                     node.not.as_deref().ok_or_else(|| place.error("op \"not\" needs a node in \"not\""))?;
                 Ok(Expr::not(self.node(negated, child(Step::Not), depth + 1)?))
             }
+            Operator::HasId => self.ids(node, &place),
             leaf => self.leaf(node, leaf, &place),
         }
+    }
+
+    fn ids(&mut self, node: &Node, place: &NodePath<'_>) -> Result<Expr, FilterError> {
+        let ids = node.has_id.as_deref();
+        let ids = ids.ok_or_else(|| place.error("op \"has_id\" needs a list of ids in \"has_id\""))?;
+        self.asks_for_ids = true;
+        self.ids += ids.len();
+        if self.ids > MAX_IDS {
+            return Err(place.error(format!("more than {MAX_IDS} ids in \"has_id\" of one filter")));
+        }
+        let ids = Ids::new(ids.iter().copied());
+        Ok(if ids.sorted().is_empty() { Expr::Never } else { Expr::HasId(ids) })
     }
 
     fn leaf(&mut self, node: &Node, operator: Operator, place: &NodePath<'_>) -> Result<Expr, FilterError> {
@@ -145,7 +169,9 @@ impl Compiler {
             return Err(wrong_kind("a value of another kind"));
         }
         let test = match operator {
-            Operator::And | Operator::Or | Operator::Not => unreachable!("handled by the caller"),
+            Operator::And | Operator::Or | Operator::Not | Operator::HasId => {
+                unreachable!("handled by the caller")
+            }
             Operator::Eq => Test::Eq(value.clone()),
             Operator::Ne => Test::Ne(value.clone()),
             Operator::Gt | Operator::Gte | Operator::Lt | Operator::Lte => {
@@ -248,16 +274,16 @@ fn operator(node: &Node, place: &NodePath<'_>) -> Result<Operator, FilterError> 
 /// Refuses keys that the operator would not look at: a node such as `{"or":[...]}` without `op` would otherwise be an empty
 /// `and`, which matches everything.
 fn check_keys(node: &Node, operator: Operator, place: &NodePath<'_>) -> Result<(), FilterError> {
-    let Node { op, field, value, and, or, not, geo } = node;
-    let is_group = matches!(operator, Operator::And | Operator::Or | Operator::Not);
+    let Node { op, field, value, and, or, not, geo, has_id } = node;
     let is_geo = is_geo(operator);
     let keys = [
-        ("field", field.is_some(), !is_group),
+        ("field", field.is_some(), takes_field(operator)),
         ("value", value.is_some(), takes_value(operator)),
         ("and", and.is_some(), operator == Operator::And),
         ("or", or.is_some(), operator == Operator::Or),
         ("not", not.is_some(), operator == Operator::Not),
         ("geo", geo.is_some(), is_geo),
+        ("has_id", has_id.is_some(), operator == Operator::HasId),
     ];
     let Some((key, ..)) = keys.into_iter().find(|(_, present, belongs)| *present && !belongs) else {
         return Ok(());
@@ -272,10 +298,14 @@ fn is_geo(operator: Operator) -> bool {
     matches!(operator, Operator::GeoRadius | Operator::GeoBoundingBox | Operator::GeoPolygon)
 }
 
+/// Whether the operator asks about a payload key.
+fn takes_field(operator: Operator) -> bool {
+    !matches!(operator, Operator::And | Operator::Or | Operator::Not | Operator::HasId)
+}
+
 /// Whether the operator compares with a value.
 fn takes_value(operator: Operator) -> bool {
-    let is_group = matches!(operator, Operator::And | Operator::Or | Operator::Not);
-    !is_group
+    takes_field(operator)
         && !is_geo(operator)
         && !matches!(operator, Operator::IsEmpty | Operator::IsNull | Operator::Exists)
 }

@@ -2,6 +2,7 @@
 
 use super::allowance::Allowance;
 use super::course::Course;
+use super::ids::Ids;
 use super::leaf::{LIST_IN_CACHE, Test};
 use crate::pace::{Pace, TooLong};
 use crate::payload::ValueRef;
@@ -9,6 +10,9 @@ use std::pin::Pin;
 
 /// Nanoseconds of a question between two calls of the pace.
 pub(super) const PIECE_NS: u64 = 50_000;
+
+/// Looking for an id in a list: a hash, and a miss of the first cache or two.
+const ID_NS: u64 = 30;
 
 /// A compiled expression. Constants are folded on the way up: `Always` and `Never` occur only as the root, and `All`
 /// and `Any` have at least one child, none of them constant.
@@ -24,6 +28,8 @@ pub(crate) enum Expr {
     Any(Box<[Expr]>),
     /// The child does not match.
     Not(Box<Expr>),
+    /// The point has one of these ids; what has none matches none.
+    HasId(Ids),
     /// A test of one payload key.
     Leaf {
         /// The key.
@@ -66,7 +72,7 @@ impl Expr {
     /// What asking costs beyond the row, in steps of 100 ns.
     pub(super) fn steps_beyond_row(&self) -> usize {
         match self {
-            Expr::Always | Expr::Never => 0,
+            Expr::Always | Expr::Never | Expr::HasId(_) => 0,
             Expr::All(children) | Expr::Any(children) => children.iter().map(Expr::steps_beyond_row).sum(),
             Expr::Not(child) => child.steps_beyond_row(),
             Expr::Leaf { test: Test::In(members), .. } if members.len() > LIST_IN_CACHE => 5,
@@ -75,9 +81,10 @@ impl Expr {
         }
     }
 
-    /// Whether what `value_of` says of each field matches; `None` when the allowance is used up before that is known.
+    /// Whether a point with this id matches, by what `value_of` says of each field; `None` when the allowance is used up before that is known.
     pub(super) fn ask<'v>(
         &self,
+        id: Option<u64>,
         value_of: &impl Fn(&str) -> Option<ValueRef<'v>>,
         allowance: &Allowance,
     ) -> Option<bool> {
@@ -86,7 +93,7 @@ impl Expr {
             Expr::Never => Some(false),
             Expr::All(children) => {
                 for child in children {
-                    if !child.ask(value_of, allowance)? {
+                    if !child.ask(id, value_of, allowance)? {
                         return Some(false);
                     }
                 }
@@ -94,14 +101,15 @@ impl Expr {
             }
             Expr::Any(children) => {
                 for child in children {
-                    if child.ask(value_of, allowance)? {
+                    if child.ask(id, value_of, allowance)? {
                         return Some(true);
                     }
                 }
                 Some(false)
             }
-            Expr::Not(child) => child.ask(value_of, allowance).map(|answer| !answer),
-            Expr::Leaf { .. } if allowance.is_spent() => None,
+            Expr::Not(child) => child.ask(id, value_of, allowance).map(|answer| !answer),
+            Expr::Leaf { .. } | Expr::HasId(_) if allowance.is_spent() => None,
+            Expr::HasId(ids) => Some(has_id(ids, id, allowance)),
             Expr::Leaf { field, test } => test.ask(value_of(field), allowance),
         }
     }
@@ -109,6 +117,7 @@ impl Expr {
     /// As [`Self::ask`], in pieces. Groups within groups are futures of their own; leaves, of which there may be many, are not.
     pub(super) fn ask_in_pieces<'a, 'v: 'a, P: Pace>(
         &'a self,
+        id: Option<u64>,
         value_of: &'a impl Fn(&str) -> Option<ValueRef<'v>>,
         allowance: &'a Allowance,
         pace: &'a mut P,
@@ -117,10 +126,10 @@ impl Expr {
             let (children, decisive) = match self {
                 Expr::Always => return Ok(true),
                 Expr::Never => return Ok(false),
-                Expr::Not(child) => return Ok(!child.ask_in_pieces(value_of, allowance, pace).await?),
+                Expr::Not(child) => return Ok(!child.ask_in_pieces(id, value_of, allowance, pace).await?),
                 Expr::All(children) => (&**children, false),
                 Expr::Any(children) => (&**children, true),
-                Expr::Leaf { .. } => (std::slice::from_ref(self), true),
+                Expr::Leaf { .. } | Expr::HasId(_) => (std::slice::from_ref(self), true),
             };
             for child in children {
                 let answer = match child {
@@ -136,7 +145,8 @@ impl Expr {
                             },
                         }
                     }
-                    group => group.ask_in_pieces(value_of, allowance, &mut *pace).await?,
+                    Expr::HasId(ids) => has_id(ids, id, allowance),
+                    group => group.ask_in_pieces(id, value_of, allowance, &mut *pace).await?,
                 };
                 if answer == decisive {
                     return Ok(decisive);
@@ -152,7 +162,7 @@ impl Expr {
     /// Calls `each` with field and test of every leaf.
     pub(super) fn each_leaf<'e>(&'e self, each: &mut impl FnMut(&'e str, &'e Test)) {
         match self {
-            Expr::Always | Expr::Never => {}
+            Expr::Always | Expr::Never | Expr::HasId(_) => {}
             Expr::All(children) | Expr::Any(children) => {
                 children.iter().for_each(|child| child.each_leaf(each));
             }
@@ -160,4 +170,42 @@ impl Expr {
             Expr::Leaf { field, test } => each(field, test),
         }
     }
+
+    /// Whether it has lists of ids.
+    pub(super) fn lists_ids(&self) -> bool {
+        match self {
+            Expr::Always | Expr::Never | Expr::Leaf { .. } => false,
+            Expr::All(children) | Expr::Any(children) => children.iter().any(Expr::lists_ids),
+            Expr::Not(child) => child.lists_ids(),
+            Expr::HasId(_) => true,
+        }
+    }
+
+    /// Whether what matches has an id of one of the lists.
+    pub(super) fn is_within_ids(&self) -> bool {
+        match self {
+            Expr::Always | Expr::Not(_) | Expr::Leaf { .. } => false,
+            Expr::All(children) => children.iter().any(Expr::is_within_ids),
+            Expr::Any(children) => children.iter().all(Expr::is_within_ids),
+            Expr::Never | Expr::HasId(_) => true,
+        }
+    }
+
+    /// Appends the lists of ids.
+    pub(super) fn add_ids<'e>(&'e self, lists: &mut Vec<&'e Ids>) {
+        match self {
+            Expr::Always | Expr::Never | Expr::Leaf { .. } => {}
+            Expr::All(children) | Expr::Any(children) => {
+                children.iter().for_each(|child| child.add_ids(lists));
+            }
+            Expr::Not(child) => child.add_ids(lists),
+            Expr::HasId(ids) => lists.push(ids),
+        }
+    }
+}
+
+/// Whether the id is in the list.
+fn has_id(ids: &Ids, id: Option<u64>, allowance: &Allowance) -> bool {
+    allowance.spend(ID_NS);
+    id.is_some_and(|id| ids.contains(id))
 }

@@ -2,6 +2,7 @@
 
 use super::cost::{KEY_NS, PREDICATE_NS, Situation};
 use super::expr::Expr;
+use super::ids::IdSlots;
 use super::leaf::Test;
 use super::membership::Members;
 use super::narrow::{Known, Lists, looked_up, narrow_expr};
@@ -16,7 +17,7 @@ const STEPS_EACH: usize = 3;
 /// Most bytes of bitsets for the lists of one filter, at one bit per slot each. Those beyond are asked as a predicate.
 const LISTS_MAX_BYTES: usize = 64 << 20;
 
-/// Looks up all lists of `filter` that are longer than what the planner looks up by itself, and short enough to be worth it: with
+/// Adds to the slots of the ids in `filter` what is found under all of its lists that are longer than what the planner looks up by itself, and short enough to be worth it: with
 /// one element per few points it costs less to ask about the points.
 ///
 /// Cost: some 250 ns per element, one bit per slot.
@@ -26,16 +27,14 @@ const LISTS_MAX_BYTES: usize = 64 << 20;
 pub(crate) async fn look_up<'f>(
     filter: &'f Predicate,
     view: View<'_>,
+    ids: IdSlots<'f>,
     s: &Situation,
     pace: &mut impl Pace,
 ) -> Result<Lists<'f>, TooLong> {
-    let mut lists = Lists::default();
+    let mut lists = Lists::of_ids(ids);
     let mut long = Vec::new();
-    Collector { view, s, room: LISTS_MAX_BYTES, looked_up_max: filter.looked_up_max() }.collect(
-        filter.expr(),
-        u64::MAX,
-        &mut long,
-    );
+    Collector { view, lists: &lists, s, room: LISTS_MAX_BYTES, looked_up_max: filter.looked_up_max() }
+        .collect(filter.expr(), u64::MAX, &mut long);
     pace.foresee(long.iter().map(|(_, members)| members.len() * STEPS_EACH).sum())?;
     for (field, members) in long {
         // Before any posting is read: whoever sees that no row is being replaced sees no terms of replaced ones. What is replaced
@@ -59,6 +58,8 @@ pub(crate) async fn look_up<'f>(
 /// Finds the lists that are worth it.
 struct Collector<'a, 'p> {
     view: View<'p>,
+    /// What has been looked up: ids alone.
+    lists: &'a Lists<'a>,
     s: &'a Situation,
     /// Bytes left for bitsets.
     room: usize,
@@ -71,7 +72,7 @@ impl Collector<'_, '_> {
     fn collect<'f>(&mut self, expr: &'f Expr, asked: u64, long: &mut Vec<(&'f str, &'f Members)>) {
         let asked = asked.min(self.s.filed);
         match expr {
-            Expr::Always | Expr::Never => {}
+            Expr::Always | Expr::Never | Expr::HasId(_) => {}
             Expr::Not(child) => self.collect(child, asked, long),
             Expr::All(children) => {
                 // What the others leave is all that the list could spare questions about.
@@ -99,13 +100,13 @@ impl Collector<'_, '_> {
     }
 
     fn at_most(&self, expr: &Expr) -> Option<u64> {
-        let known = Known { view: self.view, lists: &Lists::default(), looked_up_max: self.looked_up_max };
+        let known = Known { view: self.view, lists: self.lists, looked_up_max: self.looked_up_max };
         narrow_expr(expr, known).map(|narrowed| narrowed.selection.at_most())
     }
 
     fn has_long_list(&self, expr: &Expr) -> bool {
         match expr {
-            Expr::Always | Expr::Never => false,
+            Expr::Always | Expr::Never | Expr::HasId(_) => false,
             Expr::Not(child) => self.has_long_list(child),
             Expr::All(children) | Expr::Any(children) => {
                 children.iter().any(|child| self.has_long_list(child))

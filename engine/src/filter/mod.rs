@@ -6,7 +6,7 @@
 //!
 //! `planner` chooses how a search answers a filter, by what the ways cost (`cost`); `narrow` finds the slots that can match in the payload index.
 //!
-//! Every leaf reads one payload key. A key that is missing or expired is *absent*; how absence is judged belongs to
+//! A leaf reads one payload key, or asks which id the point has. A key that is missing or expired is *absent*; how absence is judged belongs to
 //! each operator and is stated at `leaf::Test`.
 
 mod allowance;
@@ -17,6 +17,7 @@ mod course;
 mod datetime;
 mod expr;
 mod geo;
+pub(crate) mod ids;
 mod leaf;
 pub(crate) mod lists;
 mod looks;
@@ -38,7 +39,7 @@ mod twin_tests;
 
 pub use allowance::Allowance;
 pub use bounds::Bounds;
-pub use compile::{MAX_DEPTH, MAX_NODES, MAX_POLYGON_VERTICES, MAX_REGEXES};
+pub use compile::{MAX_DEPTH, MAX_IDS, MAX_NODES, MAX_POLYGON_VERTICES, MAX_REGEXES};
 pub use datetime::unix_ms_of_rfc3339;
 pub use node::{FilterError, Geo, Node, is_operator, operator_names};
 pub use planner::{Estimate, Path};

@@ -1,6 +1,7 @@
 //! From a filter to the slots that can match, by the payload index.
 
 use super::expr::Expr;
+use super::ids::IdSlots;
 use super::leaf::{Relation, Test};
 use super::membership::Members;
 use super::predicate::Predicate;
@@ -8,19 +9,27 @@ use crate::payload::index::{Bound, Class, Marked, Selection, Terms, View};
 use crate::payload::{CONTENT_KEY, Value};
 use std::rc::Rc;
 
-/// What was found under long lists of one filter.
+/// What was found under long lists of one filter, and the slots of the ids in it.
 #[derive(Default)]
-pub(crate) struct Lists<'f>(Vec<(&'f Members, Rc<Marked>, bool)>);
+pub(crate) struct Lists<'f> {
+    members: Vec<(&'f Members, Rc<Marked>, bool)>,
+    ids: IdSlots<'f>,
+}
 
 impl<'f> Lists<'f> {
+    /// No long lists.
+    pub fn of_ids(ids: IdSlots<'f>) -> Lists<'f> {
+        Lists { members: Vec::new(), ids }
+    }
+
     /// Adds what was found under a list, and whether each of it matches.
     pub(super) fn add(&mut self, members: &'f Members, found: Marked, exact: bool) {
-        self.0.push((members, Rc::new(found), exact));
+        self.members.push((members, Rc::new(found), exact));
     }
 
     /// The slots under a list that was looked up, and whether each of them matches.
     pub(super) fn of<'p>(&self, members: &Members) -> Option<(Selection<'p>, bool)> {
-        let (_, marked, exact) = self.0.iter().find(|(of, ..)| std::ptr::eq(*of, members))?;
+        let (_, marked, exact) = self.members.iter().find(|(of, ..)| std::ptr::eq(*of, members))?;
         Some((Selection::Marked(marked.clone()), *exact))
     }
 }
@@ -106,7 +115,14 @@ pub(super) fn narrow_expr<'p>(expr: &Expr, known: Known<'_, 'p>) -> Option<Narro
     match expr {
         Expr::Always => None,
         // What is filed under exactly what matches is all that does not match.
-        Expr::Not(child) => complement(narrow_expr(child, known)),
+        Expr::Not(child) => complement(narrow_expr(child, known)).map(|others| {
+            // A point that was deleted after the snapshot is not found by its id, but is no other point either.
+            Narrowed { exact: others.exact && !child.lists_ids(), ..others }
+        }),
+        Expr::HasId(ids) => {
+            let slots = known.lists.ids.of(ids)?;
+            Some(Narrowed { selection: Selection::Listed(slots), exact: true })
+        }
         Expr::Never => Some(Narrowed { selection: Selection::nothing(), exact: true }),
         Expr::Leaf { field, test } => {
             let narrowed = match test {

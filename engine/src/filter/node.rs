@@ -22,6 +22,8 @@ pub struct Node {
     pub not: Option<Box<Node>>,
     /// Geo operand, if sent.
     pub geo: Option<Geo>,
+    /// Ids of points, if sent.
+    pub has_id: Option<Vec<u64>>,
 }
 
 /// Geo operand. Coordinates are degrees; like payload values on the wire, one that is 0 may be left out.
@@ -69,6 +71,7 @@ pub(super) enum Operator {
     IsEmpty,
     IsNull,
     Exists,
+    HasId,
     DtGt,
     DtGte,
     DtLt,
@@ -79,7 +82,7 @@ pub(super) enum Operator {
 }
 
 impl Operator {
-    pub(super) const ALL: [(&'static str, Operator); 23] = [
+    pub(super) const ALL: [(&'static str, Operator); 24] = [
         ("and", Operator::And),
         ("or", Operator::Or),
         ("not", Operator::Not),
@@ -96,6 +99,7 @@ impl Operator {
         ("is_empty", Operator::IsEmpty),
         ("is_null", Operator::IsNull),
         ("exists", Operator::Exists),
+        ("has_id", Operator::HasId),
         ("dt_gt", Operator::DtGt),
         ("dt_gte", Operator::DtGte),
         ("dt_lt", Operator::DtLt),

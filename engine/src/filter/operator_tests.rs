@@ -1,9 +1,11 @@
 //! One table per operator: an operand, then stored values that match and that do not.
 
-use super::{Geo, Node, Predicate};
+use super::{Allowance, Geo, Node, Predicate};
 use crate::payload::{PayloadRow, RowBuilder, Value};
 
 const NOW: u64 = 1_000;
+/// The id of the point that is asked about.
+const ID: u64 = 7;
 
 fn text(s: &str) -> Value {
     Value::String(s.into())
@@ -43,7 +45,7 @@ fn matches(node: &Node, stored: Option<&Value>) -> bool {
         builder.set("f", value.clone(), 0);
     }
     let row = builder.finish();
-    predicate.matches(Some(PayloadRow::verify(&row).unwrap()), NOW)
+    predicate.matches(ID, Some(PayloadRow::verify(&row).unwrap()), NOW)
 }
 
 /// One value of every kind, to show which kinds an operator does not touch.
@@ -352,6 +354,46 @@ fn geo_polygon_follows_the_even_odd_rule() {
 }
 
 #[test]
+fn has_id_looks_for_the_id_alone() {
+    let list = |ids: Vec<u64>| Node { op: Some("has_id".into()), has_id: Some(ids), ..Node::default() };
+    let many: Vec<u64> = (0..1_000).map(|n| u64::MAX - n).collect();
+    for (ids, asked, expected) in [
+        (vec![ID], ID, true),
+        (vec![ID], ID + 1, false),
+        (vec![0, u64::MAX, ID, ID], u64::MAX, true),
+        (vec![0], 0, true),
+        (vec![], ID, false),
+        (many.clone(), u64::MAX - 999, true),
+        (many, u64::MAX - 1_000, false),
+    ] {
+        let predicate = Predicate::compile(&list(ids.clone())).unwrap();
+        assert_eq!(predicate.matches(asked, None, NOW), expected, "{asked} in {ids:?}");
+        let others = Predicate::compile(&not(list(ids.clone()))).unwrap();
+        assert_eq!(others.matches(asked, None, NOW), !expected, "{asked} not in {ids:?}");
+        assert_eq!(others.is_trivially_true(), ids.is_empty());
+        // What has no id, as a record, is in no list.
+        assert_eq!(predicate.ask_values(|_| None, &Allowance::unbounded()), Some(false));
+    }
+    let either = or(vec![list(vec![1, 2]), leaf("is_null", None), not(list(vec![3]))]);
+    assert_eq!(Predicate::compile(&either).unwrap().id_lists().len(), 2);
+    assert!(Predicate::compile(&not(list(vec![]))).unwrap().asks_for_ids());
+    assert!(!Predicate::compile(&leaf("is_null", None)).unwrap().asks_for_ids());
+    let null = || leaf("is_null", None);
+    let some = || list(vec![1, 2]);
+    for (node, expected) in [
+        (some(), true),
+        (and(vec![null(), some()]), true),
+        (or(vec![some(), and(vec![some(), null()])]), true),
+        (or(vec![some(), null()]), false),
+        (not(some()), false),
+        (and(vec![null(), or(vec![null(), some()])]), false),
+        (Node::default(), false),
+    ] {
+        assert_eq!(Predicate::compile(&node).unwrap().is_within_ids(), expected, "{node:?}");
+    }
+}
+
+#[test]
 fn groups_combine_their_children() {
     let yes = || leaf("eq", Value::Int(1));
     let no = || leaf("eq", Value::Int(2));
@@ -414,8 +456,8 @@ fn points_without_payload_have_no_fields() {
         (not(leaf("eq", Value::Int(1))), true),
     ] {
         let predicate = Predicate::compile(&node).unwrap();
-        assert_eq!(predicate.matches(None, NOW), expected, "{node:?}");
-        assert_eq!(predicate.matches(Some(PayloadRow::trusted(&[])), NOW), expected, "{node:?}");
+        assert_eq!(predicate.matches(ID, None, NOW), expected, "{node:?}");
+        assert_eq!(predicate.matches(ID, Some(PayloadRow::trusted(&[])), NOW), expected, "{node:?}");
     }
 }
 
@@ -427,10 +469,10 @@ fn expired_keys_are_absent() {
     let row = Some(PayloadRow::trusted(&bytes));
     let eq = Predicate::compile(&leaf("eq", Value::Int(1))).unwrap();
     let empty = Predicate::compile(&leaf("is_empty", None)).unwrap();
-    assert!(eq.matches(row, NOW - 1) && !empty.matches(row, NOW - 1));
-    assert!(!eq.matches(row, NOW) && empty.matches(row, NOW));
+    assert!(eq.matches(ID, row, NOW - 1) && !empty.matches(ID, row, NOW - 1));
+    assert!(!eq.matches(ID, row, NOW) && empty.matches(ID, row, NOW));
     let exists = Predicate::compile(&leaf("exists", None)).unwrap();
-    assert!(exists.matches(row, NOW - 1) && !exists.matches(row, NOW));
+    assert!(exists.matches(ID, row, NOW - 1) && !exists.matches(ID, row, NOW));
 }
 
 #[test]

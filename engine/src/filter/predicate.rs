@@ -4,6 +4,7 @@ use super::allowance::Allowance;
 use super::compile::Compiler;
 use super::expr::{Expr, PIECE_NS};
 use super::geo::Area;
+use super::ids::Ids;
 use super::leaf::Test;
 use super::looks::{is_wide, looked_up_max};
 use super::node::{FilterError, Node};
@@ -21,6 +22,7 @@ const BRIEF_LEAVES: usize = 64;
 pub struct Predicate {
     root: Arc<Expr>,
     looked_up_max: usize,
+    asks_for_ids: bool,
 }
 
 impl Predicate {
@@ -33,9 +35,11 @@ impl Predicate {
     /// missing field or operand, an operand of the wrong kind or out of range, a malformed expression or time, or a
     /// tree beyond [`MAX_DEPTH`](super::MAX_DEPTH) or [`MAX_NODES`](super::MAX_NODES).
     pub fn compile(node: &Node) -> Result<Predicate, FilterError> {
-        let root = Compiler::default().compile(node)?;
+        let mut compiler = Compiler::default();
+        let root = compiler.compile(node)?;
+        let asks_for_ids = compiler.asks_for_ids();
         let looked_up_max = looked_up_max(&root);
-        Ok(Predicate { root: Arc::new(root), looked_up_max })
+        Ok(Predicate { root: Arc::new(root), looked_up_max, asks_for_ids })
     }
 
     /// Whether every point matches whatever it holds (`{}`, empty `and`, `and` of such, `or` holding such, `not` of a
@@ -58,7 +62,7 @@ impl Predicate {
     /// Whether asking it takes some microseconds at most, whatever a point holds: it has few leaves, and none that looks through texts or
     /// around polygons.
     pub fn is_brief(&self) -> bool {
-        let (mut leaves, mut brief) = (0, true);
+        let (mut leaves, mut brief) = (self.id_lists().len(), true);
         self.root.each_leaf(&mut |_, test| {
             leaves += 1;
             brief &= !matches!(test, Test::Regex(_) | Test::Match(_) | Test::Inside(Area::Polygon(_)));
@@ -81,19 +85,44 @@ impl Predicate {
         &self.root
     }
 
-    /// Whether a point with this payload (None = no payload) matches at `now_ms`, however long that takes. Keys expired by then are
+    /// Whether it asks for the ids of points, be it in an empty list.
+    pub fn asks_for_ids(&self) -> bool {
+        self.asks_for_ids
+    }
+
+    /// Whether every point that matches has an id that it lists, so that at most [`MAX_IDS`](super::MAX_IDS) do.
+    pub fn is_within_ids(&self) -> bool {
+        self.root.is_within_ids()
+    }
+
+    /// The lists of ids in it.
+    pub(crate) fn id_lists(&self) -> Vec<&Ids> {
+        let mut lists = Vec::new();
+        self.root.add_ids(&mut lists);
+        lists
+    }
+
+    /// Whether a point with this id and payload (None = no payload) matches at `now_ms`, however long that takes. Keys expired by then are
     /// absent.
     ///
     /// Allocates nothing, except that the first use of a regular expression on a thread sets up its cache.
-    pub fn matches(&self, row: Option<PayloadRow<'_>>, now_ms: u64) -> bool {
-        self.ask(row, now_ms, &Allowance::unbounded()).expect("an unbounded allowance is never used up")
+    pub fn matches(&self, id: u64, row: Option<PayloadRow<'_>>, now_ms: u64) -> bool {
+        self.ask(id, row, now_ms, &Allowance::unbounded()).expect("an unbounded allowance is never used up")
     }
 
     /// As [`Self::matches`], `None` when the allowance is used up before the answer is known: then ask again, in pieces. What it goes
     /// beyond its allowance by is below a millisecond.
     #[inline]
-    pub fn ask(&self, row: Option<PayloadRow<'_>>, now_ms: u64, allowance: &Allowance) -> Option<bool> {
-        self.ask_values(|field| row.as_ref().and_then(|row| row.get(field, now_ms)), allowance)
+    pub fn ask(
+        &self,
+        id: u64,
+        row: Option<PayloadRow<'_>>,
+        now_ms: u64,
+        allowance: &Allowance,
+    ) -> Option<bool> {
+        allowance.spend(QUESTION_NS);
+        let value_of = |field: &str| row.as_ref().and_then(|row| row.get(field, now_ms));
+        self.root.ask(Some(id), &value_of, allowance)
     }
 
     /// As [`Self::matches`], in pieces of at most some 50 µs, between which the pace is called. The row has to stay as it is meanwhile.
@@ -104,15 +133,16 @@ impl Predicate {
     /// [`TooLong`].
     pub async fn ask_in_pieces(
         &self,
+        id: u64,
         row: Option<PayloadRow<'_>>,
         now_ms: u64,
         pace: &mut impl Pace,
     ) -> Result<bool, TooLong> {
         let value_of = |field: &str| row.as_ref().and_then(|row| row.get(field, now_ms));
-        self.ask_values_in_pieces(&value_of, 0, pace).await
+        self.in_pieces(Some(id), &value_of, 0, pace).await
     }
 
-    /// As [`Self::ask`], of what has its fields elsewhere: `value_of` says what a field holds, `None` where it is absent.
+    /// As [`Self::ask`], of what has its fields elsewhere and no id: `value_of` says what a field holds, `None` where it is absent.
     #[inline]
     pub fn ask_values<'v>(
         &self,
@@ -120,10 +150,10 @@ impl Predicate {
         allowance: &Allowance,
     ) -> Option<bool> {
         allowance.spend(QUESTION_NS);
-        self.root.ask(&value_of, allowance)
+        self.root.ask(None, &value_of, allowance)
     }
 
-    /// As [`Self::ask_in_pieces`], of what has its fields elsewhere, where finding one costs `field_ns` nanoseconds.
+    /// As [`Self::ask_in_pieces`], of what has its fields elsewhere and no id, where finding one costs `field_ns` nanoseconds.
     ///
     /// # Errors
     /// [`TooLong`].
@@ -133,12 +163,22 @@ impl Predicate {
         field_ns: u64,
         pace: &mut impl Pace,
     ) -> Result<bool, TooLong> {
+        self.in_pieces(None, value_of, field_ns, pace).await
+    }
+
+    async fn in_pieces<'v>(
+        &self,
+        id: Option<u64>,
+        value_of: &impl Fn(&str) -> Option<ValueRef<'v>>,
+        field_ns: u64,
+        pace: &mut impl Pace,
+    ) -> Result<bool, TooLong> {
         let allowance = Allowance::of(PIECE_NS);
         let value_of = |field: &str| {
             allowance.spend(field_ns);
             value_of(field)
         };
-        let answer = self.root.ask_in_pieces(&value_of, &allowance, pace).await?;
+        let answer = self.root.ask_in_pieces(id, &value_of, &allowance, pace).await?;
         pace.step(allowance.renew(0)).await?;
         Ok(answer)
     }

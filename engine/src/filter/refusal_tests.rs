@@ -1,6 +1,6 @@
 //! Filters that do not compile: each with the node and the reason its error names.
 
-use super::{Geo, MAX_DEPTH, MAX_NODES, MAX_POLYGON_VERTICES, MAX_REGEXES, Node, Predicate};
+use super::{Geo, MAX_DEPTH, MAX_IDS, MAX_NODES, MAX_POLYGON_VERTICES, MAX_REGEXES, Node, Predicate};
 use super::{is_operator, operator_names};
 use crate::payload::Value;
 
@@ -46,6 +46,9 @@ fn keys_must_belong_to_the_operator() {
             Node { value: Some(Value::None), ..leaf("is_null", Value::None) },
             r#"key "value" does not belong to op "is_null""#,
         ),
+        (leaf("has_id", Value::Int(1)), r#"key "field" does not belong to op "has_id""#),
+        (Node { has_id: Some(vec![1]), ..eq() }, r#"key "has_id" does not belong to op "eq""#),
+        (Node { has_id: Some(vec![1]), ..Node::default() }, r#"key "has_id" without "op""#),
         (leaf("exists", Value::Bool(true)), r#"key "value" does not belong to op "exists""#),
         (
             Node { value: Some(Value::None), ..geo("geo_radius", Geo::default()) },
@@ -80,7 +83,8 @@ fn needs_of_operators_are_checked() {
         (node("not"), r#"op "not" needs a node"#),
         (node("equals"), r#"unknown operator "equals""#),
         (node("AND"), r#"unknown operator "AND""#),
-        (node("has_id"), r#"unknown operator "has_id""#),
+        (node("nested"), r#"unknown operator "nested""#),
+        (node("has_id"), r#"op "has_id" needs a list of ids in "has_id""#),
         (unfielded("eq"), r#"op "eq" needs a field"#),
         (Node { field: Some(String::new()), ..node("is_empty") }, r#"op "is_empty" needs a field"#),
         (node("exists"), r#"op "exists" needs a field"#),
@@ -235,6 +239,15 @@ fn absurd_trees_are_refused() {
     let wide = |nodes: usize| Node { or: Some(vec![leaf("eq", Value::Int(1)); nodes - 1]), ..node("or") };
     assert!(Predicate::compile(&wide(MAX_NODES)).is_ok());
     assert_eq!(refused(&wide(MAX_NODES + 1)), "invalid filter: more than 65536 nodes");
+
+    let ids = |n: usize| Node { has_id: Some(vec![7; n]), ..node("has_id") };
+    assert!(Predicate::compile(&ids(MAX_IDS)).is_ok());
+    assert_eq!(
+        refused(&ids(MAX_IDS + 1)),
+        r#"invalid filter: more than 10000 ids in "has_id" of one filter"#
+    );
+    let lists = Node { and: Some(vec![ids(1), ids(MAX_IDS)]), ..node("and") };
+    assert!(refused(&lists).contains("and[1]: more than 10000 ids"));
 
     let regexes = |n: usize| Node { or: Some(vec![leaf("regex", text("a")); n]), ..node("or") };
     assert!(Predicate::compile(&regexes(MAX_REGEXES)).is_ok());

@@ -11,16 +11,17 @@ const NOW: u64 = 1_000;
 /// A payload: value and deadline by key.
 type Payload = BTreeMap<String, (Value, u64)>;
 
-fn naive(node: &Node, payload: &Payload) -> bool {
+fn naive(node: &Node, id: u64, payload: &Payload) -> bool {
     let live = |key: &str| {
         payload.get(key).filter(|(_, deadline)| *deadline == 0 || *deadline > NOW).map(|(value, _)| value)
     };
     let value = node.field.as_deref().and_then(live);
     let operand = node.value.clone().unwrap_or(Value::None);
     match node.op.as_deref().unwrap_or("and") {
-        "and" => node.and.iter().flatten().all(|child| naive(child, payload)),
-        "or" => node.or.iter().flatten().any(|child| naive(child, payload)),
-        "not" => !naive(node.not.as_ref().unwrap(), payload),
+        "and" => node.and.iter().flatten().all(|child| naive(child, id, payload)),
+        "or" => node.or.iter().flatten().any(|child| naive(child, id, payload)),
+        "not" => !naive(node.not.as_ref().unwrap(), id, payload),
+        "has_id" => node.has_id.as_ref().unwrap().contains(&id),
         "eq" => value == Some(&operand),
         "ne" => value.is_some_and(|value| *value != operand),
         "gt" => compare(value, &operand, |a, b| a > b, |a, b| a > b),
@@ -289,11 +290,25 @@ fn any_leaf() -> BoxedStrategy<Node> {
         2 => with(vec!["regex"], prop::sample::select(patterns).prop_map(|p| Some(Value::String(p.into()))).boxed()),
         2 => with(vec!["is_empty", "is_null", "exists"], Just(None).boxed()),
         2 => with(vec!["dt_gt", "dt_gte", "dt_lt", "dt_lte"], prop::sample::select(times).prop_map(|t| Some(Value::String(t.into()))).boxed()),
+        2 => any_ids(),
         1 => geo("geo_radius"),
         1 => geo("geo_bounding_box"),
         1 => geo("geo_polygon"),
     ]
     .boxed()
+}
+
+/// Short lists of a few ids, and lists that are hashed.
+fn any_ids() -> BoxedStrategy<Node> {
+    let id = prop_oneof![4 => 0..4u64, 1 => prop::sample::select(vec![u64::MAX, 1 << 63, u64::MAX - 1])];
+    prop::collection::vec(id, 0..14)
+        .prop_map(|ids| Node { op: Some("has_id".into()), has_id: Some(ids), ..Node::default() })
+        .boxed()
+}
+
+/// The id of the point in a place, some of them as large as ids may be.
+fn id_at(place: usize) -> u64 {
+    if place == 3 { u64::MAX } else { place as u64 }
 }
 
 fn any_filter() -> BoxedStrategy<Node> {
@@ -340,21 +355,21 @@ proptest! {
         payloads in prop::collection::vec(any_payload(), 1..8),
     ) {
         let predicate = Predicate::compile(&filter).unwrap();
-        for payload in &payloads {
-            let bytes = encoded(payload);
-            let matched = predicate.matches(Some(PayloadRow::verify(&bytes).unwrap()), NOW);
-            prop_assert_eq!(matched, naive(&filter, payload), "{:?}", payload);
+        for (place, payload) in payloads.iter().enumerate() {
+            let (id, bytes) = (id_at(place), encoded(payload));
+            let matched = predicate.matches(id, Some(PayloadRow::verify(&bytes).unwrap()), NOW);
+            prop_assert_eq!(matched, naive(&filter, id, payload), "{} {:?}", id, payload);
             prop_assert!(matched || !predicate.is_trivially_true());
         }
         let empty = Payload::new();
-        prop_assert_eq!(predicate.matches(None, NOW), naive(&filter, &empty));
+        prop_assert_eq!(predicate.matches(1, None, NOW), naive(&filter, 1, &empty));
     }
 
     #[test]
     fn single_leaves_agree_with_the_grammar(leaf in any_leaf(), value in any_value()) {
-        let payload = Payload::from([(leaf.field.clone().unwrap(), (value, 0))]);
+        let payload = Payload::from([(leaf.field.clone().unwrap_or_default(), (value, 0))]);
         let bytes = encoded(&payload);
-        let matched = Predicate::compile(&leaf).unwrap().matches(Some(PayloadRow::verify(&bytes).unwrap()), NOW);
-        prop_assert_eq!(matched, naive(&leaf, &payload));
+        let matched = Predicate::compile(&leaf).unwrap().matches(2, Some(PayloadRow::verify(&bytes).unwrap()), NOW);
+        prop_assert_eq!(matched, naive(&leaf, 2, &payload));
     }
 }

@@ -57,7 +57,7 @@ pub use hash::{KeyHash, KeyHasher};
 pub use key_index::{KeyIndex, Rank};
 pub use op::{Action, Effect, Op, Prepared, Reply, StoreError, TTL_MS_MAX};
 pub use pages::Grow;
-pub use record_filter::{FieldError, RecordFilter};
+pub use record_filter::{RecordFilter, RecordFilterError};
 pub use snapshot::SnapshotCursor;
 pub use stats::Stats;
 pub use view::{Read, View};

@@ -23,25 +23,34 @@ pub struct RecordFilter {
     paths: Arc<HashMap<Box<str>, FieldPath>>,
 }
 
-/// A field of a filter that leads nowhere in any record.
+/// Why a filter cannot be asked of records.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid filter: field {field:?} is {why}")]
-pub struct FieldError {
-    /// As sent.
-    pub field: String,
-    /// What is wrong with it.
-    pub why: PathError,
+pub enum RecordFilterError {
+    /// A field leads nowhere in any record.
+    #[error("invalid filter: field {field:?} is {why}")]
+    Field {
+        /// As sent.
+        field: String,
+        /// What is wrong with it.
+        why: PathError,
+    },
+    /// It asks for the ids of points.
+    #[error("invalid filter: op \"has_id\" is about points of collections; keys have no id")]
+    Ids,
 }
 
 impl RecordFilter {
     /// Parses the fields of a filter.
     ///
     /// # Errors
-    /// The first one that is no path.
-    pub fn new(predicate: Predicate) -> Result<RecordFilter, FieldError> {
+    /// The first one that is no path, or a condition on ids.
+    pub fn new(predicate: Predicate) -> Result<RecordFilter, RecordFilterError> {
+        if predicate.asks_for_ids() {
+            return Err(RecordFilterError::Ids);
+        }
         let parsed = predicate.fields().into_iter().map(|field| match FieldPath::parse(field) {
             Ok(path) => Ok((field.into(), path)),
-            Err(why) => Err(FieldError { field: field.to_owned(), why }),
+            Err(why) => Err(RecordFilterError::Field { field: field.to_owned(), why }),
         });
         let paths: HashMap<_, _> = parsed.collect::<Result<_, _>>()?;
         Ok(RecordFilter { predicate, paths: Arc::new(paths) })
@@ -99,7 +108,7 @@ mod tests {
     use crate::filter::Node;
     use crate::payload::Value;
 
-    fn filter(op: &str, field: &str, value: Option<Value>) -> Result<RecordFilter, FieldError> {
+    fn filter(op: &str, field: &str, value: Option<Value>) -> Result<RecordFilter, RecordFilterError> {
         let node = Node { op: Some(op.into()), field: Some(field.into()), value, ..Node::default() };
         RecordFilter::new(Predicate::compile(&node).unwrap())
     }
@@ -120,5 +129,9 @@ mod tests {
             error,
             "invalid filter: field \"t/x/c\" is not a path: a row is up to 20 digits or quoted"
         );
+        let ids = Node { op: Some("has_id".into()), has_id: Some(vec![1]), ..Node::default() };
+        let not = Node { op: Some("not".into()), not: Some(Box::new(ids)), ..Node::default() };
+        let error = RecordFilter::new(Predicate::compile(&not).unwrap()).unwrap_err();
+        assert_eq!(error, RecordFilterError::Ids);
     }
 }

@@ -381,9 +381,9 @@ impl Run<'_> {
         for hit in hits {
             let row = self.dense.row(self.pin, hit.slot);
             let row = (!row.is_empty()).then(|| PayloadRow::trusted(row));
-            let matches = match filter.ask(row, self.now_ms, &allowance) {
+            let matches = match filter.ask(hit.id, row, self.now_ms, &allowance) {
                 Some(matches) => matches,
-                None => filter.ask_in_pieces(row, self.now_ms, pace).await?,
+                None => filter.ask_in_pieces(hit.id, row, self.now_ms, pace).await?,
             };
             if matches {
                 left.push(hit);

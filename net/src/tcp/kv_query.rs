@@ -256,6 +256,21 @@ mod tests {
     }
 
     #[test]
+    fn keys_have_no_ids() {
+        for json in [
+            r#"{"op":"has_id","has_id":[1]}"#,
+            r#"{"op":"and","and":[{"op":"exists","field":"n"},{"op":"has_id","has_id":[]},{"op":"has_id","has_id":[2]}]}"#,
+        ] {
+            let error = filter(json.as_bytes()).unwrap_err().to_string();
+            assert_eq!(
+                error, r#"invalid filter: op "has_id" is about points of collections; keys have no id"#,
+                "{json}"
+            );
+        }
+        assert!(filter(br#"{"op":"exists","field":"n"}"#).unwrap().is_some());
+    }
+
+    #[test]
     fn golden_indexes() {
         let text = "03 616765 02 753a 03 616765 00 01";
         let Ok(KvQueryRequest::SetIndex { definition, enabled }) = decoded(KvQueryOp::IndexSet, text) else {

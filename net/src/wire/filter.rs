@@ -31,6 +31,7 @@ json_object! {
         "or" => or: Vec<WireFilter>,
         "not" => not: Box<WireFilter>,
         "geo" => geo: GeoBody,
+        "has_id" => has_id: Vec<u64>,
     }
 }
 
@@ -105,6 +106,7 @@ impl<'de> Deserialize<'de> for WireFilter {
                 max_lon: geo.max_lon,
                 polygon: geo.polygon,
             }),
+            has_id: body.has_id,
         }))
     }
 }
@@ -155,6 +157,17 @@ mod tests {
         assert!(node.not.is_none());
         assert_eq!(parse("{}"), Node::default());
         assert_eq!(parse("null"), Node::default());
+    }
+
+    #[test]
+    fn lists_of_ids() {
+        let node = parse(r#"{"op":"has_id","has_id":[0,18446744073709551615]}"#);
+        assert_eq!((node.has_id, node.field), (Some(vec![0, u64::MAX]), None));
+        for ids in ["[-1]", "[1.5]", r#"["1"]"#, "7", "[18446744073709551616]", "[null]"] {
+            let body = format!(r#"{{"op":"has_id","has_id":{ids}}}"#);
+            let error = decode::<WireFilter>(body.as_bytes()).err().expect(ids);
+            assert!(error.message.contains(r#"field "has_id": "#), "{ids}: {}", error.message);
+        }
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl Core {
                 let still = asked.count(&slice, || {
                     let (pin, now_ms) = (self.pin(), self.env().unix_ms());
                     let point = owned.handle.dense(&pin).get(&pin, id, now_ms)?;
-                    let answer = question::ask(Some(filter), point.row, now_ms, &question::allowance());
+                    let answer = question::ask(Some(filter), &point, now_ms, &question::allowance());
                     Some(answer.ok_or_else(|| OpenPoint::of(&point)))
                 });
                 let still = match still {

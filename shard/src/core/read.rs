@@ -209,7 +209,7 @@ impl Core {
         while let Some(from) = next {
             owned.usable()?;
             if let Some(filter) = filter
-                && looked >= SCROLL_BY_ID_MAX
+                && (looked >= SCROLL_BY_ID_MAX || filter.is_within_ids())
             {
                 // Few match: what the payload index names is found without asking every point.
                 let room = if limit > 0 { limit + 1 - page.points.len() } else { usize::MAX };
@@ -228,7 +228,7 @@ impl Core {
                 let before_ns = slice.used_ns();
                 for id in ids {
                     let Some(point) = writer.shared().get(&pin, id, now_ms) else { continue };
-                    match question::ask(filter, point.row, now_ms, &allowance) {
+                    match question::ask(filter, &point, now_ms, &allowance) {
                         Some(false) => continue,
                         Some(true) => {}
                         None => {
@@ -333,7 +333,7 @@ impl Core {
                     let Some((id, rest)) = left.split_first() else { break };
                     left = rest;
                     let Some(point) = dense.get(&pin, *id, now_ms) else { continue };
-                    match question::ask(Some(filter), point.row, now_ms, &allowance) {
+                    match question::ask(Some(filter), &point, now_ms, &allowance) {
                         Some(false) => continue,
                         Some(true) => {}
                         None => {

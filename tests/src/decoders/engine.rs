@@ -5,6 +5,8 @@ use nigh_engine::payload::{Kind, PayloadRow, RowBuilder, Value};
 
 /// A time at which some of the seeds' keys have expired.
 const NOW_MS: u64 = 1_000;
+/// The id of the point that filters are asked about.
+const ID: u64 = 1;
 
 /// Any bytes verify or are refused; what verifies can be read, rebuilt, and is then equal.
 pub(super) fn payload_row(bytes: &[u8]) {
@@ -58,11 +60,11 @@ pub(super) fn filter_tree(bytes: &[u8]) {
     let row = builder.finish();
     let row = PayloadRow::verify(&row).expect("a built row verifies");
     let Ok(predicate) = Predicate::compile(&node) else { return };
-    let matched = predicate.matches(Some(row), NOW_MS);
+    let matched = predicate.matches(ID, Some(row), NOW_MS);
     assert!(matched || !predicate.is_trivially_true());
     let negated = Node { op: Some("not".into()), not: Some(Box::new(node)), ..Node::default() };
     if let Ok(negated) = Predicate::compile(&negated) {
-        assert_ne!(negated.matches(Some(row), NOW_MS), matched);
+        assert_ne!(negated.matches(ID, Some(row), NOW_MS), matched);
     }
 }
 
@@ -79,7 +81,7 @@ pub(super) fn filter_tree_seeds() -> Vec<Vec<u8>> {
 }
 
 /// Operators by recipe byte; the last two are not ones.
-const OPERATORS: [&str; 25] = [
+const OPERATORS: [&str; 26] = [
     "and",
     "or",
     "not",
@@ -96,6 +98,7 @@ const OPERATORS: [&str; 25] = [
     "is_empty",
     "is_null",
     "exists",
+    "has_id",
     "dt_gt",
     "dt_gte",
     "dt_lt",
@@ -188,6 +191,9 @@ impl Recipe<'_> {
         if present(5) {
             node.geo = Some(self.geo());
         }
+        if present(6) {
+            node.has_id = Some(self.list(|recipe| u64::from(recipe.byte())));
+        }
         node
     }
 
@@ -229,7 +235,7 @@ pub(super) fn filter_text(bytes: &[u8]) {
                 ..Node::default()
             };
             let Ok(predicate) = Predicate::compile(&leaf) else { continue };
-            let matched = predicate.matches(Some(row), NOW_MS);
+            let matched = predicate.matches(ID, Some(row), NOW_MS);
             match (op, field) {
                 // A text holds its own words, equals itself, and is not before the moment that it names.
                 ("match", _) | ("eq", "f") | ("contains", "g") | ("dt_gte", "f") => {

@@ -118,7 +118,7 @@ impl<'a, P: Pace> Listing<'a, P> {
         situation: Situation,
         pace: &'a mut P,
     ) -> Self {
-        let view = points.view_at(pin, wanted.filter, wanted.now_ms);
+        let view = points.view_to_plan(pin, wanted.filter, wanted.now_ms);
         let situation = points.counted(situation);
         Listing { points, pin, k: wanted.k, situation, view, asked: Asked::default(), pace }
     }
@@ -126,7 +126,8 @@ impl<'a, P: Pace> Listing<'a, P> {
     async fn named(&mut self) -> Result<Named<'a>, TooLong> {
         let (points, pin, situation) = (self.points, self.pin, &self.situation);
         let Some(filter) = self.view.filter else { return Ok(Named::Any) };
-        let lists = look_up(filter, points.index.view(pin), situation, self.pace).await?;
+        let lists =
+            look_up(filter, points.index.view(pin), self.view.ids.clone(), situation, self.pace).await?;
         Ok(match points.planned(filter, pin, &lists, situation, &self.view).0 {
             Plan::Nothing => Named::None,
             Plan::Points { walk, exact } => Named::Slots { walk, exact },

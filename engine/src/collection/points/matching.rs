@@ -38,10 +38,11 @@ impl Points {
     /// Any core: the slots from `from` on whose visible points match, ascending, as of now.
     pub(crate) fn matching<'p>(&'p self, pin: &'p Pin<'_>, sought: Sought<'p>, from: Slot) -> Matching<'p> {
         let Sought { filter, now_ms, situation } = sought;
-        let mut matching = Matching::of(self.view_at(pin, Some(filter), now_ms), from);
+        let mut matching = Matching::of(self.view_to_plan(pin, Some(filter), now_ms), from);
         if matching.view.filter.is_some() {
             let situation = self.counted(situation);
-            match self.planned(filter, pin, &Lists::default(), &situation, &matching.view).0 {
+            let lists = Lists::of_ids(matching.view.ids.clone());
+            match self.planned(filter, pin, &lists, &situation, &matching.view).0 {
                 Plan::Nothing => matching.end = 0,
                 Plan::Points { walk, exact } => (matching.named, matching.exact) = (Some(walk), exact),
                 Plan::Graph(_) | Plan::Everything => {}

@@ -115,8 +115,10 @@ impl Moment<'_> {
         if view.filter.is_none() {
             return Some(self.live());
         }
-        let situation = self.space.situation(0, true);
-        let (plan, _) = self.points.planned(filter, self.pin, &Lists::default(), &situation, &view);
+        // Of an older moment: ids may have been written since, and are asked for then.
+        view.look_up_ids(self.pin);
+        let (situation, lists) = (self.space.situation(0, true), Lists::of_ids(view.ids.clone()));
+        let (plan, _) = self.points.planned(filter, self.pin, &lists, &situation, &view);
         let (mut walk, exact) = match plan {
             Plan::Nothing => return Some(Vec::new()),
             Plan::Points { walk, exact } => (walk, exact),

@@ -140,7 +140,7 @@ impl Space {
         // The start of the tail comes before the snapshot: a slot that dies after it may leave the tail without ever having been in the
         // index, and what took its place is too new. The end comes after: what the snapshot includes is before it.
         let start = self.tail.start();
-        let view = self.points.view_at(pin, filter, now_ms);
+        let view = self.points.view_to_plan(pin, filter, now_ms);
         (view, self.tail.window_from(start))
     }
 
@@ -221,7 +221,7 @@ impl<P: Pace> Search<'_, P> {
             Index::Cells(_) => self.k,
         };
         let situation = space.situation(ef, scan_at_once);
-        let lists = look_up(filter, points.index(pin), &situation, self.pace).await?;
+        let lists = look_up(filter, points.index(pin), self.view.ids.clone(), &situation, self.pace).await?;
         let (plan, estimate) = points.planned(filter, pin, &lists, &situation, &self.view);
         self.explain = Explain { estimate, path: estimate.path, ..self.explain };
         self.follow(plan).await

@@ -34,6 +34,8 @@ pub(crate) enum Selection<'p> {
     Any(Vec<Selection<'p>>),
     /// Found before.
     Marked(Rc<Marked>),
+    /// Found before, ascending: few beside all slots.
+    Listed(Rc<[Slot]>),
     /// Every other slot, empty ones included. It cannot be walked, only marked.
     Not(Box<Selection<'p>>),
 }
@@ -204,6 +206,7 @@ impl<'p> Selection<'p> {
             Selection::All(parts) => parts.iter().map(Selection::at_most).min().unwrap_or(0),
             Selection::Any(parts) => parts.iter().map(Selection::at_most).fold(0, u64::saturating_add),
             Selection::Marked(marked) => marked.slots,
+            Selection::Listed(listed) => listed.len() as u64,
             Selection::Not(_) => u64::MAX,
         }
     }
@@ -212,7 +215,9 @@ impl<'p> Selection<'p> {
     pub fn share(&self, slots: u64) -> f64 {
         match self {
             Selection::Terms(terms) => (terms.postings as f64 / slots.max(1) as f64).min(1.0),
-            Selection::Marked(marked) => (marked.slots as f64 / slots.max(1) as f64).min(1.0),
+            Selection::Marked(_) | Selection::Listed(_) => {
+                (self.at_most() as f64 / slots.max(1) as f64).min(1.0)
+            }
             Selection::All(parts) => parts.iter().map(|part| part.share(slots)).product(),
             Selection::Any(parts) => 1.0 - parts.iter().map(|part| 1.0 - part.share(slots)).product::<f64>(),
             Selection::Not(part) => 1.0 - part.share(slots),
@@ -223,7 +228,7 @@ impl<'p> Selection<'p> {
     pub fn terms(&self) -> u64 {
         match self {
             Selection::Terms(terms) => terms.terms,
-            Selection::Marked(_) => 0,
+            Selection::Marked(_) | Selection::Listed(_) => 0,
             Selection::All(parts) | Selection::Any(parts) => parts.iter().map(Selection::terms).sum(),
             Selection::Not(part) => part.terms(),
         }
@@ -233,7 +238,7 @@ impl<'p> Selection<'p> {
     pub fn postings(&self) -> u64 {
         match self {
             Selection::Terms(terms) => terms.postings,
-            Selection::Marked(marked) => marked.slots,
+            Selection::Marked(_) | Selection::Listed(_) => self.at_most(),
             Selection::All(parts) | Selection::Any(parts) => parts.iter().map(Selection::postings).sum(),
             Selection::Not(part) => part.postings(),
         }
@@ -242,7 +247,7 @@ impl<'p> Selection<'p> {
     /// Whether any part of it is what others leave.
     pub fn has_complement(&self) -> bool {
         match self {
-            Selection::Terms(_) | Selection::Marked(_) => false,
+            Selection::Terms(_) | Selection::Marked(_) | Selection::Listed(_) => false,
             Selection::All(parts) | Selection::Any(parts) => parts.iter().any(Selection::has_complement),
             Selection::Not(_) => true,
         }
@@ -252,7 +257,7 @@ impl<'p> Selection<'p> {
     pub fn spans(&self) -> usize {
         match self {
             Selection::Terms(terms) => terms.spans.len(),
-            Selection::Marked(_) => 0,
+            Selection::Marked(_) | Selection::Listed(_) => 0,
             Selection::All(parts) | Selection::Any(parts) => parts.iter().map(Selection::spans).sum(),
             Selection::Not(part) => part.spans(),
         }
@@ -269,6 +274,14 @@ impl<'p> Selection<'p> {
             }
             Selection::Marked(marked) => {
                 words.iter_mut().zip(&marked.words).for_each(|(word, more)| *word |= more);
+            }
+            Selection::Listed(listed) => {
+                for &slot in listed.iter() {
+                    // A slot beyond the end was born after the words were counted out.
+                    if let Some(word) = words.get_mut(slot as usize / 64) {
+                        *word |= 1 << (slot % 64);
+                    }
+                }
             }
             Selection::Any(parts) => parts.iter().for_each(|part| part.mark(words)),
             Selection::All(parts) => {
@@ -301,6 +314,10 @@ impl<'p> Selection<'p> {
         match self {
             Selection::Terms(terms) => Some((terms.walk(limit)?, true)),
             Selection::Marked(marked) => Some((Walk::Marked(marked.clone()), true)),
+            Selection::Listed(listed) => {
+                let slots: Vec<Slot> = listed.iter().copied().collect();
+                Some((Walk::Listed(slots.into_iter()), true))
+            }
             Selection::Any(parts) => {
                 let mut exact = true;
                 let mut walks = Vec::with_capacity(parts.len());

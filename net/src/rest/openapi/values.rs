@@ -1,10 +1,10 @@
 //! Schemas of what payloads and filters hold.
 
 use super::schema::{
-    about, answer, array, body, boolean, double, filled, int64, named, nullable, one_of, string, with,
+    about, answer, array, body, boolean, double, filled, int64, named, nullable, one_of, string, uint64, with,
 };
 use crate::limits::{NAME_MAX_BYTES, PAYLOAD_KEYS_MAX};
-use nigh_engine::filter::{MAX_DEPTH, MAX_NODES, MAX_POLYGON_VERTICES, operator_names};
+use nigh_engine::filter::{MAX_DEPTH, MAX_IDS, MAX_NODES, MAX_POLYGON_VERTICES, operator_names};
 use nigh_engine::payload::Kind;
 use serde_json::{Map, Value, json};
 
@@ -81,7 +81,7 @@ fn degrees(limit: i64) -> Value {
 
 /// The forms of a filter, each a component of its own: generators of clients do not resolve a schema that is part of itself without
 /// a name in between, and leave out whatever uses it.
-fn filter_forms() -> [(&'static str, Value); 13] {
+fn filter_forms() -> [(&'static str, Value); 14] {
     let field = || about("Payload key; a dotted name is one key. `$content` is the text.", filled());
     let nodes = || array(named("Filter"));
     let text = || named("TextOperand");
@@ -108,6 +108,10 @@ fn filter_forms() -> [(&'static str, Value); 13] {
         json!({"minItems": 6, "maxItems": 2 * MAX_POLYGON_VERTICES,
             "description": "Latitude, longitude, latitude, longitude, and so on; closed by itself."}),
     );
+    let ids = about(
+        &format!("Ids of points: those that have one of them match. At most {MAX_IDS} in one filter."),
+        with(array(uint64()), json!({"maxItems": MAX_IDS})),
+    );
     [
         ("FilterWithoutOperator", body(&[], json!({"and": nodes()}))),
         ("FilterAnd", node(&["and"], &[], json!({"and": nodes()}))),
@@ -131,6 +135,7 @@ fn filter_forms() -> [(&'static str, Value); 13] {
             node(&["match", "regex"], &["field", "value"], json!({"field": field(), "value": text()})),
         ),
         ("FilterEmpty", node(&["is_empty", "is_null", "exists"], &["field"], json!({"field": field()}))),
+        ("FilterIds", node(&["has_id"], &["has_id"], json!({"has_id": ids}))),
         (
             "FilterTime",
             node(

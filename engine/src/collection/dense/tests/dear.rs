@@ -153,8 +153,8 @@ impl Bed {
     }
 
     fn matching(&self, filter: &Predicate) -> BTreeSet<u64> {
-        let matches = |row: &[u8]| filter.matches(Some(PayloadRow::trusted(row)), NOW);
-        (0..self.rows.len() as u64).filter(|&id| matches(&self.rows[id as usize])).collect()
+        let matches = |id: u64| filter.matches(id, Some(PayloadRow::trusted(&self.rows[id as usize])), NOW);
+        (0..self.rows.len() as u64).filter(|&id| matches(id)).collect()
     }
 }
 
@@ -164,8 +164,9 @@ fn walked(dense: &Dense, pin: &Pin<'_>, filter: &Predicate) -> (Vec<Slot>, usize
     while !cursor.is_done() {
         dense.match_slice(pin, filter, NOW, &mut cursor, 2048, |slot| slots.push(slot));
         if let Some(slot) = cursor.take_open() {
-            let row = PayloadRow::trusted(dense.point(pin, slot).row);
-            if at_once(filter.ask_in_pieces(Some(row), NOW, &mut pace)).unwrap() {
+            let point = dense.point(pin, slot);
+            let row = PayloadRow::trusted(point.row);
+            if at_once(filter.ask_in_pieces(point.id, Some(row), NOW, &mut pace)).unwrap() {
                 slots.push(slot);
             }
         }
@@ -268,7 +269,7 @@ fn lanes_ask_dear_filters_in_pieces() {
                 &mut all,
             );
             at_once(unfiltered).unwrap();
-            let matches = |id: u64| filter.matches(Some(PayloadRow::trusted(&rows[id as usize])), NOW);
+            let matches = |id: u64| filter.matches(id, Some(PayloadRow::trusted(&rows[id as usize])), NOW);
             all.retain(|hit| matches(hit.id));
             all.truncate(k);
             let ids = |hits: &[crate::sparse::LaneHit]| hits.iter().map(|hit| hit.id).collect::<Vec<_>>();

@@ -2,6 +2,7 @@
 use super::bed::{Bed, group_is, small_config};
 use crate::collection::{DenseConfig, IndexType, Moment};
 use crate::distance::Metric;
+use crate::filter::{Node, Predicate};
 use crate::memory::Pin;
 use crate::slot::Slot;
 
@@ -84,6 +85,11 @@ fn masks_keep_to_deadlines_and_filters() {
     let named = moment.named(&group_is(3)).expect("the index names them");
     assert_eq!(ids(named), (0..70).filter(|id| alive(id) && id % 5 == 3).collect::<Vec<u64>>());
     assert_eq!(moment.named(&group_is(9)).map(ids), Some(vec![]));
+    let listed = Node { op: Some("has_id".into()), has_id: Some(vec![4, 14, 3, 99]), ..Node::default() };
+    let listed = Predicate::compile(&listed).unwrap();
+    assert_eq!(moment.named(&listed).map(ids), Some(vec![3, 4]));
+    bed.write(crate::collection::WriteMode::Upsert, 4, &[4.5, 1.0], 4, 0);
+    assert_eq!(moment.named(&listed), None, "the moment shows another point than the map of ids");
 }
 
 #[test]

@@ -6,6 +6,8 @@ use crate::collection::{
     DenseWriter, Explain, Hit, MatchCursor, Parts, Query, RowWrite, SearchError, Write, WriteMode,
 };
 use crate::distance::{Kernel, Metric, padded, prepare};
+use crate::filter::narrow::Lists;
+use crate::filter::planner::Plan;
 use crate::filter::{Geo, Node, Path, Predicate, unix_ms_of_rfc3339};
 use crate::index::Scratch;
 use crate::memory::{Domain, Participant};
@@ -37,6 +39,10 @@ fn leaf(op: &str, field: &str, value: Value) -> Node {
 
 fn and(children: Vec<Node>) -> Node {
     Node { op: Some("and".into()), and: Some(children), ..Node::default() }
+}
+
+fn has_id(ids: Vec<u64>) -> Node {
+    Node { op: Some("has_id".into()), has_id: Some(ids), ..Node::default() }
 }
 
 fn compiled(node: &Node) -> Predicate {
@@ -138,7 +144,7 @@ impl Filtered {
         let number = |rng: &mut Rng| Value::Float(rng.below(2100) as f64 / 10.0);
         let word = |rng: &mut Rng| WORDS[rng.below(6) as usize].to_owned();
         let compare = ["gt", "gte", "lt", "lte"][rng.below(4) as usize];
-        match rng.below(15) {
+        match rng.below(16) {
             0 => leaf("eq", "group", Value::Int(rng.below(22) as i64)),
             1 => leaf("in", "group", Value::Ints(vec![1, 3, rng.below(20) as i64])),
             2 | 3 => leaf(compare, "price", number(rng)),
@@ -150,6 +156,11 @@ impl Filtered {
             9 => leaf("ne", "group", Value::Int(rng.below(20) as i64)),
             11 => leaf(&format!("dt_{compare}"), "at", Value::String(time(rng))),
             12 => leaf("in", "price", Value::Floats((0..30).map(|_| rng.below(400) as f64 / 2.0).collect())),
+            14 => {
+                let (count, among) =
+                    ([1, 5, 40, 400][rng.below(4) as usize], [600, 9000][rng.below(2) as usize]);
+                has_id((0..count).map(|_| rng.below(among)).collect())
+            }
             13 => Node {
                 op: Some("exists".into()),
                 field: Some(["group", "tags", "note", "unique", "nothing"][rng.below(5) as usize].into()),
@@ -188,8 +199,10 @@ impl Filtered {
     }
 
     fn matching(&self, filter: &Predicate) -> BTreeSet<u64> {
-        let matches = |row: &[u8]| filter.matches((!row.is_empty()).then(|| PayloadRow::trusted(row)), NOW);
-        self.twin.iter().filter(|(_, (_, row))| matches(row)).map(|(&id, _)| id).collect()
+        let matches = |id: u64, row: &[u8]| {
+            filter.matches(id, (!row.is_empty()).then(|| PayloadRow::trusted(row)), NOW)
+        };
+        self.twin.iter().filter(|(id, (_, row))| matches(**id, row)).map(|(&id, _)| id).collect()
     }
 
     fn truth(&self, vector: &[f32], k: usize, among: &BTreeSet<u64>) -> Vec<(u64, u32)> {
@@ -583,5 +596,94 @@ fn a_point_that_moves_before_the_snapshot_is_found() {
         let ids: Vec<u64> =
             dense.points().matching(&pin, sought, 0).map(|slot| dense.point(&pin, slot).id).collect();
         assert_eq!(ids.iter().filter(|&&id| id == 5).count(), 1, "{node:?}: {ids:?}");
+    }
+}
+
+/// What a list of ids names is found in the map of ids: nothing else is looked at, whatever else the filter asks for.
+#[test]
+fn listed_ids_are_all_that_is_looked_at() {
+    let mut bed = Filtered::new(47, false);
+    (0..12_000).for_each(|id| bed.upsert(id));
+    bed.writer.index_all();
+    let not = |node: Node| Node { op: Some("not".into()), not: Some(Box::new(node)), ..Node::default() };
+    let listed: Vec<u64> = (0..50).map(|n| 7 + 311 * n).collect();
+    let there = listed.iter().filter(|id| **id < 12_000).count() as u64;
+    for (node, asked) in [
+        (has_id(listed.clone()), false),
+        (and(vec![has_id(listed.clone()), leaf("regex", "title", Value::String("green|red".into()))]), true),
+        (
+            and(vec![
+                has_id(listed.clone()),
+                not(has_id(vec![7, 318])),
+                leaf("gte", "price", Value::Int(50)),
+            ]),
+            true,
+        ),
+        (
+            and(vec![
+                has_id(listed),
+                not(Node { op: Some("exists".into()), field: Some("note".into()), ..Node::default() }),
+            ]),
+            true,
+        ),
+    ] {
+        let filter = compiled(&node);
+        let among = bed.matching(&filter);
+        let vector = bed.rng.vector(DIM);
+        let query =
+            Query { vector: &vector, k: 100, ef: 0, filter: Some(&filter), exact: false, now_ms: NOW };
+        let (found, explain) = bed.search(&query);
+        assert_eq!(found, bed.truth(&vector, 100, &among), "{node:?}");
+        assert_eq!(
+            (explain.path, explain.estimate.at_most),
+            (Path::Points, Some(there)),
+            "{node:?} {explain:?}"
+        );
+        assert_eq!(explain.distances, among.len() as u64, "{node:?} {explain:?}");
+        assert!(explain.rejects <= if asked { there } else { 0 }, "{node:?} {explain:?}");
+    }
+    // Nobody has these ids.
+    let (filter, vector) = (compiled(&has_id(vec![12_000, u64::MAX])), [0.5; DIM]);
+    let query = Query { vector: &vector, k: 3, ef: 0, filter: Some(&filter), exact: false, now_ms: NOW };
+    let (found, explain) = bed.search(&query);
+    assert!(found.is_empty() && explain.path == Path::Nothing, "{explain:?}");
+    // A few that may not come are no reason to look at everything.
+    let filter = compiled(&not(has_id(vec![3, 4, 5])));
+    let query = Query { vector: &vector, k: 3, ef: 16, filter: Some(&filter), exact: false, now_ms: NOW };
+    let (_, explain) = bed.search(&query);
+    assert_eq!(explain.estimate.expected, Some(11_997), "{explain:?}");
+    assert!(!explain.exact && explain.distances < 6_000, "{explain:?}");
+}
+
+/// The map leads to the newest point of an id, which an older snapshot does not show: then the point that it does show was missed, or one
+/// that had been deleted came back where its id was not wanted.
+#[test]
+fn ids_are_looked_up_for_the_snapshot() {
+    let mut bed = Filtered::new(48, false);
+    (0..3_000).for_each(|id| bed.upsert(id));
+    bed.writer.index_all();
+    let (filter, shared) = (compiled(&has_id(vec![5, 6])), bed.writer.shared().clone());
+    let seat = bed.long_seat.take().unwrap();
+    let pin = seat.pin();
+    let mut before = shared.points().view_at(&pin, Some(&filter), NOW);
+    assert!(before.look_up_ids(&pin));
+    bed.upsert(5);
+    assert!(!before.look_up_ids(&pin), "the snapshot shows another slot");
+    assert!(shared.points().view_to_plan(&pin, Some(&filter), NOW).look_up_ids(&pin));
+    let ids: Vec<u64> =
+        shared.matching(&pin, &filter, NOW, 0).map(|slot| shared.point(&pin, slot).id).collect();
+    assert_eq!(BTreeSet::from_iter(ids), BTreeSet::from([5, 6]));
+
+    let others = Node { op: Some("not".into()), not: Some(Box::new(has_id(vec![6]))), ..Node::default() };
+    let filter = compiled(&others);
+    let mut before = shared.points().view_at(&pin, Some(&filter), NOW);
+    bed.delete(6);
+    assert!(before.look_up_ids(&pin));
+    let situation = shared.space().situation(10, false);
+    let lists = Lists::of_ids(before.ids.clone());
+    match shared.points().planned(&filter, &pin, &lists, &situation, &before).0 {
+        Plan::Graph(walked) => assert!(!walked.exact, "the snapshot shows a point that is found by no id"),
+        Plan::Points { exact, .. } => assert!(!exact),
+        Plan::Everything | Plan::Nothing => {}
     }
 }

@@ -57,13 +57,20 @@ fn an_id_that_is_always_there_is_found_exactly_once() {
                 let mut scratch = Scratch::default();
                 let mut hits = Vec::new();
                 let filters: Vec<_> = (0..3).map(group_is).collect();
+                let all = (0..ALWAYS).collect();
+                let all = Node { op: Some("has_id".into()), has_id: Some(all), ..Node::default() };
+                let all = Predicate::compile(&all).unwrap();
                 let mut newest = vec![0u64; ALWAYS as usize];
                 while !stop.load(Ordering::Relaxed) {
                     let id = rng.below(ALWAYS);
                     let vector = direction(id);
                     let pin = seat.pin();
-                    let turn = rng.below(4);
-                    let filter = (turn == 3).then(|| &filters[(id % 3) as usize]);
+                    let turn = rng.below(5);
+                    let filter = match turn {
+                        3 => Some(&filters[(id % 3) as usize]),
+                        4 => Some(&all),
+                        _ => None,
+                    };
                     let (exact, k) = (turn == 0, if turn == 1 { 5 } else { 3 });
                     let query = Query { vector: &vector, k, ef: 40, filter, exact, now_ms: 0 };
                     shared.search(&pin, &query, &mut scratch, &mut hits).unwrap();
