@@ -86,7 +86,7 @@ fn filter_forms() -> [(&'static str, Value); 14] {
     let nodes = || array(named("Filter"));
     let text = || named("TextOperand");
     let time = about(
-        "RFC 3339; the payload holds Unix milliseconds.",
+        "RFC 3339; the payload holds RFC 3339 too, or Unix milliseconds.",
         either(&[json!({"type": "string", "format": "date-time"}), named("TaggedTime")]),
     );
     let lists = either(&[array(string()), array(int64()), array(double()), named("TaggedList")]);
