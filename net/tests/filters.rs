@@ -158,10 +158,10 @@ fn conditions_are_the_same_everywhere() {
     here.finds(json!({"op": "has_id", "has_id": ids}), |id| [3, 4, 599].contains(&id));
     let some = json!({"op": "has_id", "has_id": (100..400).collect::<Vec<u64>>()});
     let even = json!({"op": "eq", "field": "even", "value": true});
-    here.finds(json!({"op": "and", "and": [even, some.clone()]}), |id| {
+    here.finds(json!({"op": "and", "and": [even.clone(), some.clone()]}), |id| {
         (100..400).contains(&id) && id.is_multiple_of(2)
     });
-    here.finds(json!({"op": "and", "and": [exists, {"op": "not", "not": some}]}), |id| {
+    here.finds(json!({"op": "and", "and": [exists.clone(), {"op": "not", "not": some}]}), |id| {
         id % 4 >= 2 && !(100..400).contains(&id)
     });
     here.finds(json!({"op": "has_id", "has_id": []}), |_| false);
@@ -170,6 +170,32 @@ fn conditions_are_the_same_everywhere() {
     here.refuses(r#"{"op":"has_id"}"#, r#"invalid filter: op "has_id" needs a list of ids in "has_id""#);
     let many = json!({"op": "not", "not": {"op": "has_id", "has_id": vec![1; 10_001]}}).to_string();
     here.refuses(&many, r#"invalid filter: not: more than 10000 ids in "has_id" of one filter"#);
+    let m = json!({"op": "lt", "field": "m", "value": 2});
+    let some = |min_count: u64, more: &[Value]| {
+        let conditions = [&[exists.clone(), even.clone(), m.clone()], more].concat();
+        json!({"op": "min_should", "min_should": {"conditions": conditions, "min_count": min_count}})
+    };
+    let held = |id: u64| u64::from(id % 4 >= 2) + u64::from(id.is_multiple_of(2)) + u64::from(id % 5 < 2);
+    for min_count in 1..=3 {
+        here.finds(some(min_count, &[]), |id| held(id) >= min_count);
+        let others = json!({"op": "not", "not": some(min_count, &[])});
+        here.finds(others, |id| held(id) < min_count);
+    }
+    let listed = json!({"op": "has_id", "has_id": (0..90).collect::<Vec<u64>>()});
+    here.finds(some(3, &[listed]), |id| held(id) + u64::from(id < 90) >= 3);
+    here.refuses(
+        &some(4, &[]).to_string(),
+        r#"min_count 4 of op "min_should" is not one of 1 to 3, the number of its conditions"#,
+    );
+    here.refuses(&some(0, &[]).to_string(), "min_count 0");
+    here.refuses(
+        r#"{"op":"min_should","min_should":{"min_count":1}}"#,
+        r#"op "min_should" needs a list of "conditions""#,
+    );
+    here.refuses(
+        &some(1, &[json!({"op": "in", "field": "n", "value": true})]).to_string(),
+        r#"invalid filter: min_should.conditions[3]: op "in" needs a value"#,
+    );
     here.refuses(r#"{"op":"exists"}"#, r#"invalid filter: op "exists" needs a field"#);
     here.refuses(
         r#"{"op":"exists","field":"n","value":true}"#,

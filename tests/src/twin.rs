@@ -92,8 +92,12 @@ pub enum Filter {
     And(Vec<Filter>),
     /// Any of them.
     Or(Vec<Filter>),
+    /// So many of them at least.
+    AtLeast(usize, Vec<Filter>),
     /// The opposite.
     Not(Box<Filter>),
+    /// One of these ids.
+    HasId(Vec<u64>),
     /// An operator, a field and an operand.
     Leaf(&'static str, &'static str, Val),
 }
@@ -105,7 +109,10 @@ impl Filter {
         match self {
             Filter::And(filters) => json!({"op": "and", "and": all(filters)}),
             Filter::Or(filters) => json!({"op": "or", "or": all(filters)}),
+            Filter::AtLeast(count, filters) => json!({"op": "min_should",
+                "min_should": {"conditions": all(filters), "min_count": count}}),
             Filter::Not(filter) => json!({"op": "not", "not": filter.json()}),
+            Filter::HasId(ids) => json!({"op": "has_id", "has_id": ids}),
             Filter::Leaf(op @ ("is_empty" | "is_null" | "exists"), field, _) => {
                 json!({"op": op, "field": field})
             }
@@ -113,12 +120,16 @@ impl Filter {
         }
     }
 
-    /// What it says of a payload, by the words of the interface.
-    pub fn matches(&self, payload: &Payload) -> bool {
+    /// What it says of a point, by the words of the interface.
+    pub fn matches(&self, id: u64, payload: &Payload) -> bool {
         let (op, field, operand) = match self {
-            Filter::And(filters) => return filters.iter().all(|filter| filter.matches(payload)),
-            Filter::Or(filters) => return filters.iter().any(|filter| filter.matches(payload)),
-            Filter::Not(filter) => return !filter.matches(payload),
+            Filter::And(filters) => return filters.iter().all(|filter| filter.matches(id, payload)),
+            Filter::Or(filters) => return filters.iter().any(|filter| filter.matches(id, payload)),
+            Filter::AtLeast(count, filters) => {
+                return filters.iter().filter(|filter| filter.matches(id, payload)).count() >= *count;
+            }
+            Filter::Not(filter) => return !filter.matches(id, payload),
+            Filter::HasId(ids) => return ids.contains(&id),
             Filter::Leaf(op, field, operand) => (*op, *field, operand),
         };
         let Some(value) = payload.get(field) else { return op == "is_empty" };
@@ -195,8 +206,8 @@ pub struct Twin {
 impl Twin {
     /// Ids that match, ascending.
     pub fn matching(&self, filter: Option<&Filter>) -> Vec<u64> {
-        let matches = |point: &Point| filter.is_none_or(|filter| filter.matches(&point.payload));
-        self.points.iter().filter(|(_, point)| matches(point)).map(|(id, _)| *id).collect()
+        let matches = |id: u64, point: &Point| filter.is_none_or(|filter| filter.matches(id, &point.payload));
+        self.points.iter().filter(|(id, point)| matches(**id, point)).map(|(id, _)| *id).collect()
     }
 
     fn distance(&self, a: &[f32], b: &[f32]) -> f64 {

@@ -144,13 +144,15 @@ impl Run {
         if depth > 0 && self.chance(3) {
             let count = self.below(4);
             let mut filters: Vec<Filter> = (0..count).map(|_| self.filter(depth - 1)).collect();
-            return match self.below(3) {
+            return match self.below(4) {
                 0 => Filter::And(filters),
                 1 => Filter::Or(filters),
+                2 if count > 0 => Filter::AtLeast(1 + self.below(count) as usize, filters),
                 _ => Filter::Not(Box::new(filters.pop().unwrap_or(Filter::Or(Vec::new())))),
             };
         }
-        match self.below(11) {
+        match self.below(12) {
+            10 => Filter::HasId((0..self.below(60)).map(|_| self.below(IDS + 9)).collect()),
             0 | 1 => {
                 let op = ["gt", "gte", "lt", "lte"][self.below(4) as usize];
                 Filter::Leaf(op, "n", self.number())

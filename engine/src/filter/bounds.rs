@@ -29,7 +29,8 @@ fn bounds_in<'p>(expr: &'p Expr, field: &str) -> Option<Vec<Bounds<'p>>> {
         Expr::Always | Expr::Not(_) | Expr::HasId(_) => None,
         Expr::Never => Some(Vec::new()),
         Expr::All(children) => children.iter().filter_map(|child| bounds_in(child, field)).reduce(both),
-        Expr::Any(children) => {
+        // Where one of them matches at least.
+        Expr::Any(children) | Expr::AtLeast(_, children) => {
             let each: Option<Vec<_>> = children.iter().map(|child| bounds_in(child, field)).collect();
             each.map(|each| each.concat())
         }
@@ -98,7 +99,7 @@ fn overlap<'p>(one: Bounds<'p>, other: Bounds<'p>) -> Option<Bounds<'p>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Node;
+    use super::super::{MinShould, Node};
     use super::*;
 
     fn leaf(op: &str, field: &str, value: Value) -> Node {
@@ -144,6 +145,10 @@ mod tests {
         check(&all(vec![list(), from()]), both);
         let either = Node { op: Some("or".into()), or: Some(vec![from(), list()]), ..Node::default() };
         check(&either, Some(vec![Numbers(2.0, most), Numbers(5.0, 5.0), Numbers(7.0, 7.0)]));
+        let some = MinShould { conditions: Some(vec![from(), list(), list()]), min_count: Some(2) };
+        let some = Node { op: Some("min_should".into()), min_should: Some(some), ..Node::default() };
+        let of_any = [Numbers(2.0, most), Numbers(5.0, 5.0), Numbers(7.0, 7.0)];
+        check(&some, Some([&of_any[..], &of_any[1..]].concat()));
         let other = || leaf("eq", "b", Value::Int(1));
         check(&Node { op: Some("or".into()), or: Some(vec![from(), other()]), ..Node::default() }, None);
         check(&all(vec![other(), all(vec![other(), from()])]), Some(vec![Numbers(2.0, most)]));

@@ -30,6 +30,9 @@ pub const MAX_REGEXES: usize = 16;
 /// Most ids in the lists of one filter. The planner looks all of them up in one piece, which takes a millisecond.
 pub const MAX_IDS: usize = 10_000;
 
+/// Most conditions of one `min_should`. Of how many of them a point fulfils the planner makes an estimate, whose cost grows with their square.
+pub const MAX_CONDITIONS: usize = 256;
+
 /// Longest regular expression in bytes.
 const MAX_REGEX_BYTES: usize = 16 * 1024;
 
@@ -49,6 +52,7 @@ enum Step {
     And(usize),
     Or(usize),
     Not,
+    MinShould(usize),
 }
 
 impl NodePath<'_> {
@@ -73,6 +77,7 @@ impl fmt::Display for NodePath<'_> {
             Step::And(index) => write!(f, "and[{index}]"),
             Step::Or(index) => write!(f, "or[{index}]"),
             Step::Not => f.write_str("not"),
+            Step::MinShould(index) => write!(f, "min_should.conditions[{index}]"),
         }
     }
 }
@@ -129,6 +134,14 @@ impl Compiler {
                     node.not.as_deref().ok_or_else(|| place.error("op \"not\" needs a node in \"not\""))?;
                 Ok(Expr::not(self.node(negated, child(Step::Not), depth + 1)?))
             }
+            Operator::MinShould => {
+                let (wanted, conditions) = min_should(node, &place)?;
+                let children = conditions
+                    .iter()
+                    .enumerate()
+                    .map(|(index, node)| self.node(node, child(Step::MinShould(index)), depth + 1));
+                Ok(Expr::at_least(wanted, children.collect::<Result<_, _>>()?))
+            }
             Operator::HasId => self.ids(node, &place),
             leaf => self.leaf(node, leaf, &place),
         }
@@ -169,7 +182,7 @@ impl Compiler {
             return Err(wrong_kind("a value of another kind"));
         }
         let test = match operator {
-            Operator::And | Operator::Or | Operator::Not | Operator::HasId => {
+            Operator::And | Operator::Or | Operator::Not | Operator::MinShould | Operator::HasId => {
                 unreachable!("handled by the caller")
             }
             Operator::Eq => Test::Eq(value.clone()),
@@ -271,10 +284,34 @@ fn operator(node: &Node, place: &NodePath<'_>) -> Result<Operator, FilterError> 
     }
 }
 
+/// How many of which conditions must hold.
+fn min_should<'n>(node: &'n Node, place: &NodePath<'_>) -> Result<(usize, &'n [Node]), FilterError> {
+    let some = node.min_should.as_ref();
+    let some = some.ok_or_else(|| {
+        place.error("op \"min_should\" needs \"min_should\" with \"conditions\" and \"min_count\"")
+    })?;
+    let conditions = some.conditions.as_deref();
+    let conditions =
+        conditions.ok_or_else(|| place.error("op \"min_should\" needs a list of \"conditions\""))?;
+    let count = conditions.len();
+    if !(1..=MAX_CONDITIONS).contains(&count) {
+        return Err(place
+            .error(format!("op \"min_should\" has {count} conditions, allowed are 1 to {MAX_CONDITIONS}")));
+    }
+    let min_count = some.min_count.ok_or_else(|| place.error("op \"min_should\" needs a \"min_count\""))?;
+    // With 0 all points would match, with more than there are conditions none: either is a mistake.
+    match usize::try_from(min_count) {
+        Ok(wanted) if (1..=count).contains(&wanted) => Ok((wanted, conditions)),
+        _ => Err(place.error(format!(
+            "min_count {min_count} of op \"min_should\" is not one of 1 to {count}, the number of its conditions"
+        ))),
+    }
+}
+
 /// Refuses keys that the operator would not look at: a node such as `{"or":[...]}` without `op` would otherwise be an empty
 /// `and`, which matches everything.
 fn check_keys(node: &Node, operator: Operator, place: &NodePath<'_>) -> Result<(), FilterError> {
-    let Node { op, field, value, and, or, not, geo, has_id } = node;
+    let Node { op, field, value, and, or, not, geo, has_id, min_should } = node;
     let is_geo = is_geo(operator);
     let keys = [
         ("field", field.is_some(), takes_field(operator)),
@@ -284,6 +321,7 @@ fn check_keys(node: &Node, operator: Operator, place: &NodePath<'_>) -> Result<(
         ("not", not.is_some(), operator == Operator::Not),
         ("geo", geo.is_some(), is_geo),
         ("has_id", has_id.is_some(), operator == Operator::HasId),
+        ("min_should", min_should.is_some(), operator == Operator::MinShould),
     ];
     let Some((key, ..)) = keys.into_iter().find(|(_, present, belongs)| *present && !belongs) else {
         return Ok(());
@@ -300,7 +338,8 @@ fn is_geo(operator: Operator) -> bool {
 
 /// Whether the operator asks about a payload key.
 fn takes_field(operator: Operator) -> bool {
-    !matches!(operator, Operator::And | Operator::Or | Operator::Not | Operator::HasId)
+    let is_group = matches!(operator, Operator::And | Operator::Or | Operator::Not | Operator::MinShould);
+    !is_group && operator != Operator::HasId
 }
 
 /// Whether the operator compares with a value.

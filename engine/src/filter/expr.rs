@@ -14,8 +14,8 @@ pub(super) const PIECE_NS: u64 = 50_000;
 /// Looking for an id in a list: a hash, and a miss of the first cache or two.
 const ID_NS: u64 = 30;
 
-/// A compiled expression. Constants are folded on the way up: `Always` and `Never` occur only as the root, and `All`
-/// and `Any` have at least one child, none of them constant.
+/// A compiled expression. Constants are folded on the way up: `Always` and `Never` occur only as the root, and groups have at least one
+/// child, none of them constant.
 #[derive(Debug)]
 pub(crate) enum Expr {
     /// Matches every point.
@@ -26,6 +26,8 @@ pub(crate) enum Expr {
     All(Box<[Expr]>),
     /// Some child matches.
     Any(Box<[Expr]>),
+    /// So many children match at least: more than one, and fewer than there are.
+    AtLeast(usize, Box<[Expr]>),
     /// The child does not match.
     Not(Box<Expr>),
     /// The point has one of these ids; what has none matches none.
@@ -37,6 +39,29 @@ pub(crate) enum Expr {
         /// What its value must fulfil.
         test: Test,
     },
+}
+
+/// Counts which children of a group match until that decides about the group; the last child does at the latest.
+struct Tally {
+    /// How many must still match.
+    wanted: usize,
+    /// How many may still fail.
+    spare: usize,
+}
+
+impl Tally {
+    /// `wanted` of `children`, and no more than there are.
+    fn of(wanted: usize, children: &[Expr]) -> Tally {
+        Tally { wanted, spare: children.len() - wanted }
+    }
+
+    /// Whether the group matches, if the next answer decides that.
+    fn count(&mut self, answer: bool) -> Option<bool> {
+        let left = if answer { &mut self.wanted } else { &mut self.spare };
+        let decides = if answer { *left == 1 } else { *left == 0 };
+        *left = left.saturating_sub(1);
+        decides.then_some(answer)
+    }
 }
 
 impl Expr {
@@ -60,6 +85,20 @@ impl Expr {
         if children.is_empty() { Expr::Never } else { Expr::Any(children) }
     }
 
+    /// `wanted` of `children` at least.
+    pub(super) fn at_least(wanted: usize, children: Vec<Expr>) -> Expr {
+        let certain = children.iter().filter(|child| matches!(child, Expr::Always)).count();
+        let children: Vec<Expr> =
+            children.into_iter().filter(|child| !matches!(child, Expr::Always | Expr::Never)).collect();
+        match wanted.saturating_sub(certain) {
+            0 => Expr::Always,
+            1 => Expr::any(children),
+            wanted if wanted > children.len() => Expr::Never,
+            wanted if wanted == children.len() => Expr::all(children),
+            wanted => Expr::AtLeast(wanted, children.into()),
+        }
+    }
+
     /// The negation of `child`.
     pub(super) fn not(child: Expr) -> Expr {
         match child {
@@ -73,7 +112,9 @@ impl Expr {
     pub(super) fn steps_beyond_row(&self) -> usize {
         match self {
             Expr::Always | Expr::Never | Expr::HasId(_) => 0,
-            Expr::All(children) | Expr::Any(children) => children.iter().map(Expr::steps_beyond_row).sum(),
+            Expr::All(children) | Expr::Any(children) | Expr::AtLeast(_, children) => {
+                children.iter().map(Expr::steps_beyond_row).sum()
+            }
             Expr::Not(child) => child.steps_beyond_row(),
             Expr::Leaf { test: Test::In(members), .. } if members.len() > LIST_IN_CACHE => 5,
             Expr::Leaf { test: Test::Regex(_) | Test::Match(_) | Test::Inside(_), .. } => 3,
@@ -107,6 +148,15 @@ impl Expr {
                 }
                 Some(false)
             }
+            Expr::AtLeast(wanted, children) => {
+                let mut tally = Tally::of(*wanted, children);
+                for child in children {
+                    if let Some(decided) = tally.count(child.ask(id, value_of, allowance)?) {
+                        return Some(decided);
+                    }
+                }
+                Some(false)
+            }
             Expr::Not(child) => child.ask(id, value_of, allowance).map(|answer| !answer),
             Expr::Leaf { .. } | Expr::HasId(_) if allowance.is_spent() => None,
             Expr::HasId(ids) => Some(has_id(ids, id, allowance)),
@@ -123,13 +173,17 @@ impl Expr {
         pace: &'a mut P,
     ) -> Pin<Box<dyn Future<Output = Result<bool, TooLong>> + 'a>> {
         Box::pin(async move {
-            let (children, decisive) = match self {
+            let (children, mut tally) = match self {
                 Expr::Always => return Ok(true),
                 Expr::Never => return Ok(false),
                 Expr::Not(child) => return Ok(!child.ask_in_pieces(id, value_of, allowance, pace).await?),
-                Expr::All(children) => (&**children, false),
-                Expr::Any(children) => (&**children, true),
-                Expr::Leaf { .. } | Expr::HasId(_) => (std::slice::from_ref(self), true),
+                Expr::All(children) => (&**children, Tally::of(children.len(), children)),
+                Expr::Any(children) => (&**children, Tally::of(1, children)),
+                Expr::AtLeast(wanted, children) => (&**children, Tally::of(*wanted, children)),
+                Expr::Leaf { .. } | Expr::HasId(_) => {
+                    let itself = std::slice::from_ref(self);
+                    (itself, Tally::of(1, itself))
+                }
             };
             for child in children {
                 let answer = match child {
@@ -148,14 +202,14 @@ impl Expr {
                     Expr::HasId(ids) => has_id(ids, id, allowance),
                     group => group.ask_in_pieces(id, value_of, allowance, &mut *pace).await?,
                 };
-                if answer == decisive {
-                    return Ok(decisive);
+                if let Some(decided) = tally.count(answer) {
+                    return Ok(decided);
                 }
                 if allowance.is_spent() {
                     pace.step(allowance.renew(PIECE_NS)).await?;
                 }
             }
-            Ok(!decisive)
+            Ok(false)
         })
     }
 
@@ -163,7 +217,7 @@ impl Expr {
     pub(super) fn each_leaf<'e>(&'e self, each: &mut impl FnMut(&'e str, &'e Test)) {
         match self {
             Expr::Always | Expr::Never | Expr::HasId(_) => {}
-            Expr::All(children) | Expr::Any(children) => {
+            Expr::All(children) | Expr::Any(children) | Expr::AtLeast(_, children) => {
                 children.iter().for_each(|child| child.each_leaf(each));
             }
             Expr::Not(child) => child.each_leaf(each),
@@ -175,7 +229,9 @@ impl Expr {
     pub(super) fn lists_ids(&self) -> bool {
         match self {
             Expr::Always | Expr::Never | Expr::Leaf { .. } => false,
-            Expr::All(children) | Expr::Any(children) => children.iter().any(Expr::lists_ids),
+            Expr::All(children) | Expr::Any(children) | Expr::AtLeast(_, children) => {
+                children.iter().any(Expr::lists_ids)
+            }
             Expr::Not(child) => child.lists_ids(),
             Expr::HasId(_) => true,
         }
@@ -187,6 +243,10 @@ impl Expr {
             Expr::Always | Expr::Not(_) | Expr::Leaf { .. } => false,
             Expr::All(children) => children.iter().any(Expr::is_within_ids),
             Expr::Any(children) => children.iter().all(Expr::is_within_ids),
+            // One at least of those that are matches, if there are not enough others.
+            Expr::AtLeast(wanted, children) => {
+                children.iter().filter(|child| !child.is_within_ids()).count() < *wanted
+            }
             Expr::Never | Expr::HasId(_) => true,
         }
     }
@@ -195,7 +255,7 @@ impl Expr {
     pub(super) fn add_ids<'e>(&'e self, lists: &mut Vec<&'e Ids>) {
         match self {
             Expr::Always | Expr::Never | Expr::Leaf { .. } => {}
-            Expr::All(children) | Expr::Any(children) => {
+            Expr::All(children) | Expr::Any(children) | Expr::AtLeast(_, children) => {
                 children.iter().for_each(|child| child.add_ids(lists));
             }
             Expr::Not(child) => child.add_ids(lists),

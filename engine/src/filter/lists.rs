@@ -80,6 +80,9 @@ impl Collector<'_, '_> {
                 let left = left.filter_map(|child| self.at_most(child)).fold(asked, u64::min);
                 children.iter().for_each(|child| self.collect(child, left, long));
             }
+            Expr::AtLeast(_, children) => {
+                children.iter().for_each(|child| self.collect(child, asked, long));
+            }
             Expr::Any(children) => {
                 // If the index has nothing to say of one, the union says nothing either.
                 let unknown = |child: &&Expr| !self.has_long_list(child) && self.at_most(child).is_none();
@@ -108,7 +111,7 @@ impl Collector<'_, '_> {
         match expr {
             Expr::Always | Expr::Never | Expr::HasId(_) => false,
             Expr::Not(child) => self.has_long_list(child),
-            Expr::All(children) | Expr::Any(children) => {
+            Expr::All(children) | Expr::Any(children) | Expr::AtLeast(_, children) => {
                 children.iter().any(|child| self.has_long_list(child))
             }
             Expr::Leaf { test, .. } => {

@@ -39,8 +39,8 @@ mod twin_tests;
 
 pub use allowance::Allowance;
 pub use bounds::Bounds;
-pub use compile::{MAX_DEPTH, MAX_IDS, MAX_NODES, MAX_POLYGON_VERTICES, MAX_REGEXES};
+pub use compile::{MAX_CONDITIONS, MAX_DEPTH, MAX_IDS, MAX_NODES, MAX_POLYGON_VERTICES, MAX_REGEXES};
 pub use datetime::unix_ms_of_rfc3339;
-pub use node::{FilterError, Geo, Node, is_operator, operator_names};
+pub use node::{FilterError, Geo, MinShould, Node, is_operator, operator_names};
 pub use planner::{Estimate, Path};
 pub use predicate::Predicate;

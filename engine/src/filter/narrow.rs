@@ -141,6 +141,18 @@ pub(super) fn narrow_expr<'p>(expr: &Expr, known: Known<'_, 'p>) -> Option<Narro
             settled(narrowed, field, known)
         }
         Expr::All(children) => all(children, known),
+        Expr::AtLeast(wanted, children) => {
+            let mut exact = true;
+            let mut parts = Vec::with_capacity(children.len());
+            for narrowed in children.iter().filter_map(|child| narrow_expr(child, known)) {
+                exact &= narrowed.exact;
+                parts.push(narrowed.selection);
+            }
+            // Those of which the index says nothing may all match.
+            let unknown = children.len() - parts.len();
+            let wanted = wanted.checked_sub(unknown).filter(|wanted| *wanted > 0)?;
+            Some(Narrowed { selection: Selection::at_least(wanted, parts), exact: exact && unknown == 0 })
+        }
         Expr::Any(children) => {
             let mut exact = true;
             let mut parts = Vec::with_capacity(children.len());

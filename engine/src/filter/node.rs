@@ -24,6 +24,25 @@ pub struct Node {
     pub geo: Option<Geo>,
     /// Ids of points, if sent.
     pub has_id: Option<Vec<u64>>,
+    /// Conditions of which some must hold, if sent.
+    pub min_should: Option<MinShould>,
+}
+
+impl Node {
+    /// The nodes right below it, whatever its operator.
+    pub fn children(&self) -> impl Iterator<Item = &Node> {
+        let lists = [&self.and, &self.or, self.min_should.as_ref().map_or(&None, |some| &some.conditions)];
+        lists.into_iter().flatten().flatten().chain(self.not.as_deref())
+    }
+}
+
+/// Conditions, and how many of them must hold at least.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MinShould {
+    /// The conditions, if sent.
+    pub conditions: Option<Vec<Node>>,
+    /// How many, if sent.
+    pub min_count: Option<u64>,
 }
 
 /// Geo operand. Coordinates are degrees; like payload values on the wire, one that is 0 may be left out.
@@ -72,6 +91,7 @@ pub(super) enum Operator {
     IsNull,
     Exists,
     HasId,
+    MinShould,
     DtGt,
     DtGte,
     DtLt,
@@ -82,7 +102,7 @@ pub(super) enum Operator {
 }
 
 impl Operator {
-    pub(super) const ALL: [(&'static str, Operator); 24] = [
+    pub(super) const ALL: [(&'static str, Operator); 25] = [
         ("and", Operator::And),
         ("or", Operator::Or),
         ("not", Operator::Not),
@@ -100,6 +120,7 @@ impl Operator {
         ("is_null", Operator::IsNull),
         ("exists", Operator::Exists),
         ("has_id", Operator::HasId),
+        ("min_should", Operator::MinShould),
         ("dt_gt", Operator::DtGt),
         ("dt_gte", Operator::DtGte),
         ("dt_lt", Operator::DtLt),

@@ -1,6 +1,6 @@
 //! One table per operator: an operand, then stored values that match and that do not.
 
-use super::{Allowance, Geo, Node, Predicate};
+use super::{Allowance, Geo, MinShould, Node, Predicate};
 use crate::payload::{PayloadRow, RowBuilder, Value};
 
 const NOW: u64 = 1_000;
@@ -385,6 +385,8 @@ fn has_id_looks_for_the_id_alone() {
         (and(vec![null(), some()]), true),
         (or(vec![some(), and(vec![some(), null()])]), true),
         (or(vec![some(), null()]), false),
+        (min_should(2, vec![some(), null(), some()]), true),
+        (min_should(2, vec![some(), null(), null()]), false),
         (not(some()), false),
         (and(vec![null(), or(vec![null(), some()])]), false),
         (Node::default(), false),
@@ -417,6 +419,38 @@ fn groups_combine_their_children() {
     }
 }
 
+fn min_should(min_count: u64, conditions: Vec<Node>) -> Node {
+    let min_should = Some(MinShould { conditions: Some(conditions), min_count: Some(min_count) });
+    Node { op: Some("min_should".into()), min_should, ..Node::default() }
+}
+
+#[test]
+fn min_should_counts_what_holds() {
+    let yes = || leaf("eq", Value::Int(1));
+    let no = || leaf("eq", Value::Int(2));
+    let all = Node::default;
+    for (min_count, conditions, expected) in [
+        (1, vec![yes()], true),
+        (1, vec![no()], false),
+        (2, vec![yes(), no(), yes()], true),
+        (2, vec![no(), yes(), yes()], true),
+        (2, vec![yes(), no(), no()], false),
+        (2, vec![no(), no(), yes(), no()], false),
+        (3, vec![yes(), yes(), yes()], true),
+        (3, vec![yes(), no(), yes()], false),
+        (2, vec![all(), no(), no()], false),
+        (2, vec![all(), no(), yes()], true),
+        (3, vec![or(vec![]), yes(), yes(), not(no())], true),
+        (3, vec![or(vec![]), yes(), yes(), no()], false),
+        (2, vec![min_should(2, vec![yes(), no(), yes()]), no(), not(no())], true),
+        (2, vec![yes(), yes(), yes(), yes(), no(), no()], true),
+    ] {
+        let node = min_should(min_count, conditions);
+        assert_eq!(matches(&node, Some(&Value::Int(1))), expected, "{node:?}");
+        assert_eq!(matches(&not(node.clone()), Some(&Value::Int(1))), !expected, "{node:?}");
+    }
+}
+
 #[test]
 fn trivially_true_filters_are_recognised() {
     let never = || leaf("in", Value::Ints(vec![]));
@@ -432,6 +466,9 @@ fn trivially_true_filters_are_recognised() {
         (not(not(and(vec![]))), true),
         (not(and(vec![some(), never()])), true),
         (not(leaf("gt", Value::Bool(true))), true),
+        (min_should(2, vec![Node::default(), some(), Node::default()]), true),
+        (not(min_should(2, vec![never(), some(), never()])), true),
+        (min_should(2, vec![Node::default(), some(), some()]), false),
         (or(vec![]), false),
         (not(Node::default()), false),
         (never(), false),

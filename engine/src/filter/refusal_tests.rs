@@ -1,6 +1,9 @@
 //! Filters that do not compile: each with the node and the reason its error names.
 
-use super::{Geo, MAX_DEPTH, MAX_IDS, MAX_NODES, MAX_POLYGON_VERTICES, MAX_REGEXES, Node, Predicate};
+use super::{
+    Geo, MAX_CONDITIONS, MAX_DEPTH, MAX_IDS, MAX_NODES, MAX_POLYGON_VERTICES, MAX_REGEXES, MinShould, Node,
+    Predicate,
+};
 use super::{is_operator, operator_names};
 use crate::payload::Value;
 
@@ -56,6 +59,42 @@ fn keys_must_belong_to_the_operator() {
         ),
     ] {
         assert!(refused(&node).contains(fragment), "{}", refused(&node));
+    }
+}
+
+#[test]
+fn counts_of_conditions_are_checked() {
+    let is = || leaf("eq", Value::Int(1));
+    let some = |min_count: Option<u64>, conditions: Option<Vec<Node>>| Node {
+        min_should: Some(MinShould { conditions, min_count }),
+        ..node("min_should")
+    };
+    let many = vec![is(); MAX_CONDITIONS + 1];
+    assert!(Predicate::compile(&some(Some(9), Some(many[1..].to_vec()))).is_ok());
+    for (node, fragment) in [
+        (node("min_should"), r#"op "min_should" needs "min_should" with "conditions" and "min_count""#),
+        (some(Some(1), None), r#"op "min_should" needs a list of "conditions""#),
+        (some(None, Some(vec![is()])), r#"op "min_should" needs a "min_count""#),
+        (some(Some(1), Some(vec![])), "has 0 conditions, allowed are 1 to 256"),
+        (some(Some(1), Some(many)), "has 257 conditions, allowed are 1 to 256"),
+        (some(Some(0), Some(vec![is(), is()])), r#"min_count 0 of op "min_should" is not one of 1 to 2"#),
+        (some(Some(3), Some(vec![is(), is()])), r#"min_count 3 of op "min_should" is not one of 1 to 2"#),
+        (some(Some(u64::MAX), Some(vec![is()])), "is not one of 1 to 1"),
+        (Node { op: None, ..some(Some(1), Some(vec![is()])) }, r#"key "min_should" without "op""#),
+        (
+            Node { and: Some(vec![]), ..some(Some(1), Some(vec![is()])) },
+            r#"key "and" does not belong to op "min_should""#,
+        ),
+        (
+            Node { field: Some("f".into()), ..some(Some(1), Some(vec![is()])) },
+            r#"key "field" does not belong to op "min_should""#,
+        ),
+        (
+            some(Some(1), Some(vec![is(), node("in")])),
+            r#"invalid filter: min_should.conditions[1]: op "in" needs a field"#,
+        ),
+    ] {
+        assert!(refused(&node).contains(fragment), "{fragment}: {}", refused(&node));
     }
 }
 

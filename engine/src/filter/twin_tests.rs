@@ -1,7 +1,8 @@
 //! Random filters over random payloads against an evaluator written straight from the grammar, on the parsed tree and a
 //! plain map, sharing nothing with the compiled one but the regular expression library.
 
-use super::{Geo, Node, Predicate};
+use super::{Geo, MinShould, Node, Predicate};
+use crate::pace::{Whole, at_once};
 use crate::payload::{PayloadRow, RowBuilder, Value};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,11 @@ fn naive(node: &Node, id: u64, payload: &Payload) -> bool {
         "and" => node.and.iter().flatten().all(|child| naive(child, id, payload)),
         "or" => node.or.iter().flatten().any(|child| naive(child, id, payload)),
         "not" => !naive(node.not.as_ref().unwrap(), id, payload),
+        "min_should" => {
+            let some = node.min_should.as_ref().unwrap();
+            let held = some.conditions.iter().flatten().filter(|child| naive(child, id, payload));
+            held.count() as u64 >= some.min_count.unwrap()
+        }
         "has_id" => node.has_id.as_ref().unwrap().contains(&id),
         "eq" => value == Some(&operand),
         "ne" => value.is_some_and(|value| *value != operand),
@@ -319,6 +325,13 @@ fn any_filter() -> BoxedStrategy<Node> {
                 list().prop_map(|and| Node { op: Some("and".into()), and: Some(and), ..Node::default() }),
                 list().prop_map(|and| Node { and: Some(and), ..Node::default() }),
                 list().prop_map(|or| Node { op: Some("or".into()), or: Some(or), ..Node::default() }),
+                (prop::collection::vec(child.clone(), 1..6), any::<prop::sample::Index>()).prop_map(
+                    |(conditions, count)| {
+                        let min_count = Some(count.index(conditions.len()) as u64 + 1);
+                        let min_should = Some(MinShould { conditions: Some(conditions), min_count });
+                        Node { op: Some("min_should".into()), min_should, ..Node::default() }
+                    }
+                ),
                 child.prop_map(|child| Node {
                     op: Some("not".into()),
                     not: Some(Box::new(child)),
@@ -360,6 +373,9 @@ proptest! {
             let matched = predicate.matches(id, Some(PayloadRow::verify(&bytes).unwrap()), NOW);
             prop_assert_eq!(matched, naive(&filter, id, payload), "{} {:?}", id, payload);
             prop_assert!(matched || !predicate.is_trivially_true());
+            let row = Some(PayloadRow::trusted(&bytes));
+            let in_pieces = at_once(predicate.ask_in_pieces(id, row, NOW, &mut Whole::unbounded()));
+            prop_assert_eq!(in_pieces, Ok(matched));
         }
         let empty = Payload::new();
         prop_assert_eq!(predicate.matches(1, None, NOW), naive(&filter, 1, &empty));

@@ -142,9 +142,8 @@ fn filter(json: &[u8]) -> Result<Option<RecordFilter>, ApiError> {
 
 /// Nodes and levels.
 fn extent(node: &Node) -> (usize, usize) {
-    let Node { and, or, not, .. } = node;
-    let children = and.iter().flatten().chain(or.iter().flatten()).chain(not.as_deref());
-    let (nodes, depth) = children.map(extent).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1.max(one.1)));
+    let (nodes, depth) =
+        node.children().map(extent).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1.max(one.1)));
     (nodes + 1, depth + 1)
 }
 
@@ -253,6 +252,17 @@ mod tests {
         for nothing in ["00000000", "00000002 7b7d", "00000004 6e756c6c"] {
             assert!(query_of(&format!("05 00 0001 00 00 {nothing}")).filter.is_none());
         }
+    }
+
+    #[test]
+    fn conditions_are_counted_wherever_they_are() {
+        let many = |count: usize| {
+            let conditions = vec![r#"{"op":"exists","field":"n"}"#; count].join(",");
+            format!(r#"{{"op":"min_should","min_should":{{"min_count":1,"conditions":[{conditions}]}}}}"#)
+        };
+        assert!(filter(many(FILTER_NODES_MAX - 1).as_bytes()).is_ok());
+        let error = filter(many(FILTER_NODES_MAX).as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("257 nodes in 2 levels"), "{error}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::limits::FILTER_NODES_MAX;
 use crate::wire::json::{json_object, one_of};
 use crate::wire::value::{UnknownKeys, ValueSeed};
-use nigh_engine::filter::{Geo, Node, is_operator, operator_names};
+use nigh_engine::filter::{Geo, MinShould, Node, is_operator, operator_names};
 use nigh_engine::payload::Value;
 use nigh_engine::quoted::quoted;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer};
@@ -32,6 +32,14 @@ json_object! {
         "not" => not: Box<WireFilter>,
         "geo" => geo: GeoBody,
         "has_id" => has_id: Vec<u64>,
+        "min_should" => min_should: MinShouldBody,
+    }
+}
+
+json_object! {
+    struct MinShouldBody {
+        "conditions" => conditions: Vec<WireFilter>,
+        "min_count" => min_count: u64,
     }
 }
 
@@ -107,6 +115,10 @@ impl<'de> Deserialize<'de> for WireFilter {
                 polygon: geo.polygon,
             }),
             has_id: body.has_id,
+            min_should: body.min_should.map(|some| MinShould {
+                conditions: some.conditions.map(children),
+                min_count: some.min_count,
+            }),
         }))
     }
 }
@@ -157,6 +169,34 @@ mod tests {
         assert!(node.not.is_none());
         assert_eq!(parse("{}"), Node::default());
         assert_eq!(parse("null"), Node::default());
+    }
+
+    #[test]
+    fn conditions_of_which_some_hold() {
+        let node = parse(
+            r#"{"op":"min_should","min_should":{"min_count":2,"conditions":[{"op":"exists","field":"a"},{},
+                {"op":"min_should","min_should":{"conditions":[{}],"min_count":1}}]}}"#,
+        );
+        let some = node.min_should.unwrap();
+        let conditions = some.conditions.unwrap();
+        assert_eq!((some.min_count, conditions.len()), (Some(2), 3));
+        assert_eq!(conditions[0].op.as_deref(), Some("exists"));
+        assert_eq!(conditions[2].min_should.as_ref().unwrap().conditions, Some(vec![Node::default()]));
+        for (body, fragment) in [
+            (r#"{"op":"min_should","min_should":{"min_count":-1}}"#, r#"field "min_count": "#),
+            (
+                r#"{"op":"min_should","min_should":{"min":1}}"#,
+                r#"unknown field "min"; it must be one of conditions"#,
+            ),
+            (r#"{"op":"min_should","min_should":[{}]}"#, r#"field "min_should": "#),
+        ] {
+            let error = decode::<WireFilter>(body.as_bytes()).err().expect(body);
+            assert!(error.message.contains(fragment), "{body}: {}", error.message);
+        }
+        // They count like others.
+        let nodes = vec!["{}"; FILTER_NODES_MAX].join(",");
+        let body = format!(r#"{{"op":"min_should","min_should":{{"conditions":[{nodes}]}}}}"#);
+        assert!(decode::<WireFilter>(body.as_bytes()).err().unwrap().message.contains("too many nodes"));
     }
 
     #[test]

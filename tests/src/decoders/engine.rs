@@ -1,6 +1,6 @@
 //! Decoders of the engine: payload rows and filters.
 
-use nigh_engine::filter::{Geo, Node, Predicate};
+use nigh_engine::filter::{Geo, MinShould, Node, Predicate};
 use nigh_engine::payload::{Kind, PayloadRow, RowBuilder, Value};
 
 /// A time at which some of the seeds' keys have expired.
@@ -81,10 +81,11 @@ pub(super) fn filter_tree_seeds() -> Vec<Vec<u8>> {
 }
 
 /// Operators by recipe byte; the last two are not ones.
-const OPERATORS: [&str; 26] = [
+const OPERATORS: [&str; 27] = [
     "and",
     "or",
     "not",
+    "min_should",
     "eq",
     "ne",
     "gt",
@@ -193,6 +194,13 @@ impl Recipe<'_> {
         }
         if present(6) {
             node.has_id = Some(self.list(|recipe| u64::from(recipe.byte())));
+            let conditions = Some(self.children(children, depth));
+            node.min_should = Some(MinShould { conditions, min_count: Some(u64::from(self.byte() % 8)) });
+            // Only one of the two belongs to any operator.
+            match op {
+                "min_should" => node.has_id = None,
+                _ => node.min_should = None,
+            }
         }
         node
     }

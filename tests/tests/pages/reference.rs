@@ -609,6 +609,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
             vec![
                 ("Conditions of one filter", of!(FILTER_NODES_MAX), Count),
                 ("Depth of nested conditions", other(filter::MAX_DEPTH), Count),
+                ("Conditions of one `min_should`", other(filter::MAX_CONDITIONS), Count),
                 ("Ids in the lists of one filter", other(filter::MAX_IDS), Count),
                 ("Regular expressions of one filter", other(filter::MAX_REGEXES), Count),
                 ("Corners of a polygon", other(filter::MAX_POLYGON_VERTICES), Count),

@@ -32,6 +32,8 @@ pub(crate) enum Selection<'p> {
     All(Vec<Selection<'p>>),
     /// In any of these.
     Any(Vec<Selection<'p>>),
+    /// In so many of these at least: more than one, and fewer than there are.
+    AtLeast(usize, Vec<Selection<'p>>),
     /// Found before.
     Marked(Rc<Marked>),
     /// Found before, ascending: few beside all slots.
@@ -199,12 +201,32 @@ impl<'p> Selection<'p> {
         Selection::Terms(Terms::default())
     }
 
+    /// The slots in `wanted` of the parts at least; one at least, and no more than there are.
+    pub fn at_least(wanted: usize, mut parts: Vec<Selection<'p>>) -> Self {
+        match wanted {
+            1 if parts.len() == 1 => parts.remove(0),
+            1 => Selection::Any(parts),
+            wanted if wanted == parts.len() => Selection::All(parts),
+            wanted => Selection::AtLeast(wanted, parts),
+        }
+    }
+
     /// The set holds no more slots than this. Costs nothing to speak of.
     pub fn at_most(&self) -> u64 {
         match self {
             Selection::Terms(terms) => terms.postings,
             Selection::All(parts) => parts.iter().map(Selection::at_most).min().unwrap_or(0),
             Selection::Any(parts) => parts.iter().map(Selection::at_most).fold(0, u64::saturating_add),
+            Selection::AtLeast(wanted, parts) => {
+                let mut sizes: Vec<u64> = parts.iter().map(Selection::at_most).collect();
+                sizes.sort_unstable();
+                // What is in none of the smallest ones is in too few.
+                let few = sizes.len() + 1 - wanted;
+                let smallest = sizes[..few].iter().copied().fold(0, u64::saturating_add);
+                // Each slot takes up as many places as are wanted.
+                let all = sizes.iter().copied().fold(0, u64::saturating_add);
+                if all == u64::MAX { smallest } else { smallest.min(all / *wanted as u64) }
+            }
             Selection::Marked(marked) => marked.slots,
             Selection::Listed(listed) => listed.len() as u64,
             Selection::Not(_) => u64::MAX,
@@ -220,6 +242,19 @@ impl<'p> Selection<'p> {
             }
             Selection::All(parts) => parts.iter().map(|part| part.share(slots)).product(),
             Selection::Any(parts) => 1.0 - parts.iter().map(|part| 1.0 - part.share(slots)).product::<f64>(),
+            Selection::AtLeast(wanted, parts) => {
+                // The share of what is in so many of the parts so far, up to `wanted` of them.
+                let mut shares = vec![0.0; wanted + 1];
+                shares[0] = 1.0;
+                for part in parts.iter().map(|part| part.share(slots)) {
+                    shares[*wanted] += shares[wanted - 1] * part;
+                    for count in (1..*wanted).rev() {
+                        shares[count] += part * (shares[count - 1] - shares[count]);
+                    }
+                    shares[0] *= 1.0 - part;
+                }
+                shares[*wanted]
+            }
             Selection::Not(part) => 1.0 - part.share(slots),
         }
     }
@@ -229,7 +264,9 @@ impl<'p> Selection<'p> {
         match self {
             Selection::Terms(terms) => terms.terms,
             Selection::Marked(_) | Selection::Listed(_) => 0,
-            Selection::All(parts) | Selection::Any(parts) => parts.iter().map(Selection::terms).sum(),
+            Selection::All(parts) | Selection::Any(parts) | Selection::AtLeast(_, parts) => {
+                parts.iter().map(Selection::terms).sum()
+            }
             Selection::Not(part) => part.terms(),
         }
     }
@@ -239,7 +276,9 @@ impl<'p> Selection<'p> {
         match self {
             Selection::Terms(terms) => terms.postings,
             Selection::Marked(_) | Selection::Listed(_) => self.at_most(),
-            Selection::All(parts) | Selection::Any(parts) => parts.iter().map(Selection::postings).sum(),
+            Selection::All(parts) | Selection::Any(parts) | Selection::AtLeast(_, parts) => {
+                parts.iter().map(Selection::postings).sum()
+            }
             Selection::Not(part) => part.postings(),
         }
     }
@@ -248,7 +287,9 @@ impl<'p> Selection<'p> {
     pub fn has_complement(&self) -> bool {
         match self {
             Selection::Terms(_) | Selection::Marked(_) | Selection::Listed(_) => false,
-            Selection::All(parts) | Selection::Any(parts) => parts.iter().any(Selection::has_complement),
+            Selection::All(parts) | Selection::Any(parts) | Selection::AtLeast(_, parts) => {
+                parts.iter().any(Selection::has_complement)
+            }
             Selection::Not(_) => true,
         }
     }
@@ -258,7 +299,9 @@ impl<'p> Selection<'p> {
         match self {
             Selection::Terms(terms) => terms.spans.len(),
             Selection::Marked(_) | Selection::Listed(_) => 0,
-            Selection::All(parts) | Selection::Any(parts) => parts.iter().map(Selection::spans).sum(),
+            Selection::All(parts) | Selection::Any(parts) | Selection::AtLeast(_, parts) => {
+                parts.iter().map(Selection::spans).sum()
+            }
             Selection::Not(part) => part.spans(),
         }
     }
@@ -299,6 +342,7 @@ impl<'p> Selection<'p> {
                 }
                 words.iter_mut().zip(&all).for_each(|(word, more)| *word |= more);
             }
+            Selection::AtLeast(wanted, parts) => mark_at_least(*wanted, parts, words),
             Selection::Not(part) => {
                 let mut others = vec![0; words.len()];
                 part.mark(&mut others);
@@ -346,8 +390,56 @@ impl<'p> Selection<'p> {
                 }
                 Some((Walk::All(walks), exact))
             }
+            Selection::AtLeast(wanted, parts) => {
+                let mut exact = true;
+                let mut walks = Vec::with_capacity(parts.len());
+                for (walk, part_exact) in parts.iter().filter_map(|part| part.walk(limit)) {
+                    exact &= part_exact;
+                    walks.push(walk);
+                }
+                // What cannot be walked may hold every slot.
+                let unknown = parts.len() - walks.len();
+                let wanted = wanted.checked_sub(unknown).filter(|wanted| *wanted > 0)?;
+                let places = Vec::with_capacity(walks.len());
+                Some((Walk::AtLeast(Meeting { wanted, walks, places }), exact && unknown == 0))
+            }
             Selection::Not(_) => None,
         }
+    }
+}
+
+/// Marks the slots that are in `wanted` of the parts at least: of each slot the parts are counted in binary, a plane of bits for each digit.
+fn mark_at_least(wanted: usize, parts: &[Selection<'_>], words: &mut [u64]) {
+    let digits = usize::BITS - parts.len().leading_zeros();
+    let mut planes = vec![vec![0u64; words.len()]; digits as usize];
+    let mut one = vec![0; words.len()];
+    for part in parts {
+        one.fill(0);
+        part.mark(&mut one);
+        for (index, &word) in one.iter().enumerate() {
+            let mut carry = word;
+            for plane in &mut planes {
+                if carry == 0 {
+                    break;
+                }
+                let digit = &mut plane[index];
+                (*digit, carry) = (*digit ^ carry, *digit & carry);
+            }
+        }
+    }
+    for (index, word) in words.iter_mut().enumerate() {
+        // From the highest digit down: counts that are above, and those that are equal so far.
+        let (mut above, mut equal) = (0, u64::MAX);
+        for (place, plane) in planes.iter().enumerate().rev() {
+            let digit = plane[index];
+            if wanted >> place & 1 == 1 {
+                equal &= digit;
+            } else {
+                above |= equal & digit;
+                equal &= !digit;
+            }
+        }
+        *word |= above | equal;
     }
 }
 
@@ -413,6 +505,61 @@ pub(crate) enum Walk<'p> {
     Any(Vec<Walk<'p>>),
     /// Slots that every walk yields; the first leads.
     All(Vec<Walk<'p>>),
+    /// Slots that so many walks yield at least.
+    AtLeast(Meeting<'p>),
+}
+
+/// Walks side by side, of which so many have to be at a slot: one at least, and no more than there are.
+pub(crate) struct Meeting<'p> {
+    wanted: usize,
+    walks: Vec<Walk<'p>>,
+    /// Where they are, in no order; room that is used again.
+    places: Vec<Slot>,
+}
+
+/// What one look at all walks says.
+enum Met {
+    /// Enough of them are at this slot.
+    At(Slot),
+    /// There are not enough at any slot before this one.
+    NotBefore(Slot),
+}
+
+impl Meeting<'_> {
+    /// One look at the slots from `from` on; `None` at the end.
+    fn meet(&mut self, from: Slot) -> Option<Met> {
+        let Meeting { wanted, walks, places } = self;
+        places.clear();
+        places.extend(walks.iter_mut().filter_map(|walk| walk.seek(from)));
+        let first = places.iter().copied().min()?;
+        let last = wanted.checked_sub(1).filter(|last| *last < places.len())?;
+        let (_, &mut place, _) = places.select_nth_unstable(last);
+        Some(if place == first { Met::At(place) } else { Met::NotBefore(place) })
+    }
+
+    fn seek(&mut self, mut from: Slot) -> Option<Slot> {
+        loop {
+            match self.meet(from)? {
+                Met::At(slot) => return Some(slot),
+                Met::NotBefore(slot) => from = slot,
+            }
+        }
+    }
+
+    /// [`Walk::part`].
+    fn part(&mut self, mut from: Slot, end: Slot, looks: usize, slots: &mut Vec<Slot>) -> Option<Slot> {
+        for _ in 0..looks {
+            from = match self.meet(from)? {
+                Met::At(slot) | Met::NotBefore(slot) if slot >= end => return None,
+                Met::At(slot) => {
+                    slots.push(slot);
+                    slot.checked_add(1)?
+                }
+                Met::NotBefore(slot) => slot,
+            };
+        }
+        (from < end).then_some(from)
+    }
 }
 
 impl Walk<'_> {
@@ -449,6 +596,7 @@ impl Walk<'_> {
                     return Some(slot);
                 }
             }
+            Walk::AtLeast(meeting) => meeting.seek(from),
         }
     }
 
@@ -477,6 +625,7 @@ impl Walk<'_> {
                 }
             }
             Walk::All(walks) => return part_of_all(walks, from, end, looks, slots),
+            Walk::AtLeast(meeting) => return meeting.part(from, end, looks, slots),
         }
         let last = slots[first..].last().filter(|_| slots.len() == first + looks).copied();
         let inside = slots[first..].partition_point(|&slot| slot < end);
@@ -489,7 +638,9 @@ impl Walk<'_> {
         match self {
             Walk::Term(_) => true,
             Walk::Listed(_) | Walk::Marked(_) => false,
-            Walk::Any(walks) | Walk::All(walks) => walks.iter().all(Walk::is_lazy),
+            Walk::Any(walks) | Walk::All(walks) | Walk::AtLeast(Meeting { walks, .. }) => {
+                walks.iter().all(Walk::is_lazy)
+            }
         }
     }
 

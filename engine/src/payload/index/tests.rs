@@ -271,6 +271,51 @@ proptest! {
     }
 }
 
+proptest! {
+    /// What is in some of several sets at least, by walks, bits, bounds and shares, also where a set is all that another one leaves.
+    #[test]
+    fn some_of_several_sets_are_counted_slot_by_slot(
+        sets in prop::collection::vec(prop::collection::btree_set(0..200u32, 0..120), 1..9),
+        wanted in any::<prop::sample::Index>(),
+        complements in 0..3usize,
+    ) {
+        let wanted = wanted.index(sets.len()) + 1;
+        let part = |(place, set): (usize, &BTreeSet<Slot>)| {
+            let listed = Selection::Listed(set.iter().copied().collect());
+            if place < complements { Selection::Not(Box::new(listed)) } else { listed }
+        };
+        let parts: Vec<Selection<'_>> = sets.iter().enumerate().map(part).collect();
+        let holds = |slot: &Slot| {
+            let count = sets.iter().enumerate().filter(|(place, set)| set.contains(slot) != (*place < complements));
+            count.count() >= wanted
+        };
+        let expected: BTreeSet<Slot> = (0..256).filter(holds).collect();
+        let selection = Selection::at_least(wanted, parts.clone());
+        let mut words = vec![0; 4];
+        selection.mark(&mut words);
+        prop_assert!((0..256u32).filter(|slot| words[*slot as usize / 64] >> (slot % 64) & 1 == 1).eq(expected.iter().copied()));
+        prop_assert!(selection.at_most() >= expected.len() as u64);
+        prop_assert_eq!(selection.has_complement(), complements > 0);
+        match selection.walk(usize::MAX) {
+            Some((walk, exact)) => {
+                let found = BTreeSet::from_iter(walk.rest(0, 256));
+                prop_assert!(found.is_superset(&expected) && (!exact || found == expected));
+                prop_assert!(exact || complements > 0);
+                in_parts(&selection, &found.into_iter().collect::<Vec<_>>());
+            }
+            None => prop_assert!(complements >= wanted),
+        }
+        // The chance of every combination of sets that has enough.
+        let shares: Vec<f64> = parts.iter().map(|part| part.share(256)).collect();
+        let chance = |chosen: usize| -> f64 {
+            let of = |(place, share): (usize, &f64)| if chosen >> place & 1 == 1 { *share } else { 1.0 - share };
+            shares.iter().enumerate().map(of).product()
+        };
+        let enough = (0..1usize << shares.len()).filter(|chosen| chosen.count_ones() as usize >= wanted);
+        prop_assert!((selection.share(256) - enough.map(chance).sum::<f64>()).abs() < 1e-9);
+    }
+}
+
 /// Buckets are bounded when there are numbers enough, and again and again as these move away, while rows come and go.
 #[test]
 fn columns_are_read_by_buckets_that_follow_their_numbers() {

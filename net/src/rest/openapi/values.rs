@@ -1,10 +1,13 @@
 //! Schemas of what payloads and filters hold.
 
 use super::schema::{
-    about, answer, array, body, boolean, double, filled, int64, named, nullable, one_of, string, uint64, with,
+    about, answer, array, body, boolean, double, filled, int64, integer, named, nullable, one_of, string,
+    uint64, with,
 };
 use crate::limits::{NAME_MAX_BYTES, PAYLOAD_KEYS_MAX};
-use nigh_engine::filter::{MAX_DEPTH, MAX_IDS, MAX_NODES, MAX_POLYGON_VERTICES, operator_names};
+use nigh_engine::filter::{
+    MAX_CONDITIONS, MAX_DEPTH, MAX_IDS, MAX_NODES, MAX_POLYGON_VERTICES, operator_names,
+};
 use nigh_engine::payload::Kind;
 use serde_json::{Map, Value, json};
 
@@ -81,7 +84,7 @@ fn degrees(limit: i64) -> Value {
 
 /// The forms of a filter, each a component of its own: generators of clients do not resolve a schema that is part of itself without
 /// a name in between, and leave out whatever uses it.
-fn filter_forms() -> [(&'static str, Value); 14] {
+fn filter_forms() -> [(&'static str, Value); 15] {
     let field = || about("Payload key; a dotted name is one key. `$content` is the text.", filled());
     let nodes = || array(named("Filter"));
     let text = || named("TextOperand");
@@ -112,11 +115,26 @@ fn filter_forms() -> [(&'static str, Value); 14] {
         &format!("Ids of points: those that have one of them match. At most {MAX_IDS} in one filter."),
         with(array(uint64()), json!({"maxItems": MAX_IDS})),
     );
+    let some = json!({
+        "conditions": with(nodes(), json!({"minItems": 1, "maxItems": MAX_CONDITIONS})),
+        "min_count": about(
+            "How many of the conditions must hold at least; no more than there are.",
+            integer(1, MAX_CONDITIONS as i64),
+        ),
+    });
     [
         ("FilterWithoutOperator", body(&[], json!({"and": nodes()}))),
         ("FilterAnd", node(&["and"], &[], json!({"and": nodes()}))),
         ("FilterOr", node(&["or"], &[], json!({"or": nodes()}))),
         ("FilterNot", node(&["not"], &["not"], json!({"not": named("Filter")}))),
+        (
+            "FilterMinShould",
+            node(
+                &["min_should"],
+                &["min_should"],
+                json!({"min_should": body(&["conditions", "min_count"], some)}),
+            ),
+        ),
         (
             "FilterComparison",
             node(

@@ -8,7 +8,7 @@ use crate::collection::{
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::filter::narrow::Lists;
 use crate::filter::planner::Plan;
-use crate::filter::{Geo, Node, Path, Predicate, unix_ms_of_rfc3339};
+use crate::filter::{Geo, MinShould, Node, Path, Predicate, unix_ms_of_rfc3339};
 use crate::index::Scratch;
 use crate::memory::{Domain, Participant};
 use crate::pace::{Pieces, TooLong, Whole, at_once};
@@ -39,6 +39,11 @@ fn leaf(op: &str, field: &str, value: Value) -> Node {
 
 fn and(children: Vec<Node>) -> Node {
     Node { op: Some("and".into()), and: Some(children), ..Node::default() }
+}
+
+fn at_least(min_count: u64, conditions: Vec<Node>) -> Node {
+    let min_should = Some(MinShould { conditions: Some(conditions), min_count: Some(min_count) });
+    Node { op: Some("min_should".into()), min_should, ..Node::default() }
 }
 
 fn has_id(ids: Vec<u64>) -> Node {
@@ -187,10 +192,18 @@ impl Filtered {
 
     fn any_filter(&mut self) -> Node {
         let list = |this: &mut Self| (0..1 + this.rng.below(3)).map(|_| this.any_leaf()).collect::<Vec<_>>();
-        match self.rng.below(6) {
+        match self.rng.below(7) {
+            6 => {
+                let conditions: Vec<Node> = (0..2 + self.rng.below(4)).map(|_| self.any_leaf()).collect();
+                at_least(1 + self.rng.below(conditions.len() as u64), conditions)
+            }
             0 => Node { op: Some("or".into()), or: Some(list(self)), ..Node::default() },
             1 => {
-                let not = Some(Box::new(self.any_leaf()));
+                let child = match self.rng.below(3) {
+                    0 => at_least(2, (0..3).map(|_| self.any_leaf()).collect()),
+                    _ => self.any_leaf(),
+                };
+                let not = Some(Box::new(child));
                 and(vec![self.any_leaf(), Node { op: Some("not".into()), not, ..Node::default() }])
             }
             2 | 3 => and(list(self)),
@@ -489,8 +502,15 @@ fn recall_holds_at_every_selectivity_and_on_every_path() {
                 and(vec![below.clone(), leaf("regex", "title", Value::String("red|green".into()))]);
             let hidden =
                 Node { op: Some("not".into()), not: Some(Box::new(below.clone())), ..Node::default() };
+            // Of two bounds and a share of a share two hold: what lies within both, and what the share adds.
+            let conditions = vec![
+                range((1.0 - share) / 2.0),
+                leaf("lt", "price", Value::Int(200)),
+                leaf("gt", "group", Value::Int(20)),
+            ];
+            let two = at_least(2, conditions);
             let groups = leaf("in", "group", Value::Ints((0..(share * 20.0).round() as i64).collect()));
-            for node in [range((1.0 - share) / 2.0), below, with_regex, hidden, groups] {
+            for node in [range((1.0 - share) / 2.0), below, with_regex, hidden, groups, two] {
                 let filter = compiled(&node);
                 let among = bed.matching(&filter);
                 let (mut found, mut wanted) = (0, 0);
