@@ -2,6 +2,7 @@
 use super::config::DenseConfig;
 use super::config_limits::ConfigError;
 use super::index_type::IndexType;
+use crate::quoted::quoted;
 use crate::text::TextConfig;
 
 /// Spaces of a collection at most.
@@ -88,21 +89,30 @@ impl NamedConfig {
                 ));
             }
             if let Some(reserved) = name.chars().find(|character| "#@/".contains(*character)) {
-                return refuse(format!("the name of space {name:?} holds {reserved:?}, which is reserved"));
+                return refuse(format!(
+                    "the name of space {} holds {reserved:?}, which is reserved",
+                    quoted(name)
+                ));
             }
             if self.names().take(at).any(|other| other == name) {
-                return refuse(format!("two spaces have the name {name:?}"));
+                return refuse(format!("two spaces have the name {}", quoted(name)));
             }
         }
         for NamedSpace { name, config } in &self.spaces {
             if let Err(ConfigError(text)) = config.validate() {
-                return refuse(format!("space {name:?}: {text}"));
+                return refuse(format!("space {}: {text}", quoted(name)));
             }
             if config.index == IndexType::Gpu {
-                return refuse(format!("space {name:?}: index_type gpu is for dense collections alone"));
+                return refuse(format!(
+                    "space {}: index_type gpu is for dense collections alone",
+                    quoted(name)
+                ));
             }
             if config.persistent {
-                return refuse(format!("space {name:?}: the vectors of a named space cannot lie in a file"));
+                return refuse(format!(
+                    "space {}: the vectors of a named space cannot lie in a file",
+                    quoted(name)
+                ));
             }
         }
         Ok(())

@@ -71,6 +71,17 @@ pub struct Discover {
     pub context: Vec<(Anchor, Anchor)>,
 }
 
+impl Discover {
+    /// Ids of the points that it names.
+    pub fn ids(&self) -> impl Iterator<Item = u64> {
+        let sides = self.context.iter().flat_map(|(positive, negative)| [positive, negative]);
+        sides.chain(&self.target).filter_map(|anchor| match anchor {
+            Anchor::Id(id) => Some(*id),
+            Anchor::Vector(_) => None,
+        })
+    }
+}
+
 /// What ranks points.
 #[derive(Clone, Debug)]
 pub enum Source {

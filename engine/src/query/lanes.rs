@@ -181,7 +181,12 @@ impl Run<'_> {
             }
             Source::Discover(discover) => {
                 let examples = Examples::of_discover(self, leaf.space, discover)?;
-                self.by_examples(&examples, &HashSet::new(), leaf, pool, pace, scratch).await?
+                // Results of dense collections include what a discovery names; those of named spaces do not.
+                let named = match self.dense.is_named() {
+                    true => discover.ids().collect(),
+                    false => HashSet::new(),
+                };
+                self.by_examples(&examples, &named, leaf, pool, pace, scratch).await?
             }
         };
         Ok(Ranked { ranking, hits })

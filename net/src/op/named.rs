@@ -7,6 +7,7 @@ use crate::op::{Action, ApiError, ErrorKind, Operation, QueryPoints, ReadOptions
 use nigh_engine::collection::{NamedConfig, WriteMode};
 use nigh_engine::filter::Predicate;
 use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, Source};
+use nigh_engine::quoted::quoted;
 use nigh_shard::core::{
     Core, NamedVectors, OpError, PointFields, QueryAnswer, QueryOutcome, QueryRequest, Vectors, WriteBatch,
     Written,
@@ -101,7 +102,8 @@ fn dense_space(config: &NamedConfig, name: &str, found: Option<usize>) -> Result
     let Some(number) = config.number_of(name) else {
         return Err(match config.sparse_number_of(name) {
             Some(_) => {
-                ApiError::invalid(format!("the vector space {name:?} is sparse; this needs a dense one"))
+                let name = quoted(name);
+                ApiError::invalid(format!("the vector space {name} is sparse; this needs a dense one"))
             }
             None => unknown_space(config, name),
         });
@@ -109,7 +111,8 @@ fn dense_space(config: &NamedConfig, name: &str, found: Option<usize>) -> Result
     let expected = config.spaces[number].config.dim;
     match found.filter(|found| *found != expected) {
         Some(found) => Err(ApiError::invalid(format!(
-            "dimension mismatch in the vector space {name:?}: expected {expected} components, found {found}"
+            "dimension mismatch in the vector space {}: expected {expected} components, found {found}",
+            quoted(name)
         ))),
         None => Ok(number),
     }
@@ -118,7 +121,10 @@ fn dense_space(config: &NamedConfig, name: &str, found: Option<usize>) -> Result
 /// The number of the space of a sparse vector.
 fn sparse_space(config: &NamedConfig, name: &str) -> Result<usize, ApiError> {
     config.sparse_number_of(name).ok_or_else(|| match config.number_of(name) {
-        Some(_) => ApiError::invalid(format!("the vector space {name:?} is dense; this needs a sparse one")),
+        Some(_) => {
+            let name = quoted(name);
+            ApiError::invalid(format!("the vector space {name} is dense; this needs a sparse one"))
+        }
         None => unknown_space(config, name),
     })
 }
@@ -126,13 +132,21 @@ fn sparse_space(config: &NamedConfig, name: &str) -> Result<usize, ApiError> {
 fn unknown_space(config: &NamedConfig, name: &str) -> ApiError {
     let dense = config.spaces.iter().map(|space| &space.name);
     let names: Vec<&str> = dense.chain(&config.sparse_spaces).map(String::as_str).collect();
-    ApiError::invalid(format!("unknown vector space {name:?}; the collection has {}", names.join(", ")))
+    let (name, names) = (quoted(name), names.join(", "));
+    ApiError::invalid(format!("unknown vector space {name}; the collection has {names}"))
 }
 
 /// The number of the space that a vector ranks in.
 fn space_of(config: &NamedConfig, name: &str, source: &Source) -> Result<usize, ApiError> {
     match source {
         Source::Sparse(_) => sparse_space(config, name),
+        // What has no vector at all is decoded as a dense one.
+        Source::Dense(vector) if vector.is_empty() && config.sparse_number_of(name).is_some() => {
+            let name = quoted(name);
+            Err(ApiError::invalid(format!(
+                "a lane in the sparse space {name} needs a sparse vector with entries"
+            )))
+        }
         Source::Dense(vector) => dense_space(config, name, Some(vector.len())),
         _ => dense_space(config, name, None),
     }

@@ -56,10 +56,10 @@ impl RestService {
             }
         };
         let documents = matches!(op, VectorOp::SearchText | VectorOp::SearchMmr);
-        self.lanes_reply(permit, outcome, documents, received)
+        self.lanes_reply(permit, outcome, documents, true, received)
     }
 
-    /// The answer to a search by lanes.
+    /// The answer to a search by lanes: `results`, or `documents`; unless grouped, it says which partitions are missing if asked to.
     ///
     /// # Errors
     /// 503 when other answers leave no room.
@@ -68,6 +68,7 @@ impl RestService {
         permit: &Permit,
         outcome: QueryOutcome,
         documents: bool,
+        says_missing: bool,
         received: Instant,
     ) -> Result<Reply, ApiError> {
         let now_ms = permit.unix_ms();
@@ -76,7 +77,8 @@ impl RestService {
         let body = match outcome.answer {
             QueryAnswer::Hits(hits) => {
                 let bytes = size_of_val(&hits[..]);
-                let mut pages = FoundPages::new(hits, documents, now_ms).explained(explained);
+                let pages = FoundPages::new(hits, documents, now_ms).explained(explained);
+                let mut pages = pages.with_missing(says_missing);
                 pages.write(&mut first);
                 stream_pages(permit, first, pages, bytes)?
             }
@@ -128,7 +130,7 @@ impl GroupPages {
             written += group.hits.len();
         }
         if self.at == self.groups.len() {
-            write_end(out, Some(self.incomplete), self.explained.as_ref());
+            write_end(out, true, Some(self.incomplete), self.explained.as_ref());
         }
     }
 }

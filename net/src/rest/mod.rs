@@ -425,7 +425,7 @@ impl RestService {
         let request = decode_body(permit, body, decode).await?;
         if request.explain {
             let outcome = permit.run(ExplainedSearch(request)).await?;
-            return self.lanes_reply(permit, outcome, documents, received);
+            return self.lanes_reply(permit, outcome, documents, true, received);
         }
         let hits = permit.run(request).await?;
         let bytes = size_of_val(&hits[..]);

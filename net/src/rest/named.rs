@@ -149,7 +149,8 @@ impl RestService {
                 let read = ReadParameters::of(query)?;
                 let (body, received) = (json_body(&mut body).await?, Instant::now());
                 let outcome = found(permit, op, collection, body, read).await?;
-                self.lanes_reply(permit, outcome, op == NamedOp::SearchDocs, received)
+                let (documents, says_missing) = (op == NamedOp::SearchDocs, op == NamedOp::Query);
+                self.lanes_reply(permit, outcome, documents, says_missing, received)
             }
         }
     }

@@ -12,6 +12,7 @@ use crate::wire::json::{Floats, IntMap, Key, SparseBody, decode, field, json_obj
 use crate::wire::value::{WirePayload, encode_row};
 use nigh_engine::collection::{NamedConfig, SPACES_MAX};
 use nigh_engine::query::Source;
+use nigh_engine::quoted::quoted;
 use nigh_shard::core::PointFields;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use std::fmt;
@@ -204,8 +205,9 @@ pub fn decode_upsert(
     let dense = dense.into_iter().map(|(name, Floats(vector))| (name, vector)).collect();
     let mut sparse = Vec::new();
     for (name, vector) in body.sparse_vectors.unwrap_or_default().0 {
-        let vector =
-            vector.into_vector().map_err(|error| located(&format!("sparse_vectors {name:?}"), &error))?;
+        let vector = vector
+            .into_vector()
+            .map_err(|error| located(&format!("sparse_vectors {}", quoted(&name)), &error))?;
         sparse.push((name, vector));
     }
     Ok(UpsertNamed { collection, point, dense, sparse, write })

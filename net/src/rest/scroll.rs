@@ -16,6 +16,7 @@ use http::StatusCode;
 use nigh_engine::filter::{Predicate, unix_ms_of_rfc3339};
 use nigh_engine::payload::Value;
 use nigh_shard::core::{OrderKey, OrderedScroll, Position};
+use nigh_shard::family::Family;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny};
 use std::sync::Arc;
 
@@ -150,7 +151,8 @@ pub async fn documents(
 }
 
 async fn answer(permit: &Permit, reader: ScrollReader) -> Result<Reply, ApiError> {
-    let mut pages = ScrollPages { permit: permit.clone(), reader, wrote_any: false };
+    let says_missing = permit.family() == Family::Dense;
+    let mut pages = ScrollPages { permit: permit.clone(), reader, says_missing, wrote_any: false };
     let mut first = b"{\"documents\":[".to_vec();
     pages.next(&mut first).await?;
     let found = pages.reader.waiting_bytes();
@@ -160,6 +162,7 @@ async fn answer(permit: &Permit, reader: ScrollReader) -> Result<Reply, ApiError
 struct ScrollPages {
     permit: Permit,
     reader: ScrollReader,
+    says_missing: bool,
     wrote_any: bool,
 }
 
@@ -177,7 +180,11 @@ impl Pages for ScrollPages {
         }
         self.reader.wrote(out.len() - before);
         if self.reader.is_done() {
-            out.extend_from_slice(b"],\"degraded\":false,\"missing\":[],\"next_cursor\":");
+            out.push(b']');
+            if self.says_missing {
+                out.extend_from_slice(b",\"degraded\":false,\"missing\":[]");
+            }
+            out.extend_from_slice(b",\"next_cursor\":");
             write_json(out, self.reader.cursor());
             out.extend_from_slice(b"}\n");
         }

@@ -114,6 +114,7 @@ pub struct FoundPages {
     hits: Vec<FoundPoint>,
     at: usize,
     documents: bool,
+    says_missing: bool,
     now_ms: u64,
     explained: Option<Explained>,
 }
@@ -121,7 +122,12 @@ pub struct FoundPages {
 impl FoundPages {
     /// For routes that answer `results`, or with `documents` for those that answer `documents`.
     pub fn new(hits: Vec<FoundPoint>, documents: bool, now_ms: u64) -> Self {
-        FoundPages { hits, at: 0, documents, now_ms, explained: None }
+        FoundPages { hits, at: 0, documents, says_missing: true, now_ms, explained: None }
+    }
+
+    /// Whether the answer says which partitions are missing, as most do.
+    pub fn with_missing(self, says_missing: bool) -> Self {
+        FoundPages { says_missing, ..self }
     }
 
     /// Says how the search went at the end.
@@ -155,14 +161,22 @@ impl FoundPages {
         }
         self.at += hits.len();
         if self.at == self.hits.len() {
-            write_end(out, None, self.explained.as_ref());
+            write_end(out, self.says_missing, None, self.explained.as_ref());
         }
     }
 }
 
-/// Ends an answer; one of groups says whether it may be incomplete.
-pub fn write_end(out: &mut Vec<u8>, incomplete: Option<bool>, explained: Option<&Explained>) {
-    out.extend_from_slice(b"],\"degraded\":false,\"missing\":[]");
+/// Ends an answer; most say which partitions are missing, and one of groups says whether it may be incomplete.
+pub fn write_end(
+    out: &mut Vec<u8>,
+    says_missing: bool,
+    incomplete: Option<bool>,
+    explained: Option<&Explained>,
+) {
+    out.push(b']');
+    if says_missing {
+        out.extend_from_slice(b",\"degraded\":false,\"missing\":[]");
+    }
     if let Some(incomplete) = incomplete {
         out.extend_from_slice(format!(",\"incomplete\":{incomplete}").as_bytes());
     }

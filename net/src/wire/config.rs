@@ -5,6 +5,7 @@ use crate::op::ApiError;
 use crate::wire::json::{self, field, field_seed, unknown_field};
 use nigh_engine::collection::config_keys::{Family, Ints, Key, Kind, Settings, Value};
 use nigh_engine::collection::{DenseConfig, NamedConfig, NamedSpace, SPACES_MAX};
+use nigh_engine::quoted::quoted;
 use nigh_shard::collection_file::to_json;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::Map;
@@ -192,8 +193,9 @@ impl SpaceConfigs {
                 continue;
             }
             let config = settings.config();
-            let config =
-                config.map_err(|error| ApiError::invalid(format!("vector: space {name:?}: {}", error.0)))?;
+            let config = config.map_err(|error| {
+                ApiError::invalid(format!("vector: space {}: {}", quoted(&name), error.0))
+            })?;
             spaces.push(NamedSpace { name, config });
         }
         let config = NamedConfig::new(spaces, sparse_spaces);

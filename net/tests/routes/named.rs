@@ -107,6 +107,27 @@ fn a_space_without_vectors_and_a_point_without_spaces() {
 }
 
 #[test]
+fn examples_are_not_among_the_results() {
+    let mut client = SHARED.client();
+    let base = create(&mut client, "examples");
+    for id in 0..6 {
+        client.json("POST", &format!("{base}/points"), json!({"id": id, "vectors": {"image": [id, 1]}}));
+    }
+    for lane in [
+        json!({"recommend": {"positive": [1, 2], "negative": [3]}}),
+        json!({"discover": {"target": 1, "context": [{"positive": 2, "negative": 3}]}}),
+    ] {
+        let mut lane = lane;
+        lane["space"] = "image".into();
+        let found = client.json("POST", &format!("{base}/query"), json!({"prefetch": [lane], "k": 9}));
+        let mut ids: Vec<&Value> =
+            found["results"].as_array().unwrap().iter().map(|hit| &hit["id"]).collect();
+        ids.sort_by_key(|id| id.as_u64());
+        assert_eq!(ids, [0, 4, 5], "{lane}");
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_refused_by_name() {
     let mut client = SHARED.client();
     let base = create(&mut client, "refusing");
@@ -153,6 +174,11 @@ fn what_does_not_fit_is_refused_by_name() {
         ("query", r#"{"prefetch":[{"space":"words","dense":[1]}]}"#, "prefetch[0]: "),
         (
             "query",
+            r#"{"prefetch":[{"space":"words","sparse":{}}]}"#,
+            r#"prefetch[0]: a lane in the sparse space "words" needs"#,
+        ),
+        (
+            "query",
             r#"{"prefetch":[{"space":"image","dense":[1,1]}],"mode":"rerank","root":{"space":"image","recommend":{"positive":[1]}}}"#,
             "dense or sparse",
         ),
@@ -166,7 +192,7 @@ fn what_does_not_fit_is_refused_by_name() {
         &format!("{base}/hybrid-search"),
         r#"{"dense_space":"nope","sparse_space":"nope","k":0}"#,
         200,
-        r#"{"results":[],"degraded":false,"missing":[]}"#,
+        r#"{"results":[]}"#,
     );
     // Each family has names of its own for those who ask, but one for those who create or drop.
     client.refused(

@@ -17,17 +17,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes that a point takes in an image at least.
-fn image_bytes_per_point(config: &CollectionConfig) -> u64 {
-    match config {
-        CollectionConfig::Dense(config) => (size_of::<f32>() * config.dim) as u64,
-        // It may lack every vector.
-        CollectionConfig::Named(_) => POINT_RECORD_BYTES,
-    }
+/// Points of which images have so many bytes, at most; `None` where a point may have no vector, so that bytes say little.
+fn most_points(config: &CollectionConfig, image_bytes: u64) -> Option<usize> {
+    config.dense().map(|config| (image_bytes / (size_of::<f32>() * config.dim) as u64) as usize)
 }
-
-/// Bytes of the record of a point without vectors and row, in an image.
-const POINT_RECORD_BYTES: u64 = 47;
 
 /// Replayed records between two looks at the clock.
 const REPLAY_STEP: usize = 64;
@@ -74,7 +67,7 @@ impl Collections {
         let image_bytes: u64 = manifest.iter().flat_map(|m| &m.images).map(|(_, bytes)| *bytes).sum();
         let stored = match &vectors {
             Some(vectors) => vectors.rows().await.map_err(|e| e.to_string())?,
-            None => (image_bytes / image_bytes_per_point(&config)) as usize,
+            None => most_points(&config, image_bytes).unwrap_or(0),
         };
         // Few points may have high slots: after a mass deletion, or where images hold no floats.
         let ends = match &manifest {

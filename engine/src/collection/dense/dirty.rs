@@ -42,7 +42,8 @@ impl Dirty {
     /// Members, those that changed in several ways counted as often (a bound is all that is needed).
     pub fn len(&self) -> usize {
         let spaces = self.spaces.iter();
-        self.points.data.len()
+        // Of a slot whose data changed, each space has a vector.
+        self.points.data.len() * self.spaces.len().max(1)
             + self.points.state.len()
             + spaces.map(|space| space.state.len() + space.cells + usize::from(space.codec)).sum::<usize>()
     }

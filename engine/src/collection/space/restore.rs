@@ -353,7 +353,7 @@ impl SpaceWriter {
     ) -> Result<(), String> {
         match &self.index {
             IndexWriter::Graph(_) => self.restore_graph(restoring, dead, slots),
-            IndexWriter::Cells(_) => self.restore_cells(restoring, slots),
+            IndexWriter::Cells(_) => self.restore_cells(restoring, dead, slots),
         }
     }
 
@@ -402,8 +402,14 @@ impl SpaceWriter {
     }
 
     /// Makes the last clustering, if there was one, and files in it what was filed. A slot whose cells it does not have goes back to
-    /// the tail.
-    fn restore_cells(&mut self, restoring: &mut RestoringSpace, slots: u32) -> Result<(), String> {
+    /// the tail. `dead` ones are there for the graphs of other spaces alone: images say nothing more of their cells, which may not be
+    /// there any more.
+    fn restore_cells(
+        &mut self,
+        restoring: &mut RestoringSpace,
+        dead: &SlotSet,
+        slots: u32,
+    ) -> Result<(), String> {
         let shared = self.shared.clone();
         shared.graph.set_entry(None);
         let mut count = 0;
@@ -433,6 +439,10 @@ impl SpaceWriter {
         }
         let mut lists = Vec::new();
         for slot in 0..slots {
+            if dead.contains(slot) {
+                restoring.bare.remove(slot);
+                continue;
+            }
             let Some(levels) = restoring.levels(slot) else { continue };
             levels.read_into(&mut lists);
             let place = match (count, &lists[0][..]) {

@@ -55,7 +55,13 @@ impl<P: Pace> Search<'_, P> {
         let steps_each = steps_scored(space.config.dim);
         // After the snapshot: every slot it includes is below.
         let slots = points.slots();
-        self.pace.foresee((slots as usize).saturating_mul(self.view.steps_asked() + steps_each))?;
+        let each = self.view.steps_asked() + steps_each;
+        self.pace.foresee(match space.holdings.live() {
+            None => (slots as usize).saturating_mul(each),
+            // Where no point of 64 has a vector, they cost a look together.
+            Some(live) => (live.min(slots.into()) as usize).saturating_mul(each) + slots as usize / 64,
+        })?;
+        let mut steps = 0;
         for first in (0..slots).step_by(64) {
             let mut take = |slot| {
                 if !by_code.as_mut().is_some_and(|by_code| by_code.offer(slot)) {
@@ -63,12 +69,17 @@ impl<P: Pace> Search<'_, P> {
                 }
             };
             let view = &mut self.view;
-            if first > 0 && (first.is_multiple_of(SCAN_PART) || view.is_spent()) {
-                self.pace.step(SCAN_PART as usize * steps_each + view.steps_taken()).await?;
+            if steps >= SCAN_PART as usize * steps_each || view.is_spent() {
+                self.pace.step(std::mem::take(&mut steps) + view.steps_taken()).await?;
                 view.settle_open(self.pace, &mut take).await?;
             }
-            let special = points.special_word(first as usize / 64);
             let held = space.holdings.word(first as usize / 64);
+            if held == 0 {
+                steps += 1;
+                continue;
+            }
+            steps += held.count_ones() as usize * steps_each;
+            let special = points.special_word(first as usize / 64);
             let end = slots.min(first.saturating_add(64));
             for slot in first..end {
                 // Lines come in order, as the CPU foresees.

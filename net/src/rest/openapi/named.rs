@@ -17,7 +17,7 @@ const SCENES: &str = "scenes";
 const DRAFTS: &str = "drafts";
 
 fn hit(distance: Value, score: Value) -> Value {
-    json!({"results": [{"id": 1, "distance": distance, "score": score}], "degraded": false, "missing": []})
+    json!({"results": [{"id": 1, "distance": distance, "score": score}]})
 }
 
 fn film(name: &str) -> Value {
@@ -29,7 +29,7 @@ fn document(distance: f64) -> Value {
 }
 
 fn page(document: &Value, cursor: &str) -> Value {
-    json!({"documents": [document], "degraded": false, "missing": [], "next_cursor": cursor})
+    json!({"documents": [document], "next_cursor": cursor})
 }
 
 fn gone(key: &str) -> Value {
@@ -177,7 +177,12 @@ fn reads() -> Vec<Operation> {
             ),
         read("/v1/named/{name}/scroll", "scrollNamed", "Read all that match")
             .body("Scroll", &[("by_id", json!({"limit": 1}))])
-            .answer(200, "A page.", &named("ScrollPage"), &[("by_id", page(&document(0.0), "AQAAAAAAAAAB"))]),
+            .answer(
+                200,
+                "A page.",
+                &named("NamedScrollPage"),
+                &[("by_id", page(&document(0.0), "AQAAAAAAAAAB"))],
+            ),
         read("/v1/named/{name}/count", "countNamed", "Count what matches")
             .body("Count", &[("alien", json!({"filter": of_alien()}))])
             .answer(
@@ -196,7 +201,12 @@ fn reads() -> Vec<Operation> {
             ),
         read("/v1/named/{name}/sample", "sampleNamed", "Draw points at random")
             .body("Sample", &[("alien", json!({"limit": 1, "seed": 7, "filter": of_alien()}))])
-            .answer(200, "Their documents.", &named("ScrollPage"), &[("alien", page(&document(0.0), ""))]),
+            .answer(
+                200,
+                "Their documents.",
+                &named("NamedScrollPage"),
+                &[("alien", page(&document(0.0), ""))],
+            ),
     ]
 }
 
@@ -211,7 +221,12 @@ fn searches() -> Vec<Operation> {
     vec![
         search("/v1/named/{name}/search", "searchNamed", "Nearest neighbours in a dense space")
             .body("NamedSearch", &nearest())
-            .answer(200, "The nearest first.", &named("Hits"), &[("nearest", hit(json!(0.25), json!(0)))]),
+            .answer(
+                200,
+                "The nearest first.",
+                &named("NamedHits"),
+                &[("nearest", hit(json!(0.25), json!(0)))],
+            ),
         search(
             "/v1/named/{name}/search/docs",
             "searchNamedDocuments",
@@ -221,21 +236,21 @@ fn searches() -> Vec<Operation> {
         .answer(
             200,
             "The nearest first.",
-            &named("Documents"),
-            &[("nearest", json!({"documents": [document(0.25)], "degraded": false, "missing": []}))],
+            &named("NamedDocuments"),
+            &[("nearest", json!({"documents": [document(0.25)]}))],
         ),
         search("/v1/named/{name}/sparse-search", "searchNamedSparse", "Best dot products in a sparse space")
             .body(
                 "NamedSparseSearch",
                 &[("words", json!({"vector_name": "words", "query": words(), "k": 1}))],
             )
-            .answer(200, "The best first.", &named("Hits"), &[("words", hit(json!(0.0), json!(1.0)))]),
+            .answer(200, "The best first.", &named("NamedHits"), &[("words", hit(json!(0.0), json!(1.0)))]),
         search("/v1/named/{name}/hybrid-search", "searchNamedHybrid", "By a dense and by a sparse space")
             .body("NamedHybridSearch", &[("both", both)])
             .answer(
                 200,
                 "The best first.",
-                &named("Hits"),
+                &named("NamedHits"),
                 &[("both", hit(json!(0.25), json!(0.032786883)))],
             ),
         search("/v1/named/{name}/query", "queryNamed", "By any lanes of any spaces, fused or ranked anew")
@@ -244,7 +259,10 @@ fn searches() -> Vec<Operation> {
                 200,
                 "The best first.",
                 &named("Hits"),
-                &[("lanes", hit(json!(0.25), json!(0.032786883)))],
+                &[(
+                    "lanes",
+                    with(hit(json!(0.25), json!(0.032786883)), json!({"degraded": false, "missing": []})),
+                )],
             ),
     ]
 }
@@ -320,7 +338,17 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
     let spaces = with(by_space(named("NamedSpace")), json!({"minProperties": 1}));
     let lanes = with(array(named("NamedLeaf")), json!({"minItems": 1, "maxItems": limits::QUERY_LANES_MAX}));
     let pool_of = |what: &str| about(what, int64());
+    let found = |key: &str, of: &str| {
+        answer(&["explain"], json!({key: array(named(of)), "explain": named("Explanation")}))
+    };
+    let cursor = about("Empty after the last page.", string());
     vec![
+        ("NamedHits", found("results", "Hit")),
+        ("NamedDocuments", found("documents", "Document")),
+        (
+            "NamedScrollPage",
+            answer(&[], json!({"documents": array(named("Document")), "next_cursor": cursor})),
+        ),
         (
             "NamedSpaces",
             body(

@@ -2,15 +2,15 @@
 use super::bed::{Rng, check_hits, group_is};
 use super::rounds;
 use crate::collection::{
-    DenseConfig, DenseWriter, Hit, HitsWanted, IndexType, IvfConfig, NamedConfig, NamedSpace, Part, Parts,
-    Quantizer, Query, RowWrite, SparseQuery, VamanaConfig, Write,
+    DenseConfig, DenseWriter, Drift, Hit, HitsWanted, IndexType, IvfConfig, IvfProduct, NamedConfig,
+    NamedSpace, Part, Parts, Quantizer, Query, RowWrite, SparseQuery, VamanaConfig, Write,
 };
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::index::Scratch;
 use crate::memory::{Domain, Participant};
 use crate::pace::{Whole, at_once};
 use crate::payload::{RowBuilder, Value};
-use crate::quantizer::Quantization;
+use crate::quantizer::{CellProduct, Quantization};
 use crate::sparse::LaneScratch;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -529,4 +529,49 @@ fn damaged_images_of_named_spaces_are_refused_or_harmless() {
     let mut writer = DenseWriter::create_named(&fewer, SLOTS_MAX, bed.domain.clone()).unwrap();
     let refused = writer.restore(&image).unwrap_err().to_string();
     assert!(refused.contains("of a collection of 2"), "{refused}");
+}
+
+#[test]
+fn dead_points_of_a_graph_need_no_cell_where_cells_have_their_codes_alone() {
+    let mut rng = Rng(3);
+    let bare = space("bare", 4, Metric::L2, |config| {
+        let code = CellProduct { parts: 2, bits: 4, rotations: 0, eta: 0.0 };
+        let drift = Some(Drift { growth: 1.5, factor: 1.2 });
+        config.index = IndexType::Ivf(IvfConfig {
+            product: Some(IvfProduct { code, rerank: false }),
+            drift,
+            train_threshold: 500,
+            ..IvfConfig::default()
+        });
+    });
+    let mut bed = Bed::new(vec![space("linked", 4, Metric::L2, |_| {}), bare]);
+    let cells = |bed: &Bed| {
+        let filing = bed.writer.spaces()[1].filing().unwrap();
+        filing.current.as_ref().unwrap().cells().len()
+    };
+    let write = |bed: &mut Bed, rng: &mut Rng, id: u64, by: f32| {
+        let said = (0..2).map(|_| Said::Given(rng.vector(4).iter().map(|x| x + by).collect()));
+        bed.write(id, said.collect(), vec![Vec::new(); 3], 0, 0);
+    };
+    (0..1000).for_each(|id| write(&mut bed, &mut rng, id, 0.0));
+    bed.settle_all();
+    let before = cells(&bed);
+    let base = bed.capture(true, 1 << 12);
+    (100..1000).for_each(|id| bed.delete(id));
+    (1000..2600).for_each(|id| write(&mut bed, &mut rng, id, 9.0));
+    bed.settle_all();
+    assert_ne!(cells(&bed), before);
+    // Few enough that the graph keeps them.
+    (0..40).for_each(|id| bed.delete(id));
+    bed.settle();
+    assert_eq!(bed.writer.shared().stats().tombstoned, 40);
+    let delta = bed.capture(false, 1 << 12);
+    bed.reopen(&[base, delta], bed.seq);
+    assert_eq!(bed.writer.shared().stats().tombstoned, 40);
+    bed.settle_all();
+    for space in bed.writer.shared().spaces() {
+        assert_eq!(space.vectors(), 1660);
+    }
+    let query = Query { vector: &[9.0; 4], k: 2000, ef: 0, filter: None, exact: true, now_ms: bed.now_ms };
+    assert_eq!(bed.search(1, &query).len(), 1660);
 }
