@@ -7,9 +7,9 @@ pub use nigh_engine::collection::config_keys::Family;
 /// What a collection is made with.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CollectionConfig {
-    /// One of one space.
+    /// A dense collection: one dense vector per point.
     Dense(DenseConfig),
-    /// One of named spaces.
+    /// A collection of named spaces.
     Named(NamedConfig),
 }
 
@@ -22,12 +22,12 @@ impl CollectionConfig {
         }
     }
 
-    /// That of a dense collection.
+    /// The configuration, if it is of a dense collection.
     pub fn dense(&self) -> Option<&DenseConfig> {
         if let CollectionConfig::Dense(config) = self { Some(config) } else { None }
     }
 
-    /// That of a collection of named spaces.
+    /// The configuration, if it is of a collection of named spaces.
     pub fn named(&self) -> Option<&NamedConfig> {
         if let CollectionConfig::Named(config) = self { Some(config) } else { None }
     }
@@ -43,7 +43,7 @@ impl CollectionConfig {
         }
     }
 
-    /// Bytes that one point counts for.
+    /// Bytes that one point counts against the limit on bytes.
     pub fn quota_bytes_per_point(&self) -> u64 {
         match self {
             CollectionConfig::Dense(config) => config.quota_bytes_per_point(),
@@ -78,7 +78,7 @@ impl CollectionConfig {
         }
     }
 
-    /// Sparse spaces.
+    /// Number of sparse spaces; 1 for a dense collection.
     pub fn sparse_spaces(&self) -> usize {
         self.named().map_or(1, |config| config.sparse_spaces.len())
     }

@@ -84,7 +84,7 @@ pub struct HybridNamed {
 
 /// Any lanes of any spaces, fused or ranked anew.
 pub struct QueryNamed {
-    /// The query, whose lanes rank in the first space of their kind so far.
+    /// The query. The numbers of the spaces of its lanes are set when it runs, from their names.
     pub query: QueryPoints,
     /// For each lane the name of its space.
     pub spaces: Vec<String>,
@@ -140,7 +140,7 @@ fn unknown_space(config: &NamedConfig, name: &str) -> ApiError {
 fn space_of(config: &NamedConfig, name: &str, source: &Source) -> Result<usize, ApiError> {
     match source {
         Source::Sparse(_) => sparse_space(config, name),
-        // What has no vector at all is decoded as a dense one.
+        // A lane without any vector is decoded as an empty dense one.
         Source::Dense(vector) if vector.is_empty() && config.sparse_number_of(name).is_some() => {
             let name = quoted(name);
             Err(ApiError::invalid(format!(
@@ -173,7 +173,7 @@ impl Operation for GetNamedConfig {
     }
     async fn run(self, core: Rc<Core>) -> Result<NamedConfig, ApiError> {
         let found = core.collection_info(&self.collection)?;
-        // An alias of that name is not it.
+        // Only the name of the collection itself is accepted.
         if Core::full_name(&self.collection).ok().as_ref() != Some(&found.name) {
             return Err(OpError::UnknownCollection(self.collection).into());
         }

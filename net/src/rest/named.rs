@@ -156,7 +156,7 @@ impl RestService {
     }
 }
 
-/// What a search comes to.
+/// Decodes a search and runs it.
 async fn found(
     permit: &Permit,
     op: NamedOp,

@@ -1,4 +1,4 @@
-//! Which slots a space has a vector of. In a collection of one space that is every slot with a point, and nothing is kept for it. In one of
+//! Which slots have a vector in a space. In a collection of one space that is every slot with a point, and nothing is kept for it. In one of
 //! named spaces a point may lack a vector in some of them.
 use super::{add, sub};
 use crate::memory::{Arena, ArenaError};
@@ -58,17 +58,17 @@ impl Holdings {
         }
     }
 
-    /// Owner: a vector of a present point has come.
+    /// Owner: one more present point has a vector here.
     pub fn count_in(&self) {
         self.0.iter().for_each(|held| add(&held.live, 1));
     }
 
-    /// Owner: one has gone.
+    /// Owner: one present point less has a vector here.
     pub fn count_out(&self) {
         self.0.iter().for_each(|held| sub(&held.live, 1));
     }
 
-    /// Bytes of the bits of so many slots.
+    /// Bytes that the bits of so many slots take.
     pub fn bytes(&self, slots: u64) -> u64 {
         if self.0.is_some() { slots.div_ceil(8) } else { 0 }
     }
