@@ -160,7 +160,7 @@ pub(super) fn walked_list_ns(selection: &Selection<'_>, asked_ns: f64) -> f64 {
     }
     let posting = if selection.terms() > 8 { SORTED_POSTING_NS } else { POSTING_NS };
     // The smallest part leads, and the others are asked about its slots.
-    let collected = (selection.postings() as f64).min(3.0 * selection.at_most() as f64);
+    let collected = selection.collected() as f64;
     let terms = (selection.terms() as f64).min(collected);
     let asked_ns = if matches!(selection, Selection::All(_)) { PREDICATE_NS } else { asked_ns };
     selection.spans() as f64 * SPAN_NS
@@ -172,7 +172,7 @@ pub(super) fn walked_list_ns(selection: &Selection<'_>, asked_ns: f64) -> f64 {
 /// Marking a selection in a bitset.
 pub(super) fn bits_ns(of: &Selection<'_>, s: &Situation) -> f64 {
     let words = s.words() as f64 * WORD_NS * 3.0;
-    words
+    words * (1 + of.counted_parts()) as f64
         + of.spans() as f64 * SPAN_NS
         + of.terms() as f64 * TERM_NS
         + (of.postings().min(s.filed) as f64 * POSTING_NS / 4.0).min(of.terms() as f64 * words)

@@ -9,6 +9,10 @@ use crate::payload::index::{Bound, Class, Marked, Selection, Terms, View};
 use crate::payload::{CONTENT_KEY, Value};
 use std::rc::Rc;
 
+/// Conditions `min_should` within each other of which a set is made. Marking one holds some ten bitsets over all slots; points are asked about
+/// what is deeper.
+const COUNTING_DEPTH_MAX: usize = 3;
+
 /// What was found under long lists of one filter, and the slots of the ids in it.
 #[derive(Default)]
 pub(crate) struct Lists<'f> {
@@ -151,7 +155,9 @@ pub(super) fn narrow_expr<'p>(expr: &Expr, known: Known<'_, 'p>) -> Option<Narro
             // Those of which the index says nothing may all match.
             let unknown = children.len() - parts.len();
             let wanted = wanted.checked_sub(unknown).filter(|wanted| *wanted > 0)?;
-            Some(Narrowed { selection: Selection::at_least(wanted, parts), exact: exact && unknown == 0 })
+            let selection = Selection::at_least(wanted, parts);
+            let is_shallow = selection.counting_depth() <= COUNTING_DEPTH_MAX;
+            is_shallow.then_some(Narrowed { selection, exact: exact && unknown == 0 })
         }
         Expr::Any(children) => {
             let mut exact = true;

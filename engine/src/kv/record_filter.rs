@@ -3,6 +3,7 @@
 use super::operate::{FieldPath, PathError, StoredRecord};
 use crate::filter::{Allowance, Predicate};
 use crate::pace::{Pace, TooLong};
+use crate::quoted::quoted;
 use ahash::HashMap;
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ pub struct RecordFilter {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFilterError {
     /// A field leads nowhere in any record.
-    #[error("invalid filter: field {field:?} is {why}")]
+    #[error("invalid filter: field {} is {why}", quoted(.field))]
     Field {
         /// As sent.
         field: String,

@@ -3,11 +3,12 @@
 use crate::limits::FILTER_NODES_MAX;
 use crate::wire::json::{json_object, one_of};
 use crate::wire::value::{UnknownKeys, ValueSeed};
-use nigh_engine::filter::{Geo, MinShould, Node, is_operator, operator_names};
+use nigh_engine::filter::{Geo, MAX_IDS, MinShould, Node, is_operator, operator_names};
 use nigh_engine::payload::Value;
 use nigh_engine::quoted::quoted;
-use serde::de::{self, Deserialize, DeserializeSeed, Deserializer};
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use std::cell::Cell;
+use std::fmt;
 
 /// A filter node as sent.
 #[derive(Default)]
@@ -31,8 +32,34 @@ json_object! {
         "or" => or: Vec<WireFilter>,
         "not" => not: Box<WireFilter>,
         "geo" => geo: GeoBody,
-        "has_id" => has_id: Vec<u64>,
+        "has_id" => has_id: ListedIds,
         "min_should" => min_should: MinShouldBody,
+    }
+}
+
+/// Ids of one list, of which no more are read than a filter may have.
+struct ListedIds(Vec<u64>);
+
+impl<'de> Deserialize<'de> for ListedIds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct IdsVisitor;
+        impl<'de> Visitor<'de> for IdsVisitor {
+            type Value = ListedIds;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of ids")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ListedIds, A::Error> {
+                let mut ids = Vec::new();
+                while let Some(id) = items.next_element()? {
+                    if ids.len() == MAX_IDS {
+                        return Err(A::Error::custom(format_args!("more than {MAX_IDS} ids in a list")));
+                    }
+                    ids.push(id);
+                }
+                Ok(ListedIds(ids))
+            }
+        }
+        deserializer.deserialize_seq(IdsVisitor)
     }
 }
 
@@ -114,7 +141,7 @@ impl<'de> Deserialize<'de> for WireFilter {
                 max_lon: geo.max_lon,
                 polygon: geo.polygon,
             }),
-            has_id: body.has_id,
+            has_id: body.has_id.map(|ids| ids.0),
             min_should: body.min_should.map(|some| MinShould {
                 conditions: some.conditions.map(children),
                 min_count: some.min_count,

@@ -280,7 +280,7 @@ fn searches_agree_with_a_naive_twin() {
     let mut twin: BTreeMap<u64, Twin> = BTreeMap::new();
     for step in 0..600 {
         let id = numbers(&mut seed) % 120;
-        if numbers(&mut seed) % 8 == 0 {
+        if numbers(&mut seed).is_multiple_of(8) {
             let deleted = client.json("DELETE", &format!("{base}/points/{id}"), Value::Null);
             assert_eq!(deleted["deleted"], twin.remove(&id).is_some());
             continue;
@@ -288,15 +288,15 @@ fn searches_agree_with_a_naive_twin() {
         let point = twin.entry(id).or_default();
         let mut vectors = Map::new();
         for (name, dim) in [("image", 2), ("cells", 4)] {
-            if numbers(&mut seed) % 2 == 0 {
+            if numbers(&mut seed).is_multiple_of(2) {
                 let vector: Vec<f64> = (0..dim).map(|_| (numbers(&mut seed) % 64) as f64 - 32.0).collect();
                 vectors.insert(name.to_owned(), json!(vector));
                 point.dense.insert(name, vector);
             }
         }
         let mut sparse = Map::new();
-        if numbers(&mut seed) % 2 == 0 {
-            let indices: Vec<u32> = (0..6).filter(|_| numbers(&mut seed) % 3 == 0).collect();
+        if numbers(&mut seed).is_multiple_of(2) {
+            let indices: Vec<u32> = (0..6).filter(|_| numbers(&mut seed).is_multiple_of(3)).collect();
             let values: Vec<f64> = indices.iter().map(|index| f64::from(*index) + 0.5).collect();
             point.words = indices.iter().copied().zip(values.iter().copied()).collect();
             sparse.insert("words".to_owned(), json!({"indices": indices, "values": values}));

@@ -283,6 +283,46 @@ impl<'p> Selection<'p> {
         }
     }
 
+    /// Whether looking it up costs less than to ask about each of the `at_most` slots that others leave.
+    fn is_worth_a_walk(&self, at_most: u64) -> bool {
+        self.terms() <= SIDE_BY_SIDE as u64 || self.postings() <= at_most.saturating_mul(2)
+    }
+
+    /// Slots that a walk collects at most, but for those of parts that lie side by side.
+    pub fn collected(&self) -> u64 {
+        let beside = self.at_most().saturating_mul(3);
+        match self {
+            Selection::AtLeast(wanted, parts) => {
+                let (leads, others) = leads_of(*wanted, parts);
+                let of = |parts: &[&Selection<'_>]| parts.iter().map(|part| part.postings()).sum::<u64>();
+                of(&leads).saturating_add(of(&others).min(beside))
+            }
+            _ => self.postings().min(beside),
+        }
+    }
+
+    /// Parts that marking counts bit by bit.
+    pub fn counted_parts(&self) -> u64 {
+        match self {
+            Selection::Terms(_) | Selection::Marked(_) | Selection::Listed(_) => 0,
+            Selection::All(parts) | Selection::Any(parts) => parts.iter().map(Selection::counted_parts).sum(),
+            Selection::AtLeast(_, parts) => parts.iter().map(|part| 1 + part.counted_parts()).sum(),
+            Selection::Not(part) => part.counted_parts(),
+        }
+    }
+
+    /// Sets that count parts and lie within each other: marking holds some bitsets for each.
+    pub fn counting_depth(&self) -> usize {
+        let deepest =
+            |parts: &[Selection<'_>]| parts.iter().map(Selection::counting_depth).max().unwrap_or(0);
+        match self {
+            Selection::Terms(_) | Selection::Marked(_) | Selection::Listed(_) => 0,
+            Selection::All(parts) | Selection::Any(parts) => deepest(parts),
+            Selection::AtLeast(_, parts) => 1 + deepest(parts),
+            Selection::Not(part) => part.counting_depth(),
+        }
+    }
+
     /// Whether any part of it is what others leave.
     pub fn has_complement(&self) -> bool {
         match self {
@@ -352,8 +392,8 @@ impl<'p> Selection<'p> {
     }
 
     /// A walk over the set in ascending order of slots, and whether it yields nothing else; `None` when more than `limit` slots
-    /// would have to be collected first. Of an intersection the smallest part leads; parts that would cost more to look up than
-    /// to check slot by slot are left out, and then the walk yields more.
+    /// would have to be collected first. Of an intersection the smallest part leads, of several of many those without which there would be too
+    /// few; other parts that would cost more to look up than to check slot by slot are left out, and then the walk yields more.
     pub fn walk(&self, limit: usize) -> Option<(Walk<'p>, bool)> {
         match self {
             Selection::Terms(terms) => Some((terms.walk(limit)?, true)),
@@ -379,8 +419,8 @@ impl<'p> Selection<'p> {
                 let (lead_walk, mut exact) = lead.walk(limit)?;
                 let mut walks = vec![lead_walk];
                 for part in others {
-                    let worth = part.terms() <= SIDE_BY_SIDE as u64 || part.postings() <= 2 * lead.at_most();
-                    match worth.then(|| part.walk(limit)).flatten() {
+                    let is_worth = part.is_worth_a_walk(lead.at_most());
+                    match is_worth.then(|| part.walk(limit)).flatten() {
                         Some((walk, part_exact)) => {
                             exact &= part_exact;
                             walks.push(walk);
@@ -391,13 +431,16 @@ impl<'p> Selection<'p> {
                 Some((Walk::All(walks), exact))
             }
             Selection::AtLeast(wanted, parts) => {
+                let (leads, others) = leads_of(*wanted, parts);
+                let at_most = self.at_most();
+                let others = others.iter().filter(|part| part.is_worth_a_walk(at_most));
                 let mut exact = true;
                 let mut walks = Vec::with_capacity(parts.len());
-                for (walk, part_exact) in parts.iter().filter_map(|part| part.walk(limit)) {
+                for (walk, part_exact) in leads.iter().chain(others).filter_map(|part| part.walk(limit)) {
                     exact &= part_exact;
                     walks.push(walk);
                 }
-                // What cannot be walked may hold every slot.
+                // What is not walked may hold every slot.
                 let unknown = parts.len() - walks.len();
                 let wanted = wanted.checked_sub(unknown).filter(|wanted| *wanted > 0)?;
                 let places = Vec::with_capacity(walks.len());
@@ -406,6 +449,17 @@ impl<'p> Selection<'p> {
             Selection::Not(_) => None,
         }
     }
+}
+
+/// The smallest parts, one of which has each slot that is in `wanted` of all parts, and the others.
+fn leads_of<'s, 'p>(
+    wanted: usize,
+    parts: &'s [Selection<'p>],
+) -> (Vec<&'s Selection<'p>>, Vec<&'s Selection<'p>>) {
+    let mut leads: Vec<&Selection<'p>> = parts.iter().collect();
+    leads.sort_by_key(|part| part.at_most());
+    let others = leads.split_off(parts.len() + 1 - wanted);
+    (leads, others)
 }
 
 /// Marks the slots that are in `wanted` of the parts at least: of each slot the parts are counted in binary, a plane of bits for each digit.

@@ -316,6 +316,28 @@ proptest! {
     }
 }
 
+/// Where few slots can be in enough of several sets, a range of many values is not collected.
+#[test]
+fn what_is_in_some_of_several_sets_is_looked_up_in_the_smallest() {
+    const SLOTS: Slot = 4000;
+    let domain = Domain::new(1);
+    let seat = domain.participant(0);
+    let index = PayloadIndex::new(SLOTS as usize, domain);
+    for slot in 0..SLOTS {
+        index.insert(slot, PayloadRow::trusted(&row(&[("price", Value::Int(slot.into()))])));
+    }
+    let pin = seat.pin();
+    let view = index.view(&pin);
+    let every = view.number_range("price", Some((0.0, true)), None);
+    let few = |slots: &[Slot]| Selection::Listed(slots.iter().copied().collect());
+    let parts = vec![Selection::Terms(every), few(&[3, 5, 7]), few(&[5, 9])];
+    let selection = Selection::at_least(2, parts);
+    assert_eq!((selection.at_most(), selection.collected()), (5, 20));
+    let (walk, exact) = selection.walk(64).expect("the range is not walked");
+    let found: Vec<Slot> = walk.rest(0, SLOTS);
+    assert!(!exact && [3, 5, 7, 9].iter().all(|slot| found.contains(slot)) && found.len() == 4, "{found:?}");
+}
+
 /// Buckets are bounded when there are numbers enough, and again and again as these move away, while rows come and go.
 #[test]
 fn columns_are_read_by_buckets_that_follow_their_numbers() {
