@@ -178,7 +178,7 @@ async fn refusals(core: &Rc<Core>, id: u64) {
     assert!(
         core.expect_family(NAME, Family::Named).is_ok() && core.expect_family(NAME, Family::Dense).is_err()
     );
-    assert_eq!(patiently(|| core.drop_collection(NAME, Some(Family::Dense))).await, false);
+    assert!(!patiently(|| core.drop_collection(NAME, Some(Family::Dense))).await);
 }
 
 /// The nearest of each space, and the sum over a sparse one.
