@@ -132,8 +132,11 @@ fn sparse_space(config: &NamedConfig, name: &str) -> Result<usize, ApiError> {
 fn unknown_space(config: &NamedConfig, name: &str) -> ApiError {
     let dense = config.spaces.iter().map(|space| &space.name);
     let names: Vec<&str> = dense.chain(&config.sparse_spaces).map(String::as_str).collect();
-    let (name, names) = (quoted(name), names.join(", "));
-    ApiError::invalid(format!("unknown vector space {name}; the collection has {names}"))
+    let names = names.join(", ");
+    ApiError::invalid(match name {
+        "" => format!("the name of a vector space is missing; the collection has {names}"),
+        name => format!("unknown vector space {}; the collection has {names}", quoted(name)),
+    })
 }
 
 /// The number of the space that a vector ranks in.

@@ -86,7 +86,8 @@ impl RestService {
                     wait: body.wait,
                     expected_version: None,
                 })?;
-                let id = body.id.unwrap_or(0);
+                // An id that was left out by mistake must not cost the point 0.
+                let id = body.id.ok_or_else(|| ApiError::invalid("id is required: the point to delete"))?;
                 let deleted = permit.run(DeletePoint { collection, id, write }).await?;
                 Ok(ok(format!("{{\"deleted\":{deleted}}}\n")))
             }

@@ -82,7 +82,10 @@ impl<'de> Visitor<'de> for Object<'_> {
             let named = |name: &str| self.keys.iter().copied().find(|key| key.name() == name);
             let folded = name.to_ascii_lowercase();
             let key = named(&name).or_else(|| named(&folded));
-            let key = key.ok_or_else(|| unknown_field(&folded, self.keys.iter().map(|key| key.name())))?;
+            let key = key.ok_or_else(|| {
+                let sparse = self.sparse.as_ref().map(|_| SPARSE);
+                unknown_field(&folded, self.keys.iter().map(|key| key.name()).chain(sparse))
+            })?;
             self.value(key, &mut map)?;
         }
         Ok(())

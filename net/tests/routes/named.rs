@@ -80,6 +80,7 @@ fn a_life_of_a_point() {
         r#"{"deleted":true}"#,
     );
     client.golden("DELETE", &point, "", 200, r#"{"deleted":false}"#);
+    client.refused("POST", &format!("{base}/points/delete"), "{}", 400, "id is required");
     client.refused("GET", &point, "", 404, "point not found");
     client.golden("DELETE", &base, "", 200, r#"{"dropped":"life","existed":true}"#);
     client.golden("DELETE", &base, "", 200, r#"{"dropped":"life","existed":false}"#);
@@ -165,7 +166,7 @@ fn what_does_not_fit_is_refused_by_name() {
         ("search", r#"{"vector_name":"image","query":[1],"k":1}"#, "expected 2 components, found 1"),
         ("search", r#"{"vector_name":"words","query":[1],"k":1}"#, "is sparse"),
         ("search", r#"{"vector_name":"image","query":[1,2],"k":65537}"#, "k must be between"),
-        ("search/docs", r#"{"query":[1,2],"k":1}"#, "unknown vector space"),
+        ("search/docs", r#"{"query":[1,2],"k":1}"#, "the name of a vector space is missing"),
         ("sparse-search", r#"{"vector_name":"image","query":{},"k":1}"#, "is dense"),
         ("hybrid-search", r#"{"dense_space":"image","sparse_space":"nope","k":1}"#, has),
         ("hybrid-search", r#"{"dense_space":"image","sparse_space":"title","k":1}"#, "is dense"),

@@ -50,7 +50,8 @@ pub fn page() -> String {
     let _ = writeln!(
         out,
         "{PACKAGE}.{SERVICE}`. A right is needed on the collection that the request names, or on the whole node where the\n\
-         table says so. Methods that are \"not offered\" belong to families of collections that this build lacks and answer UNIMPLEMENTED; those that\n\
+         table says so. Methods that are \"not offered\" belong to collections of named spaces, which REST alone serves, or to families that this\n\
+         build lacks, and answer UNIMPLEMENTED; those that\n\
          are \"refused\" need partitions or a registry of keys, and answer FAILED_PRECONDITION once their request is right.\n\n\
          | Method | Right | Request | Answer | Operation |\n|---|---|---|---|---|"
     );

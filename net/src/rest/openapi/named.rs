@@ -386,10 +386,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 ]),
             ),
         ),
-        (
-            "NamedDelete",
-            body(&[], joined(&[json!({"id": about("Absent means 0.", or(0, uint64()))}), write_options()])),
-        ),
+        ("NamedDelete", body(&["id"], joined(&[json!({"id": uint64()}), write_options()]))),
         ("NamedFoundPoint", answer(&[], joined(&[json!({"found": {"const": true}}), stored()]))),
         ("NamedStoredPoint", answer(&[], joined(&[json!({"id": uint64()}), stored()]))),
         (
