@@ -33,7 +33,7 @@ impl Examples {
             |ids: &[u64]| -> Vec<Stored> { ids.iter().filter_map(|&id| run.stored(space, id)).collect() };
         let (positive, negative) = (vectors(&recommend.positive), vectors(&recommend.negative));
         if positive.is_empty() {
-            return Err(LaneError::UnknownExample(first));
+            return Err(run.lacks(first));
         }
         let metric = run.space(space).config().metric;
         let mut seed = mean(&positive);
@@ -81,12 +81,12 @@ impl Examples {
         if pairs.is_empty() {
             let mut sides = discover.context.iter().flat_map(|(positive, negative)| [positive, negative]);
             let id = sides.find_map(missing).expect("a pair that did not resolve names an absent id");
-            return Err(LaneError::UnknownExample(id));
+            return Err(run.lacks(id));
         }
         let seed = match &discover.target {
             Some(target) => {
                 let found = resolve(target)?;
-                found.ok_or_else(|| LaneError::UnknownExample(missing(target).unwrap_or_default()))?
+                found.ok_or_else(|| run.lacks(missing(target).unwrap_or_default()))?
             }
             None => {
                 let positive: Vec<Stored> = pairs.iter().map(|(positive, _)| positive.clone()).collect();

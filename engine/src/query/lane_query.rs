@@ -25,6 +25,9 @@ pub enum LaneError {
     /// An example that had to be there is not.
     #[error("query: example point not found: id {0}")]
     UnknownExample(u64),
+    /// One is there, but has no vector in the space of the lane.
+    #[error("query: example point has no vector in the space of its lane: id {0}")]
+    ExampleLacksVector(u64),
     /// At a pace that does not wait.
     #[error(transparent)]
     TooLong(#[from] TooLong),

@@ -30,6 +30,14 @@ impl<'a> Run<'a> {
         Some(stored)
     }
 
+    /// Why there is no stored vector of an example.
+    pub(super) fn lacks(&self, id: u64) -> LaneError {
+        match self.dense.points().find(self.pin, id, self.now_ms) {
+            Some(_) => LaneError::ExampleLacksVector(id),
+            None => LaneError::UnknownExample(id),
+        }
+    }
+
     /// A vector sent along, as it would be stored in a space.
     ///
     /// # Errors

@@ -90,7 +90,9 @@ impl From<OpError> for ApiError {
             OpError::UnknownCollection(_)
             | OpError::UnknownKeyIndex(_)
             | OpError::PointNotFound(_)
-            | OpError::Lanes(LaneError::UnknownExample(_)) => ErrorKind::NotFound,
+            | OpError::Lanes(LaneError::UnknownExample(_) | LaneError::ExampleLacksVector(_)) => {
+                ErrorKind::NotFound
+            }
             OpError::PayloadTooLarge | OpError::PayloadKeys(_) => ErrorKind::TooLarge,
             OpError::CollectionExists(_) | OpError::Write(WriteError::DuplicateId(_)) => ErrorKind::Exists,
             OpError::Conflict(_) => ErrorKind::Conflict,

@@ -126,6 +126,15 @@ fn examples_are_not_among_the_results() {
         ids.sort_by_key(|id| id.as_u64());
         assert_eq!(ids, [0, 4, 5], "{lane}");
     }
+    client.json("POST", &format!("{base}/points"), json!({"id": 9}));
+    let lane = r#"{"prefetch":[{"space":"image","recommend":{"positive":[9]}}]}"#;
+    client.refused(
+        "POST",
+        &format!("{base}/query"),
+        lane,
+        404,
+        "has no vector in the space of its lane: id 9",
+    );
 }
 
 #[test]
