@@ -150,7 +150,7 @@ fn info() -> Value {
 pub fn schemas() -> Vec<(&'static str, Value)> {
     let space = answer(
         &["dim", "metric", "sparse"],
-        json!({"dim": integer(1, 65_536), "metric": config::told(Key::Metric), "sparse": {"const": true}}),
+        json!({"dim": integer(1, 65_536), "metric": config::told(Key::Metric), "sparse": boolean()}),
     );
     let spaces = json!({"type": "object", "additionalProperties": space});
     let summary = answer(
