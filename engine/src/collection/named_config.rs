@@ -25,7 +25,7 @@ pub struct NamedConfig {
     pub max_vectors: u64,
     /// Bytes at most, by [`Self::quota_bytes_per_point`]; 0 = any number.
     pub max_bytes: u64,
-    /// Of the full-text lane, if there is one.
+    /// How texts are analyzed and ranked; `None` where texts are not searched.
     pub full_text: Option<TextConfig>,
 }
 

@@ -26,7 +26,7 @@ pub(crate) enum Expr {
     All(Box<[Expr]>),
     /// Some child matches.
     Any(Box<[Expr]>),
-    /// So many children match at least: more than one, and fewer than there are.
+    /// At least this many children match. The number is at least 2, and less than the number of children.
     AtLeast(usize, Box<[Expr]>),
     /// The child does not match.
     Not(Box<Expr>),

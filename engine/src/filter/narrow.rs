@@ -152,7 +152,7 @@ pub(super) fn narrow_expr<'p>(expr: &Expr, known: Known<'_, 'p>) -> Option<Narro
                 exact &= narrowed.exact;
                 parts.push(narrowed.selection);
             }
-            // Those of which the index says nothing may all match.
+            // A point may match every condition that the index cannot look up, so that fewer of the others are wanted.
             let unknown = children.len() - parts.len();
             let wanted = wanted.checked_sub(unknown).filter(|wanted| *wanted > 0)?;
             let selection = Selection::at_least(wanted, parts);

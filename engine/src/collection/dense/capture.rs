@@ -21,7 +21,7 @@ const BYTES_PER_LOOK: usize = 64;
 
 /// Bytes of a point record without vector, code, edges and row.
 const POINT_RECORD_BYTES: u64 = 54;
-/// Likewise of the record of a part, with that of the space before it.
+/// Bytes of the record of a point's part in one space without vector, code and edges, with the record that names the space before it.
 const PART_RECORD_BYTES: u64 = 22;
 
 /// A capture under way.
@@ -34,7 +34,8 @@ pub(super) struct Capture {
     codes: Vec<u8>,
     /// For each space, the number of the quantizer whose codes go with every point; `None` when the image does not have all points.
     codes_numbers: Option<Vec<u8>>,
-    /// Of named spaces, the one that the records that are written next are of.
+    /// The space that the last written space record names; records of parts that follow belong to it. `None` before the first one, and always
+    /// in a dense collection.
     space: Option<usize>,
     /// What had changed since the last durable image and is not pending any more: it counts as changed again if this image is lost.
     changed: Dirty,
@@ -168,7 +169,7 @@ impl DenseWriter {
         put_end(out, &EndRecord { seq: self.seq(), slots: self.points.high_water() as u32, entry });
     }
 
-    /// Of named spaces: what is written next is of this one.
+    /// In a collection of named spaces, writes the record that names the space of the records that follow, unless the last one named it.
     fn write_space(&self, capture: &mut Capture, number: usize, out: &mut Vec<u8>) {
         if self.shared.is_named && capture.space != Some(number) {
             put_space(out, number as u16);

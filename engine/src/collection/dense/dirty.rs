@@ -33,7 +33,7 @@ impl DirtySlot {
 }
 
 impl Dirty {
-    /// Of so many spaces, everything in the first `slots` slots.
+    /// The data of the first `slots` slots count as changed, in a collection of so many spaces.
     pub fn all(slots: usize, spaces: usize) -> Dirty {
         let points = PointChanges { data: SlotSet::all(slots), state: SlotSet::default() };
         Dirty { points, spaces: (0..spaces).map(|_| SpaceChanges::default()).collect() }
@@ -42,7 +42,7 @@ impl Dirty {
     /// Members, those that changed in several ways counted as often (a bound is all that is needed).
     pub fn len(&self) -> usize {
         let spaces = self.spaces.iter();
-        // Of a slot whose data changed, each space has a vector.
+        // An image writes up to one vector in each space for a slot whose data changed.
         self.points.data.len() * self.spaces.len().max(1)
             + self.points.state.len()
             + spaces.map(|space| space.state.len() + space.cells + usize::from(space.codec)).sum::<usize>()

@@ -217,7 +217,7 @@ fn document(row: PayloadRow<'_>) -> Option<&str> {
 }
 
 impl Lanes {
-    /// Of the sparse space of that number; `None` before its first vector.
+    /// The index of the sparse space with this number; `None` before its first vector.
     pub fn sparse(&self, space: usize) -> Option<&SparseIndex> {
         self.sparse[space].get().map(Arc::as_ref)
     }

@@ -22,7 +22,7 @@ const PARTS_PER_STEP: usize = 2;
 const ORDERED_ID_BYTES: u64 = 12;
 /// Likewise for a deadline.
 const DEADLINE_BYTES: u64 = 24;
-/// Of an entry of the table of slots that several spaces have to let go of: slot, number, and a byte of the table.
+/// Bytes of an entry in the table that counts for a dead slot how many spaces still use it: the slot, the count, and a control byte of the table.
 const AWAITED_BYTES: u64 = 17;
 
 /// What waits until no reader can see it.

@@ -32,7 +32,7 @@ pub(crate) struct PointsConfig {
     pub slots_max: usize,
     /// How many sparse spaces there are.
     pub sparse_spaces: usize,
-    /// Of the full-text lane, if there is one.
+    /// How texts are analyzed and ranked; `None` where texts are not searched.
     pub full_text: Option<TextConfig>,
     pub quota: Quota,
     /// Whether a freed slot waits for an image before it is used again.

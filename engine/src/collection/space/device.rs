@@ -115,7 +115,7 @@ impl Moment<'_> {
         if view.filter.is_none() {
             return Some(self.live());
         }
-        // Of an older moment: ids may have been written since, and are asked for then.
+        // The view is older than this look-up. If a listed id was written in between, the look-up fails, and the plan leaves ids to the filter.
         view.look_up_ids(self.pin);
         let (situation, lists) = (self.space.situation(0, true), Lists::of_ids(view.ids.clone()));
         let (plan, _) = self.points.planned(filter, self.pin, &lists, &situation, &view);

@@ -502,7 +502,8 @@ fn recall_holds_at_every_selectivity_and_on_every_path() {
                 and(vec![below.clone(), leaf("regex", "title", Value::String("red|green".into()))]);
             let hidden =
                 Node { op: Some("not".into()), not: Some(Box::new(below.clone())), ..Node::default() };
-            // Of two bounds and a share of a share two hold: what lies within both, and what the share adds.
+            // Two of the three conditions match where price and group are both within their bounds, and where one of them is and `unique` lies
+            // in a range that holds this share of the points.
             let conditions = vec![
                 range((1.0 - share) / 2.0),
                 leaf("lt", "price", Value::Int(200)),
