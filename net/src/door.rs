@@ -10,10 +10,9 @@ use crate::auth::{Authenticator, Unauthorized};
 use crate::op::table::{Op, Row};
 use crate::op::{Action, ApiError, ErrorKind, Operation, check_name};
 use futures_lite::future::or;
-use nigh_engine::collection::NamedConfig;
 use nigh_engine::filter::Predicate;
 use nigh_shard::account::Account;
-use nigh_shard::core::{Asked, Core, OpError};
+use nigh_shard::core::{Asked, Core, OpError, StoredPoint};
 use nigh_shard::env::{self, Env};
 use nigh_shard::family::{CollectionConfig, Family};
 use nigh_shard::kv::Keys;
@@ -148,9 +147,9 @@ impl Door {
         Permit { core: self.core.clone(), right: Action::Read, family: Family::Dense }
     }
 
-    /// The permit of a request that was granted.
+    /// The permit of a request that was granted, for the family of its operation.
     pub fn permit(&self, grant: Grant) -> Permit {
-        Permit { core: self.core.clone(), right: grant.right, family: Family::Dense }
+        Permit { core: self.core.clone(), right: grant.right, family: grant.op.family() }
     }
 
     /// The keys, for what was granted on them.
@@ -242,15 +241,19 @@ impl Permit {
         })
     }
 
-    /// The configuration of a collection of named spaces.
+    /// The names of the spaces of a collection; `None` in the family of dense collections, whose points have one vector.
     ///
     /// # Errors
-    /// No such collection in that family, or none that is served.
-    pub fn named_config(&self, collection: &str) -> Result<NamedConfig, ApiError> {
+    /// No such collection in the family, or none that is served.
+    pub fn space_names(&self, collection: &str) -> Result<Option<SpaceNames>, ApiError> {
+        if self.family == Family::Dense {
+            return Ok(None);
+        }
         check_name(collection)?;
         let config = self.core.config(collection)?;
         let named = config.named().ok_or_else(|| OpError::UnknownCollection(collection.to_owned()))?;
-        Ok(named.clone())
+        let dense = named.spaces.iter().map(|space| space.name.clone()).collect();
+        Ok(Some(SpaceNames { dense, sparse: named.sparse_spaces.clone() }))
     }
 
     /// The permit for operations on collections of this family; without this call it is for dense ones.
@@ -275,6 +278,26 @@ impl Permit {
         asked: &mut Asked,
     ) -> Result<bool, ApiError> {
         Ok(self.core.ctx().row_matches(filter, point, now_ms, asked).await?)
+    }
+}
+
+/// The names of the spaces of a collection, by their numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpaceNames {
+    /// Of the dense spaces.
+    pub dense: Vec<String>,
+    /// Of the sparse spaces.
+    pub sparse: Vec<String>,
+}
+
+impl SpaceNames {
+    /// The vectors of a point with the names of their spaces. A number without a name is of a collection that had this one's name before.
+    pub fn dense_of<'a>(
+        &'a self,
+        point: &'a StoredPoint,
+    ) -> impl Iterator<Item = (&'a str, &'a [f32])> + Clone {
+        let name = |number: usize| self.dense.get(number).map(String::as_str);
+        point.vectors.iter().filter_map(move |(number, vector)| Some((name(*number)?, &vector[..])))
     }
 }
 

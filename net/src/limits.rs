@@ -30,7 +30,8 @@ pub const OPTIONS_BODY_MAX_BYTES: u64 = 1 << 20;
 
 /// Points in one binary ingest body.
 pub const BINARY_INGEST_MAX_POINTS: u32 = 262_144;
-/// Points in one JSON ingest body: as many. The shortest point has 3 bytes of text and some 60 in memory.
+/// Points in one JSON ingest body: as many. The shortest point has 3 bytes of text and takes some 60 in memory, in a collection of named
+/// spaces some 110.
 pub const JSON_INGEST_MAX_POINTS: usize = BINARY_INGEST_MAX_POINTS as usize;
 /// Nodes of one filter. The shortest has 3 bytes of text and some 270 in memory.
 pub const FILTER_NODES_MAX: usize = nigh_engine::filter::MAX_NODES;

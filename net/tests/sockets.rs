@@ -6,3 +6,4 @@ mod http;
 mod rest;
 mod routes;
 mod tcp;
+mod transports;

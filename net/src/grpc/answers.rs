@@ -2,12 +2,15 @@
 
 use super::configuration;
 use super::message::PREFIX_BYTES;
+use crate::door::SpaceNames;
 use crate::limits::GRPC_MESSAGE_MAX_BYTES;
 use crate::op::{ApiError, ErrorKind};
 use crate::room::Room;
+use crate::wire::config::spaces_object;
 use crate::wire::proto::messages::*;
-use crate::wire::value::{content, scalar, write_metadata, write_payload, write_value};
+use crate::wire::value::{content, scalar, write_json, write_metadata, write_payload, write_value};
 use bytes::Bytes;
+use nigh_engine::collection::NamedConfig;
 use nigh_engine::collection::config_keys::{Key, Value};
 use nigh_engine::payload::PayloadRow;
 use nigh_shard::account::{Account, Charge};
@@ -15,6 +18,7 @@ use nigh_shard::core::{
     ANSWERS_CROWDED, Alias, CollectionInfo, FoundGroup, FoundPoint, StoredPoint, Written,
 };
 use prost::Message;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// An answer up to this many bytes is counted by its call alone.
@@ -170,6 +174,60 @@ pub fn found(stored: StoredPoint, now_ms: u64) -> GetResponse {
     let BatchGetPoint { vector, payload_json, ttl_ms, version, sparse_indices, sparse_values, .. } =
         point(stored, now_ms);
     GetResponse { found: true, vector, payload_json, ttl_ms, version, sparse_indices, sparse_values }
+}
+
+/// The vectors of a point by the names of their spaces, dense and sparse ones.
+fn vectors(point: &StoredPoint, spaces: &SpaceNames) -> BTreeMap<String, NamedVectorList> {
+    let dense = spaces.dense_of(point);
+    let dense = dense.map(|(name, values)| {
+        (name.to_owned(), NamedVectorList { values: values.to_vec(), ..NamedVectorList::default() })
+    });
+    let mut all: BTreeMap<_, _> = dense.collect();
+    if !point.row.is_empty() {
+        let row = PayloadRow::trusted(&point.row);
+        for (number, name) in spaces.sparse.iter().enumerate() {
+            let (sparse_indices, sparse_values): (Vec<_>, Vec<_>) = row.sparse_of(number).unzip();
+            if !sparse_indices.is_empty() {
+                let vector = NamedVectorList { sparse_indices, sparse_values, ..NamedVectorList::default() };
+                all.insert(name.clone(), vector);
+            }
+        }
+    }
+    all
+}
+
+/// A point of named spaces that was found among others.
+pub fn named_point(
+    point: &StoredPoint,
+    spaces: &SpaceNames,
+    with_vector: bool,
+    now_ms: u64,
+) -> NamedBatchGetPoint {
+    NamedBatchGetPoint {
+        id: point.id,
+        vectors: if with_vector { vectors(point, spaces) } else { BTreeMap::new() },
+        payload_json: payload_json(&point.row, now_ms),
+        ttl_ms: i64::try_from(point.ttl_ms).unwrap_or(i64::MAX),
+        version: point.version,
+    }
+}
+
+/// A point of named spaces that was asked for alone.
+pub fn named_found(
+    stored: &StoredPoint,
+    spaces: &SpaceNames,
+    with_vector: bool,
+    now_ms: u64,
+) -> NamedGetResponse {
+    let NamedBatchGetPoint { vectors, payload_json, ttl_ms, version, .. } =
+        named_point(stored, spaces, with_vector, now_ms);
+    NamedGetResponse { found: true, vectors, payload_json, ttl_ms, version }
+}
+
+/// The spaces of a collection with their configurations.
+pub fn named_config(name: &str, config: &NamedConfig) -> NamedGetConfigResponse {
+    let config_json = text(|out| write_json(out, &spaces_object(config)));
+    NamedGetConfigResponse { name: bare(name), config_json }
 }
 
 /// What became of a point of a batch.

@@ -1,14 +1,15 @@
 //! Messages to the operations that REST and the binary protocol fill as well.
 
 use super::configuration::config_of;
+use super::named;
 use crate::limits;
 use crate::op::table::{Op, PlacementOp, ProcessOp, Row, VectorOp};
 use crate::op::{
     ApiError, BatchBuilder, ChangeAliases, ChangePayload, CreateCollection, DeletePoint, DeletePoints,
-    DropCollection, ErrorKind, GetCollection, GetPoints, GroupPoints, HybridPoints, Lack, ListAliases,
-    QueryPoints, ReadOptions, Scroll, ScrollOrdered, ScrollPoints, SearchPoints, TextPoints, Unmet,
-    WriteOptions, WritePoints, ZeroAlpha, check_key_field, check_partitions, check_ttl, fusion_method,
-    text_source,
+    DropCollection, ErrorKind, GetCollection, GetNamedConfig, GetPoints, GroupPoints, HybridNamed,
+    HybridPoints, Lack, ListAliases, QueryNamed, QueryPoints, ReadOptions, Scroll, ScrollOrdered,
+    ScrollPoints, SearchNamed, SearchPoints, TextPoints, Unmet, UpsertNamed, WriteOptions, WritePoints,
+    ZeroAlpha, check_key_field, check_partitions, check_ttl, fusion_method, text_source,
 };
 use crate::wire::cursors;
 use crate::wire::embedded::{filter_of, payload_of, sparse_of};
@@ -29,19 +30,24 @@ use std::sync::Arc;
 /// The read options of a message.
 macro_rules! read_options {
     ($message:ident) => {
-        read_options($message.read_consistency, $message.on_partition_unavailable, $message.max_staleness)?
+        $crate::grpc::decode::read_options_of(
+            $message.read_consistency,
+            $message.on_partition_unavailable,
+            $message.max_staleness,
+        )?
     };
 }
 
 /// The conditions of a message that writes one point.
 macro_rules! write_options {
     ($message:ident) => {
-        WriteOptions {
+        $crate::op::WriteOptions {
             write_consistency_factor: $message.write_consistency_factor.into(),
             expected_version: $message.has_expected_version.then_some($message.expected_version),
         }
     };
 }
+pub(super) use {read_options, write_options};
 
 /// A hybrid search of a message, whose other lane is given.
 macro_rules! hybrid {
@@ -73,17 +79,23 @@ pub enum Request {
     GetConfig(GetCollection),
     /// `ListCollectionsResponse`.
     ListCollections,
+    /// `NamedGetConfigResponse`.
+    GetNamedConfig(GetNamedConfig),
     /// `UpsertResponse`, or the refusal of a version that is another.
     Upsert(WritePoints),
+    /// As of `Upsert`.
+    UpsertNamed(UpsertNamed),
     /// `UpsertBatchResponse`.
     UpsertBatch(WritePoints),
+    /// `UpsertBatchResponse`.
+    UpsertNamedBatch(UpsertNamed),
     /// `DeleteResponse`.
     Delete(DeletePoint),
     /// `DeleteByFilterResponse`.
     DeleteByFilter(DeletePoints),
-    /// `GetResponse`, or that there is none.
+    /// `GetResponse`, of named spaces `NamedGetResponse`, or that there is none.
     Get(GetPoints),
-    /// `GetBatchResponse`.
+    /// `GetBatchResponse`, of named spaces `NamedGetBatchResponse`.
     GetBatch(GetPoints),
     /// `PayloadResponse`.
     ChangePayload(ChangePayload),
@@ -101,6 +113,12 @@ pub enum Request {
     SearchText(TextPoints),
     /// `SearchResponse`.
     Query(QueryPoints),
+    /// `SearchDocsResponse` where rows are asked for, `SearchResponse` where not.
+    SearchNamed(SearchNamed),
+    /// `SearchResponse`.
+    HybridNamed(HybridNamed),
+    /// `SearchResponse`.
+    QueryNamed(QueryNamed),
     /// `ScrollResponse`, one or many.
     Scroll(Scroll),
     /// `CreateAliasResponse` or `DeleteAliasResponse`, which hold what was sent.
@@ -121,7 +139,9 @@ impl Request {
             Request::Create(_)
                 | Request::Drop(_)
                 | Request::Upsert(_)
+                | Request::UpsertNamed(_)
                 | Request::UpsertBatch(_)
+                | Request::UpsertNamedBatch(_)
                 | Request::Delete(_)
                 | Request::DeleteByFilter(_)
                 | Request::ChangePayload(_)
@@ -140,6 +160,9 @@ impl Request {
                 | Request::Hybrid(_)
                 | Request::SearchText(_)
                 | Request::Query(_)
+                | Request::SearchNamed(_)
+                | Request::HybridNamed(_)
+                | Request::QueryNamed(_)
         )
     }
 }
@@ -186,18 +209,19 @@ fn request(row: &Row, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> {
         Op::Process(op) => process(op, bytes),
         Op::Placement(op) => placement(op, bytes).map(Request::Unmet),
         Op::Vector(op) => vector(op, bytes, now_ms),
-        Op::Named(_) | Op::Absent => Err(absent(row)),
+        Op::Named(op) => named::decode(op, bytes, now_ms),
+        Op::Absent => Err(absent(row)),
         Op::Kv(_) | Op::KvQuery(_) => Err(not_here(row)),
     }
 }
 
 /// The refusal of a family that this build lacks.
 fn absent(row: &Row) -> ApiError {
-    let what = match row.name.starts_with("vector_mv_") {
-        true => "collections with several vectors per point",
-        false => "collections with named vectors",
-    };
-    ApiError::new(ErrorKind::Unsupported, format!("this server does not offer {what}"))
+    debug_assert!(row.name.starts_with("vector_mv_"), "{row:?}");
+    ApiError::new(
+        ErrorKind::Unsupported,
+        "this server does not offer collections with several vectors per point",
+    )
 }
 
 /// The refusal of a collection without a configuration.
@@ -220,7 +244,7 @@ fn process(op: ProcessOp, bytes: &[u8]) -> Result<Request, ApiError> {
         }
         ProcessOp::AliasDelete => {
             let DeleteAliasRequest { alias } = read(bytes)?;
-            Request::ChangeAlias(AliasChange::Delete { alias: named(alias, "alias")? })
+            Request::ChangeAlias(AliasChange::Delete { alias: required(alias, "alias")? })
         }
         ProcessOp::AliasBatch => {
             let AliasBatchRequest { actions } = read(bytes)?;
@@ -228,7 +252,7 @@ fn process(op: ProcessOp, bytes: &[u8]) -> Result<Request, ApiError> {
             for (index, action) in actions.into_iter().enumerate() {
                 let AliasAction { alias, collection, delete } = action;
                 let change = match delete {
-                    true => named(alias, "alias").map(|alias| AliasChange::Delete { alias }),
+                    true => required(alias, "alias").map(|alias| AliasChange::Delete { alias }),
                     false => create_alias(alias, collection),
                 };
                 let located = |error: ApiError| ApiError::invalid(format!("actions[{index}]: {error}"));
@@ -269,7 +293,7 @@ fn keys() -> Request {
     Request::Unmet(Unmet { collection: String::new(), lack: Lack::KeyRegistry })
 }
 
-fn named(name: String, key: &str) -> Result<String, ApiError> {
+fn required(name: String, key: &str) -> Result<String, ApiError> {
     match name.is_empty() {
         true => Err(ApiError::invalid(format!("alias: {key} is required"))),
         false => Ok(name),
@@ -277,7 +301,10 @@ fn named(name: String, key: &str) -> Result<String, ApiError> {
 }
 
 fn create_alias(alias: String, collection: String) -> Result<AliasChange, ApiError> {
-    Ok(AliasChange::Create { alias: named(alias, "alias")?, collection: named(collection, "collection")? })
+    Ok(AliasChange::Create {
+        alias: required(alias, "alias")?,
+        collection: required(collection, "collection")?,
+    })
 }
 
 fn placement(op: PlacementOp, bytes: &[u8]) -> Result<Unmet, ApiError> {
@@ -319,61 +346,14 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
         }
         VectorOp::Write => Request::Upsert(upsert(read(bytes)?, now_ms)?),
         VectorOp::WriteBatch => Request::UpsertBatch(upsert_batch(read(bytes)?, now_ms)?),
-        VectorOp::Delete => {
-            let message: DeleteRequest = read(bytes)?;
-            let write = write_options!(message);
-            Request::Delete(DeletePoint { collection: message.collection, id: message.id, write })
-        }
-        VectorOp::DeleteByFilter => {
-            let message: DeleteByFilterRequest = read(bytes)?;
-            Request::DeleteByFilter(DeletePoints {
-                collection: message.collection,
-                filter: filter(&message.filter_json)?,
-                ids: Some(message.ids).filter(|ids| !ids.is_empty()),
-                write: WriteOptions {
-                    write_consistency_factor: message.write_consistency_factor.into(),
-                    expected_version: None,
-                },
-            })
-        }
-        VectorOp::Get => {
-            let message: GetRequest = read(bytes)?;
-            let read = read_options!(message);
-            let (with_vector, with_payload) = projection(message.with_vector, message.with_payload);
-            let (collection, ids) = (message.collection, vec![message.id]);
-            Request::Get(GetPoints { collection, ids, with_vector, with_payload, read })
-        }
-        VectorOp::GetBatch => {
-            let GetBatchRequest { collection, ids, with_vector, with_payload } = read(bytes)?;
-            let (with_vector, with_payload) = projection(with_vector, with_payload);
-            let read = ReadOptions::default();
-            Request::GetBatch(GetPoints { collection, ids, with_vector, with_payload, read })
-        }
-        VectorOp::SetPayload | VectorOp::OverwritePayload => {
-            let message: SetPayloadRequest = read(bytes)?;
-            let write = write_options!(message);
-            let entries = payload_of("payload_json", message.payload_json.as_bytes())?.0;
-            let key_ttl_ms = ttls(message.key_ttl_ms);
-            let change = match op {
-                VectorOp::OverwritePayload => PayloadChange::Overwrite { entries, key_ttl_ms },
-                _ => PayloadChange::Merge { entries, key_ttl_ms },
-            };
-            let (collection, id) = (message.collection, message.id);
-            Request::ChangePayload(ChangePayload { collection, id, change, write })
-        }
-        VectorOp::DeletePayloadKeys => {
-            let message: DeletePayloadKeysRequest = read(bytes)?;
-            let write = write_options!(message);
-            let change = PayloadChange::DeleteKeys(message.keys);
-            let (collection, id) = (message.collection, message.id);
-            Request::ChangePayload(ChangePayload { collection, id, change, write })
-        }
-        VectorOp::ClearPayload => {
-            let message: ClearPayloadRequest = read(bytes)?;
-            let write = write_options!(message);
-            let (collection, id, change) = (message.collection, message.id, PayloadChange::Clear);
-            Request::ChangePayload(ChangePayload { collection, id, change, write })
-        }
+        VectorOp::Delete => Request::Delete(delete(bytes)?),
+        VectorOp::DeleteByFilter => Request::DeleteByFilter(delete_by_filter(bytes)?),
+        VectorOp::Get => Request::Get(get(bytes)?),
+        VectorOp::GetBatch => Request::GetBatch(get_batch(bytes)?),
+        VectorOp::SetPayload => Request::ChangePayload(set_payload(bytes, false)?),
+        VectorOp::OverwritePayload => Request::ChangePayload(set_payload(bytes, true)?),
+        VectorOp::DeletePayloadKeys => Request::ChangePayload(delete_payload_keys(bytes)?),
+        VectorOp::ClearPayload => Request::ChangePayload(clear_payload(bytes)?),
         VectorOp::Search => Request::Search(search(read(bytes)?, false)?),
         VectorOp::SearchBatch => {
             let message: SearchBatchRequest = read(bytes)?;
@@ -443,12 +423,71 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
     })
 }
 
+/// A deletion of one point, in either family: their messages have the same fields. So it is with those below.
+pub(super) fn delete(bytes: &[u8]) -> Result<DeletePoint, ApiError> {
+    let message: DeleteRequest = read(bytes)?;
+    let write = write_options!(message);
+    Ok(DeletePoint { collection: message.collection, id: message.id, write })
+}
+
+pub(super) fn delete_by_filter(bytes: &[u8]) -> Result<DeletePoints, ApiError> {
+    let message: DeleteByFilterRequest = read(bytes)?;
+    Ok(DeletePoints {
+        collection: message.collection,
+        filter: filter(&message.filter_json)?,
+        ids: Some(message.ids).filter(|ids| !ids.is_empty()),
+        write: WriteOptions {
+            write_consistency_factor: message.write_consistency_factor.into(),
+            expected_version: None,
+        },
+    })
+}
+
+pub(super) fn get(bytes: &[u8]) -> Result<GetPoints, ApiError> {
+    let message: GetRequest = read(bytes)?;
+    let read = read_options!(message);
+    let (with_vector, with_payload) = projection(message.with_vector, message.with_payload);
+    let (collection, ids) = (message.collection, vec![message.id]);
+    Ok(GetPoints { collection, ids, with_vector, with_payload, read })
+}
+
+pub(super) fn get_batch(bytes: &[u8]) -> Result<GetPoints, ApiError> {
+    let GetBatchRequest { collection, ids, with_vector, with_payload } = read(bytes)?;
+    let (with_vector, with_payload) = projection(with_vector, with_payload);
+    Ok(GetPoints { collection, ids, with_vector, with_payload, read: ReadOptions::default() })
+}
+
+/// A payload that is merged, or replaces the one that is there.
+pub(super) fn set_payload(bytes: &[u8], overwrite: bool) -> Result<ChangePayload, ApiError> {
+    let message: SetPayloadRequest = read(bytes)?;
+    let write = write_options!(message);
+    let entries = payload_of("payload_json", message.payload_json.as_bytes())?.0;
+    let key_ttl_ms = ttls(message.key_ttl_ms);
+    let change = match overwrite {
+        true => PayloadChange::Overwrite { entries, key_ttl_ms },
+        false => PayloadChange::Merge { entries, key_ttl_ms },
+    };
+    Ok(ChangePayload { collection: message.collection, id: message.id, change, write })
+}
+
+pub(super) fn delete_payload_keys(bytes: &[u8]) -> Result<ChangePayload, ApiError> {
+    let message: DeletePayloadKeysRequest = read(bytes)?;
+    let (write, change) = (write_options!(message), PayloadChange::DeleteKeys(message.keys));
+    Ok(ChangePayload { collection: message.collection, id: message.id, change, write })
+}
+
+pub(super) fn clear_payload(bytes: &[u8]) -> Result<ChangePayload, ApiError> {
+    let message: ClearPayloadRequest = read(bytes)?;
+    let (write, change) = (write_options!(message), PayloadChange::Clear);
+    Ok(ChangePayload { collection: message.collection, id: message.id, change, write })
+}
+
 /// A message within its bounds.
-fn read<M: Bounded>(bytes: &[u8]) -> Result<M, ApiError> {
+pub(super) fn read<M: Bounded>(bytes: &[u8]) -> Result<M, ApiError> {
     proto::decode(bytes)
 }
 
-fn filter(json: &str) -> Result<Option<Arc<Predicate>>, ApiError> {
+pub(super) fn filter(json: &str) -> Result<Option<Arc<Predicate>>, ApiError> {
     filter_of("filter_json", json.as_bytes())
 }
 
@@ -457,7 +496,11 @@ fn projection(with_vector: bool, with_payload: bool) -> (bool, bool) {
     if with_vector || with_payload { (with_vector, with_payload) } else { (true, true) }
 }
 
-fn read_options(consistency: u32, unavailable: u32, max_staleness: u64) -> Result<ReadOptions, ApiError> {
+pub(super) fn read_options_of(
+    consistency: u32,
+    unavailable: u32,
+    max_staleness: u64,
+) -> Result<ReadOptions, ApiError> {
     // What no byte holds is out of range as well, and is told as it was sent.
     let Ok(read_consistency) = u8::try_from(consistency) else {
         return Err(ApiError::invalid(format!("read_consistency must be 0, 1, 2 or 3, found {consistency}")));
@@ -471,7 +514,7 @@ fn read_options(consistency: u32, unavailable: u32, max_staleness: u64) -> Resul
 }
 
 /// How lanes are fused. A zero that nobody set is not sent.
-fn fusion(method: &str, alpha: Option<f64>, rrf_k: i32) -> Result<Method, ApiError> {
+pub(super) fn fusion(method: &str, alpha: Option<f64>, rrf_k: i32) -> Result<Method, ApiError> {
     if alpha.is_some_and(f64::is_nan) {
         return Err(ApiError::invalid("alpha: not a number"));
     }
@@ -539,11 +582,11 @@ fn push_point(batch: &mut BatchBuilder, point: BatchPoint, now_ms: u64) -> Resul
     Ok(())
 }
 
-fn ttls(map: BTreeMap<String, i64>) -> Vec<(String, i64)> {
+pub(super) fn ttls(map: BTreeMap<String, i64>) -> Vec<(String, i64)> {
     map.into_iter().collect()
 }
 
-fn scroll(message: ScrollRequest) -> Result<Scroll, ApiError> {
+pub(super) fn scroll(message: ScrollRequest) -> Result<Scroll, ApiError> {
     let read = read_options!(message);
     let filter = filter(&message.filter_json)?;
     let limit = usize::try_from(message.limit)

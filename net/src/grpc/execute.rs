@@ -4,10 +4,12 @@ use super::answers::{self, Answer};
 use super::decode::Request;
 use crate::door::Permit;
 use crate::limits::{PAGE_BYTES, PAGE_POINTS};
-use crate::op::{ApiError, ChangeAliases, ErrorKind, GetPoints, ListCollections, Scroll, WritePoints};
+use crate::op::{ApiError, ChangeAliases, ErrorKind, GetPoints, ListCollections, Operation, Scroll};
 use crate::paged::{PointReader, ScrollReader};
 use crate::wire::proto::messages::*;
-use nigh_shard::core::{AliasChange, FoundGroup, FoundPoint, QueryAnswer, QueryOutcome, Written};
+use nigh_shard::core::{
+    AliasChange, FoundGroup, FoundPoint, PointFields, QueryAnswer, QueryOutcome, Written,
+};
 
 /// Bytes of a result of a batch at most.
 const BATCH_RESULT_BYTES: usize = 2 + 11 + 11 + 2;
@@ -32,6 +34,10 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             out.put(&DropCollectionResponse { name });
         }
         Request::GetConfig(request) => out.put(&answers::config(&permit.run(request).await?)?),
+        Request::GetNamedConfig(request) => {
+            let name = request.collection.clone();
+            out.put(&answers::named_config(&name, &permit.run(request).await?));
+        }
         Request::ListCollections => {
             let all = permit.run(ListCollections).await?;
             for page in all.chunks(PAGE_POINTS) {
@@ -40,8 +46,22 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
                 permit.env().breathe().await;
             }
         }
-        Request::Upsert(request) => upsert(permit, request, out).await?,
-        Request::UpsertBatch(request) => upsert_batch(permit, request, out).await?,
+        Request::Upsert(request) => {
+            let id = request.batch.points.first().map_or(0, |point| point.id);
+            upsert(permit, id, request, out).await?;
+        }
+        Request::UpsertNamed(request) => {
+            let id = request.points.first().map_or(0, |point| point.fields.id);
+            upsert(permit, id, request, out).await?;
+        }
+        Request::UpsertBatch(request) => {
+            let ids = ids_of(request.batch.points.iter());
+            upsert_batch(permit, ids, request, out).await?;
+        }
+        Request::UpsertNamedBatch(request) => {
+            let ids = ids_of(request.points.iter().map(|point| &point.fields));
+            upsert_batch(permit, ids, request, out).await?;
+        }
         Request::Delete(request) => out.put(&DeleteResponse { deleted: permit.run(request).await? }),
         Request::DeleteByFilter(request) => {
             let deleted = i32::try_from(permit.run(request).await?).unwrap_or(i32::MAX);
@@ -49,11 +69,16 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
         }
         Request::Get(request) => {
             let (collection, id) = (request.collection.clone(), request.ids.first().copied().unwrap_or(0));
+            let (spaces, with_vector) = (permit.space_names(&collection)?, request.with_vector);
             let point = permit.run(request).await?.pop().flatten().ok_or_else(|| {
                 let text = format!("point {id} not found in collection {collection:?}");
                 ApiError::new(ErrorKind::NotFound, text)
             })?;
-            out.put(&answers::found(point, permit.unix_ms()));
+            let now_ms = permit.unix_ms();
+            match spaces {
+                Some(spaces) => out.put(&answers::named_found(&point, &spaces, with_vector, now_ms)),
+                None => out.put(&answers::found(point, now_ms)),
+            }
         }
         Request::GetBatch(request) => get_batch(permit, request, out).await?,
         Request::ChangePayload(request) => {
@@ -82,17 +107,22 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
                 put_documents(permit, &hits, out, documents).await;
             }
         }
-        Request::Query(request) => {
-            let QueryOutcome { answer, incomplete, .. } = permit.run(request).await?;
-            match answer {
-                QueryAnswer::Hits(hits) => put_results(permit, &hits, out, results).await,
-                QueryAnswer::Groups(groups) => {
-                    let page = |groups| SearchResponse { groups, ..Default::default() };
-                    put_groups(permit, &groups, out, page).await;
-                    out.put(&SearchResponse { incomplete, ..Default::default() });
+        Request::Query(request) => query(permit, request, out).await?,
+        Request::SearchNamed(request) => {
+            let with_rows = request.with_rows;
+            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
+                match with_rows {
+                    true => put_documents(permit, &hits, out, documents).await,
+                    false => put_results(permit, &hits, out, results).await,
                 }
             }
         }
+        Request::HybridNamed(request) => {
+            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
+                put_results(permit, &hits, out, results).await;
+            }
+        }
+        Request::QueryNamed(request) => query(permit, request, out).await?,
         Request::Scroll(request) => scroll(permit, request, out).await?,
         Request::ChangeAlias(change) => {
             permit.run(ChangeAliases { changes: vec![change.clone()] }).await?;
@@ -123,9 +153,14 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
     Ok(answer)
 }
 
-async fn upsert(permit: &Permit, request: WritePoints, out: &mut Answer) -> Result<(), ApiError> {
-    let id = request.batch.points.first().map_or(0, |point| point.id);
-    match permit.run(request).await?.contains(&Written::Conflict) {
+/// Writes one point.
+async fn upsert<O: Operation<Output = Vec<Written>>>(
+    permit: &Permit,
+    id: u64,
+    write: O,
+    out: &mut Answer,
+) -> Result<(), ApiError> {
+    match permit.run(write).await?.contains(&Written::Conflict) {
         true => Err(ApiError::version_conflict(id)),
         false => {
             out.put(&UpsertResponse { id });
@@ -134,18 +169,45 @@ async fn upsert(permit: &Permit, request: WritePoints, out: &mut Answer) -> Resu
     }
 }
 
-async fn upsert_batch(permit: &Permit, request: WritePoints, out: &mut Answer) -> Result<(), ApiError> {
-    let points = &request.batch.points;
-    let conditional = points.iter().any(|point| point.expected_version.is_some());
-    let ids: Vec<u64> = if conditional { points.iter().map(|point| point.id).collect() } else { Vec::new() };
+/// The ids of a batch whose answer has an outcome for each: where any has a condition.
+fn ids_of<'a>(points: impl Iterator<Item = &'a PointFields> + Clone) -> Vec<u64> {
+    let conditional = points.clone().any(|point| point.expected_version.is_some());
+    if conditional { points.map(|point| point.id).collect() } else { Vec::new() }
+}
+
+/// Writes a batch of points, of which these ids are answered.
+async fn upsert_batch<O: Operation<Output = Vec<Written>>>(
+    permit: &Permit,
+    ids: Vec<u64>,
+    write: O,
+    out: &mut Answer,
+) -> Result<(), ApiError> {
     // Before anything is written, since what was written must be answered.
     out.reserve(ids.len() * (BATCH_RESULT_BYTES + size_of::<u64>() + size_of::<Written>()))?;
-    let written = permit.run(request).await?;
+    let written = permit.run(write).await?;
     out.put(&UpsertBatchResponse { count: written.len() as u64, results: Vec::new() });
     for (ids, written) in ids.chunks(PAGE_POINTS).zip(written.chunks(PAGE_POINTS)) {
         let results = ids.iter().zip(written).map(|(id, written)| answers::written(*id, written)).collect();
         out.put(&UpsertBatchResponse { count: 0, results });
         permit.env().breathe().await;
+    }
+    Ok(())
+}
+
+/// A query of any lanes.
+async fn query<O: Operation<Output = QueryOutcome>>(
+    permit: &Permit,
+    request: O,
+    out: &mut Answer,
+) -> Result<(), ApiError> {
+    let QueryOutcome { answer, incomplete, .. } = permit.run(request).await?;
+    match answer {
+        QueryAnswer::Hits(hits) => put_results(permit, &hits, out, results).await,
+        QueryAnswer::Groups(groups) => {
+            let page = |groups| SearchResponse { groups, ..Default::default() };
+            put_groups(permit, &groups, out, page).await;
+            out.put(&SearchResponse { incomplete, ..Default::default() });
+        }
     }
     Ok(())
 }
@@ -218,6 +280,7 @@ async fn put_groups<M: prost::Message>(
 }
 
 async fn get_batch(permit: &Permit, request: GetPoints, out: &mut Answer) -> Result<(), ApiError> {
+    let (spaces, with_vector) = (permit.space_names(&request.collection)?, request.with_vector);
     let mut reader = PointReader::new(permit, request)?;
     loop {
         let before = out.len();
@@ -225,14 +288,19 @@ async fn get_batch(permit: &Permit, request: GetPoints, out: &mut Answer) -> Res
         let mut missing = Vec::new();
         let now_ms = permit.unix_ms();
         for (id, point) in page {
-            match point {
-                Some(point) => {
+            match (point, &spaces) {
+                (Some(point), None) => {
                     let points = vec![answers::point(point, now_ms)];
                     out.put(&GetBatchResponse { points, missing: Vec::new() });
                 }
-                None => missing.push(id),
+                (Some(point), Some(spaces)) => {
+                    let points = vec![answers::named_point(&point, spaces, with_vector, now_ms)];
+                    out.put(&NamedGetBatchResponse { points, missing: Vec::new() });
+                }
+                (None, _) => missing.push(id),
             }
         }
+        // The field is that of both families.
         out.put(&GetBatchResponse { points: Vec::new(), missing });
         if reader.is_done() || out.is_full() {
             return Ok(());

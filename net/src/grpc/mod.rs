@@ -22,6 +22,7 @@ mod health;
 mod here;
 mod message;
 mod methods;
+mod named;
 #[doc(hidden)]
 pub mod probe;
 mod reflection;

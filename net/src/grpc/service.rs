@@ -207,7 +207,7 @@ async fn admit(
         // No method has an operation inside.
         (_, Right::OfInner) => door.admit(token, Action::Admin, "")?,
     };
-    Ok((permit, request?))
+    Ok((permit.of(row.op.family()), request?))
 }
 
 /// Answers questions about the methods as long as the client asks. Whoever asks needs no token, so that an answer is taken before the next

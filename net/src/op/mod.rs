@@ -25,7 +25,7 @@ pub use bulk::{BuildStaged, StagePoints};
 pub use collections::{CreateCollection, DropCollection, GetCollection, ListCollections};
 pub use error::{ApiError, ErrorKind};
 pub use kv::{DefineKeyIndex, FlushKeys, ListKeyIndexes, QueryKeys};
-pub use named::{GetNamedConfig, HybridNamed, QueryNamed, SearchNamed, UpsertNamed};
+pub use named::{GetNamedConfig, HybridNamed, NamedPoint, QueryNamed, SearchNamed, UpsertNamed};
 pub use node::{CheckReady, ListTasks, ReadKvMetrics, ReadMetrics};
 pub use payload::{ChangePayload, ChangePayloadIfPresent, OperatePoint};
 pub use points::{BatchBuilder, DeletePoint, DeletePoints, GetPoints, WritePoints, check_ids};

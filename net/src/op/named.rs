@@ -2,8 +2,9 @@
 //! operation is carried out, since only then it is certain which collection it is carried out on.
 
 use crate::limits;
+use crate::op::points::{refused_at, stopped_at};
 use crate::op::query::{check_k, check_pool, check_source, one_lane, pool_of};
-use crate::op::{Action, ApiError, ErrorKind, Operation, QueryPoints, ReadOptions, WriteOptions, check_ttl};
+use crate::op::{Action, ApiError, Operation, QueryPoints, ReadOptions, WriteOptions, check_ttl};
 use nigh_engine::collection::{NamedConfig, WriteMode};
 use nigh_engine::filter::Predicate;
 use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, Source};
@@ -24,18 +25,25 @@ pub struct GetNamedConfig {
     pub read: ReadOptions,
 }
 
-/// Writes one point into the spaces that are named; in the others it keeps the vectors that it has.
+/// Writes points in order, each into the spaces that it names; in the others it keeps the vectors that it has.
 pub struct UpsertNamed {
     /// Name as sent.
     pub collection: String,
+    /// The points.
+    pub points: Vec<NamedPoint>,
+    /// Conditions that all of them have in common. The version that a point must have is its own.
+    pub write: WriteOptions,
+}
+
+/// A point to be written, whose spaces are named.
+#[derive(Clone, Debug)]
+pub struct NamedPoint {
     /// Everything but the vectors.
-    pub point: PointFields,
+    pub fields: PointFields,
     /// Vectors by the names of dense spaces, each at most once.
     pub dense: Vec<(String, Vec<f32>)>,
     /// Vectors by the names of sparse spaces, each at most once; one without components takes the point out of the space.
     pub sparse: Vec<(String, Vec<(u32, f32)>)>,
-    /// Conditions.
-    pub write: WriteOptions,
 }
 
 /// The points that are nearest in a dense space, or score best in a sparse one.
@@ -118,6 +126,22 @@ fn dense_space(config: &NamedConfig, name: &str, found: Option<usize>) -> Result
     }
 }
 
+/// Vectors by the numbers of their spaces.
+fn numbered(
+    config: &NamedConfig,
+    dense: Vec<(String, Vec<f32>)>,
+    sparse: Vec<(String, Vec<(u32, f32)>)>,
+) -> Result<NamedVectors, ApiError> {
+    let mut vectors = NamedVectors::default();
+    for (name, vector) in dense {
+        vectors.dense.push((dense_space(config, &name, Some(vector.len()))?, vector));
+    }
+    for (name, vector) in sparse {
+        vectors.sparse.push((sparse_space(config, &name)?, vector));
+    }
+    Ok(vectors)
+}
+
 /// The number of the space of a sparse vector.
 fn sparse_space(config: &NamedConfig, name: &str) -> Result<usize, ApiError> {
     config.sparse_number_of(name).ok_or_else(|| match config.number_of(name) {
@@ -185,37 +209,43 @@ impl Operation for GetNamedConfig {
 }
 
 impl Operation for UpsertNamed {
-    type Output = Written;
+    type Output = Vec<Written>;
     const RIGHT: Action = Action::Write;
     const MUTATES: bool = true;
     fn collection(&self) -> &str {
         &self.collection
     }
     fn validate(&self) -> Result<(), ApiError> {
-        check_ttl("ttl_ms", self.point.ttl_ms)?;
+        for point in &self.points {
+            check_ttl("ttl_ms", point.fields.ttl_ms)?;
+        }
         self.write.validate()
     }
-    async fn run(self, core: Rc<Core>) -> Result<Written, ApiError> {
+    async fn run(self, core: Rc<Core>) -> Result<Vec<Written>, ApiError> {
         let config = core.config(&self.collection)?;
         let config = named(&config, &self.collection)?;
-        let mut vectors = NamedVectors::default();
-        for (name, vector) in self.dense {
-            vectors.dense.push((dense_space(config, &name, Some(vector.len()))?, vector));
+        let of_several = self.points.len() > 1;
+        let (mut vectors, mut points) = (Vec::new(), Vec::with_capacity(self.points.len()));
+        let mut refused = None;
+        for point in self.points {
+            let NamedPoint { fields, dense, sparse } = point;
+            match numbered(config, dense, sparse) {
+                Ok(numbered) => {
+                    vectors.push(numbered);
+                    points.push(fields);
+                }
+                Err(error) => {
+                    refused = Some(refused_at(points.len(), of_several.then_some(fields.id), error));
+                    break;
+                }
+            }
         }
-        for (name, vector) in self.sparse {
-            vectors.sparse.push((sparse_space(config, &name)?, vector));
-        }
-        let batch = WriteBatch {
-            mode: WriteMode::Upsert,
-            dim: 0,
-            vectors: Vectors::Named(vec![vectors]),
-            points: vec![self.point],
-        };
+        let vectors = Vectors::Named(vectors);
+        let batch = WriteBatch { mode: WriteMode::Upsert, dim: 0, vectors, points };
+        // Points before one that is refused are written, as in a dense collection.
         let written = core.write(&self.collection, batch).await;
-        // A single write has no progress to report.
-        let written = written.map_err(|stopped| ApiError::from(stopped.error))?;
-        let none = || ApiError::new(ErrorKind::Internal, "a write of one point has no outcome");
-        written.first().copied().ok_or_else(none)
+        let written = written.map_err(|stopped| stopped_at(stopped, of_several))?;
+        refused.map_or(Ok(written), Err)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::limits;
 use crate::op::{Action, ApiError, Operation, ReadOptions, WriteOptions};
 use nigh_engine::collection::WriteMode;
 use nigh_engine::filter::Predicate;
-use nigh_shard::core::{Core, PointFields, StoredPoint, Vectors, WriteBatch, Written};
+use nigh_shard::core::{BatchError, Core, PointFields, StoredPoint, Vectors, WriteBatch, Written};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -27,15 +27,23 @@ impl Operation for WritePoints {
     }
     async fn run(self, core: Rc<Core>) -> Result<Vec<Written>, ApiError> {
         let of_several = self.batch.points.len() > 1;
-        core.write(&self.collection, self.batch).await.map_err(|stopped| {
-            let (error, at) = (ApiError::from(stopped.error), stopped.committed);
-            let message = match stopped.point {
-                Some(id) if of_several => format!("points[{at}] with id {id}: {error}"),
-                _ => error.message,
-            };
-            ApiError { kind: error.kind, message, committed: Some(at) }
-        })
+        core.write(&self.collection, self.batch).await.map_err(|stopped| stopped_at(stopped, of_several))
     }
+}
+
+/// The error of a write that stopped, which names the point where it was one of several.
+pub(super) fn stopped_at(stopped: BatchError, of_several: bool) -> ApiError {
+    let error = ApiError::from(stopped.error);
+    refused_at(stopped.committed, stopped.point.filter(|_| of_several), error)
+}
+
+/// The error of a write of which the points before `at` were written; it names the point that was refused if there is an id.
+pub(super) fn refused_at(at: usize, id: Option<u64>, error: ApiError) -> ApiError {
+    let message = match id {
+        Some(id) => format!("points[{at}] with id {id}: {error}"),
+        None => error.message,
+    };
+    ApiError { kind: error.kind, message, committed: Some(at) }
 }
 
 /// Reads points by id.

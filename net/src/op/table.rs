@@ -5,6 +5,7 @@
 //! a decoder in each codec that offers it; tests walk the table and fail where one is missing.
 
 use crate::op::Action;
+use nigh_shard::family::Family;
 
 /// The identity of an operation, by which codecs choose its decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,10 +20,20 @@ pub enum Op {
     Placement(PlacementOp),
     /// On dense collections and their points.
     Vector(VectorOp),
-    /// On collections of named spaces and their points. Only REST offers these so far.
+    /// On collections of named spaces and their points.
     Named(NamedOp),
     /// Part of the interface, but of nothing that this build has.
     Absent,
+}
+
+impl Op {
+    /// The family of the collections that the operation is on; the dense one where it is on none.
+    pub const fn family(self) -> Family {
+        match self {
+            Op::Named(_) => Family::Named,
+            _ => Family::Dense,
+        }
+    }
 }
 
 /// Operations on keys.
@@ -144,8 +155,10 @@ pub enum NamedOp {
     DropCollection,
     GetConfig,
     Upsert,
+    UpsertBatch,
     Delete,
-    DeleteById,
+    DeletePoints,
+    Exists,
     Get,
     GetBatch,
     SetPayload,
@@ -161,6 +174,7 @@ pub enum NamedOp {
     Count,
     Facet,
     Sample,
+    Operate,
 }
 
 /// A row of the table.
@@ -641,14 +655,21 @@ pub const TABLE: &[Row] = &[
         .rest(Post, "/v1/named/{name}/points")
         .takes(CONDITIONS)
         .grpc("NamedUpsert"),
+    in_named("vector_named_insert_batch", NamedOp::UpsertBatch, Write)
+        .rest(Post, "/v1/named/{name}/points/batch")
+        .takes(WRITE_OPTIONS)
+        .grpc("NamedUpsertBatch"),
     in_named("vector_named_delete", NamedOp::Delete, Write)
         .tcp(First)
         .rest(Delete, "/v1/named/{name}/points/{id}")
         .takes(CONDITIONS)
         .grpc("NamedDelete"),
-    in_named("vector_named_delete_by_id", NamedOp::DeleteById, Write)
+    in_named("vector_named_delete_by_filter", NamedOp::DeletePoints, Write)
+        .tcp(First)
         .rest(Post, "/v1/named/{name}/points/delete")
-        .takes(CONDITIONS),
+        .takes(CONDITIONS)
+        .grpc("NamedDeleteByFilter"),
+    in_named("vector_named_exists", NamedOp::Exists, Read).tcp(First),
     in_named("vector_named_get", NamedOp::Get, Read)
         .tcp(First)
         .rest(Get, "/v1/named/{name}/points/{id}")
@@ -704,7 +725,8 @@ pub const TABLE: &[Row] = &[
         .tcp(First)
         .rest(Post, "/v1/named/{name}/scroll")
         .takes(READ_OPTIONS)
-        .grpc("NamedScroll"),
+        .grpc("NamedScroll")
+        .grpc_stream("NamedScrollStream"),
     in_named("vector_named_query", NamedOp::Query, Read)
         .tcp(First)
         .rest(Post, "/v1/named/{name}/query")
@@ -713,7 +735,7 @@ pub const TABLE: &[Row] = &[
     in_named("vector_named_count", NamedOp::Count, Read).rest(Post, "/v1/named/{name}/count"),
     in_named("vector_named_facet", NamedOp::Facet, Read).rest(Post, "/v1/named/{name}/facet"),
     in_named("vector_named_sample", NamedOp::Sample, Read).rest(Post, "/v1/named/{name}/sample"),
-    absent("vector_named_operate", Write, First),
+    in_named("vector_named_operate", NamedOp::Operate, Write).tcp(First),
 ];
 
 /// How many methods of gRPC there are.
@@ -764,7 +786,7 @@ mod tests {
         let of = |op: fn(Op) -> bool| TABLE.iter().filter(|row| row.tcp.is_some() && op(row.op)).count();
         assert_eq!(of(|op| matches!(op, Op::Kv(_))), 19);
         assert_eq!(of(|op| matches!(op, Op::Vector(_))), 27);
-        assert_eq!((GRPC_METHODS, grpc_methods().filter(|(_, method)| method.is_streamed).count()), (71, 2));
+        assert_eq!((GRPC_METHODS, grpc_methods().filter(|(_, method)| method.is_streamed).count()), (74, 3));
         assert_eq!(TABLE.iter().filter(|row| row.right == Right::OfInner).count(), 1);
     }
 }

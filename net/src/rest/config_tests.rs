@@ -2,7 +2,7 @@
 //! as information, as the result of `vector_get_config` and as a message.
 
 use crate::grpc::{config_of, message_of};
-use crate::op::VectorOp;
+use crate::op::{Op, VectorOp};
 use crate::rest::inspect::configuration;
 use crate::tcp::vector::{self, VectorRequest};
 use crate::wire::config::WireConfig;
@@ -89,7 +89,7 @@ fn through_tcp(given: &Given) -> Option<Result<DenseConfig, String>> {
             }
         }
     }
-    Some(match vector::decode(VectorOp::CreateCollection, &args, 0) {
+    Some(match vector::decode(Op::Vector(VectorOp::CreateCollection), &args, 0) {
         Ok(VectorRequest::Create(request)) => {
             Ok(request.config.dense().cloned().expect("a dense collection"))
         }

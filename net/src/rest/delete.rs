@@ -18,7 +18,7 @@ json_object! {
 }
 
 /// Ids, of which there are at most [`DELETE_IDS_MAX`](crate::limits::DELETE_IDS_MAX): the shortest has 2 bytes of text and 8 in memory.
-pub struct Ids(Vec<u64>);
+pub struct Ids(pub Vec<u64>);
 
 impl<'de> Deserialize<'de> for Ids {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

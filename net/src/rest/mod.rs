@@ -41,8 +41,9 @@ use crate::http::{BodyReader, Collected, Handler, HttpConfig, Reply, ReplyBody, 
 use crate::limits;
 use crate::op::{
     Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CheckReady, CreateCollection, DeletePoint,
-    DropCollection, ExplainedSearch, GetCollection, ListAliases, ListCollections, ListTasks, Op, PlacementOp,
-    ProcessOp, ReadKvMetrics, ReadMetrics, StagePoints, Unmet, VectorOp, WritePoints, check_name,
+    DropCollection, ExplainedSearch, GetCollection, ListAliases, ListCollections, ListTasks, Op, Operation,
+    PlacementOp, ProcessOp, ReadKvMetrics, ReadMetrics, StagePoints, Unmet, VectorOp, WritePoints,
+    check_name,
 };
 use crate::wire::json::{decode, is_object, json_object};
 use crate::wire::value::write_string;
@@ -52,7 +53,6 @@ use ::http::{Response, StatusCode};
 use bytes::Bytes;
 use error::{error_reply, not_found, wrong_method};
 use nigh_shard::core::{AliasChange, Core, Written};
-use nigh_shard::family::Family;
 use pages::{Room, stream_pages};
 use parameters::{ConditionsBody, Query, ReadParameters, WriteParameters, agreed};
 use points::BatchPages;
@@ -134,6 +134,7 @@ impl RestService {
         let query = Query::new(head.uri.query());
         query.check(reached.route.parameters)?;
         body.encoded(headers::encoding(&head.headers)?);
+        let permit = permit.of(reached.row.op.family());
         match reached.row.op {
             Op::Process(op) => self.process(&permit, op, reached, query, body).await,
             Op::Placement(op) => {
@@ -146,7 +147,7 @@ impl RestService {
                 self.unmet(&permit, decode_body(&permit, body, decode).await?).await
             }
             Op::Vector(op) => self.vector(&permit, head, op, reached, query, body).await,
-            Op::Named(op) => self.named(&permit.of(Family::Named), op, reached, query, body).await,
+            Op::Named(op) => self.named(&permit, op, reached, query, body).await,
             // The table has no routes for operations on keys.
             Op::Kv(_) | Op::KvQuery(_) | Op::Absent => Ok(not_found()),
         }
@@ -267,19 +268,8 @@ impl RestService {
                 let write = WriteParameters::of(query)?;
                 points::check_batch_options(write.write_consistency_factor, write.wait)?;
                 let batch = self.ingest_body(permit, head, body, IngestRoute::Batch).await?;
-                let pages = BatchPages::before(&batch);
-                // Before anything is written, since what was written must be answered.
-                let bytes = pages.bytes_of(batch.points.len());
-                let room = if bytes > 0 { Some(Room::take(permit, bytes)?) } else { None };
-                let written = permit.run(WritePoints { collection, batch }).await?;
-                let mut pages = pages.after(written);
-                let mut first = Vec::new();
-                pages.write(&mut first);
-                let body = match room {
-                    Some(room) => room.stream(first, pages)?,
-                    None => ReplyBody::whole(first),
-                };
-                Ok(json_reply(StatusCode::OK, body))
+                let (pages, count) = (BatchPages::before(batch.points.iter()), batch.points.len());
+                batch_reply(permit, pages, count, WritePoints { collection, batch }).await
             }
             VectorOp::BulkStage => {
                 // Staged points are in memory alone: these have no effect on them, wherever they stand.
@@ -481,6 +471,26 @@ async fn decode_body<T: Send + 'static>(
 /// A 200 with a JSON body.
 fn ok(body: impl Into<Bytes>) -> Reply {
     json_reply(StatusCode::OK, ReplyBody::whole(body))
+}
+
+/// Writes a batch of so many points, and answers with its outcome.
+async fn batch_reply<O: Operation<Output = Vec<Written>>>(
+    permit: &Permit,
+    pages: BatchPages,
+    points: usize,
+    write: O,
+) -> Result<Reply, ApiError> {
+    // Before anything is written, since what was written must be answered.
+    let bytes = pages.bytes_of(points);
+    let room = if bytes > 0 { Some(Room::take(permit, bytes)?) } else { None };
+    let mut pages = pages.after(permit.run(write).await?);
+    let mut first = Vec::new();
+    pages.write(&mut first);
+    let body = match room {
+        Some(room) => room.stream(first, pages)?,
+        None => ReplyBody::whole(first),
+    };
+    Ok(json_reply(StatusCode::OK, body))
 }
 
 /// A 200 with figures for Prometheus.

@@ -1,14 +1,15 @@
 //! Routes of collections of named spaces, `/v1/named/{n}`.
 
 use super::named_bodies::{
-    DeleteByIdBody, decode_create, decode_hybrid, decode_query, decode_search, decode_sparse_search,
-    decode_upsert,
+    Deletion, decode_create, decode_delete, decode_hybrid, decode_query, decode_search, decode_sparse_search,
+    decode_upsert, read_batch,
 };
 use super::parameters::{ConditionsBody, Query, ReadParameters, WriteParameters};
+use super::points::BatchPages;
 use super::routes::{Reached, parse_id};
 use super::{
-    RestService, decode_body, inspect, json_body, named_answer, ok, optional_body, payload, points,
-    put_existed, read, scroll, stream_pages,
+    RestService, batch_reply, decode_body, inspect, json_body, named_answer, not_found, ok, optional_body,
+    payload, points, put_existed, read, scroll, stream_pages,
 };
 use crate::door::Permit;
 use crate::http::{BodyReader, Collected, Reply, ReplyBody, json_reply};
@@ -18,13 +19,12 @@ use crate::op::{
     QueryNamed, VectorOp, check_name,
 };
 use crate::rest::pages::Pages;
-use crate::wire::config::space_object;
-use crate::wire::json::decode;
+use crate::wire::config::spaces_object;
 use crate::wire::value::write_json;
 use http::StatusCode;
 use nigh_engine::collection::NamedConfig;
 use nigh_shard::core::{QueryOutcome, Written};
-use serde_json::{Map, json};
+use serde_json::json;
 use std::time::Instant;
 
 impl RestService {
@@ -64,11 +64,19 @@ impl RestService {
                 let body = json_body(&mut body).await?;
                 let decode = move |body: &[u8]| decode_upsert(collection, body, write, now_ms);
                 let request = decode_body(permit, body, decode).await?;
-                let id = request.point.id;
-                match permit.run(request).await? {
-                    Written::Ok { .. } => Ok(ok(format!("{{\"id\":{id}}}\n"))),
-                    Written::Conflict => Err(ApiError::version_conflict(id)),
+                let id = request.points.first().map_or(0, |point| point.fields.id);
+                match permit.run(request).await?.contains(&Written::Conflict) {
+                    true => Err(ApiError::version_conflict(id)),
+                    false => Ok(ok(format!("{{\"id\":{id}}}\n"))),
                 }
+            }
+            NamedOp::UpsertBatch => {
+                let write = WriteParameters::of(query)?;
+                points::check_batch_options(write.write_consistency_factor, write.wait)?;
+                let write = write.with_body(WriteParameters::default())?;
+                let request = read_batch(collection, body, write, permit.unix_ms()).await?;
+                let pages = BatchPages::before(request.points.iter().map(|point| &point.fields));
+                batch_reply(permit, pages, request.points.len(), request).await
             }
             NamedOp::Delete => {
                 let (id, write) = (parse_id(&id)?, WriteParameters::of(query)?);
@@ -77,19 +85,18 @@ impl RestService {
                 let deleted = permit.run(DeletePoint { collection, id, write }).await?;
                 Ok(ok(format!("{{\"deleted\":{deleted}}}\n")))
             }
-            NamedOp::DeleteById => {
+            NamedOp::DeletePoints => {
                 let write = WriteParameters::of(query)?;
                 let body = json_body(&mut body).await?;
-                let body: DeleteByIdBody = decode_body(permit, body, |body| decode(body)).await?;
-                let write = write.with_body(WriteParameters {
-                    write_consistency_factor: body.write_consistency_factor,
-                    wait: body.wait,
-                    expected_version: None,
-                })?;
-                // An id that was left out by mistake must not cost the point 0.
-                let id = body.id.ok_or_else(|| ApiError::invalid("id is required: the point to delete"))?;
-                let deleted = permit.run(DeletePoint { collection, id, write }).await?;
-                Ok(ok(format!("{{\"deleted\":{deleted}}}\n")))
+                let decode = move |body: &[u8]| decode_delete(collection, body, write);
+                match decode_body(permit, body, decode).await? {
+                    Deletion::One(request) => {
+                        Ok(ok(format!("{{\"deleted\":{}}}\n", permit.run(request).await?)))
+                    }
+                    Deletion::Many(request) => {
+                        Ok(ok(format!("{{\"deleted\":{}}}\n", permit.run(request).await?)))
+                    }
+                }
             }
             NamedOp::Get => {
                 let stated = optional_body::<read::GetBody>(&mut body).await?;
@@ -142,6 +149,8 @@ impl RestService {
                 let ids = permit.run(request).await?;
                 scroll::documents(permit, collection, filter, ids).await
             }
+            // The table has no routes for these operations.
+            NamedOp::Exists | NamedOp::Operate => Ok(not_found()),
             NamedOp::Search
             | NamedOp::SearchDocs
             | NamedOp::SparseSearch
@@ -199,11 +208,8 @@ fn change_of(op: NamedOp) -> VectorOp {
 
 /// The answer of `GET …/config`: of each dense space what is not 0, and `dim` always.
 fn config_answer(collection: &str, config: &NamedConfig) -> Vec<u8> {
-    let dense = config.spaces.iter().map(|space| (space.name.clone(), space_object(&space.config).into()));
-    let sparse = config.sparse_spaces.iter().map(|name| (name.clone(), json!({ "dim": 0, "sparse": true })));
-    let spaces: Map<_, _> = dense.chain(sparse).collect();
     let mut out = Vec::new();
-    write_json(&mut out, &json!({ "name": collection, "named_vectors": spaces }));
+    write_json(&mut out, &json!({ "name": collection, "named_vectors": spaces_object(config) }));
     out.push(b'\n');
     out
 }

@@ -1,14 +1,21 @@
 //! Bodies of the routes of collections of named spaces, and what they ask for.
 
+use super::delete::Ids;
+use super::envelope::Envelope;
 use super::lane_bodies::{DiscoverBody, LeafBody, RecommendBody, located, method};
+use super::points::{check_batch_options, read_envelope};
+use crate::http::BodyReader;
+use crate::limits;
 use crate::op::{
-    ApiError, HybridNamed, QueryNamed, QueryPoints, SearchNamed, UpsertNamed, check_partitions_of_one,
-    compile_filter,
+    ApiError, DeletePoint, DeletePoints, HybridNamed, NamedPoint, QueryNamed, QueryPoints, SearchNamed,
+    UpsertNamed, WriteOptions, check_partitions_of_one, check_ttl, compile_filter,
 };
 use crate::rest::parameters::{ReadParameters, WriteParameters, read_parameters};
 use crate::wire::config::SpaceConfigs;
 use crate::wire::filter::WireFilter;
-use crate::wire::json::{Floats, IntMap, Key, SparseBody, decode, field, json_object};
+use crate::wire::json::{
+    Floats, IntMap, Key, SparseBody, decode, field, in_words, invalid_json, json_object,
+};
 use crate::wire::value::{WirePayload, encode_row};
 use nigh_engine::collection::{NamedConfig, SPACES_MAX};
 use nigh_engine::query::Source;
@@ -43,10 +50,51 @@ json_object! {
 
 json_object! {
     /// Body of `…/points/delete`.
-    pub struct DeleteByIdBody {
+    pub struct DeleteBody {
         "id" => id: u64,
+        "ids" => ids: Ids,
+        "filter" => filter: WireFilter,
         "write_consistency_factor" => write_consistency_factor: i64,
         "wait" => wait: bool,
+    }
+}
+
+/// What `…/points/delete` asks for.
+pub enum Deletion {
+    /// To delete one point.
+    One(DeletePoint),
+    /// To delete those that are named or match a filter.
+    Many(DeletePoints),
+}
+
+/// Decodes the body of `…/points/delete`, whose query string states `write`.
+///
+/// # Errors
+/// 400.
+pub fn decode_delete(collection: String, body: &[u8], write: WriteParameters) -> Result<Deletion, ApiError> {
+    let body: DeleteBody = decode(body)?;
+    let write = write.with_body(WriteParameters {
+        write_consistency_factor: body.write_consistency_factor,
+        wait: body.wait,
+        expected_version: None,
+    })?;
+    let of_many = body.ids.is_some() || body.filter.is_some();
+    match body.id {
+        Some(_) if of_many => Err(ApiError::invalid("id is set beside ids or filter; delete by one of them")),
+        Some(id) => Ok(Deletion::One(DeletePoint { collection, id, write })),
+        // An id that was left out by mistake must not cost the point 0.
+        None if !of_many => {
+            Err(ApiError::invalid("id is required: the point to delete; or else ids or filter"))
+        }
+        None if write.expected_version.is_some() => {
+            Err(ApiError::invalid("expected_version needs id: many points have no version in common"))
+        }
+        None => Ok(Deletion::Many(DeletePoints {
+            collection,
+            filter: compile_filter(body.filter.map(|filter| filter.0))?,
+            ids: body.ids.map(|ids| ids.0),
+            write,
+        })),
     }
 }
 
@@ -109,6 +157,8 @@ json_object! {
         "alpha" => alpha: f64,
         "rrf_k" => rrf_k: i64,
         "k" => k: i64,
+        "group_by" => group_by: String,
+        "group_size" => group_size: i64,
         "explain" => explain: bool,
         "read_consistency" => read_consistency: u8,
         "on_partition_unavailable" => on_partition_unavailable: u8,
@@ -187,30 +237,88 @@ pub fn decode_upsert(
     write: WriteParameters,
     now_ms: u64,
 ) -> Result<UpsertNamed, ApiError> {
-    let body: UpsertBody = decode(body)?;
+    let mut body: UpsertBody = decode(body)?;
     let write = write.with_body(WriteParameters {
         write_consistency_factor: body.write_consistency_factor,
         wait: body.wait,
         expected_version: body.expected_version,
     })?;
-    let key_ttl_ms = body.key_ttl_ms.unwrap_or_default().0;
-    let row = encode_row(body.metadata.unwrap_or_default(), None, &key_ttl_ms, now_ms)?;
-    let point = PointFields {
-        id: body.id.unwrap_or(0),
-        row,
-        ttl_ms: body.ttl_ms.unwrap_or(0),
-        expected_version: write.expected_version,
-    };
-    let dense = body.vectors.unwrap_or_default().0;
-    let dense = dense.into_iter().map(|(name, Floats(vector))| (name, vector)).collect();
-    let mut sparse = Vec::new();
-    for (name, vector) in body.sparse_vectors.unwrap_or_default().0 {
-        let vector = vector
-            .into_vector()
-            .map_err(|error| located(&format!("sparse_vectors {}", quoted(&name)), &error))?;
-        sparse.push((name, vector));
+    body.expected_version = write.expected_version;
+    Ok(UpsertNamed { collection, points: vec![body.into_point(now_ms)?], write })
+}
+
+impl UpsertBody {
+    /// The point, with the version that the body expects.
+    fn into_point(self, now_ms: u64) -> Result<NamedPoint, ApiError> {
+        let key_ttl_ms = self.key_ttl_ms.unwrap_or_default().0;
+        let ttl_ms = self.ttl_ms.unwrap_or(0);
+        check_ttl("ttl_ms", ttl_ms)?;
+        let row = encode_row(self.metadata.unwrap_or_default(), None, &key_ttl_ms, now_ms)?;
+        let (id, expected_version) = (self.id.unwrap_or(0), self.expected_version);
+        let fields = PointFields { id, row, ttl_ms, expected_version };
+        let dense = self.vectors.unwrap_or_default().0;
+        let dense = dense.into_iter().map(|(name, Floats(vector))| (name, vector)).collect();
+        let mut sparse = Vec::new();
+        for (name, vector) in self.sparse_vectors.unwrap_or_default().0 {
+            let vector = vector
+                .into_vector()
+                .map_err(|error| located(&format!("sparse_vectors {}", quoted(&name)), &error))?;
+            sparse.push((name, vector));
+        }
+        Ok(NamedPoint { fields, dense, sparse })
     }
-    Ok(UpsertNamed { collection, point, dense, sparse, write })
+}
+
+/// A batch that is being read.
+#[derive(Default)]
+struct NamedBatch {
+    now_ms: u64,
+    points: Vec<NamedPoint>,
+}
+
+impl Envelope for NamedBatch {
+    const ARRAY: &'static str = "points";
+
+    fn restart(&mut self) {
+        self.points.clear();
+    }
+
+    fn element(&mut self, json: &[u8]) -> Result<(), ApiError> {
+        let index = self.points.len();
+        if index >= limits::JSON_INGEST_MAX_POINTS {
+            return Err(ApiError::too_many("points", limits::JSON_INGEST_MAX_POINTS as u64));
+        }
+        let point: UpsertBody = match serde_json::from_slice::<Option<UpsertBody>>(json) {
+            Ok(point) => point.unwrap_or_default(),
+            Err(error) => return Err(invalid_json(format_args!("points[{index}]: {}", in_words(&error)))),
+        };
+        let id = point.id.unwrap_or(0);
+        let at =
+            |error: ApiError| ApiError { message: format!("points[{index}] with id {id}: {error}"), ..error };
+        check_batch_options(point.write_consistency_factor, point.wait).map_err(at)?;
+        self.points.push(point.into_point(self.now_ms).map_err(at)?);
+        Ok(())
+    }
+
+    /// A collection of named spaces knows no other write than an upsert, which the interface of dense collections makes a batch say.
+    fn field(&mut self, _: &str, _: &[u8]) -> Result<bool, ApiError> {
+        Ok(false)
+    }
+}
+
+/// Reads the body of `…/points/batch` as it arrives.
+///
+/// # Errors
+/// 400, 413.
+pub async fn read_batch(
+    collection: String,
+    mut body: BodyReader,
+    write: WriteOptions,
+    now_ms: u64,
+) -> Result<UpsertNamed, ApiError> {
+    body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
+    let batch = read_envelope(&mut body, NamedBatch { now_ms, ..NamedBatch::default() }).await?;
+    Ok(UpsertNamed { collection, points: batch.points, write })
 }
 
 /// Decodes the body of a search in a dense space.
@@ -307,8 +415,8 @@ pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Re
         root,
         method: method(body.method.as_deref(), body.alpha, body.rrf_k)?,
         k: body.k.unwrap_or(0),
-        group_by: String::new(),
-        group_size: 0,
+        group_by: body.group_by.unwrap_or_default(),
+        group_size: body.group_size.unwrap_or(0),
         explain: body.explain.unwrap_or(false),
         read: read.with_body(read_parameters!(body))?,
     };
@@ -421,10 +529,11 @@ mod tests {
                 "u":{}},"ttl_ms":5,"expected_version":3}"#,
         )
         .unwrap();
+        let [point] = &point.points[..] else { panic!("{} points", point.points.len()) };
         assert_eq!(point.dense, [("a".to_owned(), vec![3.0]), ("b".to_owned(), vec![])]);
         let sparse = [("s", vec![(1, 2.0)]), ("t", vec![]), ("u", vec![])];
         assert_eq!(point.sparse, sparse.map(|(name, vector)| (name.to_owned(), vector)));
-        assert_eq!((point.point.id, point.point.ttl_ms, point.point.expected_version), (7, 5, Some(3)));
+        assert_eq!((point.fields.id, point.fields.ttl_ms, point.fields.expected_version), (7, 5, Some(3)));
         for (body, fragment) in [
             (r#"{"vectors":[1]}"#, "by the names of spaces"),
             (r#"{"vectors":{"a":[1,"x"]}}"#, "field \"a\""),
@@ -459,7 +568,7 @@ mod tests {
             (r#"{"prefetch":[],"mode":"rerank"}"#, "needs a root"),
             (r#"{"prefetch":[],"mode":"rerank","root":{"dense":[1]}}"#, "root: space is required"),
             (r#"{"prefetch":[],"mode":"other"}"#, "unknown query mode"),
-            (r#"{"prefetch":[],"group_by":"x"}"#, "unknown field \"group_by\""),
+            (r#"{"prefetch":[],"group_by":1}"#, "field \"group_by\""),
         ] {
             let message = refusal(decoded(body));
             assert!(message.contains(fragment), "{body}: {message}");

@@ -228,9 +228,9 @@ pub struct BatchPages {
 
 impl BatchPages {
     /// What must be remembered of a batch before it is handed over.
-    pub fn before(batch: &WriteBatch) -> Self {
-        let conditional = batch.points.iter().any(|point| point.expected_version.is_some());
-        let ids = conditional.then(|| batch.points.iter().map(|point| point.id).collect());
+    pub fn before<'a>(points: impl Iterator<Item = &'a PointFields> + Clone) -> Self {
+        let conditional = points.clone().any(|point| point.expected_version.is_some());
+        let ids = conditional.then(|| points.map(|point| point.id).collect());
         BatchPages { ids, written: Vec::new(), at: 0 }
     }
 
@@ -431,7 +431,7 @@ mod tests {
             let fields = PointFields { id: *id, expected_version: *expected_version, ..Default::default() };
             batch.push(vec![], fields);
         }
-        let mut pages = BatchPages::before(&batch.finish(WriteMode::Insert)).after(written);
+        let mut pages = BatchPages::before(batch.finish(WriteMode::Insert).points.iter()).after(written);
         let mut out = Vec::new();
         pages.write(&mut out);
         while !pages.is_done() {

@@ -1,6 +1,6 @@
 //! Reading points: by id, and by many ids. Answers of any length are made page by page while they are sent.
 
-use crate::door::Permit;
+use crate::door::{Permit, SpaceNames};
 use crate::http::{Reply, ReplyBody, json_reply};
 use crate::op::{ApiError, ErrorKind, GetPoints, ReadOptions};
 use crate::paged::PointReader;
@@ -13,34 +13,26 @@ use crate::wire::value::{write_json, write_payload, write_sparse};
 use http::StatusCode;
 use nigh_engine::quoted::quoted;
 use nigh_shard::core::StoredPoint;
-use nigh_shard::family::Family;
 
 /// How points are shown.
 #[derive(Clone)]
 struct Shown {
     with_vector: bool,
     /// The names of the spaces of a collection of named spaces.
-    spaces: Option<Vec<String>>,
+    spaces: Option<SpaceNames>,
 }
 
 impl Shown {
     /// Of the collection of the family of the permit.
     fn of(permit: &Permit, collection: &str, with_vector: bool) -> Result<Shown, ApiError> {
-        let spaces = match permit.family() {
-            Family::Dense => None,
-            Family::Named => {
-                Some(permit.named_config(collection)?.spaces.into_iter().map(|space| space.name).collect())
-            }
-        };
-        Ok(Shown { with_vector, spaces })
+        Ok(Shown { with_vector, spaces: permit.space_names(collection)? })
     }
 }
 
-/// Appends the vectors by the names of their spaces. A space without a name was there before the collection was made anew.
-fn write_vectors(out: &mut Vec<u8>, vectors: &[(usize, Vec<f32>)], spaces: &[String]) {
-    let named = vectors.iter().filter_map(|(space, vector)| Some((spaces.get(*space)?, vector)));
+/// Appends the vectors of a point by the names of their spaces.
+fn write_vectors(out: &mut Vec<u8>, point: &StoredPoint, spaces: &SpaceNames) {
     out.push(b'{');
-    for (index, (name, vector)) in named.enumerate() {
+    for (index, (name, vector)) in spaces.dense_of(point).enumerate() {
         if index > 0 {
             out.push(b',');
         }
@@ -58,7 +50,7 @@ fn write_point(out: &mut Vec<u8>, point: &StoredPoint, shown: &Shown, now_ms: u6
         (Some(spaces), _) => {
             out.extend_from_slice(b"\"vectors\":");
             match shown.with_vector {
-                true => write_vectors(out, &point.vectors, spaces),
+                true => write_vectors(out, point, spaces),
                 false => out.extend_from_slice(b"null"),
             }
         }
@@ -304,7 +296,8 @@ mod tests {
         out.clear();
         write_point(&mut out, &StoredPoint { vector: None, ..point.clone() }, &shown, 0);
         assert!(out.starts_with(b"\"vector\":null,"));
-        let spaces = Some(vec!["a".to_owned(), "b\"".to_owned()]);
+        let dense = vec!["a".to_owned(), "b\"".to_owned()];
+        let spaces = Some(SpaceNames { dense, ..SpaceNames::default() });
         let vectors = vec![(0, vec![1.0]), (1, vec![0.5, -2.0]), (2, vec![3.0])];
         let named = StoredPoint { vector: None, vectors, ..point };
         for (with_vector, expected) in [(true, r#"{"a":[1.0],"b\"":[0.5,-2.0]}"#), (false, "null")] {

@@ -60,6 +60,11 @@ impl<'a> ArgsReader<'a> {
         self.0.is_empty()
     }
 
+    /// Whether the next byte is there and is this one; it stays unread.
+    pub fn next_is(&self, byte: u8) -> bool {
+        self.0.first() == Some(&byte)
+    }
+
     /// The next `len` bytes.
     ///
     /// # Errors

@@ -12,7 +12,7 @@
 
 use crate::door::{Grant, Permit, logged};
 use crate::limits;
-use crate::op::{ApiError, FlushKeys, KvOp, KvQueryOp, Op, ProcessOp, VectorOp};
+use crate::op::{ApiError, FlushKeys, KvOp, KvQueryOp, Op, ProcessOp};
 use crate::room::Room;
 use crate::tcp::buffers::Inbound;
 use crate::tcp::counters::{Count, Stage};
@@ -346,7 +346,7 @@ impl<'a, 'h> Round<'a, 'h> {
         }
         self.keys.passes();
         let permit = self.here.door.permit(grant);
-        if let Op::Vector(op) = op {
+        if let Op::Vector(_) | Op::Named(_) = op {
             // Boxed, as elsewhere: its state would make that of every idle connection large.
             return Box::pin(self.vector(permit, op, inbound, request)).await;
         }
@@ -395,7 +395,7 @@ impl<'a, 'h> Round<'a, 'h> {
         self.wrote();
     }
 
-    async fn vector(&mut self, permit: Permit, op: VectorOp, inbound: &mut Inbound, request: &Request) {
+    async fn vector(&mut self, permit: Permit, op: Op, inbound: &mut Inbound, request: &Request) {
         let now_ms = permit.unix_ms();
         let request = if request.args.len() > limits::INLINE_JSON_MAX_BYTES {
             self.decode_apart(&permit, op, inbound, request, now_ms).await
@@ -410,7 +410,7 @@ impl<'a, 'h> Round<'a, 'h> {
     async fn decode_apart(
         &self,
         permit: &Permit,
-        op: VectorOp,
+        op: Op,
         inbound: &mut Inbound,
         request: &Request,
         now_ms: u64,
@@ -453,23 +453,25 @@ impl<'a, 'h> Round<'a, 'h> {
                     Ran::encoded(out, room.into_charge())
                 })));
             }
-            (Kind::Upsert, VectorRequest::Write(write)) => {
+            (Kind::Upsert, request) => {
                 let joins = self.upserts.is_some_and(
-                    |place| matches!(&self.awaited[place], Awaited::Upserts(_, upserts) if upserts.is_like(&write)),
+                    |place| matches!(&self.awaited[place], Awaited::Upserts(_, upserts) if upserts.is_like(&request)),
                 );
                 if !joins {
                     self.settle().await;
-                    self.upserts = Some(self.awaited.len());
-                    self.awaited.push(Awaited::Upserts(permit, Upserts::like(&write)));
+                    if let Some(upserts) = Upserts::like(&request) {
+                        self.upserts = Some(self.awaited.len());
+                        self.awaited.push(Awaited::Upserts(permit, upserts));
+                    }
                 }
                 if let Some(place) = self.upserts {
                     if let Awaited::Upserts(_, upserts) = &mut self.awaited[place] {
-                        upserts.push(write);
+                        upserts.push(request);
                     }
                     self.expect(place);
                 }
             }
-            (_, request) => {
+            (Kind::Alone, request) => {
                 self.settle().await;
                 self.laps.end(Stage::Run);
                 let mut room = Room::new(permit.account());

@@ -8,7 +8,7 @@ use nigh_engine::collection::{DenseConfig, NamedConfig, NamedSpace, SPACES_MAX};
 use nigh_engine::quoted::quoted;
 use nigh_shard::collection_file::to_json;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
-use serde_json::Map;
+use serde_json::{Map, json};
 use std::fmt;
 
 /// A configuration as sent.
@@ -237,8 +237,15 @@ impl<'de> Deserialize<'de> for SpaceConfigs {
     }
 }
 
+/// The spaces of a collection by their names, each with its configuration: of a sparse one only that it is sparse.
+pub fn spaces_object(config: &NamedConfig) -> Map<String, serde_json::Value> {
+    let dense = config.spaces.iter().map(|space| (space.name.clone(), space_object(&space.config).into()));
+    let sparse = config.sparse_spaces.iter().map(|name| (name.clone(), json!({ "dim": 0, "sparse": true })));
+    dense.chain(sparse).collect()
+}
+
 /// The configuration of a dense space as answers have it: `dim`, and every other key that is not 0. Words are numbers.
-pub fn space_object(config: &DenseConfig) -> Map<String, serde_json::Value> {
+fn space_object(config: &DenseConfig) -> Map<String, serde_json::Value> {
     let given = |key: Key| {
         let value = match key.get(config)? {
             Value::Word(name) => Value::Int(key.words().iter().find(|word| word.name == name)?.code.into()),

@@ -3,38 +3,57 @@
 //! Refused for now, as the lanes behind have no such thing: specifications inside others, and recommendations by vectors.
 
 use crate::limits;
-use crate::op::{ApiError, QueryLeaf, QueryPoints, ZeroAlpha, fusion_method};
+use crate::op::{ApiError, QueryLeaf, QueryNamed, QueryPoints, ZeroAlpha, fusion_method};
 use crate::wire::embedded::{filter_of, invalid, sparse_of};
 use crate::wire::proto;
 use nigh_engine::query::{Anchor, Discover, Recommend, Source, Strategy};
+use nigh_shard::family::Family;
 
-/// What a query asks for, in no collection and with no options of a read yet.
+/// What a query of a dense collection asks for, in no collection and with no options of a read yet.
 ///
 /// # Errors
 /// A bad request.
 pub fn query_of(spec: proto::QuerySpec) -> Result<QueryPoints, ApiError> {
+    Ok(lanes_of(spec, Family::Dense)?.0)
+}
+
+/// What a query of a collection of named spaces asks for, likewise.
+///
+/// # Errors
+/// A bad request.
+pub fn named_query_of(spec: proto::QuerySpec) -> Result<QueryNamed, ApiError> {
+    let (query, spaces, root_space) = lanes_of(spec, Family::Named)?;
+    Ok(QueryNamed { query, spaces, root_space })
+}
+
+/// A lane with the name of its space, empty in a dense collection.
+type Lane = (String, QueryLeaf);
+
+/// A query, the names of the spaces of its lanes, and that of its root.
+fn lanes_of(spec: proto::QuerySpec, family: Family) -> Result<(QueryPoints, Vec<String>, String), ApiError> {
     let rerank = match proto::QueryMode::try_from(spec.mode) {
         Ok(mode) => mode == proto::QueryMode::Rerank,
         Err(_) => return Err(ApiError::invalid(format!("unknown query mode {}", spec.mode))),
     };
     // A root that ranks nothing is checked all the same.
-    let root = spec.root.map(leaf).transpose()?;
+    let root = spec.root.map(|root| leaf(root, family)).transpose()?;
     // Lanes beside sources have no effect, and so they may be wrong.
-    let lanes: Result<Vec<_>, _> = match spec.prefetch_sources {
-        sources if sources.is_empty() => spec.prefetch.into_iter().map(leaf).collect(),
-        sources => sources.into_iter().map(source).collect(),
+    let lanes: Result<Vec<Lane>, _> = match spec.prefetch_sources {
+        sources if sources.is_empty() => spec.prefetch.into_iter().map(|lane| leaf(lane, family)).collect(),
+        sources => sources.into_iter().map(|lane| source(lane, family)).collect(),
     };
-    let lanes = lanes?;
+    let (spaces, lanes) = lanes?.into_iter().unzip();
     if rerank && root.is_none() {
         return Err(ApiError::invalid("mode \"rerank\" needs a root"));
     }
     if spec.alpha.is_some_and(f64::is_nan) {
         return Err(invalid("alpha", "not a number"));
     }
-    Ok(QueryPoints {
+    let (root_space, root) = root.filter(|_| rerank).unzip();
+    let query = QueryPoints {
         collection: String::new(),
         lanes,
-        root: root.filter(|_| rerank),
+        root,
         // Encoders leave a zero out that nobody set.
         method: fusion_method(&spec.fusion_method, spec.alpha, ZeroAlpha::Zero, Some(spec.rrf_k.into()))?,
         k: spec.k.into(),
@@ -42,35 +61,66 @@ pub fn query_of(spec: proto::QuerySpec) -> Result<QueryPoints, ApiError> {
         group_size: spec.group_size.into(),
         explain: false,
         read: Default::default(),
-    })
+    };
+    Ok((query, spaces, root_space.unwrap_or_default()))
 }
 
-fn source(source: proto::QuerySource) -> Result<QueryLeaf, ApiError> {
+fn source(source: proto::QuerySource, family: Family) -> Result<Lane, ApiError> {
     match source.source {
-        Some(proto::Source::Leaf(message)) => leaf(message),
+        Some(proto::Source::Leaf(message)) => leaf(message, family),
         Some(proto::Source::Spec(_)) => Err(ApiError::invalid("a query inside a query is not offered")),
         None => Err(ApiError::invalid("a source of a query is empty")),
     }
 }
 
-fn leaf(leaf: proto::QueryLeaf) -> Result<QueryLeaf, ApiError> {
-    match leaf.leaf {
-        Some(proto::Leaf::Dense(leaf)) => {
-            lane(Source::Dense(leaf.dense), leaf.k, leaf.lane_k, &leaf.filter_json)
+fn leaf(leaf: proto::QueryLeaf, family: Family) -> Result<Lane, ApiError> {
+    let leaf = leaf.leaf.ok_or_else(|| ApiError::invalid("a leaf of a query is empty"))?;
+    let (space, lane) = match leaf {
+        proto::Leaf::Dense(leaf) => {
+            (String::new(), lane(Source::Dense(leaf.dense), leaf.k, leaf.lane_k, &leaf.filter_json)?)
         }
-        Some(proto::Leaf::Sparse(leaf)) => sparse(leaf),
-        Some(proto::Leaf::Recommend(leaf)) => recommend(leaf),
-        Some(proto::Leaf::Discover(leaf)) => discover(leaf),
-        Some(proto::Leaf::NamedDense(_) | proto::Leaf::NamedSparse(_)) => {
-            Err(other_family("a named vector space"))
+        proto::Leaf::Sparse(leaf) => {
+            let vector = sparse_of(leaf.indices, leaf.values)?;
+            (String::new(), lane(Source::Sparse(vector), leaf.k, leaf.lane_k, &leaf.filter_json)?)
         }
-        Some(proto::Leaf::MultiVector(_)) => Err(other_family("many vectors per point")),
-        None => Err(ApiError::invalid("a leaf of a query is empty")),
+        proto::Leaf::NamedDense(leaf) => {
+            check_named(family)?;
+            (leaf.space, lane(Source::Dense(leaf.dense), leaf.k, leaf.lane_k, &leaf.filter_json)?)
+        }
+        proto::Leaf::NamedSparse(leaf) => {
+            check_named(family)?;
+            let vector = sparse_of(leaf.indices, leaf.values)?;
+            (leaf.space, lane(Source::Sparse(vector), leaf.k, leaf.lane_k, &leaf.filter_json)?)
+        }
+        proto::Leaf::Recommend(leaf) => recommend(leaf)?,
+        proto::Leaf::Discover(leaf) => discover(leaf)?,
+        proto::Leaf::MultiVector(_) => {
+            let name = family.name();
+            return Err(ApiError::invalid(format!(
+                "a lane of token vectors does not work on a {name} collection"
+            )));
+        }
+    };
+    match (family, space.is_empty()) {
+        (Family::Named, true) => {
+            Err(ApiError::invalid("space is required: each lane names the vector space that it ranks in"))
+        }
+        (Family::Dense, false) => {
+            check_named(family)?;
+            Ok((space, lane))
+        }
+        _ => Ok((space, lane)),
     }
 }
 
-fn other_family(what: &str) -> ApiError {
-    ApiError::invalid(format!("a lane of {what} does not work on a dense collection"))
+/// Refuses a lane of a space in a dense collection.
+fn check_named(family: Family) -> Result<(), ApiError> {
+    match family {
+        Family::Named => Ok(()),
+        Family::Dense => {
+            Err(ApiError::invalid("a lane of a named vector space does not work on a dense collection"))
+        }
+    }
 }
 
 fn lane(source: Source, k: i32, lane_k: i32, filter_json: &str) -> Result<QueryLeaf, ApiError> {
@@ -78,17 +128,7 @@ fn lane(source: Source, k: i32, lane_k: i32, filter_json: &str) -> Result<QueryL
     Ok(QueryLeaf { source, space: 0, k: k.into(), lane_k: lane_k.into(), filter })
 }
 
-fn sparse(leaf: proto::SparseLeaf) -> Result<QueryLeaf, ApiError> {
-    let vector = sparse_of(leaf.indices, leaf.values)?;
-    lane(Source::Sparse(vector), leaf.k, leaf.lane_k, &leaf.filter_json)
-}
-
-fn check_space(space: &str) -> Result<(), ApiError> {
-    if space.is_empty() { Ok(()) } else { Err(other_family("a named vector space")) }
-}
-
-fn recommend(leaf: proto::RecommendLeaf) -> Result<QueryLeaf, ApiError> {
-    check_space(&leaf.space)?;
+fn recommend(leaf: proto::RecommendLeaf) -> Result<Lane, ApiError> {
     if !leaf.best_pos.is_empty() || !leaf.best_neg.is_empty() {
         return Err(ApiError::invalid("recommendations by vectors are not offered"));
     }
@@ -98,11 +138,10 @@ fn recommend(leaf: proto::RecommendLeaf) -> Result<QueryLeaf, ApiError> {
         Err(_) => return Err(invalid("strategy", format_args!("unknown code {}", leaf.strategy))),
     };
     let source = Recommend { positive: leaf.positive, negative: leaf.negative, strategy };
-    lane(Source::Recommend(source), leaf.k, 0, &leaf.filter_json)
+    Ok((leaf.space, lane(Source::Recommend(source), leaf.k, 0, &leaf.filter_json)?))
 }
 
-fn discover(leaf: proto::DiscoverLeaf) -> Result<QueryLeaf, ApiError> {
-    check_space(&leaf.space)?;
+fn discover(leaf: proto::DiscoverLeaf) -> Result<Lane, ApiError> {
     // The id counts first.
     let target = match leaf.target_id.first() {
         Some(id) => Some(Anchor::Id(*id)),
@@ -117,7 +156,8 @@ fn discover(leaf: proto::DiscoverLeaf) -> Result<QueryLeaf, ApiError> {
     if context.len() > most {
         return Err(ApiError::invalid(format!("a lane may have at most {most} pairs of examples")));
     }
-    lane(Source::Discover(Discover { target, context }), leaf.k, 0, &leaf.filter_json)
+    let source = Source::Discover(Discover { target, context });
+    Ok((leaf.space, lane(source, leaf.k, 0, &leaf.filter_json)?))
 }
 
 #[cfg(test)]
@@ -181,7 +221,8 @@ mod tests {
             (field(8, &[]), "a source of a query is empty"),
             (field(2, &[]), "a leaf of a query is empty"),
             (field(2, &[&field(3, &[])]), "a named vector space"),
-            (field(2, &[&field(5, &[])]), "many vectors per point"),
+            (field(2, &[&field(5, &[])]), "a lane of token vectors"),
+            (field(2, &[&field(6, &[&field(8, &[b"s"])])]), "a named vector space"),
             (field(2, &[&field(6, &[&field(6, &[])])]), "recommendations by vectors"),
             (field(2, &[&field(6, &[&[0x28, 2]])]), "strategy: unknown code 2"),
             (field(2, &[&field(2, &[&[0x08, 1]])]), "1 indices but 0 values"),
@@ -199,6 +240,36 @@ mod tests {
         ] {
             let message = read(&[&spec]).err().expect(fragment);
             assert!(message.contains(fragment), "{message} lacks {fragment}");
+        }
+    }
+
+    #[test]
+    fn lanes_of_named_spaces() {
+        let named = |spec: &[&[u8]]| {
+            proto::decode(&spec.concat()).and_then(named_query_of).map_err(|error| error.message)
+        };
+        let space = |name: &str, number: u8| field(number, &[name.as_bytes()]);
+        let dense = field(3, &[&space("a", 1), &field(2, &[&ONE]), &[0x18, 7, 0x28, 9]]);
+        let sparse = field(4, &[&space("s", 1), &field(2, &[&[3]]), &field(3, &[&ONE])]);
+        let recommend = field(6, &[&[0x08, 1], &space("b", 8)]);
+        let discover = field(7, &[&[0x28, 0], &space("c", 7)]);
+        let lanes = [&dense, &sparse, &recommend, &discover].map(|leaf| field(2, &[leaf])).concat();
+        let query = named(&[&lanes, &field(1, &[&dense]), &[0x18, 1]]).unwrap();
+        assert_eq!(
+            (query.spaces, &query.root_space[..]),
+            (["a", "s", "b", "c"].map(String::from).to_vec(), "a")
+        );
+        let lanes = &query.query.lanes;
+        assert!(matches!(&lanes[0].source, Source::Dense(vector) if vector[..] == [1.0]));
+        assert_eq!((lanes[0].k, lanes[0].lane_k), (7, 9));
+        assert!(matches!(&lanes[1].source, Source::Sparse(vector) if vector[..] == [(3, 1.0)]));
+        assert!(matches!(&lanes[2].source, Source::Recommend(_)));
+        assert!(matches!(&lanes[3].source, Source::Discover(_)));
+        for lane in
+            [field(1, &[&field(1, &[&ONE])]), field(6, &[&[0x08, 1]]), field(3, &[&field(2, &[&ONE])])]
+        {
+            let refused = named(&[&field(2, &[&lane])]).err().expect("a lane without a space");
+            assert!(refused.contains("space is required"), "{refused}");
         }
     }
 }

@@ -45,10 +45,13 @@ fn stored(point: &Point<'_>, with_vector: bool, with_payload: bool, now_ms: u64)
     }
 }
 
-/// The row without its payload: the sparse vector is a vector.
+/// The row without its payload: sparse vectors are vectors.
 fn sparse_only(row: &[u8]) -> Vec<u8> {
-    let mut only = RowBuilder::new();
-    only.set_sparse(PayloadRow::trusted(row).sparse().collect()).expect("the sparse vector of a row ascends");
+    let (row, mut only) = (PayloadRow::trusted(row), RowBuilder::new());
+    for space in 0..row.sparse_spaces() {
+        let vector = row.sparse_of(space).collect();
+        only.set_sparse_of(space, vector).expect("the sparse vectors of a row ascend");
+    }
     only.finish()
 }
 

@@ -1,5 +1,6 @@
 //! The binary protocol over TCP: what a connection receives, from frames to typed requests.
 
+use nigh_engine::collection::SPACES_MAX;
 use nigh_engine::payload::PayloadRow;
 use nigh_net::op::ApiError;
 use nigh_net::op::Op;
@@ -81,7 +82,7 @@ fn request(frame: &RequestFrame<'_>) {
                 refused(&error);
             }
         }
-        Some(Op::Vector(op)) => match vector::decode(op, args, NOW_MS) {
+        Some(op @ (Op::Vector(_) | Op::Named(_))) => match vector::decode(op, args, NOW_MS) {
             Ok(request) => accepted(&request),
             Err(error) => refused(&error),
         },
@@ -99,6 +100,12 @@ fn refused(error: &ApiError) {
 
 /// What any accepted write fulfils: rows verify, vectors fit.
 fn accepted(request: &VectorRequest) {
+    if let VectorRequest::WriteNamed(write) = request {
+        for point in &write.points {
+            PayloadRow::verify(&point.fields.row).expect("an accepted payload is a whole row");
+            assert!(point.dense.len().max(point.sparse.len()) <= SPACES_MAX);
+        }
+    }
     let batch = match request {
         VectorRequest::Write(write) | VectorRequest::WriteIfAbsent(write) => &write.batch,
         VectorRequest::Stage(stage) => &stage.batch,
@@ -113,6 +120,11 @@ fn accepted(request: &VectorRequest) {
         Vectors::PerPoint(vectors) => assert_eq!(vectors.len(), batch.points.len()),
         Vectors::Named(vectors) => assert_eq!(vectors.len(), batch.points.len()),
     }
+}
+
+fn named_create() -> Vec<u8> {
+    let spaces = br#"{"a":{"dim":2,"metric":1},"s":{"sparse":true}}"#;
+    [&b"\x04docs"[..], &(spaces.len() as u32).to_be_bytes(), spaces, &[0, 0, 0, 1]].concat()
 }
 
 pub(super) fn tcp_stream_seeds() -> Vec<Vec<u8>> {
@@ -157,6 +169,23 @@ pub(super) fn tcp_stream_seeds() -> Vec<Vec<u8>> {
             "vector_scroll",
             b"\x04docs\0\0\0\x14\0\0\0\0\x01\0\0\x01\0\0\0\0\0\0\0\x05\x01\0\0\0\x01a\x09\0\0\x01\0\0\0\x01b\x04\x01\0\x3f\xf8\0\0\0\0\0\0\x02\0\0\0\x01c".to_vec(),
         ),
+        ("vector_named_create_collection", named_create()),
+        (
+            "vector_named_insert",
+            [&b"\x04docs\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x01a"[..], vector, &[0; 8], b"\0\0\0\x07{\"a\":1}\x02\0\0\0\x01\0\x01s",
+                sparse, b"\x01\0\0\0\x07{\"a\":5}\x01\0\0\0\0\0\0\0\x03"].concat(),
+        ),
+        (
+            "vector_named_search",
+            [&b"\x04docs\0\x01a\0\0\0\x05"[..], vector, &(filter.len() as u32).to_be_bytes(), filter, b"\x01\x01\0"].concat(),
+        ),
+        ("vector_named_sparse_search", [&b"\x04docs\0\x01s\0\0\0\x05"[..], sparse, &[0; 4]].concat()),
+        (
+            "vector_named_hybrid_search",
+            [&b"\x02\x04docs\0\x01a\0\x01s\0\0\0\x05\x01\x3f\xe0\0\0\0\0\0\0"[..], &[0; 12], vector, sparse].concat(),
+        ),
+        ("vector_named_query", b"\x04docs\0\0\0\x0d\x12\x0b\x1a\x09\x0a\x01a\x12\x04\0\0\x80\x3f".to_vec()),
+        ("vector_named_scroll", b"\x04docs\0\0\0\x14\0\0\0\0\x07\0\0\0\0\0\0\0\x05\x01\0\0\0\0\x01a\0\0\0".to_vec()),
         ("vector_bulk_stage_payload", b"\x04docs\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0\x07\x3f\x80\0\0\0\0\0\x02{}".to_vec()),
     ];
     let framed = |token: &[u8], name: &str, args: &[u8]| {
@@ -167,7 +196,7 @@ pub(super) fn tcp_stream_seeds() -> Vec<Vec<u8>> {
     };
     for (name, args) in &requests {
         let of = ops::find(name.as_bytes()).map(|operation| operation.op);
-        if let Some(Op::Vector(op)) = of {
+        if let Some(op @ (Op::Vector(_) | Op::Named(_))) = of {
             assert!(vector::decode(op, args, NOW_MS).is_ok(), "the seed of {name} is a request");
         }
         if let Some(Op::KvQuery(op)) = of {

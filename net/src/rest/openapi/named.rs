@@ -2,7 +2,9 @@
 
 use super::config::wanted;
 use super::operation::{Operation, operation};
-use super::requests::{explain, filter, fusion, k_or_none, pool, read_options, write_options};
+use super::requests::{
+    deleted_ids, explain, filter, fusion, k_or_none, points, pool, read_options, write_options,
+};
 use super::schema::{
     about, answer, array, body, boolean, double, filled, float, int64, integer, joined, named, natural,
     nullable, one_of, or, string, uint64, with,
@@ -47,6 +49,13 @@ fn writes() -> Vec<Operation> {
     let alien = json!({"id": 1, "vectors": {"image": [1, 0], "title": [0.5, 2, 1]},
         "sparse_vectors": {"words": {"indices": [3, 8], "values": [1, 0.5]}}, "metadata": {"film": "Alien"}});
     let amelie = json!({"id": 2, "vectors": {"image": [0, 1]}, "metadata": {"film": "Amélie"}});
+    let many = json!({"points": [
+        {"id": 3, "vectors": {"image": [3, 1]}, "metadata": {"film": "Ran"}},
+        {"id": 4, "vectors": {"image": [4, 1]}, "metadata": {"film": "Heat"}}
+    ]});
+    let conditions = json!({"points": [
+        {"id": 1, "vectors": {"image": [3, 2]}, "expected_version": 1}, {"id": 2, "expected_version": 9}
+    ]});
     let deleted = || answer(&[], json!({"deleted": boolean()}));
     let whether = [("one", json!({"deleted": true}))];
     vec![
@@ -93,10 +102,37 @@ fn writes() -> Vec<Operation> {
             .on(SCENES)
             .answer(200, "Whether it was there.", &deleted(), &whether)
             .errors(&[404, 409, 507]),
-        operation("POST", "/v1/named/{name}/points/delete", "deleteNamedById", "named", "Delete a point by id")
+        operation("POST", "/v1/named/{name}/points/batch", "upsertManyNamed", "named", "Write points into spaces, in order")
+            .about("Not atomic: what comes before a point that fails stays written. `wait` cannot be off, nor the factor above 0.")
             .on(SCENES)
-            .body("NamedDelete", &[("one", json!({"id": 2}))])
-            .answer(200, "Whether it was there.", &deleted(), &whether)
+            .body("NamedBatch", &[("both", many), ("conditions", conditions)])
+            .answer(
+                200,
+                "How many; or what became of each, when any had an `expected_version`.",
+                &named("BatchWritten"),
+                &[
+                    ("both", json!({"count": 2})),
+                    (
+                        "conditions",
+                        json!({"results": [{"id": 1, "version": 2, "status": "ok"}, {"id": 2, "status": "conflict"}]}),
+                    ),
+                ],
+            )
+            .batch_errors(&[400, 404, 409, 413, 429, 503, 507]),
+        operation("POST", "/v1/named/{name}/points/delete", "deleteManyNamed", "named", "Delete a point, or what matches")
+            .about("One point by its `id`; or all that `ids` name or `filter` finds. A filter that matches everything is refused.")
+            .on(SCENES)
+            .body("NamedDelete", &[
+                ("one", json!({"id": 2})),
+                ("named", json!({"ids": [1, 7]})),
+                ("matching", json!({"filter": {"op": "eq", "field": "film", "value": "Alien"}})),
+            ])
+            .answer(
+                200,
+                "Of one point whether it was there, of many how many there were.",
+                &answer(&[], json!({"deleted": {"anyOf": [boolean(), uint64()]}})),
+                &[("one", json!({"deleted": true})), ("named", json!({"deleted": 1})), ("matching", json!({"deleted": 1}))],
+            )
             .errors(&[404, 409, 507]),
     ]
 }
@@ -258,7 +294,7 @@ fn searches() -> Vec<Operation> {
             .answer(
                 200,
                 "The best first.",
-                &named("Hits"),
+                &json!({"oneOf": [named("Hits"), named("Groups")]}),
                 &[(
                     "lanes",
                     with(hit(json!(0.25), json!(0.032786883)), json!({"degraded": false, "missing": []})),
@@ -329,6 +365,25 @@ fn stored() -> Value {
     })
 }
 
+/// The keys of a point that is written.
+fn point() -> Value {
+    joined(&[
+        json!({
+            "id": about("Absent means 0.", or(0, uint64())),
+            "vectors": about("By the names of dense spaces, each as long as its `dim`.", by_space(array(float()))),
+            "sparse_vectors": about(
+                "By the names of sparse spaces; an empty one takes the point out of its space.",
+                by_space(nullable(named("Sparse"))),
+            ),
+            "metadata": named("Payload"),
+            "ttl_ms": about("Milliseconds until the point expires; below 1 means never.", int64()),
+            "key_ttl_ms": named("KeyDeadlines"),
+            "expected_version": about("Version the point must have, 0 = absent.", uint64()),
+        }),
+        write_options(),
+    ])
+}
+
 /// The components of this file.
 pub fn schemas() -> Vec<(&'static str, Value)> {
     let vector = || array(float());
@@ -365,28 +420,26 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             "NamedConfig",
             answer(&[], json!({"name": string(), "named_vectors": by_space(named("ToldSpace"))})),
         ),
-        (
-            "NamedPoint",
-            body(
-                &[],
-                joined(&[
-                    json!({
-                        "id": about("Absent means 0.", or(0, uint64())),
-                        "vectors": about("By the names of dense spaces, each as long as its `dim`.", by_space(vector())),
-                        "sparse_vectors": about(
-                            "By the names of sparse spaces; an empty one takes the point out of its space.",
-                            by_space(nullable(named("Sparse"))),
-                        ),
-                        "metadata": named("Payload"),
-                        "ttl_ms": about("Milliseconds until the point expires; below 1 means never.", int64()),
-                        "key_ttl_ms": named("KeyDeadlines"),
-                        "expected_version": about("Version the point must have, 0 = absent.", uint64()),
-                    }),
-                    write_options(),
-                ]),
-            ),
-        ),
-        ("NamedDelete", body(&["id"], joined(&[json!({"id": uint64()}), write_options()]))),
+        ("NamedPoint", body(&[], point())),
+        ("NamedBatchPoint", {
+            let mut keys = point();
+            keys["write_consistency_factor"] = json!({"type": "integer", "enum": [0]});
+            keys["wait"] = json!({"const": true});
+            body(&[], keys)
+        }),
+        ("NamedBatch", body(&["points"], json!({"points": points("NamedBatchPoint")}))),
+        ("NamedDelete", {
+            let none =
+                |keys: &[&str]| keys.iter().map(|key| ((*key).to_owned(), json!({"type": "null"}))).collect();
+            let by = |key: &str, of: Value, others: &[&str]| {
+                body(&[key], joined(&[json!({key: of}), Value::Object(none(others)), write_options()]))
+            };
+            json!({"oneOf": [
+                by("id", uint64(), &["ids", "filter"]),
+                by("ids", deleted_ids(), &["id", "filter"]),
+                by("filter", named("Filter"), &["id", "ids"]),
+            ]})
+        }),
         ("NamedFoundPoint", answer(&[], joined(&[json!({"found": {"const": true}}), stored()]))),
         ("NamedStoredPoint", answer(&[], joined(&[json!({"id": uint64()}), stored()]))),
         (
@@ -437,7 +490,9 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                             "`rerank` ranks what the lanes found by `root`, which it needs.",
                             one_of(&["", "fusion", "rerank"]),
                         )),
-                        "k": about("Results; below 1 means the default.", or(10, int64())),
+                        "k": about("Results, or groups; below 1 means the default.", or(10, int64())),
+                        "group_by": about("Payload key to group by; empty means no groups.", string()),
+                        "group_size": about("Hits per group; below 1 means 1.", or(1, int64())),
                     }),
                     fusion(),
                     explain(),

@@ -56,6 +56,14 @@ pub fn pool(what: &str) -> Value {
     )
 }
 
+/// Ids in place of a filter.
+pub fn deleted_ids() -> Value {
+    about(
+        "Points to delete in place of a filter; those that are absent are not counted.",
+        with(array(uint64()), json!({"maxItems": limits::DELETE_IDS_MAX})),
+    )
+}
+
 pub fn filter() -> Value {
     json!({"filter": named("Filter")})
 }
@@ -112,7 +120,8 @@ fn staged_point() -> Value {
     body(&["vector"], keys)
 }
 
-fn points(schema: &str) -> Value {
+/// Points of a body, each of this schema.
+pub fn points(schema: &str) -> Value {
     with(array(named(schema)), json!({"maxItems": limits::JSON_INGEST_MAX_POINTS}))
 }
 
@@ -172,10 +181,6 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
     let examples = || with(array(uint64()), json!({"maxItems": limits::QUERY_EXAMPLES_MAX}));
     let lanes = with(array(named("Leaf")), json!({"minItems": 1, "maxItems": limits::QUERY_LANES_MAX}));
     let most = *PARTITIONS.end();
-    let ids = about(
-        "Points to delete in place of a filter; those that are absent are not counted.",
-        with(array(uint64()), json!({"maxItems": limits::DELETE_IDS_MAX})),
-    );
     let name = || named("CollectionName");
     let counted = || body(&[], filter());
     let start_from = about(
@@ -242,7 +247,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             "DeleteByFilter",
             json!({"oneOf": [
                 body(&["filter"], joined(&[filter(), json!({"ids": {"type": "null"}}), write_options()])),
-                body(&["ids"], joined(&[json!({"ids": ids, "filter": {"type": "null"}}), write_options()])),
+                body(&["ids"], joined(&[json!({"ids": deleted_ids(), "filter": {"type": "null"}}), write_options()])),
             ]}),
         ),
         (

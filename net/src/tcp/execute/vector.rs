@@ -1,4 +1,4 @@
-//! Carrying out operations on dense collections, through the door that serves REST as well.
+//! Carrying out operations on collections, through the door that serves REST as well.
 
 use crate::door::Permit;
 use crate::limits::PAGE_POINTS;
@@ -8,6 +8,7 @@ use crate::room::Room;
 use crate::tcp::frame::{self, Begun};
 use crate::tcp::vector::answers::{self, ScrollAnswer};
 use crate::tcp::vector::{self, VectorRequest};
+use nigh_engine::query::Source;
 use nigh_shard::core::{ANSWERS_CROWDED, FoundPoint, PointOperated, QueryAnswer, Written};
 
 /// How a request fits into a round.
@@ -25,18 +26,27 @@ pub enum Kind {
 pub fn kind(request: &VectorRequest) -> Kind {
     match request {
         VectorRequest::GetConfig(_)
+        | VectorRequest::GetNamedConfig(_)
         | VectorRequest::Exists(_)
         | VectorRequest::Get(_)
         | VectorRequest::GetBatch(_)
         | VectorRequest::Search(_)
         | VectorRequest::SearchDocs(_)
+        | VectorRequest::SearchNamed(_)
         | VectorRequest::SearchGroups(_)
         | VectorRequest::Hybrid(_)
+        | VectorRequest::HybridNamed(_)
         | VectorRequest::SearchText(_)
         | VectorRequest::Query(_)
+        | VectorRequest::QueryNamed(_)
         | VectorRequest::Scroll(_) => Kind::Read,
         // With a condition an outcome of its own would be lost when a later point of the batch fails.
         VectorRequest::Write(write) if write.batch.points.iter().all(|p| p.expected_version.is_none()) => {
+            Kind::Upsert
+        }
+        VectorRequest::WriteNamed(write)
+            if write.points.iter().all(|point| point.fields.expected_version.is_none()) =>
+        {
             Kind::Upsert
         }
         _ => Kind::Alone,
@@ -49,10 +59,13 @@ pub fn is_search(request: &VectorRequest) -> bool {
         request,
         VectorRequest::Search(_)
             | VectorRequest::SearchDocs(_)
+            | VectorRequest::SearchNamed(_)
             | VectorRequest::SearchGroups(_)
             | VectorRequest::Hybrid(_)
+            | VectorRequest::HybridNamed(_)
             | VectorRequest::SearchText(_)
             | VectorRequest::Query(_)
+            | VectorRequest::QueryNamed(_)
     )
 }
 
@@ -93,8 +106,15 @@ async fn answer(
             let info = permit.run(request).await?;
             vector::put_config(out, info.dense_config()?);
         }
+        VectorRequest::GetNamedConfig(request) => answers::put_spaces(out, &permit.run(request).await?),
         VectorRequest::Write(request) => {
             let id = request.batch.points.first().map_or(0, |point| point.id);
+            if permit.run(request).await?.contains(&Written::Conflict) {
+                return Err(ApiError::version_conflict(id));
+            }
+        }
+        VectorRequest::WriteNamed(request) => {
+            let id = request.points.first().map_or(0, |point| point.fields.id);
             if permit.run(request).await?.contains(&Written::Conflict) {
                 return Err(ApiError::version_conflict(id));
             }
@@ -108,8 +128,10 @@ async fn answer(
             answers::put_done(out, permit.run(request).await?.iter().any(Option::is_some));
         }
         VectorRequest::Get(request) => {
+            let spaces = permit.space_names(&request.collection)?;
             let points = permit.run(request).await?;
-            answers::put_point(out, points.first().and_then(Option::as_ref), permit.unix_ms());
+            let point = points.first().and_then(Option::as_ref);
+            answers::put_point(out, point, spaces.as_ref(), permit.unix_ms());
         }
         VectorRequest::GetBatch(request) => get_batch(permit, request, begun, room, out).await?,
         VectorRequest::ChangePayload(request) => {
@@ -121,10 +143,25 @@ async fn answer(
             let hits = permit.run(request).await?;
             put_docs(permit, &hits, begun, room, out).await;
         }
+        VectorRequest::SearchNamed(request) => {
+            let (with_rows, is_sparse) = (request.with_rows, matches!(request.source, Source::Sparse(_)));
+            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
+                match (with_rows, is_sparse) {
+                    (true, _) => put_docs(permit, &hits, begun, room, out).await,
+                    (false, true) => answers::put_hits16(out, &hits),
+                    (false, false) => answers::put_hits12(out, &hits),
+                }
+            }
+        }
         VectorRequest::SearchGroups(request) => {
             put_query(permit, &permit.run(request).await?.answer, begun, room, out).await;
         }
         VectorRequest::Hybrid(request) => {
+            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
+                answers::put_hits16(out, &hits);
+            }
+        }
+        VectorRequest::HybridNamed(request) => {
             if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
                 answers::put_hits16(out, &hits);
             }
@@ -135,6 +172,9 @@ async fn answer(
             }
         }
         VectorRequest::Query(request) => {
+            put_query(permit, &permit.run(request).await?.answer, begun, room, out).await;
+        }
+        VectorRequest::QueryNamed(request) => {
             put_query(permit, &permit.run(request).await?.answer, begun, room, out).await;
         }
         VectorRequest::Scroll(request) => scroll(permit, request, begun, room, out).await?,
@@ -194,6 +234,7 @@ async fn get_batch(
     room: &mut Room,
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
+    let spaces = permit.space_names(&request.collection)?;
     let mut reader = PointReader::new(permit, request)?;
     answers::put_count(out, reader.points());
     loop {
@@ -201,7 +242,7 @@ async fn get_batch(
         let page = reader.next().await?;
         let now_ms = permit.unix_ms();
         for (id, point) in page {
-            answers::put_point_of(out, id, point.as_ref(), now_ms);
+            answers::put_point_of(out, id, point.as_ref(), spaces.as_ref(), now_ms);
         }
         if reader.is_done() || begun.is_full(out, room) {
             return Ok(());

@@ -7,13 +7,17 @@
 //! groups   u32 n, (s32 key JSON, s32 docs)*
 //! point    00; or 01, vec (dim 0 = not asked for), u64 ttlMs (0 = none), u8 metaPresent, ?s32 meta JSON,
 //!          u8 sparsePresent, ?sparse, 01, u64 version
+//!          of named spaces: 00; or 01, u32 n (0 = not asked for), (s16 space, vec)*, u64 ttlMs, u8 metaPresent, ?s32 meta JSON, 01, u64 version
 //! scroll   docs, u8 degraded, u16 n, s32 cursor                                             no cursor = the end
 //! query    01, hits16; or groups
 //! ```
 //! One node is never degraded. Only a scroll says so, where the cursor follows; in the other results, whose readers take its
 //! absence for a no, it would be three bytes of nothing.
 
-use crate::wire::value::{content, scalar, write_metadata, write_payload, write_value};
+use crate::door::SpaceNames;
+use crate::wire::config::spaces_object;
+use crate::wire::value::{content, scalar, write_json, write_metadata, write_payload, write_value};
+use nigh_engine::collection::NamedConfig;
 use nigh_engine::payload::PayloadRow;
 use nigh_shard::core::{FoundGroup, FoundPoint, QueryAnswer, StoredPoint};
 
@@ -107,24 +111,52 @@ pub fn put_query(out: &mut Vec<u8>, answer: &QueryAnswer, now_ms: u64) {
     }
 }
 
-/// Appends the result of `vector_get`: `point`.
-pub fn put_point(out: &mut Vec<u8>, point: Option<&StoredPoint>, now_ms: u64) {
+/// Appends the result of `vector_get` or `vector_named_get`: `point`, whose spaces have names in a collection of named spaces.
+pub fn put_point(out: &mut Vec<u8>, point: Option<&StoredPoint>, spaces: Option<&SpaceNames>, now_ms: u64) {
     let Some(point) = point else {
         out.push(0);
         return;
     };
     out.push(1);
-    let vector = point.vector.as_deref().unwrap_or_default();
+    match spaces {
+        None => put_vector(out, point.vector.as_deref().unwrap_or_default()),
+        Some(spaces) => {
+            let vectors = spaces.dense_of(point);
+            put_count(out, vectors.clone().count());
+            for (name, vector) in vectors {
+                put_name(out, name);
+                put_vector(out, vector);
+            }
+        }
+    }
+    out.extend_from_slice(&point.ttl_ms.to_be_bytes());
+    put_meta(out, &point.row, now_ms);
+    if spaces.is_none() {
+        put_sparse(out, point);
+    }
+    out.push(1);
+    out.extend_from_slice(&point.version.to_be_bytes());
+}
+
+/// Appends `vec`.
+fn put_vector(out: &mut Vec<u8>, vector: &[f32]) {
     put_count(out, vector.len());
     out.reserve(4 * vector.len());
     for component in vector {
         out.extend_from_slice(&component.to_be_bytes());
     }
-    out.extend_from_slice(&point.ttl_ms.to_be_bytes());
-    put_meta(out, &point.row, now_ms);
-    put_sparse(out, point);
-    out.push(1);
-    out.extend_from_slice(&point.version.to_be_bytes());
+}
+
+/// Appends the name of a space, which is short.
+fn put_name(out: &mut Vec<u8>, name: &str) {
+    let len = name.len().min(u16::MAX.into());
+    out.extend_from_slice(&(len as u16).to_be_bytes());
+    out.extend_from_slice(&name.as_bytes()[..len]);
+}
+
+/// Appends the result of `vector_named_get_config`: `s32` JSON of the spaces by their names.
+pub fn put_spaces(out: &mut Vec<u8>, config: &NamedConfig) {
+    put_framed(out, |out| write_json(out, &spaces_object(config)));
 }
 
 /// The whole payload, the document text among the rest; absent when nothing lives in it.
@@ -152,19 +184,17 @@ fn put_sparse(out: &mut Vec<u8>, point: &StoredPoint) {
     }
 }
 
-/// Appends the result of `vector_get_batch`: `u32 n, (u64 id, point)*` in the order of `ids`, of which `points` are what
-/// was found.
-pub fn put_points(out: &mut Vec<u8>, ids: &[u64], points: &[Option<StoredPoint>], now_ms: u64) {
-    put_count(out, ids.len().min(points.len()));
-    for (id, point) in ids.iter().zip(points) {
-        put_point_of(out, *id, point.as_ref(), now_ms);
-    }
-}
-
-/// Appends one of them; how many there are stands before the first.
-pub fn put_point_of(out: &mut Vec<u8>, id: u64, point: Option<&StoredPoint>, now_ms: u64) {
+/// Appends one point of the result of `vector_get_batch` or `vector_named_get_batch`, `u32 n, (u64 id, point)*`; how many there are stands
+/// before the first.
+pub fn put_point_of(
+    out: &mut Vec<u8>,
+    id: u64,
+    point: Option<&StoredPoint>,
+    spaces: Option<&SpaceNames>,
+    now_ms: u64,
+) {
     out.extend_from_slice(&id.to_be_bytes());
-    put_point(out, point, now_ms);
+    put_point(out, point, spaces, now_ms);
 }
 
 /// A page of a scroll being appended, document by document; how many there are is known at the end.
@@ -313,7 +343,7 @@ mod tests {
             vectors: vec![],
         };
         let read = |point: &StoredPoint| {
-            let bytes = written(|out| put_point(out, Some(point), NOW_MS));
+            let bytes = written(|out| put_point(out, Some(point), None, NOW_MS));
             let mut args = ArgsReader::new(&bytes);
             assert_eq!(args.u8("found"), Ok(1));
             let (vector, ttl_ms) = (args.vector("vector").unwrap(), args.u64("ttlMs").unwrap());
@@ -338,13 +368,45 @@ mod tests {
         assert_eq!(read(&stored(None, row("", Some(7), &sparse))), (vec![], Some(N_IS_7.to_owned()), None));
         assert_eq!(read(&stored(Some(vec![1.0]), row("", None, &sparse))).1, None);
         assert_eq!(read(&stored(Some(vec![1.0]), vec![])), (vec![1.0], None, None));
-        assert_eq!(written(|out| put_point(out, None, NOW_MS)), [0]);
-
-        let points = [Some(stored(None, vec![])), None];
-        let bytes = written(|out| put_points(out, &[9, 10], &points, NOW_MS));
-        let one = written(|out| put_point(out, points[0].as_ref(), NOW_MS));
+        assert_eq!(written(|out| put_point(out, None, None, NOW_MS)), [0]);
+        let point = stored(None, vec![]);
+        let one = written(|out| put_point(out, Some(&point), None, NOW_MS));
+        let of = |id, point| written(|out| put_point_of(out, id, point, None, NOW_MS));
         let id = |id: u64| id.to_be_bytes();
-        assert_eq!(bytes, [&[0, 0, 0, 2], &id(9)[..], &one, &id(10), &[0]].concat());
+        assert_eq!(
+            [of(9, Some(&point)), of(10, None)],
+            [[&id(9)[..], &one].concat(), [&id(10)[..], &[0]].concat()]
+        );
+    }
+
+    /// Vectors stand behind the names of their spaces, and there is no sparse part.
+    #[test]
+    fn points_of_named_spaces() {
+        let point = StoredPoint {
+            id: 9,
+            vector: None,
+            vectors: vec![(1, vec![0.5]), (0, vec![1.0, -2.0]), (7, vec![3.0])],
+            row: row("", Some(7), &[(3, 0.5)]),
+            ttl_ms: 3,
+            version: 2,
+        };
+        let spaces = SpaceNames { dense: vec!["a".into(), "ü".into()], sparse: vec!["s".into()] };
+        let bytes = written(|out| put_point(out, Some(&point), Some(&spaces), NOW_MS));
+        let mut args = ArgsReader::new(&bytes);
+        assert_eq!((args.u8("found"), args.u32("n")), (Ok(1), Ok(2)));
+        assert_eq!((args.text16("space"), args.vector("vector")), (Ok("ü"), Ok(vec![0.5])));
+        assert_eq!((args.text16("space"), args.vector("vector")), (Ok("a"), Ok(vec![1.0, -2.0])));
+        assert_eq!(
+            (args.u64("ttlMs"), args.flag("meta"), args.text32("meta")),
+            (Ok(3), Ok(true), Ok(N_IS_7))
+        );
+        assert_eq!((args.u8("versioned"), args.u64("version"), args.is_empty()), (Ok(1), Ok(2), true));
+        let bare = StoredPoint { vectors: vec![], row: vec![], ..point };
+        let bytes = written(|out| put_point(out, Some(&bare), Some(&spaces), NOW_MS));
+        assert_eq!(
+            bytes,
+            [&[1, 0, 0, 0, 0][..], &3_u64.to_be_bytes(), &[0, 1], &2_u64.to_be_bytes()].concat()
+        );
     }
 
     #[test]

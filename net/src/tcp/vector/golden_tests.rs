@@ -124,7 +124,66 @@ fn bytes(text: &str) -> Vec<u8> {
 
 /// The request of an example, or of what a test makes of one.
 fn read(op: VectorOp, args: &[u8]) -> Result<VectorRequest, String> {
+    read_any(Op::Vector(op), args)
+}
+
+fn read_any(op: Op, args: &[u8]) -> Result<VectorRequest, String> {
     decode(op, args, NOW_MS).map_err(|error| error.message)
+}
+
+/// Requests of operations on collections of named spaces, written in the same way.
+fn named() -> Vec<(NamedOp, String)> {
+    const SPACES: &str = "0000002e 7b2261223a7b2264696d223a342c226d6574726963223a317d2c2273223a7b22737061727365223a747275657d7d";
+    let all = [
+        (NamedOp::CreateCollection, "04646f6373 C | 00000001"),
+        (NamedOp::DropCollection, "04646f6373"),
+        (NamedOp::GetConfig, "04646f6373 | 01 01 00"),
+        (
+            NamedOp::Upsert,
+            "04646f6373 0000000000000001 00000001 000161 V 0000000000000005 00000007 7b2261223a317d | 02 00000001 000173 S | \
+             01 00000008 7b2261223a31357d | 01 0000000000000007",
+        ),
+        (
+            NamedOp::Upsert,
+            "04646f6373 0000000000000001 00000000 0000000000000000 00000000 | 00 | 01 0000000000000000",
+        ),
+        (NamedOp::Delete, "04646f6373 000000000000002a | 01 0000000000000003"),
+        (NamedOp::DeletePoints, "04646f6373 F"),
+        (NamedOp::DeletePoints, "04646f6373 00000000 | 01 00000002 0000000000000007 0000000000000009"),
+        (NamedOp::Exists, "04646f6373 000000000000002a"),
+        (NamedOp::Get, "04646f6373 0000000000000001 03 | 03 03 01 0000000000000009"),
+        (NamedOp::GetBatch, "04646f6373 03 00000002 0000000000000007 00000002540be3ff"),
+        (
+            NamedOp::SetPayload,
+            "04646f6373 0000000000000001 00000007 7b2261223a317d | 01 00000007 7b2261223a357d | 01 0000000000000002",
+        ),
+        (
+            NamedOp::OverwritePayload,
+            "04646f6373 0000000000000001 00000007 7b2261223a317d | 00 | 01 0000000000000002",
+        ),
+        (NamedOp::DeletePayloadKeys, "04646f6373 0000000000000001 00000001 000161 | 01 0000000000000000"),
+        (NamedOp::ClearPayload, "04646f6373 0000000000000001 | 01 0000000000000001"),
+        (NamedOp::Search, "04646f6373 000161 0000000a V F | 03 03 00 0000000000003039"),
+        (NamedOp::SearchDocs, "04646f6373 000161 0000000a V 00000000"),
+        (NamedOp::SparseSearch, "04646f6373 000173 0000000a S F | 01 01 00"),
+        (
+            NamedOp::HybridSearch,
+            "07 04646f6373 000161 000173 0000000a 02 3fe3333333333333 0000003c 00000032 00000032 V S F 0101",
+        ),
+        (NamedOp::Query, "04646f6373 0000000d 120b1a090a016112040000803f | 01 01 00"),
+        (NamedOp::Scroll, "04646f6373 00000032 F | 0b 000000000000002a 03 01 0000000000001092"),
+        (
+            NamedOp::Scroll,
+            "04646f6373 00000014 00000000 | 05 0000000000000063 0000000a 637265617465645f6174 02 00 01 40c81c8000000000",
+        ),
+        (
+            NamedOp::Operate,
+            "04646f6373 0000000000000005 000172 01 0000000000000003 00000012 0000 0000000000000000 00 02 0000 0000 0000",
+        ),
+    ];
+    let with_parts =
+        |text: &str| text.replace('C', SPACES).replace('V', V).replace('F', F).replace('S', SPARSE);
+    all.into_iter().map(|(op, text)| (op, with_parts(text))).collect()
 }
 
 /// The `index`th example of `op`.
@@ -505,12 +564,61 @@ fn queries() {
     }
 }
 
+#[test]
+fn points_and_searches_of_named_spaces() {
+    let request = |index: usize| {
+        let (op, text) = &named()[index];
+        read_any(Op::Named(*op), &bytes(text)).unwrap_or_else(|message| panic!("{op:?}: {message}"))
+    };
+    let VectorRequest::Create(create) = request(0) else { panic!() };
+    let config = create.config.named().expect("named spaces");
+    assert_eq!((config.spaces[0].config.dim, config.spaces[0].config.metric), (4, Metric::L2));
+    assert_eq!((&config.spaces[0].name[..], &config.sparse_spaces[..]), ("a", &["s".to_owned()][..]));
+    let VectorRequest::WriteNamed(write) = request(3) else { panic!() };
+    let [point] = &write.points[..] else { panic!() };
+    assert_eq!((&point.dense[..], point.fields.ttl_ms), (&[("a".to_owned(), VECTOR.to_vec())][..], 5));
+    assert_eq!(point.sparse, [("s".to_owned(), vec![(3, 0.8), (17, 0.4)])]);
+    assert_eq!((point.fields.id, point.fields.expected_version), (1, Some(7)));
+    let row = PayloadRow::trusted(&point.fields.row);
+    assert_eq!((row.get("a", NOW_MS + 14), row.get("a", NOW_MS + 15)), (Some(ValueRef::Int(1)), None));
+    let searches: Vec<VectorRequest> = (15..18).map(request).collect();
+    let [
+        VectorRequest::SearchNamed(nearest),
+        VectorRequest::SearchNamed(docs),
+        VectorRequest::SearchNamed(sparse),
+    ] = &searches[..]
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (nearest.with_rows, docs.with_rows, nearest.k, nearest.read.max_staleness),
+        (false, true, 10, 12_345)
+    );
+    assert!(
+        matches!(&nearest.source, Source::Dense(vector) if vector[..] == VECTOR) && nearest.filter.is_some()
+    );
+    assert!(matches!(&sparse.source, Source::Sparse(vector) if vector[..] == [(3, 0.8), (17, 0.4)]));
+    assert_eq!((&sparse.space[..], docs.filter.is_some()), ("s", false));
+    let VectorRequest::HybridNamed(hybrid) = request(18) else { panic!() };
+    assert_eq!((&hybrid.dense.0[..], &hybrid.sparse.0[..], hybrid.dense_k), ("a", "s", 50));
+    assert_eq!((hybrid.method, hybrid.read.read_consistency), (Method::Dbsf { alpha: Some(0.6) }, 1));
+    let VectorRequest::QueryNamed(query) = request(19) else { panic!() };
+    assert_eq!((&query.spaces[..], query.query.read.read_consistency), (&["a".to_owned()][..], 1));
+    let VectorRequest::Scroll(Scroll::ById(scroll)) = request(20) else { panic!() };
+    assert_eq!((scroll.after, scroll.limit, scroll.read.max_staleness), (Some(42), 50, 4242));
+    let VectorRequest::Scroll(Scroll::Ordered(scroll)) = request(21) else { panic!() };
+    let after = Some(Position { parts: vec![Part::Number(12_345.0)], id: 99 });
+    assert_eq!((scroll.order.after, scroll.order.keys[0].is_datetime), (after, true));
+}
+
 /// Arguments cut at every byte: an error that names the part, or, where they may end, a request.
 #[test]
 fn requests_cut_at_every_byte() {
-    for (op, text) in examples().into_iter().chain(others()) {
+    let dense = examples().into_iter().chain(others()).map(|(op, text)| (Op::Vector(op), text));
+    for (op, text) in dense.chain(named().into_iter().map(|(op, text)| (Op::Named(op), text))) {
         let args = bytes(&text);
-        assert!(read(op, &args).is_ok(), "{op:?} {text}");
+        let read = read_any;
+        assert!(read(op, &args).is_ok(), "{op:?} {text}: {:?}", read(op, &args).err());
         let ends: Vec<usize> = text.match_indices('|').map(|(at, _)| bytes(&text[..at]).len()).collect();
         for cut in 0..args.len() {
             match read(op, &args[..cut]) {
@@ -557,18 +665,20 @@ proptest! {
         which in any::<prop::sample::Index>(),
     ) {
         for operation in TABLE {
-            if let Op::Vector(op) = operation.op {
-                let _ = read(op, &rest);
-                let _ = read(op, &[&b"\x00\x04docs"[..], &rest].concat());
-                let _ = read(op, &[&b"\x04docs"[..], &rest].concat());
+            if let op @ (Op::Vector(_) | Op::Named(_)) = operation.op {
+                let _ = read_any(op, &rest);
+                let _ = read_any(op, &[&b"\x00\x04docs"[..], &rest].concat());
+                let _ = read_any(op, &[&b"\x04docs"[..], &rest].concat());
             }
         }
-        let requests = [examples(), others()].concat();
+        let dense = examples().into_iter().chain(others()).map(|(op, text)| (Op::Vector(op), text));
+        let named = named().into_iter().map(|(op, text)| (Op::Named(op), text));
+        let requests: Vec<(Op, String)> = dense.chain(named).collect();
         let (op, text) = which.get(&requests);
         let mut args = bytes(text);
         for (at, value) in flips {
             *at.get_mut(&mut args) = value;
         }
-        let _ = read(*op, &args);
+        let _ = read_any(*op, &args);
     }
 }

@@ -1,12 +1,13 @@
-//! Operations on dense collections: arguments to the typed requests that REST fills as well, and their outputs to results.
+//! Operations on collections: arguments to the typed requests that REST fills as well, and their outputs to results.
 //!
-//! Layouts stand where they are decoded, in `create`, `points`, `search`, `query` and `scroll`, with what they share in `parts`; those
-//! of results in [`answers`]. Bytes behind a layout are ignored except where it says otherwise. Values, filters and payloads are the
+//! Layouts stand where they are decoded, in `create`, `points`, `search` and `scroll`, those of collections of named spaces alone in `named`,
+//! with what they share in `parts`; those of results in [`answers`]. Bytes behind a layout are ignored except where it says otherwise. Values, filters and payloads are the
 //! JSON of REST.
 
 pub mod answers;
 mod config;
 mod create;
+mod named;
 mod parts;
 mod points;
 mod scroll;
@@ -19,16 +20,17 @@ pub use config::put_config;
 #[cfg(test)]
 pub use create::fields as fields_of_create;
 
-use crate::op::VectorOp;
 use crate::op::{
     ApiError, BuildStaged, ChangePayload, CreateCollection, DeletePoint, DeletePoints, DropCollection,
     GetCollection, GetPoints, OperatePoint, SearchPoints, StagePoints, WritePoints,
 };
+use crate::op::{GetNamedConfig, HybridNamed, NamedOp, Op, QueryNamed, SearchNamed, UpsertNamed, VectorOp};
 use crate::op::{GroupPoints, HybridPoints, QueryPoints, Scroll, TextPoints};
 use crate::tcp::reader::{ArgsError, ArgsReader};
+use nigh_shard::family::Family;
 use points::Write;
 
-/// A request about a dense collection, and by its kind the result it is answered with.
+/// A request about a collection, and by its kind the result it is answered with.
 #[non_exhaustive]
 pub enum VectorRequest {
     /// Nothing.
@@ -37,8 +39,12 @@ pub enum VectorRequest {
     Drop(DropCollection),
     /// [`put_config`].
     GetConfig(GetCollection),
+    /// [`answers::put_spaces`].
+    GetNamedConfig(GetNamedConfig),
     /// Nothing, or [`ApiError::version_conflict`] when the outcome is a conflict.
     Write(WritePoints),
+    /// As of `Write`.
+    WriteNamed(UpsertNamed),
     /// [`answers::put_done`]: whether it was written; a conflict is a no.
     WriteIfAbsent(WritePoints),
     /// [`answers::put_done`].
@@ -57,14 +63,20 @@ pub enum VectorRequest {
     Search(SearchPoints),
     /// [`answers::put_docs`].
     SearchDocs(SearchPoints),
+    /// [`answers::put_docs`] where rows are asked for, or else [`answers::put_hits12`] of a dense space and [`answers::put_hits16`] of a sparse one.
+    SearchNamed(SearchNamed),
     /// [`answers::put_groups`].
     SearchGroups(GroupPoints),
     /// [`answers::put_hits16`].
     Hybrid(HybridPoints),
+    /// [`answers::put_hits16`].
+    HybridNamed(HybridNamed),
     /// [`answers::put_docs`].
     SearchText(TextPoints),
     /// [`answers::put_query`].
     Query(QueryPoints),
+    /// [`answers::put_query`].
+    QueryNamed(QueryNamed),
     /// [`answers::ScrollAnswer`].
     Scroll(Scroll),
     /// Nothing.
@@ -75,15 +87,23 @@ pub enum VectorRequest {
     Operate(OperatePoint),
 }
 
-/// Decodes the arguments of an operation on a dense collection; deadlines in payloads count from `now_ms`.
+/// Decodes the arguments of an operation on a collection; deadlines in payloads count from `now_ms`.
 ///
 /// Cost: that of its JSON and of copying its vectors; nothing is reserved beyond a small multiple of the arguments.
 ///
 /// # Errors
 /// A bad request: `args too short` with the part that is missing, or what is wrong with a part; a payload that is too
-/// large. What needs no decoding to be seen (`k`, names, ranges of a configuration) is for the door.
-pub fn decode(op: VectorOp, args: &[u8], now_ms: u64) -> Result<VectorRequest, ApiError> {
+/// large. What needs no decoding to be seen (`k`, names, ranges of a configuration) is for the door. An operation that the protocol does not have.
+pub fn decode(op: Op, args: &[u8], now_ms: u64) -> Result<VectorRequest, ApiError> {
     let args = &mut ArgsReader::new(args);
+    match op {
+        Op::Vector(op) => decode_dense(op, args, now_ms),
+        Op::Named(op) => decode_named(op, args, now_ms),
+        _ => Err(ArgsError::NotRegistered.into()),
+    }
+}
+
+fn decode_dense(op: VectorOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<VectorRequest, ApiError> {
     Ok(match op {
         VectorOp::CreateCollection => VectorRequest::Create(create::create(args)?),
         VectorOp::DropCollection => {
@@ -128,5 +148,36 @@ pub fn decode(op: VectorOp, args: &[u8], now_ms: u64) -> Result<VectorRequest, A
         | VectorOp::Count
         | VectorOp::Facet
         | VectorOp::Sample => return Err(ArgsError::NotRegistered.into()),
+    })
+}
+
+fn decode_named(op: NamedOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<VectorRequest, ApiError> {
+    Ok(match op {
+        NamedOp::CreateCollection => VectorRequest::Create(named::create(args)?),
+        NamedOp::DropCollection => {
+            let (collection, family) = (parts::collection(args)?, Some(Family::Named));
+            VectorRequest::Drop(DropCollection { collection, family })
+        }
+        NamedOp::GetConfig => VectorRequest::GetNamedConfig(named::get_config(args)?),
+        NamedOp::Upsert => VectorRequest::WriteNamed(named::upsert(args, now_ms)?),
+        NamedOp::Delete => VectorRequest::Delete(points::delete(args)?),
+        NamedOp::DeletePoints => VectorRequest::DeleteByFilter(points::delete_by_filter(args)?),
+        NamedOp::Exists => VectorRequest::Exists(points::exists(args)?),
+        NamedOp::Get => VectorRequest::Get(points::get(args)?),
+        NamedOp::GetBatch => VectorRequest::GetBatch(points::get_batch(args)?),
+        NamedOp::SetPayload => VectorRequest::ChangePayload(points::set_payload(args, false)?),
+        NamedOp::OverwritePayload => VectorRequest::ChangePayload(points::set_payload(args, true)?),
+        NamedOp::DeletePayloadKeys => VectorRequest::ChangePayload(points::delete_payload_keys(args)?),
+        NamedOp::ClearPayload => VectorRequest::ChangePayload(points::clear_payload(args)?),
+        NamedOp::Search => VectorRequest::SearchNamed(named::search(args, false)?),
+        NamedOp::SearchDocs => VectorRequest::SearchNamed(named::search(args, true)?),
+        NamedOp::SparseSearch => VectorRequest::SearchNamed(named::sparse_search(args)?),
+        NamedOp::HybridSearch => VectorRequest::HybridNamed(named::hybrid(args)?),
+        NamedOp::Query => VectorRequest::QueryNamed(named::query(args)?),
+        NamedOp::Scroll => VectorRequest::Scroll(scroll::scroll_by_marker(args)?),
+        NamedOp::Operate => VectorRequest::Operate(points::operate(args)?),
+        NamedOp::UpsertBatch | NamedOp::Count | NamedOp::Facet | NamedOp::Sample => {
+            return Err(ArgsError::NotRegistered.into());
+        }
     })
 }

@@ -9,12 +9,15 @@
 //!           ?(u8 nTail, (s32 key, u8 flags)*, u8 hasResumeKeys, ?(u8 kind, f64 or s32)*)                flags bit 3
 //! flags   = bit 0 descending, 1 datetime, 2 string, 3 several keys        kind = 0 number, 1 datetime, 2 string
 //! ```
+//! In a collection of named spaces a marker stands before all of them, and no other before any: nothing or `u8 marker`, `?u64 afterId` (bit 0),
+//! `?(u8 rc, u8 opa)` (bit 1), `?u64 bound` (bit 3), `?order` (bit 2), in this order.
+//!
 //! A limit of 0 is none. Resuming means going on behind the point with these values and `afterId`; without an id, behind
 //! that with id 0.
 
 use crate::limits::ORDER_KEYS_MAX;
-use crate::op::{ApiError, Scroll, ScrollOrdered, ScrollPoints};
-use crate::tcp::reader::ArgsReader;
+use crate::op::{ApiError, ReadOptions, Scroll, ScrollOrdered, ScrollPoints};
+use crate::tcp::reader::{ArgsReader, check_flags};
 use crate::tcp::vector::parts::{collection, filter, marked_options};
 use crate::wire::embedded::invalid;
 use nigh_engine::quoted::quoted;
@@ -25,6 +28,11 @@ const DATETIME: u8 = 1 << 1;
 const STRING: u8 = 1 << 2;
 const SEVERAL: u8 = 1 << 3;
 const KIND_STRING: u8 = 2;
+/// Bits of the marker.
+const AFTER_ID: u8 = 1;
+const OPTIONS: u8 = 1 << 1;
+const ORDER: u8 = 1 << 2;
+const BOUND: u8 = 1 << 3;
 
 /// # Errors
 /// A bad request.
@@ -33,10 +41,37 @@ pub fn scroll(args: &mut ArgsReader<'_>) -> Result<Scroll, ApiError> {
     let filter = filter(args)?;
     let read = marked_options(args)?;
     let after = if marked(args, "cursor")? { Some(args.u64("afterId")?) } else { None };
-    if !marked(args, "order")? {
-        return Ok(Scroll::ById(ScrollPoints { collection, filter, after, limit, read }));
+    let order = if marked(args, "order")? { Some(order(args)?) } else { None };
+    scroll_of(ScrollPoints { collection, filter, after, limit, read }, order)
+}
+
+/// A scroll of a collection of named spaces, where one marker says which parts follow.
+///
+/// # Errors
+/// A bad request.
+pub fn scroll_by_marker(args: &mut ArgsReader<'_>) -> Result<Scroll, ApiError> {
+    let (collection, limit) = (collection(args)?, args.u32("limit")? as usize);
+    let filter = filter(args)?;
+    let marker = if args.is_empty() { 0 } else { args.u8("marker")? };
+    check_flags(marker, AFTER_ID | OPTIONS | ORDER | BOUND)?;
+    let has = |bit| marker & bit != 0;
+    let after = if has(AFTER_ID) { Some(args.u64("afterId")?) } else { None };
+    let mut read = ReadOptions::default();
+    if has(OPTIONS) {
+        read.read_consistency = args.u8("readConsistency")?;
+        read.on_partition_unavailable = args.u8("onPartitionUnavailable")?;
     }
-    let Order { keys, start_from, resume } = order(args)?;
+    if has(BOUND) {
+        read.max_staleness = args.u64("maxStaleness")?;
+    }
+    let order = if has(ORDER) { Some(order(args)?) } else { None };
+    scroll_of(ScrollPoints { collection, filter, after, limit, read }, order)
+}
+
+/// A scroll by id, or in an order that goes on behind the same id.
+fn scroll_of(by_id: ScrollPoints, order: Option<Order>) -> Result<Scroll, ApiError> {
+    let Some(Order { keys, start_from, resume }) = order else { return Ok(Scroll::ById(by_id)) };
+    let ScrollPoints { collection, filter, after, limit, read } = by_id;
     let after = match (resume, after) {
         (Some(parts), after) => Some(Position { parts, id: after.unwrap_or(0) }),
         (None, None) => None,

@@ -23,11 +23,11 @@ use crate::wire::proto;
 use crate::wire::query::query_of;
 use nigh_engine::query::{Method, Source};
 
-const FILTER: u8 = 1;
+pub(super) const FILTER: u8 = 1;
 const OPTIONS: u8 = 1 << 1;
 const GLOBAL_IDF: u8 = 1 << 2;
-const HYBRID_SPARSE: u8 = 1 << 1;
-const HYBRID_OPTIONS: u8 = 1 << 2;
+pub(super) const HYBRID_SPARSE: u8 = 1 << 1;
+pub(super) const HYBRID_OPTIONS: u8 = 1 << 2;
 
 pub fn search(args: &mut ArgsReader<'_>, with_rows: bool) -> Result<SearchPoints, ApiError> {
     let flags = args.u8("flags")?;
@@ -58,13 +58,13 @@ pub fn groups(args: &mut ArgsReader<'_>) -> Result<GroupPoints, ApiError> {
 }
 
 /// How lanes are fused, and how many hits each contributes.
-struct Fusion {
-    method: Method,
-    dense_k: i64,
-    other_k: i64,
+pub(super) struct Fusion {
+    pub(super) method: Method,
+    pub(super) dense_k: i64,
+    pub(super) other_k: i64,
 }
 
-fn fusion(args: &mut ArgsReader<'_>) -> Result<Fusion, ApiError> {
+pub(super) fn fusion(args: &mut ArgsReader<'_>) -> Result<Fusion, ApiError> {
     let name = match args.u8("method")? {
         0 => "rrf",
         1 => "weighted",

@@ -1,6 +1,6 @@
 //! A batch of points whose messages are decoded one by one.
 
-use super::messages::UpsertBatchRequest;
+use super::messages::{NamedUpsertBatchRequest, UpsertBatchRequest};
 use super::{Bound, Bounded};
 use prost::Message;
 
@@ -22,4 +22,19 @@ pub struct UpsertBatchParts {
 impl Bounded for UpsertBatchParts {
     const NAME: &'static str = UpsertBatchRequest::NAME;
     const BOUNDS: &'static [Bound] = UpsertBatchRequest::BOUNDS;
+}
+
+/// A [`NamedUpsertBatchRequest`] with its points as they came, for the same reason.
+#[derive(Clone, PartialEq, Message)]
+pub struct NamedUpsertBatchParts {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Each a [`NamedBatchPoint`](super::messages::NamedBatchPoint).
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub points: Vec<Vec<u8>>,
+}
+
+impl Bounded for NamedUpsertBatchParts {
+    const NAME: &'static str = NamedUpsertBatchRequest::NAME;
+    const BOUNDS: &'static [Bound] = NamedUpsertBatchRequest::BOUNDS;
 }

@@ -3,6 +3,7 @@
 use super::messages::*;
 use super::{Bound, Bounded, Item, QuerySpec};
 use crate::limits;
+use nigh_engine::collection::SPACES_MAX;
 
 /// A list of `most` items at most.
 const fn list(number: u32, before: &'static str, most: usize, behind: &'static str, item: Item) -> Bound {
@@ -24,6 +25,17 @@ const fn ttls(number: u32) -> Bound {
     list(number, "key_ttl_ms may have", limits::PAYLOAD_KEYS_MAX, "keys", Item::Message(&[]))
 }
 
+/// A vector of a space, dense or sparse.
+const SPACE_VECTOR: &[Bound] = &[indices(2)];
+/// A name of a space and its vector.
+const SPACE: &[Bound] = &[Bound::one(2, "a space of a point may have its vector", SPACE_VECTOR)];
+
+/// The vectors of a point by the names of their spaces.
+const fn spaces(number: u32) -> Bound {
+    list(number, "a point may have", SPACES_MAX, "vectors", Item::Message(SPACE))
+}
+
+const NAMED_BATCH_POINT: &[Bound] = &[spaces(2), ttls(7)];
 const BATCH_POINT: &[Bound] = &[indices(6), ttls(10)];
 const CONFIG: &[Bound] = &[Bound::one(26, "a config may have its full_text", &[])];
 /// Tail keys of a tail key have no effect, but the decoder takes memory for each, as deep as they go.
@@ -75,6 +87,17 @@ bounded! {
     HybridTextRequest,
     VectorQueryRequest[Bound::one(2, "a request may have its spec", QuerySpec::BOUNDS)],
     ScrollRequest[Bound::one(7, "a request may have its order_by", ORDER)],
+    NamedCreateRequest,
+    NamedUpsertRequest[spaces(3), ttls(10)],
+    NamedUpsertBatchRequest[
+        list(2, "a batch may have", limits::JSON_INGEST_MAX_POINTS, "points", Item::Message(NAMED_BATCH_POINT)),
+    ],
+    NamedSearchRequest,
+    NamedSparseSearchRequest[sought(3)],
+    NamedHybridRequest[sought(5)],
+    NamedScrollRequest[Bound::one(7, "a request may have its order_by", ORDER)],
+    NamedGetConfigRequest,
+    NamedVectorQueryRequest[Bound::one(2, "a request may have its spec", QuerySpec::BOUNDS)],
     CreateAliasRequest,
     DeleteAliasRequest,
     ListAliasesRequest,

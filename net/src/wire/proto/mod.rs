@@ -5,7 +5,7 @@ mod bounds;
 pub mod messages;
 mod query;
 
-pub use batch::UpsertBatchParts;
+pub use batch::{NamedUpsertBatchParts, UpsertBatchParts};
 pub use query::*;
 
 use crate::op::ApiError;

@@ -1,7 +1,7 @@
 //! Queries of any lanes.
 //!
 //! Encoders leave fields of value 0 out and write the others in ascending order. Queries inside queries, vectors as examples and lanes of
-//! other families are kept as the bytes that they come as, because they are only refused so far.
+//! token vectors are kept as the bytes that they come as, because they are only refused so far.
 
 use super::{Bound, Bounded, Item};
 use crate::limits::{QUERY_DIMENSIONS_MAX, QUERY_EXAMPLES_MAX, QUERY_LANES_MAX};
@@ -72,10 +72,10 @@ pub enum Leaf {
     Dense(DenseLeaf),
     #[prost(message, tag = "2")]
     Sparse(SparseLeaf),
-    #[prost(bytes = "vec", tag = "3")]
-    NamedDense(Vec<u8>),
-    #[prost(bytes = "vec", tag = "4")]
-    NamedSparse(Vec<u8>),
+    #[prost(message, tag = "3")]
+    NamedDense(NamedDenseLeaf),
+    #[prost(message, tag = "4")]
+    NamedSparse(NamedSparseLeaf),
     #[prost(bytes = "vec", tag = "5")]
     MultiVector(Vec<u8>),
     #[prost(message, tag = "6")]
@@ -109,6 +109,38 @@ pub struct SparseLeaf {
     #[prost(string, tag = "4")]
     pub filter_json: String,
     #[prost(int32, tag = "5")]
+    pub lane_k: i32,
+}
+
+/// The nearest to a vector in a space.
+#[derive(Clone, PartialEq, Message)]
+pub struct NamedDenseLeaf {
+    #[prost(string, tag = "1")]
+    pub space: String,
+    #[prost(float, repeated, tag = "2")]
+    pub dense: Vec<f32>,
+    #[prost(int32, tag = "3")]
+    pub k: i32,
+    #[prost(string, tag = "4")]
+    pub filter_json: String,
+    #[prost(int32, tag = "5")]
+    pub lane_k: i32,
+}
+
+/// The highest dot products with a sparse vector in a space.
+#[derive(Clone, PartialEq, Message)]
+pub struct NamedSparseLeaf {
+    #[prost(string, tag = "1")]
+    pub space: String,
+    #[prost(uint32, repeated, tag = "2")]
+    pub indices: Vec<u32>,
+    #[prost(float, repeated, tag = "3")]
+    pub values: Vec<f32>,
+    #[prost(int32, tag = "4")]
+    pub k: i32,
+    #[prost(string, tag = "5")]
+    pub filter_json: String,
+    #[prost(int32, tag = "6")]
     pub lane_k: i32,
 }
 
@@ -188,6 +220,8 @@ const fn of_lane(number: u32, most: usize, what: &'static str, item: Item) -> Bo
 
 const SPARSE: &[Bound] = &[of_lane(1, QUERY_DIMENSIONS_MAX, "dimensions", Item::Index)];
 
+const NAMED_SPARSE: &[Bound] = &[of_lane(2, QUERY_DIMENSIONS_MAX, "dimensions", Item::Index)];
+
 const RECOMMEND: &[Bound] = &[
     of_lane(1, QUERY_EXAMPLES_MAX, "example ids", Item::Integer),
     of_lane(2, QUERY_EXAMPLES_MAX, "example ids", Item::Integer),
@@ -204,6 +238,8 @@ const DISCOVER: &[Bound] = &[
 const LEAF: &[Bound] = &[
     Bound::one(1, "a leaf may have its dense", &[]),
     Bound::one(2, "a leaf may have its sparse", SPARSE),
+    Bound::one(3, "a leaf may have its named_dense", &[]),
+    Bound::one(4, "a leaf may have its named_sparse", NAMED_SPARSE),
     Bound::one(6, "a leaf may have its recommend", RECOMMEND),
     Bound::one(7, "a leaf may have its discover", DISCOVER),
 ];

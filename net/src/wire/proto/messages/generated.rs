@@ -11,8 +11,14 @@ use std::path::Path;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// The variable that makes the test write the files.
 const REWRITE: &str = "NIGH_REWRITE_PROTO";
-/// Files whose messages are made.
-const MADE: [&str; 4] = ["admin", "collections", "points", "search"];
+/// Files whose messages are made, each with the lines that bring in what other files have.
+const MADE: [(&str, &str); 5] = [
+    ("admin", ""),
+    ("collections", ""),
+    ("named", "use super::search::{Document, OrderBy};\n\n"),
+    ("points", ""),
+    ("search", ""),
+];
 const SERVICES: [&str; 4] = [
     "svc/v1/service.proto",
     "grpc/health/v1/health.proto",
@@ -49,10 +55,10 @@ fn the_code_is_that_of_the_files() {
     // Written by hand, with bounds in mind; held by `the_query_is_that_of_its_file`.
     config.extern_path(".svc.v1.QuerySpec", "crate::wire::proto::QuerySpec");
     let code = config.generate(files).expect("code");
-    for name in MADE {
+    for (name, others) in MADE {
         let path = format!("svc/v1/{name}.proto");
-        let made =
-            format!("//! Made from `net/proto/{path}`, see `generated.rs`.\n\n{}", code[&module(&path)]);
+        let code = &code[&module(&path)];
+        let made = format!("//! Made from `net/proto/{path}`, see `generated.rs`.\n\n{others}{code}");
         hold(&format!("src/wire/proto/messages/{name}.rs"), made.as_bytes());
     }
 }
@@ -164,8 +170,26 @@ fn the_code_reads_and_writes_these_bytes() {
         TextSearchRequest HybridTextRequest VectorQueryRequest ScrollRequest ScrollResponse
         CreateAliasRequest CreateAliasResponse DeleteAliasRequest DeleteAliasResponse ListAliasesRequest
         ListAliasesResponse AliasBatchRequest AliasBatchResponse KeysAddRequest KeysRevokeRequest KeysListRequest
-        KeysListResponse
+        KeysListResponse NamedCreateRequest NamedUpsertRequest NamedUpsertBatchRequest NamedGetResponse
+        NamedGetBatchResponse NamedSearchRequest NamedSparseSearchRequest NamedHybridRequest NamedScrollRequest
+        NamedGetConfigRequest NamedGetConfigResponse NamedVectorQueryRequest
     }
+}
+
+/// Messages of collections of named spaces that have the fields of those of dense collections are read and written as those.
+#[test]
+fn what_is_read_and_written_as_another_message_has_its_fields() {
+    check::<super::DropCollectionRequest>("NamedDropRequest");
+    check::<super::DeleteRequest>("NamedDeleteRequest");
+    check::<super::GetRequest>("NamedGetRequest");
+    check::<super::GetBatchRequest>("NamedGetBatchRequest");
+    check::<super::CreateCollectionResponse>("NamedCreateResponse");
+    check::<super::DropCollectionResponse>("NamedDropResponse");
+    check::<super::UpsertResponse>("NamedUpsertResponse");
+    check::<super::DeleteResponse>("NamedDeleteResponse");
+    check::<super::SearchResponse>("NamedSearchResponse");
+    check::<super::SearchDocsResponse>("NamedSearchDocsResponse");
+    check::<super::ScrollResponse>("NamedScrollResponse");
 }
 
 #[test]

@@ -10,6 +10,9 @@ mod collections;
 #[cfg(test)]
 mod generated;
 #[rustfmt::skip]
+#[allow(dead_code, reason = "answers that have the fields of those of dense collections are sent as those")]
+mod named;
+#[rustfmt::skip]
 #[allow(dead_code, reason = "answers of operations that this build refuses are never made")]
 mod points;
 #[rustfmt::skip]
@@ -18,6 +21,12 @@ mod search;
 
 pub use admin::*;
 pub use collections::*;
+pub use named::{
+    NamedBatchGetPoint, NamedBatchPoint, NamedCreateRequest, NamedGetBatchResponse, NamedGetConfigRequest,
+    NamedGetConfigResponse, NamedGetResponse, NamedHybridRequest, NamedScrollRequest, NamedSearchRequest,
+    NamedSparseSearchRequest, NamedUpsertBatchRequest, NamedUpsertRequest, NamedVectorList,
+    NamedVectorQueryRequest,
+};
 pub use points::*;
 pub use search::{
     BatchSearch, Document, Group, HybridRequest, HybridTextRequest, OrderBy, Result as SearchResult,

@@ -1,0 +1,192 @@
+//! Messages about collections of named spaces to the operations that REST and the binary protocol fill as well.
+
+use super::decode::{
+    Request, clear_payload, delete, delete_by_filter, delete_payload_keys, filter, fusion, get, get_batch,
+    read, read_options, scroll, set_payload, ttls, write_options,
+};
+use crate::op::table::NamedOp;
+use crate::op::{
+    ApiError, CreateCollection, DropCollection, ErrorKind, GetNamedConfig, HybridNamed, NamedPoint,
+    SearchNamed, UpsertNamed, WriteOptions, check_partitions_of_one, check_ttl,
+};
+use crate::wire::config::SpaceConfigs;
+use crate::wire::embedded::{payload_of, sparse_of};
+use crate::wire::json::in_words;
+use crate::wire::proto::messages::*;
+use crate::wire::proto::{self, NamedUpsertBatchParts};
+use crate::wire::query::named_query_of;
+use crate::wire::value::encode_row;
+use nigh_engine::query::Source;
+use nigh_engine::quoted::quoted;
+use nigh_shard::core::PointFields;
+use nigh_shard::family::Family;
+use std::collections::BTreeMap;
+
+/// What the message of a method asks for; deadlines in payloads count from `now_ms`.
+///
+/// # Errors
+/// A bad request.
+pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> {
+    Ok(match op {
+        NamedOp::CreateCollection => Request::Create(create(read(bytes)?)?),
+        NamedOp::DropCollection => {
+            let collection = read::<DropCollectionRequest>(bytes)?.name;
+            Request::Drop(DropCollection { collection, family: Some(Family::Named) })
+        }
+        NamedOp::GetConfig => {
+            let message: NamedGetConfigRequest = read(bytes)?;
+            Request::GetNamedConfig(GetNamedConfig { read: read_options!(message), collection: message.name })
+        }
+        NamedOp::Upsert => Request::UpsertNamed(upsert(read(bytes)?, now_ms)?),
+        NamedOp::UpsertBatch => Request::UpsertNamedBatch(upsert_batch(read(bytes)?, now_ms)?),
+        NamedOp::Delete => Request::Delete(delete(bytes)?),
+        NamedOp::DeletePoints => Request::DeleteByFilter(delete_by_filter(bytes)?),
+        NamedOp::Get => Request::Get(get(bytes)?),
+        NamedOp::GetBatch => Request::GetBatch(get_batch(bytes)?),
+        NamedOp::SetPayload => Request::ChangePayload(set_payload(bytes, false)?),
+        NamedOp::OverwritePayload => Request::ChangePayload(set_payload(bytes, true)?),
+        NamedOp::DeletePayloadKeys => Request::ChangePayload(delete_payload_keys(bytes)?),
+        NamedOp::ClearPayload => Request::ChangePayload(clear_payload(bytes)?),
+        NamedOp::Search => Request::SearchNamed(search(read(bytes)?, false)?),
+        NamedOp::SearchDocs => Request::SearchNamed(search(read(bytes)?, true)?),
+        NamedOp::SparseSearch => {
+            let message: NamedSparseSearchRequest = read(bytes)?;
+            Request::SearchNamed(SearchNamed {
+                read: read_options!(message),
+                source: Source::Sparse(sparse_of(message.sparse_indices, message.sparse_values)?),
+                filter: filter(&message.filter_json)?,
+                collection: message.name,
+                space: message.vector_name,
+                k: message.k.into(),
+                with_rows: false,
+                explain: false,
+            })
+        }
+        NamedOp::HybridSearch => {
+            let message: NamedHybridRequest = read(bytes)?;
+            let sparse = sparse_of(message.sparse_indices, message.sparse_values)?;
+            Request::HybridNamed(HybridNamed {
+                read: read_options!(message),
+                method: fusion(&message.method, message.alpha, message.rrf_k)?,
+                filter: filter(&message.filter_json)?,
+                collection: message.name,
+                dense: (message.dense_space, message.dense),
+                sparse: (message.sparse_space, sparse),
+                k: message.k.into(),
+                dense_k: message.dense_k.into(),
+                sparse_k: message.sparse_k.into(),
+                explain: false,
+            })
+        }
+        NamedOp::Query => {
+            let message: NamedVectorQueryRequest = read(bytes)?;
+            let read = read_options!(message);
+            let spec =
+                message.spec.ok_or_else(|| ApiError::invalid("spec is required: that of the query"))?;
+            let mut named = named_query_of(spec)?;
+            (named.query.collection, named.query.read) = (message.collection, read);
+            Request::QueryNamed(named)
+        }
+        NamedOp::Scroll => {
+            let message: NamedScrollRequest = read(bytes)?;
+            Request::Scroll(scroll(ScrollRequest {
+                collection: message.name,
+                filter_json: message.filter_json,
+                limit: message.limit,
+                cursor: message.cursor,
+                read_consistency: message.read_consistency,
+                on_partition_unavailable: message.on_partition_unavailable,
+                order_by: message.order_by,
+                max_staleness: message.max_staleness,
+            })?)
+        }
+        NamedOp::Exists | NamedOp::Count | NamedOp::Facet | NamedOp::Sample | NamedOp::Operate => {
+            return Err(ApiError::new(ErrorKind::Internal, format!("{op:?} has no message")));
+        }
+    })
+}
+
+fn create(message: NamedCreateRequest) -> Result<CreateCollection, ApiError> {
+    check_partitions_of_one(Some(message.partitions.into()))?;
+    let json = message.config_json.as_bytes();
+    let spaces = match json.trim_ascii() {
+        b"" => SpaceConfigs::default(),
+        json => serde_json::from_slice(json)
+            .map_err(|error| ApiError::invalid(format!("config_json: {}", in_words(&error))))?,
+    };
+    Ok(CreateCollection { collection: message.name, config: spaces.into_config()?.into() })
+}
+
+fn search(message: NamedSearchRequest, with_rows: bool) -> Result<SearchNamed, ApiError> {
+    Ok(SearchNamed {
+        read: read_options!(message),
+        source: Source::Dense(message.query),
+        filter: filter(&message.filter_json)?,
+        collection: message.name,
+        space: message.vector_name,
+        k: message.k.into(),
+        with_rows,
+        explain: false,
+    })
+}
+
+fn upsert(message: NamedUpsertRequest, now_ms: u64) -> Result<UpsertNamed, ApiError> {
+    let write = write_options!(message);
+    let point = NamedBatchPoint {
+        id: message.id,
+        vectors: message.vectors,
+        metadata_json: message.metadata_json,
+        ttl_ms: message.ttl_ms,
+        expected_version: message.expected_version,
+        has_expected_version: message.has_expected_version,
+        key_ttl_ms: message.key_ttl_ms,
+    };
+    Ok(UpsertNamed { collection: message.name, points: vec![point_of(point, now_ms)?], write })
+}
+
+fn upsert_batch(message: NamedUpsertBatchParts, now_ms: u64) -> Result<UpsertNamed, ApiError> {
+    let mut points = Vec::with_capacity(message.points.len());
+    for (index, bytes) in message.points.into_iter().enumerate() {
+        let point: NamedBatchPoint = proto::decode_part::<NamedUpsertBatchParts, _>(&bytes)
+            .map_err(|error| ApiError::invalid(format!("points[{index}]: {error}")))?;
+        let id = point.id;
+        points.push(point_of(point, now_ms).map_err(|error| ApiError {
+            message: format!("points[{index}] with id {id}: {error}"),
+            ..error
+        })?);
+    }
+    Ok(UpsertNamed { collection: message.name, points, write: WriteOptions::default() })
+}
+
+fn point_of(point: NamedBatchPoint, now_ms: u64) -> Result<NamedPoint, ApiError> {
+    check_ttl("ttl_ms", point.ttl_ms)?;
+    let payload = payload_of("metadata_json", point.metadata_json.as_bytes())?;
+    let row = encode_row(payload, None, &ttls(point.key_ttl_ms), now_ms)?;
+    let expected_version = point.has_expected_version.then_some(point.expected_version);
+    let fields = PointFields { id: point.id, row, ttl_ms: point.ttl_ms, expected_version };
+    let (dense, sparse) = by_space(point.vectors)?;
+    Ok(NamedPoint { fields, dense, sparse })
+}
+
+/// Dense and sparse vectors by the names of their spaces.
+type Spaces = (Vec<(String, Vec<f32>)>, Vec<(String, Vec<(u32, f32)>)>);
+
+fn by_space(vectors: BTreeMap<String, NamedVectorList>) -> Result<Spaces, ApiError> {
+    let (mut dense, mut all_sparse) = (Vec::new(), Vec::new());
+    for (name, vector) in vectors {
+        let NamedVectorList { values, sparse_indices, sparse_values, sparse } = vector;
+        let located = |error: ApiError| ApiError::invalid(format!("vectors {}: {error}", quoted(&name)));
+        if !sparse && sparse_indices.is_empty() && sparse_values.is_empty() {
+            dense.push((name, values));
+            continue;
+        }
+        if !values.is_empty() {
+            return Err(located(ApiError::invalid(
+                "the values of a dense vector stand beside those of a sparse one",
+            )));
+        }
+        let vector = sparse_of(sparse_indices, sparse_values).map_err(located)?;
+        all_sparse.push((name, vector));
+    }
+    Ok((dense, all_sparse))
+}

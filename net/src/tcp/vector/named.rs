@@ -1,0 +1,146 @@
+//! Operations on collections of named spaces whose layouts are not those of dense collections.
+//!
+//! ```text
+//! create_collection   C s32 JSON of the spaces by name, then nothing or u32 partitions
+//! get_config          C trailer R; the result is s32 JSON of the spaces by name
+//! insert              C u64 id, u32 n, (s16 space, vec)*, u64 ttlMs (0 = none), meta,
+//!                     then nothing or 02 u32 n, (s16 space, sparse)*, then keyTtl, then cas
+//! search, search_docs C s16 space, u32 k, vec, filter, trailer R
+//! sparse_search       C s16 space, u32 k, sparse, filter, trailer R
+//! hybrid_search       flags C s16 denseSpace, s16 sparseSpace, u32 k, fusion, vec, sparse, ?filter (bit 0), ?options (2)
+//! query               C s32 QuerySpec, trailer R
+//! scroll              C u32 limit, filter, then nothing or marker, ?u64 afterId (bit 0), ?u8 rc, u8 opa (1), ?u64 bound (3), ?order (2)
+//! ```
+//! `delete`, `delete_by_filter`, `exists`, `get`, `get_batch`, `operate` and changes of payloads are as in dense collections. Bit 1 of the flags of
+//! `hybrid_search` says that the sparse vector is not empty; the vector is there anyway, and says so itself. `order` is that of
+//! a dense collection behind its marker.
+
+use super::parts::{cas, collection, filter, filter_if, key_ttl, options_if, payload, sparse, trailer};
+use super::search::{FILTER, Fusion, HYBRID_OPTIONS, HYBRID_SPARSE, fusion};
+use crate::op::{
+    ApiError, CreateCollection, GetNamedConfig, HybridNamed, NamedPoint, QueryNamed, SearchNamed,
+    UpsertNamed, check_partitions_of_one,
+};
+use crate::tcp::reader::{ArgsReader, check_flags};
+use crate::wire::config::SpaceConfigs;
+use crate::wire::embedded::invalid;
+use crate::wire::json::in_words;
+use crate::wire::proto;
+use crate::wire::query::named_query_of;
+use crate::wire::value::encode_row;
+use nigh_engine::collection::SPACES_MAX;
+use nigh_engine::query::Source;
+use nigh_engine::quoted::quoted;
+use nigh_shard::core::PointFields;
+
+/// The marker before the sparse vectors of a point.
+const SPARSE_SPACES: u8 = 2;
+
+/// A collection to be made.
+pub fn create(args: &mut ArgsReader<'_>) -> Result<CreateCollection, ApiError> {
+    let (collection, json) = (collection(args)?, args.s32("spaces")?);
+    let spaces: SpaceConfigs =
+        serde_json::from_slice(json).map_err(|error| invalid("spaces", in_words(&error)))?;
+    if !args.is_empty() {
+        check_partitions_of_one(Some(args.u32("partitions")?.into()))?;
+    }
+    Ok(CreateCollection { collection, config: spaces.into_config()?.into() })
+}
+
+pub fn get_config(args: &mut ArgsReader<'_>) -> Result<GetNamedConfig, ApiError> {
+    Ok(GetNamedConfig { collection: collection(args)?, read: trailer(args)? })
+}
+
+/// A write of one point.
+pub fn upsert(args: &mut ArgsReader<'_>, now_ms: u64) -> Result<UpsertNamed, ApiError> {
+    let (collection, id) = (collection(args)?, args.u64("id")?);
+    let dense = by_space(args, |args| Ok(args.vector("vector")?))?;
+    let ttl_ms = args.ttl_ms()?;
+    let meta = payload(args, "meta")?;
+    let sparse = match args.next_is(SPARSE_SPACES) {
+        true => {
+            args.u8("sparse")?;
+            by_space(args, sparse)?
+        }
+        false => Vec::new(),
+    };
+    let key_ttl_ms = key_ttl(args)?;
+    let write = cas(args)?;
+    let row = encode_row(meta, None, &key_ttl_ms, now_ms)?;
+    // Checked: at most the longest ttl, which fits.
+    let fields = PointFields { id, row, ttl_ms: ttl_ms as i64, expected_version: write.expected_version };
+    Ok(UpsertNamed { collection, points: vec![NamedPoint { fields, dense, sparse }], write })
+}
+
+/// `u32 n, (s16 space, value)*`, each space at most once.
+fn by_space<T>(
+    args: &mut ArgsReader<'_>,
+    mut value: impl FnMut(&mut ArgsReader<'_>) -> Result<T, ApiError>,
+) -> Result<Vec<(String, T)>, ApiError> {
+    let count = args.u32("n")?;
+    // A name has its length before it, and a vector its dimension.
+    let count = args.fits(count.into(), 2 + 4, "space")?;
+    if count > SPACES_MAX {
+        return Err(invalid("space", format_args!("a point names {count} spaces, at most {SPACES_MAX}")));
+    }
+    let mut spaces: Vec<(String, T)> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let name = args.text16("space")?;
+        if spaces.iter().any(|(other, _)| other == name) {
+            return Err(invalid("space", format_args!("{} is named twice", quoted(name))));
+        }
+        spaces.push((name.to_owned(), value(args)?));
+    }
+    Ok(spaces)
+}
+
+/// A search in a dense space.
+pub fn search(args: &mut ArgsReader<'_>, with_rows: bool) -> Result<SearchNamed, ApiError> {
+    let (collection, space, k) = (collection(args)?, args.text16("space")?.to_owned(), args.u32("k")?.into());
+    let source = Source::Dense(args.vector("vector")?);
+    let (filter, read) = (filter(args)?, trailer(args)?);
+    Ok(SearchNamed { collection, space, source, k, filter, with_rows, explain: false, read })
+}
+
+/// A search in a sparse space.
+pub fn sparse_search(args: &mut ArgsReader<'_>) -> Result<SearchNamed, ApiError> {
+    let (collection, space, k) = (collection(args)?, args.text16("space")?.to_owned(), args.u32("k")?.into());
+    let source = Source::Sparse(sparse(args)?);
+    let (filter, read) = (filter(args)?, trailer(args)?);
+    Ok(SearchNamed { collection, space, source, k, filter, with_rows: false, explain: false, read })
+}
+
+pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridNamed, ApiError> {
+    let flags = args.u8("flags")?;
+    check_flags(flags, FILTER | HYBRID_SPARSE | HYBRID_OPTIONS)?;
+    let collection = collection(args)?;
+    let (dense_space, sparse_space) =
+        (args.text16("denseSpace")?.to_owned(), args.text16("sparseSpace")?.to_owned());
+    let k = args.u32("k")?.into();
+    let Fusion { method, dense_k, other_k } = fusion(args)?;
+    let (dense, sparse) = (args.vector("vector")?, sparse(args)?);
+    let filter = filter_if(args, flags, FILTER)?;
+    let read = options_if(args, flags, HYBRID_OPTIONS)?;
+    Ok(HybridNamed {
+        collection,
+        dense: (dense_space, dense),
+        sparse: (sparse_space, sparse),
+        k,
+        filter,
+        method,
+        dense_k,
+        sparse_k: other_k,
+        explain: false,
+        read,
+    })
+}
+
+/// A query of any lanes.
+pub fn query(args: &mut ArgsReader<'_>) -> Result<QueryNamed, ApiError> {
+    let collection = collection(args)?;
+    let spec = args.s32("QuerySpec")?;
+    let read = trailer(args)?;
+    let mut named = named_query_of(proto::decode(spec)?)?;
+    (named.query.collection, named.query.read) = (collection, read);
+    Ok(named)
+}

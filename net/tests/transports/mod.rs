@@ -1,0 +1,170 @@
+//! The same requests over every transport: they mean the same, and are answered with the same.
+mod named;
+
+use crate::common::grpc::GrpcClient;
+use crate::common::server::{Client, options};
+use nigh_net::auth::Open;
+use nigh_net::grpc::{self, GrpcConfig};
+use nigh_net::metrics::Telemetry;
+use nigh_net::tcp::{self, TcpConfig};
+use nigh_net::{HttpConfig, bind, serve};
+use nigh_shard::cores::Placement;
+use nigh_shard::node::NodeOptions;
+use nigh_shard::start::{Node, Serve};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A node that serves every transport to everybody.
+pub struct Server {
+    node: Option<Node>,
+    rest: SocketAddr,
+    binary: SocketAddr,
+    calls: SocketAddr,
+}
+
+impl Server {
+    pub fn start() -> Server {
+        Server::start_with(options())
+    }
+
+    pub fn start_with(options: NodeOptions) -> Server {
+        let [rest, binary, calls] = [(); 3].map(|()| bind("127.0.0.1:0", 2).unwrap());
+        let [rest_at, binary_at, calls_at] =
+            [&rest, &binary, &calls].map(|listeners| listeners[0].local_addr().unwrap());
+        let listeners = Mutex::new(rest.into_iter().zip(binary).zip(calls).collect::<Vec<_>>());
+        let telemetry = Arc::new(Telemetry::new(2));
+        let serving: Serve = Arc::new(move |core| {
+            let ((rest, binary), calls) = listeners.lock().unwrap().pop().unwrap();
+            let http = HttpConfig::new(Arc::new(Open), telemetry.clone());
+            let tcp = TcpConfig::new(Arc::new(Open), telemetry.clone());
+            let config = GrpcConfig::new(Arc::new(Open), telemetry.clone());
+            Box::pin(async move {
+                let rest = serve(core.clone(), rest, Rc::new(http));
+                let calls = grpc::serve(core.clone(), calls, Rc::new(config));
+                let binary = tcp::serve(core, binary, Rc::new(tcp));
+                let zip = futures_lite::future::zip(futures_lite::future::zip(rest, binary), calls);
+                let ((rest, binary), calls) = zip.await;
+                rest.and(binary).and(calls).unwrap();
+            })
+        });
+        let node = Node::start(options, &Placement::unpinned(2), serving).unwrap();
+        Server { node: Some(node), rest: rest_at, binary: binary_at, calls: calls_at }
+    }
+
+    /// A client of each transport.
+    pub fn clients(&self) -> Clients {
+        let binary = TcpStream::connect(self.binary).unwrap();
+        binary.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        binary.set_nodelay(true).unwrap();
+        Clients {
+            rest: Client::connect(self.rest),
+            binary: Binary(binary),
+            grpc: GrpcClient::connect(self.calls),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(node) = self.node.take() {
+            node.stop().unwrap();
+        }
+    }
+}
+
+/// A client of each transport.
+pub struct Clients {
+    pub rest: Client,
+    pub binary: Binary,
+    pub grpc: GrpcClient,
+}
+
+/// A connection of the binary protocol.
+pub struct Binary(TcpStream);
+
+impl Binary {
+    /// The result of an operation, or the sentence of its refusal.
+    pub fn ask(&mut self, operation: &str, args: &Args) -> Result<Vec<u8>, String> {
+        self.send(&[(operation, args)]).pop().unwrap()
+    }
+
+    /// Sends all operations before the first response is read.
+    pub fn send(&mut self, operations: &[(&str, &Args)]) -> Vec<Result<Vec<u8>, String>> {
+        let frames: Vec<Vec<u8>> = operations
+            .iter()
+            .map(|(operation, args)| {
+                let len = (args.0.len() as u32).to_be_bytes();
+                let name = [&[operation.len() as u8], operation.as_bytes()].concat();
+                let body = [&name[..], &len, &args.0].concat();
+                [&(body.len() as u32).to_be_bytes()[..], &body].concat()
+            })
+            .collect();
+        self.0.write_all(&frames.concat()).unwrap();
+        operations.iter().map(|_| self.response()).collect()
+    }
+
+    fn response(&mut self) -> Result<Vec<u8>, String> {
+        let mut len = [0; 4];
+        self.0.read_exact(&mut len).unwrap();
+        let mut response = vec![0; u32::from_be_bytes(len) as usize];
+        self.0.read_exact(&mut response).unwrap();
+        match response[0] {
+            0 => Ok(response.split_off(5)),
+            3 => Err(String::from_utf8(response.split_off(7)).unwrap()),
+            status => Err(format!("status {status}")),
+        }
+    }
+}
+
+/// Arguments as they grow.
+#[derive(Clone, Default)]
+pub struct Args(pub Vec<u8>);
+
+impl Args {
+    /// Those of an operation on a collection.
+    pub fn on(collection: &str) -> Args {
+        Args(vec![]).s8(collection)
+    }
+
+    pub fn bytes(mut self, bytes: &[u8]) -> Args {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    pub fn u8(self, number: u8) -> Args {
+        self.bytes(&[number])
+    }
+
+    pub fn u32(self, number: usize) -> Args {
+        self.bytes(&(number as u32).to_be_bytes())
+    }
+
+    pub fn u64(self, number: u64) -> Args {
+        self.bytes(&number.to_be_bytes())
+    }
+
+    pub fn s8(self, text: &str) -> Args {
+        self.u8(text.len() as u8).bytes(text.as_bytes())
+    }
+
+    pub fn s16(self, text: &str) -> Args {
+        self.bytes(&(text.len() as u16).to_be_bytes()).bytes(text.as_bytes())
+    }
+
+    pub fn s32(self, bytes: &[u8]) -> Args {
+        self.u32(bytes.len()).bytes(bytes)
+    }
+
+    pub fn floats(self, vector: &[f32]) -> Args {
+        vector.iter().fold(self.u32(vector.len()), |args, component| args.bytes(&component.to_be_bytes()))
+    }
+
+    pub fn sparse(self, vector: &[(u32, f32)]) -> Args {
+        vector.iter().fold(self.u32(vector.len()), |args, (index, value)| {
+            args.bytes(&index.to_be_bytes()).bytes(&value.to_be_bytes())
+        })
+    }
+}
