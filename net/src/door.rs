@@ -7,7 +7,8 @@
 //! Operations on keys are too short for that: their path takes the keys themselves from [`Door::kv`], for a grant as well.
 
 use crate::auth::{Authenticator, Unauthorized};
-use crate::op::table::{Op, Row};
+use crate::op::Op;
+use crate::op::table::Row;
 use crate::op::{Action, ApiError, ErrorKind, Operation, check_name};
 use futures_lite::future::or;
 use nigh_engine::filter::Predicate;
@@ -238,22 +239,26 @@ impl Permit {
         Ok(match &*self.core.config(collection)? {
             CollectionConfig::Dense(config) => config.dim,
             CollectionConfig::Named(config) => config.spaces.iter().map(|space| space.config.dim).sum(),
+            // Their number differs from document to document; a page of them ends by its bytes.
+            CollectionConfig::MultiVector(_) => 0,
         })
     }
 
-    /// The names of the spaces of a collection; `None` in the family of dense collections, whose points have one vector.
+    /// What vectors the points of a collection have.
     ///
     /// # Errors
-    /// No such collection in the family, or none that is served.
-    pub fn space_names(&self, collection: &str) -> Result<Option<SpaceNames>, ApiError> {
-        if self.family == Family::Dense {
-            return Ok(None);
+    /// No such collection in the family, or none that is served, where the family does not tell.
+    pub fn shape(&self, collection: &str) -> Result<Shape, ApiError> {
+        match self.family {
+            Family::Dense => return Ok(Shape::One),
+            Family::MultiVector => return Ok(Shape::Tokens),
+            Family::Named => {}
         }
         check_name(collection)?;
         let config = self.core.config(collection)?;
         let named = config.named().ok_or_else(|| OpError::UnknownCollection(collection.to_owned()))?;
         let dense = named.spaces.iter().map(|space| space.name.clone()).collect();
-        Ok(Some(SpaceNames { dense, sparse: named.sparse_spaces.clone() }))
+        Ok(Shape::Spaces(SpaceNames { dense, sparse: named.sparse_spaces.clone() }))
     }
 
     /// The permit for operations on collections of this family; without this call it is for dense ones.
@@ -279,6 +284,17 @@ impl Permit {
     ) -> Result<bool, ApiError> {
         Ok(self.core.ctx().row_matches(filter, point, now_ms, asked).await?)
     }
+}
+
+/// What vectors a point has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// One, and perhaps a sparse one.
+    One,
+    /// At most one for each of these spaces.
+    Spaces(SpaceNames),
+    /// One for each of its tokens.
+    Tokens,
 }
 
 /// The names of the spaces of a collection, by their numbers.

@@ -33,6 +33,12 @@ pub const BINARY_INGEST_MAX_POINTS: u32 = 262_144;
 /// Points in one JSON ingest body: as many. The shortest point has 3 bytes of text and takes some 60 in memory, in a collection of named
 /// spaces some 110.
 pub const JSON_INGEST_MAX_POINTS: usize = BINARY_INGEST_MAX_POINTS as usize;
+/// Token vectors in one JSON ingest body of documents. The shortest has 3 bytes of text and takes some 40 in memory.
+pub const JSON_INGEST_MAX_TOKENS: usize = 1 << 20;
+/// Token vectors of a document.
+pub const TOKENS_MAX: usize = nigh_engine::collection::TOKENS_MAX;
+/// Token vectors of a query.
+pub const QUERY_TOKENS_MAX: usize = nigh_engine::collection::QUERY_TOKENS_MAX;
 /// Nodes of one filter. The shortest has 3 bytes of text and some 270 in memory.
 pub const FILTER_NODES_MAX: usize = nigh_engine::filter::MAX_NODES;
 /// Rows of one binary ingest body with its header.
@@ -202,7 +208,7 @@ pub const GRPC_SEARCHES_MAX: usize = 65_536;
 /// Searches of a batch that are under way at a time, and whose answers wait for the client together: enough for cores that are idle.
 pub const GRPC_SEARCHES_TOGETHER_MAX: usize = 8;
 /// Aliases that are changed in one request.
-pub const GRPC_ALIAS_ACTIONS_MAX: usize = 65_536;
+pub const ALIAS_ACTIONS_MAX: usize = 65_536;
 /// Scopes of one key.
 pub const GRPC_KEY_SCOPES_MAX: usize = 1024;
 

@@ -6,6 +6,7 @@ use crate::latency::{Counted, Latency, OPERATION_BOUNDS_US};
 use ahash::HashMap;
 use nigh_engine::collection::{Dense, DenseConfig, Stats};
 use nigh_engine::memory::{Pin, Published};
+use nigh_engine::query::Searched;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -49,12 +50,29 @@ pub struct CollectionHandle {
     pub damage: OnceLock<String>,
     /// That is for want of memory: its files are whole.
     pub is_closed: AtomicBool,
+    /// Of a multi-vector collection the index of its tokens: a dense collection without a name of its own, with the same owner. Each of its
+    /// points is a token, whose id and version say which document it is of ([`nigh_engine::query::document_of`]).
+    pub tokens: OnceLock<Arc<CollectionHandle>>,
 }
 
 impl CollectionHandle {
     /// The readable side under a pin.
     pub fn dense<'p>(&'p self, pin: &'p Pin<'_>) -> &'p Dense {
         self.view.load(pin)
+    }
+
+    /// What a query is about, under a pin.
+    pub fn searched<'p>(&'p self, pin: &'p Pin<'_>) -> Searched<'p> {
+        Searched { dense: self.dense(pin), tokens: self.tokens.get().map(|tokens| tokens.dense(pin)) }
+    }
+
+    /// Why it serves nothing, if that is so: something of it is damaged, or of the index of its tokens, or (`true`) memory was short.
+    pub fn failure(&self) -> Option<(String, bool)> {
+        if let Some(why) = self.damage.get() {
+            return Some((why.clone(), self.is_closed.load(Relaxed)));
+        }
+        let (why, is_closed) = self.tokens.get()?.failure()?;
+        Some((format!("the index of its tokens: {why}"), is_closed))
     }
 
     /// The configuration of a dense collection.
@@ -67,21 +85,26 @@ impl CollectionHandle {
 
     /// Whether the collection serves, and if not, why.
     pub fn state(&self) -> CollectionState {
-        match self.damage.get() {
+        match self.failure() {
             None => CollectionState::Open,
-            Some(_) if self.is_closed.load(Relaxed) => CollectionState::Closed,
-            Some(_) => CollectionState::Damaged,
+            Some((_, true)) => CollectionState::Closed,
+            Some((_, false)) => CollectionState::Damaged,
         }
     }
 
     /// Refuses when the collection is damaged, or closed for want of memory.
     pub fn healthy(&self) -> Result<(), OpError> {
-        match self.damage.get() {
+        // On the way of every operation: nothing is copied while all is well.
+        if self.damage.get().is_none() && self.tokens.get().is_none_or(|tokens| tokens.damage.get().is_none())
+        {
+            return Ok(());
+        }
+        match self.failure() {
             None => Ok(()),
-            Some(why) if self.is_closed.load(Relaxed) => {
+            Some((why, true)) => {
                 Err(OpError::NoMemory(format!("collection {:?} is closed: {why}", self.name)))
             }
-            Some(_) => Err(OpError::Damaged(format!("the collection {:?} is", self.name))),
+            Some((_, false)) => Err(OpError::Damaged(format!("the collection {:?} is", self.name))),
         }
     }
 }
@@ -132,7 +155,10 @@ pub enum CollectionState {
 impl CollectionHandle {
     /// For the metrics page.
     pub fn metrics(&self, pin: &Pin<'_>) -> CollectionMetrics {
-        let stats = self.dense(pin).stats();
+        let mut stats = self.dense(pin).stats();
+        if let Some(tokens) = self.tokens.get() {
+            stats.add_index(&tokens.dense(pin).stats());
+        }
         CollectionMetrics {
             name: self.name.clone(),
             is_damaged: self.state() == CollectionState::Damaged,

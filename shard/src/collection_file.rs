@@ -9,7 +9,7 @@ use crate::sealed_json::{self, Layout, Unreadable};
 use Form::{Bits32, Bits64, First, Object, Own};
 use When::{Always, Changed, Is};
 use nigh_engine::collection::config_keys::{Key, Kind, Settings, Value};
-use nigh_engine::collection::{DenseConfig, NamedConfig, NamedSpace};
+use nigh_engine::collection::{DenseConfig, MultiVectorConfig, NamedConfig, NamedSpace};
 use nigh_engine::distance::Metric;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -17,13 +17,17 @@ use serde_json::{Map, Value as Json};
 /// File name inside the collection's directory.
 pub const FILE: &str = "collection.json";
 /// Newest format this build reads.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 /// The one it writes for a dense collection, which earlier builds read as well.
 const FORMAT_DENSE: u32 = 1;
 /// The one it writes for a collection of named spaces.
 const FORMAT_NAMED: u32 = 2;
 /// The part that tells the latter.
 const NAMED: &str = "named_vectors";
+/// The one it writes for a multi-vector collection.
+const FORMAT_MULTI_VECTOR: u32 = 3;
+/// The part that tells the latter.
+const TOKENS: &str = "tokens";
 
 #[derive(Serialize, Deserialize)]
 struct File {
@@ -284,6 +288,10 @@ pub fn encode(uid: u64, name: &str, config: &CollectionConfig) -> Vec<u8> {
     let (format, config) = match config {
         CollectionConfig::Dense(config) => (FORMAT_DENSE, encoded(LAYOUT, config)),
         CollectionConfig::Named(config) => (FORMAT_NAMED, encoded_named(config)),
+        CollectionConfig::MultiVector(config) => {
+            let tokens = encoded(&[], &config.tokens);
+            (FORMAT_MULTI_VECTOR, Map::from_iter([(TOKENS.to_owned(), tokens.into())]))
+        }
     };
     sealed_json::encode(format, File { uid, name: name.to_owned(), config }, Layout::Lines)
 }
@@ -301,6 +309,17 @@ fn encoded_named(config: &NamedConfig) -> Map<String, Json> {
         (Key::MaxVectors.name().to_owned(), config.max_vectors.into()),
         (Key::MaxBytes.name().to_owned(), config.max_bytes.into()),
     ])
+}
+
+/// As of a space, the keys lie under their own names.
+fn decoded_multi_vector(mut file: Map<String, Json>) -> Result<MultiVectorConfig, Unreadable> {
+    let Some(Json::Object(tokens)) = file.shift_remove(TOKENS) else {
+        return Err(damaged(&format!("{TOKENS} is no object")));
+    };
+    end(&file)?;
+    let config = MultiVectorConfig::new(taken(&[], tokens)?);
+    config.validate().map_err(|error| Unreadable::Damaged(error.to_string()))?;
+    Ok(config)
 }
 
 fn decoded_named(mut file: Map<String, Json>) -> Result<NamedConfig, Unreadable> {
@@ -337,9 +356,10 @@ fn decoded_named(mut file: Map<String, Json>) -> Result<NamedConfig, Unreadable>
 /// As [`sealed_json::decode`]; a configuration that none can have.
 pub fn decode(bytes: &[u8]) -> Result<(u64, String, CollectionConfig), Unreadable> {
     let file: File = sealed_json::decode(FORMAT, bytes, "a collection file")?;
-    let config = match file.config.contains_key(NAMED) {
-        true => decoded_named(file.config)?.into(),
-        false => decoded(LAYOUT, file.config)?.into(),
+    let config = match () {
+        () if file.config.contains_key(NAMED) => decoded_named(file.config)?.into(),
+        () if file.config.contains_key(TOKENS) => decoded_multi_vector(file.config)?.into(),
+        () => decoded(LAYOUT, file.config)?.into(),
     };
     Ok((file.uid, file.name, config))
 }
@@ -376,13 +396,13 @@ mod tests {
             assert_eq!(decode(&encode(77, "default/a", &other)).unwrap().2, other);
         }
         let text = String::from_utf8(bytes.clone()).unwrap();
-        let flipped = text.replace("\"format\": 1", "\"format\": 3");
+        let flipped = text.replace("\"format\": 1", "\"format\": 4");
         assert!(
             matches!(decode(flipped.as_bytes()), Err(Unreadable::Damaged(_))),
             "a digit that was flipped"
         );
         let newer = crate::sealed_json::seal(&flipped);
-        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(3)));
+        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(4)));
         let edited = text.replace("\"dim\": 3", "\"dim\": 4");
         assert!(decode(edited.as_bytes()).unwrap_err().to_string().contains("checksum"));
         for cut in 0..bytes.len() - 2 {
@@ -414,6 +434,23 @@ mod tests {
             ("\"max_bytes\": 0", "\"max_bytes\": \"a\""),
             ("\"name\": \"title\"", "\"name\": 1"),
         ] {
+            let edited = crate::sealed_json::seal(&text.replace(from, to));
+            assert!(text.contains(from) && decode(edited.as_bytes()).is_err(), "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn a_multi_vector_collection_comes_back() {
+        let mut tokens = DenseConfig::new(96, Metric::Cosine);
+        (tokens.m, tokens.quant, tokens.rescore_factor, tokens.persistent) = (9, Quantizer::Sq8, 5, true);
+        let config = MultiVectorConfig::new(tokens);
+        let bytes = encode(9, "default/m", &config.clone().into());
+        assert_eq!(decode(&bytes).unwrap(), (9, "default/m".to_owned(), config.into()));
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(text.contains("\"format\": 3"), "builds that know no tokens refuse it: {text}");
+        for (from, to) in
+            [("\"dim\": 96", "\"dim\": 0"), ("\"m\": 9", "\"wat\": 9"), ("\"tokens\"", "\"others\"")]
+        {
             let edited = crate::sealed_json::seal(&text.replace(from, to));
             assert!(text.contains(from) && decode(edited.as_bytes()).is_err(), "{from} {to}");
         }

@@ -1,6 +1,6 @@
 //! The families of collections, and what a collection of each is made with.
 
-use nigh_engine::collection::{ConfigError, DenseConfig, NamedConfig, Quantizer};
+use nigh_engine::collection::{ConfigError, DenseConfig, MultiVectorConfig, NamedConfig, Quantizer};
 
 pub use nigh_engine::collection::config_keys::Family;
 
@@ -11,6 +11,27 @@ pub enum CollectionConfig {
     Dense(DenseConfig),
     /// A collection of named spaces.
     Named(NamedConfig),
+    /// A multi-vector collection.
+    MultiVector(MultiVectorConfig),
+}
+
+/// The bit that tells the index of the tokens of a multi-vector collection from the collection, whose number it has otherwise. To the owner and
+/// on the disk that index is a dense collection of its own, without a name that a client could use.
+const TOKENS: u64 = 1 << 63;
+
+/// The number of the index of the tokens of a multi-vector collection.
+pub fn tokens_of(uid: u64) -> u64 {
+    uid | TOKENS
+}
+
+/// The number of the collection that has this one, or has it as the index of its tokens.
+pub fn collection_of(uid: u64) -> u64 {
+    uid & !TOKENS
+}
+
+/// Whether this is the number of an index of tokens.
+pub fn is_of_tokens(uid: u64) -> bool {
+    uid & TOKENS != 0
 }
 
 impl CollectionConfig {
@@ -19,6 +40,7 @@ impl CollectionConfig {
         match self {
             CollectionConfig::Dense(_) => Family::Dense,
             CollectionConfig::Named(_) => Family::Named,
+            CollectionConfig::MultiVector(_) => Family::MultiVector,
         }
     }
 
@@ -32,6 +54,11 @@ impl CollectionConfig {
         if let CollectionConfig::Named(config) = self { Some(config) } else { None }
     }
 
+    /// The configuration, if it is of a multi-vector collection.
+    pub fn multi_vector(&self) -> Option<&MultiVectorConfig> {
+        if let CollectionConfig::MultiVector(config) = self { Some(config) } else { None }
+    }
+
     /// Whether a collection can be made with it.
     ///
     /// # Errors
@@ -40,6 +67,7 @@ impl CollectionConfig {
         match self {
             CollectionConfig::Dense(config) => config.validate(),
             CollectionConfig::Named(config) => config.validate(),
+            CollectionConfig::MultiVector(config) => config.validate(),
         }
     }
 
@@ -48,6 +76,7 @@ impl CollectionConfig {
         match self {
             CollectionConfig::Dense(config) => config.quota_bytes_per_point(),
             CollectionConfig::Named(config) => config.quota_bytes_per_point(),
+            CollectionConfig::MultiVector(config) => config.documents().quota_bytes_per_point(),
         }
     }
 
@@ -56,6 +85,7 @@ impl CollectionConfig {
         match self {
             CollectionConfig::Dense(config) => config.max_vectors,
             CollectionConfig::Named(config) => config.max_vectors,
+            CollectionConfig::MultiVector(_) => 0,
         }
     }
 
@@ -75,10 +105,12 @@ impl CollectionConfig {
         match self {
             CollectionConfig::Dense(config) => learns(config),
             CollectionConfig::Named(config) => config.spaces.iter().any(|space| learns(&space.config)),
+            // The index of tokens learns.
+            CollectionConfig::MultiVector(_) => false,
         }
     }
 
-    /// Number of sparse spaces; 1 for a dense collection.
+    /// Number of sparse spaces; 1 where they have no names.
     pub fn sparse_spaces(&self) -> usize {
         self.named().map_or(1, |config| config.sparse_spaces.len())
     }
@@ -87,6 +119,12 @@ impl CollectionConfig {
 impl From<DenseConfig> for CollectionConfig {
     fn from(config: DenseConfig) -> CollectionConfig {
         CollectionConfig::Dense(config)
+    }
+}
+
+impl From<MultiVectorConfig> for CollectionConfig {
+    fn from(config: MultiVectorConfig) -> CollectionConfig {
+        CollectionConfig::MultiVector(config)
     }
 }
 

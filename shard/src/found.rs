@@ -8,7 +8,9 @@ use bytes::Bytes;
 use nigh_engine::collection::{Dense, SearchError};
 use nigh_engine::memory::Pin;
 use nigh_engine::pace::Pace;
+use nigh_engine::payload::without_tokens;
 use nigh_engine::query::Found;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -75,10 +77,19 @@ pub(crate) async fn found_points(
 ) -> Result<Vec<FoundPoint>, OpError> {
     // Each is looked up once: meanwhile the owner may give a slot another row, of another length, and what was found stays as it is
     // under the pin.
-    let found_rows: Vec<&[u8]> = match with_rows {
-        true => hits.iter().map(|hit| dense.row(pin, hit.slot)).collect(),
+    let mut found_rows: Vec<Cow<'_, [u8]>> = match with_rows {
+        true => hits.iter().map(|hit| Cow::Borrowed(dense.row(pin, hit.slot))).collect(),
         false => Vec::new(),
     };
+    for row in &mut found_rows {
+        if let Cow::Borrowed(whole) = *row
+            && let Cow::Owned(short) = without_tokens(whole)
+        {
+            let bytes = short.len();
+            *row = Cow::Owned(short);
+            pace.step(1 + bytes / STEP_BYTES).await.map_err(SearchError::from)?;
+        }
+    }
     let bytes: usize = found_rows.iter().map(|row| row.len()).sum();
     let found = |hit: &Found, row: Bytes| {
         let Found { id, distance, score, .. } = *hit;
@@ -101,7 +112,7 @@ pub(crate) async fn found_points(
     }
     let rows = Bytes::from_owner(rows);
     let mut at = 0;
-    let mut place = |row: &[u8]| -> Range<usize> {
+    let mut place = |row: &Cow<'_, [u8]>| -> Range<usize> {
         let start = at;
         at += row.len();
         start..at

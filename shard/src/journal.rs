@@ -5,7 +5,7 @@
 //! the trimming of segments are about the log of the core itself, and use it directly.
 
 use crate::error::OpError;
-pub(crate) use crate::log::{Purpose, RecordKey, Ticket};
+pub(crate) use crate::log::{Purpose, RECORD_BYTES_MAX, RecordKey, Ticket};
 
 /// See the module. Futures run on the core that made them.
 pub(crate) trait Journal {

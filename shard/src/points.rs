@@ -27,12 +27,15 @@ pub struct NamedVectors {
     pub dense: Vec<(usize, Vec<f32>)>,
     /// In sparse spaces, each at most once, as (dimension, value) in ascending order; one without components takes the point out of the space.
     pub sparse: Vec<(usize, Vec<(u32, f32)>)>,
+    /// Of a document of a multi-vector collection its token vectors.
+    pub tokens: Vec<Vec<f32>>,
 }
 impl NamedVectors {
     /// Floats and dimensions in it.
     pub fn numbers(&self) -> usize {
         let dense: usize = self.dense.iter().map(|(_, vector)| vector.len()).sum();
-        dense + self.sparse.iter().map(|(_, vector)| 2 * vector.len()).sum::<usize>()
+        let sparse: usize = self.sparse.iter().map(|(_, vector)| 2 * vector.len()).sum();
+        dense + sparse + self.tokens.iter().map(Vec::len).sum::<usize>()
     }
 }
 /// Points to write, in order.
@@ -117,7 +120,8 @@ pub struct StoredPoint {
     pub id: u64,
     /// Vector when asked for; none in a collection of named spaces.
     pub vector: Option<Vec<f32>>,
-    /// The vectors in dense spaces, by the number of the space, when asked for in a collection of named spaces.
+    /// When asked for in a collection of named spaces the vectors in dense spaces, by the number of the space; in a multi-vector
+    /// collection the token vectors, by their places.
     pub vectors: Vec<(usize, Vec<f32>)>,
     /// Row when asked for and present; with a vector but no payload asked for, a row with the sparse vector alone.
     pub row: Vec<u8>,

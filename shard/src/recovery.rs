@@ -6,7 +6,7 @@
 //! every old one; old segments are read-only and go once checkpoints cover them.
 
 use crate::alias_file;
-use crate::catalog::within_tenant;
+use crate::catalog::{CollectionHandle, within_tenant};
 use crate::checkpoint::{CheckpointError, Manifest, VectorsFile, collection_dir};
 use crate::collection_file;
 use crate::core::Core;
@@ -15,7 +15,7 @@ use crate::directory::{FORMAT_FILE, format_text};
 use crate::disk::Disk;
 use crate::disk::is_full;
 use crate::env::call_own;
-use crate::family::CollectionConfig;
+use crate::family::{CollectionConfig, collection_of, is_of_tokens};
 use crate::kv;
 use crate::log::{self, ChainFound, Ledgers, OldSegments};
 use crate::opening::{Replay, Tally};
@@ -27,6 +27,7 @@ use nigh_engine::distance::Metric;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// What the names begin with that stand for directories of unknown collections; no collection may have such a name.
 const NAMELESS: &str = "default/#damaged-";
@@ -51,15 +52,16 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     for entry in entries.iter().filter(|entry| entry.damage.is_none()) {
         manifests.insert(entry.uid, load_manifest(&*disk, entry.uid).await);
     }
+    remove_orphans(&*disk, &mut entries).await?;
     // Uids of dropped collections count too: their records may still lie in the log.
-    let mut uid_max = entries.iter().map(|entry| entry.uid).max().unwrap_or(0);
+    let mut uid_max = entries.iter().map(|entry| collection_of(entry.uid)).max().unwrap_or(0);
     let mut keys = kv::recovery::Found::read(&*disk).await?;
     uid_max = uid_max.max(keys.uid_max());
     // Records of collections are only counted now: they are read again when it is their turn.
     let mut tallies: HashMap<u64, Tally> = HashMap::default();
     let ledgers = Ledgers::read(&*disk, Path::new("log")).await.map_err(text("reading the log"))?;
     let mut scanned = log::scan_with(&*disk, Path::new("log"), &ledgers, &*core.ctx, &mut |key, bytes| {
-        uid_max = uid_max.max(key.collection);
+        uid_max = uid_max.max(collection_of(key.collection));
         if keys.take(key.collection, key.seq, bytes) {
             return;
         }
@@ -161,6 +163,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     };
     let order: Vec<(u64, u64)> = entries.iter().map(|entry| (entry.uid, covered(entry.uid))).collect();
     let mut replay = Replay::new(&core.ctx, tallies);
+    let mut tokens: HashMap<u64, Arc<CollectionHandle>> = HashMap::default();
     let mut catalog = core.ctx.catalog_copy();
     catalog.aliases = live_aliases(core, aliases, &entries).await;
     for (index, CatalogEntry { uid, name, config, damage, is_accepted }) in entries.into_iter().enumerate() {
@@ -186,10 +189,45 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
             );
             damage_mark::clear(&*disk, &collection_dir(uid)).await;
         }
-        catalog.by_name.insert(handle.name.clone(), handle);
+        match is_of_tokens(uid) {
+            true => drop(tokens.insert(collection_of(uid), handle)),
+            false => drop(catalog.by_name.insert(handle.name.clone(), handle)),
+        }
+    }
+    for handle in catalog.by_name.values().filter(|handle| handle.config.multi_vector().is_some()) {
+        join_tokens(core, handle, tokens.remove(&handle.uid)).await;
     }
     core.ctx.publish_catalog(catalog);
     core.ctx.old_segments().end_reading();
+    Ok(())
+}
+
+/// Joins a multi-vector collection and the index of its tokens, which is damaged if the index is not there or is damaged.
+async fn join_tokens(core: &Rc<Core>, handle: &Arc<CollectionHandle>, tokens: Option<Arc<CollectionHandle>>) {
+    let Some(tokens) = tokens else {
+        let _damaged_before = handle.damage.set("the index of its tokens is missing".to_owned());
+        return;
+    };
+    let _only_once = handle.tokens.set(tokens);
+    let uid = handle.uid;
+    call_own(core, handle.owner, move |there| async move {
+        there.collections.join_tokens(uid);
+        there.collections.reconcile_tokens(uid).await;
+    })
+    .await;
+}
+
+/// Removes indexes of tokens whose collections are gone: they were dropped, or their creation did not come to its end.
+async fn remove_orphans(disk: &dyn Disk, entries: &mut Vec<CatalogEntry>) -> Result<(), String> {
+    let uids: HashSet<u64> = entries.iter().map(|entry| entry.uid).collect();
+    let is_orphan = |uid: u64| is_of_tokens(uid) && !uids.contains(&collection_of(uid));
+    for entry in entries.iter().filter(|entry| is_orphan(entry.uid)) {
+        let (dir, text) =
+            (collection_dir(entry.uid), |error| format!("removing an index of tokens: {error}"));
+        disk.remove_dir(&twin::copy_of(&dir)).await.map_err(text)?;
+        disk.remove_dir(&dir).await.map_err(text)?;
+    }
+    entries.retain(|entry| !is_orphan(entry.uid));
     Ok(())
 }
 

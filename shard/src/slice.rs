@@ -6,6 +6,9 @@ use std::rc::Rc;
 /// A background slice ends at the first chance after this, nanoseconds.
 pub const SLICE_NS: u64 = 250_000;
 
+/// Longest stretch of unbroken work of one write batch, nanoseconds.
+pub(crate) const WRITE_SLICE_NS: u64 = 250_000;
+
 /// Background work notices the passage of a slice.
 pub struct Slice {
     env: Rc<dyn Env>,

@@ -504,3 +504,75 @@ fn named_spaces_are_there_after_a_kill() {
         (&json!(2), Some(2))
     );
 }
+
+/// A document of three tokens, of which two are those of the documents beside it.
+fn document(id: u64) -> Value {
+    let tokens: Vec<Vec<f32>> = (id..id + 3).map(vector).collect();
+    json!({"id": id, "tokens": tokens, "sparse": {"indices": [id % 5, 7], "values": [1, 0.5]}, "metadata": {"n": id}})
+}
+
+/// Documents as they are read, and what searches find.
+fn documents_state(server: &Server) -> Value {
+    let mut api = server.api();
+    let ids: Vec<u64> = (0..700).collect();
+    let documents = api.ok("POST", "/v1/multivector/papers/points/batch-get", json!({ "ids": ids }));
+    let query = [vector(5), vector(690)];
+    // Of few that match all are scored, and of all that there are those of the nearest tokens.
+    let few = json!({"op": "lt", "field": "n", "value": 200});
+    let found = [
+        api.ok("POST", "/v1/multivector/papers/search", json!({"query": query, "k": 200, "filter": few})),
+        api.ok("POST", "/v1/multivector/papers/search", json!({"query": query, "k": 1000})),
+        api.ok(
+            "POST",
+            "/v1/multivector/papers/hybrid-search",
+            json!({"query": query, "k": 1000,
+            "sparse": {"indices": [7], "values": [1]}}),
+        ),
+    ];
+    let nearest = api.ok("POST", "/v1/multivector/papers/search", json!({"query": [vector(6)], "k": 1}));
+    assert!((4..=6).contains(&nearest["results"][0]["id"].as_u64().expect("a hit")), "{nearest}");
+    json!({"documents": documents, "found": found})
+}
+
+#[test]
+fn documents_of_tokens_are_there_after_a_kill() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(Some(data.path()), &["-cores", "2"]);
+    let mut api = server.api();
+    api.ok("POST", "/v1/multivector/papers", json!({"dim": DIM, "persistent": true}));
+    for first in (0..700).step_by(100) {
+        let docs: Vec<Value> = (first..first + 100).map(document).collect();
+        api.ok("POST", "/v1/multivector/papers/docs/batch", json!({ "docs": docs }));
+    }
+    for id in (0..700).step_by(7) {
+        api.ok(
+            "POST",
+            "/v1/multivector/papers/docs",
+            json!({"id": id, "tokens": [vector(id + 1)], "metadata": {"n": id}}),
+        );
+    }
+    for id in (0..700).step_by(11) {
+        api.ok("DELETE", &format!("/v1/multivector/papers/docs/{id}"), Value::Null);
+    }
+    let before = documents_state(&server);
+    server.kill();
+    let server = Server::start(Some(data.path()), &["-cores", "1"]);
+    assert_eq!(documents_state(&server), before, "after a kill");
+    // A clean stop writes images; the next start opens them.
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    let server = Server::start(Some(data.path()), &["-cores", "2"]);
+    assert_eq!(documents_state(&server), before, "from images");
+    let mut api = server.api();
+    let replaced = json!({"id": 1, "tokens": [vector(3)], "expected_version": 1});
+    api.ok("POST", "/v1/multivector/papers/docs", replaced);
+    let read = api.ok("GET", "/v1/multivector/papers/points/1", Value::Null);
+    assert_eq!((&read["version"], read["tokens"].as_array().map(Vec::len)), (&json!(2), Some(1)));
+    api.ok("DELETE", "/v1/multivector/papers", Value::Null);
+    server.kill();
+    let server = Server::start(Some(data.path()), &["-cores", "2"]);
+    let mut api = server.api();
+    let listed = api.ok("GET", "/v1/collections", Value::Null);
+    assert_eq!(listed["collections"], json!([]));
+    api.ok("POST", "/v1/multivector/papers", json!({ "dim": 2 }));
+}

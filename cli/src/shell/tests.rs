@@ -149,7 +149,7 @@ fn answer_vectors(operation: &str, args: &[u8], out: &mut Vec<u8>) {
         out.extend((values.len() as u32).to_be_bytes());
         out.extend(values.iter().flat_map(|value| value.to_be_bytes()));
     };
-    if let Some(Op::Vector(op)) = ops::find(operation.as_bytes()).map(|known| known.op)
+    if let Some(op @ Op::Vector(_)) = ops::find(operation.as_bytes()).map(|known| known.op)
         && let Err(error) = nigh_net::tcp::vector::decode(op, args, 0)
     {
         panic!("{operation}: {error:?}");

@@ -37,6 +37,12 @@ impl Stats {
         self.live.saturating_sub(self.expired)
     }
 
+    /// Adds what an index beside the points takes and has done: that of the tokens of documents. Its points are none of the collection's.
+    pub fn add_index(&mut self, index: &Stats) {
+        self.bytes += index.bytes;
+        self.distances += index.distances;
+    }
+
     /// How many of these are in the index. Expired points count for nothing here either, as if all of them were in the index.
     pub fn indexed(&self) -> u64 {
         self.points().saturating_sub(self.tail)
@@ -66,4 +72,22 @@ pub struct Usage {
     pub file_vectors: u64,
     /// and what is made anew with each start: codes, edges, lines of facts.
     pub file_index: u64,
+}
+
+impl Usage {
+    /// Adds what an index beside the points takes, part by part.
+    pub fn add_index(&mut self, index: &Usage) {
+        for (part, of_index) in [
+            (&mut self.graph, index.graph),
+            (&mut self.codes, index.codes),
+            (&mut self.slots, index.slots),
+            (&mut self.rows, index.rows),
+            (&mut self.ids, index.ids),
+            (&mut self.tail, index.tail),
+            (&mut self.file_vectors, index.file_vectors),
+            (&mut self.file_index, index.file_index),
+        ] {
+            *part += of_index;
+        }
+    }
 }

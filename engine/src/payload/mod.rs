@@ -24,8 +24,8 @@ mod record_tests;
 mod row_tests;
 
 pub use record::{Operated, operate};
-pub use row::{PayloadRow, RowEntry, RowError};
-pub use row_builder::RowBuilder;
+pub use row::{PayloadRow, RowEntry, RowError, RowTokens};
+pub use row_builder::{RowBuilder, without_tokens};
 pub use value::{FloatArray, IntArray, Kind, StrArray, Value, ValueRef};
 
 /// Reserved key that holds the document text. An ordinary entry in the row; when its kind is `string` it is the content.

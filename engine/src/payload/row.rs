@@ -25,7 +25,7 @@ pub struct RowEntry<'a> {
 /// A view on an encoded row: entries in ascending byte order of their keys. Empty bytes are the empty row.
 ///
 /// A key is *live* at `now_ms` when its deadline is 0 or after `now_ms`; an expired key is absent for every reader that
-/// passes the time. Equality compares all stored entries, deadlines included, and the sparse vector, not bytes: rows written by different
+/// passes the time. Equality compares all stored entries, deadlines included, and the vectors, not bytes: rows written by different
 /// versions may differ in bytes and still be equal.
 #[derive(Clone, Copy)]
 pub struct PayloadRow<'a> {
@@ -89,6 +89,11 @@ impl<'a> PayloadRow<'a> {
             if !ends.is_sorted_by_key(end) || ends.last().map(end) != Some(indices.len()) {
                 return Err(RowError(format!("sparse vectors do not end with {} components", indices.len())));
             }
+        }
+        let (numbers, components) = (row.quads(layout::ROW_TOKEN_NUMBERS), row.quads(layout::ROW_TOKENS));
+        if components.len().checked_rem(numbers.len()).unwrap_or(components.len()) != 0 {
+            let (numbers, components) = (numbers.len(), components.len());
+            return Err(RowError(format!("{components} components of {numbers} token vectors")));
         }
         for space in 0..row.sparse_spaces() {
             let sparse: Vec<(u32, f32)> = row.sparse_of(space).collect();
@@ -201,14 +206,25 @@ impl<'a> PayloadRow<'a> {
     }
 
     fn sparse_parts(&self) -> [&'a [[u8; 4]]; 2] {
+        [layout::ROW_SPARSE_INDICES, layout::ROW_SPARSE_VALUES].map(|slot| self.quads(slot))
+    }
+
+    /// The 4-byte elements of a vector of the row itself.
+    fn quads(&self, slot: u16) -> &'a [[u8; 4]] {
         if self.bytes.is_empty() {
-            return [&[], &[]];
+            return &[];
         }
         let root = layout::target(self.bytes, 0);
-        [layout::ROW_SPARSE_INDICES, layout::ROW_SPARSE_VALUES].map(|slot| {
-            layout::field(self.bytes, root, slot)
-                .map_or(&[][..], |position| layout::quads_behind(self.bytes, position))
-        })
+        layout::field(self.bytes, root, slot)
+            .map_or(&[][..], |position| layout::quads_behind(self.bytes, position))
+    }
+
+    /// The token vectors of a document of a multi-vector collection. Like the sparse vectors they are no entry.
+    pub fn tokens(&self) -> RowTokens<'a> {
+        RowTokens {
+            components: self.quads(layout::ROW_TOKENS),
+            numbers: self.quads(layout::ROW_TOKEN_NUMBERS),
+        }
     }
 
     /// Sparse spaces up to the last in which the point has a vector.
@@ -308,10 +324,49 @@ impl<'a> PayloadRow<'a> {
     }
 }
 
+/// Token vectors in a row, in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowTokens<'a> {
+    components: &'a [[u8; 4]],
+    numbers: &'a [[u8; 4]],
+}
+
+impl<'a> RowTokens<'a> {
+    /// How many vectors there are.
+    pub fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    /// Components of each vector; 0 when there are no vectors.
+    pub fn dim(&self) -> usize {
+        self.components.len().checked_div(self.numbers.len()).unwrap_or(0)
+    }
+
+    /// Their numbers in the index of tokens, in their order.
+    pub fn numbers(&self) -> impl ExactSizeIterator<Item = u32> + use<'a> {
+        self.numbers.iter().map(|number| u32::from_le_bytes(*number))
+    }
+
+    /// The vectors in their order, each as its components.
+    pub fn vectors(
+        &self,
+    ) -> impl ExactSizeIterator<Item = impl ExactSizeIterator<Item = f32> + use<'a>> + use<'a> {
+        // Of no vectors there is no piece, whatever its length would be.
+        let vectors = self.components.chunks_exact(self.dim().max(1));
+        vectors.map(|vector| vector.iter().map(|component| f32::from_le_bytes(*component)))
+    }
+}
+
 impl PartialEq for PayloadRow<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len
             && self.stored_entries().eq(other.stored_entries())
+            && self.tokens() == other.tokens()
             && (0..self.sparse_spaces().max(other.sparse_spaces()))
                 .all(|space| self.sparse_of(space).eq(other.sparse_of(space)))
     }

@@ -4,6 +4,7 @@ use super::row_layout as layout;
 use super::{PayloadRow, Value};
 use crate::sparse::{SparseError, check_sparse};
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Collects entries and encodes one row.
@@ -21,6 +22,10 @@ pub struct RowBuilder {
     entries: BTreeMap<String, Draft>,
     /// For each sparse space, up to the last that was set.
     sparse: Vec<Vec<(u32, f32)>>,
+    /// The number of each token vector in the index of tokens.
+    token_numbers: Vec<u32>,
+    /// Components of the token vectors, as many of each.
+    tokens: Vec<f32>,
 }
 
 #[derive(Clone, Debug)]
@@ -87,6 +92,17 @@ impl RowBuilder {
         Ok(())
     }
 
+    /// Replaces the token vectors of a document: the components of one vector after the other, and the number of each in the index of
+    /// tokens. None at all take the vectors out.
+    ///
+    /// # Panics
+    /// When the components are not as many for each number.
+    pub fn set_tokens(&mut self, numbers: Vec<u32>, components: Vec<f32>) {
+        let rest = components.len().checked_rem(numbers.len()).unwrap_or(components.len());
+        assert_eq!(rest, 0, "{} components of {} token vectors", components.len(), numbers.len());
+        (self.token_numbers, self.tokens) = (numbers, components);
+    }
+
     /// Removes `key` and its deadline; false when there was none.
     pub fn remove(&mut self, key: &str) -> bool {
         self.entries.remove(key).is_some()
@@ -140,15 +156,16 @@ impl RowBuilder {
             ENTRY + key.len() + value
         });
         let sparse = self.sparse.iter().map(|vector| 4 + 8 * vector.len());
-        ROW + entries.sum::<usize>() + sparse.sum::<usize>()
+        let tokens = 4 * (self.token_numbers.len() + self.tokens.len());
+        ROW + entries.sum::<usize>() + sparse.sum::<usize>() + tokens
     }
 
-    /// The encoded row; empty when no key and no sparse vector is set.
+    /// The encoded row; empty when no key and no vector is set.
     ///
     /// # Panics
     /// When the row would pass 2 GiB, which its offsets cannot span; see [`encoded_bound`](Self::encoded_bound).
     pub fn finish(self) -> Vec<u8> {
-        if self.entries.is_empty() && self.sparse.is_empty() {
+        if self.entries.is_empty() && self.sparse.is_empty() && self.token_numbers.is_empty() {
             return Vec::new();
         }
         let mut builder = FlatBufferBuilder::with_capacity(self.encoded_bound().next_multiple_of(8));
@@ -170,8 +187,15 @@ impl RowBuilder {
             (builder.create_vector(&indices), builder.create_vector(&values), ends)
         });
 
+        let tokens = (!self.token_numbers.is_empty())
+            .then(|| (builder.create_vector(&self.tokens), builder.create_vector(&self.token_numbers)));
+
         let table = builder.start_table();
         builder.push_slot_always(layout::ROW_ENTRIES, entries);
+        if let Some((components, numbers)) = tokens {
+            builder.push_slot_always(layout::ROW_TOKENS, components);
+            builder.push_slot_always(layout::ROW_TOKEN_NUMBERS, numbers);
+        }
         if let Some((indices, values, ends)) = sparse {
             builder.push_slot_always(layout::ROW_SPARSE_INDICES, indices);
             builder.push_slot_always(layout::ROW_SPARSE_VALUES, values);
@@ -246,9 +270,31 @@ fn push_float(builder: &mut FlatBufferBuilder<'_>, slot: u16, number: f64) {
     }
 }
 
+/// The row as it is answered: a document without its token vectors, which may be a hundred times its payload. Any other row is given back as
+/// it is.
+pub fn without_tokens(row: &[u8]) -> Cow<'_, [u8]> {
+    if row.is_empty() {
+        return Cow::Borrowed(row);
+    }
+    let document = PayloadRow::trusted(row);
+    match document.tokens().is_empty() {
+        true => Cow::Borrowed(row),
+        false => Cow::Owned(RowBuilder::beside_tokens(document).finish()),
+    }
+}
+
 impl From<PayloadRow<'_>> for RowBuilder {
-    /// Copies every stored entry with its deadline, expired ones included, and the sparse vectors.
+    /// Copies every stored entry with its deadline, expired ones included, and the vectors.
     fn from(row: PayloadRow<'_>) -> Self {
+        let tokens = row.tokens();
+        let (token_numbers, tokens) = (tokens.numbers().collect(), tokens.vectors().flatten().collect());
+        Self { token_numbers, tokens, ..RowBuilder::beside_tokens(row) }
+    }
+}
+
+impl RowBuilder {
+    /// Copies everything but the token vectors.
+    fn beside_tokens(row: PayloadRow<'_>) -> Self {
         let entries = row
             .stored_entries()
             .map(|entry| {
@@ -257,6 +303,6 @@ impl From<PayloadRow<'_>> for RowBuilder {
             })
             .collect();
         let sparse = (0..row.sparse_spaces()).map(|space| row.sparse_of(space).collect()).collect();
-        Self { entries, sparse }
+        Self { entries, sparse, token_numbers: Vec::new(), tokens: Vec::new() }
     }
 }

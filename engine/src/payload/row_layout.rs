@@ -22,6 +22,10 @@ pub(super) const ROW_SPARSE_INDICES: VOffsetT = slot(2);
 pub(super) const ROW_SPARSE_VALUES: VOffsetT = slot(3);
 /// For each sparse space, components up to the end of its vector; left out where all belong to the first.
 pub(super) const ROW_SPARSE_ENDS: VOffsetT = slot(4);
+/// Components of the token vectors of a document, one vector after the other.
+pub(super) const ROW_TOKENS: VOffsetT = slot(5);
+/// The number of each token vector in the index of tokens.
+pub(super) const ROW_TOKEN_NUMBERS: VOffsetT = slot(6);
 
 pub(super) const ENTRY_KEY: VOffsetT = slot(0);
 pub(super) const ENTRY_KIND: VOffsetT = slot(1);
@@ -142,6 +146,8 @@ impl Verifiable for RowTable {
             .visit_field::<ForwardsUOffset<Vector<'_, u32>>>("sparse_indices", ROW_SPARSE_INDICES, false)?
             .visit_field::<ForwardsUOffset<Vector<'_, f32>>>("sparse_values", ROW_SPARSE_VALUES, false)?
             .visit_field::<ForwardsUOffset<Vector<'_, u32>>>("sparse_ends", ROW_SPARSE_ENDS, false)?
+            .visit_field::<ForwardsUOffset<Vector<'_, f32>>>("tokens", ROW_TOKENS, false)?
+            .visit_field::<ForwardsUOffset<Vector<'_, u32>>>("token_numbers", ROW_TOKEN_NUMBERS, false)?
             .finish();
         Ok(())
     }

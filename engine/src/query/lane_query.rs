@@ -9,6 +9,9 @@ use crate::text::TextQuery;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+/// Documents that the tokens of one query may find.
+pub(super) const CANDIDATES_MAX: usize = 1 << 20;
+
 /// Why a query of lanes is refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -34,6 +37,14 @@ pub enum LaneError {
     /// See the text.
     #[error("query: strategy best_score takes no negative ids under the l2 metric")]
     NegativesUnderL2,
+    /// A lane of token vectors where documents have none.
+    #[error("query: a lane of token vectors works on a multi-vector collection alone")]
+    NoTokens,
+    /// Scoring them would take memory that grows with the collection.
+    #[error(
+        "query: more than {CANDIDATES_MAX} documents are near its tokens; ask for a smaller k or fewer candidates per token"
+    )]
+    TooManyCandidates,
 }
 
 /// A point given by its id or by a vector.
@@ -98,6 +109,17 @@ pub enum Source {
     Recommend(Recommend),
     /// By pairs of examples.
     Discover(Discover),
+    /// By the sum over tokens of the query of the greatest cosine with a token of the document.
+    MaxSim(MaxSim),
+}
+
+/// The token vectors of a query.
+#[derive(Clone, Debug, Default)]
+pub struct MaxSim {
+    /// Each of `dim` floats.
+    pub tokens: Vec<Vec<f32>>,
+    /// How many of the nearest tokens each token of the query looks for, 0 = four times the hits, at least 50.
+    pub per_token: usize,
 }
 
 impl LaneQuery {

@@ -4,7 +4,7 @@
 use super::examples::Examples;
 use super::fusion::{FusedHit, Fusion, Lane, Ranking, fuse, lane_weights};
 use super::lane_query::{Combine, Found, LaneError, LaneQuery, Leaf, Method, Source, by_score};
-use super::run::Run;
+use super::run::{Run, Searched};
 use crate::collection::{Dense, Explain, HitsWanted, IndexType, Query, SearchError, SparseQuery};
 use crate::filter::{Allowance, Predicate};
 use crate::index::Scratch;
@@ -32,13 +32,13 @@ pub struct QueryScratch {
     /// For the times in reports; none are taken without.
     pub clock: Option<fn() -> u64>,
     /// The last search of the graph.
-    explain: Option<Explain>,
+    pub(super) explain: Option<Explain>,
 }
 
 /// How a lane went, for `explain`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LaneReport {
-    /// `dense`, `sparse`, `text`, `recommend` or `discover`.
+    /// `dense`, `sparse`, `text`, `recommend`, `discover` or `maxsim`.
     pub lane: &'static str,
     /// Hits it might have contributed.
     pub pool: usize,
@@ -70,6 +70,7 @@ impl QueryScratch {
             Source::Text(_) => ("text", lists()),
             Source::Recommend(_) => ("recommend", None),
             Source::Discover(_) => ("discover", None),
+            Source::MaxSim(_) => ("maxsim", None),
         };
         LaneReport { lane, pool: leaf.pool, hits, near: self.explain, lists, ns }
     }
@@ -94,7 +95,7 @@ pub fn search_lanes(
     now_ms: u64,
     scratch: &mut QueryScratch,
 ) -> Result<Vec<Found>, LaneError> {
-    at_once(search_lanes_paced(dense, pin, query, now_ms, &mut Whole::unbounded(), scratch))
+    at_once(search_lanes_paced(dense.into(), pin, query, now_ms, &mut Whole::unbounded(), scratch))
 }
 
 /// As [`search_lanes`], at a pace. It counts searches of the graph, scores by examples and long lists of filters; walks over postings
@@ -103,14 +104,15 @@ pub fn search_lanes(
 /// # Errors
 /// As [`search_lanes`], and [`LaneError::TooLong`].
 pub async fn search_lanes_paced(
-    dense: &Dense,
+    searched: Searched<'_>,
     pin: &Pin<'_>,
     query: &LaneQuery,
     now_ms: u64,
     pace: &mut impl Pace,
     scratch: &mut QueryScratch,
 ) -> Result<Vec<Found>, LaneError> {
-    let run = Run { dense, pin, now_ms };
+    let Searched { dense, tokens } = searched;
+    let run = Run { dense, tokens, pin, now_ms };
     let root = match &query.combine {
         Combine::Rerank(root) => Some(&**root),
         Combine::Fuse(_) | Combine::Diversify { .. } => None,
@@ -188,6 +190,7 @@ impl Run<'_> {
                 };
                 self.by_examples(&examples, &named, leaf, pool, pace, scratch).await?
             }
+            Source::MaxSim(query) => self.max_sim(leaf, query, pool, pace, scratch).await?,
         };
         Ok(Ranked { ranking, hits })
     }
@@ -275,7 +278,7 @@ impl Run<'_> {
         if let Some(filter) = &root.filter {
             hits = self.matching(filter, hits, pace).await?;
         }
-        if !matches!(root.source, Source::Sparse(_) | Source::Text(_)) {
+        if !matches!(root.source, Source::Sparse(_) | Source::Text(_) | Source::MaxSim(_)) {
             // A point that lacks a vector there is none of its hits.
             hits.retain(|hit| self.space(root.space).holds(hit.slot));
         }
@@ -319,6 +322,7 @@ impl Run<'_> {
                 });
                 hits.sort_unstable_by(|a, b| by_score(a, b).then(a.id.cmp(&b.id)));
             }
+            Source::MaxSim(query) => hits = self.ranked_by_tokens(query, hits, pace).await?,
             Source::Text(_) => {
                 let all = self.listed(root, usize::MAX, pace, scratch).await?;
                 hits = all.into_iter().filter(|hit| seen.contains(&hit.id)).collect();
@@ -376,7 +380,7 @@ impl Run<'_> {
     }
 
     /// Those of the hits that match.
-    async fn matching(
+    pub(super) async fn matching(
         &self,
         filter: &Predicate,
         hits: Vec<Found>,

@@ -4,6 +4,7 @@ mod examples;
 mod fusion;
 mod lane_query;
 mod lanes;
+mod max_sim;
 mod mmr;
 mod run;
 #[cfg(test)]
@@ -11,6 +12,8 @@ mod tests;
 
 pub use fusion::{FusedHit, Fusion, Lane, RRF_K_DEFAULT, Ranking, fuse, lane_weights};
 pub use lane_query::{
-    Anchor, Combine, Discover, Found, LaneError, LaneQuery, Leaf, Method, Recommend, Source, Strategy,
+    Anchor, Combine, Discover, Found, LaneError, LaneQuery, Leaf, MaxSim, Method, Recommend, Source, Strategy,
 };
 pub use lanes::{Group, LaneReport, QueryScratch, group_hits, search_lanes, search_lanes_paced};
+pub use max_sim::{document_of, token_of};
+pub use run::Searched;

@@ -8,9 +8,25 @@ use crate::memory::Pin;
 /// A vector as the collection stores them: normalised under cosine, padded.
 pub(super) type Stored = Vec<f32>;
 
+/// The points that a query is about.
+#[derive(Clone, Copy)]
+pub struct Searched<'a> {
+    /// Points and their spaces; of a multi-vector collection its documents.
+    pub dense: &'a Dense,
+    /// Of a multi-vector collection its token vectors, each a point that [says](super::document_of) which document it is of.
+    pub tokens: Option<&'a Dense>,
+}
+
+impl<'a> From<&'a Dense> for Searched<'a> {
+    fn from(dense: &'a Dense) -> Searched<'a> {
+        Searched { dense, tokens: None }
+    }
+}
+
 /// What a query is carried out with.
 pub(super) struct Run<'a> {
     pub dense: &'a Dense,
+    pub tokens: Option<&'a Dense>,
     pub pin: &'a Pin<'a>,
     pub now_ms: u64,
 }

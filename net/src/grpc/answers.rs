@@ -7,6 +7,7 @@ use crate::limits::GRPC_MESSAGE_MAX_BYTES;
 use crate::op::{ApiError, ErrorKind};
 use crate::room::Room;
 use crate::wire::config::spaces_object;
+use crate::wire::proto::TokenVector;
 use crate::wire::proto::messages::*;
 use crate::wire::value::{content, scalar, write_json, write_metadata, write_payload, write_value};
 use bytes::Bytes;
@@ -222,6 +223,27 @@ pub fn named_found(
     let NamedBatchGetPoint { vectors, payload_json, ttl_ms, version, .. } =
         named_point(stored, spaces, with_vector, now_ms);
     NamedGetResponse { found: true, vectors, payload_json, ttl_ms, version }
+}
+
+/// A document of a multi-vector collection that was found among others.
+pub fn token_document(stored: StoredPoint, now_ms: u64) -> MVBatchGetPoint {
+    MVBatchGetPoint {
+        id: stored.id,
+        payload_json: payload_json(&stored.row, now_ms),
+        tokens: stored.vectors.into_iter().map(|(_, values)| TokenVector { values }).collect(),
+        version: stored.version,
+    }
+}
+
+/// A document of a multi-vector collection that was asked for alone.
+pub fn document_found(stored: StoredPoint, now_ms: u64) -> MVGetResponse {
+    let MVBatchGetPoint { tokens, payload_json, version, .. } = token_document(stored, now_ms);
+    MVGetResponse { found: true, tokens, payload_json, version }
+}
+
+/// A document of a multi-vector collection with its score.
+pub fn scored(hit: &FoundPoint, now_ms: u64) -> MVResult {
+    MVResult { id: hit.id, score: hit.score, metadata_json: payload_json(&hit.row, now_ms) }
 }
 
 /// The spaces of a collection with their configurations.

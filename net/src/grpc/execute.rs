@@ -1,8 +1,8 @@
 //! Carrying out what calls ask for, through the door that serves the other transports as well.
 
 use super::answers::{self, Answer};
-use super::decode::Request;
-use crate::door::Permit;
+use super::request::Request;
+use crate::door::{Permit, Shape};
 use crate::limits::{PAGE_BYTES, PAGE_POINTS};
 use crate::op::{ApiError, ChangeAliases, ErrorKind, GetPoints, ListCollections, Operation, Scroll};
 use crate::paged::{PointReader, ScrollReader};
@@ -54,6 +54,10 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             let id = request.points.first().map_or(0, |point| point.fields.id);
             upsert(permit, id, request, out).await?;
         }
+        Request::AddDocuments(request) => {
+            let id = request.documents.first().map_or(0, |document| document.fields.id);
+            upsert(permit, id, request, out).await?;
+        }
         Request::UpsertBatch(request) => {
             let ids = ids_of(request.batch.points.iter());
             upsert_batch(permit, ids, request, out).await?;
@@ -69,15 +73,18 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
         }
         Request::Get(request) => {
             let (collection, id) = (request.collection.clone(), request.ids.first().copied().unwrap_or(0));
-            let (spaces, with_vector) = (permit.space_names(&collection)?, request.with_vector);
+            let (shape, with_vector) = (permit.shape(&collection)?, request.with_vector);
             let point = permit.run(request).await?.pop().flatten().ok_or_else(|| {
                 let text = format!("point {id} not found in collection {collection:?}");
                 ApiError::new(ErrorKind::NotFound, text)
             })?;
             let now_ms = permit.unix_ms();
-            match spaces {
-                Some(spaces) => out.put(&answers::named_found(&point, &spaces, with_vector, now_ms)),
-                None => out.put(&answers::found(point, now_ms)),
+            match shape {
+                Shape::Spaces(spaces) => {
+                    out.put(&answers::named_found(&point, &spaces, with_vector, now_ms));
+                }
+                Shape::Tokens => out.put(&answers::document_found(point, now_ms)),
+                Shape::One => out.put(&answers::found(point, now_ms)),
             }
         }
         Request::GetBatch(request) => get_batch(permit, request, out).await?,
@@ -123,6 +130,17 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             }
         }
         Request::QueryNamed(request) => query(permit, request, out).await?,
+        Request::SearchDocuments(request) => {
+            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
+                put_scored(permit, &hits, out).await;
+            }
+        }
+        Request::HybridDocuments(request) => {
+            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
+                put_results(permit, &hits, out, results).await;
+            }
+        }
+        Request::QueryDocuments(request) => query(permit, request, out).await?,
         Request::Scroll(request) => scroll(permit, request, out).await?,
         Request::ChangeAlias(change) => {
             permit.run(ChangeAliases { changes: vec![change.clone()] }).await?;
@@ -257,6 +275,23 @@ pub async fn put_documents<M: prost::Message>(
     }
 }
 
+/// Appends documents with their scores, likewise.
+async fn put_scored(permit: &Permit, hits: &[FoundPoint], out: &mut Answer) {
+    let now_ms = permit.unix_ms();
+    let mut before = out.len();
+    for hit in hits {
+        let results = vec![answers::scored(hit, now_ms)];
+        out.put(&MVSearchResponse { results, ..Default::default() });
+        if out.len() - before > PAGE_BYTES {
+            if out.is_full() {
+                return;
+            }
+            before = out.len();
+            permit.env().breathe().await;
+        }
+    }
+}
+
 /// Appends groups, likewise: whole ones.
 async fn put_groups<M: prost::Message>(
     permit: &Permit,
@@ -280,7 +315,7 @@ async fn put_groups<M: prost::Message>(
 }
 
 async fn get_batch(permit: &Permit, request: GetPoints, out: &mut Answer) -> Result<(), ApiError> {
-    let (spaces, with_vector) = (permit.space_names(&request.collection)?, request.with_vector);
+    let (shape, with_vector) = (permit.shape(&request.collection)?, request.with_vector);
     let mut reader = PointReader::new(permit, request)?;
     loop {
         let before = out.len();
@@ -288,19 +323,23 @@ async fn get_batch(permit: &Permit, request: GetPoints, out: &mut Answer) -> Res
         let mut missing = Vec::new();
         let now_ms = permit.unix_ms();
         for (id, point) in page {
-            match (point, &spaces) {
-                (Some(point), None) => {
+            match (point, &shape) {
+                (Some(point), Shape::One) => {
                     let points = vec![answers::point(point, now_ms)];
                     out.put(&GetBatchResponse { points, missing: Vec::new() });
                 }
-                (Some(point), Some(spaces)) => {
+                (Some(point), Shape::Tokens) => {
+                    let points = vec![answers::token_document(point, now_ms)];
+                    out.put(&MVGetBatchResponse { points, missing: Vec::new() });
+                }
+                (Some(point), Shape::Spaces(spaces)) => {
                     let points = vec![answers::named_point(&point, spaces, with_vector, now_ms)];
                     out.put(&NamedGetBatchResponse { points, missing: Vec::new() });
                 }
                 (None, _) => missing.push(id),
             }
         }
-        // The field is that of both families.
+        // The field is that of all families.
         out.put(&GetBatchResponse { points: Vec::new(), missing });
         if reader.is_done() || out.is_full() {
             return Ok(());

@@ -22,10 +22,13 @@ mod health;
 mod here;
 mod message;
 mod methods;
+mod multi_vector;
 mod named;
+mod parts;
 #[doc(hidden)]
 pub mod probe;
 mod reflection;
+mod request;
 mod server;
 mod service;
 mod status;

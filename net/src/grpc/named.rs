@@ -1,10 +1,11 @@
-//! Messages about collections of named spaces to the operations that REST and the binary protocol fill as well.
+//! Decodes messages about collections of named spaces into the same operations that REST and the binary protocol use.
 
-use super::decode::{
-    Request, clear_payload, delete, delete_by_filter, delete_payload_keys, filter, fusion, get, get_batch,
-    read, read_options, scroll, set_payload, ttls, write_options,
+use super::parts::{
+    clear_payload, delete, delete_by_filter, delete_payload_keys, filter, fusion, get, get_batch, read,
+    read_options, scroll, set_payload, ttls, write_options,
 };
-use crate::op::table::NamedOp;
+use super::request::Request;
+use crate::op::NamedOp;
 use crate::op::{
     ApiError, CreateCollection, DropCollection, ErrorKind, GetNamedConfig, HybridNamed, NamedPoint,
     SearchNamed, UpsertNamed, WriteOptions, check_partitions_of_one, check_ttl,
@@ -22,10 +23,10 @@ use nigh_shard::core::PointFields;
 use nigh_shard::family::Family;
 use std::collections::BTreeMap;
 
-/// What the message of a method asks for; deadlines in payloads count from `now_ms`.
+/// Decodes the message of a method into its request; times to live in payloads start at `now_ms`.
 ///
 /// # Errors
-/// A bad request.
+/// The message is not a valid request.
 pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> {
     Ok(match op {
         NamedOp::CreateCollection => Request::Create(create(read(bytes)?)?),

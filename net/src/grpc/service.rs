@@ -2,13 +2,14 @@
 
 use super::call::{Call, REQUEST_ID};
 use super::connection::{Connection, OpenCall};
-use super::decode::{self, Decoded, Request as Asked};
+use super::decode::{self, Decoded};
 use super::execute;
 use super::head::{Head, Terms};
 use super::health;
 use super::here::Here;
 use super::message::{Fault, Messages};
 use super::methods::{Method, Target};
+use super::request::Request as Asked;
 use super::status::{Code, Status};
 use super::streamed;
 use crate::access_log::{AccessEntry, RequestIds};

@@ -3,9 +3,9 @@
 
 use super::answers::{self, Answer};
 use super::call::Call;
-use super::decode::{Request, SearchBatch};
 use super::execute::{put_documents, put_results};
 use super::message::Fault;
+use super::request::{Request, SearchBatch};
 use crate::door::Permit;
 use crate::limits::{GRPC_SEARCHES_TOGETHER_MAX, INLINE_JSON_MAX_BYTES};
 use crate::op::{ApiError, ErrorKind, ReadOptions, Scroll, SearchPoints};

@@ -9,7 +9,9 @@ mod aliases;
 mod bulk;
 mod collections;
 mod error;
+mod identities;
 mod kv;
+mod multi_vector;
 mod named;
 mod node;
 mod payload;
@@ -24,7 +26,12 @@ pub use aliases::{ChangeAliases, ListAliases};
 pub use bulk::{BuildStaged, StagePoints};
 pub use collections::{CreateCollection, DropCollection, GetCollection, ListCollections};
 pub use error::{ApiError, ErrorKind};
+pub use identities::{KvOp, KvQueryOp, MultiVectorOp, NamedOp, Op, PlacementOp, ProcessOp, VectorOp};
 pub use kv::{DefineKeyIndex, FlushKeys, ListKeyIndexes, QueryKeys};
+pub use multi_vector::{
+    AddDocuments, Document, GetMultiVectorConfig, HybridDocuments, QueryDocuments, SearchDocuments,
+    token_source,
+};
 pub use named::{GetNamedConfig, HybridNamed, NamedPoint, QueryNamed, SearchNamed, UpsertNamed};
 pub use node::{CheckReady, ListTasks, ReadKvMetrics, ReadMetrics};
 pub use payload::{ChangePayload, ChangePayloadIfPresent, OperatePoint};
@@ -35,7 +42,6 @@ pub use query::{
 };
 pub use scroll::{CountPoints, FacetPoints, SamplePoints, Scroll, ScrollOrdered, ScrollPoints};
 pub use search::{ExplainedSearch, SearchPoints};
-pub use table::{KvOp, KvQueryOp, NamedOp, Op, PlacementOp, ProcessOp, VectorOp};
 
 use crate::limits;
 use nigh_engine::filter::{Node, Predicate};

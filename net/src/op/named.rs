@@ -167,6 +167,9 @@ fn unknown_space(config: &NamedConfig, name: &str) -> ApiError {
 fn space_of(config: &NamedConfig, name: &str, source: &Source) -> Result<usize, ApiError> {
     match source {
         Source::Sparse(_) => sparse_space(config, name),
+        Source::MaxSim(_) => {
+            Err(ApiError::invalid("a lane of token vectors does not work on a collection of named spaces"))
+        }
         // A lane without any vector is decoded as an empty dense one.
         Source::Dense(vector) if vector.is_empty() && config.sparse_number_of(name).is_some() => {
             let name = quoted(name);
@@ -179,12 +182,12 @@ fn space_of(config: &NamedConfig, name: &str, source: &Source) -> Result<usize, 
     }
 }
 
-fn nothing_found() -> QueryOutcome {
+pub(super) fn nothing_found() -> QueryOutcome {
     QueryOutcome { answer: QueryAnswer::Hits(Vec::new()), incomplete: false, explained: None }
 }
 
 /// Checks a number of results that may be 0 or less.
-fn check_results(k: i64) -> Result<(), ApiError> {
+pub(super) fn check_results(k: i64) -> Result<(), ApiError> {
     if k < 1 { Ok(()) } else { check_k(k) }
 }
 
@@ -224,7 +227,7 @@ impl Operation for UpsertNamed {
     async fn run(self, core: Rc<Core>) -> Result<Vec<Written>, ApiError> {
         let config = core.config(&self.collection)?;
         let config = named(&config, &self.collection)?;
-        let of_several = self.points.len() > 1;
+        let of_several = (self.points.len() > 1).then_some("points");
         let (mut vectors, mut points) = (Vec::new(), Vec::with_capacity(self.points.len()));
         let mut refused = None;
         for point in self.points {
@@ -235,7 +238,7 @@ impl Operation for UpsertNamed {
                     points.push(fields);
                 }
                 Err(error) => {
-                    refused = Some(refused_at(points.len(), of_several.then_some(fields.id), error));
+                    refused = Some(refused_at(points.len(), of_several.map(|list| (list, fields.id)), error));
                     break;
                 }
             }

@@ -26,21 +26,21 @@ impl Operation for WritePoints {
         &self.collection
     }
     async fn run(self, core: Rc<Core>) -> Result<Vec<Written>, ApiError> {
-        let of_several = self.batch.points.len() > 1;
+        let of_several = (self.batch.points.len() > 1).then_some("points");
         core.write(&self.collection, self.batch).await.map_err(|stopped| stopped_at(stopped, of_several))
     }
 }
 
-/// The error of a write that stopped, which names the point where it was one of several.
-pub(super) fn stopped_at(stopped: BatchError, of_several: bool) -> ApiError {
+/// The error of a write that stopped, which names the point where it was one of several in a list of that name.
+pub(super) fn stopped_at(stopped: BatchError, of_several: Option<&str>) -> ApiError {
     let error = ApiError::from(stopped.error);
-    refused_at(stopped.committed, stopped.point.filter(|_| of_several), error)
+    refused_at(stopped.committed, of_several.zip(stopped.point), error)
 }
 
-/// The error of a write of which the points before `at` were written; it names the point that was refused if there is an id.
-pub(super) fn refused_at(at: usize, id: Option<u64>, error: ApiError) -> ApiError {
-    let message = match id {
-        Some(id) => format!("points[{at}] with id {id}: {error}"),
+/// The error of a write of which the points before `at` were written; it names the list and the point that was refused if both are given.
+pub(super) fn refused_at(at: usize, point: Option<(&str, u64)>, error: ApiError) -> ApiError {
+    let message = match point {
+        Some((list, id)) => format!("{list}[{at}] with id {id}: {error}"),
         None => error.message,
     };
     ApiError { kind: error.kind, message, committed: Some(at) }

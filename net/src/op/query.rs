@@ -223,6 +223,7 @@ pub(super) fn check_source(source: &Source) -> Result<(), ApiError> {
         Source::Discover(of) => ("pairs of examples", of.context.len(), limits::QUERY_EXAMPLES_MAX),
         Source::Sparse(of) => ("dimensions", of.len(), limits::QUERY_DIMENSIONS_MAX),
         Source::Text(of) => ("distinct words", of.terms().len(), limits::QUERY_TERMS_MAX),
+        Source::MaxSim(of) => ("token vectors", of.tokens.len(), limits::QUERY_TOKENS_MAX),
         Source::Dense(_) => return Ok(()),
     };
     if found > most {

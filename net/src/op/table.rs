@@ -5,177 +5,7 @@
 //! a decoder in each codec that offers it; tests walk the table and fail where one is missing.
 
 use crate::op::Action;
-use nigh_shard::family::Family;
-
-/// The identity of an operation, by which codecs choose its decoder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// On keys.
-    Kv(KvOp),
-    /// On keys as a whole; not offered unless the server was asked to serve queries over keys.
-    KvQuery(KvQueryOp),
-    /// On the process, its registries and its aliases.
-    Process(ProcessOp),
-    /// On where a collection lies.
-    Placement(PlacementOp),
-    /// On dense collections and their points.
-    Vector(VectorOp),
-    /// On collections of named spaces and their points.
-    Named(NamedOp),
-    /// Part of the interface, but of nothing that this build has.
-    Absent,
-}
-
-impl Op {
-    /// The family of the collections that the operation is on; the dense one where it is on none.
-    pub const fn family(self) -> Family {
-        match self {
-            Op::Named(_) => Family::Named,
-            _ => Family::Dense,
-        }
-    }
-}
-
-/// Operations on keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the table")]
-pub enum KvOp {
-    Get,
-    Put,
-    Del,
-    Expire,
-    Incr,
-    IncrEx,
-    SetNx,
-    GetSet,
-    GetDel,
-    Exists,
-    Persist,
-    Ttl,
-    Cas,
-    Cad,
-    Caex,
-    Mget,
-    PutBatch,
-    Flush,
-    Operate,
-}
-
-/// Operations on keys as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the table")]
-pub enum KvQueryOp {
-    Query,
-    IndexSet,
-    IndexList,
-}
-
-/// Operations on the process, its registries and its aliases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the table")]
-pub enum ProcessOp {
-    Ping,
-    Ready,
-    Metrics,
-    KvMetrics,
-    ReplMetrics,
-    OpenApi,
-    Tasks,
-    Collections,
-    KeysAdd,
-    KeysRevoke,
-    KeysList,
-    Backup,
-    BackupsList,
-    AliasCreate,
-    AliasDelete,
-    AliasBatch,
-    AliasList,
-    /// Another operation with what its client wants of replicas around it.
-    Envelope,
-}
-
-/// Operations on where a collection lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the table")]
-pub enum PlacementOp {
-    Evict,
-    Restore,
-    Resplit,
-    ResplitCleanup,
-    Reshard,
-    ReshardAbort,
-}
-
-/// Operations on dense collections and their points.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the table")]
-pub enum VectorOp {
-    CreateCollection,
-    DropCollection,
-    GetConfig,
-    Write,
-    WriteBatch,
-    Insert,
-    Upsert,
-    InsertIfAbsent,
-    Delete,
-    Exists,
-    Get,
-    GetBatch,
-    SetPayload,
-    OverwritePayload,
-    DeletePayloadKeys,
-    ClearPayload,
-    DeleteByFilter,
-    Search,
-    SearchBatch,
-    SearchDocs,
-    SearchGroups,
-    SearchMmr,
-    HybridSearch,
-    SearchText,
-    HybridText,
-    Query,
-    Scroll,
-    Count,
-    Facet,
-    Sample,
-    BulkStage,
-    BulkStagePayload,
-    BulkBuild,
-    Operate,
-}
-
-/// Operations on collections of named spaces and their points.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the table")]
-pub enum NamedOp {
-    CreateCollection,
-    DropCollection,
-    GetConfig,
-    Upsert,
-    UpsertBatch,
-    Delete,
-    DeletePoints,
-    Exists,
-    Get,
-    GetBatch,
-    SetPayload,
-    OverwritePayload,
-    DeletePayloadKeys,
-    ClearPayload,
-    Search,
-    SearchDocs,
-    SparseSearch,
-    HybridSearch,
-    Scroll,
-    Query,
-    Count,
-    Facet,
-    Sample,
-    Operate,
-}
+use crate::op::identities::{KvOp, KvQueryOp, MultiVectorOp, NamedOp, Op, PlacementOp, ProcessOp, VectorOp};
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -309,6 +139,10 @@ const fn vector(name: &'static str, op: VectorOp, right: Action) -> Row {
 
 const fn in_named(name: &'static str, op: NamedOp, right: Action) -> Row {
     row(name, Op::Named(op), right)
+}
+
+const fn in_multi_vector(name: &'static str, op: MultiVectorOp, right: Action) -> Row {
+    row(name, Op::MultiVector(op), right)
 }
 
 const fn absent(name: &'static str, right: Action, at: CollectionAt) -> Row {
@@ -491,10 +325,22 @@ pub const TABLE: &[Row] = &[
         .tcp(Nowhere)
         .rest(Post, "/v1/collections/{name}/resplit/cleanup")
         .grpc("ResplitCleanup"),
-    absent("vector_mv_resplit", Admin, Nowhere).grpc("MVResplit"),
-    absent("vector_mv_reshard", Admin, Nowhere).grpc("MVReshard"),
-    absent("vector_mv_reshard_abort", Admin, Nowhere).grpc("MVReshardAbort"),
-    absent("vector_mv_resplit_cleanup", Admin, Nowhere).grpc("MVResplitCleanup"),
+    placement("vector_mv_resplit", PlacementOp::Resplit)
+        .tcp(Nowhere)
+        .rest(Post, "/v1/multivector/{name}/resplit")
+        .grpc("MVResplit"),
+    placement("vector_mv_reshard", PlacementOp::Reshard)
+        .tcp(Nowhere)
+        .rest(Post, "/v1/multivector/{name}/reshard")
+        .grpc("MVReshard"),
+    placement("vector_mv_reshard_abort", PlacementOp::ReshardAbort)
+        .tcp(Nowhere)
+        .rest(Post, "/v1/multivector/{name}/reshard/abort")
+        .grpc("MVReshardAbort"),
+    placement("vector_mv_resplit_cleanup", PlacementOp::ResplitCleanup)
+        .tcp(Nowhere)
+        .rest(Post, "/v1/multivector/{name}/resplit/cleanup")
+        .grpc("MVResplitCleanup"),
     vector("vector_create_collection", VectorOp::CreateCollection, Admin)
         .tcp(First)
         .rest(Post, "/v1/collections")
@@ -619,24 +465,93 @@ pub const TABLE: &[Row] = &[
         .takes(&["workers", "wait"]),
     vector("vector_operate", VectorOp::Operate, Write).tcp(First),
     absent("vector_bm25_stats", Read, First),
-    absent("vector_mv_create_collection", Admin, First).grpc("MVCreateCollection"),
-    absent("vector_mv_drop_collection", Admin, First).grpc("MVDropCollection"),
-    absent("vector_mv_add", Write, First).grpc("MVAdd"),
-    absent("vector_mv_add_if_absent", Write, First),
-    absent("vector_mv_exists", Read, First),
-    absent("vector_mv_delete", Write, First).grpc("MVDelete"),
-    absent("vector_mv_get", Read, First).grpc("MVGet"),
-    absent("vector_mv_get_batch", Read, First).grpc("MVGetBatch"),
-    absent("vector_mv_set_payload", Write, First).grpc("MVSetPayload"),
-    absent("vector_mv_overwrite_payload", Write, First).grpc("MVOverwritePayload"),
-    absent("vector_mv_delete_payload_keys", Write, First).grpc("MVDeletePayloadKeys"),
-    absent("vector_mv_clear_payload", Write, First).grpc("MVClearPayload"),
-    absent("vector_mv_search", Read, First).grpc("MVSearch"),
-    absent("vector_mv_hybrid_search", Read, AfterFlags).grpc("MVHybridSearch"),
-    absent("vector_mv_scroll", Read, First).grpc("MVScroll"),
-    absent("vector_mv_get_config", Read, First),
-    absent("vector_mv_query", Read, First).grpc("MVVectorQuery"),
-    absent("vector_mv_operate", Write, First),
+    in_multi_vector("vector_mv_create_collection", MultiVectorOp::CreateCollection, Admin)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}")
+        .grpc("MVCreateCollection"),
+    in_multi_vector("vector_mv_drop_collection", MultiVectorOp::DropCollection, Admin)
+        .tcp(First)
+        .rest(Delete, "/v1/multivector/{name}")
+        .grpc("MVDropCollection"),
+    in_multi_vector("vector_mv_get_config", MultiVectorOp::GetConfig, Read)
+        .tcp(First)
+        .rest(Get, "/v1/multivector/{name}/config")
+        .takes(READ_OPTIONS),
+    in_multi_vector("vector_mv_add", MultiVectorOp::Add, Write)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/docs")
+        .takes(CONDITIONS)
+        .grpc("MVAdd"),
+    in_multi_vector("vector_mv_add_if_absent", MultiVectorOp::AddIfAbsent, Write).tcp(First),
+    in_multi_vector("vector_mv_add_batch", MultiVectorOp::AddBatch, Write)
+        .rest(Post, "/v1/multivector/{name}/docs/batch")
+        .takes(WRITE_OPTIONS),
+    in_multi_vector("vector_mv_exists", MultiVectorOp::Exists, Read).tcp(First),
+    in_multi_vector("vector_mv_delete", MultiVectorOp::Delete, Write)
+        .tcp(First)
+        .rest(Delete, "/v1/multivector/{name}/docs/{id}")
+        .takes(CONDITIONS)
+        .grpc("MVDelete"),
+    in_multi_vector("vector_mv_delete_by_filter", MultiVectorOp::DeletePoints, Write)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/docs/delete")
+        .takes(CONDITIONS),
+    in_multi_vector("vector_mv_get", MultiVectorOp::Get, Read)
+        .tcp(First)
+        .rest(Get, "/v1/multivector/{name}/points/{id}")
+        .takes(POINT_OPTIONS)
+        .grpc("MVGet"),
+    in_multi_vector("vector_mv_get_batch", MultiVectorOp::GetBatch, Read)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/points/batch-get")
+        .takes(PROJECTION)
+        .grpc("MVGetBatch"),
+    in_multi_vector("vector_mv_set_payload", MultiVectorOp::SetPayload, Write)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/points/{id}/payload")
+        .takes(CONDITIONS)
+        .grpc("MVSetPayload"),
+    in_multi_vector("vector_mv_overwrite_payload", MultiVectorOp::OverwritePayload, Write)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/points/{id}/payload/overwrite")
+        .rest(Put, "/v1/multivector/{name}/points/{id}/payload")
+        .takes(CONDITIONS)
+        .grpc("MVOverwritePayload"),
+    in_multi_vector("vector_mv_delete_payload_keys", MultiVectorOp::DeletePayloadKeys, Write)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/points/{id}/payload/delete")
+        .takes(CONDITIONS)
+        .grpc("MVDeletePayloadKeys"),
+    in_multi_vector("vector_mv_clear_payload", MultiVectorOp::ClearPayload, Write)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/points/{id}/payload/clear")
+        .takes(CONDITIONS)
+        .grpc("MVClearPayload"),
+    in_multi_vector("vector_mv_search", MultiVectorOp::Search, Read)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/search")
+        .takes(READ_OPTIONS)
+        .grpc("MVSearch"),
+    in_multi_vector("vector_mv_hybrid_search", MultiVectorOp::HybridSearch, Read)
+        .tcp(AfterFlags)
+        .rest(Post, "/v1/multivector/{name}/hybrid-search")
+        .takes(READ_OPTIONS)
+        .grpc("MVHybridSearch"),
+    in_multi_vector("vector_mv_scroll", MultiVectorOp::Scroll, Read)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/scroll")
+        .takes(READ_OPTIONS)
+        .grpc("MVScroll"),
+    in_multi_vector("vector_mv_query", MultiVectorOp::Query, Read)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/query")
+        .takes(READ_OPTIONS)
+        .grpc("MVVectorQuery"),
+    in_multi_vector("vector_mv_count", MultiVectorOp::Count, Read).rest(Post, "/v1/multivector/{name}/count"),
+    in_multi_vector("vector_mv_facet", MultiVectorOp::Facet, Read).rest(Post, "/v1/multivector/{name}/facet"),
+    in_multi_vector("vector_mv_sample", MultiVectorOp::Sample, Read)
+        .rest(Post, "/v1/multivector/{name}/sample"),
+    in_multi_vector("vector_mv_operate", MultiVectorOp::Operate, Write).tcp(First),
     in_named("vector_named_create_collection", NamedOp::CreateCollection, Admin)
         .tcp(First)
         .rest(Post, "/v1/named/{name}")

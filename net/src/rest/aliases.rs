@@ -1,7 +1,8 @@
 //! Alias bodies and answers.
 
+use crate::limits;
 use crate::op::{ApiError, ChangeAliases};
-use crate::wire::json::{decode, json_object};
+use crate::wire::json::{UpTo, decode, json_object};
 use crate::wire::value::write_string;
 use nigh_shard::core::{Alias, AliasChange};
 
@@ -31,7 +32,7 @@ json_object! {
 json_object! {
     /// Body of `POST /v1/aliases/batch`.
     pub struct BatchBody {
-        "actions" => actions: Vec<ActionBody>,
+        "actions" => actions: UpTo<ActionBody, { limits::ALIAS_ACTIONS_MAX }>,
     }
 }
 
@@ -63,8 +64,12 @@ pub fn decode_create(body: &[u8]) -> Result<(String, String), ApiError> {
 /// 400.
 pub fn decode_batch(body: &[u8]) -> Result<ChangeAliases, ApiError> {
     let body: BatchBody = decode(body)?;
-    let mut changes = Vec::new();
-    for (index, action) in body.actions.unwrap_or_default().into_iter().enumerate() {
+    let (mut changes, actions) = (Vec::new(), body.actions.unwrap_or_default().0);
+    let most = limits::ALIAS_ACTIONS_MAX;
+    if actions.len() > most {
+        return Err(ApiError::invalid(format!("a request may have at most {most} actions")));
+    }
+    for (index, action) in actions.into_iter().enumerate() {
         let located = |error: ApiError| ApiError::invalid(format!("actions[{index}]: {error}"));
         changes.push(match (action.create, action.delete) {
             (Some(create), None) => {
@@ -134,7 +139,9 @@ mod tests {
         let json = r#"{"actions":[{"create":{"alias":"a","collection":"c"}},{"delete":{"alias":"b"},"create":null}]}"#;
         assert_eq!(batch(json), Ok(vec![create, delete]));
         assert_eq!(batch("{}"), Ok(Vec::new()));
+        let many = format!(r#"{{"actions":[{}]}}"#, vec!["{}"; limits::ALIAS_ACTIONS_MAX + 2].join(","));
         for (json, fragment) in [
+            (&many[..], "at most 65536 actions"),
             (r#"{"actions":[{}]}"#, "actions[0]: expected exactly one"),
             (
                 r#"{"actions":[{"delete":{"alias":"b"}},{"create":{"alias":"a","collection":"c"},"delete":{"alias":"b"}}]}"#,

@@ -1,6 +1,6 @@
 //! Deleting many points: those that match a filter, or those that are named.
 
-use crate::op::{ApiError, DeletePoints, check_ids, compile_filter};
+use crate::op::{ApiError, DeletePoint, DeletePoints, check_ids, compile_filter};
 use crate::rest::parameters::WriteParameters;
 use crate::wire::filter::WireFilter;
 use crate::wire::json::{decode, json_object};
@@ -61,6 +61,60 @@ pub fn decode_delete(
             expected_version: None,
         })?,
     })
+}
+
+json_object! {
+    /// Body of `…/points/delete` of collections of named spaces and of `…/docs/delete`.
+    pub struct OneOrManyBody {
+        "id" => id: u64,
+        "ids" => ids: Ids,
+        "filter" => filter: WireFilter,
+        "write_consistency_factor" => write_consistency_factor: i64,
+        "wait" => wait: bool,
+    }
+}
+
+/// What such a body asks for.
+pub enum Deletion {
+    /// To delete one point.
+    One(DeletePoint),
+    /// To delete those that are named or match a filter.
+    Many(DeletePoints),
+}
+
+/// Decodes such a body, whose query string states `write`.
+///
+/// # Errors
+/// 400.
+pub fn decode_one_or_many(
+    collection: String,
+    body: &[u8],
+    write: WriteParameters,
+) -> Result<Deletion, ApiError> {
+    let body: OneOrManyBody = decode(body)?;
+    let write = write.with_body(WriteParameters {
+        write_consistency_factor: body.write_consistency_factor,
+        wait: body.wait,
+        expected_version: None,
+    })?;
+    let of_many = body.ids.is_some() || body.filter.is_some();
+    match body.id {
+        Some(_) if of_many => Err(ApiError::invalid("id is set beside ids or filter; delete by one of them")),
+        Some(id) => Ok(Deletion::One(DeletePoint { collection, id, write })),
+        // An id that was left out by mistake must not cost the point 0.
+        None if !of_many => {
+            Err(ApiError::invalid("id is required: the point to delete; or else ids or filter"))
+        }
+        None if write.expected_version.is_some() => {
+            Err(ApiError::invalid("expected_version needs id: many points have no version in common"))
+        }
+        None => Ok(Deletion::Many(DeletePoints {
+            collection,
+            filter: compile_filter(body.filter.map(|filter| filter.0))?,
+            ids: body.ids.map(|ids| ids.0),
+            write,
+        })),
+    }
 }
 
 #[cfg(test)]

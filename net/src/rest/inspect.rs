@@ -148,6 +148,7 @@ pub fn list_answer(all: &[CollectionInfo]) -> Vec<u8> {
                 entry["dim"] = config.dim.into();
                 entry["metric"] = to_json(Key::Metric.effective(config));
             }
+            CollectionConfig::MultiVector(config) => entry["dim"] = config.tokens.dim.into(),
             CollectionConfig::Named(config) => {
                 let dense = config.spaces.iter().map(|space| (&space.name, space_entry(&space.config)));
                 let sparse = config.sparse_spaces.iter().map(|name| (name, json!({ "sparse": true })));

@@ -1,12 +1,13 @@
 //! Bodies of searches by lanes, and what they ask for.
 
+use crate::limits;
 use crate::op::{
     ApiError, DiversePoints, GroupPoints, HybridPoints, QueryLeaf, QueryPoints, TextPoints, ZeroAlpha,
     compile_filter, fusion_method, recommend_strategy, text_source,
 };
 use crate::rest::parameters::{ReadParameters, read_parameters};
 use crate::wire::filter::WireFilter;
-use crate::wire::json::{Floats, SparseBody, decode, json_object};
+use crate::wire::json::{Floats, SparseBody, UpTo, decode, json_object};
 use nigh_engine::query::{Anchor, Discover, Method, Recommend, Source};
 use nigh_engine::quoted::quoted;
 
@@ -103,7 +104,7 @@ json_object! {
     /// Body of `…/query`.
     pub struct QueryBody {
         "root" => root: LeafBody,
-        "prefetch" => prefetch: Vec<LeafBody>,
+        "prefetch" => prefetch: UpTo<LeafBody, { limits::QUERY_LANES_MAX }>,
         "mode" => mode: String,
         "method" => method: String,
         "alpha" => alpha: f64,
@@ -146,7 +147,7 @@ json_object! {
     pub struct DiscoverBody {
         "target" => target: u64,
         "target_vec" => target_vec: Floats,
-        "context" => context: Vec<PairBody>,
+        "context" => context: UpTo<PairBody, { limits::QUERY_EXAMPLES_MAX }>,
     }
 }
 
@@ -264,7 +265,7 @@ pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Re
         None => None,
     };
     let mut lanes = Vec::new();
-    for (index, leaf) in body.prefetch.unwrap_or_default().into_iter().enumerate() {
+    for (index, leaf) in body.prefetch.unwrap_or_default().0.into_iter().enumerate() {
         lanes.push(leaf.into_leaf().map_err(|error| located(&format!("prefetch[{index}]"), &error))?);
     }
     Ok(QueryPoints {
@@ -319,7 +320,7 @@ impl DiscoverBody {
             _ => None,
         };
         let mut context = Vec::new();
-        for (index, pair) in self.context.unwrap_or_default().into_iter().enumerate() {
+        for (index, pair) in self.context.unwrap_or_default().0.into_iter().enumerate() {
             context.push(match (pair.positive, pair.negative, pair.positive_vec, pair.negative_vec) {
                 (Some(positive), Some(negative), None, None) => (Anchor::Id(positive), Anchor::Id(negative)),
                 (None, None, Some(positive), Some(negative)) => {

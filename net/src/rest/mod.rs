@@ -17,6 +17,8 @@ mod inspect;
 mod lane_bodies;
 mod lanes;
 mod manage;
+mod multi_vector;
+mod multi_vector_bodies;
 mod named;
 mod named_bodies;
 mod openapi;
@@ -30,6 +32,7 @@ mod read;
 mod routes;
 mod scroll;
 mod search;
+mod shared;
 
 pub use binary::{BinaryQuery, IngestDecoder, IngestRoute, decode_query};
 pub use error::status;
@@ -148,6 +151,7 @@ impl RestService {
             }
             Op::Vector(op) => self.vector(&permit, head, op, reached, query, body).await,
             Op::Named(op) => self.named(&permit, op, reached, query, body).await,
+            Op::MultiVector(op) => self.multi_vector(&permit, op, reached, query, body).await,
             // The table has no routes for operations on keys.
             Op::Kv(_) | Op::KvQuery(_) | Op::Absent => Ok(not_found()),
         }

@@ -1,24 +1,21 @@
 //! Routes of collections of named spaces, `/v1/named/{n}`.
 
 use super::named_bodies::{
-    Deletion, decode_create, decode_delete, decode_hybrid, decode_query, decode_search, decode_sparse_search,
-    decode_upsert, read_batch,
+    decode_create, decode_hybrid, decode_query, decode_search, decode_sparse_search, decode_upsert,
+    read_batch,
 };
-use super::parameters::{ConditionsBody, Query, ReadParameters, WriteParameters};
+use super::parameters::{Query, ReadParameters, WriteParameters};
 use super::points::BatchPages;
-use super::routes::{Reached, parse_id};
+use super::routes::Reached;
 use super::{
-    RestService, batch_reply, decode_body, inspect, json_body, named_answer, not_found, ok, optional_body,
-    payload, points, put_existed, read, scroll, stream_pages,
+    RestService, batch_reply, decode_body, json_body, named_answer, not_found, ok, points, put_existed,
+    shared,
 };
 use crate::door::Permit;
 use crate::http::{BodyReader, Collected, Reply, ReplyBody, json_reply};
-use crate::limits;
 use crate::op::{
-    ApiError, ChangePayload, CreateCollection, DeletePoint, DropCollection, GetNamedConfig, NamedOp,
-    QueryNamed, VectorOp, check_name,
+    ApiError, CreateCollection, DropCollection, GetNamedConfig, NamedOp, QueryNamed, VectorOp, check_name,
 };
-use crate::rest::pages::Pages;
 use crate::wire::config::spaces_object;
 use crate::wire::value::write_json;
 use http::StatusCode;
@@ -65,7 +62,10 @@ impl RestService {
                 let decode = move |body: &[u8]| decode_upsert(collection, body, write, now_ms);
                 let request = decode_body(permit, body, decode).await?;
                 let id = request.points.first().map_or(0, |point| point.fields.id);
-                match permit.run(request).await?.contains(&Written::Conflict) {
+                // Of one there is nothing to say about those before it.
+                let written =
+                    permit.run(request).await.map_err(|error| ApiError { committed: None, ..error })?;
+                match written.contains(&Written::Conflict) {
                     true => Err(ApiError::version_conflict(id)),
                     false => Ok(ok(format!("{{\"id\":{id}}}\n"))),
                 }
@@ -78,77 +78,20 @@ impl RestService {
                 let pages = BatchPages::before(request.points.iter().map(|point| &point.fields));
                 batch_reply(permit, pages, request.points.len(), request).await
             }
-            NamedOp::Delete => {
-                let (id, write) = (parse_id(&id)?, WriteParameters::of(query)?);
-                let stated = optional_body::<ConditionsBody>(&mut body).await?;
-                let write = write.with_body(stated.parameters())?;
-                let deleted = permit.run(DeletePoint { collection, id, write }).await?;
-                Ok(ok(format!("{{\"deleted\":{deleted}}}\n")))
-            }
-            NamedOp::DeletePoints => {
-                let write = WriteParameters::of(query)?;
-                let body = json_body(&mut body).await?;
-                let decode = move |body: &[u8]| decode_delete(collection, body, write);
-                match decode_body(permit, body, decode).await? {
-                    Deletion::One(request) => {
-                        Ok(ok(format!("{{\"deleted\":{}}}\n", permit.run(request).await?)))
-                    }
-                    Deletion::Many(request) => {
-                        Ok(ok(format!("{{\"deleted\":{}}}\n", permit.run(request).await?)))
-                    }
-                }
-            }
-            NamedOp::Get => {
-                let stated = optional_body::<read::GetBody>(&mut body).await?;
-                read::get(permit, collection, &id, query, stated).await
-            }
-            NamedOp::GetBatch => {
-                let projection = read::Projection::of(query)?;
-                body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
-                let wanted = points::read_envelope(&mut body, read::BatchGetBody::default()).await?;
-                read::batch_get(permit, collection, projection, wanted).await
-            }
+            NamedOp::Delete => shared::delete(permit, collection, &id, query, body).await,
+            NamedOp::DeletePoints => shared::delete_points(permit, collection, query, body).await,
+            NamedOp::Get => shared::get(permit, collection, &id, query, body).await,
+            NamedOp::GetBatch => shared::get_batch(permit, collection, query, body).await,
             NamedOp::SetPayload
             | NamedOp::OverwritePayload
             | NamedOp::DeletePayloadKeys
             | NamedOp::ClearPayload => {
-                let (id, write) = (parse_id(&id)?, WriteParameters::of(query)?);
-                let body = json_body(&mut body).await?;
-                let op = change_of(op);
-                let decode = move |body: &[u8]| payload::decode_change(op, body, write);
-                let (change, write) = decode_body(permit, body, decode).await?;
-                permit.run(ChangePayload { collection, id, change, write }).await?;
-                Ok(ok(&b"{\"applied\":true}\n"[..]))
+                shared::change_payload(permit, change_of(op), collection, &id, query, body).await
             }
-            NamedOp::Scroll => {
-                let read = ReadParameters::of(query)?;
-                let body = json_body(&mut body).await?;
-                let decode = move |body: &[u8]| scroll::decode_scroll(collection, body, read);
-                scroll::scroll(permit, decode_body(permit, body, decode).await?).await
-            }
-            NamedOp::Count => {
-                let decode = move |body: &[u8]| inspect::decode_count(collection, body);
-                let request = decode_body(permit, json_body(&mut body).await?, decode).await?;
-                Ok(ok(format!("{{\"count\":{}}}\n", permit.run(request).await?)))
-            }
-            NamedOp::Facet => {
-                let decode = move |body: &[u8]| inspect::decode_facet(collection, body);
-                let request = decode_body(permit, json_body(&mut body).await?, decode).await?;
-                let found = permit.run(request).await?;
-                let bytes = size_of_val(&found[..]);
-                let mut pages = inspect::FacetPages::new(found);
-                let mut first = Vec::new();
-                pages.next(&mut first).await?;
-                Ok(json_reply(StatusCode::OK, stream_pages(permit, first, pages, bytes)?))
-            }
-            NamedOp::Sample => {
-                let (body, now_ms) = (json_body(&mut body).await?, permit.unix_ms());
-                let decode = move |body: &[u8]| inspect::decode_sample(collection, body, now_ms);
-                let request = decode_body(permit, body, decode).await?;
-                let (collection, filter) = (request.collection.clone(), request.filter.clone());
-                let ids = permit.run(request).await?;
-                scroll::documents(permit, collection, filter, ids).await
-            }
+            NamedOp::Scroll => shared::scroll(permit, collection, query, body).await,
+            NamedOp::Count => shared::count(permit, collection, body).await,
+            NamedOp::Facet => shared::facet(permit, collection, body).await,
+            NamedOp::Sample => shared::sample(permit, collection, body).await,
             // The table has no routes for these operations.
             NamedOp::Exists | NamedOp::Operate => Ok(not_found()),
             NamedOp::Search

@@ -1,20 +1,19 @@
 //! Bodies of the routes of collections of named spaces, and what they ask for.
 
-use super::delete::Ids;
 use super::envelope::Envelope;
 use super::lane_bodies::{DiscoverBody, LeafBody, RecommendBody, located, method};
 use super::points::{check_batch_options, read_envelope};
 use crate::http::BodyReader;
 use crate::limits;
 use crate::op::{
-    ApiError, DeletePoint, DeletePoints, HybridNamed, NamedPoint, QueryNamed, QueryPoints, SearchNamed,
-    UpsertNamed, WriteOptions, check_partitions_of_one, check_ttl, compile_filter,
+    ApiError, HybridNamed, NamedPoint, QueryNamed, QueryPoints, SearchNamed, UpsertNamed, WriteOptions,
+    check_partitions_of_one, check_ttl, compile_filter,
 };
 use crate::rest::parameters::{ReadParameters, WriteParameters, read_parameters};
 use crate::wire::config::SpaceConfigs;
 use crate::wire::filter::WireFilter;
 use crate::wire::json::{
-    Floats, IntMap, Key, SparseBody, decode, field, in_words, invalid_json, json_object,
+    Floats, IntMap, Key, SparseBody, UpTo, decode, field, in_words, invalid_json, json_object,
 };
 use crate::wire::value::{WirePayload, encode_row};
 use nigh_engine::collection::{NamedConfig, SPACES_MAX};
@@ -45,56 +44,6 @@ json_object! {
         "expected_version" => expected_version: u64,
         "write_consistency_factor" => write_consistency_factor: i64,
         "wait" => wait: bool,
-    }
-}
-
-json_object! {
-    /// Body of `…/points/delete`.
-    pub struct DeleteBody {
-        "id" => id: u64,
-        "ids" => ids: Ids,
-        "filter" => filter: WireFilter,
-        "write_consistency_factor" => write_consistency_factor: i64,
-        "wait" => wait: bool,
-    }
-}
-
-/// What `…/points/delete` asks for.
-pub enum Deletion {
-    /// To delete one point.
-    One(DeletePoint),
-    /// To delete those that are named or match a filter.
-    Many(DeletePoints),
-}
-
-/// Decodes the body of `…/points/delete`, whose query string states `write`.
-///
-/// # Errors
-/// 400.
-pub fn decode_delete(collection: String, body: &[u8], write: WriteParameters) -> Result<Deletion, ApiError> {
-    let body: DeleteBody = decode(body)?;
-    let write = write.with_body(WriteParameters {
-        write_consistency_factor: body.write_consistency_factor,
-        wait: body.wait,
-        expected_version: None,
-    })?;
-    let of_many = body.ids.is_some() || body.filter.is_some();
-    match body.id {
-        Some(_) if of_many => Err(ApiError::invalid("id is set beside ids or filter; delete by one of them")),
-        Some(id) => Ok(Deletion::One(DeletePoint { collection, id, write })),
-        // An id that was left out by mistake must not cost the point 0.
-        None if !of_many => {
-            Err(ApiError::invalid("id is required: the point to delete; or else ids or filter"))
-        }
-        None if write.expected_version.is_some() => {
-            Err(ApiError::invalid("expected_version needs id: many points have no version in common"))
-        }
-        None => Ok(Deletion::Many(DeletePoints {
-            collection,
-            filter: compile_filter(body.filter.map(|filter| filter.0))?,
-            ids: body.ids.map(|ids| ids.0),
-            write,
-        })),
     }
 }
 
@@ -151,7 +100,7 @@ json_object! {
     /// Body of `…/query`.
     pub struct QueryBody {
         "root" => root: NamedLeafBody,
-        "prefetch" => prefetch: Vec<NamedLeafBody>,
+        "prefetch" => prefetch: UpTo<NamedLeafBody, { limits::QUERY_LANES_MAX }>,
         "mode" => mode: String,
         "method" => method: String,
         "alpha" => alpha: f64,
@@ -404,7 +353,7 @@ pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Re
         _ => None,
     };
     let (mut spaces, mut lanes) = (Vec::new(), Vec::new());
-    for (index, leaf) in body.prefetch.unwrap_or_default().into_iter().enumerate() {
+    for (index, leaf) in body.prefetch.unwrap_or_default().0.into_iter().enumerate() {
         let leaf = leaf.into_leaf().map_err(|error| located(&format!("prefetch[{index}]"), &error))?;
         spaces.push(leaf.0);
         lanes.push(leaf.1);

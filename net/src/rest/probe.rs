@@ -9,7 +9,7 @@ use super::payload::decode_change;
 use super::read::BatchGetBody;
 use super::routes::{Resolved, parse_id, resolve};
 use super::scroll::decode_scroll;
-use super::{lane_bodies, named_bodies, points, search};
+use super::{lane_bodies, multi_vector_bodies, named_bodies, points, search};
 use crate::op::{Action, ApiError, SearchPoints, VectorOp, check_name};
 use crate::wire::json::{decode, invalid_json};
 use crate::wire::value::{write_document, write_payload};
@@ -119,7 +119,8 @@ pub fn payload_changes(body: &[u8]) -> Result<(), ApiError> {
 
 /// Body of a search by lanes, read as each of them; whether any is right.
 pub fn lanes(body: &[u8]) -> bool {
-    lane_bodies::reads(body).into_iter().chain(named_bodies::reads(body)).any(|reads| reads)
+    let reads = lane_bodies::reads(body).into_iter().chain(named_bodies::reads(body));
+    reads.chain(multi_vector_bodies::reads(body)).any(|reads| reads)
 }
 
 /// Body of `POST /v1/collections`.

@@ -1,6 +1,6 @@
 //! Reading points: by id, and by many ids. Answers of any length are made page by page while they are sent.
 
-use crate::door::{Permit, SpaceNames};
+use crate::door::{Permit, Shape, SpaceNames};
 use crate::http::{Reply, ReplyBody, json_reply};
 use crate::op::{ApiError, ErrorKind, GetPoints, ReadOptions};
 use crate::paged::PointReader;
@@ -18,14 +18,13 @@ use nigh_shard::core::StoredPoint;
 #[derive(Clone)]
 struct Shown {
     with_vector: bool,
-    /// The names of the spaces of a collection of named spaces.
-    spaces: Option<SpaceNames>,
+    shape: Shape,
 }
 
 impl Shown {
     /// Of the collection of the family of the permit.
     fn of(permit: &Permit, collection: &str, with_vector: bool) -> Result<Shown, ApiError> {
-        Ok(Shown { with_vector, spaces: permit.space_names(collection)? })
+        Ok(Shown { with_vector, shape: permit.shape(collection)? })
     }
 }
 
@@ -43,27 +42,39 @@ fn write_vectors(out: &mut Vec<u8>, point: &StoredPoint, spaces: &SpaceNames) {
     out.push(b'}');
 }
 
+/// Appends the vectors of the tokens of a document in their order.
+fn write_tokens(out: &mut Vec<u8>, point: &StoredPoint) {
+    out.push(b'[');
+    for (index, (_, vector)) in point.vectors.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_json(out, vector);
+    }
+    out.push(b']');
+}
+
 /// Appends `"vector":…,"payload":…,"ttl_ms":…,"version":…}`, and `sparse` before the end when vectors are asked for and the
-/// point has one; of a collection of named spaces `vectors` in place of both.
+/// point has one. Of a collection of named spaces `vectors` stands in place of both, of a multi-vector collection `tokens`, without
+/// `ttl_ms`.
 fn write_point(out: &mut Vec<u8>, point: &StoredPoint, shown: &Shown, now_ms: u64) {
-    match (&shown.spaces, &point.vector) {
-        (Some(spaces), _) => {
-            out.extend_from_slice(b"\"vectors\":");
-            match shown.with_vector {
-                true => write_vectors(out, point, spaces),
-                false => out.extend_from_slice(b"null"),
-            }
-        }
-        (None, Some(vector)) if !vector.is_empty() => {
-            out.extend_from_slice(b"\"vector\":");
-            write_json(out, vector);
-        }
-        (None, _) => out.extend_from_slice(b"\"vector\":null"),
+    out.extend_from_slice(match shown.shape {
+        Shape::One => b"\"vector\":",
+        Shape::Spaces(_) => b"\"vectors\":",
+        Shape::Tokens => b"\"tokens\":",
+    });
+    match (&shown.shape, &point.vector) {
+        (Shape::Spaces(spaces), _) if shown.with_vector => write_vectors(out, point, spaces),
+        (Shape::Tokens, _) if shown.with_vector => write_tokens(out, point),
+        (Shape::One, Some(vector)) if !vector.is_empty() => write_json(out, vector),
+        _ => out.extend_from_slice(b"null"),
     }
     out.extend_from_slice(b",\"payload\":");
     write_payload(out, &point.row, now_ms);
-    out.extend_from_slice(b",\"ttl_ms\":");
-    write_json(out, &point.ttl_ms);
+    if !matches!(shown.shape, Shape::Tokens) {
+        out.extend_from_slice(b",\"ttl_ms\":");
+        write_json(out, &point.ttl_ms);
+    }
     out.extend_from_slice(b",\"version\":");
     write_json(out, &point.version);
     if point.vector.is_some() {
@@ -138,7 +149,8 @@ pub async fn get(
     let shown = Shown::of(permit, &request.collection, with_vector)?;
     let mut points = permit.run(request).await?;
     let Some(point) = points.pop().flatten() else {
-        return Err(ApiError::new(ErrorKind::NotFound, format!("point not found: id {id}")));
+        let what = if matches!(shown.shape, Shape::Tokens) { "document" } else { "point" };
+        return Err(ApiError::new(ErrorKind::NotFound, format!("{what} not found: id {id}")));
     };
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(b"{\"found\":true,");
@@ -290,21 +302,27 @@ mod tests {
             version: 3,
             vectors: vec![],
         };
-        let shown = Shown { with_vector: true, spaces: None };
+        let shown = Shown { with_vector: true, shape: Shape::One };
         write_point(&mut out, &point, &shown, 0);
         assert_eq!(out, br#""vector":[0.5,1.0],"payload":null,"ttl_ms":7,"version":3}"#);
         out.clear();
         write_point(&mut out, &StoredPoint { vector: None, ..point.clone() }, &shown, 0);
         assert!(out.starts_with(b"\"vector\":null,"));
         let dense = vec!["a".to_owned(), "b\"".to_owned()];
-        let spaces = Some(SpaceNames { dense, ..SpaceNames::default() });
+        let spaces = Shape::Spaces(SpaceNames { dense, ..SpaceNames::default() });
         let vectors = vec![(0, vec![1.0]), (1, vec![0.5, -2.0]), (2, vec![3.0])];
         let named = StoredPoint { vector: None, vectors, ..point };
         for (with_vector, expected) in [(true, r#"{"a":[1.0],"b\"":[0.5,-2.0]}"#), (false, "null")] {
             out.clear();
-            write_point(&mut out, &named, &Shown { with_vector, spaces: spaces.clone() }, 0);
+            write_point(&mut out, &named, &Shown { with_vector, shape: spaces.clone() }, 0);
             let out = String::from_utf8(out.clone()).unwrap();
             assert_eq!(out, format!(r#""vectors":{expected},"payload":null,"ttl_ms":7,"version":3}}"#));
+        }
+        for (with_vector, expected) in [(true, "[[1.0],[0.5,-2.0],[3.0]]"), (false, "null")] {
+            out.clear();
+            write_point(&mut out, &named, &Shown { with_vector, shape: Shape::Tokens }, 0);
+            let out = String::from_utf8(out.clone()).unwrap();
+            assert_eq!(out, format!(r#""tokens":{expected},"payload":null,"version":3}}"#));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::door::Permit;
 use crate::http::{Reply, json_reply};
+use crate::limits;
 use crate::op::{ApiError, ReadOptions, Scroll, ScrollOrdered, ScrollPoints, compile_filter};
 use crate::paged::ScrollReader;
 use crate::rest::pages::{Pages, stream_pages};
@@ -9,7 +10,7 @@ use crate::rest::parameters::{ReadParameters, read_parameters};
 use crate::rest::search::write_hit_document;
 use crate::wire::cursors;
 use crate::wire::filter::WireFilter;
-use crate::wire::json::{decode, json_object};
+use crate::wire::json::{UpTo, decode, json_object};
 use crate::wire::order::{key_of, order_of};
 use crate::wire::value::{UnknownKeys, ValueSeed, write_json};
 use http::StatusCode;
@@ -66,7 +67,7 @@ json_object! {
         "start_from" => start_from: StartFrom,
         "is_datetime" => is_datetime: bool,
         "is_string" => is_string: bool,
-        "tail_keys" => tail_keys: Vec<TailBody>,
+        "tail_keys" => tail_keys: UpTo<TailBody, { limits::ORDER_KEYS_MAX }>,
     }
 }
 
@@ -106,7 +107,7 @@ impl OrderBody {
     pub fn into_order(self) -> Result<(Vec<OrderKey>, Option<f64>), ApiError> {
         let first = order_key(self.key, self.desc, self.is_datetime, self.is_string)?;
         let start_from = self.start_from.map(|start| start.0);
-        let tail = self.tail_keys.unwrap_or_default().into_iter();
+        let tail = self.tail_keys.unwrap_or_default().0.into_iter();
         order_of(
             first,
             start_from,
@@ -151,7 +152,7 @@ pub async fn documents(
 }
 
 async fn answer(permit: &Permit, reader: ScrollReader) -> Result<Reply, ApiError> {
-    let says_missing = permit.family() == Family::Dense;
+    let says_missing = permit.family() != Family::Named;
     let mut pages = ScrollPages { permit: permit.clone(), reader, says_missing, wrote_any: false };
     let mut first = b"{\"documents\":[".to_vec();
     pages.next(&mut first).await?;

@@ -7,7 +7,7 @@ use crate::rest::pages::Pages;
 use crate::rest::parameters::{ReadParameters, read_parameters};
 use crate::wire::filter::WireFilter;
 use crate::wire::json::{Floats, decode, json_object};
-use crate::wire::value::{write_document, write_json};
+use crate::wire::value::{write_document, write_json, write_payload};
 use nigh_engine::query::LaneReport;
 use nigh_shard::core::{Explained, FoundPoint};
 use serde_json::json;
@@ -101,6 +101,22 @@ pub fn write_found(out: &mut Vec<u8>, hit: &FoundPoint, documents_at: Option<u64
     out.push(b'}');
 }
 
+/// Appends `{"id":…,"score":…}` of a hit, with `metadata` when the document has any.
+fn write_scored(out: &mut Vec<u8>, hit: &FoundPoint, now_ms: u64) {
+    out.extend_from_slice(b"{\"id\":");
+    write_json(out, &hit.id);
+    out.extend_from_slice(b",\"score\":");
+    write_json(out, &in_range(hit.score, f32::MIN));
+    let start = out.len();
+    out.extend_from_slice(b",\"metadata\":");
+    let value = out.len();
+    write_payload(out, &hit.row, now_ms);
+    if out[value..] == *b"null" {
+        out.truncate(start);
+    }
+    out.push(b'}');
+}
+
 /// Appends a document that no score ranks.
 pub fn write_hit_document(out: &mut Vec<u8>, id: u64, distance: f32, row: &[u8], now_ms: u64) {
     write_hit(out, id, distance, 0.0);
@@ -114,6 +130,8 @@ pub struct FoundPages {
     hits: Vec<FoundPoint>,
     at: usize,
     documents: bool,
+    /// Hits have scores and payloads, and no distances and texts.
+    scored: bool,
     says_missing: bool,
     now_ms: u64,
     explained: Option<Explained>,
@@ -122,7 +140,12 @@ pub struct FoundPages {
 impl FoundPages {
     /// For routes that answer `results`, or with `documents` for those that answer `documents`.
     pub fn new(hits: Vec<FoundPoint>, documents: bool, now_ms: u64) -> Self {
-        FoundPages { hits, at: 0, documents, says_missing: true, now_ms, explained: None }
+        FoundPages { hits, at: 0, documents, scored: false, says_missing: true, now_ms, explained: None }
+    }
+
+    /// For a route that answers `results` with payloads, whose documents have tokens and no text.
+    pub fn scored(hits: Vec<FoundPoint>, now_ms: u64) -> Self {
+        FoundPages { scored: true, ..FoundPages::new(hits, false, now_ms) }
     }
 
     /// Whether the answer says which partitions are missing, as most do.
@@ -138,7 +161,7 @@ impl FoundPages {
     /// Appends the next page.
     pub fn write(&mut self, out: &mut Vec<u8>) {
         // A document costs some ten times a bare hit.
-        let page = if self.documents { PAGE_POINTS } else { 8 * PAGE_POINTS };
+        let page = if self.documents || self.scored { PAGE_POINTS } else { 8 * PAGE_POINTS };
         let mut hits = &self.hits[self.at..self.hits.len().min(self.at + page)];
         let mut bytes = 128;
         // A page has fewer of long documents, but one at least.
@@ -157,7 +180,10 @@ impl FoundPages {
             if self.at + index > 0 {
                 out.push(b',');
             }
-            write_found(out, hit, self.documents.then_some(self.now_ms));
+            match self.scored {
+                true => write_scored(out, hit, self.now_ms),
+                false => write_found(out, hit, self.documents.then_some(self.now_ms)),
+            }
         }
         self.at += hits.len();
         if self.at == self.hits.len() {

@@ -169,7 +169,7 @@ pub fn put_applied(out: &mut Vec<u8>, applied: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::table::{self, TABLE};
+    use crate::op::table::TABLE;
     use crate::tcp::hex::hex;
     use nigh_engine::kv::operate::{Call, Change, Outcome};
 
@@ -182,7 +182,7 @@ mod tests {
 
     fn ops() -> impl Iterator<Item = KvOp> {
         TABLE.iter().filter_map(|row| match row.op {
-            table::Op::Kv(op) => Some(op),
+            crate::op::Op::Kv(op) => Some(op),
             _ => None,
         })
     }

@@ -346,7 +346,7 @@ impl<'a, 'h> Round<'a, 'h> {
         }
         self.keys.passes();
         let permit = self.here.door.permit(grant);
-        if let Op::Vector(_) | Op::Named(_) = op {
+        if let Op::Vector(_) | Op::Named(_) | Op::MultiVector(_) = op {
             // Boxed, as elsewhere: its state would make that of every idle connection large.
             return Box::pin(self.vector(permit, op, inbound, request)).await;
         }
@@ -367,7 +367,7 @@ impl<'a, 'h> Round<'a, 'h> {
                 self.laps.end(Stage::Owners);
             }
             Op::Placement(op) => Box::pin(process::partition(&permit, op, args, &mut self.out)).await,
-            Op::Kv(_) | Op::KvQuery(_) | Op::Absent | Op::Named(_) | Op::Vector(_) => {
+            Op::Kv(_) | Op::KvQuery(_) | Op::Absent | Op::Named(_) | Op::MultiVector(_) | Op::Vector(_) => {
                 frame::put_error(&mut self.out, UNKNOWN)
             }
         }

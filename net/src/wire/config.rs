@@ -4,7 +4,7 @@
 use crate::op::ApiError;
 use crate::wire::json::{self, field, field_seed, unknown_field};
 use nigh_engine::collection::config_keys::{Family, Ints, Key, Kind, Settings, Value};
-use nigh_engine::collection::{DenseConfig, NamedConfig, NamedSpace, SPACES_MAX};
+use nigh_engine::collection::{DenseConfig, MultiVectorConfig, NamedConfig, NamedSpace, SPACES_MAX};
 use nigh_engine::quoted::quoted;
 use nigh_shard::collection_file::to_json;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
@@ -169,6 +169,48 @@ impl<'de> Deserialize<'de> for WordOrCode {
         }
         deserializer.deserialize_any(Either)
     }
+}
+
+/// The configuration of a multi-vector collection as sent.
+#[derive(Default)]
+pub struct TokensConfig(pub Settings);
+
+impl TokensConfig {
+    /// The configuration with its defaults.
+    ///
+    /// # Errors
+    /// 400 for what no collection can have.
+    pub fn into_config(self) -> Result<MultiVectorConfig, ApiError> {
+        let tokens = self.0.config().map_err(|error| ApiError::invalid(error.to_string()))?;
+        let config = MultiVectorConfig::new(tokens);
+        config.validate().map_err(|error| ApiError::invalid(error.to_string()))?;
+        Ok(config)
+    }
+
+    /// How many parts the collection is to be divided into, where that was sent.
+    pub fn partitions(&self) -> Option<i64> {
+        let partitions = self.0.get(Key::Partitions).and_then(Value::as_int)?;
+        Some(i64::try_from(partitions).unwrap_or(i64::MAX))
+    }
+}
+
+impl<'de> Deserialize<'de> for TokensConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut body = TokensConfig::default();
+        let keys = Key::of(Family::MultiVector).collect();
+        deserializer.deserialize_map(Object { key: None, keys, settings: &mut body.0, sparse: None })?;
+        Ok(body)
+    }
+}
+
+/// The configuration of a multi-vector collection as answers have it: what it was made with, each word by its name.
+pub fn tokens_object(config: &MultiVectorConfig) -> Map<String, serde_json::Value> {
+    let given = |key: Key| {
+        let value = key.get(&config.tokens)?;
+        let is_zero = matches!(value, Value::Bool(false) | Value::Int(0)) || value == Value::Float(0.0);
+        (!is_zero).then(|| (key.name().to_owned(), to_json(value)))
+    };
+    Key::of(Family::MultiVector).filter_map(given).collect()
 }
 
 /// The spaces of a collection as sent, by their names.

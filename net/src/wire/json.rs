@@ -8,10 +8,13 @@ use crate::limits::PAYLOAD_KEYS_MAX;
 use crate::op::ApiError;
 use crate::wire::floats::parse_floats;
 use nigh_engine::quoted::quoted;
-use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde::de::{
+    self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
 /// A bad-JSON error; every text starts `invalid JSON body:`, which clients match.
 pub fn invalid_json(reason: impl fmt::Display) -> ApiError {
@@ -196,6 +199,41 @@ macro_rules! json_object {
 }
 pub(crate) use json_object;
 
+/// The first items of an array, at most `MOST` + 1, so that a reader whose limit is `MOST` sees that there are more. The remaining items are
+/// skipped and take no memory: an object of three bytes of text may take hundreds of bytes in memory.
+pub struct UpTo<T, const MOST: usize>(pub Vec<T>);
+
+impl<T, const MOST: usize> Default for UpTo<T, MOST> {
+    fn default() -> Self {
+        UpTo(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for UpTo<T, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Items<T, const MOST: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Items<T, MOST> {
+            type Value = UpTo<T, MOST>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                // As serde says it of a list.
+                f.write_str("a sequence")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+                let mut items = Vec::new();
+                while items.len() <= MOST {
+                    match array.next_element()? {
+                        Some(item) => items.push(item),
+                        None => return Ok(UpTo(items)),
+                    }
+                }
+                while array.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(UpTo(items))
+            }
+        }
+        deserializer.deserialize_seq(Items(PhantomData))
+    }
+}
+
 /// An array of finite `f32`, read straight into its vector by [`parse_floats`].
 #[derive(Default)]
 pub struct Floats(pub Vec<f32>);
@@ -291,6 +329,20 @@ mod tests {
             Ok(_) => panic!("{body} was accepted"),
             Err(error) => error.message,
         }
+    }
+
+    #[test]
+    fn lists_end_behind_one_more_than_they_may_have() {
+        let list = |json: &str| serde_json::from_str::<UpTo<u64, 2>>(json).map(|list| list.0);
+        for (json, items) in [("[]", &[][..]), ("[1,2]", &[1, 2]), ("[1,2,3]", &[1, 2, 3])] {
+            assert_eq!(list(json).unwrap(), items);
+        }
+        // The rest is JSON, and no more is asked of it.
+        assert_eq!(list(r#"[1,2,3,"x",{"a":[]}]"#).unwrap(), [1, 2, 3]);
+        for wrong in ["[1,2,3,", "[1,2,3,x]", r#"[1,"2"]"#, "7", "{}"] {
+            assert!(list(wrong).is_err(), "{wrong}");
+        }
+        assert!(list("7").unwrap_err().to_string().contains("expected a sequence"));
     }
 
     #[test]

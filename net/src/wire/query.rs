@@ -3,7 +3,9 @@
 //! Refused for now, as the lanes behind have no such thing: specifications inside others, and recommendations by vectors.
 
 use crate::limits;
-use crate::op::{ApiError, QueryLeaf, QueryNamed, QueryPoints, ZeroAlpha, fusion_method};
+use crate::op::{
+    ApiError, QueryDocuments, QueryLeaf, QueryNamed, QueryPoints, ZeroAlpha, fusion_method, token_source,
+};
 use crate::wire::embedded::{filter_of, invalid, sparse_of};
 use crate::wire::proto;
 use nigh_engine::query::{Anchor, Discover, Recommend, Source, Strategy};
@@ -26,7 +28,15 @@ pub fn named_query_of(spec: proto::QuerySpec) -> Result<QueryNamed, ApiError> {
     Ok(QueryNamed { query, spaces, root_space })
 }
 
-/// A lane with the name of its space, empty in a dense collection.
+/// What a query of a multi-vector collection asks for, likewise.
+///
+/// # Errors
+/// A bad request.
+pub fn document_query_of(spec: proto::QuerySpec) -> Result<QueryDocuments, ApiError> {
+    Ok(QueryDocuments(lanes_of(spec, Family::MultiVector)?.0))
+}
+
+/// A lane with the name of its space, empty but in a collection of named spaces.
 type Lane = (String, QueryLeaf);
 
 /// A query, the names of the spaces of its lanes, and that of its root.
@@ -94,18 +104,22 @@ fn leaf(leaf: proto::QueryLeaf, family: Family) -> Result<Lane, ApiError> {
         }
         proto::Leaf::Recommend(leaf) => recommend(leaf)?,
         proto::Leaf::Discover(leaf) => discover(leaf)?,
-        proto::Leaf::MultiVector(_) => {
+        proto::Leaf::MultiVector(_) if family != Family::MultiVector => {
             let name = family.name();
             return Err(ApiError::invalid(format!(
                 "a lane of token vectors does not work on a {name} collection"
             )));
+        }
+        proto::Leaf::MultiVector(leaf) => {
+            let tokens = leaf.query.into_iter().map(|token| token.values).collect();
+            (String::new(), lane(token_source(tokens, 0), leaf.k, leaf.lane_k, &leaf.filter_json)?)
         }
     };
     match (family, space.is_empty()) {
         (Family::Named, true) => {
             Err(ApiError::invalid("space is required: each lane names the vector space that it ranks in"))
         }
-        (Family::Dense, false) => {
+        (Family::Dense | Family::MultiVector, false) => {
             check_named(family)?;
             Ok((space, lane))
         }
@@ -113,12 +127,15 @@ fn leaf(leaf: proto::QueryLeaf, family: Family) -> Result<Lane, ApiError> {
     }
 }
 
-/// Refuses a lane of a space in a dense collection.
+/// Refuses a lane of a space in a collection that has none with names.
 fn check_named(family: Family) -> Result<(), ApiError> {
     match family {
         Family::Named => Ok(()),
-        Family::Dense => {
-            Err(ApiError::invalid("a lane of a named vector space does not work on a dense collection"))
+        Family::Dense | Family::MultiVector => {
+            let name = family.name();
+            Err(ApiError::invalid(format!(
+                "a lane of a named vector space does not work on a {name} collection"
+            )))
         }
     }
 }

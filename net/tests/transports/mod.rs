@@ -1,4 +1,5 @@
 //! The same requests over every transport: they mean the same, and are answered with the same.
+mod multi_vector;
 mod named;
 
 use crate::common::grpc::GrpcClient;
@@ -6,11 +7,13 @@ use crate::common::server::{Client, options};
 use nigh_net::auth::Open;
 use nigh_net::grpc::{self, GrpcConfig};
 use nigh_net::metrics::Telemetry;
+use nigh_net::tcp::reader::ArgsReader;
 use nigh_net::tcp::{self, TcpConfig};
 use nigh_net::{HttpConfig, bind, serve};
 use nigh_shard::cores::Placement;
 use nigh_shard::node::NodeOptions;
 use nigh_shard::start::{Node, Serve};
+use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
@@ -167,4 +170,59 @@ impl Args {
             args.bytes(&index.to_be_bytes()).bytes(&value.to_be_bytes())
         })
     }
+}
+
+/// A sparse vector as a body has it.
+pub fn sparse_json(vector: &[(u32, f32)]) -> Value {
+    let (indices, values): (Vec<u32>, Vec<f32>) = vector.iter().copied().unzip();
+    json!({"indices": indices, "values": values})
+}
+
+/// A hit: id, distance, score, metadata where there is any.
+pub type Hit = (u64, f32, f32, Value);
+
+/// The hits of an answer of REST or gRPC.
+pub fn hits_of(list: &Value) -> Vec<Hit> {
+    let number = |value: &Value| value.as_f64().unwrap_or(0.0) as f32;
+    let list = list.as_array().cloned().unwrap_or_default();
+    list.iter()
+        .map(|hit| {
+            let metadata = match (&hit["metadata"], &hit["metadata_json"]) {
+                (Value::Null, Value::String(text)) => serde_json::from_str(text).unwrap(),
+                (metadata, _) => metadata.clone(),
+            };
+            (hit["id"].as_u64().unwrap_or(0), number(&hit["distance"]), number(&hit["score"]), metadata)
+        })
+        .collect()
+}
+
+/// The bytes of a result: `distances` alone, or scores beside them, or whole documents.
+pub fn binary_hits(bytes: &[u8], with_score: bool, with_document: bool) -> Vec<Hit> {
+    let mut args = ArgsReader::new(bytes);
+    (0..args.u32("n").unwrap())
+        .map(|_| {
+            let (id, distance) = (args.u64("id").unwrap(), args.f32("distance").unwrap());
+            let score = if with_score { args.f32("score").unwrap() } else { 0.0 };
+            let mut metadata = Value::Null;
+            if with_document {
+                assert_eq!(args.text32("content"), Ok(""));
+                match args.text32("metadata").unwrap() {
+                    "" => {}
+                    text => metadata = serde_json::from_str(text).unwrap(),
+                }
+            }
+            (id, distance, score, metadata)
+        })
+        .collect()
+}
+
+/// An array of numbers.
+pub fn floats(value: &Value) -> Vec<f32> {
+    value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
+}
+
+/// The next of a sequence of numbers that a seed begins.
+pub fn numbers(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *seed >> 33
 }

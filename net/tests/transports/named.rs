@@ -1,5 +1,5 @@
 //! Collections of named spaces.
-use super::{Args, Clients, Server};
+use super::{Args, Clients, Hit, Server, binary_hits, floats, hits_of, numbers, sparse_json};
 use nigh_net::tcp::reader::ArgsReader;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -59,54 +59,8 @@ impl Written {
     }
 }
 
-fn sparse_json(vector: &[(u32, f32)]) -> Value {
-    let (indices, values): (Vec<u32>, Vec<f32>) = vector.iter().copied().unzip();
-    json!({"indices": indices, "values": values})
-}
-
-/// A hit: id, distance, score, metadata where there is any.
-type Hit = (u64, f32, f32, Value);
-
-fn hits_of(list: &Value) -> Vec<Hit> {
-    let number = |value: &Value| value.as_f64().unwrap_or(0.0) as f32;
-    let list = list.as_array().cloned().unwrap_or_default();
-    list.iter()
-        .map(|hit| {
-            let metadata = match (&hit["metadata"], &hit["metadata_json"]) {
-                (Value::Null, Value::String(text)) => serde_json::from_str(text).unwrap(),
-                (metadata, _) => metadata.clone(),
-            };
-            (hit["id"].as_u64().unwrap_or(0), number(&hit["distance"]), number(&hit["score"]), metadata)
-        })
-        .collect()
-}
-
-/// The bytes of a result: `distances` alone, or scores beside them, or whole documents.
-fn binary_hits(bytes: &[u8], with_score: bool, with_document: bool) -> Vec<Hit> {
-    let mut args = ArgsReader::new(bytes);
-    (0..args.u32("n").unwrap())
-        .map(|_| {
-            let (id, distance) = (args.u64("id").unwrap(), args.f32("distance").unwrap());
-            let score = if with_score { args.f32("score").unwrap() } else { 0.0 };
-            let mut metadata = Value::Null;
-            if with_document {
-                assert_eq!(args.text32("content"), Ok(""));
-                match args.text32("metadata").unwrap() {
-                    "" => {}
-                    text => metadata = serde_json::from_str(text).unwrap(),
-                }
-            }
-            (id, distance, score, metadata)
-        })
-        .collect()
-}
-
 /// A point that is read: dense vectors, payload, version.
 type Read = Option<(BTreeMap<String, Vec<f32>>, Value, u64)>;
-
-fn floats(value: &Value) -> Vec<f32> {
-    value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
-}
 
 impl Clients {
     fn read_rest(&mut self, name: &str, id: u64) -> Read {
@@ -153,11 +107,6 @@ fn binary_point(args: &mut ArgsReader<'_>) -> Read {
     };
     assert_eq!(args.u8("versioned"), Ok(1));
     Some((vectors, payload, args.u64("version").unwrap()))
-}
-
-fn numbers(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *seed >> 33
 }
 
 /// What the twin knows of a point.
@@ -723,6 +672,7 @@ fn what_does_not_fit_is_refused_in_the_same_words() {
             let refused =
                 write(&mut clients, collection, &point, transport).unwrap_err().replace("\\\"", "\"");
             assert!(refused.contains(fragment), "{transport}: {refused} lacks {fragment}");
+            assert!(!refused.contains("committed"), "{refused}");
         }
     }
     let wrong = [

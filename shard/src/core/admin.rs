@@ -7,7 +7,7 @@ use crate::checkpoint::{Manifest, VectorsFile};
 use crate::collection_file;
 use crate::env::{call, call_own};
 use crate::error::{OpError, file_error, io_error};
-use crate::family::{CollectionConfig, Family};
+use crate::family::{CollectionConfig, Family, tokens_of};
 use crate::owner::Owned;
 use crate::twin;
 use nigh_engine::collection::{DenseWriter, IndexType};
@@ -79,13 +79,51 @@ impl Core {
             ));
         }
         let uid = self.node().next_uid();
+        // The index of tokens comes first: one without its collection is removed at the next start.
+        let tokens = match config.multi_vector() {
+            Some(config) => {
+                let (uid, name) = (tokens_of(uid), format!("{name}#tokens"));
+                Some(self.make(uid, name, config.tokens.clone().into()).await?)
+            }
+            None => None,
+        };
+        let made = self.make(uid, name.clone(), config).await;
+        let handle = match made {
+            Ok(handle) => handle,
+            Err(error) => {
+                if let Some(tokens) = tokens {
+                    self.unmake(&tokens).await;
+                }
+                return Err(error);
+            }
+        };
+        if let Some(tokens) = tokens {
+            let _only_once = handle.tokens.set(tokens);
+            call_own(self, handle.owner, move |there| async move { there.collections.join_tokens(uid) })
+                .await;
+        }
+        let mut catalog = self.ctx.catalog_copy();
+        catalog.by_name.insert(name, handle);
+        self.ctx.publish_catalog(catalog);
+        Ok(())
+    }
+
+    /// Makes a collection, durably, and hands it to its owner. Nobody knows its name yet.
+    async fn make(
+        self: &Rc<Self>,
+        uid: u64,
+        name: String,
+        config: CollectionConfig,
+    ) -> Result<Arc<CollectionHandle>, OpError> {
         let Some(disk) = self.env().disk() else {
             let writer = self.ctx.new_writer(&config, None, 0)?;
-            return self.offer(uid, name, config, writer, Manifest::default()).await;
+            let handle = self.ctx.new_handle(uid, name, config, &writer);
+            self.adopt(handle.clone(), writer, Manifest::default()).await?;
+            return Ok(handle);
         };
         let dir = collection_dir(uid);
         let bytes = collection_file::encode(uid, &name, &config);
-        let written = async {
+        let made = async {
             disk.create_dir(&dir).await.map_err(|error| io_error(&error))?;
             let vectors = match config.dense().filter(|config| config.persistent) {
                 Some(config) => {
@@ -100,40 +138,33 @@ impl Core {
             manifest.store_twin(&*disk, &dir, uid).await.map_err(file_error)?;
             let replaced = twin::replace(&*disk, &dir.join(collection_file::FILE), &bytes).await;
             replaced.map_err(|error| io_error(&error))?;
-            Ok((writer, manifest))
+            let handle = self.ctx.new_handle(uid, name, config, &writer);
+            self.adopt(handle.clone(), writer, manifest).await?;
+            Ok(handle)
         };
-        let offered = match written.await {
-            Ok((writer, manifest)) => self.offer(uid, name, config, writer, manifest).await,
-            Err(error) => Err(error),
-        };
-        match offered {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                // Without its file the directory is no collection; a leftover is removed at the next start. One with its file would come
-                // back then, though its creator was told that there is none.
-                // The copies are removed first: a start would restore the collection from them.
-                let _leftover_is_harmless = disk.remove_dir(&twin::copy_of(&dir)).await;
-                let _leftover_is_harmless = disk.remove_dir(&dir).await;
-                Err(error)
-            }
+        let made = made.await;
+        if made.is_err() {
+            self.remove_files(uid).await;
         }
+        made
     }
 
-    /// Hands a new collection to its owner and publishes its name.
-    async fn offer(
-        self: &Rc<Self>,
-        uid: u64,
-        name: String,
-        config: CollectionConfig,
-        writer: DenseWriter,
-        manifest: Manifest,
-    ) -> Result<(), OpError> {
-        let handle = self.ctx.new_handle(uid, name.clone(), config, &writer);
-        self.adopt(handle.clone(), writer, manifest).await?;
-        let mut catalog = self.ctx.catalog_copy();
-        catalog.by_name.insert(name, handle);
-        self.ctx.publish_catalog(catalog);
-        Ok(())
+    /// Takes back a collection that was made and that nobody knows.
+    async fn unmake(self: &Rc<Self>, handle: &CollectionHandle) {
+        let uid = handle.uid;
+        call_own(self, handle.owner, move |there| async move { there.collections.disown(uid).await }).await;
+        self.remove_files(uid).await;
+    }
+
+    /// Removes what a create that failed has left.
+    ///
+    /// Without its file the directory is no collection; a leftover is removed at the next start. One with its file would come back then, though
+    /// its creator was told that there is none. The copies are removed first: a start would restore the collection from them.
+    async fn remove_files(&self, uid: u64) {
+        let Some(disk) = self.env().disk() else { return };
+        let dir = collection_dir(uid);
+        let _leftover_is_harmless = disk.remove_dir(&twin::copy_of(&dir)).await;
+        let _leftover_is_harmless = disk.remove_dir(&dir).await;
     }
 
     async fn drop_on_core_0(self: &Rc<Self>, name: String, family: Option<Family>) -> Result<bool, OpError> {
@@ -177,6 +208,10 @@ impl Core {
         self.ctx.publish_catalog(catalog);
         let uid = handle.uid;
         call_own(self, handle.owner, move |there| async move { there.collections.disown(uid).await }).await;
+        if let Some(tokens) = handle.tokens.get() {
+            // What a crash leaves of it is removed by the next start, as its collection is gone.
+            self.unmake(tokens).await;
+        }
         if let Some(disk) = self.env().disk() {
             disk.remove_dir(&trash).await.map_err(|e| io_error(&e))?;
         }

@@ -218,7 +218,9 @@ impl Core {
     fn covered(&self) -> HashMap<u64, u64> {
         let pin = self.pin();
         let catalog = self.node().catalog.load(&pin);
-        catalog.by_name.values().map(|handle| (handle.uid, handle.covered_seq.load(Relaxed))).collect()
+        let handles =
+            catalog.by_name.values().flat_map(|handle| [handle].into_iter().chain(handle.tokens.get()));
+        handles.map(|handle| (handle.uid, handle.covered_seq.load(Relaxed))).collect()
     }
 
     /// Writes an image of each collection of this core that `uids` name, and one of keys if any is of theirs; false when it must be tried

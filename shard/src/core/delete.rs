@@ -66,7 +66,7 @@ impl Core {
         record: &mut Vec<u8>,
         done: &mut Deleted,
     ) -> Result<(), OpError> {
-        let (gone, ticket) = self.collections.delete_point(owned, id, None, record)?;
+        let (gone, ticket) = self.collections.delete_point(owned, id, None, record).await?;
         done.points += u64::from(gone);
         done.last_ticket = ticket.or(done.last_ticket);
         settle_texts(self.env(), &owned.writer).await;

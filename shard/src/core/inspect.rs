@@ -17,7 +17,6 @@ use nigh_engine::random::hash;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Most distinct values that a facet counts, and most bytes of their texts: what one request may hold in memory.
 pub const FACET_VALUES_MAX: usize = 100_000;
@@ -34,6 +33,8 @@ pub struct CollectionInfo {
     pub stats: Stats,
     /// Memory by part.
     pub usage: Usage,
+    /// Token vectors of a multi-vector collection.
+    pub tokens: u64,
     /// Of the vectors in a file, bytes that are in memory now; looked at for one collection only, not for a list of them.
     pub resident_vectors: u64,
     /// What walks go over by now: `float`, `int8`, or the codes of a quantizer.
@@ -143,16 +144,28 @@ impl CollectionInfo {
 
 fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
     let dense = handle.dense(pin);
+    let (mut stats, mut usage) = (dense.stats(), dense.usage());
+    let mut first = dense.spaces().first();
+    let mut tokens = 0;
+    if let Some(index) = handle.tokens.get() {
+        let index = index.dense(pin);
+        first = index.spaces().first();
+        stats.add_index(&index.stats());
+        usage.add_index(&index.usage());
+        tokens = index.stats().live;
+    }
+    let failure = handle.failure();
     CollectionInfo {
         name: handle.name.clone(),
         config: handle.config.clone(),
-        stats: dense.stats(),
-        usage: dense.usage(),
+        stats,
+        usage,
+        tokens,
         resident_vectors: 0,
-        walks: dense.spaces().first().map_or("float", |space| space.walks_over()),
-        cells: dense.spaces().first().and_then(|space| space.cells_info()),
-        damage: handle.damage.get().cloned(),
-        is_closed: handle.is_closed.load(Relaxed),
+        walks: first.map_or("float", |space| space.walks_over()),
+        cells: first.and_then(|space| space.cells_info()),
+        is_closed: failure.as_ref().is_some_and(|(_, is_closed)| *is_closed),
+        damage: failure.map(|(why, _)| why),
     }
 }
 
@@ -173,7 +186,10 @@ impl Core {
     /// Unknown collection.
     pub fn collection_info(&self, name: &str) -> Result<CollectionInfo, OpError> {
         let (handle, pin) = (self.ctx.handle(name)?, self.pin());
-        let spaces = handle.dense(&pin).spaces().iter();
+        let spaces = match handle.tokens.get() {
+            Some(tokens) => tokens.dense(&pin).spaces().iter(),
+            None => handle.dense(&pin).spaces().iter(),
+        };
         let resident_vectors = spaces.map(|space| space.resident_vector_bytes()).sum();
         Ok(CollectionInfo { resident_vectors, ..info(&handle, &pin) })
     }

@@ -104,9 +104,16 @@ const WHOLE_STEPS: usize = 40_000;
 /// Whether a collection has the space that a lane ranks in. One that was dropped and made anew since the lane was asked for may not.
 fn check_space(config: &CollectionConfig, leaf: &Leaf) -> Result<(), OpError> {
     let spaces = match leaf.source {
-        Source::Text(_) => return Ok(()),
+        Source::Text(_) | Source::MaxSim(_) => return Ok(()),
         Source::Sparse(_) => config.sparse_spaces(),
-        _ => config.named().map_or(1, |config| config.spaces.len()),
+        _ => match config {
+            CollectionConfig::Dense(_) => 1,
+            CollectionConfig::Named(config) => config.spaces.len(),
+            CollectionConfig::MultiVector(_) => {
+                let text = "a multi-vector collection is searched by tokens or by a sparse vector";
+                return Err(OpError::BadRequest(text.into()));
+            }
+        },
     };
     match leaf.space < spaces {
         true => Ok(()),
@@ -212,7 +219,8 @@ impl Core {
     ) -> Result<(QueryAnswer, Times), OpError> {
         let (now_ms, search_ns) = (self.env().unix_ms(), self.env().now_ns());
         let dense = handle.dense(pin);
-        let hits = search_lanes_paced(dense, pin, &request.lanes, now_ms, pace, scratch).await?;
+        let searched = handle.searched(pin);
+        let hits = search_lanes_paced(searched, pin, &request.lanes, now_ms, pace, scratch).await?;
         let Some(by) = &request.group else {
             let found_ns = self.env().now_ns();
             let account = &self.node().account;
@@ -233,7 +241,7 @@ impl Core {
                 lane.pool = pool;
                 let combine = request.lanes.combine.clone();
                 let lanes = LaneQuery { lanes: vec![lane.clone()], combine, k: pool };
-                let hits = search_lanes_paced(dense, pin, &lanes, now_ms, pace, scratch).await?;
+                let hits = search_lanes_paced(searched, pin, &lanes, now_ms, pace, scratch).await?;
                 groups = grouped(&hits);
                 complete = is_exhausted(&hits, &lanes, scratch);
             }

@@ -10,7 +10,7 @@ use crate::question::{self, Asked, OpenPoint};
 use crate::slice::Slice;
 use nigh_engine::collection::{IndexType, MatchCursor, Point};
 use nigh_engine::filter::Predicate;
-use nigh_engine::payload::{PayloadRow, RowBuilder};
+use nigh_engine::payload::{PayloadRow, RowBuilder, without_tokens};
 use nigh_engine::query::LaneQuery;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -33,7 +33,7 @@ fn stored(point: &Point<'_>, with_vector: bool, with_payload: bool, now_ms: u64)
         vector: (with_vector && !point.vector.is_empty()).then(|| point.vector.to_vec()),
         vectors: Vec::new(),
         row: match (with_payload, with_vector) {
-            (true, _) => point.row.to_vec(),
+            (true, _) => without_tokens(point.row).into_owned(),
             (false, true) => sparse_only(point.row),
             (false, false) => Vec::new(),
         },
@@ -43,6 +43,11 @@ fn stored(point: &Point<'_>, with_vector: bool, with_payload: bool, now_ms: u64)
         },
         version: point.version,
     }
+}
+
+/// The token vectors of a document, with their places.
+fn token_vectors(row: &[u8]) -> Vec<(usize, Vec<f32>)> {
+    PayloadRow::trusted(row).tokens().vectors().map(Iterator::collect).enumerate().collect()
 }
 
 /// The row without its payload: sparse vectors are vectors.
@@ -156,7 +161,11 @@ impl Core {
                     let slot = dense.points().find(&pin, *id, now_ms);
                     let point = slot.map(|slot| {
                         let point = dense.point(&pin, slot);
-                        let vectors = if with_vector { dense.named_vectors(&pin, slot) } else { Vec::new() };
+                        let vectors = match with_vector {
+                            true if handle.tokens.get().is_some() => token_vectors(point.row),
+                            true => dense.named_vectors(&pin, slot),
+                            false => Vec::new(),
+                        };
                         StoredPoint { vectors, ..stored(&point, with_vector, with_payload, now_ms) }
                     });
                     bytes += point.as_ref().map_or(0, StoredPoint::bytes);

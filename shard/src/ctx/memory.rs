@@ -86,6 +86,9 @@ impl Ctx {
         let made = match config {
             CollectionConfig::Dense(config) => DenseWriter::create_in(config.clone(), slots, domain, storage),
             CollectionConfig::Named(config) => DenseWriter::create_named(config, slots, domain),
+            CollectionConfig::MultiVector(config) => {
+                DenseWriter::create_named(&config.documents(), slots, domain)
+            }
         };
         made.map_err(|error| OpError::NoMemory(error.to_string()))
     }

@@ -197,6 +197,7 @@ impl Ctx {
             covered_seq: AtomicU64::new(0),
             damage: OnceLock::new(),
             is_closed: AtomicBool::new(false),
+            tokens: OnceLock::new(),
         })
     }
 

@@ -4,6 +4,7 @@ use super::Ctx;
 use crate::damage_mark;
 use crate::disk::{Disk, LocalBoxFuture, is_full};
 use crate::error::OpError;
+use crate::family::collection_of;
 use crate::journal::{Journal, Purpose, RecordKey, Ticket};
 use crate::log::{ChainFound, Log, LogConfig, LogError, MakeRoom, OldSegments, Owners};
 use crate::reserve::Part;
@@ -67,7 +68,8 @@ impl Ctx {
         let pin = self.pin();
         let catalog = self.node().catalog.load(&pin);
         for uid in log.refused() {
-            let Some(handle) = catalog.by_name.values().find(|handle| handle.uid == uid) else {
+            let Some(handle) = catalog.by_name.values().find(|handle| handle.uid == collection_of(uid))
+            else {
                 self.node().keys.refused_by_log(uid);
                 continue;
             };

@@ -9,6 +9,7 @@
 
 use crate::disk::is_full;
 use crate::disk::{BLOCK, Disk, LocalBoxFuture};
+use crate::family::collection_of;
 use crate::sealed_json::{self, Layout, Unreadable};
 use crate::twin;
 use ahash::HashMap;
@@ -51,7 +52,8 @@ impl Owners {
     /// The core that owns the collection `uid`.
     pub fn of_collection(&self, uid: u64) -> usize {
         // Fibonacci hashing: uids are consecutive, neighbours go to different shards.
-        let hash = uid.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        // An index of tokens is owned by whoever owns its collection.
+        let hash = collection_of(uid).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         (hash as usize & (self.shards.max(1) - 1)) % self.cores.max(1)
     }
 

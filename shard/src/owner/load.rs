@@ -7,7 +7,7 @@ use super::{Collections, Owned, scrubber};
 use crate::catalog::CollectionHandle;
 use crate::checkpoint::{Manifest, VectorsFile, collection_dir, read_image, read_last_block};
 use crate::env::call_own;
-use crate::family::CollectionConfig;
+use crate::family::{CollectionConfig, is_of_tokens};
 use crate::opening::{LogRecords, Opening, replay_bytes};
 use crate::slice::Slice;
 use ahash::HashSet;
@@ -30,10 +30,15 @@ const REPLAY_STEP: usize = 64;
 #[derive(Default)]
 struct Versions {
     raised: HashSet<u64>,
+    /// They are those of an index of tokens, where they name documents.
+    are_names: bool,
 }
 
 impl Versions {
     fn of_record(&mut self, writer: &DenseWriter, id: u64, version: u64) -> u64 {
+        if self.are_names {
+            return version;
+        }
         let (present, last) = writer.points().known_version(id);
         if !present && version > last {
             self.raised.remove(&id);
@@ -201,7 +206,7 @@ impl Collections {
         mut piece: LogRecords,
         opening: &mut Opening<'_>,
     ) -> Result<(), String> {
-        let mut versions = Versions::default();
+        let mut versions = Versions { are_names: is_of_tokens(uid), ..Versions::default() };
         loop {
             let more = std::mem::take(&mut piece.more);
             self.replay_piece(writer, piece, &mut versions, opening).await?;

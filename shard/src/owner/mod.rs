@@ -5,6 +5,7 @@
 //! memory. Tasks of a collection: [`indexer`] moves the tail into the graph and repairs around the dead ([`filer`]: into cells, which it
 //! trains),
 //! [`checkpointer`] writes the images that bound the log, when `core/checkpoints` says so, [`scrubber`] reads the vectors of a file once, [`expiry`] takes the expired out of the figures and [`sweeper`] out of memory, [`build`] loads staged points aside.
+//! `token_index` keeps the index of the tokens of a multi-vector collection, which is a dense collection beside it.
 
 pub mod build;
 pub mod checkpointer;
@@ -25,6 +26,7 @@ pub mod sweeper;
 mod tail_room;
 pub mod tasks;
 mod texts;
+mod token_index;
 mod write;
 
 pub use collections::Collections;

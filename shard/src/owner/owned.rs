@@ -2,12 +2,13 @@
 
 use super::staged::Staged;
 use super::tail_room::TailRoom;
+use super::token_index::TokenIndex;
 use crate::catalog::CollectionHandle;
 use crate::checkpoint::{Manifest, VectorsFile};
 use crate::error::OpError;
 use crate::event::{Event, Lock};
 use nigh_engine::collection::DenseWriter;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -39,6 +40,8 @@ pub struct Owned {
     pub tokens: RefCell<TokenBucket>,
     /// The collection is being dropped: tasks end, writes are refused.
     pub dropped: Cell<bool>,
+    /// Of a multi-vector collection the index of its tokens.
+    pub(super) token_index: OnceCell<TokenIndex>,
     /// The indexer is the only task that opens rounds; a build of its own collection pauses it before the swap.
     pub round_lock: Rc<Lock>,
 }
@@ -61,6 +64,7 @@ impl Owned {
             vectors: RefCell::default(),
             tokens: RefCell::new(TokenBucket::new(rate, now_ms)),
             dropped: Cell::new(false),
+            token_index: OnceCell::new(),
             round_lock: Rc::default(),
         })
     }
@@ -71,6 +75,11 @@ impl Owned {
             return Err(OpError::UnknownCollection(self.handle.name.clone()));
         }
         self.handle.healthy()
+    }
+
+    /// What has the tail that writes fill: the collection itself, or the index of its tokens.
+    pub(super) fn with_tail(&self) -> &Owned {
+        self.token_index.get().map_or(self, |index| index.owned())
     }
 
     /// Writes wait until the indexer has moved points of the tail into the graph.

@@ -2,21 +2,20 @@
 
 use super::effect::{self, Effect, NamedPart};
 use super::texts::settle_texts;
+use super::token_index;
 use super::{Collections, Owned};
 use crate::account::Growth;
 use crate::error::{BatchError, OpError};
-use crate::journal::{Journal, Purpose, RecordKey, Ticket};
+use crate::journal::{Journal, Purpose, RECORD_BYTES_MAX, RecordKey, Ticket};
 use crate::payload_change::finish_row;
 use crate::points::{NamedVectors, PointFields, Vectors, WriteBatch, Written};
+use crate::slice::WRITE_SLICE_NS;
 use bytes::Bytes;
 use nigh_engine::collection::{DenseWriter, Part, Parts, WriteError, WriteMode};
 use nigh_engine::payload::{PayloadRow, RowBuilder};
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// Longest stretch of unbroken work of one write batch, nanoseconds.
-const WRITE_SLICE_NS: u64 = 250_000;
 
 /// Row `index` of a batch as floats, decoded into `buffer` when it is not native.
 pub fn batch_vector<'a>(
@@ -63,14 +62,20 @@ impl Collections {
         let (mut vector_buffer, mut record) = (Vec::new(), Vec::new());
         let mut slice_start = env.now_ns();
         for (index, point) in batch.points.iter().enumerate() {
-            let must_wait = || !owned.dropped.get() && owned.tail_is_full();
+            let tail = owned.with_tail();
+            let must_wait = || !owned.dropped.get() && tail.tail_is_full();
             if must_wait() {
-                owned.tail_room.wait(&owned.changed, must_wait).await;
+                tail.tail_room.wait(&tail.changed, must_wait).await;
                 slice_start = env.now_ns();
             }
             let began_ns = env.now_ns();
-            let bytes = record_bytes(&owned.writer.borrow(), &batch, index);
-            if let Err(error) = self.ctx().wait_for_room(Purpose::Grow, bytes).await {
+            let mut room = Ok(());
+            for bytes in record_bytes(&owned, &batch, index) {
+                if room.is_ok() && bytes > 0 {
+                    room = self.ctx().wait_for_room(Purpose::Grow, bytes).await;
+                }
+            }
+            if let Err(error) = room {
                 failure = Some(error);
                 break;
             }
@@ -78,7 +83,13 @@ impl Collections {
                 Vectors::Named(vectors) => PointVectors::Named(&vectors[index]),
                 _ => PointVectors::Only(batch_vector(&batch.vectors, batch.dim, index, &mut vector_buffer)),
             };
-            match self.write_point(&owned, &batch, point, vectors, &mut record) {
+            let outcome = match (owned.token_index.get(), vectors) {
+                (Some(index), PointVectors::Named(vectors)) => {
+                    self.write_document(&owned, index, (point, vectors), &mut record).await
+                }
+                _ => self.write_point(&owned, &batch, point, vectors, &mut record),
+            };
+            match outcome {
                 Ok((version, logged)) => {
                     written.push(Written::Ok { version });
                     ticket = logged.or(ticket);
@@ -103,12 +114,13 @@ impl Collections {
                 break;
             }
             if now_ns - slice_start > WRITE_SLICE_NS {
-                owned.changed.notify();
+                owned.with_tail().changed.notify();
                 env.yield_now().await;
                 slice_start = env.now_ns();
             }
         }
         owned.changed.notify();
+        owned.with_tail().changed.notify();
         if let Err(error) = self.ctx().wait_durable(ticket).await {
             return Err(nothing(error));
         }
@@ -169,7 +181,7 @@ impl Collections {
     }
 
     /// Whether there is memory for a point with so large a row.
-    fn room_for(&self, writer: &DenseWriter, row_bytes: usize) -> Result<(), OpError> {
+    pub(super) fn room_for(&self, writer: &DenseWriter, row_bytes: usize) -> Result<(), OpError> {
         let growth = if writer.points().reuses_slot() { Growth::Reuse } else { Growth::New };
         let bytes = writer.shared().bytes_of_point(row_bytes, growth == Growth::New);
         self.ctx().room_in_memory(bytes, growth)
@@ -206,15 +218,15 @@ impl Collections {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         let mut record = Vec::new();
         self.ctx().wait_for_room(Purpose::Free, effect::DELETE_BYTES).await?;
-        let (deleted, ticket) = self.delete_point(&owned, id, expected_version, &mut record)?;
+        let (deleted, ticket) = self.delete_point(&owned, id, expected_version, &mut record).await?;
         settle_texts(self.env(), &owned.writer).await;
         owned.changed.notify();
         self.ctx().wait_durable(ticket).await?;
         Ok(deleted)
     }
 
-    /// Removes one id: decided on and committed, without an await in between.
-    pub(crate) fn delete_point(
+    /// Removes one id: decided on and committed, without an await in between. Tokens leave their index behind that, in slices.
+    pub(crate) async fn delete_point(
         &self,
         owned: &Owned,
         id: u64,
@@ -222,11 +234,17 @@ impl Collections {
         record: &mut Vec<u8>,
     ) -> Result<(bool, Option<Ticket>), OpError> {
         owned.usable()?;
-        let mut writer = owned.writer.borrow_mut();
-        if !writer.points().check_delete(id, expected_version, self.env().unix_ms())? {
-            return Ok((false, None));
+        let (tokens, ticket) = {
+            let mut writer = owned.writer.borrow_mut();
+            if !writer.points().check_delete(id, expected_version, self.env().unix_ms())? {
+                return Ok((false, None));
+            }
+            let tokens = token_index::numbers_of(&writer, id);
+            (tokens, self.commit(owned, &mut writer, &Effect::Delete { id }, Purpose::Free, record)?)
+        };
+        if let Some(index) = owned.token_index.get() {
+            self.remove_tokens(index, id, tokens, record).await;
         }
-        let ticket = self.commit(owned, &mut writer, &Effect::Delete { id }, Purpose::Free, record)?;
         Ok((true, ticket))
     }
 }
@@ -238,19 +256,30 @@ enum PointVectors<'a> {
     Named(&'a NamedVectors),
 }
 
-/// Bytes of the log record of the point at `index` of a batch, at most.
-fn record_bytes(writer: &DenseWriter, batch: &WriteBatch, index: usize) -> usize {
+/// Bytes of the log record of the point at `index` of a batch, at most; behind them those of the tokens that enter an index with it, which
+/// have records of their own.
+fn record_bytes(owned: &Owned, batch: &WriteBatch, index: usize) -> [usize; 2] {
     let row = &batch.points[index].row;
-    match &batch.vectors {
+    let bytes = match &batch.vectors {
         Vectors::PerPoint(rows) => effect::write_bytes(rows[index].len(), row),
         Vectors::Native(_) | Vectors::BigEndianRows(_) => effect::write_bytes(batch.dim, row),
+        Vectors::Named(vectors) if owned.token_index.get().is_some() => {
+            let NamedVectors { sparse, tokens, .. } = &vectors[index];
+            let sparse: usize = sparse.iter().map(|(_, vector)| 8 * vector.len()).sum();
+            let row = row.len() + sparse + SPARSE_ROW_BYTES + token_index::row_bytes(tokens);
+            // Of more records than that the first ones are in the log before the last ones need room.
+            let records = token_index::record_bytes(tokens).min(RECORD_BYTES_MAX);
+            return [effect::named_bytes(0, 0, row), records];
+        }
         Vectors::Named(vectors) => {
+            let writer = owned.writer.borrow();
             // The row gets sparse vectors: those that are sent, and those that the point keeps.
             let kept = writer.points().row_bytes(batch.points[index].id);
             let row = row.len() + kept + SPARSE_ROW_BYTES;
             effect::named_bytes(writer.spaces().len(), vectors[index].numbers(), row)
         }
-    }
+    };
+    [bytes, 0]
 }
 
 /// Bytes of a row with sparse vectors beside those of its entries and components, at most.

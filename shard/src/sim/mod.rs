@@ -38,6 +38,8 @@ mod long_filter_test;
 #[cfg(test)]
 mod memory_test;
 #[cfg(test)]
+mod multi_vector_test;
+#[cfg(test)]
 mod named_test;
 #[cfg(test)]
 mod stall_test;

@@ -153,7 +153,7 @@ async fn refusals(core: &Rc<Core>, id: u64) {
         let batch = WriteBatch { mode: WriteMode::Upsert, dim: 2, vectors, points: vec![fields()] };
         core.write(NAME, batch).await.map_err(|stopped| stopped.error)
     };
-    let of = |dense, sparse| Vectors::Named(vec![NamedVectors { dense, sparse }]);
+    let of = |dense, sparse| Vectors::Named(vec![NamedVectors { dense, sparse, tokens: Vec::new() }]);
     let wrong = [
         of(vec![(0, vec![1.0; 2]), (1, vec![1.0; 2])], vec![]),
         of(vec![(3, vec![1.0; 2])], vec![]),

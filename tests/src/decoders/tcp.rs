@@ -1,6 +1,6 @@
 //! The binary protocol over TCP: what a connection receives, from frames to typed requests.
 
-use nigh_engine::collection::SPACES_MAX;
+use nigh_engine::collection::{SPACES_MAX, TOKENS_MAX};
 use nigh_engine::payload::PayloadRow;
 use nigh_net::op::ApiError;
 use nigh_net::op::Op;
@@ -82,10 +82,12 @@ fn request(frame: &RequestFrame<'_>) {
                 refused(&error);
             }
         }
-        Some(op @ (Op::Vector(_) | Op::Named(_))) => match vector::decode(op, args, NOW_MS) {
-            Ok(request) => accepted(&request),
-            Err(error) => refused(&error),
-        },
+        Some(op @ (Op::Vector(_) | Op::Named(_) | Op::MultiVector(_))) => {
+            match vector::decode(op, args, NOW_MS) {
+                Ok(request) => accepted(&request),
+                Err(error) => refused(&error),
+            }
+        }
         Some(_) | None => {}
     }
 }
@@ -104,6 +106,12 @@ fn accepted(request: &VectorRequest) {
         for point in &write.points {
             PayloadRow::verify(&point.fields.row).expect("an accepted payload is a whole row");
             assert!(point.dense.len().max(point.sparse.len()) <= SPACES_MAX);
+        }
+    }
+    if let VectorRequest::AddDocuments(write) | VectorRequest::AddDocumentIfAbsent(write) = request {
+        for document in &write.documents {
+            PayloadRow::verify(&document.fields.row).expect("an accepted payload is a whole row");
+            assert!(document.tokens.len() <= TOKENS_MAX);
         }
     }
     let batch = match request {
@@ -185,7 +193,30 @@ pub(super) fn tcp_stream_seeds() -> Vec<Vec<u8>> {
             [&b"\x02\x04docs\0\x01a\0\x01s\0\0\0\x05\x01\x3f\xe0\0\0\0\0\0\0"[..], &[0; 12], vector, sparse].concat(),
         ),
         ("vector_named_query", b"\x04docs\0\0\0\x0d\x12\x0b\x1a\x09\x0a\x01a\x12\x04\0\0\x80\x3f".to_vec()),
-        ("vector_named_scroll", b"\x04docs\0\0\0\x14\0\0\0\0\x07\0\0\0\0\0\0\0\x05\x01\0\0\0\0\x01a\0\0\0".to_vec()),
+        ("vector_named_scroll", b"\x04docs\0\0\0\x14\0\0\0\0\x07\0\0\0\0\0\0\0\x05\x01\0\0\0\0\x01a\0\0\x01\x3f\xf8\0\0\0\0\0\0".to_vec()),
+        (
+            "vector_mv_create_collection",
+            b"\x04docs\0\0\0\x02\0\0\0\x10\0\0\0\xc8\0\0\0\x40\0\0\0\0\0\0\0\0\x01\0\0\0\x04\x01\0\0\0\x01\x01\0\0\0\x07\0\0\0\x02".to_vec(),
+        ),
+        (
+            "vector_mv_add",
+            [&b"\x04docs\0\0\0\0\0\0\0\x01\0\0\0\x01"[..], vector, b"\0\0\0\x07{\"a\":1}\x01\0\0\0\x07{\"a\":5}\x01\0\0\0\0\0\0\0\x03\x01", sparse]
+                .concat(),
+        ),
+        (
+            "vector_mv_add_if_absent",
+            [&b"\x04docs\0\0\0\0\0\0\0\x01\0\0\0\x01"[..], vector, b"\0\0\0\0\x01\0\0\0\0\0\0\0\x03\x01\0\0\0\x07{\"a\":5}\x01", sparse].concat(),
+        ),
+        (
+            "vector_mv_search",
+            [&b"\x04docs\0\0\0\x05\0\0\0\x40\0\0\0\x01"[..], vector, b"\x07\x03\0\0\0\0\0\0\0\0\x09", &(filter.len() as u32).to_be_bytes(), filter]
+                .concat(),
+        ),
+        (
+            "vector_mv_hybrid_search",
+            [&b"\x02\x04docs\0\0\0\x05\x01\x3f\xe0\0\0\0\0\0\0"[..], &[0; 12], b"\0\0\0\x01", vector, sparse].concat(),
+        ),
+        ("vector_mv_query", b"\x04docs\0\0\0\x0c\x12\x0a\x2a\x08\x0a\x06\x0a\x04\0\0\x80\x3f".to_vec()),
         ("vector_bulk_stage_payload", b"\x04docs\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0\x07\x3f\x80\0\0\0\0\0\x02{}".to_vec()),
     ];
     let framed = |token: &[u8], name: &str, args: &[u8]| {

@@ -1,7 +1,6 @@
 //! The page about gRPC, whose methods are those of the table and whose messages those of the `.proto` files.
 use crate::ROOT;
 use nigh_net::grpc::{PACKAGE, SERVICE};
-use nigh_net::op::Op;
 use nigh_net::op::table::{GrpcScope, Right, grpc_methods};
 use std::fmt::Write;
 use std::path::Path;
@@ -50,9 +49,8 @@ pub fn page() -> String {
     let _ = writeln!(
         out,
         "{PACKAGE}.{SERVICE}`. A right is needed on the collection that the request names, or on the whole node where the\n\
-         table says so. Methods that are \"not offered\" belong to collections of named spaces, which REST alone serves, or to families that this\n\
-         build lacks, and answer UNIMPLEMENTED; those that\n\
-         are \"refused\" need partitions or a registry of keys, and answer FAILED_PRECONDITION once their request is right.\n\n\
+         table says so. Methods that are \"refused\" need partitions or a registry of keys, and answer FAILED_PRECONDITION once their request\n\
+         is right.\n\n\
          | Method | Right | Request | Answer | Operation |\n|---|---|---|---|---|"
     );
     let path = Path::new(ROOT).join("net/proto/svc/v1/service.proto");
@@ -70,11 +68,7 @@ pub fn page() -> String {
             (_, Right::Of(right)) => format!("{right:?}").to_lowercase(),
             (_, Right::OfInner) => "of the operation inside".to_owned(),
         };
-        let note = match row.op {
-            Op::Absent | Op::Named(_) => " (not offered)",
-            op if crate::operations::is_refused(op) => " (refused)",
-            _ => "",
-        };
+        let note = if crate::operations::is_refused(row.op) { " (refused)" } else { "" };
         let _ = writeln!(out, "| `{name}`{note} | {right} | `{request}` | `{answer}` | `{}` |", row.name);
     }
     out

@@ -13,7 +13,7 @@ pub fn page() -> String {
          stands for routes that are served without a key, \"of the operation inside\" for an envelope.\n\n\
          \"Refused\" marks operations whose features this build lacks (backups, partitions, a registry of keys): they check the request and then\n\
          refuse it, with status 412 over REST, FAILED_PRECONDITION over gRPC and an error over the binary protocol. Operations that are \"not\n\
-         available\" answer that they are not registered; over gRPC they are \"not offered\" and answer UNIMPLEMENTED.\n\n",
+         available\" answer that they are not registered.\n\n",
     );
     let _ = writeln!(out, "{GENERATED}");
     out.push_str("\n| Operation | Right | REST | Binary protocol | gRPC |\n|---|---|---|---|---|\n");
@@ -35,17 +35,16 @@ pub fn page() -> String {
         let routes: Vec<String> = row.routes().map(route).collect();
         let binary = match row {
             Row { tcp: None, .. } => "",
-            Row { op: Op::Absent | Op::Named(_), .. } => "not available",
+            Row { op: Op::Absent, .. } => "not available",
             Row { op: Op::KvQuery(_), .. } => "with `-kv-query`",
             _ if is_refused => "refused",
             _ => "yes",
         };
         let methods: Vec<String> = row
             .methods()
-            .map(|method| match row.op {
-                Op::Absent | Op::Named(_) => format!("`{}` (not offered)", method.name),
-                _ if is_refused => format!("`{}` (refused)", method.name),
-                _ => format!("`{}`", method.name),
+            .map(|method| match is_refused {
+                true => format!("`{}` (refused)", method.name),
+                false => format!("`{}`", method.name),
             })
             .collect();
         let (routes, methods) = (routes.join("<br>"), methods.join("<br>"));

@@ -560,6 +560,8 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
             vec![
                 ("Name of a collection or alias, with its tenant", of!(NAME_MAX_BYTES), Bytes),
                 ("Components of a vector", of!(DIM_MAX), Count),
+                ("Spaces of a collection of named spaces", other(nigh_engine::collection::SPACES_MAX), Count),
+                ("Token vectors of a document", of!(TOKENS_MAX), Count),
                 ("Payload of one point, as it is stored", of!(PAYLOAD_ROW_MAX_BYTES), Bytes),
                 (
                     "Keys of the payload of one point, entries of its `key_ttl_ms`",
@@ -591,6 +593,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ("Keys of one `order_by`", of!(ORDER_KEYS_MAX), Count),
                 ("Candidates of a lane of a query; more is cut to this", of!(QUERY_POOL_MAX), Count),
                 ("Examples, or pairs of examples, of one lane", of!(QUERY_EXAMPLES_MAX), Count),
+                ("Token vectors of a query", of!(QUERY_TOKENS_MAX), Count),
                 ("Dimensions of a sparse query", of!(QUERY_DIMENSIONS_MAX), Count),
                 ("Distinct words of a text query, without stop words", of!(QUERY_TERMS_MAX), Count),
                 ("Text of a text query", of!(QUERY_TEXT_MAX_BYTES), Bytes),
@@ -626,6 +629,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ),
                 ("Body of a route that has options alone", of!(OPTIONS_BODY_MAX_BYTES), Bytes),
                 ("Points of one JSON body", of!(JSON_INGEST_MAX_POINTS), Count),
+                ("Token vectors of one JSON body", of!(JSON_INGEST_MAX_TOKENS), Count),
                 ("Points of one binary body", of!(BINARY_INGEST_MAX_POINTS), Count),
                 ("Binary body without its payloads", of!(BINARY_INGEST_MAX_BYTES), Bytes),
                 ("One payload of a binary body", of!(BINARY_PAYLOAD_MAX_BYTES), Bytes),
@@ -665,7 +669,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ("Watches of the health service on one connection", of!(GRPC_WATCHES_MAX), Count),
                 ("Ids of `GetBatch`", of!(GRPC_IDS_MAX), Count),
                 ("Searches of `SearchBatch`", of!(GRPC_SEARCHES_MAX), Count),
-                ("Actions of `AliasBatch`", of!(GRPC_ALIAS_ACTIONS_MAX), Count),
+                ("Actions of `aliases/batch` and `AliasBatch`", of!(ALIAS_ACTIONS_MAX), Count),
                 ("Scopes of `KeysAdd`", of!(GRPC_KEY_SCOPES_MAX), Count),
                 (
                     "Memory that is counted for every open connection, in the place of that of a connection over HTTP",

@@ -132,7 +132,7 @@ fn texts_of_mistakes() {
     let mut error = |operation: &str, args: &str| wire.ask(operation, hex(args)).error();
     assert_eq!(error("nothing", ""), "op not registered");
     assert_eq!(error("kv_query", ""), "op not registered");
-    assert_eq!(error("vector_mv_add", "0161"), "op not registered");
+    assert_eq!(error("vector_bm25_stats", "0161"), "op not registered");
     assert_eq!(error("get", "0005"), "args too short: key");
     assert_eq!(error("put", "00016b 00000001 61 ffffffffffffffff"), "ttlMs out of range");
     assert_eq!(error("mget", "ffff"), "args too short: key");

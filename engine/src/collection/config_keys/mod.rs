@@ -102,6 +102,8 @@ pub enum Family {
     Dense,
     /// Points have vectors in named spaces, and may lack some.
     Named,
+    /// Documents have one vector for each of their tokens.
+    MultiVector,
 }
 
 impl Family {
@@ -110,6 +112,7 @@ impl Family {
         match self {
             Family::Dense => "dense",
             Family::Named => "named",
+            Family::MultiVector => "multivector",
         }
     }
 }

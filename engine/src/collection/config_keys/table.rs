@@ -43,9 +43,19 @@ const fn row(
 }
 
 impl Row {
-    /// A key of each dense space of a collection of named spaces, too.
+    /// A key of each dense space of a collection of named spaces and of the tokens of a multi-vector collection, too.
     const fn of_spaces(self) -> Row {
+        Row { families: &[Family::Dense, Family::Named, Family::MultiVector], ..self }
+    }
+
+    /// A key of each dense space of a collection of named spaces, too.
+    const fn of_named_spaces(self) -> Row {
         Row { families: &[Family::Dense, Family::Named], ..self }
+    }
+
+    /// A key of the tokens of a multi-vector collection, too.
+    const fn of_tokens(self) -> Row {
+        Row { families: &[Family::Dense, Family::MultiVector], ..self }
     }
 
     const fn or(self, default: Value) -> Row {
@@ -95,7 +105,7 @@ keys! {
         "Components of every vector.").of_spaces();
     Metric = row("metric", Kind::Words(METRICS), |c| Some(&mut c.metric),
         "Distance: 1 - cosine, squared Euclidean, or the negated dot product. Empty means `cosine`.")
-        .or(Value::Word("cosine")).of_spaces();
+        .or(Value::Word("cosine")).of_named_spaces();
     M = row("m", Kind::Int(Count(2, M_MAX as i128)), |c| Some(&mut c.m),
         "Most edges of a point on the upper levels of the graph, at least 2; the lowest level has up to three times as many. \
          Below 1 means the default.").or(Value::Int(16)).of_spaces();
@@ -147,10 +157,11 @@ keys! {
         "For `pq` and `ivf_pq`. When codes are chosen, an error in the direction of the vector weighs this many times as much as \
          one across it. Up to 1 both weigh the same.");
     Persistent = row("persistent", Kind::Bool, |c| Some(&mut c.persistent),
-        "Keep vectors in a mapped file below `-data`, which may be larger than memory. Needs a quantizer, or `index_type` `ivf`.");
+        "Keep vectors in a mapped file below `-data`, which may be larger than memory. Needs a quantizer, or `index_type` `ivf`.")
+        .of_tokens();
     // Nothing keeps it, because it can only say that there is one.
     Partitions = row("partitions", Kind::Int(Within(0, 1)), |_| None,
-        "0 or 1: this build does not divide collections.");
+        "0 or 1: this build does not divide collections.").of_tokens();
     IndexType = row("index_type", Kind::Words(INDEXES), |_| None,
         "`hnsw`: a graph. `vamana`: a graph whose lowest level is chosen as DiskANN does, without `full_text`. `ivf`: the cells of \
          a clustering, without `full_text`. `gpu`: plain searches are exact, by a device for `k` up to 256; refused where the \
@@ -209,7 +220,7 @@ keys! {
     Level0FullDegree = row("level0_full_degree", Kind::Bool, |c| Some(&mut c.level0_full_degree),
         "Link a new point with `2 m` instead of `m` neighbours on the lowest level.");
     QuantizedBuild = row("quantized_build", Kind::Bool, |c| Some(&mut with_codes(c)?.quantized_build),
-        "Needs a quantizer. With `sq` and `bq1` the edges of the graph are chosen by their codes.").of_spaces();
+        "Needs a quantizer. With `sq` and `bq1` the edges of the graph are chosen by their codes.").of_named_spaces();
     FilterFirstRelativeBp = row("filter_first_relative_bp", Kind::Int(Within(0, 10_000)),
         |c| Some(&mut c.filter_first_relative_bp),
         "A search with a filter may look up this share of all points, in basis points, at least 10,000 points and at most \
@@ -234,7 +245,7 @@ keys! {
         "Most points written per second; 0 = no limit.");
     MaxEfSearch = row("max_ef_search", UINT64, |c| Some(&mut c.max_ef_search),
         "A walk of the graph that asks the filter of each candidate is given up for a scan after `m` times this many refusals, \
-         or a quarter of the points if that is more; 0 = 1,024.").of_spaces();
+         or a quarter of the points if that is more; 0 = 1,024.").of_named_spaces();
 }
 
 const fn word(name: &'static str, aliases: &'static [&'static str], code: u8) -> Word {

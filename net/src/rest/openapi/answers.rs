@@ -73,7 +73,7 @@ fn explanation() -> Value {
     let lane = answer(
         &["plan", "exact", "estimate", "distances", "rejects", "postings", "scored"],
         json!({
-            "lane": one_of(&["dense", "sparse", "text", "recommend", "discover"]),
+            "lane": one_of(&["dense", "sparse", "text", "recommend", "discover", "maxsim"]),
             "pool": about("Hits it might have contributed.", uint64()),
             "hits": uint64(),
             "microseconds": about("Pauses of long searches included.", uint64()),
@@ -157,8 +157,8 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         &["dim", "metric", "named_vectors"],
         json!({
             "name": string(),
-            "family": one_of(&["dense", "named"]),
-            "dim": about("Of a dense collection.", integer(1, 65_536)),
+            "family": one_of(&["dense", "named", "multivector"]),
+            "dim": about("Of a dense or multi-vector collection.", integer(1, 65_536)),
             "metric": config::told(Key::Metric),
             "named_vectors": about("Of a collection of named spaces.", spaces),
             "points": uint64(),

@@ -4,7 +4,10 @@ use super::document::{operations, schemas};
 use super::values::filter_operators;
 use crate::op::table::TABLE;
 use crate::rest::routes::{Resolved, resolve};
-use crate::rest::{aliases, collections, inspect, lane_bodies, manage, named_bodies, points, scroll, search};
+use crate::rest::{
+    aliases, collections, inspect, lane_bodies, manage, multi_vector_bodies, named_bodies, points, scroll,
+    search,
+};
 use crate::wire::json::SparseBody;
 use nigh_engine::collection::config_keys::{Family, Key};
 use nigh_engine::filter::operator_names;
@@ -38,6 +41,7 @@ fn schemas_have_the_keys_of_the_decoders() {
     let schemas = schemas();
     let config: Vec<&str> = Key::of(Family::Dense).map(Key::name).collect();
     let space: Vec<&str> = Key::of(Family::Named).map(Key::name).chain(["sparse"]).collect();
+    let tokens: Vec<&str> = Key::of(Family::MultiVector).map(Key::name).collect();
     let text: Vec<&str> = Key::FullText.members().unwrap().iter().map(|key| key.name()).collect();
     for (schema, keys) in [
         ("CreateCollection", collections::CreateBody::KEYS),
@@ -78,12 +82,20 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("NamedSpace", &space),
         ("NamedPoint", named_bodies::UpsertBody::KEYS),
         ("NamedBatchPoint", named_bodies::UpsertBody::KEYS),
-        ("NamedDelete", named_bodies::DeleteBody::KEYS),
+        ("NamedDelete", crate::rest::delete::OneOrManyBody::KEYS),
         ("NamedSearch", named_bodies::SearchBody::KEYS),
         ("NamedSparseSearch", named_bodies::SparseSearchBody::KEYS),
         ("NamedHybridSearch", named_bodies::HybridBody::KEYS),
         ("NamedQuery", named_bodies::QueryBody::KEYS),
         ("NamedLeaf", named_bodies::NamedLeafBody::KEYS),
+        ("TokensConfig", &tokens),
+        ("TokenDocument", multi_vector_bodies::AddBody::KEYS),
+        ("TokenBatchDocument", multi_vector_bodies::AddBody::KEYS),
+        ("TokenDelete", crate::rest::delete::OneOrManyBody::KEYS),
+        ("TokenSearch", multi_vector_bodies::SearchBody::KEYS),
+        ("TokenHybridSearch", multi_vector_bodies::HybridBody::KEYS),
+        ("TokenQuery", multi_vector_bodies::QueryBody::KEYS),
+        ("TokenLeaf", multi_vector_bodies::LeafBody::KEYS),
     ] {
         let whole = &schemas[schema];
         let form = whole.get("oneOf").map_or(whole, |forms| &forms[0]);

@@ -2,7 +2,7 @@
 
 use super::operation::{Operation, responses};
 use super::schema::{about, boolean, integer, named as schema, natural, or, uint64};
-use super::{answers, collections, named, node, points, requests, searches, values};
+use super::{answers, collections, multi_vector, named, node, points, requests, searches, values};
 use serde_json::{Map, Value, json};
 
 const ABOUT: &str = "Vector search over REST. Every error is `{\"error\": text}`; the text names what is wrong, and a \
@@ -19,6 +19,7 @@ pub fn operations() -> Vec<Operation> {
         points::operations(),
         searches::operations(),
         named::operations(),
+        multi_vector::operations(),
         node::operations(),
     ];
     all.into_iter().flatten().collect()
@@ -54,7 +55,13 @@ fn parameters() -> Value {
 
 /// Every schema, by name.
 pub fn schemas() -> Map<String, Value> {
-    let all = [values::schemas(), requests::schemas(), answers::schemas(), named::schemas()];
+    let all = [
+        values::schemas(),
+        requests::schemas(),
+        answers::schemas(),
+        named::schemas(),
+        multi_vector::schemas(),
+    ];
     let all = all.into_iter().flatten();
     let mut by_name = Map::new();
     for (name, schema) in all {
@@ -78,6 +85,10 @@ fn document() -> Value {
         (
             "named",
             "Collections of named spaces: points have vectors in several dense and sparse spaces, and may lack some.",
+        ),
+        (
+            "multivector",
+            "Multi-vector collections: documents have a vector for each of their tokens, and are ranked by late interaction (MaxSim).",
         ),
         ("node", "The node itself."),
     ];

@@ -198,7 +198,13 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 body(&["delete"], json!({"delete": named("AliasName"), "create": {"type": "null"}})),
             ]}),
         ),
-        ("AliasChanges", body(&[], json!({"actions": array(named("AliasAction"))}))),
+        (
+            "AliasChanges",
+            body(
+                &[],
+                json!({"actions": with(array(named("AliasAction")), json!({"maxItems": limits::ALIAS_ACTIONS_MAX}))}),
+            ),
+        ),
         (
             "Partitions",
             body(&["new_partitions"], json!({"new_partitions": integer(*PARTITIONS.start(), most)})),

@@ -1,7 +1,9 @@
 //! Points that consecutive requests write, as one batch.
 
 use crate::door::Permit;
-use crate::op::{ApiError, BatchBuilder, NamedPoint, UpsertNamed, WriteOptions, WritePoints};
+use crate::op::{
+    AddDocuments, ApiError, BatchBuilder, Document, NamedPoint, UpsertNamed, WriteOptions, WritePoints,
+};
 use crate::tcp::frame;
 use crate::tcp::vector::VectorRequest;
 use nigh_engine::collection::WriteMode;
@@ -17,6 +19,7 @@ pub struct Upserts {
 enum Points {
     Dense(WriteMode, BatchBuilder),
     Named(Vec<NamedPoint>),
+    MultiVector(Vec<Document>),
 }
 
 impl Upserts {
@@ -30,6 +33,10 @@ impl Upserts {
             VectorRequest::WriteNamed(write) => {
                 Some(Upserts { collection: write.collection.clone(), points: Points::Named(Vec::new()) })
             }
+            VectorRequest::AddDocuments(write) => Some(Upserts {
+                collection: write.collection.clone(),
+                points: Points::MultiVector(Vec::new()),
+            }),
             _ => None,
         }
     }
@@ -41,6 +48,9 @@ impl Upserts {
                 self.collection == write.collection && *mode == write.batch.mode
             }
             (Points::Named(_), VectorRequest::WriteNamed(write)) => self.collection == write.collection,
+            (Points::MultiVector(_), VectorRequest::AddDocuments(write)) => {
+                self.collection == write.collection
+            }
             _ => false,
         }
     }
@@ -55,6 +65,9 @@ impl Upserts {
                 }
             }
             (Points::Named(points), VectorRequest::WriteNamed(write)) => points.extend(write.points),
+            (Points::MultiVector(documents), VectorRequest::AddDocuments(write)) => {
+                documents.extend(write.documents);
+            }
             _ => {}
         }
     }
@@ -65,6 +78,7 @@ impl Upserts {
         let mut rest = match self.points {
             Points::Dense(mode, points) => Rest::Dense(points.finish(mode)),
             Points::Named(points) => Rest::Named(points),
+            Points::MultiVector(documents) => Rest::MultiVector(documents),
         };
         while rest.len() > 0 {
             let count = rest.len();
@@ -89,6 +103,7 @@ impl Upserts {
 enum Rest {
     Dense(WriteBatch),
     Named(Vec<NamedPoint>),
+    MultiVector(Vec<Document>),
 }
 
 impl Rest {
@@ -96,6 +111,7 @@ impl Rest {
         match self {
             Rest::Dense(batch) => batch.points.len(),
             Rest::Named(points) => points.len(),
+            Rest::MultiVector(documents) => documents.len(),
         }
     }
 
@@ -108,6 +124,10 @@ impl Rest {
             Rest::Named(points) => {
                 let (points, write) = (points.clone(), WriteOptions::default());
                 permit.run(UpsertNamed { collection, points, write }).await.map(drop)
+            }
+            Rest::MultiVector(documents) => {
+                let (documents, write) = (documents.clone(), WriteOptions::default());
+                permit.run(AddDocuments { collection, documents, write }).await.map(drop)
             }
         }
     }
@@ -124,6 +144,7 @@ impl Rest {
                 }
             }
             Rest::Named(points) => drop(points.drain(..count)),
+            Rest::MultiVector(documents) => drop(documents.drain(..count)),
         }
     }
 }

@@ -27,6 +27,7 @@ pub fn kind(request: &VectorRequest) -> Kind {
     match request {
         VectorRequest::GetConfig(_)
         | VectorRequest::GetNamedConfig(_)
+        | VectorRequest::GetMultiVectorConfig(_)
         | VectorRequest::Exists(_)
         | VectorRequest::Get(_)
         | VectorRequest::GetBatch(_)
@@ -39,6 +40,9 @@ pub fn kind(request: &VectorRequest) -> Kind {
         | VectorRequest::SearchText(_)
         | VectorRequest::Query(_)
         | VectorRequest::QueryNamed(_)
+        | VectorRequest::SearchDocuments(_)
+        | VectorRequest::HybridDocuments(_)
+        | VectorRequest::QueryDocuments(_)
         | VectorRequest::Scroll(_) => Kind::Read,
         // With a condition an outcome of its own would be lost when a later point of the batch fails.
         VectorRequest::Write(write) if write.batch.points.iter().all(|p| p.expected_version.is_none()) => {
@@ -46,6 +50,11 @@ pub fn kind(request: &VectorRequest) -> Kind {
         }
         VectorRequest::WriteNamed(write)
             if write.points.iter().all(|point| point.fields.expected_version.is_none()) =>
+        {
+            Kind::Upsert
+        }
+        VectorRequest::AddDocuments(write)
+            if write.documents.iter().all(|document| document.fields.expected_version.is_none()) =>
         {
             Kind::Upsert
         }
@@ -66,6 +75,9 @@ pub fn is_search(request: &VectorRequest) -> bool {
             | VectorRequest::SearchText(_)
             | VectorRequest::Query(_)
             | VectorRequest::QueryNamed(_)
+            | VectorRequest::SearchDocuments(_)
+            | VectorRequest::HybridDocuments(_)
+            | VectorRequest::QueryDocuments(_)
     )
 }
 
@@ -107,6 +119,10 @@ async fn answer(
             vector::put_config(out, info.dense_config()?);
         }
         VectorRequest::GetNamedConfig(request) => answers::put_spaces(out, &permit.run(request).await?),
+        VectorRequest::GetMultiVectorConfig(request) => {
+            let name = request.collection.clone();
+            vector::put_multi_vector_config(out, &name, &permit.run(request).await?);
+        }
         VectorRequest::Write(request) => {
             let id = request.batch.points.first().map_or(0, |point| point.id);
             if permit.run(request).await?.contains(&Written::Conflict) {
@@ -119,6 +135,16 @@ async fn answer(
                 return Err(ApiError::version_conflict(id));
             }
         }
+        VectorRequest::AddDocuments(request) => {
+            let id = request.documents.first().map_or(0, |document| document.fields.id);
+            if permit.run(request).await?.contains(&Written::Conflict) {
+                return Err(ApiError::version_conflict(id));
+            }
+        }
+        VectorRequest::AddDocumentIfAbsent(request) => {
+            let written = permit.run(request).await?;
+            answers::put_done(out, !written.contains(&Written::Conflict));
+        }
         VectorRequest::WriteIfAbsent(request) => {
             let written = permit.run(request).await?;
             answers::put_done(out, !written.contains(&Written::Conflict));
@@ -128,10 +154,10 @@ async fn answer(
             answers::put_done(out, permit.run(request).await?.iter().any(Option::is_some));
         }
         VectorRequest::Get(request) => {
-            let spaces = permit.space_names(&request.collection)?;
+            let shape = permit.shape(&request.collection)?;
             let points = permit.run(request).await?;
             let point = points.first().and_then(Option::as_ref);
-            answers::put_point(out, point, spaces.as_ref(), permit.unix_ms());
+            answers::put_point(out, point, &shape, permit.unix_ms());
         }
         VectorRequest::GetBatch(request) => get_batch(permit, request, begun, room, out).await?,
         VectorRequest::ChangePayload(request) => {
@@ -177,6 +203,19 @@ async fn answer(
         VectorRequest::QueryNamed(request) => {
             put_query(permit, &permit.run(request).await?.answer, begun, room, out).await;
         }
+        VectorRequest::SearchDocuments(request) => {
+            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
+                put_scored(permit, &hits, begun, room, out).await;
+            }
+        }
+        VectorRequest::HybridDocuments(request) => {
+            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
+                answers::put_hits16(out, &hits);
+            }
+        }
+        VectorRequest::QueryDocuments(request) => {
+            put_query(permit, &permit.run(request).await?.answer, begun, room, out).await;
+        }
         VectorRequest::Scroll(request) => scroll(permit, request, begun, room, out).await?,
         VectorRequest::Stage(request) => drop(permit.run(request).await?),
         VectorRequest::Build(request) => drop(permit.run(request).await?),
@@ -191,10 +230,27 @@ async fn answer(
 
 /// Appends `docs` with a chance for others after each page.
 async fn put_docs(permit: &Permit, hits: &[FoundPoint], begun: &Begun, room: &mut Room, out: &mut Vec<u8>) {
+    put_pages(permit, hits, answers::put_doc, begun, room, out).await;
+}
+
+/// Appends `scored`, likewise.
+async fn put_scored(permit: &Permit, hits: &[FoundPoint], begun: &Begun, room: &mut Room, out: &mut Vec<u8>) {
+    put_pages(permit, hits, answers::put_scored, begun, room, out).await;
+}
+
+/// Appends hits as `put` does, likewise.
+async fn put_pages(
+    permit: &Permit,
+    hits: &[FoundPoint],
+    put: impl Fn(&mut Vec<u8>, &FoundPoint, u64),
+    begun: &Begun,
+    room: &mut Room,
+    out: &mut Vec<u8>,
+) {
     let now_ms = permit.unix_ms();
     answers::put_count(out, hits.len());
     for page in hits.chunks(PAGE_POINTS) {
-        page.iter().for_each(|hit| answers::put_doc(out, hit, now_ms));
+        page.iter().for_each(|hit| put(out, hit, now_ms));
         if page.len() == PAGE_POINTS {
             permit.env().breathe().await;
         }
@@ -234,7 +290,7 @@ async fn get_batch(
     room: &mut Room,
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
-    let spaces = permit.space_names(&request.collection)?;
+    let shape = permit.shape(&request.collection)?;
     let mut reader = PointReader::new(permit, request)?;
     answers::put_count(out, reader.points());
     loop {
@@ -242,7 +298,7 @@ async fn get_batch(
         let page = reader.next().await?;
         let now_ms = permit.unix_ms();
         for (id, point) in page {
-            answers::put_point_of(out, id, point.as_ref(), spaces.as_ref(), now_ms);
+            answers::put_point_of(out, id, point.as_ref(), &shape, now_ms);
         }
         if reader.is_done() || begun.is_full(out, room) {
             return Ok(());

@@ -8,13 +8,15 @@
 //! point    00; or 01, vec (dim 0 = not asked for), u64 ttlMs (0 = none), u8 metaPresent, ?s32 meta JSON,
 //!          u8 sparsePresent, ?sparse, 01, u64 version
 //!          of named spaces: 00; or 01, u32 n (0 = not asked for), (s16 space, vec)*, u64 ttlMs, u8 metaPresent, ?s32 meta JSON, 01, u64 version
+//!          of a multi-vector collection: 00; or 01, u32 tokens (0 = not asked for), u32 dim, f32*, u8 metaPresent, ?s32 meta JSON, 01, u64 version
+//! scored   u32 n, (u64 id, f32 score, s32 metadata JSON)*                                  no metadata = length 0
 //! scroll   docs, u8 degraded, u16 n, s32 cursor                                             no cursor = the end
 //! query    01, hits16; or groups
 //! ```
 //! One node is never degraded. Only a scroll says so, where the cursor follows; in the other results, whose readers take its
 //! absence for a no, it would be three bytes of nothing.
 
-use crate::door::SpaceNames;
+use crate::door::Shape;
 use crate::wire::config::spaces_object;
 use crate::wire::value::{content, scalar, write_json, write_metadata, write_payload, write_value};
 use nigh_engine::collection::NamedConfig;
@@ -87,6 +89,19 @@ fn put_document(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
     put_framed(out, |out| write_metadata(out, row, now_ms));
 }
 
+/// Appends one of `scored`; how many there are stands before the first.
+pub fn put_scored(out: &mut Vec<u8>, hit: &FoundPoint, now_ms: u64) {
+    out.extend_from_slice(&hit.id.to_be_bytes());
+    out.extend_from_slice(&hit.score.to_be_bytes());
+    put_framed(out, |out| {
+        let start = out.len();
+        write_payload(out, &hit.row, now_ms);
+        if out[start..] == *b"null" {
+            out.truncate(start);
+        }
+    });
+}
+
 /// Appends the result of `vector_search_groups`: `groups`.
 pub fn put_groups(out: &mut Vec<u8>, groups: &[FoundGroup], now_ms: u64) {
     put_count(out, groups.len());
@@ -111,16 +126,16 @@ pub fn put_query(out: &mut Vec<u8>, answer: &QueryAnswer, now_ms: u64) {
     }
 }
 
-/// Appends the result of `vector_get` or `vector_named_get`: `point`, whose spaces have names in a collection of named spaces.
-pub fn put_point(out: &mut Vec<u8>, point: Option<&StoredPoint>, spaces: Option<&SpaceNames>, now_ms: u64) {
+/// Appends the result of `vector_get`, `vector_named_get` or `vector_mv_get`: `point`, whose vectors are of this shape.
+pub fn put_point(out: &mut Vec<u8>, point: Option<&StoredPoint>, shape: &Shape, now_ms: u64) {
     let Some(point) = point else {
         out.push(0);
         return;
     };
     out.push(1);
-    match spaces {
-        None => put_vector(out, point.vector.as_deref().unwrap_or_default()),
-        Some(spaces) => {
+    match shape {
+        Shape::One => put_vector(out, point.vector.as_deref().unwrap_or_default()),
+        Shape::Spaces(spaces) => {
             let vectors = spaces.dense_of(point);
             put_count(out, vectors.clone().count());
             for (name, vector) in vectors {
@@ -128,10 +143,17 @@ pub fn put_point(out: &mut Vec<u8>, point: Option<&StoredPoint>, spaces: Option<
                 put_vector(out, vector);
             }
         }
+        Shape::Tokens => {
+            put_count(out, point.vectors.len());
+            put_count(out, point.vectors.first().map_or(0, |(_, vector)| vector.len()));
+            point.vectors.iter().for_each(|(_, vector)| put_components(out, vector));
+        }
     }
-    out.extend_from_slice(&point.ttl_ms.to_be_bytes());
+    if *shape != Shape::Tokens {
+        out.extend_from_slice(&point.ttl_ms.to_be_bytes());
+    }
     put_meta(out, &point.row, now_ms);
-    if spaces.is_none() {
+    if *shape == Shape::One {
         put_sparse(out, point);
     }
     out.push(1);
@@ -141,6 +163,10 @@ pub fn put_point(out: &mut Vec<u8>, point: Option<&StoredPoint>, spaces: Option<
 /// Appends `vec`.
 fn put_vector(out: &mut Vec<u8>, vector: &[f32]) {
     put_count(out, vector.len());
+    put_components(out, vector);
+}
+
+fn put_components(out: &mut Vec<u8>, vector: &[f32]) {
     out.reserve(4 * vector.len());
     for component in vector {
         out.extend_from_slice(&component.to_be_bytes());
@@ -184,17 +210,10 @@ fn put_sparse(out: &mut Vec<u8>, point: &StoredPoint) {
     }
 }
 
-/// Appends one point of the result of `vector_get_batch` or `vector_named_get_batch`, `u32 n, (u64 id, point)*`; how many there are stands
-/// before the first.
-pub fn put_point_of(
-    out: &mut Vec<u8>,
-    id: u64,
-    point: Option<&StoredPoint>,
-    spaces: Option<&SpaceNames>,
-    now_ms: u64,
-) {
+/// Appends one point of the result of a `get_batch`, `u32 n, (u64 id, point)*`; how many there are stands before the first.
+pub fn put_point_of(out: &mut Vec<u8>, id: u64, point: Option<&StoredPoint>, shape: &Shape, now_ms: u64) {
     out.extend_from_slice(&id.to_be_bytes());
-    put_point(out, point, spaces, now_ms);
+    put_point(out, point, shape, now_ms);
 }
 
 /// A page of a scroll being appended, document by document; how many there are is known at the end.
@@ -241,6 +260,7 @@ pub fn put_operated(out: &mut Vec<u8>, outcome: Option<(&[u8], u64)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::door::SpaceNames;
     use crate::tcp::reader::{ArgsError, ArgsReader};
     use crate::wire::cursors;
     use nigh_engine::payload::{RowBuilder, Value};
@@ -343,7 +363,7 @@ mod tests {
             vectors: vec![],
         };
         let read = |point: &StoredPoint| {
-            let bytes = written(|out| put_point(out, Some(point), None, NOW_MS));
+            let bytes = written(|out| put_point(out, Some(point), &Shape::One, NOW_MS));
             let mut args = ArgsReader::new(&bytes);
             assert_eq!(args.u8("found"), Ok(1));
             let (vector, ttl_ms) = (args.vector("vector").unwrap(), args.u64("ttlMs").unwrap());
@@ -368,10 +388,10 @@ mod tests {
         assert_eq!(read(&stored(None, row("", Some(7), &sparse))), (vec![], Some(N_IS_7.to_owned()), None));
         assert_eq!(read(&stored(Some(vec![1.0]), row("", None, &sparse))).1, None);
         assert_eq!(read(&stored(Some(vec![1.0]), vec![])), (vec![1.0], None, None));
-        assert_eq!(written(|out| put_point(out, None, None, NOW_MS)), [0]);
+        assert_eq!(written(|out| put_point(out, None, &Shape::One, NOW_MS)), [0]);
         let point = stored(None, vec![]);
-        let one = written(|out| put_point(out, Some(&point), None, NOW_MS));
-        let of = |id, point| written(|out| put_point_of(out, id, point, None, NOW_MS));
+        let one = written(|out| put_point(out, Some(&point), &Shape::One, NOW_MS));
+        let of = |id, point| written(|out| put_point_of(out, id, point, &Shape::One, NOW_MS));
         let id = |id: u64| id.to_be_bytes();
         assert_eq!(
             [of(9, Some(&point)), of(10, None)],
@@ -391,7 +411,8 @@ mod tests {
             version: 2,
         };
         let spaces = SpaceNames { dense: vec!["a".into(), "ü".into()], sparse: vec!["s".into()] };
-        let bytes = written(|out| put_point(out, Some(&point), Some(&spaces), NOW_MS));
+        let spaces = Shape::Spaces(spaces);
+        let bytes = written(|out| put_point(out, Some(&point), &spaces, NOW_MS));
         let mut args = ArgsReader::new(&bytes);
         assert_eq!((args.u8("found"), args.u32("n")), (Ok(1), Ok(2)));
         assert_eq!((args.text16("space"), args.vector("vector")), (Ok("ü"), Ok(vec![0.5])));
@@ -402,11 +423,40 @@ mod tests {
         );
         assert_eq!((args.u8("versioned"), args.u64("version"), args.is_empty()), (Ok(1), Ok(2), true));
         let bare = StoredPoint { vectors: vec![], row: vec![], ..point };
-        let bytes = written(|out| put_point(out, Some(&bare), Some(&spaces), NOW_MS));
+        let bytes = written(|out| put_point(out, Some(&bare), &spaces, NOW_MS));
         assert_eq!(
             bytes,
             [&[1, 0, 0, 0, 0][..], &3_u64.to_be_bytes(), &[0, 1], &2_u64.to_be_bytes()].concat()
         );
+    }
+
+    /// The tokens are a matrix without a dimension for each row, and there is no time to live.
+    #[test]
+    fn documents_of_tokens() {
+        let point = StoredPoint {
+            id: 9,
+            vector: None,
+            vectors: vec![(0, vec![0.5, 1.0]), (1, vec![1.0, -2.0])],
+            row: row("", Some(7), &[(3, 0.5)]),
+            ttl_ms: 0,
+            version: 2,
+        };
+        let bytes = written(|out| put_point(out, Some(&point), &Shape::Tokens, NOW_MS));
+        let mut args = ArgsReader::new(&bytes);
+        assert_eq!((args.u8("found"), args.u32("tokens"), args.u32("dim")), (Ok(1), Ok(2), Ok(2)));
+        assert_eq!(args.floats(4, "tokens"), Ok(vec![0.5, 1.0, 1.0, -2.0]));
+        assert_eq!((args.flag("meta"), args.text32("meta")), (Ok(true), Ok(N_IS_7)));
+        assert_eq!((args.u8("versioned"), args.u64("version"), args.is_empty()), (Ok(1), Ok(2), true));
+        let bare = StoredPoint { vectors: vec![], row: vec![], ..point };
+        let bytes = written(|out| put_point(out, Some(&bare), &Shape::Tokens, NOW_MS));
+        assert_eq!(bytes, [&[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1][..], &2_u64.to_be_bytes()].concat());
+        let hits = [hit(1, 0.5, 2.0, row("text", Some(7), &[])), hit(2, 0.0, -1.0, vec![])];
+        let bytes = written(|out| hits.iter().for_each(|hit| put_scored(out, hit, NOW_MS)));
+        let mut args = ArgsReader::new(&bytes);
+        let both = r#"{"$content":{"kind":"string","str":"text"},"n":{"kind":"int","int":7}}"#;
+        assert_eq!((args.u64("id"), args.f32("score"), args.text32("meta")), (Ok(1), Ok(2.0), Ok(both)));
+        assert_eq!((args.u64("id"), args.f32("score"), args.text32("meta")), (Ok(2), Ok(-1.0), Ok("")));
+        assert!(args.is_empty());
     }
 
     #[test]

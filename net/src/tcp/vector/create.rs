@@ -1,4 +1,5 @@
-//! Creating collections: the arguments of `vector_create_collection`.
+//! Creating collections: the arguments of `vector_create_collection` and `vector_mv_create_collection`, which the latter's configuration is told in
+//! as well.
 //!
 //! A fixed part, then blocks that may be missing from the end. A reader takes them in order, each when bytes for it are left. Words are
 //! codes of one byte, switches are bytes, numbers are `u32` and floats `f32`; what is wider is named below. A block that is
@@ -7,8 +8,9 @@
 use crate::op::{ApiError, CreateCollection};
 use crate::tcp::reader::ArgsReader;
 use crate::tcp::vector::parts::collection;
-use crate::wire::config::WireConfig;
+use crate::wire::config::{TokensConfig, WireConfig};
 use crate::wire::embedded::invalid;
+use nigh_engine::collection::MultiVectorConfig;
 use nigh_engine::collection::config_keys::{Floats, Ints, Key, Kind, Settings, Value};
 
 /// A field: its name in errors, and the key whose value it is.
@@ -45,6 +47,29 @@ const BLOCKS: &[&[Field]] = {
     ]
 };
 
+#[rustfmt::skip]
+const TOKENS_FIXED: &[Field] = {
+    use Key::*;
+    &[("dim", Dim), ("m", M), ("efConstruction", EfConstruction), ("efSearch", EfSearch), ("seed", Seed)]
+};
+
+#[rustfmt::skip]
+const TOKENS_BLOCKS: &[&[Field]] = {
+    use Key::*;
+    &[
+        &[("quant", Quant), ("rescore", RescoreFactor), ("persistent", Persistent)],
+        &[("partitions", Partitions)],
+        &[("index", IndexType), ("nlist", IvfNlist), ("nprobe", IvfNprobe)],
+        &[("ivfPq", IvfPq), ("ivfPqM", IvfPqM), ("ivfRerank", IvfRerank)],
+        &[("opq", Opq)],
+        &[("ivfTrainThreshold", IvfTrainThreshold)],
+        &[("pqDropVecs", PqDropVecs)],
+        &[("driftRetrain", IvfDriftRetrain), ("growth", IvfDriftGrowthFactor), ("factor", IvfDriftFactor)],
+        &[("filterFirstRelativeBp", FilterFirstRelativeBp)],
+        &[("opqIters", OpqIters)],
+    ]
+};
+
 /// The keys of all fields, in their order.
 #[cfg(test)]
 pub fn fields() -> impl Iterator<Item = Key> {
@@ -65,6 +90,59 @@ pub fn create(args: &mut ArgsReader<'_>) -> Result<CreateCollection, ApiError> {
         }
     }
     Ok(CreateCollection { collection, config: WireConfig(settings).into_config()?.into() })
+}
+
+/// A multi-vector collection to be made, likewise.
+///
+/// # Errors
+/// As of [`create`].
+pub fn create_multi_vector(args: &mut ArgsReader<'_>) -> Result<CreateCollection, ApiError> {
+    let collection = collection(args)?;
+    let mut settings = Settings::default();
+    read(args, TOKENS_FIXED, &mut settings)?;
+    for block in TOKENS_BLOCKS {
+        let is_there = match block[0].1 {
+            Key::IndexType => args.remaining() >= 9,
+            // Cells alone have it.
+            Key::IvfPq => args.remaining() >= 6 && settings.get(Key::IndexType) == Some(Value::Word("ivf")),
+            _ => !args.is_empty(),
+        };
+        if is_there {
+            read(args, block, &mut settings)?;
+        }
+    }
+    Ok(CreateCollection { collection, config: TokensConfig(settings).into_config()?.into() })
+}
+
+/// Appends the arguments that make a multi-vector collection of this name and configuration, all of its blocks among them.
+pub fn put_multi_vector(out: &mut Vec<u8>, name: &str, config: &MultiVectorConfig) {
+    let len = name.len().min(u8::MAX.into());
+    out.push(len as u8);
+    out.extend_from_slice(&name.as_bytes()[..len]);
+    let is_ivf = Key::IndexType.get(&config.tokens) == Some(Value::Word("ivf"));
+    let blocks = TOKENS_BLOCKS.iter().filter(|block| block[0].1 != Key::IvfPq || is_ivf);
+    for (_, key) in TOKENS_FIXED.iter().chain(blocks.copied().flatten()) {
+        put(out, *key, key.get(&config.tokens).unwrap_or(key.zero()));
+    }
+}
+
+/// Appends the value of a key as [`read`] takes it.
+fn put(out: &mut Vec<u8>, key: Key, value: Value) {
+    let int = value.as_int().unwrap_or(0);
+    let float = value.as_float().unwrap_or(0.0);
+    match key.kind() {
+        Kind::Bool | Kind::Object(_) => out.push(value.as_bool().unwrap_or(false).into()),
+        Kind::Words(words) => {
+            let code = words.iter().find(|word| value == Value::Word(word.name)).map_or(0, |word| word.code);
+            out.push(code);
+        }
+        Kind::Int(Ints::Within(..0, _)) => {
+            out.extend_from_slice(&i64::try_from(int).unwrap_or(i64::MAX).to_be_bytes());
+        }
+        Kind::Int(_) => out.extend_from_slice(&u32::try_from(int).unwrap_or(u32::MAX).to_be_bytes()),
+        Kind::Float(Floats::AboveOne) => out.extend_from_slice(&float.to_be_bytes()),
+        Kind::Float(_) => out.extend_from_slice(&(float as f32).to_be_bytes()),
+    }
 }
 
 /// Whether the block that begins with `first` follows, told by the bytes that are left. Six bytes behind the block of the index are the

@@ -186,6 +186,65 @@ fn named() -> Vec<(NamedOp, String)> {
     all.into_iter().map(|(op, text)| (op, with_parts(text))).collect()
 }
 
+/// Requests of operations on multi-vector collections, written in the same way.
+fn multi_vector() -> Vec<(MultiVectorOp, String)> {
+    use MultiVectorOp::*;
+    let all = [
+        (
+            CreateCollection,
+            "04646f6373 00000004 00000010 000000c8 00000040 fffffffffffffff9 | 00 00000000 00 | 00000000 | 01 00000007 00000002 | \
+             01 00000002 00 | 01 | 00000064 | 00 | 01 4008000000000000 4000000000000000 | 00000064 | 00000005",
+        ),
+        (DropCollection, "04646f6373 | 0000000000000000"),
+        (GetConfig, "04646f6373 | 01 01 00"),
+        (
+            Add,
+            "04646f6373 0000000000000001 00000002 V V 00000007 7b2261223a317d | 01 00000008 7b2261223a31357d | \
+             01 0000000000000007 | 01 S",
+        ),
+        (Add, "04646f6373 0000000000000001 00000001 V 00000000 | 00 | 00 | 00"),
+        (
+            AddIfAbsent,
+            "04646f6373 0000000000000001 00000001 V 00000007 7b2261223a317d | \
+             01 0000000000000009 01 00000008 7b2261223a31357d | 01 S",
+        ),
+        (Exists, "04646f6373 000000000000002a"),
+        (Delete, "04646f6373 000000000000002a | 01 0000000000000003"),
+        (DeletePoints, "04646f6373 F"),
+        (Get, "04646f6373 0000000000000001 03 | 03 03 01 0000000000000009"),
+        (GetBatch, "04646f6373 03 00000002 0000000000000007 00000002540be3ff"),
+        (
+            SetPayload,
+            "04646f6373 0000000000000001 00000007 7b2261223a317d | 01 00000007 7b2261223a357d | 01 0000000000000002",
+        ),
+        (OverwritePayload, "04646f6373 0000000000000001 00000007 7b2261223a317d | 00 | 01 0000000000000002"),
+        (DeletePayloadKeys, "04646f6373 0000000000000001 00000001 000161 | 01 0000000000000000"),
+        (ClearPayload, "04646f6373 0000000000000001 | 01 0000000000000001"),
+        (Search, "04646f6373 0000000a 00000064 00000001 V | 07 03 01 0000000000003039 F"),
+        (Search, "04646f6373 0000000a 00000000 00000000 | 02 F"),
+        (
+            HybridSearch,
+            "07 04646f6373 0000000a 02 3fe3333333333333 0000003c 00000032 00000032 00000001 V S F 0101",
+        ),
+        (Query, "04646f6373 0000000c 120a2a080a060a040000803f | 01 01 00"),
+        (Scroll, "04646f6373 00000032 F | 0b 000000000000002a 03 01 0000000000001092"),
+        (
+            Operate,
+            "04646f6373 0000000000000005 000172 01 0000000000000003 00000012 0000 0000000000000000 00 02 0000 0000 0000",
+        ),
+    ];
+    let with_parts = |text: &str| text.replace('V', V).replace('F', F).replace('S', SPARSE);
+    all.into_iter().map(|(op, text)| (op, with_parts(text))).collect()
+}
+
+/// Every request with its operation.
+fn of_every_family() -> Vec<(Op, String)> {
+    let dense = examples().into_iter().chain(others()).map(|(op, text)| (Op::Vector(op), text));
+    let named = named().into_iter().map(|(op, text)| (Op::Named(op), text));
+    let multi_vector = multi_vector().into_iter().map(|(op, text)| (Op::MultiVector(op), text));
+    dense.chain(named).chain(multi_vector).collect()
+}
+
 /// The `index`th example of `op`.
 fn example(op: VectorOp, index: usize) -> Vec<u8> {
     let mut of_op = examples().into_iter().filter(|(other, _)| *other == op);
@@ -611,11 +670,48 @@ fn points_and_searches_of_named_spaces() {
     assert_eq!((scroll.order.after, scroll.order.keys[0].is_datetime), (after, true));
 }
 
+#[test]
+fn documents_and_searches_of_tokens() {
+    let request = |index: usize| {
+        let (op, text) = &multi_vector()[index];
+        read_any(Op::MultiVector(*op), &bytes(text)).unwrap_or_else(|message| panic!("{op:?}: {message}"))
+    };
+    let VectorRequest::Create(create) = request(0) else { panic!() };
+    let config = create.config.multi_vector().expect("a multi-vector collection");
+    let tokens = &config.tokens;
+    assert_eq!((tokens.dim, tokens.m, tokens.seed, tokens.metric), (4, 16, -7, Metric::Cosine));
+    let IndexType::Ivf(ivf) = &tokens.index else { panic!() };
+    assert_eq!((ivf.nlist, ivf.nprobe, ivf.train_threshold), (7, 2, 100));
+    assert!(ivf.product.is_some() && ivf.drift.is_some());
+    let mut told = Vec::new();
+    put_multi_vector_config(&mut told, "docs", config);
+    assert_eq!(told, bytes(&multi_vector()[0].1));
+    let VectorRequest::AddDocuments(add) = request(3) else { panic!() };
+    let [document] = &add.documents[..] else { panic!() };
+    assert_eq!((&document.tokens[..], document.fields.id), (&[VECTOR.to_vec(), VECTOR.to_vec()][..], 1));
+    assert_eq!(
+        (&document.sparse[..], document.fields.expected_version),
+        (&[(3, 0.8), (17, 0.4)][..], Some(7))
+    );
+    let row = PayloadRow::trusted(&document.fields.row);
+    assert_eq!((row.get("a", NOW_MS + 14), row.get("a", NOW_MS + 15)), (Some(ValueRef::Int(1)), None));
+    let VectorRequest::AddDocumentIfAbsent(add) = request(5) else { panic!() };
+    assert_eq!((add.documents[0].fields.expected_version, add.documents[0].sparse.len()), (Some(0), 2));
+    let VectorRequest::SearchDocuments(search) = request(15) else { panic!() };
+    assert_eq!((search.k, search.candidates_per_token, &search.query[..]), (10, 100, &[VECTOR.to_vec()][..]));
+    let read = ReadOptions { read_consistency: 3, on_partition_unavailable: 1, max_staleness: 12_345 };
+    assert_eq!((search.read, search.filter.is_some()), (read, true));
+    let VectorRequest::HybridDocuments(hybrid) = request(17) else { panic!() };
+    assert_eq!((hybrid.query.len(), hybrid.sparse.len(), hybrid.dense_k, hybrid.sparse_k), (1, 2, 50, 50));
+    assert_eq!((hybrid.method, hybrid.read.read_consistency), (Method::Dbsf { alpha: Some(0.6) }, 1));
+    let VectorRequest::QueryDocuments(query) = request(18) else { panic!() };
+    assert!(matches!(&query.0.lanes[0].source, Source::MaxSim(of) if of.tokens == [[1.0]]));
+}
+
 /// Arguments cut at every byte: an error that names the part, or, where they may end, a request.
 #[test]
 fn requests_cut_at_every_byte() {
-    let dense = examples().into_iter().chain(others()).map(|(op, text)| (Op::Vector(op), text));
-    for (op, text) in dense.chain(named().into_iter().map(|(op, text)| (Op::Named(op), text))) {
+    for (op, text) in of_every_family() {
         let args = bytes(&text);
         let read = read_any;
         assert!(read(op, &args).is_ok(), "{op:?} {text}: {:?}", read(op, &args).err());
@@ -665,15 +761,13 @@ proptest! {
         which in any::<prop::sample::Index>(),
     ) {
         for operation in TABLE {
-            if let op @ (Op::Vector(_) | Op::Named(_)) = operation.op {
+            if let op @ (Op::Vector(_) | Op::Named(_) | Op::MultiVector(_)) = operation.op {
                 let _ = read_any(op, &rest);
                 let _ = read_any(op, &[&b"\x00\x04docs"[..], &rest].concat());
                 let _ = read_any(op, &[&b"\x04docs"[..], &rest].concat());
             }
         }
-        let dense = examples().into_iter().chain(others()).map(|(op, text)| (Op::Vector(op), text));
-        let named = named().into_iter().map(|(op, text)| (Op::Named(op), text));
-        let requests: Vec<(Op, String)> = dense.chain(named).collect();
+        let requests = of_every_family();
         let (op, text) = which.get(&requests);
         let mut args = bytes(text);
         for (at, value) in flips {

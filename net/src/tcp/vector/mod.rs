@@ -1,12 +1,13 @@
 //! Operations on collections: arguments to the typed requests that REST fills as well, and their outputs to results.
 //!
-//! Layouts stand where they are decoded, in `create`, `points`, `search` and `scroll`, those of collections of named spaces alone in `named`,
+//! Layouts stand where they are decoded, in `create`, `points`, `search` and `scroll`, those of collections of named spaces alone in `named`, those of multi-vector collections in `multi_vector`,
 //! with what they share in `parts`; those of results in [`answers`]. Bytes behind a layout are ignored except where it says otherwise. Values, filters and payloads are the
 //! JSON of REST.
 
 pub mod answers;
 mod config;
 mod create;
+mod multi_vector;
 mod named;
 mod parts;
 mod points;
@@ -19,7 +20,11 @@ mod golden_tests;
 pub use config::put_config;
 #[cfg(test)]
 pub use create::fields as fields_of_create;
+pub use create::put_multi_vector as put_multi_vector_config;
 
+use crate::op::{
+    AddDocuments, GetMultiVectorConfig, HybridDocuments, MultiVectorOp, QueryDocuments, SearchDocuments,
+};
 use crate::op::{
     ApiError, BuildStaged, ChangePayload, CreateCollection, DeletePoint, DeletePoints, DropCollection,
     GetCollection, GetPoints, OperatePoint, SearchPoints, StagePoints, WritePoints,
@@ -41,10 +46,16 @@ pub enum VectorRequest {
     GetConfig(GetCollection),
     /// [`answers::put_spaces`].
     GetNamedConfig(GetNamedConfig),
+    /// [`put_multi_vector_config`].
+    GetMultiVectorConfig(GetMultiVectorConfig),
     /// Nothing, or [`ApiError::version_conflict`] when the outcome is a conflict.
     Write(WritePoints),
     /// As of `Write`.
     WriteNamed(UpsertNamed),
+    /// As of `Write`.
+    AddDocuments(AddDocuments),
+    /// As of `WriteIfAbsent`.
+    AddDocumentIfAbsent(AddDocuments),
     /// [`answers::put_done`]: whether it was written; a conflict is a no.
     WriteIfAbsent(WritePoints),
     /// [`answers::put_done`].
@@ -53,7 +64,7 @@ pub enum VectorRequest {
     Exists(GetPoints),
     /// [`answers::put_point`].
     Get(GetPoints),
-    /// [`answers::put_points`].
+    /// [`answers::put_point_of`].
     GetBatch(GetPoints),
     /// [`answers::put_done`]; an absent point is a no, not an error.
     ChangePayload(ChangePayload),
@@ -77,6 +88,12 @@ pub enum VectorRequest {
     Query(QueryPoints),
     /// [`answers::put_query`].
     QueryNamed(QueryNamed),
+    /// [`answers::put_scored`].
+    SearchDocuments(SearchDocuments),
+    /// [`answers::put_hits16`].
+    HybridDocuments(HybridDocuments),
+    /// [`answers::put_query`].
+    QueryDocuments(QueryDocuments),
     /// [`answers::ScrollAnswer`].
     Scroll(Scroll),
     /// Nothing.
@@ -99,6 +116,7 @@ pub fn decode(op: Op, args: &[u8], now_ms: u64) -> Result<VectorRequest, ApiErro
     match op {
         Op::Vector(op) => decode_dense(op, args, now_ms),
         Op::Named(op) => decode_named(op, args, now_ms),
+        Op::MultiVector(op) => decode_multi_vector(op, args, now_ms),
         _ => Err(ArgsError::NotRegistered.into()),
     }
 }
@@ -177,6 +195,39 @@ fn decode_named(op: NamedOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<V
         NamedOp::Scroll => VectorRequest::Scroll(scroll::scroll_by_marker(args)?),
         NamedOp::Operate => VectorRequest::Operate(points::operate(args)?),
         NamedOp::UpsertBatch | NamedOp::Count | NamedOp::Facet | NamedOp::Sample => {
+            return Err(ArgsError::NotRegistered.into());
+        }
+    })
+}
+
+fn decode_multi_vector(
+    op: MultiVectorOp,
+    args: &mut ArgsReader<'_>,
+    now_ms: u64,
+) -> Result<VectorRequest, ApiError> {
+    Ok(match op {
+        MultiVectorOp::CreateCollection => VectorRequest::Create(create::create_multi_vector(args)?),
+        MultiVectorOp::DropCollection => VectorRequest::Drop(multi_vector::drop_collection(args)?),
+        MultiVectorOp::GetConfig => VectorRequest::GetMultiVectorConfig(multi_vector::get_config(args)?),
+        MultiVectorOp::Add => VectorRequest::AddDocuments(multi_vector::add(args, now_ms)?),
+        MultiVectorOp::AddIfAbsent => {
+            VectorRequest::AddDocumentIfAbsent(multi_vector::add_if_absent(args, now_ms)?)
+        }
+        MultiVectorOp::Delete => VectorRequest::Delete(points::delete(args)?),
+        MultiVectorOp::DeletePoints => VectorRequest::DeleteByFilter(points::delete_by_filter(args)?),
+        MultiVectorOp::Exists => VectorRequest::Exists(points::exists(args)?),
+        MultiVectorOp::Get => VectorRequest::Get(points::get(args)?),
+        MultiVectorOp::GetBatch => VectorRequest::GetBatch(points::get_batch(args)?),
+        MultiVectorOp::SetPayload => VectorRequest::ChangePayload(points::set_payload(args, false)?),
+        MultiVectorOp::OverwritePayload => VectorRequest::ChangePayload(points::set_payload(args, true)?),
+        MultiVectorOp::DeletePayloadKeys => VectorRequest::ChangePayload(points::delete_payload_keys(args)?),
+        MultiVectorOp::ClearPayload => VectorRequest::ChangePayload(points::clear_payload(args)?),
+        MultiVectorOp::Search => VectorRequest::SearchDocuments(multi_vector::search(args)?),
+        MultiVectorOp::HybridSearch => VectorRequest::HybridDocuments(multi_vector::hybrid(args)?),
+        MultiVectorOp::Query => VectorRequest::QueryDocuments(multi_vector::query(args)?),
+        MultiVectorOp::Scroll => VectorRequest::Scroll(scroll::scroll_by_marker(args)?),
+        MultiVectorOp::Operate => VectorRequest::Operate(points::operate(args)?),
+        MultiVectorOp::AddBatch | MultiVectorOp::Count | MultiVectorOp::Facet | MultiVectorOp::Sample => {
             return Err(ArgsError::NotRegistered.into());
         }
     })

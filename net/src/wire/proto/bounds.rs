@@ -35,6 +35,16 @@ const fn spaces(number: u32) -> Bound {
     list(number, "a point may have", SPACES_MAX, "vectors", Item::Message(SPACE))
 }
 
+/// The token vectors of a query.
+const fn query_tokens(number: u32) -> Bound {
+    list(number, "a query may have", limits::QUERY_TOKENS_MAX, "token vectors", Item::Message(&[]))
+}
+
+/// The token vectors of a document.
+const fn tokens(number: u32) -> Bound {
+    list(number, "a document may have", limits::TOKENS_MAX, "token vectors", Item::Message(&[]))
+}
+
 const NAMED_BATCH_POINT: &[Bound] = &[spaces(2), ttls(7)];
 const BATCH_POINT: &[Bound] = &[indices(6), ttls(10)];
 const CONFIG: &[Bound] = &[Bound::one(26, "a config may have its full_text", &[])];
@@ -98,10 +108,16 @@ bounded! {
     NamedScrollRequest[Bound::one(7, "a request may have its order_by", ORDER)],
     NamedGetConfigRequest,
     NamedVectorQueryRequest[Bound::one(2, "a request may have its spec", QuerySpec::BOUNDS)],
+    MVCreateRequest[Bound::one(2, "a request may have its config", &[])],
+    MVAddRequest[tokens(3), ttls(9), indices(10)],
+    MVSearchRequest[query_tokens(2)],
+    MVHybridRequest[query_tokens(2), sought(3)],
+    MVScrollRequest[Bound::one(7, "a request may have its order_by", ORDER)],
+    MVVectorQueryRequest[Bound::one(2, "a request may have its spec", QuerySpec::BOUNDS)],
     CreateAliasRequest,
     DeleteAliasRequest,
     ListAliasesRequest,
-    AliasBatchRequest[list(1, "a request may have", limits::GRPC_ALIAS_ACTIONS_MAX, "actions", Item::Message(&[]))],
+    AliasBatchRequest[list(1, "a request may have", limits::ALIAS_ACTIONS_MAX, "actions", Item::Message(&[]))],
     KeysAddRequest[list(3, "a key may have", limits::GRPC_KEY_SCOPES_MAX, "scopes", Item::Text)],
     KeysRevokeRequest,
     KeysListRequest,

@@ -1,10 +1,10 @@
 //! Queries of any lanes.
 //!
-//! Encoders leave fields of value 0 out and write the others in ascending order. Queries inside queries, vectors as examples and lanes of
-//! token vectors are kept as the bytes that they come as, because they are only refused so far.
+//! Encoders leave fields of value 0 out and write the others in ascending order. Queries inside queries and vectors as examples are kept as
+//! the bytes that they come as, because they are only refused so far.
 
 use super::{Bound, Bounded, Item};
-use crate::limits::{QUERY_DIMENSIONS_MAX, QUERY_EXAMPLES_MAX, QUERY_LANES_MAX};
+use crate::limits::{QUERY_DIMENSIONS_MAX, QUERY_EXAMPLES_MAX, QUERY_LANES_MAX, QUERY_TOKENS_MAX};
 use prost::{Enumeration, Message, Oneof};
 
 /// A query.
@@ -76,12 +76,32 @@ pub enum Leaf {
     NamedDense(NamedDenseLeaf),
     #[prost(message, tag = "4")]
     NamedSparse(NamedSparseLeaf),
-    #[prost(bytes = "vec", tag = "5")]
-    MultiVector(Vec<u8>),
+    #[prost(message, tag = "5")]
+    MultiVector(MultiVectorLeaf),
     #[prost(message, tag = "6")]
     Recommend(RecommendLeaf),
     #[prost(message, tag = "7")]
     Discover(DiscoverLeaf),
+}
+
+/// The documents that score best by their tokens.
+#[derive(Clone, PartialEq, Message)]
+pub struct MultiVectorLeaf {
+    #[prost(message, repeated, tag = "1")]
+    pub query: Vec<TokenVector>,
+    #[prost(int32, tag = "2")]
+    pub k: i32,
+    #[prost(string, tag = "3")]
+    pub filter_json: String,
+    #[prost(int32, tag = "4")]
+    pub lane_k: i32,
+}
+
+/// The vector of a token.
+#[derive(Clone, PartialEq, Message)]
+pub struct TokenVector {
+    #[prost(float, repeated, tag = "1")]
+    pub values: Vec<f32>,
 }
 
 /// The nearest to a vector.
@@ -222,6 +242,8 @@ const SPARSE: &[Bound] = &[of_lane(1, QUERY_DIMENSIONS_MAX, "dimensions", Item::
 
 const NAMED_SPARSE: &[Bound] = &[of_lane(2, QUERY_DIMENSIONS_MAX, "dimensions", Item::Index)];
 
+const MAX_SIM: &[Bound] = &[of_lane(1, QUERY_TOKENS_MAX, "token vectors", Item::Message(&[]))];
+
 const RECOMMEND: &[Bound] = &[
     of_lane(1, QUERY_EXAMPLES_MAX, "example ids", Item::Integer),
     of_lane(2, QUERY_EXAMPLES_MAX, "example ids", Item::Integer),
@@ -240,6 +262,7 @@ const LEAF: &[Bound] = &[
     Bound::one(2, "a leaf may have its sparse", SPARSE),
     Bound::one(3, "a leaf may have its named_dense", &[]),
     Bound::one(4, "a leaf may have its named_sparse", NAMED_SPARSE),
+    Bound::one(5, "a leaf may have its mv_maxsim", MAX_SIM),
     Bound::one(6, "a leaf may have its recommend", RECOMMEND),
     Bound::one(7, "a leaf may have its discover", DISCOVER),
 ];

@@ -12,9 +12,10 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// The variable that makes the test write the files.
 const REWRITE: &str = "NIGH_REWRITE_PROTO";
 /// Files whose messages are made, each with the lines that bring in what other files have.
-const MADE: [(&str, &str); 5] = [
+const MADE: [(&str, &str); 6] = [
     ("admin", ""),
     ("collections", ""),
+    ("multi_vector", "use super::search::{Document, OrderBy};\n\n"),
     ("named", "use super::search::{Document, OrderBy};\n\n"),
     ("points", ""),
     ("search", ""),
@@ -54,6 +55,7 @@ fn the_code_is_that_of_the_files() {
     config.btree_map(["."]).disable_comments(["."]);
     // Written by hand, with bounds in mind; held by `the_query_is_that_of_its_file`.
     config.extern_path(".svc.v1.QuerySpec", "crate::wire::proto::QuerySpec");
+    config.extern_path(".svc.v1.TokenVector", "crate::wire::proto::TokenVector");
     let code = config.generate(files).expect("code");
     for (name, others) in MADE {
         let path = format!("svc/v1/{name}.proto");

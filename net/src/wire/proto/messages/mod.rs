@@ -1,5 +1,5 @@
 //! Messages of gRPC. Each file below is made from the file of `net/proto/svc/v1` of the same name by a test, [`generated`], which also
-//! holds that it still is what it would make; messages of families that this build does not offer are not among them.
+//! holds that it still is what it would make.
 
 #[rustfmt::skip]
 #[allow(dead_code, reason = "answers of operations that this build refuses are never made")]
@@ -10,7 +10,10 @@ mod collections;
 #[cfg(test)]
 mod generated;
 #[rustfmt::skip]
-#[allow(dead_code, reason = "answers that have the fields of those of dense collections are sent as those")]
+#[allow(dead_code, reason = "messages that have the fields of those of dense collections are read and sent as those")]
+mod multi_vector;
+#[rustfmt::skip]
+#[allow(dead_code, reason = "messages that have the fields of those of dense collections are read and sent as those")]
 mod named;
 #[rustfmt::skip]
 #[allow(dead_code, reason = "answers of operations that this build refuses are never made")]
@@ -21,6 +24,13 @@ mod search;
 
 pub use admin::*;
 pub use collections::*;
+pub use multi_vector::{
+    MvAddRequest as MVAddRequest, MvBatchGetPoint as MVBatchGetPoint, MvConfig as MVConfig,
+    MvCreateRequest as MVCreateRequest, MvGetBatchResponse as MVGetBatchResponse,
+    MvGetResponse as MVGetResponse, MvHybridRequest as MVHybridRequest, MvResult as MVResult,
+    MvScrollRequest as MVScrollRequest, MvSearchRequest as MVSearchRequest,
+    MvSearchResponse as MVSearchResponse, MvVectorQueryRequest as MVVectorQueryRequest,
+};
 pub use named::{
     NamedBatchGetPoint, NamedBatchPoint, NamedCreateRequest, NamedGetBatchResponse, NamedGetConfigRequest,
     NamedGetConfigResponse, NamedGetResponse, NamedHybridRequest, NamedScrollRequest, NamedSearchRequest,

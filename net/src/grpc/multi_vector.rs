@@ -1,0 +1,120 @@
+//! Decodes messages about multi-vector collections into the same operations that REST and the binary protocol use.
+
+use super::configuration::tokens_config_of;
+use super::parts::{
+    clear_payload, delete, delete_payload_keys, filter, fusion, get, get_batch, no_config, read,
+    read_options, scroll, set_payload, ttls, write_options,
+};
+use super::request::Request;
+use crate::op::MultiVectorOp;
+use crate::op::{
+    AddDocuments, ApiError, CreateCollection, Document, DropCollection, ErrorKind, HybridDocuments,
+    SearchDocuments,
+};
+use crate::wire::embedded::{payload_of, sparse_of};
+use crate::wire::proto::TokenVector;
+use crate::wire::proto::messages::*;
+use crate::wire::query::document_query_of;
+use crate::wire::value::encode_row;
+use nigh_shard::core::PointFields;
+use nigh_shard::family::Family;
+
+/// Decodes the message of a method into its request; times to live in payloads start at `now_ms`.
+///
+/// # Errors
+/// The message is not a valid request.
+pub fn decode(op: MultiVectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> {
+    Ok(match op {
+        MultiVectorOp::CreateCollection => {
+            let MVCreateRequest { name, config } = read(bytes)?;
+            let config = tokens_config_of(config.ok_or_else(no_config)?)?;
+            Request::Create(CreateCollection { collection: name, config: config.into() })
+        }
+        MultiVectorOp::DropCollection => {
+            let collection = read::<DropCollectionRequest>(bytes)?.name;
+            Request::Drop(DropCollection { collection, family: Some(Family::MultiVector) })
+        }
+        MultiVectorOp::Add => Request::AddDocuments(add(read(bytes)?, now_ms)?),
+        MultiVectorOp::Delete => Request::Delete(delete(bytes)?),
+        MultiVectorOp::Get => Request::Get(get(bytes)?),
+        MultiVectorOp::GetBatch => Request::GetBatch(get_batch(bytes)?),
+        MultiVectorOp::SetPayload => Request::ChangePayload(set_payload(bytes, false)?),
+        MultiVectorOp::OverwritePayload => Request::ChangePayload(set_payload(bytes, true)?),
+        MultiVectorOp::DeletePayloadKeys => Request::ChangePayload(delete_payload_keys(bytes)?),
+        MultiVectorOp::ClearPayload => Request::ChangePayload(clear_payload(bytes)?),
+        MultiVectorOp::Search => {
+            let message: MVSearchRequest = read(bytes)?;
+            Request::SearchDocuments(SearchDocuments {
+                read: read_options!(message),
+                filter: filter(&message.filter_json)?,
+                collection: message.name,
+                query: tokens(message.query),
+                k: message.k.into(),
+                candidates_per_token: message.candidates_per_token.into(),
+                explain: false,
+            })
+        }
+        MultiVectorOp::HybridSearch => {
+            let message: MVHybridRequest = read(bytes)?;
+            Request::HybridDocuments(HybridDocuments {
+                read: read_options!(message),
+                method: fusion(&message.method, message.alpha, message.rrf_k)?,
+                filter: filter(&message.filter_json)?,
+                collection: message.name,
+                query: tokens(message.query),
+                sparse: sparse_of(message.sparse_indices, message.sparse_values)?,
+                k: message.k.into(),
+                dense_k: message.dense_k.into(),
+                sparse_k: message.sparse_k.into(),
+                explain: false,
+            })
+        }
+        MultiVectorOp::Query => {
+            let message: MVVectorQueryRequest = read(bytes)?;
+            let read = read_options!(message);
+            let spec =
+                message.spec.ok_or_else(|| ApiError::invalid("spec is required: that of the query"))?;
+            let mut query = document_query_of(spec)?;
+            (query.0.collection, query.0.read) = (message.collection, read);
+            Request::QueryDocuments(query)
+        }
+        MultiVectorOp::Scroll => {
+            let message: MVScrollRequest = read(bytes)?;
+            Request::Scroll(scroll(ScrollRequest {
+                collection: message.collection,
+                filter_json: message.filter_json,
+                limit: message.limit,
+                cursor: message.cursor,
+                read_consistency: message.read_consistency,
+                on_partition_unavailable: message.on_partition_unavailable,
+                order_by: message.order_by,
+                max_staleness: message.max_staleness,
+            })?)
+        }
+        MultiVectorOp::GetConfig
+        | MultiVectorOp::AddIfAbsent
+        | MultiVectorOp::AddBatch
+        | MultiVectorOp::Exists
+        | MultiVectorOp::DeletePoints
+        | MultiVectorOp::Count
+        | MultiVectorOp::Facet
+        | MultiVectorOp::Sample
+        | MultiVectorOp::Operate => {
+            return Err(ApiError::new(ErrorKind::Internal, format!("{op:?} has no message")));
+        }
+    })
+}
+
+fn tokens(vectors: Vec<TokenVector>) -> Vec<Vec<f32>> {
+    vectors.into_iter().map(|token| token.values).collect()
+}
+
+fn add(message: MVAddRequest, now_ms: u64) -> Result<AddDocuments, ApiError> {
+    let write = write_options!(message);
+    let payload = payload_of("metadata_json", message.metadata_json.as_bytes())?;
+    let row = encode_row(payload, None, &ttls(message.key_ttl_ms), now_ms)?;
+    let fields = PointFields { id: message.id, row, ttl_ms: 0, expected_version: write.expected_version };
+    let sparse = sparse_of(message.sparse_indices, message.sparse_values)?;
+    let document = Document { fields, tokens: tokens(message.tokens), sparse };
+    Ok(AddDocuments { collection: message.name, documents: vec![document], write })
+}

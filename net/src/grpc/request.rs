@@ -1,0 +1,134 @@
+//! What calls ask for.
+
+use crate::op::{
+    AddDocuments, ChangeAliases, ChangePayload, CreateCollection, DeletePoint, DeletePoints, DropCollection,
+    GetCollection, GetNamedConfig, GetPoints, GroupPoints, HybridDocuments, HybridNamed, HybridPoints,
+    ListAliases, QueryDocuments, QueryNamed, QueryPoints, ReadOptions, Scroll, SearchDocuments, SearchNamed,
+    SearchPoints, TextPoints, Unmet, UpsertNamed, WritePoints,
+};
+use crate::wire::proto::messages::BatchSearch;
+use nigh_shard::core::AliasChange;
+
+/// What a call asks for, and by its kind the message it is answered with.
+pub enum Request {
+    /// `HealthResponse`.
+    Health,
+    /// `CreateCollectionResponse`.
+    Create(CreateCollection),
+    /// `DropCollectionResponse`, also when it is absent.
+    Drop(DropCollection),
+    /// `GetConfigResponse`.
+    GetConfig(GetCollection),
+    /// `ListCollectionsResponse`.
+    ListCollections,
+    /// `NamedGetConfigResponse`.
+    GetNamedConfig(GetNamedConfig),
+    /// `UpsertResponse`, or the refusal of a version that is another.
+    Upsert(WritePoints),
+    /// As of `Upsert`.
+    UpsertNamed(UpsertNamed),
+    /// `MVAddResponse`, which has the fields of `UpsertResponse`; otherwise as of `Upsert`.
+    AddDocuments(AddDocuments),
+    /// `UpsertBatchResponse`.
+    UpsertBatch(WritePoints),
+    /// `UpsertBatchResponse`.
+    UpsertNamedBatch(UpsertNamed),
+    /// `DeleteResponse`.
+    Delete(DeletePoint),
+    /// `DeleteByFilterResponse`.
+    DeleteByFilter(DeletePoints),
+    /// `GetResponse`, of named spaces `NamedGetResponse`, of a multi-vector collection `MVGetResponse`, or that there is none.
+    Get(GetPoints),
+    /// `GetBatchResponse`, of named spaces `NamedGetBatchResponse`, of a multi-vector collection `MVGetBatchResponse`.
+    GetBatch(GetPoints),
+    /// `PayloadResponse`.
+    ChangePayload(ChangePayload),
+    /// `SearchResponse`.
+    Search(SearchPoints),
+    /// `SearchBatchResponse`, one for each.
+    SearchBatch(SearchBatch),
+    /// `SearchDocsResponse`.
+    SearchDocs(SearchPoints),
+    /// `SearchGroupsResponse`.
+    SearchGroups(GroupPoints),
+    /// `SearchResponse`.
+    Hybrid(HybridPoints),
+    /// `SearchDocsResponse`.
+    SearchText(TextPoints),
+    /// `SearchResponse`.
+    Query(QueryPoints),
+    /// `SearchDocsResponse` where rows are asked for, `SearchResponse` where not.
+    SearchNamed(SearchNamed),
+    /// `SearchResponse`.
+    HybridNamed(HybridNamed),
+    /// `SearchResponse`.
+    QueryNamed(QueryNamed),
+    /// `MVSearchResponse`.
+    SearchDocuments(SearchDocuments),
+    /// `SearchResponse`.
+    HybridDocuments(HybridDocuments),
+    /// `SearchResponse`.
+    QueryDocuments(QueryDocuments),
+    /// `ScrollResponse`, one or many.
+    Scroll(Scroll),
+    /// `CreateAliasResponse` or `DeleteAliasResponse`, which hold what was sent.
+    ChangeAlias(AliasChange),
+    /// `AliasBatchResponse`.
+    ChangeAliases(ChangeAliases),
+    /// `ListAliasesResponse`.
+    ListAliases(ListAliases),
+    /// What the node lacks.
+    Unmet(Unmet),
+}
+
+impl Request {
+    /// Whether it changes data. Such a request runs to its end, whoever waits for it.
+    pub fn mutates(&self) -> bool {
+        matches!(
+            self,
+            Request::Create(_)
+                | Request::Drop(_)
+                | Request::Upsert(_)
+                | Request::UpsertNamed(_)
+                | Request::AddDocuments(_)
+                | Request::UpsertBatch(_)
+                | Request::UpsertNamedBatch(_)
+                | Request::Delete(_)
+                | Request::DeleteByFilter(_)
+                | Request::ChangePayload(_)
+                | Request::ChangeAlias(_)
+                | Request::ChangeAliases(_)
+        )
+    }
+
+    /// Whether it asks for what is nearest, by any lane.
+    pub fn is_search(&self) -> bool {
+        matches!(
+            self,
+            Request::Search(_)
+                | Request::SearchDocs(_)
+                | Request::SearchGroups(_)
+                | Request::Hybrid(_)
+                | Request::SearchText(_)
+                | Request::Query(_)
+                | Request::SearchNamed(_)
+                | Request::HybridNamed(_)
+                | Request::QueryNamed(_)
+                | Request::SearchDocuments(_)
+                | Request::HybridDocuments(_)
+                | Request::QueryDocuments(_)
+        )
+    }
+}
+
+/// Many searches of one collection. Their filters are compiled when it is their turn: all of them at once would take a multiple of the message.
+pub struct SearchBatch {
+    /// Name as sent.
+    pub collection: String,
+    /// The searches, in order.
+    pub searches: Vec<BatchSearch>,
+    /// Whether documents are asked for.
+    pub with_rows: bool,
+    /// Consistency.
+    pub read: ReadOptions,
+}

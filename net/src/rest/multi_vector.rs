@@ -1,0 +1,157 @@
+//! Routes of multi-vector collections, `/v1/multivector/{n}`.
+
+use super::multi_vector_bodies::{
+    decode_add, decode_create, decode_hybrid, decode_query, decode_search, read_batch,
+};
+use super::parameters::{Query, ReadParameters, WriteParameters};
+use super::points::BatchPages;
+use super::routes::Reached;
+use super::search::FoundPages;
+use super::{
+    RestService, batch_reply, decode_body, json_body, named_answer, not_found, ok, points, put_existed,
+    shared, stream_pages,
+};
+use crate::door::Permit;
+use crate::http::{BodyReader, Reply, ReplyBody, json_reply};
+use crate::limits;
+use crate::op::{
+    ApiError, CreateCollection, DropCollection, GetMultiVectorConfig, MultiVectorOp, QueryDocuments,
+    VectorOp, check_name,
+};
+use crate::wire::config::tokens_object;
+use crate::wire::value::write_json;
+use http::StatusCode;
+use nigh_shard::core::{QueryAnswer, QueryOutcome, Written};
+use serde_json::json;
+use std::time::Instant;
+
+impl RestService {
+    pub(super) async fn multi_vector(
+        &self,
+        permit: &Permit,
+        op: MultiVectorOp,
+        reached: Reached<'_>,
+        query: Query<'_>,
+        mut body: BodyReader,
+    ) -> Result<Reply, ApiError> {
+        let Reached { collection, id, .. } = reached;
+        let collection = collection.into_owned();
+        match op {
+            MultiVectorOp::CreateCollection => {
+                let body = json_body(&mut body).await?;
+                check_name(&collection)?;
+                let config = decode_body(permit, body, decode_create).await?;
+                let mut answer = named_answer("name", &collection);
+                answer.extend_from_slice(b"}\n");
+                permit.run(CreateCollection { collection, config: config.into() }).await?;
+                Ok(json_reply(StatusCode::CREATED, ReplyBody::whole(answer)))
+            }
+            MultiVectorOp::DropCollection => {
+                let mut answer = named_answer("dropped", &collection);
+                let family = Some(permit.family());
+                put_existed(&mut answer, permit.run(DropCollection { collection, family }).await?);
+                Ok(ok(answer))
+            }
+            MultiVectorOp::GetConfig => {
+                let read = ReadParameters::of(query)?.with_body(ReadParameters::default())?;
+                let request = GetMultiVectorConfig { collection: collection.clone(), read };
+                let config = tokens_object(&permit.run(request).await?);
+                let mut answer = Vec::new();
+                write_json(&mut answer, &json!({ "name": collection, "config": config }));
+                answer.push(b'\n');
+                Ok(ok(answer))
+            }
+            MultiVectorOp::Add => {
+                let (now_ms, write) = (permit.unix_ms(), WriteParameters::of(query)?);
+                body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
+                let body = body.whole().await?;
+                let decode = move |body: &[u8]| decode_add(collection, body, write, now_ms);
+                let request = decode_body(permit, body, decode).await?;
+                let id = request.documents.first().map_or(0, |document| document.fields.id);
+                // Of one there is nothing to say about those before it.
+                let written =
+                    permit.run(request).await.map_err(|error| ApiError { committed: None, ..error })?;
+                match written.contains(&Written::Conflict) {
+                    true => Err(ApiError::version_conflict(id)),
+                    false => Ok(ok(format!("{{\"id\":{id}}}\n"))),
+                }
+            }
+            MultiVectorOp::AddBatch => {
+                let write = WriteParameters::of(query)?;
+                points::check_batch_options(write.write_consistency_factor, write.wait)?;
+                let write = write.with_body(WriteParameters::default())?;
+                let request = read_batch(collection, body, write, permit.unix_ms()).await?;
+                let pages = BatchPages::before(request.documents.iter().map(|document| &document.fields));
+                batch_reply(permit, pages, request.documents.len(), request).await
+            }
+            MultiVectorOp::Delete => shared::delete(permit, collection, &id, query, body).await,
+            MultiVectorOp::DeletePoints => shared::delete_points(permit, collection, query, body).await,
+            MultiVectorOp::Get => shared::get(permit, collection, &id, query, body).await,
+            MultiVectorOp::GetBatch => shared::get_batch(permit, collection, query, body).await,
+            MultiVectorOp::SetPayload
+            | MultiVectorOp::OverwritePayload
+            | MultiVectorOp::DeletePayloadKeys
+            | MultiVectorOp::ClearPayload => {
+                shared::change_payload(permit, change_of(op), collection, &id, query, body).await
+            }
+            MultiVectorOp::Scroll => shared::scroll(permit, collection, query, body).await,
+            MultiVectorOp::Count => shared::count(permit, collection, body).await,
+            MultiVectorOp::Facet => shared::facet(permit, collection, body).await,
+            MultiVectorOp::Sample => shared::sample(permit, collection, body).await,
+            MultiVectorOp::Search => {
+                let read = ReadParameters::of(query)?;
+                let (body, received) = (json_body(&mut body).await?, Instant::now());
+                let decode = move |body: &[u8]| decode_search(collection, body, read);
+                let outcome = permit.run(decode_body(permit, body, decode).await?).await?;
+                self.scored_reply(permit, outcome, received)
+            }
+            MultiVectorOp::HybridSearch => {
+                let read = ReadParameters::of(query)?;
+                let (body, received) = (json_body(&mut body).await?, Instant::now());
+                let decode = move |body: &[u8]| decode_hybrid(collection, body, read);
+                let outcome = permit.run(decode_body(permit, body, decode).await?).await?;
+                self.lanes_reply(permit, outcome, false, false, received)
+            }
+            MultiVectorOp::Query => {
+                let read = ReadParameters::of(query)?;
+                let (body, received) = (json_body(&mut body).await?, Instant::now());
+                let decode = move |body: &[u8]| decode_query(collection, body, read);
+                let request: QueryDocuments = decode_body(permit, body, decode).await?;
+                let outcome = permit.run(request).await?;
+                self.lanes_reply(permit, outcome, false, true, received)
+            }
+            // The table has no routes for these operations.
+            MultiVectorOp::AddIfAbsent | MultiVectorOp::Exists | MultiVectorOp::Operate => Ok(not_found()),
+        }
+    }
+
+    /// The answer to a search by tokens: scores and payloads, without the `content` of dense collections.
+    fn scored_reply(
+        &self,
+        permit: &Permit,
+        outcome: QueryOutcome,
+        received: Instant,
+    ) -> Result<Reply, ApiError> {
+        let hits = match outcome.answer {
+            QueryAnswer::Hits(hits) => hits,
+            QueryAnswer::Groups(_) => Vec::new(),
+        };
+        let bytes = size_of_val(&hits[..]);
+        let mut pages = FoundPages::scored(hits, permit.unix_ms()).explained(outcome.explained);
+        let mut first = Vec::new();
+        pages.write(&mut first);
+        let body = stream_pages(permit, first, pages, bytes)?;
+        self.config.telemetry.core(permit.env().index()).searches.record(received.elapsed());
+        Ok(json_reply(StatusCode::OK, body))
+    }
+}
+
+/// The operation of dense collections that changes a payload in the same way.
+fn change_of(op: MultiVectorOp) -> VectorOp {
+    match op {
+        MultiVectorOp::SetPayload => VectorOp::SetPayload,
+        MultiVectorOp::OverwritePayload => VectorOp::OverwritePayload,
+        MultiVectorOp::DeletePayloadKeys => VectorOp::DeletePayloadKeys,
+        _ => VectorOp::ClearPayload,
+    }
+}

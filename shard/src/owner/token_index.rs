@@ -1,0 +1,484 @@
+//! The index of the tokens of a multi-vector collection.
+//!
+//! A document is a point whose row holds its token vectors. The index is a separate dense collection with the same owner, and it has a log, images
+//! and tasks like any other collection. Each token is a point of the index; the row of its document holds its number, and the id and the version of
+//! the point encode the document. The index is only a hint for searches, which score documents by their rows alone. So it may hold tokens that no
+//! document has, but it must not lack any: a write adds the new tokens before it changes the document, and removes the old ones afterwards. A crash
+//! between two records leaves tokens that belong to no document, and the next start removes them.
+
+use super::effect::{self, Effect};
+use super::{Collections, Owned};
+use crate::error::OpError;
+use crate::journal::{Journal, Purpose, Ticket};
+use crate::payload_change::finish_row;
+use crate::points::{NamedVectors, PointFields};
+use crate::slice::{Slice, WRITE_SLICE_NS};
+use nigh_engine::collection::{DenseWriter, Parts, TOKENS_MAX, WriteMode};
+use nigh_engine::distance::{Metric, prepare};
+use nigh_engine::payload::{PayloadRow, RowBuilder};
+use nigh_engine::query::token_of;
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// The index of the tokens of one collection.
+pub struct TokenIndex {
+    owned: Rc<Owned>,
+    numbers: RefCell<Numbers>,
+}
+
+/// Numbers that no token has.
+#[derive(Default)]
+struct Numbers {
+    /// Every number from `next` on is free, and so are the numbers in `free`.
+    next: u32,
+    free: Vec<u32>,
+}
+
+impl Numbers {
+    fn take(&mut self, count: usize) -> Vec<u32> {
+        let mut taken = self.free.split_off(self.free.len().saturating_sub(count));
+        let fresh = (count - taken.len()) as u32;
+        taken.extend(self.next..self.next + fresh);
+        self.next += fresh;
+        taken
+    }
+
+    fn give(&mut self, numbers: &[u32]) {
+        self.free.extend_from_slice(numbers);
+        if self.free.len() == self.next as usize {
+            // All numbers are free: the list, which may have grown long, is dropped.
+            *self = Numbers::default();
+        }
+    }
+}
+
+impl TokenIndex {
+    /// The dense collection whose points are the tokens.
+    pub(super) fn owned(&self) -> &Owned {
+        &self.owned
+    }
+}
+
+/// The numbers of the tokens of a document.
+pub(super) fn numbers_of(documents: &DenseWriter, id: u64) -> Vec<u32> {
+    match documents.points().check_rewrite(id, None, 0) {
+        Ok(Some((row, _))) => PayloadRow::trusted(row).tokens().numbers().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The number of bytes of the log records that add these tokens to the index.
+pub(super) fn record_bytes(tokens: &[Vec<f32>]) -> usize {
+    tokens.iter().map(|token| effect::write_bytes(token.len(), &[])).sum()
+}
+
+/// The number of bytes that these tokens take in a row.
+pub(super) fn row_bytes(tokens: &[Vec<f32>]) -> usize {
+    tokens.iter().map(|token| 4 * (token.len() + 1)).sum()
+}
+
+/// Checks the tokens and returns them as they are stored, one after the other: each has length 1, unless it is zero.
+fn prepared(tokens: &[Vec<f32>], dim: usize) -> Result<Vec<f32>, OpError> {
+    let refuse = |text: String| Err(OpError::BadRequest(text));
+    if tokens.is_empty() {
+        return refuse("a document needs at least one token vector".to_owned());
+    }
+    if tokens.len() > TOKENS_MAX {
+        let found = tokens.len();
+        return refuse(format!("a document may have at most {TOKENS_MAX} token vectors, found {found}"));
+    }
+    let mut stored = vec![0.0; tokens.len() * dim];
+    for ((index, token), row) in tokens.iter().enumerate().zip(stored.chunks_exact_mut(dim)) {
+        if token.len() != dim {
+            let found = token.len();
+            return refuse(format!(
+                "dimension mismatch in tokens[{index}]: expected {dim} components, found {found}"
+            ));
+        }
+        if let Some(at) = token.iter().position(|component| !component.is_finite()) {
+            return refuse(format!("tokens[{index}]: component {at} is not a finite number"));
+        }
+        prepare(Metric::Cosine, token, row);
+    }
+    Ok(stored)
+}
+
+/// The row of a document as it is written: its payload, its sparse vector if one is sent, and its tokens, which have these numbers.
+///
+/// # Errors
+/// A row that is too large; a vector that does not ascend.
+fn finished_document(
+    point: &PointFields,
+    vectors: &NamedVectors,
+    numbers: Vec<u32>,
+    tokens: Vec<f32>,
+) -> Result<Vec<u8>, OpError> {
+    let mut row = RowBuilder::from(PayloadRow::trusted(&point.row));
+    for (space, vector) in &vectors.sparse {
+        row.set_sparse_of(*space, vector.clone()).map_err(|error| OpError::Search(error.into()))?;
+    }
+    row.set_tokens(numbers, tokens);
+    finish_row(row)
+}
+
+impl Collections {
+    /// Connects a multi-vector collection of this core with the index of its tokens.
+    pub(crate) fn join_tokens(&self, uid: u64) {
+        let (owned, tokens) = (self.owned(uid), self.owned(crate::family::tokens_of(uid)));
+        if let (Some(owned), Some(tokens)) = (owned, tokens) {
+            let index = TokenIndex { owned: tokens, numbers: RefCell::default() };
+            assert!(owned.token_index.set(index).is_ok(), "a collection has one index of tokens");
+        }
+    }
+
+    /// Writes a document. Its tokens are added to the index and removed from it in slices, between which other tasks run; the document itself is
+    /// checked and committed without an await in between. Two writes of one document may overlap: each has tokens of its own, and the write that
+    /// commits last removes the tokens of the other.
+    pub(super) async fn write_document(
+        &self,
+        owned: &Owned,
+        index: &TokenIndex,
+        (point, vectors): (&PointFields, &NamedVectors),
+        record: &mut Vec<u8>,
+    ) -> Result<(u64, Option<Ticket>), OpError> {
+        index.owned.usable()?;
+        let dim = index.owned.writer.borrow().shared().config().dim;
+        let tokens = prepared(&vectors.tokens, dim)?;
+        // A write that must fail is refused before any tokens are added.
+        self.check_document(owned, point)?;
+        let numbers = index.numbers.borrow_mut().take(vectors.tokens.len());
+        let row = finished_document(point, vectors, numbers.clone(), tokens.clone())
+            .inspect_err(|_| index.numbers.borrow_mut().give(&numbers))?;
+        self.add_tokens(index, point.id, &numbers, &tokens, record).await?;
+        match self.commit_document(owned, index, point, &row, record) {
+            Ok((version, ticket, before)) => {
+                self.remove_tokens(index, point.id, before, record).await;
+                Ok((version, ticket))
+            }
+            Err(error) => {
+                self.remove_tokens(index, point.id, numbers, record).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// The version that a document gets if it is written now.
+    fn check_document(&self, owned: &Owned, point: &PointFields) -> Result<u64, OpError> {
+        owned.usable()?;
+        let documents = owned.writer.borrow();
+        let (parts, now_ms) = (Parts::Each(&[]), self.env().unix_ms());
+        Ok(documents.check_write(point.id, parts, WriteMode::Upsert, point.expected_version, true, now_ms)?)
+    }
+
+    /// Commits a document whose tokens are in the index; returns its version and the numbers of its previous tokens.
+    fn commit_document(
+        &self,
+        owned: &Owned,
+        index: &TokenIndex,
+        point: &PointFields,
+        row: &[u8],
+        record: &mut Vec<u8>,
+    ) -> Result<(u64, Option<Ticket>, Vec<u32>), OpError> {
+        index.owned.usable()?;
+        let version = self.check_document(owned, point)?;
+        let mut documents = owned.writer.borrow_mut();
+        self.room_for(&documents, row.len())?;
+        let before = numbers_of(&documents, point.id);
+        let document = Effect::WriteNamed { id: point.id, version, deadline_ms: 0, parts: Vec::new(), row };
+        let ticket = self.commit(owned, &mut documents, &document, Purpose::Grow, record)?;
+        Ok((version, ticket, before))
+    }
+
+    /// Adds the tokens of a document to the index. After an error the tokens added so far are removed, as far as the log allows, and numbers that
+    /// have not been used are given back.
+    async fn add_tokens(
+        &self,
+        index: &TokenIndex,
+        document: u64,
+        numbers: &[u32],
+        tokens: &[f32],
+        record: &mut Vec<u8>,
+    ) -> Result<(), OpError> {
+        let dim = tokens.len() / numbers.len().max(1);
+        let (env, mut slice_start) = (self.env().clone(), self.env().now_ns());
+        for (added, (number, token)) in numbers.iter().zip(tokens.chunks_exact(dim.max(1))).enumerate() {
+            let outcome = self.add_token(index, document, *number, token, record);
+            if let Err(error) = outcome {
+                let (added, rest) = numbers.split_at(added);
+                index.numbers.borrow_mut().give(rest);
+                self.remove_tokens(index, document, added.to_vec(), record).await;
+                return Err(error);
+            }
+            if env.now_ns() - slice_start > WRITE_SLICE_NS {
+                index.owned.changed.notify();
+                env.yield_now().await;
+                slice_start = env.now_ns();
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds one token to the index.
+    fn add_token(
+        &self,
+        index: &TokenIndex,
+        document: u64,
+        number: u32,
+        token: &[f32],
+        record: &mut Vec<u8>,
+    ) -> Result<(), OpError> {
+        index.owned.usable()?;
+        let mut writer = index.owned.writer.borrow_mut();
+        self.room_for(&writer, 0)?;
+        self.put_token(index, &mut writer, document, number, token, record)?;
+        let pages_due = writer.pages_due().map(|slots| (writer.shared().clone(), slots));
+        drop(writer);
+        if let Some((dense, slots)) = pages_due {
+            self.env().spawn_compute(Box::new(move || dense.populate(slots)));
+        }
+        Ok(())
+    }
+
+    fn put_token(
+        &self,
+        index: &TokenIndex,
+        writer: &mut DenseWriter,
+        document: u64,
+        number: u32,
+        token: &[f32],
+        record: &mut Vec<u8>,
+    ) -> Result<(), OpError> {
+        let ((id, version), now_ms) = (token_of(document, number), self.env().unix_ms());
+        writer.check_write(id, Parts::Only(token), WriteMode::Upsert, None, true, now_ms)?;
+        let effect = Effect::Write { id, version, deadline_ms: 0, vector: Cow::Borrowed(token), row: &[] };
+        self.commit(&index.owned, writer, &effect, Purpose::Grow, record).map(drop)
+    }
+
+    /// Removes tokens of a document from the index, in slices. A token whose deletion the log refuses stays in the index until the next start, and
+    /// its number is not used again until then.
+    pub(super) async fn remove_tokens(
+        &self,
+        index: &TokenIndex,
+        document: u64,
+        numbers: Vec<u32>,
+        record: &mut Vec<u8>,
+    ) {
+        let (env, mut slice_start) = (self.env().clone(), self.env().now_ns());
+        for number in numbers {
+            if index.owned.usable().is_err() {
+                // The index has been dropped, or is damaged.
+                break;
+            }
+            let effect = Effect::Delete { id: token_of(document, number).0 };
+            let removed = {
+                let mut writer = index.owned.writer.borrow_mut();
+                self.commit(&index.owned, &mut writer, &effect, Purpose::Free, record)
+            };
+            if removed.is_ok() {
+                index.numbers.borrow_mut().give(&[number]);
+            }
+            if env.now_ns() - slice_start > WRITE_SLICE_NS {
+                env.yield_now().await;
+                slice_start = env.now_ns();
+            }
+        }
+        index.owned.changed.notify();
+    }
+
+    /// Reconciles the index with the rows after a start: tokens that belong to no document are removed, tokens that the index lacks are added, and
+    /// the numbers that no token has become free. If a token that is lacking cannot be added, the index is marked as damaged; a token that cannot
+    /// be removed stays until the next start.
+    pub(crate) async fn reconcile_tokens(self: &Rc<Self>, uid: u64) {
+        let Some(owned) = self.owned(uid) else { return };
+        let Some(index) = owned.token_index.get() else { return };
+        if owned.handle.healthy().is_err() {
+            return;
+        }
+        let mut slice = Slice::begin(self.env());
+        let (mut record, mut named, mut from) = (Vec::new(), Marks::default(), 0);
+        let (mut added, mut removed, mut stays) = (0_u64, 0_u64, 0_u64);
+        loop {
+            let ids: Vec<u64> = owned.writer.borrow().points().ids_from(from).take(STEP).collect();
+            for id in &ids {
+                let lacking = {
+                    let (documents, tokens) = (owned.writer.borrow(), index.owned.writer.borrow());
+                    let row = documents.points().check_rewrite(*id, None, 0).ok().flatten();
+                    let stored = PayloadRow::trusted(row.map_or(&[][..], |(row, _)| row)).tokens();
+                    let mut lacking = Vec::new();
+                    for (number, token) in stored.numbers().zip(stored.vectors()) {
+                        let (token_id, version) = token_of(*id, number);
+                        named.insert(token_id);
+                        // With another version the point is a token of another document.
+                        if tokens.points().known_version(token_id) != (true, version) {
+                            lacking.push((number, token.collect::<Vec<f32>>()));
+                        }
+                    }
+                    lacking
+                };
+                for (number, token) in lacking {
+                    if let Err(error) = self.add_lacking(index, *id, number, &token, &mut record).await {
+                        let why = format!(
+                            "a token of document {id} is missing from it and could not be added: {error}"
+                        );
+                        tracing::error!(target: "nigh", collection = owned.handle.name, reason = why, "damaged index of tokens");
+                        let _first_reason_counts = index.owned.handle.damage.set(why);
+                        return;
+                    }
+                    added += 1;
+                }
+                slice.check().await;
+            }
+            let Some(last) = ids.last().filter(|id| **id < u64::MAX) else { break };
+            from = last + 1;
+        }
+        let mut from = 0;
+        loop {
+            let ids: Vec<u64> = index.owned.writer.borrow().points().ids_from(from).take(STEP).collect();
+            let strays: Vec<u64> = ids.iter().copied().filter(|id| !named.contains(*id)).collect();
+            for id in strays {
+                let room = match stays {
+                    0 => self.ctx().wait_for_room(Purpose::Free, effect::DELETE_BYTES).await,
+                    // There was no room a moment ago, and each further token would wait as long.
+                    _ => Err(OpError::NoSpace("the log is full".to_owned())),
+                };
+                let mut writer = index.owned.writer.borrow_mut();
+                let outcome = room.and_then(|()| {
+                    self.commit(&index.owned, &mut writer, &Effect::Delete { id }, Purpose::Free, &mut record)
+                });
+                match outcome {
+                    Ok(_) => removed += 1,
+                    Err(_) => {
+                        named.insert(id);
+                        stays += 1;
+                    }
+                }
+            }
+            slice.check().await;
+            let Some(last) = ids.last() else { break };
+            from = last + 1;
+        }
+        let numbers = named.rest();
+        *index.numbers.borrow_mut() = numbers;
+        if added + removed + stays > 0 {
+            tracing::info!(
+                collection = owned.handle.name,
+                added,
+                removed,
+                stays,
+                "the index of tokens was reconciled with the documents"
+            );
+            index.owned.changed.notify();
+        }
+    }
+
+    /// Adds a token that the index lacks.
+    async fn add_lacking(
+        &self,
+        index: &TokenIndex,
+        document: u64,
+        number: u32,
+        token: &[f32],
+        record: &mut Vec<u8>,
+    ) -> Result<(), OpError> {
+        let bytes = effect::write_bytes(token.len(), &[]);
+        self.ctx().wait_for_room(Purpose::Grow, bytes).await?;
+        let mut writer = index.owned.writer.borrow_mut();
+        self.put_token(index, &mut writer, document, number, token, record)
+    }
+}
+
+/// The number of ids that are examined together.
+const STEP: usize = 256;
+
+/// A set of ids of tokens. Each number has two bits, one for each of the two ids that contain it.
+#[derive(Default)]
+struct Marks(Vec<u64>);
+
+impl Marks {
+    /// The word and the bit of an id.
+    fn place(id: u64) -> (usize, u64) {
+        let bit = u64::from(id as u32) << 1 | id >> u32::BITS & 1;
+        ((bit / 64) as usize, bit % 64)
+    }
+
+    fn insert(&mut self, id: u64) {
+        let (word, bit) = Marks::place(id);
+        if word >= self.0.len() {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << bit;
+    }
+
+    fn contains(&self, id: u64) -> bool {
+        let (word, bit) = Marks::place(id);
+        self.0.get(word).is_some_and(|word| word >> bit & 1 == 1)
+    }
+
+    /// The numbers for which the set contains no id.
+    fn rest(&self) -> Numbers {
+        let next = 32 * self.0.len() as u32;
+        let is_free = |number: &u32| self.0[*number as usize / 32] >> (2 * (number % 32)) & 3 == 0;
+        Numbers { next, free: (0..next).filter(is_free).collect() }
+    }
+}
+
+#[cfg(test)]
+impl Collections {
+    /// Checks that the index of a collection of this core holds the tokens of its documents and no others.
+    pub(crate) fn check_tokens(&self, uid: u64) {
+        let Some(owned) = self.owned(uid) else { return };
+        let index = owned.token_index.get().expect("an index of tokens");
+        let (documents, tokens) = (owned.writer.borrow(), index.owned.writer.borrow());
+        let mut found: Vec<(u64, u64)> = Vec::new();
+        for id in documents.points().ids_from(0) {
+            let numbers = numbers_of(&documents, id);
+            assert!(!numbers.is_empty(), "document {id} has tokens");
+            found.extend(numbers.into_iter().map(|number| token_of(id, number)));
+        }
+        found.sort_unstable();
+        let version = |id| tokens.points().known_version(id).1;
+        let stored: Vec<(u64, u64)> = tokens.points().ids_from(0).map(|id| (id, version(id))).collect();
+        assert_eq!(found, stored, "the tokens of the documents are in the index");
+        let free = &index.numbers.borrow().free;
+        assert!(
+            free.iter().all(|number| found.binary_search_by_key(&u64::from(*number), |pair| pair.0).is_err())
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_given_once() {
+        let mut numbers = Numbers::default();
+        assert_eq!(numbers.take(3), [0, 1, 2]);
+        numbers.give(&[1, 0]);
+        assert_eq!((numbers.take(1), numbers.take(2), numbers.take(0)), (vec![0], vec![1, 3], vec![]));
+        let mut marks = Marks::default();
+        assert!(!marks.contains(0));
+        let (even, odd) = (token_of(4, 33).0, token_of(5, 33).0);
+        marks.insert(odd);
+        assert!(marks.contains(odd) && !marks.contains(even) && !marks.contains(1 << 20));
+        let rest = marks.rest();
+        assert_eq!((rest.next, rest.free.len(), rest.free.contains(&33)), (64, 63, false));
+        numbers.give(&[0, 1, 2, 3]);
+        assert_eq!((numbers.next, numbers.free.len()), (0, 0));
+    }
+
+    #[test]
+    fn tokens_are_checked_and_brought_to_length_1() {
+        assert_eq!(prepared(&[vec![3.0, 4.0], vec![0.0, 0.0]], 2).unwrap(), [0.6, 0.8, 0.0, 0.0]);
+        for (tokens, fragment) in [
+            (vec![], "at least one token"),
+            (vec![vec![1.0, 0.0], vec![1.0]], "tokens[1]: expected 2 components, found 1"),
+            (vec![vec![f32::NAN, 0.0]], "tokens[0]: component 0 is not a finite number"),
+            (vec![vec![0.0, 1.0]; TOKENS_MAX + 1], "at most 4096 token vectors, found 4097"),
+        ] {
+            let refused = prepared(&tokens, 2).unwrap_err().to_string();
+            assert!(refused.contains(fragment), "{refused}");
+        }
+    }
+}
