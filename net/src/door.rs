@@ -300,9 +300,9 @@ pub enum Shape {
 /// The names of the spaces of a collection, by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpaceNames {
-    /// Of the dense spaces.
+    /// The names of the dense spaces.
     pub dense: Vec<String>,
-    /// Of the sparse spaces.
+    /// The names of the sparse spaces.
     pub sparse: Vec<String>,
 }
 

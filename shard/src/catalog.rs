@@ -50,8 +50,9 @@ pub struct CollectionHandle {
     pub damage: OnceLock<String>,
     /// That is for want of memory: its files are whole.
     pub is_closed: AtomicBool,
-    /// Of a multi-vector collection the index of its tokens: a dense collection without a name of its own, with the same owner. Each of its
-    /// points is a token, whose id and version say which document it is of ([`nigh_engine::query::document_of`]).
+    /// The index of the tokens of a multi-vector collection; unset in other families. It is a dense collection that clients cannot address,
+    /// with the same owner. Each of its points is a token, whose id and version encode its document
+    /// ([`nigh_engine::query::document_of`]).
     pub tokens: OnceLock<Arc<CollectionHandle>>,
 }
 

@@ -27,7 +27,7 @@ pub struct NamedVectors {
     pub dense: Vec<(usize, Vec<f32>)>,
     /// In sparse spaces, each at most once, as (dimension, value) in ascending order; one without components takes the point out of the space.
     pub sparse: Vec<(usize, Vec<(u32, f32)>)>,
-    /// Of a document of a multi-vector collection its token vectors.
+    /// The token vectors of a document; empty outside of multi-vector collections.
     pub tokens: Vec<Vec<f32>>,
 }
 impl NamedVectors {
@@ -120,8 +120,8 @@ pub struct StoredPoint {
     pub id: u64,
     /// Vector when asked for; none in a collection of named spaces.
     pub vector: Option<Vec<f32>>,
-    /// When asked for in a collection of named spaces the vectors in dense spaces, by the number of the space; in a multi-vector
-    /// collection the token vectors, by their places.
+    /// The vectors, when they are asked for: in a collection of named spaces those in dense spaces, each with the number of its space; in a
+    /// multi-vector collection the token vectors, each with its position. A dense collection has none here.
     pub vectors: Vec<(usize, Vec<f32>)>,
     /// Row when asked for and present; with a vector but no payload asked for, a row with the sparse vector alone.
     pub row: Vec<u8>,

@@ -517,7 +517,7 @@ fn documents_state(server: &Server) -> Value {
     let ids: Vec<u64> = (0..700).collect();
     let documents = api.ok("POST", "/v1/multivector/papers/points/batch-get", json!({ "ids": ids }));
     let query = [vector(5), vector(690)];
-    // Of few that match all are scored, and of all that there are those of the nearest tokens.
+    // The first search scores every match, because few match; the second one scores the documents of the nearest tokens.
     let few = json!({"op": "lt", "field": "n", "value": 200});
     let found = [
         api.ok("POST", "/v1/multivector/papers/search", json!({"query": query, "k": 200, "filter": few})),

@@ -356,7 +356,7 @@ impl<'a> RowTokens<'a> {
     pub fn vectors(
         &self,
     ) -> impl ExactSizeIterator<Item = impl ExactSizeIterator<Item = f32> + use<'a>> + use<'a> {
-        // Of no vectors there is no piece, whatever its length would be.
+        // A row without vectors has no components, so that any chunk length yields no chunk; it must not be 0.
         let vectors = self.components.chunks_exact(self.dim().max(1));
         vectors.map(|vector| vector.iter().map(|component| f32::from_le_bytes(*component)))
     }

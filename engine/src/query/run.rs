@@ -13,7 +13,8 @@ pub(super) type Stored = Vec<f32>;
 pub struct Searched<'a> {
     /// Points and their spaces; of a multi-vector collection its documents.
     pub dense: &'a Dense,
-    /// Of a multi-vector collection its token vectors, each a point that [says](super::document_of) which document it is of.
+    /// The token vectors of a multi-vector collection; `None` in other families. The id and version of each encode its document
+    /// ([`document_of`](super::document_of)).
     pub tokens: Option<&'a Dense>,
 }
 

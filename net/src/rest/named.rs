@@ -62,7 +62,7 @@ impl RestService {
                 let decode = move |body: &[u8]| decode_upsert(collection, body, write, now_ms);
                 let request = decode_body(permit, body, decode).await?;
                 let id = request.points.first().map_or(0, |point| point.fields.id);
-                // Of one there is nothing to say about those before it.
+                // A write of one point has no points before it that the answer could count.
                 let written =
                     permit.run(request).await.map_err(|error| ApiError { committed: None, ..error })?;
                 match written.contains(&Written::Conflict) {

@@ -127,7 +127,7 @@ impl Binary {
 pub struct Args(pub Vec<u8>);
 
 impl Args {
-    /// Those of an operation on a collection.
+    /// Arguments that begin with the name of a collection.
     pub fn on(collection: &str) -> Args {
         Args(vec![]).s8(collection)
     }

@@ -331,7 +331,7 @@ fn compare(clients: &mut Clients, name: &str, twin: &BTreeMap<u64, Twin>, seed: 
     let bytes = clients.binary.ask("vector_mv_hybrid_search", &args).unwrap();
     assert_eq!(binary_hits(&bytes, true, false), rest);
     assert_eq!(hits_of(&clients.grpc.call("MVHybridSearch", message).unwrap()["results"]), rest);
-    // Of one lane the scores are those of the lane.
+    // A hybrid search of a single lane returns the scores of that lane.
     let body = json!({"sparse": sparse_json(&words), "k": k, "filter": filter});
     let rest = hits_of(&clients.rest.json("POST", &path("hybrid-search"), body)["results"]);
     let product = |document: &Twin| {

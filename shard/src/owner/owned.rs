@@ -40,7 +40,7 @@ pub struct Owned {
     pub tokens: RefCell<TokenBucket>,
     /// The collection is being dropped: tasks end, writes are refused.
     pub dropped: Cell<bool>,
-    /// Of a multi-vector collection the index of its tokens.
+    /// The index of the tokens of a multi-vector collection; unset in other families.
     pub(super) token_index: OnceCell<TokenIndex>,
     /// The indexer is the only task that opens rounds; a build of its own collection pauses it before the swap.
     pub round_lock: Rc<Lock>,

@@ -267,7 +267,8 @@ fn record_bytes(owned: &Owned, batch: &WriteBatch, index: usize) -> [usize; 2] {
             let NamedVectors { sparse, tokens, .. } = &vectors[index];
             let sparse: usize = sparse.iter().map(|(_, vector)| 8 * vector.len()).sum();
             let row = row.len() + sparse + SPARSE_ROW_BYTES + token_index::row_bytes(tokens);
-            // Of more records than that the first ones are in the log before the last ones need room.
+            // The log never waits for room for more than this at a time. Records beyond it are appended later, and are refused then if
+            // there is no room.
             let records = token_index::record_bytes(tokens).min(RECORD_BYTES_MAX);
             return [effect::named_bytes(0, 0, row), records];
         }

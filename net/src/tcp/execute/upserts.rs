@@ -23,7 +23,7 @@ enum Points {
 }
 
 impl Upserts {
-    /// Of no request yet, for those like `first`; `None` where it writes no points.
+    /// Starts an empty batch for requests that are like `first`; `None` if `first` does not write points.
     pub fn like(first: &VectorRequest) -> Option<Upserts> {
         match first {
             VectorRequest::Write(write) => Some(Upserts {
