@@ -8,10 +8,8 @@ use bytes::Bytes;
 use nigh_engine::collection::{Dense, SearchError};
 use nigh_engine::memory::Pin;
 use nigh_engine::pace::Pace;
-use nigh_engine::payload::without_tokens;
+use nigh_engine::payload::{bytes_without_tokens, without_tokens};
 use nigh_engine::query::Found;
-use std::borrow::Cow;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Payloads in one answer, as stored. They are copied under one pin, so that they show one moment.
@@ -77,20 +75,11 @@ pub(crate) async fn found_points(
 ) -> Result<Vec<FoundPoint>, OpError> {
     // Each is looked up once: meanwhile the owner may give a slot another row, of another length, and what was found stays as it is
     // under the pin.
-    let mut found_rows: Vec<Cow<'_, [u8]>> = match with_rows {
-        true => hits.iter().map(|hit| Cow::Borrowed(dense.row(pin, hit.slot))).collect(),
+    let found_rows: Vec<&[u8]> = match with_rows {
+        true => hits.iter().map(|hit| dense.row(pin, hit.slot)).collect(),
         false => Vec::new(),
     };
-    for row in &mut found_rows {
-        if let Cow::Borrowed(whole) = *row
-            && let Cow::Owned(short) = without_tokens(whole)
-        {
-            let bytes = short.len();
-            *row = Cow::Owned(short);
-            pace.step(1 + bytes / STEP_BYTES).await.map_err(SearchError::from)?;
-        }
-    }
-    let bytes: usize = found_rows.iter().map(|row| row.len()).sum();
+    let bytes: usize = found_rows.iter().map(|row| bytes_without_tokens(row)).sum();
     let found = |hit: &Found, row: Bytes| {
         let Found { id, distance, score, .. } = *hit;
         FoundPoint { id, distance, score, row }
@@ -106,18 +95,15 @@ pub(crate) async fn found_points(
     }
     pace.foresee(hits.len() + bytes / STEP_BYTES).map_err(SearchError::from)?;
     let mut rows = Rows { charge: charge_answer(account, bytes)?, bytes: Vec::with_capacity(bytes) };
+    let mut places = Vec::with_capacity(found_rows.len());
     for row in &found_rows {
-        rows.bytes.extend_from_slice(row);
-        pace.step(1 + row.len() / STEP_BYTES).await.map_err(SearchError::from)?;
+        let start = rows.bytes.len();
+        rows.bytes.extend_from_slice(&without_tokens(row));
+        places.push(start..rows.bytes.len());
+        pace.step(1 + places[places.len() - 1].len() / STEP_BYTES).await.map_err(SearchError::from)?;
     }
     let rows = Bytes::from_owner(rows);
-    let mut at = 0;
-    let mut place = |row: &Cow<'_, [u8]>| -> Range<usize> {
-        let start = at;
-        at += row.len();
-        start..at
-    };
-    Ok(hits.iter().zip(&found_rows).map(|(hit, row)| found(hit, rows.slice(place(row)))).collect())
+    Ok(hits.iter().zip(places).map(|(hit, place)| found(hit, rows.slice(place))).collect())
 }
 
 #[cfg(test)]
@@ -157,6 +143,39 @@ mod tests {
         }
         fn foresee(&self, _: usize) -> Result<(), TooLong> {
             Ok(())
+        }
+    }
+
+    /// An answer has room for the payloads of documents and not for their tokens; what it takes is known before anything is copied.
+    #[test]
+    fn tokens_are_not_in_answers() {
+        let domain = Domain::new(1);
+        let seat = domain.participant(0);
+        let mut writer =
+            DenseWriter::create(DenseConfig::new(1, Metric::L2), 1 << 12, domain.clone()).unwrap();
+        for id in 0..40_u64 {
+            let mut document = RowBuilder::from(PayloadRow::trusted(&row(id, 3)));
+            document.set_sparse((0..id as u32 % 5).map(|at| (at, 1.0)).collect()).unwrap();
+            let beside = document.clone().finish();
+            document.set_tokens((0..id as u32).collect(), vec![0.5; 7 * id as usize]);
+            let (seq, row) = (writer.seq() + 1, document.finish());
+            assert!((beside.len()..=row.len()).contains(&bytes_without_tokens(&row)), "{id}");
+            let parts = Parts::Only(&[id as f32]);
+            writer.apply(Write { seq, id, version: 1, parts, row: &row, deadline_ms: 0 });
+        }
+        let dense = writer.shared().clone();
+        let (pin, mut hits) = (seat.pin(), Vec::new());
+        let query = Query { vector: &[0.0], k: 40, ef: 0, filter: None, exact: true, now_ms: 1 };
+        dense.search(&pin, &query, &mut Scratch::default(), &mut hits).unwrap();
+        let hits: Vec<Found> = hits.into_iter().map(Found::from).collect();
+        let account = Account::new(u64::MAX);
+        let mut pace = nigh_engine::pace::Whole::unbounded();
+        let found = at_once(found_points(&dense, &pin, &hits, true, &account, &mut pace)).unwrap();
+        assert_eq!(found.len(), 40);
+        for point in found {
+            let row = PayloadRow::verify(&point.row).expect("a whole row");
+            assert_eq!(row.get("id", 1), Some(ValueRef::Int(point.id as i64)));
+            assert_eq!((row.sparse().len(), row.tokens().len()), (point.id as usize % 5, 0));
         }
     }
 

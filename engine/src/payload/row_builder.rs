@@ -283,6 +283,15 @@ pub fn without_tokens(row: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
+/// The bytes of [`without_tokens`], at most. Constant time, so that memory can be asked for before the row is built.
+pub fn bytes_without_tokens(row: &[u8]) -> usize {
+    if row.is_empty() {
+        return 0;
+    }
+    let tokens = PayloadRow::trusted(row).tokens();
+    row.len() - 4 * tokens.len() * (tokens.dim() + 1)
+}
+
 impl From<PayloadRow<'_>> for RowBuilder {
     /// Copies every stored entry with its deadline, expired ones included, and the vectors.
     fn from(row: PayloadRow<'_>) -> Self {
