@@ -132,7 +132,11 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
         Request::QueryNamed(request) => query(permit, request, out).await?,
         Request::SearchDocuments(request) => {
             if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
-                put_scored(permit, &hits, out).await;
+                let scored = |hit: &FoundPoint, now_ms| MVSearchResponse {
+                    results: vec![answers::scored(hit, now_ms)],
+                    ..Default::default()
+                };
+                put_each(permit, &hits, out, scored).await;
             }
         }
         Request::HybridDocuments(request) => {
@@ -254,34 +258,27 @@ pub async fn put_results<M: prost::Message>(
     }
 }
 
-/// Appends documents, likewise: a page has fewer of long ones, but one at least.
+/// Appends documents, likewise.
 pub async fn put_documents<M: prost::Message>(
     permit: &Permit,
     hits: &[FoundPoint],
     out: &mut Answer,
     page: impl Fn(Vec<Document>) -> M,
 ) {
-    let now_ms = permit.unix_ms();
-    let mut before = out.len();
-    for hit in hits {
-        out.put(&page(vec![answers::document(hit, now_ms)]));
-        if out.len() - before > PAGE_BYTES {
-            if out.is_full() {
-                return;
-            }
-            before = out.len();
-            permit.env().breathe().await;
-        }
-    }
+    put_each(permit, hits, out, |hit, now_ms| page(vec![answers::document(hit, now_ms)])).await;
 }
 
-/// Appends documents with their scores, likewise.
-async fn put_scored(permit: &Permit, hits: &[FoundPoint], out: &mut Answer) {
+/// Appends a message for each hit, with a chance for others after so many bytes.
+async fn put_each<M: prost::Message>(
+    permit: &Permit,
+    hits: &[FoundPoint],
+    out: &mut Answer,
+    message: impl Fn(&FoundPoint, u64) -> M,
+) {
     let now_ms = permit.unix_ms();
     let mut before = out.len();
     for hit in hits {
-        let results = vec![answers::scored(hit, now_ms)];
-        out.put(&MVSearchResponse { results, ..Default::default() });
+        out.put(&message(hit, now_ms));
         if out.len() - before > PAGE_BYTES {
             if out.is_full() {
                 return;

@@ -7,7 +7,7 @@ use crate::http::BodyReader;
 use crate::limits::{self, TOKENS_MAX};
 use crate::op::{
     AddDocuments, ApiError, Document, HybridDocuments, QueryDocuments, QueryLeaf, QueryPoints,
-    SearchDocuments, WriteOptions, check_partitions_of_one, compile_filter, token_source,
+    SearchDocuments, WriteOptions, compile_filter, token_source,
 };
 use crate::rest::parameters::{ReadParameters, WriteParameters, read_parameters};
 use crate::wire::config::TokensConfig;
@@ -132,9 +132,7 @@ impl<'de> Deserialize<'de> for Tokens {
 /// # Errors
 /// 400.
 pub fn decode_create(body: &[u8]) -> Result<MultiVectorConfig, ApiError> {
-    let config: TokensConfig = decode(body)?;
-    check_partitions_of_one(config.partitions())?;
-    config.into_config()
+    decode::<TokensConfig>(body)?.into_config()
 }
 
 impl AddBody {

@@ -186,12 +186,6 @@ impl TokensConfig {
         config.validate().map_err(|error| ApiError::invalid(error.to_string()))?;
         Ok(config)
     }
-
-    /// How many parts the collection is to be divided into, where that was sent.
-    pub fn partitions(&self) -> Option<i64> {
-        let partitions = self.0.get(Key::Partitions).and_then(Value::as_int)?;
-        Some(i64::try_from(partitions).unwrap_or(i64::MAX))
-    }
 }
 
 impl<'de> Deserialize<'de> for TokensConfig {

@@ -3,7 +3,7 @@
 use super::config::wanted;
 use super::operation::{Operation, operation};
 use super::requests::{
-    deleted_ids, explain, filter, fusion, k_or_none, points, pool, read_options, write_options,
+    explain, filter, fusion, k_or_none, one_or_many, points, pool, read_options, write_options,
 };
 use super::schema::{
     about, answer, array, body, boolean, double, float, int64, joined, named, natural, nullable, one_of, or,
@@ -452,15 +452,4 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             ),
         ),
     ]
-}
-
-/// The schema of a deletion, which has exactly one of three keys.
-fn one_or_many() -> Value {
-    let by = |key: &str, of: Value| {
-        let others = ["id", "ids", "filter"].into_iter().filter(|other| *other != key);
-        let others: Map<String, Value> =
-            others.map(|other| (other.to_owned(), json!({"type": "null"}))).collect();
-        body(&[key], joined(&[json!({key: of}), Value::Object(others), write_options()]))
-    };
-    json!({"oneOf": [by("id", uint64()), by("ids", deleted_ids()), by("filter", named("Filter"))]})
 }

@@ -3,7 +3,7 @@
 use super::config::wanted;
 use super::operation::{Operation, operation};
 use super::requests::{
-    deleted_ids, explain, filter, fusion, k_or_none, points, pool, read_options, write_options,
+    explain, filter, fusion, k_or_none, one_or_many, points, pool, read_options, write_options,
 };
 use super::schema::{
     about, answer, array, body, boolean, double, filled, float, int64, integer, joined, named, natural,
@@ -428,18 +428,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             body(&[], keys)
         }),
         ("NamedBatch", body(&["points"], json!({"points": points("NamedBatchPoint")}))),
-        ("NamedDelete", {
-            let none =
-                |keys: &[&str]| keys.iter().map(|key| ((*key).to_owned(), json!({"type": "null"}))).collect();
-            let by = |key: &str, of: Value, others: &[&str]| {
-                body(&[key], joined(&[json!({key: of}), Value::Object(none(others)), write_options()]))
-            };
-            json!({"oneOf": [
-                by("id", uint64(), &["ids", "filter"]),
-                by("ids", deleted_ids(), &["id", "filter"]),
-                by("filter", named("Filter"), &["id", "ids"]),
-            ]})
-        }),
+        ("NamedDelete", one_or_many()),
         ("NamedFoundPoint", answer(&[], joined(&[json!({"found": {"const": true}}), stored()]))),
         ("NamedStoredPoint", answer(&[], joined(&[json!({"id": uint64()}), stored()]))),
         (

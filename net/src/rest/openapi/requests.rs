@@ -6,7 +6,7 @@ use super::schema::{
 };
 use crate::limits;
 use crate::op::PARTITIONS;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Read options of a body.
 pub fn read_options() -> Value {
@@ -57,11 +57,22 @@ pub fn pool(what: &str) -> Value {
 }
 
 /// Ids in place of a filter.
-pub fn deleted_ids() -> Value {
+fn deleted_ids() -> Value {
     about(
         "Points to delete in place of a filter; those that are absent are not counted.",
         with(array(uint64()), json!({"maxItems": limits::DELETE_IDS_MAX})),
     )
+}
+
+/// A deletion of one point by its id, or of many by their ids or a filter.
+pub fn one_or_many() -> Value {
+    let by = |key: &str, of: Value| {
+        let others = ["id", "ids", "filter"].into_iter().filter(|other| *other != key);
+        let others: Map<String, Value> =
+            others.map(|other| (other.to_owned(), json!({"type": "null"}))).collect();
+        body(&[key], joined(&[json!({key: of}), Value::Object(others), write_options()]))
+    };
+    json!({"oneOf": [by("id", uint64()), by("ids", deleted_ids()), by("filter", named("Filter"))]})
 }
 
 pub fn filter() -> Value {
