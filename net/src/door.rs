@@ -247,7 +247,7 @@ impl Permit {
     /// What vectors the points of a collection have.
     ///
     /// # Errors
-    /// No such collection in the family, or none that is served, where the family does not tell.
+    /// There is no such collection of named spaces, or it is not served. In other families the collection is not looked up.
     pub fn shape(&self, collection: &str) -> Result<Shape, ApiError> {
         match self.family {
             Family::Dense => return Ok(Shape::One),
@@ -289,11 +289,11 @@ impl Permit {
 /// What vectors a point has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// One, and perhaps a sparse one.
+    /// A point has one dense vector, and may have one sparse vector.
     One,
-    /// At most one for each of these spaces.
+    /// A point has at most one vector in each of these spaces.
     Spaces(SpaceNames),
-    /// One for each of its tokens.
+    /// A point has one vector for each of its tokens.
     Tokens,
 }
 

@@ -95,7 +95,7 @@ impl CollectionHandle {
 
     /// Refuses when the collection is damaged, or closed for want of memory.
     pub fn healthy(&self) -> Result<(), OpError> {
-        // On the way of every operation: nothing is copied while all is well.
+        // Every operation comes through here, so nothing is copied while the collection is healthy.
         if self.damage.get().is_none() && self.tokens.get().is_none_or(|tokens| tokens.damage.get().is_none())
         {
             return Ok(());

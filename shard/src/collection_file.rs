@@ -18,15 +18,15 @@ use serde_json::{Map, Value as Json};
 pub const FILE: &str = "collection.json";
 /// Newest format this build reads.
 pub const FORMAT: u32 = 3;
-/// The one it writes for a dense collection, which earlier builds read as well.
+/// The format that this build writes for a dense collection, which earlier builds read as well.
 const FORMAT_DENSE: u32 = 1;
-/// The one it writes for a collection of named spaces.
+/// The format that this build writes for a collection of named spaces.
 const FORMAT_NAMED: u32 = 2;
-/// The part that tells the latter.
+/// The field that only the file of a collection of named spaces has.
 const NAMED: &str = "named_vectors";
-/// The one it writes for a multi-vector collection.
+/// The format that this build writes for a multi-vector collection.
 const FORMAT_MULTI_VECTOR: u32 = 3;
-/// The part that tells the latter.
+/// The field that only the file of a multi-vector collection has.
 const TOKENS: &str = "tokens";
 
 #[derive(Serialize, Deserialize)]
@@ -311,7 +311,7 @@ fn encoded_named(config: &NamedConfig) -> Map<String, Json> {
     ])
 }
 
-/// As of a space, the keys lie under their own names.
+/// Decodes the configuration of a multi-vector collection. Its keys have their own names in the file, as those of a space have.
 fn decoded_multi_vector(mut file: Map<String, Json>) -> Result<MultiVectorConfig, Unreadable> {
     let Some(Json::Object(tokens)) = file.shift_remove(TOKENS) else {
         return Err(damaged(&format!("{TOKENS} is no object")));

@@ -105,7 +105,7 @@ impl CollectionConfig {
         match self {
             CollectionConfig::Dense(config) => learns(config),
             CollectionConfig::Named(config) => config.spaces.iter().any(|space| learns(&space.config)),
-            // The index of tokens learns.
+            // The quantizer is trained in the index of tokens, which is a collection of its own here.
             CollectionConfig::MultiVector(_) => false,
         }
     }

@@ -37,7 +37,7 @@ impl Stats {
         self.live.saturating_sub(self.expired)
     }
 
-    /// Adds what an index beside the points takes and has done: that of the tokens of documents. Its points are none of the collection's.
+    /// Adds the memory and the work of the index of tokens of a multi-vector collection. Tokens do not count as points of the collection.
     pub fn add_index(&mut self, index: &Stats) {
         self.bytes += index.bytes;
         self.distances += index.distances;
@@ -75,7 +75,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds what an index beside the points takes, part by part.
+    /// Adds the memory of the index of tokens of a multi-vector collection, part by part.
     pub fn add_index(&mut self, index: &Usage) {
         for (part, of_index) in [
             (&mut self.graph, index.graph),

@@ -337,7 +337,7 @@ impl<'a> RowTokens<'a> {
         self.numbers.len()
     }
 
-    /// There are none.
+    /// Whether there are no vectors.
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty()
     }

@@ -40,7 +40,7 @@ pub enum LaneError {
     /// A lane of token vectors where documents have none.
     #[error("query: a lane of token vectors works on a multi-vector collection alone")]
     NoTokens,
-    /// Scoring them would take memory that grows with the collection.
+    /// The tokens of a query found more documents than one search may hold in memory.
     #[error(
         "query: more than {CANDIDATES_MAX} documents are near its tokens; ask for a smaller k or fewer candidates per token"
     )]

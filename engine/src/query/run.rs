@@ -11,7 +11,7 @@ pub(super) type Stored = Vec<f32>;
 /// The points that a query is about.
 #[derive(Clone, Copy)]
 pub struct Searched<'a> {
-    /// Points and their spaces; of a multi-vector collection its documents.
+    /// The points and their spaces; in a multi-vector collection the points are documents.
     pub dense: &'a Dense,
     /// The token vectors of a multi-vector collection; `None` in other families. The id and version of each encode its document
     /// ([`document_of`](super::document_of)).

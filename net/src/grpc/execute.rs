@@ -336,7 +336,7 @@ async fn get_batch(permit: &Permit, request: GetPoints, out: &mut Answer) -> Res
                 (None, _) => missing.push(id),
             }
         }
-        // The field is that of all families.
+        // The field `missing` has the same number in the answers of all families.
         out.put(&GetBatchResponse { points: Vec::new(), missing });
         if reader.is_done() || out.is_full() {
             return Ok(());

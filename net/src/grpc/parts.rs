@@ -43,7 +43,8 @@ pub(super) fn no_config() -> ApiError {
     ApiError::invalid("vector: invalid Dim: config is missing; it states dim at least")
 }
 
-/// A deletion of one point, in any family: their messages have the same fields. So it is with those below.
+/// Decodes the deletion of one point, in any family: the messages of all families have the same fields. The same holds for the functions
+/// below.
 pub(super) fn delete(bytes: &[u8]) -> Result<DeletePoint, ApiError> {
     let message: DeleteRequest = read(bytes)?;
     let write = write_options!(message);
@@ -102,7 +103,7 @@ pub(super) fn clear_payload(bytes: &[u8]) -> Result<ChangePayload, ApiError> {
     Ok(ChangePayload { collection: message.collection, id: message.id, change, write })
 }
 
-/// A message within its bounds.
+/// Decodes a message, which must keep its bounds.
 pub(super) fn read<M: Bounded>(bytes: &[u8]) -> Result<M, ApiError> {
     proto::decode(bytes)
 }
@@ -111,7 +112,7 @@ pub(super) fn filter(json: &str) -> Result<Option<Arc<Predicate>>, ApiError> {
     filter_of("filter_json", json.as_bytes())
 }
 
-/// Neither means both.
+/// Whether the vectors and the payload are returned: a request that asks for neither gets both.
 fn projection(with_vector: bool, with_payload: bool) -> (bool, bool) {
     if with_vector || with_payload { (with_vector, with_payload) } else { (true, true) }
 }

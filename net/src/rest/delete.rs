@@ -76,9 +76,9 @@ json_object! {
 
 /// What such a body asks for.
 pub enum Deletion {
-    /// To delete one point.
+    /// Deletes one point by its id.
     One(DeletePoint),
-    /// To delete those that are named or match a filter.
+    /// Deletes all points that a list of ids names or that a filter matches.
     Many(DeletePoints),
 }
 

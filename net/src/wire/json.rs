@@ -215,7 +215,7 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for UpTo<T, M
         impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Items<T, MOST> {
             type Value = UpTo<T, MOST>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                // As serde says it of a list.
+                // These are the words of serde for a list, which errors have always had.
                 f.write_str("a sequence")
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
@@ -337,7 +337,7 @@ mod tests {
         for (json, items) in [("[]", &[][..]), ("[1,2]", &[1, 2]), ("[1,2,3]", &[1, 2, 3])] {
             assert_eq!(list(json).unwrap(), items);
         }
-        // The rest is JSON, and no more is asked of it.
+        // Items behind the limit must be JSON, and may be of any type.
         assert_eq!(list(r#"[1,2,3,"x",{"a":[]}]"#).unwrap(), [1, 2, 3]);
         for wrong in ["[1,2,3,", "[1,2,3,x]", r#"[1,"2"]"#, "7", "{}"] {
             assert!(list(wrong).is_err(), "{wrong}");

@@ -36,7 +36,7 @@ pub fn document_query_of(spec: proto::QuerySpec) -> Result<QueryDocuments, ApiEr
     Ok(QueryDocuments(lanes_of(spec, Family::MultiVector)?.0))
 }
 
-/// A lane with the name of its space, empty but in a collection of named spaces.
+/// A lane and the name of its space. The name is empty outside of collections of named spaces.
 type Lane = (String, QueryLeaf);
 
 /// A query, the names of the spaces of its lanes, and that of its root.

@@ -149,14 +149,14 @@ impl Core {
         made
     }
 
-    /// Takes back a collection that was made and that nobody knows.
+    /// Removes a collection that was made but not published.
     async fn unmake(self: &Rc<Self>, handle: &CollectionHandle) {
         let uid = handle.uid;
         call_own(self, handle.owner, move |there| async move { there.collections.disown(uid).await }).await;
         self.remove_files(uid).await;
     }
 
-    /// Removes what a create that failed has left.
+    /// Removes the files of a collection that was made but not published.
     ///
     /// Without its file the directory is no collection; a leftover is removed at the next start. One with its file would come back then, though
     /// its creator was told that there is none. The copies are removed first: a start would restore the collection from them.

@@ -30,7 +30,7 @@ const REPLAY_STEP: usize = 64;
 #[derive(Default)]
 struct Versions {
     raised: HashSet<u64>,
-    /// They are those of an index of tokens, where they name documents.
+    /// The versions are those of an index of tokens. They encode documents there, so a replay keeps them as they are.
     are_names: bool,
 }
 

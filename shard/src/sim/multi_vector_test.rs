@@ -32,7 +32,7 @@ fn config() -> MultiVectorConfig {
 
 #[derive(Clone, Debug, PartialEq)]
 struct Stored {
-    /// As they are stored.
+    /// The token vectors as they are stored.
     tokens: Vec<Vec<f32>>,
     sparse: Vec<(u32, f32)>,
     tag: i64,
@@ -152,7 +152,7 @@ async fn refusals(core: &Rc<Core>, id: u64) {
     assert!(matches!(core.query(NAME, request).await, Err(OpError::BadRequest(_))));
     assert!(core.expect_family(NAME, Family::MultiVector).is_ok());
     assert!(core.expect_family(NAME, Family::Named).is_err());
-    // Nobody reaches the index by a name.
+    // The index of tokens cannot be addressed by a name.
     assert!(matches!(core.count(&format!("{NAME}#tokens"), None).await, Err(OpError::UnknownCollection(_))));
     assert!(!patiently(|| core.drop_collection(NAME, Some(Family::Dense))).await);
 }
@@ -226,7 +226,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Shared) {
     let node = open(&sim, &disk, 1 + random.index(2), options(&random)).await;
     let core = node.cores[random.index(node.cores.len())].clone();
     if random.chance(1, 10) {
-        // With it goes its index, also if the node ends in between.
+        // The index of tokens is dropped with its collection, also if the node crashes in between.
         patiently(|| core.drop_collection(NAME, Some(Family::MultiVector))).await;
         *model.borrow_mut() = Model::default();
     }

@@ -43,17 +43,17 @@ const fn row(
 }
 
 impl Row {
-    /// A key of each dense space of a collection of named spaces and of the tokens of a multi-vector collection, too.
+    /// Marks a key that dense spaces of named collections and the tokens of multi-vector collections have as well.
     const fn of_spaces(self) -> Row {
         Row { families: &[Family::Dense, Family::Named, Family::MultiVector], ..self }
     }
 
-    /// A key of each dense space of a collection of named spaces, too.
+    /// Marks a key that dense spaces of named collections have as well.
     const fn of_named_spaces(self) -> Row {
         Row { families: &[Family::Dense, Family::Named], ..self }
     }
 
-    /// A key of the tokens of a multi-vector collection, too.
+    /// Marks a key that the tokens of multi-vector collections have as well.
     const fn of_tokens(self) -> Row {
         Row { families: &[Family::Dense, Family::MultiVector], ..self }
     }

@@ -15,7 +15,7 @@ pub struct Upserts {
     points: Points,
 }
 
-/// By the family of the collection.
+/// The points of the batch, as the family of the collection has them.
 enum Points {
     Dense(WriteMode, BatchBuilder),
     Named(Vec<NamedPoint>),

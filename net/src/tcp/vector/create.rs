@@ -103,7 +103,7 @@ pub fn create_multi_vector(args: &mut ArgsReader<'_>) -> Result<CreateCollection
     for block in TOKENS_BLOCKS {
         let is_there = match block[0].1 {
             Key::IndexType => args.remaining() >= 9,
-            // Cells alone have it.
+            // Only an index of cells has this block.
             Key::IvfPq => args.remaining() >= 6 && settings.get(Key::IndexType) == Some(Value::Word("ivf")),
             _ => !args.is_empty(),
         };

@@ -29,7 +29,7 @@ impl Bounded for UpsertBatchParts {
 pub struct NamedUpsertBatchParts {
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Each a [`NamedBatchPoint`](super::messages::NamedBatchPoint).
+    /// Each element is a [`NamedBatchPoint`](super::messages::NamedBatchPoint).
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub points: Vec<Vec<u8>>,
 }
