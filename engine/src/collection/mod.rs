@@ -25,6 +25,7 @@ pub use index_type::{Drift, IndexType, IvfConfig, IvfProduct, VamanaConfig};
 pub use multi_vector_config::{MultiVectorConfig, QUERY_TOKENS_MAX, TOKENS_MAX};
 pub use named_config::{NamedConfig, NamedSpace, SPACE_NAME_MAX, SPACES_MAX};
 pub use parts::{Part, Parts};
+pub(crate) use points::View;
 pub use points::{HitsWanted, MatchCursor, Matching, Points, PointsWriter, RowWrite, SparseQuery};
 pub use quantizer_config::Quantizer;
 pub use space::{

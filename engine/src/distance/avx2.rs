@@ -2,6 +2,7 @@
 use std::arch::x86_64::*;
 
 use super::entries::{code_rows, float_entries, plane_entries};
+use super::greatest::{GROUP, ROWS, SUMMED, greatest_entry};
 
 /// Eight floats.
 #[target_feature(enable = "avx2,fma")]
@@ -186,6 +187,26 @@ plane_entries!(
     two,
     four,
     eight,
+    #[target_feature(enable = "avx2,fma")]
+);
+
+/// Raises each number to that of the register in its place.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+fn raise(greatest: &mut [f32; GROUP], products: __m256) {
+    let raised = _mm256_max_ps(products, floats(greatest));
+    // SAFETY: the array has the eight floats; any alignment will do.
+    unsafe { _mm256_storeu_ps(greatest.as_mut_ptr(), raised) }
+}
+
+greatest_entry!(
+    greatest,
+    __m256,
+    _mm256_setzero_ps(),
+    floats,
+    |sum, column, component| _mm256_fmadd_ps(column, _mm256_set1_ps(component), sum),
+    _mm256_add_ps,
+    raise,
     #[target_feature(enable = "avx2,fma")]
 );
 

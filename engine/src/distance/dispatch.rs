@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use super::compare::{self, BucketCells, BucketRange, WORD};
 use super::entries::{COSINE, DOT, L2};
+use super::greatest::GROUP;
 use super::{Metric, RowTable, scalar};
 
 /// An instruction set the kernels are written for.
@@ -36,6 +37,9 @@ type PlaneRows = unsafe fn(&[i8], RowTable<'_, u8>, &[u32], &mut [i32]);
 /// Sums of the entries that 32 codes of four bits have in tables: `(tables, block, out)`.
 type ShuffleSums = unsafe fn(&[u8], &[u8], &mut [u16; 32]);
 
+/// Raises numbers to the products of a group of vectors with rows: `(columns of the group, rows, greatest)`.
+type Greatest = unsafe fn(&[[f32; GROUP]], &[[u8; 4]], &mut [f32; GROUP]);
+
 /// Which of 64 numbers lie between two bounds.
 type Between = unsafe fn(&[f64; WORD], f64, f64) -> u64;
 /// Which slots have a bucket of a range: `(words, range, out)`.
@@ -64,6 +68,10 @@ pub(super) struct PlaneEntry(PlaneRows);
 /// Sums over blocks of codes of four bits.
 #[derive(Clone, Copy)]
 pub(super) struct ShuffleEntry(ShuffleSums);
+
+/// The greatest products of a group of vectors.
+#[derive(Clone, Copy)]
+pub(super) struct GreatestEntry(Greatest);
 
 /// Comparisons with a column.
 #[derive(Clone, Copy)]
@@ -95,6 +103,8 @@ pub(super) struct Table {
     planes: PlaneEntries,
     /// Sums over blocks of codes of four bits.
     shuffle: ShuffleSums,
+    /// The greatest products of a group of vectors.
+    greatest: Greatest,
     /// Comparisons with columns.
     columns: ColumnEntry,
 }
@@ -136,6 +146,11 @@ impl Kernels {
     /// That of blocks of codes of four bits.
     pub(super) fn shuffle(self) -> Runnable<ShuffleEntry> {
         Runnable(ShuffleEntry(self.0.shuffle))
+    }
+
+    /// The kernel that finds the greatest products of a group of vectors.
+    pub(super) fn greatest(self) -> Runnable<GreatestEntry> {
+        Runnable(GreatestEntry(self.0.greatest))
     }
 
     /// The kernels that compare columns.
@@ -192,6 +207,15 @@ impl Runnable<ShuffleEntry> {
     pub(super) fn sums(self, tables: &[u8], block: &[u8], out: &mut [u16; 32]) {
         // SAFETY: the CPU has the features that the function is compiled for (`Runnable`).
         unsafe { (self.0.0)(tables, block, out) }
+    }
+}
+
+impl Runnable<GreatestEntry> {
+    /// Raises `greatest` to the products of the vectors of a group with `rows`.
+    #[inline]
+    pub(super) fn raise(self, columns: &[[f32; GROUP]], rows: &[[u8; 4]], greatest: &mut [f32; GROUP]) {
+        // SAFETY: the CPU has the features that the function is compiled for (`Runnable`).
+        unsafe { (self.0.0)(columns, rows, greatest) }
     }
 }
 
@@ -295,10 +319,10 @@ macro_rules! columns {
     };
 }
 
-/// A table of the level `$level`: `$float` is the module with what is for floats, `$code` the one for codes, `$columns` are the entries for
-/// columns.
+/// A table of the level `$level`: `$float` is the module with what is for floats, `$code` the one for codes, `$groups` the one for the greatest
+/// products of groups of vectors, `$columns` are the entries for columns.
 macro_rules! table {
-    ($level:ident, $float:ident, $code:ident, $columns:expr) => {
+    ($level:ident, $float:ident, $code:ident, $groups:ident, $columns:expr) => {
         Table {
             level: SimdLevel::$level,
             float: float!($float),
@@ -311,12 +335,13 @@ macro_rules! table {
                 bits8: $code::plane_rows::<8>,
             },
             shuffle: $code::shuffle_sums,
+            greatest: $groups::greatest,
             columns: $columns,
         }
     };
 }
 
-static SCALAR: Table = table!(Scalar, scalar, scalar, columns!(compare, false));
+static SCALAR: Table = table!(Scalar, scalar, scalar, scalar, columns!(compare, false));
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
@@ -325,15 +350,15 @@ mod x86 {
 
     const COLUMNS: ColumnEntry = columns!(compare::x86, true);
 
-    pub(super) static AVX2: Table = table!(Avx2, avx2, avx2, COLUMNS);
-    pub(super) static AVX512: Table = table!(Avx512, avx512, avx2, COLUMNS);
-    pub(super) static AVX512_VNNI: Table = table!(Avx512Vnni, avx512, avx512, COLUMNS);
+    pub(super) static AVX2: Table = table!(Avx2, avx2, avx2, avx2, COLUMNS);
+    pub(super) static AVX512: Table = table!(Avx512, avx512, avx2, avx2, COLUMNS);
+    pub(super) static AVX512_VNNI: Table = table!(Avx512Vnni, avx512, avx512, avx2, COLUMNS);
 }
 
 #[cfg(target_arch = "aarch64")]
 use super::neon;
 #[cfg(target_arch = "aarch64")]
-static NEON: Table = table!(Neon, neon, neon, columns!(compare, false));
+static NEON: Table = table!(Neon, neon, neon, scalar, columns!(compare, false));
 
 /// Those of the fastest level, looked up once.
 pub(super) fn best_kernels() -> Kernels {

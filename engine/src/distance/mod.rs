@@ -9,6 +9,7 @@
 //! * [`CodeKernel`] scores int8 codes; every level gives the same distance.
 //! * [`PlaneKernel`] multiplies packed codes of 1, 4, 6 or 8 bits with a query of signed bytes, for quantizers.
 //! * [`ShuffleKernel`] sums table entries for 32 codes of four bits a number at once.
+//! * [`GreatestProducts`] finds the greatest product of each of several vectors with any of many rows, for MaxSim.
 //! * [`ColumnKernel`] compares 64 values of a column with the bounds of a range at once, for filters.
 //!
 //! This room knows nothing of slots' meaning, graphs or collections.
@@ -18,6 +19,7 @@ mod column;
 mod compare;
 mod dispatch;
 mod entries;
+mod greatest;
 mod kernel;
 mod planes;
 mod prepare;
@@ -40,6 +42,7 @@ pub use column::ColumnKernel;
 pub use compare::{BucketCells, BucketRange, PACKED as BUCKETS_PACKED, WORD as COLUMN_WORD};
 pub use dispatch::{SimdLevel, simd_level};
 pub use entries::BLOCK as PLANE_BLOCK;
+pub use greatest::{GROUP as PRODUCT_GROUP, GreatestProducts};
 pub use kernel::Kernel;
 pub use planes::{PlaneKernel, Width};
 pub use prepare::prepare;

@@ -2,6 +2,7 @@
 //! the registers its baseline has.
 use super::LANES;
 use super::entries::{code_rows, float_entries, place, plane_entries};
+use super::greatest::{GROUP, ROWS, SUMMED, greatest_entry};
 
 #[inline]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
@@ -50,6 +51,22 @@ pub(super) fn square(a: &[u8], b: &[u8]) -> i32 {
 float_entries!();
 code_rows!(dot_rows, product);
 code_rows!(l2_rows, square);
+
+greatest_entry!(
+    greatest,
+    [f32; GROUP],
+    [0.0; GROUP],
+    |column: &[f32; GROUP]| *column,
+    |sum: [f32; GROUP], column: [f32; GROUP], component: f32| {
+        std::array::from_fn(|lane| sum[lane] + column[lane] * component)
+    },
+    |total: [f32; GROUP], sum: [f32; GROUP]| std::array::from_fn(|lane| total[lane] + sum[lane]),
+    |greatest: &mut [f32; GROUP], products: [f32; GROUP]| {
+        for (greatest, product) in greatest.iter_mut().zip(products) {
+            *greatest = greatest.max(product);
+        }
+    }
+);
 
 /// Adds the products of a block of `BITS` bits, each `shift` bits to the left.
 #[inline]

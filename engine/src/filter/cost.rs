@@ -105,12 +105,27 @@ impl Situation {
         SCAN_NS + component_ns * self.dim as f64
     }
 
+    /// The number of components of a vector whose distance is computed in so many nanoseconds, where it is not of codes.
+    pub(crate) fn dim_scored_in(ns: f64) -> usize {
+        ((ns - SCAN_NS) / SCAN_COMPONENT_NS).max(0.0) as usize
+    }
+
+    /// What a scan of all points costs, in nanoseconds.
+    pub(crate) fn scan_ns(&self) -> f64 {
+        self.live as f64 * self.scored_ns()
+    }
+
+    /// What an unfiltered walk costs, in nanoseconds.
+    pub(crate) fn walk_ns(&self) -> f64 {
+        self.distances() * self.walked_ns()
+    }
+
     /// Distances of an unfiltered walk: most of the `3m` edges of each node of the beam lead to something new.
     pub(super) fn distances(&self) -> f64 {
         if let Some(probed) = self.probed {
             return probed;
         }
-        2.1 * (self.ef * self.m) as f64
+        2.1 * self.ef as f64 * self.m as f64
     }
 
     /// Whether a walk seeks what passes behind what does not, when that is so large a share.

@@ -184,6 +184,20 @@ impl Interval {
     }
 }
 
+/// The share of the points that is expected to match; `None` if the index has nothing to say.
+pub(crate) fn expected_share(
+    filter: &Predicate,
+    view: View<'_>,
+    lists: &Lists<'_>,
+    s: &Situation,
+) -> Option<f64> {
+    let known = Known { view, lists, looked_up_max: filter.looked_up_max() };
+    let selection = narrow(filter, known)?.selection;
+    let live = s.live.max(1) as f64;
+    let at_most = (selection.at_most() as f64 / live).min(1.0);
+    Some(selection.share(s.filed).clamp(1.0 / live, 1.0).min(at_most.max(1.0 / live)))
+}
+
 /// Chooses. Costs two paths down a dictionary per term of the filter, and what the chosen way looks up.
 pub(crate) fn plan<'p>(
     filter: &Predicate,

@@ -12,8 +12,8 @@ mod pool;
 pub use exact::exact_search;
 pub use hnsw::{
     Admit, Commit, Flat, GatedBeam, Graph, GraphConfig, Job, JobDone, JobStep, JobTicket, Living, NodePlan,
-    Planner, Quantized, ROUND_NODES_MAX, Round, SLOTS_MAX, SavedCodes, Scan, Scratch, SearchStats, TargetJob,
-    TargetPlan, insert_all, relink_all,
+    Planner, Precision, Quantized, ROUND_NODES_MAX, Round, SLOTS_MAX, SavedCodes, Scan, Scratch, SearchStats,
+    TargetJob, TargetPlan, Wanted, insert_all, relink_all,
 };
 pub use ivf::{Cells, FiledAt};
 pub(crate) use ivf::{CellsWriter, CodeBlock, Coded, Measured, Order};

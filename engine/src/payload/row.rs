@@ -352,6 +352,11 @@ impl<'a> RowTokens<'a> {
         self.numbers.iter().map(|number| u32::from_le_bytes(*number))
     }
 
+    /// The components of all vectors, one vector after the other, as little-endian floats.
+    pub fn components(&self) -> &'a [[u8; 4]] {
+        self.components
+    }
+
     /// The vectors in their order, each as its components.
     pub fn vectors(
         &self,

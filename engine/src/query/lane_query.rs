@@ -122,6 +122,13 @@ pub struct MaxSim {
     pub per_token: usize,
 }
 
+impl MaxSim {
+    /// The beam of a search for so many tokens: a number that the query names is the beam as well, otherwise the collection has a beam (0).
+    pub(super) fn beam(&self, per_token: usize) -> usize {
+        if self.per_token == 0 { 0 } else { per_token }
+    }
+}
+
 impl LaneQuery {
     /// The `k` nearest points to a vector: one lane.
     pub fn nearest(vector: Vec<f32>, k: usize, filter: Option<Arc<Predicate>>) -> LaneQuery {

@@ -1,6 +1,9 @@
 //! Queries of several lanes: what each lane found becomes one result.
 
 mod examples;
+mod filtered_documents;
+#[cfg(test)]
+mod filtered_documents_tests;
 mod fusion;
 mod lane_query;
 mod lanes;

@@ -36,7 +36,7 @@ mod writer;
 use super::stats::{Stats, Usage};
 use crate::filter::cost::Situation;
 use crate::filter::narrow::Lists;
-use crate::filter::planner::{Plan, plan};
+use crate::filter::planner::{self, Plan, plan};
 use crate::filter::{Estimate, Path, Predicate};
 use crate::memory::{Domain, IdMap, Limbo, Pin, RetireTag};
 use crate::payload::index::{PayloadIndex, View as IndexView};
@@ -254,6 +254,17 @@ impl Points {
             return (Plan::Everything, Estimate { path: Path::Everything, ..estimate });
         }
         (chosen, estimate)
+    }
+
+    /// The share of the points that the payload index expects to match; `None` if it has nothing to say.
+    pub(crate) fn expected_share(
+        &self,
+        filter: &Predicate,
+        pin: &Pin<'_>,
+        lists: &Lists<'_>,
+        situation: &Situation,
+    ) -> Option<f64> {
+        planner::expected_share(filter, self.index.view(pin), lists, situation)
     }
 
     /// Adds to the number of candidates that filters refused.

@@ -3,6 +3,7 @@ use super::by_code::ByCode;
 use super::scorer::{ROWS_AHEAD, SCAN_PART, Scorer, steps_scored};
 use super::search_state::Search;
 use super::{Space, by_distance_then_id};
+use crate::index::Precision;
 use crate::pace::{Pace, TooLong};
 use crate::payload::index::Walk;
 use crate::slot::Slot;
@@ -134,7 +135,7 @@ impl<P: Pace> Search<'_, P> {
         }
         view.settle_open(pace, |slot| scorer.push(slot)).await?;
         self.distances += scorer.finish(pace, out).await?;
-        if space.config.drops_vectors() {
+        if space.config.drops_vectors() || self.precision == Precision::AsCompared {
             // Once by its code and once exactly, which comes later.
             out.sort_by_key(|hit| hit.slot);
             out.dedup_by(|later, kept| {

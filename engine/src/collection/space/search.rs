@@ -11,7 +11,7 @@ use crate::filter::cost::Situation;
 use crate::filter::lists::look_up;
 use crate::filter::planner::{Gate, Graph as Walked, Plan};
 use crate::filter::{Path, Predicate};
-use crate::index::Scratch;
+use crate::index::{Precision, Scratch};
 use crate::memory::Pin;
 use crate::pace::{Pace, TooLong, Whole, at_once};
 use crate::slot::Slot;
@@ -91,6 +91,35 @@ impl Space {
         scratch: &mut Scratch,
         out: &mut Vec<Hit>,
     ) -> Result<Explain, SearchError> {
+        self.search_as(Precision::Exact, pin, query, pace, scratch, out).await
+    }
+
+    /// Finds points for a caller that computes distances of its own: as [`Self::search_paced`], but the hits have the distances that the index
+    /// compares. In a graph these may be distances of codes; then no vectors are read for exact ones, and the beam is not widened for them. Codes
+    /// that only tell near from far (of signs, of centroids) are the exception: among what they find the `k` nearest are chosen by exact distances.
+    ///
+    /// # Errors
+    /// As [`Self::search_paced`].
+    pub(crate) async fn candidates_paced(
+        &self,
+        pin: &Pin<'_>,
+        query: &Query<'_>,
+        pace: &mut impl Pace,
+        scratch: &mut Scratch,
+        out: &mut Vec<Hit>,
+    ) -> Result<Explain, SearchError> {
+        self.search_as(self.precision_of_candidates(), pin, query, pace, scratch, out).await
+    }
+
+    async fn search_as(
+        &self,
+        precision: Precision,
+        pin: &Pin<'_>,
+        query: &Query<'_>,
+        pace: &mut impl Pace,
+        scratch: &mut Scratch,
+        out: &mut Vec<Hit>,
+    ) -> Result<Explain, SearchError> {
         out.clear();
         self.check_query(query.vector)?;
         if query.k == 0 {
@@ -101,7 +130,7 @@ impl Space {
 
         let points = &*self.points;
         let (view, window) = self.view_at(pin, query.filter, query.now_ms);
-        let ef = self.beam_of(query, view.filter.is_some());
+        let ef = self.beam_of(query.k, query.ef, precision, view.filter.is_some());
         let live = points.live() as usize;
         let scan_at_once = query.exact || self.scans_at_once(ef, self.vectors() as usize);
         let explain = Explain { exact: scan_at_once, ..Explain::default() };
@@ -113,6 +142,7 @@ impl Space {
             query,
             k,
             ef,
+            precision,
             live,
             view,
             window,
@@ -153,10 +183,13 @@ impl Space {
     }
 
     /// How wide the beam of a query is.
-    fn beam_of(&self, query: &Query<'_>, has_filter: bool) -> usize {
-        let rescored = query.k.saturating_mul(self.config.rescored_per_result());
-        let pool = if has_filter { query.k.saturating_mul(2) } else { query.k }.max(rescored);
-        if query.ef == 0 { self.config.beam() } else { query.ef }.max(pool)
+    fn beam_of(&self, k: usize, ef: usize, precision: Precision, has_filter: bool) -> usize {
+        let rescored = match precision {
+            Precision::Exact => k.saturating_mul(self.config.rescored_per_result()),
+            Precision::AsCompared => 0,
+        };
+        let pool = if has_filter { k.saturating_mul(2) } else { k }.max(rescored);
+        if ef == 0 { self.config.beam() } else { ef }.max(pool)
     }
 
     /// Whether a query vector fits.
@@ -192,6 +225,22 @@ impl Space {
             }
         }
         Cow::Borrowed(self.graph.vector(slot))
+    }
+
+    /// About how many nanoseconds [`Self::candidates_paced`] takes for `k` candidates without a filter, with this beam (0 = the collection's).
+    pub(crate) fn candidates_ns(&self, k: usize, ef: usize) -> f64 {
+        let ef = self.beam_of(k, ef, self.precision_of_candidates(), false);
+        let situation = self.situation(ef, false);
+        if self.scans_at_once(ef, self.vectors() as usize) {
+            situation.scan_ns()
+        } else {
+            situation.walk_ns()
+        }
+    }
+
+    /// Which distances candidates need: those that are compared, unless they only tell near from far.
+    fn precision_of_candidates(&self) -> Precision {
+        if self.graph.compares_finely() { Precision::AsCompared } else { Precision::Exact }
     }
 
     /// What the planner goes by.

@@ -4,7 +4,7 @@ use super::tail::Window;
 use super::{Hit, Points, Space};
 use crate::collection::points::View;
 use crate::filter::{Estimate, Path};
-use crate::index::Scratch;
+use crate::index::{Precision, Scratch};
 use crate::memory::Pin;
 
 /// How a search went, for `explain`.
@@ -33,6 +33,8 @@ pub(super) struct Search<'a, P> {
     pub k: usize,
     /// How wide the beam is where a graph is walked.
     pub ef: usize,
+    /// Which distances the hits need.
+    pub precision: Precision,
     /// How many points were alive when the search began.
     pub live: usize,
     pub view: View<'a>,

@@ -4,7 +4,7 @@ use super::admission::{Admission, Answers, Gated};
 use super::search_state::Search;
 use crate::filter::Allowance;
 use crate::filter::planner::{Gate, Graph as Walked, bit};
-use crate::index::{GatedBeam, Graph};
+use crate::index::{GatedBeam, Graph, Wanted};
 use crate::pace::{Pace, TooLong};
 use crate::slot::Slot;
 
@@ -45,7 +45,8 @@ impl<P: Pace> Search<'_, P> {
 
     /// The graph alone; false when the walk was given up.
     async fn walk(&mut self, walked: &Walked<'_>) -> Result<bool, TooLong> {
-        let Search { space, points, query, k, ef, live, .. } = *self;
+        let Search { space, points, query, k, ef, precision, live, .. } = *self;
+        let wanted = Wanted { k, precision };
         let widest = match space.config.max_ef_search {
             0 => MAX_EF_SEARCH_DEFAULT,
             ef => ef,
@@ -71,16 +72,17 @@ impl<P: Pace> Search<'_, P> {
                     Gate::Bits(words) => {
                         let gate = |slot| bit(words, slot);
                         let beam = GatedBeam { ef, effort, gate, admit };
-                        graph.search_gated(query, k, beam, asking, self.scratch).await?
+                        graph.search_gated(query, wanted, beam, asking, self.scratch).await?
                     }
                     _ => {
                         let beam = GatedBeam { ef, effort, gate, admit };
-                        graph.search_gated(query, k, beam, asking, self.scratch).await?
+                        graph.search_gated(query, wanted, beam, asking, self.scratch).await?
                     }
                 }
             } else {
                 let mut gated = Gated { gate, admission: &mut admit, rejects: 0 };
-                let found = space.graph.search_paced(query, k, ef, asking, self.scratch, &mut gated).await?;
+                let found =
+                    space.graph.search_paced(query, wanted, ef, asking, self.scratch, &mut gated).await?;
                 let rejects = gated.rejects;
                 admit.view.filter_rejects += rejects;
                 Some(found)

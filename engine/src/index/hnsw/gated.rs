@@ -9,7 +9,7 @@
 //! find enough; and where nothing passes for two steps around, the walk goes on over nodes that do not, so that an island of
 //! passing nodes is reached from afar.
 use super::links::Links;
-use super::search::{EXPANSIONS_PER_STEP, Probe};
+use super::search::{EXPANSIONS_PER_STEP, Probe, Wanted};
 use super::{Admit, Graph, Scratch};
 use crate::index::Neighbor;
 use crate::pace::{Pace, TooLong};
@@ -44,7 +44,7 @@ impl Graph {
     pub async fn search_gated<'s>(
         &self,
         query: &[f32],
-        k: usize,
+        wanted: Wanted,
         beam: GatedBeam<'_, impl Fn(Slot) -> bool, impl Admit>,
         pace: &mut impl Pace,
         scratch: &'s mut Scratch,
@@ -58,7 +58,7 @@ impl Graph {
         let walk = GatedWalk { graph: self, probe, beam, pace: &mut *pace, scratch: &mut *scratch };
         let walked = walk.run().await;
         let finished = match walked {
-            Ok(true) => self.finish_search(query, probe, k, pace, scratch).await,
+            Ok(true) => self.finish_search(query, probe, wanted, pace, scratch).await,
             _ => Ok(()),
         };
         scratch.query = forms;

@@ -50,3 +50,4 @@ pub use quantizing::{Job, JobDone, JobStep, JobTicket, Living};
 pub use round::{NodePlan, ROUND_NODES_MAX, Round, TargetJob, TargetPlan};
 pub use scan::Scan;
 pub use scratch::{Scratch, SearchStats};
+pub use search::{Precision, Wanted};

@@ -40,6 +40,31 @@ pub(super) enum Probe<'q> {
     Coded(Coded<'q>),
 }
 
+/// The kind of distances that a search returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// The distances are those of the vectors, at least for the nearest `k`.
+    Exact,
+    /// The distances are those that the walk compared, which may be those of codes.
+    AsCompared,
+}
+
+/// What a search is to find.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The search looks for so many slots.
+    pub k: usize,
+    /// The kind of distances that they need.
+    pub precision: Precision,
+}
+
+impl Wanted {
+    /// The nearest `k`, with exact distances.
+    pub fn exact(k: usize) -> Wanted {
+        Wanted { k, precision: Precision::Exact }
+    }
+}
+
 /// How many of the nearest by their codes are scored exactly at first.
 fn rescored(k: usize) -> usize {
     k.saturating_add((k / 2).max(4))
@@ -96,7 +121,14 @@ impl Graph {
         scratch: &'s mut Scratch,
         mut admit: impl FnMut(Slot) -> bool,
     ) -> &'s [Neighbor] {
-        match at_once(self.search_paced(query, k, ef, &mut Whole::unbounded(), scratch, &mut admit)) {
+        match at_once(self.search_paced(
+            query,
+            Wanted::exact(k),
+            ef,
+            &mut Whole::unbounded(),
+            scratch,
+            &mut admit,
+        )) {
             Ok(found) => found,
             Err(TooLong) => unreachable!("unbounded"),
         }
@@ -112,7 +144,7 @@ impl Graph {
     pub async fn search_paced<'s>(
         &self,
         query: &[f32],
-        k: usize,
+        wanted: Wanted,
         ef: usize,
         pace: &mut impl Pace,
         scratch: &'s mut Scratch,
@@ -124,7 +156,7 @@ impl Graph {
             let probe = self.probe(query, &mut forms);
             let walked = self.walk(probe, ef, pace, scratch, admit).await;
             let finished = match walked {
-                Ok(()) => self.finish_search(query, probe, k, pace, scratch).await,
+                Ok(()) => self.finish_search(query, probe, wanted, pace, scratch).await,
                 refused => refused,
             };
             scratch.query = forms;
@@ -159,16 +191,30 @@ impl Graph {
         scratch.found.clear();
     }
 
-    /// What the pool admitted, with exact distances.
+    /// Whether walks compare distances that are near enough to those of the vectors to choose by them: of the vectors themselves, or of
+    /// codes with steps for each component.
+    ///
+    /// The caller is pinned.
+    pub fn compares_finely(&self) -> bool {
+        let published = self.quantized.as_ref().and_then(|quantized| quantized.published());
+        published.is_none_or(|generation| generation.codec.is_fine())
+    }
+
+    /// What the pool admitted, with the distances that are wanted.
     pub(super) async fn finish_search(
         &self,
         query: &[f32],
         probe: Probe<'_>,
-        k: usize,
+        Wanted { k, precision }: Wanted,
         pace: &mut impl Pace,
         scratch: &mut Scratch,
     ) -> Result<(), TooLong> {
-        if matches!(probe, Probe::Vector(_)) || self.is_bare() {
+        let is_fine = match probe {
+            Probe::Vector(_) => true,
+            Probe::Code(_) => precision == Precision::AsCompared,
+            Probe::Coded(coded) => precision == Precision::AsCompared && coded.is_fine(),
+        };
+        if is_fine || self.is_bare() {
             scratch.found.extend(scratch.pool.admitted());
             return Ok(());
         }

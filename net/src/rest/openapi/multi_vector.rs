@@ -393,7 +393,8 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 "k": k_or_none(),
                 "candidates_per_token": about(
                     "Nearest tokens that each token of the query looks for, whose documents are then scored; below 1 means four times `k`, at \
-                     least 50. With a filter it is at least eight times `k` and 100, and at most 1,024.",
+                     least 50. With a filter more are looked for, in proportion to how few documents match. A value that is given is the beam width of these \
+                     searches as well.",
                     int64(),
                 ),
             })),

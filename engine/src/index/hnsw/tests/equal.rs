@@ -37,7 +37,9 @@ fn found(graph: &Graph, queries: &[Vec<f32>], passes: impl Fn(Slot) -> bool, gat
         let found = if gated {
             let (mut pace, mut all) = (Whole::unbounded(), |_: Slot| true);
             let beam = GatedBeam { ef: 64, effort: usize::MAX, gate: &passes, admit: &mut all };
-            at_once(graph.search_gated(query, 10, beam, &mut pace, &mut scratch)).unwrap().unwrap()
+            at_once(graph.search_gated(query, Wanted::exact(10), beam, &mut pace, &mut scratch))
+                .unwrap()
+                .unwrap()
         } else {
             graph.search(query, 10, 64, &mut scratch, &passes)
         };
@@ -148,7 +150,7 @@ fn a_search_among_equal_vectors_ends() {
             let (mut pace, mut all) = (Whole::unbounded(), |_: Slot| true);
             let passes = |slot: Slot| slot % 30 == 7;
             let beam = GatedBeam { ef: 64, effort: usize::MAX, gate: passes, admit: &mut all };
-            let searching = graph.search_gated(&query, 10, beam, &mut pace, &mut scratch);
+            let searching = graph.search_gated(&query, Wanted::exact(10), beam, &mut pace, &mut scratch);
             let found = at_once(searching).unwrap().unwrap();
             assert!(found.len() >= 10, "{} found of one in thirty", found.len());
         }

@@ -1,0 +1,198 @@
+//! How a MaxSim search answers a filter: by cost, so that neither its speed nor its recall falls off a cliff.
+//!
+//! * If scoring all documents that match costs less than searching the index of tokens, they are scored, and the result is exact. The payload
+//!   index names them, or the predicate is asked of every document.
+//! * Otherwise the index of tokens is searched as without a filter, but for as many more tokens as fewer documents match, and the documents that
+//!   do not match are left out before any is scored. If the documents near the query match less often than the others, more tokens are searched
+//!   for, until at least half as many candidates match as a search without a filter would score, or until the first way costs less.
+//!
+//! A search of the index finds at most [`CANDIDATES_MAX`] tokens in all. If that is too few for the share of the documents that match, and scoring
+//! all of them costs more, the candidates that were found have to do, as long as there are `k` of them.
+
+use super::lane_query::{CANDIDATES_MAX, LaneError, MaxSim};
+use super::lanes::QueryScratch;
+use super::max_sim::{Best, LOOKS_STEP, Scorer, default_per_token};
+use super::run::Run;
+use crate::collection::{Explain, View};
+use crate::filter::cost::Situation;
+use crate::filter::lists::look_up;
+use crate::filter::planner::Plan;
+use crate::filter::{Estimate, Path, Predicate};
+use crate::pace::Pace;
+use crate::payload::index::Walk;
+use crate::slot::Slot;
+
+/// At least so many times the hits wanted are looked for by each token of the query, and at least [`PER_TOKEN_MIN`] tokens.
+const PER_HIT: usize = 8;
+const PER_TOKEN_MIN: usize = 100;
+/// The two rules above ask for at most this many tokens.
+const PER_TOKEN_MIN_CUT: usize = 1_024;
+/// A repeated search of the index of tokens looks for at most this many times as many tokens as the one before.
+const WIDENED_AT_ONCE: usize = 8;
+/// If at most so many documents match, they are scored without estimating what a search of the index of tokens would cost.
+const FEW: f64 = 512.0;
+
+// The times below are nanoseconds of work on one core, as measured on a server with AVX2 (`benches/families.py`). Only their proportions matter.
+
+/// The predicate is asked of a document.
+const PREDICATE_NS: f64 = 60.0;
+/// The document of a token that was found is looked up, and so is the slot of the document.
+const CANDIDATE_NS: f64 = 150.0;
+/// The row of a document is looked up to score it.
+const ROW_NS: f64 = 250.0;
+/// A byte of a row is fetched from memory.
+const BYTE_NS: f64 = 0.2;
+/// A component of a token of a document is multiplied with one of a token of the query.
+const PRODUCT_NS: f64 = 0.05;
+/// A step of a pace takes this long.
+const STEP_NS: f64 = 100.0;
+/// Slots that a list of slots passes over cost a step together.
+const PASSED_PER_STEP: usize = 64;
+
+/// What one query costs in each of the two ways.
+struct Costs {
+    /// The number of documents that are alive.
+    documents: f64,
+    /// The time to score one document of average length.
+    document_ns: f64,
+    /// Whether the predicate has to be asked of every document to find those that match.
+    asks_all: bool,
+}
+
+impl Costs {
+    /// The time to score all documents that match, which are this share of all documents.
+    fn exact_ns(&self, share: f64) -> f64 {
+        let matching = self.documents * share;
+        let asked = if self.asks_all { self.documents } else { matching };
+        asked * PREDICATE_NS + matching * self.document_ns
+    }
+}
+
+impl Run<'_> {
+    /// Scores the documents that match a filter: all of them, or those near the query.
+    pub(super) async fn filtered_documents(
+        &self,
+        (filter, query, k): (&Predicate, &MaxSim, usize),
+        scorer: &mut Scorer,
+        best: &mut Best,
+        pace: &mut impl Pace,
+        scratch: &mut QueryScratch,
+        explain: &mut Explain,
+    ) -> Result<(), LaneError> {
+        let index = self.tokens.ok_or(LaneError::NoTokens)?;
+        let points = self.dense.points();
+        let mut view = points.view_to_plan(self.pin, Some(filter), self.now_ms);
+        let (live, tokens) = (points.live(), index.points().live() as usize);
+        let components = tokens as f64 / live.max(1) as f64 * index.config().dim as f64;
+        let row_ns = ROW_NS + BYTE_NS * components * size_of::<f32>() as f64;
+        let document_ns = row_ns + PRODUCT_NS * components * query.tokens.len() as f64;
+        let wanted = match query.per_token {
+            0 => default_per_token(k),
+            wanted => wanted,
+        };
+        let situation = Situation {
+            live,
+            filed: points.filed(),
+            slots: points.slots() as usize,
+            dim: Situation::dim_scored_in(document_ns),
+            codes: false,
+            probed: None,
+            exact: true,
+            ..index.space().situation(wanted.min(tokens), false)
+        };
+        let lists = look_up(filter, points.index(self.pin), view.ids.clone(), &situation, pace).await?;
+        let known = points.expected_share(filter, self.pin, &lists, &situation);
+        let costs = Costs { documents: live as f64, document_ns, asks_all: known.is_none() };
+        let searched_ns = |per_token: usize| {
+            let of_token = index.space().candidates_ns(per_token, query.beam(per_token));
+            query.tokens.len() as f64 * (of_token + per_token as f64 * CANDIDATE_NS)
+        };
+
+        let widest = (CANDIDATES_MAX / query.tokens.len().max(1)).min(tokens);
+        let mut share = known.unwrap_or(1.0);
+        let least = k.saturating_mul(PER_HIT).clamp(PER_TOKEN_MIN, PER_TOKEN_MIN_CUT);
+        let mut per_token = ((wanted as f64 / share).ceil() as usize).max(least).min(widest);
+        let few = widest == 0
+            || costs.documents <= FEW
+            || known.is_some_and(|share| share * costs.documents <= FEW);
+        explain.exact = few;
+        while !explain.exact && searched_ns(per_token) < costs.exact_ns(share) {
+            let documents = self.near_tokens(query, per_token, pace, scratch, explain).await?;
+            let found = self.present(documents, pace).await?;
+            let all = found.len();
+            let hits = self.matching(filter, found, pace).await?;
+            explain.rejects += (all - hits.len()) as u64;
+            // A search without a filter would have found about this many documents.
+            let target = (all as f64 * wanted as f64 / per_token as f64).max(k as f64);
+            let are_enough = hits.len() as f64 >= target / 2.0 || per_token == widest;
+            if hits.len() >= k && are_enough {
+                let expected = known.map(|share| (share * costs.documents) as u64);
+                explain.path = Path::Predicate;
+                explain.estimate = Estimate { path: Path::Predicate, expected, ..Estimate::default() };
+                points.count_rejects(explain.rejects);
+                return self.score_hits(hits, scorer, best, pace).await;
+            }
+            if known.is_none() {
+                share = share.min(hits.len().max(1) as f64 / all.max(1) as f64);
+            }
+            let lacking = (target / hits.len().max(1) as f64).ceil() as usize;
+            explain.exact = per_token == widest;
+            per_token = per_token.saturating_mul(lacking.clamp(2, WIDENED_AT_ONCE)).min(widest);
+        }
+
+        explain.exact = true;
+        let least_ns = if known.is_none() { costs.documents * PREDICATE_NS } else { costs.exact_ns(share) };
+        pace.foresee((least_ns / STEP_NS) as usize)?;
+        let (plan, estimate) = points.planned(filter, self.pin, &lists, &situation, &view);
+        (explain.estimate, explain.path) = (estimate, estimate.path);
+        let (walk, is_whole) = match plan {
+            Plan::Nothing => return Ok(()),
+            Plan::Points { walk, exact } => (Some(walk), exact),
+            Plan::Everything | Plan::Graph(_) => (None, false),
+        };
+        let mut matching = Matching { walk, is_whole, from: Some(0), end: points.slots().min(Slot::MAX - 1) };
+        let mut slots = Vec::new();
+        while matching.next(&mut view, &mut slots, pace).await? {
+            self.score_slots(&slots, scorer, best, pace).await?;
+        }
+        explain.rejects += view.filter_rejects;
+        points.count_rejects(explain.rejects);
+        Ok(())
+    }
+}
+
+/// The slots of the documents that match, part by part, as one view shows them.
+struct Matching<'p> {
+    /// The slots that the payload index names; `None` stands for all slots.
+    walk: Option<Walk<'p>>,
+    /// Whether the index stands for the values themselves, so that the predicate need not be asked.
+    is_whole: bool,
+    from: Option<Slot>,
+    end: Slot,
+}
+
+impl Matching<'_> {
+    /// Replaces `slots` with those of the next part; false if there is no further part.
+    async fn next(
+        &mut self,
+        view: &mut View<'_>,
+        slots: &mut Vec<Slot>,
+        pace: &mut impl Pace,
+    ) -> Result<bool, LaneError> {
+        let Some(from) = self.from else { return Ok(false) };
+        slots.clear();
+        self.from = match &mut self.walk {
+            Some(walk) => walk.part(from, self.end, LOOKS_STEP, slots),
+            None => {
+                let to = self.end.min(from.saturating_add(LOOKS_STEP as Slot));
+                slots.extend(from..to);
+                (to < self.end).then_some(to)
+            }
+        };
+        let steps = LOOKS_STEP / PASSED_PER_STEP + slots.len();
+        slots.retain(|&slot| view.visible(slot) && view.confirms(slot, self.is_whole));
+        pace.step(steps + view.steps_taken()).await?;
+        view.settle_open(pace, |slot| slots.push(slot)).await?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,186 @@
+//! Filtered MaxSim searches against a loop over all documents, at every share of matching documents. The collection is so large that most filters
+//! are answered by the index of tokens.
+use super::*;
+use crate::collection::{DenseConfig, DenseWriter, Explain, MultiVectorConfig, Part, Parts, Write};
+use crate::distance::Metric;
+use crate::filter::Path;
+use crate::filter::{Node, Predicate};
+use crate::memory::{Domain, Participant};
+use crate::pace::{Pieces, at_once};
+use crate::payload::{RowBuilder, Value};
+use crate::random::SplitMix64;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const DIM: usize = 5;
+const DOCUMENTS: u64 = 30_000;
+const TOKENS: usize = 4;
+const K: usize = 10;
+const PER_TOKEN: usize = 200;
+const NOW: u64 = 1_000;
+/// Every so many documents one has expired.
+const EXPIRED: u64 = 13;
+
+struct Bed {
+    seat: Participant,
+    documents: DenseWriter,
+    tokens: DenseWriter,
+    /// The tokens of each document.
+    all: Vec<Vec<Vec<f32>>>,
+}
+
+fn unit(random: &mut SplitMix64) -> Vec<f32> {
+    let vector: Vec<f32> = (0..DIM).map(|_| (random.unit() * 2.0 - 1.0) as f32).collect();
+    let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+    vector.into_iter().map(|x| x / norm).collect()
+}
+
+impl Bed {
+    fn new() -> Bed {
+        let domain = Domain::new(1);
+        // Few edges make a search of the index cheap, so that the planner chooses it for a collection of this size.
+        let config = MultiVectorConfig::new(DenseConfig {
+            m: 2,
+            ef_search: 16,
+            ..DenseConfig::new(DIM, Metric::Cosine)
+        });
+        let slots = 1 << 18;
+        let mut documents = DenseWriter::create_named(&config.documents(), slots, domain.clone()).unwrap();
+        let mut tokens = DenseWriter::create(config.tokens.clone(), slots, domain.clone()).unwrap();
+        let (mut random, mut all) = (SplitMix64(3), Vec::new());
+        for id in 0..DOCUMENTS {
+            let vectors: Vec<Vec<f32>> = (0..TOKENS).map(|_| unit(&mut random)).collect();
+            let numbers: Vec<u32> = (0..TOKENS as u32).map(|at| id as u32 * TOKENS as u32 + at).collect();
+            for (number, vector) in numbers.iter().zip(&vectors) {
+                let (id, version) = token_of(id, *number);
+                let parts = Parts::Only(vector);
+                tokens.apply(Write {
+                    seq: u64::from(*number) + 1,
+                    id,
+                    version,
+                    parts,
+                    row: &[],
+                    deadline_ms: 0,
+                });
+            }
+            let mut row = RowBuilder::new();
+            row.set("part", Value::Int((id * 7 % 1_000) as i64), 0);
+            // Whether the whole document lies on one side: its neighbours are alike.
+            row.set("side", Value::Bool(vectors.iter().all(|vector| vector[0] > 0.0)), 0);
+            if id % 2 == 0 {
+                row.set("even", Value::Int(1), 0);
+            }
+            row.set_tokens(numbers, vectors.concat());
+            let (row, no_parts) = (row.finish(), [] as [Part<'_>; 0]);
+            let parts = Parts::Each(&no_parts);
+            let deadline_ms = if id % EXPIRED == 0 { NOW / 2 } else { 0 };
+            documents.apply(Write { seq: id + 1, id, version: 1, parts, row: &row, deadline_ms });
+            all.push(vectors);
+        }
+        Bed { seat: domain.participant(0), documents, tokens, all }
+    }
+
+    fn search(&self, query: &[Vec<f32>], filter: Option<&Node>, per_token: usize) -> (Vec<Found>, Explain) {
+        let filter = filter.map(|filter| Arc::new(Predicate::compile(filter).unwrap()));
+        let source = Source::MaxSim(MaxSim { tokens: query.to_vec(), per_token });
+        let lane = Leaf { source, space: 0, pool: K, filter };
+        let query = LaneQuery { lanes: vec![lane], combine: Combine::Fuse(Method::Rrf { c: 0.0 }), k: K };
+        let searched = Searched { dense: self.documents.shared(), tokens: Some(self.tokens.shared()) };
+        let (pin, mut scratch) = (self.seat.pin(), QueryScratch::default());
+        // A search that takes long is made in pieces.
+        let mut pace = Pieces::new(1_000, async || Ok(()));
+        let found =
+            at_once(search_lanes_paced(searched, &pin, &query, NOW, &mut pace, &mut scratch)).unwrap();
+        (found, scratch.explain.expect("a search of one lane tells how it went"))
+    }
+
+    fn score(&self, query: &[Vec<f32>], id: u64) -> f32 {
+        let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+        let greatest = |token: &Vec<f32>| {
+            self.all[id as usize].iter().map(|other| product(token, other)).fold(f32::NEG_INFINITY, f32::max)
+        };
+        query.iter().map(greatest).sum()
+    }
+
+    /// The best documents that match.
+    fn best(&self, query: &[Vec<f32>], matches: impl Fn(u64) -> bool) -> Vec<u64> {
+        let mut scores: Vec<(f32, u64)> = (0..DOCUMENTS)
+            .filter(|id| id % EXPIRED != 0 && matches(*id))
+            .map(|id| (self.score(query, id), id))
+            .collect();
+        scores.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        scores.into_iter().take(K).map(|(_, id)| id).collect()
+    }
+}
+
+fn leaf(op: &str, field: &str, value: Option<Value>) -> Node {
+    Node { op: Some(op.into()), field: Some(field.into()), value, ..Node::default() }
+}
+
+#[test]
+fn filters_have_no_cliff_of_recall() {
+    let bed = Bed::new();
+    let below = |limit: i64| leaf("lt", "part", Some(Value::Int(limit)));
+    let side_of = |id: u64| bed.all[id as usize].iter().all(|vector| vector[0] > 0.0);
+    let part_of = |id: u64| (id * 7 % 1_000) as i64;
+    let mut ways: BTreeMap<String, BTreeSet<bool>> = BTreeMap::new();
+    let mut unfiltered = None;
+    let mut check = |name: &str, node: Option<Node>, matches: &dyn Fn(u64) -> bool, away: bool| {
+        let (mut found_of_best, mut wanted, mut random) = (0, 0, SplitMix64(5));
+        for _ in 0..25 {
+            let mut query: Vec<Vec<f32>> = (0..2).map(|_| unit(&mut random)).collect();
+            if away {
+                // The query lies on the side where hardly any document matches.
+                query.iter_mut().for_each(|token| token[0] = -token[0].abs());
+            }
+            let (found, explain) = bed.search(&query, node.as_ref(), PER_TOKEN);
+            ways.entry(name.to_owned()).or_default().insert(explain.exact);
+            assert_eq!(explain.path == Path::Unfiltered, node.is_none(), "{name}: {explain:?}");
+            let best = bed.best(&query, matches);
+            assert_eq!(found.len(), best.len(), "{name}");
+            for hit in &found {
+                assert!(matches(hit.id), "{name}: document {} does not match", hit.id);
+                assert!((hit.score - bed.score(&query, hit.id)).abs() < 1e-4, "{name}");
+            }
+            let found: BTreeSet<u64> = found.iter().map(|hit| hit.id).collect();
+            let hits = best.iter().filter(|id| found.contains(id)).count();
+            assert!(!explain.exact || hits == best.len(), "{name}: an exact search missed a document");
+            (found_of_best, wanted) = (found_of_best + hits, wanted + best.len());
+        }
+        let recall = f64::from(found_of_best as u32) / f64::from(wanted.max(1) as u32);
+        let least = *unfiltered.get_or_insert(recall) - 0.05;
+        assert!(wanted == 0 || recall >= least, "{name}: recall {recall}, at least {least} is expected");
+    };
+    check("no filter", None, &|_| true, false);
+    for limit in [1_000, 700, 300, 200, 100, 50, 10, 1, 0] {
+        check(&format!("part below {limit}"), Some(below(limit)), &|id| part_of(id) < limit, false);
+    }
+    // The payload index has nothing to say about keys that are missing.
+    check("even is missing", Some(leaf("is_empty", "even", None)), &|id| id % 2 == 1, false);
+    let both = Node {
+        op: Some("and".into()),
+        and: Some(vec![leaf("is_empty", "even", None), below(2)]),
+        ..Node::default()
+    };
+    check("even is missing and part below 2", Some(both), &|id| id % 2 == 1 && part_of(id) < 2, false);
+    let side = leaf("eq", "side", Some(Value::Bool(true)));
+    check("far from what matches", Some(side.clone()), &side_of, true);
+    let other = Node { op: Some("not".into()), not: Some(Box::new(side)), ..Node::default() };
+    check("the other side", Some(other), &|id| !side_of(id), false);
+    let ids: Vec<u64> = (0..900).map(|at| at * 31).collect();
+    let wanted: BTreeSet<u64> = ids.iter().copied().collect();
+    let of_ids = Node { op: Some("has_id".into()), has_id: Some(ids), ..Node::default() };
+    check("some ids", Some(of_ids), &|id| wanted.contains(&id), false);
+    let way = |name: &str| ways[name].iter().copied().collect::<Vec<bool>>();
+    for name in ["part below 1000", "part below 700", "even is missing", "the other side"] {
+        assert_eq!(way(name), [false], "{name} is answered by the index of tokens");
+    }
+    for name in ["part below 10", "part below 1", "some ids"] {
+        assert_eq!(way(name), [true], "{name} is answered exactly");
+    }
+    // More tokens than there are: each search finds all, or scores all.
+    let query = vec![unit(&mut SplitMix64(6))];
+    let (found, _) = bed.search(&query, Some(&below(700)), usize::MAX);
+    let best = bed.best(&query, |id| part_of(id) < 700);
+    assert_eq!(found.iter().map(|hit| hit.id).collect::<Vec<u64>>(), best);
+}
