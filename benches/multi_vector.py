@@ -21,12 +21,9 @@ The script writes NAME.json (every measurement) and NAME.md (a table) into `--ou
 """
 
 import argparse
-import json
 import os
-import socket
 import statistics
 import struct
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,106 +31,37 @@ from pathlib import Path
 
 import numpy as np
 
-from http_share import free_port
+from binary import Nigh, cpu_seconds, frame, matrix, resident_kb, text
 from report import RESULTS, machine, machine_text, rate_at, write
 
 NAME, K = "bench", 10
 RECALLS = (0.90, 0.95, 0.98)
 CONFIGS = {
     "floats": {},
-    "floats, ef_search 16": {"ef_search": 16},
     "persistent": {"persistent": True},
-    "persistent, ef_search 16, rescore_factor 1": {"persistent": True, "ef_search": 16, "rescore_factor": 1},
     "sq8": {"quant": "sq8"},
 }
 
 
-def resident_kb(pid):
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return int(status["VmRSS"].split()[0])
-
-
-def cpu_seconds(pid):
-    """CPU time of all threads of a process so far, to the nanosecond where the kernel tells."""
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
-
-
-def text(value, size):
-    encoded = value.encode()
-    return len(encoded).to_bytes(size, "big") + encoded
-
-
-def matrix(tokens):
-    rows = np.zeros(len(tokens), dtype=[("dim", ">u4"), ("vector", ">f4", tokens.shape[1])])
-    rows["dim"], rows["vector"] = tokens.shape[1], tokens
-    return struct.pack(">I", len(tokens)) + rows.tobytes()
-
-
-class Nigh:
-    """A Nigh server that the script starts, with one collection."""
+class Documents:
+    """A Nigh server with one collection of documents."""
 
     def __init__(self, binary, dim, config, directory):
-        self.http, self.tcp = free_port(), free_port()
-        command = [binary, "-http", f"127.0.0.1:{self.http}", "-tcp", f"127.0.0.1:{self.tcp}", "-cores", "1"]
-        if config.get("persistent"):
-            command += ["-data", directory]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                        preexec_fn=lambda: os.sched_setaffinity(0, {0}))
-        for _ in range(200):
-            try:
-                self.socket = socket.create_connection(("127.0.0.1", self.tcp))
-                break
-            except OSError:
-                time.sleep(0.05)
-        else:
-            sys.exit("the server does not answer")
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.reader = self.socket.makefile("rb")
-        self.call("POST", f"/v1/multivector/{NAME}", {"dim": dim, "seed": 1, **config})
-
-    def call(self, method, path, body=None):
-        import urllib.request
-
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.http}{path}", data=data, method=method,
-                                         headers={"Content-Type": "application/json"})
-        with urllib.request.urlopen(request) as answer:
-            return json.load(answer)
-
-    @staticmethod
-    def frame(operation, args):
-        body = text(operation, 1) + struct.pack(">I", len(args)) + args
-        return struct.pack(">I", len(body)) + body
-
-    def response(self):
-        size = struct.unpack(">I", self.reader.read(4))[0]
-        body = self.reader.read(size)
-        if body[0] != 0:
-            sys.exit(f"refused: {body[5:]}")
-        return body[5:]
+        self.server = Nigh(binary, directory if config.get("persistent") else None)
+        self.server.call("POST", f"/v1/multivector/{NAME}", {"dim": dim, "seed": 1, **config})
 
     def add(self, documents):
         """Documents as (id, token vectors), in pipelines of a hundred requests."""
-        for first in range(0, len(documents), 100):
-            part = documents[first : first + 100]
-            frames = (self.frame("vector_mv_add", text(NAME, 1) + struct.pack(">Q", i) + matrix(tokens) + bytes(4))
-                      for i, tokens in part)
-            self.socket.sendall(b"".join(frames))
-            for _ in part:
-                self.response()
-
-    def settle(self):
-        """Waits until the index has taken everything in."""
-        quiet = 0
-        while quiet < 3:
-            time.sleep(0.2)
-            running = [task for task in self.call("GET", "/v1/tasks")["tasks"] if task["state"] == "running"]
-            quiet = 0 if running else quiet + 1
+        for first in range(0, len(documents), 1000):
+            frames = [frame("vector_mv_add", text(NAME, 1) + struct.pack(">Q", i) + matrix(tokens) + bytes(4))
+                      for i, tokens in documents[first : first + 1000]]
+            for _ in self.server.send(frames, 100):
+                pass
+        self.server.settle()
 
     def search(self, query, candidates):
         args = text(NAME, 1) + struct.pack(">II", K, candidates) + matrix(query)
-        self.socket.sendall(self.frame("vector_mv_search", args))
-        body = self.response()
+        body = next(self.server.send([frame("vector_mv_search", args)], 1))
         count, at, ids = struct.unpack(">I", body[:4])[0], 4, []
         for _ in range(count):
             identifier, _, size = struct.unpack(">QfI", body[at : at + 16])
@@ -142,14 +70,10 @@ class Nigh:
         return ids
 
     def measure(self, queries, truth, candidates):
-        before = cpu_seconds(self.process.pid)
+        before = cpu_seconds(self.server.pid)
         found = [self.search(query, candidates) for query in queries]
-        spent = cpu_seconds(self.process.pid) - before
+        spent = cpu_seconds(self.server.pid) - before
         return recall(found, truth), len(queries) / spent, candidates
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
 
 
 def recall(found, truth):
@@ -250,11 +174,10 @@ def main():
     record["exhaustive"] = {"recall": found, "queries_per_cpu_s": rate}
     for name in args.configs:
         with tempfile.TemporaryDirectory(prefix="nigh-") as directory:
-            server = Nigh(args.nigh, documents.shape[1], CONFIGS[name], directory)
-            pid = server.process.pid
+            server = Documents(args.nigh, documents.shape[1], CONFIGS[name], directory)
+            pid = server.server.pid
             empty, start = resident_kb(pid), cpu_seconds(pid)
             server.add(rows)
-            server.settle()
             one = {"build_cpu_s": cpu_seconds(pid) - start, "resident_kb": resident_kb(pid) - empty}
             sweep = []
             for candidates in args.candidates:
@@ -265,10 +188,9 @@ def main():
                 chosen = np.random.default_rng(1).permutation(count)[: count // 2]
                 server.add([(int(i), rows[int(other)][1]) for i, other in zip(chosen, np.roll(chosen, 1))])
                 server.add([rows[int(i)] for i in chosen])
-                server.settle()
                 one["replaced"] = [server.measure(queries, truth, candidates) for candidates in args.candidates]
                 one["replaced_resident_kb"] = resident_kb(pid) - empty
-            server.stop()
+            server.server.stop()
             record["nigh"][name] = one
     record["qdrant"] = None if args.no_qdrant else qdrant(documents, offsets, queries, truth, args.ef, args.turns)
     write(args.out, args.name, record, page(record))
