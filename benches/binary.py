@@ -21,7 +21,7 @@ def resident_kb(pid):
 
 
 def cpu_seconds(pid):
-    """CPU time of all threads of a process so far, to the nanosecond where the kernel tells."""
+    """The CPU seconds that the living threads of a process have used so far, in nanosecond resolution."""
     return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
 
 
@@ -94,7 +94,7 @@ class Nigh:
                 yield self.response()
 
     def settle(self):
-        """Waits until the indexes have taken everything in."""
+        """Waits until all background indexing tasks have finished."""
         quiet = 0
         while quiet < 3:
             time.sleep(0.2)

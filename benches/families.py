@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares collections of named spaces and multi-vector collections with what they should not fall behind, in one run.
+"""Compares collections of named spaces with dense collections, and filters on multi-vector collections with an exhaustive search, in one run.
 
     cargo build --release -p nigh
     pip install 'numpy<2'
@@ -14,10 +14,11 @@ is quoted.
 2. *Memory.* Resident memory of a server with three spaces in one collection, and of a server with three dense collections of which one alone has
    payloads, before and after the points are added and indexed.
 3. *Filters on a multi-vector collection*, from all documents to one in a thousand. The floor is the larger of half the rate without a filter and
-   the rate of a matrix product with BLAS over the tokens of just the matching documents, which is given to numpy as a ready matrix. Recall is the
-   share of the ten best matching documents by exact MaxSim.
+   the rate of a matrix product with BLAS over the tokens of just the matching documents, which are gathered into one matrix before the time is
+   taken. Recall is the share of the ten best matching documents by exact MaxSim that are among the results.
 
-`--data` is a directory with `docs.f16.npy`, `queries.f16.npy` and `docs.jsonl.gz`; `--tokens` is that of `multi_vector.py`. The script writes
+`--data` is a directory with `docs.f16.npy`, `queries.f16.npy` and `docs.jsonl.gz`; `--tokens` is the directory that `multi_vector.py`
+takes as `--data`. The script writes
 NAME.json (every measurement) and NAME.md (tables) into `--out`.
 """
 
@@ -265,7 +266,7 @@ def filtered_documents(args, buckets):
 
 
 def page(record):
-    out = ["# Named spaces and documents of tokens beside their peers", "",
+    out = ["# Named spaces and multi-vector collections compared", "",
            f"`benches/families.py`; {machine_text(record['machine'])}. Searches per CPU second of the server, k {K}."]
     if "named" in record:
         out += ["", f"## One named space beside a dense collection, {record['points']:,} points of {record['dim']} components", "",
@@ -327,7 +328,7 @@ def main():
 if __name__ == "__main__":
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         if os.environ.get(variable) != "1":
-            # Read once, when numpy is loaded.
+            # BLAS reads the variable only when numpy is loaded, so the script restarts itself.
             os.environ[variable] = "1"
             os.execv(sys.executable, [sys.executable, *sys.argv])
     main()

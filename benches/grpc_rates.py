@@ -8,9 +8,11 @@
 `DIRECTORY` holds docs.f16.npy and queries.f16.npy. The server has one CPU and the client another. Rates are requests per second of CPU time of the
 server; the two transports take turns, and the median of each is quoted. The stubs are generated from the `.proto` files of the tree.
 
-* Searches: gRPC's `Search` from 64 threads over one connection, beside binary bodies (`RVQ1`) over one HTTP/1.1 connection, in pipelines of 64.
-* Inserts: gRPC's `UpsertBatch` of 100 points, beside `points/batch` with a JSON body of the same points, each one request at a time. Points are not
-  indexed while they are written: they go to a collection that is dropped after each turn, and the next turn begins when its work is done.
+* Searches compare gRPC's `Search`, called from 64 threads over one connection, with binary bodies (`RVQ1`) over one HTTP/1.1 connection, in
+  pipelines of 64.
+* Inserts compare gRPC's `UpsertBatch` of 100 points with `points/batch` and a JSON body of the same points, each with one request at a time. The
+  points go to a new collection whose index is never trained, so that no indexing takes place during the measurement. The collection is dropped after
+  each turn, and the next turn begins when background work has finished.
 
 The script writes NAME.json (every measurement) and NAME.md (a table) into `--out`.
 """
@@ -150,7 +152,7 @@ def main():
         for _ in range(args.turns):
             for name, work in (("REST, JSON", lambda: list(http.send(json_bodies, 1))),
                                ("gRPC", lambda: [client.UpsertBatch(message) for message in messages])):
-                # An index over cells that are never trained leaves points in the tail, so that nothing is indexed beside.
+                # An inverted-list index that is never trained leaves all points in the tail, so that no indexing runs during the measurement.
                 config = {"dim": dim, "index_type": "ivf", "ivf_train_threshold": 1_000_000, **CONFIG}
                 server.call("POST", "/v1/collections", {"name": "new", "config": config})
                 rate, _ = measured(server, len(messages), work)

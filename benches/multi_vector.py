@@ -232,7 +232,7 @@ def page(record):
 if __name__ == "__main__":
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         if os.environ.get(variable) != "1":
-            # Read once, when numpy is loaded.
+            # BLAS reads the variable only when numpy is loaded, so the script restarts itself.
             os.environ[variable] = "1"
             os.execv(sys.executable, [sys.executable, *sys.argv])
     main()

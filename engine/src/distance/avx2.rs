@@ -190,7 +190,7 @@ plane_entries!(
     #[target_feature(enable = "avx2,fma")]
 );
 
-/// Raises each number to that of the register in its place.
+/// Replaces each number by the maximum of itself and the number in the same lane of the register.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 fn raise(greatest: &mut [f32; GROUP], products: __m256) {

@@ -37,7 +37,7 @@ type PlaneRows = unsafe fn(&[i8], RowTable<'_, u8>, &[u32], &mut [i32]);
 /// Sums of the entries that 32 codes of four bits have in tables: `(tables, block, out)`.
 type ShuffleSums = unsafe fn(&[u8], &[u8], &mut [u16; 32]);
 
-/// Raises numbers to the products of a group of vectors with rows: `(columns of the group, rows, greatest)`.
+/// Updates the greatest products of a group of vectors with rows: `(columns of the group, rows, greatest)`.
 type Greatest = unsafe fn(&[[f32; GROUP]], &[[u8; 4]], &mut [f32; GROUP]);
 
 /// Which of 64 numbers lie between two bounds.
@@ -211,7 +211,7 @@ impl Runnable<ShuffleEntry> {
 }
 
 impl Runnable<GreatestEntry> {
-    /// Raises `greatest` to the products of the vectors of a group with `rows`.
+    /// Updates `greatest` with the products of the vectors of a group with `rows`.
     #[inline]
     pub(super) fn raise(self, columns: &[[f32; GROUP]], rows: &[[u8; 4]], greatest: &mut [f32; GROUP]) {
         // SAFETY: the CPU has the features that the function is compiled for (`Runnable`).

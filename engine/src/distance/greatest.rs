@@ -9,7 +9,7 @@ use super::dispatch::{GreatestEntry, Runnable, SimdLevel, best_kernels};
 pub const GROUP: usize = 8;
 /// The number of rows that are multiplied at once: their sums fill half of the registers.
 pub(super) const ROWS: usize = 8;
-/// So many components are summed before the sum is added to the total, which keeps the rounding error of long vectors small.
+/// The number of components that are summed before the partial sum is added to the total, which keeps the rounding error of long vectors small.
 pub(super) const SUMMED: usize = 128;
 
 /// Vectors whose greatest products with rows are wanted.
@@ -72,12 +72,12 @@ impl GreatestProducts {
         self.dim
     }
 
-    /// Returns a list for [`Self::raise`] in which no product has been seen: one element for each vector, and some that fill the last group.
+    /// Returns the initial list of maxima for [`Self::raise`], all of them negative infinity: one for each vector, padded to whole groups.
     pub fn lowest(&self) -> Vec<[f32; GROUP]> {
         vec![[f32::NEG_INFINITY; GROUP]; self.count.div_ceil(GROUP)]
     }
 
-    /// Raises each element of `greatest` to the greatest product of its vector with any of the rows, if that is greater. `rows` holds their
+    /// Replaces each element of `greatest` by the maximum of itself and the products of its vector with the rows. `rows` holds their
     /// components, little-endian floats, one row after the other. The sum of a product is taken in the order of the components, whatever the
     /// other rows and vectors are, so that a pair has the same product in each call.
     ///
@@ -137,7 +137,7 @@ macro_rules! greatest_entry {
             }
         }
 
-        /// Raises `greatest` to the products of a group of vectors with all rows.
+        /// Updates `greatest` with the products of a group of vectors with all rows.
         $(#[$feature])*
         pub(super) fn $name(columns: &[[f32; GROUP]], rows: &[[u8; 4]], greatest: &mut [f32; GROUP]) {
             let dim = columns.len();

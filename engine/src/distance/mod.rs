@@ -10,6 +10,7 @@
 //! * [`PlaneKernel`] multiplies packed codes of 1, 4, 6 or 8 bits with a query of signed bytes, for quantizers.
 //! * [`ShuffleKernel`] sums table entries for 32 codes of four bits a number at once.
 //! * [`GreatestProducts`] finds the greatest product of each of several vectors with any of many rows, for MaxSim.
+//!   Its rows are not padded.
 //! * [`ColumnKernel`] compares 64 values of a column with the bounds of a range at once, for filters.
 //!
 //! This room knows nothing of slots' meaning, graphs or collections.

@@ -105,7 +105,7 @@ impl Situation {
         SCAN_NS + component_ns * self.dim as f64
     }
 
-    /// The number of components of a vector whose distance is computed in so many nanoseconds, where it is not of codes.
+    /// The dimension at which computing one exact distance takes `ns` nanoseconds.
     pub(crate) fn dim_scored_in(ns: f64) -> usize {
         ((ns - SCAN_NS) / SCAN_COMPONENT_NS).max(0.0) as usize
     }

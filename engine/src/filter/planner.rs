@@ -184,7 +184,7 @@ impl Interval {
     }
 }
 
-/// The share of the points that is expected to match; `None` if the index has nothing to say.
+/// The share of the points that is expected to match; `None` if the index cannot estimate it.
 pub(crate) fn expected_share(
     filter: &Predicate,
     view: View<'_>,

@@ -1,13 +1,13 @@
-//! How a MaxSim search answers a filter: by cost, so that neither its speed nor its recall falls off a cliff.
+//! A MaxSim search with a filter takes the cheaper of two strategies, so that neither its speed nor its recall drops sharply at any selectivity.
 //!
-//! * If scoring all documents that match costs less than searching the index of tokens, they are scored, and the result is exact. The payload
-//!   index names them, or the predicate is asked of every document.
-//! * Otherwise the index of tokens is searched as without a filter, but for as many more tokens as fewer documents match, and the documents that
-//!   do not match are left out before any is scored. If the documents near the query match less often than the others, more tokens are searched
-//!   for, until at least half as many candidates match as a search without a filter would score, or until the first way costs less.
+//! * It scores all documents that match, and the result is exact. The payload index lists them, or the predicate is evaluated for every document.
+//! * It searches the index of tokens as without a filter, but for more tokens, in inverse proportion to the share of documents that match, and
+//!   discards the documents that do not match before any is scored. If the documents near the query match less often than others, the search is
+//!   repeated for more tokens, until at least half as many candidates match as a search without a filter would score, or until the first strategy
+//!   costs less.
 //!
-//! A search of the index finds at most [`CANDIDATES_MAX`] tokens in all. If that is too few for the share of the documents that match, and scoring
-//! all of them costs more, the candidates that were found have to do, as long as there are `k` of them.
+//! All searches for one query together find at most [`CANDIDATES_MAX`] tokens. If that is too few for the share of the documents that match, and
+//! the first strategy costs more, the candidates found are used nevertheless, provided that there are at least `k`.
 
 use super::lane_query::{CANDIDATES_MAX, LaneError, MaxSim};
 use super::lanes::QueryScratch;
@@ -22,31 +22,32 @@ use crate::pace::Pace;
 use crate::payload::index::Walk;
 use crate::slot::Slot;
 
-/// At least so many times the hits wanted are looked for by each token of the query, and at least [`PER_TOKEN_MIN`] tokens.
+/// For each token of the query, at least this many times `k` tokens are searched for, and at least [`PER_TOKEN_MIN`].
 const PER_HIT: usize = 8;
 const PER_TOKEN_MIN: usize = 100;
 /// The two rules above ask for at most this many tokens.
 const PER_TOKEN_MIN_CUT: usize = 1_024;
-/// A repeated search of the index of tokens looks for at most this many times as many tokens as the one before.
-const WIDENED_AT_ONCE: usize = 8;
+/// Each repetition of the search multiplies the number of tokens by at most this factor.
+const WIDENING_MAX: usize = 8;
 /// If at most so many documents match, they are scored without estimating what a search of the index of tokens would cost.
 const FEW: f64 = 512.0;
 
-// The times below are nanoseconds of work on one core, as measured on a server with AVX2 (`benches/families.py`). Only their proportions matter.
+// The costs below are nanoseconds on one core, as measured on a server with AVX2 (`benches/families.py`). They are compared with the costs of
+// `filter/cost.rs`.
 
-/// The predicate is asked of a document.
+/// The cost to evaluate the predicate for one document.
 const PREDICATE_NS: f64 = 60.0;
-/// The document of a token that was found is looked up, and so is the slot of the document.
+/// The cost to look up the document of a token and the slot of that document.
 const CANDIDATE_NS: f64 = 150.0;
-/// The row of a document is looked up to score it.
+/// The cost to look up the row of a document.
 const ROW_NS: f64 = 250.0;
-/// A byte of a row is fetched from memory.
+/// The cost to fetch one byte of a row from memory.
 const BYTE_NS: f64 = 0.2;
-/// A component of a token of a document is multiplied with one of a token of the query.
+/// The cost to multiply one component of a token of a document with one of a token of the query.
 const PRODUCT_NS: f64 = 0.05;
-/// A step of a pace takes this long.
+/// The time that one step of a pace stands for.
 const STEP_NS: f64 = 100.0;
-/// Slots that a list of slots passes over cost a step together.
+/// Skipping this many slots that do not match counts as one step.
 const PASSED_PER_STEP: usize = 64;
 
 /// What one query costs in each of the two ways.
@@ -55,7 +56,7 @@ struct Costs {
     documents: f64,
     /// The time to score one document of average length.
     document_ns: f64,
-    /// Whether the predicate has to be asked of every document to find those that match.
+    /// Whether the predicate has to be evaluated for every document to find those that match.
     asks_all: bool,
 }
 
@@ -137,7 +138,7 @@ impl Run<'_> {
             }
             let lacking = (target / hits.len().max(1) as f64).ceil() as usize;
             explain.exact = per_token == widest;
-            per_token = per_token.saturating_mul(lacking.clamp(2, WIDENED_AT_ONCE)).min(widest);
+            per_token = per_token.saturating_mul(lacking.clamp(2, WIDENING_MAX)).min(widest);
         }
 
         explain.exact = true;
@@ -165,7 +166,7 @@ impl Run<'_> {
 struct Matching<'p> {
     /// The slots that the payload index names; `None` stands for all slots.
     walk: Option<Walk<'p>>,
-    /// Whether the index stands for the values themselves, so that the predicate need not be asked.
+    /// Whether the index decides the filter exactly, so that the predicate need not be evaluated.
     is_whole: bool,
     from: Option<Slot>,
     end: Slot,

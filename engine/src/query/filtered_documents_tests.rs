@@ -18,7 +18,7 @@ const TOKENS: usize = 4;
 const K: usize = 10;
 const PER_TOKEN: usize = 200;
 const NOW: u64 = 1_000;
-/// Every so many documents one has expired.
+/// One of this many documents has expired.
 const EXPIRED: u64 = 13;
 
 struct Bed {
@@ -178,7 +178,7 @@ fn filters_have_no_cliff_of_recall() {
     for name in ["part below 10", "part below 1", "some ids"] {
         assert_eq!(way(name), [true], "{name} is answered exactly");
     }
-    // More tokens than there are: each search finds all, or scores all.
+    // If a query asks for more tokens than there are, no document can be missed.
     let query = vec![unit(&mut SplitMix64(6))];
     let (found, _) = bed.search(&query, Some(&below(700)), usize::MAX);
     let best = bed.best(&query, |id| part_of(id) < 700);

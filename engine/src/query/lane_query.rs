@@ -123,9 +123,10 @@ pub struct MaxSim {
 }
 
 impl MaxSim {
-    /// The beam of a search for so many tokens: a number that the query names is the beam as well, otherwise the collection has a beam (0).
-    pub(super) fn beam(&self, per_token: usize) -> usize {
-        if self.per_token == 0 { 0 } else { per_token }
+    /// Returns the beam width of a search for `wanted` tokens: `wanted` itself if the query sets a number of candidates, otherwise 0, which stands
+    /// for the default of the collection.
+    pub(super) fn beam(&self, wanted: usize) -> usize {
+        if self.per_token == 0 { 0 } else { wanted }
     }
 }
 

@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 
 /// At most this many documents are scored without a search in the index of tokens.
 const ALL_SCORED_MAX: usize = 512;
-/// If there are more slots than this, they are not examined to score few documents.
+/// A collection with more slots than this is not scanned, even if it has few documents.
 const LOOKS_MAX: usize = 16_384;
 /// The number of slots or documents that are examined between two calls of the pace.
 pub(super) const LOOKS_STEP: usize = 2_048;
@@ -34,8 +34,8 @@ const COMPONENTS_PER_STEP: usize = 2_048;
 /// The number of documents whose rows are fetched from memory while others are scored, and the number of bytes of each.
 const ROWS_AHEAD: usize = 3;
 const ROW_AHEAD_MAX: usize = 1 << 14;
-/// The number of products of components that are computed between two calls of the pace: less than a time slice.
-const BLOCK_COMPONENTS: usize = 1 << 18;
+/// The number of multiplications between two calls of the pace, which take less than a time slice.
+const BLOCK_PRODUCTS: usize = 1 << 18;
 
 /// The id and the version of the point that a token is in the index, made from its document and its number. Together they encode the document:
 /// the version, which is never 0, holds all bits of the document's id but the lowest, and the id holds that bit and the number.
@@ -48,7 +48,7 @@ pub fn document_of(id: u64, version: u64) -> u64 {
     (version.wrapping_sub(1) << 1) | (id >> u32::BITS & 1)
 }
 
-/// The number of tokens to find for each token of a query that does not say.
+/// The default number of tokens to find for each token of the query.
 pub(super) fn default_per_token(k: usize) -> usize {
     k.saturating_mul(PER_HIT).max(PER_TOKEN_MIN)
 }
@@ -75,7 +75,7 @@ impl Scorer {
         }
         pace.foresee(self.steps(tokens.len()))?;
         self.greatest.as_flattened_mut().fill(f32::NEG_INFINITY);
-        let block = (BLOCK_COMPONENTS / self.components().max(1)).max(1);
+        let block = (BLOCK_PRODUCTS / self.components().max(1)).max(1);
         for rows in tokens.components().chunks(block * self.query.dim()) {
             self.query.raise(rows, &mut self.greatest);
             pace.step(self.steps(rows.len() / self.query.dim())).await?;
@@ -199,7 +199,8 @@ impl Run<'_> {
         pace: &mut impl Pace,
     ) -> Result<(), LaneError> {
         let points = self.dense.points();
-        // One view for all: a document that is replaced meanwhile may move to a slot that has been passed. Every slot that it shows is below the end.
+        // All slices share one view. With a view for each slice, a document that is replaced meanwhile could move to a slot already passed and be
+        // missed. All slots that the view shows lie below the end.
         let view = points.view_at(self.pin, None, self.now_ms);
         let (end, mut slots) = (points.slots(), Vec::new());
         for from in (0..end).step_by(LOOKS_STEP) {

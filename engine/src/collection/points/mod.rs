@@ -256,7 +256,7 @@ impl Points {
         (chosen, estimate)
     }
 
-    /// The share of the points that the payload index expects to match; `None` if it has nothing to say.
+    /// The share of the points that the payload index expects to match; `None` if it cannot estimate it.
     pub(crate) fn expected_share(
         &self,
         filter: &Predicate,

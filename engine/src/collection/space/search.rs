@@ -94,9 +94,9 @@ impl Space {
         self.search_as(Precision::Exact, pin, query, pace, scratch, out).await
     }
 
-    /// Finds points for a caller that computes distances of its own: as [`Self::search_paced`], but the hits have the distances that the index
-    /// compares. In a graph these may be distances of codes; then no vectors are read for exact ones, and the beam is not widened for them. Codes
-    /// that only tell near from far (of signs, of centroids) are the exception: among what they find the `k` nearest are chosen by exact distances.
+    /// Finds points for a caller that computes exact scores itself: like [`Self::search_paced`], but the hits carry the distances that the index
+    /// used. In a graph these may be distances of codes; then no vectors are read for exact ones, and the beam is not widened for them. Coarse codes
+    /// (binary or product quantization) are the exception: the `k` nearest among their candidates are chosen by exact distances.
     ///
     /// # Errors
     /// As [`Self::search_paced`].
@@ -238,7 +238,7 @@ impl Space {
         }
     }
 
-    /// Which distances candidates need: those that are compared, unless they only tell near from far.
+    /// The kind of distances that candidates need: those that the index uses, unless its codes are coarse.
     fn precision_of_candidates(&self) -> Precision {
         if self.graph.compares_finely() { Precision::AsCompared } else { Precision::Exact }
     }

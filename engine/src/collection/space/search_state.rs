@@ -33,7 +33,7 @@ pub(super) struct Search<'a, P> {
     pub k: usize,
     /// How wide the beam is where a graph is walked.
     pub ef: usize,
-    /// Which distances the hits need.
+    /// The kind of distances to return.
     pub precision: Precision,
     /// How many points were alive when the search began.
     pub live: usize,

@@ -49,12 +49,12 @@ pub enum Precision {
     AsCompared,
 }
 
-/// What a search is to find.
+/// What a search returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// The search looks for so many slots.
+    /// The number of nearest slots to find.
     pub k: usize,
-    /// The kind of distances that they need.
+    /// The kind of distances to return with them.
     pub precision: Precision,
 }
 
@@ -191,8 +191,8 @@ impl Graph {
         scratch.found.clear();
     }
 
-    /// Whether walks compare distances that are near enough to those of the vectors to choose by them: of the vectors themselves, or of
-    /// codes with steps for each component.
+    /// Whether the distances that walks use are accurate enough to rank by: those of the vectors themselves, or of codes that quantize each
+    /// component separately.
     ///
     /// The caller is pinned.
     pub fn compares_finely(&self) -> bool {
