@@ -1,5 +1,6 @@
 """The binary TCP protocol, as far as the benches in Python use it, and the CPU time and memory of a process."""
 
+import atexit
 import json
 import os
 import socket
@@ -56,6 +57,8 @@ class Nigh:
             command += ["-data", directory]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                         preexec_fn=lambda: os.sched_setaffinity(0, {0}))
+        # A script that fails leaves no server behind.
+        atexit.register(self.process.kill)
         for _ in range(200):
             try:
                 self.socket = socket.create_connection(("127.0.0.1", self.tcp))
@@ -104,3 +107,4 @@ class Nigh:
     def stop(self):
         self.process.terminate()
         self.process.wait()
+        atexit.unregister(self.process.kill)
