@@ -6,7 +6,7 @@
 //!   repeated for more tokens, until at least half as many candidates match as a search without a filter would score, or until the first strategy
 //!   costs less.
 //!
-//! All searches for one query together find at most [`CANDIDATES_MAX`] tokens. If that is too few for the share of the documents that match, and
+//! All searches for one query together find at most [`CANDIDATES_MAX`] tokens, and each finds at most [`PER_TOKEN_MAX`]. If that is too few for the share of the documents that match, and
 //! the first strategy costs more, the candidates found are used nevertheless, provided that there are at least `k`.
 
 use super::lane_query::{CANDIDATES_MAX, LaneError, MaxSim};
@@ -27,6 +27,8 @@ const PER_HIT: usize = 8;
 const PER_TOKEN_MIN: usize = 100;
 /// The two rules above ask for at most this many tokens.
 const PER_TOKEN_MIN_CUT: usize = 1_024;
+/// With a filter, a token of the query searches for at most this many tokens: they are sorted in one piece, and a graph is not walked for more.
+const PER_TOKEN_MAX: usize = 1 << 14;
 /// Each repetition of the search multiplies the number of tokens by at most this factor.
 const WIDENING_MAX: usize = 8;
 /// If at most so many documents match, they are scored without estimating what a search of the index of tokens would cost.
@@ -109,7 +111,7 @@ impl Run<'_> {
             query.tokens.len() as f64 * (of_token + per_token as f64 * CANDIDATE_NS)
         };
 
-        let widest = (CANDIDATES_MAX / query.tokens.len().max(1)).min(tokens);
+        let widest = (CANDIDATES_MAX / query.tokens.len().max(1)).min(PER_TOKEN_MAX).min(tokens);
         let mut share = known.unwrap_or(1.0);
         let least = k.saturating_mul(PER_HIT).clamp(PER_TOKEN_MIN, PER_TOKEN_MIN_CUT);
         let mut per_token = ((wanted as f64 / share).ceil() as usize).max(least).min(widest);

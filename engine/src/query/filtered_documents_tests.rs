@@ -178,7 +178,7 @@ fn filters_have_no_cliff_of_recall() {
     for name in ["part below 10", "part below 1", "some ids"] {
         assert_eq!(way(name), [true], "{name} is answered exactly");
     }
-    // If a query asks for more tokens than there are, no document can be missed.
+    // The number of tokens is cut if a query asks for more than are allowed; the best documents of one token are still among them.
     let query = vec![unit(&mut SplitMix64(6))];
     let (found, _) = bed.search(&query, Some(&below(700)), usize::MAX);
     let best = bed.best(&query, |id| part_of(id) < 700);

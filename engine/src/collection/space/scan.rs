@@ -135,7 +135,8 @@ impl<P: Pace> Search<'_, P> {
         }
         view.settle_open(pace, |slot| scorer.push(slot)).await?;
         self.distances += scorer.finish(pace, out).await?;
-        if space.config.drops_vectors() || self.precision == Precision::AsCompared {
+        let has_tail = window.start < window.end;
+        if space.config.drops_vectors() || (has_tail && self.precision == Precision::AsCompared) {
             // Once by its code and once exactly, which comes later.
             out.sort_by_key(|hit| hit.slot);
             out.dedup_by(|later, kept| {
