@@ -1,19 +1,15 @@
 """The binary TCP protocol, as far as the benches in Python use it, and the CPU time and memory of a process."""
 
-import atexit
-import json
-import os
 import socket
 import struct
-import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
 import numpy as np
 
 from http_share import free_port
+from server import Server
 
 
 def resident_kb(pid):
@@ -47,39 +43,35 @@ def frame(operation, args):
     return text(body, 4)
 
 
-class Nigh:
-    """A server that the bench starts on one processor, and one connection to it."""
+def token_search(collection, query, k, candidates, condition=b""):
+    """A search of a multi-vector collection; `condition` is a filter with its length before it."""
+    args = text(collection, 1) + struct.pack(">II", k, candidates) + matrix(query)
+    return frame("vector_mv_search", args + (bytes([2]) + condition if condition else b""))
+
+
+def ids_of_documents(body):
+    """The ids in the response to such a search."""
+    count, at, ids = struct.unpack(">I", body[:4])[0], 4, []
+    for _ in range(count):
+        identifier, _, size = struct.unpack(">QfI", body[at : at + 16])
+        ids.append(identifier)
+        at += 16 + size
+    return ids
+
+
+class Nigh(Server):
+    """A server that the bench starts on one processor, and one connection of the binary protocol to it."""
 
     def __init__(self, binary, directory=None, arguments=()):
-        self.http, self.tcp = free_port(), free_port()
-        command = [binary, "-http", f"127.0.0.1:{self.http}", "-tcp", f"127.0.0.1:{self.tcp}", "-cores", "1", *arguments]
-        if directory:
-            command += ["-data", directory]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                        preexec_fn=lambda: os.sched_setaffinity(0, {0}))
-        # A script that fails leaves no server behind.
-        atexit.register(self.process.kill)
-        for _ in range(200):
-            try:
-                self.socket = socket.create_connection(("127.0.0.1", self.tcp))
-                break
-            except OSError:
-                time.sleep(0.05)
-        else:
-            sys.exit("the server does not answer")
+        self.tcp = free_port()
+        super().__init__(binary, directory, {0}, ["-tcp", f"127.0.0.1:{self.tcp}", "-cores", "1", *arguments])
+        self.socket = socket.create_connection(("127.0.0.1", self.tcp))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.reader = self.socket.makefile("rb")
 
     @property
     def pid(self):
         return self.process.pid
-
-    def call(self, method, path, body=None):
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.http}{path}", data=data, method=method,
-                                         headers={"Content-Type": "application/json"})
-        with urllib.request.urlopen(request) as answer:
-            return json.load(answer)
 
     def response(self):
         size = struct.unpack(">I", self.reader.read(4))[0]
@@ -107,4 +99,3 @@ class Nigh:
     def stop(self):
         self.process.terminate()
         self.process.wait()
-        atexit.unregister(self.process.kill)

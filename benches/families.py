@@ -18,8 +18,7 @@ is quoted.
    taken. Recall is the share of the ten best matching documents by exact MaxSim that are among the results.
 
 `--data` is a directory with `docs.f16.npy`, `queries.f16.npy` and `docs.jsonl.gz`; `--tokens` is the directory that `multi_vector.py`
-takes as `--data`. The script writes
-NAME.json (every measurement) and NAME.md (tables) into `--out`.
+takes as `--data`. Without one of the two, its parts are left out. The script writes NAME.json (every measurement) and NAME.md (tables) into `--out`.
 """
 
 import argparse
@@ -33,8 +32,8 @@ from pathlib import Path
 
 import numpy as np
 
-from binary import Nigh, cpu_seconds, frame, matrix, resident_kb, text, vector
-from report import RESULTS, machine, machine_text, write
+from binary import Nigh, cpu_seconds, frame, ids_of_documents, matrix, resident_kb, text, token_search, vector
+from report import RESULTS, blas_on_one_thread, machine, machine_text, recall, write
 from server import lines
 
 K, DEPTH = 10, 32
@@ -108,23 +107,9 @@ def named_search(collection, query, condition):
     return frame("vector_named_search", args + condition_bytes(condition))
 
 
-def token_search(collection, query, condition, candidates):
-    args = text(collection, 1) + struct.pack(">II", K, candidates) + matrix(query)
-    return frame("vector_mv_search", args + (bytes([2]) + condition_bytes(condition) if condition else b""))
-
-
 def ids_of_hits(body):
     count = struct.unpack(">I", body[:4])[0]
     return [struct.unpack(">Q", body[4 + 12 * i : 12 + 12 * i])[0] for i in range(count)]
-
-
-def ids_of_documents(body):
-    count, at, ids = struct.unpack(">I", body[:4])[0], 4, []
-    for _ in range(count):
-        identifier, _, size = struct.unpack(">QfI", body[at : at + 16])
-        ids.append(identifier)
-        at += 16 + size
-    return ids
 
 
 def add(server, frames):
@@ -154,10 +139,6 @@ def in_turns(server, kinds, turns):
             rates[name].append(rate)
             bodies[name] = answers
     return {name: statistics.median(all_rates) for name, all_rates in rates.items()}, bodies
-
-
-def recall(found, truth):
-    return sum(len(set(ids) & set(best)) for ids, best in zip(found, truth)) / max(1, sum(map(len, truth)))
 
 
 def best_of(scores, allowed):
@@ -242,8 +223,8 @@ def filtered_documents(args, buckets):
         allowed = bucket < round(part * buckets)
         truth = best_of(all_scores, allowed)
         kinds = {
-            "unfiltered": [token_search("documents", query, None, args.candidates) for query in queries],
-            "filtered": [token_search("documents", query, condition, args.candidates) for query in queries],
+            "unfiltered": [token_search("documents", query, K, args.candidates) for query in queries],
+            "filtered": [token_search("documents", query, K, args.candidates, condition_bytes(condition)) for query in queries],
         }
         rates, bodies = in_turns(server, kinds, args.turns)
         chosen = np.flatnonzero(allowed)
@@ -326,9 +307,5 @@ def main():
 
 
 if __name__ == "__main__":
-    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        if os.environ.get(variable) != "1":
-            # BLAS reads the variable only when numpy is loaded, so the script restarts itself.
-            os.environ[variable] = "1"
-            os.execv(sys.executable, [sys.executable, *sys.argv])
+    blas_on_one_thread()
     main()

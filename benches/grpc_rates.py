@@ -57,7 +57,7 @@ class Http:
     """One HTTP/1.1 connection."""
 
     def __init__(self, server):
-        self.socket = socket.create_connection(("127.0.0.1", server.http))
+        self.socket = socket.create_connection(("127.0.0.1", server.port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.reader = self.socket.makefile("rb")
 

@@ -24,15 +24,14 @@ import argparse
 import os
 import statistics
 import struct
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 
-from binary import Nigh, cpu_seconds, frame, matrix, resident_kb, text
-from report import RESULTS, machine, machine_text, rate_at, write
+from binary import Nigh, cpu_seconds, frame, ids_of_documents, matrix, resident_kb, text, token_search
+from report import RESULTS, blas_on_one_thread, machine, machine_text, rate_at, recall, write
 
 NAME, K = "bench", 10
 RECALLS = (0.90, 0.95, 0.98)
@@ -60,24 +59,13 @@ class Documents:
         self.server.settle()
 
     def search(self, query, candidates):
-        args = text(NAME, 1) + struct.pack(">II", K, candidates) + matrix(query)
-        body = next(self.server.send([frame("vector_mv_search", args)], 1))
-        count, at, ids = struct.unpack(">I", body[:4])[0], 4, []
-        for _ in range(count):
-            identifier, _, size = struct.unpack(">QfI", body[at : at + 16])
-            ids.append(identifier)
-            at += 16 + size
-        return ids
+        return ids_of_documents(next(self.server.send([token_search(NAME, query, K, candidates)], 1)))
 
     def measure(self, queries, truth, candidates):
         before = cpu_seconds(self.server.pid)
         found = [self.search(query, candidates) for query in queries]
         spent = cpu_seconds(self.server.pid) - before
         return recall(found, truth), len(queries) / spent, candidates
-
-
-def recall(found, truth):
-    return sum(len(set(ids) & set(best)) for ids, best in zip(found, truth)) / sum(map(len, truth))
 
 
 def exhaustive(documents, offsets, queries, truth, turns):
@@ -230,9 +218,5 @@ def page(record):
 
 
 if __name__ == "__main__":
-    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        if os.environ.get(variable) != "1":
-            # BLAS reads the variable only when numpy is loaded, so the script restarts itself.
-            os.environ[variable] = "1"
-            os.execv(sys.executable, [sys.executable, *sys.argv])
+    blas_on_one_thread()
     main()

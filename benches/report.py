@@ -4,6 +4,7 @@ import json
 import math
 import os
 import platform
+import sys
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
@@ -18,6 +19,19 @@ def machine():
 
 def machine_text(host):
     return f"{host['cpu']}, {host['cores']} cores, Linux {host['kernel']}"
+
+
+def recall(found, truth):
+    """The share of the ids in `truth` that were found, over all queries."""
+    return sum(len(set(ids) & set(best)) for ids, best in zip(found, truth)) / max(1, sum(map(len, truth)))
+
+
+def blas_on_one_thread():
+    """Restarts the script with BLAS on one thread. BLAS reads these variables only when numpy is loaded."""
+    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        if os.environ.get(variable) != "1":
+            os.environ[variable] = "1"
+            os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
 def rate_at(recall, points):

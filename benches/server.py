@@ -1,5 +1,6 @@
 """What the benches in Python share: a server to ask, the corpus as files, binary bodies."""
 
+import atexit
 import gzip
 import json
 import os
@@ -15,13 +16,16 @@ from http_share import free_port
 
 
 class Server:
-    """A server of its own, with its data in `directory`; on the processors `cores`, or all that this process may use."""
+    """A server of its own, with its data in `directory` (`None`: in memory); on the processors `cores`, or all that this process may use."""
 
-    def __init__(self, nigh, directory, cores=None):
+    def __init__(self, nigh, directory, cores=None, arguments=()):
         self.port = free_port()
-        self.process = subprocess.Popen([nigh, "-http", f"127.0.0.1:{self.port}", "-data", directory],
+        data = ["-data", directory] if directory else []
+        self.process = subprocess.Popen([nigh, "-http", f"127.0.0.1:{self.port}", *data, *arguments],
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                         preexec_fn=cores and (lambda: os.sched_setaffinity(0, cores)))
+        # A script that fails leaves no server behind.
+        atexit.register(self.process.kill)
         for _ in range(200):
             try:
                 self.call("GET", "/v1/health")
