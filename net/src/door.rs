@@ -13,7 +13,7 @@ use crate::op::{Action, ApiError, ErrorKind, Operation, check_name};
 use futures_lite::future::or;
 use nigh_engine::filter::Predicate;
 use nigh_shard::account::Account;
-use nigh_shard::core::{Asked, Core, OpError, StoredPoint};
+use nigh_shard::core::{Asked, Core, OpError};
 use nigh_shard::env::{self, Env};
 use nigh_shard::family::{CollectionConfig, Family};
 use nigh_shard::kv::Keys;
@@ -307,13 +307,13 @@ pub struct SpaceNames {
 }
 
 impl SpaceNames {
-    /// The vectors of a point with the names of their spaces. A number without a name is of a collection that had this one's name before.
+    /// The vectors of a point, each with its number, by the names of their spaces. A number without a name is of a collection that had this one's name before.
     pub fn dense_of<'a>(
         &'a self,
-        point: &'a StoredPoint,
+        vectors: &'a [(usize, Vec<f32>)],
     ) -> impl Iterator<Item = (&'a str, &'a [f32])> + Clone {
         let name = |number: usize| self.dense.get(number).map(String::as_str);
-        point.vectors.iter().filter_map(move |(number, vector)| Some((name(*number)?, &vector[..])))
+        vectors.iter().filter_map(move |(number, vector)| Some((name(*number)?, &vector[..])))
     }
 }
 

@@ -6,10 +6,12 @@ use crate::error::OpError;
 use crate::points::FoundPoint;
 use bytes::Bytes;
 use nigh_engine::collection::{Dense, SearchError};
+use nigh_engine::index::Slot;
 use nigh_engine::memory::Pin;
 use nigh_engine::pace::Pace;
-use nigh_engine::payload::{bytes_without_tokens, without_tokens};
+use nigh_engine::payload::{PayloadRow, bytes_without_tokens, narrowed, without_tokens};
 use nigh_engine::query::Found;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Payloads in one answer, as stored. They are copied under one pin, so that they show one moment.
@@ -47,7 +49,116 @@ pub fn charge_answer(account: &Arc<Account>, bytes: usize) -> Result<Option<Char
     }
 }
 
-/// Rows in one piece, with the memory they take.
+/// Which part of the payload of a hit is returned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ShownPayload {
+    /// Nothing.
+    #[default]
+    None,
+    /// All of it.
+    All,
+    /// The values of these keys, which ascend; the text of a document has the key `$content`.
+    Keys(Vec<String>),
+}
+
+/// What the hits of an answer bring along.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// Payloads.
+    pub payload: ShownPayload,
+    /// Vectors, sparse ones and those of tokens among them.
+    pub vectors: bool,
+}
+
+impl Shown {
+    /// Whole payloads or none, and no vectors.
+    pub fn payloads_if(shown: bool) -> Shown {
+        Shown { payload: if shown { ShownPayload::All } else { ShownPayload::None }, vectors: false }
+    }
+
+    /// What is returned of a row.
+    fn row<'r>(&self, row: &'r [u8]) -> Cow<'r, [u8]> {
+        match (&self.payload, self.vectors) {
+            (ShownPayload::All, _) => without_tokens(row),
+            (ShownPayload::None, false) => Cow::Borrowed(&[]),
+            (ShownPayload::None, true) => Cow::Owned(narrowed(row, |_| false, true)),
+            (ShownPayload::Keys(keys), vectors) => {
+                let is_shown = |key: &str| keys.binary_search_by(|shown| shown.as_str().cmp(key)).is_ok();
+                Cow::Owned(narrowed(row, is_shown, vectors))
+            }
+        }
+    }
+}
+
+/// The vectors of a hit, each with a number: in a dense collection there is one, with the number 0; in a collection of named spaces the number is
+/// that of the dense space; in a multi-vector collection it is the position of the token. Those of one answer share their memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundVectors(Bytes);
+
+impl FoundVectors {
+    /// The vectors in ascending order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, Vec<f32>)> + '_ {
+        let mut rest = &self.0[..];
+        std::iter::from_fn(move || {
+            let (number, dim);
+            (number, rest) = read_u32(rest)?;
+            (dim, rest) = read_u32(rest)?;
+            let (vector, after) = rest.split_at_checked(dim * size_of::<f32>())?;
+            rest = after;
+            let component = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().expect("four bytes"));
+            Some((number, vector.chunks_exact(size_of::<f32>()).map(component).collect()))
+        })
+    }
+
+    /// The bytes that they take.
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    fn put(out: &mut Vec<u8>, number: usize, vector: impl ExactSizeIterator<Item = f32>) {
+        out.extend_from_slice(&(number as u32).to_le_bytes());
+        out.extend_from_slice(&(vector.len() as u32).to_le_bytes());
+        vector.for_each(|component| out.extend_from_slice(&component.to_le_bytes()));
+    }
+}
+
+/// The number and the length before a vector.
+const VECTOR_HEAD_BYTES: usize = 2 * size_of::<u32>();
+
+fn read_u32(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    Some((u32::from_le_bytes(*number) as usize, rest))
+}
+
+/// The bytes that the vectors of a hit take at most.
+fn vectors_bytes(dense: &Dense, row: &[u8]) -> usize {
+    let bytes = |dim: usize| VECTOR_HEAD_BYTES + dim * size_of::<f32>();
+    let spaces: usize = dense.spaces().iter().map(|space| bytes(space.config().dim)).sum();
+    let tokens = match row {
+        [] => 0,
+        row => {
+            let tokens = PayloadRow::trusted(row).tokens();
+            tokens.len() * bytes(tokens.dim())
+        }
+    };
+    spaces + tokens
+}
+
+/// Appends the vectors of a hit.
+fn put_vectors(out: &mut Vec<u8>, dense: &Dense, pin: &Pin<'_>, slot: Slot, row: &[u8]) {
+    if !row.is_empty() {
+        for (position, vector) in PayloadRow::trusted(row).tokens().vectors().enumerate() {
+            FoundVectors::put(out, position, vector.collect::<Vec<_>>().into_iter());
+        }
+    }
+    for space in 0..dense.spaces().len() {
+        if let Some(vector) = dense.vector(pin, slot, space) {
+            FoundVectors::put(out, space, vector.iter().copied());
+        }
+    }
+}
+
+/// Rows and vectors in one piece, with the memory they take.
 struct Rows {
     bytes: Vec<u8>,
     #[allow(dead_code, reason = "held until the rows are dropped")]
@@ -60,50 +171,61 @@ impl AsRef<[u8]> for Rows {
     }
 }
 
-/// Hits as they are answered, with their payload rows when asked for. Copying gives way at `pace`.
+/// Hits as they are answered, with their payload rows and vectors when asked for. Copying gives way at `pace`.
 ///
 /// # Errors
-/// [`OpError::BadRequest`] when the rows are too large for one answer, [`OpError::Busy`] when there is no room for them beside other
+/// [`OpError::BadRequest`] when they are too large for one answer, [`OpError::Busy`] when there is no room for them beside other
 /// answers, [`SearchError::TooLong`] when the pace refuses.
 pub(crate) async fn found_points(
     dense: &Dense,
     pin: &Pin<'_>,
     hits: &[Found],
-    with_rows: bool,
+    shown: &Shown,
     account: &Arc<Account>,
     pace: &mut impl Pace,
 ) -> Result<Vec<FoundPoint>, OpError> {
     // Each is looked up once: meanwhile the owner may give a slot another row, of another length, and what was found stays as it is
     // under the pin.
-    let found_rows: Vec<&[u8]> = match with_rows {
+    let found_rows: Vec<&[u8]> = match shown.vectors || shown.payload != ShownPayload::None {
         true => hits.iter().map(|hit| dense.row(pin, hit.slot)).collect(),
         false => Vec::new(),
     };
-    let bytes: usize = found_rows.iter().map(|row| bytes_without_tokens(row)).sum();
-    let found = |hit: &Found, row: Bytes| {
+    let bytes_of = |row: &[u8]| {
+        let vectors = if shown.vectors { vectors_bytes(dense, row) } else { 0 };
+        bytes_without_tokens(row) + vectors
+    };
+    let bytes: usize = found_rows.iter().map(|row| bytes_of(row)).sum();
+    let found = |hit: &Found, row: Bytes, vectors: Bytes| {
         let Found { id, distance, score, .. } = *hit;
-        FoundPoint { id, distance, score, row }
+        FoundPoint { id, distance, score, row, vectors: FoundVectors(vectors) }
     };
     if bytes == 0 {
-        return Ok(hits.iter().map(|hit| found(hit, Bytes::new())).collect());
+        return Ok(hits.iter().map(|hit| found(hit, Bytes::new(), Bytes::new())).collect());
     }
     if bytes > ANSWER_ROWS_MAX_BYTES {
+        let what = if shown.vectors { "payload and vectors" } else { "payload" };
         let text = format!(
-            "{bytes} bytes of payload would be in the answer, which holds at most {ANSWER_ROWS_MAX_BYTES}; ask for fewer points"
+            "{bytes} bytes of {what} would be in the answer, which holds at most {ANSWER_ROWS_MAX_BYTES}; ask for fewer points"
         );
         return Err(OpError::BadRequest(text));
     }
     pace.foresee(hits.len() + bytes / STEP_BYTES).map_err(SearchError::from)?;
     let mut rows = Rows { charge: charge_answer(account, bytes)?, bytes: Vec::with_capacity(bytes) };
     let mut places = Vec::with_capacity(found_rows.len());
-    for row in &found_rows {
+    for (hit, row) in hits.iter().zip(&found_rows) {
         let start = rows.bytes.len();
-        rows.bytes.extend_from_slice(&without_tokens(row));
-        places.push(start..rows.bytes.len());
-        pace.step(1 + places[places.len() - 1].len() / STEP_BYTES).await.map_err(SearchError::from)?;
+        rows.bytes.extend_from_slice(&shown.row(row));
+        let middle = rows.bytes.len();
+        if shown.vectors {
+            put_vectors(&mut rows.bytes, dense, pin, hit.slot, row);
+        }
+        let end = rows.bytes.len();
+        places.push((start..middle, middle..end));
+        pace.step(1 + (end - start) / STEP_BYTES).await.map_err(SearchError::from)?;
     }
     let rows = Bytes::from_owner(rows);
-    Ok(hits.iter().zip(places).map(|(hit, place)| found(hit, rows.slice(place))).collect())
+    let placed = |(hit, (row, vectors))| found(hit, rows.slice(row), rows.slice(vectors));
+    Ok(hits.iter().zip(places).map(placed).collect())
 }
 
 #[cfg(test)]
@@ -170,7 +292,9 @@ mod tests {
         let hits: Vec<Found> = hits.into_iter().map(Found::from).collect();
         let account = Account::new(u64::MAX);
         let mut pace = nigh_engine::pace::Whole::unbounded();
-        let found = at_once(found_points(&dense, &pin, &hits, true, &account, &mut pace)).unwrap();
+        let found =
+            at_once(found_points(&dense, &pin, &hits, &Shown::payloads_if(true), &account, &mut pace))
+                .unwrap();
         assert_eq!(found.len(), 40);
         for point in found {
             let row = PayloadRow::verify(&point.row).expect("a whole row");
@@ -206,7 +330,9 @@ mod tests {
         let hits: Vec<Found> = hits.into_iter().map(Found::from).collect();
         let account = Account::new(u64::MAX);
         let mut owner = Rewriting { writer: &mut writer, points, round: 0 };
-        let found = at_once(found_points(&dense, &pin, &hits, true, &account, &mut owner)).unwrap();
+        let found =
+            at_once(found_points(&dense, &pin, &hits, &Shown::payloads_if(true), &account, &mut owner))
+                .unwrap();
         assert_eq!(found.len(), points as usize);
         assert!(owner.round >= points, "every copy of a row is a step");
         for point in found {

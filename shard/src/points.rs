@@ -1,5 +1,6 @@
 //! Points as they travel between front ends and the cores that own them: what is asked for, and what is answered. All of it is `Send`.
 
+use crate::found::FoundVectors;
 use bytes::Bytes;
 use nigh_engine::collection::WriteMode;
 use nigh_engine::filter::Predicate;
@@ -112,6 +113,8 @@ pub struct FoundPoint {
     pub score: f32,
     /// Encoded row when asked for and present, else empty. Those of one answer share their memory.
     pub row: Bytes,
+    /// The vectors when they are asked for. The sparse ones are in the row.
+    pub vectors: FoundVectors,
 }
 /// A point read by id.
 #[derive(Clone, Debug, PartialEq)]

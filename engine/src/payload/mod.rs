@@ -25,7 +25,7 @@ mod row_tests;
 
 pub use record::{Operated, operate};
 pub use row::{PayloadRow, RowEntry, RowError, RowTokens};
-pub use row_builder::{RowBuilder, bytes_without_tokens, without_tokens};
+pub use row_builder::{RowBuilder, bytes_without_tokens, narrowed, without_tokens};
 pub use value::{FloatArray, IntArray, Kind, StrArray, Value, ValueRef};
 
 /// Reserved key that holds the document text. An ordinary entry in the row; when its kind is `string` it is the content.

@@ -283,6 +283,23 @@ pub fn without_tokens(row: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
+/// The row with the entries that `keeps` names alone, with its sparse vectors if asked for, and without token vectors; empty if nothing is left.
+/// Takes time and memory in proportion to the row without its token vectors.
+pub fn narrowed(row: &[u8], keeps: impl Fn(&str) -> bool, with_sparse: bool) -> Vec<u8> {
+    if row.is_empty() {
+        return Vec::new();
+    }
+    let mut builder = RowBuilder::beside_tokens(PayloadRow::trusted(row));
+    builder.entries.retain(|key, _| keeps(key));
+    if !with_sparse {
+        builder.sparse.clear();
+    }
+    match builder.entries.is_empty() && builder.sparse.iter().all(Vec::is_empty) {
+        true => Vec::new(),
+        false => builder.finish(),
+    }
+}
+
 /// The bytes of [`without_tokens`], at most. Constant time, so that memory can be asked for before the row is built.
 pub fn bytes_without_tokens(row: &[u8]) -> usize {
     if row.is_empty() {

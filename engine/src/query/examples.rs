@@ -12,6 +12,22 @@ const CANDIDATES_PER_HIT: usize = 4;
 /// And at least so many.
 const CANDIDATES_MIN: usize = 50;
 
+/// The vector of an example as it is stored; `None` if its point is absent.
+fn resolve(run: &Run<'_>, space: usize, example: &Anchor) -> Result<Option<Stored>, LaneError> {
+    match example {
+        Anchor::Id(id) => Ok(run.stored(space, *id)),
+        Anchor::Vector(vector) => run.prepared(space, vector).map(Some),
+    }
+}
+
+/// The id of an example whose point is absent.
+fn missing(run: &Run<'_>, space: usize, example: &Anchor) -> Option<u64> {
+    match example {
+        Anchor::Id(id) if run.stored(space, *id).is_none() => Some(*id),
+        _ => None,
+    }
+}
+
 /// What a query by example compares candidates with.
 pub(super) enum Examples {
     /// The one vector that stands for all of them.
@@ -23,17 +39,19 @@ pub(super) enum Examples {
 }
 
 impl Examples {
-    /// Looks the points of a recommendation up, by their vectors in a space.
+    /// Looks the points of a recommendation up, by their vectors in a space, and prepares its own vectors.
     ///
     /// # Errors
-    /// No positive id, none that is there, or a strategy the metric does not know.
+    /// No positive example, none that is there, vectors that do not fit, or a strategy the metric does not know.
     pub fn of_recommend(run: &Run<'_>, space: usize, recommend: &Recommend) -> Result<Examples, LaneError> {
-        let first = *recommend.positive.first().ok_or(LaneError::NoPositive)?;
-        let vectors =
-            |ids: &[u64]| -> Vec<Stored> { ids.iter().filter_map(|&id| run.stored(space, id)).collect() };
-        let (positive, negative) = (vectors(&recommend.positive), vectors(&recommend.negative));
+        let first = recommend.positive.first().ok_or(LaneError::NoPositive)?;
+        let vectors = |examples: &[Anchor]| -> Result<Vec<Stored>, LaneError> {
+            examples.iter().filter_map(|example| resolve(run, space, example).transpose()).collect()
+        };
+        let (positive, negative) = (vectors(&recommend.positive)?, vectors(&recommend.negative)?);
         if positive.is_empty() {
-            return Err(run.lacks(first));
+            // A vector would be there.
+            return Err(run.lacks(missing(run, space, first).unwrap_or_default()));
         }
         let metric = run.space(space).config().metric;
         let mut seed = mean(&positive);
@@ -64,20 +82,14 @@ impl Examples {
         if discover.context.is_empty() {
             return Err(LaneError::NoContext);
         }
-        let resolve = |anchor: &Anchor| match anchor {
-            Anchor::Id(id) => Ok(run.stored(space, *id)),
-            Anchor::Vector(vector) => run.prepared(space, vector).map(Some),
-        };
+        let resolve = |anchor: &Anchor| resolve(run, space, anchor);
         let mut pairs = Vec::with_capacity(discover.context.len());
         for (positive, negative) in &discover.context {
             if let (Some(positive), Some(negative)) = (resolve(positive)?, resolve(negative)?) {
                 pairs.push((positive, negative));
             }
         }
-        let missing = |anchor: &Anchor| match anchor {
-            Anchor::Id(id) if run.stored(space, *id).is_none() => Some(*id),
-            _ => None,
-        };
+        let missing = |anchor: &Anchor| missing(run, space, anchor);
         if pairs.is_empty() {
             let mut sides = discover.context.iter().flat_map(|(positive, negative)| [positive, negative]);
             let id = sides.find_map(missing).expect("a pair that did not resolve names an absent id");

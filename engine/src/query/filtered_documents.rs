@@ -107,7 +107,7 @@ impl Run<'_> {
         let known = points.expected_share(filter, self.pin, &lists, &situation);
         let costs = Costs { documents: live as f64, document_ns, asks_all: known.is_none() };
         let searched_ns = |per_token: usize| {
-            let of_token = index.space().candidates_ns(per_token, query.beam(per_token));
+            let of_token = index.space().candidates_ns(per_token, self.token_beam(query, per_token));
             query.tokens.len() as f64 * (of_token + per_token as f64 * CANDIDATE_NS)
         };
 
@@ -115,7 +115,8 @@ impl Run<'_> {
         let mut share = known.unwrap_or(1.0);
         let least = k.saturating_mul(PER_HIT).clamp(PER_TOKEN_MIN, PER_TOKEN_MIN_CUT);
         let mut per_token = ((wanted as f64 / share).ceil() as usize).max(least).min(widest);
-        let few = widest == 0
+        let few = self.is_exact()
+            || widest == 0
             || costs.documents <= FEW
             || known.is_some_and(|share| share * costs.documents <= FEW);
         explain.exact = few;

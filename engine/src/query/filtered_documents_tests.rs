@@ -84,7 +84,8 @@ impl Bed {
         let filter = filter.map(|filter| Arc::new(Predicate::compile(filter).unwrap()));
         let source = Source::MaxSim(MaxSim { tokens: query.to_vec(), per_token });
         let lane = Leaf { source, space: 0, pool: K, filter };
-        let query = LaneQuery { lanes: vec![lane], combine: Combine::Fuse(Method::Rrf { c: 0.0 }), k: K };
+        let combine = Combine::Fuse(Method::Rrf { c: 0.0 });
+        let query = LaneQuery { lanes: vec![lane], combine, k: K, options: QueryOptions::default() };
         let searched = Searched { dense: self.documents.shared(), tokens: Some(self.tokens.shared()) };
         let (pin, mut scratch) = (self.seat.pin(), QueryScratch::default());
         // A search that takes long is made in pieces.

@@ -1,6 +1,7 @@
 //! What a query of several lanes asks for, and what it finds.
 
 use super::fusion::Ranking;
+use super::options::QueryOptions;
 use crate::collection::{Hit, SearchError};
 use crate::filter::Predicate;
 use crate::pace::TooLong;
@@ -20,7 +21,7 @@ pub enum LaneError {
     #[error(transparent)]
     Search(#[from] SearchError),
     /// A recommendation from nothing.
-    #[error("query: recommend needs at least one positive id")]
+    #[error("query: recommend needs at least one positive id or vector")]
     NoPositive,
     /// A discovery without pairs.
     #[error("query: discover needs at least one context pair")]
@@ -45,6 +46,9 @@ pub enum LaneError {
         "query: more than {CANDIDATES_MAX} documents are near its tokens; ask for a smaller k or fewer candidates per token"
     )]
     TooManyCandidates,
+    /// A threshold of distances for a result that scores rank.
+    #[error("query: distance_threshold needs a lane that ranks by distance; use score_threshold")]
+    NoDistance,
 }
 
 /// A point given by its id or by a vector.
@@ -68,10 +72,10 @@ pub enum Strategy {
 /// Points like some and unlike others.
 #[derive(Clone, Debug)]
 pub struct Recommend {
-    /// Ids; those that are absent are skipped, one at least must be there.
-    pub positive: Vec<u64>,
-    /// Ids; those that are absent are skipped.
-    pub negative: Vec<u64>,
+    /// Points and vectors to be like. Absent points are skipped; one at least must be there.
+    pub positive: Vec<Anchor>,
+    /// Points and vectors to be unlike. Absent points are skipped.
+    pub negative: Vec<Anchor>,
     /// Way of scoring.
     pub strategy: Strategy,
 }
@@ -85,14 +89,27 @@ pub struct Discover {
     pub context: Vec<(Anchor, Anchor)>,
 }
 
+impl Anchor {
+    fn id(&self) -> Option<u64> {
+        match self {
+            Anchor::Id(id) => Some(*id),
+            Anchor::Vector(_) => None,
+        }
+    }
+}
+
+impl Recommend {
+    /// Ids of the points that it names.
+    pub fn ids(&self) -> impl Iterator<Item = u64> {
+        self.positive.iter().chain(&self.negative).filter_map(Anchor::id)
+    }
+}
+
 impl Discover {
     /// Ids of the points that it names.
     pub fn ids(&self) -> impl Iterator<Item = u64> {
         let sides = self.context.iter().flat_map(|(positive, negative)| [positive, negative]);
-        sides.chain(&self.target).filter_map(|anchor| match anchor {
-            Anchor::Id(id) => Some(*id),
-            Anchor::Vector(_) => None,
-        })
+        sides.chain(&self.target).filter_map(Anchor::id)
     }
 }
 
@@ -122,19 +139,12 @@ pub struct MaxSim {
     pub per_token: usize,
 }
 
-impl MaxSim {
-    /// Returns the beam width of a search for `wanted` tokens: `wanted` itself if the query sets a number of candidates, otherwise 0, which stands
-    /// for the default of the collection.
-    pub(super) fn beam(&self, wanted: usize) -> usize {
-        if self.per_token == 0 { 0 } else { wanted }
-    }
-}
-
 impl LaneQuery {
     /// The `k` nearest points to a vector: one lane.
     pub fn nearest(vector: Vec<f32>, k: usize, filter: Option<Arc<Predicate>>) -> LaneQuery {
         let lane = Leaf { source: Source::Dense(vector), space: 0, pool: k, filter };
-        LaneQuery { lanes: vec![lane], combine: Combine::Fuse(Method::Rrf { c: 0.0 }), k }
+        let combine = Combine::Fuse(Method::Rrf { c: 0.0 });
+        LaneQuery { lanes: vec![lane], combine, k, options: QueryOptions::default() }
     }
 }
 
@@ -207,6 +217,8 @@ pub struct LaneQuery {
     pub combine: Combine,
     /// Results wanted.
     pub k: usize,
+    /// How thoroughly to search, and which part of the result to return.
+    pub options: QueryOptions,
 }
 
 /// A result.

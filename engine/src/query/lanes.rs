@@ -4,6 +4,7 @@
 use super::examples::Examples;
 use super::fusion::{FusedHit, Fusion, Lane, Ranking, fuse, lane_weights};
 use super::lane_query::{Combine, Found, LaneError, LaneQuery, Leaf, Method, Source, by_score};
+use super::options::RankedBy;
 use super::run::{Run, Searched};
 use crate::collection::{Dense, Explain, HitsWanted, IndexType, Query, SearchError, SparseQuery};
 use crate::filter::{Allowance, Predicate};
@@ -29,6 +30,8 @@ pub struct QueryScratch {
     pub reports: Vec<LaneReport>,
     /// Nanoseconds between the last lane and the result, by `clock`.
     pub combined_ns: u64,
+    /// Whether a threshold of the last query removed hits that its lanes had found.
+    pub is_cut: bool,
     /// For the times in reports; none are taken without.
     pub clock: Option<fn() -> u64>,
     /// The last search of the graph.
@@ -112,7 +115,8 @@ pub async fn search_lanes_paced(
     scratch: &mut QueryScratch,
 ) -> Result<Vec<Found>, LaneError> {
     let Searched { dense, tokens } = searched;
-    let run = Run { dense, tokens, pin, now_ms };
+    let run = Run { dense, tokens, pin, now_ms, effort: query.options.effort };
+    query.check_options()?;
     let root = match &query.combine {
         Combine::Rerank(root) => Some(&**root),
         Combine::Fuse(_) | Combine::Diversify { .. } => None,
@@ -120,7 +124,7 @@ pub async fn search_lanes_paced(
     let mut examples: HashSet<u64> = HashSet::new();
     for leaf in query.lanes.iter().chain(root) {
         if let Source::Recommend(recommend) = &leaf.source {
-            examples.extend(recommend.positive.iter().chain(&recommend.negative));
+            examples.extend(recommend.ids());
         }
     }
     let mut lanes = Vec::with_capacity(query.lanes.len());
@@ -134,32 +138,46 @@ pub async fn search_lanes_paced(
         lanes.push(lane);
     }
     let began_ns = scratch.now_ns();
-    let mut hits = match (&query.combine, root) {
+    let wanted = query.wanted();
+    let (mut hits, ranked_by) = match (&query.combine, root) {
         (Combine::Fuse(method), _) => {
-            let (mut hits, unmeasured) = fused(lanes, *method, query.k.saturating_add(examples.len()));
+            let ranked_by = ranked_by(&lanes);
+            let (mut hits, unmeasured) = fused(lanes, *method, wanted.saturating_add(examples.len()));
             run.measure(query, &mut hits, &unmeasured, pace).await?;
-            hits
+            (hits, ranked_by)
         }
         (Combine::Diversify { lambda }, _) => {
+            let ranked_by = lanes[0].by;
             let candidates = lanes.swap_remove(0).hits;
-            let space = run.space(query.lanes[0].space);
-            run.diverse(candidates, space, *lambda, query.k.saturating_add(examples.len()), pace).await?
+            let space = run.space(ranked_by.space);
+            let hits = run.diverse(candidates, space, *lambda, wanted.saturating_add(examples.len()), pace);
+            (hits.await?, ranked_by)
         }
-        (_, Some(root)) => run.reranked(&lanes, root, pace, scratch).await?,
-        (Combine::Rerank(_), None) => Vec::new(),
+        (_, Some(root)) => (run.reranked(&lanes, root, pace, scratch).await?, root.ranked_by()),
+        (Combine::Rerank(_), None) => (Vec::new(), RankedBy::SCORE),
     };
     if !examples.is_empty() {
         hits.retain(|hit| !examples.contains(&hit.id));
     }
-    hits.truncate(query.k);
+    hits.truncate(wanted);
+    scratch.is_cut = run.cut(query, ranked_by, &mut hits);
     scratch.combined_ns = scratch.now_ns() - began_ns;
     Ok(hits)
 }
 
 /// What one lane found.
 struct Ranked {
-    ranking: Ranking,
+    by: RankedBy,
     hits: Vec<Found>,
+}
+
+/// What the values of fused lanes mean: those of the only lane that found anything stay as they are.
+fn ranked_by(lanes: &[Ranked]) -> RankedBy {
+    let mut filled = lanes.iter().filter(|lane| !lane.hits.is_empty());
+    match (filled.next(), filled.next()) {
+        (Some(lane), None) => lane.by,
+        _ => RankedBy::SCORE,
+    }
 }
 
 impl Run<'_> {
@@ -171,14 +189,12 @@ impl Run<'_> {
     ) -> Result<Ranked, LaneError> {
         // No more can be found, and a pool may be any number.
         let pool = leaf.pool.min(self.dense.points().live() as usize);
-        let ranking = leaf.source.ranking();
         let hits = match &leaf.source {
             Source::Dense(vector) => self.nearest(leaf, vector, pool, pace, scratch).await?,
             Source::Sparse(_) | Source::Text(_) => self.listed(leaf, pool, pace, scratch).await?,
             Source::Recommend(recommend) => {
                 let examples = Examples::of_recommend(self, leaf.space, recommend)?;
-                let named: HashSet<u64> =
-                    recommend.positive.iter().chain(&recommend.negative).copied().collect();
+                let named: HashSet<u64> = recommend.ids().collect();
                 self.by_examples(&examples, &named, leaf, pool, pace, scratch).await?
             }
             Source::Discover(discover) => {
@@ -192,7 +208,7 @@ impl Run<'_> {
             }
             Source::MaxSim(query) => self.max_sim(leaf, query, pool, pace, scratch).await?,
         };
-        Ok(Ranked { ranking, hits })
+        Ok(Ranked { by: leaf.ranked_by(), hits })
     }
 
     async fn nearest(
@@ -206,8 +222,8 @@ impl Run<'_> {
         let mut hits = Vec::with_capacity(k.min(HITS_AT_FIRST));
         // Where devices search, nothing is indexed that would make it shorter.
         let (space, filter) = (self.space(leaf.space), leaf.filter.as_deref());
-        let exact = space.config().index == IndexType::Gpu;
-        let query = Query { vector, k, ef: 0, filter, exact, now_ms: self.now_ms };
+        let exact = self.is_exact() || space.config().index == IndexType::Gpu;
+        let query = Query { vector, k, ef: self.beam(), filter, exact, now_ms: self.now_ms };
         let searched = space.search_paced(self.pin, &query, pace, &mut scratch.dense, &mut hits);
         scratch.explain = Some(searched.await?);
         Ok(hits.into_iter().map(Found::from).collect())
@@ -429,9 +445,9 @@ fn fused(mut lanes: Vec<Ranked>, method: Method, k: usize) -> (Vec<Found>, Vec<u
     let first = filled.next();
     if filled.next().is_none() {
         let Some(lane) = first else { return Default::default() };
-        let Ranked { ranking, mut hits } = lanes.swap_remove(lane);
+        let Ranked { by, mut hits } = lanes.swap_remove(lane);
         hits.truncate(k);
-        let unmeasured = if ranking == Ranking::Score { (0..hits.len()).collect() } else { Vec::new() };
+        let unmeasured = if by.ranking == Ranking::Score { (0..hits.len()).collect() } else { Vec::new() };
         return (hits, unmeasured);
     }
     let mut slots: HashMap<u64, Slot> =
@@ -439,7 +455,7 @@ fn fused(mut lanes: Vec<Ranked>, method: Method, k: usize) -> (Vec<Found>, Vec<u
     let values: Vec<Vec<(u64, f32)>> = lanes
         .iter()
         .map(|lane| {
-            let value = |hit: &Found| match lane.ranking {
+            let value = |hit: &Found| match lane.by.ranking {
                 Ranking::Distance => (hit.id, hit.distance),
                 Ranking::Score => (hit.id, hit.score),
             };
@@ -447,7 +463,7 @@ fn fused(mut lanes: Vec<Ranked>, method: Method, k: usize) -> (Vec<Found>, Vec<u
         })
         .collect();
     let lanes: Vec<Lane<'_>> =
-        lanes.iter().zip(&values).map(|(lane, hits)| Lane { ranking: lane.ranking, hits }).collect();
+        lanes.iter().zip(&values).map(|(lane, hits)| Lane { ranking: lane.by.ranking, hits }).collect();
     let weights = match method {
         Method::Rrf { .. } => Vec::new(),
         Method::Weighted { alpha } | Method::Dbsf { alpha } => lane_weights(alpha, lanes.len()),

@@ -161,7 +161,7 @@ impl Run<'_> {
         if let Some(filter) = filter {
             self.filtered_documents((filter, query, k), &mut scorer, &mut best, pace, scratch, &mut explain)
                 .await?;
-        } else if self.are_few(k) {
+        } else if self.is_exact() || self.are_few(k) {
             self.score_all(&mut scorer, &mut best, pace).await?;
         } else {
             explain.exact = false;
@@ -251,7 +251,7 @@ impl Run<'_> {
     ) -> Result<HashSet<u64>, LaneError> {
         let tokens = self.tokens.ok_or(LaneError::NoTokens)?;
         let (mut documents, mut near) = (HashSet::new(), Vec::new());
-        let ef = query.beam(per_token);
+        let ef = self.token_beam(query, per_token);
         for token in &query.tokens {
             let query =
                 Query { vector: token, k: per_token, ef, filter: None, exact: false, now_ms: self.now_ms };

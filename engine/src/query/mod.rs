@@ -9,6 +9,9 @@ mod lane_query;
 mod lanes;
 mod max_sim;
 mod mmr;
+mod options;
+#[cfg(test)]
+mod options_tests;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -19,4 +22,5 @@ pub use lane_query::{
 };
 pub use lanes::{Group, LaneReport, QueryScratch, group_hits, search_lanes, search_lanes_paced};
 pub use max_sim::{document_of, token_of};
+pub use options::{Effort, QueryOptions, similarity};
 pub use run::Searched;

@@ -1,6 +1,7 @@
 //! What a query is carried out with: one collection, one pin, one time.
 
-use super::lane_query::LaneError;
+use super::lane_query::{LaneError, MaxSim};
+use super::options::Effort;
 use crate::collection::{Dense, Space};
 use crate::distance::{padded, prepare};
 use crate::memory::Pin;
@@ -30,9 +31,30 @@ pub(super) struct Run<'a> {
     pub tokens: Option<&'a Dense>,
     pub pin: &'a Pin<'a>,
     pub now_ms: u64,
+    pub effort: Effort,
 }
 
 impl<'a> Run<'a> {
+    /// The beam width that the query asks for; 0 stands for that of the collection.
+    pub(super) fn beam(&self) -> usize {
+        match self.effort {
+            Effort::Beam(ef) => ef,
+            Effort::Configured | Effort::Exact => 0,
+        }
+    }
+
+    /// The beam width of a search for `wanted` tokens: what the query asks for, but at least `wanted` if the query sets a number of candidates;
+    /// 0 stands for that of the collection.
+    pub(super) fn token_beam(&self, query: &MaxSim, wanted: usize) -> usize {
+        let least = if query.per_token == 0 { 0 } else { wanted };
+        self.beam().max(least)
+    }
+
+    /// Whether everything is to be compared.
+    pub(super) fn is_exact(&self) -> bool {
+        self.effort == Effort::Exact
+    }
+
     /// The dense space of that number.
     pub(super) fn space(&self, number: usize) -> &'a Space {
         &self.dense.spaces()[number]

@@ -12,11 +12,11 @@ use std::sync::Arc;
 const DIM: usize = 4;
 const N: u64 = 120;
 
-struct Bed {
+pub(super) struct Bed {
     metric: Metric,
     seat: Participant,
     writer: DenseWriter,
-    vectors: BTreeMap<u64, Vec<f32>>,
+    pub(super) vectors: BTreeMap<u64, Vec<f32>>,
     state: u64,
 }
 
@@ -32,7 +32,7 @@ fn group_of(id: u64) -> Option<Value> {
 }
 
 impl Bed {
-    fn new(metric: Metric) -> Bed {
+    pub(super) fn new(metric: Metric) -> Bed {
         let domain = Domain::new(1);
         let config = DenseConfig { full_text: Some(TextConfig::default()), ..DenseConfig::new(DIM, metric) };
         let writer = DenseWriter::create(config, 1024, domain.clone()).unwrap();
@@ -70,28 +70,31 @@ impl Bed {
         self.state >> 33
     }
 
-    fn vector(&mut self) -> Vec<f32> {
+    pub(super) fn vector(&mut self) -> Vec<f32> {
         (0..DIM).map(|_| (self.random() % 2001) as f32 / 1000.0 - 1.0).collect()
     }
 
-    fn prepared(&self, vector: &[f32]) -> Vec<f32> {
+    pub(super) fn prepared(&self, vector: &[f32]) -> Vec<f32> {
         let mut prepared = vec![0.0; padded(DIM)];
         prepare(self.metric, vector, &mut prepared);
         prepared
     }
 
-    fn distance(&self, a: &[f32], b: &[f32]) -> f32 {
+    pub(super) fn distance(&self, a: &[f32], b: &[f32]) -> f32 {
         Kernel::of(self.metric).distance(a, b)
     }
 
-    fn run(&self, query: &LaneQuery) -> Result<Vec<(u64, f32, f32)>, LaneError> {
+    pub(super) fn run(&self, query: &LaneQuery) -> Result<Vec<(u64, f32, f32)>, LaneError> {
         let pin = self.seat.pin();
         let found = search_lanes(self.writer.shared(), &pin, query, 0, &mut QueryScratch::default())?;
         Ok(found.into_iter().map(|hit| (hit.id, hit.distance, hit.score)).collect())
     }
 
     /// All points by a key, least first, then by id.
-    fn ranked(&self, mut key: impl FnMut(u64, &[f32]) -> Option<(f32, f32)>) -> Vec<(u64, f32, f32)> {
+    pub(super) fn ranked(
+        &self,
+        mut key: impl FnMut(u64, &[f32]) -> Option<(f32, f32)>,
+    ) -> Vec<(u64, f32, f32)> {
         let score = |(&id, vector): (&u64, &Vec<f32>)| key(id, vector).map(|(a, b)| (id, a, b));
         let mut all: Vec<_> = self.vectors.iter().filter_map(score).collect();
         all.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.2.total_cmp(&b.2)).then(a.0.cmp(&b.0)));
@@ -99,19 +102,28 @@ impl Bed {
     }
 }
 
-fn leaf(source: Source, pool: usize) -> Leaf {
+pub(super) fn leaf(source: Source, pool: usize) -> Leaf {
     Leaf { source, space: 0, pool, filter: None }
 }
 
-fn fuse_all(lanes: Vec<Leaf>, k: usize) -> LaneQuery {
-    LaneQuery { lanes, combine: Combine::Fuse(Method::Rrf { c: 0.0 }), k }
+pub(super) fn ids(ids: &[u64]) -> Vec<Anchor> {
+    ids.iter().map(|id| Anchor::Id(*id)).collect()
 }
 
-fn rerank(lanes: Vec<Leaf>, root: Source, k: usize) -> LaneQuery {
-    LaneQuery { lanes, combine: Combine::Rerank(Box::new(leaf(root, 0))), k }
+pub(super) fn fuse_all(lanes: Vec<Leaf>, k: usize) -> LaneQuery {
+    LaneQuery { lanes, combine: Combine::Fuse(Method::Rrf { c: 0.0 }), k, options: QueryOptions::default() }
 }
 
-fn even() -> Option<Arc<Predicate>> {
+pub(super) fn rerank(lanes: Vec<Leaf>, root: Source, k: usize) -> LaneQuery {
+    LaneQuery {
+        lanes,
+        combine: Combine::Rerank(Box::new(leaf(root, 0))),
+        k,
+        options: QueryOptions::default(),
+    }
+}
+
+pub(super) fn even() -> Option<Arc<Predicate>> {
     let node = Node {
         op: Some("eq".into()),
         field: Some("even".into()),
@@ -205,7 +217,7 @@ fn hits_of_other_lanes_alone_are_measured_to_the_dense_query() {
             assert_eq!(found.1, bed.distance(&asked, &bed.vectors[&found.0]));
         }
         // An average of examples is a query as well.
-        let recommend = Recommend { positive: vec![3], negative: vec![], strategy: Strategy::Average };
+        let recommend = Recommend { positive: ids(&[3]), negative: vec![], strategy: Strategy::Average };
         let found = bed.run(&fuse_all(vec![leaf(Source::Recommend(recommend), 1), water()], 50)).unwrap();
         assert!(found.iter().all(|&(id, distance, _)| {
             (distance - bed.distance(&bed.vectors[&3], &bed.vectors[&id])).abs() < 1e-5
@@ -224,7 +236,7 @@ fn recommendations_agree_with_loops() {
         let named = [3, 10, 999, 50, 998];
         let (near, far) = (of(&positive), of(&negative));
         let query = |strategy, negative: &[u64]| {
-            let recommend = Recommend { positive: positive.clone(), negative: negative.to_vec(), strategy };
+            let recommend = Recommend { positive: ids(&positive), negative: ids(negative), strategy };
             fuse_all(vec![leaf(Source::Recommend(recommend), 200)], 200)
         };
         let average: Vec<f32> = (0..DIM).map(|i| (near[0][i] + near[1][i]) / 2.0 - far[0][i]).collect();
@@ -320,7 +332,7 @@ fn a_root_ranks_what_the_lanes_found() {
         assert_eq!(bed.run(&rerank(lanes(), source, 500)).unwrap(), wanted);
     }
     let positive = *union.first().unwrap();
-    let recommend = Recommend { positive: vec![positive], negative: vec![], strategy: Strategy::Average };
+    let recommend = Recommend { positive: ids(&[positive]), negative: vec![], strategy: Strategy::Average };
     let found = bed.run(&rerank(lanes(), Source::Recommend(recommend), 500)).unwrap();
     assert_eq!(found.len(), union.len() - 1, "all but the example");
 }
@@ -337,14 +349,18 @@ fn refusals() {
     let pair = |p: u64, n: u64| (Anchor::Id(p), Anchor::Id(n));
     let recommend = |positive: &[u64]| {
         Source::Recommend(Recommend {
-            positive: positive.to_vec(),
-            negative: vec![1],
+            positive: ids(positive),
+            negative: ids(&[1]),
             strategy: Strategy::BestScore,
         })
     };
     check(Source::Dense(vec![0.0; 2]), short());
     check(recommend(&[]), LaneError::NoPositive);
     check(recommend(&[500, 501]), LaneError::UnknownExample(500));
+    for (positive, negative) in [(vec![0.0; 2], vec![0.0; DIM]), (vec![0.0; DIM], vec![0.0; 2])] {
+        let (positive, negative) = (vec![Anchor::Vector(positive)], vec![Anchor::Vector(negative)]);
+        check(Source::Recommend(Recommend { positive, negative, strategy: Strategy::Average }), short());
+    }
     let discover = |target, context| Source::Discover(Discover { target, context });
     check(discover(Some(Anchor::Id(1)), vec![]), LaneError::NoContext);
     check(discover(Some(Anchor::Id(700)), vec![pair(1, 2)]), LaneError::UnknownExample(700));
@@ -352,6 +368,42 @@ fn refusals() {
     check(discover(Some(Anchor::Vector(vec![0.0; 2])), vec![pair(1, 2)]), short());
     let vectors = (Anchor::Vector(vec![0.0; DIM]), Anchor::Vector(vec![0.0; 2]));
     check(discover(None, vec![pair(1, 2), vectors]), short());
+}
+
+/// Vectors that are sent along recommend what points with these vectors do, and only points that are named are left out.
+#[test]
+fn recommendations_by_vectors_are_those_by_points() {
+    for metric in [Metric::Cosine, Metric::Dot, Metric::L2] {
+        let bed = Bed::new(metric);
+        let of = |ids: &[u64]| -> Vec<Anchor> {
+            ids.iter().map(|id| Anchor::Vector(bed.vectors[id][..DIM].to_vec())).collect()
+        };
+        let run = |positive, negative, strategy| {
+            let recommend = Recommend { positive, negative, strategy };
+            bed.run(&fuse_all(vec![leaf(Source::Recommend(recommend), 200)], 200)).unwrap()
+        };
+        for strategy in [Strategy::Average, Strategy::BestScore] {
+            let far: &[u64] = if metric == Metric::L2 { &[] } else { &[50, 60] };
+            let near = [3, 10, 7];
+            let by_points = run(ids(&near), ids(far), strategy);
+            let mut both = of(&near[..1]);
+            both.extend(ids(&near[1..]));
+            for (positive, named) in [(of(&near), &[][..]), (both, &near[1..])] {
+                let by_vectors = run(positive, of(far), strategy);
+                assert_eq!(by_vectors.len(), N as usize - named.len());
+                assert!(by_vectors.iter().all(|hit| !named.contains(&hit.0)));
+                let rest: Vec<_> = by_vectors
+                    .into_iter()
+                    .filter(|hit| !near.contains(&hit.0) && !far.contains(&hit.0))
+                    .collect();
+                assert_eq!(rest.len(), by_points.len(), "{metric:?}");
+                for (found, wanted) in rest.iter().zip(&by_points) {
+                    let is_close = (found.1 - wanted.1).abs() < 1e-5 && (found.2 - wanted.2).abs() < 1e-5;
+                    assert!(is_close, "{metric:?}: {found:?} {wanted:?}");
+                }
+            }
+        }
+    }
 }
 
 #[test]
@@ -402,7 +454,12 @@ fn diverse_results_are_chosen_one_by_one() {
                 wanted.push(left.remove(best.unwrap()));
             }
             let combine = Combine::Diversify { lambda };
-            let query = LaneQuery { lanes: vec![leaf(Source::Dense(vector), pool)], combine, k };
+            let query = LaneQuery {
+                lanes: vec![leaf(Source::Dense(vector), pool)],
+                combine,
+                k,
+                options: QueryOptions::default(),
+            };
             assert_eq!(bed.run(&query).unwrap(), wanted, "{metric:?} {lambda} {k}");
             assert!(lambda < 1.0 || wanted.is_sorted_by(|a, b| a.1 <= b.1));
         }

@@ -2,7 +2,7 @@
 
 use super::configuration;
 use super::message::PREFIX_BYTES;
-use crate::door::SpaceNames;
+use crate::door::{Shape, SpaceNames};
 use crate::limits::GRPC_MESSAGE_MAX_BYTES;
 use crate::op::{ApiError, ErrorKind};
 use crate::room::Room;
@@ -124,14 +124,71 @@ fn bare(name: &str) -> String {
     name.strip_prefix("default/").unwrap_or(name).to_owned()
 }
 
-/// A hit.
-pub fn result(hit: &FoundPoint) -> SearchResult {
-    SearchResult { id: hit.id, distance: hit.distance, score: hit.score }
+/// What a hit is shown with.
+pub struct HitFormat {
+    /// Whether results have the payload that was asked for.
+    pub with_payload: bool,
+    /// What vectors a point has; `None` unless vectors are asked for.
+    pub shape: Option<Shape>,
+    /// The time that payloads are read at, Unix milliseconds.
+    pub now_ms: u64,
 }
 
-/// A hit as the document it is at that time.
-pub fn document(hit: &FoundPoint, now_ms: u64) -> Document {
-    Document { distance: hit.distance, score: hit.score, ..row_document(hit.id, &hit.row, now_ms) }
+impl HitFormat {
+    /// A hit.
+    pub fn result(&self, hit: &FoundPoint) -> SearchResult {
+        SearchResult {
+            id: hit.id,
+            distance: hit.distance,
+            score: hit.score,
+            payload_json: if self.with_payload { payload_json(&hit.row, self.now_ms) } else { String::new() },
+            hit_vectors: self.vectors(hit),
+        }
+    }
+
+    /// A hit as the document it is at that time.
+    pub fn document(&self, hit: &FoundPoint) -> Document {
+        Document {
+            distance: hit.distance,
+            score: hit.score,
+            hit_vectors: self.vectors(hit),
+            ..row_document(hit.id, &hit.row, self.now_ms)
+        }
+    }
+
+    /// A document of a multi-vector collection with its score.
+    pub fn scored(&self, hit: &FoundPoint) -> MVResult {
+        let (id, score, metadata_json) = (hit.id, hit.score, payload_json(&hit.row, self.now_ms));
+        MVResult { id, score, metadata_json, hit_vectors: self.vectors(hit) }
+    }
+
+    /// Hits that have a value in common.
+    pub fn group(&self, group: &FoundGroup) -> Group {
+        Group {
+            key_json: text(|out| write_value(out, &scalar(&group.key))),
+            hits: group.hits.iter().map(|hit| self.document(hit)).collect(),
+        }
+    }
+
+    fn vectors(&self, hit: &FoundPoint) -> Option<HitVectors> {
+        let mut vectors = hit.vectors.iter();
+        Some(match self.shape.as_ref()? {
+            Shape::One => {
+                let sparse = (!hit.row.is_empty()).then(|| PayloadRow::trusted(&hit.row).sparse());
+                let (sparse_indices, sparse_values) = sparse.into_iter().flatten().unzip();
+                let vector = vectors.next().map(|(_, vector)| vector).unwrap_or_default();
+                HitVectors { vector, sparse_indices, sparse_values, ..HitVectors::default() }
+            }
+            Shape::Spaces(spaces) => {
+                let dense: Vec<_> = vectors.collect();
+                HitVectors { vectors: named_vectors(&dense, &hit.row, spaces), ..HitVectors::default() }
+            }
+            Shape::Tokens => {
+                let tokens = vectors.map(|(_, values)| TokenVector { values }).collect();
+                HitVectors { tokens, ..HitVectors::default() }
+            }
+        })
+    }
 }
 
 /// A document that nothing ranks.
@@ -142,14 +199,7 @@ pub fn row_document(id: u64, row: &[u8], now_ms: u64) -> Document {
         score: 0.0,
         content: content(row, now_ms).unwrap_or_default().to_owned(),
         metadata_json: text(|out| write_metadata(out, row, now_ms)),
-    }
-}
-
-/// Hits that have a value in common.
-pub fn group(group: &FoundGroup, now_ms: u64) -> Group {
-    Group {
-        key_json: text(|out| write_value(out, &scalar(&group.key))),
-        hits: group.hits.iter().map(|hit| document(hit, now_ms)).collect(),
+        hit_vectors: None,
     }
 }
 
@@ -178,14 +228,18 @@ pub fn found(stored: StoredPoint, now_ms: u64) -> GetResponse {
 }
 
 /// The vectors of a point by the names of their spaces, dense and sparse ones.
-fn vectors(point: &StoredPoint, spaces: &SpaceNames) -> BTreeMap<String, NamedVectorList> {
-    let dense = spaces.dense_of(point);
+fn named_vectors(
+    dense: &[(usize, Vec<f32>)],
+    row: &[u8],
+    spaces: &SpaceNames,
+) -> BTreeMap<String, NamedVectorList> {
+    let dense = spaces.dense_of(dense);
     let dense = dense.map(|(name, values)| {
         (name.to_owned(), NamedVectorList { values: values.to_vec(), ..NamedVectorList::default() })
     });
     let mut all: BTreeMap<_, _> = dense.collect();
-    if !point.row.is_empty() {
-        let row = PayloadRow::trusted(&point.row);
+    if !row.is_empty() {
+        let row = PayloadRow::trusted(row);
         for (number, name) in spaces.sparse.iter().enumerate() {
             let (sparse_indices, sparse_values): (Vec<_>, Vec<_>) = row.sparse_of(number).unzip();
             if !sparse_indices.is_empty() {
@@ -206,7 +260,11 @@ pub fn named_point(
 ) -> NamedBatchGetPoint {
     NamedBatchGetPoint {
         id: point.id,
-        vectors: if with_vector { vectors(point, spaces) } else { BTreeMap::new() },
+        vectors: if with_vector {
+            named_vectors(&point.vectors, &point.row, spaces)
+        } else {
+            BTreeMap::new()
+        },
         payload_json: payload_json(&point.row, now_ms),
         ttl_ms: i64::try_from(point.ttl_ms).unwrap_or(i64::MAX),
         version: point.version,
@@ -239,11 +297,6 @@ pub fn token_document(stored: StoredPoint, now_ms: u64) -> MVBatchGetPoint {
 pub fn document_found(stored: StoredPoint, now_ms: u64) -> MVGetResponse {
     let MVBatchGetPoint { tokens, payload_json, version, .. } = token_document(stored, now_ms);
     MVGetResponse { found: true, tokens, payload_json, version }
-}
-
-/// A document of a multi-vector collection with its score.
-pub fn scored(hit: &FoundPoint, now_ms: u64) -> MVResult {
-    MVResult { id: hit.id, score: hit.score, metadata_json: payload_json(&hit.row, now_ms) }
 }
 
 /// The spaces of a collection with their configurations.

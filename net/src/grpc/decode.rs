@@ -3,7 +3,7 @@
 use super::configuration::config_of;
 use super::parts::{
     clear_payload, delete, delete_by_filter, delete_payload_keys, filter, fusion, get, get_batch, no_config,
-    read, read_options, scroll, set_payload, ttls, write_options,
+    read, read_options, scroll, search_options, set_payload, ttls, write_options,
 };
 use super::request::{Request, SearchBatch};
 use super::{multi_vector, named};
@@ -39,6 +39,7 @@ macro_rules! hybrid {
             dense_k: $message.dense_k.into(),
             other_k: $message.sparse_k.into(),
             explain: false,
+            options: search_options(&$message.options_json)?,
         }
     };
 }
@@ -209,8 +210,9 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
             let message: SearchBatchRequest = read(bytes)?;
             let read: ReadOptions = read_options!(message);
             read.validate()?;
+            let options = search_options(&message.options_json)?;
             let SearchBatchRequest { collection, searches, with_documents: with_rows, .. } = message;
-            Request::SearchBatch(SearchBatch { collection, searches, with_rows, read })
+            Request::SearchBatch(SearchBatch { collection, searches, with_rows, options, read })
         }
         VectorOp::SearchDocs => Request::SearchDocs(search(read(bytes)?, true)?),
         VectorOp::SearchGroups => {
@@ -225,6 +227,7 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
                 group_size: message.group_size.into(),
                 fetch_k: message.fetch_k.into(),
                 explain: false,
+                options: search_options(&message.options_json)?,
             })
         }
         VectorOp::HybridSearch => {
@@ -246,14 +249,15 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
                 collection: message.collection,
                 k: message.k.into(),
                 explain: false,
+                options: search_options(&message.options_json)?,
             })
         }
         VectorOp::Query => {
             let message: VectorQueryRequest = read(bytes)?;
-            let read = read_options!(message);
+            let (read, options) = (read_options!(message), search_options(&message.options_json)?);
             let spec =
                 message.spec.ok_or_else(|| ApiError::invalid("spec is required: that of the query"))?;
-            Request::Query(QueryPoints { collection: message.collection, read, ..query_of(spec)? })
+            Request::Query(QueryPoints { collection: message.collection, read, options, ..query_of(spec)? })
         }
         VectorOp::Scroll => Request::Scroll(scroll(read(bytes)?)?),
         VectorOp::Insert
@@ -282,6 +286,7 @@ fn search(message: SearchRequest, with_rows: bool) -> Result<SearchPoints, ApiEr
         k: message.k.into(),
         with_rows,
         explain: false,
+        options: search_options(&message.options_json)?,
     })
 }
 

@@ -1,14 +1,16 @@
 //! Carrying out what calls ask for, through the door that serves the other transports as well.
 
-use super::answers::{self, Answer};
+use super::answers::{self, Answer, HitFormat};
 use super::request::Request;
 use crate::door::{Permit, Shape};
 use crate::limits::{PAGE_BYTES, PAGE_POINTS};
-use crate::op::{ApiError, ChangeAliases, ErrorKind, GetPoints, ListCollections, Operation, Scroll};
+use crate::op::{
+    ApiError, ChangeAliases, ErrorKind, GetPoints, ListCollections, Operation, Scroll, SearchOptions,
+};
 use crate::paged::{PointReader, ScrollReader};
 use crate::wire::proto::messages::*;
 use nigh_shard::core::{
-    AliasChange, FoundGroup, FoundPoint, PointFields, QueryAnswer, QueryOutcome, Written,
+    AliasChange, FoundGroup, FoundPoint, PointFields, QueryAnswer, QueryOutcome, Shown, ShownPayload, Written,
 };
 
 /// Bytes of a result of a batch at most.
@@ -92,59 +94,65 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             permit.run(request).await?;
             out.put(&PayloadResponse { applied: true });
         }
-        Request::Search(request) => put_results(permit, &permit.run(request).await?, out, results).await,
+        Request::Search(request) => {
+            let shape = shape(permit, &request.options, &request.collection)?;
+            put_found(permit, permit.run(request).await?, shape, out, results).await;
+        }
         Request::SearchDocs(request) => {
-            put_documents(permit, &permit.run(request).await?, out, documents).await;
+            let shape = shape(permit, &request.options, &request.collection)?;
+            put_found(permit, permit.run(request).await?, shape, out, documents).await;
         }
         Request::SearchGroups(request) => {
-            let QueryOutcome { answer, incomplete, .. } = permit.run(request).await?;
-            if let QueryAnswer::Groups(groups) = answer {
+            let shape = shape(permit, &request.options, &request.collection)?;
+            let outcome = permit.run(request).await?;
+            let (incomplete, format) = (outcome.incomplete, format(permit, &outcome, shape));
+            if let QueryAnswer::Groups(groups) = outcome.answer {
                 let page = |groups| SearchGroupsResponse { groups, ..Default::default() };
-                put_groups(permit, &groups, out, page).await;
+                put_groups(permit, &groups, &format, out, page).await;
             }
             out.put(&SearchGroupsResponse { incomplete, ..Default::default() });
         }
         Request::Hybrid(request) => {
-            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
-                put_results(permit, &hits, out, results).await;
-            }
+            let shape = shape(permit, &request.options, &request.collection)?;
+            put_found(permit, permit.run(request).await?, shape, out, results).await;
         }
         Request::SearchText(request) => {
-            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
-                put_documents(permit, &hits, out, documents).await;
-            }
+            let shape = shape(permit, &request.options, &request.collection)?;
+            put_found(permit, permit.run(request).await?, shape, out, documents).await;
         }
-        Request::Query(request) => query(permit, request, out).await?,
+        Request::Query(request) => {
+            let shape = shape(permit, &request.options, &request.collection)?;
+            query(permit, request, shape, out).await?;
+        }
         Request::SearchNamed(request) => {
+            let shape = shape(permit, &request.options, &request.collection)?;
             let with_rows = request.with_rows;
-            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
-                match with_rows {
-                    true => put_documents(permit, &hits, out, documents).await,
-                    false => put_results(permit, &hits, out, results).await,
-                }
+            let outcome = permit.run(request).await?;
+            match with_rows {
+                true => put_found(permit, outcome, shape, out, documents).await,
+                false => put_found(permit, outcome, shape, out, results).await,
             }
         }
         Request::HybridNamed(request) => {
-            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
-                put_results(permit, &hits, out, results).await;
-            }
+            let shape = shape(permit, &request.options, &request.collection)?;
+            put_found(permit, permit.run(request).await?, shape, out, results).await;
         }
-        Request::QueryNamed(request) => query(permit, request, out).await?,
+        Request::QueryNamed(request) => {
+            let shape = shape(permit, &request.query.options, &request.query.collection)?;
+            query(permit, request, shape, out).await?;
+        }
         Request::SearchDocuments(request) => {
-            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
-                let scored = |hit: &FoundPoint, now_ms| MVSearchResponse {
-                    results: vec![answers::scored(hit, now_ms)],
-                    ..Default::default()
-                };
-                put_each(permit, &hits, out, scored).await;
-            }
+            let shape = shape(permit, &request.options, &request.collection)?;
+            put_found(permit, permit.run(request).await?, shape, out, scored).await;
         }
         Request::HybridDocuments(request) => {
-            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
-                put_results(permit, &hits, out, results).await;
-            }
+            let shape = shape(permit, &request.options, &request.collection)?;
+            put_found(permit, permit.run(request).await?, shape, out, results).await;
         }
-        Request::QueryDocuments(request) => query(permit, request, out).await?,
+        Request::QueryDocuments(request) => {
+            let shape = shape(permit, &request.0.options, &request.0.collection)?;
+            query(permit, request, shape, out).await?;
+        }
         Request::Scroll(request) => scroll(permit, request, out).await?,
         Request::ChangeAlias(change) => {
             permit.run(ChangeAliases { changes: vec![change.clone()] }).await?;
@@ -216,74 +224,73 @@ async fn upsert_batch<O: Operation<Output = Vec<Written>>>(
     Ok(())
 }
 
+/// What vectors the hits of a search have, if it asks for vectors.
+pub fn shape(permit: &Permit, options: &SearchOptions, collection: &str) -> Result<Option<Shape>, ApiError> {
+    options.with_vector.then(|| permit.shape(collection)).transpose()
+}
+
+/// How the hits of an outcome are shown.
+pub fn format(permit: &Permit, outcome: &QueryOutcome, shape: Option<Shape>) -> HitFormat {
+    let with_payload = outcome.shown.payload != ShownPayload::None;
+    HitFormat { with_payload, shape, now_ms: permit.unix_ms() }
+}
+
 /// A query of any lanes.
 async fn query<O: Operation<Output = QueryOutcome>>(
     permit: &Permit,
     request: O,
+    shape: Option<Shape>,
     out: &mut Answer,
 ) -> Result<(), ApiError> {
-    let QueryOutcome { answer, incomplete, .. } = permit.run(request).await?;
-    match answer {
-        QueryAnswer::Hits(hits) => put_results(permit, &hits, out, results).await,
-        QueryAnswer::Groups(groups) => {
-            let page = |groups| SearchResponse { groups, ..Default::default() };
-            put_groups(permit, &groups, out, page).await;
-            out.put(&SearchResponse { incomplete, ..Default::default() });
-        }
+    let outcome = permit.run(request).await?;
+    if let QueryAnswer::Groups(groups) = &outcome.answer {
+        let page = |groups| SearchResponse { groups, ..Default::default() };
+        put_groups(permit, groups, &format(permit, &outcome, shape), out, page).await;
+        out.put(&SearchResponse { incomplete: outcome.incomplete, ..Default::default() });
+        return Ok(());
     }
+    put_found(permit, outcome, shape, out, results).await;
     Ok(())
 }
 
-fn results(results: Vec<SearchResult>) -> SearchResponse {
+/// Hits as results.
+pub fn results(format: &HitFormat, hits: &[FoundPoint]) -> SearchResponse {
+    let results = hits.iter().map(|hit| format.result(hit)).collect();
     SearchResponse { results, ..Default::default() }
 }
 
-fn documents(documents: Vec<Document>) -> SearchDocsResponse {
+fn documents(format: &HitFormat, hits: &[FoundPoint]) -> SearchDocsResponse {
+    let documents = hits.iter().map(|hit| format.document(hit)).collect();
     SearchDocsResponse { documents, ..Default::default() }
 }
 
-/// Appends results, with a chance for others after each page. One that becomes too long is given up.
-pub async fn put_results<M: prost::Message>(
-    permit: &Permit,
-    hits: &[FoundPoint],
-    out: &mut Answer,
-    page: impl Fn(Vec<SearchResult>) -> M,
-) {
-    for hits in hits.chunks(8 * PAGE_POINTS) {
-        out.put(&page(hits.iter().map(answers::result).collect()));
-        if out.is_full() {
-            return;
-        }
-        permit.env().breathe().await;
-    }
+fn scored(format: &HitFormat, hits: &[FoundPoint]) -> MVSearchResponse {
+    let results = hits.iter().map(|hit| format.scored(hit)).collect();
+    MVSearchResponse { results, ..Default::default() }
 }
 
-/// Appends documents, likewise.
-pub async fn put_documents<M: prost::Message>(
+/// Appends the hits of an outcome as messages of a few of them each, with a chance for others after a page. An answer that becomes too long is
+/// given up.
+pub async fn put_found<M: prost::Message>(
     permit: &Permit,
-    hits: &[FoundPoint],
+    outcome: QueryOutcome,
+    shape: Option<Shape>,
     out: &mut Answer,
-    page: impl Fn(Vec<Document>) -> M,
+    message: impl Fn(&HitFormat, &[FoundPoint]) -> M,
 ) {
-    put_each(permit, hits, out, |hit, now_ms| page(vec![answers::document(hit, now_ms)])).await;
-}
-
-/// Appends a message for each hit, with a chance for others after so many bytes.
-async fn put_each<M: prost::Message>(
-    permit: &Permit,
-    hits: &[FoundPoint],
-    out: &mut Answer,
-    message: impl Fn(&FoundPoint, u64) -> M,
-) {
-    let now_ms = permit.unix_ms();
-    let mut before = out.len();
-    for hit in hits {
-        out.put(&message(hit, now_ms));
-        if out.len() - before > PAGE_BYTES {
+    let format = format(permit, &outcome, shape);
+    let QueryAnswer::Hits(hits) = outcome.answer else { return };
+    // Hits with payloads or vectors may be long, and are appended one by one.
+    let is_bare = outcome.shown == Shown::default();
+    let (mut before, mut count) = (out.len(), 0);
+    for hits in hits.chunks(if is_bare { 8 * PAGE_POINTS } else { 1 }) {
+        out.put(&message(&format, hits));
+        count += hits.len();
+        if out.len() - before > PAGE_BYTES || count >= 8 * PAGE_POINTS {
             if out.is_full() {
                 return;
             }
-            before = out.len();
+            (before, count) = (out.len(), 0);
             permit.env().breathe().await;
         }
     }
@@ -293,13 +300,13 @@ async fn put_each<M: prost::Message>(
 async fn put_groups<M: prost::Message>(
     permit: &Permit,
     groups: &[FoundGroup],
+    format: &HitFormat,
     out: &mut Answer,
     page: impl Fn(Vec<Group>) -> M,
 ) {
-    let now_ms = permit.unix_ms();
     let (mut before, mut hits) = (out.len(), 0);
     for group in groups {
-        out.put(&page(vec![answers::group(group, now_ms)]));
+        out.put(&page(vec![format.group(group)]));
         hits += group.hits.len();
         if hits >= PAGE_POINTS || out.len() - before > PAGE_BYTES {
             if out.is_full() {

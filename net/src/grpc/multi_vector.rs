@@ -3,7 +3,7 @@
 use super::configuration::tokens_config_of;
 use super::parts::{
     clear_payload, delete, delete_payload_keys, filter, fusion, get, get_batch, no_config, read,
-    read_options, scroll, set_payload, ttls, write_options,
+    read_options, scroll, search_options, set_payload, ttls, write_options,
 };
 use super::request::Request;
 use crate::op::MultiVectorOp;
@@ -52,6 +52,7 @@ pub fn decode(op: MultiVectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, A
                 k: message.k.into(),
                 candidates_per_token: message.candidates_per_token.into(),
                 explain: false,
+                options: search_options(&message.options_json)?,
             })
         }
         MultiVectorOp::HybridSearch => {
@@ -67,15 +68,16 @@ pub fn decode(op: MultiVectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, A
                 dense_k: message.dense_k.into(),
                 sparse_k: message.sparse_k.into(),
                 explain: false,
+                options: search_options(&message.options_json)?,
             })
         }
         MultiVectorOp::Query => {
             let message: MVVectorQueryRequest = read(bytes)?;
-            let read = read_options!(message);
+            let (read, options) = (read_options!(message), search_options(&message.options_json)?);
             let spec =
                 message.spec.ok_or_else(|| ApiError::invalid("spec is required: that of the query"))?;
             let mut query = document_query_of(spec)?;
-            (query.0.collection, query.0.read) = (message.collection, read);
+            (query.0.collection, query.0.read, query.0.options) = (message.collection, read, options);
             Request::QueryDocuments(query)
         }
         MultiVectorOp::Scroll => {

@@ -2,7 +2,7 @@
 
 use super::parts::{
     clear_payload, delete, delete_by_filter, delete_payload_keys, filter, fusion, get, get_batch, read,
-    read_options, scroll, set_payload, ttls, write_options,
+    read_options, scroll, search_options, set_payload, ttls, write_options,
 };
 use super::request::Request;
 use crate::op::NamedOp;
@@ -61,6 +61,7 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
                 k: message.k.into(),
                 with_rows: false,
                 explain: false,
+                options: search_options(&message.options_json)?,
             })
         }
         NamedOp::HybridSearch => {
@@ -77,15 +78,17 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
                 dense_k: message.dense_k.into(),
                 sparse_k: message.sparse_k.into(),
                 explain: false,
+                options: search_options(&message.options_json)?,
             })
         }
         NamedOp::Query => {
             let message: NamedVectorQueryRequest = read(bytes)?;
-            let read = read_options!(message);
+            let (read, options) = (read_options!(message), search_options(&message.options_json)?);
             let spec =
                 message.spec.ok_or_else(|| ApiError::invalid("spec is required: that of the query"))?;
             let mut named = named_query_of(spec)?;
-            (named.query.collection, named.query.read) = (message.collection, read);
+            (named.query.collection, named.query.read, named.query.options) =
+                (message.collection, read, options);
             Request::QueryNamed(named)
         }
         NamedOp::Scroll => {
@@ -128,6 +131,7 @@ fn search(message: NamedSearchRequest, with_rows: bool) -> Result<SearchNamed, A
         k: message.k.into(),
         with_rows,
         explain: false,
+        options: search_options(&message.options_json)?,
     })
 }
 

@@ -2,13 +2,14 @@
 
 use crate::op::{
     ApiError, ChangePayload, DeletePoint, DeletePoints, GetPoints, ReadOptions, Scroll, ScrollOrdered,
-    ScrollPoints, WriteOptions, ZeroAlpha, fusion_method,
+    ScrollPoints, SearchOptions, WriteOptions, ZeroAlpha, fusion_method,
 };
 use crate::wire::cursors;
 use crate::wire::embedded::{filter_of, payload_of};
 use crate::wire::order::{key_of, order_of, refuse};
 use crate::wire::proto::messages::*;
 use crate::wire::proto::{self, Bounded};
+use crate::wire::search_options::options_of;
 use nigh_engine::filter::{Predicate, unix_ms_of_rfc3339};
 use nigh_engine::query::Method;
 use nigh_engine::quoted::quoted;
@@ -70,6 +71,11 @@ pub(super) fn get(bytes: &[u8]) -> Result<GetPoints, ApiError> {
     let (with_vector, with_payload) = projection(message.with_vector, message.with_payload);
     let (collection, ids) = (message.collection, vec![message.id]);
     Ok(GetPoints { collection, ids, with_vector, with_payload, read })
+}
+
+/// The options of a search.
+pub(super) fn search_options(json: &str) -> Result<SearchOptions, ApiError> {
+    options_of("options_json", json.as_bytes())
 }
 
 pub(super) fn get_batch(bytes: &[u8]) -> Result<GetPoints, ApiError> {

@@ -4,7 +4,7 @@ use crate::op::{
     AddDocuments, ChangeAliases, ChangePayload, CreateCollection, DeletePoint, DeletePoints, DropCollection,
     GetCollection, GetNamedConfig, GetPoints, GroupPoints, HybridDocuments, HybridNamed, HybridPoints,
     ListAliases, QueryDocuments, QueryNamed, QueryPoints, ReadOptions, Scroll, SearchDocuments, SearchNamed,
-    SearchPoints, TextPoints, Unmet, UpsertNamed, WritePoints,
+    SearchOptions, SearchPoints, TextPoints, Unmet, UpsertNamed, WritePoints,
 };
 use crate::wire::proto::messages::BatchSearch;
 use nigh_shard::core::AliasChange;
@@ -129,6 +129,8 @@ pub struct SearchBatch {
     pub searches: Vec<BatchSearch>,
     /// Whether documents are asked for.
     pub with_rows: bool,
+    /// How thoroughly to search, and what to return.
+    pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
 }

@@ -1,21 +1,21 @@
 //! Answers in a stream of messages. Each is made when the client has room for the one before it, so that a long answer takes no more
 //! memory than a message of it.
 
-use super::answers::{self, Answer};
+use super::answers::{self, Answer, HitFormat};
 use super::call::Call;
-use super::execute::{put_documents, put_results};
+use super::execute::{put_found, shape};
 use super::message::Fault;
 use super::request::{Request, SearchBatch};
-use crate::door::Permit;
+use crate::door::{Permit, Shape};
 use crate::limits::{GRPC_SEARCHES_TOGETHER_MAX, INLINE_JSON_MAX_BYTES};
-use crate::op::{ApiError, ErrorKind, ReadOptions, Scroll, SearchPoints};
+use crate::op::{ApiError, ErrorKind, ReadOptions, Scroll, SearchOptions, SearchPoints};
 use crate::paged::ScrollReader;
 use crate::room::Room;
 use crate::wire::embedded::filter_of;
 use crate::wire::proto::messages::{BatchSearch, ScrollResponse, SearchBatchResponse};
 use bytes::Bytes;
 use nigh_shard::account::MemoryUse;
-use nigh_shard::core::FoundPoint;
+use nigh_shard::core::{FoundPoint, QueryOutcome};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
@@ -65,16 +65,17 @@ async fn scroll(call: &Call, permit: &Permit, request: Scroll) -> Result<(), Fau
 }
 
 async fn search_batch(call: &Call, permit: &Permit, batch: SearchBatch) -> Result<(), Fault> {
-    let SearchBatch { collection, searches, with_rows, read } = batch;
+    let SearchBatch { collection, searches, with_rows, options, read } = batch;
     // No search may be there to do it.
     permit.components(&collection)?;
+    let shape = shape(permit, &options, &collection)?;
     let (mut at, mut most) = (0, GRPC_SEARCHES_TOGETHER_MAX);
     while at < searches.len() {
         let group = searches[at..].iter().take(most).cloned().map(|one| {
-            let collection = collection.clone();
+            let (collection, options) = (collection.clone(), options.clone());
             async move {
                 let began = Instant::now();
-                let found = search(permit, collection, one, with_rows, read).await;
+                let found = search(permit, collection, one, with_rows, options, read).await;
                 if found.is_ok() {
                     call.searched(began.elapsed());
                 }
@@ -85,7 +86,7 @@ async fn search_batch(call: &Call, permit: &Permit, batch: SearchBatch) -> Resul
         // And what was found becomes messages, which are counted, before that.
         let (mut messages, mut fault) = (Vec::with_capacity(most), None);
         for (index, found) in (at as u32..).zip(together(group).await) {
-            match search_message(permit, index, found, with_rows).await {
+            match search_message(permit, index, found, shape.clone(), with_rows).await {
                 Ok(message) => messages.push(message),
                 Err(error) => {
                     fault = Some(error);
@@ -116,7 +117,8 @@ async fn search_batch(call: &Call, permit: &Permit, batch: SearchBatch) -> Resul
 async fn search_message(
     permit: &Permit,
     index: u32,
-    found: Result<Vec<FoundPoint>, ApiError>,
+    found: Result<QueryOutcome, ApiError>,
+    shape: Option<Shape>,
     with_rows: bool,
 ) -> Result<Bytes, ApiError> {
     let found = found.map_err(|error| located(index, error))?;
@@ -124,12 +126,18 @@ async fn search_message(
     out.put(&SearchBatchResponse { index, ..Default::default() });
     match with_rows {
         true => {
-            let page = |documents| SearchBatchResponse { documents, ..Default::default() };
-            put_documents(permit, &found, &mut out, page).await;
+            let documents = |format: &HitFormat, hits: &[FoundPoint]| {
+                let documents = hits.iter().map(|hit| format.document(hit)).collect();
+                SearchBatchResponse { documents, ..Default::default() }
+            };
+            put_found(permit, found, shape, &mut out, documents).await;
         }
         false => {
-            let page = |results| SearchBatchResponse { results, ..Default::default() };
-            put_results(permit, &found, &mut out, page).await;
+            let results = |format: &HitFormat, hits: &[FoundPoint]| {
+                let results = hits.iter().map(|hit| format.result(hit)).collect();
+                SearchBatchResponse { results, ..Default::default() }
+            };
+            put_found(permit, found, shape, &mut out, results).await;
         }
     }
     out.finish().map_err(|error| located(index, error))
@@ -140,8 +148,9 @@ async fn search(
     collection: String,
     search: BatchSearch,
     with_rows: bool,
+    options: SearchOptions,
     read: ReadOptions,
-) -> Result<Vec<FoundPoint>, ApiError> {
+) -> Result<QueryOutcome, ApiError> {
     let BatchSearch { query: vector, k, filter_json } = search;
     let is_short = filter_json.len() <= INLINE_JSON_MAX_BYTES;
     // Counted by itself: the work goes on when the call has been given up.
@@ -155,8 +164,8 @@ async fn search(
         true => compile(),
         false => permit.compute(compile).await,
     }?;
-    let search = SearchPoints { collection, vector, k: k.into(), filter, with_rows, explain: false, read };
-    permit.run(search).await
+    let (k, explain) = (k.into(), false);
+    permit.run(SearchPoints { collection, vector, k, filter, with_rows, explain, options, read }).await
 }
 
 /// An error with the place of the search in its batch.

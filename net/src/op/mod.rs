@@ -19,6 +19,7 @@ mod points;
 mod query;
 mod scroll;
 mod search;
+mod search_options;
 pub mod table;
 
 pub use absent::{Lack, PARTITIONS, Unmet, check_key_field, check_partitions, check_partitions_of_one};
@@ -41,7 +42,8 @@ pub use query::{
     recommend_strategy, text_source,
 };
 pub use scroll::{CountPoints, FacetPoints, SamplePoints, Scroll, ScrollOrdered, ScrollPoints};
-pub use search::{ExplainedSearch, SearchPoints};
+pub use search::SearchPoints;
+pub use search_options::SearchOptions;
 
 use crate::limits;
 use nigh_engine::filter::{Node, Predicate};

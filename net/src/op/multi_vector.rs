@@ -4,12 +4,14 @@ use crate::limits;
 use crate::op::named::{check_results, nothing_found};
 use crate::op::points::stopped_at;
 use crate::op::query::{check_pool, check_source, one_lane, pool_of};
-use crate::op::{Action, ApiError, Operation, QueryPoints, ReadOptions, WriteOptions, check_ttl};
+use crate::op::{
+    Action, ApiError, Operation, QueryPoints, ReadOptions, SearchOptions, WriteOptions, check_ttl,
+};
 use nigh_engine::collection::{MultiVectorConfig, WriteMode};
 use nigh_engine::filter::Predicate;
 use nigh_engine::query::{Combine, LaneQuery, Leaf, MaxSim, Method, Source};
 use nigh_shard::core::{
-    Core, NamedVectors, OpError, PointFields, QueryOutcome, QueryRequest, Vectors, WriteBatch, Written,
+    Core, NamedVectors, OpError, PointFields, QueryOutcome, Vectors, WriteBatch, Written,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -57,6 +59,8 @@ pub struct SearchDocuments {
     pub filter: Option<Arc<Predicate>>,
     /// Whether the answer reports how the search was carried out.
     pub explain: bool,
+    /// How thoroughly to search, and what to return.
+    pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
 }
@@ -81,6 +85,8 @@ pub struct HybridDocuments {
     pub sparse_k: i64,
     /// Whether the answer reports how the search was carried out.
     pub explain: bool,
+    /// How thoroughly to search, and what to return.
+    pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
 }
@@ -148,6 +154,7 @@ impl Operation for SearchDocuments {
     fn validate(&self) -> Result<(), ApiError> {
         check_results(self.k)?;
         check_tokens(&self.query)?;
+        self.options.validate(self.k, limits::K_MAX)?;
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
@@ -155,9 +162,10 @@ impl Operation for SearchDocuments {
             return Ok(nothing_found());
         }
         let source = token_source(self.query, self.candidates_per_token);
-        let lane = Leaf { source, space: 0, pool: self.k as usize, filter: self.filter };
-        let request = |lanes| QueryRequest { lanes, group: None, with_rows: true, explain: self.explain };
-        one_lane(&core, &self.collection, lane, request).await
+        let pool = self.options.reach(self.k as usize);
+        let lane = Leaf { source, space: 0, pool, filter: self.filter };
+        let request = |lanes| self.options.request(lanes, true, self.explain);
+        one_lane(&core, &self.collection, lane, self.options.query(false), request).await
     }
 }
 
@@ -176,26 +184,27 @@ impl Operation for HybridDocuments {
         if self.sparse.len() > limits::QUERY_DIMENSIONS_MAX {
             check_source(&Source::Sparse(self.sparse.clone()))?;
         }
+        self.options.validate(self.k, limits::K_MAX)?;
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
         let Ok(k @ 1..) = usize::try_from(self.k) else { return Ok(nothing_found()) };
         let mut lanes = Vec::with_capacity(2);
-        let filter = self.filter;
+        let (filter, reach) = (self.filter, self.options.reach(k));
         if !self.query.is_empty() {
-            let (source, pool) = (token_source(self.query, 0), pool_of(self.dense_k, k));
+            let (source, pool) = (token_source(self.query, 0), pool_of(self.dense_k, reach));
             lanes.push(Leaf { source, space: 0, pool, filter: filter.clone() });
         }
         if !self.sparse.is_empty() {
-            let (source, pool) = (Source::Sparse(self.sparse), pool_of(self.sparse_k, k));
+            let (source, pool) = (Source::Sparse(self.sparse), pool_of(self.sparse_k, reach));
             lanes.push(Leaf { source, space: 0, pool, filter });
         }
         if lanes.is_empty() {
             return Ok(nothing_found());
         }
-        let lanes = LaneQuery { lanes, combine: Combine::Fuse(self.method), k };
-        let request = QueryRequest { lanes, group: None, with_rows: false, explain: self.explain };
-        Ok(core.query(&self.collection, request).await?)
+        let options = self.options.query(false);
+        let lanes = LaneQuery { lanes, combine: Combine::Fuse(self.method), k, options };
+        Ok(core.query(&self.collection, self.options.request(lanes, false, self.explain)).await?)
     }
 }
 

@@ -4,14 +4,15 @@
 use crate::limits;
 use crate::op::points::{refused_at, stopped_at};
 use crate::op::query::{check_k, check_pool, check_source, one_lane, pool_of};
-use crate::op::{Action, ApiError, Operation, QueryPoints, ReadOptions, WriteOptions, check_ttl};
+use crate::op::{
+    Action, ApiError, Operation, QueryPoints, ReadOptions, SearchOptions, WriteOptions, check_ttl,
+};
 use nigh_engine::collection::{NamedConfig, WriteMode};
 use nigh_engine::filter::Predicate;
 use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, Source};
 use nigh_engine::quoted::quoted;
 use nigh_shard::core::{
-    Core, NamedVectors, OpError, PointFields, QueryAnswer, QueryOutcome, QueryRequest, Vectors, WriteBatch,
-    Written,
+    Core, NamedVectors, OpError, PointFields, QueryAnswer, QueryOutcome, Shown, Vectors, WriteBatch, Written,
 };
 use nigh_shard::family::CollectionConfig;
 use std::rc::Rc;
@@ -62,6 +63,8 @@ pub struct SearchNamed {
     pub with_rows: bool,
     /// Say how it went.
     pub explain: bool,
+    /// How thoroughly to search, and what to return.
+    pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
 }
@@ -86,6 +89,8 @@ pub struct HybridNamed {
     pub sparse_k: i64,
     /// Say how it went.
     pub explain: bool,
+    /// How thoroughly to search, and what to return.
+    pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
 }
@@ -183,7 +188,12 @@ fn space_of(config: &NamedConfig, name: &str, source: &Source) -> Result<usize, 
 }
 
 pub(super) fn nothing_found() -> QueryOutcome {
-    QueryOutcome { answer: QueryAnswer::Hits(Vec::new()), incomplete: false, explained: None }
+    QueryOutcome {
+        answer: QueryAnswer::Hits(Vec::new()),
+        incomplete: false,
+        explained: None,
+        shown: Shown::default(),
+    }
 }
 
 /// Checks a number of results that may be 0 or less.
@@ -262,6 +272,7 @@ impl Operation for SearchNamed {
     fn validate(&self) -> Result<(), ApiError> {
         check_results(self.k)?;
         check_source(&self.source)?;
+        self.options.validate(self.k, limits::K_MAX)?;
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
@@ -270,10 +281,10 @@ impl Operation for SearchNamed {
         if self.k < 1 {
             return Ok(nothing_found());
         }
-        let lane = Leaf { source: self.source, space, pool: self.k as usize, filter: self.filter };
-        let (with_rows, explain) = (self.with_rows, self.explain);
-        let request = |lanes| QueryRequest { lanes, group: None, with_rows, explain };
-        one_lane(&core, &self.collection, lane, request).await
+        let pool = self.options.reach(self.k as usize);
+        let lane = Leaf { source: self.source, space, pool, filter: self.filter };
+        let request = |lanes| self.options.request(lanes, self.with_rows, self.explain);
+        one_lane(&core, &self.collection, lane, self.options.query(false), request).await
     }
 }
 
@@ -291,6 +302,7 @@ impl Operation for HybridNamed {
         if self.sparse.1.len() > limits::QUERY_DIMENSIONS_MAX {
             check_source(&Source::Sparse(self.sparse.1.clone()))?;
         }
+        self.options.validate(self.k, limits::K_MAX)?;
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
@@ -301,21 +313,21 @@ impl Operation for HybridNamed {
         let found = Some(dense.len()).filter(|found| *found > 0);
         let numbers = (dense_space(config, &dense_name, found)?, sparse_space(config, &sparse_name)?);
         let mut lanes = Vec::with_capacity(2);
-        let filter = self.filter;
+        let (filter, reach) = (self.filter, self.options.reach(k));
         if !dense.is_empty() {
-            let (source, pool) = (Source::Dense(dense), pool_of(self.dense_k, k));
+            let (source, pool) = (Source::Dense(dense), pool_of(self.dense_k, reach));
             lanes.push(Leaf { source, space: numbers.0, pool, filter: filter.clone() });
         }
         if !sparse.is_empty() {
-            let (source, pool) = (Source::Sparse(sparse), pool_of(self.sparse_k, k));
+            let (source, pool) = (Source::Sparse(sparse), pool_of(self.sparse_k, reach));
             lanes.push(Leaf { source, space: numbers.1, pool, filter });
         }
         if lanes.is_empty() {
             return Ok(nothing_found());
         }
-        let lanes = LaneQuery { lanes, combine: Combine::Fuse(self.method), k };
-        let request = QueryRequest { lanes, group: None, with_rows: false, explain: self.explain };
-        Ok(core.query(&self.collection, request).await?)
+        let options = self.options.query(false);
+        let lanes = LaneQuery { lanes, combine: Combine::Fuse(self.method), k, options };
+        Ok(core.query(&self.collection, self.options.request(lanes, false, self.explain)).await?)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Operations that search by several lanes: hybrid, full text, groups, and the query of any lanes.
 
 use crate::limits;
-use crate::op::{Action, ApiError, Operation, ReadOptions};
+use crate::op::{Action, ApiError, Operation, ReadOptions, SearchOptions};
 use nigh_engine::filter::Predicate;
-use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, Source, Strategy};
+use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, QueryOptions, Source, Strategy};
 use nigh_engine::quoted::quoted;
 use nigh_engine::text::TextQuery;
 use nigh_shard::core::{Core, GroupBy, QueryOutcome, QueryRequest};
@@ -30,6 +30,8 @@ pub struct HybridPoints {
     pub other_k: i64,
     /// Say how it went.
     pub explain: bool,
+    /// How thoroughly to search, and what to return.
+    pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
 }
@@ -46,6 +48,8 @@ pub struct TextPoints {
     pub filter: Option<Arc<Predicate>>,
     /// Say how it went.
     pub explain: bool,
+    /// How thoroughly to search, and what to return.
+    pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
 }
@@ -68,6 +72,8 @@ pub struct GroupPoints {
     pub filter: Option<Arc<Predicate>>,
     /// Say how it went.
     pub explain: bool,
+    /// How thoroughly to search, and what to return.
+    pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
 }
@@ -88,6 +94,8 @@ pub struct DiversePoints {
     pub filter: Option<Arc<Predicate>>,
     /// Say how it went.
     pub explain: bool,
+    /// How thoroughly to search, and what to return.
+    pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
 }
@@ -124,6 +132,8 @@ pub struct QueryPoints {
     pub group_size: i64,
     /// Say how it went.
     pub explain: bool,
+    /// How thoroughly to search, and what to return.
+    pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
 }
@@ -218,7 +228,7 @@ pub fn text_source(text: &str) -> Result<Source, ApiError> {
 pub(super) fn check_source(source: &Source) -> Result<(), ApiError> {
     let (what, found, most) = match source {
         Source::Recommend(of) => {
-            ("example ids", of.positive.len() + of.negative.len(), limits::QUERY_EXAMPLES_MAX)
+            ("examples", of.positive.len() + of.negative.len(), limits::QUERY_EXAMPLES_MAX)
         }
         Source::Discover(of) => ("pairs of examples", of.context.len(), limits::QUERY_EXAMPLES_MAX),
         Source::Sparse(of) => ("dimensions", of.len(), limits::QUERY_DIMENSIONS_MAX),
@@ -254,16 +264,17 @@ fn enough(groups: usize, size: usize, fetch_k: i64) -> Option<usize> {
     positive(fetch_k).filter(|fetch_k| *fetch_k >= groups.saturating_mul(size))
 }
 
-/// Carries out a search of one lane.
+/// Carries out a search of one lane, whose hits are the results and those before the offset.
 pub(super) async fn one_lane(
     core: &Rc<Core>,
     collection: &str,
     lane: Leaf,
+    options: QueryOptions,
     request: impl FnOnce(LaneQuery) -> QueryRequest,
 ) -> Result<QueryOutcome, ApiError> {
-    let k = lane.pool;
+    let k = lane.pool.saturating_sub(options.offset);
     // Nothing is fused.
-    let lanes = LaneQuery { lanes: vec![lane], combine: Combine::Fuse(Method::Rrf { c: 0.0 }), k };
+    let lanes = LaneQuery { lanes: vec![lane], combine: Combine::Fuse(Method::Rrf { c: 0.0 }), k, options };
     Ok(core.query(collection, request(lanes)).await?)
 }
 
@@ -279,21 +290,22 @@ impl Operation for HybridPoints {
         check_pool("dense_k", self.dense_k)?;
         check_pool("sparse_k", self.other_k)?;
         check_source(&self.other)?;
+        self.options.validate(self.k, limits::K_MAX)?;
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
-        let k = self.k as usize;
+        let (k, options) = (self.k as usize, self.options.query(false));
+        let reach = self.options.reach(k);
         let leaf =
-            |source, pool| Leaf { source, space: 0, pool: pool_of(pool, k), filter: self.filter.clone() };
+            |source, pool| Leaf { source, space: 0, pool: pool_of(pool, reach), filter: self.filter.clone() };
         let mut lanes = Vec::with_capacity(2);
         if !self.dense.is_empty() {
             lanes.push(leaf(Source::Dense(self.dense), self.dense_k));
         }
         // Kept when it is empty: the collection may not have such a lane at all, which is to be said.
         lanes.push(leaf(self.other, self.other_k));
-        let lanes = LaneQuery { lanes, combine: Combine::Fuse(self.method), k };
-        let request = QueryRequest { lanes, group: None, with_rows: false, explain: self.explain };
-        Ok(core.query(&self.collection, request).await?)
+        let lanes = LaneQuery { lanes, combine: Combine::Fuse(self.method), k, options };
+        Ok(core.query(&self.collection, self.options.request(lanes, false, self.explain)).await?)
     }
 }
 
@@ -307,12 +319,14 @@ impl Operation for TextPoints {
     fn validate(&self) -> Result<(), ApiError> {
         check_k(self.k)?;
         check_source(&self.text)?;
+        self.options.validate(self.k, limits::K_MAX)?;
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
-        let lane = Leaf { source: self.text, space: 0, pool: self.k as usize, filter: self.filter };
-        let request = |lanes| QueryRequest { lanes, group: None, with_rows: true, explain: self.explain };
-        one_lane(&core, &self.collection, lane, request).await
+        let pool = self.options.reach(self.k as usize);
+        let lane = Leaf { source: self.text, space: 0, pool, filter: self.filter };
+        let request = |lanes| self.options.request(lanes, true, self.explain);
+        one_lane(&core, &self.collection, lane, self.options.query(false), request).await
     }
 }
 
@@ -338,16 +352,16 @@ impl Operation for DiversePoints {
             let (max, fetch_k) = (limits::DIVERSE_POOL_MAX, self.fetch_k);
             return Err(ApiError::invalid(format!("fetch_k must be at most {max}, found {fetch_k}")));
         }
+        self.options.validate(self.k, limits::DIVERSE_K_MAX)?;
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
         let k = self.k as usize;
-        let pool = group_pool(k, 1, self.fetch_k);
+        let pool = group_pool(self.options.reach(k), 1, self.fetch_k);
         let lane = Leaf { source: Source::Dense(self.vector), space: 0, pool, filter: self.filter };
         let combine = Combine::Diversify { lambda: self.lambda as f32 };
-        let lanes = LaneQuery { lanes: vec![lane], combine, k };
-        let request = QueryRequest { lanes, group: None, with_rows: true, explain: self.explain };
-        Ok(core.query(&self.collection, request).await?)
+        let lanes = LaneQuery { lanes: vec![lane], combine, k, options: self.options.query(false) };
+        Ok(core.query(&self.collection, self.options.request(lanes, true, self.explain)).await?)
     }
 }
 
@@ -365,17 +379,19 @@ impl Operation for GroupPoints {
         }
         check_pool("fetch_k", self.fetch_k.max(0))?;
         check_pool("group_size", self.group_size.max(0))?;
+        self.options.validate(self.k, limits::K_MAX)?;
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
         let (groups, size) = (self.k as usize, positive(self.group_size).unwrap_or(1));
-        let pool = group_pool(groups, size, self.fetch_k);
+        let (offset, made) = (self.options.skipped(), self.options.reach(groups));
+        let pool = group_pool(made, size, self.fetch_k);
         let lane = Leaf { source: Source::Dense(self.vector), space: 0, pool, filter: self.filter };
         // Who says how many hits groups are made from gets groups made from these.
-        let pool_max = enough(groups, size, self.fetch_k).unwrap_or(limits::LANE_POOL_MAX as usize);
-        let group = Some(GroupBy { field: self.group_by, groups, size, pool_max });
-        let request = |lanes| QueryRequest { lanes, group, with_rows: true, explain: self.explain };
-        one_lane(&core, &self.collection, lane, request).await
+        let pool_max = enough(made, size, self.fetch_k).unwrap_or(limits::LANE_POOL_MAX as usize);
+        let group = GroupBy { field: self.group_by, groups, offset, size, pool_max };
+        let request = |lanes| self.options.grouped(lanes, group, self.explain);
+        one_lane(&core, &self.collection, lane, self.options.query(true), request).await
     }
 }
 
@@ -407,25 +423,32 @@ impl Operation for QueryPoints {
             )));
         }
         self.lanes.iter().chain(&self.root).try_for_each(|leaf| check_source(&leaf.source))?;
+        self.options.validate(self.k, limits::K_MAX)?;
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
         let wanted = positive(self.k).unwrap_or(limits::QUERY_K_DEFAULT);
         let size = positive(self.group_size).unwrap_or(1);
         let grouped = !self.group_by.is_empty();
-        let k = if grouped { group_pool(wanted, size, 0) } else { wanted };
+        let (offset, reach) = (self.options.skipped(), self.options.reach(wanted));
+        let (k, pool) = match grouped {
+            true => (group_pool(reach, size, 0), group_pool(reach, size, 0)),
+            false => (wanted, reach),
+        };
         let combine = match self.root {
-            Some(root) => Combine::Rerank(Box::new(root.into_leaf(k))),
+            Some(root) => Combine::Rerank(Box::new(root.into_leaf(pool))),
             None => Combine::Fuse(self.method),
         };
         let said = self.lanes.iter().any(|leaf| positive(leaf.lane_k).or(positive(leaf.k)).is_some());
         let pool_max = if said { 0 } else { limits::QUERY_POOL_MAX };
-        let lanes = self.lanes.into_iter().map(|leaf| leaf.into_leaf(k)).collect();
-        let request = QueryRequest {
-            lanes: LaneQuery { lanes, combine, k },
-            group: grouped.then_some(GroupBy { field: self.group_by, groups: wanted, size, pool_max }),
-            with_rows: false,
-            explain: self.explain,
+        let lanes = self.lanes.into_iter().map(|leaf| leaf.into_leaf(pool)).collect();
+        let lanes = LaneQuery { lanes, combine, k, options: self.options.query(grouped) };
+        let request = match grouped {
+            true => {
+                let group = GroupBy { field: self.group_by, groups: wanted, offset, size, pool_max };
+                self.options.grouped(lanes, group, self.explain)
+            }
+            false => self.options.request(lanes, false, self.explain),
         };
         Ok(core.query(&self.collection, request).await?)
     }

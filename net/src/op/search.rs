@@ -1,10 +1,11 @@
 //! The search for nearest neighbours.
 
+use crate::limits;
 use crate::op::query::{check_k, one_lane};
-use crate::op::{Action, ApiError, Operation, ReadOptions};
+use crate::op::{Action, ApiError, Operation, ReadOptions, SearchOptions};
 use nigh_engine::filter::Predicate;
 use nigh_engine::query::{Leaf, Source};
-use nigh_shard::core::{Core, FoundPoint, QueryOutcome, QueryRequest, SearchRequest};
+use nigh_shard::core::{Core, QueryAnswer, QueryOutcome, SearchRequest};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,14 +21,16 @@ pub struct SearchPoints {
     pub filter: Option<Arc<Predicate>>,
     /// Return payload rows.
     pub with_rows: bool,
-    /// Say how it went; see [`ExplainedSearch`].
+    /// Say how it went.
     pub explain: bool,
+    /// How thoroughly to search, and what to return.
+    pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
 }
 
 impl Operation for SearchPoints {
-    type Output = Vec<FoundPoint>;
+    type Output = QueryOutcome;
     const RIGHT: Action = Action::Read;
     const MUTATES: bool = false;
     fn collection(&self) -> &str {
@@ -35,36 +38,20 @@ impl Operation for SearchPoints {
     }
     fn validate(&self) -> Result<(), ApiError> {
         check_k(self.k)?;
+        self.options.validate(self.k, limits::K_MAX)?;
         self.read.validate()
     }
-    async fn run(self, core: Rc<Core>) -> Result<Vec<FoundPoint>, ApiError> {
-        let request = SearchRequest {
-            vector: self.vector,
-            k: self.k as usize,
-            filter: self.filter,
-            with_rows: self.with_rows,
-        };
-        Ok(core.search(&self.collection, request).await?)
-    }
-}
-
-/// A plain search that says how it went.
-pub struct ExplainedSearch(pub SearchPoints);
-
-impl Operation for ExplainedSearch {
-    type Output = QueryOutcome;
-    const RIGHT: Action = Action::Read;
-    const MUTATES: bool = false;
-    fn collection(&self) -> &str {
-        &self.0.collection
-    }
-    fn validate(&self) -> Result<(), ApiError> {
-        self.0.validate()
-    }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
-        let SearchPoints { collection, vector, k, filter, with_rows, .. } = self.0;
-        let lane = Leaf { source: Source::Dense(vector), space: 0, pool: k as usize, filter };
-        let request = |lanes| QueryRequest { lanes, group: None, with_rows, explain: true };
-        one_lane(&core, &collection, lane, request).await
+        let SearchPoints { collection, vector, k, filter, with_rows, explain, options, .. } = self;
+        let k = k as usize;
+        if explain || options != SearchOptions::default() {
+            let lane = Leaf { source: Source::Dense(vector), space: 0, pool: options.reach(k), filter };
+            let request = |lanes| options.request(lanes, with_rows, explain);
+            return one_lane(&core, &collection, lane, options.query(false), request).await;
+        }
+        // A device may answer this one.
+        let hits = core.search(&collection, SearchRequest { vector, k, filter, with_rows }).await?;
+        let shown = options.shown(with_rows);
+        Ok(QueryOutcome { answer: QueryAnswer::Hits(hits), incomplete: false, explained: None, shown })
     }
 }

@@ -8,10 +8,11 @@ use crate::op::{
 use crate::rest::parameters::{ReadParameters, read_parameters};
 use crate::wire::filter::WireFilter;
 use crate::wire::json::{Floats, SparseBody, UpTo, decode, json_object};
+use crate::wire::search_options::search_body;
 use nigh_engine::query::{Anchor, Discover, Method, Recommend, Source};
 use nigh_engine::quoted::quoted;
 
-json_object! {
+search_body! {
     /// Body of `…/search/hybrid`.
     pub struct HybridBody {
         "dense" => dense: Floats,
@@ -23,14 +24,10 @@ json_object! {
         "rrf_k" => rrf_k: i64,
         "dense_k" => dense_k: i64,
         "sparse_k" => sparse_k: i64,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
     }
 }
 
-json_object! {
+search_body! {
     /// Body of `…/search/text`.
     pub struct TextBody {
         "text" => text: String,
@@ -38,14 +35,10 @@ json_object! {
         "filter" => filter: WireFilter,
         // Statistics are always those of the whole collection.
         "global_idf" => global_idf: bool,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
     }
 }
 
-json_object! {
+search_body! {
     /// Body of `…/search/hybrid-text`.
     pub struct HybridTextBody {
         "vector" => vector: Floats,
@@ -59,14 +52,10 @@ json_object! {
         "dense_k" => dense_k: i64,
         "sparse_k" => sparse_k: i64,
         "global_idf" => global_idf: bool,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
     }
 }
 
-json_object! {
+search_body! {
     /// Body of `…/search/groups`.
     pub struct GroupsBody {
         "query" => query: Floats,
@@ -75,17 +64,13 @@ json_object! {
         "group_size" => group_size: i64,
         "fetch_k" => fetch_k: i64,
         "filter" => filter: WireFilter,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
     }
 }
 
 /// Weight of nearness against unlikeness when a body does not say.
 const LAMBDA_DEFAULT: f64 = 0.5;
 
-json_object! {
+search_body! {
     /// Body of `…/search/mmr`.
     pub struct MmrBody {
         "query" => query: Floats,
@@ -93,14 +78,10 @@ json_object! {
         "lambda" => lambda: f64,
         "fetch_k" => fetch_k: i64,
         "filter" => filter: WireFilter,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
     }
 }
 
-json_object! {
+search_body! {
     /// Body of `…/query`.
     pub struct QueryBody {
         "root" => root: LeafBody,
@@ -112,10 +93,6 @@ json_object! {
         "k" => k: i64,
         "group_by" => group_by: String,
         "group_size" => group_size: i64,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
     }
 }
 
@@ -138,6 +115,8 @@ json_object! {
     pub struct RecommendBody {
         "positive" => positive: Vec<u64>,
         "negative" => negative: Vec<u64>,
+        "positive_vecs" => positive_vecs: UpTo<Floats, { limits::QUERY_EXAMPLES_MAX }>,
+        "negative_vecs" => negative_vecs: UpTo<Floats, { limits::QUERY_EXAMPLES_MAX }>,
         "strategy" => strategy: String,
     }
 }
@@ -163,7 +142,8 @@ json_object! {
 
 /// A hybrid search of a body, whose two lanes are given.
 macro_rules! hybrid {
-    ($collection:ident, $body:ident, $read:ident, $dense:expr, $other:expr) => {
+    ($collection:ident, $body:ident, $read:ident, $dense:expr, $other:expr) => {{
+        let options = $body.options();
         Ok(HybridPoints {
             collection: $collection,
             dense: $dense.unwrap_or_default().0,
@@ -174,9 +154,10 @@ macro_rules! hybrid {
             dense_k: $body.dense_k.unwrap_or(0),
             other_k: $body.sparse_k.unwrap_or(0),
             explain: $body.explain.unwrap_or(false),
+            options,
             read: $read.with_body(read_parameters!($body))?,
         })
-    };
+    }};
 }
 
 /// How lanes are fused. A body with `rrf_k` may be one of those that have every number whether it was set or not; in others a zero
@@ -191,8 +172,8 @@ pub fn decode_hybrid(
     body: &[u8],
     read: ReadParameters,
 ) -> Result<HybridPoints, ApiError> {
-    let body: HybridBody = decode(body)?;
-    let sparse = body.sparse.unwrap_or_default().into_vector()?;
+    let mut body: HybridBody = decode(body)?;
+    let sparse = body.sparse.take().unwrap_or_default().into_vector()?;
     hybrid!(collection, body, read, body.dense, Source::Sparse(sparse))
 }
 
@@ -201,25 +182,28 @@ pub fn decode_hybrid_text(
     body: &[u8],
     read: ReadParameters,
 ) -> Result<HybridPoints, ApiError> {
-    let body: HybridTextBody = decode(body)?;
+    let mut body: HybridTextBody = decode(body)?;
     let text = text_source(body.text.as_deref().unwrap_or(""))?;
     hybrid!(collection, body, read, body.vector.or(body.dense), text)
 }
 
 pub fn decode_text(collection: String, body: &[u8], read: ReadParameters) -> Result<TextPoints, ApiError> {
-    let body: TextBody = decode(body)?;
+    let mut body: TextBody = decode(body)?;
+    let options = body.options();
     Ok(TextPoints {
         collection,
         text: text_source(body.text.as_deref().unwrap_or(""))?,
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         explain: body.explain.unwrap_or(false),
+        options,
         read: read.with_body(read_parameters!(body))?,
     })
 }
 
 pub fn decode_groups(collection: String, body: &[u8], read: ReadParameters) -> Result<GroupPoints, ApiError> {
-    let body: GroupsBody = decode(body)?;
+    let mut body: GroupsBody = decode(body)?;
+    let options = body.options();
     Ok(GroupPoints {
         collection,
         vector: body.query.unwrap_or_default().0,
@@ -229,12 +213,14 @@ pub fn decode_groups(collection: String, body: &[u8], read: ReadParameters) -> R
         fetch_k: body.fetch_k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         explain: body.explain.unwrap_or(false),
+        options,
         read: read.with_body(read_parameters!(body))?,
     })
 }
 
 pub fn decode_mmr(collection: String, body: &[u8], read: ReadParameters) -> Result<DiversePoints, ApiError> {
-    let body: MmrBody = decode(body)?;
+    let mut body: MmrBody = decode(body)?;
+    let options = body.options();
     Ok(DiversePoints {
         collection,
         vector: body.query.unwrap_or_default().0,
@@ -243,6 +229,7 @@ pub fn decode_mmr(collection: String, body: &[u8], read: ReadParameters) -> Resu
         fetch_k: body.fetch_k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         explain: body.explain.unwrap_or(false),
+        options,
         read: read.with_body(read_parameters!(body))?,
     })
 }
@@ -257,7 +244,8 @@ pub(super) fn is_rerank(mode: Option<&str>) -> Result<bool, ApiError> {
 }
 
 pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Result<QueryPoints, ApiError> {
-    let body: QueryBody = decode(body)?;
+    let mut body: QueryBody = decode(body)?;
+    let options = body.options();
     let rerank = is_rerank(body.mode.as_deref())?;
     let root = match body.root {
         Some(root) => Some(root.into_leaf().map_err(|error| located("root", &error))?),
@@ -277,6 +265,7 @@ pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Re
         group_by: body.group_by.unwrap_or_default(),
         group_size: body.group_size.unwrap_or(0),
         explain: body.explain.unwrap_or(false),
+        options,
         read: read.with_body(read_parameters!(body))?,
     })
 }
@@ -290,11 +279,7 @@ impl LeafBody {
     pub(super) fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
         let sparse = self.sparse.unwrap_or_default().into_vector()?;
         let source = match (self.recommend, self.discover) {
-            (Some(recommend), _) => Source::Recommend(Recommend {
-                positive: recommend.positive.unwrap_or_default(),
-                negative: recommend.negative.unwrap_or_default(),
-                strategy: recommend_strategy(&recommend.strategy.unwrap_or_default())?,
-            }),
+            (Some(recommend), _) => Source::Recommend(recommend.into_recommend()?),
             (None, Some(discover)) => Source::Discover(discover.into_discover()?),
             (None, None) if !sparse.is_empty() => Source::Sparse(sparse),
             (None, None) => match self.text {
@@ -308,6 +293,21 @@ impl LeafBody {
             k: self.k.unwrap_or(0),
             lane_k: self.lane_k.unwrap_or(0),
             filter: compile_filter(self.filter.map(|filter| filter.0))?,
+        })
+    }
+}
+
+impl RecommendBody {
+    fn into_recommend(self) -> Result<Recommend, ApiError> {
+        let examples = |ids: Option<Vec<u64>>, vectors: Option<UpTo<Floats, _>>| -> Vec<Anchor> {
+            let ids = ids.unwrap_or_default().into_iter().map(Anchor::Id);
+            ids.chain(vectors.unwrap_or_default().0.into_iter().map(|vector| Anchor::Vector(vector.0)))
+                .collect()
+        };
+        Ok(Recommend {
+            positive: examples(self.positive, self.positive_vecs),
+            negative: examples(self.negative, self.negative_vecs),
+            strategy: recommend_strategy(&self.strategy.unwrap_or_default())?,
         })
     }
 }
@@ -370,7 +370,7 @@ mod tests {
         // Of several sources the first of this order counts.
         let all = r#""dense":[1],"sparse":{"indices":[1],"values":[2]}"#;
         let discover = r#""discover":{"target":0,"target_vec":[9],"context":[{"positive":1,"negative":0}]}"#;
-        let recommend = r#""recommend":{"positive":[1],"strategy":" Best "}"#;
+        let recommend = r#""recommend":{"positive":[1],"positive_vecs":[[2]],"strategy":" Best "}"#;
         for (body, expected) in [
             (format!("{{{all},{discover},{recommend}}}"), "Recommend"),
             (
@@ -383,7 +383,7 @@ mod tests {
             ("{}".into(), "Dense([])"),
             (
                 format!("{{{recommend}}}"),
-                "Recommend(Recommend { positive: [1], negative: [], strategy: BestScore",
+                "Recommend(Recommend { positive: [Id(1), Vector([2.0])], negative: [], strategy: BestScore",
             ),
         ] {
             let found = leaf(&body);

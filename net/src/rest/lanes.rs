@@ -1,6 +1,6 @@
 //! Searches by lanes: `search/hybrid`, `search/text`, `search/hybrid-text`, `search/groups`, `search/mmr` and `query`.
 
-use super::search::{FoundPages, write_end, write_found};
+use super::search::{FoundPages, HitFormat, HitKind, write_end};
 use super::{RestService, decode_body, json_body};
 use crate::door::Permit;
 use crate::http::BodyReader;
@@ -28,7 +28,7 @@ impl RestService {
     ) -> Result<Reply, ApiError> {
         let read = ReadParameters::of(query)?;
         let body = json_body(&mut body).await?;
-        let received = Instant::now();
+        let (name, received) = (collection.clone(), Instant::now());
         let outcome = match op {
             VectorOp::HybridSearch => {
                 let decode = move |body: &[u8]| decode_hybrid(collection, body, read);
@@ -55,38 +55,42 @@ impl RestService {
                 permit.run(decode_body(permit, body, decode).await?).await?
             }
         };
-        let documents = matches!(op, VectorOp::SearchText | VectorOp::SearchMmr);
-        self.lanes_reply(permit, outcome, documents, true, received)
+        let kind = match op {
+            VectorOp::SearchText | VectorOp::SearchMmr => HitKind::Document,
+            _ => HitKind::Result,
+        };
+        self.lanes_reply(permit, &name, outcome, (kind, true), received)
     }
 
-    /// The answer to a search by lanes: `results`, or `documents`; unless grouped, it says which partitions are missing if asked to.
+    /// The answer to a search in a collection: `documents` or `results` by the kind of the hits, or `groups`. Whether one without groups says which
+    /// partitions are missing depends on the route.
     ///
     /// # Errors
-    /// 503 when other answers leave no room.
+    /// 404 when vectors are asked for and the collection has just been dropped, 503 when other answers leave no room.
     pub(super) fn lanes_reply(
         &self,
         permit: &Permit,
+        collection: &str,
         outcome: QueryOutcome,
-        documents: bool,
-        says_missing: bool,
+        (kind, says_missing): (HitKind, bool),
         received: Instant,
     ) -> Result<Reply, ApiError> {
-        let now_ms = permit.unix_ms();
-        let explained = outcome.explained;
+        let QueryOutcome { answer, incomplete, explained, shown } = outcome;
+        let shape = if shown.vectors { Some(permit.shape(collection)?) } else { None };
+        let format = HitFormat { kind, shown, shape, now_ms: permit.unix_ms() };
         let mut first = Vec::new();
-        let body = match outcome.answer {
+        let body = match answer {
             QueryAnswer::Hits(hits) => {
                 let bytes = size_of_val(&hits[..]);
-                let pages = FoundPages::new(hits, documents, now_ms).explained(explained);
-                let mut pages = pages.with_missing(says_missing);
+                let mut pages = FoundPages::new(hits, format, says_missing, explained);
                 pages.write(&mut first);
                 stream_pages(permit, first, pages, bytes)?
             }
             QueryAnswer::Groups(groups) => {
-                let incomplete = outcome.incomplete;
                 let bytes =
                     groups.iter().map(|group| size_of_val(group) + size_of_val(&group.hits[..])).sum();
-                let mut pages = GroupPages { groups, at: 0, now_ms, incomplete, explained };
+                let format = HitFormat { kind: HitKind::Document, ..format };
+                let mut pages = GroupPages { groups, at: 0, format, incomplete, explained };
                 pages.write(&mut first);
                 stream_pages(permit, first, pages, bytes)?
             }
@@ -100,7 +104,7 @@ impl RestService {
 struct GroupPages {
     groups: Vec<FoundGroup>,
     at: usize,
-    now_ms: u64,
+    format: HitFormat,
     incomplete: bool,
     explained: Option<Explained>,
 }
@@ -123,7 +127,7 @@ impl GroupPages {
                 if index > 0 {
                     out.push(b',');
                 }
-                write_found(out, hit, Some(self.now_ms));
+                self.format.write(out, hit);
             }
             out.extend_from_slice(b"]}");
             self.at += 1;

@@ -33,6 +33,7 @@ mod routes;
 mod scroll;
 mod search;
 mod shared;
+mod vectors;
 
 pub use binary::{BinaryQuery, IngestDecoder, IngestRoute, decode_query};
 pub use error::status;
@@ -44,9 +45,8 @@ use crate::http::{BodyReader, Collected, Handler, HttpConfig, Reply, ReplyBody, 
 use crate::limits;
 use crate::op::{
     Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CheckReady, CreateCollection, DeletePoint,
-    DropCollection, ExplainedSearch, GetCollection, ListAliases, ListCollections, ListTasks, Op, Operation,
-    PlacementOp, ProcessOp, ReadKvMetrics, ReadMetrics, StagePoints, Unmet, VectorOp, WritePoints,
-    check_name,
+    DropCollection, GetCollection, ListAliases, ListCollections, ListTasks, Op, Operation, PlacementOp,
+    ProcessOp, ReadKvMetrics, ReadMetrics, StagePoints, Unmet, VectorOp, WritePoints, check_name,
 };
 use crate::wire::json::{decode, is_object, json_object};
 use crate::wire::value::write_string;
@@ -60,7 +60,7 @@ use pages::{Room, stream_pages};
 use parameters::{ConditionsBody, Query, ReadParameters, WriteParameters, agreed};
 use points::BatchPages;
 use routes::{Reached, Resolved, parse_id, resolve};
-use search::FoundPages;
+use search::HitKind;
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::time::Instant;
@@ -408,7 +408,7 @@ impl RestService {
         binary: bool,
         documents: bool,
     ) -> Result<Reply, ApiError> {
-        let received = Instant::now();
+        let (name, received) = (collection.clone(), Instant::now());
         let decode = move |body: &[u8]| {
             if binary {
                 search::decode_binary(collection, body, read, documents)
@@ -417,18 +417,9 @@ impl RestService {
             }
         };
         let request = decode_body(permit, body, decode).await?;
-        if request.explain {
-            let outcome = permit.run(ExplainedSearch(request)).await?;
-            return self.lanes_reply(permit, outcome, documents, true, received);
-        }
-        let hits = permit.run(request).await?;
-        let bytes = size_of_val(&hits[..]);
-        let mut pages = FoundPages::new(hits, documents, permit.unix_ms());
-        let mut first = Vec::new();
-        pages.write(&mut first);
-        let index = permit.env().index();
-        self.config.telemetry.core(index).searches.record(received.elapsed());
-        Ok(json_reply(StatusCode::OK, stream_pages(permit, first, pages, bytes)?))
+        let outcome = permit.run(request).await?;
+        let kind = if documents { HitKind::Document } else { HitKind::Result };
+        self.lanes_reply(permit, &name, outcome, (kind, true), received)
     }
 
     async fn ingest_body(

@@ -6,13 +6,13 @@ use super::multi_vector_bodies::{
 use super::parameters::{Query, ReadParameters, WriteParameters};
 use super::points::BatchPages;
 use super::routes::Reached;
-use super::search::FoundPages;
+use super::search::HitKind;
 use super::{
     RestService, batch_reply, decode_body, json_body, named_answer, not_found, ok, points, put_existed,
-    shared, stream_pages,
+    shared,
 };
 use crate::door::Permit;
-use crate::http::{BodyReader, Reply, ReplyBody, json_reply};
+use crate::http::{BodyReader, Collected, Reply, ReplyBody, json_reply};
 use crate::limits;
 use crate::op::{
     ApiError, CreateCollection, DropCollection, GetMultiVectorConfig, MultiVectorOp, QueryDocuments,
@@ -21,7 +21,7 @@ use crate::op::{
 use crate::wire::config::tokens_object;
 use crate::wire::value::write_json;
 use http::StatusCode;
-use nigh_shard::core::{QueryAnswer, QueryOutcome, Written};
+use nigh_shard::core::{QueryOutcome, Written};
 use serde_json::json;
 use std::time::Instant;
 
@@ -98,51 +98,43 @@ impl RestService {
             MultiVectorOp::Count => shared::count(permit, collection, body).await,
             MultiVectorOp::Facet => shared::facet(permit, collection, body).await,
             MultiVectorOp::Sample => shared::sample(permit, collection, body).await,
-            MultiVectorOp::Search => {
+            MultiVectorOp::Search | MultiVectorOp::HybridSearch | MultiVectorOp::Query => {
                 let read = ReadParameters::of(query)?;
                 let (body, received) = (json_body(&mut body).await?, Instant::now());
-                let decode = move |body: &[u8]| decode_search(collection, body, read);
-                let outcome = permit.run(decode_body(permit, body, decode).await?).await?;
-                self.scored_reply(permit, outcome, received)
-            }
-            MultiVectorOp::HybridSearch => {
-                let read = ReadParameters::of(query)?;
-                let (body, received) = (json_body(&mut body).await?, Instant::now());
-                let decode = move |body: &[u8]| decode_hybrid(collection, body, read);
-                let outcome = permit.run(decode_body(permit, body, decode).await?).await?;
-                self.lanes_reply(permit, outcome, false, false, received)
-            }
-            MultiVectorOp::Query => {
-                let read = ReadParameters::of(query)?;
-                let (body, received) = (json_body(&mut body).await?, Instant::now());
-                let decode = move |body: &[u8]| decode_query(collection, body, read);
-                let request: QueryDocuments = decode_body(permit, body, decode).await?;
-                let outcome = permit.run(request).await?;
-                self.lanes_reply(permit, outcome, false, true, received)
+                let outcome = found(permit, op, collection.clone(), body, read).await?;
+                let kind = if op == MultiVectorOp::Search { HitKind::Scored } else { HitKind::Result };
+                // A hybrid search says nothing about partitions.
+                let says_missing = op != MultiVectorOp::HybridSearch;
+                self.lanes_reply(permit, &collection, outcome, (kind, says_missing), received)
             }
             // The table has no routes for these operations.
             MultiVectorOp::AddIfAbsent | MultiVectorOp::Exists | MultiVectorOp::Operate => Ok(not_found()),
         }
     }
+}
 
-    /// The answer to a search by tokens: scores and payloads, without the `content` of dense collections.
-    fn scored_reply(
-        &self,
-        permit: &Permit,
-        outcome: QueryOutcome,
-        received: Instant,
-    ) -> Result<Reply, ApiError> {
-        let hits = match outcome.answer {
-            QueryAnswer::Hits(hits) => hits,
-            QueryAnswer::Groups(_) => Vec::new(),
-        };
-        let bytes = size_of_val(&hits[..]);
-        let mut pages = FoundPages::scored(hits, permit.unix_ms()).explained(outcome.explained);
-        let mut first = Vec::new();
-        pages.write(&mut first);
-        let body = stream_pages(permit, first, pages, bytes)?;
-        self.config.telemetry.core(permit.env().index()).searches.record(received.elapsed());
-        Ok(json_reply(StatusCode::OK, body))
+/// Decodes a search and runs it.
+async fn found(
+    permit: &Permit,
+    op: MultiVectorOp,
+    collection: String,
+    body: Collected,
+    read: ReadParameters,
+) -> Result<QueryOutcome, ApiError> {
+    match op {
+        MultiVectorOp::Search => {
+            let decode = move |body: &[u8]| decode_search(collection, body, read);
+            permit.run(decode_body(permit, body, decode).await?).await
+        }
+        MultiVectorOp::HybridSearch => {
+            let decode = move |body: &[u8]| decode_hybrid(collection, body, read);
+            permit.run(decode_body(permit, body, decode).await?).await
+        }
+        _ => {
+            let decode = move |body: &[u8]| decode_query(collection, body, read);
+            let request: QueryDocuments = decode_body(permit, body, decode).await?;
+            permit.run(request).await
+        }
     }
 }
 

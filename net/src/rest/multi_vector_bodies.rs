@@ -13,6 +13,7 @@ use crate::rest::parameters::{ReadParameters, WriteParameters, read_parameters};
 use crate::wire::config::TokensConfig;
 use crate::wire::filter::WireFilter;
 use crate::wire::json::{Floats, IntMap, SparseBody, UpTo, decode, in_words, invalid_json, json_object};
+use crate::wire::search_options::search_body;
 use crate::wire::value::{WirePayload, encode_row};
 use nigh_engine::collection::MultiVectorConfig;
 use nigh_engine::query::Source;
@@ -34,21 +35,17 @@ json_object! {
     }
 }
 
-json_object! {
+search_body! {
     /// Body of `…/search`.
     pub struct SearchBody {
         "query" => query: Tokens,
         "k" => k: i64,
         "candidates_per_token" => candidates_per_token: i64,
         "filter" => filter: WireFilter,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
     }
 }
 
-json_object! {
+search_body! {
     /// Body of `…/hybrid-search`.
     pub struct HybridBody {
         "query" => query: Tokens,
@@ -60,14 +57,10 @@ json_object! {
         "rrf_k" => rrf_k: i64,
         "dense_k" => dense_k: i64,
         "sparse_k" => sparse_k: i64,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
     }
 }
 
-json_object! {
+search_body! {
     /// Body of `…/query`.
     pub struct QueryBody {
         "root" => root: LeafBody,
@@ -79,10 +72,6 @@ json_object! {
         "k" => k: i64,
         "group_by" => group_by: String,
         "group_size" => group_size: i64,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
     }
 }
 
@@ -234,7 +223,8 @@ pub fn decode_search(
     body: &[u8],
     read: ReadParameters,
 ) -> Result<SearchDocuments, ApiError> {
-    let body: SearchBody = decode(body)?;
+    let mut body: SearchBody = decode(body)?;
+    let options = body.options();
     Ok(SearchDocuments {
         collection,
         query: body.query.unwrap_or_default().0,
@@ -242,6 +232,7 @@ pub fn decode_search(
         candidates_per_token: body.candidates_per_token.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         explain: body.explain.unwrap_or(false),
+        options,
         read: read.with_body(read_parameters!(body))?,
     })
 }
@@ -255,7 +246,8 @@ pub fn decode_hybrid(
     body: &[u8],
     read: ReadParameters,
 ) -> Result<HybridDocuments, ApiError> {
-    let body: HybridBody = decode(body)?;
+    let mut body: HybridBody = decode(body)?;
+    let options = body.options();
     Ok(HybridDocuments {
         collection,
         query: body.query.unwrap_or_default().0,
@@ -266,6 +258,7 @@ pub fn decode_hybrid(
         dense_k: body.dense_k.unwrap_or(0),
         sparse_k: body.sparse_k.unwrap_or(0),
         explain: body.explain.unwrap_or(false),
+        options,
         read: read.with_body(read_parameters!(body))?,
     })
 }
@@ -293,7 +286,8 @@ pub fn decode_query(
     body: &[u8],
     read: ReadParameters,
 ) -> Result<QueryDocuments, ApiError> {
-    let body: QueryBody = decode(body)?;
+    let mut body: QueryBody = decode(body)?;
+    let options = body.options();
     let rerank = is_rerank(body.mode.as_deref())?;
     let root = match body.root {
         Some(root) if rerank => Some(root.into_leaf().map_err(|error| located("root", &error))?),
@@ -313,6 +307,7 @@ pub fn decode_query(
         group_by: body.group_by.unwrap_or_default(),
         group_size: body.group_size.unwrap_or(0),
         explain: body.explain.unwrap_or(false),
+        options,
         read: read.with_body(read_parameters!(body))?,
     }))
 }

@@ -7,6 +7,7 @@ use super::named_bodies::{
 use super::parameters::{Query, ReadParameters, WriteParameters};
 use super::points::BatchPages;
 use super::routes::Reached;
+use super::search::HitKind;
 use super::{
     RestService, batch_reply, decode_body, json_body, named_answer, not_found, ok, points, put_existed,
     shared,
@@ -101,9 +102,9 @@ impl RestService {
             | NamedOp::Query => {
                 let read = ReadParameters::of(query)?;
                 let (body, received) = (json_body(&mut body).await?, Instant::now());
-                let outcome = found(permit, op, collection, body, read).await?;
-                let (documents, says_missing) = (op == NamedOp::SearchDocs, op == NamedOp::Query);
-                self.lanes_reply(permit, outcome, documents, says_missing, received)
+                let outcome = found(permit, op, collection.clone(), body, read).await?;
+                let kind = if op == NamedOp::SearchDocs { HitKind::Document } else { HitKind::Result };
+                self.lanes_reply(permit, &collection, outcome, (kind, op == NamedOp::Query), received)
             }
         }
     }

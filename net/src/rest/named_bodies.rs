@@ -15,6 +15,7 @@ use crate::wire::filter::WireFilter;
 use crate::wire::json::{
     Floats, IntMap, Key, SparseBody, UpTo, decode, field, in_words, invalid_json, json_object,
 };
+use crate::wire::search_options::search_body;
 use crate::wire::value::{WirePayload, encode_row};
 use nigh_engine::collection::{NamedConfig, SPACES_MAX};
 use nigh_engine::query::Source;
@@ -47,35 +48,27 @@ json_object! {
     }
 }
 
-json_object! {
+search_body! {
     /// Body of `…/search` and `…/search/docs`.
     pub struct SearchBody {
         "vector_name" => vector_name: String,
         "query" => query: Floats,
         "k" => k: i64,
         "filter" => filter: WireFilter,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
     }
 }
 
-json_object! {
+search_body! {
     /// Body of `…/sparse-search`.
     pub struct SparseSearchBody {
         "vector_name" => vector_name: String,
         "query" => query: SparseBody,
         "k" => k: i64,
         "filter" => filter: WireFilter,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
     }
 }
 
-json_object! {
+search_body! {
     /// Body of `…/hybrid-search`.
     pub struct HybridBody {
         "dense_space" => dense_space: String,
@@ -89,14 +82,10 @@ json_object! {
         "rrf_k" => rrf_k: i64,
         "dense_k" => dense_k: i64,
         "sparse_k" => sparse_k: i64,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
     }
 }
 
-json_object! {
+search_body! {
     /// Body of `…/query`.
     pub struct QueryBody {
         "root" => root: NamedLeafBody,
@@ -108,10 +97,6 @@ json_object! {
         "k" => k: i64,
         "group_by" => group_by: String,
         "group_size" => group_size: i64,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
     }
 }
 
@@ -280,7 +265,8 @@ pub fn decode_search(
     read: ReadParameters,
     with_rows: bool,
 ) -> Result<SearchNamed, ApiError> {
-    let body: SearchBody = decode(body)?;
+    let mut body: SearchBody = decode(body)?;
+    let options = body.options();
     Ok(SearchNamed {
         collection,
         space: body.vector_name.unwrap_or_default(),
@@ -289,6 +275,7 @@ pub fn decode_search(
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         with_rows,
         explain: body.explain.unwrap_or(false),
+        options,
         read: read.with_body(read_parameters!(body))?,
     })
 }
@@ -302,7 +289,8 @@ pub fn decode_sparse_search(
     body: &[u8],
     read: ReadParameters,
 ) -> Result<SearchNamed, ApiError> {
-    let body: SparseSearchBody = decode(body)?;
+    let mut body: SparseSearchBody = decode(body)?;
+    let options = body.options();
     Ok(SearchNamed {
         collection,
         space: body.vector_name.unwrap_or_default(),
@@ -311,6 +299,7 @@ pub fn decode_sparse_search(
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         with_rows: false,
         explain: body.explain.unwrap_or(false),
+        options,
         read: read.with_body(read_parameters!(body))?,
     })
 }
@@ -320,7 +309,8 @@ pub fn decode_sparse_search(
 /// # Errors
 /// 400.
 pub fn decode_hybrid(collection: String, body: &[u8], read: ReadParameters) -> Result<HybridNamed, ApiError> {
-    let body: HybridBody = decode(body)?;
+    let mut body: HybridBody = decode(body)?;
+    let options = body.options();
     Ok(HybridNamed {
         collection,
         dense: (body.dense_space.unwrap_or_default(), body.dense.unwrap_or_default().0),
@@ -331,6 +321,7 @@ pub fn decode_hybrid(collection: String, body: &[u8], read: ReadParameters) -> R
         dense_k: body.dense_k.unwrap_or(0),
         sparse_k: body.sparse_k.unwrap_or(0),
         explain: body.explain.unwrap_or(false),
+        options,
         read: read.with_body(read_parameters!(body))?,
     })
 }
@@ -340,7 +331,8 @@ pub fn decode_hybrid(collection: String, body: &[u8], read: ReadParameters) -> R
 /// # Errors
 /// 400.
 pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Result<QueryNamed, ApiError> {
-    let body: QueryBody = decode(body)?;
+    let mut body: QueryBody = decode(body)?;
+    let options = body.options();
     let rerank = super::lane_bodies::is_rerank(body.mode.as_deref())?;
     let mut root_space = String::new();
     let root = match body.root {
@@ -367,6 +359,7 @@ pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Re
         group_by: body.group_by.unwrap_or_default(),
         group_size: body.group_size.unwrap_or(0),
         explain: body.explain.unwrap_or(false),
+        options,
         read: read.with_body(read_parameters!(body))?,
     };
     Ok(QueryNamed { query, spaces, root_space })

@@ -1,6 +1,6 @@
 //! Reading points: by id, and by many ids. Answers of any length are made page by page while they are sent.
 
-use crate::door::{Permit, Shape, SpaceNames};
+use crate::door::{Permit, Shape};
 use crate::http::{Reply, ReplyBody, json_reply};
 use crate::op::{ApiError, ErrorKind, GetPoints, ReadOptions};
 use crate::paged::PointReader;
@@ -8,6 +8,7 @@ use crate::rest::envelope::Envelope;
 use crate::rest::pages::{Pages, stream_pages};
 use crate::rest::parameters::{Query, ReadParameters, agreed, read_parameters};
 use crate::rest::routes::parse_id;
+use crate::rest::vectors::write_vectors;
 use crate::wire::json::{in_words, invalid_json, json_object};
 use crate::wire::value::{write_json, write_payload, write_sparse};
 use http::StatusCode;
@@ -28,47 +29,13 @@ impl Shown {
     }
 }
 
-/// Appends the vectors of a point by the names of their spaces.
-fn write_vectors(out: &mut Vec<u8>, point: &StoredPoint, spaces: &SpaceNames) {
-    out.push(b'{');
-    for (index, (name, vector)) in spaces.dense_of(point).enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        write_json(out, name);
-        out.push(b':');
-        write_json(out, vector);
-    }
-    out.push(b'}');
-}
-
-/// Appends the vectors of the tokens of a document in their order.
-fn write_tokens(out: &mut Vec<u8>, point: &StoredPoint) {
-    out.push(b'[');
-    for (index, (_, vector)) in point.vectors.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        write_json(out, vector);
-    }
-    out.push(b']');
-}
-
 /// Appends `"vector":…,"payload":…,"ttl_ms":…,"version":…}`, and `sparse` before the end when vectors are asked for and the
 /// point has one. Of a collection of named spaces `vectors` stands in place of both, of a multi-vector collection `tokens`, without
 /// `ttl_ms`.
 fn write_point(out: &mut Vec<u8>, point: &StoredPoint, shown: &Shown, now_ms: u64) {
-    out.extend_from_slice(match shown.shape {
-        Shape::One => b"\"vector\":",
-        Shape::Spaces(_) => b"\"vectors\":",
-        Shape::Tokens => b"\"tokens\":",
-    });
-    match (&shown.shape, &point.vector) {
-        (Shape::Spaces(spaces), _) if shown.with_vector => write_vectors(out, point, spaces),
-        (Shape::Tokens, _) if shown.with_vector => write_tokens(out, point),
-        (Shape::One, Some(vector)) if !vector.is_empty() => write_json(out, vector),
-        _ => out.extend_from_slice(b"null"),
-    }
+    let only: Vec<_> = point.vector.iter().map(|vector| (0, vector.clone())).collect();
+    let vectors = if matches!(shown.shape, Shape::One) { &only } else { &point.vectors };
+    write_vectors(out, shown.with_vector.then_some(vectors), &shown.shape);
     out.extend_from_slice(b",\"payload\":");
     write_payload(out, &point.row, now_ms);
     if !matches!(shown.shape, Shape::Tokens) {
@@ -267,6 +234,7 @@ impl Pages for GetPages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::door::SpaceNames;
     use crate::rest::envelope::EnvelopeReader;
 
     #[test]

@@ -1,27 +1,26 @@
 //! Searches: JSON and binary queries in, hits or documents out.
 
+use crate::door::Shape;
 use crate::limits::{PAGE_BYTES, PAGE_POINTS};
-use crate::op::{ApiError, SearchPoints, compile_filter};
+use crate::op::{ApiError, SearchOptions, SearchPoints, compile_filter};
 use crate::rest::binary::decode_query;
 use crate::rest::pages::Pages;
 use crate::rest::parameters::{ReadParameters, read_parameters};
+use crate::rest::vectors::write_vectors;
 use crate::wire::filter::WireFilter;
-use crate::wire::json::{Floats, decode, json_object};
-use crate::wire::value::{write_document, write_json, write_payload};
+use crate::wire::json::{Floats, decode};
+use crate::wire::search_options::search_body;
+use crate::wire::value::{write_document, write_json, write_payload, write_sparse};
 use nigh_engine::query::LaneReport;
-use nigh_shard::core::{Explained, FoundPoint};
+use nigh_shard::core::{Explained, FoundPoint, Shown, ShownPayload};
 use serde_json::json;
 
-json_object! {
+search_body! {
     /// Body of `…/search` and `…/search/docs`.
     pub struct SearchBody {
         "query" => query: Floats,
         "k" => k: i64,
         "filter" => filter: WireFilter,
-        "explain" => explain: bool,
-        "read_consistency" => read_consistency: u8,
-        "on_partition_unavailable" => on_partition_unavailable: u8,
-        "max_staleness" => max_staleness: u64,
     }
 }
 
@@ -35,7 +34,8 @@ pub fn decode_json(
     read: ReadParameters,
     with_rows: bool,
 ) -> Result<SearchPoints, ApiError> {
-    let body: SearchBody = decode(body)?;
+    let mut body: SearchBody = decode(body)?;
+    let options = body.options();
     Ok(SearchPoints {
         collection,
         vector: body.query.unwrap_or_default().0,
@@ -43,6 +43,7 @@ pub fn decode_json(
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         with_rows,
         explain: body.explain.unwrap_or(false),
+        options,
         read: read.with_body(read_parameters!(body))?,
     })
 }
@@ -65,6 +66,7 @@ pub fn decode_binary(
         filter: compile_filter(query.filter)?,
         with_rows,
         explain: false,
+        options: SearchOptions::default(),
         read: read.with_header(query.read)?,
     })
 }
@@ -91,17 +93,68 @@ fn write_hit(out: &mut Vec<u8>, id: u64, distance: f32, score: f32) {
     }
 }
 
-/// Appends a hit, with `documents_at` as the document it is at that time.
-pub fn write_found(out: &mut Vec<u8>, hit: &FoundPoint, documents_at: Option<u64>) {
-    write_hit(out, hit.id, hit.distance, hit.score);
-    if let Some(now_ms) = documents_at {
-        out.push(b',');
-        write_document(out, &hit.row, now_ms);
-    }
-    out.push(b'}');
+/// How hits are written.
+#[derive(Clone)]
+pub struct HitFormat {
+    /// What a hit has beside its id and values: the text and the rest of the payload of a document; the payload as `metadata` of a document of
+    /// tokens, which has a score and no distance; or the payload, if it is asked for.
+    pub kind: HitKind,
+    /// What the hits bring along.
+    pub shown: Shown,
+    /// What vectors a point has; `None` unless vectors are asked for.
+    pub shape: Option<Shape>,
+    /// The time that payloads are read at, Unix milliseconds.
+    pub now_ms: u64,
 }
 
-/// Appends `{"id":…,"score":…}` of a hit, with `metadata` when the document has any.
+/// What stands in a hit beside its id and values.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum HitKind {
+    /// `payload`, if it is asked for.
+    Result,
+    /// `content` and `metadata`.
+    Document,
+    /// `metadata`, and no distance.
+    Scored,
+}
+
+impl HitFormat {
+    /// Appends a hit.
+    pub fn write(&self, out: &mut Vec<u8>, hit: &FoundPoint) {
+        match self.kind {
+            HitKind::Scored => write_scored(out, hit, self.now_ms),
+            HitKind::Result | HitKind::Document => write_hit(out, hit.id, hit.distance, hit.score),
+        }
+        let shows_payload = self.shown.payload != ShownPayload::None;
+        match self.kind {
+            HitKind::Document if shows_payload => {
+                out.push(b',');
+                write_document(out, &hit.row, self.now_ms);
+            }
+            HitKind::Result if shows_payload => {
+                out.extend_from_slice(b",\"payload\":");
+                write_payload(out, &hit.row, self.now_ms);
+            }
+            _ => {}
+        }
+        if let Some(shape) = &self.shape {
+            let vectors: Vec<_> = hit.vectors.iter().collect();
+            out.push(b',');
+            write_vectors(out, Some(&vectors), shape);
+            if *shape == Shape::One {
+                write_sparse(out, &hit.row);
+            }
+        }
+        out.push(b'}');
+    }
+
+    /// The bytes that a hit takes, about.
+    fn bytes(hit: &FoundPoint) -> usize {
+        64 + 2 * hit.row.len() + 3 * hit.vectors.bytes()
+    }
+}
+
+/// Appends `"id":…,"score":…` of a hit, with `metadata` when the document has any.
 fn write_scored(out: &mut Vec<u8>, hit: &FoundPoint, now_ms: u64) {
     out.extend_from_slice(b"{\"id\":");
     write_json(out, &hit.id);
@@ -114,7 +167,6 @@ fn write_scored(out: &mut Vec<u8>, hit: &FoundPoint, now_ms: u64) {
     if out[value..] == *b"null" {
         out.truncate(start);
     }
-    out.push(b'}');
 }
 
 /// Appends a document that no score ranks.
@@ -129,44 +181,33 @@ pub fn write_hit_document(out: &mut Vec<u8>, id: u64, distance: f32, row: &[u8],
 pub struct FoundPages {
     hits: Vec<FoundPoint>,
     at: usize,
-    documents: bool,
-    /// Hits have scores and payloads, and no distances and texts.
-    scored: bool,
+    format: HitFormat,
     says_missing: bool,
-    now_ms: u64,
     explained: Option<Explained>,
 }
 
 impl FoundPages {
-    /// For routes that answer `results`, or with `documents` for those that answer `documents`.
-    pub fn new(hits: Vec<FoundPoint>, documents: bool, now_ms: u64) -> Self {
-        FoundPages { hits, at: 0, documents, scored: false, says_missing: true, now_ms, explained: None }
-    }
-
-    /// For a route that answers `results` with payloads, whose documents have tokens and no text.
-    pub fn scored(hits: Vec<FoundPoint>, now_ms: u64) -> Self {
-        FoundPages { scored: true, ..FoundPages::new(hits, false, now_ms) }
-    }
-
-    /// Whether the answer says which partitions are missing, as most do.
-    pub fn with_missing(self, says_missing: bool) -> Self {
-        FoundPages { says_missing, ..self }
-    }
-
-    /// Says how the search went at the end.
-    pub fn explained(self, explained: Option<Explained>) -> Self {
-        FoundPages { explained, ..self }
+    /// The answer with these hits, `documents` or `results` by their kind. Most answers say which partitions are missing; one may say how the
+    /// search went.
+    pub fn new(
+        hits: Vec<FoundPoint>,
+        format: HitFormat,
+        says_missing: bool,
+        explained: Option<Explained>,
+    ) -> Self {
+        FoundPages { hits, at: 0, format, says_missing, explained }
     }
 
     /// Appends the next page.
     pub fn write(&mut self, out: &mut Vec<u8>) {
         // A document costs some ten times a bare hit.
-        let page = if self.documents || self.scored { PAGE_POINTS } else { 8 * PAGE_POINTS };
+        let is_bare = self.format.kind == HitKind::Result && self.format.shown == Shown::default();
+        let page = if is_bare { 8 * PAGE_POINTS } else { PAGE_POINTS };
         let mut hits = &self.hits[self.at..self.hits.len().min(self.at + page)];
         let mut bytes = 128;
         // A page has fewer of long documents, but one at least.
         for (index, hit) in hits.iter().enumerate() {
-            bytes += 64 + 2 * hit.row.len();
+            bytes += HitFormat::bytes(hit);
             if bytes > PAGE_BYTES {
                 hits = &hits[..=index];
                 break;
@@ -174,16 +215,14 @@ impl FoundPages {
         }
         out.reserve(bytes);
         if self.at == 0 {
-            out.extend_from_slice(if self.documents { b"{\"documents\":[" } else { b"{\"results\":[" });
+            let is_document = self.format.kind == HitKind::Document;
+            out.extend_from_slice(if is_document { b"{\"documents\":[" } else { b"{\"results\":[" });
         }
         for (index, hit) in hits.iter().enumerate() {
             if self.at + index > 0 {
                 out.push(b',');
             }
-            match self.scored {
-                true => write_scored(out, hit, self.now_ms),
-                false => write_found(out, hit, self.documents.then_some(self.now_ms)),
-            }
+            self.format.write(out, hit);
         }
         self.at += hits.len();
         if self.at == self.hits.len() {
@@ -251,9 +290,10 @@ impl Pages for FoundPages {
 mod tests {
     use super::*;
     use nigh_engine::payload::{RowBuilder, Value};
+    use nigh_shard::core::FoundVectors;
 
     fn hit(id: u64, distance: f32, row: Vec<u8>) -> FoundPoint {
-        FoundPoint { id, distance, score: 0.0, row: row.into() }
+        FoundPoint { id, distance, score: 0.0, row: row.into(), vectors: FoundVectors::default() }
     }
 
     #[test]
@@ -276,7 +316,9 @@ mod tests {
     }
 
     fn written(hits: Vec<FoundPoint>, documents: bool) -> Vec<u8> {
-        let mut pages = FoundPages::new(hits, documents, 5);
+        let kind = if documents { HitKind::Document } else { HitKind::Result };
+        let format = HitFormat { kind, shown: Shown::payloads_if(documents), shape: None, now_ms: 5 };
+        let mut pages = FoundPages::new(hits, format, true, None);
         let mut out = Vec::new();
         pages.write(&mut out);
         while !pages.is_done() {

@@ -11,4 +11,5 @@ pub mod order;
 pub mod paging;
 pub mod proto;
 pub mod query;
+pub mod search_options;
 pub mod value;

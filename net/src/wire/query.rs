@@ -70,6 +70,7 @@ fn lanes_of(spec: proto::QuerySpec, family: Family) -> Result<(QueryPoints, Vec<
         group_by: spec.group_by,
         group_size: spec.group_size.into(),
         explain: false,
+        options: Default::default(),
         read: Default::default(),
     };
     Ok((query, spaces, root_space.unwrap_or_default()))
@@ -146,15 +147,17 @@ fn lane(source: Source, k: i32, lane_k: i32, filter_json: &str) -> Result<QueryL
 }
 
 fn recommend(leaf: proto::RecommendLeaf) -> Result<Lane, ApiError> {
-    if !leaf.best_pos.is_empty() || !leaf.best_neg.is_empty() {
-        return Err(ApiError::invalid("recommendations by vectors are not offered"));
-    }
     let strategy = match proto::RecommendStrategy::try_from(leaf.strategy) {
         Ok(proto::RecommendStrategy::Average) => Strategy::Average,
         Ok(proto::RecommendStrategy::BestScore) => Strategy::BestScore,
         Err(_) => return Err(invalid("strategy", format_args!("unknown code {}", leaf.strategy))),
     };
-    let source = Recommend { positive: leaf.positive, negative: leaf.negative, strategy };
+    let examples = |ids: Vec<u64>, vectors: Vec<proto::TokenVector>| -> Vec<Anchor> {
+        let vectors = vectors.into_iter().map(|vector| Anchor::Vector(vector.values));
+        ids.into_iter().map(Anchor::Id).chain(vectors).collect()
+    };
+    let positive = examples(leaf.positive, leaf.best_pos);
+    let source = Recommend { positive, negative: examples(leaf.negative, leaf.best_neg), strategy };
     Ok((leaf.space, lane(Source::Recommend(source), leaf.k, 0, &leaf.filter_json)?))
 }
 
@@ -215,6 +218,14 @@ mod tests {
         assert!(matches!(discover.context[1], (Anchor::Vector(_), Anchor::Vector(_))));
         assert!(query.root.is_some());
         assert_eq!((query.group_by.as_str(), query.group_size), ("g", 2));
+        let by_vectors =
+            field(6, &[&[0x08, 3], &field(6, &[&field(1, &[&ONE])]), &field(7, &[&field(1, &[&ONE, &ONE])])]);
+        let query = read(&[&field(2, &[&by_vectors])]).unwrap();
+        let Source::Recommend(recommend) = &query.lanes[0].source else { panic!() };
+        assert!(
+            matches!(&recommend.positive[..], [Anchor::Id(3), Anchor::Vector(vector)] if vector[..] == [1.0])
+        );
+        assert!(matches!(&recommend.negative[..], [Anchor::Vector(vector)] if vector[..] == [1.0, 1.0]));
         let zero = read(&[&field(2, &[&dense]), &field(4, &[b"dbsf"]), &[0x29], &0_f64.to_le_bytes()]);
         assert_eq!(zero.unwrap().method, Method::Dbsf { alpha: Some(0.0) });
         // Sources count before lanes, and a root only where it ranks.
@@ -240,7 +251,6 @@ mod tests {
             (field(2, &[&field(3, &[])]), "a named vector space"),
             (field(2, &[&field(5, &[])]), "a lane of token vectors"),
             (field(2, &[&field(6, &[&field(8, &[b"s"])])]), "a named vector space"),
-            (field(2, &[&field(6, &[&field(6, &[])])]), "recommendations by vectors"),
             (field(2, &[&field(6, &[&[0x28, 2]])]), "strategy: unknown code 2"),
             (field(2, &[&field(2, &[&[0x08, 1]])]), "1 indices but 0 values"),
             (vec![0x18, 1], "needs a root"),

@@ -1,6 +1,7 @@
 //! The same requests over every transport: they mean the same, and are answered with the same.
 mod multi_vector;
 mod named;
+mod options;
 
 use crate::common::grpc::GrpcClient;
 use crate::common::server::{Client, options};

@@ -4,7 +4,7 @@ use super::Core;
 use crate::catalog::CollectionHandle;
 use crate::error::OpError;
 use crate::family::CollectionConfig;
-use crate::found::found_points;
+use crate::found::{Shown, found_points};
 use crate::points::FoundPoint;
 use nigh_engine::collection::SearchError;
 use nigh_engine::memory::Pin;
@@ -24,8 +24,8 @@ pub struct QueryRequest {
     pub lanes: LaneQuery,
     /// Group the result.
     pub group: Option<GroupBy>,
-    /// Also return payload rows; groups always do.
-    pub with_rows: bool,
+    /// What the hits bring along.
+    pub shown: Shown,
     /// Say how it went.
     pub explain: bool,
 }
@@ -39,6 +39,8 @@ pub struct QueryOutcome {
     pub incomplete: bool,
     /// How.
     pub explained: Option<Explained>,
+    /// What the hits bring along.
+    pub shown: Shown,
 }
 
 /// How a query went.
@@ -63,6 +65,8 @@ pub struct GroupBy {
     pub field: String,
     /// Most groups.
     pub groups: usize,
+    /// The number of groups with better hits that are left out before these.
+    pub offset: usize,
     /// Most hits of each.
     pub size: usize,
     /// Hits that a single lane may be asked for when fewer make too few groups.
@@ -170,7 +174,8 @@ impl Core {
                 let turn = self.long_turn().await?;
                 (scratch.dense, scratch.lists) = (self.take_scratch(), LISTS.take());
                 let (pin, mut pace) = (self.long_pin(&turn), self.pieces());
-                self.query_paced(&pin, handle, request, &mut pace, &mut scratch)
+                // In a box: the state of a search in pieces is large, and would be copied with every search that waits for its turn here.
+                Box::pin(self.query_paced(&pin, handle, request, &mut pace, &mut scratch))
                     .await
                     .map_err(|error| self.long_error(error))
             }
@@ -191,7 +196,7 @@ impl Core {
                 combined_us,
                 copied_us: us(times.copied_ns) - us(times.found_ns),
             });
-            QueryOutcome { answer, incomplete: times.incomplete, explained }
+            QueryOutcome { answer, incomplete: times.incomplete, explained, shown: request.shown.clone() }
         })
     }
 }
@@ -224,33 +229,38 @@ impl Core {
         let Some(by) = &request.group else {
             let found_ns = self.env().now_ns();
             let account = &self.node().account;
-            let hits = found_points(dense, pin, &hits, request.with_rows, account, pace).await?;
+            let hits = found_points(dense, pin, &hits, &request.shown, account, pace).await?;
             let answer = QueryAnswer::Hits(hits);
             let copied_ns = self.env().now_ns();
             return Ok((answer, Times { search_ns, found_ns, copied_ns, incomplete: false }));
         };
-        let grouped = |hits: &[Found]| group_hits(dense, pin, hits, &by.field, by.groups, by.size, now_ms);
+        // Those before the offset are made as well.
+        let made = by.groups.saturating_add(by.offset);
+        let grouped = |hits: &[Found]| group_hits(dense, pin, hits, &by.field, made, by.size, now_ms);
         let mut groups = grouped(&hits);
         let mut complete = is_exhausted(&hits, &request.lanes, scratch);
         if let [lane] = &request.lanes.lanes[..] {
             // With several lanes more hits of each would change the scores of all.
             let (mut lane, mut pool) = (lane.clone(), request.lanes.k);
-            let groups_max = dense.points().groups_at_most(pin, &by.field).min(by.groups as u64);
+            let groups_max = dense.points().groups_at_most(pin, &by.field).min(made as u64);
             while (groups.len() as u64) < groups_max && !complete && pool < by.pool_max {
                 pool = pool.saturating_mul(WIDENED).min(by.pool_max);
                 lane.pool = pool;
                 let combine = request.lanes.combine.clone();
-                let lanes = LaneQuery { lanes: vec![lane.clone()], combine, k: pool };
+                let options = request.lanes.options;
+                let lanes = LaneQuery { lanes: vec![lane.clone()], combine, k: pool, options };
                 let hits = search_lanes_paced(searched, pin, &lanes, now_ms, pace, scratch).await?;
                 groups = grouped(&hits);
                 complete = is_exhausted(&hits, &lanes, scratch);
             }
         }
-        let full = groups.len() == by.groups && groups.iter().all(|group| group.hits.len() == by.size);
+        let full = groups.len() == made && groups.iter().all(|group| group.hits.len() == by.size);
+        groups.drain(..by.offset.min(groups.len()));
         let found_ns = self.env().now_ns();
         // All together, so that the bound on an answer's rows holds for their sum.
         let hits: Vec<Found> = groups.iter().flat_map(|group| &group.hits).copied().collect();
-        let mut copied = found_points(dense, pin, &hits, true, &self.node().account, pace).await?.into_iter();
+        let copied = found_points(dense, pin, &hits, &request.shown, &self.node().account, pace);
+        let mut copied = copied.await?.into_iter();
         let copied = groups.into_iter().map(|group| FoundGroup {
             hits: copied.by_ref().take(group.hits.len()).collect(),
             key: group.key,
@@ -263,5 +273,6 @@ impl Core {
 
 /// Whether no lane of the search that has just ended could have found more.
 fn is_exhausted(hits: &[Found], lanes: &LaneQuery, scratch: &QueryScratch) -> bool {
-    hits.len() < lanes.k && scratch.reports.iter().all(|lane| lane.hits < lane.pool)
+    // What lies behind a hit that a threshold has removed is beyond the threshold too.
+    scratch.is_cut || hits.len() < lanes.k && scratch.reports.iter().all(|lane| lane.hits < lane.pool)
 }

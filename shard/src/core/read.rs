@@ -4,13 +4,14 @@ use super::{Core, QueryRequest};
 use crate::catalog::{CollectionHandle, CollectionMetrics};
 use crate::env::call;
 use crate::error::OpError;
+use crate::found::Shown;
 use crate::owner::Owned;
 use crate::points::{FoundPoint, PAGE_BYTES, ScrollPage, SearchRequest, StoredPoint};
 use crate::question::{self, Asked, OpenPoint};
 use crate::slice::Slice;
 use nigh_engine::collection::{IndexType, MatchCursor, Point};
 use nigh_engine::filter::Predicate;
-use nigh_engine::payload::{PayloadRow, RowBuilder, without_tokens};
+use nigh_engine::payload::{PayloadRow, narrowed, without_tokens};
 use nigh_engine::query::LaneQuery;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -34,7 +35,8 @@ fn stored(point: &Point<'_>, with_vector: bool, with_payload: bool, now_ms: u64)
         vectors: Vec::new(),
         row: match (with_payload, with_vector) {
             (true, _) => without_tokens(point.row).into_owned(),
-            (false, true) => sparse_only(point.row),
+            // Sparse vectors are vectors.
+            (false, true) => narrowed(point.row, |_| false, true),
             (false, false) => Vec::new(),
         },
         ttl_ms: match point.deadline_ms {
@@ -48,16 +50,6 @@ fn stored(point: &Point<'_>, with_vector: bool, with_payload: bool, now_ms: u64)
 /// The token vectors of a document, each with its position.
 fn token_vectors(row: &[u8]) -> Vec<(usize, Vec<f32>)> {
     PayloadRow::trusted(row).tokens().vectors().map(Iterator::collect).enumerate().collect()
-}
-
-/// The row without its payload: sparse vectors are vectors.
-fn sparse_only(row: &[u8]) -> Vec<u8> {
-    let (row, mut only) = (PayloadRow::trusted(row), RowBuilder::new());
-    for space in 0..row.sparse_spaces() {
-        let vector = row.sparse_of(space).collect();
-        only.set_sparse_of(space, vector).expect("the sparse vectors of a row ascend");
-    }
-    only.finish()
 }
 
 /// One search counted in its core's load while it waits or runs.
@@ -96,7 +88,7 @@ impl Core {
         }
         let SearchRequest { vector, k, filter, with_rows } = request;
         let lanes = LaneQuery::nearest(vector, k, filter);
-        let query = QueryRequest { lanes, group: None, with_rows, explain: false };
+        let query = QueryRequest { lanes, group: None, shown: Shown::payloads_if(with_rows), explain: false };
         let outcome = self.run_search(async move |core| core.query_here(&handle, &query, began_ns).await);
         Ok(outcome.await?.answer.into_hits())
     }

@@ -2,7 +2,7 @@
 use super::devices::Devices;
 use super::waiting::{Outcome, Search};
 use crate::catalog::CollectionHandle;
-use crate::found::found_points;
+use crate::found::{Shown, found_points};
 use nigh_engine::collection::{Dense, Hit, Moment};
 use nigh_engine::device::{DeviceError, ExactDevice, Found, K_MAX};
 use nigh_engine::index::Slot;
@@ -127,7 +127,14 @@ fn search_all(
         let Search { request, account, .. } = prepared.search;
         // The thread belongs to the device, and its answers are short.
         let mut pace = Whole::unbounded();
-        Some(at_once(found_points(view, pin, &hits, request.with_rows, account, &mut pace)))
+        Some(at_once(found_points(
+            view,
+            pin,
+            &hits,
+            &Shown::payloads_if(request.with_rows),
+            account,
+            &mut pace,
+        )))
     };
     let (mut together, live) = (Vec::new(), moment.live());
     for (index, search) in searches.iter().enumerate() {

@@ -179,8 +179,15 @@ impl Bed {
         dense.search(&pin, &query, &mut Scratch::default(), &mut hits).unwrap();
         let hits: Vec<query::Found> = hits.into_iter().map(query::Found::from).collect();
         let (account, mut pace) = (Account::new(u64::MAX), Whole::unbounded());
-        at_once(crate::found::found_points(dense, &pin, &hits, request.with_rows, &account, &mut pace))
-            .unwrap()
+        at_once(crate::found::found_points(
+            dense,
+            &pin,
+            &hits,
+            &crate::found::Shown::payloads_if(request.with_rows),
+            &account,
+            &mut pace,
+        ))
+        .unwrap()
     }
 
     /// Asks the lane and holds its answer, if it has one, against the engine's.

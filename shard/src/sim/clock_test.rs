@@ -10,7 +10,7 @@
 
 use super::Sim;
 use super::node::{SimNode, node_options, open, patiently};
-use crate::core::{Core, FacetValue, OrderKey, OrderedScroll, QueryAnswer, QueryRequest};
+use crate::core::{Core, FacetValue, OrderKey, OrderedScroll, QueryAnswer, QueryRequest, Shown};
 use crate::disk::SimDisk;
 use crate::error::OpError;
 use crate::node::NodeOptions;
@@ -19,7 +19,7 @@ use crate::points::{PointFields, SearchRequest, Vectors, WriteBatch};
 use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::{PayloadRow, RowBuilder, Value};
-use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, Source};
+use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, QueryOptions, Source};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -90,8 +90,13 @@ async fn seen(core: &Rc<Core>, name: &str) -> (BTreeSet<u64>, BTreeSet<u64>) {
     assert_eq!(found, keys, "keys of a search");
 
     let leaf = Leaf { source: Source::Dense(vec![0.0]), space: 0, pool: 64, filter: None };
-    let lanes = LaneQuery { lanes: vec![leaf], combine: Combine::Fuse(Method::Rrf { c: 60.0 }), k: 64 };
-    let request = QueryRequest { lanes, group: None, with_rows: false, explain: false };
+    let lanes = LaneQuery {
+        lanes: vec![leaf],
+        combine: Combine::Fuse(Method::Rrf { c: 60.0 }),
+        k: 64,
+        options: QueryOptions::default(),
+    };
+    let request = QueryRequest { lanes, group: None, shown: Shown::default(), explain: false };
     match patiently(|| core.query(name, request.clone())).await.answer {
         QueryAnswer::Hits(hits) => {
             assert_eq!(hits.iter().map(|hit| hit.id).collect::<BTreeSet<u64>>(), points, "query");

@@ -3,14 +3,14 @@
 
 use super::Sim;
 use super::node::{node_options, open, patiently};
-use crate::core::{Core, QueryAnswer, QueryRequest};
+use crate::core::{Core, QueryAnswer, QueryRequest, Shown};
 use crate::disk::SimDisk;
 use crate::error::OpError;
 use crate::points::{PointFields, Vectors, WriteBatch};
 use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::{RowBuilder, Value};
-use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, Source};
+use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, QueryOptions, Source};
 use nigh_engine::text::{TextConfig, TextQuery};
 use std::rc::Rc;
 
@@ -59,8 +59,13 @@ async fn seen(core: &Rc<Core>, name: &str) -> (Vec<(u64, f32)>, Vec<(u64, f32)>,
         if dense {
             lanes.push(Leaf { source: Source::Dense(vec![0.0]), space: 0, pool: 64, filter: None });
         }
-        let lanes = LaneQuery { lanes, combine: Combine::Fuse(Method::Rrf { c: 60.0 }), k: 64 };
-        let request = QueryRequest { lanes, group: None, with_rows: false, explain: false };
+        let lanes = LaneQuery {
+            lanes,
+            combine: Combine::Fuse(Method::Rrf { c: 60.0 }),
+            k: 64,
+            options: QueryOptions::default(),
+        };
+        let request = QueryRequest { lanes, group: None, shown: Shown::default(), explain: false };
         match patiently(|| core.query(name, request.clone())).await.answer {
             QueryAnswer::Hits(hits) => found.push(hits.iter().map(|hit| (hit.id, hit.score)).collect()),
             QueryAnswer::Groups(_) => panic!("no groups were asked for"),

@@ -4,7 +4,7 @@
 
 use super::node::{node_options, open, patiently};
 use super::{Random, Sim};
-use crate::core::{Core, QueryRequest};
+use crate::core::{Core, QueryRequest, Shown};
 use crate::disk::SimDisk;
 use crate::error::OpError;
 use crate::family::Family;
@@ -14,7 +14,7 @@ use crate::points::{NamedVectors, PointFields, Vectors, WriteBatch, Written};
 use nigh_engine::collection::{DenseConfig, MultiVectorConfig, Quantizer, WriteMode};
 use nigh_engine::distance::{Metric, prepare};
 use nigh_engine::payload::{PayloadRow, RowBuilder, Value, ValueRef};
-use nigh_engine::query::{Combine, LaneQuery, Leaf, MaxSim, Method, Source};
+use nigh_engine::query::{Combine, LaneQuery, Leaf, MaxSim, Method, QueryOptions, Source};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -147,8 +147,13 @@ async fn refusals(core: &Rc<Core>, id: u64) {
         }
     }
     let lane = Leaf { source: Source::Dense(vec![0.0; DIM]), space: 0, pool: 1, filter: None };
-    let lanes = LaneQuery { lanes: vec![lane], combine: Combine::Fuse(Method::Rrf { c: 0.0 }), k: 1 };
-    let request = QueryRequest { lanes, group: None, with_rows: false, explain: false };
+    let lanes = LaneQuery {
+        lanes: vec![lane],
+        combine: Combine::Fuse(Method::Rrf { c: 0.0 }),
+        k: 1,
+        options: QueryOptions::default(),
+    };
+    let request = QueryRequest { lanes, group: None, shown: Shown::default(), explain: false };
     assert!(matches!(core.query(NAME, request).await, Err(OpError::BadRequest(_))));
     assert!(core.expect_family(NAME, Family::MultiVector).is_ok());
     assert!(core.expect_family(NAME, Family::Named).is_err());
@@ -189,8 +194,8 @@ async fn search(core: &Rc<Core>, random: &Random, model: &Shared) {
 
 async fn query(core: &Rc<Core>, lane: Leaf) -> Vec<(u64, f32)> {
     let combine = Combine::Fuse(Method::Rrf { c: 0.0 });
-    let lanes = LaneQuery { lanes: vec![lane], combine, k: 100 };
-    let request = QueryRequest { lanes, group: None, with_rows: false, explain: false };
+    let lanes = LaneQuery { lanes: vec![lane], combine, k: 100, options: QueryOptions::default() };
+    let request = QueryRequest { lanes, group: None, shown: Shown::default(), explain: false };
     let outcome = patiently(|| core.query(NAME, request.clone())).await;
     outcome.answer.into_hits().into_iter().map(|hit| (hit.id, hit.score)).collect()
 }

@@ -3,7 +3,7 @@
 
 use super::node::{node_options, open, patiently};
 use super::{Random, Sim};
-use crate::core::{Core, QueryRequest};
+use crate::core::{Core, QueryRequest, Shown};
 use crate::disk::SimDisk;
 use crate::error::OpError;
 use crate::family::Family;
@@ -16,7 +16,7 @@ use nigh_engine::collection::{
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::{PayloadRow, RowBuilder, Value, ValueRef};
 use nigh_engine::quantizer::Quantization;
-use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, Source};
+use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, QueryOptions, Source};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -172,7 +172,7 @@ async fn refusals(core: &Rc<Core>, id: u64) {
     for (source, space) in [(Source::Dense(vec![0.0; 2]), 3), (Source::Sparse(vec![(1, 1.0)]), 2)] {
         let lane = Leaf { source, space, pool: 1, filter: None };
         let lanes = LaneQuery { lanes: vec![lane], ..query.clone() };
-        let request = QueryRequest { lanes, group: None, with_rows: false, explain: false };
+        let request = QueryRequest { lanes, group: None, shown: Shown::default(), explain: false };
         assert!(matches!(core.query(NAME, request).await, Err(OpError::BadRequest(_))));
     }
     assert!(
@@ -214,8 +214,8 @@ async fn search(core: &Rc<Core>, random: &Random, model: &Shared) {
 
 async fn query(core: &Rc<Core>, lane: Leaf) -> Vec<u64> {
     let combine = Combine::Fuse(Method::Rrf { c: 0.0 });
-    let lanes = LaneQuery { lanes: vec![lane], combine, k: 100 };
-    let request = QueryRequest { lanes, group: None, with_rows: false, explain: false };
+    let lanes = LaneQuery { lanes: vec![lane], combine, k: 100, options: QueryOptions::default() };
+    let request = QueryRequest { lanes, group: None, shown: Shown::default(), explain: false };
     let outcome = patiently(|| core.query(NAME, request.clone())).await;
     outcome.answer.into_hits().into_iter().map(|hit| hit.id).collect()
 }

@@ -15,8 +15,32 @@ fn hit() -> Value {
     json!({
         "id": uint64(),
         "distance": about("Smaller is nearer. With a dense lane every fused hit has its own; 0 where no vector ranks.", double()),
-        "score": about("Larger is better; 0 where a distance ranks.", double()),
+        "score": about("Larger is better; 0 where a distance ranks, unless `with_score` asks for one.", double()),
     })
+}
+
+/// The keys of the vectors of a hit, of which it has those of its family if `with_vector` asks for them.
+pub const HIT_VECTORS: [&str; 4] = ["vector", "sparse", "vectors", "tokens"];
+
+/// The vectors of a hit.
+pub fn hit_vectors() -> Value {
+    let vector = || array(double());
+    json!({
+        "vector": about("In a dense collection.", nullable(vector())),
+        "sparse": named("StoredSparse"),
+        "vectors": about("In a collection of named spaces, by the names of the dense ones.",
+            json!({"type": "object", "additionalProperties": vector()})),
+        "tokens": about("In a multi-vector collection.", array(vector())),
+    })
+}
+
+/// The payload of a hit.
+fn hit_payload() -> Value {
+    json!({"payload": about("If `with_payload` asks for it.", nullable(named("StoredPayload")))})
+}
+
+fn optional(keys: &[&'static str]) -> Vec<&'static str> {
+    [keys, &HIT_VECTORS[..]].concat()
 }
 
 fn document() -> Value {
@@ -191,8 +215,12 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 }),
             ),
         ),
-        ("Hit", answer(&[], hit())),
-        ("Document", answer(&["metadata"], joined(&[hit(), document()]))),
+        ("Hit", answer(&optional(&["payload"]), joined(&[hit(), hit_payload(), hit_vectors()]))),
+        // A document has no text if `with_payload` is false.
+        (
+            "Document",
+            answer(&optional(&["content", "metadata"]), joined(&[hit(), document(), hit_vectors()])),
+        ),
         ("Group", group),
         ("TaskList", answer(&[], json!({"tasks": array(task())}))),
         ("Explanation", explanation()),

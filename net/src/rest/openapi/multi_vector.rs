@@ -3,7 +3,7 @@
 use super::config::wanted;
 use super::operation::{Operation, operation};
 use super::requests::{
-    explain, filter, fusion, k_or_none, one_or_many, points, pool, read_options, write_options,
+    filter, fusion, k_or_none, one_or_many, options, points, pool, read_options, write_options,
 };
 use super::schema::{
     about, answer, array, body, boolean, double, float, int64, joined, named, natural, nullable, one_of, or,
@@ -343,14 +343,15 @@ fn stored() -> Value {
 
 /// The components of this file.
 pub fn schemas() -> Vec<(&'static str, Value)> {
-    let search = |keys: Value| body(&[], joined(&[keys, filter(), explain(), read_options()]));
+    let search = |keys: Value| body(&[], joined(&[keys, filter(), options(), read_options()]));
     let lanes = with(array(named("TokenLeaf")), json!({"minItems": 1, "maxItems": limits::QUERY_LANES_MAX}));
     let scored = answer(
-        &["metadata"],
+        &["metadata", "tokens"],
         json!({
             "id": uint64(),
             "score": about("Larger is better.", double()),
             "metadata": about("Absent when it is empty.", named("StoredPayload")),
+            "tokens": about("If `with_vector` asks for them.", array(array(double()))),
         }),
     );
     let config: Map<String, Value> =
@@ -429,7 +430,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                         "group_size": about("Hits per group; below 1 means 1.", or(1, int64())),
                     }),
                     fusion(),
-                    explain(),
+                    options(),
                     read_options(),
                 ]),
             ),

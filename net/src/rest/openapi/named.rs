@@ -3,7 +3,7 @@
 use super::config::wanted;
 use super::operation::{Operation, operation};
 use super::requests::{
-    explain, filter, fusion, k_or_none, one_or_many, points, pool, read_options, write_options,
+    filter, fusion, k_or_none, one_or_many, options, points, pool, read_options, write_options,
 };
 use super::schema::{
     about, answer, array, body, boolean, double, filled, float, int64, integer, joined, named, natural,
@@ -389,7 +389,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
     let vector = || array(float());
     let name = || about("Name of the space.", filled());
     let search =
-        |keys: Value, required: &[&str]| body(required, joined(&[keys, filter(), explain(), read_options()]));
+        |keys: Value, required: &[&str]| body(required, joined(&[keys, filter(), options(), read_options()]));
     let spaces = with(by_space(named("NamedSpace")), json!({"minProperties": 1}));
     let lanes = with(array(named("NamedLeaf")), json!({"minItems": 1, "maxItems": limits::QUERY_LANES_MAX}));
     let pool_of = |what: &str| about(what, int64());
@@ -484,7 +484,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                         "group_size": about("Hits per group; below 1 means 1.", or(1, int64())),
                     }),
                     fusion(),
-                    explain(),
+                    options(),
                     read_options(),
                 ]),
             ),

@@ -6,6 +6,7 @@ use super::schema::{
 };
 use crate::limits;
 use crate::op::PARTITIONS;
+use crate::wire::search_options::SHOWN_KEYS_MAX;
 use serde_json::{Map, Value, json};
 
 /// Read options of a body.
@@ -30,8 +31,33 @@ pub fn write_options() -> Value {
     })
 }
 
-pub fn explain() -> Value {
-    json!({"explain": about("Say how the search was carried out.", or(false, boolean()))})
+/// The options of every search.
+pub fn options() -> Value {
+    json!({
+        "explain": about("Say how the search was carried out.", or(false, boolean())),
+        "ef_search": about(
+            "Beam width of this search; absent means that of the collection or of the space.",
+            integer(1, limits::K_MAX),
+        ),
+        "exact": about("Compare the query with every vector that the filter lets through.", or(false, boolean())),
+        "offset": about(
+            "Best results, or groups, that are left out; with `k` at most 65,536.",
+            or(0, integer(0, limits::K_MAX)),
+        ),
+        "score_threshold": about(
+            "Least score of a result. Results that are ranked by distance are compared by the score that `with_score` gives them.",
+            double(),
+        ),
+        "distance_threshold": about("Greatest distance of a result; for searches that rank by distance.", double()),
+        "with_score": about(
+            "Give results that are ranked by distance a score that grows with fit: the cosine, the dot product, or 1 / (1 + distance) \
+             of the squared Euclidean distance.",
+            or(false, boolean()),
+        ),
+        "with_payload": {"description": "Return the payload: all of it, none, or the values of these keys. Documents have it by default.",
+            "oneOf": [boolean(), with(array(string()), json!({"maxItems": SHOWN_KEYS_MAX}))]},
+        "with_vector": about("Return the vectors.", or(false, boolean())),
+    })
 }
 
 pub fn fusion() -> Value {
@@ -175,7 +201,7 @@ fn leaf() -> Value {
 }
 
 fn search(keys: Value, required: &[&str]) -> Value {
-    body(required, joined(&[keys, filter(), explain(), read_options()]))
+    body(required, joined(&[keys, filter(), options(), read_options()]))
 }
 
 fn change_of_payload() -> Value {
@@ -189,7 +215,9 @@ fn change_of_payload() -> Value {
 
 /// The components of this file.
 pub fn schemas() -> Vec<(&'static str, Value)> {
-    let examples = || with(array(uint64()), json!({"maxItems": limits::QUERY_EXAMPLES_MAX}));
+    let at_most = || json!({"maxItems": limits::QUERY_EXAMPLES_MAX});
+    let examples = || with(array(uint64()), at_most());
+    let example_vectors = || with(array(vector()), at_most());
     let lanes = with(array(named("Leaf")), json!({"minItems": 1, "maxItems": limits::QUERY_LANES_MAX}));
     let most = *PARTITIONS.end();
     let name = || named("CollectionName");
@@ -422,7 +450,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                         "group_size": about("Hits per group; below 1 means 1.", or(1, int64())),
                     }),
                     fusion(),
-                    explain(),
+                    options(),
                     read_options(),
                 ]),
             ),
@@ -438,10 +466,12 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         (
             "Recommend",
             body(
-                &["positive"],
+                &[],
                 json!({
-                    "positive": with(examples(), json!({"minItems": 1})),
-                    "negative": examples(),
+                    "positive": about("Ids of points to be like. There must be one at least, or a vector.", examples()),
+                    "negative": about("Ids of points to be unlike.", examples()),
+                    "positive_vecs": about("Vectors to be like.", example_vectors()),
+                    "negative_vecs": about("Vectors to be unlike.", example_vectors()),
                     "strategy": about("`average` (also `average_vector`), which is the default, or `best_score` (also `best`).", string()),
                 }),
             ),

@@ -2,14 +2,16 @@
 
 use crate::door::Permit;
 use crate::limits::PAGE_POINTS;
-use crate::op::{ApiError, ChangePayloadIfPresent, GetPoints, Scroll};
+use crate::op::{ApiError, ChangePayloadIfPresent, GetPoints, Scroll, SearchOptions};
 use crate::paged::{PointReader, ScrollReader};
 use crate::room::Room;
 use crate::tcp::frame::{self, Begun};
 use crate::tcp::vector::answers::{self, ScrollAnswer};
 use crate::tcp::vector::{self, VectorRequest};
 use nigh_engine::query::Source;
-use nigh_shard::core::{ANSWERS_CROWDED, FoundPoint, PointOperated, QueryAnswer, Written};
+use nigh_shard::core::{
+    ANSWERS_CROWDED, FoundGroup, FoundPoint, PointOperated, QueryAnswer, QueryOutcome, Written,
+};
 
 /// How a request fits into a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,57 +166,58 @@ async fn answer(
             answers::put_done(out, permit.run(ChangePayloadIfPresent(request)).await?);
         }
         VectorRequest::DeleteByFilter(request) => answers::put_deleted(out, permit.run(request).await?),
-        VectorRequest::Search(request) => answers::put_hits12(out, &permit.run(request).await?),
+        VectorRequest::Search(request) => {
+            let extended = extended(&request.options, &request.collection, HitLayout::Hits12);
+            found(permit, extended, permit.run(request).await?, begun, room, out).await?;
+        }
         VectorRequest::SearchDocs(request) => {
-            let hits = permit.run(request).await?;
-            put_docs(permit, &hits, begun, room, out).await;
+            let extended = extended(&request.options, &request.collection, HitLayout::Documents);
+            found(permit, extended, permit.run(request).await?, begun, room, out).await?;
         }
         VectorRequest::SearchNamed(request) => {
-            let (with_rows, is_sparse) = (request.with_rows, matches!(request.source, Source::Sparse(_)));
-            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
-                match (with_rows, is_sparse) {
-                    (true, _) => put_docs(permit, &hits, begun, room, out).await,
-                    (false, true) => answers::put_hits16(out, &hits),
-                    (false, false) => answers::put_hits12(out, &hits),
-                }
-            }
+            let layout = match (request.with_rows, &request.source) {
+                (true, _) => HitLayout::Documents,
+                (false, Source::Sparse(_)) => HitLayout::Hits16,
+                (false, _) => HitLayout::Hits12,
+            };
+            let extended = extended(&request.options, &request.collection, layout);
+            found(permit, extended, permit.run(request).await?, begun, room, out).await?;
         }
         VectorRequest::SearchGroups(request) => {
-            put_query(permit, &permit.run(request).await?.answer, begun, room, out).await;
+            let extended = extended(&request.options, &request.collection, HitLayout::Query);
+            found(permit, extended, permit.run(request).await?, begun, room, out).await?;
         }
         VectorRequest::Hybrid(request) => {
-            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
-                answers::put_hits16(out, &hits);
-            }
+            let extended = extended(&request.options, &request.collection, HitLayout::Hits16);
+            found(permit, extended, permit.run(request).await?, begun, room, out).await?;
         }
         VectorRequest::HybridNamed(request) => {
-            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
-                answers::put_hits16(out, &hits);
-            }
+            let extended = extended(&request.options, &request.collection, HitLayout::Hits16);
+            found(permit, extended, permit.run(request).await?, begun, room, out).await?;
         }
         VectorRequest::SearchText(request) => {
-            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
-                put_docs(permit, &hits, begun, room, out).await;
-            }
+            let extended = extended(&request.options, &request.collection, HitLayout::Documents);
+            found(permit, extended, permit.run(request).await?, begun, room, out).await?;
         }
         VectorRequest::Query(request) => {
-            put_query(permit, &permit.run(request).await?.answer, begun, room, out).await;
+            let extended = extended(&request.options, &request.collection, HitLayout::Query);
+            found(permit, extended, permit.run(request).await?, begun, room, out).await?;
         }
         VectorRequest::QueryNamed(request) => {
-            put_query(permit, &permit.run(request).await?.answer, begun, room, out).await;
+            let extended = extended(&request.query.options, &request.query.collection, HitLayout::Query);
+            found(permit, extended, permit.run(request).await?, begun, room, out).await?;
         }
         VectorRequest::SearchDocuments(request) => {
-            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
-                put_scored(permit, &hits, begun, room, out).await;
-            }
+            let extended = extended(&request.options, &request.collection, HitLayout::Scored);
+            found(permit, extended, permit.run(request).await?, begun, room, out).await?;
         }
         VectorRequest::HybridDocuments(request) => {
-            if let QueryAnswer::Hits(hits) = permit.run(request).await?.answer {
-                answers::put_hits16(out, &hits);
-            }
+            let extended = extended(&request.options, &request.collection, HitLayout::Hits16);
+            found(permit, extended, permit.run(request).await?, begun, room, out).await?;
         }
         VectorRequest::QueryDocuments(request) => {
-            put_query(permit, &permit.run(request).await?.answer, begun, room, out).await;
+            let extended = extended(&request.0.options, &request.0.collection, HitLayout::Query);
+            found(permit, extended, permit.run(request).await?, begun, room, out).await?;
         }
         VectorRequest::Scroll(request) => scroll(permit, request, begun, room, out).await?,
         VectorRequest::Stage(request) => drop(permit.run(request).await?),
@@ -228,14 +231,67 @@ async fn answer(
     Ok(true)
 }
 
-/// Appends `docs` with a chance for others after each page.
-async fn put_docs(permit: &Permit, hits: &[FoundPoint], begun: &Begun, room: &mut Room, out: &mut Vec<u8>) {
-    put_pages(permit, hits, answers::put_doc, begun, room, out).await;
+/// How the hits of an operation are laid out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HitLayout {
+    /// `hits12`
+    Hits12,
+    /// `hits16`
+    Hits16,
+    /// `docs`
+    Documents,
+    /// `scored`
+    Scored,
+    /// `query`, or `groups` where they are grouped
+    Query,
 }
 
-/// Appends `scored`, likewise.
-async fn put_scored(permit: &Permit, hits: &[FoundPoint], begun: &Begun, room: &mut Room, out: &mut Vec<u8>) {
-    put_pages(permit, hits, answers::put_scored, begun, room, out).await;
+/// The layout of the hits, and the collection whose family decides how vectors are laid out if the options extend the hits.
+fn extended(options: &SearchOptions, collection: &str, layout: HitLayout) -> (HitLayout, Option<String>) {
+    (layout, options.extends_hits().then(|| collection.to_owned()))
+}
+
+/// Appends the result of a search, with a chance for others after each page.
+async fn found(
+    permit: &Permit,
+    (layout, extended): (HitLayout, Option<String>),
+    outcome: QueryOutcome,
+    begun: &Begun,
+    room: &mut Room,
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
+    let shape = extended.map(|collection| permit.shape(&collection)).transpose()?;
+    let hits = match (&outcome.answer, &shape) {
+        (QueryAnswer::Groups(groups), None) => {
+            put_groups(permit, groups, answers::put_group, begun, room, out).await;
+            return Ok(());
+        }
+        (QueryAnswer::Groups(groups), Some(shape)) => {
+            let put = |out: &mut Vec<u8>, group: &FoundGroup, now_ms| {
+                answers::put_found_group(out, group, shape, now_ms);
+            };
+            put_groups(permit, groups, put, begun, room, out).await;
+            return Ok(());
+        }
+        (QueryAnswer::Hits(hits), _) => hits,
+    };
+    match (layout, &shape) {
+        (_, Some(shape)) => {
+            if layout == HitLayout::Query {
+                out.push(answers::QUERY_HITS);
+            }
+            let put = |out: &mut Vec<u8>, hit: &FoundPoint, now_ms| {
+                answers::put_found(out, hit, shape, now_ms);
+            };
+            put_pages(permit, hits, put, begun, room, out).await;
+        }
+        (HitLayout::Hits12, None) => answers::put_hits12(out, hits),
+        (HitLayout::Hits16, None) => answers::put_hits16(out, hits),
+        (HitLayout::Documents, None) => put_pages(permit, hits, answers::put_doc, begun, room, out).await,
+        (HitLayout::Scored, None) => put_pages(permit, hits, answers::put_scored, begun, room, out).await,
+        (HitLayout::Query, None) => answers::put_query(out, &outcome.answer, permit.unix_ms()),
+    }
+    Ok(())
 }
 
 /// Appends hits as `put` does, likewise.
@@ -260,17 +316,20 @@ async fn put_pages(
     }
 }
 
-/// Appends `query` or `groups`, likewise.
-async fn put_query(permit: &Permit, answer: &QueryAnswer, begun: &Begun, room: &mut Room, out: &mut Vec<u8>) {
-    let groups = match answer {
-        QueryAnswer::Hits(_) => return answers::put_query(out, answer, permit.unix_ms()),
-        QueryAnswer::Groups(groups) => groups,
-    };
+/// Appends groups as `put` does, likewise.
+async fn put_groups(
+    permit: &Permit,
+    groups: &[FoundGroup],
+    put: impl Fn(&mut Vec<u8>, &FoundGroup, u64),
+    begun: &Begun,
+    room: &mut Room,
+    out: &mut Vec<u8>,
+) {
     let now_ms = permit.unix_ms();
     answers::put_count(out, groups.len());
     let mut written = 0;
     for group in groups {
-        answers::put_group(out, group, now_ms);
+        put(out, group, now_ms);
         written += group.hits.len();
         if written >= PAGE_POINTS {
             written = 0;

@@ -12,7 +12,11 @@
 //! scored   u32 n, (u64 id, f32 score, s32 metadata JSON)*                                  no metadata = length 0
 //! scroll   docs, u8 degraded, u16 n, s32 cursor                                             no cursor = the end
 //! query    01, hits16; or groups
+//! found    u32 n, (u64 id, f32 distance, f32 score, u8 metaPresent, ?s32 meta JSON, vectors)*
+//!          vectors, all of length 0 = not asked for: vec, u8 sparsePresent, ?sparse; of named spaces u32 n, (s16 space, vec)*;
+//!          of a multi-vector collection u32 tokens, u32 dim, f32*
 //! ```
+//! `found` stands in place of `hits12`, `hits16`, `docs` and `scored` if the options of a search ask for `with_payload`, `with_vector` or `with_score`.
 //! One node is never degraded. Only a scroll says so, where the cursor follows; in the other results, whose readers take its
 //! absence for a no, it would be three bytes of nothing.
 
@@ -114,15 +118,58 @@ pub fn put_group(out: &mut Vec<u8>, group: &FoundGroup, now_ms: u64) {
     put_framed(out, |out| put_docs(out, &group.hits, now_ms));
 }
 
+/// What stands before the hits of `query` that are not grouped.
+pub const QUERY_HITS: u8 = 1;
+
 /// Appends the result of `vector_query`: `query`.
 pub fn put_query(out: &mut Vec<u8>, answer: &QueryAnswer, now_ms: u64) {
-    const HITS: u8 = 1;
     match answer {
         QueryAnswer::Hits(hits) => {
-            out.push(HITS);
+            out.push(QUERY_HITS);
             put_hits16(out, hits);
         }
         QueryAnswer::Groups(groups) => put_groups(out, groups, now_ms),
+    }
+}
+
+/// Appends one of `found`; how many there are stands before the first.
+pub fn put_found(out: &mut Vec<u8>, hit: &FoundPoint, shape: &Shape, now_ms: u64) {
+    put_hit16(out, hit.id, hit.distance, hit.score);
+    put_meta(out, &hit.row, now_ms);
+    let vectors: Vec<_> = hit.vectors.iter().collect();
+    put_vectors(out, &vectors, shape);
+    if *shape == Shape::One {
+        put_sparse(out, !vectors.is_empty(), &hit.row);
+    }
+}
+
+/// Appends one of `groups` whose hits are `found`; how many there are stands before the first.
+pub fn put_found_group(out: &mut Vec<u8>, group: &FoundGroup, shape: &Shape, now_ms: u64) {
+    put_framed(out, |out| write_value(out, &scalar(&group.key)));
+    put_framed(out, |out| {
+        put_count(out, group.hits.len());
+        group.hits.iter().for_each(|hit| put_found(out, hit, shape, now_ms));
+    });
+}
+
+/// Appends vectors, each with its number, as a point of this shape has them.
+fn put_vectors(out: &mut Vec<u8>, vectors: &[(usize, Vec<f32>)], shape: &Shape) {
+    let first = vectors.first().map(|(_, vector)| &vector[..]).unwrap_or_default();
+    match shape {
+        Shape::One => put_vector(out, first),
+        Shape::Spaces(spaces) => {
+            let vectors = spaces.dense_of(vectors);
+            put_count(out, vectors.clone().count());
+            for (name, vector) in vectors {
+                put_name(out, name);
+                put_vector(out, vector);
+            }
+        }
+        Shape::Tokens => {
+            put_count(out, vectors.len());
+            put_count(out, first.len());
+            vectors.iter().for_each(|(_, vector)| put_components(out, vector));
+        }
     }
 }
 
@@ -133,28 +180,16 @@ pub fn put_point(out: &mut Vec<u8>, point: Option<&StoredPoint>, shape: &Shape, 
         return;
     };
     out.push(1);
-    match shape {
-        Shape::One => put_vector(out, point.vector.as_deref().unwrap_or_default()),
-        Shape::Spaces(spaces) => {
-            let vectors = spaces.dense_of(point);
-            put_count(out, vectors.clone().count());
-            for (name, vector) in vectors {
-                put_name(out, name);
-                put_vector(out, vector);
-            }
-        }
-        Shape::Tokens => {
-            put_count(out, point.vectors.len());
-            put_count(out, point.vectors.first().map_or(0, |(_, vector)| vector.len()));
-            point.vectors.iter().for_each(|(_, vector)| put_components(out, vector));
-        }
+    match (shape, &point.vector) {
+        (Shape::One, vector) => put_vector(out, vector.as_deref().unwrap_or_default()),
+        _ => put_vectors(out, &point.vectors, shape),
     }
     if *shape != Shape::Tokens {
         out.extend_from_slice(&point.ttl_ms.to_be_bytes());
     }
     put_meta(out, &point.row, now_ms);
     if *shape == Shape::One {
-        put_sparse(out, point);
+        put_sparse(out, point.vector.is_some(), &point.row);
     }
     out.push(1);
     out.extend_from_slice(&point.version.to_be_bytes());
@@ -197,9 +232,9 @@ fn put_meta(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
 }
 
 /// The sparse vector, where vectors were asked for.
-fn put_sparse(out: &mut Vec<u8>, point: &StoredPoint) {
-    let asked = point.vector.is_some() && !point.row.is_empty();
-    let sparse = asked.then(|| PayloadRow::trusted(&point.row).sparse()).filter(|sparse| sparse.len() > 0);
+fn put_sparse(out: &mut Vec<u8>, asked: bool, row: &[u8]) {
+    let asked = asked && !row.is_empty();
+    let sparse = asked.then(|| PayloadRow::trusted(row).sparse()).filter(|sparse| sparse.len() > 0);
     out.push(sparse.is_some().into());
     if let Some(sparse) = sparse {
         put_count(out, sparse.len());
@@ -264,7 +299,7 @@ mod tests {
     use crate::tcp::reader::{ArgsError, ArgsReader};
     use crate::wire::cursors;
     use nigh_engine::payload::{RowBuilder, Value};
-    use nigh_shard::core::{OrderKey, Part, Position};
+    use nigh_shard::core::{FoundVectors, OrderKey, Part, Position};
 
     const NOW_MS: u64 = 5;
 
@@ -281,7 +316,7 @@ mod tests {
     }
 
     fn hit(id: u64, distance: f32, score: f32, row: Vec<u8>) -> FoundPoint {
-        FoundPoint { id, distance, score, row: row.into() }
+        FoundPoint { id, distance, score, row: row.into(), vectors: FoundVectors::default() }
     }
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {

@@ -103,6 +103,28 @@ fn others() -> Vec<(VectorOp, String)> {
             "07 04646f6373 0000000a 00 0000000000000000 000000000000000000000000 V 00000001 61 F 0101",
         ),
         (VectorOp::SearchText, "03 04646f6373 0000000a 0000000b 68656c6c6f20776f726c64 F 0100"),
+        // The options of a search stand behind everything else: {"offset":3}.
+        (VectorOp::Search, "00 04646f6373 0000000a V | 4f 0000000c 7b226f6666736574223a337d"),
+        (
+            VectorOp::SearchDocs,
+            "03 04646f6373 00000005 V F 03 00 0000000000003039 | 4f 0000000c 7b226f6666736574223a337d",
+        ),
+        (
+            VectorOp::SearchGroups,
+            "04646f6373 00000005 00000002 00000032 0006646f635f6964 V 00000000 | 00 | 4f 0000000c 7b226f6666736574223a337d",
+        ),
+        (
+            VectorOp::HybridSearch,
+            "00 04646f6373 0000000a 00 0000000000000000 000000000000000000000000 V | 4f 0000000c 7b226f6666736574223a337d",
+        ),
+        (
+            VectorOp::SearchText,
+            "00 04646f6373 0000000a 0000000b 68656c6c6f20776f726c64 | 4f 0000000c 7b226f6666736574223a337d",
+        ),
+        (
+            VectorOp::Query,
+            "04646f6373 00000012 120932070a03010203180a2203727266380a | 00 | 4f 0000000c 7b226f6666736574223a337d",
+        ),
         (VectorOp::BulkStage, "04646f6373 00000001 00000001 0000000000000007 3f800000"),
         (
             VectorOp::BulkStagePayload,
@@ -618,7 +640,8 @@ fn queries() {
         assert_eq!((query.method, query.read.max_staleness), (Method::Rrf { c: 0.0 }, staleness));
         let lane = &query.lanes[0];
         let Source::Recommend(examples) = &lane.source else { panic!() };
-        assert_eq!((&examples.positive[..], &examples.negative[..]), (positive, negative));
+        assert_eq!(examples.ids().collect::<Vec<_>>(), [positive, negative].concat());
+        assert_eq!(examples.positive.len(), positive.len());
         assert_eq!((lane.k, examples.strategy), (k, strategy));
     }
 }
@@ -774,5 +797,25 @@ proptest! {
             *at.get_mut(&mut args) = value;
         }
         let _ = read_any(*op, &args);
+    }
+}
+
+#[test]
+fn options_of_searches_are_read() {
+    let bytes = |text: &str| bytes(&text.replace('V', V));
+    let read = |op, text: &str| decode(Op::Vector(op), &bytes(text), NOW_MS);
+    let text = "00 04646f6373 0000000a V 4f 0000000c 7b226f6666736574223a337d";
+    let Ok(VectorRequest::Search(search)) = read(VectorOp::Search, text) else { panic!() };
+    assert_eq!((search.options.offset, search.k), (3, 10));
+    let text = "04646f6373 00000012 120932070a03010203180a2203727266380a 00 4f 00000000";
+    let Ok(VectorRequest::Query(query)) = read(VectorOp::Query, text) else { panic!() };
+    assert_eq!(query.options, crate::op::SearchOptions::default());
+    for (text, fragment) in [
+        ("00 04646f6373 0000000a V 01", "search options: unknown marker 0x01; it must be 0x4f or missing"),
+        ("00 04646f6373 0000000a V 4f 00000002 7b7a", "search options: "),
+        ("00 04646f6373 0000000a V 4f", "search options"),
+    ] {
+        let refused = read(VectorOp::Search, text).err().expect(text);
+        assert!(refused.message.contains(fragment), "{refused}");
     }
 }

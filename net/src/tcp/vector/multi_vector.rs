@@ -6,9 +6,9 @@
 //! get_config          C trailer R; the result is the arguments of create_collection
 //! add                 C u64 id, matrix, meta, keyTtl, cas, then nothing, 00, or 01 sparse
 //! add_if_absent       C u64 id, matrix, meta, then nothing, 00, or 01 u64 version, deadlines, then nothing, 00, or 01 sparse
-//! search              C u32 k, u32 candidatesPerToken, matrix, then nothing or marker, ?(u8 rc, u8 opa) (bit 0), ?u64 bound (2), ?filter (1)
-//! hybrid_search       flags C u32 k, fusion, matrix, sparse, ?filter (bit 0), ?options (2)
-//! query               C s32 QuerySpec, trailer R
+//! search              C u32 k, u32 candidatesPerToken, matrix, then nothing or marker, ?(u8 rc, u8 opa) (bit 0), ?u64 bound (2), ?filter (1), S
+//! hybrid_search       flags C u32 k, fusion, matrix, sparse, ?filter (bit 0), ?options (2), S
+//! query               C s32 QuerySpec, trailer R, S
 //! scroll              as in collections of named spaces
 //! matrix    = u32 rows, vec*
 //! deadlines = 00, or 01 s32 JSON of times to live in milliseconds by key
@@ -20,7 +20,8 @@
 //! with it.
 
 use super::parts::{
-    cas, collection, filter, filter_if, key_ttl, key_ttl_map, options_if, payload, sparse, trailer,
+    cas, collection, filter, filter_if, key_ttl, key_ttl_map, options_if, payload, search_options, sparse,
+    trailer,
 };
 use super::search::{FILTER, Fusion, HYBRID_OPTIONS, HYBRID_SPARSE, fusion};
 use crate::limits::{self, TOKENS_MAX};
@@ -118,7 +119,8 @@ pub fn search(args: &mut ArgsReader<'_>) -> Result<SearchDocuments, ApiError> {
         read.max_staleness = args.u64("maxStaleness")?;
     }
     let filter = if marker & SEARCH_FILTER != 0 { filter(args)? } else { None };
-    Ok(SearchDocuments { collection, query, k, candidates_per_token, filter, explain: false, read })
+    let options = search_options(args)?;
+    Ok(SearchDocuments { collection, query, k, candidates_per_token, filter, explain: false, options, read })
 }
 
 pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridDocuments, ApiError> {
@@ -139,6 +141,7 @@ pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridDocuments, ApiError> {
         dense_k,
         sparse_k: other_k,
         explain: false,
+        options: search_options(args)?,
         read,
     })
 }
@@ -147,8 +150,8 @@ pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridDocuments, ApiError> {
 pub fn query(args: &mut ArgsReader<'_>) -> Result<QueryDocuments, ApiError> {
     let collection = collection(args)?;
     let spec = args.s32("QuerySpec")?;
-    let read = trailer(args)?;
+    let (read, options) = (trailer(args)?, search_options(args)?);
     let mut query = document_query_of(proto::decode(spec)?)?;
-    (query.0.collection, query.0.read) = (collection, read);
+    (query.0.collection, query.0.read, query.0.options) = (collection, read, options);
     Ok(query)
 }

@@ -5,17 +5,19 @@
 //! get_config          C trailer R; the result is s32 JSON of the spaces by name
 //! insert              C u64 id, u32 n, (s16 space, vec)*, u64 ttlMs (0 = none), meta,
 //!                     then nothing or 02 u32 n, (s16 space, sparse)*, then keyTtl, then cas
-//! search, search_docs C s16 space, u32 k, vec, filter, trailer R
-//! sparse_search       C s16 space, u32 k, sparse, filter, trailer R
-//! hybrid_search       flags C s16 denseSpace, s16 sparseSpace, u32 k, fusion, vec, sparse, ?filter (bit 0), ?options (2)
-//! query               C s32 QuerySpec, trailer R
+//! search, search_docs C s16 space, u32 k, vec, filter, trailer R, S
+//! sparse_search       C s16 space, u32 k, sparse, filter, trailer R, S
+//! hybrid_search       flags C s16 denseSpace, s16 sparseSpace, u32 k, fusion, vec, sparse, ?filter (bit 0), ?options (2), S
+//! query               C s32 QuerySpec, trailer R, S
 //! scroll              C u32 limit, filter, then nothing or marker, ?u64 afterId (bit 0), ?u8 rc, u8 opa (1), ?u64 bound (3), ?order (2)
 //! ```
 //! `delete`, `delete_by_filter`, `exists`, `get`, `get_batch`, `operate` and changes of payloads are as in dense collections. Bit 1 of the flags of
 //! `hybrid_search` says that the sparse vector is not empty; the vector is there anyway, and says so itself. `order` is that of
 //! a dense collection behind its marker.
 
-use super::parts::{cas, collection, filter, filter_if, key_ttl, options_if, payload, sparse, trailer};
+use super::parts::{
+    cas, collection, filter, filter_if, key_ttl, options_if, payload, search_options, sparse, trailer,
+};
 use super::search::{FILTER, Fusion, HYBRID_OPTIONS, HYBRID_SPARSE, fusion};
 use crate::op::{
     ApiError, CreateCollection, GetNamedConfig, HybridNamed, NamedPoint, QueryNamed, SearchNamed,
@@ -98,16 +100,16 @@ fn by_space<T>(
 pub fn search(args: &mut ArgsReader<'_>, with_rows: bool) -> Result<SearchNamed, ApiError> {
     let (collection, space, k) = (collection(args)?, args.text16("space")?.to_owned(), args.u32("k")?.into());
     let source = Source::Dense(args.vector("vector")?);
-    let (filter, read) = (filter(args)?, trailer(args)?);
-    Ok(SearchNamed { collection, space, source, k, filter, with_rows, explain: false, read })
+    let (filter, read, options) = (filter(args)?, trailer(args)?, search_options(args)?);
+    Ok(SearchNamed { collection, space, source, k, filter, with_rows, explain: false, options, read })
 }
 
 /// A search in a sparse space.
 pub fn sparse_search(args: &mut ArgsReader<'_>) -> Result<SearchNamed, ApiError> {
     let (collection, space, k) = (collection(args)?, args.text16("space")?.to_owned(), args.u32("k")?.into());
     let source = Source::Sparse(sparse(args)?);
-    let (filter, read) = (filter(args)?, trailer(args)?);
-    Ok(SearchNamed { collection, space, source, k, filter, with_rows: false, explain: false, read })
+    let (filter, read, options) = (filter(args)?, trailer(args)?, search_options(args)?);
+    Ok(SearchNamed { collection, space, source, k, filter, with_rows: false, explain: false, options, read })
 }
 
 pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridNamed, ApiError> {
@@ -131,6 +133,7 @@ pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridNamed, ApiError> {
         dense_k,
         sparse_k: other_k,
         explain: false,
+        options: search_options(args)?,
         read,
     })
 }
@@ -139,8 +142,8 @@ pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridNamed, ApiError> {
 pub fn query(args: &mut ArgsReader<'_>) -> Result<QueryNamed, ApiError> {
     let collection = collection(args)?;
     let spec = args.s32("QuerySpec")?;
-    let read = trailer(args)?;
+    let (read, options) = (trailer(args)?, search_options(args)?);
     let mut named = named_query_of(proto::decode(spec)?)?;
-    (named.query.collection, named.query.read) = (collection, read);
+    (named.query.collection, named.query.read, named.query.options) = (collection, read, options);
     Ok(named)
 }

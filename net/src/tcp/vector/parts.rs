@@ -9,12 +9,14 @@
 //! trailer R     nothing; or u8 marker, u8 rc, u8 opa, u64 bound if bit 1 of the marker is set
 //! cas           nothing, 00, or 01 u64 expectedVersion
 //! keyTtl        nothing, 00, or 01 s32 JSON
+//! S             nothing; or 4f s32 JSON                     the options of a search, last
 //! ```
 
-use crate::op::{ApiError, ReadOptions, WriteOptions};
+use crate::op::{ApiError, ReadOptions, SearchOptions, WriteOptions};
 use crate::tcp::reader::ArgsReader;
 use crate::wire::embedded::{filter_of, invalid, payload_of};
 use crate::wire::json::{IntMap, in_words};
+use crate::wire::search_options::options_of;
 use crate::wire::value::WirePayload;
 use nigh_engine::filter::Predicate;
 use serde::Deserialize;
@@ -127,4 +129,21 @@ pub fn trailer(args: &mut ArgsReader<'_>) -> Result<ReadOptions, ApiError> {
         (args.u8("readConsistency")?, args.u8("onPartitionUnavailable")?);
     let max_staleness = if marker == 3 { args.u64("maxStaleness")? } else { 0 };
     Ok(ReadOptions { read_consistency, on_partition_unavailable, max_staleness })
+}
+
+/// Marks the options of a search, which stand behind everything else.
+const SEARCH_OPTIONS: u8 = b'O';
+
+/// `S`.
+pub fn search_options(args: &mut ArgsReader<'_>) -> Result<SearchOptions, ApiError> {
+    if args.is_empty() {
+        return Ok(SearchOptions::default());
+    }
+    match args.u8("search options")? {
+        SEARCH_OPTIONS => options_of("search options", args.s32("search options")?),
+        marker => Err(invalid(
+            "search options",
+            format_args!("unknown marker {marker:#04x}; it must be {SEARCH_OPTIONS:#04x} or missing"),
+        )),
+    }
 }

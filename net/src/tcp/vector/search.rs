@@ -1,12 +1,12 @@
 //! Searches: nearest neighbours, documents, groups, lanes.
 //!
 //! ```text
-//! search, search_docs   flags C u32 k, vec, ?filter (bit 0), ?options (1)
-//! search_groups         C u32 k, u32 groupSize, u32 fetchK, s16 groupBy, vec, filter, nothing or 01 options
-//! hybrid_search         flags C u32 k, fusion, vec, ?sparse (bit 1), ?filter (0), ?options (2)
-//! hybrid_text           flags C u32 k, fusion, vec, s32 text, ?filter (bit 0), ?options (1); bit 2 = global statistics
-//! search_text           flags C u32 k, s32 text, ?filter (bit 0), ?options (1); bit 2 likewise
-//! query                 C s32 QuerySpec, trailer R
+//! search, search_docs   flags C u32 k, vec, ?filter (bit 0), ?options (1), S
+//! search_groups         C u32 k, u32 groupSize, u32 fetchK, s16 groupBy, vec, filter, nothing or 01 options, S
+//! hybrid_search         flags C u32 k, fusion, vec, ?sparse (bit 1), ?filter (0), ?options (2), S
+//! hybrid_text           flags C u32 k, fusion, vec, s32 text, ?filter (bit 0), ?options (1), S; bit 2 = global statistics
+//! search_text           flags C u32 k, s32 text, ?filter (bit 0), ?options (1), S; bit 2 likewise
+//! query                 C s32 QuerySpec, trailer R, S
 //! fusion = u8 method (0 rrf, 1 weighted, 2 dbsf), f64 alpha, u32 rrfK, u32 denseK, u32 sparseK
 //! ```
 //! Statistics of text are always those of the whole collection. `hybrid_search` without a sparse vector is a search of one
@@ -17,7 +17,9 @@ use crate::op::{
     text_source,
 };
 use crate::tcp::reader::{ArgsReader, check_flags};
-use crate::tcp::vector::parts::{collection, filter, filter_if, marked_options, options_if, sparse, trailer};
+use crate::tcp::vector::parts::{
+    collection, filter, filter_if, marked_options, options_if, search_options, sparse, trailer,
+};
 use crate::wire::embedded::invalid;
 use crate::wire::proto;
 use crate::wire::query::query_of;
@@ -40,6 +42,7 @@ pub fn search(args: &mut ArgsReader<'_>, with_rows: bool) -> Result<SearchPoints
         with_rows,
         explain: false,
         read: options_if(args, flags, OPTIONS)?,
+        options: search_options(args)?,
     })
 }
 
@@ -54,6 +57,7 @@ pub fn groups(args: &mut ArgsReader<'_>) -> Result<GroupPoints, ApiError> {
         filter: filter(args)?,
         explain: false,
         read: marked_options(args)?,
+        options: search_options(args)?,
     })
 }
 
@@ -93,7 +97,8 @@ pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridPoints, ApiError> {
     let filter = filter_if(args, flags, FILTER)?;
     let read = options_if(args, flags, HYBRID_OPTIONS)?;
     let other = Source::Sparse(sparse);
-    Ok(HybridPoints { collection, dense, other, k, filter, method, dense_k, other_k, explain: false, read })
+    let (explain, options) = (false, search_options(args)?);
+    Ok(HybridPoints { collection, dense, other, k, filter, method, dense_k, other_k, explain, options, read })
 }
 
 pub fn hybrid_text(args: &mut ArgsReader<'_>) -> Result<HybridPoints, ApiError> {
@@ -105,7 +110,8 @@ pub fn hybrid_text(args: &mut ArgsReader<'_>) -> Result<HybridPoints, ApiError> 
     let other = text_source(args.text32("text")?)?;
     let filter = filter_if(args, flags, FILTER)?;
     let read = options_if(args, flags, OPTIONS)?;
-    Ok(HybridPoints { collection, dense, other, k, filter, method, dense_k, other_k, explain: false, read })
+    let (explain, options) = (false, search_options(args)?);
+    Ok(HybridPoints { collection, dense, other, k, filter, method, dense_k, other_k, explain, options, read })
 }
 
 pub fn text(args: &mut ArgsReader<'_>) -> Result<TextPoints, ApiError> {
@@ -118,6 +124,7 @@ pub fn text(args: &mut ArgsReader<'_>) -> Result<TextPoints, ApiError> {
         filter: filter_if(args, flags, FILTER)?,
         explain: false,
         read: options_if(args, flags, OPTIONS)?,
+        options: search_options(args)?,
     })
 }
 
@@ -125,6 +132,6 @@ pub fn text(args: &mut ArgsReader<'_>) -> Result<TextPoints, ApiError> {
 pub fn query(args: &mut ArgsReader<'_>) -> Result<QueryPoints, ApiError> {
     let collection = collection(args)?;
     let spec = args.s32("QuerySpec")?;
-    let read = trailer(args)?;
-    Ok(QueryPoints { collection, read, ..query_of(proto::decode(spec)?)? })
+    let (read, options) = (trailer(args)?, search_options(args)?);
+    Ok(QueryPoints { collection, read, options, ..query_of(proto::decode(spec)?)? })
 }

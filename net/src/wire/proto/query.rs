@@ -97,7 +97,7 @@ pub struct MultiVectorLeaf {
     pub lane_k: i32,
 }
 
-/// The vector of a token.
+/// A vector of several: of a token, or of an example.
 #[derive(Clone, PartialEq, Message)]
 pub struct TokenVector {
     #[prost(float, repeated, tag = "1")]
@@ -177,12 +177,12 @@ pub struct RecommendLeaf {
     pub filter_json: String,
     #[prost(enumeration = "RecommendStrategy", tag = "5")]
     pub strategy: i32,
-    /// Examples by their vectors.
-    #[prost(bytes = "vec", repeated, tag = "6")]
-    pub best_pos: Vec<Vec<u8>>,
-    /// Likewise.
-    #[prost(bytes = "vec", repeated, tag = "7")]
-    pub best_neg: Vec<Vec<u8>>,
+    /// Vectors to be like.
+    #[prost(message, repeated, tag = "6")]
+    pub best_pos: Vec<TokenVector>,
+    /// Vectors to be unlike.
+    #[prost(message, repeated, tag = "7")]
+    pub best_neg: Vec<TokenVector>,
     #[prost(string, tag = "8")]
     pub space: String,
 }

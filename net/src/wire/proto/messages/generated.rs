@@ -15,8 +15,8 @@ const REWRITE: &str = "NIGH_REWRITE_PROTO";
 const MADE: [(&str, &str); 6] = [
     ("admin", ""),
     ("collections", ""),
-    ("multi_vector", "use super::search::{Document, OrderBy};\n\n"),
-    ("named", "use super::search::{Document, OrderBy};\n\n"),
+    ("multi_vector", "use super::search::{Document, HitVectors, OrderBy};\n\n"),
+    ("named", "use super::search::{Document, HitVectors, NamedVectorList, OrderBy};\n\n"),
     ("points", ""),
     ("search", ""),
 ];

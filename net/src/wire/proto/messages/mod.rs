@@ -34,15 +34,14 @@ pub use multi_vector::{
 pub use named::{
     NamedBatchGetPoint, NamedBatchPoint, NamedCreateRequest, NamedGetBatchResponse, NamedGetConfigRequest,
     NamedGetConfigResponse, NamedGetResponse, NamedHybridRequest, NamedScrollRequest, NamedSearchRequest,
-    NamedSparseSearchRequest, NamedUpsertBatchRequest, NamedUpsertRequest, NamedVectorList,
-    NamedVectorQueryRequest,
+    NamedSparseSearchRequest, NamedUpsertBatchRequest, NamedUpsertRequest, NamedVectorQueryRequest,
 };
 pub use points::*;
 pub use search::{
-    BatchSearch, Document, Group, HybridRequest, HybridTextRequest, OrderBy, Result as SearchResult,
-    ScrollRequest, ScrollResponse, SearchBatchRequest, SearchBatchResponse, SearchDocsResponse,
-    SearchGroupsRequest, SearchGroupsResponse, SearchRequest, SearchResponse, TextSearchRequest,
-    VectorQueryRequest,
+    BatchSearch, Document, Group, HitVectors, HybridRequest, HybridTextRequest, NamedVectorList, OrderBy,
+    Result as SearchResult, ScrollRequest, ScrollResponse, SearchBatchRequest, SearchBatchResponse,
+    SearchDocsResponse, SearchGroupsRequest, SearchGroupsResponse, SearchRequest, SearchResponse,
+    TextSearchRequest, VectorQueryRequest,
 };
 
 /// Descriptors of every `.proto` file, as reflection serves them: a `FileDescriptorSet`.

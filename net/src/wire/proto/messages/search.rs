@@ -17,8 +17,34 @@ pub struct SearchRequest {
     pub on_partition_unavailable: u32,
     #[prost(uint64, tag = "7")]
     pub max_staleness: u64,
+    #[prost(string, tag = "100")]
+    pub options_json: ::prost::alloc::string::String,
 }
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NamedVectorList {
+    #[prost(float, repeated, tag = "1")]
+    pub values: ::prost::alloc::vec::Vec<f32>,
+    #[prost(uint32, repeated, tag = "2")]
+    pub sparse_indices: ::prost::alloc::vec::Vec<u32>,
+    #[prost(float, repeated, tag = "3")]
+    pub sparse_values: ::prost::alloc::vec::Vec<f32>,
+    #[prost(bool, tag = "4")]
+    pub sparse: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HitVectors {
+    #[prost(float, repeated, tag = "1")]
+    pub vector: ::prost::alloc::vec::Vec<f32>,
+    #[prost(uint32, repeated, tag = "2")]
+    pub sparse_indices: ::prost::alloc::vec::Vec<u32>,
+    #[prost(float, repeated, tag = "3")]
+    pub sparse_values: ::prost::alloc::vec::Vec<f32>,
+    #[prost(btree_map = "string, message", tag = "4")]
+    pub vectors: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, NamedVectorList>,
+    #[prost(message, repeated, tag = "5")]
+    pub tokens: ::prost::alloc::vec::Vec<crate::wire::proto::TokenVector>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Result {
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -26,6 +52,10 @@ pub struct Result {
     pub distance: f32,
     #[prost(float, tag = "3")]
     pub score: f32,
+    #[prost(string, tag = "100")]
+    pub payload_json: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "101")]
+    pub hit_vectors: ::core::option::Option<HitVectors>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SearchResponse {
@@ -63,6 +93,8 @@ pub struct SearchBatchRequest {
     pub on_partition_unavailable: u32,
     #[prost(uint64, tag = "6")]
     pub max_staleness: u64,
+    #[prost(string, tag = "100")]
+    pub options_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SearchBatchResponse {
@@ -89,6 +121,8 @@ pub struct Document {
     pub content: ::prost::alloc::string::String,
     #[prost(string, tag = "5")]
     pub metadata_json: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "101")]
+    pub hit_vectors: ::core::option::Option<HitVectors>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SearchDocsResponse {
@@ -121,6 +155,8 @@ pub struct SearchGroupsRequest {
     pub on_partition_unavailable: u32,
     #[prost(uint64, tag = "10")]
     pub max_staleness: u64,
+    #[prost(string, tag = "100")]
+    pub options_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Group {
@@ -170,6 +206,8 @@ pub struct HybridRequest {
     pub on_partition_unavailable: u32,
     #[prost(uint64, tag = "14")]
     pub max_staleness: u64,
+    #[prost(string, tag = "100")]
+    pub options_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TextSearchRequest {
@@ -189,6 +227,8 @@ pub struct TextSearchRequest {
     pub max_staleness: u64,
     #[prost(bool, tag = "8")]
     pub global_idf: bool,
+    #[prost(string, tag = "100")]
+    pub options_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HybridTextRequest {
@@ -220,6 +260,8 @@ pub struct HybridTextRequest {
     pub max_staleness: u64,
     #[prost(bool, tag = "14")]
     pub global_idf: bool,
+    #[prost(string, tag = "100")]
+    pub options_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VectorQueryRequest {
@@ -233,6 +275,8 @@ pub struct VectorQueryRequest {
     pub on_partition_unavailable: u32,
     #[prost(uint64, tag = "5")]
     pub max_staleness: u64,
+    #[prost(string, tag = "100")]
+    pub options_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ScrollRequest {
