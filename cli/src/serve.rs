@@ -87,7 +87,10 @@ pub fn run(
         alias: settings.grpc_alias.clone(),
         ..GrpcConfig::new(auth.clone(), telemetry.clone())
     };
+    let listened = tcp.as_ref().map(|(_, at)| *at).filter(|at| !at.ip().is_unspecified());
     let tcp_config = TcpConfig {
+        // Of an address for every interface nobody can tell by which one clients come.
+        advertised: settings.tcp_advertise.clone().or(listened.map(|at| at.to_string())),
         access_log: settings.access_log,
         max_connections: for_tcp,
         loops: if settings.epoll { Loops::Readiness } else { Loops::Completion },

@@ -24,6 +24,8 @@ pub struct Settings {
     pub grpc_alias: Option<String>,
     /// Listen address of the binary protocol, empty = off.
     pub tcp: String,
+    /// Address that clients of the binary protocol are told, in place of the one that it listens on.
+    pub tcp_advertise: Option<String>,
     /// TCP is told which sockets are ready, not which operations have completed.
     pub epoll: bool,
     /// Data directory; `None` keeps everything in memory.
@@ -92,6 +94,10 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
     if let Some(package) = &grpc_alias {
         nigh_net::grpc::check_alias(package).map_err(|reason| format!("-grpc-alias: {reason}"))?;
     }
+    let tcp_advertise = Some(flags.tcp_advertise.clone()).filter(|address| !address.is_empty());
+    if let Some(address) = &tcp_advertise {
+        nigh_net::tcp::check_advertised(address).map_err(|reason| format!("-tcp-advertise: {reason}"))?;
+    }
     let shards = match flags.shards {
         0 => SHARDS_DEFAULT,
         shards @ 1..=SHARDS_MAX if shards & (shards - 1) == 0 => shards,
@@ -112,6 +118,7 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
         grpc: flags.grpc.clone(),
         grpc_alias,
         tcp: flags.tcp.clone(),
+        tcp_advertise,
         epoll: flags.epoll,
         data: Some(&flags.data).filter(|data| !data.is_empty()).map(PathBuf::from),
         shards: shards as usize,
@@ -194,6 +201,7 @@ mod tests {
             (&["-config", "/no/such"], "-config /no/such"),
             (&["-tcp", ":1"], "-tcp :1 is reachable"),
             (&["-grpc", ":1"], "-grpc :1 is reachable"),
+            (&["-tcp-advertise", "db"], "-tcp-advertise: \"db\" is not an address that clients can reach"),
             (&["-grpc-alias", "a b"], "-grpc-alias: \"a b\" is not a package"),
             (&["-tcp", "foo"], "-tcp \"foo\" is not an address"),
             (&["-http", "", "-tcp", ""], "no transport"),

@@ -55,7 +55,7 @@ pub const BINARY_QUERY_FILTER_MAX_BYTES: u32 = 1 << 20;
 
 /// One encoded payload row.
 pub const PAYLOAD_ROW_MAX_BYTES: usize = nigh_shard::core::PAYLOAD_ROW_MAX_BYTES;
-/// Ids of one deletion: 8 MiB of them, and a second of work between which other requests run.
+/// Ids of one deletion, or of one change of payloads: 8 MiB of them, and a second of work between which other requests run.
 pub const DELETE_IDS_MAX: usize = 1 << 20;
 /// Keys of one payload.
 pub const PAYLOAD_KEYS_MAX: usize = nigh_shard::core::PAYLOAD_KEYS_MAX;

@@ -4,11 +4,13 @@
 
 use crate::door::Permit;
 use crate::limits::{FIRST_PAGE_POINTS, PAGE_COMPONENTS, PAGE_POINTS};
-use crate::op::{ApiError, GetPoints, ReadOptions, Scroll};
+use crate::op::{ApiError, GetPoints, ReadOptions, Scroll, ScrollOrdered};
 use crate::wire::cursors;
 use crate::wire::paging::next_page;
-use nigh_shard::core::{Asked, Position, StoredPoint};
+use nigh_engine::filter::Predicate;
+use nigh_shard::core::{Asked, OrderedScroll, Position, StoredPoint};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Positions asked for at a time when there is no limit.
 const POSITIONS: usize = 1 << 16;
@@ -112,8 +114,16 @@ impl ScrollReader {
         }
     }
 
-    /// Reads what lies at these positions alone; `request` says in which collection, and what still has to match.
-    pub fn of(permit: &Permit, request: Scroll, found: VecDeque<Position>) -> ScrollReader {
+    /// Reads the points with these ids in this order: those that are still there and match.
+    pub fn of_ids(
+        permit: &Permit,
+        collection: String,
+        filter: Option<Arc<Predicate>>,
+        ids: Vec<u64>,
+    ) -> ScrollReader {
+        let order = OrderedScroll { filter, keys: Vec::new(), after: None, start_from: None, limit: 0 };
+        let request = Scroll::Ordered(ScrollOrdered { collection, order, read: ReadOptions::default() });
+        let found = ids.into_iter().map(|id| Position { parts: Vec::new(), id }).collect();
         ScrollReader { found, more: false, ..ScrollReader::new(permit, request) }
     }
 

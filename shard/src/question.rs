@@ -39,6 +39,11 @@ impl OpenPoint {
         self.id
     }
 
+    /// Its version when its row was copied.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// The point as it is now, unless it has been replaced since.
     pub fn get<'p>(&self, dense: &'p Dense, pin: &'p Pin<'_>, now_ms: u64) -> Option<Point<'p>> {
         dense.get(pin, self.id, now_ms).filter(|point| point.version == self.version)

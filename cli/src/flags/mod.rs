@@ -348,6 +348,8 @@ mod tests {
             (&["-sieve-visited-bit"][..], 1),
             (&["-sieve-visited-bit", "-relocating-eviction"], 0),
             (&["-tcp", ":7000", "-epoll-loops", "4"], 1),
+            (&["-tcp-advertise", "db:7000"], 1),
+            (&["-tcp-advertise", "db:7000", "-tcp", ":7000"], 0),
             (&["-grpc-alias", "acme.v1"], 1),
             (&["-grpc-alias", "acme.v1", "-grpc", ":9090"], 0),
         ] {

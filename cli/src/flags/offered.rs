@@ -107,13 +107,14 @@ fn knobs(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 3] {
 }
 
 /// Flags that act only beside another, which is not set.
-fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 4] {
+fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 5] {
     let alone = !flags.relocating_eviction;
     let reason = "it needs -relocating-eviction";
     [
         (alone && flags.relocate_reserve_interval.nanos != 50_000_000, "relocate-reserve-interval", reason),
         (alone && flags.sieve_visited_bit, "sieve-visited-bit", reason),
         (!flags.grpc_alias.is_empty() && flags.grpc.is_empty(), "grpc-alias", "it needs -grpc"),
+        (!flags.tcp_advertise.is_empty() && flags.tcp.is_empty(), "tcp-advertise", "it needs -tcp"),
         (flags.kv_query && flags.tcp.is_empty(), "kv-query", "queries over keys come over -tcp"),
     ]
 }

@@ -21,6 +21,13 @@ pub struct ServerFlags {
     /// Binary TCP listen address; empty is off.
     #[arg(long, value_name = "addr", default_value = "", help_heading = "Transports")]
     pub tcp: String,
+    /// Address that clients of the binary TCP protocol are told, host:port; empty is that of -tcp if it names a host.
+    ///
+    /// Clients that ask for the topology send every request to this address. It is needed where they reach the server by
+    /// another address than the one that it listens on, as behind a proxy or a mapped port. Without an address they keep to those
+    /// that they were configured with.
+    #[arg(long, value_name = "addr", default_value = "", help_heading = "Transports")]
+    pub tcp_advertise: String,
     /// Serve TCP from the core's readiness loop; off means from its completion ring.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "true", help_heading = "Transports")]
     pub epoll: bool,

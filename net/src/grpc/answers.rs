@@ -7,17 +7,22 @@ use crate::limits::GRPC_MESSAGE_MAX_BYTES;
 use crate::op::{ApiError, ErrorKind};
 use crate::room::Room;
 use crate::wire::config::spaces_object;
+use crate::wire::info::{configuration_of, state};
 use crate::wire::proto::TokenVector;
 use crate::wire::proto::messages::*;
-use crate::wire::value::{content, scalar, write_json, write_metadata, write_payload, write_value};
+use crate::wire::value::{
+    content, facet_value, scalar, write_json, write_metadata, write_payload, write_value,
+};
 use bytes::Bytes;
-use nigh_engine::collection::NamedConfig;
 use nigh_engine::collection::config_keys::{Key, Value};
+use nigh_engine::collection::{DenseConfig, MultiVectorConfig, NamedConfig};
 use nigh_engine::payload::PayloadRow;
 use nigh_shard::account::{Account, Charge};
 use nigh_shard::core::{
-    ANSWERS_CROWDED, Alias, CollectionInfo, FoundGroup, FoundPoint, StoredPoint, Written,
+    ANSWERS_CROWDED, Alias, CollectionInfo, FacetValue, FoundGroup, FoundPoint, SpaceInfo, StoredPoint,
+    Written,
 };
+use nigh_shard::family::CollectionConfig;
 use prost::Message;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -341,6 +346,66 @@ pub fn config(info: &CollectionInfo) -> Result<GetConfigResponse, ApiError> {
         config: Some(configuration::message_of(info.dense_config()?)),
         points: info.stats.points(),
     })
+}
+
+/// All that there is to know of a collection.
+pub fn info(info: &CollectionInfo) -> GetInfoResponse {
+    let (stats, usage) = (&info.stats, &info.usage);
+    let index = |space: String, config: &DenseConfig, now: &SpaceInfo| IndexInfo {
+        space,
+        r#type: config.index.name().to_owned(),
+        cells: now.cells.map_or(0, |cells| cells.cells),
+        walks: now.walks.to_owned(),
+    };
+    let indexes = match &*info.config {
+        CollectionConfig::Named(config) => {
+            let each = config.spaces.iter().zip(&info.spaces);
+            each.map(|(space, now)| index(space.name.clone(), &space.config, now)).collect()
+        }
+        CollectionConfig::Dense(config) => {
+            info.spaces.iter().map(|now| index(String::new(), config, now)).collect()
+        }
+        CollectionConfig::MultiVector(config) => {
+            info.spaces.iter().map(|now| index(String::new(), &config.tokens, now)).collect()
+        }
+    };
+    GetInfoResponse {
+        name: bare(&info.name),
+        family: info.config.family().name().to_owned(),
+        config_json: text(|out| write_json(out, &configuration_of(info))),
+        points: stats.points(),
+        sparse_vectors: stats.sparse_vectors,
+        tombstoned: stats.tombstoned,
+        tokens: info.tokens,
+        state: state(info).to_owned(),
+        indexed: stats.indexed(),
+        waiting: stats.tail,
+        indexes,
+        memory: Some(MemoryInfo {
+            bytes: stats.bytes,
+            graph_bytes: usage.graph,
+            codes_bytes: usage.codes,
+            slots_bytes: usage.slots,
+            payload_bytes: usage.rows,
+            ids_bytes: usage.ids,
+            tail_bytes: usage.tail,
+            payload_index_bytes: usage.payload_index,
+            lanes_bytes: usage.lanes,
+            file_vectors_bytes: usage.file_vectors,
+            file_vectors_resident_bytes: info.resident_vectors,
+            file_index_bytes: usage.file_index,
+        }),
+    }
+}
+
+/// The configuration of a multi-vector collection.
+pub fn tokens_config(name: &str, config: &MultiVectorConfig) -> MVGetConfigResponse {
+    MVGetConfigResponse { name: bare(name), config: Some(configuration::tokens_message_of(config)) }
+}
+
+/// A value of a facet and how often it is there.
+pub fn facet_count((value, count): &(FacetValue, u64)) -> FacetCount {
+    FacetCount { value_json: text(|out| write_value(out, &facet_value(value))), count: *count }
 }
 
 /// An alias.

@@ -171,6 +171,36 @@ pub fn config_of(message: &Config) -> Result<DenseConfig, ApiError> {
     WireConfig(settings_of(message)?).into_config()
 }
 
+/// The configuration of a multi-vector collection as it was given.
+pub fn tokens_message_of(config: &MultiVectorConfig) -> MVConfig {
+    let message = message_of(&config.tokens);
+    MVConfig {
+        dim: message.dim,
+        m: message.m,
+        ef_construction: message.ef_construction,
+        ef_search: message.ef_search,
+        seed: message.seed,
+        quant: message.quant,
+        rescore_factor: message.rescore_factor,
+        persistent: message.persistent,
+        partitions: message.partitions,
+        index_type: message.index_type,
+        ivf_nlist: message.ivf_nlist,
+        ivf_nprobe: message.ivf_nprobe,
+        ivf_pq: message.ivf_pq,
+        ivf_pq_m: message.ivf_pq_m,
+        ivf_rerank: message.ivf_rerank,
+        opq: message.opq,
+        ivf_train_threshold: message.ivf_train_threshold,
+        pq_drop_vecs: message.pq_drop_vecs,
+        ivf_drift_retrain: message.ivf_drift_retrain,
+        ivf_drift_growth_factor: message.ivf_drift_growth_factor,
+        ivf_drift_factor: message.ivf_drift_factor,
+        filter_first_relative_bp: message.filter_first_relative_bp,
+        opq_iters: message.opq_iters,
+    }
+}
+
 /// The configuration of a multi-vector collection, likewise: its fields are some of those of a dense one.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use super::parts::{
     read, read_options, scroll, search_options, set_payload, ttls, write_options,
 };
 use super::request::{Request, SearchBatch};
-use super::{multi_vector, named};
+use super::{inspect, multi_vector, named};
 use crate::limits;
 use crate::op::table::Row;
 use crate::op::{
@@ -132,6 +132,7 @@ fn process(op: ProcessOp, bytes: &[u8]) -> Result<Request, ApiError> {
         | ProcessOp::ReplMetrics
         | ProcessOp::OpenApi
         | ProcessOp::Tasks
+        | ProcessOp::Topology
         | ProcessOp::Backup
         | ProcessOp::BackupsList
         | ProcessOp::Envelope => {
@@ -195,16 +196,16 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
             options.validate()?;
             Request::GetConfig(GetCollection { collection: message.name })
         }
-        VectorOp::Write => Request::Upsert(upsert(read(bytes)?, now_ms)?),
-        VectorOp::WriteBatch => Request::UpsertBatch(upsert_batch(read(bytes)?, now_ms)?),
+        VectorOp::Write => upsert(read(bytes)?, now_ms)?,
+        VectorOp::WriteBatch => upsert_batch(read(bytes)?, now_ms)?,
         VectorOp::Delete => Request::Delete(delete(bytes)?),
         VectorOp::DeleteByFilter => Request::DeleteByFilter(delete_by_filter(bytes)?),
         VectorOp::Get => Request::Get(get(bytes)?),
         VectorOp::GetBatch => Request::GetBatch(get_batch(bytes)?),
-        VectorOp::SetPayload => Request::ChangePayload(set_payload(bytes, false)?),
-        VectorOp::OverwritePayload => Request::ChangePayload(set_payload(bytes, true)?),
-        VectorOp::DeletePayloadKeys => Request::ChangePayload(delete_payload_keys(bytes)?),
-        VectorOp::ClearPayload => Request::ChangePayload(clear_payload(bytes)?),
+        VectorOp::SetPayload => set_payload(bytes, false)?,
+        VectorOp::OverwritePayload => set_payload(bytes, true)?,
+        VectorOp::DeletePayloadKeys => delete_payload_keys(bytes)?,
+        VectorOp::ClearPayload => clear_payload(bytes)?,
         VectorOp::Search => Request::Search(search(read(bytes)?, false)?),
         VectorOp::SearchBatch => {
             let message: SearchBatchRequest = read(bytes)?;
@@ -260,18 +261,23 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
             Request::Query(QueryPoints { collection: message.collection, read, options, ..query_of(spec)? })
         }
         VectorOp::Scroll => Request::Scroll(scroll(read(bytes)?)?),
+        VectorOp::Info => inspect::info(bytes)?,
+        VectorOp::SetPayloadByFilter => inspect::set_payloads(bytes, false)?,
+        VectorOp::OverwritePayloadByFilter => inspect::set_payloads(bytes, true)?,
+        VectorOp::DeletePayloadKeysByFilter => inspect::delete_keys_of_payloads(bytes)?,
+        VectorOp::ClearPayloadByFilter => inspect::clear_payloads(bytes)?,
+        VectorOp::Count => inspect::count(bytes)?,
+        VectorOp::Facet => inspect::facet(bytes)?,
+        VectorOp::Sample => inspect::sample(bytes, now_ms)?,
+        VectorOp::Operate => inspect::operate(bytes)?,
         VectorOp::Insert
         | VectorOp::Upsert
         | VectorOp::InsertIfAbsent
         | VectorOp::Exists
         | VectorOp::SearchMmr
-        | VectorOp::Count
-        | VectorOp::Facet
-        | VectorOp::Sample
         | VectorOp::BulkStage
         | VectorOp::BulkStagePayload
-        | VectorOp::BulkBuild
-        | VectorOp::Operate => {
+        | VectorOp::BulkBuild => {
             return Err(ApiError::new(ErrorKind::Internal, format!("{op:?} has no message")));
         }
     })
@@ -290,11 +296,11 @@ fn search(message: SearchRequest, with_rows: bool) -> Result<SearchPoints, ApiEr
     })
 }
 
-fn upsert(message: UpsertRequest, now_ms: u64) -> Result<WritePoints, ApiError> {
+fn upsert(message: UpsertRequest, now_ms: u64) -> Result<Request, ApiError> {
     let write = write_options!(message);
     write.validate()?;
     let mode = if message.upsert { WriteMode::Upsert } else { WriteMode::Insert };
-    let collection = message.collection;
+    let (collection, with_version) = (message.collection, message.with_version);
     let point = BatchPoint {
         id: message.id,
         vector: message.vector,
@@ -309,10 +315,10 @@ fn upsert(message: UpsertRequest, now_ms: u64) -> Result<WritePoints, ApiError> 
     };
     let mut batch = BatchBuilder::new();
     push_point(&mut batch, point, now_ms)?;
-    Ok(WritePoints { collection, batch: batch.finish(mode) })
+    Ok(Request::Upsert(WritePoints { collection, batch: batch.finish(mode) }, with_version))
 }
 
-fn upsert_batch(message: UpsertBatchParts, now_ms: u64) -> Result<WritePoints, ApiError> {
+fn upsert_batch(message: UpsertBatchParts, now_ms: u64) -> Result<Request, ApiError> {
     let mode = if message.upsert { WriteMode::Upsert } else { WriteMode::Insert };
     let mut batch = BatchBuilder::new();
     for (index, bytes) in message.points.into_iter().enumerate() {
@@ -324,7 +330,8 @@ fn upsert_batch(message: UpsertBatchParts, now_ms: u64) -> Result<WritePoints, A
             ..error
         })?;
     }
-    Ok(WritePoints { collection: message.collection, batch: batch.finish(mode) })
+    let write = WritePoints { collection: message.collection, batch: batch.finish(mode) };
+    Ok(Request::UpsertBatch(write, message.with_version))
 }
 
 fn push_point(batch: &mut BatchBuilder, point: BatchPoint, now_ms: u64) -> Result<(), ApiError> {

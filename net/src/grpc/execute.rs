@@ -6,6 +6,7 @@ use crate::door::{Permit, Shape};
 use crate::limits::{PAGE_BYTES, PAGE_POINTS};
 use crate::op::{
     ApiError, ChangeAliases, ErrorKind, GetPoints, ListCollections, Operation, Scroll, SearchOptions,
+    operated,
 };
 use crate::paged::{PointReader, ScrollReader};
 use crate::wire::proto::messages::*;
@@ -40,6 +41,11 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             let name = request.collection.clone();
             out.put(&answers::named_config(&name, &permit.run(request).await?));
         }
+        Request::GetInfo(request) => out.put(&answers::info(&permit.run(request).await?)),
+        Request::GetMultiVectorConfig(request) => {
+            let name = request.collection.clone();
+            out.put(&answers::tokens_config(&name, &permit.run(request).await?));
+        }
         Request::ListCollections => {
             let all = permit.run(ListCollections).await?;
             for page in all.chunks(PAGE_POINTS) {
@@ -48,24 +54,24 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
                 permit.env().breathe().await;
             }
         }
-        Request::Upsert(request) => {
+        Request::Upsert(request, with_version) => {
             let id = request.batch.points.first().map_or(0, |point| point.id);
-            upsert(permit, id, request, out).await?;
+            upsert(permit, id, request, with_version, out).await?;
         }
-        Request::UpsertNamed(request) => {
+        Request::UpsertNamed(request, with_version) => {
             let id = request.points.first().map_or(0, |point| point.fields.id);
-            upsert(permit, id, request, out).await?;
+            upsert(permit, id, request, with_version, out).await?;
         }
-        Request::AddDocuments(request) => {
+        Request::AddDocuments(request, with_version) => {
             let id = request.documents.first().map_or(0, |document| document.fields.id);
-            upsert(permit, id, request, out).await?;
+            upsert(permit, id, request, with_version, out).await?;
         }
-        Request::UpsertBatch(request) => {
-            let ids = ids_of(request.batch.points.iter());
+        Request::UpsertBatch(request, with_version) => {
+            let ids = ids_of(request.batch.points.iter(), with_version);
             upsert_batch(permit, ids, request, out).await?;
         }
-        Request::UpsertNamedBatch(request) => {
-            let ids = ids_of(request.points.iter().map(|point| &point.fields));
+        Request::UpsertNamedBatch(request, with_version) => {
+            let ids = ids_of(request.points.iter().map(|point| &point.fields), with_version);
             upsert_batch(permit, ids, request, out).await?;
         }
         Request::Delete(request) => out.put(&DeleteResponse { deleted: permit.run(request).await? }),
@@ -90,9 +96,48 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             }
         }
         Request::GetBatch(request) => get_batch(permit, request, out).await?,
-        Request::ChangePayload(request) => {
-            permit.run(request).await?;
-            out.put(&PayloadResponse { applied: true });
+        Request::ChangePayload(request, with_version) => {
+            let version = permit.run(request).await?;
+            // A zero is not sent.
+            out.put(&PayloadResponse { applied: true, version: if with_version { version } else { 0 } });
+        }
+        Request::ChangePayloads(request) => {
+            out.put(&PayloadByFilterResponse { changed: permit.run(request).await? });
+        }
+        Request::Operate(request) => {
+            let (id, key) = (request.id, request.key.clone());
+            let (result, version) = operated(id, &key, permit.run(request).await?)?;
+            out.put(&OperateResponse { result, version });
+        }
+        Request::Count(request) => out.put(&CountResponse { count: permit.run(request).await? }),
+        Request::Facet(request) => {
+            let found = permit.run(request).await?;
+            for page in found.chunks(PAGE_POINTS) {
+                out.put(&FacetResponse { facets: page.iter().map(answers::facet_count).collect() });
+                if out.is_full() {
+                    break;
+                }
+                permit.env().breathe().await;
+            }
+        }
+        Request::Sample(request) => {
+            let (collection, filter) = (request.collection.clone(), request.filter.clone());
+            let ids = permit.run(request).await?;
+            let mut reader = ScrollReader::of_ids(permit, collection, filter, ids);
+            loop {
+                let before = out.len();
+                let page = reader.next().await?;
+                let now_ms = permit.unix_ms();
+                for point in &page {
+                    let documents = vec![answers::row_document(point.id, &point.row, now_ms)];
+                    out.put(&SampleResponse { documents });
+                }
+                if reader.is_done() || out.is_full() {
+                    break;
+                }
+                reader.wrote(out.len() - before);
+                permit.env().breathe().await;
+            }
         }
         Request::Search(request) => {
             let shape = shape(permit, &request.options, &request.collection)?;
@@ -188,21 +233,23 @@ async fn upsert<O: Operation<Output = Vec<Written>>>(
     permit: &Permit,
     id: u64,
     write: O,
+    with_version: bool,
     out: &mut Answer,
 ) -> Result<(), ApiError> {
-    match permit.run(write).await?.contains(&Written::Conflict) {
-        true => Err(ApiError::version_conflict(id)),
-        false => {
-            out.put(&UpsertResponse { id });
-            Ok(())
-        }
-    }
+    let version = match permit.run(write).await?.first() {
+        Some(Written::Conflict) => return Err(ApiError::version_conflict(id)),
+        Some(Written::Ok { version }) if with_version => *version,
+        // A zero is not sent.
+        Some(Written::Ok { .. }) | None => 0,
+    };
+    out.put(&UpsertResponse { id, version });
+    Ok(())
 }
 
-/// The ids of a batch whose answer has an outcome for each: where any has a condition.
-fn ids_of<'a>(points: impl Iterator<Item = &'a PointFields> + Clone) -> Vec<u64> {
-    let conditional = points.clone().any(|point| point.expected_version.is_some());
-    if conditional { points.map(|point| point.id).collect() } else { Vec::new() }
+/// The ids of a batch whose answer has an outcome for each: where that is wanted, or any has a condition.
+fn ids_of<'a>(points: impl Iterator<Item = &'a PointFields> + Clone, with_version: bool) -> Vec<u64> {
+    let are_due = with_version || points.clone().any(|point| point.expected_version.is_some());
+    if are_due { points.map(|point| point.id).collect() } else { Vec::new() }
 }
 
 /// Writes a batch of points, of which these ids are answered.

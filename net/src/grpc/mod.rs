@@ -20,6 +20,7 @@ mod frames;
 mod head;
 mod health;
 mod here;
+mod inspect;
 mod message;
 mod methods;
 mod multi_vector;

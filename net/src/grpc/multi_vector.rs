@@ -1,15 +1,16 @@
 //! Decodes messages about multi-vector collections into the same operations that REST and the binary protocol use.
 
 use super::configuration::tokens_config_of;
+use super::inspect;
 use super::parts::{
-    clear_payload, delete, delete_payload_keys, filter, fusion, get, get_batch, no_config, read,
-    read_options, scroll, search_options, set_payload, ttls, write_options,
+    clear_payload, delete, delete_by_filter, delete_payload_keys, filter, fusion, get, get_batch, no_config,
+    read, read_options, scroll, search_options, set_payload, ttls, write_options,
 };
 use super::request::Request;
 use crate::op::MultiVectorOp;
 use crate::op::{
-    AddDocuments, ApiError, CreateCollection, Document, DropCollection, ErrorKind, HybridDocuments,
-    SearchDocuments,
+    AddDocuments, ApiError, CreateCollection, Document, DropCollection, ErrorKind, GetMultiVectorConfig,
+    HybridDocuments, SearchDocuments,
 };
 use crate::wire::embedded::{payload_of, sparse_of};
 use crate::wire::proto::TokenVector;
@@ -34,14 +35,14 @@ pub fn decode(op: MultiVectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, A
             let collection = read::<DropCollectionRequest>(bytes)?.name;
             Request::Drop(DropCollection { collection, family: Some(Family::MultiVector) })
         }
-        MultiVectorOp::Add => Request::AddDocuments(add(read(bytes)?, now_ms)?),
+        MultiVectorOp::Add => add(read(bytes)?, now_ms)?,
         MultiVectorOp::Delete => Request::Delete(delete(bytes)?),
         MultiVectorOp::Get => Request::Get(get(bytes)?),
         MultiVectorOp::GetBatch => Request::GetBatch(get_batch(bytes)?),
-        MultiVectorOp::SetPayload => Request::ChangePayload(set_payload(bytes, false)?),
-        MultiVectorOp::OverwritePayload => Request::ChangePayload(set_payload(bytes, true)?),
-        MultiVectorOp::DeletePayloadKeys => Request::ChangePayload(delete_payload_keys(bytes)?),
-        MultiVectorOp::ClearPayload => Request::ChangePayload(clear_payload(bytes)?),
+        MultiVectorOp::SetPayload => set_payload(bytes, false)?,
+        MultiVectorOp::OverwritePayload => set_payload(bytes, true)?,
+        MultiVectorOp::DeletePayloadKeys => delete_payload_keys(bytes)?,
+        MultiVectorOp::ClearPayload => clear_payload(bytes)?,
         MultiVectorOp::Search => {
             let message: MVSearchRequest = read(bytes)?;
             Request::SearchDocuments(SearchDocuments {
@@ -93,15 +94,22 @@ pub fn decode(op: MultiVectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, A
                 max_staleness: message.max_staleness,
             })?)
         }
-        MultiVectorOp::GetConfig
-        | MultiVectorOp::AddIfAbsent
-        | MultiVectorOp::AddBatch
-        | MultiVectorOp::Exists
-        | MultiVectorOp::DeletePoints
-        | MultiVectorOp::Count
-        | MultiVectorOp::Facet
-        | MultiVectorOp::Sample
-        | MultiVectorOp::Operate => {
+        MultiVectorOp::GetConfig => {
+            let message: MVGetConfigRequest = read(bytes)?;
+            let (read, collection) = (read_options!(message), message.name);
+            Request::GetMultiVectorConfig(GetMultiVectorConfig { collection, read })
+        }
+        MultiVectorOp::DeletePoints => Request::DeleteByFilter(delete_by_filter(bytes)?),
+        MultiVectorOp::Info => inspect::info(bytes)?,
+        MultiVectorOp::SetPayloadByFilter => inspect::set_payloads(bytes, false)?,
+        MultiVectorOp::OverwritePayloadByFilter => inspect::set_payloads(bytes, true)?,
+        MultiVectorOp::DeletePayloadKeysByFilter => inspect::delete_keys_of_payloads(bytes)?,
+        MultiVectorOp::ClearPayloadByFilter => inspect::clear_payloads(bytes)?,
+        MultiVectorOp::Count => inspect::count(bytes)?,
+        MultiVectorOp::Facet => inspect::facet(bytes)?,
+        MultiVectorOp::Sample => inspect::sample(bytes, now_ms)?,
+        MultiVectorOp::Operate => inspect::operate(bytes)?,
+        MultiVectorOp::AddIfAbsent | MultiVectorOp::AddBatch | MultiVectorOp::Exists => {
             return Err(ApiError::new(ErrorKind::Internal, format!("{op:?} has no message")));
         }
     })
@@ -111,12 +119,13 @@ fn tokens(vectors: Vec<TokenVector>) -> Vec<Vec<f32>> {
     vectors.into_iter().map(|token| token.values).collect()
 }
 
-fn add(message: MVAddRequest, now_ms: u64) -> Result<AddDocuments, ApiError> {
-    let write = write_options!(message);
+fn add(message: MVAddRequest, now_ms: u64) -> Result<Request, ApiError> {
+    let (write, with_version) = (write_options!(message), message.with_version);
     let payload = payload_of("metadata_json", message.metadata_json.as_bytes())?;
     let row = encode_row(payload, None, &ttls(message.key_ttl_ms), now_ms)?;
     let fields = PointFields { id: message.id, row, ttl_ms: 0, expected_version: write.expected_version };
     let sparse = sparse_of(message.sparse_indices, message.sparse_values)?;
     let document = Document { fields, tokens: tokens(message.tokens), sparse };
-    Ok(AddDocuments { collection: message.name, documents: vec![document], write })
+    let add = AddDocuments { collection: message.name, documents: vec![document], write };
+    Ok(Request::AddDocuments(add, with_version))
 }

@@ -1,5 +1,6 @@
 //! Decodes messages about collections of named spaces into the same operations that REST and the binary protocol use.
 
+use super::inspect;
 use super::parts::{
     clear_payload, delete, delete_by_filter, delete_payload_keys, filter, fusion, get, get_batch, read,
     read_options, scroll, search_options, set_payload, ttls, write_options,
@@ -38,16 +39,16 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
             let message: NamedGetConfigRequest = read(bytes)?;
             Request::GetNamedConfig(GetNamedConfig { read: read_options!(message), collection: message.name })
         }
-        NamedOp::Upsert => Request::UpsertNamed(upsert(read(bytes)?, now_ms)?),
-        NamedOp::UpsertBatch => Request::UpsertNamedBatch(upsert_batch(read(bytes)?, now_ms)?),
+        NamedOp::Upsert => upsert(read(bytes)?, now_ms)?,
+        NamedOp::UpsertBatch => upsert_batch(read(bytes)?, now_ms)?,
         NamedOp::Delete => Request::Delete(delete(bytes)?),
         NamedOp::DeletePoints => Request::DeleteByFilter(delete_by_filter(bytes)?),
         NamedOp::Get => Request::Get(get(bytes)?),
         NamedOp::GetBatch => Request::GetBatch(get_batch(bytes)?),
-        NamedOp::SetPayload => Request::ChangePayload(set_payload(bytes, false)?),
-        NamedOp::OverwritePayload => Request::ChangePayload(set_payload(bytes, true)?),
-        NamedOp::DeletePayloadKeys => Request::ChangePayload(delete_payload_keys(bytes)?),
-        NamedOp::ClearPayload => Request::ChangePayload(clear_payload(bytes)?),
+        NamedOp::SetPayload => set_payload(bytes, false)?,
+        NamedOp::OverwritePayload => set_payload(bytes, true)?,
+        NamedOp::DeletePayloadKeys => delete_payload_keys(bytes)?,
+        NamedOp::ClearPayload => clear_payload(bytes)?,
         NamedOp::Search => Request::SearchNamed(search(read(bytes)?, false)?),
         NamedOp::SearchDocs => Request::SearchNamed(search(read(bytes)?, true)?),
         NamedOp::SparseSearch => {
@@ -104,7 +105,16 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
                 max_staleness: message.max_staleness,
             })?)
         }
-        NamedOp::Exists | NamedOp::Count | NamedOp::Facet | NamedOp::Sample | NamedOp::Operate => {
+        NamedOp::Info => inspect::info(bytes)?,
+        NamedOp::SetPayloadByFilter => inspect::set_payloads(bytes, false)?,
+        NamedOp::OverwritePayloadByFilter => inspect::set_payloads(bytes, true)?,
+        NamedOp::DeletePayloadKeysByFilter => inspect::delete_keys_of_payloads(bytes)?,
+        NamedOp::ClearPayloadByFilter => inspect::clear_payloads(bytes)?,
+        NamedOp::Count => inspect::count(bytes)?,
+        NamedOp::Facet => inspect::facet(bytes)?,
+        NamedOp::Sample => inspect::sample(bytes, now_ms)?,
+        NamedOp::Operate => inspect::operate(bytes)?,
+        NamedOp::Exists => {
             return Err(ApiError::new(ErrorKind::Internal, format!("{op:?} has no message")));
         }
     })
@@ -135,8 +145,8 @@ fn search(message: NamedSearchRequest, with_rows: bool) -> Result<SearchNamed, A
     })
 }
 
-fn upsert(message: NamedUpsertRequest, now_ms: u64) -> Result<UpsertNamed, ApiError> {
-    let write = write_options!(message);
+fn upsert(message: NamedUpsertRequest, now_ms: u64) -> Result<Request, ApiError> {
+    let (write, with_version) = (write_options!(message), message.with_version);
     let point = NamedBatchPoint {
         id: message.id,
         vectors: message.vectors,
@@ -146,10 +156,11 @@ fn upsert(message: NamedUpsertRequest, now_ms: u64) -> Result<UpsertNamed, ApiEr
         has_expected_version: message.has_expected_version,
         key_ttl_ms: message.key_ttl_ms,
     };
-    Ok(UpsertNamed { collection: message.name, points: vec![point_of(point, now_ms)?], write })
+    let points = vec![point_of(point, now_ms)?];
+    Ok(Request::UpsertNamed(UpsertNamed { collection: message.name, points, write }, with_version))
 }
 
-fn upsert_batch(message: NamedUpsertBatchParts, now_ms: u64) -> Result<UpsertNamed, ApiError> {
+fn upsert_batch(message: NamedUpsertBatchParts, now_ms: u64) -> Result<Request, ApiError> {
     let mut points = Vec::with_capacity(message.points.len());
     for (index, bytes) in message.points.into_iter().enumerate() {
         let point: NamedBatchPoint = proto::decode_part::<NamedUpsertBatchParts, _>(&bytes)
@@ -160,7 +171,8 @@ fn upsert_batch(message: NamedUpsertBatchParts, now_ms: u64) -> Result<UpsertNam
             ..error
         })?);
     }
-    Ok(UpsertNamed { collection: message.name, points, write: WriteOptions::default() })
+    let write = UpsertNamed { collection: message.name, points, write: WriteOptions::default() };
+    Ok(Request::UpsertNamedBatch(write, message.with_version))
 }
 
 fn point_of(point: NamedBatchPoint, now_ms: u64) -> Result<NamedPoint, ApiError> {

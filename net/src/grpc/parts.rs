@@ -1,5 +1,6 @@
 //! Parts of messages that the methods of all families share.
 
+use super::request::Request;
 use crate::op::{
     ApiError, ChangePayload, DeletePoint, DeletePoints, GetPoints, ReadOptions, Scroll, ScrollOrdered,
     ScrollPoints, SearchOptions, WriteOptions, ZeroAlpha, fusion_method,
@@ -85,28 +86,33 @@ pub(super) fn get_batch(bytes: &[u8]) -> Result<GetPoints, ApiError> {
 }
 
 /// A payload that is merged, or replaces the one that is there.
-pub(super) fn set_payload(bytes: &[u8], overwrite: bool) -> Result<ChangePayload, ApiError> {
+pub(super) fn set_payload(bytes: &[u8], overwrite: bool) -> Result<Request, ApiError> {
     let message: SetPayloadRequest = read(bytes)?;
-    let write = write_options!(message);
+    let (write, with_version) = (write_options!(message), message.with_version);
     let entries = payload_of("payload_json", message.payload_json.as_bytes())?.0;
     let key_ttl_ms = ttls(message.key_ttl_ms);
     let change = match overwrite {
         true => PayloadChange::Overwrite { entries, key_ttl_ms },
         false => PayloadChange::Merge { entries, key_ttl_ms },
     };
-    Ok(ChangePayload { collection: message.collection, id: message.id, change, write })
+    let change = ChangePayload { collection: message.collection, id: message.id, change, write };
+    Ok(Request::ChangePayload(change, with_version))
 }
 
-pub(super) fn delete_payload_keys(bytes: &[u8]) -> Result<ChangePayload, ApiError> {
+pub(super) fn delete_payload_keys(bytes: &[u8]) -> Result<Request, ApiError> {
     let message: DeletePayloadKeysRequest = read(bytes)?;
-    let (write, change) = (write_options!(message), PayloadChange::DeleteKeys(message.keys));
-    Ok(ChangePayload { collection: message.collection, id: message.id, change, write })
+    let (write, with_version) = (write_options!(message), message.with_version);
+    let change = PayloadChange::DeleteKeys(message.keys);
+    let change = ChangePayload { collection: message.collection, id: message.id, change, write };
+    Ok(Request::ChangePayload(change, with_version))
 }
 
-pub(super) fn clear_payload(bytes: &[u8]) -> Result<ChangePayload, ApiError> {
+pub(super) fn clear_payload(bytes: &[u8]) -> Result<Request, ApiError> {
     let message: ClearPayloadRequest = read(bytes)?;
-    let (write, change) = (write_options!(message), PayloadChange::Clear);
-    Ok(ChangePayload { collection: message.collection, id: message.id, change, write })
+    let (write, with_version) = (write_options!(message), message.with_version);
+    let change = PayloadChange::Clear;
+    let change = ChangePayload { collection: message.collection, id: message.id, change, write };
+    Ok(Request::ChangePayload(change, with_version))
 }
 
 /// Decodes a message, which must keep its bounds.

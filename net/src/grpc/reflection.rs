@@ -328,7 +328,7 @@ mod tests {
                 assert!(found.iter().all(|name| name.starts_with(folder)), "{found:?}");
             }
             let whole = files(told(&reflection, Question::FileByFilename(format!("{folder}/service.proto"))));
-            assert_eq!((whole.len(), whole[0].as_str()), (8, &*format!("{folder}/service.proto")));
+            assert_eq!((whole.len(), whole[0].as_str()), (10, &*format!("{folder}/service.proto")));
         }
         let nested = "grpc.health.v1.HealthCheckResponse.ServingStatus".to_owned();
         assert_eq!(files(told(&reflection, Question::FileContainingSymbol(nested))).len(), 1);

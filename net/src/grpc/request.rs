@@ -1,9 +1,10 @@
 //! What calls ask for.
 
 use crate::op::{
-    AddDocuments, ChangeAliases, ChangePayload, CreateCollection, DeletePoint, DeletePoints, DropCollection,
-    GetCollection, GetNamedConfig, GetPoints, GroupPoints, HybridDocuments, HybridNamed, HybridPoints,
-    ListAliases, QueryDocuments, QueryNamed, QueryPoints, ReadOptions, Scroll, SearchDocuments, SearchNamed,
+    AddDocuments, ChangeAliases, ChangePayload, ChangePayloads, CountPoints, CreateCollection, DeletePoint,
+    DeletePoints, DropCollection, FacetPoints, GetCollection, GetMultiVectorConfig, GetNamedConfig,
+    GetPoints, GroupPoints, HybridDocuments, HybridNamed, HybridPoints, ListAliases, OperatePoint,
+    QueryDocuments, QueryNamed, QueryPoints, ReadOptions, SamplePoints, Scroll, SearchDocuments, SearchNamed,
     SearchOptions, SearchPoints, TextPoints, Unmet, UpsertNamed, WritePoints,
 };
 use crate::wire::proto::messages::BatchSearch;
@@ -19,20 +20,24 @@ pub enum Request {
     Drop(DropCollection),
     /// `GetConfigResponse`.
     GetConfig(GetCollection),
+    /// `GetInfoResponse`.
+    GetInfo(GetCollection),
+    /// `MVGetConfigResponse`.
+    GetMultiVectorConfig(GetMultiVectorConfig),
     /// `ListCollectionsResponse`.
     ListCollections,
     /// `NamedGetConfigResponse`.
     GetNamedConfig(GetNamedConfig),
-    /// `UpsertResponse`, or the refusal of a version that is another.
-    Upsert(WritePoints),
+    /// `UpsertResponse`, with the version where that is wanted, or the refusal of a version that is another.
+    Upsert(WritePoints, bool),
     /// As of `Upsert`.
-    UpsertNamed(UpsertNamed),
+    UpsertNamed(UpsertNamed, bool),
     /// `MVAddResponse`, which has the fields of `UpsertResponse`; otherwise as of `Upsert`.
-    AddDocuments(AddDocuments),
-    /// `UpsertBatchResponse`.
-    UpsertBatch(WritePoints),
-    /// `UpsertBatchResponse`.
-    UpsertNamedBatch(UpsertNamed),
+    AddDocuments(AddDocuments, bool),
+    /// `UpsertBatchResponse`, with a result for each point where that is wanted or any has a condition.
+    UpsertBatch(WritePoints, bool),
+    /// As of `UpsertBatch`.
+    UpsertNamedBatch(UpsertNamed, bool),
     /// `DeleteResponse`.
     Delete(DeletePoint),
     /// `DeleteByFilterResponse`.
@@ -41,8 +46,18 @@ pub enum Request {
     Get(GetPoints),
     /// `GetBatchResponse`, of named spaces `NamedGetBatchResponse`, of a multi-vector collection `MVGetBatchResponse`.
     GetBatch(GetPoints),
-    /// `PayloadResponse`.
-    ChangePayload(ChangePayload),
+    /// `PayloadResponse`, with the version where that is wanted.
+    ChangePayload(ChangePayload, bool),
+    /// `PayloadByFilterResponse`.
+    ChangePayloads(ChangePayloads),
+    /// `OperateResponse`, or that there is no point, or no record.
+    Operate(OperatePoint),
+    /// `CountResponse`.
+    Count(CountPoints),
+    /// `FacetResponse`.
+    Facet(FacetPoints),
+    /// `SampleResponse`.
+    Sample(SamplePoints),
     /// `SearchResponse`.
     Search(SearchPoints),
     /// `SearchBatchResponse`, one for each.
@@ -88,14 +103,16 @@ impl Request {
             self,
             Request::Create(_)
                 | Request::Drop(_)
-                | Request::Upsert(_)
-                | Request::UpsertNamed(_)
-                | Request::AddDocuments(_)
-                | Request::UpsertBatch(_)
-                | Request::UpsertNamedBatch(_)
+                | Request::Upsert(..)
+                | Request::UpsertNamed(..)
+                | Request::AddDocuments(..)
+                | Request::UpsertBatch(..)
+                | Request::UpsertNamedBatch(..)
                 | Request::Delete(_)
                 | Request::DeleteByFilter(_)
-                | Request::ChangePayload(_)
+                | Request::ChangePayload(..)
+                | Request::ChangePayloads(_)
+                | Request::Operate(_)
                 | Request::ChangeAlias(_)
                 | Request::ChangeAliases(_)
         )

@@ -35,13 +35,15 @@ pub use multi_vector::{
 };
 pub use named::{GetNamedConfig, HybridNamed, NamedPoint, QueryNamed, SearchNamed, UpsertNamed};
 pub use node::{CheckReady, ListTasks, ReadKvMetrics, ReadMetrics};
-pub use payload::{ChangePayload, ChangePayloadIfPresent, OperatePoint};
+pub use payload::{
+    ChangePayload, ChangePayloadIfPresent, ChangePayloads, OperatePoint, check_call, operated,
+};
 pub use points::{BatchBuilder, DeletePoint, DeletePoints, GetPoints, WritePoints, check_ids};
 pub use query::{
     DiversePoints, GroupPoints, HybridPoints, QueryLeaf, QueryPoints, TextPoints, ZeroAlpha, fusion_method,
     recommend_strategy, text_source,
 };
-pub use scroll::{CountPoints, FacetPoints, SamplePoints, Scroll, ScrollOrdered, ScrollPoints};
+pub use scroll::{CountPoints, FacetPoints, SamplePoints, Scroll, ScrollOrdered, ScrollPoints, listed};
 pub use search::SearchPoints;
 pub use search_options::SearchOptions;
 

@@ -1,8 +1,22 @@
-//! Operations on the payload of one point.
+//! Operations on payloads, of one point or of many.
 
-use crate::op::{Action, ApiError, Operation, WriteOptions, check_key_ttls};
-use nigh_shard::core::{Core, OpError, PayloadChange, PointOperated};
+use crate::op::{Action, ApiError, ErrorKind, Operation, WriteOptions, check_ids, check_key_ttls};
+use nigh_engine::filter::Predicate;
+use nigh_engine::kv::operate::{Call, OperateError};
+use nigh_engine::quoted::quoted;
+use nigh_shard::core::{Core, OpError, PayloadChange, PointOperated, Selection};
 use std::rc::Rc;
+use std::sync::Arc;
+
+/// Checks what can be checked of a change without its point.
+fn check_change(change: &PayloadChange) -> Result<(), ApiError> {
+    match change {
+        PayloadChange::Merge { key_ttl_ms, .. } | PayloadChange::Overwrite { key_ttl_ms, .. } => {
+            check_key_ttls(key_ttl_ms)
+        }
+        PayloadChange::DeleteKeys(_) | PayloadChange::Clear => Ok(()),
+    }
+}
 
 /// Changes the payload of one point.
 pub struct ChangePayload {
@@ -17,24 +31,95 @@ pub struct ChangePayload {
 }
 
 impl Operation for ChangePayload {
-    type Output = ();
+    /// The version of the point afterwards.
+    type Output = u64;
     const RIGHT: Action = Action::Write;
     const MUTATES: bool = true;
     fn collection(&self) -> &str {
         &self.collection
     }
     fn validate(&self) -> Result<(), ApiError> {
-        if let PayloadChange::Merge { key_ttl_ms, .. } | PayloadChange::Overwrite { key_ttl_ms, .. } =
-            &self.change
-        {
-            check_key_ttls(key_ttl_ms)?;
-        }
+        check_change(&self.change)?;
         self.write.validate()
     }
-    async fn run(self, core: Rc<Core>) -> Result<(), ApiError> {
+    async fn run(self, core: Rc<Core>) -> Result<u64, ApiError> {
         let expected = self.write.expected_version;
-        core.change_payload(&self.collection, self.id, self.change, expected).await?;
-        Ok(())
+        Ok(core.change_payload(&self.collection, self.id, self.change, expected).await?)
+    }
+}
+
+/// Changes the payloads of every point that matches, or of every point that is named, in the same way.
+pub struct ChangePayloads {
+    /// Name as sent.
+    pub collection: String,
+    /// The filter; one that matches everything is refused.
+    pub filter: Option<Arc<Predicate>>,
+    /// The ids in place of a filter, in any order. Repeats and absent ids change nothing.
+    pub ids: Option<Vec<u64>>,
+    /// What to change.
+    pub change: PayloadChange,
+    /// Conditions.
+    pub write: WriteOptions,
+}
+
+impl Operation for ChangePayloads {
+    /// How many points were changed.
+    type Output = u64;
+    const RIGHT: Action = Action::Write;
+    const MUTATES: bool = true;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        check_change(&self.change)?;
+        self.write.validate()?;
+        match (&self.filter, &self.ids) {
+            (Some(_), Some(_)) => {
+                Err(ApiError::invalid("filter and ids are both set; change payloads by one of them"))
+            }
+            (None, Some(ids)) => check_ids(ids.len()),
+            (None, None) => Err(ApiError::invalid("a change of many payloads needs a filter or ids")),
+            (Some(filter), None) if filter.is_trivially_true() => {
+                Err(ApiError::invalid("a change of many payloads refuses a filter that matches every point"))
+            }
+            (Some(_), None) => Ok(()),
+        }
+    }
+    async fn run(self, core: Rc<Core>) -> Result<u64, ApiError> {
+        let selection = match (self.filter, self.ids) {
+            (_, Some(ids)) => Selection::Named(ids),
+            (Some(filter), None) => Selection::Matching(filter),
+            (None, None) => return Ok(0),
+        };
+        Ok(core.change_payloads(&self.collection, selection, self.change).await?)
+    }
+}
+
+/// Decodes what can be decoded of a call on a record without the record, so that it is refused early.
+///
+/// # Errors
+/// A bad request: `operate call arguments invalid` also for a key without a name.
+pub fn check_call(key: &str, call: &[u8]) -> Result<(), ApiError> {
+    let refused = |error: OperateError| ApiError::invalid(error.to_string());
+    if key.is_empty() {
+        return Err(refused(OperateError::ArgumentsInvalid));
+    }
+    Call::decode_in_payload(call).map(drop).map_err(refused)
+}
+
+/// What a call on a record came to: its result, and the version of the point.
+///
+/// # Errors
+/// There is no such point, or no record that the call could work on.
+pub fn operated(id: u64, key: &str, outcome: PointOperated) -> Result<(Vec<u8>, u64), ApiError> {
+    match outcome {
+        PointOperated::Done { result, version } => Ok((result, version)),
+        PointOperated::NoPoint => Err(OpError::PointNotFound(id).into()),
+        PointOperated::NoRecord => {
+            let text =
+                format!("record not found: the point with id {id} has none under the key {}", quoted(key));
+            Err(ApiError::new(ErrorKind::NotFound, text))
+        }
     }
 }
 

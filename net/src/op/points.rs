@@ -4,7 +4,7 @@ use crate::limits;
 use crate::op::{Action, ApiError, Operation, ReadOptions, WriteOptions};
 use nigh_engine::collection::WriteMode;
 use nigh_engine::filter::Predicate;
-use nigh_shard::core::{BatchError, Core, PointFields, StoredPoint, Vectors, WriteBatch, Written};
+use nigh_shard::core::{BatchError, Core, PointFields, Selection, StoredPoint, Vectors, WriteBatch, Written};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -135,21 +135,23 @@ impl Operation for DeletePoints {
     }
     async fn run(self, core: Rc<Core>) -> Result<u64, ApiError> {
         match (self.filter, self.ids) {
-            (_, Some(ids)) => Ok(core.delete_ids(&self.collection, ids).await?),
-            (Some(filter), None) => Ok(core.delete_by_filter(&self.collection, filter).await?),
+            (_, Some(ids)) => Ok(core.delete_many(&self.collection, Selection::Named(ids)).await?),
+            (Some(filter), None) => {
+                Ok(core.delete_many(&self.collection, Selection::Matching(filter)).await?)
+            }
             (None, None) => Ok(0),
         }
     }
 }
 
-/// Checks how many points one deletion names.
+/// Checks how many points one deletion, or one change of payloads, names.
 ///
 /// # Errors
 /// A bad request beyond [`limits::DELETE_IDS_MAX`].
 pub fn check_ids(count: usize) -> Result<(), ApiError> {
     let most = limits::DELETE_IDS_MAX;
     if count > most {
-        return Err(ApiError::invalid(format!("ids: at most {most} in one deletion")));
+        return Err(ApiError::invalid(format!("ids: at most {most} in one request")));
     }
     Ok(())
 }

@@ -70,6 +70,22 @@ pub enum Scroll {
     Ordered(ScrollOrdered),
 }
 
+/// Values of a facet, or points of a sample, when a request does not say.
+const LISTED_DEFAULT: i64 = 10;
+/// Most values of a facet, or points of a sample, that a request may ask for.
+const LISTED_MAX: i64 = 10_000;
+
+/// How many values of a facet, or points of a sample, a request asks for.
+///
+/// # Errors
+/// A bad request outside of 1 to 10,000.
+pub fn listed(limit: Option<i64>) -> Result<usize, ApiError> {
+    match limit.unwrap_or(LISTED_DEFAULT) {
+        limit @ 1..=LISTED_MAX => Ok(limit as usize),
+        other => Err(ApiError::invalid(format!("limit must be between 1 and {LISTED_MAX}, found {other}"))),
+    }
+}
+
 /// Counts points.
 pub struct CountPoints {
     /// Name as sent.

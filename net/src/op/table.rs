@@ -113,6 +113,11 @@ pub const WRITE_OPTIONS: &[&str] = &["write_consistency_factor", "wait"];
 /// Query parameters of writes of one point.
 pub const CONDITIONS: &[&str] = &["write_consistency_factor", "wait", "expected_version"];
 
+/// Query parameters of writes of one point that may answer with its version.
+pub const VERSIONED: &[&str] = &["write_consistency_factor", "wait", "expected_version", "with_version"];
+/// Query parameters of writes of many points that may answer with their versions.
+pub const VERSIONED_BATCH: &[&str] = &["write_consistency_factor", "wait", "with_version"];
+
 const fn row(name: &'static str, op: Op, right: Action) -> Row {
     Row { name, op, right: Right::Of(right), rest: [None; 2], tcp: None, grpc: [None; 2] }
 }
@@ -268,7 +273,7 @@ pub const TABLE: &[Row] = &[
         .tcp(Nowhere)
         .rest(Get, "/v1/collections")
         .grpc_on_node("ListCollections"),
-    absent("__topology__", Read, Nowhere),
+    process("__topology__", ProcessOp::Topology, Read).tcp(Nowhere),
     process("__keys_add__", ProcessOp::KeysAdd, Admin)
         .tcp(Nowhere)
         .rest(Post, "/v1/admin/keys")
@@ -349,17 +354,18 @@ pub const TABLE: &[Row] = &[
         .tcp(First)
         .rest(Delete, "/v1/collections/{name}")
         .grpc("DropCollection"),
-    vector("vector_get_config", VectorOp::GetConfig, Read)
+    vector("vector_get_config", VectorOp::GetConfig, Read).tcp(First).grpc("GetConfig"),
+    vector("vector_info", VectorOp::Info, Read)
         .tcp(First)
         .rest(Get, "/v1/collections/{name}")
-        .grpc("GetConfig"),
+        .grpc("GetInfo"),
     vector("vector_write", VectorOp::Write, Write)
         .rest(Post, "/v1/collections/{name}/points")
-        .takes(CONDITIONS)
+        .takes(VERSIONED)
         .grpc("Upsert"),
     vector("vector_write_batch", VectorOp::WriteBatch, Write)
         .rest(Post, "/v1/collections/{name}/points/batch")
-        .takes(WRITE_OPTIONS)
+        .takes(VERSIONED_BATCH)
         .grpc("UpsertBatch"),
     vector("vector_insert", VectorOp::Insert, Write).tcp(AfterFlags),
     vector("vector_upsert", VectorOp::Upsert, Write).tcp(AfterFlags),
@@ -383,24 +389,45 @@ pub const TABLE: &[Row] = &[
     vector("vector_set_payload", VectorOp::SetPayload, Write)
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/points/{id}/payload")
-        .takes(CONDITIONS)
+        .takes(VERSIONED)
         .grpc("SetPayload"),
     vector("vector_overwrite_payload", VectorOp::OverwritePayload, Write)
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/points/{id}/payload/overwrite")
         .rest(Put, "/v1/collections/{name}/points/{id}/payload")
-        .takes(CONDITIONS)
+        .takes(VERSIONED)
         .grpc("OverwritePayload"),
     vector("vector_delete_payload_keys", VectorOp::DeletePayloadKeys, Write)
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/points/{id}/payload/delete")
-        .takes(CONDITIONS)
+        .takes(VERSIONED)
         .grpc("DeletePayloadKeys"),
     vector("vector_clear_payload", VectorOp::ClearPayload, Write)
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/points/{id}/payload/clear")
-        .takes(CONDITIONS)
+        .takes(VERSIONED)
         .grpc("ClearPayload"),
+    vector("vector_set_payload_by_filter", VectorOp::SetPayloadByFilter, Write)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/payload")
+        .takes(WRITE_OPTIONS)
+        .grpc("SetPayloadByFilter"),
+    vector("vector_overwrite_payload_by_filter", VectorOp::OverwritePayloadByFilter, Write)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/payload/overwrite")
+        .rest(Put, "/v1/collections/{name}/points/payload")
+        .takes(WRITE_OPTIONS)
+        .grpc("OverwritePayloadByFilter"),
+    vector("vector_delete_payload_keys_by_filter", VectorOp::DeletePayloadKeysByFilter, Write)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/payload/delete")
+        .takes(WRITE_OPTIONS)
+        .grpc("DeletePayloadKeysByFilter"),
+    vector("vector_clear_payload_by_filter", VectorOp::ClearPayloadByFilter, Write)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/payload/clear")
+        .takes(WRITE_OPTIONS)
+        .grpc("ClearPayloadByFilter"),
     vector("vector_delete_by_filter", VectorOp::DeleteByFilter, Write)
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/points/delete")
@@ -451,9 +478,18 @@ pub const TABLE: &[Row] = &[
         .takes(READ_OPTIONS)
         .grpc("Scroll")
         .grpc_stream("ScrollStream"),
-    vector("vector_count", VectorOp::Count, Read).rest(Post, "/v1/collections/{name}/points/count"),
-    vector("vector_facet", VectorOp::Facet, Read).rest(Post, "/v1/collections/{name}/points/facet"),
-    vector("vector_sample", VectorOp::Sample, Read).rest(Post, "/v1/collections/{name}/points/sample"),
+    vector("vector_count", VectorOp::Count, Read)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/count")
+        .grpc("Count"),
+    vector("vector_facet", VectorOp::Facet, Read)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/facet")
+        .grpc("Facet"),
+    vector("vector_sample", VectorOp::Sample, Read)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/sample")
+        .grpc("Sample"),
     vector("vector_bulk_stage", VectorOp::BulkStage, Write)
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/points/bulk")
@@ -463,7 +499,11 @@ pub const TABLE: &[Row] = &[
         .tcp(First)
         .rest(Post, "/v1/collections/{name}/points/bulk/build")
         .takes(&["workers", "wait"]),
-    vector("vector_operate", VectorOp::Operate, Write).tcp(First),
+    vector("vector_operate", VectorOp::Operate, Write)
+        .tcp(First)
+        .rest(Post, "/v1/collections/{name}/points/{id}/operate")
+        .takes(CONDITIONS)
+        .grpc("Operate"),
     absent("vector_bm25_stats", Read, First),
     in_multi_vector("vector_mv_create_collection", MultiVectorOp::CreateCollection, Admin)
         .tcp(First)
@@ -476,16 +516,21 @@ pub const TABLE: &[Row] = &[
     in_multi_vector("vector_mv_get_config", MultiVectorOp::GetConfig, Read)
         .tcp(First)
         .rest(Get, "/v1/multivector/{name}/config")
-        .takes(READ_OPTIONS),
+        .takes(READ_OPTIONS)
+        .grpc("MVGetConfig"),
+    in_multi_vector("vector_mv_info", MultiVectorOp::Info, Read)
+        .tcp(First)
+        .rest(Get, "/v1/multivector/{name}")
+        .grpc("MVGetInfo"),
     in_multi_vector("vector_mv_add", MultiVectorOp::Add, Write)
         .tcp(First)
         .rest(Post, "/v1/multivector/{name}/docs")
-        .takes(CONDITIONS)
+        .takes(VERSIONED)
         .grpc("MVAdd"),
     in_multi_vector("vector_mv_add_if_absent", MultiVectorOp::AddIfAbsent, Write).tcp(First),
     in_multi_vector("vector_mv_add_batch", MultiVectorOp::AddBatch, Write)
         .rest(Post, "/v1/multivector/{name}/docs/batch")
-        .takes(WRITE_OPTIONS),
+        .takes(VERSIONED_BATCH),
     in_multi_vector("vector_mv_exists", MultiVectorOp::Exists, Read).tcp(First),
     in_multi_vector("vector_mv_delete", MultiVectorOp::Delete, Write)
         .tcp(First)
@@ -495,7 +540,8 @@ pub const TABLE: &[Row] = &[
     in_multi_vector("vector_mv_delete_by_filter", MultiVectorOp::DeletePoints, Write)
         .tcp(First)
         .rest(Post, "/v1/multivector/{name}/docs/delete")
-        .takes(CONDITIONS),
+        .takes(CONDITIONS)
+        .grpc("MVDeleteByFilter"),
     in_multi_vector("vector_mv_get", MultiVectorOp::Get, Read)
         .tcp(First)
         .rest(Get, "/v1/multivector/{name}/points/{id}")
@@ -509,24 +555,49 @@ pub const TABLE: &[Row] = &[
     in_multi_vector("vector_mv_set_payload", MultiVectorOp::SetPayload, Write)
         .tcp(First)
         .rest(Post, "/v1/multivector/{name}/points/{id}/payload")
-        .takes(CONDITIONS)
+        .takes(VERSIONED)
         .grpc("MVSetPayload"),
     in_multi_vector("vector_mv_overwrite_payload", MultiVectorOp::OverwritePayload, Write)
         .tcp(First)
         .rest(Post, "/v1/multivector/{name}/points/{id}/payload/overwrite")
         .rest(Put, "/v1/multivector/{name}/points/{id}/payload")
-        .takes(CONDITIONS)
+        .takes(VERSIONED)
         .grpc("MVOverwritePayload"),
     in_multi_vector("vector_mv_delete_payload_keys", MultiVectorOp::DeletePayloadKeys, Write)
         .tcp(First)
         .rest(Post, "/v1/multivector/{name}/points/{id}/payload/delete")
-        .takes(CONDITIONS)
+        .takes(VERSIONED)
         .grpc("MVDeletePayloadKeys"),
     in_multi_vector("vector_mv_clear_payload", MultiVectorOp::ClearPayload, Write)
         .tcp(First)
         .rest(Post, "/v1/multivector/{name}/points/{id}/payload/clear")
-        .takes(CONDITIONS)
+        .takes(VERSIONED)
         .grpc("MVClearPayload"),
+    in_multi_vector("vector_mv_set_payload_by_filter", MultiVectorOp::SetPayloadByFilter, Write)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/points/payload")
+        .takes(WRITE_OPTIONS)
+        .grpc("MVSetPayloadByFilter"),
+    in_multi_vector("vector_mv_overwrite_payload_by_filter", MultiVectorOp::OverwritePayloadByFilter, Write)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/points/payload/overwrite")
+        .rest(Put, "/v1/multivector/{name}/points/payload")
+        .takes(WRITE_OPTIONS)
+        .grpc("MVOverwritePayloadByFilter"),
+    in_multi_vector(
+        "vector_mv_delete_payload_keys_by_filter",
+        MultiVectorOp::DeletePayloadKeysByFilter,
+        Write,
+    )
+    .tcp(First)
+    .rest(Post, "/v1/multivector/{name}/points/payload/delete")
+    .takes(WRITE_OPTIONS)
+    .grpc("MVDeletePayloadKeysByFilter"),
+    in_multi_vector("vector_mv_clear_payload_by_filter", MultiVectorOp::ClearPayloadByFilter, Write)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/points/payload/clear")
+        .takes(WRITE_OPTIONS)
+        .grpc("MVClearPayloadByFilter"),
     in_multi_vector("vector_mv_search", MultiVectorOp::Search, Read)
         .tcp(First)
         .rest(Post, "/v1/multivector/{name}/search")
@@ -547,11 +618,23 @@ pub const TABLE: &[Row] = &[
         .rest(Post, "/v1/multivector/{name}/query")
         .takes(READ_OPTIONS)
         .grpc("MVVectorQuery"),
-    in_multi_vector("vector_mv_count", MultiVectorOp::Count, Read).rest(Post, "/v1/multivector/{name}/count"),
-    in_multi_vector("vector_mv_facet", MultiVectorOp::Facet, Read).rest(Post, "/v1/multivector/{name}/facet"),
+    in_multi_vector("vector_mv_count", MultiVectorOp::Count, Read)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/count")
+        .grpc("MVCount"),
+    in_multi_vector("vector_mv_facet", MultiVectorOp::Facet, Read)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/facet")
+        .grpc("MVFacet"),
     in_multi_vector("vector_mv_sample", MultiVectorOp::Sample, Read)
-        .rest(Post, "/v1/multivector/{name}/sample"),
-    in_multi_vector("vector_mv_operate", MultiVectorOp::Operate, Write).tcp(First),
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/sample")
+        .grpc("MVSample"),
+    in_multi_vector("vector_mv_operate", MultiVectorOp::Operate, Write)
+        .tcp(First)
+        .rest(Post, "/v1/multivector/{name}/points/{id}/operate")
+        .takes(CONDITIONS)
+        .grpc("MVOperate"),
     in_named("vector_named_create_collection", NamedOp::CreateCollection, Admin)
         .tcp(First)
         .rest(Post, "/v1/named/{name}")
@@ -565,14 +648,18 @@ pub const TABLE: &[Row] = &[
         .rest(Get, "/v1/named/{name}/config")
         .takes(READ_OPTIONS)
         .grpc("NamedGetConfig"),
+    in_named("vector_named_info", NamedOp::Info, Read)
+        .tcp(First)
+        .rest(Get, "/v1/named/{name}")
+        .grpc("NamedGetInfo"),
     in_named("vector_named_insert", NamedOp::Upsert, Write)
         .tcp(First)
         .rest(Post, "/v1/named/{name}/points")
-        .takes(CONDITIONS)
+        .takes(VERSIONED)
         .grpc("NamedUpsert"),
     in_named("vector_named_insert_batch", NamedOp::UpsertBatch, Write)
         .rest(Post, "/v1/named/{name}/points/batch")
-        .takes(WRITE_OPTIONS)
+        .takes(VERSIONED_BATCH)
         .grpc("NamedUpsertBatch"),
     in_named("vector_named_delete", NamedOp::Delete, Write)
         .tcp(First)
@@ -598,24 +685,45 @@ pub const TABLE: &[Row] = &[
     in_named("vector_named_set_payload", NamedOp::SetPayload, Write)
         .tcp(First)
         .rest(Post, "/v1/named/{name}/points/{id}/payload")
-        .takes(CONDITIONS)
+        .takes(VERSIONED)
         .grpc("NamedSetPayload"),
     in_named("vector_named_overwrite_payload", NamedOp::OverwritePayload, Write)
         .tcp(First)
         .rest(Post, "/v1/named/{name}/points/{id}/payload/overwrite")
         .rest(Put, "/v1/named/{name}/points/{id}/payload")
-        .takes(CONDITIONS)
+        .takes(VERSIONED)
         .grpc("NamedOverwritePayload"),
     in_named("vector_named_delete_payload_keys", NamedOp::DeletePayloadKeys, Write)
         .tcp(First)
         .rest(Post, "/v1/named/{name}/points/{id}/payload/delete")
-        .takes(CONDITIONS)
+        .takes(VERSIONED)
         .grpc("NamedDeletePayloadKeys"),
     in_named("vector_named_clear_payload", NamedOp::ClearPayload, Write)
         .tcp(First)
         .rest(Post, "/v1/named/{name}/points/{id}/payload/clear")
-        .takes(CONDITIONS)
+        .takes(VERSIONED)
         .grpc("NamedClearPayload"),
+    in_named("vector_named_set_payload_by_filter", NamedOp::SetPayloadByFilter, Write)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/points/payload")
+        .takes(WRITE_OPTIONS)
+        .grpc("NamedSetPayloadByFilter"),
+    in_named("vector_named_overwrite_payload_by_filter", NamedOp::OverwritePayloadByFilter, Write)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/points/payload/overwrite")
+        .rest(Put, "/v1/named/{name}/points/payload")
+        .takes(WRITE_OPTIONS)
+        .grpc("NamedOverwritePayloadByFilter"),
+    in_named("vector_named_delete_payload_keys_by_filter", NamedOp::DeletePayloadKeysByFilter, Write)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/points/payload/delete")
+        .takes(WRITE_OPTIONS)
+        .grpc("NamedDeletePayloadKeysByFilter"),
+    in_named("vector_named_clear_payload_by_filter", NamedOp::ClearPayloadByFilter, Write)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/points/payload/clear")
+        .takes(WRITE_OPTIONS)
+        .grpc("NamedClearPayloadByFilter"),
     in_named("vector_named_search", NamedOp::Search, Read)
         .tcp(First)
         .rest(Post, "/v1/named/{name}/search")
@@ -647,10 +755,23 @@ pub const TABLE: &[Row] = &[
         .rest(Post, "/v1/named/{name}/query")
         .takes(READ_OPTIONS)
         .grpc("NamedVectorQuery"),
-    in_named("vector_named_count", NamedOp::Count, Read).rest(Post, "/v1/named/{name}/count"),
-    in_named("vector_named_facet", NamedOp::Facet, Read).rest(Post, "/v1/named/{name}/facet"),
-    in_named("vector_named_sample", NamedOp::Sample, Read).rest(Post, "/v1/named/{name}/sample"),
-    in_named("vector_named_operate", NamedOp::Operate, Write).tcp(First),
+    in_named("vector_named_count", NamedOp::Count, Read)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/count")
+        .grpc("NamedCount"),
+    in_named("vector_named_facet", NamedOp::Facet, Read)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/facet")
+        .grpc("NamedFacet"),
+    in_named("vector_named_sample", NamedOp::Sample, Read)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/sample")
+        .grpc("NamedSample"),
+    in_named("vector_named_operate", NamedOp::Operate, Write)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/points/{id}/operate")
+        .takes(CONDITIONS)
+        .grpc("NamedOperate"),
 ];
 
 /// How many methods of gRPC there are.
@@ -700,8 +821,8 @@ mod tests {
     fn rows_by_class() {
         let of = |op: fn(Op) -> bool| TABLE.iter().filter(|row| row.tcp.is_some() && op(row.op)).count();
         assert_eq!(of(|op| matches!(op, Op::Kv(_))), 19);
-        assert_eq!(of(|op| matches!(op, Op::Vector(_))), 27);
-        assert_eq!((GRPC_METHODS, grpc_methods().filter(|(_, method)| method.is_streamed).count()), (74, 3));
+        assert_eq!(of(|op| matches!(op, Op::Vector(_))), 35);
+        assert_eq!((GRPC_METHODS, grpc_methods().filter(|(_, method)| method.is_streamed).count()), (103, 3));
         assert_eq!(TABLE.iter().filter(|row| row.right == Right::OfInner).count(), 1);
     }
 }

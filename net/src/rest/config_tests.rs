@@ -3,9 +3,9 @@
 
 use crate::grpc::{config_of, message_of};
 use crate::op::{Op, VectorOp};
-use crate::rest::inspect::configuration;
 use crate::tcp::vector::{self, VectorRequest};
 use crate::wire::config::WireConfig;
+use crate::wire::info::configuration;
 use crate::wire::json::decode;
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::collection::config_keys::{Floats, Key, Kind, Settings, Value};

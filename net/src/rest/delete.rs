@@ -142,7 +142,7 @@ mod tests {
             (r#"{"ids":[-1]}"#, "field \"ids\": "),
             (r#"{"ids":["1"]}"#, "field \"ids\": "),
             (r#"{"ids":7}"#, "field \"ids\": "),
-            (&list(DELETE_IDS_MAX + 1), "field \"ids\": ids: at most 1048576 in one deletion"),
+            (&list(DELETE_IDS_MAX + 1), "field \"ids\": ids: at most 1048576 in one request"),
         ] {
             let refused = ids(body).unwrap_err();
             assert!(refused.contains(fragment), "{refused}");

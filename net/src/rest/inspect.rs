@@ -1,24 +1,18 @@
 //! Lists and figures of collections; counts, facets and samples of points.
 
 use crate::limits::PAGE_POINTS;
-use crate::op::{ApiError, CountPoints, FacetPoints, SamplePoints, compile_filter};
+use crate::op::{ApiError, CountPoints, FacetPoints, SamplePoints, compile_filter, listed};
 use crate::rest::pages::Pages;
-use crate::wire::config::object;
 use crate::wire::filter::WireFilter;
+use crate::wire::info::{bare_name, information};
 use crate::wire::json::{decode, json_object};
-use crate::wire::value::{write_json, write_value};
-use nigh_engine::collection::config_keys::{Family, Key};
-use nigh_engine::collection::{DenseConfig, Quantizer};
-use nigh_engine::payload::ValueRef;
+use crate::wire::value::{facet_value, write_json, write_value};
+use nigh_engine::collection::DenseConfig;
+use nigh_engine::collection::config_keys::Key;
 use nigh_shard::collection_file::to_json;
 use nigh_shard::core::{CollectionInfo, FacetValue, TaskReport};
 use nigh_shard::family::CollectionConfig;
 use serde_json::{Map, Value, json};
-
-/// Values of a facet, or points of a sample, when the body does not say.
-const LIMIT_DEFAULT: i64 = 10;
-/// Most values of a facet, or points of a sample, that a body may ask for.
-const LIMIT_MAX: i64 = 10_000;
 
 json_object! {
     /// Body of `…/points/count`.
@@ -45,13 +39,6 @@ json_object! {
     }
 }
 
-fn limit(limit: Option<i64>) -> Result<usize, ApiError> {
-    match limit.unwrap_or(LIMIT_DEFAULT) {
-        limit @ 1..=LIMIT_MAX => Ok(limit as usize),
-        other => Err(ApiError::invalid(format!("limit must be between 1 and {LIMIT_MAX}, found {other}"))),
-    }
-}
-
 /// Decodes the body of `…/points/count`.
 ///
 /// # Errors
@@ -70,7 +57,7 @@ pub fn decode_facet(collection: String, body: &[u8]) -> Result<FacetPoints, ApiE
     let key =
         body.key.filter(|key| !key.is_empty()).ok_or_else(|| ApiError::invalid("facet: key is required"))?;
     let filter = compile_filter(body.filter.map(|filter| filter.0))?;
-    Ok(FacetPoints { collection, key, filter, limit: limit(body.limit)? })
+    Ok(FacetPoints { collection, key, filter, limit: listed(body.limit)? })
 }
 
 /// Decodes the body of `…/points/sample`; `seed` is drawn by the caller for bodies without one.
@@ -80,7 +67,7 @@ pub fn decode_facet(collection: String, body: &[u8]) -> Result<FacetPoints, ApiE
 pub fn decode_sample(collection: String, body: &[u8], seed: u64) -> Result<SamplePoints, ApiError> {
     let body: SampleBody = decode(body)?;
     let filter = compile_filter(body.filter.map(|filter| filter.0))?;
-    Ok(SamplePoints { collection, filter, limit: limit(body.limit)?, seed: body.seed.unwrap_or(seed) })
+    Ok(SamplePoints { collection, filter, limit: listed(body.limit)?, seed: body.seed.unwrap_or(seed) })
 }
 
 /// The answer of `…/points/facet`, written page by page.
@@ -101,13 +88,7 @@ impl FacetPages {
             let start: &[u8] = if self.begun { b",{\"value\":" } else { b"{\"facets\":[{\"value\":" };
             self.begun = true;
             out.extend_from_slice(start);
-            let value = match &value {
-                FacetValue::Bool(flag) => ValueRef::Bool(*flag),
-                FacetValue::Int(number) => ValueRef::Int(*number),
-                FacetValue::Float(number) => ValueRef::Float(number.get()),
-                FacetValue::String(text) => ValueRef::String(text),
-            };
-            write_value(out, &value);
+            write_value(out, &facet_value(&value));
             out.extend_from_slice(b",\"count\":");
             write_json(out, &count);
             out.push(b'}');
@@ -129,10 +110,6 @@ impl Pages for FacetPages {
     }
 }
 
-fn name(info: &CollectionInfo) -> &str {
-    info.name.strip_prefix("default/").unwrap_or(&info.name)
-}
-
 fn line(value: &Value) -> Vec<u8> {
     let mut out = value.to_string().into_bytes();
     out.push(b'\n');
@@ -142,7 +119,7 @@ fn line(value: &Value) -> Vec<u8> {
 /// The answer of `GET /v1/collections`.
 pub fn list_answer(all: &[CollectionInfo]) -> Vec<u8> {
     let one = |info: &CollectionInfo| {
-        let mut entry = json!({ "name": name(info), "family": info.config.family().name() });
+        let mut entry = json!({ "name": bare_name(info), "family": info.config.family().name() });
         match &*info.config {
             CollectionConfig::Dense(config) => {
                 entry["dim"] = config.dim.into();
@@ -191,114 +168,7 @@ pub fn tasks_answer(tasks: &[TaskReport]) -> Vec<u8> {
     line(&json!({ "tasks": tasks.iter().map(one).collect::<Vec<_>>() }))
 }
 
-fn index(info: &CollectionInfo, config: &DenseConfig) -> Value {
-    let stats = &info.stats;
-    let state = match (&info.damage, stats.tail) {
-        (Some(_), _) if info.is_closed => "closed",
-        (Some(_), _) => "damaged",
-        (None, 0) => "ready",
-        (None, _) => "indexing",
-    };
-    json!({
-        "type": config.index.name(),
-        "cells": info.cells.map_or(0, |cells| cells.cells),
-        "state": state,
-        "walks": info.walks,
-        "indexed": stats.indexed(),
-        "waiting": stats.tail,
-    })
-}
-
-fn memory(info: &CollectionInfo) -> Value {
-    let usage = &info.usage;
-    json!({
-        "bytes": info.stats.bytes,
-        "graph_bytes": usage.graph,
-        "codes_bytes": usage.codes,
-        "slots_bytes": usage.slots,
-        "payload_bytes": usage.rows,
-        "ids_bytes": usage.ids,
-        "tail_bytes": usage.tail,
-        "payload_index_bytes": usage.payload_index,
-        "lanes_bytes": usage.lanes,
-        "file_vectors_bytes": usage.file_vectors,
-        "file_vectors_resident_bytes": info.resident_vectors,
-        "file_index_bytes": usage.file_index,
-    })
-}
-
-/// The order of keys in answers, older than the table; keys that are not here come behind.
-#[rustfmt::skip]
-const ORDER: &[Key] = {
-    use Key::*;
-    &[
-        Dim, Metric, M, EfConstruction, EfSearch, Seed, Level0FullDegree, ExtendCandidates,
-        ExtendCandidatesMax, FilterFirstRelativeBp, TraversalCodes, Quant, RescoreFactor,
-        QuantizedBuild, PqDropVecs, Persistent, IndexType, VamanaR, VamanaL, VamanaAlpha, IvfNlist,
-        IvfNprobe, IvfTrainThreshold, IvfDriftRetrain, IvfDriftGrowthFactor, IvfDriftFactor, IvfPq,
-        IvfRerank, Soar, SoarLambda, MaxVectors, MaxBytes, MaxInsertsPerSecond, MaxEfSearch, FullText,
-    ]
-};
-
-/// What a quantizer learns, which answers have in an object of its own behind the key that turns it on.
-#[rustfmt::skip]
-pub(super) const LEARNED: [Key; 7] = {
-    use Key::*;
-    [SqBits, QuantPqM, IvfPqM, PqNbits, PrqLayers, OpqIters, AnisotropicEta]
-};
-
-/// The keys that answers have by themselves. `opq` is told by `opq_iters`, and there is nothing to tell of `partitions`.
-pub(super) fn told() -> impl Iterator<Item = Key> {
-    let untold = [Key::Opq, Key::Partitions];
-    Key::of_with_first(Family::Dense, ORDER)
-        .filter(move |key| !LEARNED.contains(key) && !untold.contains(key))
-}
-
-/// What it was made with, defaults filled in.
-pub(super) fn configuration(config: &DenseConfig) -> Value {
-    let learned = || {
-        let given = |key: Key| Some((key.name().to_owned(), to_json(key.get(config)?)));
-        LEARNED.into_iter().filter_map(given).collect::<Map<String, Value>>()
-    };
-    let mut keys = Map::new();
-    for key in told() {
-        let value = match key.members() {
-            Some(_) => object(key, config).into(),
-            None => to_json(key.effective(config)),
-        };
-        keys.insert(key.name().to_owned(), value);
-        if key == Key::Quant {
-            let trained = matches!(config.quant, Quantizer::Trained(_)).then(|| {
-                let mut trained = learned();
-                // One that waits for a bulk build has no threshold.
-                let threshold = Some(config.trained_at()).filter(|points| *points < usize::MAX).unwrap_or(0);
-                trained.insert("threshold".to_owned(), threshold.into());
-                trained
-            });
-            keys.insert("trained".to_owned(), trained.into());
-        } else if key == Key::IvfRerank {
-            let codes = config.ivf().and_then(|ivf| ivf.product).map(|_| learned());
-            keys.insert("ivf_codes".to_owned(), codes.into());
-        }
-    }
-    Value::Object(keys)
-}
-
-/// The answer of `GET /v1/collections/{name}`. Why a collection is damaged is for the log; the answer says that it is.
-///
-/// # Errors
-/// One of another family.
-pub fn info_answer(info: &CollectionInfo) -> Result<Vec<u8>, ApiError> {
-    let (config, stats) = (info.dense_config()?, &info.stats);
-    let memory = memory(info);
-    let index = index(info, config);
-    Ok(line(&json!({
-        "name": name(info),
-        "config": configuration(config),
-        "points": stats.points(),
-        "sparse_vectors": stats.sparse_vectors,
-        "tombstoned": stats.tombstoned,
-        "index": index,
-        "memory": memory,
-    })))
+/// The answer of `GET …/{name}`. Why a collection is damaged is for the log; the answer says that it is.
+pub fn info_answer(info: &CollectionInfo) -> Vec<u8> {
+    line(&information(info))
 }

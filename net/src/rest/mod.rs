@@ -29,6 +29,7 @@ mod points;
 #[doc(hidden)]
 pub mod probe;
 mod read;
+mod records;
 mod routes;
 mod scroll;
 mod search;
@@ -44,9 +45,9 @@ use crate::door::{Door, Permit};
 use crate::http::{BodyReader, Collected, Handler, HttpConfig, Reply, ReplyBody, json_reply, serve_with};
 use crate::limits;
 use crate::op::{
-    Action, ApiError, BuildStaged, ChangeAliases, ChangePayload, CheckReady, CreateCollection, DeletePoint,
-    DropCollection, GetCollection, ListAliases, ListCollections, ListTasks, Op, Operation, PlacementOp,
-    ProcessOp, ReadKvMetrics, ReadMetrics, StagePoints, Unmet, VectorOp, WritePoints, check_name,
+    Action, ApiError, BuildStaged, ChangeAliases, CheckReady, CreateCollection, DeletePoint, DropCollection,
+    ListAliases, ListCollections, ListTasks, Op, Operation, PlacementOp, ProcessOp, ReadKvMetrics,
+    ReadMetrics, StagePoints, Unmet, VectorOp, WritePoints, check_name,
 };
 use crate::wire::json::{decode, is_object, json_object};
 use crate::wire::value::write_string;
@@ -57,7 +58,7 @@ use bytes::Bytes;
 use error::{error_reply, not_found, wrong_method};
 use nigh_shard::core::{AliasChange, Core, Written};
 use pages::{Room, stream_pages};
-use parameters::{ConditionsBody, Query, ReadParameters, WriteParameters, agreed};
+use parameters::{ConditionsBody, Query, ReadParameters, WriteParameters, agreed, with_version};
 use points::BatchPages;
 use routes::{Reached, Resolved, parse_id, resolve};
 use search::HitKind;
@@ -219,8 +220,8 @@ impl RestService {
                 let body = json_body(&mut body).await?;
                 self.unmet(permit, decode_body(permit, body, manage::decode_revoke_key).await?).await
             }
-            // It has no route.
-            ProcessOp::Envelope => Ok(not_found()),
+            // They have no route.
+            ProcessOp::Envelope | ProcessOp::Topology => Ok(not_found()),
         }
     }
 
@@ -250,11 +251,10 @@ impl RestService {
                 put_existed(&mut answer, existed);
                 Ok(ok(answer))
             }
-            VectorOp::GetConfig => {
-                Ok(ok(inspect::info_answer(&permit.run(GetCollection { collection }).await?)?))
-            }
+            VectorOp::Info => shared::info(permit, collection).await,
             VectorOp::Write => {
                 let (now_ms, write) = (permit.unix_ms(), WriteParameters::of(query)?);
+                let with_version = with_version(query)?;
                 let body = json_body(&mut body).await?;
                 let decode = move |body: &[u8]| points::decode_write(body, write, now_ms);
                 let (id, batch) = decode_body(permit, body, decode).await?;
@@ -263,16 +263,14 @@ impl RestService {
                     .run(WritePoints { collection, batch })
                     .await
                     .map_err(|error| ApiError { committed: None, ..error })?;
-                if written.contains(&Written::Conflict) {
-                    return Err(ApiError::version_conflict(id));
-                }
-                Ok(ok(format!("{{\"id\":{id}}}\n")))
+                written_reply(id, &written, with_version)
             }
             VectorOp::WriteBatch => {
-                let write = WriteParameters::of(query)?;
+                let (write, with_versions) = (WriteParameters::of(query)?, with_version(query)?);
                 points::check_batch_options(write.write_consistency_factor, write.wait)?;
                 let batch = self.ingest_body(permit, head, body, IngestRoute::Batch).await?;
-                let (pages, count) = (BatchPages::before(batch.points.iter()), batch.points.len());
+                let pages = BatchPages::before(batch.points.iter(), with_versions);
+                let count = batch.points.len();
                 batch_reply(permit, pages, count, WritePoints { collection, batch }).await
             }
             VectorOp::BulkStage => {
@@ -314,45 +312,24 @@ impl RestService {
                 let request = decode_body(permit, body, decode).await?;
                 scroll::scroll(permit, request).await
             }
-            VectorOp::Count => {
-                let body = json_body(&mut body).await?;
-                let request =
-                    decode_body(permit, body, move |body| inspect::decode_count(collection, body)).await?;
-                let count = permit.run(request).await?;
-                Ok(ok(format!("{{\"count\":{count}}}\n")))
-            }
-            VectorOp::Facet => {
-                let body = json_body(&mut body).await?;
-                let request =
-                    decode_body(permit, body, move |body| inspect::decode_facet(collection, body)).await?;
-                let found = permit.run(request).await?;
-                let bytes = size_of_val(&found[..]);
-                let mut pages = inspect::FacetPages::new(found);
-                let mut first = Vec::new();
-                pages.write(&mut first);
-                Ok(json_reply(StatusCode::OK, stream_pages(permit, first, pages, bytes)?))
-            }
-            VectorOp::Sample => {
-                let (body, now_ms) = (json_body(&mut body).await?, permit.unix_ms());
-                let decode = move |body: &[u8]| inspect::decode_sample(collection, body, now_ms);
-                let request = decode_body(permit, body, decode).await?;
-                let (collection, filter) = (request.collection.clone(), request.filter.clone());
-                let ids = permit.run(request).await?;
-                scroll::documents(permit, collection, filter, ids).await
-            }
+            VectorOp::Count => shared::count(permit, collection, body).await,
+            VectorOp::Facet => shared::facet(permit, collection, body).await,
+            VectorOp::Sample => shared::sample(permit, collection, body).await,
             VectorOp::Search => self.search(permit, head, collection, query, body, false).await,
             VectorOp::SearchDocs => self.search(permit, head, collection, query, body, true).await,
             VectorOp::SetPayload
             | VectorOp::OverwritePayload
             | VectorOp::DeletePayloadKeys
             | VectorOp::ClearPayload => {
-                let (id, write) = (parse_id(&id)?, WriteParameters::of(query)?);
-                let body = json_body(&mut body).await?;
-                let decode = move |body: &[u8]| payload::decode_change(op, body, write);
-                let (change, write) = decode_body(permit, body, decode).await?;
-                permit.run(ChangePayload { collection, id, change, write }).await?;
-                Ok(ok(&b"{\"applied\":true}\n"[..]))
+                shared::change_payload(permit, op, collection, &id, query, body).await
             }
+            VectorOp::SetPayloadByFilter
+            | VectorOp::OverwritePayloadByFilter
+            | VectorOp::DeletePayloadKeysByFilter
+            | VectorOp::ClearPayloadByFilter => {
+                shared::change_payloads(permit, op, collection, query, body).await
+            }
+            VectorOp::Operate => shared::operate(permit, collection, &id, query, body).await,
             VectorOp::HybridSearch
             | VectorOp::SearchText
             | VectorOp::HybridText
@@ -376,9 +353,9 @@ impl RestService {
             | VectorOp::Upsert
             | VectorOp::InsertIfAbsent
             | VectorOp::Exists
+            | VectorOp::GetConfig
             | VectorOp::SearchBatch
-            | VectorOp::BulkStagePayload
-            | VectorOp::Operate => Ok(not_found()),
+            | VectorOp::BulkStagePayload => Ok(not_found()),
         }
     }
 
@@ -466,6 +443,17 @@ async fn decode_body<T: Send + 'static>(
 /// A 200 with a JSON body.
 fn ok(body: impl Into<Bytes>) -> Reply {
     json_reply(StatusCode::OK, ReplyBody::whole(body))
+}
+
+/// The answer to a write of one point: its id, and its version where that is wanted.
+fn written_reply(id: u64, written: &[Written], with_version: bool) -> Result<Reply, ApiError> {
+    match written.first() {
+        Some(Written::Conflict) => Err(ApiError::version_conflict(id)),
+        Some(Written::Ok { version }) if with_version => {
+            Ok(ok(format!("{{\"id\":{id},\"version\":{version}}}\n")))
+        }
+        Some(Written::Ok { .. }) | None => Ok(ok(format!("{{\"id\":{id}}}\n"))),
+    }
 }
 
 /// Writes a batch of so many points, and answers with its outcome.

@@ -3,13 +3,13 @@
 use super::multi_vector_bodies::{
     decode_add, decode_create, decode_hybrid, decode_query, decode_search, read_batch,
 };
-use super::parameters::{Query, ReadParameters, WriteParameters};
+use super::parameters::{Query, ReadParameters, WriteParameters, with_version};
 use super::points::BatchPages;
 use super::routes::Reached;
 use super::search::HitKind;
 use super::{
     RestService, batch_reply, decode_body, json_body, named_answer, not_found, ok, points, put_existed,
-    shared,
+    shared, written_reply,
 };
 use crate::door::Permit;
 use crate::http::{BodyReader, Collected, Reply, ReplyBody, json_reply};
@@ -21,7 +21,7 @@ use crate::op::{
 use crate::wire::config::tokens_object;
 use crate::wire::value::write_json;
 use http::StatusCode;
-use nigh_shard::core::{QueryOutcome, Written};
+use nigh_shard::core::QueryOutcome;
 use serde_json::json;
 use std::time::Instant;
 
@@ -63,6 +63,7 @@ impl RestService {
             }
             MultiVectorOp::Add => {
                 let (now_ms, write) = (permit.unix_ms(), WriteParameters::of(query)?);
+                let with_version = with_version(query)?;
                 body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
                 let body = body.whole().await?;
                 let decode = move |body: &[u8]| decode_add(collection, body, write, now_ms);
@@ -71,17 +72,15 @@ impl RestService {
                 // A write of one document has no documents before it that the answer could count.
                 let written =
                     permit.run(request).await.map_err(|error| ApiError { committed: None, ..error })?;
-                match written.contains(&Written::Conflict) {
-                    true => Err(ApiError::version_conflict(id)),
-                    false => Ok(ok(format!("{{\"id\":{id}}}\n"))),
-                }
+                written_reply(id, &written, with_version)
             }
             MultiVectorOp::AddBatch => {
-                let write = WriteParameters::of(query)?;
+                let (write, with_versions) = (WriteParameters::of(query)?, with_version(query)?);
                 points::check_batch_options(write.write_consistency_factor, write.wait)?;
                 let write = write.with_body(WriteParameters::default())?;
                 let request = read_batch(collection, body, write, permit.unix_ms()).await?;
-                let pages = BatchPages::before(request.documents.iter().map(|document| &document.fields));
+                let fields = request.documents.iter().map(|document| &document.fields);
+                let pages = BatchPages::before(fields, with_versions);
                 batch_reply(permit, pages, request.documents.len(), request).await
             }
             MultiVectorOp::Delete => shared::delete(permit, collection, &id, query, body).await,
@@ -94,6 +93,14 @@ impl RestService {
             | MultiVectorOp::ClearPayload => {
                 shared::change_payload(permit, change_of(op), collection, &id, query, body).await
             }
+            MultiVectorOp::Info => shared::info(permit, collection).await,
+            MultiVectorOp::SetPayloadByFilter
+            | MultiVectorOp::OverwritePayloadByFilter
+            | MultiVectorOp::DeletePayloadKeysByFilter
+            | MultiVectorOp::ClearPayloadByFilter => {
+                shared::change_payloads(permit, change_of(op), collection, query, body).await
+            }
+            MultiVectorOp::Operate => shared::operate(permit, collection, &id, query, body).await,
             MultiVectorOp::Scroll => shared::scroll(permit, collection, query, body).await,
             MultiVectorOp::Count => shared::count(permit, collection, body).await,
             MultiVectorOp::Facet => shared::facet(permit, collection, body).await,
@@ -108,7 +115,7 @@ impl RestService {
                 self.lanes_reply(permit, &collection, outcome, (kind, says_missing), received)
             }
             // The table has no routes for these operations.
-            MultiVectorOp::AddIfAbsent | MultiVectorOp::Exists | MultiVectorOp::Operate => Ok(not_found()),
+            MultiVectorOp::AddIfAbsent | MultiVectorOp::Exists => Ok(not_found()),
         }
     }
 }
@@ -144,6 +151,10 @@ fn change_of(op: MultiVectorOp) -> VectorOp {
         MultiVectorOp::SetPayload => VectorOp::SetPayload,
         MultiVectorOp::OverwritePayload => VectorOp::OverwritePayload,
         MultiVectorOp::DeletePayloadKeys => VectorOp::DeletePayloadKeys,
+        MultiVectorOp::SetPayloadByFilter => VectorOp::SetPayloadByFilter,
+        MultiVectorOp::OverwritePayloadByFilter => VectorOp::OverwritePayloadByFilter,
+        MultiVectorOp::DeletePayloadKeysByFilter => VectorOp::DeletePayloadKeysByFilter,
+        MultiVectorOp::ClearPayloadByFilter => VectorOp::ClearPayloadByFilter,
         _ => VectorOp::ClearPayload,
     }
 }

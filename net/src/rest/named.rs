@@ -4,13 +4,13 @@ use super::named_bodies::{
     decode_create, decode_hybrid, decode_query, decode_search, decode_sparse_search, decode_upsert,
     read_batch,
 };
-use super::parameters::{Query, ReadParameters, WriteParameters};
+use super::parameters::{Query, ReadParameters, WriteParameters, with_version};
 use super::points::BatchPages;
 use super::routes::Reached;
 use super::search::HitKind;
 use super::{
     RestService, batch_reply, decode_body, json_body, named_answer, not_found, ok, points, put_existed,
-    shared,
+    shared, written_reply,
 };
 use crate::door::Permit;
 use crate::http::{BodyReader, Collected, Reply, ReplyBody, json_reply};
@@ -21,7 +21,7 @@ use crate::wire::config::spaces_object;
 use crate::wire::value::write_json;
 use http::StatusCode;
 use nigh_engine::collection::NamedConfig;
-use nigh_shard::core::{QueryOutcome, Written};
+use nigh_shard::core::QueryOutcome;
 use serde_json::json;
 use std::time::Instant;
 
@@ -59,6 +59,7 @@ impl RestService {
             }
             NamedOp::Upsert => {
                 let (now_ms, write) = (permit.unix_ms(), WriteParameters::of(query)?);
+                let with_version = with_version(query)?;
                 let body = json_body(&mut body).await?;
                 let decode = move |body: &[u8]| decode_upsert(collection, body, write, now_ms);
                 let request = decode_body(permit, body, decode).await?;
@@ -66,17 +67,15 @@ impl RestService {
                 // A write of one point has no points before it that the answer could count.
                 let written =
                     permit.run(request).await.map_err(|error| ApiError { committed: None, ..error })?;
-                match written.contains(&Written::Conflict) {
-                    true => Err(ApiError::version_conflict(id)),
-                    false => Ok(ok(format!("{{\"id\":{id}}}\n"))),
-                }
+                written_reply(id, &written, with_version)
             }
             NamedOp::UpsertBatch => {
-                let write = WriteParameters::of(query)?;
+                let (write, with_versions) = (WriteParameters::of(query)?, with_version(query)?);
                 points::check_batch_options(write.write_consistency_factor, write.wait)?;
                 let write = write.with_body(WriteParameters::default())?;
                 let request = read_batch(collection, body, write, permit.unix_ms()).await?;
-                let pages = BatchPages::before(request.points.iter().map(|point| &point.fields));
+                let pages =
+                    BatchPages::before(request.points.iter().map(|point| &point.fields), with_versions);
                 batch_reply(permit, pages, request.points.len(), request).await
             }
             NamedOp::Delete => shared::delete(permit, collection, &id, query, body).await,
@@ -89,12 +88,20 @@ impl RestService {
             | NamedOp::ClearPayload => {
                 shared::change_payload(permit, change_of(op), collection, &id, query, body).await
             }
+            NamedOp::Info => shared::info(permit, collection).await,
+            NamedOp::SetPayloadByFilter
+            | NamedOp::OverwritePayloadByFilter
+            | NamedOp::DeletePayloadKeysByFilter
+            | NamedOp::ClearPayloadByFilter => {
+                shared::change_payloads(permit, change_of(op), collection, query, body).await
+            }
+            NamedOp::Operate => shared::operate(permit, collection, &id, query, body).await,
             NamedOp::Scroll => shared::scroll(permit, collection, query, body).await,
             NamedOp::Count => shared::count(permit, collection, body).await,
             NamedOp::Facet => shared::facet(permit, collection, body).await,
             NamedOp::Sample => shared::sample(permit, collection, body).await,
             // The table has no routes for these operations.
-            NamedOp::Exists | NamedOp::Operate => Ok(not_found()),
+            NamedOp::Exists => Ok(not_found()),
             NamedOp::Search
             | NamedOp::SearchDocs
             | NamedOp::SparseSearch
@@ -146,6 +153,10 @@ fn change_of(op: NamedOp) -> VectorOp {
         NamedOp::SetPayload => VectorOp::SetPayload,
         NamedOp::OverwritePayload => VectorOp::OverwritePayload,
         NamedOp::DeletePayloadKeys => VectorOp::DeletePayloadKeys,
+        NamedOp::SetPayloadByFilter => VectorOp::SetPayloadByFilter,
+        NamedOp::OverwritePayloadByFilter => VectorOp::OverwritePayloadByFilter,
+        NamedOp::DeletePayloadKeysByFilter => VectorOp::DeletePayloadKeysByFilter,
+        NamedOp::ClearPayloadByFilter => VectorOp::ClearPayloadByFilter,
         _ => VectorOp::ClearPayload,
     }
 }

@@ -170,6 +170,14 @@ impl ReadParameters {
     }
 }
 
+/// Whether the answer to a write is to say which version it has made.
+///
+/// # Errors
+/// A value that is no boolean.
+pub fn with_version(query: Query<'_>) -> Result<bool, ApiError> {
+    Ok(query.boolean("with_version")?.unwrap_or(false))
+}
+
 /// Write options as stated in one place.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteParameters {

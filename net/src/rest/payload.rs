@@ -1,11 +1,14 @@
-//! Changes of a point's payload: `…/points/{id}/payload` and what is below it.
+//! Changes of payloads: `…/points/{id}/payload` and what is below it for one point, `…/points/payload` and what is below it for many.
 //!
-//! The body of a merge or an overwrite is the payload itself; one key in it is reserved for the times to live.
+//! The body of a merge or an overwrite of one point is the payload itself; one key in it is reserved for the times to live. That of many
+//! points has a key for each of its parts.
 
-use crate::op::{ApiError, ErrorKind, VectorOp, WriteOptions};
+use super::delete::Ids;
+use crate::op::{ApiError, ChangePayloads, ErrorKind, VectorOp, WriteOptions, compile_filter};
 use crate::rest::parameters::{ConditionsBody, WriteParameters};
+use crate::wire::filter::WireFilter;
 use crate::wire::json::{IntMap, Key, decode, field, field_seed, is_object, json_object};
-use crate::wire::value::{UnknownKeys, ValueSeed};
+use crate::wire::value::{UnknownKeys, ValueSeed, WirePayload};
 use nigh_engine::payload::Value;
 use nigh_shard::core::PayloadChange;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -58,6 +61,89 @@ json_object! {
     }
 }
 
+json_object! {
+    /// Body of `…/points/payload` and `…/points/payload/overwrite`.
+    pub struct SetManyBody {
+        "filter" => filter: WireFilter,
+        "ids" => ids: Ids,
+        "payload" => payload: WirePayload,
+        "key_ttl_ms" => key_ttl_ms: IntMap,
+        "write_consistency_factor" => write_consistency_factor: i64,
+        "wait" => wait: bool,
+    }
+}
+
+json_object! {
+    /// Body of `…/points/payload/delete`.
+    pub struct DeleteKeysOfManyBody {
+        "filter" => filter: WireFilter,
+        "ids" => ids: Ids,
+        "keys" => keys: Vec<String>,
+        "write_consistency_factor" => write_consistency_factor: i64,
+        "wait" => wait: bool,
+    }
+}
+
+json_object! {
+    /// Body of `…/points/payload/clear`.
+    pub struct ClearManyBody {
+        "filter" => filter: WireFilter,
+        "ids" => ids: Ids,
+        "write_consistency_factor" => write_consistency_factor: i64,
+        "wait" => wait: bool,
+    }
+}
+
+/// What a body asks for that changes the payloads of many points; the query string states `write`.
+///
+/// # Errors
+/// 400.
+pub fn decode_changes(
+    op: VectorOp,
+    collection: String,
+    body: &[u8],
+    write: WriteParameters,
+) -> Result<ChangePayloads, ApiError> {
+    /// The parts that all these bodies have.
+    macro_rules! request {
+        ($body:ident, $change:expr) => {
+            ChangePayloads {
+                collection,
+                filter: compile_filter($body.filter.map(|filter| filter.0))?,
+                ids: $body.ids.map(|ids| ids.0),
+                change: $change,
+                write: write.with_body(WriteParameters {
+                    write_consistency_factor: $body.write_consistency_factor,
+                    wait: $body.wait,
+                    expected_version: None,
+                })?,
+            }
+        };
+    }
+    Ok(match op {
+        VectorOp::SetPayloadByFilter | VectorOp::OverwritePayloadByFilter => {
+            let body: SetManyBody = decode(body)?;
+            let entries = body.payload.unwrap_or_default().0;
+            let key_ttl_ms = body.key_ttl_ms.unwrap_or_default().0;
+            let change = match op {
+                VectorOp::SetPayloadByFilter => PayloadChange::Merge { entries, key_ttl_ms },
+                _ => PayloadChange::Overwrite { entries, key_ttl_ms },
+            };
+            request!(body, change)
+        }
+        VectorOp::DeletePayloadKeysByFilter => {
+            let body: DeleteKeysOfManyBody = decode(body)?;
+            let change = PayloadChange::DeleteKeys(body.keys.unwrap_or_default());
+            request!(body, change)
+        }
+        VectorOp::ClearPayloadByFilter => {
+            let body: ClearManyBody = decode(body)?;
+            request!(body, PayloadChange::Clear)
+        }
+        _ => return Err(ApiError::new(ErrorKind::Internal, format!("{op:?} changes no payloads"))),
+    })
+}
+
 /// The change a body asks for, and on what conditions; the query string states `write`.
 ///
 /// # Errors
@@ -102,6 +188,7 @@ pub fn decode_change(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::Operation;
 
     fn change(op: VectorOp, body: &str) -> Result<PayloadChange, String> {
         let changed = decode_change(op, body.as_bytes(), WriteParameters::default());
@@ -132,6 +219,43 @@ mod tests {
         assert_eq!(change(VectorOp::DeletePayloadKeys, r#"{"keys":["a","$content"]}"#), Ok(keys));
         assert_eq!(change(VectorOp::DeletePayloadKeys, "{}"), Ok(PayloadChange::DeleteKeys(Vec::new())));
         assert_eq!(change(VectorOp::ClearPayload, "whatever"), Ok(PayloadChange::Clear));
+    }
+
+    #[test]
+    fn changes_of_many() {
+        let decoded = |op, body: &str| {
+            let changes = decode_changes(op, "docs".into(), body.as_bytes(), WriteParameters::default());
+            let valid = changes.and_then(|changes| changes.validate().map(|()| changes));
+            valid
+                .map(|changes| (changes.filter.is_some(), changes.ids, changes.change))
+                .map_err(|error| error.message)
+        };
+        let entries = vec![("a".to_owned(), Value::Int(1))];
+        let key_ttl_ms = vec![("a".to_owned(), 5)];
+        let body = r#"{"ids":[3,3,1],"payload":{"a":1},"key_ttl_ms":{"a":5}}"#;
+        let merge = PayloadChange::Merge { entries: entries.clone(), key_ttl_ms: key_ttl_ms.clone() };
+        assert_eq!(decoded(VectorOp::SetPayloadByFilter, body), Ok((false, Some(vec![3, 3, 1]), merge)));
+        let overwrite = PayloadChange::Overwrite { entries, key_ttl_ms };
+        let body = r#"{"filter":{"op":"is_null","field":"n"},"payload":{"a":1},"key_ttl_ms":{"a":5}}"#;
+        assert_eq!(decoded(VectorOp::OverwritePayloadByFilter, body), Ok((true, None, overwrite)));
+        let keys = PayloadChange::DeleteKeys(vec!["a".into()]);
+        let body = r#"{"ids":[],"keys":["a"]}"#;
+        assert_eq!(decoded(VectorOp::DeletePayloadKeysByFilter, body), Ok((false, Some(vec![]), keys)));
+        let cleared = decoded(VectorOp::ClearPayloadByFilter, r#"{"ids":[7]}"#);
+        assert_eq!(cleared, Ok((false, Some(vec![7]), PayloadChange::Clear)));
+        for (body, fragment) in [
+            ("{}", "needs a filter or ids"),
+            (r#"{"filter":{}}"#, "needs a filter or ids"),
+            (r#"{"filter":{"op":"and","and":[]}}"#, "matches every point"),
+            (r#"{"ids":[1],"filter":{"op":"is_null","field":"n"}}"#, "filter and ids are both set"),
+            (r#"{"ids":["1"]}"#, "field \"ids\""),
+            (r#"{"ids":[1],"keys":["a"]}"#, "unknown field \"keys\""),
+        ] {
+            let refused = decoded(VectorOp::ClearPayloadByFilter, body).expect_err(body);
+            assert!(refused.contains(fragment), "{body}: {refused}");
+        }
+        let long = decoded(VectorOp::SetPayloadByFilter, r#"{"ids":[1],"key_ttl_ms":{"a":9223372036855}}"#);
+        assert!(long.unwrap_err().contains("out of range"));
     }
 
     #[test]

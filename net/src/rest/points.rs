@@ -227,10 +227,10 @@ pub struct BatchPages {
 }
 
 impl BatchPages {
-    /// What must be remembered of a batch before it is handed over.
-    pub fn before<'a>(points: impl Iterator<Item = &'a PointFields> + Clone) -> Self {
-        let conditional = points.clone().any(|point| point.expected_version.is_some());
-        let ids = conditional.then(|| points.map(|point| point.id).collect());
+    /// What must be remembered of a batch before it is handed over: its results are due where any point has a condition, or `with_versions`.
+    pub fn before<'a>(points: impl Iterator<Item = &'a PointFields> + Clone, with_versions: bool) -> Self {
+        let are_due = with_versions || points.clone().any(|point| point.expected_version.is_some());
+        let ids = are_due.then(|| points.map(|point| point.id).collect());
         BatchPages { ids, written: Vec::new(), at: 0 }
     }
 
@@ -431,7 +431,8 @@ mod tests {
             let fields = PointFields { id: *id, expected_version: *expected_version, ..Default::default() };
             batch.push(vec![], fields);
         }
-        let mut pages = BatchPages::before(batch.finish(WriteMode::Insert).points.iter()).after(written);
+        let mut pages =
+            BatchPages::before(batch.finish(WriteMode::Insert).points.iter(), false).after(written);
         let mut out = Vec::new();
         pages.write(&mut out);
         while !pages.is_done() {

@@ -3,7 +3,7 @@
 use crate::door::Permit;
 use crate::http::{Reply, json_reply};
 use crate::limits;
-use crate::op::{ApiError, ReadOptions, Scroll, ScrollOrdered, ScrollPoints, compile_filter};
+use crate::op::{ApiError, Scroll, ScrollOrdered, ScrollPoints, compile_filter};
 use crate::paged::ScrollReader;
 use crate::rest::pages::{Pages, stream_pages};
 use crate::rest::parameters::{ReadParameters, read_parameters};
@@ -16,7 +16,7 @@ use crate::wire::value::{UnknownKeys, ValueSeed, write_json};
 use http::StatusCode;
 use nigh_engine::filter::{Predicate, unix_ms_of_rfc3339};
 use nigh_engine::payload::Value;
-use nigh_shard::core::{OrderKey, OrderedScroll, Position};
+use nigh_shard::core::{OrderKey, OrderedScroll};
 use nigh_shard::family::Family;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny};
 use std::sync::Arc;
@@ -145,10 +145,7 @@ pub async fn documents(
     filter: Option<Arc<Predicate>>,
     ids: Vec<u64>,
 ) -> Result<Reply, ApiError> {
-    let order = OrderedScroll { filter, keys: Vec::new(), after: None, start_from: None, limit: 0 };
-    let request = Scroll::Ordered(ScrollOrdered { collection, order, read: ReadOptions::default() });
-    let found = ids.into_iter().map(|id| Position { parts: Vec::new(), id }).collect();
-    answer(permit, ScrollReader::of(permit, request, found)).await
+    answer(permit, ScrollReader::of_ids(permit, collection, filter, ids)).await
 }
 
 async fn answer(permit: &Permit, reader: ScrollReader) -> Result<Reply, ApiError> {

@@ -1,16 +1,16 @@
-//! Routes that collections of named spaces and multi-vector collections have in common: they read and delete points, change payloads, and scroll,
+//! Routes that collections of several families have in common: they read and delete points, change payloads and records in them, and scroll,
 //! count, facet or sample the points that match a filter.
 
 use super::delete::{Deletion, decode_one_or_many};
-use super::parameters::{ConditionsBody, Query, ReadParameters, WriteParameters};
+use super::parameters::{ConditionsBody, Query, ReadParameters, WriteParameters, with_version};
 use super::routes::parse_id;
 use super::{
-    decode_body, inspect, json_body, ok, optional_body, payload, points, read, scroll, stream_pages,
+    decode_body, inspect, json_body, ok, optional_body, payload, points, read, records, scroll, stream_pages,
 };
 use crate::door::Permit;
 use crate::http::{BodyReader, Reply, json_reply};
 use crate::limits;
-use crate::op::{ApiError, ChangePayload, DeletePoint, VectorOp};
+use crate::op::{ApiError, ChangePayload, DeletePoint, GetCollection, VectorOp, operated};
 use crate::rest::pages::Pages;
 use http::StatusCode;
 
@@ -80,12 +80,52 @@ pub async fn change_payload(
     query: Query<'_>,
     mut body: BodyReader,
 ) -> Result<Reply, ApiError> {
-    let (id, write) = (parse_id(id)?, WriteParameters::of(query)?);
+    let (id, write, with_version) = (parse_id(id)?, WriteParameters::of(query)?, with_version(query)?);
     let body = json_body(&mut body).await?;
     let decode = move |body: &[u8]| payload::decode_change(op, body, write);
     let (change, write) = decode_body(permit, body, decode).await?;
-    permit.run(ChangePayload { collection, id, change, write }).await?;
-    Ok(ok(&b"{\"applied\":true}\n"[..]))
+    let version = permit.run(ChangePayload { collection, id, change, write }).await?;
+    Ok(match with_version {
+        true => ok(format!("{{\"applied\":true,\"version\":{version}}}\n")),
+        false => ok(&b"{\"applied\":true}\n"[..]),
+    })
+}
+
+/// Changes the payloads of many points, as the operation `op` does in a dense collection.
+pub async fn change_payloads(
+    permit: &Permit,
+    op: VectorOp,
+    collection: String,
+    query: Query<'_>,
+    mut body: BodyReader,
+) -> Result<Reply, ApiError> {
+    let write = WriteParameters::of(query)?;
+    let body = json_body(&mut body).await?;
+    let decode = move |body: &[u8]| payload::decode_changes(op, collection, body, write);
+    let changed = permit.run(decode_body(permit, body, decode).await?).await?;
+    Ok(ok(format!("{{\"changed\":{changed}}}\n")))
+}
+
+/// Carries out a call on a record in the payload of a point.
+pub async fn operate(
+    permit: &Permit,
+    collection: String,
+    id: &str,
+    query: Query<'_>,
+    mut body: BodyReader,
+) -> Result<Reply, ApiError> {
+    let (id, write) = (parse_id(id)?, WriteParameters::of(query)?);
+    let body = json_body(&mut body).await?;
+    let decode = move |body: &[u8]| records::decode_operate(collection, id, body, write);
+    let request = decode_body(permit, body, decode).await?;
+    let key = request.key.clone();
+    let (result, version) = operated(id, &key, permit.run(request).await?)?;
+    Ok(ok(records::operated_answer(&result, version)))
+}
+
+/// Tells all that there is to know of a collection.
+pub async fn info(permit: &Permit, collection: String) -> Result<Reply, ApiError> {
+    Ok(ok(inspect::info_answer(&permit.run(GetCollection { collection }).await?)))
 }
 
 /// Reads the points that match a filter, page by page.

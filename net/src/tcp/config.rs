@@ -20,6 +20,8 @@ pub struct TcpConfig {
     pub telemetry: Arc<Telemetry>,
     /// Buffers of requests in memory, whole process, HTTP's included; see [`crate::limits::BODIES_MAX_BYTES`].
     pub max_body_bytes: u64,
+    /// The address by which clients reach the server, `host:port`, as `__topology__` tells it; `None` when it is not known.
+    pub advertised: Option<String>,
     /// How bytes come and go.
     pub loops: Loops,
     /// What the limits on slow clients in [`crate::limits`] take for a second; shorter only in tests.
@@ -44,6 +46,7 @@ impl TcpConfig {
             max_connections: limits::TCP_CONNECTIONS_MAX,
             telemetry,
             max_body_bytes: limits::BODIES_MAX_BYTES,
+            advertised: None,
             loops: Loops::Readiness,
             second: Duration::from_secs(1),
         }

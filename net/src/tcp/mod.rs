@@ -28,11 +28,13 @@ pub mod reader;
 mod requests;
 mod round;
 mod server;
+mod topology;
 mod transport;
 pub mod vector;
 
 pub use config::{Loops, TcpConfig};
 pub use server::serve;
+pub use topology::check_advertised;
 
 #[cfg(test)]
 mod hex;

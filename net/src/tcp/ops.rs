@@ -173,7 +173,7 @@ mod tests {
                 assert_eq!(find(other).is_some(), known, "{other:?}");
             }
         }
-        assert!(find(b"").is_none() && find(&[0xff; 255]).is_none() && find(b"vector_count").is_none());
+        assert!(find(b"").is_none() && find(&[0xff; 255]).is_none() && find(b"vector_search_mmr").is_none());
     }
 
     #[test]

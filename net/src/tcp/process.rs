@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! __ping__                                              anything
-//! __ready__, __metrics__, __kv_metrics__, __repl_metrics__, __collections__, __keys_list__    nothing
+//! __ready__, __metrics__, __kv_metrics__, __repl_metrics__, __collections__, __topology__, __keys_list__    nothing
 //! __keys_add__      s16 token, s16 tenant, u16 n, (s16 scope)*, s16 certCN
 //! __keys_revoke__   s16 token
 //! alias_batch       u32 n, (s16 alias, s16 target, u8 delete)*
@@ -38,6 +38,8 @@ pub enum ProcessRequest<'a> {
     ReplMetrics,
     /// Names of collections; see [`put_names`].
     Collections,
+    /// Where the shards of keys are; see [`put_topology`](crate::tcp::topology::put_topology).
+    Topology,
     /// Adds a key for clients.
     KeysAdd(NewKey<'a>),
     /// Removes one.
@@ -85,6 +87,7 @@ pub fn decode(op: ProcessOp, args: &[u8]) -> Result<ProcessRequest<'_>, ArgsErro
         ProcessOp::KvMetrics => ProcessRequest::KvMetrics,
         ProcessOp::ReplMetrics => ProcessRequest::ReplMetrics,
         ProcessOp::Collections => ProcessRequest::Collections,
+        ProcessOp::Topology => ProcessRequest::Topology,
         ProcessOp::KeysAdd => {
             let (token, tenant) = (reader.text16("token")?, reader.text16("tenant")?);
             let count = reader.u16("n")?;

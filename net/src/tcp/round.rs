@@ -358,8 +358,7 @@ impl<'a, 'h> Round<'a, 'h> {
         let args = &inbound.unread()[request.args.clone()];
         match op {
             Op::Process(op) => {
-                let telemetry = &here.config.telemetry;
-                Box::pin(process::carry_out(&permit, telemetry, op, args, &mut self.out)).await;
+                Box::pin(process::carry_out(&permit, &here.config, op, args, &mut self.out)).await;
             }
             Op::KvQuery(op) if here.door.serves_key_queries() => {
                 self.laps.end(Stage::Run);

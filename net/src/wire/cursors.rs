@@ -39,11 +39,13 @@ pub fn after_id(cursor: &str) -> Result<u64, ApiError> {
             }
         }
         Ok([2..=4, ..]) => {
-            return Err(ApiError::invalid("the cursor was issued for another order_by"));
+            return Err(ApiError::invalid(
+                "scroll cursor order_by mismatch: the cursor was issued for another order_by",
+            ));
         }
         _ => {}
     }
-    Err(ApiError::invalid(format!("malformed cursor {}", quoted(cursor))))
+    Err(ApiError::invalid(format!("malformed scroll cursor {}", quoted(cursor))))
 }
 
 const NUMBER: u8 = 0;
@@ -117,8 +119,12 @@ pub fn by_value(keys: &[OrderKey], position: &Position) -> String {
 /// # Errors
 /// 400.
 pub fn position_of(keys: &[OrderKey], cursor: &str) -> Result<Position, ApiError> {
-    let malformed = || ApiError::invalid(format!("malformed cursor {}", quoted(cursor)));
-    let other = || ApiError::invalid("the cursor was issued for another order_by, or for none");
+    let malformed = || ApiError::invalid(format!("malformed scroll cursor {}", quoted(cursor)));
+    let other = || {
+        ApiError::invalid(
+            "scroll cursor order_by mismatch: the cursor was issued for another order_by, or for none",
+        )
+    };
     let bytes = URL_SAFE_NO_PAD.decode(cursor).map_err(|_| malformed())?;
     let mut rest = &bytes[..];
     let mut take = |n: usize| -> Result<&[u8], ApiError> {

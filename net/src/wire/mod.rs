@@ -6,6 +6,7 @@ pub mod cursors;
 pub mod embedded;
 pub mod filter;
 pub mod floats;
+pub mod info;
 pub mod json;
 pub mod order;
 pub mod paging;

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nigh_engine::payload::{CONTENT_KEY, Kind, PayloadRow, RowBuilder, Value, ValueRef};
 use nigh_engine::quoted::quoted;
-use nigh_shard::core::finish_row;
+use nigh_shard::core::{FacetValue, finish_row};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
@@ -395,6 +395,16 @@ pub fn scalar(value: &Value) -> ValueRef<'_> {
         Value::Float(number) => ValueRef::Float(*number),
         Value::Bool(flag) => ValueRef::Bool(*flag),
         _ => ValueRef::None,
+    }
+}
+
+/// A value that a facet counts.
+pub fn facet_value(value: &FacetValue) -> ValueRef<'_> {
+    match value {
+        FacetValue::Bool(flag) => ValueRef::Bool(*flag),
+        FacetValue::Int(number) => ValueRef::Int(*number),
+        FacetValue::Float(number) => ValueRef::Float(number.get()),
+        FacetValue::String(text) => ValueRef::String(text),
     }
 }
 

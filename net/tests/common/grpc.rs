@@ -272,6 +272,11 @@ fn one(kind: &Kind, json: &Json) -> Value {
         Kind::Uint64 => Value::U64(json.as_u64().unwrap()),
         Kind::Bool => Value::Bool(json.as_bool().unwrap()),
         Kind::String => Value::String(json.as_str().unwrap().to_owned()),
+        // As an array of numbers.
+        Kind::Bytes => {
+            let bytes = json.as_array().unwrap().iter().map(|byte| byte.as_u64().unwrap() as u8);
+            Value::Bytes(bytes.collect())
+        }
         Kind::Enum(_) => Value::EnumNumber(json.as_i64().unwrap() as i32),
         Kind::Message(of) => Value::Message(message(of, json)),
         other => panic!("{other:?} is in no message"),
@@ -306,6 +311,6 @@ fn json(value: &Value) -> Json {
             let entries = map.iter().map(|(key, value)| (key.as_str().unwrap().to_owned(), json(value)));
             Json::Object(entries.collect())
         }
-        Value::Bytes(_) => panic!("no answer has one"),
+        Value::Bytes(bytes) => bytes.iter().copied().collect(),
     }
 }

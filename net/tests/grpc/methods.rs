@@ -462,7 +462,7 @@ fn searches() {
     assert_eq!(second["documents"].as_array().unwrap().len(), 2);
     assert!(second.get("next_cursor").is_none());
 
-    let shown = format!("malformed cursor \"{}…\"", "x".repeat(100));
+    let shown = format!("malformed scroll cursor \"{}…\"", "x".repeat(100));
     for (method, request, code, fragment) in [
         ("Search", json!({"query": [1.0, 1.0]}), INVALID_ARGUMENT, "k must be between 1 and 65536, found 0"),
         ("Search", json!({"query": [1.0, 1.0], "k": -1}), INVALID_ARGUMENT, "found -1"),
@@ -502,7 +502,7 @@ fn searches() {
         ),
         ("VectorQuery", json!({"spec": {"prefetch": [{"recommend": {"positive": [99]}}]}}), NOT_FOUND, "99"),
         ("Scroll", json!({"limit": -1}), INVALID_ARGUMENT, "limit must not be negative, found -1"),
-        ("Scroll", json!({"cursor": "x"}), INVALID_ARGUMENT, "malformed cursor \"x\""),
+        ("Scroll", json!({"cursor": "x"}), INVALID_ARGUMENT, "malformed scroll cursor \"x\""),
         ("Scroll", json!({"cursor": "x".repeat(5_000)}), INVALID_ARGUMENT, &shown),
         ("Scroll", json!({"order_by": {}}), INVALID_ARGUMENT, "order_by: the key is empty"),
         (

@@ -133,7 +133,7 @@ fn pages_in_order_of_values() {
             "another order_by",
         ),
         (json!({"cursor": "AgAA", "order_by": {"key": "n"}}), "cursor"),
-        (json!({"cursor": "?", "order_by": {"key": "n"}}), "malformed cursor"),
+        (json!({"cursor": "?", "order_by": {"key": "n"}}), "malformed scroll cursor"),
         (json!({"order_by": {}}), "the key is empty"),
         (json!({"order_by": {"key": "n", "is_string": true, "start_from": 1}}), "start_from"),
         (json!({"order_by": {"key": "n", "is_string": true, "is_datetime": true}}), "is_datetime"),

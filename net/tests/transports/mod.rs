@@ -1,4 +1,5 @@
 //! The same requests over every transport: they mean the same, and are answered with the same.
+mod many;
 mod multi_vector;
 mod named;
 mod options;
@@ -20,6 +21,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// The address that the binary protocol says clients reach it by.
+const ADVERTISED: &str = "db.example:7000";
 
 /// A node that serves every transport to everybody.
 pub struct Server {
@@ -43,7 +47,8 @@ impl Server {
         let serving: Serve = Arc::new(move |core| {
             let ((rest, binary), calls) = listeners.lock().unwrap().pop().unwrap();
             let http = HttpConfig::new(Arc::new(Open), telemetry.clone());
-            let tcp = TcpConfig::new(Arc::new(Open), telemetry.clone());
+            let mut tcp = TcpConfig::new(Arc::new(Open), telemetry.clone());
+            tcp.advertised = Some(ADVERTISED.to_owned());
             let config = GrpcConfig::new(Arc::new(Open), telemetry.clone());
             Box::pin(async move {
                 let rest = serve(core.clone(), rest, Rc::new(http));

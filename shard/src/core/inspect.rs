@@ -41,10 +41,21 @@ pub struct CollectionInfo {
     pub walks: &'static str,
     /// Where the index is one of cells.
     pub cells: Option<CellsInfo>,
+    /// The same of each dense space in the order of the configuration; of a multi-vector collection that of the index of its tokens.
+    pub spaces: Vec<SpaceInfo>,
     /// Why it answers nothing, if so.
     pub damage: Option<String>,
     /// Whether it serves nothing because it did not fit into memory; its files are intact then.
     pub is_closed: bool,
+}
+
+/// A dense space as it is now.
+#[derive(Clone, Copy, Debug)]
+pub struct SpaceInfo {
+    /// What walks go over by now, see [`CollectionInfo::walks`].
+    pub walks: &'static str,
+    /// Where its index is one of cells.
+    pub cells: Option<CellsInfo>,
 }
 
 /// A value that points have in common. Orders by kind, then by value.
@@ -145,16 +156,20 @@ impl CollectionInfo {
 fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
     let dense = handle.dense(pin);
     let (mut stats, mut usage) = (dense.stats(), dense.usage());
-    let mut first = dense.spaces().first();
+    let mut spaces = dense.spaces();
     let mut tokens = 0;
     if let Some(index) = handle.tokens.get() {
         let index = index.dense(pin);
-        first = index.spaces().first();
+        spaces = index.spaces();
         stats.add_index(&index.stats());
         usage.add_index(&index.usage());
         tokens = index.stats().live;
     }
-    let failure = handle.failure();
+    let spaces: Vec<SpaceInfo> = spaces
+        .iter()
+        .map(|space| SpaceInfo { walks: space.walks_over(), cells: space.cells_info() })
+        .collect();
+    let (first, failure) = (spaces.first().copied(), handle.failure());
     CollectionInfo {
         name: handle.name.clone(),
         config: handle.config.clone(),
@@ -162,8 +177,9 @@ fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
         usage,
         tokens,
         resident_vectors: 0,
-        walks: first.map_or("float", |space| space.walks_over()),
-        cells: first.and_then(|space| space.cells_info()),
+        walks: first.map_or("float", |space| space.walks),
+        cells: first.and_then(|space| space.cells),
+        spaces,
         is_closed: failure.as_ref().is_some_and(|(_, is_closed)| *is_closed),
         damage: failure.map(|(why, _)| why),
     }

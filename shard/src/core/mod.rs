@@ -9,10 +9,10 @@ mod admin;
 mod aliases;
 mod checkpoints;
 mod content_hint;
-mod delete;
 mod inspect;
 mod life;
 mod long;
+mod many;
 mod on_device;
 mod order;
 mod query;
@@ -36,7 +36,8 @@ pub use crate::points::{
 };
 pub use crate::question::Asked;
 pub use aliases::{Alias, AliasChange};
-pub use inspect::{CollectionInfo, FACET_VALUES_MAX, FacetValue, OrderedFloat};
+pub use inspect::{CollectionInfo, FACET_VALUES_MAX, FacetValue, OrderedFloat, SpaceInfo};
+pub use many::Selection;
 pub use order::{ORDER_TEXT_MAX_BYTES, OrderKey, Ordered, OrderedScroll, Part, Position};
 pub use query::{Explained, FoundGroup, GroupBy, QueryAnswer, QueryOutcome, QueryRequest};
 

@@ -1,13 +1,12 @@
 //! Writes: routed to the owner.
 
 use super::Core;
+use super::many::Selection;
 use crate::env::{Busy, call};
 use crate::error::{BatchError, OpError};
 use crate::payload_change::PayloadChange;
 use crate::points::{PointOperated, WriteBatch, Written};
-use nigh_engine::filter::Predicate;
 use std::rc::Rc;
-use std::sync::Arc;
 
 impl From<Busy> for OpError {
     fn from(busy: Busy) -> Self {
@@ -102,37 +101,48 @@ impl Core {
         .map_err(|error| self.note_refusal(error))
     }
 
-    /// Deletes every match, one by one; the count removed.
+    /// Deletes the selected points, one by one; the count removed.
     ///
     /// # Errors
     /// As [`Core::delete`]; points removed before stay removed.
-    pub async fn delete_by_filter(
-        self: &Rc<Self>,
-        name: &str,
-        filter: Arc<Predicate>,
-    ) -> Result<u64, OpError> {
+    pub async fn delete_many(self: &Rc<Self>, name: &str, selection: Selection) -> Result<u64, OpError> {
         let handle = self.ctx.handle(name)?;
-        self.check_filter(&handle, Some(&filter))?;
+        if let Selection::Matching(filter) = &selection {
+            self.check_filter(&handle, Some(filter))?;
+        }
         let (uid, name) = (handle.uid, name.to_owned());
-        call(self, handle.owner, move |there| async move {
-            there.owned_delete_by_filter(uid, &name, &filter).await
-        })
+        call(
+            self,
+            handle.owner,
+            move |there| async move { there.owned_delete_many(uid, &name, &selection).await },
+        )
         .await
         .unwrap_or_else(|busy| Err(busy.into()))
         .map_err(|error| self.note_refusal(error))
     }
 
-    /// Deletes the points with these ids, one by one; how many there were. Repeats and absent ids change nothing.
+    /// Changes the payloads of the selected points, one by one, each once; how many there were. Durable when it answers.
     ///
     /// # Errors
-    /// As [`Core::delete`]; points removed before stay removed.
-    pub async fn delete_ids(self: &Rc<Self>, name: &str, ids: Vec<u64>) -> Result<u64, OpError> {
+    /// As [`Core::change_payload`], but that points which are not there are passed over; points changed before stay changed.
+    pub async fn change_payloads(
+        self: &Rc<Self>,
+        name: &str,
+        selection: Selection,
+        change: PayloadChange,
+    ) -> Result<u64, OpError> {
         let handle = self.ctx.handle(name)?;
+        handle.healthy()?;
+        if let Selection::Matching(filter) = &selection {
+            self.check_filter(&handle, Some(filter))?;
+        }
         let (uid, name) = (handle.uid, name.to_owned());
-        call(self, handle.owner, move |there| async move { there.owned_delete_ids(uid, &name, &ids).await })
-            .await
-            .unwrap_or_else(|busy| Err(busy.into()))
-            .map_err(|error| self.note_refusal(error))
+        call(self, handle.owner, move |there| async move {
+            there.owned_change_many(uid, &name, &selection, change).await
+        })
+        .await
+        .unwrap_or_else(|busy| Err(busy.into()))
+        .map_err(|error| self.note_refusal(error))
     }
 
     /// Stages points for a bulk build, all or nothing; the count staged by this call.

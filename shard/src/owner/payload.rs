@@ -33,6 +33,16 @@ struct Looked<T> {
     old_bytes: usize,
 }
 
+/// A payload that was changed.
+pub(crate) struct Changed {
+    /// When it is durable.
+    pub ticket: Option<Ticket>,
+    /// Its version after the change.
+    pub version: u64,
+    /// Whether the point took another slot, as it does when its text changes.
+    pub has_moved: bool,
+}
+
 /// What the record of a changed row is for. One that is shorter than before frees room once an image holds it, if its record takes no more
 /// than that, or no more than that of a deletion: a block of the log.
 fn purpose_of(old_bytes: usize, row: &[u8]) -> Purpose {
@@ -82,8 +92,23 @@ impl Collections {
         }
     }
 
+    /// Changes the payload of one point of many, for which nobody waits until it is durable.
+    ///
+    /// # Errors
+    /// As of `owned_change_payload`.
+    pub(crate) async fn change_one(
+        self: &Rc<Self>,
+        owned: &Owned,
+        id: u64,
+        change: &PayloadChange,
+        expected_version: Option<u64>,
+    ) -> Result<Changed, OpError> {
+        let make = |old: &[u8], now_ms| Ok(Made::Row(change.row(old, now_ms)?, ()));
+        Ok(self.rewrite(owned, id, expected_version, make).await?.1)
+    }
+
     /// Replaces the payload of a point by what `make` makes of it, and answers when that is durable: what `make` has to say, and the
-    /// version of the point. `make` may be asked more than once, and only the last answer counts.
+    /// version of the point.
     async fn owned_rewrite<T>(
         self: &Rc<Self>,
         uid: u64,
@@ -93,12 +118,28 @@ impl Collections {
         make: impl Fn(&[u8], u64) -> Result<Made<T>, OpError>,
     ) -> Result<(T, u64), OpError> {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
+        let (answer, Changed { ticket, version, .. }) =
+            self.rewrite(&owned, id, expected_version, make).await?;
+        self.ctx().wait_durable(ticket).await?;
+        Ok((answer, version))
+    }
+
+    /// The same, without waiting until it is durable. `make` may be asked more than once, and only the last answer counts.
+    async fn rewrite<T>(
+        self: &Rc<Self>,
+        owned: &Owned,
+        id: u64,
+        expected_version: Option<u64>,
+        make: impl Fn(&[u8], u64) -> Result<Made<T>, OpError>,
+    ) -> Result<(T, Changed), OpError> {
         loop {
             let Looked { seq, made, version, old_bytes } =
-                self.made_row(&owned, id, expected_version, &make)?;
+                self.made_row(owned, id, expected_version, &make)?;
             let (row, answer) = match made {
                 Made::Row(row, answer) => (row, answer),
-                Made::Nothing(answer) => return Ok((answer, version)),
+                Made::Nothing(answer) => {
+                    return Ok((answer, Changed { ticket: None, version, has_moved: false }));
+                }
             };
             let purpose = purpose_of(old_bytes, &row);
             let version = version + 1;
@@ -114,10 +155,10 @@ impl Collections {
             if owned.writer.borrow().seq() != seq || !alive {
                 continue;
             }
-            let ticket = self.write_row(&owned, id, version, &row, purpose)?;
+            let has_moved = owned.writer.borrow().points().moves(id, &row);
+            let ticket = self.write_row(owned, id, version, &row, purpose)?;
             settle_texts(self.env(), &owned.writer).await;
-            self.ctx().wait_durable(ticket).await?;
-            return Ok((answer, version));
+            return Ok((answer, Changed { ticket, version, has_moved }));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::node::{node_options, open, patiently};
 use super::{Random, Sim};
-use crate::core::Core;
+use crate::core::{Core, Selection};
 use crate::disk::SimDisk;
 use crate::error::OpError;
 use crate::points::{PointFields, Vectors, WriteBatch};
@@ -42,13 +42,13 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, left: Rc<RefCell<BTreeSet<u64>>>, is_
     assert_eq!(present(&core).await, *left.borrow());
     // Some of these are there, some were deleted before, some were never there, and some are named twice.
     let ids: Vec<u64> = (0..100).map(|_| random.below(2 * POINTS)).collect();
-    let deleted = patiently(|| core.delete_ids(NAME, ids.clone())).await;
+    let deleted = patiently(|| core.delete_many(NAME, Selection::Named(ids.clone()))).await;
     let gone = ids.iter().filter(|id| left.borrow_mut().remove(*id)).count();
     assert_eq!(deleted, gone as u64);
-    assert_eq!(patiently(|| core.delete_ids(NAME, ids.clone())).await, 0);
-    assert_eq!(patiently(|| core.delete_ids(NAME, Vec::new())).await, 0);
+    assert_eq!(patiently(|| core.delete_many(NAME, Selection::Named(ids.clone()))).await, 0);
+    assert_eq!(patiently(|| core.delete_many(NAME, Selection::Named(Vec::new()))).await, 0);
     assert_eq!(present(&core).await, *left.borrow());
-    let unknown = core.delete_ids("none", vec![1]).await;
+    let unknown = core.delete_many("none", Selection::Named(vec![1])).await;
     assert!(matches!(unknown, Err(OpError::UnknownCollection(_))), "{unknown:?}");
 }
 

@@ -4,7 +4,7 @@
 use super::Sim;
 use super::keys_test::{Order, carry_out};
 use super::node::{node_options, open};
-use crate::core::{Core, OrderKey, OrderedScroll};
+use crate::core::{Core, OrderKey, OrderedScroll, Selection};
 use crate::disk::SimDisk;
 use crate::error::OpError;
 use crate::kv::query::{KeyQuery, Returns};
@@ -67,7 +67,7 @@ async fn answers(core: &Rc<Core>) -> Vec<(&'static str, Result<u64, OpError>)> {
         ("facet", core.facet("c", "n".into(), filter.clone(), 5).await.map(|found| count(found.len()))),
         ("sample", core.sample("c", filter, 5, 1).await.map(|found| count(found.len()))),
         ("search", core.search("c", search).await.map(|found| count(found.len()))),
-        ("delete", core.delete_by_filter("c", dear_filter()).await),
+        ("delete", core.delete_many("c", Selection::Matching(dear_filter())).await),
     ]
 }
 

@@ -36,6 +36,8 @@ mod keys_test;
 #[cfg(test)]
 mod long_filter_test;
 #[cfg(test)]
+mod many_payloads_test;
+#[cfg(test)]
 mod memory_test;
 #[cfg(test)]
 mod multi_vector_test;

@@ -2,8 +2,8 @@
 
 use nigh_engine::collection::{SPACES_MAX, TOKENS_MAX};
 use nigh_engine::payload::PayloadRow;
-use nigh_net::op::ApiError;
-use nigh_net::op::Op;
+use nigh_net::limits::DELETE_IDS_MAX;
+use nigh_net::op::{ApiError, FacetPoints, Op, SamplePoints};
 use nigh_net::tcp::frame::{self, BODY_MAX_BYTES, Decoded, RequestFrame, SKIPPED_MAX_BYTES};
 use nigh_net::tcp::kv::{self, KvRequest};
 use nigh_net::tcp::kv_query::{self, KvQueryRequest};
@@ -114,6 +114,14 @@ fn accepted(request: &VectorRequest) {
             assert!(document.tokens.len() <= TOKENS_MAX);
         }
     }
+    if let VectorRequest::ChangePayloads(changes) = request {
+        assert!(changes.ids.as_ref().is_none_or(|ids| ids.len() <= DELETE_IDS_MAX));
+    }
+    if let VectorRequest::Facet(FacetPoints { limit, .. })
+    | VectorRequest::Sample(SamplePoints { limit, .. }) = request
+    {
+        assert!((1..=10_000).contains(limit));
+    }
     let batch = match request {
         VectorRequest::Write(write) | VectorRequest::WriteIfAbsent(write) => &write.batch,
         VectorRequest::Stage(stage) => &stage.batch,
@@ -177,6 +185,20 @@ pub(super) fn tcp_stream_seeds() -> Vec<Vec<u8>> {
             "vector_scroll",
             b"\x04docs\0\0\0\x14\0\0\0\0\x01\0\0\x01\0\0\0\0\0\0\0\x05\x01\0\0\0\x01a\x09\0\0\x01\0\0\0\x01b\x04\x01\0\x3f\xf8\0\0\0\0\0\0\x02\0\0\0\x01c".to_vec(),
         ),
+        ("__topology__", Vec::new()),
+        ("vector_info", b"\x04docs".to_vec()),
+        ("vector_count", [&b"\x04docs"[..], &(filter.len() as u32).to_be_bytes(), filter].concat()),
+        ("vector_named_facet", b"\x04docs\0\x01a\0\0\0\x05\0\0\0\0".to_vec()),
+        ("vector_mv_sample", b"\x04docs\0\0\0\x05\0\0\0\0\x01\0\0\0\0\0\0\0\x07".to_vec()),
+        (
+            "vector_set_payload_by_filter",
+            [&b"\x04docs"[..], &(filter.len() as u32).to_be_bytes(), filter, b"\0\0\0\0\x07{\"a\":1}\x01\0\0\0\x07{\"a\":5}"].concat(),
+        ),
+        (
+            "vector_named_delete_payload_keys_by_filter",
+            b"\x04docs\0\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0\x07\0\0\0\x01\0\x01a".to_vec(),
+        ),
+        ("vector_mv_clear_payload_by_filter", b"\x04docs\0\0\0\0\x01\0\0\0\0".to_vec()),
         ("vector_named_create_collection", named_create()),
         (
             "vector_named_insert",
@@ -227,7 +249,7 @@ pub(super) fn tcp_stream_seeds() -> Vec<Vec<u8>> {
     };
     for (name, args) in &requests {
         let of = ops::find(name.as_bytes()).map(|operation| operation.op);
-        if let Some(op @ (Op::Vector(_) | Op::Named(_))) = of {
+        if let Some(op @ (Op::Vector(_) | Op::Named(_) | Op::MultiVector(_))) = of {
             assert!(vector::decode(op, args, NOW_MS).is_ok(), "the seed of {name} is a request");
         }
         if let Some(Op::KvQuery(op)) = of {

@@ -142,7 +142,11 @@ fn texts_of_mistakes() {
     assert!(error("vector_resplit", "04646f6373 00000001").contains("new_partitions"));
     assert!(error("vector_resplit", "04646f6373 00000002").contains("unknown collection"));
     assert!(error("__keys_list__", "").contains("no key registry"));
-    assert!(error("__topology__", "").contains("op not registered"));
+    assert!(error("__register_wasm__", "").contains("op not registered"));
+    // Behind the types is the address that it listens on.
+    assert!(
+        wire.ask("__topology__", hex("")).ok()[199..].windows(12).any(|part| part.starts_with(b"127.0.0.1:"))
+    );
     assert_eq!(wire.ask("put", hex("00016b 00000001 61 0000000000000000")).status, 0);
     assert_eq!(wire.ask("incr", hex("00016b 0000000000000001")).error(), "incr value is not 8 bytes");
     assert_eq!(

@@ -136,38 +136,40 @@ fn task() -> Value {
     )
 }
 
-fn info() -> Value {
+/// What an index is, and how far it is.
+fn index() -> [Value; 2] {
+    let kind = json!({
+        "type": config::told(Key::IndexType),
+        "cells": about(
+            "Cells that searches go by; 0 before the training, while they look at everything, and where the index is a graph.",
+            uint64(),
+        ),
+        "walks": about("What searches score on their way: codes of the vectors, or the vectors.", one_of(&["int8", "float", "bq1", "sq", "pq", "prq", "ivf_pq"])),
+    });
+    let state = json!({
+        "state": one_of(&["ready", "indexing", "damaged", "closed"]),
+        "indexed": uint64(),
+        "waiting": uint64(),
+    });
+    [kind, state]
+}
+
+/// Information about a collection: what only its family has, and its index.
+fn info(own: Value, index: &[Value]) -> Value {
     let sizes = |keys: &[&str]| answer(&[], keys.iter().map(|key| ((*key).to_owned(), uint64())).collect());
-    let index = answer(
-        &[],
-        json!({
-            "type": config::told(Key::IndexType),
-            "cells": about(
-                "Cells that searches go by; 0 before the training, while they look at everything, and where the index is a graph.",
-                uint64(),
-            ),
-            "state": one_of(&["ready", "indexing", "damaged", "closed"]),
-            "walks": about("What searches score on their way: codes of the vectors, or the vectors.", one_of(&["int8", "float", "bq1", "sq", "pq", "prq", "ivf_pq"])),
-            "indexed": uint64(),
-            "waiting": uint64(),
-        }),
-    );
-    answer(
-        &[],
-        json!({
-            "name": string(),
-            "config": config::information(),
-            "points": uint64(),
-            "sparse_vectors": uint64(),
-            "tombstoned": uint64(),
-            "index": index,
-            "memory": sizes(&[
-                "bytes", "graph_bytes", "codes_bytes", "slots_bytes", "payload_bytes", "ids_bytes", "tail_bytes",
-                "payload_index_bytes", "lanes_bytes", "file_vectors_bytes", "file_vectors_resident_bytes",
-                "file_index_bytes",
-            ]),
-        }),
-    )
+    let all = json!({
+        "name": string(),
+        "points": uint64(),
+        "sparse_vectors": uint64(),
+        "tombstoned": uint64(),
+        "index": answer(&[], joined(index)),
+        "memory": sizes(&[
+            "bytes", "graph_bytes", "codes_bytes", "slots_bytes", "payload_bytes", "ids_bytes", "tail_bytes",
+            "payload_index_bytes", "lanes_bytes", "file_vectors_bytes", "file_vectors_resident_bytes",
+            "file_index_bytes",
+        ]),
+    });
+    answer(&[], joined(&[all, own]))
 }
 
 /// The components of this file.
@@ -249,7 +251,15 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 answer(&[], json!({"results": array(named("Written"))})),
             ]}),
         ),
-        ("CollectionInfo", info()),
+        ("CollectionInfo", info(json!({"config": config::information()}), &index())),
+        ("NamedInfo", {
+            let [kind, state] = index();
+            let each = json!({"type": "object", "additionalProperties": answer(&[], kind)});
+            let told = json!({"type": "object", "additionalProperties": named("ToldSpace")});
+            let own = json!({"named_vectors": told, "spaces": each});
+            info(own, &[state])
+        }),
+        ("TokensInfo", info(json!({"config": super::multi_vector::told(), "tokens": uint64()}), &index())),
         ("CollectionList", answer(&[], json!({"collections": array(summary)}))),
         ("AliasList", answer(&[], json!({"aliases": array(named("StoredAlias"))}))),
         ("StoredAlias", answer(&[], json!({"alias": string(), "collection": string()}))),

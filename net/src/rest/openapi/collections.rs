@@ -2,7 +2,7 @@
 
 use super::operation::{Operation, operation};
 use super::schema::{about, answer, array, boolean, named, string, uint64};
-use crate::rest::inspect::configuration;
+use crate::wire::info::configuration;
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::distance::Metric;
 use nigh_engine::text::TextConfig;

@@ -4,7 +4,7 @@ use super::schema::{
     about, answer, body, boolean, double, float, int64, integer, named, natural, nullable, one_of, or,
     uint64, with,
 };
-use crate::rest::inspect::{self, LEARNED};
+use crate::wire::info::{self, LEARNED};
 use nigh_engine::collection::config_keys::{Family, Floats, Ints, Key, Kind};
 use nigh_shard::collection_file::to_json;
 use serde_json::{Map, Value, json};
@@ -118,7 +118,7 @@ pub fn told(key: Key) -> Value {
 /// The configuration in the answer about a collection.
 pub fn information() -> Value {
     let mut keys = Map::new();
-    for key in inspect::told() {
+    for key in info::told() {
         keys.insert(key.name().to_owned(), told(key));
         if key == Key::Quant {
             let threshold = about("Points at which it is trained; 0 = by a bulk build alone.", uint64());

@@ -2,7 +2,7 @@
 
 use super::operation::{Operation, responses};
 use super::schema::{about, boolean, integer, named as schema, natural, or, uint64};
-use super::{answers, collections, multi_vector, named, node, points, requests, searches, values};
+use super::{answers, collections, many, multi_vector, named, node, points, requests, searches, values};
 use serde_json::{Map, Value, json};
 
 const ABOUT: &str = "Vector search over REST. Every error is `{\"error\": text}`; the text names what is wrong, and a \
@@ -20,6 +20,7 @@ pub fn operations() -> Vec<Operation> {
         searches::operations(),
         named::operations(),
         multi_vector::operations(),
+        many::operations(),
         node::operations(),
     ];
     all.into_iter().flatten().collect()
@@ -47,6 +48,11 @@ fn parameters() -> Value {
             "An answer always means durable, whatever this says; that of a build may also say that it has begun.",
             or(true, boolean()),
         ),
+        parameter(
+            "with_version",
+            "Answer with the version that each point has after the write.",
+            or(false, boolean()),
+        ),
         parameter("workers", "Cores of a build, 0 = all.", or(0, natural())),
         parameter("expected_version", "Version the point must have, 0 = absent.", uint64()),
     ];
@@ -61,6 +67,7 @@ pub fn schemas() -> Map<String, Value> {
         answers::schemas(),
         named::schemas(),
         multi_vector::schemas(),
+        many::schemas(),
     ];
     let all = all.into_iter().flatten();
     let mut by_name = Map::new();

@@ -16,6 +16,8 @@ mod coverage;
 #[cfg(test)]
 mod document;
 #[cfg(test)]
+mod many;
+#[cfg(test)]
 mod multi_vector;
 #[cfg(test)]
 mod named;

@@ -65,7 +65,7 @@ fn writes() -> Vec<Operation> {
             .answer(
                 200,
                 "Durable.",
-                &answer(&[], json!({"id": uint64()})),
+                &answer(&["version"], json!({"id": uint64(), "version": uint64()})),
                 &[("first", json!({"id": 1})), ("second", json!({"id": 2}))],
             )
             .errors(&[404, 409, 413, 429, 507]),
@@ -148,7 +148,7 @@ fn payloads() -> Vec<Operation> {
                 .answer(
                     200,
                     "Durable; the version is one more.",
-                    &answer(&[], json!({"applied": {"const": true}})),
+                    &answer(&["version"], json!({"applied": {"const": true}, "version": uint64()})),
                     &[("rating", json!({"applied": true}))],
                 )
                 .errors(&[404, 409, 413, 507])
@@ -284,7 +284,7 @@ pub fn operations() -> Vec<Operation> {
     all.into_iter().flatten().collect()
 }
 
-fn told() -> Value {
+pub fn told() -> Value {
     let keys: Map<String, Value> = Key::of(Family::MultiVector)
         .map(|key| {
             let schema = match key.kind() {

@@ -56,7 +56,7 @@ fn writes() -> Vec<Operation> {
             .answer(
                 200,
                 "Durable.",
-                &answer(&[], json!({"id": uint64()})),
+                &answer(&["version"], json!({"id": uint64(), "version": uint64()})),
                 &[("insert", json!({"id": 4})), ("replace", json!({"id": 1}))],
             )
             .errors(&[404, 409, 429, 507]),
@@ -162,7 +162,7 @@ fn payloads() -> Vec<Operation> {
             row.answer(
                 200,
                 "Durable; the version is one more.",
-                &answer(&[], json!({"applied": {"const": true}})),
+                &answer(&["version"], json!({"applied": {"const": true}, "version": uint64()})),
                 &[("rating", json!({"applied": true}))],
             )
             .errors(&[404, 409, 413, 507])

@@ -82,10 +82,10 @@ pub fn pool(what: &str) -> Value {
     )
 }
 
-/// Ids in place of a filter.
-fn deleted_ids() -> Value {
+/// Ids in place of a filter, of what is done to them.
+pub fn ids(points: &str) -> Value {
     about(
-        "Points to delete in place of a filter; those that are absent are not counted.",
+        &format!("{points} in place of a filter; those that are absent are not counted."),
         with(array(uint64()), json!({"maxItems": limits::DELETE_IDS_MAX})),
     )
 }
@@ -98,7 +98,7 @@ pub fn one_or_many() -> Value {
             others.map(|other| (other.to_owned(), json!({"type": "null"}))).collect();
         body(&[key], joined(&[json!({key: of}), Value::Object(others), write_options()]))
     };
-    json!({"oneOf": [by("id", uint64()), by("ids", deleted_ids()), by("filter", named("Filter"))]})
+    json!({"oneOf": [by("id", uint64()), by("ids", ids("Points to delete")), by("filter", named("Filter"))]})
 }
 
 pub fn filter() -> Value {
@@ -292,7 +292,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             "DeleteByFilter",
             json!({"oneOf": [
                 body(&["filter"], joined(&[filter(), json!({"ids": {"type": "null"}}), write_options()])),
-                body(&["ids"], joined(&[json!({"ids": deleted_ids(), "filter": {"type": "null"}}), write_options()])),
+                body(&["ids"], joined(&[json!({"ids": ids("Points to delete"), "filter": {"type": "null"}}), write_options()])),
             ]}),
         ),
         (

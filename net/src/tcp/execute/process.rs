@@ -1,36 +1,31 @@
 //! Carrying out operations on the process, its aliases and its partitions.
 
 use crate::door::Permit;
-use crate::metrics::Telemetry;
 use crate::op::{
     ApiError, CheckReady, ErrorKind, Lack, ListCollections, PlacementOp, ProcessOp, ReadKvMetrics,
     ReadMetrics, Unmet,
 };
+use crate::tcp::config::TcpConfig;
 use crate::tcp::frame;
 use crate::tcp::process::{self, ProcessRequest};
 use crate::tcp::reader::ArgsError;
-use std::sync::Arc;
+use crate::tcp::topology::put_topology;
 
 /// Appends the response to an operation on the process.
-pub async fn carry_out(
-    permit: &Permit,
-    telemetry: &Arc<Telemetry>,
-    op: ProcessOp,
-    args: &[u8],
-    out: &mut Vec<u8>,
-) {
-    if let Err(error) = answer(permit, telemetry, op, args, out).await {
+pub async fn carry_out(permit: &Permit, config: &TcpConfig, op: ProcessOp, args: &[u8], out: &mut Vec<u8>) {
+    if let Err(error) = answer(permit, config, op, args, out).await {
         frame::put_refusal(out, &error);
     }
 }
 
 async fn answer(
     permit: &Permit,
-    telemetry: &Arc<Telemetry>,
+    config: &TcpConfig,
     op: ProcessOp,
     args: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
+    let telemetry = &config.telemetry;
     match process::decode(op, args)? {
         ProcessRequest::Ping => frame::put_ok(out, |_| {}),
         // As `GET /v1/ready` says it.
@@ -51,6 +46,11 @@ async fn answer(
             let all = permit.run(ListCollections).await?;
             frame::put_ok(out, |out| process::put_names(out, all.iter().map(|one| one.name.as_str())));
         }
+        ProcessRequest::Topology => match &config.advertised {
+            Some(address) => frame::put_ok(out, |out| put_topology(out, address)),
+            // Clients that get an error here send everything to the servers that they know.
+            None => return Err(ApiError::new(ErrorKind::Unmet, NO_ADDRESS)),
+        },
         ProcessRequest::ChangeAliases(request) => {
             permit.run(request).await?;
             frame::put_ok(out, |_| {});
@@ -67,6 +67,10 @@ async fn answer(
     }
     Ok(())
 }
+
+/// The refusal of a topology that would name no address.
+const NO_ADDRESS: &str =
+    "topology: -tcp names no address that clients can reach; -tcp-advertise says which one they use";
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
     frame::put_ok(out, |out| out.extend_from_slice(text.as_bytes()));

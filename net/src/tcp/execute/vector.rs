@@ -2,12 +2,14 @@
 
 use crate::door::Permit;
 use crate::limits::PAGE_POINTS;
-use crate::op::{ApiError, ChangePayloadIfPresent, GetPoints, Scroll, SearchOptions};
+use crate::op::{ApiError, ChangePayloadIfPresent, GetPoints, SamplePoints, Scroll, SearchOptions};
 use crate::paged::{PointReader, ScrollReader};
 use crate::room::Room;
 use crate::tcp::frame::{self, Begun};
 use crate::tcp::vector::answers::{self, ScrollAnswer};
 use crate::tcp::vector::{self, VectorRequest};
+use crate::wire::info::information;
+use crate::wire::value::write_json;
 use nigh_engine::query::Source;
 use nigh_shard::core::{
     ANSWERS_CROWDED, FoundGroup, FoundPoint, PointOperated, QueryAnswer, QueryOutcome, Written,
@@ -28,6 +30,10 @@ pub enum Kind {
 pub fn kind(request: &VectorRequest) -> Kind {
     match request {
         VectorRequest::GetConfig(_)
+        | VectorRequest::Info(_)
+        | VectorRequest::Count(_)
+        | VectorRequest::Facet(_)
+        | VectorRequest::Sample(_)
         | VectorRequest::GetNamedConfig(_)
         | VectorRequest::GetMultiVectorConfig(_)
         | VectorRequest::Exists(_)
@@ -120,6 +126,21 @@ async fn answer(
             let info = permit.run(request).await?;
             vector::put_config(out, info.dense_config()?);
         }
+        VectorRequest::Info(request) => write_json(out, &information(&permit.run(request).await?)),
+        VectorRequest::Count(request) => answers::put_number(out, permit.run(request).await?),
+        VectorRequest::Facet(request) => {
+            let found = permit.run(request).await?;
+            answers::put_count(out, found.len());
+            for page in found.chunks(PAGE_POINTS) {
+                page.iter().for_each(|(value, count)| answers::put_facet_value(out, value, *count));
+                permit.env().breathe().await;
+                if begun.is_full(out, room) {
+                    break;
+                }
+            }
+        }
+        VectorRequest::Sample(request) => sample(permit, request, begun, room, out).await?,
+        VectorRequest::ChangePayloads(request) => answers::put_number(out, permit.run(request).await?),
         VectorRequest::GetNamedConfig(request) => answers::put_spaces(out, &permit.run(request).await?),
         VectorRequest::GetMultiVectorConfig(request) => {
             let name = request.collection.clone();
@@ -360,6 +381,34 @@ async fn get_batch(
             answers::put_point_of(out, id, point.as_ref(), &shape, now_ms);
         }
         if reader.is_done() || begun.is_full(out, room) {
+            return Ok(());
+        }
+        reader.wrote(out.len() - before);
+        permit.env().breathe().await;
+    }
+}
+
+/// Points drawn at random, as documents.
+async fn sample(
+    permit: &Permit,
+    request: SamplePoints,
+    begun: &Begun,
+    room: &mut Room,
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
+    let (collection, filter) = (request.collection.clone(), request.filter.clone());
+    let ids = permit.run(request).await?;
+    let mut reader = ScrollReader::of_ids(permit, collection, filter, ids);
+    let mut drawn = ScrollAnswer::begin(out);
+    loop {
+        let before = out.len();
+        let page = reader.next().await?;
+        let now_ms = permit.unix_ms();
+        for point in &page {
+            drawn.push(out, point.id, &point.row, now_ms);
+        }
+        if reader.is_done() || begun.is_full(out, room) {
+            drawn.finish_docs(out);
             return Ok(());
         }
         reader.wrote(out.len() - before);

@@ -10,6 +10,7 @@
 //!          of named spaces: 00; or 01, u32 n (0 = not asked for), (s16 space, vec)*, u64 ttlMs, u8 metaPresent, ?s32 meta JSON, 01, u64 version
 //!          of a multi-vector collection: 00; or 01, u32 tokens (0 = not asked for), u32 dim, f32*, u8 metaPresent, ?s32 meta JSON, 01, u64 version
 //! scored   u32 n, (u64 id, f32 score, s32 metadata JSON)*                                  no metadata = length 0
+//! facet    u32 n, (s32 value JSON, u64 count)*
 //! scroll   docs, u8 degraded, u16 n, s32 cursor                                             no cursor = the end
 //! query    01, hits16; or groups
 //! found    u32 n, (u64 id, f32 distance, f32 score, u8 metaPresent, ?s32 meta JSON, vectors)*
@@ -22,10 +23,12 @@
 
 use crate::door::Shape;
 use crate::wire::config::spaces_object;
-use crate::wire::value::{content, scalar, write_json, write_metadata, write_payload, write_value};
+use crate::wire::value::{
+    content, facet_value, scalar, write_json, write_metadata, write_payload, write_value,
+};
 use nigh_engine::collection::NamedConfig;
 use nigh_engine::payload::PayloadRow;
-use nigh_shard::core::{FoundGroup, FoundPoint, QueryAnswer, StoredPoint};
+use nigh_shard::core::{FacetValue, FoundGroup, FoundPoint, QueryAnswer, StoredPoint};
 
 /// Appends `u32 n`; memory holds fewer than 2^32 of anything here.
 pub fn put_count(out: &mut Vec<u8>, count: usize) {
@@ -49,6 +52,17 @@ pub fn put_done(out: &mut Vec<u8>, done: bool) {
 /// Appends the result of `vector_delete_by_filter`, `u32 deleted`, at most what 32 bits hold.
 pub fn put_deleted(out: &mut Vec<u8>, deleted: u64) {
     out.extend_from_slice(&u32::try_from(deleted).unwrap_or(u32::MAX).to_be_bytes());
+}
+
+/// Appends how many points there are, `u64`: `vector_count`, and changes of payloads by a filter.
+pub fn put_number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_be_bytes());
+}
+
+/// Appends one value of `facet`; how many there are stands before the first.
+pub fn put_facet_value(out: &mut Vec<u8>, value: &FacetValue, count: u64) {
+    put_framed(out, |out| write_value(out, &facet_value(value)));
+    put_number(out, count);
 }
 
 /// Appends the result of `vector_search`: `hits12`.
@@ -273,11 +287,16 @@ impl ScrollAnswer {
         self.count += 1;
     }
 
-    /// Ends it with a cursor, empty = there is no more.
-    pub fn finish(self, out: &mut Vec<u8>, cursor: &str) {
+    /// Ends it with the documents alone, which are not of a scroll.
+    pub fn finish_docs(self, out: &mut Vec<u8>) {
         if let Some(count) = out.get_mut(self.start..self.start + 4) {
             count.copy_from_slice(&self.count.to_be_bytes());
         }
+    }
+
+    /// Ends it with a cursor, empty = there is no more.
+    pub fn finish(self, out: &mut Vec<u8>, cursor: &str) {
+        self.finish_docs(out);
         out.extend_from_slice(&[0, 0, 0]);
         put_framed(out, |out| out.extend_from_slice(cursor.as_bytes()));
     }

@@ -259,12 +259,71 @@ fn multi_vector() -> Vec<(MultiVectorOp, String)> {
     all.into_iter().map(|(op, text)| (op, with_parts(text))).collect()
 }
 
+/// Requests of the operations that every family has in the same form and the interface has not, by the names behind their beginnings.
+const BEYOND: [(&str, &str); 10] = [
+    ("info", "04646f6373"),
+    ("count", "04646f6373 F"),
+    ("facet", "04646f6373 000161 0000000a F"),
+    ("sample", "04646f6373 00000000 F | 01 0000000000000007"),
+    ("set_payload_by_filter", "04646f6373 F 00 00000007 7b2261223a317d | 01 00000007 7b2261223a357d"),
+    (
+        "overwrite_payload_by_filter",
+        "04646f6373 00000000 01 00000002 0000000000000007 0000000000000009 00000007 7b2261223a317d | 00",
+    ),
+    ("delete_payload_keys_by_filter", "04646f6373 F 00 00000002 000161 0008 24636f6e74656e74"),
+    ("clear_payload_by_filter", "04646f6373 F 00"),
+    ("clear_payload_by_filter", "04646f6373 00000000 01 00000001 0000000000000007"),
+    ("clear_payload_by_filter", "04646f6373 00000000 01 00000000"),
+];
+
+fn beyond() -> Vec<(Op, String)> {
+    let families = ["vector_", "vector_named_", "vector_mv_"];
+    let names =
+        BEYOND.iter().flat_map(|(name, text)| families.map(|family| (format!("{family}{name}"), text)));
+    names.map(|(name, text)| (crate::op::table::named(&name).op, text.replace('F', F))).collect()
+}
+
+#[test]
+fn what_is_beyond_the_interface() {
+    let request = |name: &str, index: usize| {
+        let texts = BEYOND.iter().filter(|(other, _)| *other == name);
+        let text = texts.map(|(_, text)| text.replace('F', F)).nth(index).expect("an example");
+        let op = crate::op::table::named(&format!("vector_named_{name}")).op;
+        read_any(op, &bytes(&text)).unwrap_or_else(|message| panic!("{message}"))
+    };
+    let VectorRequest::Info(info) = request("info", 0) else { panic!() };
+    assert_eq!(info.collection, "docs");
+    let VectorRequest::Count(count) = request("count", 0) else { panic!() };
+    assert!(count.filter.is_some());
+    let VectorRequest::Facet(facet) = request("facet", 0) else { panic!() };
+    assert_eq!((&facet.key[..], facet.limit, facet.filter.is_some()), ("a", 10, true));
+    let VectorRequest::Sample(sample) = request("sample", 0) else { panic!() };
+    assert_eq!((sample.limit, sample.seed), (10, 7));
+    let entries = vec![("a".to_owned(), Value::Int(1))];
+    let changed = |name: &str, index| match request(name, index) {
+        VectorRequest::ChangePayloads(changes) => (changes.filter.is_some(), changes.ids, changes.change),
+        _ => panic!("another kind of request"),
+    };
+    let merge = PayloadChange::Merge { entries: entries.clone(), key_ttl_ms: vec![("a".to_owned(), 5)] };
+    assert_eq!(changed("set_payload_by_filter", 0), (true, None, merge));
+    let overwrite = PayloadChange::Overwrite { entries, key_ttl_ms: Vec::new() };
+    assert_eq!(changed("overwrite_payload_by_filter", 0), (false, Some(vec![7, 9]), overwrite));
+    let keys = PayloadChange::DeleteKeys(vec!["a".to_owned(), "$content".to_owned()]);
+    assert_eq!(changed("delete_payload_keys_by_filter", 0), (true, None, keys));
+    assert_eq!(changed("clear_payload_by_filter", 0), (true, None, PayloadChange::Clear));
+    assert_eq!(changed("clear_payload_by_filter", 1), (false, Some(vec![7]), PayloadChange::Clear));
+    assert_eq!(changed("clear_payload_by_filter", 2), (false, Some(vec![]), PayloadChange::Clear));
+    let many = "04646f6373 00000000 01 00100001";
+    let op = crate::op::table::named("vector_clear_payload_by_filter").op;
+    assert_eq!(read_any(op, &bytes(many)).err().as_deref(), Some("ids: at most 1048576 in one request"));
+}
+
 /// Every request with its operation.
 fn of_every_family() -> Vec<(Op, String)> {
     let dense = examples().into_iter().chain(others()).map(|(op, text)| (Op::Vector(op), text));
     let named = named().into_iter().map(|(op, text)| (Op::Named(op), text));
     let multi_vector = multi_vector().into_iter().map(|(op, text)| (Op::MultiVector(op), text));
-    dense.chain(named).chain(multi_vector).collect()
+    dense.chain(named).chain(multi_vector).chain(beyond()).collect()
 }
 
 /// The `index`th example of `op`.
@@ -487,7 +546,7 @@ fn changes_of_payloads() {
     assert_eq!(request!(DeleteByFilter, DeleteByFilter, &bytes(&format!("04646f6373 {F} 00"))).ids, None);
     for (text, fragment) in [
         ("04646f6373 00000000 01 00000002 0000000000000007", "args too short: id"),
-        ("04646f6373 00000000 01 00100001", "ids: at most 1048576 in one deletion"),
+        ("04646f6373 00000000 01 00100001", "ids: at most 1048576 in one request"),
     ] {
         let refused = read(VectorOp::DeleteByFilter, &bytes(text)).err().unwrap();
         assert!(refused.contains(fragment), "{refused}");

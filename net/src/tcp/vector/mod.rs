@@ -1,12 +1,13 @@
 //! Operations on collections: arguments to the typed requests that REST fills as well, and their outputs to results.
 //!
 //! Layouts stand where they are decoded, in `create`, `points`, `search` and `scroll`, those of collections of named spaces alone in `named`, those of multi-vector collections in `multi_vector`,
-//! with what they share in `parts`; those of results in [`answers`]. Bytes behind a layout are ignored except where it says otherwise. Values, filters and payloads are the
+//! with what they share in `parts`, what is beyond the interface in `inspect`; those of results in [`answers`]. Bytes behind a layout are ignored except where it says otherwise. Values, filters and payloads are the
 //! JSON of REST.
 
 pub mod answers;
 mod config;
 mod create;
+mod inspect;
 mod multi_vector;
 mod named;
 mod parts;
@@ -26,8 +27,9 @@ use crate::op::{
     AddDocuments, GetMultiVectorConfig, HybridDocuments, MultiVectorOp, QueryDocuments, SearchDocuments,
 };
 use crate::op::{
-    ApiError, BuildStaged, ChangePayload, CreateCollection, DeletePoint, DeletePoints, DropCollection,
-    GetCollection, GetPoints, OperatePoint, SearchPoints, StagePoints, WritePoints,
+    ApiError, BuildStaged, ChangePayload, ChangePayloads, CountPoints, CreateCollection, DeletePoint,
+    DeletePoints, DropCollection, FacetPoints, GetCollection, GetPoints, OperatePoint, SamplePoints,
+    SearchPoints, StagePoints, WritePoints,
 };
 use crate::op::{GetNamedConfig, HybridNamed, NamedOp, Op, QueryNamed, SearchNamed, UpsertNamed, VectorOp};
 use crate::op::{GroupPoints, HybridPoints, QueryPoints, Scroll, TextPoints};
@@ -44,6 +46,8 @@ pub enum VectorRequest {
     Drop(DropCollection),
     /// [`put_config`].
     GetConfig(GetCollection),
+    /// JSON, that of `GET …/{name}` over REST.
+    Info(GetCollection),
     /// [`answers::put_spaces`].
     GetNamedConfig(GetNamedConfig),
     /// [`put_multi_vector_config`].
@@ -70,6 +74,14 @@ pub enum VectorRequest {
     ChangePayload(ChangePayload),
     /// [`answers::put_deleted`].
     DeleteByFilter(DeletePoints),
+    /// [`answers::put_number`]: how many points were changed.
+    ChangePayloads(ChangePayloads),
+    /// [`answers::put_number`].
+    Count(CountPoints),
+    /// [`answers::put_facet_value`] of each.
+    Facet(FacetPoints),
+    /// [`answers::put_docs`].
+    Sample(SamplePoints),
     /// [`answers::put_hits12`].
     Search(SearchPoints),
     /// [`answers::put_docs`].
@@ -158,14 +170,22 @@ fn decode_dense(op: VectorOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<
         VectorOp::BulkStage => VectorRequest::Stage(points::stage(args, false, now_ms)?),
         VectorOp::BulkStagePayload => VectorRequest::Stage(points::stage(args, true, now_ms)?),
         VectorOp::BulkBuild => VectorRequest::Build(points::build(args)?),
+        VectorOp::Info => VectorRequest::Info(inspect::info(args)?),
+        VectorOp::SetPayloadByFilter => VectorRequest::ChangePayloads(inspect::set_payload(args, false)?),
+        VectorOp::OverwritePayloadByFilter => {
+            VectorRequest::ChangePayloads(inspect::set_payload(args, true)?)
+        }
+        VectorOp::DeletePayloadKeysByFilter => {
+            VectorRequest::ChangePayloads(inspect::delete_payload_keys(args)?)
+        }
+        VectorOp::ClearPayloadByFilter => VectorRequest::ChangePayloads(inspect::clear_payload(args)?),
+        VectorOp::Count => VectorRequest::Count(inspect::count(args)?),
+        VectorOp::Facet => VectorRequest::Facet(inspect::facet(args)?),
+        VectorOp::Sample => VectorRequest::Sample(inspect::sample(args, now_ms)?),
         VectorOp::Operate => VectorRequest::Operate(points::operate(args)?),
-        VectorOp::Write
-        | VectorOp::WriteBatch
-        | VectorOp::SearchBatch
-        | VectorOp::SearchMmr
-        | VectorOp::Count
-        | VectorOp::Facet
-        | VectorOp::Sample => return Err(ArgsError::NotRegistered.into()),
+        VectorOp::Write | VectorOp::WriteBatch | VectorOp::SearchBatch | VectorOp::SearchMmr => {
+            return Err(ArgsError::NotRegistered.into());
+        }
     })
 }
 
@@ -193,10 +213,18 @@ fn decode_named(op: NamedOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<V
         NamedOp::HybridSearch => VectorRequest::HybridNamed(named::hybrid(args)?),
         NamedOp::Query => VectorRequest::QueryNamed(named::query(args)?),
         NamedOp::Scroll => VectorRequest::Scroll(scroll::scroll_by_marker(args)?),
-        NamedOp::Operate => VectorRequest::Operate(points::operate(args)?),
-        NamedOp::UpsertBatch | NamedOp::Count | NamedOp::Facet | NamedOp::Sample => {
-            return Err(ArgsError::NotRegistered.into());
+        NamedOp::Info => VectorRequest::Info(inspect::info(args)?),
+        NamedOp::SetPayloadByFilter => VectorRequest::ChangePayloads(inspect::set_payload(args, false)?),
+        NamedOp::OverwritePayloadByFilter => VectorRequest::ChangePayloads(inspect::set_payload(args, true)?),
+        NamedOp::DeletePayloadKeysByFilter => {
+            VectorRequest::ChangePayloads(inspect::delete_payload_keys(args)?)
         }
+        NamedOp::ClearPayloadByFilter => VectorRequest::ChangePayloads(inspect::clear_payload(args)?),
+        NamedOp::Count => VectorRequest::Count(inspect::count(args)?),
+        NamedOp::Facet => VectorRequest::Facet(inspect::facet(args)?),
+        NamedOp::Sample => VectorRequest::Sample(inspect::sample(args, now_ms)?),
+        NamedOp::Operate => VectorRequest::Operate(points::operate(args)?),
+        NamedOp::UpsertBatch => return Err(ArgsError::NotRegistered.into()),
     })
 }
 
@@ -226,9 +254,21 @@ fn decode_multi_vector(
         MultiVectorOp::HybridSearch => VectorRequest::HybridDocuments(multi_vector::hybrid(args)?),
         MultiVectorOp::Query => VectorRequest::QueryDocuments(multi_vector::query(args)?),
         MultiVectorOp::Scroll => VectorRequest::Scroll(scroll::scroll_by_marker(args)?),
-        MultiVectorOp::Operate => VectorRequest::Operate(points::operate(args)?),
-        MultiVectorOp::AddBatch | MultiVectorOp::Count | MultiVectorOp::Facet | MultiVectorOp::Sample => {
-            return Err(ArgsError::NotRegistered.into());
+        MultiVectorOp::Info => VectorRequest::Info(inspect::info(args)?),
+        MultiVectorOp::SetPayloadByFilter => {
+            VectorRequest::ChangePayloads(inspect::set_payload(args, false)?)
         }
+        MultiVectorOp::OverwritePayloadByFilter => {
+            VectorRequest::ChangePayloads(inspect::set_payload(args, true)?)
+        }
+        MultiVectorOp::DeletePayloadKeysByFilter => {
+            VectorRequest::ChangePayloads(inspect::delete_payload_keys(args)?)
+        }
+        MultiVectorOp::ClearPayloadByFilter => VectorRequest::ChangePayloads(inspect::clear_payload(args)?),
+        MultiVectorOp::Count => VectorRequest::Count(inspect::count(args)?),
+        MultiVectorOp::Facet => VectorRequest::Facet(inspect::facet(args)?),
+        MultiVectorOp::Sample => VectorRequest::Sample(inspect::sample(args, now_ms)?),
+        MultiVectorOp::Operate => VectorRequest::Operate(points::operate(args)?),
+        MultiVectorOp::AddBatch => return Err(ArgsError::NotRegistered.into()),
     })
 }

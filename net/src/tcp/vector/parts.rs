@@ -73,6 +73,25 @@ pub fn key_ttl_map(args: &mut ArgsReader<'_>) -> Result<Vec<(String, i64)>, ApiE
         .map_err(|error| invalid("keyTtl", in_words(&error)))
 }
 
+/// `(u64 id)*`, so many of them.
+pub fn ids(args: &mut ArgsReader<'_>, count: u32) -> Result<Vec<u64>, ApiError> {
+    let count = args.fits(count.into(), 8, "id")?;
+    let ids = args.take(8 * count, "id")?.as_chunks::<8>().0;
+    Ok(ids.iter().map(|bytes| u64::from_be_bytes(*bytes)).collect())
+}
+
+/// `u32 n, (s16 key)*`.
+pub fn keys(args: &mut ArgsReader<'_>) -> Result<Vec<String>, ApiError> {
+    let count = args.u32("n")?;
+    let count = args.fits(count.into(), 2, "key")?;
+    // Not reserved: a key takes twelve times its shortest encoding.
+    let mut keys = Vec::new();
+    for _ in 0..count {
+        keys.push(args.text16("key")?.to_owned());
+    }
+    Ok(keys)
+}
+
 /// `keyTtl`.
 pub fn key_ttl(args: &mut ArgsReader<'_>) -> Result<Vec<(String, i64)>, ApiError> {
     if args.is_empty() || !args.flag("keyTtl")? {

@@ -19,15 +19,17 @@
 
 use crate::op::{
     ApiError, BatchBuilder, BuildStaged, ChangePayload, DeletePoint, DeletePoints, GetPoints, OperatePoint,
-    ReadOptions, StagePoints, WriteOptions, WritePoints, check_ids,
+    ReadOptions, StagePoints, WriteOptions, WritePoints, check_call, check_ids,
 };
 use crate::tcp::reader::{ArgsReader, check_flags};
-use crate::tcp::vector::parts::{cas, collection, filter, key_ttl, key_ttl_map, payload, sparse, trailer};
+use crate::tcp::vector::parts::{
+    cas, collection, filter, ids, key_ttl, key_ttl_map, keys, payload, sparse, trailer,
+};
 use crate::wire::embedded::invalid;
 use crate::wire::value::{encode_point_row, encode_row};
 use bytes::Bytes;
 use nigh_engine::collection::WriteMode;
-use nigh_engine::kv::operate::{Call, OperateError};
+use nigh_engine::kv::operate::OperateError;
 use nigh_shard::core::{PayloadChange, PointFields, Vectors, WriteBatch};
 
 const TTL: u8 = 1;
@@ -120,14 +122,9 @@ pub fn set_payload(args: &mut ArgsReader<'_>, overwrite: bool) -> Result<ChangeP
 }
 
 pub fn delete_payload_keys(args: &mut ArgsReader<'_>) -> Result<ChangePayload, ApiError> {
-    let (collection, id, count) = (collection(args)?, args.u64("id")?, args.u32("n")?);
-    let count = args.fits(count.into(), 2, "key")?;
-    // Not reserved: a key takes twelve times its shortest encoding.
-    let mut keys = Vec::new();
-    for _ in 0..count {
-        keys.push(args.text16("key")?.to_owned());
-    }
-    Ok(ChangePayload { collection, id, change: PayloadChange::DeleteKeys(keys), write: cas(args)? })
+    let (collection, id) = (collection(args)?, args.u64("id")?);
+    let change = PayloadChange::DeleteKeys(keys(args)?);
+    Ok(ChangePayload { collection, id, change, write: cas(args)? })
 }
 
 pub fn clear_payload(args: &mut ArgsReader<'_>) -> Result<ChangePayload, ApiError> {
@@ -144,13 +141,6 @@ pub fn delete_by_filter(args: &mut ArgsReader<'_>) -> Result<DeletePoints, ApiEr
         named = Some(ids(args, count)?);
     }
     Ok(DeletePoints { collection, filter, ids: named, write: WriteOptions::default() })
-}
-
-/// `(u64 id)*`.
-fn ids(args: &mut ArgsReader<'_>, count: u32) -> Result<Vec<u64>, ApiError> {
-    let count = args.fits(count.into(), 8, "id")?;
-    let ids = args.take(8 * count, "id")?.as_chunks::<8>().0;
-    Ok(ids.iter().map(|bytes| u64::from_be_bytes(*bytes)).collect())
 }
 
 /// Points to be staged; their rows are copied as they lie, ids and vectors together.
@@ -191,12 +181,11 @@ pub fn operate(args: &mut ArgsReader<'_>) -> Result<OperatePoint, ApiError> {
     let (collection, id) = (args.text8("collection")?.to_owned(), args.u64("id")?);
     let key = args.text16("payloadKey")?.to_owned();
     let expected_version = if args.flag("casPresent")? { Some(args.u64("expectedVersion")?) } else { None };
-    let refused = |error: OperateError| ApiError::invalid(error.to_string());
-    if collection.is_empty() || key.is_empty() {
-        return Err(refused(OperateError::ArgumentsInvalid));
+    if collection.is_empty() {
+        return Err(ApiError::invalid(OperateError::ArgumentsInvalid.to_string()));
     }
     let call = args.s32("operateArgs")?;
-    Call::decode_in_payload(call).map_err(refused)?;
+    check_call(&key, call)?;
     let write = WriteOptions { expected_version, ..WriteOptions::default() };
     Ok(OperatePoint { collection, id, key, call: call.to_vec(), write })
 }

@@ -17,6 +17,8 @@ pub struct UpsertBatchParts {
     pub points: Vec<Vec<u8>>,
     #[prost(bool, tag = "3")]
     pub upsert: bool,
+    #[prost(bool, tag = "16")]
+    pub with_version: bool,
 }
 
 impl Bounded for UpsertBatchParts {
@@ -32,6 +34,8 @@ pub struct NamedUpsertBatchParts {
     /// Each element is a [`NamedBatchPoint`](super::messages::NamedBatchPoint).
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub points: Vec<Vec<u8>>,
+    #[prost(bool, tag = "16")]
+    pub with_version: bool,
 }
 
 impl Bounded for NamedUpsertBatchParts {

@@ -25,6 +25,11 @@ const fn ttls(number: u32) -> Bound {
     list(number, "key_ttl_ms may have", limits::PAYLOAD_KEYS_MAX, "keys", Item::Message(&[]))
 }
 
+/// The points whose payloads are changed.
+const fn changed_ids() -> Bound {
+    list(3, "a change of payloads may name", limits::DELETE_IDS_MAX, "ids", Item::Integer)
+}
+
 /// A vector of a space, dense or sparse.
 const SPACE_VECTOR: &[Bound] = &[indices(2)];
 /// A name of a space and its vector.
@@ -97,6 +102,15 @@ bounded! {
     HybridTextRequest,
     VectorQueryRequest[Bound::one(2, "a request may have its spec", QuerySpec::BOUNDS)],
     ScrollRequest[Bound::one(7, "a request may have its order_by", ORDER)],
+    CountRequest,
+    FacetRequest,
+    SampleRequest,
+    GetInfoRequest,
+    MVGetConfigRequest,
+    SetPayloadByFilterRequest[changed_ids(), ttls(5)],
+    DeletePayloadKeysByFilterRequest[changed_ids(), list(4, "a request may name", limits::PAYLOAD_KEYS_MAX, "keys", Item::Text)],
+    ClearPayloadByFilterRequest[changed_ids()],
+    OperateRequest,
     NamedCreateRequest,
     NamedUpsertRequest[spaces(3), ttls(10)],
     NamedUpsertBatchRequest[

@@ -12,11 +12,13 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// The variable that makes the test write the files.
 const REWRITE: &str = "NIGH_REWRITE_PROTO";
 /// Files whose messages are made, each with the lines that bring in what other files have.
-const MADE: [(&str, &str); 6] = [
+const MADE: [(&str, &str); 8] = [
     ("admin", ""),
     ("collections", ""),
+    ("inspect", "use super::multi_vector::MvConfig;\nuse super::search::Document;\n\n"),
     ("multi_vector", "use super::search::{Document, HitVectors, OrderBy};\n\n"),
     ("named", "use super::search::{Document, HitVectors, NamedVectorList, OrderBy};\n\n"),
+    ("payloads", ""),
     ("points", ""),
     ("search", ""),
 ];
@@ -81,6 +83,7 @@ fn value(kind: &Kind, number: u32, choice: usize, depth: usize) -> Option<Value>
         Kind::Uint64 => Value::U64(u64::MAX - u64::from(number)),
         Kind::Bool => Value::Bool(true),
         Kind::String => Value::String(format!("text {number}")),
+        Kind::Bytes => Value::Bytes(vec![number as u8; 3].into()),
         Kind::Enum(_) => Value::EnumNumber(1),
         Kind::Message(inner) if depth > 0 => Value::Message(full(inner, choice, depth - 1)),
         Kind::Message(_) => return None,
@@ -175,6 +178,10 @@ fn the_code_reads_and_writes_these_bytes() {
         KeysListResponse NamedCreateRequest NamedUpsertRequest NamedUpsertBatchRequest NamedGetResponse
         NamedGetBatchResponse NamedSearchRequest NamedSparseSearchRequest NamedHybridRequest NamedScrollRequest
         NamedGetConfigRequest NamedGetConfigResponse NamedVectorQueryRequest
+        CountRequest CountResponse FacetRequest FacetResponse SampleRequest SampleResponse
+        GetInfoRequest GetInfoResponse MVGetConfigRequest MVGetConfigResponse
+        SetPayloadByFilterRequest DeletePayloadKeysByFilterRequest ClearPayloadByFilterRequest PayloadByFilterResponse
+        OperateRequest OperateResponse
     }
 }
 

@@ -10,11 +10,15 @@ mod collections;
 #[cfg(test)]
 mod generated;
 #[rustfmt::skip]
+mod inspect;
+#[rustfmt::skip]
 #[allow(dead_code, reason = "messages that have the fields of those of dense collections are read and sent as those")]
 mod multi_vector;
 #[rustfmt::skip]
 #[allow(dead_code, reason = "messages that have the fields of those of dense collections are read and sent as those")]
 mod named;
+#[rustfmt::skip]
+mod payloads;
 #[rustfmt::skip]
 #[allow(dead_code, reason = "answers of operations that this build refuses are never made")]
 mod points;
@@ -24,6 +28,11 @@ mod search;
 
 pub use admin::*;
 pub use collections::*;
+pub use inspect::{
+    CountRequest, CountResponse, FacetCount, FacetRequest, FacetResponse, GetInfoRequest, GetInfoResponse,
+    IndexInfo, MemoryInfo, MvGetConfigRequest as MVGetConfigRequest,
+    MvGetConfigResponse as MVGetConfigResponse, SampleRequest, SampleResponse,
+};
 pub use multi_vector::{
     MvAddRequest as MVAddRequest, MvBatchGetPoint as MVBatchGetPoint, MvConfig as MVConfig,
     MvCreateRequest as MVCreateRequest, MvGetBatchResponse as MVGetBatchResponse,
@@ -36,6 +45,7 @@ pub use named::{
     NamedGetConfigResponse, NamedGetResponse, NamedHybridRequest, NamedScrollRequest, NamedSearchRequest,
     NamedSparseSearchRequest, NamedUpsertBatchRequest, NamedUpsertRequest, NamedVectorQueryRequest,
 };
+pub use payloads::*;
 pub use points::*;
 pub use search::{
     BatchSearch, Document, Group, HitVectors, HybridRequest, HybridTextRequest, NamedVectorList, OrderBy,

@@ -101,11 +101,15 @@ pub struct MvAddRequest {
     pub sparse_indices: ::prost::alloc::vec::Vec<u32>,
     #[prost(float, repeated, tag = "11")]
     pub sparse_values: ::prost::alloc::vec::Vec<f32>,
+    #[prost(bool, tag = "16")]
+    pub with_version: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MvAddResponse {
     #[prost(uint64, tag = "1")]
     pub id: u64,
+    #[prost(uint64, tag = "16")]
+    pub version: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MvSearchRequest {

@@ -55,11 +55,15 @@ pub struct NamedUpsertRequest {
         ::prost::alloc::string::String,
         i64,
     >,
+    #[prost(bool, tag = "16")]
+    pub with_version: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NamedUpsertResponse {
     #[prost(uint64, tag = "1")]
     pub id: u64,
+    #[prost(uint64, tag = "16")]
+    pub version: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NamedBatchPoint {
@@ -90,6 +94,8 @@ pub struct NamedUpsertBatchRequest {
     pub name: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]
     pub points: ::prost::alloc::vec::Vec<NamedBatchPoint>,
+    #[prost(bool, tag = "16")]
+    pub with_version: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NamedSearchRequest {

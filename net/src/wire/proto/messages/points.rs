@@ -34,11 +34,15 @@ pub struct UpsertRequest {
         ::prost::alloc::string::String,
         i64,
     >,
+    #[prost(bool, tag = "16")]
+    pub with_version: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UpsertResponse {
     #[prost(uint64, tag = "1")]
     pub id: u64,
+    #[prost(uint64, tag = "16")]
+    pub version: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BatchPoint {
@@ -74,6 +78,8 @@ pub struct UpsertBatchRequest {
     pub points: ::prost::alloc::vec::Vec<BatchPoint>,
     #[prost(bool, tag = "3")]
     pub upsert: bool,
+    #[prost(bool, tag = "16")]
+    pub with_version: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BatchResult {
@@ -219,6 +225,8 @@ pub struct SetPayloadRequest {
     pub expected_version: u64,
     #[prost(bool, tag = "8")]
     pub has_expected_version: bool,
+    #[prost(bool, tag = "16")]
+    pub with_version: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeletePayloadKeysRequest {
@@ -236,6 +244,8 @@ pub struct DeletePayloadKeysRequest {
     pub expected_version: u64,
     #[prost(bool, tag = "7")]
     pub has_expected_version: bool,
+    #[prost(bool, tag = "16")]
+    pub with_version: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ClearPayloadRequest {
@@ -251,9 +261,13 @@ pub struct ClearPayloadRequest {
     pub expected_version: u64,
     #[prost(bool, tag = "6")]
     pub has_expected_version: bool,
+    #[prost(bool, tag = "16")]
+    pub with_version: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PayloadResponse {
     #[prost(bool, tag = "1")]
     pub applied: bool,
+    #[prost(uint64, tag = "16")]
+    pub version: u64,
 }
