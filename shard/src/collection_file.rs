@@ -370,7 +370,7 @@ mod tests {
     use nigh_engine::collection::{Drift, IndexType, IvfConfig, IvfProduct, Quantizer, VamanaConfig};
     use nigh_engine::distance::Width;
     use nigh_engine::quantizer::{CellProduct, Quantization};
-    use nigh_engine::text::TextConfig;
+    use nigh_engine::text::{Analyzer, TextConfig};
 
     #[test]
     fn a_collection_file_round_trips_and_damage_is_named() {
@@ -380,7 +380,7 @@ mod tests {
         config.traversal_codes = false;
         config.persistent = true;
         (config.quant, config.rescore_factor, config.quantized_build) = (Quantizer::Sq8, 5, true);
-        config.full_text = Some(TextConfig { k1: 0.1 + 0.2, b: -0.0 });
+        config.full_text = Some(TextConfig { analyzer: Analyzer::German, k1: 0.1 + 0.2, b: -0.0 });
         let config = CollectionConfig::from(config);
         let bytes = encode(77, "default/a\"b", &config);
         assert_eq!(decode(&bytes).unwrap(), (77, "default/a\"b".to_owned(), config));
@@ -510,7 +510,7 @@ mod tests {
             train_threshold: 77,
             seed: -5,
             max_bytes: u64::MAX,
-            full_text: Some(TextConfig { k1: 0.1 + 0.2, b: 0.5 }),
+            full_text: Some(TextConfig { analyzer: Analyzer::Cjk, k1: 0.1 + 0.2, b: 0.5 }),
             ..DenseConfig::new(24, Metric::L2)
         };
         for config in [cells, graph] {

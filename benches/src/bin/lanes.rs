@@ -13,7 +13,7 @@ use flate2::read::GzDecoder;
 use nigh_benches::cpu;
 use nigh_engine::memory::Domain;
 use nigh_engine::sparse::{LaneScratch, LaneSearch, SparseWriter};
-use nigh_engine::text::{TextConfig, TextQuery, TextWriter};
+use nigh_engine::text::{Analyzer, TextConfig, TextQuery, TextWriter};
 use serde_json::{Value, json};
 
 struct Options {
@@ -110,7 +110,8 @@ fn text(docs: &[String], queries: &[String], k: usize) {
     let before = index.stats();
     let (mut scratch, mut out) = (LaneScratch::default(), Vec::new());
     let start = cpu::thread_time();
-    let queries: Vec<TextQuery> = queries.iter().map(|text| TextQuery::new(text)).collect();
+    let queries: Vec<TextQuery> =
+        queries.iter().map(|text| TextQuery::new(Analyzer::English, text)).collect();
     let analysis = (cpu::thread_time() - start).as_secs_f64();
     let start = cpu::thread_time();
     let mut hits = 0;

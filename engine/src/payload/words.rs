@@ -26,8 +26,18 @@ pub(crate) fn is_token_char(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_alphanumeric();
     }
-    TOKEN_CHARS
-        .binary_search_by(|&(first, last)| {
+    TOKEN_CHARS.contains(c)
+}
+
+static TOKEN_CHARS: LazyLock<CharRanges> = LazyLock::new(|| char_class(r"[\p{L}\p{Nd}]"));
+
+/// Ascending, disjoint, inclusive ranges of characters.
+pub(crate) struct CharRanges(Box<[(char, char)]>);
+
+impl CharRanges {
+    /// Whether one of the ranges has the character.
+    pub fn contains(&self, c: char) -> bool {
+        let order = |&(first, last): &(char, char)| {
             if last < c {
                 std::cmp::Ordering::Less
             } else if first > c {
@@ -35,21 +45,25 @@ pub(crate) fn is_token_char(c: char) -> bool {
             } else {
                 std::cmp::Ordering::Equal
             }
-        })
-        .is_ok()
+        };
+        self.0.binary_search_by(order).is_ok()
+    }
 }
 
-/// Ascending, disjoint, inclusive ranges of token characters, from the regular expression library's Unicode tables.
-static TOKEN_CHARS: LazyLock<Box<[(char, char)]>> = LazyLock::new(|| {
+/// The characters of a class as regular expressions have them, from the Unicode tables of their library.
+///
+/// # Panics
+/// When it is no class.
+pub(crate) fn char_class(class: &str) -> CharRanges {
     use regex_syntax::hir::{Class, HirKind};
-    let class = regex_syntax::parse(r"[\p{L}\p{Nd}]").expect("the class is well formed");
+    let class = regex_syntax::parse(class).expect("the class is well formed");
     match class.kind() {
         HirKind::Class(Class::Unicode(class)) => {
-            class.ranges().iter().map(|range| (range.start(), range.end())).collect()
+            CharRanges(class.ranges().iter().map(|range| (range.start(), range.end())).collect())
         }
         other => unreachable!("a Unicode class parses to one, found {other:?}"),
     }
-});
+}
 
 #[cfg(test)]
 mod tests {

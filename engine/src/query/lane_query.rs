@@ -6,7 +6,7 @@ use crate::collection::{Hit, SearchError};
 use crate::filter::Predicate;
 use crate::pace::TooLong;
 use crate::slot::Slot;
-use crate::text::TextQuery;
+use crate::text::TextMatch;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -121,7 +121,7 @@ pub enum Source {
     /// By dot product with a sparse vector (dimension, value).
     Sparse(Vec<(u32, f32)>),
     /// By BM25.
-    Text(TextQuery),
+    Text(TextMatch),
     /// By examples.
     Recommend(Recommend),
     /// By pairs of examples.

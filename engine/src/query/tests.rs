@@ -5,7 +5,7 @@ use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::filter::{Node, Predicate};
 use crate::memory::{Domain, Participant};
 use crate::payload::{CONTENT_KEY, RowBuilder, Value};
-use crate::text::{TextConfig, TextQuery};
+use crate::text::{TextConfig, TextMatch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -145,10 +145,10 @@ fn one_lane_comes_as_it_is() {
     // Lanes that find nothing change nothing.
     let nothing = leaf(Source::Sparse(vec![(77, 1.0)]), 20);
     assert_eq!(bed.run(&fuse_all(vec![nothing.clone(), dense()], 7)).unwrap(), found);
-    let stop_words = leaf(Source::Text(TextQuery::new("and the")), 20);
+    let stop_words = leaf(Source::Text(TextMatch::words("and the")), 20);
     assert_eq!(bed.run(&fuse_all(vec![dense(), stop_words.clone()], 7)).unwrap(), found);
     assert_eq!(bed.run(&fuse_all(vec![nothing, stop_words], 7)).unwrap(), []);
-    let text = bed.run(&fuse_all(vec![leaf(Source::Text(TextQuery::new("stones")), 500)], 500)).unwrap();
+    let text = bed.run(&fuse_all(vec![leaf(Source::Text(TextMatch::words("stones")), 500)], 500)).unwrap();
     assert!(text.len() == 60 && text.iter().all(|hit| hit.0 % 2 == 0 && hit.1 == 0.0 && hit.2 > 0.0));
     // The pool cuts before k does.
     assert_eq!(bed.run(&fuse_all(vec![leaf(Source::Dense(vector), 3)], 7)).unwrap(), found[..3]);
@@ -193,7 +193,7 @@ fn hits_of_other_lanes_alone_are_measured_to_the_dense_query() {
         let mut bed = Bed::new(metric);
         let vector = bed.vector();
         let asked = bed.prepared(&vector);
-        let water = || leaf(Source::Text(TextQuery::new("water")), 100);
+        let water = || leaf(Source::Text(TextMatch::words("water")), 100);
         let one = leaf(Source::Dense(vector.clone()), 1);
         let found = bed.run(&fuse_all(vec![one, water()], 100)).unwrap();
         assert!(found.len() >= 100);
@@ -299,7 +299,7 @@ fn discoveries_agree_with_loops() {
             let source = Source::Discover(discover);
             let found = bed.run(&fuse_all(vec![leaf(source.clone(), 200)], 200)).unwrap();
             assert_eq!(found, wanted, "{metric:?}");
-            let all = leaf(Source::Text(TextQuery::new("water")), 200);
+            let all = leaf(Source::Text(TextMatch::words("water")), 200);
             let found = bed.run(&rerank(vec![all], source, 9)).unwrap();
             assert_eq!(found, wanted[..9].iter().map(|&(id, _, s)| (id, 0.0, s)).collect::<Vec<_>>());
         }
@@ -326,7 +326,7 @@ fn a_root_ranks_what_the_lanes_found() {
     let evens: Vec<_> = wanted.iter().filter(|hit| hit.0 % 2 == 0).copied().collect();
     assert_eq!(bed.run(&query).unwrap(), evens);
 
-    for source in [Source::Sparse(vec![(1, 0.5), (9, -1.0)]), Source::Text(TextQuery::new("stone"))] {
+    for source in [Source::Sparse(vec![(1, 0.5), (9, -1.0)]), Source::Text(TextMatch::words("stone"))] {
         let all = bed.run(&fuse_all(vec![leaf(source.clone(), 500)], 500)).unwrap();
         let wanted: Vec<_> = all.into_iter().filter(|hit| union.contains(&hit.0)).collect();
         assert_eq!(bed.run(&rerank(lanes(), source, 500)).unwrap(), wanted);

@@ -1,140 +1,276 @@
-//! From text to terms: tokens, without stop words, stemmed.
+//! From text to terms: how a text is cut into tokens, and what becomes of each.
 
-use super::stop_words::is_stop_word;
+use super::normal::{cased, folded, lowered_composed};
+use super::segments::{APOSTROPHES, WORD_MAX_BYTES, character_at, is_cjk, segment_at};
+use super::stop_words::{StopWords, is_stop_word, stop_words_of};
 use crate::payload::words::{is_token_char, lowered, words};
-use ahash::RandomState;
 use rust_stemmers::{Algorithm, Stemmer};
-use std::collections::HashSet;
-use std::ops::Range;
 
 /// Tokens of a document that are looked at, stop words included; what comes after is not indexed.
 pub const MAX_TOKENS: usize = 1 << 20;
 
-/// Bytes of a word that are looked at: words that differ only behind them are one term.
-pub const WORD_MAX_BYTES: usize = 4096;
-
-/// Words of so few bytes are no stems of anything.
+/// English words of so few bytes are no stems of anything.
 const UNSTEMMED_BYTES: usize = 2;
 
-/// The English analyzer, which is the only one: maximal runs of Unicode letters and decimal digits, lower-cased per
-/// character; without the stop words of the Snowball list and the pieces its contractions fall into; stemmed by Porter2
-/// (Porter, Boulton: the English stemmer of Snowball). Accents are kept. Of a word the first [`WORD_MAX_BYTES`] count.
-///
-/// Calls `visit` with each term in order; about 200 ns per token, most of it stemming.
-fn analyze(text: &str, visit: impl FnMut(&str)) {
-    analyze_tokens(words(text).take(MAX_TOKENS), visit);
+/// Longer words are not stemmed: no language has them, and some stemmers take a time that grows with the square of the length.
+const STEMMED_BYTES_MAX: usize = 256;
+
+/// What an analyzer does with words.
+#[derive(Clone, Copy)]
+enum Way {
+    /// The analyzer of the contract.
+    English,
+    /// Stems, without the stop words of the language with this ISO 639-1 code.
+    Stems(Algorithm, &'static str),
+    /// Pairs of characters where scripts do not separate words.
+    Bigrams,
+    /// Words without case and diacritics.
+    Folded,
 }
 
-fn analyze_tokens<'t>(tokens: impl Iterator<Item = &'t str>, mut visit: impl FnMut(&str)) {
+macro_rules! analyzers {
+    ($($variant:ident $name:literal $(#[$about:meta])+ = $way:expr;)*) => {
+        /// How the texts of a collection become terms. Documents and queries go through the same analyzer.
+        ///
+        /// `English` takes maximal runs of Unicode letters and decimal digits, lower-cased per character, without the stop words of the
+        /// Snowball list and the pieces its contractions fall into, stemmed by Porter2. It keeps accents.
+        ///
+        /// Every other analyzer takes the words of UAX #29, which it divides at apostrophes. A language brings them into the composed form NFKC
+        /// and into lower case, leaves its stop words out, and stems by the algorithm of Snowball.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Analyzer {
+            $($(#[$about])+ $variant,)*
+        }
+
+        impl Analyzer {
+            /// Every analyzer, the default first.
+            pub const ALL: &'static [Analyzer] = &[$(Analyzer::$variant),*];
+
+            /// Its name in configurations.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Analyzer::$variant => $name,)*
+                }
+            }
+
+            const fn way(self) -> Way {
+                match self {
+                    $(Analyzer::$variant => $way,)*
+                }
+            }
+        }
+    };
+}
+
+analyzers! {
+    English "english" /// English stems without stop words.
+        = Way::English;
+    Arabic "arabic" /// Arabic stems without stop words.
+        = Way::Stems(Algorithm::Arabic, "ar");
+    Danish "danish" /// Danish stems without stop words.
+        = Way::Stems(Algorithm::Danish, "da");
+    Dutch "dutch" /// Dutch stems without stop words.
+        = Way::Stems(Algorithm::Dutch, "nl");
+    Finnish "finnish" /// Finnish stems without stop words.
+        = Way::Stems(Algorithm::Finnish, "fi");
+    French "french" /// French stems without stop words.
+        = Way::Stems(Algorithm::French, "fr");
+    German "german" /// German stems without stop words.
+        = Way::Stems(Algorithm::German, "de");
+    Greek "greek" /// Greek stems without stop words.
+        = Way::Stems(Algorithm::Greek, "el");
+    Hungarian "hungarian" /// Hungarian stems without stop words.
+        = Way::Stems(Algorithm::Hungarian, "hu");
+    Italian "italian" /// Italian stems without stop words.
+        = Way::Stems(Algorithm::Italian, "it");
+    Norwegian "norwegian" /// Norwegian stems without stop words.
+        = Way::Stems(Algorithm::Norwegian, "no");
+    Portuguese "portuguese" /// Portuguese stems without stop words.
+        = Way::Stems(Algorithm::Portuguese, "pt");
+    Romanian "romanian" /// Romanian stems without stop words.
+        = Way::Stems(Algorithm::Romanian, "ro");
+    Russian "russian" /// Russian stems without stop words.
+        = Way::Stems(Algorithm::Russian, "ru");
+    Spanish "spanish" /// Spanish stems without stop words.
+        = Way::Stems(Algorithm::Spanish, "es");
+    Swedish "swedish" /// Swedish stems without stop words.
+        = Way::Stems(Algorithm::Swedish, "sv");
+    Tamil "tamil" /// Tamil stems. There is no list of stop words.
+        = Way::Stems(Algorithm::Tamil, "ta");
+    Turkish "turkish" /// Turkish stems without stop words.
+        = Way::Stems(Algorithm::Turkish, "tr");
+    Cjk "cjk" /// Every two neighbouring characters of Han, Hiragana, Katakana and Hangul are a term, and so is a character that stands alone.
+        /// Words of other scripts are terms in the form NFKC and without case.
+        = Way::Bigrams;
+    Folding "folding" /// Words without case and diacritics, in the form NFKC.
+        = Way::Folded;
+}
+
+impl Default for Analyzer {
+    fn default() -> Analyzer {
+        Analyzer::ALL[0]
+    }
+}
+
+/// How far the analysis of a text has come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress {
+    /// Bytes that were analyzed.
+    at: usize,
+    /// Whether these end within something that goes on: for [`Analyzer::English`], within a token of which enough has been seen; for
+    /// [`Analyzer::Cjk`], within a run of characters that make pairs.
+    is_inside: bool,
+    /// Tokens that were looked at.
+    tokens: usize,
+}
+
+impl Analyzer {
+    /// Calls `visit` with the position and the text of each term, in the order of the text. A position counts the tokens before the term, stop
+    /// words included. Up to some 500 ns per token, most of it for the stem, beside 10 ns per byte.
+    pub(super) fn analyze(self, text: &str, mut visit: impl FnMut(usize, &str)) {
+        if let Way::English = self.way() {
+            analyze_english(words(text).take(MAX_TOKENS), 0, visit);
+        } else {
+            let mut progress = Progress::default();
+            while self.analyze_some(text, &mut progress, MAX_TOKENS, &mut visit) {}
+        }
+    }
+
+    /// Goes on with the analysis of a text by about `tokens` tokens, or the time that it takes to pass over as many bytes as the tokens could
+    /// have. Returns false once there are no more. In pieces of any size the terms are those of [`Self::analyze`].
+    pub(super) fn analyze_some(
+        self,
+        text: &str,
+        progress: &mut Progress,
+        tokens: usize,
+        visit: impl FnMut(usize, &str),
+    ) -> bool {
+        let left = MAX_TOKENS - progress.tokens;
+        match self.way() {
+            Way::English => {
+                let Progress { at, is_inside, tokens: looked } = progress;
+                let (piece, ends_inside) = piece_of(&text[*at..], tokens, *is_inside);
+                let unseen = if *is_inside { piece.trim_start_matches(is_token_char) } else { piece };
+                *looked += analyze_english(words(unseen).take(left), *looked, visit);
+                *at += piece.len();
+                *is_inside = ends_inside;
+            }
+            way => {
+                let most_bytes = progress.at.saturating_add(tokens.saturating_mul(PIECE_BYTES_PER_TOKEN));
+                let most_tokens = progress.tokens + tokens.min(left);
+                let mut words = Words::new(way, visit);
+                while progress.at < text.len().min(most_bytes) && progress.tokens < most_tokens {
+                    words.take(text, progress);
+                }
+            }
+        }
+        progress.at < text.len() && progress.tokens < MAX_TOKENS
+    }
+}
+
+/// Analyzes tokens of which the first has this position; returns how many there were.
+fn analyze_english<'t>(
+    tokens: impl Iterator<Item = &'t str>,
+    first: usize,
+    mut visit: impl FnMut(usize, &str),
+) -> usize {
     let stemmer = Stemmer::create(Algorithm::English);
     let mut word = String::new();
+    let mut looked = 0;
     for token in tokens {
+        let position = first + looked;
+        looked += 1;
         word.clear();
         word.extend(lowered(&token[..token.floor_char_boundary(WORD_MAX_BYTES)]));
         if is_stop_word(&word) {
             continue;
         }
         if word.len() <= UNSTEMMED_BYTES {
-            visit(&word);
+            visit(position, &word);
         } else {
-            visit(&stemmer.stem(&word));
+            visit(position, &stemmer.stem(&word));
         }
     }
+    looked
 }
 
-/// Buckets of the terms of a [`LongDocument`]: one for so many bytes of its text, which are some ten tokens.
-const BYTES_PER_BUCKET: usize = 64;
-/// And at most so many: with the most tokens that a document may have, all different, 16 terms in each.
-const BUCKETS_MAX: usize = 1 << 16;
-
-/// The distinct terms of a document that is analyzed a piece at a time. Memory: its text, once more its terms, and 12 bytes per distinct
-/// term.
-pub(super) struct LongDocument {
-    text: Box<str>,
-    /// Bytes of the text that were analyzed.
-    at: usize,
-    /// Whether these end within a token, of which enough has been seen.
-    is_inside: bool,
-    /// Tokens that were looked at.
-    tokens: usize,
-    /// Terms so far, repeated ones each time.
-    length: u32,
-    /// All distinct terms, one after the other.
-    buffer: String,
-    /// Where each lies in the buffer, and how often it came, by the hash of the term.
-    buckets: Vec<Vec<LongTerm>>,
-    hasher: RandomState,
+/// What turns segments into terms, with its buffers.
+struct Words<F> {
+    way: Way,
+    stemmer: Option<Stemmer>,
+    stop_words: Option<&'static StopWords>,
+    word: String,
+    visit: F,
 }
 
-struct LongTerm {
-    from: u32,
-    bytes: u32,
-    frequency: u32,
-}
-
-impl LongDocument {
-    /// A copy of `text`, which is analyzed by [`Self::analyze_some`]. The hasher is keyed, so that nobody can choose terms for one bucket.
-    pub fn new(text: &str, hasher: RandomState) -> LongDocument {
-        let buckets = (text.len() / BYTES_PER_BUCKET).clamp(1, BUCKETS_MAX);
-        LongDocument {
-            text: text.into(),
-            at: 0,
-            is_inside: false,
-            tokens: 0,
-            length: 0,
-            buffer: String::new(),
-            buckets: std::iter::repeat_with(Vec::new).take(buckets).collect(),
-            hasher,
-        }
+impl<F: FnMut(usize, &str)> Words<F> {
+    fn new(way: Way, visit: F) -> Words<F> {
+        let (stemmer, stop_words) = match way {
+            Way::Stems(algorithm, code) => (Some(Stemmer::create(algorithm)), stop_words_of(code)),
+            _ => (None, None),
+        };
+        Words { way, stemmer, stop_words, word: String::new(), visit }
     }
 
-    /// Bytes of the text.
-    pub fn bytes(&self) -> usize {
-        self.text.len()
-    }
-
-    /// Analyzes up to `tokens` more tokens; false once there are no more. About 300 ns per token, or what it takes to pass over as many
-    /// bytes as the tokens could have.
-    pub fn analyze_some(&mut self, tokens: usize) -> bool {
-        let LongDocument { text, at, is_inside, tokens: looked, length, buffer, buckets, hasher } = self;
-        let (piece, ends_inside) = piece_of(&text[*at..], tokens, *is_inside);
-        let unseen = if *is_inside { piece.trim_start_matches(is_token_char) } else { piece };
-        let left = MAX_TOKENS - *looked;
-        let counted = words(unseen).take(left).inspect(|_| *looked += 1);
-        analyze_tokens(counted, |term| {
-            *length += 1;
-            let bucket = (hasher.hash_one(term) >> 32) as usize % buckets.len();
-            let bucket = &mut buckets[bucket];
-            let same = |known: &&mut LongTerm| &buffer[known.range()] == term;
-            match bucket.iter_mut().find(same) {
-                Some(known) => known.frequency += 1,
-                None => {
-                    let (from, bytes) = (buffer.len() as u32, term.len() as u32);
-                    bucket.push(LongTerm { from, bytes, frequency: 1 });
-                    buffer.push_str(term);
-                }
+    /// Analyzes the next segment of a text that has one.
+    fn take(&mut self, text: &str, progress: &mut Progress) {
+        let rest = &text[progress.at..];
+        if let Way::Bigrams = self.way
+            && rest.starts_with(is_cjk)
+        {
+            let character = character_at(rest);
+            let rest = &rest[character.len()..];
+            self.word.clear();
+            cased(character, &mut self.word);
+            let goes_on = rest.starts_with(is_cjk);
+            if goes_on {
+                cased(character_at(rest), &mut self.word);
             }
-        });
-        *at += piece.len();
-        *is_inside = ends_inside;
-        *at < text.len() && *looked < MAX_TOKENS
+            if goes_on || !progress.is_inside {
+                (self.visit)(progress.tokens, &self.word);
+            }
+            progress.is_inside = goes_on;
+            progress.at += character.len();
+            progress.tokens += 1;
+            return;
+        }
+        let mut segment = segment_at(rest);
+        if let Way::Bigrams = self.way
+            && let Some(end) = segment.find(is_cjk)
+        {
+            segment = segment_at(&segment[..end]);
+        }
+        progress.at += segment.len();
+        let is_word = |part: &&str| part.contains(char::is_alphanumeric);
+        for part in segment.split(APOSTROPHES).filter(is_word) {
+            if progress.tokens == MAX_TOKENS {
+                return;
+            }
+            self.word(part, progress.tokens);
+            progress.tokens += 1;
+        }
     }
 
-    /// How many terms the document has, repeated ones each time, once it is analyzed.
-    pub fn length(&self) -> u32 {
-        self.length
-    }
-
-    /// The distinct terms of a bucket with their frequencies; `None` after the last bucket.
-    pub fn terms(&self, bucket: usize) -> Option<impl ExactSizeIterator<Item = (&str, u32)>> {
-        let terms = self.buckets.get(bucket)?;
-        Some(terms.iter().map(|term| (&self.buffer[term.range()], term.frequency)))
-    }
-}
-
-impl LongTerm {
-    fn range(&self) -> Range<usize> {
-        self.from as usize..(self.from + self.bytes) as usize
+    fn word(&mut self, part: &str, position: usize) {
+        let Words { way, stemmer, stop_words, word, visit } = self;
+        word.clear();
+        match way {
+            Way::Stems(_, code) => lowered_composed(part, code, word),
+            // English has a way of its own.
+            Way::English | Way::Bigrams => cased(part, word),
+            Way::Folded => folded(part, word),
+        }
+        word.truncate(word.floor_char_boundary(WORD_MAX_BYTES));
+        if word.is_empty() || stop_words.is_some_and(|stop_words| stop_words.contains(word)) {
+            return;
+        }
+        let stem =
+            stemmer.as_ref().filter(|_| word.len() <= STEMMED_BYTES_MAX).map(|stemmer| stemmer.stem(word));
+        // Some words are nothing but endings.
+        match stem.filter(|stem| !stem.is_empty()) {
+            Some(stem) => visit(position, &stem),
+            None => visit(position, word),
+        }
     }
 }
 
@@ -163,77 +299,23 @@ fn piece_of(text: &str, tokens: usize, begins_inside: bool) -> (&str, bool) {
 /// Bytes of a piece for each of its tokens, at most.
 const PIECE_BYTES_PER_TOKEN: usize = 16;
 
-/// The distinct terms of a document with their frequencies. A buffer: filled again and again.
-#[derive(Default)]
-pub(super) struct DocumentTerms {
-    /// All terms, one after the other.
-    buffer: String,
-    /// Their ranges; sorted by term once filled.
-    spans: Vec<(usize, usize)>,
-}
-
-impl DocumentTerms {
-    /// Replaces the content by the terms of `text`; returns how many there are, repeated ones each time.
-    pub fn fill(&mut self, text: &str) -> u32 {
-        self.buffer.clear();
-        self.spans.clear();
-        let DocumentTerms { buffer, spans } = self;
-        analyze(text, |term| {
-            spans.push((buffer.len(), buffer.len() + term.len()));
-            buffer.push_str(term);
-        });
-        spans.sort_unstable_by_key(|&(from, to)| &buffer[from..to]);
-        spans.len() as u32
-    }
-
-    /// Distinct terms in ascending order, each with its frequency.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
-        let term = |&(from, to): &(usize, usize)| &self.buffer[from..to];
-        let same = move |a: &(usize, usize), b: &(usize, usize)| term(a) == term(b);
-        self.spans.chunk_by(same).map(move |run| (term(&run[0]), run.len() as u32))
-    }
-}
-
-/// An analyzed query: its distinct terms. Usable with any index.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TextQuery {
-    terms: Vec<Box<str>>,
-}
-
-impl TextQuery {
-    /// Analyzes `text` as documents are. A term counts once, however often it is there.
-    pub fn new(text: &str) -> TextQuery {
-        let mut seen: HashSet<Box<str>> = HashSet::new();
-        let mut terms = Vec::new();
-        analyze(text, |term| {
-            if !seen.contains(term) {
-                seen.insert(term.into());
-                terms.push(term.into());
-            }
-        });
-        TextQuery { terms }
-    }
-
-    /// Distinct terms in the order of their first appearance.
-    pub fn terms(&self) -> &[Box<str>] {
-        &self.terms
-    }
-
-    /// Nothing but stop words: finds nothing.
-    pub fn is_empty(&self) -> bool {
-        self.terms.is_empty()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::terms::{DocumentTerms, LongDocument};
+    use ahash::RandomState;
     use proptest::prelude::*;
+    use unicode_normalization::UnicodeNormalization;
+    use unicode_segmentation::UnicodeSegmentation;
+
+    fn terms(analyzer: Analyzer, text: &str) -> Vec<String> {
+        let mut terms = Vec::new();
+        analyzer.analyze(text, |_, term| terms.push(term.to_owned()));
+        terms
+    }
 
     fn check(text: &str, expected: &[&str]) {
-        let mut terms = Vec::new();
-        analyze(text, |term| terms.push(term.to_owned()));
-        assert_eq!(terms, expected, "{text}");
+        assert_eq!(terms(Analyzer::English, text), expected, "{text}");
     }
 
     #[test]
@@ -255,25 +337,254 @@ mod tests {
     }
 
     #[test]
-    fn a_document_has_its_terms_with_frequencies() {
-        let mut document = DocumentTerms::default();
-        assert_eq!(document.fill("cats and a cat; the dog saw cats"), 5);
-        let found: Vec<(&str, u32)> = document.iter().collect();
-        assert_eq!(found, [("cat", 3), ("dog", 1), ("saw", 1)]);
-        assert_eq!(document.fill("of the"), 0);
-        assert_eq!(document.iter().count(), 0);
+    fn languages_have_stems_and_stop_words() {
+        use Analyzer::*;
+        for (analyzer, text, expected) in [
+            (Arabic, "الكتاب في المكتبات", vec!["كتاب", "مكتب"]),
+            (Danish, "Bøgerne og bogen er på hylderne", vec!["bøg", "bog", "hyld"]),
+            (Dutch, "De fietsen van de fietser", vec!["fiets", "fietser"]),
+            (Finnish, "Talossa ja taloissa", vec!["talo", "talo"]),
+            (French, "L'homme qu’il aime, les hommes", vec!["homm", "aim", "homm"]),
+            (German, "Die Häuser und das Haus an der Straße", vec!["haus", "haus", "strass"]),
+            (Greek, "Οι άνθρωποι και ο άνθρωπος", vec!["ανθρωπ", "ανθρωπ"]),
+            (Hungarian, "A házak és a házban", vec!["ház", "ház"]),
+            (Italian, "L'amico degli amici", vec!["amic", "amic"]),
+            (Norwegian, "Bøkene og husene", vec!["bøk", "hus"]),
+            (Portuguese, "As nações e a nação", vec!["naçõ", "naçã"]),
+            (Romanian, "Copiii și copilul", vec!["copii", "copil"]),
+            (Russian, "Книги и книга в библиотеках", vec!["книг", "книг", "библиотек"]),
+            (Spanish, "Los gatos y la gata", vec!["gat", "gat"]),
+            (Swedish, "Husen och huset", vec!["hus", "huset"]),
+            (Tamil, "புத்தகங்கள்", vec!["புத்தகம்"]),
+            (Turkish, "IŞIKLAR ve ışık, İstanbul'da", vec!["ışık", "ışık", "istanbul"]),
+        ] {
+            assert_eq!(terms(analyzer, text), expected, "{analyzer:?} {text}");
+            // However its letters are composed.
+            assert_eq!(terms(analyzer, &text.nfd().collect::<String>()), expected, "{analyzer:?}");
+        }
+    }
+
+    #[test]
+    fn words_are_those_of_unicode() {
+        use Analyzer::*;
+        for (analyzer, text, expected) in [
+            (Folding, "Crème brûlée, ÉLAN; don't", vec!["creme", "brulee", "elan", "don", "t"]),
+            (
+                Folding,
+                "The rivers of Øresund: 3.14 and example.com",
+                vec!["the", "rivers", "of", "øresund", "3.14", "and", "example.com"],
+            ),
+            (Folding, "हिन्दी भाषा", vec!["हिन्दी", "भाषा"]),
+            (Cjk, "東京都に住む", vec!["東京", "京都", "都に", "に住", "住む"]),
+            (Cjk, "京", vec!["京"]),
+            (Cjk, "ｶﾞｷﾞ ガギ", vec!["ガギ", "ガギ"]),
+            (
+                Cjk,
+                "한국어 a.한 abc한국 Café ＡＢＣ",
+                vec!["한국", "국어", "a", "한", "abc", "한국", "café", "abc"],
+            ),
+            (Cjk, "ビール、酒", vec!["ビー", "ール", "酒"]),
+            (German, "東京 tower", vec!["東", "京", "tow"]),
+        ] {
+            assert_eq!(terms(analyzer, text), expected, "{analyzer:?} {text}");
+        }
+    }
+
+    #[test]
+    fn positions_count_tokens_that_make_no_term() {
+        let positions = |analyzer: Analyzer, text| {
+            let mut found = Vec::new();
+            analyzer.analyze(text, |position, term| found.push((position, term.to_owned())));
+            found
+        };
+        let of = |expected: &[(usize, &str)]| -> Vec<(usize, String)> {
+            expected.iter().map(|(position, term)| (*position, (*term).to_owned())).collect()
+        };
+        assert_eq!(positions(Analyzer::English, "King of the hill"), of(&[(0, "king"), (3, "hill")]));
+        assert_eq!(positions(Analyzer::German, "König der Berge"), of(&[(0, "konig"), (2, "berg")]));
+        assert_eq!(positions(Analyzer::Cjk, "東京都 x"), of(&[(0, "東京"), (1, "京都"), (3, "x")]));
+    }
+
+    /// Pieces of texts in many scripts.
+    const PARTS: &[&str] = &[
+        " ",
+        " ",
+        " ",
+        ", ",
+        "'",
+        "’",
+        ".",
+        "-",
+        "\n",
+        "a",
+        "b",
+        "the",
+        "die",
+        "les",
+        "l",
+        "Häuser",
+        "hommes",
+        "RIVERS",
+        "running",
+        "É",
+        "e\u{301}",
+        "\u{301}",
+        "ß",
+        "İ",
+        "I",
+        "ﬁ",
+        "книги",
+        "и",
+        "άνθρωποι",
+        "και",
+        "الكتاب",
+        "في",
+        "தமிழ்",
+        "हिन्दी",
+        "ทุกข์",
+        "3",
+        "14",
+        "ｱ",
+        "ﾞ",
+        "東",
+        "京",
+        "に",
+        "カ",
+        "ー",
+        "한",
+        "국",
+        "々",
+        "\u{1F600}",
+        "_",
+        "②",
+    ];
+
+    fn texts() -> impl Strategy<Value = String> {
+        proptest::collection::vec(proptest::sample::select(PARTS), 0..40).prop_map(|parts| parts.concat())
+    }
+
+    /// Whether a character of [`PARTS`] is of the scripts that make pairs.
+    fn makes_pairs(character: char) -> bool {
+        "ｱﾞ東京にカー한국々".contains(character)
+    }
+
+    /// What the analyzers do, slowly: the text as a whole, lists of stop words that are looked through.
+    fn twin(analyzer: Analyzer, text: &str) -> Vec<String> {
+        let pieces = |text: &str| -> Vec<String> {
+            let words = text.unicode_words().flat_map(|word| word.split(['\'', '’']));
+            words.filter(|piece| piece.chars().any(char::is_alphanumeric)).map(str::to_owned).collect()
+        };
+        let upper_lower =
+            |text: &str| text.to_uppercase().chars().flat_map(char::to_lowercase).collect::<String>();
+        let no_case =
+            |piece: &String| upper_lower(&piece.nfkd().collect::<String>()).nfc().collect::<String>();
+        match analyzer.way() {
+            Way::English => words(text)
+                .map(|word| lowered(word).collect::<String>())
+                .filter(|word| !is_stop_word(word))
+                .map(|word| {
+                    if word.len() <= 2 {
+                        word
+                    } else {
+                        Stemmer::create(Algorithm::English).stem(&word).into_owned()
+                    }
+                })
+                .collect(),
+            Way::Stems(algorithm, code) => {
+                let lower = |piece: &String| -> String {
+                    let composed: String = piece.nfkc().collect();
+                    let of = |c: char| match c {
+                        'I' if code == "tr" => 'ı',
+                        'İ' => 'i',
+                        'ș' | 'Ș' if code == "ro" => 'ş',
+                        c => c.to_lowercase().next().unwrap(),
+                    };
+                    composed.chars().map(of).collect()
+                };
+                let stop_words = if code == "ta" { &[] } else { stop_words::get(code) };
+                let is_stop = |word: &String| {
+                    stop_words
+                        .iter()
+                        .any(|stop| stop.split(['\'', '’']).any(|part| lower(&part.to_owned()) == *word))
+                };
+                let stem = |word: String| {
+                    let stem = Stemmer::create(algorithm).stem(&word).into_owned();
+                    if stem.is_empty() { word } else { stem }
+                };
+                pieces(text).iter().map(lower).filter(|word| !is_stop(word)).map(stem).collect()
+            }
+            Way::Folded => {
+                let bare = |piece: &String| -> String {
+                    let marks = ['\u{300}'..='\u{345}', '\u{650}'..='\u{652}'];
+                    let is_mark = |c: &char| marks.iter().any(|marks| marks.contains(c));
+                    piece.nfkd().filter(|c| !is_mark(c)).collect()
+                };
+                pieces(text)
+                    .iter()
+                    .map(bare)
+                    .map(|piece| no_case(&piece))
+                    .filter(|word| !word.is_empty())
+                    .collect()
+            }
+            Way::Bigrams => {
+                let mut terms = Vec::new();
+                let mut chars: Vec<char> = text.chars().collect();
+                chars.push(' ');
+                // Runs of characters that make pairs, and what is between them.
+                let mut run: Vec<char> = Vec::new();
+                for character in chars {
+                    // A mark belongs to the character before it.
+                    let same = run.first().is_none_or(|first| makes_pairs(*first) == makes_pairs(character))
+                        || character == '\u{301}';
+                    if !same || character == ' ' {
+                        terms.extend(twin_of_run(&run.iter().collect::<String>(), &pieces, &no_case));
+                        run.clear();
+                    }
+                    run.push(character);
+                }
+                terms
+            }
+        }
+    }
+
+    fn twin_of_run(
+        run: &str,
+        pieces: &impl Fn(&str) -> Vec<String>,
+        no_case: &impl Fn(&String) -> String,
+    ) -> Vec<String> {
+        if !run.starts_with(makes_pairs) {
+            return pieces(run).iter().map(no_case).collect();
+        }
+        let units: Vec<String> = run.graphemes(true).map(|unit| no_case(&unit.to_owned())).collect();
+        match &units[..] {
+            [] => Vec::new(),
+            [only] => vec![only.clone()],
+            units => units.windows(2).map(|pair| pair.concat()).collect(),
+        }
     }
 
     proptest! {
+        #[test]
+        fn terms_are_those_of_the_twin(text in texts(), at in 0..Analyzer::ALL.len()) {
+            let analyzer = Analyzer::ALL[at];
+            prop_assert_eq!(terms(analyzer, &text), twin(analyzer, &text), "{:?}", analyzer);
+        }
+
         /// In pieces of any size, a long document has the terms of the whole text.
         #[test]
         fn a_document_in_pieces_has_the_same_terms(
-            text in "([a-cé]{1,3}|the|[ ,.]{1,9}){0,30}((é{2040,2060}|b{4090,9000})?([a-cé]{1,3}|the|[ ,.]{1,9}){0,9}){0,3}",
+            text in prop_oneof![
+                "([a-cé]{1,3}|the|[ ,.]{1,9}){0,30}((é{2040,2060}|b{4090,9000})?([a-cé]{1,3}|the|[ ,.]{1,9}){0,9}){0,3}",
+                "([a-cé]{1,3}|東{1,9}|[ ,.]{1,9}){0,30}((é{2040,2060}|(한){1300,1400}|b{4090,9000})?([a-cé]{1,3}|京|[ ,.]{1,9}){0,9}){0,3}",
+                texts(),
+            ],
             tokens in 1usize..9,
+            at in 0..Analyzer::ALL.len(),
         ) {
+            let analyzer = Analyzer::ALL[at];
             let mut whole = DocumentTerms::default();
-            let length = whole.fill(&text);
-            let mut long = LongDocument::new(&text, RandomState::with_seed(1));
+            let length = whole.fill(analyzer, &text);
+            let mut long = LongDocument::new(&text, analyzer, RandomState::with_seed(1));
             while long.analyze_some(tokens) {}
             prop_assert_eq!(long.length(), length);
             let mut found: Vec<(String, u32)> = Vec::new();
@@ -284,6 +595,22 @@ mod tests {
             found.sort_unstable();
             let expected: Vec<(String, u32)> = whole.iter().map(|(term, frequency)| (term.to_owned(), frequency)).collect();
             prop_assert_eq!(found, expected);
+        }
+
+        #[test]
+        fn any_text_is_analyzed(
+            text in any::<String>(),
+            words in "[a-z]{0,24}( [a-zé']{0,12}){0,8}",
+            scripts in "[\\p{L}\\p{M}\\p{N} ]{0,40}",
+            at in 0..Analyzer::ALL.len(),
+        ) {
+            let analyzer = Analyzer::ALL[at];
+            for text in [text, words, scripts] {
+                let terms = terms(analyzer, &text);
+                prop_assert!(terms.iter().all(|term| !term.is_empty() && term.len() <= 2 * WORD_MAX_BYTES));
+                // What a query of the text itself finds is the text.
+                prop_assert_eq!(terms, super::tests::terms(analyzer, &text));
+            }
         }
     }
 
@@ -297,48 +624,33 @@ mod tests {
         let word = "x".repeat(50_000);
         assert_eq!(piece_of(&word, 3, false), (&word[..WORD_MAX_BYTES], true));
         assert_eq!(piece_of(&word, 3, true), (&word[..49], true));
-        let mut long = LongDocument::new(&format!("{word} {word}y"), RandomState::with_seed(1));
-        let mut pieces = 1;
-        while long.analyze_some(100) {
-            pieces += 1;
-        }
-        assert_eq!((long.length(), pieces > 50), (2, true));
-        assert_eq!(
-            long.terms(0).into_iter().flatten().count()
-                + (1..).map_while(|n| long.terms(n)).flatten().count(),
-            1
-        );
-        // Only the first tokens count, in pieces as well.
-        let many = "ab ".repeat(MAX_TOKENS + 5);
-        let mut long = LongDocument::new(&many, RandomState::with_seed(1));
-        while long.analyze_some(10_000) {}
-        assert_eq!(long.length() as usize, MAX_TOKENS);
     }
 
     #[test]
-    fn a_query_has_each_term_once() {
-        let query = TextQuery::new("dogs, cats: dog!");
-        assert_eq!(query.terms(), ["dog".into(), "cat".into()]);
-        assert!(TextQuery::new("to be or not to be").is_empty());
-    }
-
-    #[test]
-    fn tokens_beyond_the_bound_are_left_out() {
-        let mut document = DocumentTerms::default();
-        let text = "ab ".repeat(MAX_TOKENS + 5);
-        assert_eq!(document.fill(&text), MAX_TOKENS as u32);
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_analyzed(text in any::<String>(), words in "[a-z]{0,24}( [a-zé']{0,12}){0,8}") {
-            for text in [text, words] {
-                let mut document = DocumentTerms::default();
-                let tokens = document.fill(&text);
-                prop_assert_eq!(document.iter().map(|(_, count)| count).sum::<u32>(), tokens);
-                prop_assert!(document.iter().all(|(term, _)| !term.is_empty()));
-                prop_assert_eq!(document.iter().count(), TextQuery::new(&text).terms().len());
+    fn work_between_pauses_is_bounded() {
+        for &analyzer in Analyzer::ALL {
+            for text in [
+                "x".repeat(50_000),
+                " ".repeat(50_000),
+                "東".repeat(50_000),
+                "'".repeat(50_000),
+                "\u{fdfa}".repeat(9000),
+            ] {
+                let mut progress = Progress::default();
+                let (mut pieces, mut longest) = (1, 0);
+                while analyzer
+                    .analyze_some(&text, &mut progress, 10, |_, term| longest = longest.max(term.len()))
+                {
+                    pieces += 1;
+                }
+                let least = text.len() / (10 * PIECE_BYTES_PER_TOKEN + WORD_MAX_BYTES);
+                assert!(pieces >= least && longest <= WORD_MAX_BYTES, "{analyzer:?} {pieces} {longest}");
             }
+            let many = "ab ".repeat(MAX_TOKENS + 5);
+            assert_eq!(terms(analyzer, &many).len(), MAX_TOKENS, "{analyzer:?}");
         }
+        assert_eq!(terms(Analyzer::Cjk, &"東".repeat(MAX_TOKENS + 5)).len(), MAX_TOKENS);
+        // A longer word is several.
+        assert_eq!(terms(Analyzer::Folding, &"x".repeat(5000)), ["x".repeat(4096), "x".repeat(904)]);
     }
 }

@@ -22,8 +22,12 @@
 
 mod analyzer;
 mod dictionary;
+mod normal;
+mod query;
 mod scorer;
+mod segments;
 mod stop_words;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -37,12 +41,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub use crate::postings::{LaneHit, LaneScratch, LaneSearch, LaneStats};
-pub use analyzer::{MAX_TOKENS, TextQuery, WORD_MAX_BYTES};
+pub use analyzer::{Analyzer, MAX_TOKENS};
+pub use query::{QUERY_TERMS_MAX, TextMatch, TextQuery};
+pub use segments::WORD_MAX_BYTES;
 pub use writer::{Task, TextWriter};
 
-/// Parameters of BM25.
+/// How texts are analyzed, and the parameters of BM25.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TextConfig {
+    /// What makes terms of documents and queries.
+    pub analyzer: Analyzer,
     /// Saturation of the term frequency; not above 0 (or not a number) means 1.2.
     pub k1: f32,
     /// Weight of the document length, at most 1; not above 0 (or not a number) means 0.75.
@@ -51,7 +59,7 @@ pub struct TextConfig {
 
 impl Default for TextConfig {
     fn default() -> Self {
-        TextConfig { k1: 1.2, b: 0.75 }
+        TextConfig { analyzer: Analyzer::default(), k1: 1.2, b: 0.75 }
     }
 }
 
@@ -63,6 +71,7 @@ impl TextConfig {
     fn effective(self) -> TextConfig {
         let default = TextConfig::default();
         TextConfig {
+            analyzer: self.analyzer,
             k1: if self.k1 > 0.0 { self.k1.min(K1_MAX) } else { default.k1 },
             b: if self.b > 0.0 { self.b.min(1.0) } else { default.b },
         }
@@ -141,6 +150,8 @@ pub struct TextIndex {
     tokens: AtomicU64,
     /// Bytes of documents that wait to be filed or taken out.
     waiting_bytes: AtomicU64,
+    /// Bytes of the terms of the one among them that is being analyzed.
+    terms_bytes: AtomicU64,
     counters: LaneCounters,
 }
 
@@ -152,6 +163,11 @@ const _: () = {
 };
 
 impl TextIndex {
+    /// What makes terms of its documents.
+    pub fn analyzer(&self) -> Analyzer {
+        self.config.analyzer
+    }
+
     /// Any core: the statistics of a query. One look-up per term.
     ///
     /// # Panics
@@ -215,8 +231,9 @@ impl TextIndex {
     }
 
     /// Any core: committed bytes: lists, terms, document lengths, what waits for readers and what is free for reuse, and
-    /// documents that wait to be filed or taken out, each with its text and at most as many bytes of terms.
+    /// documents that wait to be filed or taken out, each with its text, and the terms of the one that is being analyzed.
     pub fn bytes(&self) -> u64 {
-        self.lists.bytes() + 2 * self.waiting_bytes.load(Ordering::Relaxed)
+        let waiting = [&self.waiting_bytes, &self.terms_bytes].map(|bytes| bytes.load(Ordering::Relaxed));
+        self.lists.bytes() + waiting.iter().sum::<u64>()
     }
 }

@@ -103,7 +103,7 @@ proptest! {
         let mut rng = Rng(seed);
         let domain = Domain::new(2);
         let (old_seat, seat) = (domain.participant(0), domain.participant(1));
-        let config = TextConfig { k1, b };
+        let config = TextConfig { k1, b, ..TextConfig::default() };
         let mut writer = TextWriter::with_hash_bits(config, domain.clone(), seed, hash_bits);
         let index = writer.shared().clone();
         let config = config.effective();
@@ -151,7 +151,7 @@ proptest! {
             if step + 1 < steps && rng.below(200) != 0 {
                 continue;
             }
-            let query = TextQuery::new(&text(&mut rng, vocabulary, 8));
+            let query = TextQuery::new(Analyzer::English, &text(&mut rng, vocabulary, 8));
             let k = [1, 3, 10, 100, 5000][rng.below(5) as usize];
             let modulus = 1 + rng.below(3);
             let pin = seat.pin();
@@ -245,7 +245,7 @@ fn ranks_as_bm25_does() {
     let index = writer.shared().clone();
     let (mut scratch, mut out) = (LaneScratch::default(), Vec::new());
     let mut ids = |query: &str| {
-        let query = TextQuery::new(query);
+        let query = TextQuery::new(Analyzer::English, query);
         index.search(
             &seat.pin(),
             &query,
@@ -276,7 +276,7 @@ fn statistics_of_parts_add_up_to_the_whole() {
     }
     let (mut scratch, mut out) = (LaneScratch::default(), Vec::new());
     for _ in 0..30 {
-        let query = TextQuery::new(&text(&mut rng, 60, 6));
+        let query = TextQuery::new(Analyzer::English, &text(&mut rng, 60, 6));
         let pin = seat.pin();
         let mut stats = TextStats::default();
         parts.iter().for_each(|part| stats.add(&part.shared().text_stats(&pin, &query)));
@@ -365,8 +365,11 @@ fn readers_find_each_document_once_while_it_moves() {
                 let (mut scratch, mut out) = (LaneScratch::default(), Vec::new());
                 while !stop.load(Ordering::Relaxed) {
                     let id = rng.below(IDS);
-                    let own = TextQuery::new(&format!("own{id}"));
-                    let all = TextQuery::new(&format!("common own{id} {}", word(rng.below(300))));
+                    let own = TextQuery::new(Analyzer::English, &format!("own{id}"));
+                    let all = TextQuery::new(
+                        Analyzer::English,
+                        &format!("common own{id} {}", word(rng.below(300))),
+                    );
                     let pin = seat.pin();
                     let now = lives.snapshot();
                     let admit = |slot| lives.admits(slot, now);

@@ -1,8 +1,8 @@
 //! The owner's side of a text index.
 
-use super::analyzer::{DocumentTerms, LongDocument};
 use super::dictionary::Dictionary;
 use super::scorer::Frontier;
+use super::terms::{DocumentTerms, LongDocument};
 use super::{FORGOTTEN, Lengths, TextConfig, TextIndex};
 use crate::memory::Domain;
 use crate::postings::{LaneCounters, Lists, ListsWriter};
@@ -88,6 +88,7 @@ impl TextWriter {
             docs: AtomicU64::new(0),
             tokens: AtomicU64::new(0),
             waiting_bytes: AtomicU64::new(0),
+            terms_bytes: AtomicU64::new(0),
             counters: LaneCounters::default(),
         });
         TextWriter {
@@ -112,7 +113,7 @@ impl TextWriter {
     /// # Panics
     /// When the slot still has a document: one of another life would be found under it.
     pub fn insert(&mut self, slot: Slot, text: &str) -> u32 {
-        let length = self.terms.fill(text);
+        let length = self.terms.fill(self.shared.config.analyzer, text);
         if length == 0 {
             return 0;
         }
@@ -131,7 +132,7 @@ impl TextWriter {
         if !self.begin_forgetting(slot) {
             return false;
         }
-        self.terms.fill(text);
+        self.terms.fill(self.shared.config.analyzer, text);
         self.terms.iter().for_each(|(term, _)| count(&self.shared, term, false));
         true
     }
@@ -141,7 +142,7 @@ impl TextWriter {
         if !self.begin_recalling(slot) {
             return false;
         }
-        self.terms.fill(text);
+        self.terms.fill(self.shared.config.analyzer, text);
         self.terms.iter().for_each(|(term, _)| count(&self.shared, term, true));
         true
     }
@@ -153,7 +154,7 @@ impl TextWriter {
             return false;
         }
         let counted = self.begin_forgetting(slot);
-        self.terms.fill(text);
+        self.terms.fill(self.shared.config.analyzer, text);
         for (term, _) in self.terms.iter() {
             take_out(&self.shared, &mut self.lists, slot, term, counted);
         }
@@ -218,7 +219,8 @@ impl TextWriter {
         }
         change(&self.shared.waiting_bytes, text.len() as i64);
         self.put_off += 1;
-        let document = LongDocument::new(text, self.shared.dictionary.hasher().clone());
+        let (analyzer, hasher) = (self.shared.analyzer(), self.shared.dictionary.hasher().clone());
+        let document = LongDocument::new(text, analyzer, hasher);
         self.waiting.push_back(Waiting { slot, task, document, state: TaskState::Queued });
     }
 
@@ -231,6 +233,8 @@ impl TextWriter {
     pub fn step(&mut self) -> bool {
         let Some(mut work) = self.waiting.pop_front() else { return false };
         let is_left = self.advance(&mut work);
+        let terms_bytes = if is_left { work.document.terms_bytes() } else { 0 };
+        self.shared.terms_bytes.store(terms_bytes as u64, Ordering::Relaxed);
         // What a piece has left behind is not to add up: it is given back in pieces as well.
         self.seal();
         if is_left {

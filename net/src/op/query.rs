@@ -5,7 +5,7 @@ use crate::op::{Action, ApiError, Operation, ReadOptions, SearchOptions};
 use nigh_engine::filter::Predicate;
 use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, QueryOptions, Source, Strategy};
 use nigh_engine::quoted::quoted;
-use nigh_engine::text::TextQuery;
+use nigh_engine::text::TextMatch;
 use nigh_shard::core::{Core, GroupBy, QueryOutcome, QueryRequest};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -221,7 +221,7 @@ pub fn text_source(text: &str) -> Result<Source, ApiError> {
             "the text of a query may have at most {most} bytes, found {found}"
         )));
     }
-    Ok(Source::Text(TextQuery::new(text)))
+    Ok(Source::Text(TextMatch::words(text)))
 }
 
 /// A query by examples compares every candidate with each of them, in one piece.
@@ -232,9 +232,9 @@ pub(super) fn check_source(source: &Source) -> Result<(), ApiError> {
         }
         Source::Discover(of) => ("pairs of examples", of.context.len(), limits::QUERY_EXAMPLES_MAX),
         Source::Sparse(of) => ("dimensions", of.len(), limits::QUERY_DIMENSIONS_MAX),
-        Source::Text(of) => ("distinct words", of.terms().len(), limits::QUERY_TERMS_MAX),
         Source::MaxSim(of) => ("token vectors", of.tokens.len(), limits::QUERY_TOKENS_MAX),
-        Source::Dense(_) => return Ok(()),
+        // How many words a text has is known where the analyzer of the collection is.
+        Source::Dense(_) | Source::Text(_) => return Ok(()),
     };
     if found > most {
         return Err(ApiError::invalid(format!("a lane may have at most {most} {what}, found {found}")));

@@ -379,7 +379,7 @@ mod tests {
             ),
             (format!("{{{all}}}"), "Sparse([(1, 2.0)])"),
             (r#"{"dense":[1],"sparse":{}}"#.into(), "Dense([1.0])"),
-            (r#"{"dense":[1],"sparse":{},"text":"a fox"}"#.into(), "Text(TextQuery"),
+            (r#"{"dense":[1],"sparse":{},"text":"a fox"}"#.into(), "Text(TextMatch { text: \"a fox\""),
             ("{}".into(), "Dense([])"),
             (
                 format!("{{{recommend}}}"),

@@ -463,7 +463,11 @@ mod tests {
             ),
             (r#"{"dim":1,"partitions":4}"#, "does not offer partitions"),
             (r#"{"dim":1,"partitions":-4}"#, "partitions"),
-            (r#"{"dim":1,"full_text":{"analyzer":"klingon"}}"#, "unknown analyzer \"klingon\""),
+            (
+                r#"{"dim":1,"full_text":{"analyzer":"klingon"}}"#,
+                "unknown analyzer \"klingon\"; it must be one of english, arabic, danish, dutch, finnish, french, german, greek, \
+                 hungarian, italian, norwegian, portuguese, romanian, russian, spanish, swedish, tamil, turkish, cjk, folding",
+            ),
             (r#"{"dim":1,"full_text":{"k1":1e39}}"#, "full_text.k1"),
             (r#"{"dim":1,"full_text":{"lang":"en"}}"#, "unknown field \"lang\""),
             (r#"{"dim":1,"soar":true}"#, "soar"),

@@ -72,6 +72,36 @@ fn films(client: &mut Client, name: &str) {
     client.json("POST", &format!("/v1/collections/{name}/points/batch"), points);
 }
 
+/// Texts in languages of their own: what is created is told, kept over a restart of the collection's file, and searched by.
+#[test]
+fn texts_are_analyzed_by_language() {
+    let mut client = SHARED.client();
+    for (analyzer, texts, query, found) in [
+        ("german", ["Die Häuser am Fluss", "Der Himmel"], "das Haus", vec![1]),
+        ("french", ["L'homme qu’il aime", "Le ciel"], "les hommes", vec![1]),
+        ("cjk", ["東京都に住む", "京都に行く"], "東京", vec![1]),
+        ("folding", ["Crème BRÛLÉE", "running water"], "creme runs", vec![1]),
+        ("", ["Rivers run", "the sky"], "running", vec![1]),
+    ] {
+        let name = format!("by-{analyzer}");
+        let config = json!({"dim": 1, "metric": "l2", "full_text": {"analyzer": analyzer}});
+        client.json("POST", "/v1/collections", json!({"name": name, "config": config}));
+        let told = client.json("GET", &format!("/v1/collections/{name}"), Value::Null);
+        let expected = if analyzer.is_empty() { "english" } else { analyzer };
+        assert_eq!(told["config"]["full_text"]["analyzer"], expected);
+        let points = json!({"points": [
+            {"id": 1, "vector": [0], "content": texts[0]}, {"id": 2, "vector": [1], "content": texts[1]},
+        ]});
+        client.json("POST", &format!("/v1/collections/{name}/points/batch"), points);
+        let search = format!("/v1/collections/{name}/points/search/text");
+        let answer = client.json("POST", &search, json!({"text": query, "k": 5}));
+        assert_eq!(ids(&answer["documents"]), found, "{analyzer}");
+    }
+    let refused = r#"{"name":"by-none","config":{"dim":1,"full_text":{"analyzer":"German"}}}"#;
+    let fragment = "unknown analyzer \\\"German\\\"; it must be one of english, arabic";
+    client.refused("POST", "/v1/collections", refused, 400, fragment);
+}
+
 /// Ids, in order.
 fn ids(hits: &Value) -> Vec<u64> {
     hits.as_array().unwrap().iter().map(|hit| hit["id"].as_u64().unwrap()).collect()

@@ -11,7 +11,7 @@ use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::{RowBuilder, Value};
 use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, QueryOptions, Source};
-use nigh_engine::text::{TextConfig, TextQuery};
+use nigh_engine::text::{TextConfig, TextMatch};
 use std::rc::Rc;
 
 const TTL_MS: i64 = 60_000;
@@ -54,7 +54,7 @@ async fn seen(core: &Rc<Core>, name: &str) -> (Vec<(u64, f32)>, Vec<(u64, f32)>,
     let mut found = Vec::new();
     for dense in [false, true] {
         let text =
-            Leaf { source: Source::Text(TextQuery::new("river stone")), space: 0, pool: 64, filter: None };
+            Leaf { source: Source::Text(TextMatch::words("river stone")), space: 0, pool: 64, filter: None };
         let mut lanes = vec![text];
         if dense {
             lanes.push(Leaf { source: Source::Dense(vec![0.0]), space: 0, pool: 64, filter: None });

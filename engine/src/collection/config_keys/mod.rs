@@ -13,6 +13,7 @@ pub use table::Key;
 
 use super::config::DenseConfig;
 use crate::distance::{Metric, Width};
+use crate::text::Analyzer;
 use table::Access;
 
 /// A value of a key, in no representation.
@@ -237,6 +238,9 @@ places! {
     f32: |number: f32| Value::Float(number.into()), |value: Value| value.as_float().map(|number| number as f32);
     f64: Value::Float, Value::as_float;
     Width: |width: Width| Value::Int(width.bits() as i128), |value: Value| Width::from_bits(value.as_int()?.try_into().ok()?);
+    Analyzer: |analyzer: Analyzer| Value::Word(analyzer.name()), |value| {
+        Analyzer::ALL.iter().copied().find(|analyzer| analyzer.get() == value)
+    };
     Metric: |metric| Value::Word(metric_name(metric)), |value| {
         [Metric::Cosine, Metric::L2, Metric::Dot].into_iter().find(|metric| metric.get() == value)
     };

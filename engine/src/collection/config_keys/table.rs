@@ -9,6 +9,7 @@ use super::Ints::{Count, OneOf, Within};
 use super::{ConfigField, Family, Kind, Value, Word};
 use crate::distance::Width;
 use crate::quantizer::{CellProduct, Quantization};
+use crate::text::Analyzer;
 
 /// How a value is read and written.
 #[derive(Clone, Copy)]
@@ -230,9 +231,10 @@ keys! {
          exact.").or(Value::Bool(true));
     FullText = row("full_text", Kind::Object(&[Key::Analyzer, Key::K1, Key::B]), |c| Some(&mut c.full_text),
         "Full text over the content of points. Numbers not above 0 mean the default.");
-    Analyzer = row("analyzer", Kind::Words(ANALYZERS), |_| None,
-        "How texts are cut into words: English stems, without stop words.").or(Value::Word(ANALYZERS[0].name))
-        .own(|c| c.full_text.map(|_| Value::Word(ANALYZERS[0].name)), |_, value| value == Value::Word(ANALYZERS[0].name));
+    Analyzer = row("analyzer", Kind::Words(ANALYZERS), |c| Some(&mut c.full_text.as_mut()?.analyzer),
+        "How texts are cut into words. A language: stems, without stop words (`tamil` has none). `cjk`: pairs of characters of Chinese, \
+         Japanese and Korean, and words of other scripts. `folding`: words without case and diacritics.")
+        .or(Value::Word(ANALYZERS[0].name));
     K1 = row("k1", Kind::Float(Positive), |c| Some(&mut c.full_text.as_mut()?.k1),
         "How much a word counts more when it occurs more often (BM25).").or(Value::Float(1.2));
     B = row("b", Kind::Float(Positive), |c| Some(&mut c.full_text.as_mut()?.b),
@@ -268,7 +270,16 @@ const INDEXES: &[Word] = &[
     word("ivf", &["ivf-flat", "ivfflat"], 1),
     word("gpu", &[], 3),
 ];
-const ANALYZERS: &[Word] = &[word("english", &[], 0)];
+
+const ANALYZERS: &[Word] = &{
+    let mut words = [const { word("", &[], 0) }; Analyzer::ALL.len()];
+    let mut at = 0;
+    while at < words.len() {
+        words[at] = word(Analyzer::ALL[at].name(), &[], at as u8);
+        at += 1;
+    }
+    words
+};
 
 fn natural(number: usize) -> Value {
     Value::Int(number as i128)

@@ -33,7 +33,7 @@ use crate::memory::Pin;
 use crate::pace::Pace;
 use crate::slot::Slot;
 use crate::sparse::{LaneHit, LaneScratch};
-use crate::text::TextQuery;
+use crate::text::TextMatch;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -291,11 +291,11 @@ impl Dense {
     /// Cost: as [`Self::search_sparse`].
     ///
     /// # Errors
-    /// [`SearchError::TextDisabled`], [`SearchError::TooLong`].
+    /// [`SearchError::TextDisabled`], [`SearchError::TooManyWords`], [`SearchError::TooLong`].
     pub async fn search_text(
         &self,
         pin: &Pin<'_>,
-        query: &TextQuery,
+        query: &TextMatch,
         wanted: HitsWanted<'_>,
         pace: &mut impl Pace,
         scratch: &mut LaneScratch,

@@ -11,7 +11,7 @@ use crate::pace::{Pace, TooLong};
 use crate::payload::index::Walk;
 use crate::slot::Slot;
 use crate::sparse::{LaneHit, LaneScratch, LaneSearch};
-use crate::text::TextQuery;
+use crate::text::{QUERY_TERMS_MAX, TextMatch, TextQuery};
 use ahash::HashMap;
 
 /// What a search of a sparse lane looks for.
@@ -41,6 +41,11 @@ const LANE_ALLOWANCE_NS: u64 = 2_000_000;
 const LANE_ROUNDS: usize = 4;
 /// Slots asked between two calls of the pace.
 const ASKED_AT_ONCE: Slot = 256;
+
+/// What analyzing a query takes.
+const ANALYZED_NS_PER_BYTE: usize = 60;
+/// About what a step of a pace stands for.
+const STEP_NS: usize = 100;
 
 /// What a lane knows of the filter.
 struct Asked {
@@ -247,23 +252,28 @@ impl Points {
     /// Any core. Replaces `out` with the points of the listing whose `$content` scores best for `query`, best first, ties by id.
     ///
     /// # Errors
-    /// [`SearchError::TextDisabled`], [`SearchError::TooLong`].
+    /// [`SearchError::TextDisabled`], [`SearchError::TooManyWords`], [`SearchError::TooLong`].
     pub(crate) async fn search_text(
         &self,
-        query: &TextQuery,
+        wanted: &TextMatch,
         mut listing: Listing<'_, impl Pace>,
         scratch: &mut LaneScratch,
         out: &mut Vec<LaneHit>,
     ) -> Result<(), SearchError> {
         out.clear();
         let text = self.lanes.text().ok_or(SearchError::TextDisabled)?;
+        let query = TextQuery::new(text.analyzer(), &wanted.text);
+        listing.pace.step(wanted.text.len() * ANALYZED_NS_PER_BYTE / STEP_NS).await?;
+        if query.terms().len() > QUERY_TERMS_MAX {
+            return Err(SearchError::TooManyWords(query.terms().len()));
+        }
         let (pin, k) = (listing.pin, listing.k);
         loop {
             let mut named = listing.named().await?;
             let admit = |slot| listing.admits(&mut named, slot) && listing.has_text(slot);
             let id_of = |slot| self.meta.id(slot);
             let search = LaneSearch { k, admit, id_of, scratch: &mut *scratch, out: &mut *out };
-            text.search(pin, query, None, search);
+            text.search(pin, &query, None, search);
             if listing.settle(named).await? {
                 break;
             }

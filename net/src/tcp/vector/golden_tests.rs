@@ -10,7 +10,7 @@ use nigh_engine::filter::Node;
 use nigh_engine::payload::{PayloadRow, Value, ValueRef};
 use nigh_engine::quantizer::Quantization;
 use nigh_engine::query::{Method, Source, Strategy};
-use nigh_engine::text::TextConfig;
+use nigh_engine::text::{Analyzer, TextConfig, TextMatch};
 use nigh_shard::core::{OrderKey, Part, PayloadChange, Position, Vectors, WriteBatch};
 use proptest::prelude::*;
 
@@ -373,8 +373,14 @@ fn collections() {
         Ok(("ivt".to_owned(), DenseConfig { index: IndexType::Ivf(ivf), ..plain.clone() }))
     );
     let text = "026674000000080000000010000000c8000000400000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000107656e676c6973683f99999a3f400000";
-    let full_text = Some(TextConfig { k1: 1.2, b: 0.75 });
+    let full_text = Some(TextConfig { k1: 1.2, b: 0.75, ..TextConfig::default() });
     assert_eq!(create(text), Ok(("ft".to_owned(), DenseConfig { full_text, ..plain.clone() })));
+    for analyzer in Analyzer::ALL {
+        let name: String = analyzer.name().bytes().map(|byte| format!("{byte:02x}")).collect();
+        let named = text.replace("07656e676c697368", &format!("{:02x}{name}", analyzer.name().len()));
+        let full_text = Some(TextConfig { k1: 1.2, b: 0.75, analyzer: *analyzer });
+        assert_eq!(create(&named), Ok(("ft".to_owned(), DenseConfig { full_text, ..plain.clone() })));
+    }
     let vamana = "0376616d000000080000000010000000c80000004000000000000000000000000000000000000000000000000000020000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000040000000643f99999a";
     let index = IndexType::Vamana(VamanaConfig { degree: 64, beam: 100, alpha: 1.2 });
     assert_eq!(create(vamana), Ok(("vam".to_owned(), DenseConfig { index, ..plain.clone() })));
@@ -628,7 +634,7 @@ fn searches() {
     assert_eq!((hybrid.dense_k, hybrid.other_k), (50, 50));
     assert!(matches!(&hybrid.other, Source::Sparse(sparse) if sparse[..] == [(3, 0.8), (17, 0.4)]));
     let hybrid = request!(Hybrid, HybridText, &example(VectorOp::HybridText, 0));
-    assert!(matches!(&hybrid.other, Source::Text(text) if text.terms().len() == 2));
+    assert!(matches!(&hybrid.other, Source::Text(text) if *text == TextMatch::words("hello world")));
     let text = bytes(&format!("03 04646f6373 0000000a 0000000b 68656c6c6f20776f726c64 {F} 0100"));
     let text = request!(SearchText, SearchText, &text);
     assert_eq!((text.k, text.filter.is_some(), text.read), (10, true, read(1, 0, 0)));

@@ -10,7 +10,7 @@ use crate::memory::{Domain, Participant};
 use crate::pace::{Whole, at_once};
 use crate::payload::{CONTENT_KEY, PayloadRow, RowBuilder, Value};
 use crate::sparse::LaneScratch;
-use crate::text::{TextConfig, TextQuery};
+use crate::text::{TextConfig, TextMatch};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -255,7 +255,7 @@ impl Bed {
 
     fn text_hits(&self, text: &str, k: usize, filter: Option<&Predicate>) -> Vec<(u64, f32)> {
         let (mut scratch, mut hits, pin) = (LaneScratch::default(), Vec::new(), self.seat.pin());
-        let (dense, query) = (self.writer.shared(), TextQuery::new(text));
+        let (dense, query) = (self.writer.shared(), TextMatch::words(text));
         at_once(dense.search_text(
             &pin,
             &query,
@@ -402,7 +402,7 @@ fn lanes_that_are_not_there() {
     let writer = DenseWriter::create(small_config(DIM, Metric::L2), 64, domain).unwrap();
     let (mut scratch, mut hits, pin) = (LaneScratch::default(), Vec::new(), seat.pin());
     let dense = writer.shared();
-    let query = TextQuery::new("stone");
+    let query = TextMatch::words("stone");
     let disabled = at_once(dense.search_text(
         &pin,
         &query,
