@@ -127,6 +127,10 @@ pub const DIVERSE_K_MAX: i64 = 1000;
 pub const DIVERSE_POOL_MAX: i64 = 10_000;
 /// Most distinct words of a text query, stop words aside: each is looked up, and its list walked beside the others.
 pub const QUERY_TERMS_MAX: usize = nigh_engine::text::QUERY_TERMS_MAX;
+/// Words of a phrase in a text query.
+pub const PHRASE_WORDS_MAX: usize = nigh_engine::text::PHRASE_WORDS_MAX;
+/// Terms that the last word of a text query stands for as a prefix.
+pub const PREFIX_TERMS_MAX: usize = nigh_engine::text::PREFIX_TERMS_MAX;
 /// Text of one query: it is cut into words in one piece, some 60 ns a byte.
 pub const QUERY_TEXT_MAX_BYTES: usize = 128 << 10;
 

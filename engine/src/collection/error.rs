@@ -1,7 +1,7 @@
 //! Why writes and searches of a collection are refused.
 use crate::pace::TooLong;
 use crate::sparse::SparseError;
-use crate::text::QUERY_TERMS_MAX;
+use crate::text::TextError;
 
 /// What was found in place of a vector of the right length; one without components was nearly always forgotten.
 fn found_components(found: usize) -> String {
@@ -79,9 +79,9 @@ pub enum SearchError {
     /// A text search of a collection without `full_text`.
     #[error("vector: full-text disabled: the collection was made without full_text")]
     TextDisabled,
-    /// A text with more distinct words than a search looks up.
-    #[error("a lane may have at most {QUERY_TERMS_MAX} distinct words, found {0}")]
-    TooManyWords(usize),
+    /// Of a query by text.
+    #[error(transparent)]
+    Text(#[from] TextError),
     /// At a pace that does not wait.
     #[error(transparent)]
     TooLong(#[from] TooLong),

@@ -138,6 +138,17 @@ pub struct LaneSearch<'a, A, I> {
 impl<A: FnMut(Slot) -> bool, I: Fn(Slot) -> u64> LaneSearch<'_, A, I> {
     /// Searches `lists`, one list per term of the query, of which `scorer` knows what their postings contribute. Returns what was looked at.
     pub(crate) fn run<R: Scorer>(self, index: &Lists, lists: &[ListId], scorer: &R) -> LaneStats {
+        self.run_requiring(0, index, lists, scorer)
+    }
+
+    /// As [`Self::run`], for slots that have a posting in each of the first `required` lists. Others are scored, and not asked about.
+    pub(crate) fn run_requiring<R: Scorer>(
+        self,
+        required: usize,
+        index: &Lists,
+        lists: &[ListId],
+        scorer: &R,
+    ) -> LaneStats {
         let LaneSearch { k, mut admit, id_of, scratch, out } = self;
         out.clear();
         let LaneScratch { sums, touched, tails, terms, by_reach, stats } = scratch;
@@ -167,10 +178,13 @@ impl<A: FnMut(Slot) -> bool, I: Fn(Slot) -> u64> LaneSearch<'_, A, I> {
             cursors.into_iter().map(|(_, _, cursor)| cursor).collect();
         // In the order of the query, for adding up a hit's score anew. The sum of two does not depend on the order.
         let mut in_order: Vec<(usize, Cursor<'_, R::Summary>)> = match terms.len() {
-            0..=2 => Vec::new(),
+            0..=2 if required == 0 => Vec::new(),
             _ => terms.iter().zip(&cursors).map(|(term, cursor)| (term.term, cursor.clone())).collect(),
         };
         in_order.sort_unstable_by_key(|&(term, _)| term);
+        if in_order.iter().filter(|(term, _)| *term < required).count() < required {
+            return *stats;
+        }
 
         let window = window_slots(stats.postings, span);
         let slack = magnitude * (terms.len() + 2) as f64 * f64::EPSILON * 4.0;
@@ -259,7 +273,11 @@ impl<A: FnMut(Slot) -> bool, I: Fn(Slot) -> u64> LaneSearch<'_, A, I> {
                                 scored += 1;
                             }
                         };
-                        if complete && admit(slot) {
+                        let mut needed = in_order.iter_mut().take(required);
+                        if complete
+                            && needed.all(|(_, cursor)| cursor.find(slot, tails).is_some())
+                            && admit(slot)
+                        {
                             if !in_order.is_empty() {
                                 sum = 0.0;
                                 for (term, cursor) in &mut in_order {

@@ -5,7 +5,7 @@ use crate::collection::{DenseConfig, DenseWriter, Parts, Write};
 use crate::distance::Metric;
 use crate::memory::Domain;
 use crate::random::SplitMix64;
-use crate::text::TextQuery;
+use crate::text::TextMatch;
 
 /// A score that grows with fit, as the interface defines it.
 fn naive_similarity(metric: Metric, a: &[f32], b: &[f32]) -> f64 {
@@ -63,7 +63,7 @@ fn options_cut_the_result_of_any_query() {
     let mut bed = Bed::new(Metric::L2);
     let vector = bed.vector();
     let dense = |pool| Leaf { filter: even(), ..leaf(Source::Dense(vector.clone()), pool) };
-    let text = || leaf(Source::Text(TextQuery::new("stone")), 60);
+    let text = || leaf(Source::Text(TextMatch::words("stone")), 60);
     let sparse = || leaf(Source::Sparse(vec![(1, 1.0), (9, 0.5)]), 60);
     let recommend = || {
         let strategy = Strategy::BestScore;
@@ -115,7 +115,7 @@ fn a_threshold_of_distances_needs_distances() {
     let vector = bed.vector();
     let options = QueryOptions { distance_threshold: Some(1.0), ..QueryOptions::default() };
     let refused = |query: LaneQuery| bed.run(&LaneQuery { options, ..query }).err();
-    let text = || leaf(Source::Text(TextQuery::new("stone")), 9);
+    let text = || leaf(Source::Text(TextMatch::words("stone")), 9);
     let dense = || leaf(Source::Dense(vector.clone()), 9);
     assert_eq!(refused(fuse_all(vec![text()], 9)), Some(LaneError::NoDistance));
     assert_eq!(refused(fuse_all(vec![text(), dense()], 9)), None);

@@ -67,6 +67,29 @@ impl Dictionary {
         words(term).zip(cells).all(|(word, cell)| cell.load(Ordering::Relaxed) == word)
     }
 
+    /// Any core: whether the name of a list begins with `prefix`; `None` behind the last list. A list that was dropped has any name.
+    pub fn begins_with(&self, lists: &Lists, list: ListId, prefix: &str) -> Option<bool> {
+        let name = self.names.get(list)?[0].load(Ordering::Relaxed);
+        if ((name >> 32) as usize) < prefix.len().max(1) {
+            return Some(false);
+        }
+        let cells = lists.cells(Extent::from_bits(name as u32));
+        Some(prefix.as_bytes().chunks(4).zip(cells).all(|(bytes, cell)| {
+            let word = cell.load(Ordering::Relaxed).to_le_bytes();
+            word[..bytes.len()] == *bytes
+        }))
+    }
+
+    /// Any core: the name of a list, if it is a text.
+    pub fn name(&self, lists: &Lists, list: ListId) -> Option<Box<str>> {
+        let name = self.names.get(list)?[0].load(Ordering::Relaxed);
+        let cells = lists.cells(Extent::from_bits(name as u32));
+        let mut bytes: Vec<u8> =
+            cells.iter().flat_map(|cell| cell.load(Ordering::Relaxed).to_le_bytes()).collect();
+        bytes.truncate((name >> 32) as usize);
+        String::from_utf8(bytes).ok().map(String::into_boxed_str)
+    }
+
     /// Owner: gives a term, whose free key `find_owned` told, an empty list.
     pub fn insert<S: Summary>(
         &self,

@@ -23,6 +23,7 @@
 mod analyzer;
 mod dictionary;
 mod normal;
+mod phrase;
 mod query;
 mod scorer;
 mod segments;
@@ -33,16 +34,20 @@ mod tests;
 mod writer;
 
 use crate::memory::{Pin, Rows};
+use crate::pace::{Pace, TooLong};
 use crate::postings::{LaneCounters, ListId, Lists};
 use crate::slot::Slot;
 use dictionary::Dictionary;
+use query::Words;
 use scorer::{Bm25, Saturation, idf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub use crate::postings::{LaneHit, LaneScratch, LaneSearch, LaneStats};
 pub use analyzer::{Analyzer, MAX_TOKENS};
-pub use query::{QUERY_TERMS_MAX, TextMatch, TextQuery};
+pub use phrase::PHRASE_WORDS_MAX;
+pub(crate) use phrase::{Phrase, PhraseSearch};
+pub use query::{PREFIX_TERMS_MAX, QUERY_TERMS_MAX, TextError, TextMatch, TextQuery};
 pub use segments::WORD_MAX_BYTES;
 pub use writer::{Task, TextWriter};
 
@@ -62,6 +67,21 @@ impl Default for TextConfig {
         TextConfig { analyzer: Analyzer::default(), k1: 1.2, b: 0.75 }
     }
 }
+
+/// The terms that a prefix stands for, in order, of some with the numbers of documents that have them.
+fn keep_best(found: &mut Vec<(u32, Box<str>)>) {
+    found.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    found.truncate(PREFIX_TERMS_MAX);
+}
+
+/// What analyzing a query takes.
+const ANALYZED_NS_PER_BYTE: usize = 60;
+/// About what a step of a pace stands for.
+const STEP_NS: usize = 100;
+/// Lists whose names are looked at between two calls of the pace.
+const LISTS_PER_PIECE: ListId = 256;
+/// Lists that are looked at in the time of a step.
+const STEPS_APART: usize = 2;
 
 /// Beyond this `k1` scores are proportional to the frequency for all that f32 can tell.
 const K1_MAX: f32 = 1e6;
@@ -168,6 +188,59 @@ impl TextIndex {
         self.config.analyzer
     }
 
+    /// Any core: the query that looks for a text. A prefix costs some 50 ns for each term of the dictionary, in pieces.
+    ///
+    /// # Errors
+    /// [`TooLong`]; within it, a text with too many words or too long a phrase.
+    pub(crate) async fn query(
+        &self,
+        pin: &Pin<'_>,
+        wanted: &TextMatch,
+        pace: &mut impl Pace,
+    ) -> Result<Result<TextQuery, TextError>, TooLong> {
+        pace.step(wanted.text.len() * ANALYZED_NS_PER_BYTE / STEP_NS).await?;
+        let words = Words::new(self.analyzer(), wanted);
+        let alternatives = match words.prefix() {
+            Some(prefix) => self.beginning_with(pin, prefix, pace).await?,
+            None => Vec::new(),
+        };
+        Ok(words.into_query(alternatives))
+    }
+
+    /// The terms that begin with `prefix` and that some document has: those that most documents have, and of these the first in the order of
+    /// their bytes; in that order, at most [`PREFIX_TERMS_MAX`].
+    async fn beginning_with(
+        &self,
+        pin: &Pin<'_>,
+        prefix: &str,
+        pace: &mut impl Pace,
+    ) -> Result<Vec<Box<str>>, TooLong> {
+        let mut found: Vec<(u32, Box<str>)> = Vec::new();
+        let mut least = 1;
+        pace.foresee(self.dictionary.len() / STEPS_APART)?;
+        for list in 0.. {
+            if list % LISTS_PER_PIECE == LISTS_PER_PIECE - 1 {
+                pace.step(LISTS_PER_PIECE as usize / STEPS_APART).await?;
+            }
+            let Some(begins) = self.dictionary.begins_with(&self.lists, list, prefix) else { break };
+            let counted = if begins { self.lists.counted(list) } else { 0 };
+            if counted < least {
+                continue;
+            }
+            // A list that was dropped may still have the name of a term that has another list now.
+            let Some(term) = self.dictionary.name(&self.lists, list) else { continue };
+            if self.dictionary.find(pin, &self.lists, &term) == Some(list) {
+                found.push((counted, term));
+            }
+            if found.len() == 2 * PREFIX_TERMS_MAX {
+                keep_best(&mut found);
+                least = found[PREFIX_TERMS_MAX - 1].0;
+            }
+        }
+        keep_best(&mut found);
+        Ok(found.into_iter().map(|(_, term)| term).collect())
+    }
+
     /// Any core: the statistics of a query. One look-up per term.
     ///
     /// # Panics
@@ -211,10 +284,14 @@ impl TextIndex {
                 let df = stats.map_or_else(|| u64::from(self.lists.counted(list)), |stats| stats.df[at]);
                 lists.push(list);
                 weights.push(saturation.weight(idf(docs, df)));
+            } else if at < query.required() {
+                search.out.clear();
+                search.scratch.clear_stats();
+                return;
             }
         }
         let bm25 = Bm25 { saturation, weights: &weights, lengths: &self.lengths };
-        self.counters.add(&search.run(&self.lists, &lists, &bm25));
+        self.counters.add(&search.run_requiring(query.required(), &self.lists, &lists, &bm25));
     }
 
     /// Any core.

@@ -238,14 +238,14 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
         }
         VectorOp::HybridText => {
             let message: HybridTextRequest = read(bytes)?;
-            let other = text_source(&message.text)?;
+            let other = text_source(&message.text, message.phrase, message.prefix)?;
             Request::Hybrid(hybrid!(message, other))
         }
         VectorOp::SearchText => {
             let message: TextSearchRequest = read(bytes)?;
             Request::SearchText(TextPoints {
                 read: read_options!(message),
-                text: text_source(&message.text)?,
+                text: text_source(&message.text, message.phrase, message.prefix)?,
                 filter: filter(&message.filter_json)?,
                 collection: message.collection,
                 k: message.k.into(),

@@ -209,11 +209,11 @@ pub(super) fn check_pool(key: &str, pool: i64) -> Result<(), ApiError> {
     Err(ApiError::invalid(format!("{key} must be between 0 and {}, found {pool}", limits::LANE_POOL_MAX)))
 }
 
-/// The words of a query.
+/// The words of a query, which a document has to have as a `phrase`, and of which the last may be a `prefix`.
 ///
 /// # Errors
 /// 400 when the text is too long.
-pub fn text_source(text: &str) -> Result<Source, ApiError> {
+pub fn text_source(text: &str, phrase: bool, prefix: bool) -> Result<Source, ApiError> {
     let most = limits::QUERY_TEXT_MAX_BYTES;
     if text.len() > most {
         let found = text.len();
@@ -221,7 +221,7 @@ pub fn text_source(text: &str) -> Result<Source, ApiError> {
             "the text of a query may have at most {most} bytes, found {found}"
         )));
     }
-    Ok(Source::Text(TextMatch::words(text)))
+    Ok(Source::Text(TextMatch { text: text.into(), phrase, prefix }))
 }
 
 /// A query by examples compares every candidate with each of them, in one piece.

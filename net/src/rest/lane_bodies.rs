@@ -31,6 +31,7 @@ search_body! {
     /// Body of `…/search/text`.
     pub struct TextBody {
         "text" => text: String,
+        "match" => matching: MatchBody,
         "k" => k: i64,
         "filter" => filter: WireFilter,
         // Statistics are always those of the whole collection.
@@ -44,6 +45,7 @@ search_body! {
         "vector" => vector: Floats,
         "dense" => dense: Floats,
         "text" => text: String,
+        "match" => matching: MatchBody,
         "k" => k: i64,
         "filter" => filter: WireFilter,
         "method" => method: String,
@@ -52,6 +54,14 @@ search_body! {
         "dense_k" => dense_k: i64,
         "sparse_k" => sparse_k: i64,
         "global_idf" => global_idf: bool,
+    }
+}
+
+json_object! {
+    /// How a text is looked for.
+    pub struct MatchBody {
+        "phrase" => phrase: bool,
+        "prefix" => prefix: bool,
     }
 }
 
@@ -102,6 +112,7 @@ json_object! {
         "dense" => dense: Floats,
         "sparse" => sparse: SparseBody,
         "text" => text: String,
+        "match" => matching: MatchBody,
         "recommend" => recommend: RecommendBody,
         "discover" => discover: DiscoverBody,
         "k" => k: i64,
@@ -167,6 +178,12 @@ pub(super) fn method(name: Option<&str>, alpha: Option<f64>, rrf_k: Option<i64>)
     fusion_method(name.unwrap_or_default(), alpha, zero, rrf_k)
 }
 
+/// The words of a text, in the way that a body says.
+fn words_of(text: &str, matching: Option<MatchBody>) -> Result<Source, ApiError> {
+    let MatchBody { phrase, prefix } = matching.unwrap_or_default();
+    text_source(text, phrase.unwrap_or(false), prefix.unwrap_or(false))
+}
+
 pub fn decode_hybrid(
     collection: String,
     body: &[u8],
@@ -183,7 +200,7 @@ pub fn decode_hybrid_text(
     read: ReadParameters,
 ) -> Result<HybridPoints, ApiError> {
     let mut body: HybridTextBody = decode(body)?;
-    let text = text_source(body.text.as_deref().unwrap_or(""))?;
+    let text = words_of(body.text.as_deref().unwrap_or(""), body.matching.take())?;
     hybrid!(collection, body, read, body.vector.or(body.dense), text)
 }
 
@@ -192,7 +209,7 @@ pub fn decode_text(collection: String, body: &[u8], read: ReadParameters) -> Res
     let options = body.options();
     Ok(TextPoints {
         collection,
-        text: text_source(body.text.as_deref().unwrap_or(""))?,
+        text: words_of(body.text.as_deref().unwrap_or(""), body.matching)?,
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         explain: body.explain.unwrap_or(false),
@@ -282,9 +299,10 @@ impl LeafBody {
             (Some(recommend), _) => Source::Recommend(recommend.into_recommend()?),
             (None, Some(discover)) => Source::Discover(discover.into_discover()?),
             (None, None) if !sparse.is_empty() => Source::Sparse(sparse),
-            (None, None) => match self.text {
-                Some(text) => text_source(&text)?,
-                None => Source::Dense(self.dense.unwrap_or_default().0),
+            (None, None) => match (self.text, self.matching) {
+                (Some(text), matching) => words_of(&text, matching)?,
+                (None, Some(_)) => return Err(ApiError::invalid("match needs a text")),
+                (None, None) => Source::Dense(self.dense.unwrap_or_default().0),
             },
         };
         Ok(QueryLeaf {
@@ -379,7 +397,18 @@ mod tests {
             ),
             (format!("{{{all}}}"), "Sparse([(1, 2.0)])"),
             (r#"{"dense":[1],"sparse":{}}"#.into(), "Dense([1.0])"),
-            (r#"{"dense":[1],"sparse":{},"text":"a fox"}"#.into(), "Text(TextMatch { text: \"a fox\""),
+            (
+                r#"{"dense":[1],"sparse":{},"text":"a fox"}"#.into(),
+                "Text(TextMatch { text: \"a fox\", phrase: false, prefix: false }",
+            ),
+            (
+                r#"{"text":"\"a\" fo*","match":{"phrase":true,"prefix":true}}"#.into(),
+                "Text(TextMatch { text: \"\\\"a\\\" fo*\", phrase: true, prefix: true }",
+            ),
+            (
+                r#"{"text":"a","match":{"prefix":null,"phrase":true}}"#.into(),
+                "Text(TextMatch { text: \"a\", phrase: true, prefix: false }",
+            ),
             ("{}".into(), "Dense([])"),
             (
                 format!("{{{recommend}}}"),
@@ -474,6 +503,9 @@ mod tests {
             (many.as_str(), "at most 64 lanes, found 65"),
             (r#"{"prefetch":[{"prefetch":[]}]}"#, "unknown field \"prefetch\""),
             (r#"{"prefetch":[{}],"filter":{}}"#, "unknown field \"filter\""),
+            (r#"{"prefetch":[{"match":{"phrase":true}}]}"#, "prefetch[0]: match needs a text"),
+            (r#"{"prefetch":[{"text":"a","match":"phrase"}]}"#, "field \"match\""),
+            (r#"{"prefetch":[{"text":"a","match":{"fuzzy":1}}]}"#, "unknown field \"fuzzy\""),
             (r#"{"prefetch":[{}],"mode":"merge"}"#, "unknown query mode \"merge\""),
             (r#"{"prefetch":[{}],"method":"max"}"#, "unknown fusion method \"max\""),
             (r#"{"prefetch":[{}],"mode":"rerank"}"#, "needs a root"),

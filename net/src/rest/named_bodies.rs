@@ -376,6 +376,7 @@ impl NamedLeafBody {
             dense: self.dense,
             sparse: self.sparse,
             text: None,
+            matching: None,
             recommend: self.recommend,
             discover: self.discover,
             k: self.k,

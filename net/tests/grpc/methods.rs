@@ -382,6 +382,19 @@ fn searches() {
             json!({"text": "number 4", "k": 3}),
         ),
         (
+            "TextSearch",
+            json!({"text": "number 4", "k": 3, "phrase": true}),
+            "points/search/text",
+            json!({"text": "number 4", "k": 3, "match": {"phrase": true}}),
+        ),
+        (
+            "HybridTextSearch",
+            json!({"dense": [2.0, 0.5], "text": "the numb", "k": 3, "method": "dbsf", "phrase": true, "prefix": true}),
+            "points/search/hybrid-text",
+            json!({"dense": [2.0, 0.5], "text": "the numb", "k": 3, "method": "dbsf",
+                "match": {"phrase": true, "prefix": true}}),
+        ),
+        (
             "HybridTextSearch",
             json!({"dense": [2.0, 0.5], "text": "number 4", "k": 3, "method": "dbsf"}),
             "points/search/hybrid-text",

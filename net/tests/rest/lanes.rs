@@ -72,7 +72,7 @@ fn films(client: &mut Client, name: &str) {
     client.json("POST", &format!("/v1/collections/{name}/points/batch"), points);
 }
 
-/// Texts in languages of their own: what is created is told, kept over a restart of the collection's file, and searched by.
+/// Texts are searched by the analyzer that a collection was created with, and that its configuration tells.
 #[test]
 fn texts_are_analyzed_by_language() {
     let mut client = SHARED.client();
@@ -98,8 +98,52 @@ fn texts_are_analyzed_by_language() {
         assert_eq!(ids(&answer["documents"]), found, "{analyzer}");
     }
     let refused = r#"{"name":"by-none","config":{"dim":1,"full_text":{"analyzer":"German"}}}"#;
-    let fragment = "unknown analyzer \\\"German\\\"; it must be one of english, arabic";
+    let fragment = "unknown analyzer \"German\"; it must be one of english, arabic";
     client.refused("POST", "/v1/collections", refused, 400, fragment);
+}
+
+#[test]
+fn phrases_and_prefixes() {
+    let mut client = SHARED.client();
+    films(&mut client, "phrases");
+    let more = json!({"points": [
+        {"id": 5, "vector": [4, 0], "content": "Tides and rivers"},
+        {"id": 6, "vector": [5, 0], "content": "Tidal \"rivers\" of runes*"},
+    ]});
+    client.json("POST", "/v1/collections/phrases/points/batch", more);
+    let path = "/v1/collections/phrases/points/search/text";
+    for (body, found) in [
+        // Without an option quotes and asterisks are what they always were.
+        (json!({"text": "\"rivers and tides\"", "k": 9}), vec![1, 2, 5, 6]),
+        (json!({"text": "run*", "k": 9}), vec![1]),
+        (json!({"text": "rivers and tides", "match": {}, "k": 9}), vec![1, 2, 5, 6]),
+        (json!({"text": "rivers and tides", "match": {"phrase": true}, "k": 9}), vec![2]),
+        (json!({"text": "river or tide", "match": {"phrase": true}, "k": 9}), vec![2]),
+        (json!({"text": "rivers tides", "match": {"phrase": true}, "k": 9}), vec![]),
+        (json!({"text": "tid", "k": 9}), vec![]),
+        (json!({"text": "tid", "match": {"prefix": true}, "k": 9}), vec![2, 5, 6]),
+        (json!({"text": "RU", "match": {"prefix": true}, "k": 9}), vec![1, 6]),
+        (json!({"text": "rivers and ti", "match": {"phrase": true, "prefix": true}, "k": 9}), vec![2]),
+        (json!({"text": "", "match": {"phrase": true, "prefix": true}, "k": 9}), vec![]),
+    ] {
+        let answer = client.json("POST", path, body.clone());
+        let mut ids = ids(&answer["documents"]);
+        ids.sort_unstable();
+        assert_eq!(ids, found, "{body}");
+    }
+    let words = json!({"phrase": true});
+    let hybrid = json!({"vector": [0, 0], "text": "tides and rivers", "match": words, "k": 1, "method": "weighted", "alpha": -0.0});
+    let answer = client.json("POST", "/v1/collections/phrases/points/search/hybrid-text", hybrid);
+    assert_eq!(ids(&answer["results"]), [5]);
+    let lanes = json!({"prefetch": [{"text": "tides and rivers", "match": words}], "k": 9});
+    assert_eq!(ids(&client.json("POST", "/v1/collections/phrases/query", lanes)["results"]), [5]);
+    let root = json!({"prefetch": [{"dense": [0, 0]}], "mode": "rerank", "root": {"text": "river tid", "match": {"prefix": true}}, "k": 9});
+    let mut found = ids(&client.json("POST", "/v1/collections/phrases/query", root)["results"]);
+    found.sort_unstable();
+    assert_eq!(found, [1, 2, 5, 6]);
+    let long = json!({"text": "river ".repeat(65), "match": words, "k": 1}).to_string();
+    client.refused("POST", path, &long, 400, "match.phrase: a phrase may have at most 64 words");
+    client.refused("POST", path, r#"{"text":"a","k":1,"match":{"slop":1}}"#, 400, "unknown field \"slop\"");
 }
 
 /// Ids, in order.

@@ -597,6 +597,8 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ("Dimensions of a sparse query", of!(QUERY_DIMENSIONS_MAX), Count),
                 ("Distinct words of a text query, without stop words", of!(QUERY_TERMS_MAX), Count),
                 ("Text of a text query", of!(QUERY_TEXT_MAX_BYTES), Bytes),
+                ("Words of a phrase, stop words within it included", of!(PHRASE_WORDS_MAX), Count),
+                ("Terms that a prefix stands for", of!(PREFIX_TERMS_MAX), Count),
                 ("Results of `points/search/mmr`", of!(DIVERSE_K_MAX), Count),
                 ("Candidates of `points/search/mmr`", of!(DIVERSE_POOL_MAX), Count),
                 ("Values of a facet", other(FACET_VALUES_MAX), Count),

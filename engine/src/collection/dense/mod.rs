@@ -291,7 +291,7 @@ impl Dense {
     /// Cost: as [`Self::search_sparse`].
     ///
     /// # Errors
-    /// [`SearchError::TextDisabled`], [`SearchError::TooManyWords`], [`SearchError::TooLong`].
+    /// [`SearchError::TextDisabled`], [`SearchError::Text`], [`SearchError::TooLong`].
     pub async fn search_text(
         &self,
         pin: &Pin<'_>,

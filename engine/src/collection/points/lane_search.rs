@@ -1,5 +1,6 @@
 //! Searching the sparse or the full-text lane, on any core.
 use super::Points;
+use super::phrase_search::Phrases;
 use super::view::View;
 use crate::collection::SearchError;
 use crate::filter::cost::Situation;
@@ -11,7 +12,7 @@ use crate::pace::{Pace, TooLong};
 use crate::payload::index::Walk;
 use crate::slot::Slot;
 use crate::sparse::{LaneHit, LaneScratch, LaneSearch};
-use crate::text::{QUERY_TERMS_MAX, TextMatch, TextQuery};
+use crate::text::TextMatch;
 use ahash::HashMap;
 
 /// What a search of a sparse lane looks for.
@@ -41,11 +42,6 @@ const LANE_ALLOWANCE_NS: u64 = 2_000_000;
 const LANE_ROUNDS: usize = 4;
 /// Slots asked between two calls of the pace.
 const ASKED_AT_ONCE: Slot = 256;
-
-/// What analyzing a query takes.
-const ANALYZED_NS_PER_BYTE: usize = 60;
-/// About what a step of a pace stands for.
-const STEP_NS: usize = 100;
 
 /// What a lane knows of the filter.
 struct Asked {
@@ -168,6 +164,11 @@ impl<'a, P: Pace> Listing<'a, P> {
             || row.is_some_and(|row| row.content(now_ms).is_some())
     }
 
+    /// The text of an admitted slot.
+    fn content(&self, slot: Slot) -> Option<&str> {
+        self.view.row(slot)?.content(self.view.now_ms)
+    }
+
     /// Answers what stayed open; true when nothing did, and the lane has been searched.
     async fn settle(&mut self, named: Named<'_>) -> Result<bool, TooLong> {
         let Listing { view, asked, pace, .. } = self;
@@ -252,7 +253,7 @@ impl Points {
     /// Any core. Replaces `out` with the points of the listing whose `$content` scores best for `query`, best first, ties by id.
     ///
     /// # Errors
-    /// [`SearchError::TextDisabled`], [`SearchError::TooManyWords`], [`SearchError::TooLong`].
+    /// [`SearchError::TextDisabled`], [`SearchError::Text`], [`SearchError::TooLong`].
     pub(crate) async fn search_text(
         &self,
         wanted: &TextMatch,
@@ -262,19 +263,23 @@ impl Points {
     ) -> Result<(), SearchError> {
         out.clear();
         let text = self.lanes.text().ok_or(SearchError::TextDisabled)?;
-        let query = TextQuery::new(text.analyzer(), &wanted.text);
-        listing.pace.step(wanted.text.len() * ANALYZED_NS_PER_BYTE / STEP_NS).await?;
-        if query.terms().len() > QUERY_TERMS_MAX {
-            return Err(SearchError::TooManyWords(query.terms().len()));
-        }
         let (pin, k) = (listing.pin, listing.k);
+        let query = text.query(pin, wanted, listing.pace).await??;
+        let mut phrases = Phrases::new(query.phrase(), text.analyzer());
         loop {
             let mut named = listing.named().await?;
-            let admit = |slot| listing.admits(&mut named, slot) && listing.has_text(slot);
+            let admit = |slot| {
+                listing.admits(&mut named, slot)
+                    && listing.has_text(slot)
+                    && phrases.admits(slot, || listing.content(slot))
+            };
             let id_of = |slot| self.meta.id(slot);
             let search = LaneSearch { k, admit, id_of, scratch: &mut *scratch, out: &mut *out };
             text.search(pin, &query, None, search);
-            if listing.settle(named).await? {
+            let is_settled = listing.settle(named).await?;
+            let Listing { view, pace, .. } = &mut listing;
+            let content = |slot| view.row(slot)?.content(view.now_ms);
+            if phrases.settle(content, *pace).await? && is_settled {
                 break;
             }
         }

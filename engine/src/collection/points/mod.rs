@@ -27,6 +27,7 @@ mod lane_search;
 mod lanes;
 mod matching;
 mod meta;
+mod phrase_search;
 mod reclaim;
 mod rewrite;
 mod row_block;

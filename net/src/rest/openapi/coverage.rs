@@ -73,6 +73,7 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("Operate", crate::rest::records::OperateBody::KEYS),
         ("Search", search::SearchBody::KEYS),
         ("HybridSearch", lane_bodies::HybridBody::KEYS),
+        ("TextMatch", lane_bodies::MatchBody::KEYS),
         ("TextSearch", lane_bodies::TextBody::KEYS),
         ("HybridTextSearch", lane_bodies::HybridTextBody::KEYS),
         ("GroupSearch", lane_bodies::GroupsBody::KEYS),

@@ -190,6 +190,7 @@ fn leaf() -> Value {
                 "dense": vector(),
                 "sparse": named("Sparse"),
                 "text": about("For collections with `full_text`.", string()),
+                "match": named("TextMatch"),
                 "recommend": named("Recommend"),
                 "discover": named("Discover"),
                 "k": pool("Hits the lane contributes; below 1 means as many as the result needs, at least 50."),
@@ -371,10 +372,29 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             ),
         ),
         (
+            "TextMatch",
+            body(
+                &[],
+                json!({
+                    "phrase": about(
+                        "Points must have the words in this order and next to each other, at most 64. A stop word within the phrase stands \
+                         for any one word.",
+                        boolean(),
+                    ),
+                    "prefix": about(
+                        "The last word is the beginning of a word. It stands for up to 128 terms that begin with it, those that most points \
+                         have, and for its own term.",
+                        boolean(),
+                    ),
+                }),
+            ),
+        ),
+        (
             "TextSearch",
             search(
                 json!({
-                    "text": about("Points with any of its words.", string()),
+                    "text": about("Points with any of its words, unless `match` says otherwise.", string()),
+                    "match": named("TextMatch"),
                     "k": k(),
                     "global_idf": about("Statistics are always those of the whole collection.", boolean()),
                 }),
@@ -389,6 +409,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                         "vector": about("Empty means no such lane.", array(float())),
                         "dense": about("Another name of `vector`, which wins.", array(float())),
                         "text": string(),
+                        "match": named("TextMatch"),
                         "k": k(),
                         "dense_k": pool("dense"),
                         "sparse_k": pool("text"),

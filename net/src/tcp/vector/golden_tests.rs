@@ -636,8 +636,16 @@ fn searches() {
     let hybrid = request!(Hybrid, HybridText, &example(VectorOp::HybridText, 0));
     assert!(matches!(&hybrid.other, Source::Text(text) if *text == TextMatch::words("hello world")));
     let text = bytes(&format!("03 04646f6373 0000000a 0000000b 68656c6c6f20776f726c64 {F} 0100"));
+    let mut matching = text.clone();
     let text = request!(SearchText, SearchText, &text);
     assert_eq!((text.k, text.filter.is_some(), text.read), (10, true, read(1, 0, 0)));
+    // Bits that no client of the interface has: a phrase, and a prefix.
+    for (bits, phrase, prefix) in [(0, false, false), (8, true, false), (16, false, true), (24, true, true)] {
+        matching[0] = 3 | bits;
+        let text = request!(SearchText, SearchText, &matching);
+        let wanted = TextMatch { phrase, prefix, ..TextMatch::words("hello world") };
+        assert!(matches!(&text.text, Source::Text(text) if *text == wanted));
+    }
 }
 
 #[test]

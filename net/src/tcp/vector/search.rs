@@ -4,8 +4,9 @@
 //! search, search_docs   flags C u32 k, vec, ?filter (bit 0), ?options (1), S
 //! search_groups         C u32 k, u32 groupSize, u32 fetchK, s16 groupBy, vec, filter, nothing or 01 options, S
 //! hybrid_search         flags C u32 k, fusion, vec, ?sparse (bit 1), ?filter (0), ?options (2), S
-//! hybrid_text           flags C u32 k, fusion, vec, s32 text, ?filter (bit 0), ?options (1), S; bit 2 = global statistics
-//! search_text           flags C u32 k, s32 text, ?filter (bit 0), ?options (1), S; bit 2 likewise
+//! hybrid_text           flags C u32 k, fusion, vec, s32 text, ?filter (bit 0), ?options (1), S; bit 2 = global statistics, 3 = the text is
+//!                       a phrase, 4 = its last word is the beginning of one
+//! search_text           flags C u32 k, s32 text, ?filter (bit 0), ?options (1), S; bits 2 to 4 likewise
 //! query                 C s32 QuerySpec, trailer R, S
 //! fusion = u8 method (0 rrf, 1 weighted, 2 dbsf), f64 alpha, u32 rrfK, u32 denseK, u32 sparseK
 //! ```
@@ -28,6 +29,10 @@ use nigh_engine::query::{Method, Source};
 pub(super) const FILTER: u8 = 1;
 const OPTIONS: u8 = 1 << 1;
 const GLOBAL_IDF: u8 = 1 << 2;
+const PHRASE: u8 = 1 << 3;
+const PREFIX: u8 = 1 << 4;
+/// What operations that search by words may have.
+const WORDS: u8 = FILTER | OPTIONS | GLOBAL_IDF | PHRASE | PREFIX;
 pub(super) const HYBRID_SPARSE: u8 = 1 << 1;
 pub(super) const HYBRID_OPTIONS: u8 = 1 << 2;
 
@@ -101,13 +106,17 @@ pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridPoints, ApiError> {
     Ok(HybridPoints { collection, dense, other, k, filter, method, dense_k, other_k, explain, options, read })
 }
 
+fn words(args: &mut ArgsReader<'_>, flags: u8) -> Result<Source, ApiError> {
+    text_source(args.text32("text")?, flags & PHRASE != 0, flags & PREFIX != 0)
+}
+
 pub fn hybrid_text(args: &mut ArgsReader<'_>) -> Result<HybridPoints, ApiError> {
     let flags = args.u8("flags")?;
-    check_flags(flags, FILTER | OPTIONS | GLOBAL_IDF)?;
+    check_flags(flags, WORDS)?;
     let (collection, k) = (collection(args)?, args.u32("k")?.into());
     let Fusion { method, dense_k, other_k } = fusion(args)?;
     let dense = args.vector("vector")?;
-    let other = text_source(args.text32("text")?)?;
+    let other = words(args, flags)?;
     let filter = filter_if(args, flags, FILTER)?;
     let read = options_if(args, flags, OPTIONS)?;
     let (explain, options) = (false, search_options(args)?);
@@ -116,11 +125,11 @@ pub fn hybrid_text(args: &mut ArgsReader<'_>) -> Result<HybridPoints, ApiError> 
 
 pub fn text(args: &mut ArgsReader<'_>) -> Result<TextPoints, ApiError> {
     let flags = args.u8("flags")?;
-    check_flags(flags, FILTER | OPTIONS | GLOBAL_IDF)?;
+    check_flags(flags, WORDS)?;
     Ok(TextPoints {
         collection: collection(args)?,
         k: args.u32("k")?.into(),
-        text: text_source(args.text32("text")?)?,
+        text: words(args, flags)?,
         filter: filter_if(args, flags, FILTER)?,
         explain: false,
         read: options_if(args, flags, OPTIONS)?,

@@ -14,6 +14,7 @@ mod keys;
 mod lanes;
 mod named;
 mod persistent;
+mod phrases;
 mod readers;
 mod walk;
 

@@ -227,6 +227,10 @@ pub struct TextSearchRequest {
     pub max_staleness: u64,
     #[prost(bool, tag = "8")]
     pub global_idf: bool,
+    #[prost(bool, tag = "9")]
+    pub phrase: bool,
+    #[prost(bool, tag = "10")]
+    pub prefix: bool,
     #[prost(string, tag = "100")]
     pub options_json: ::prost::alloc::string::String,
 }
@@ -260,6 +264,10 @@ pub struct HybridTextRequest {
     pub max_staleness: u64,
     #[prost(bool, tag = "14")]
     pub global_idf: bool,
+    #[prost(bool, tag = "15")]
+    pub phrase: bool,
+    #[prost(bool, tag = "16")]
+    pub prefix: bool,
     #[prost(string, tag = "100")]
     pub options_json: ::prost::alloc::string::String,
 }
