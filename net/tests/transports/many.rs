@@ -368,7 +368,8 @@ fn payloads_of_many_points_change_the_same_everywhere() {
             let changed = change(&mut clients, &family, (which, transport), selection, &payload).unwrap();
             let mut expected = 0;
             for (id, (old, version)) in &mut twin {
-                if if by_filter { *id < 3 } else { ids.contains(id) } {
+                let is_selected = if by_filter { *id < 3 } else { ids.contains(id) };
+                if is_selected {
                     match which {
                         0 => old.extend(payload.as_object().unwrap().clone()),
                         1 => *old = payload.as_object().unwrap().clone(),
