@@ -40,7 +40,10 @@ pub struct HitVectors {
     #[prost(float, repeated, tag = "3")]
     pub sparse_values: ::prost::alloc::vec::Vec<f32>,
     #[prost(btree_map = "string, message", tag = "4")]
-    pub vectors: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, NamedVectorList>,
+    pub vectors: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        NamedVectorList,
+    >,
     #[prost(message, repeated, tag = "5")]
     pub tokens: ::prost::alloc::vec::Vec<crate::wire::proto::TokenVector>,
 }
