@@ -275,7 +275,7 @@ fn phrases_and_prefixes_find_what_a_scan_finds() {
         (0..20).for_each(|_| bed.writer.reclaim());
         (0..40).for_each(|_| bed.check());
     }
-    assert!(bed.reached.iter().all(|times| *times > 10), "{:?}", bed.reached);
+    assert!(bed.reached.iter().all(|times| *times > 3), "{:?}", bed.reached);
 }
 
 #[test]
