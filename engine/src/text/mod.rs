@@ -74,9 +74,7 @@ fn keep_best(found: &mut Vec<(u32, Box<str>)>) {
     found.truncate(PREFIX_TERMS_MAX);
 }
 
-/// What analyzing a query takes.
-const ANALYZED_NS_PER_BYTE: usize = 60;
-/// About what a step of a pace stands for.
+/// About what a step of a pace stands for, in nanoseconds.
 const STEP_NS: usize = 100;
 /// Lists whose names are looked at between two calls of the pace.
 const LISTS_PER_PIECE: ListId = 256;
@@ -198,7 +196,7 @@ impl TextIndex {
         wanted: &TextMatch,
         pace: &mut impl Pace,
     ) -> Result<Result<TextQuery, TextError>, TooLong> {
-        pace.step(wanted.text.len() * ANALYZED_NS_PER_BYTE / STEP_NS).await?;
+        pace.step(wanted.text.len() * self.analyzer().ns_per_byte() / STEP_NS).await?;
         let words = Words::new(self.analyzer(), wanted);
         let alternatives = match words.prefix() {
             Some(prefix) => self.beginning_with(pin, prefix, pace).await?,

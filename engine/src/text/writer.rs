@@ -28,8 +28,8 @@ pub struct TextWriter {
 
 /// Bytes of texts that may wait; with more, tasks are done at once.
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// Tokens analyzed in one step, some 300 ns each.
-const TOKENS_PER_STEP: usize = 300;
+/// What the tokens take that are analyzed in one step, in nanoseconds.
+const ANALYSIS_NS_PER_STEP: usize = 90_000;
 /// Terms filed or taken out in one step, some 300 ns each.
 const TERMS_PER_STEP: usize = 300;
 
@@ -299,7 +299,7 @@ impl TextWriter {
                 self.is_due(slot, *task)
             }
             TaskState::Analyzing => {
-                if document.analyze_some(TOKENS_PER_STEP) {
+                if document.analyze_some(ANALYSIS_NS_PER_STEP / self.shared.analyzer().ns_per_token()) {
                     return true;
                 }
                 let counted = match task {

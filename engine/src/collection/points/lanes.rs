@@ -74,7 +74,7 @@ impl LaneWriters {
         if let Some(text) = &mut self.text
             && let Some(content) = document(row)
         {
-            if is_long(content) {
+            if is_long(text, content) {
                 text.later(slot, Task::Insert, content);
                 filed += content.len() / BYTES_PER_TOKEN;
             } else {
@@ -105,7 +105,7 @@ impl LaneWriters {
         if let Some(text) = &mut self.text
             && let Some(content) = document(row)
         {
-            match (is_long(content), counts) {
+            match (is_long(text, content), counts) {
                 (false, true) => _ = text.recall(slot, content),
                 (false, false) => _ = text.forget(slot, content),
                 (true, true) => text.later(slot, Task::Recall, content),
@@ -124,7 +124,7 @@ impl LaneWriters {
         if let Some(text) = &mut self.text
             && let Some(content) = document(row)
         {
-            if is_long(content) {
+            if is_long(text, content) {
                 text.later(slot, Task::Retract, content);
             } else {
                 text.remove(slot, content);
@@ -156,7 +156,8 @@ impl LaneWriters {
     /// `None` when there is nothing to put off. [`Self::take_emptied`] names the slot when that is done.
     pub fn remove_later(&mut self, slot: Slot, row: PayloadRow<'_>) -> Option<usize> {
         let text = self.text.as_mut()?;
-        let content = match document(row).filter(|content| is_long(content) && text.has_document(slot)) {
+        let content = match document(row).filter(|content| is_long(text, content) && text.has_document(slot))
+        {
             Some(content) => content,
             // The row has no text any more, and that which it had is still being taken out.
             None if text.waits_for(slot) => "",
@@ -200,11 +201,11 @@ impl LaneWriters {
     }
 }
 
-/// Texts of more bytes are filed and taken out in pieces: what is shorter takes less than a millisecond or two.
-const LONG_BYTES: usize = 16 << 10;
+/// Texts whose analysis takes longer, in nanoseconds, are filed and taken out in pieces: what is shorter takes less than a millisecond or two.
+const LONG_NS: usize = (16 << 10) * 60;
 
-fn is_long(content: &str) -> bool {
-    content.len() > LONG_BYTES
+fn is_long(text: &TextWriter, content: &str) -> bool {
+    content.len() * text.shared().analyzer().ns_per_byte() > LONG_NS
 }
 
 /// A token and what separates it from the next, about.

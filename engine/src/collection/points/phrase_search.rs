@@ -4,12 +4,10 @@ use crate::slot::Slot;
 use crate::text::{Analyzer, Phrase, PhraseSearch};
 use ahash::HashMap;
 
-/// What analyzing a text takes, in nanoseconds per byte.
-const ANALYZED_NS_PER_BYTE: usize = 60;
 /// About what a step of a pace stands for, in nanoseconds.
 const STEP_NS: usize = 100;
-/// Bytes of texts that are analyzed while the lists are walked, which is not left in the middle: some 2 ms.
-const BYTES_AT_ONCE: usize = 32 << 10;
+/// What the analysis of texts may take while the lists are walked, which is not left in the middle, in nanoseconds.
+const NS_AT_ONCE: usize = 2_000_000;
 
 /// What is known of the texts of documents that have all words of a phrase.
 ///
@@ -28,7 +26,13 @@ pub(super) struct Phrases<'q> {
 impl<'q> Phrases<'q> {
     /// Knows nothing of any text. Without a phrase every text will do.
     pub fn new(phrase: Option<&'q Phrase>, analyzer: Analyzer) -> Self {
-        Phrases { phrase, analyzer, known: HashMap::default(), open: Vec::new(), bytes_left: BYTES_AT_ONCE }
+        Phrases {
+            phrase,
+            analyzer,
+            known: HashMap::default(),
+            open: Vec::new(),
+            bytes_left: NS_AT_ONCE / analyzer.ns_per_byte(),
+        }
     }
 
     /// Whether the text of a slot is known to have the phrase. If that stays open the slot is remembered for [`Self::settle`].
@@ -60,8 +64,11 @@ impl<'q> Phrases<'q> {
         pace: &mut impl Pace,
     ) -> Result<bool, TooLong> {
         let Some(phrase) = self.phrase else { return Ok(true) };
-        pace.step(steps(BYTES_AT_ONCE - self.bytes_left)).await?;
-        self.bytes_left = BYTES_AT_ONCE;
+        let ns_per_byte = self.analyzer.ns_per_byte();
+        let steps = |bytes: usize| bytes * ns_per_byte / STEP_NS;
+        let bytes_at_once = NS_AT_ONCE / ns_per_byte;
+        pace.step(steps(bytes_at_once - self.bytes_left)).await?;
+        self.bytes_left = bytes_at_once;
         let is_settled = self.open.is_empty();
         for slot in std::mem::take(&mut self.open) {
             let mut search = PhraseSearch::default();
@@ -79,9 +86,4 @@ impl<'q> Phrases<'q> {
         }
         Ok(is_settled)
     }
-}
-
-/// The steps of a pace that the analysis of so many bytes stands for.
-fn steps(bytes: usize) -> usize {
-    bytes * ANALYZED_NS_PER_BYTE / STEP_NS
 }
