@@ -196,10 +196,12 @@ impl Permit {
         if O::OF_FAMILY && !operation.collection().is_empty() {
             self.core.expect_family(operation.collection(), self.family)?;
         }
+        // In a box: whoever waits for one of many operations would hold, and copy, the state of the largest.
+        let work = Box::pin(operation.run(self.core.clone()));
         if !O::MUTATES {
-            return operation.run(self.core.clone()).await;
+            return work.await;
         }
-        let work = detached(self.env(), operation.run(self.core.clone()));
+        let work = detached(self.env(), work);
         if !O::LASTS {
             return work.await;
         }

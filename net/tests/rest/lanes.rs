@@ -614,7 +614,7 @@ fn what_one_query_may_ask_for_is_bounded() {
     let query = "/v1/collections/bounded/query";
     let ids: Vec<u64> = (0..257).collect();
     let many = json!({"prefetch": [{"recommend": {"positive": ids}}]}).to_string();
-    client.refused("POST", query, &many, 400, "at most 256 example ids, found 257");
+    client.refused("POST", query, &many, 400, "at most 256 examples, found 257");
     let pair = json!({"positive": 1, "negative": 2});
     let many = json!({"prefetch": [{"discover": {"target": 1, "context": vec![pair; 257]}}]}).to_string();
     client.refused("POST", query, &many, 400, "at most 256 pairs of examples");

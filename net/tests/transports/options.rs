@@ -295,7 +295,7 @@ fn dense(clients: &mut Clients, seed: &mut u64) -> Vec<Search> {
         metric: Some("l2"),
         documents,
     };
-    let spec = json!({"prefetch": [{"dense": {"vector": query}}], "k": k});
+    let spec = json!({"prefetch": [{"dense": {"dense": query}}], "k": k});
     vec![
         plain("points/search", "Search", "vector_search", false),
         plain("points/search/docs", "SearchDocs", "vector_search_docs", true),
@@ -373,7 +373,7 @@ fn named(clients: &mut Clients, seed: &mut u64) -> Vec<Search> {
         metric: Some("l2"),
         documents,
     };
-    let spec = json!({"prefetch": [{"named_dense": {"space": "image", "vector": query}}], "k": k});
+    let spec = json!({"prefetch": [{"named_dense": {"space": "image", "dense": query}}], "k": k});
     vec![
         plain("search", "NamedSearch", "vector_named_search", false),
         plain("search/docs", "NamedSearchDocs", "vector_named_search_docs", true),

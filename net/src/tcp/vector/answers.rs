@@ -288,7 +288,7 @@ impl ScrollAnswer {
     }
 
     /// Ends it with the documents alone, which are not of a scroll.
-    pub fn finish_docs(self, out: &mut Vec<u8>) {
+    pub fn finish_docs(self, out: &mut [u8]) {
         if let Some(count) = out.get_mut(self.start..self.start + 4) {
             count.copy_from_slice(&self.count.to_be_bytes());
         }
