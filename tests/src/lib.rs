@@ -5,6 +5,8 @@
 
 pub mod decoders;
 mod descriptors;
+#[path = "../../net/tests/common/grpc.rs"]
+pub mod grpc;
 mod http;
 mod process;
 mod random;

@@ -1,4 +1,6 @@
 //! A client of gRPC. Messages are JSON here and are encoded by descriptors, so that no code of the server's codec is in it.
+//!
+//! The crate of whole-system tests compiles this file as well.
 use bytes::Bytes;
 use futures_lite::future::block_on;
 use h2::RecvStream;
@@ -113,6 +115,7 @@ pub struct GrpcClient {
 }
 
 impl GrpcClient {
+    /// Connects.
     pub fn connect(address: SocketAddr) -> GrpcClient {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -165,16 +168,35 @@ impl GrpcClient {
 
     /// Calls a method.
     pub fn answer(&self, method: &str, request: &Json, headers: &[(&str, &str)]) -> Answer {
+        self.try_answer(method, request, headers).unwrap()
+    }
+
+    fn try_answer(
+        &self,
+        method: &str,
+        request: &Json,
+        headers: &[(&str, &str)],
+    ) -> Result<Answer, h2::Error> {
         let token = self.token.clone();
         let mut all: Vec<(&str, &str)> = token.iter().map(|token| ("authorization", &**token)).collect();
         all.extend(headers);
         let bytes = framed(&encode(&messages_of(method).0, request));
-        self.send(&self.path(method), &all, &[&bytes]).unwrap()
+        self.send(&self.path(method), &all, &[&bytes])
     }
 
     /// Calls a method: its answer, or the code and the sentence of its refusal.
     pub fn call(&self, method: &str, request: Json) -> Result<Json, (u32, String)> {
-        let answer = self.answer(method, &request, &[]);
+        self.try_call(method, &request).unwrap()
+    }
+
+    /// Calls a method of a server that may end meanwhile: its answer, or the code and the sentence of its refusal. The outer error is a broken
+    /// connection, after which the call may or may not have been carried out.
+    pub fn try_call(&self, method: &str, request: &Json) -> Result<Result<Json, (u32, String)>, h2::Error> {
+        let answer = self.try_answer(method, request, &[])?;
+        Ok(GrpcClient::told(method, &answer))
+    }
+
+    fn told(method: &str, answer: &Answer) -> Result<Json, (u32, String)> {
         assert_eq!(answer.status, 200);
         assert_eq!(answer.headers["content-type"], "application/grpc");
         match (answer.code(), &answer.messages()[..]) {
