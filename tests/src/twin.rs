@@ -1,4 +1,4 @@
-//! A collection as simple as can be: points in a map, every question answered by looking at all of them.
+//! Payloads and filters as simple as can be, for tests that compare a server with a naive model of it.
 
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,21 +68,6 @@ pub type Payload = BTreeMap<String, Val>;
 /// A payload as clients send it.
 pub fn tagged(payload: &Payload) -> Value {
     Value::Object(payload.iter().map(|(key, value)| (key.clone(), value.tagged())).collect::<Map<_, _>>())
-}
-
-/// A point.
-#[derive(Clone, Debug, Default)]
-pub struct Point {
-    /// As sent.
-    pub vector: Vec<f32>,
-    /// The document, empty = none.
-    pub content: String,
-    /// Everything else.
-    pub payload: Payload,
-    /// Components by dimension.
-    pub sparse: BTreeMap<u32, f32>,
-    /// As the interface counts it.
-    pub version: u64,
 }
 
 /// A filter.
@@ -190,96 +175,6 @@ impl Filter {
 }
 
 /// The words of a text, lower-cased.
-fn words(text: &str) -> impl Iterator<Item = String> + '_ {
+pub fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase)
-}
-
-/// A collection.
-#[derive(Clone, Debug, Default)]
-pub struct Twin {
-    /// `cosine`, `l2` or `dot`.
-    pub metric: &'static str,
-    /// By id.
-    pub points: BTreeMap<u64, Point>,
-}
-
-impl Twin {
-    /// Ids that match, ascending.
-    pub fn matching(&self, filter: Option<&Filter>) -> Vec<u64> {
-        let matches = |id: u64, point: &Point| filter.is_none_or(|filter| filter.matches(id, &point.payload));
-        self.points.iter().filter(|(id, point)| matches(**id, point)).map(|(id, _)| *id).collect()
-    }
-
-    fn distance(&self, a: &[f32], b: &[f32]) -> f64 {
-        let sum = |of: &dyn Fn(f64, f64) -> f64| {
-            a.iter().zip(b).map(|(a, b)| of(f64::from(*a), f64::from(*b))).sum::<f64>()
-        };
-        let norm = |of: &[f32]| of.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
-        match self.metric {
-            "l2" => sum(&|a, b| (a - b) * (a - b)),
-            "dot" => -sum(&|a, b| a * b),
-            _ => 1.0 - sum(&|a, b| a * b) / (norm(a) * norm(b)).max(f64::MIN_POSITIVE),
-        }
-    }
-
-    /// All that match by distance, nearest first.
-    pub fn nearest(&self, query: &[f32], filter: Option<&Filter>) -> Vec<(u64, f64)> {
-        let of = |id: u64| (id, self.distance(query, &self.points[&id].vector));
-        let mut all: Vec<(u64, f64)> = self.matching(filter).into_iter().map(of).collect();
-        all.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
-        all
-    }
-
-    /// All that share a dimension with the query and match, best first.
-    pub fn by_sparse(&self, query: &BTreeMap<u32, f32>, filter: Option<&Filter>) -> Vec<(u64, f64)> {
-        let score = |id: u64| {
-            let of = &self.points[&id].sparse;
-            let shared = query
-                .iter()
-                .filter_map(|(dimension, x)| Some(f64::from(*x) * f64::from(*of.get(dimension)?)));
-            let shared: Vec<f64> = shared.collect();
-            (!shared.is_empty()).then(|| (id, shared.iter().sum()))
-        };
-        best(self.matching(filter).into_iter().filter_map(score).collect())
-    }
-
-    /// All that hold a word of the query and match, by BM25 with k1 1.2 and b 0.75, best first. The words are of two letters
-    /// each, which no stemmer touches, and no stop words.
-    pub fn by_text(&self, query: &str, filter: Option<&Filter>) -> Vec<(u64, f64)> {
-        let texts: BTreeMap<u64, Vec<String>> =
-            self.points.iter().map(|(id, point)| (*id, words(&point.content).collect())).collect();
-        let documents = || texts.values().filter(|words| !words.is_empty());
-        let count = documents().count() as f64;
-        let average = documents().map(Vec::len).sum::<usize>() as f64 / count.max(1.0);
-        let score = |id: u64| {
-            let text = &texts[&id];
-            let mut sum = 0.0;
-            for word in words(query).collect::<BTreeSet<_>>() {
-                let frequency = text.iter().filter(|other| **other == word).count() as f64;
-                let with = documents().filter(|text| text.contains(&word)).count() as f64;
-                let rarity = (1.0 + (count - with + 0.5) / (with + 0.5)).ln();
-                let length = 1.0 - 0.75 + 0.75 * text.len() as f64 / average;
-                sum += rarity * frequency * 2.2 / (frequency + 1.2 * length);
-            }
-            (sum > 0.0).then_some((id, sum))
-        };
-        best(self.matching(filter).into_iter().filter_map(score).collect())
-    }
-}
-
-/// Reciprocal ranks of several lanes added up, best first.
-pub fn fused(lanes: &[Vec<(u64, f64)>]) -> Vec<(u64, f64)> {
-    let mut sums: BTreeMap<u64, f64> = BTreeMap::new();
-    for lane in lanes {
-        for (index, (id, _)) in lane.iter().enumerate() {
-            *sums.entry(*id).or_default() += 1.0 / (61.0 + index as f64);
-        }
-    }
-    best(sums.into_iter().collect())
-}
-
-/// Highest first, ties by id.
-fn best(mut all: Vec<(u64, f64)>) -> Vec<(u64, f64)> {
-    all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    all
 }

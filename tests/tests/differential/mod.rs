@@ -1,446 +1,454 @@
-//! Random writes of every kind, restarts and kills, and after them every question, beside a collection as simple as can be.
+//! Collections of all three families, written and asked over all three transports, beside twins that are as simple as can be.
 //!
-//! Collections stay so small that searches are exact, so answers must be equal up to rounding. One run is one seed: printed when it
-//! fails, replayed with `NIGH_TEST_SEED`. `NIGH_TEST_LONG=1` does millions of operations.
-use nigh_tests::twin::{Filter, Payload, Point, Twin, Val, fused, tagged};
-use nigh_tests::{Api, Server, SplitMix, long};
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+//! Random writes of every kind, each over a transport that is drawn, with conditions and deadlines, restarts and kills between them; and
+//! questions that all transports must answer with the same bits, which are those of the twin up to rounding. Collections stay so small that
+//! searches are exact. One run is one seed: printed when it fails, replayed with `NIGH_TEST_SEED`. `NIGH_TEST_LONG=1` runs many seeds with
+//! thousands of operations each.
+mod binary;
+mod calls;
+mod draws;
+mod kills;
+mod model;
+mod rest;
+mod transports;
 
-const IDS: u64 = 150;
-const POINTS: &str = "/v1/collections/twin/points";
-/// Rounding of scores and distances, relative to one.
-const CLOSE: f64 = 2e-4;
+use binary::Binary;
+use calls::Calls;
+use draws::{Draws, IDS};
+use model::{Collection, Deadline, Doomed, Family, Hit, Matrix, Point, Stored, Twin, check_hits};
+use nigh_tests::twin::{Payload, Val};
+use nigh_tests::{Server, SplitMix, long};
+use rest::Rest;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use transports::{FLAGS, NAMES, Transport};
 
+/// What ends later than this does not end during a write.
+const FAR: Duration = Duration::from_secs(600);
+
+/// A connection of each.
+fn all(server: &Server) -> [Box<dyn Transport>; 3] {
+    [Box::new(Rest::new(server.api())), Box::new(Binary::new(server.tcp())), Box::new(Calls::new(server))]
+}
+
+/// A connection of one of them.
+fn any(server: &Server, random: &mut SplitMix) -> Box<dyn Transport + Send> {
+    match random.below(3) {
+        0 => Box::new(Rest::new(server.api())),
+        1 => Box::new(Binary::new(server.tcp())),
+        _ => Box::new(Calls::new(server)),
+    }
+}
+
+/// Collections with their twins, and connections to the server that has them.
 struct Run {
-    random: SplitMix,
-    dim: usize,
-    twin: Twin,
-    /// The last version of every id that was there: it is never given again.
-    given: BTreeMap<u64, u64>,
-    api: Api,
+    draws: Draws,
+    collections: Vec<(Collection, Twin)>,
+    transports: [Box<dyn Transport>; 3],
+    rest: Rest,
 }
 
 #[test]
 fn answers_are_those_of_the_twin() {
-    let seeds = if long() { 500 } else { 3 };
+    let seeds = if long() { 40 } else { 3 };
     let first = std::env::var("NIGH_TEST_SEED").ok().map(|text| text.parse().expect("a number"));
     let range = first.map_or(1..1 + seeds, |seed: u64| seed..seed + 1);
     for seed in range {
         println!("seed {seed}");
-        run(seed, if long() { 4000 } else { 400 });
+        run(seed, if long() { 6000 } else { 600 });
     }
 }
 
 fn run(seed: u64, operations: usize) {
     let data = tempfile::tempdir().expect("a temporary directory");
-    let flags = ["-cores", ["1", "2"][seed as usize % 2], "-ttl-sweep-interval", "50ms"];
+    let flags = [&FLAGS[..], &["-cores", ["1", "2"][seed as usize % 2]]].concat();
     let mut server = Server::start(Some(data.path()), &flags);
-    let mut random = SplitMix(seed);
-    let dim = 1 + random.below(12) as usize;
-    let metric = ["cosine", "l2", "dot"][random.below(3) as usize];
-    let config = json!({"dim": dim, "metric": metric, "full_text": {}, "seed": seed});
-    server.api().ok("POST", "/v1/collections", json!({"name": "twin", "config": config}));
-    let mut run = Run {
-        random,
-        dim,
-        twin: Twin { metric, ..Twin::default() },
-        given: BTreeMap::new(),
-        api: server.api(),
-    };
+    let mut run = Run::new(&server, SplitMix(seed));
+    run.create();
     for operation in 0..operations {
-        match run.random.below(400) {
-            0 => {
+        let index = run.draws.below(3) as usize;
+        match run.draws.below(400) {
+            0 | 1 => {
                 // The answers so far are those of the process that goes.
-                if run.random.below(2) == 0 {
+                if run.draws.chance(2) {
                     server.kill()
                 } else {
                     drop(server.stop())
                 }
                 server = Server::start(Some(data.path()), &flags);
-                run.api = server.api();
+                run.connect(&server);
+                (0..3).for_each(|index| run.check_points(index));
             }
-            1..250 => run.write(),
-            _ => run.ask(),
+            2..250 => run.write(index),
+            250..300 => run.check_point(index),
+            _ => run.ask(index),
         }
         if operation % 100 == 99 {
-            run.check_everything();
+            (0..3).for_each(|index| run.check_points(index));
         }
     }
 }
 
 impl Run {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.random.below(bound)
+    fn new(server: &Server, random: SplitMix) -> Run {
+        let mut draws = Draws(random);
+        let collections = draws.collections().into_iter().map(|of| (of, Twin::default())).collect();
+        Run { draws, collections, transports: all(server), rest: Rest::new(server.api()) }
     }
 
-    fn chance(&mut self, one_in: u64) -> bool {
-        self.random.below(one_in) == 0
-    }
-
-    /// Two letters that no stemmer touches and no list of stop words has.
-    fn word(&mut self) -> String {
-        // The product makes some words much more frequent than others.
-        let letter = self.below(5) * self.below(5);
-        format!("q{}", (b'b' + letter as u8) as char)
-    }
-
-    fn text(&mut self, words: u64) -> String {
-        (0..self.below(words + 1)).map(|_| self.word()).collect::<Vec<_>>().join(" - ")
-    }
-
-    fn number(&mut self) -> Val {
-        let value = self.below(20) as i64 - 6;
-        if self.chance(3) { Val::Float(value as f64 / 2.0) } else { Val::Int(value) }
-    }
-
-    fn value(&mut self, field: &str) -> Val {
-        if self.chance(15) {
-            return Val::Null;
-        }
-        match field {
-            "n" => self.number(),
-            "m" => Val::Int(self.below(1 << 40) as i64),
-            "s" => Val::Str(self.text(2)),
-            "b" => Val::Bool(self.chance(2)),
-            "t" => Val::Strs((0..self.below(4)).map(|_| self.text(2)).collect()),
-            _ => Val::Ints((0..self.below(4)).map(|_| self.below(5) as i64).collect()),
+    /// Creates the collections, each over one of the transports.
+    fn create(&mut self) {
+        for (of, _) in &self.collections {
+            self.transports[self.draws.below(3) as usize].create(of);
         }
     }
 
-    fn payload(&mut self) -> Payload {
-        let mut payload = Payload::new();
-        for field in ["n", "m", "s", "b", "t", "z"] {
-            if self.below(10) < 7 {
-                payload.insert(field.to_owned(), self.value(field));
-            }
+    fn connect(&mut self, server: &Server) {
+        (self.transports, self.rest) = (all(server), Rest::new(server.api()));
+    }
+
+    /// Waits until each deadline has passed that may have passed, and lets the twin know.
+    fn settle(&mut self, index: usize) {
+        let twin = &mut self.collections[index].1;
+        loop {
+            let now = Instant::now();
+            let begun = twin.deadlines().filter(|(_, end)| end.earliest <= now);
+            let Some(last) = begun.map(|(_, end)| end.latest).max() else { return };
+            std::thread::sleep(last.saturating_duration_since(now));
+            twin.end(Instant::now());
         }
-        payload
     }
 
-    /// Eighths, so that products and sums of few are exact.
-    fn sparse(&mut self) -> BTreeMap<u32, f32> {
-        let count = self.below(6);
-        (0..count)
-            .map(|_| ((self.below(6) * self.below(6)) as u32, 0.125 * (1 + self.below(16)) as f32))
-            .collect()
-    }
-
-    fn vector(&mut self) -> Vec<f32> {
-        self.random.vector(self.dim)
-    }
-
-    fn id(&mut self) -> u64 {
-        self.below(IDS)
-    }
-
-    fn live(&mut self) -> Option<u64> {
-        let index = self.below(IDS.max(1)) as usize;
-        let ids: Vec<u64> = self.twin.points.keys().copied().collect();
-        (!ids.is_empty()).then(|| ids[index % ids.len()])
-    }
-
-    fn filter(&mut self, depth: u64) -> Filter {
-        if depth > 0 && self.chance(3) {
-            let count = self.below(4);
-            let mut filters: Vec<Filter> = (0..count).map(|_| self.filter(depth - 1)).collect();
-            return match self.below(4) {
-                0 => Filter::And(filters),
-                1 => Filter::Or(filters),
-                2 if count > 0 => Filter::AtLeast(1 + self.below(count) as usize, filters),
-                _ => Filter::Not(Box::new(filters.pop().unwrap_or(Filter::Or(Vec::new())))),
-            };
+    /// Waits until nothing of these points ends while they are written.
+    fn wait_for(&mut self, index: usize, is_one: &dyn Fn(u64) -> bool) {
+        let now = Instant::now();
+        let near = |(id, end): &(u64, Deadline)| is_one(*id) && end.earliest < now + FAR;
+        let last = self.collections[index].1.deadlines().filter(near).map(|(_, end)| end.latest).max();
+        if let Some(last) = last {
+            std::thread::sleep(last.saturating_duration_since(now));
         }
-        match self.below(12) {
-            10 => Filter::HasId((0..self.below(60)).map(|_| self.below(IDS + 9)).collect()),
-            0 | 1 => {
-                let op = ["gt", "gte", "lt", "lte"][self.below(4) as usize];
-                Filter::Leaf(op, "n", self.number())
-            }
-            2 => {
-                let op = ["gt", "lte"][self.below(2) as usize];
-                Filter::Leaf(op, "m", Val::Int(self.below(1 << 40) as i64))
-            }
-            3 => {
-                let op = ["gt", "gte", "lt", "lte"][self.below(4) as usize];
-                Filter::Leaf(op, "s", Val::Str(self.text(1)))
-            }
-            4 | 5 => {
-                let field = ["n", "s", "b", "t", "z"][self.below(5) as usize];
-                let op = if self.chance(3) { "ne" } else { "eq" };
-                Filter::Leaf(op, field, self.value(field))
-            }
-            6 => Filter::Leaf(
-                "in",
-                "n",
-                Val::Ints((0..self.below(5)).map(|_| self.below(14) as i64).collect()),
-            ),
-            7 => Filter::Leaf("in", "s", Val::Strs((0..self.below(4)).map(|_| self.text(1)).collect())),
-            8 => Filter::Leaf("contains", "z", Val::Int(self.below(5) as i64)),
-            9 => {
-                let field = ["s", "t"][self.below(2) as usize];
-                Filter::Leaf("match", field, Val::Str(self.text(2)))
-            }
-            _ => {
-                let op = ["is_empty", "is_null", "exists"][self.below(3) as usize];
-                Filter::Leaf(op, ["n", "s", "t", "z"][self.below(4) as usize], Val::Null)
+        self.settle(index);
+    }
+
+    /// What all transports answer at a time when nothing ends, one beside the other.
+    fn answers<T>(
+        &mut self,
+        index: usize,
+        mut ask: impl FnMut(&mut dyn Transport, &Collection, usize) -> T,
+    ) -> Vec<T> {
+        loop {
+            self.settle(index);
+            let (of, twin) = &self.collections[index];
+            let transports = self.transports.iter_mut().enumerate();
+            let answers = transports.map(|(at, transport)| ask(&mut **transport, of, at)).collect();
+            let now = Instant::now();
+            if twin.deadlines().all(|(_, end)| end.earliest > now) {
+                return answers;
             }
         }
     }
 
-    fn maybe_filter(&mut self) -> Option<Filter> {
-        (!self.chance(3)).then(|| self.filter(2))
-    }
-
-    fn new_point(&mut self, id: u64) -> (Value, Point) {
-        let version = self.given.get(&id).map_or(1, |given| given + 1);
-        let content = if self.chance(4) { String::new() } else { self.text(12) };
-        let point =
-            Point { vector: self.vector(), content, payload: self.payload(), sparse: self.sparse(), version };
-        let (indices, values): (Vec<u32>, Vec<f32>) = point.sparse.iter().map(|(i, x)| (*i, *x)).unzip();
-        let body = json!({"id": id, "vector": point.vector, "content": point.content,
-            "metadata": tagged(&point.payload), "sparse": {"indices": indices, "values": values}});
-        (body, point)
-    }
-
-    fn put(&mut self, id: u64, point: Point) {
-        self.given.insert(id, point.version);
-        self.twin.points.insert(id, point);
-    }
-
-    fn write(&mut self) {
-        match self.below(16) {
-            0..=3 => {
-                let id = self.id();
-                let (mut body, point) = self.new_point(id);
-                body["upsert"] = json!(true);
-                if self.chance(3) {
-                    body["expected_version"] =
-                        json!(self.twin.points.get(&id).map_or(0, |point| point.version));
-                }
-                self.api.ok("POST", POINTS, body);
-                self.put(id, point);
-            }
-            4..=6 => {
-                let mut points = Vec::new();
-                for _ in 0..self.below(12) {
-                    let id = self.id();
-                    let (body, point) = self.new_point(id);
-                    points.push(body);
-                    self.put(id, point);
-                }
-                self.api.ok("POST", &format!("{POINTS}/batch"), json!({"upsert": true, "points": points}));
-            }
-            7 => {
-                // One that is there is refused, and stays; one that ends at once is never seen.
-                let id = self.id();
-                let (mut body, point) = self.new_point(id);
-                let known = self.twin.points.contains_key(&id);
-                if !known && self.chance(2) {
-                    body["ttl_ms"] = json!(1);
-                    body["content"] = json!("");
-                    self.api.ok("POST", POINTS, body);
-                    self.given.insert(id, point.version);
-                    std::thread::sleep(std::time::Duration::from_millis(3));
-                    return;
-                }
-                let reply = self.api.send("POST", POINTS, &body).expect("an answer");
-                assert_eq!(reply.status, if known { 409 } else { 200 }, "{}", reply.body);
-                if !known {
-                    self.put(id, point);
-                }
-            }
-            8 | 9 => {
-                let id = self.id();
-                let answer = self.api.ok("DELETE", &format!("{POINTS}/{id}"), Value::Null);
-                assert_eq!(answer["deleted"], self.twin.points.remove(&id).is_some());
-            }
-            10 if self.chance(4) => {
-                let filter = self.filter(2);
-                let matching = self.twin.matching(Some(&filter));
-                let body = json!({"filter": filter.json()});
-                let reply = self.api.send("POST", &format!("{POINTS}/delete"), &body).expect("an answer");
-                // A filter that is true of everything is refused.
-                assert!(matches!(reply.status, 200 | 400), "{}", reply.body);
-                if reply.status == 200 {
-                    assert_eq!(reply.body["deleted"], matching.len(), "{filter:?}");
-                    matching.iter().for_each(|id| _ = self.twin.points.remove(id));
-                }
-            }
-            _ => self.change_payload(),
+    fn write(&mut self, index: usize) {
+        match self.draws.below(16) {
+            0..=4 => self.put(index),
+            5..=8 => self.put_many(index),
+            9 | 10 => self.delete(index),
+            11 => self.delete_many(index),
+            _ => self.change(index),
         }
     }
 
-    fn change_payload(&mut self) {
-        let Some(id) = self.live() else { return };
-        let path = format!("{POINTS}/{id}/payload");
-        let mut point = self.twin.points[&id].clone();
-        point.version += 1;
-        let mut patch = self.payload();
-        let mut body = tagged(&patch);
-        let content = self.chance(2).then(|| self.text(12));
-        if let Some(content) = &content {
-            body["$content"] = Val::Str(content.clone()).tagged();
+    fn put(&mut self, index: usize) {
+        let id = self.draws.id();
+        let of = self.collections[index].0.clone();
+        let mut put = self.draws.put(&of, id);
+        let is_conditional = self.draws.chance(3);
+        put.create_only = of.family == Family::Dense && !is_conditional && self.draws.chance(4);
+        // A point that is replaced as a whole may end meanwhile, since that changes nothing of what comes out.
+        if of.family == Family::Named || is_conditional || put.create_only {
+            self.wait_for(index, &|other| other == id);
         }
-        let expired = self.chance(6).then(|| patch.keys().next().cloned()).flatten();
-        if let Some(key) = &expired {
-            body["key_ttl_ms"] = json!({key: 1});
+        self.settle(index);
+        let twin = &mut self.collections[index].1;
+        let version = twin.version(id);
+        let mut refusal = (put.create_only && version > 0).then_some("already present");
+        if is_conditional {
+            let wrong = self.draws.chance(3);
+            put.expected = Some(version + u64::from(wrong));
+            refusal = wrong.then_some("version conflict");
         }
-        match self.below(5) {
-            0 | 1 => {
-                self.api.ok("POST", &path, body);
-                point.payload.append(&mut patch);
-                point.content = content.unwrap_or(point.content);
+        let at = self.draws.below(3) as usize;
+        let sent = Instant::now();
+        let told = self.transports[at].put(&of, &put).expect("an answer");
+        let answered = Instant::now();
+        match refusal {
+            Some(part) => {
+                assert!(told.is_err_and(|text| text.contains(part)), "{} {put:?}: not {part}", NAMES[at])
             }
-            2 => {
-                // Nothing merged counts, nothing put in the place of all clears it.
-                let put = self.chance(2);
-                self.api.ok(if put { "PUT" } else { "POST" }, &path, json!({}));
-                if put {
-                    point.payload.clear();
-                    point.content.clear();
-                }
-                self.put(id, point);
-                return;
+            None => {
+                told.unwrap_or_else(|refusal| panic!("{} {put:?}: {refusal}", NAMES[at]));
+                let point = twin.after(&of, &put, sent, answered);
+                twin.insert(id, point);
             }
-            3 => {
-                self.api.ok("POST", &format!("{path}/overwrite"), body);
-                (point.payload, point.content) = (patch, content.unwrap_or_default());
+        }
+    }
+
+    fn put_many(&mut self, index: usize) {
+        let of = self.collections[index].0.clone();
+        let ids: Vec<u64> = (0..1 + self.draws.below(12)).map(|_| self.draws.id()).collect();
+        let puts: Vec<_> = ids.iter().map(|id| self.draws.put(&of, *id)).collect();
+        if of.family == Family::Named {
+            self.wait_for(index, &|id| ids.contains(&id));
+        }
+        self.settle(index);
+        let twin = &mut self.collections[index].1;
+        let at = self.draws.below(3) as usize;
+        let sent = Instant::now();
+        let told = self.transports[at].put_many(&of, &puts).expect("an answer");
+        let answered = Instant::now();
+        told.unwrap_or_else(|refusal| panic!("{} {puts:?}: {refusal}", NAMES[at]));
+        for put in &puts {
+            let point = twin.after(&of, put, sent, answered);
+            twin.insert(put.id, point);
+        }
+    }
+
+    fn delete(&mut self, index: usize) {
+        let id = self.draws.id();
+        self.wait_for(index, &|other| other == id);
+        let (of, twin) = &mut self.collections[index];
+        let version = twin.version(id);
+        let expected = self.draws.chance(3).then(|| version + u64::from(self.draws.chance(3)));
+        let at = self.draws.below(3) as usize;
+        let told = self.transports[at].delete(of, id, expected).expect("an answer");
+        if expected.is_none_or(|expected| expected == version) {
+            assert_eq!(told, Ok(twin.points.remove(&id).is_some()), "{} {id}", NAMES[at]);
+        } else {
+            assert!(told.is_err_and(|text| text.contains("version conflict")), "{} {id}", NAMES[at]);
+        }
+    }
+
+    fn delete_many(&mut self, index: usize) {
+        let doomed = self.draws.doomed();
+        self.wait_for(index, &|_| true);
+        let (of, twin) = &mut self.collections[index];
+        let mut told = None;
+        let mut at = self.draws.below(3) as usize;
+        while told.is_none() {
+            at = (at + 1) % 3;
+            told = self.transports[at].delete_many(of, &doomed);
+        }
+        let told = told.expect("some transport has it").expect("an answer");
+        let ids = match &doomed {
+            Doomed::Matching(filter) => twin.matching(Some(filter)),
+            Doomed::Ids(ids) => {
+                let mut ids: Vec<u64> =
+                    ids.iter().copied().filter(|id| twin.points.contains_key(id)).collect();
+                ids.sort_unstable();
+                ids.dedup();
+                ids
             }
-            _ => {
-                let keys = ["n", "s", "$content"][..1 + self.below(3) as usize].to_vec();
-                self.api.ok("POST", &format!("{path}/delete"), json!({"keys": keys}));
-                for key in keys {
-                    point.payload.remove(key);
-                    if key == "$content" {
-                        point.content.clear();
-                    }
-                }
-                self.put(id, point);
+        };
+        match told {
+            Ok(count) => assert_eq!(count, ids.len() as u64, "{} {doomed:?}", NAMES[at]),
+            // What is true of everything is no filter.
+            Err(text) => {
+                let is_all = matches!(doomed, Doomed::Matching(_)) && ids.len() == twin.points.len();
+                assert!(is_all && text.contains("filter"), "{} {doomed:?}: {text}", NAMES[at]);
                 return;
             }
         }
-        if let Some(key) = expired {
-            std::thread::sleep(std::time::Duration::from_millis(3));
-            point.payload.remove(&key);
-        }
-        self.put(id, point);
+        ids.iter().for_each(|id| _ = twin.points.remove(id));
     }
 
-    fn ask(&mut self) {
-        let filter = self.maybe_filter();
-        let json = filter.as_ref().map_or(Value::Null, Filter::json);
-        let k = 1 + self.below(20) as usize;
-        let (query, sparse, text) = (self.vector(), self.sparse(), self.text(4));
-        let (indices, values): (Vec<u32>, Vec<f32>) = sparse.iter().map(|(i, x)| (*i, *x)).unzip();
-        let about = format!("k {k}, filter {filter:?}, text {text:?}, sparse {sparse:?}");
-        let filter = filter.as_ref();
-        match self.below(7) {
-            0 => {
-                let body = json!({"query": query, "k": k, "filter": json});
-                let answer = self.api.ok("POST", &format!("{POINTS}/search"), body);
-                same(&answer["results"], "distance", &self.twin.nearest(&query, filter), k, &about);
+    fn change(&mut self, index: usize) {
+        let id = self.draws.id();
+        let of = self.collections[index].0.clone();
+        let change = self.draws.change(&of);
+        self.wait_for(index, &|other| other == id);
+        let twin = &mut self.collections[index].1;
+        let version = twin.version(id);
+        let wrong = self.draws.chance(3);
+        let expected =
+            (version > 0 && self.draws.chance(3)).then(|| if wrong { version + 1 } else { version });
+        let at = self.draws.below(3) as usize;
+        let sent = Instant::now();
+        let told = self.transports[at].change(&of, id, &change, expected).expect("an answer");
+        let about = || format!("{} {} {id} {expected:?} {change:?}", NAMES[at], of.name);
+        if expected.is_some_and(|expected| expected != version) {
+            return assert!(told.is_err_and(|text| text.contains("version conflict")), "{}", about());
+        }
+        let changed = twin.changed(id, &change, sent, Instant::now());
+        assert_eq!(told, Ok(changed.is_some()), "{}", about());
+        if let Some(point) = changed {
+            twin.insert(id, point);
+        }
+    }
+
+    fn ask(&mut self, index: usize) {
+        match self.draws.below(8) {
+            0 => self.scroll(index),
+            1 => self.count(index),
+            _ => self.search(index),
+        }
+    }
+
+    fn search(&mut self, index: usize) {
+        let ask = self.draws.ask(&self.collections[index].0);
+        let answers = self.answers(index, |transport, of, _| transport.ask(of, &ask));
+        let (of, twin) = &self.collections[index];
+        let about = || format!("{}: {ask:?}", of.name);
+        for (at, answer) in answers.iter().enumerate().skip(1) {
+            assert_eq!(*answer, answers[0], "{} says something else: {}", NAMES[at], about());
+        }
+        let (figure, all) = twin.answer(of, &ask);
+        check_hits(&answers[0], figure, &all, ask.k, &about);
+        // Whoever sends documents sends what is stored.
+        let with_documents = answers[0].iter().any(|hit| !hit.payload.is_empty());
+        for hit in answers[0].iter().filter(|_| with_documents) {
+            assert_eq!(hit.payload, told(&twin.points[&hit.id].payload), "{hit:?} {}", about());
+        }
+    }
+
+    fn count(&mut self, index: usize) {
+        let filter = self.draws.maybe_filter();
+        let key = self.draws.one_of(&["s", "b", "t"]);
+        loop {
+            self.settle(index);
+            let (of, twin) = &self.collections[index];
+            let count = self.rest.count(of, filter.as_ref());
+            let facet = self.rest.facet(of, key, filter.as_ref());
+            let now = Instant::now();
+            if twin.deadlines().any(|(_, end)| end.earliest <= now) {
+                continue;
             }
-            1 => {
-                let body = json!({"text": text, "k": k, "filter": json});
-                let answer = self.api.ok("POST", &format!("{POINTS}/search/text"), body);
-                same(&answer["documents"], "score", &self.twin.by_text(&text, filter), k, &about);
+            let ids = twin.matching(filter.as_ref());
+            assert_eq!(count, ids.len() as u64, "{} {filter:?}", of.name);
+            let mut values: BTreeMap<String, u64> = BTreeMap::new();
+            for value in ids.iter().filter_map(|id| twin.points[id].payload.get(key)) {
+                // Each element of an array counts, once in a point.
+                let elements = match value {
+                    Val::Strs(all) => all.iter().map(|text| Val::Str(text.clone())).collect(),
+                    Val::Null => Vec::new(),
+                    value => vec![value.clone()],
+                };
+                let elements: BTreeSet<String> = elements.iter().map(|value| format!("{value:?}")).collect();
+                elements.into_iter().for_each(|value| *values.entry(value).or_default() += 1);
             }
-            2 => {
-                let sparse_only =
-                    json!({"sparse": {"indices": indices, "values": values}, "k": k, "filter": json});
-                let answer = self.api.ok("POST", &format!("{POINTS}/search/hybrid"), sparse_only);
-                same(&answer["results"], "score", &self.twin.by_sparse(&sparse, filter), k, &about);
-            }
-            3 => {
-                let (dense, by_sparse) =
-                    (self.twin.nearest(&query, filter), self.twin.by_sparse(&sparse, filter));
-                if dense.is_empty() || by_sparse.is_empty() {
-                    return;
-                }
-                // Pools as large as the collection, so that a tie at the end of a pool decides nothing.
-                let body = json!({"dense": query, "sparse": {"indices": indices, "values": values}, "k": k,
-                    "filter": json, "dense_k": 500, "sparse_k": 500});
-                let answer = self.api.ok("POST", &format!("{POINTS}/search/hybrid"), body);
-                same(&answer["results"], "score", &fused(&[dense, by_sparse]), k, &about);
-            }
-            4 => {
-                let answer = self.api.ok("POST", &format!("{POINTS}/count"), json!({"filter": json}));
-                assert_eq!(answer["count"], self.twin.matching(filter).len(), "{about}");
-            }
-            5 => {
-                let ids = self.twin.matching(filter);
-                self.scroll(&json, &ids, Value::Null, &about);
-            }
-            _ => {
-                let desc = self.chance(2);
-                let twin = &self.twin;
-                let key = |id: &u64| twin.points[id].payload.get("n").and_then(Val::number);
-                let mut ids = twin.matching(filter);
-                ids.retain(|id| key(id).is_some());
-                ids.sort_by(|a, b| {
-                    let order = key(a).partial_cmp(&key(b)).expect("no NaN");
-                    if desc { order.reverse() } else { order }.then(a.cmp(b))
-                });
-                self.scroll(&json, &ids, json!({"key": "n", "desc": desc}), &about);
-            }
+            let found: BTreeMap<String, u64> =
+                facet.into_iter().map(|(value, count)| (format!("{value:?}"), count)).collect();
+            assert_eq!(found, values, "{} {key} {filter:?}", of.name);
+            return;
         }
     }
 
     /// All pages of a scroll, one after the other.
-    fn scroll(&mut self, filter: &Value, expected: &[u64], order_by: Value, about: &str) {
-        let limit = self.below(40);
-        let (mut found, mut cursor) = (Vec::new(), String::new());
-        loop {
-            let mut body = json!({"filter": filter, "limit": limit, "cursor": cursor});
-            if !order_by.is_null() {
-                body["order_by"] = order_by.clone();
+    fn scroll(&mut self, index: usize) {
+        let filter = self.draws.maybe_filter();
+        let order = (!self.draws.chance(3)).then(|| ("n", self.draws.chance(2)));
+        let limit = self.draws.below(40) as usize;
+        let filter = filter.as_ref();
+        let answers = self.answers(index, |transport, of, _| {
+            let (mut found, mut cursor): (Vec<Hit>, String) = Default::default();
+            loop {
+                let (page, next) = transport.page(of, filter, limit, &cursor, order);
+                assert!(next.is_empty() || page.len() == limit, "{} of {limit}", page.len());
+                found.extend(page);
+                if next.is_empty() {
+                    return found;
+                }
+                cursor = next;
             }
-            let page = self.api.ok("POST", &format!("{POINTS}/scroll"), body);
-            let documents = page["documents"].as_array().expect("documents");
-            found.extend(documents.iter().filter_map(|document| document["id"].as_u64()));
-            cursor = page["next_cursor"].as_str().expect("a cursor").to_owned();
-            if cursor.is_empty() {
-                break;
+        });
+        let (of, twin) = &self.collections[index];
+        let about = || format!("{} {order:?} {filter:?}, pages of {limit}", of.name);
+        let expected = match order {
+            None => twin.matching(filter),
+            Some((key, desc)) => twin.ordered(filter, key, desc),
+        };
+        for (at, answer) in answers.iter().enumerate() {
+            let found: Vec<u64> = answer.iter().map(|hit| hit.id).collect();
+            assert_eq!(found, expected, "{}: {}", NAMES[at], about());
+            for hit in answer {
+                let payload = told(&twin.points[&hit.id].payload);
+                let expected = Hit { id: hit.id, distance: 0.0, score: 0.0, payload };
+                assert_eq!(*hit, expected, "{}: {}", NAMES[at], about());
             }
-            assert_eq!(documents.len() as u64, limit, "{about}");
         }
-        assert_eq!(found, expected, "{order_by} {about}");
+    }
+
+    /// A point, or that there is none.
+    fn check_point(&mut self, index: usize) {
+        let id = self.draws.id();
+        let answers = self.answers(index, |transport, of, _| transport.point(of, id));
+        let (of, twin) = &self.collections[index];
+        for (at, answer) in answers.iter().enumerate() {
+            let about = format!("{} {} {id}", NAMES[at], of.name);
+            assert_eq!(answer.is_some(), twin.points.contains_key(&id), "{about}: {answer:?}");
+            if let (Some(found), Some(point)) = (answer, twin.points.get(&id)) {
+                assert_eq!(differs(of, found, point), None, "{about}");
+            }
+        }
     }
 
     /// Every point as it is stored.
-    fn check_everything(&mut self) {
+    fn check_points(&mut self, index: usize) {
         let ids: Vec<u64> = (0..IDS).collect();
-        let answer =
-            self.api.ok("POST", &format!("{POINTS}/batch-get"), json!({"ids": ids, "with_vector": false}));
-        let points = answer["points"].as_array().expect("points");
-        assert_eq!(points.len(), self.twin.points.len());
-        for (found, (id, point)) in points.iter().zip(&self.twin.points) {
-            assert_eq!((&found["id"], &found["version"]), (&json!(id), &json!(point.version)), "{found}");
-            let mut payload = Payload::new();
-            for (key, value) in found["payload"].as_object().into_iter().flatten() {
-                payload.insert(key.clone(), Val::read(value).expect("a kind the twin writes"));
+        let answers = self.answers(index, |transport, of, _| transport.points(of, &ids));
+        let (of, twin) = &self.collections[index];
+        for (at, answer) in answers.iter().enumerate() {
+            assert!(answer.keys().eq(twin.points.keys()), "{} {}: {answer:?}", NAMES[at], of.name);
+            for (id, found) in answer {
+                let about = format!("{} {} {id}", NAMES[at], of.name);
+                assert_eq!(differs(of, found, &twin.points[id]), None, "{about}");
+                assert_eq!(found.dense, answers[0][id].dense, "{about}");
             }
-            let content = match payload.remove("$content") {
-                Some(Val::Str(content)) => content,
-                _ => String::new(),
-            };
-            assert_eq!((&payload, &content), (&point.payload, &point.content), "id {id}");
         }
     }
 }
 
-/// The first `k` of `all`, up to rounding: the same figures in the same order, each that of the id it stands with.
-fn same(answer: &Value, figure: &str, all: &[(u64, f64)], k: usize, about: &str) {
-    let hits = answer.as_array().expect("hits");
-    assert_eq!(hits.len(), all.len().min(k), "{about}: {answer} for {all:?}");
-    for (hit, (_, expected)) in hits.iter().zip(all) {
-        let (id, found) = (hit["id"].as_u64().expect("an id"), hit[figure].as_f64().expect("a number"));
-        let of_id = all.iter().find(|(other, _)| *other == id).map(|(_, figure)| *figure);
-        let close = |a: f64, b: f64| (a - b).abs() <= CLOSE * a.abs().max(1.0);
-        assert!(
-            of_id.is_some_and(|of_id| close(found, of_id)) && close(found, *expected),
-            "{about}: {hit} is {of_id:?}, expected {expected}\n{answer}\n{all:?}"
-        );
+/// A payload as answers show it, which have no empty document.
+fn told(payload: &Payload) -> Payload {
+    let mut payload = payload.clone();
+    if payload.get("$content") == Some(&Val::Str(String::new())) {
+        payload.remove("$content");
     }
+    payload
+}
+
+/// What is not as it was written, if anything is not.
+fn differs(of: &Collection, found: &Stored, point: &Point) -> Option<String> {
+    let same = |name: &str, found: &Matrix, written: &Matrix| {
+        let is_scaled = of.space(name).metric == "cosine";
+        found.len() == written.len()
+            && found.iter().zip(written).all(|(found, written)| {
+                let norm = written.iter().map(|x| x * x).sum::<f32>().sqrt();
+                let scale = if is_scaled { norm } else { 1.0 };
+                let close =
+                    |(a, b): (&f32, &f32)| if is_scaled { (a - b / scale).abs() < 1e-5 } else { a == b };
+                found.len() == written.len() && found.iter().zip(written).all(close)
+            })
+    };
+    let has_spaces = found.dense.keys().eq(point.dense.keys());
+    if !has_spaces || !point.dense.iter().all(|(name, written)| same(name, &found.dense[*name], written)) {
+        return Some(format!("vectors {:?} for {:?}", found.dense, point.dense));
+    }
+    if let Some(sparse) = &found.sparse
+        && !sparse
+            .iter()
+            .map(|(name, vector)| (name.as_str(), vector))
+            .eq(point.sparse.iter().map(|(name, vector)| (*name, vector)))
+    {
+        return Some(format!("sparse vectors {sparse:?} for {:?}", point.sparse));
+    }
+    let payload = (told(&found.payload), told(&point.payload));
+    if payload.0 != payload.1 {
+        return Some(format!("payload {:?} for {:?}", payload.0, payload.1));
+    }
+    let version = (found.version, point.version);
+    if version.0 != version.1 {
+        return Some(format!("version {} for {}", version.0, version.1));
+    }
+    let ends = point.ends.is_some();
+    (found.ends.is_some_and(|found| found != ends)).then(|| format!("an end {:?} for {:?}", found.ends, ends))
 }
