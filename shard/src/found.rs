@@ -61,7 +61,7 @@ pub enum ShownPayload {
     Keys(Vec<String>),
 }
 
-/// What the hits of an answer bring along.
+/// Which payloads and vectors are returned with the hits of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
     /// Payloads.
@@ -190,11 +190,38 @@ pub(crate) async fn found_points(
         true => hits.iter().map(|hit| dense.row(pin, hit.slot)).collect(),
         false => Vec::new(),
     };
-    let bytes_of = |row: &[u8]| {
-        let vectors = if shown.vectors { vectors_bytes(dense, row) } else { 0 };
-        bytes_without_tokens(row) + vectors
+    let too_long = |bytes: usize| {
+        let what = if shown.vectors { "payload and vectors" } else { "payload" };
+        let text = format!(
+            "{bytes} bytes of {what} would be in the answer, which holds at most {ANSWER_ROWS_MAX_BYTES}; ask for fewer points"
+        );
+        OpError::BadRequest(text)
     };
-    let bytes: usize = found_rows.iter().map(|row| bytes_of(row)).sum();
+    // Parts of rows are taken out before anything is counted, so that an answer is refused for what it would hold alone.
+    let (mut parts, mut part_bytes) = (Vec::new(), 0);
+    let mut _parts_charge = None;
+    if shown.payload != ShownPayload::All {
+        let whole: usize = found_rows.iter().map(|row| bytes_without_tokens(row)).sum();
+        _parts_charge = charge_answer(account, whole.min(ANSWER_ROWS_MAX_BYTES))?;
+        for row in &found_rows {
+            let part = shown.row(row);
+            part_bytes += part.len();
+            if part_bytes > ANSWER_ROWS_MAX_BYTES {
+                return Err(too_long(part_bytes));
+            }
+            parts.push(part);
+            pace.step(1 + row.len() / STEP_BYTES).await.map_err(SearchError::from)?;
+        }
+    }
+    let row_bytes = match shown.payload {
+        ShownPayload::All => found_rows.iter().map(|row| bytes_without_tokens(row)).sum(),
+        _ => part_bytes,
+    };
+    let vector_bytes: usize = match shown.vectors {
+        true => found_rows.iter().map(|row| vectors_bytes(dense, row)).sum(),
+        false => 0,
+    };
+    let bytes: usize = row_bytes + vector_bytes;
     let found = |hit: &Found, row: Bytes, vectors: Bytes| {
         let Found { id, distance, score, .. } = *hit;
         FoundPoint { id, distance, score, row, vectors: FoundVectors(vectors) }
@@ -203,18 +230,17 @@ pub(crate) async fn found_points(
         return Ok(hits.iter().map(|hit| found(hit, Bytes::new(), Bytes::new())).collect());
     }
     if bytes > ANSWER_ROWS_MAX_BYTES {
-        let what = if shown.vectors { "payload and vectors" } else { "payload" };
-        let text = format!(
-            "{bytes} bytes of {what} would be in the answer, which holds at most {ANSWER_ROWS_MAX_BYTES}; ask for fewer points"
-        );
-        return Err(OpError::BadRequest(text));
+        return Err(too_long(bytes));
     }
     pace.foresee(hits.len() + bytes / STEP_BYTES).map_err(SearchError::from)?;
     let mut rows = Rows { charge: charge_answer(account, bytes)?, bytes: Vec::with_capacity(bytes) };
     let mut places = Vec::with_capacity(found_rows.len());
-    for (hit, row) in hits.iter().zip(&found_rows) {
+    for (index, (hit, row)) in hits.iter().zip(&found_rows).enumerate() {
         let start = rows.bytes.len();
-        rows.bytes.extend_from_slice(&shown.row(row));
+        match parts.get(index) {
+            Some(part) => rows.bytes.extend_from_slice(part),
+            None => rows.bytes.extend_from_slice(&shown.row(row)),
+        }
         let middle = rows.bytes.len();
         if shown.vectors {
             put_vectors(&mut rows.bytes, dense, pin, hit.slot, row);

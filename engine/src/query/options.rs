@@ -11,9 +11,10 @@ pub enum Effort {
     /// The beam width (`ef_search`) of the collection or of the space.
     #[default]
     Configured,
-    /// This beam width, or a wider one where the number of results needs it. An index of inverted lists has no beam and ignores it.
+    /// This beam width, or a wider one if the number of results needs it; the search for tokens of a multi-vector collection takes it as it is. An
+    /// index of inverted lists has no beam and ignores it.
     Beam(usize),
-    /// The query is compared with every vector that the filter lets through. Costs one distance for each of them.
+    /// The query is compared with every vector that matches the filter. Costs one distance for each of them.
     Exact,
 }
 

@@ -9,7 +9,7 @@ use rust_stemmers::{Algorithm, Stemmer};
 /// Tokens of a document that are looked at, stop words included; what comes after is not indexed.
 pub const MAX_TOKENS: usize = 1 << 20;
 
-/// English words of so few bytes are no stems of anything.
+/// English words of at most this many bytes are not stemmed.
 const UNSTEMMED_BYTES: usize = 2;
 
 /// Longer words are not stemmed: no language has them, and some stemmers take a time that grows with the square of the length.

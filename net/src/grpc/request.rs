@@ -146,7 +146,7 @@ pub struct SearchBatch {
     pub searches: Vec<BatchSearch>,
     /// Whether documents are asked for.
     pub with_rows: bool,
-    /// How thoroughly to search, and what to return.
+    /// The beam width, thresholds, the offset, and what is returned with hits.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,

@@ -59,7 +59,7 @@ pub struct SearchDocuments {
     pub filter: Option<Arc<Predicate>>,
     /// Whether the answer reports how the search was carried out.
     pub explain: bool,
-    /// How thoroughly to search, and what to return.
+    /// The beam width, thresholds, the offset, and what is returned with hits.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -85,7 +85,7 @@ pub struct HybridDocuments {
     pub sparse_k: i64,
     /// Whether the answer reports how the search was carried out.
     pub explain: bool,
-    /// How thoroughly to search, and what to return.
+    /// The beam width, thresholds, the offset, and what is returned with hits.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,

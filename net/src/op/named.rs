@@ -63,7 +63,7 @@ pub struct SearchNamed {
     pub with_rows: bool,
     /// Say how it went.
     pub explain: bool,
-    /// How thoroughly to search, and what to return.
+    /// The beam width, thresholds, the offset, and what is returned with hits.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -89,7 +89,7 @@ pub struct HybridNamed {
     pub sparse_k: i64,
     /// Say how it went.
     pub explain: bool,
-    /// How thoroughly to search, and what to return.
+    /// The beam width, thresholds, the offset, and what is returned with hits.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,

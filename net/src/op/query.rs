@@ -30,7 +30,7 @@ pub struct HybridPoints {
     pub other_k: i64,
     /// Say how it went.
     pub explain: bool,
-    /// How thoroughly to search, and what to return.
+    /// The beam width, thresholds, the offset, and what is returned with hits.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -48,7 +48,7 @@ pub struct TextPoints {
     pub filter: Option<Arc<Predicate>>,
     /// Say how it went.
     pub explain: bool,
-    /// How thoroughly to search, and what to return.
+    /// The beam width, thresholds, the offset, and what is returned with hits.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -72,7 +72,7 @@ pub struct GroupPoints {
     pub filter: Option<Arc<Predicate>>,
     /// Say how it went.
     pub explain: bool,
-    /// How thoroughly to search, and what to return.
+    /// The beam width, thresholds, the offset, and what is returned with hits.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -94,7 +94,7 @@ pub struct DiversePoints {
     pub filter: Option<Arc<Predicate>>,
     /// Say how it went.
     pub explain: bool,
-    /// How thoroughly to search, and what to return.
+    /// The beam width, thresholds, the offset, and what is returned with hits.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -132,7 +132,7 @@ pub struct QueryPoints {
     pub group_size: i64,
     /// Say how it went.
     pub explain: bool,
-    /// How thoroughly to search, and what to return.
+    /// The beam width, thresholds, the offset, and what is returned with hits.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,

@@ -23,7 +23,7 @@ pub struct SearchPoints {
     pub with_rows: bool,
     /// Say how it went.
     pub explain: bool,
-    /// How thoroughly to search, and what to return.
+    /// The beam width, thresholds, the offset, and what is returned with hits.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,

@@ -10,7 +10,7 @@ use nigh_shard::core::{GroupBy, QueryRequest, Shown, ShownPayload};
 pub struct SearchOptions {
     /// The beam width, 1 to 65,536; `None` stands for that of the collection or of the space.
     pub ef_search: Option<i64>,
-    /// Whether the query is compared with every vector that the filter lets through.
+    /// Whether the query is compared with every vector that matches the filter.
     pub exact: bool,
     /// The number of best results, or of groups, that are left out.
     pub offset: i64,
@@ -18,7 +18,7 @@ pub struct SearchOptions {
     pub score_threshold: Option<f64>,
     /// The greatest distance of a result.
     pub distance_threshold: Option<f64>,
-    /// Whether results that are ranked by distance have a score as well, which grows with fit.
+    /// Whether results that are ranked by distance have a score as well, which is larger for closer hits.
     pub with_score: bool,
     /// Which part of the payload is returned; `None` stands for what the operation returns by default.
     pub with_payload: Option<ShownPayload>,
@@ -76,7 +76,7 @@ impl SearchOptions {
         usize::try_from(self.offset).unwrap_or(0)
     }
 
-    /// What the hits bring along, where the operation returns whole payloads by default, or none.
+    /// What is returned with the hits, where the operation returns whole payloads by default, or none.
     pub(super) fn shown(&self, payloads: bool) -> Shown {
         let default = Shown::payloads_if(payloads).payload;
         Shown { payload: self.with_payload.clone().unwrap_or(default), vectors: self.with_vector }

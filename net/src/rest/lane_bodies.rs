@@ -301,7 +301,7 @@ impl LeafBody {
             (None, None) if !sparse.is_empty() => Source::Sparse(sparse),
             (None, None) => match (self.text, self.matching) {
                 (Some(text), matching) => words_of(&text, matching)?,
-                (None, Some(_)) => return Err(ApiError::invalid("match needs a text")),
+                (None, Some(_)) => return Err(ApiError::invalid("match is only allowed together with text")),
                 (None, None) => Source::Dense(self.dense.unwrap_or_default().0),
             },
         };
@@ -503,7 +503,10 @@ mod tests {
             (many.as_str(), "at most 64 lanes, found 65"),
             (r#"{"prefetch":[{"prefetch":[]}]}"#, "unknown field \"prefetch\""),
             (r#"{"prefetch":[{}],"filter":{}}"#, "unknown field \"filter\""),
-            (r#"{"prefetch":[{"match":{"phrase":true}}]}"#, "prefetch[0]: match needs a text"),
+            (
+                r#"{"prefetch":[{"match":{"phrase":true}}]}"#,
+                "prefetch[0]: match is only allowed together with text",
+            ),
             (r#"{"prefetch":[{"text":"a","match":"phrase"}]}"#, "field \"match\""),
             (r#"{"prefetch":[{"text":"a","match":{"fuzzy":1}}]}"#, "unknown field \"fuzzy\""),
             (r#"{"prefetch":[{}],"mode":"merge"}"#, "unknown query mode \"merge\""),

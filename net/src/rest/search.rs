@@ -99,7 +99,7 @@ pub struct HitFormat {
     /// What a hit has beside its id and values: the text and the rest of the payload of a document; the payload as `metadata` of a document of
     /// tokens, which has a score and no distance; or the payload, if it is asked for.
     pub kind: HitKind,
-    /// What the hits bring along.
+    /// Which payloads and vectors are returned with the hits.
     pub shown: Shown,
     /// What vectors a point has; `None` unless vectors are asked for.
     pub shape: Option<Shape>,

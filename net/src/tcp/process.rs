@@ -38,7 +38,7 @@ pub enum ProcessRequest<'a> {
     ReplMetrics,
     /// Names of collections; see [`put_names`].
     Collections,
-    /// Where the shards of keys are; see [`put_topology`](crate::tcp::topology::put_topology).
+    /// Where the shards of keys are; `topology` lays it out.
     Topology,
     /// Adds a key for clients.
     KeysAdd(NewKey<'a>),

@@ -41,7 +41,9 @@ impl<'de> Deserialize<'de> for WithPayload {
                 let array = de::value::SeqAccessDeserializer::new(array);
                 let UpTo(mut keys) = UpTo::<String, SHOWN_KEYS_MAX>::deserialize(array)?;
                 if keys.len() > SHOWN_KEYS_MAX {
-                    return Err(de::Error::custom(format_args!("at most {SHOWN_KEYS_MAX} keys are allowed")));
+                    return Err(de::Error::custom(format_args!(
+                        "at most {SHOWN_KEYS_MAX} keys may be listed"
+                    )));
                 }
                 // Hits look their keys up.
                 keys.sort_unstable();
@@ -170,7 +172,7 @@ mod tests {
             (r#"{"exact":1}"#, "field \"exact\""),
             (r#"{"with_payload":1}"#, "expected true, false, or an array of payload keys"),
             (r#"{"with_payload":[1]}"#, "field \"with_payload\""),
-            (many.as_str(), "at most 256 keys"),
+            (many.as_str(), "at most 256 keys may be listed"),
             ("[]", "a JSON object"),
             ("{", "EOF"),
         ] {

@@ -24,7 +24,7 @@ pub struct QueryRequest {
     pub lanes: LaneQuery,
     /// Group the result.
     pub group: Option<GroupBy>,
-    /// What the hits bring along.
+    /// Which payloads and vectors are returned with the hits.
     pub shown: Shown,
     /// Say how it went.
     pub explain: bool,
@@ -39,7 +39,7 @@ pub struct QueryOutcome {
     pub incomplete: bool,
     /// How.
     pub explained: Option<Explained>,
-    /// What the hits bring along.
+    /// Which payloads and vectors are returned with the hits.
     pub shown: Shown,
 }
 

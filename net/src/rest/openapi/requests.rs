@@ -39,9 +39,9 @@ pub fn options() -> Value {
             "Beam width of this search; absent means that of the collection or of the space.",
             integer(1, limits::K_MAX),
         ),
-        "exact": about("Compare the query with every vector that the filter lets through.", or(false, boolean())),
+        "exact": about("Compare the query with every vector that matches the filter.", or(false, boolean())),
         "offset": about(
-            "Best results, or groups, that are left out; with `k` at most 65,536.",
+            "The number of best results, or groups, to skip; with `k` at most 65,536, or 1,000 in a search by maximal marginal relevance.",
             or(0, integer(0, limits::K_MAX)),
         ),
         "score_threshold": about(
@@ -50,7 +50,7 @@ pub fn options() -> Value {
         ),
         "distance_threshold": about("Greatest distance of a result; for searches that rank by distance.", double()),
         "with_score": about(
-            "Give results that are ranked by distance a score that grows with fit: the cosine, the dot product, or 1 / (1 + distance) \
+            "Give results that are ranked by distance a score that is larger for closer hits: the cosine, the dot product, or 1 / (1 + distance) \
              of the squared Euclidean distance.",
             or(false, boolean()),
         ),

@@ -69,8 +69,7 @@ async fn answer(
 }
 
 /// The refusal of a topology that would name no address.
-const NO_ADDRESS: &str =
-    "topology: -tcp names no address that clients can reach; -tcp-advertise says which one they use";
+const NO_ADDRESS: &str = "topology: the server does not know the address at which clients reach it; set -tcp-advertise to host:port";
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
     frame::put_ok(out, |out| out.extend_from_slice(text.as_bytes()));
