@@ -39,6 +39,7 @@ pub mod event;
 pub mod family;
 #[cfg(not(loom))]
 pub mod found;
+mod found_vectors;
 #[cfg(not(loom))]
 mod journal;
 #[cfg(not(loom))]

@@ -1,6 +1,6 @@
 //! Points as they travel between front ends and the cores that own them: what is asked for, and what is answered. All of it is `Send`.
 
-use crate::found::FoundVectors;
+use crate::found_vectors::FoundVectors;
 use bytes::Bytes;
 use nigh_engine::collection::WriteMode;
 use nigh_engine::filter::Predicate;

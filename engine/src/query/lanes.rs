@@ -1,10 +1,10 @@
 //! A query of several lanes over one collection, carried out under one pin: each lane ranks points in its own way, then the
 //! lanes are fused, or what they found is ranked anew by one more query.
 
+use super::cut::RankedBy;
 use super::examples::Examples;
 use super::fusion::{FusedHit, Fusion, Lane, Ranking, fuse, lane_weights};
 use super::lane_query::{Combine, Found, LaneError, LaneQuery, Leaf, Method, Source, by_score};
-use super::options::RankedBy;
 use super::run::{Run, Searched};
 use crate::collection::{Dense, Explain, HitsWanted, IndexType, Query, SearchError, SparseQuery};
 use crate::filter::{Allowance, Predicate};

@@ -1,5 +1,6 @@
 //! Queries of several lanes: what each lane found becomes one result.
 
+mod cut;
 mod examples;
 mod filtered_documents;
 #[cfg(test)]

@@ -26,8 +26,9 @@ mod write;
 pub use crate::catalog::{CollectionMetrics, Unserved};
 pub use crate::error::{BatchError, OpError, PAYLOAD_KEYS_MAX, PAYLOAD_ROW_MAX_BYTES};
 pub use crate::found::{
-    ANSWER_UNCOUNTED_BYTES, ANSWERS_CROWDED, FoundVectors, Shown, ShownPayload, answers_most, charge_answer,
+    ANSWER_UNCOUNTED_BYTES, ANSWERS_CROWDED, Shown, ShownPayload, answers_most, charge_answer,
 };
+pub use crate::found_vectors::FoundVectors;
 pub use crate::owner::tasks::TaskReport;
 pub use crate::payload_change::{PayloadChange, finish_row};
 pub use crate::points::{

@@ -31,7 +31,9 @@ Rules for all methods:
 * **Options of replicas** (`write_consistency_factor`, `no_wait`, `read_consistency`, `on_partition_unavailable`, `max_staleness`) are checked. One
   node has nobody to wait for, so that they change nothing.
 * **Vector and payload** of a read are both returned where neither is asked for; where one is, it is returned alone.
-* **Queries** (`VectorQuery`) may not yet have a query inside a query, nor recommend by vectors: both are refused with INVALID_ARGUMENT.
+* **Queries** (`VectorQuery`) may not yet have a query inside a query, which is refused with INVALID_ARGUMENT.
+* **Options of a search** are one JSON object, the field `options_json` of its request, with the keys that [REST](../guide/search-options.md) takes beside
+  `explain`. With `with_payload`, `Result` and `NamedResult` have `payload_json`; with `with_vector`, every hit has `hit_vectors`.
 * **Limits** of connections and calls stand under [limits](limits.md), codes under [errors](errors.md).
 
 Beside its own service the server has `grpc.health.v1.Health`, with `Check` and `Watch`: it serves as long as `GET /v1/ready` says so over REST.
