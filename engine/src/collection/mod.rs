@@ -25,9 +25,10 @@ pub use index_type::{Drift, IndexType, IvfConfig, IvfProduct, VamanaConfig};
 pub use multi_vector_config::{MultiVectorConfig, QUERY_TOKENS_MAX, TOKENS_MAX};
 pub use named_config::{NamedConfig, NamedSpace, SPACE_NAME_MAX, SPACES_MAX};
 pub use parts::{Part, Parts};
-pub(crate) use points::View;
 pub use points::{HitsWanted, MatchCursor, Matching, Points, PointsWriter, RowWrite, SparseQuery};
+pub(crate) use points::{ParentsView, View};
 pub use quantizer_config::Quantizer;
+pub(crate) use space::Among;
 pub use space::{
     CellsInfo, Clustering, Explain, Filed, FilingRound, Hit, Moment, Query, Space, SpaceWriter,
     TrainingSample, TrainingTicket,

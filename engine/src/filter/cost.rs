@@ -21,7 +21,7 @@ pub(super) const PREDICATE_NS: f64 = 60.0;
 pub(super) const ASKED_NS: f64 = 95.0;
 /// Distances of a walk that refuses all but a share of what it meets grow with that power of the share's inverse, as measured down to
 /// a third; and in proportion to it when only few pass.
-pub(super) const REFUSED: f64 = 0.55;
+const REFUSED: f64 = 0.55;
 /// A term of a range visited: some misses, waited for together with those of others.
 const TERM_NS: f64 = 15.0;
 /// A search in a dictionary: a node or two are misses, and so are the postings it ends at.
@@ -92,7 +92,7 @@ pub(crate) fn widened(share: f64) -> f64 {
 }
 
 impl Situation {
-    pub(super) fn walked_ns(&self) -> f64 {
+    pub(crate) fn walked_ns(&self) -> f64 {
         if self.probed.is_some() {
             return self.scored_ns();
         }
@@ -128,6 +128,23 @@ impl Situation {
         2.1 * self.ef as f64 * self.m as f64
     }
 
+    /// A walk among the points that pass a gate, where they are this share of all points.
+    pub(crate) fn gated_walk(&self, share: f64) -> GatedWalk {
+        let share = share.clamp(1.0 / self.live.max(1) as f64, 1.0);
+        if self.leads(share) {
+            let widen = widening(share);
+            let distances = widen * self.distances() * led_share(share);
+            GatedWalk { leads: true, widen, distances, look_ns: look_ns(share) }
+        } else {
+            GatedWalk { leads: false, widen: 1.0, distances: self.unled(share), look_ns: 0.0 }
+        }
+    }
+
+    /// Distances of a walk that asks only of what comes near, where this share of the points matches.
+    pub(super) fn unled(&self, share: f64) -> f64 {
+        self.distances() * share.powf(-REFUSED).max(REFUSED / share)
+    }
+
     /// Whether a walk seeks what passes behind what does not, when that is so large a share.
     pub(super) fn leads(&self, share: f64) -> bool {
         share < MANY && self.probed.is_none()
@@ -135,7 +152,7 @@ impl Situation {
 
     /// How often a walk asks its gate. One that is led asks about every edge, another about what comes near, which is few a place of
     /// the beam.
-    pub(super) fn asked(&self, share: f64) -> f64 {
+    pub(crate) fn asked(&self, share: f64) -> f64 {
         if self.leads(share) || self.probed.is_some() {
             self.distances() * led_share(share) * (1.0 / share).min(3.0 * self.m as f64)
         } else {
@@ -150,6 +167,19 @@ impl Situation {
     pub(super) fn words(&self) -> usize {
         self.slots.div_ceil(64)
     }
+}
+
+/// A walk among the points that pass a gate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GatedWalk {
+    /// Whether it seeks what passes behind what does not.
+    pub leads: bool,
+    /// The beam, against that of an unfiltered walk.
+    pub widen: f64,
+    /// How many distances it computes.
+    pub distances: f64,
+    /// What it pays per distance for looking through what does not pass, in nanoseconds.
+    pub look_ns: f64,
 }
 
 /// Distances of a led walk against an unfiltered one, as measured; see `Graph::search_gated`.

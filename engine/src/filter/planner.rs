@@ -12,8 +12,8 @@
 //! predicate too unless the index stands for the values themselves.
 
 use super::cost::{
-    ASKED_NS, PASSES_NS, POINTS_AT_ONCE, POSTING_NS, PREDICATE_NS, REFUSED, Situation, WALK_LEAD, WORD_NS,
-    asked_of, bits_ns, led_share, look_ns, marking_ns, walked_list_ns, widened, widening,
+    ASKED_NS, PASSES_NS, POINTS_AT_ONCE, POSTING_NS, PREDICATE_NS, Situation, WALK_LEAD, WORD_NS, asked_of,
+    bits_ns, marking_ns, walked_list_ns, widened,
 };
 use super::narrow::{Interval, Known, Lists, Parted, has_ranges, narrow, parted};
 use super::predicate::Predicate;
@@ -198,6 +198,38 @@ pub(crate) fn expected_share(
     Some(selection.share(s.filed).clamp(1.0 / live, 1.0).min(at_most.max(1.0 / live)))
 }
 
+/// A gate for the points that match, for a caller that has a walk of its own, and the nanoseconds that it takes to build; `None` if the payload
+/// index has nothing to say. The gate is a hint: some that pass may not match, and if it is a complement, some that match may not pass where rows
+/// have been replaced meanwhile.
+pub(crate) fn gate_of<'p>(
+    filter: &Predicate,
+    view: View<'p>,
+    lists: &Lists<'_>,
+    s: &Situation,
+) -> Option<(GatePlan<'p>, f64)> {
+    let known = Known { view, lists, looked_up_max: filter.looked_up_max() };
+    let selection = narrow(filter, known)?.selection;
+    let share = selection.share(s.filed).clamp(1.0 / s.live.max(1) as f64, 1.0);
+    let (way, _) = gate(filter, known, &selection, share, s);
+    let gate_ns = way.listing_ns(&selection, s);
+    Some((GatePlan { way: way.for_a_list(s), selection }, gate_ns))
+}
+
+/// A gate that was chosen and not built.
+pub(crate) struct GatePlan<'p> {
+    way: Way<'p>,
+    selection: Selection<'p>,
+}
+
+impl<'p> GatePlan<'p> {
+    /// Builds the gate, and says whether it or its selection is a complement.
+    pub fn build(self, s: &Situation) -> (Gate<'p>, bool) {
+        let is_complement = self.selection.has_complement();
+        let (gate, path) = self.way.build(&self.selection, s);
+        (gate, is_complement || path == Path::Complement)
+    }
+}
+
 /// Chooses. Costs two paths down a dictionary per term of the filter, and what the chosen way looks up.
 pub(crate) fn plan<'p>(
     filter: &Predicate,
@@ -251,14 +283,10 @@ pub(crate) fn plan<'p>(
 
     let (way, gated_ns) = gate(filter, known, &selection, share, s);
     let exact = exact && way.is_exact();
-    let unled = s.distances() * share.powf(-REFUSED).max(REFUSED / share);
-    let leads = s.leads(share);
-    let widen = if leads { widening(share) } else { 1.0 };
-    let through_gate = if leads { widen * s.distances() * led_share(share) } else { unled };
-    let look_ns = if leads { look_ns(share) } else { 0.0 };
+    let walk = s.gated_walk(share);
     let asked_ns = if exact { 0.0 } else { ASKED_NS / 2.0 };
-    let through_gate_ns = gated_ns + through_gate * (s.walked_ns() + look_ns + asked_ns);
-    let open_ns = unled * (s.walked_ns() + ASKED_NS);
+    let through_gate_ns = gated_ns + walk.distances * (s.walked_ns() + walk.look_ns + asked_ns);
+    let open_ns = s.unled(share) * (s.walked_ns() + ASKED_NS);
     let (through_gate_ns, open_ns) = match s.probed {
         // Lists are looked through until enough match, and only what matches is scored.
         Some(probed) => {
@@ -273,9 +301,9 @@ pub(crate) fn plan<'p>(
     };
     let gated = through_gate_ns <= open_ns;
     estimate.walk_ns = through_gate_ns.min(open_ns);
-    let led = leads && gated;
-    let widen = if led { widen } else { 1.0 };
-    let distances = if led { through_gate } else { s.distances() / share };
+    let led = walk.leads && gated;
+    let widen = if led { walk.widen } else { 1.0 };
+    let distances = if led { walk.distances } else { s.distances() / share };
 
     let asked_ns = if exact { 0.0 } else { PREDICATE_NS };
     let scored_ns = share * live * s.scored_ns();

@@ -1,10 +1,12 @@
-//! A MaxSim search with a filter takes the cheaper of two strategies, so that neither its speed nor its recall drops sharply at any selectivity.
+//! A MaxSim search with a filter takes the cheapest of three strategies, so that neither its speed nor its recall drops sharply at any selectivity.
 //!
 //! * It scores all documents that match, and the result is exact. The payload index lists them, or the predicate is evaluated for every document.
 //! * It searches the index of tokens as without a filter, but for more tokens, in inverse proportion to the share of documents that match, and
 //!   discards the documents that do not match before any is scored. If the documents near the query match less often than others, the search is
 //!   repeated for more tokens, until at least half as many candidates match as a search without a filter would score, or until the first strategy
 //!   costs less.
+//!
+//! * It searches the index of tokens behind a gate, so that it finds only tokens of documents that match (`token_gate`).
 //!
 //! All searches for one query together find at most [`CANDIDATES_MAX`] tokens, and each finds at most [`PER_TOKEN_MAX`]. If that is too few for the share of the documents that match, and
 //! the first strategy costs more, the candidates found are used nevertheless, provided that there are at least `k`.
@@ -13,6 +15,7 @@ use super::lane_query::{CANDIDATES_MAX, LaneError, MaxSim};
 use super::lanes::QueryScratch;
 use super::max_sim::{Best, LOOKS_STEP, Scorer, default_per_token};
 use super::run::Run;
+use super::token_gate::{CANDIDATE_NS, Limits, STEP_NS};
 use crate::collection::{Explain, View};
 use crate::filter::cost::Situation;
 use crate::filter::lists::look_up;
@@ -39,16 +42,12 @@ const FEW: f64 = 512.0;
 
 /// The cost to evaluate the predicate for one document.
 const PREDICATE_NS: f64 = 60.0;
-/// The cost to look up the document of a token and the slot of that document.
-const CANDIDATE_NS: f64 = 150.0;
 /// The cost to look up the row of a document.
 const ROW_NS: f64 = 250.0;
 /// The cost to fetch one byte of a row from memory.
 const BYTE_NS: f64 = 0.2;
 /// The cost to multiply one component of a token of a document with one of a token of the query.
 const PRODUCT_NS: f64 = 0.05;
-/// The time that one step of a pace stands for.
-const STEP_NS: f64 = 100.0;
 /// Skipping this many slots that do not match counts as one step.
 const PASSED_PER_STEP: usize = 64;
 
@@ -110,6 +109,33 @@ impl Run<'_> {
             let of_token = index.space().candidates_ns(per_token, self.token_beam(query, per_token));
             query.tokens.len() as f64 * (of_token + per_token as f64 * CANDIDATE_NS)
         };
+
+        if !self.is_exact()
+            && let Some(share) = known.filter(|share| share * costs.documents > FEW)
+        {
+            let per_token =
+                wanted.min(CANDIDATES_MAX / query.tokens.len().max(1)).min(PER_TOKEN_MAX).min(tokens);
+            let unfiltered_ns = searched_ns(((wanted as f64 / share).ceil() as usize).min(tokens));
+            let limits = Limits { walk_ns: unfiltered_ns, exact_ns: costs.exact_ns(share), document_ns };
+            let gate = points.gate_of(filter, self.pin, &lists, &situation);
+            if let Some(gate) = gate.and_then(|gate| self.token_gate((query, per_token), share, gate, limits))
+            {
+                let found = self
+                    .gated_documents(query, gate, (&mut view, &situation), pace, scratch, explain)
+                    .await?;
+                let all = found.len();
+                let hits = self.matching(filter, found, pace).await?;
+                explain.rejects += (all - hits.len()) as u64;
+                // If the gate is much wider than the filter, too few of the documents that it led to remain.
+                if hits.len() >= k && 2 * hits.len() >= all {
+                    let expected = Some((share * costs.documents) as u64);
+                    explain.estimate = Estimate { path: explain.path, expected, ..Estimate::default() };
+                    explain.exact = false;
+                    points.count_rejects(explain.rejects);
+                    return self.score_hits(hits, scorer, best, pace).await;
+                }
+            }
+        }
 
         let widest = (CANDIDATES_MAX / query.tokens.len().max(1)).min(PER_TOKEN_MAX).min(tokens);
         let mut share = known.unwrap_or(1.0);

@@ -80,6 +80,15 @@ impl Bed {
         Bed { seat: domain.participant(0), documents, tokens, all }
     }
 
+    /// Tells the tokens of one document in `every` the slot of their document.
+    fn set_parents(&mut self, every: u64) {
+        for id in (0..DOCUMENTS).step_by(every as usize) {
+            let slot = self.documents.points().slot(id).unwrap();
+            let numbers = (0..TOKENS as u32).map(|at| id as u32 * TOKENS as u32 + at);
+            self.tokens.points().set_parent(numbers.map(|number| token_of(id, number).0), slot);
+        }
+    }
+
     fn search(&self, query: &[Vec<f32>], filter: Option<&Node>, per_token: usize) -> (Vec<Found>, Explain) {
         let filter = filter.map(|filter| Arc::new(Predicate::compile(filter).unwrap()));
         let source = Source::MaxSim(MaxSim { tokens: query.to_vec(), per_token });
@@ -120,7 +129,24 @@ fn leaf(op: &str, field: &str, value: Option<Value>) -> Node {
 
 #[test]
 fn filters_have_no_cliff_of_recall() {
-    let bed = Bed::new();
+    let mut bed = Bed::new();
+    // Tokens do not know their documents: only the other two strategies are possible.
+    let paths = check_filters(&bed);
+    assert!(!paths.values().flatten().any(|path| matches!(path, Path::Gate | Path::Column)), "{paths:?}");
+    // Half of them do, as shortly after a start.
+    bed.set_parents(2);
+    check_filters(&bed);
+    bed.set_parents(1);
+    let paths = check_filters(&bed);
+    for name in ["part below 300", "part below 200", "part below 100"] {
+        let walked = paths[name].iter().filter(|path| matches!(path, Path::Gate | Path::Column));
+        assert!(walked.count() > 0, "{name} is answered by a walk behind a gate: {paths:?}");
+    }
+}
+
+/// Compares searches with many filters with a loop over all documents. Returns the paths taken for each filter.
+fn check_filters(bed: &Bed) -> BTreeMap<String, Vec<Path>> {
+    let mut paths: BTreeMap<String, Vec<Path>> = BTreeMap::new();
     let below = |limit: i64| leaf("lt", "part", Some(Value::Int(limit)));
     let side_of = |id: u64| bed.all[id as usize].iter().all(|vector| vector[0] > 0.0);
     let part_of = |id: u64| (id * 7 % 1_000) as i64;
@@ -136,6 +162,7 @@ fn filters_have_no_cliff_of_recall() {
             }
             let (found, explain) = bed.search(&query, node.as_ref(), PER_TOKEN);
             ways.entry(name.to_owned()).or_default().insert(explain.exact);
+            paths.entry(name.to_owned()).or_default().push(explain.path);
             assert_eq!(explain.path == Path::Unfiltered, node.is_none(), "{name}: {explain:?}");
             let best = bed.best(&query, matches);
             assert_eq!(found.len(), best.len(), "{name}");
@@ -184,4 +211,5 @@ fn filters_have_no_cliff_of_recall() {
     let (found, _) = bed.search(&query, Some(&below(700)), usize::MAX);
     let best = bed.best(&query, |id| part_of(id) < 700);
     assert_eq!(found.iter().map(|hit| hit.id).collect::<Vec<u64>>(), best);
+    paths
 }

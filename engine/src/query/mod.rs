@@ -16,6 +16,7 @@ mod options_tests;
 mod run;
 #[cfg(test)]
 mod tests;
+mod token_gate;
 
 pub use fusion::{FusedHit, Fusion, Lane, RRF_K_DEFAULT, Ranking, fuse, lane_weights};
 pub use lane_query::{

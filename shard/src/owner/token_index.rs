@@ -5,6 +5,9 @@
 //! the point encode the document. The index is only a hint for searches, which score documents by their rows alone. So it may hold tokens that no
 //! document has, but it must not lack any: a write adds the new tokens before it changes the document, and removes the old ones afterwards. A crash
 //! between two records leaves tokens that belong to no document, and the next start removes them.
+//!
+//! In memory each token also has the slot of its document, so that a search with a filter can tell quickly which tokens are worth a look. A token
+//! without one is found as if there were no filter, and its document is asked later.
 
 use super::effect::{self, Effect};
 use super::{Collections, Owned};
@@ -57,6 +60,14 @@ impl TokenIndex {
     /// The dense collection whose points are the tokens.
     pub(super) fn owned(&self) -> &Owned {
         &self.owned
+    }
+
+    /// Tells the tokens of a document the slot that it has now. Costs a look-up for each token of a document that was written or has moved.
+    pub(super) fn follow(&self, documents: &DenseWriter, id: u64) {
+        if let Some(slot) = documents.points().slot(id) {
+            let ids = numbers_of(documents, id).into_iter().map(|number| token_of(id, number).0);
+            self.owned.writer.borrow().points().set_parent(ids, slot);
+        }
     }
 }
 
@@ -327,6 +338,7 @@ impl Collections {
                     }
                     added += 1;
                 }
+                index.follow(&owned.writer.borrow(), *id);
                 slice.check().await;
             }
             let Some(last) = ids.last().filter(|id| **id < u64::MAX) else { break };

@@ -203,6 +203,9 @@ impl Collections {
         let key = RecordKey { collection: owned.handle.uid, seq };
         let ticket = self.ctx().append(purpose, key, record, |out| effect.encode(out))?;
         effect.apply(writer, seq);
+        if let Some(index) = owned.token_index.get() {
+            index.follow(writer, effect.id());
+        }
         owned.note_delta(effect.id());
         Ok(ticket)
     }

@@ -27,6 +27,7 @@ mod lane_search;
 mod lanes;
 mod matching;
 mod meta;
+mod parents;
 mod phrase_search;
 mod reclaim;
 mod rewrite;
@@ -37,7 +38,7 @@ mod writer;
 use super::stats::{Stats, Usage};
 use crate::filter::cost::Situation;
 use crate::filter::narrow::Lists;
-use crate::filter::planner::{self, Plan, plan};
+use crate::filter::planner::{self, GatePlan, Plan, plan};
 use crate::filter::{Estimate, Path, Predicate};
 use crate::memory::{Domain, IdMap, Limbo, Pin, RetireTag};
 use crate::payload::index::{PayloadIndex, View as IndexView};
@@ -46,6 +47,7 @@ use ahash::HashMap;
 use expiry::Expiry;
 use lanes::{LaneWriters, Lanes};
 use meta::{Meta, RowsOwner};
+use parents::Parents;
 use rewrite::KeyDeadlines;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -58,6 +60,7 @@ pub use lane_search::{HitsWanted, SparseQuery};
 pub(crate) use matching::Sought;
 pub use matching::{MatchCursor, Matching};
 pub(crate) use meta::Birth;
+pub(crate) use parents::ParentsView;
 pub(crate) use reclaim::{Retired, Unseen, UnseenCodes, UnseenSlot, UnseenVectors, slot_steps};
 pub(crate) use rewrite::Rewritten;
 pub use rewrite::RowWrite;
@@ -73,6 +76,7 @@ struct Rejects(AtomicU64);
 pub struct Points {
     domain: Arc<Domain>,
     meta: Meta,
+    parents: Parents,
     ids: IdMap,
     /// Every slot that holds a row, dead ones until they are freed.
     index: PayloadIndex,
@@ -231,7 +235,7 @@ impl Points {
 
     /// Bytes of what there is for each of `slots` slots.
     pub(crate) fn slot_bytes(&self, slots: u64) -> u64 {
-        self.meta.bytes(slots)
+        self.meta.bytes(slots) + self.parents.bytes(slots)
     }
 
     /// What finds slots by values.
@@ -266,6 +270,17 @@ impl Points {
         situation: &Situation,
     ) -> Option<f64> {
         planner::expected_share(filter, self.index.view(pin), lists, situation)
+    }
+
+    /// A gate for the points that match and the nanoseconds that it takes to build, see [`planner::gate_of`].
+    pub(crate) fn gate_of<'p>(
+        &'p self,
+        filter: &Predicate,
+        pin: &'p Pin<'_>,
+        lists: &Lists<'_>,
+        situation: &Situation,
+    ) -> Option<(GatePlan<'p>, f64)> {
+        planner::gate_of(filter, self.index.view(pin), lists, situation)
     }
 
     /// Adds to the number of candidates that filters refused.
@@ -321,7 +336,7 @@ impl Points {
         stats.tombstoned = self.tombstoned.load(Ordering::Relaxed);
         stats.slots = slots;
         stats.sparse_vectors = self.lanes.sparse_vectors();
-        stats.bytes += self.meta.bytes(slots)
+        stats.bytes += self.slot_bytes(slots)
             + self.meta.row_bytes()
             + self.ids.bytes() as u64
             + self.index.bytes()
@@ -334,7 +349,7 @@ impl Points {
     /// Adds what points take.
     pub(crate) fn add_to_usage(&self, usage: &mut Usage) {
         let slots = self.slots.load(Ordering::Relaxed);
-        usage.slots = self.meta.bytes(slots);
+        usage.slots = self.slot_bytes(slots);
         usage.rows = self.meta.row_bytes();
         usage.ids = self.ids.bytes() as u64;
         usage.payload_index = self.index.bytes();

@@ -1,7 +1,8 @@
 //! Checks of writes, and how points come, go and are counted. The owner's thread.
 use super::meta::expired;
 use super::{
-    Birth, Changes, Expiry, Gone, KeyDeadlines, LaneWriters, Meta, Points, PointsWriter, Rejects, add, sub,
+    Birth, Changes, Expiry, Gone, KeyDeadlines, LaneWriters, Meta, Parents, Points, PointsWriter, Rejects,
+    add, sub,
 };
 use crate::collection::{WriteError, WriteMode};
 use crate::memory::{ArenaError, Domain, IdMap, Limbo, ScratchFiles};
@@ -64,6 +65,7 @@ impl PointsWriter {
         let (meta, rows) = Meta::reserve(slots_max, scratch, domain.clone())?;
         let shared = Points {
             meta,
+            parents: Parents::default(),
             ids: IdMap::new(domain.clone(), id_seed),
             index: PayloadIndex::new(slots_max, domain.clone()),
             lanes,
@@ -285,6 +287,7 @@ impl PointsWriter {
     /// Fills a slot that was taken: line, row, payload index and lanes. No reader sees it before [`Self::admit`]. The number of its terms.
     pub(crate) fn fill(&mut self, slot: Slot, birth: &Birth<'_>) -> usize {
         let shared = &self.shared;
+        shared.parents.forget(slot);
         shared.meta.birth(slot, birth);
         let row = PayloadRow::trusted(birth.row);
         let terms = shared.index.insert(slot, row) + self.lanes.insert(&shared.lanes, slot, row);

@@ -67,6 +67,7 @@ pub(crate) use images::CODEC_PIECE;
 pub(crate) use images::{Changes, LearnedImage};
 pub use index::CellsInfo;
 pub(crate) use restore::RestoringSpace;
+pub(crate) use search::Among;
 pub use search::Query;
 pub use search_state::Explain;
 pub use training::{Clustering, TrainingSample, TrainingTicket};

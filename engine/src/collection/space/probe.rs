@@ -23,7 +23,7 @@ impl<P: Pace> Search<'_, P> {
             }
             None => self.probe_vectors(cells, passing).await?,
         };
-        self.search_tail().await?;
+        self.search_tail(|_| true).await?;
         Ok(looked_through_all)
     }
 

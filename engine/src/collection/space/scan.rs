@@ -118,8 +118,8 @@ impl<P: Pace> Search<'_, P> {
         Ok(())
     }
 
-    /// Adds the nearest of the view's window of the tail to what was found elsewhere.
-    pub(super) async fn search_tail(&mut self) -> Result<(), TooLong> {
+    /// Adds the nearest of the view's window of the tail that pass a gate to what was found elsewhere.
+    pub(super) async fn search_tail(&mut self, gate: impl Fn(Slot) -> bool) -> Result<(), TooLong> {
         let Search { space, query, k, window, .. } = *self;
         let mut scorer = Scorer::new(space, query, k);
         let (view, pace, out) = (&mut self.view, &mut *self.pace, &mut *self.out);
@@ -129,7 +129,7 @@ impl<P: Pace> Search<'_, P> {
                 view.settle_open(pace, |slot| scorer.push(slot)).await?;
             }
             let slot = space.tail.slot(position);
-            if view.admits(slot) {
+            if gate(slot) && view.admits(slot) {
                 scorer.push(slot);
             }
         }

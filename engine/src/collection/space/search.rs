@@ -37,6 +37,16 @@ pub struct Query<'a> {
     pub now_ms: u64,
 }
 
+/// The points among which candidates are sought.
+pub(crate) struct Among<G> {
+    /// Whether a point is one of them. It is asked about nearly every edge that the walk meets, so it must be cheap.
+    pub gate: G,
+    /// The share of all points that are expected to pass.
+    pub share: f64,
+    /// How many distances the walk may compute before it is given up.
+    pub effort: usize,
+}
+
 impl Space {
     /// Any core. Replaces `out` with the `k` nearest visible points, nearest first, ties by id; fewer only when fewer match.
     ///
@@ -111,6 +121,40 @@ impl Space {
         self.search_as(self.precision_of_candidates(), pin, query, pace, scratch, out).await
     }
 
+    /// Finds points as [`Self::candidates_paced`] does without a filter, but only among those that pass a gate. The graph is walked in any case.
+    /// Fewer than `k` hits may come although more points pass; `None` if the walk was given up.
+    ///
+    /// # Errors
+    /// As [`Self::search_paced`].
+    pub(crate) async fn candidates_among(
+        &self,
+        pin: &Pin<'_>,
+        query: &Query<'_>,
+        among: &Among<impl Fn(Slot) -> bool>,
+        pace: &mut impl Pace,
+        scratch: &mut Scratch,
+        out: &mut Vec<Hit>,
+    ) -> Result<Option<Explain>, SearchError> {
+        out.clear();
+        self.check_query(query.vector)?;
+        let precision = self.precision_of_candidates();
+        let mut prepared = vec![0.0; padded(self.config.dim)];
+        prepare(self.config.metric, query.vector, &mut prepared);
+        let mut search = self.begin_search(precision, (pin, query, &prepared), pace, scratch, out);
+        let walk = search.space.situation(search.ef, false).gated_walk(among.share);
+        let walked = Walked {
+            gate: Gate::Open,
+            leads: walk.leads,
+            exact: true,
+            widen: walk.widen,
+            effort: among.effort,
+            selection: None,
+        };
+        let is_complete = search.search_graph_behind(&walked, &among.gate).await?;
+        let explain = search.counted();
+        Ok(is_complete.then_some(explain))
+    }
+
     async fn search_as(
         &self,
         precision: Precision,
@@ -127,37 +171,45 @@ impl Space {
         }
         let mut prepared = vec![0.0; padded(self.config.dim)];
         prepare(self.config.metric, query.vector, &mut prepared);
-
-        let points = &*self.points;
-        let (view, window) = self.view_at(pin, query.filter, query.now_ms);
-        let ef = self.beam_of(query.k, query.ef, precision, view.filter.is_some());
-        let live = points.live() as usize;
-        let scan_at_once = query.exact || self.scans_at_once(ef, self.vectors() as usize);
-        let explain = Explain { exact: scan_at_once, ..Explain::default() };
-        let (query, k) = (&prepared[..], query.k);
-        let mut search = Search {
-            space: self,
-            points,
-            pin,
-            query,
-            k,
-            ef,
-            precision,
-            live,
-            view,
-            window,
-            distances: 0,
-            pace,
-            scratch,
-            out,
-            explain,
-        };
+        let mut search = self.begin_search(precision, (pin, query, &prepared), pace, scratch, out);
+        let scan_at_once = query.exact || self.scans_at_once(search.ef, self.vectors() as usize);
+        search.explain.exact = scan_at_once;
         match search.view.filter {
             Some(filter) => search.filtered(filter, scan_at_once).await?,
             None if scan_at_once => search.scan().await?,
             None => search.unfiltered().await?,
         }
         Ok(search.counted())
+    }
+
+    /// A search that sees the points of this moment. `prepared` is the vector of the query as the space compares it.
+    fn begin_search<'a, P>(
+        &'a self,
+        precision: Precision,
+        (pin, query, prepared): (&'a Pin<'a>, &Query<'a>, &'a [f32]),
+        pace: &'a mut P,
+        scratch: &'a mut Scratch,
+        out: &'a mut Vec<Hit>,
+    ) -> Search<'a, P> {
+        let (view, window) = self.view_at(pin, query.filter, query.now_ms);
+        let ef = self.beam_of(query.k, query.ef, precision, view.filter.is_some());
+        Search {
+            space: self,
+            points: &self.points,
+            pin,
+            query: prepared,
+            k: query.k,
+            ef,
+            precision,
+            live: self.points.live() as usize,
+            view,
+            window,
+            distances: 0,
+            pace,
+            scratch,
+            out,
+            explain: Explain::default(),
+        }
     }
 
     /// A snapshot of the points as of now, and the window of the tail that goes with it, for as long as the pin lives.
@@ -225,6 +277,19 @@ impl Space {
             }
         }
         Cow::Borrowed(self.graph.vector(slot))
+    }
+
+    /// About how many nanoseconds [`Self::candidates_among`] takes for `k` candidates with this beam (0 = the collection's), if this share of the
+    /// points passes the gate and asking it takes `asked_ns` nanoseconds; `None` if there is no graph to walk, or so few points that all are
+    /// compared.
+    pub(crate) fn candidates_among_ns(&self, k: usize, ef: usize, share: f64, asked_ns: f64) -> Option<f64> {
+        let ef = self.beam_of(k, ef, self.precision_of_candidates(), false);
+        let has_walk = matches!(self.index, Index::Graph) && !self.scans_at_once(ef, self.vectors() as usize);
+        let situation = self.situation(ef, false);
+        let walk = situation.gated_walk(share);
+        has_walk.then(|| {
+            walk.distances * (situation.walked_ns() + walk.look_ns) + situation.asked(share) * asked_ns
+        })
     }
 
     /// About how many nanoseconds [`Self::candidates_paced`] takes for `k` candidates without a filter, with this beam (0 = the collection's).

@@ -36,22 +36,39 @@ const ANSWERS_MAX: usize = 1 << 20;
 impl<P: Pace> Search<'_, P> {
     /// Graph and tail; false when there may be more matches than were found.
     pub(super) async fn search_graph(&mut self, walked: &Walked<'_>) -> Result<bool, TooLong> {
-        if !self.walk(walked).await? {
+        let is_complete = match &walked.gate {
+            // Asked of every edge: nothing else may stand between.
+            Gate::Bits(words) => self.walk(walked, |slot| bit(words, slot)).await?,
+            gate => self.walk(walked, |slot| gate.passes(slot)).await?,
+        };
+        if !is_complete {
             return Ok(false);
         }
-        self.search_tail().await?;
+        self.search_tail(|_| true).await?;
         Ok(self.out.len() == self.k)
     }
 
+    /// As [`Self::search_graph`], for points that pass this gate instead of that of `walked`. False when the walk was given up.
+    pub(super) async fn search_graph_behind(
+        &mut self,
+        walked: &Walked<'_>,
+        gate: impl Fn(Slot) -> bool,
+    ) -> Result<bool, TooLong> {
+        let is_complete = self.walk(walked, &gate).await?;
+        if is_complete {
+            self.search_tail(gate).await?;
+        }
+        Ok(is_complete)
+    }
+
     /// The graph alone; false when the walk was given up.
-    async fn walk(&mut self, walked: &Walked<'_>) -> Result<bool, TooLong> {
+    async fn walk(&mut self, walked: &Walked<'_>, gate: impl Fn(Slot) -> bool) -> Result<bool, TooLong> {
         let Search { space, points, query, k, ef, precision, live, .. } = *self;
         let wanted = Wanted { k, precision };
         let widest = match space.config.max_ef_search {
             0 => MAX_EF_SEARCH_DEFAULT,
             ef => ef,
         };
-        let gate = |slot: Slot| walked.gate.passes(slot);
         let mut answers = Answers::default();
         let complete = loop {
             let allowance = Allowance::of(WALK_ALLOWANCE_NS);
@@ -66,21 +83,10 @@ impl<P: Pace> Search<'_, P> {
             };
             let found = if walked.leads {
                 let (ef, effort) = ((ef as f64 * walked.widen) as usize, walked.effort);
-                let (graph, admit) = (&space.graph, &mut admit);
-                match &walked.gate {
-                    // Asked of every edge: nothing else may stand between.
-                    Gate::Bits(words) => {
-                        let gate = |slot| bit(words, slot);
-                        let beam = GatedBeam { ef, effort, gate, admit };
-                        graph.search_gated(query, wanted, beam, asking, self.scratch).await?
-                    }
-                    _ => {
-                        let beam = GatedBeam { ef, effort, gate, admit };
-                        graph.search_gated(query, wanted, beam, asking, self.scratch).await?
-                    }
-                }
+                let beam = GatedBeam { ef, effort, gate: &gate, admit: &mut admit };
+                space.graph.search_gated(query, wanted, beam, asking, self.scratch).await?
             } else {
-                let mut gated = Gated { gate, admission: &mut admit, rejects: 0 };
+                let mut gated = Gated { gate: &gate, admission: &mut admit, rejects: 0 };
                 let found =
                     space.graph.search_paced(query, wanted, ef, asking, self.scratch, &mut gated).await?;
                 let rejects = gated.rejects;

@@ -1,0 +1,75 @@
+//! The parent of each point: the slot, in another collection, of what the point is a part of. The points of an index of tokens are the tokens of
+//! documents, and a search that is to find tokens of some documents only asks each token that it meets for its document.
+//!
+//! A parent is a hint. It is unknown from the birth of a point until the owner sets it, and after a start until the owner has found it again.
+use super::{Points, PointsWriter};
+use crate::memory::Arena;
+use crate::slot::Slot;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// One number for each slot: 0 if the parent is unknown, otherwise 1 more than the parent.
+#[derive(Default)]
+pub(super) struct Parents {
+    /// Reserved when a parent is set for the first time, so that other collections do without; `None` if the kernel refused it.
+    column: OnceLock<Option<Arena<AtomicU32>>>,
+}
+
+impl Parents {
+    fn column(&self) -> Option<&Arena<AtomicU32>> {
+        self.column.get()?.as_ref()
+    }
+
+    /// Owner: the slot holds a new point, whose parent is unknown.
+    pub fn forget(&self, slot: Slot) {
+        if let Some(column) = self.column() {
+            column.cells(slot as usize)[0].store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of the numbers of the first `slots` slots.
+    pub fn bytes(&self, slots: u64) -> u64 {
+        self.column().map_or(0, |_| slots * size_of::<AtomicU32>() as u64)
+    }
+}
+
+/// Parents as searches ask for them.
+#[derive(Clone, Copy)]
+pub(crate) struct ParentsView<'p>(&'p Arena<AtomicU32>);
+
+impl ParentsView<'_> {
+    /// The parent of the point in a slot, if it is known. One load.
+    #[inline]
+    pub fn get(self, slot: Slot) -> Option<Slot> {
+        self.0.cells(slot as usize)[0].load(Ordering::Relaxed).checked_sub(1)
+    }
+}
+
+impl Points {
+    /// The parents of all points; `None` if no parent was ever set.
+    pub(crate) fn parents(&self) -> Option<ParentsView<'_>> {
+        self.parents.column().map(ParentsView)
+    }
+}
+
+impl PointsWriter {
+    /// Sets the parent of these points. Those that are not present are passed over. If the first point has this parent already, all of them do, and
+    /// nothing is done: the points of one parent are set together.
+    pub fn set_parent(&self, ids: impl IntoIterator<Item = u64>, parent: Slot) {
+        let shared = &self.shared;
+        let column = shared.parents.column.get_or_init(|| Arena::reserve(self.slots_max, 1).ok());
+        let (Some(column), Some(number)) = (column, parent.checked_add(1)) else { return };
+        for slot in ids.into_iter().filter_map(|id| shared.ids.get_owned(id)) {
+            let cell = &column.cells(slot as usize)[0];
+            if cell.load(Ordering::Relaxed) == number {
+                return;
+            }
+            cell.store(number, Ordering::Relaxed);
+        }
+    }
+
+    /// The slot of an id that is present, expired or not.
+    pub fn slot(&self, id: u64) -> Option<Slot> {
+        self.shared.slot_of(id)
+    }
+}
