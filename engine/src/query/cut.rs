@@ -1,9 +1,10 @@
 //! Applies the options of a query to what its lanes have found: thresholds, scores, and the offset.
 
 use super::fusion::Ranking;
-use super::lane_query::{Combine, Found, LaneError, LaneQuery, Leaf};
+use super::lane_query::{Combine, Found, LaneError, LaneQuery, Leaf, Source, Strategy};
 use super::options::similarity;
 use super::run::Run;
+use ahash::HashSet;
 
 /// What the values of a result mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,17 @@ impl LaneQuery {
         self.k.saturating_add(self.options.offset)
     }
 
+    /// Whether a hit that a threshold removes shows that all hits behind it lie beyond the threshold too: there is one lane, and it finds its hits
+    /// in the order of what the threshold compares.
+    pub(super) fn ends_at_threshold(&self) -> bool {
+        let is_in_order = |source: &Source| match source {
+            Source::Dense(_) | Source::Sparse(_) | Source::Text(_) | Source::MaxSim(_) => true,
+            Source::Recommend(recommend) => recommend.strategy == Strategy::Average,
+            Source::Discover(_) => false,
+        };
+        matches!((&self.combine, &self.lanes[..]), (Combine::Fuse(_), [lane]) if is_in_order(&lane.source))
+    }
+
     /// Checks that a threshold of distances has distances to compare.
     ///
     /// # Errors
@@ -51,37 +63,40 @@ impl LaneQuery {
 }
 
 impl Run<'_> {
-    /// Gives the results their scores, and removes those beyond a threshold and those before the offset. Returns whether a threshold removed any.
-    pub(super) fn cut(&self, query: &LaneQuery, by: RankedBy, hits: &mut Vec<Found>) -> bool {
+    /// Removes the results beyond a threshold, and those without a distance, which are named by id, if there is a threshold of distances. Returns
+    /// whether any was removed.
+    pub(super) fn keep_within(
+        &self,
+        query: &LaneQuery,
+        by: RankedBy,
+        hits: &mut Vec<Found>,
+        without_distance: &HashSet<u64>,
+    ) -> bool {
         let options = &query.options;
         let all = hits.len();
-        if by.ranking == Ranking::Distance && (options.with_score || options.score_threshold.is_some()) {
-            let metric = self.space(by.space).config().metric;
-            let score = |hit: &Found| similarity(metric, hit.distance);
-            if let Some(least) = options.score_threshold {
-                hits.retain(|hit| score(hit) >= least);
+        if let Some(least) = options.score_threshold {
+            match by.ranking {
+                Ranking::Distance => {
+                    let metric = self.space(by.space).config().metric;
+                    hits.retain(|hit| similarity(metric, hit.distance) >= least);
+                }
+                Ranking::Score => hits.retain(|hit| hit.score >= least),
             }
-            if options.with_score {
-                hits.iter_mut().for_each(|hit| hit.score = score(hit));
-            }
-        } else if let Some(least) = options.score_threshold {
-            hits.retain(|hit| hit.score >= least);
         }
         if let Some(most) = options.distance_threshold {
-            hits.retain(|hit| hit.distance <= most && self.has_distance(query, hit));
+            hits.retain(|hit| hit.distance <= most && !without_distance.contains(&hit.id));
         }
-        let is_cut = hits.len() < all;
-        hits.drain(..options.offset.min(hits.len()));
-        is_cut
+        hits.len() < all
     }
 
-    /// Whether a result has a distance: a point may lack a vector in the space of each lane that ranks by distance.
-    fn has_distance(&self, query: &LaneQuery, hit: &Found) -> bool {
-        let mut ranking = match &query.combine {
-            Combine::Rerank(root) => std::slice::from_ref(&**root).iter(),
-            Combine::Fuse(_) | Combine::Diversify { .. } => query.lanes.iter(),
-        };
-        ranking
-            .any(|leaf| leaf.source.ranking() == Ranking::Distance && self.space(leaf.space).holds(hit.slot))
+    /// Gives the results their scores, and keeps those that the query returns: `k` after the offset.
+    pub(super) fn page(&self, query: &LaneQuery, by: RankedBy, hits: &mut Vec<Found>) {
+        let options = &query.options;
+        hits.truncate(query.wanted());
+        hits.drain(..options.offset.min(hits.len()));
+        if by.ranking == Ranking::Distance && options.with_score {
+            let metric = self.space(by.space).config().metric;
+            hits.iter_mut().for_each(|hit| hit.score = similarity(metric, hit.distance));
+        }
     }
 }

@@ -7,7 +7,7 @@ use super::fusion::{FusedHit, Fusion, Lane, Ranking, fuse, lane_weights};
 use super::lane_query::{Combine, Found, LaneError, LaneQuery, Leaf, Method, Source, by_score};
 use super::run::{Run, Searched};
 use crate::collection::{Dense, Explain, HitsWanted, IndexType, Query, SearchError, SparseQuery};
-use crate::filter::{Allowance, Predicate};
+use crate::filter::{Allowance, Path, Predicate};
 use crate::index::Scratch;
 use crate::memory::Pin;
 use crate::pace::{Pace, TooLong, Whole, at_once};
@@ -16,6 +16,10 @@ use crate::slot::Slot;
 use crate::sparse::{LaneScratch, LaneStats};
 use ahash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
+/// How many slots are looked at between two calls of the pace.
+const SCANNED_STEP: Slot = 256;
+/// How many points are scored between two calls of the pace: one may take some hundred distances.
+const SCORED_STEP: usize = 16;
 /// Hits of a lane that room is made for before any is found.
 const HITS_AT_FIRST: usize = 1024;
 
@@ -30,8 +34,8 @@ pub struct QueryScratch {
     pub reports: Vec<LaneReport>,
     /// Nanoseconds between the last lane and the result, by `clock`.
     pub combined_ns: u64,
-    /// Whether a threshold of the last query removed hits that its lanes had found.
-    pub is_cut: bool,
+    /// Whether a threshold of the last query removed a hit, and all hits that it did not find lie beyond the threshold too.
+    pub ends_at_threshold: bool,
     /// For the times in reports; none are taken without.
     pub clock: Option<fn() -> u64>,
     /// The last search of the graph.
@@ -138,29 +142,39 @@ pub async fn search_lanes_paced(
         lanes.push(lane);
     }
     let began_ns = scratch.now_ns();
-    let wanted = query.wanted();
-    let (mut hits, ranked_by) = match (&query.combine, root) {
+    let found_max = query.wanted().saturating_add(examples.len());
+    let none = HashSet::new();
+    let (mut hits, ranked_by, is_cut) = match (&query.combine, root) {
         (Combine::Fuse(method), _) => {
             let ranked_by = ranked_by(&lanes);
-            let (mut hits, unmeasured) = fused(lanes, *method, wanted.saturating_add(examples.len()));
-            run.measure(query, &mut hits, &unmeasured, pace).await?;
-            (hits, ranked_by)
+            // Fused hits are not in the order of their distances: those that a threshold removes make room for others.
+            let found_max = match query.options.distance_threshold {
+                Some(_) => lanes.iter().map(|lane| lane.hits.len()).sum(),
+                None => found_max,
+            };
+            let (mut hits, unmeasured) = fused(lanes, *method, found_max);
+            let without_distance = run.measure(query, &mut hits, &unmeasured, pace).await?;
+            let is_cut = run.keep_within(query, ranked_by, &mut hits, &without_distance);
+            (hits, ranked_by, is_cut)
         }
         (Combine::Diversify { lambda }, _) => {
-            let ranked_by = lanes[0].by;
-            let candidates = lanes.swap_remove(0).hits;
-            let space = run.space(ranked_by.space);
-            let hits = run.diverse(candidates, space, *lambda, wanted.saturating_add(examples.len()), pace);
-            (hits.await?, ranked_by)
+            let Ranked { by, hits: mut candidates } = lanes.swap_remove(0);
+            let is_cut = run.keep_within(query, by, &mut candidates, &none);
+            let hits = run.diverse(candidates, run.space(by.space), *lambda, found_max, pace).await?;
+            (hits, by, is_cut)
         }
-        (_, Some(root)) => (run.reranked(&lanes, root, pace, scratch).await?, root.ranked_by()),
-        (Combine::Rerank(_), None) => (Vec::new(), RankedBy::SCORE),
+        (_, Some(root)) => {
+            let mut hits = run.reranked(&lanes, root, pace, scratch).await?;
+            let is_cut = run.keep_within(query, root.ranked_by(), &mut hits, &none);
+            (hits, root.ranked_by(), is_cut)
+        }
+        (Combine::Rerank(_), None) => (Vec::new(), RankedBy::SCORE, false),
     };
     if !examples.is_empty() {
         hits.retain(|hit| !examples.contains(&hit.id));
     }
-    hits.truncate(wanted);
-    scratch.is_cut = run.cut(query, ranked_by, &mut hits);
+    run.page(query, ranked_by, &mut hits);
+    scratch.ends_at_threshold = is_cut && query.ends_at_threshold();
     scratch.combined_ns = scratch.now_ns() - began_ns;
     Ok(hits)
 }
@@ -269,6 +283,9 @@ impl Run<'_> {
         pace: &mut impl Pace,
         scratch: &mut QueryScratch,
     ) -> Result<Vec<Found>, LaneError> {
+        if self.is_exact() && !matches!(examples, Examples::Average(_)) {
+            return self.all_by_examples(examples, named, leaf, pool, pace, scratch).await;
+        }
         let seed = &examples.seed()[..self.space(leaf.space).config().dim];
         let candidates = examples.candidates(pool).saturating_add(named.len());
         let mut hits = self.nearest(leaf, seed, candidates, pace, scratch).await?;
@@ -277,6 +294,54 @@ impl Run<'_> {
             self.rank_by(leaf.space, examples, &mut hits, pace).await?;
         }
         hits.truncate(pool);
+        Ok(hits)
+    }
+
+    /// The best `pool` of all points, without those `named`.
+    async fn all_by_examples(
+        &self,
+        examples: &Examples,
+        named: &HashSet<u64>,
+        leaf: &Leaf,
+        pool: usize,
+        pace: &mut impl Pace,
+        scratch: &mut QueryScratch,
+    ) -> Result<Vec<Found>, LaneError> {
+        let (points, space) = (self.dense.points(), self.space(leaf.space));
+        let filter = leaf.filter.as_deref().filter(|filter| !filter.is_trivially_true());
+        let mut view = points.view_at(self.pin, filter, self.now_ms);
+        // After the snapshot: every slot that it shows is below.
+        let end = points.slots();
+        pace.foresee((points.live() as usize).saturating_mul(examples.distances()))?;
+        let (mut slots, mut hits) = (Vec::new(), Vec::new());
+        for from in (0..end).step_by(SCANNED_STEP as usize) {
+            slots.clear();
+            slots.extend(from..end.min(from.saturating_add(SCANNED_STEP)));
+            slots.retain(|&slot| space.holds(slot) && view.visible(slot) && view.confirms(slot, false));
+            pace.step(1 + view.steps_taken()).await?;
+            view.settle_open(pace, |slot| slots.push(slot)).await?;
+            for part in slots.chunks(SCORED_STEP) {
+                for &slot in part {
+                    let (distance, score) = examples.score(self, leaf.space, slot);
+                    hits.push(Found { id: points.id(slot), distance, score, slot });
+                }
+                pace.step(part.len() * examples.distances()).await?;
+            }
+            if hits.len() >= 2 * pool + HITS_AT_FIRST {
+                best_by(examples, named, pool, &mut hits);
+            }
+        }
+        best_by(examples, named, pool, &mut hits);
+        let distances = (points.live() as usize * examples.distances()) as u64;
+        let path = if filter.is_some() { Path::Everything } else { Path::Unfiltered };
+        scratch.explain = Some(Explain {
+            exact: true,
+            distances,
+            path,
+            rejects: view.filter_rejects,
+            ..Explain::default()
+        });
+        points.count_rejects(view.filter_rejects);
         Ok(hits)
     }
 
@@ -347,34 +412,37 @@ impl Run<'_> {
         Ok(hits)
     }
 
-    /// Gives the hits at these places their distance to what the first lane that ranks by distance asked for. Without such a lane
-    /// there is nothing to measure to.
+    /// Gives the hits at these places their distance to what the first lane that ranks by distance asked for. Returns the ids of those that have
+    /// none, because there is no such lane or because they lack a vector in its space.
     async fn measure(
         &self,
         query: &LaneQuery,
         hits: &mut [Found],
         unmeasured: &[usize],
         pace: &mut impl Pace,
-    ) -> Result<(), LaneError> {
+    ) -> Result<HashSet<u64>, LaneError> {
+        let all = |hits: &[Found]| unmeasured.iter().map(|place| hits[*place].id).collect();
         let first = query.lanes.iter().find(|leaf| leaf.source.ranking() == Ranking::Distance);
-        let Some(first) = first.filter(|_| !unmeasured.is_empty()) else { return Ok(()) };
+        let Some(first) = first.filter(|_| !unmeasured.is_empty()) else { return Ok(all(hits)) };
         let asked = match &first.source {
             Source::Recommend(recommend) => Examples::of_recommend(self, first.space, recommend)?,
             Source::Dense(vector) => Examples::Average(self.prepared(first.space, vector)?),
-            _ => return Ok(()),
+            _ => return Ok(all(hits)),
         };
+        let mut without = HashSet::new();
         pace.foresee(unmeasured.len())?;
-        for part in unmeasured.chunks(16) {
+        for part in unmeasured.chunks(SCORED_STEP) {
             for &place in part {
                 let hit = &mut hits[place];
-                // A point that lacks a vector there has none.
                 if self.space(first.space).holds(hit.slot) {
                     hit.distance = asked.score(self, first.space, hit.slot).0;
+                } else {
+                    without.insert(hit.id);
                 }
             }
             pace.step(part.len()).await?;
         }
-        Ok(())
+        Ok(without)
     }
 
     async fn rank_by(
@@ -385,7 +453,7 @@ impl Run<'_> {
         pace: &mut impl Pace,
     ) -> Result<(), TooLong> {
         pace.foresee(hits.len().saturating_mul(examples.distances()))?;
-        for part in hits.chunks_mut(16) {
+        for part in hits.chunks_mut(SCORED_STEP) {
             for hit in part.iter_mut() {
                 (hit.distance, hit.score) = examples.score(self, space, hit.slot);
             }
@@ -420,6 +488,13 @@ impl Run<'_> {
         pace.step(allowance.renew(0)).await?;
         Ok(left)
     }
+}
+
+/// Keeps the best `pool` of the hits in their order, without those `named`.
+fn best_by(examples: &Examples, named: &HashSet<u64>, pool: usize, hits: &mut Vec<Found>) {
+    hits.retain(|hit| !named.contains(&hit.id));
+    hits.sort_unstable_by(|a, b| examples.order(a, b));
+    hits.truncate(pool);
 }
 
 /// What questions to a filter may take between two calls of the pace, in nanoseconds.

@@ -81,30 +81,52 @@ fn options_cut_the_result_of_any_query() {
         diverse(40),
     ];
     for query in queries {
-        let whole = bed.run(&LaneQuery { k: 40, ..query.clone() }).unwrap();
+        let whole = bed.run(&LaneQuery { k: 1000, ..query.clone() }).unwrap();
         assert!(whole.len() >= 30, "{}", whole.len());
         let by_distance = !matches!(query.combine, Combine::Fuse(_));
         let score = |hit: &(u64, f32, f32)| if by_distance { similarity(Metric::L2, hit.1) } else { hit.2 };
-        let (middle, far) = (score(&whole[15]), whole.iter().map(|hit| hit.1).fold(0.0, f32::max));
-        for (score_threshold, distance_threshold, offset) in [
-            (None, None, 5),
-            (Some(middle), None, 0),
-            (None, Some(far / 2.0), 3),
-            (Some(middle), Some(far / 2.0), 1),
-            (None, None, 1000),
+        let mut scores: Vec<f32> = whole.iter().map(score).collect();
+        scores.sort_by(f32::total_cmp);
+        let (middle, far) = (scores[scores.len() / 2], whole.iter().map(|hit| hit.1).fold(0.0, f32::max));
+        for (score_threshold, distance_threshold) in [
+            (None, None),
+            (Some(middle), None),
+            (None, Some(far / 2.0)),
+            (None, Some(far / 8.0)),
+            (Some(middle), Some(far / 2.0)),
         ] {
-            let options =
-                QueryOptions { offset, score_threshold, distance_threshold, ..QueryOptions::default() };
-            let wanted: Vec<_> = whole
-                .iter()
-                .filter(|hit| score_threshold.is_none_or(|least| score(hit) >= least))
-                .filter(|hit| distance_threshold.is_none_or(|most| hit.1 <= most))
-                .skip(offset)
-                .copied()
-                .collect();
-            assert!(wanted.len() < whole.len());
-            let cut = LaneQuery { k: 40usize.saturating_sub(offset), options, ..query.clone() };
-            assert_eq!(bed.run(&cut).unwrap(), wanted, "{options:?} {:?}", query.combine);
+            let within = |hit: &(u64, f32, f32)| {
+                score_threshold.is_none_or(|least| score(hit) >= least)
+                    && distance_threshold.is_none_or(|most| hit.1 <= most)
+            };
+            let wanted: Vec<_> = match query.combine {
+                // What is beyond a threshold is no candidate: the others are found as in a smaller pool, as all come by distance.
+                Combine::Diversify { .. } => {
+                    let mut near = query.lanes.clone();
+                    near[0].pool = whole.iter().filter(|hit| within(hit)).count();
+                    bed.run(&LaneQuery { k: 1000, lanes: near, ..query.clone() }).unwrap()
+                }
+                _ => whole.iter().filter(|hit| within(hit)).copied().collect(),
+            };
+            assert_eq!(wanted.len() < whole.len(), score_threshold.or(distance_threshold).is_some());
+            // The pages of a result follow each other without a gap, however few hits a page has.
+            for k in [1, 7, 40] {
+                let options = QueryOptions { score_threshold, distance_threshold, ..QueryOptions::default() };
+                let mut paged = Vec::new();
+                for offset in (0..wanted.len() + k).step_by(k) {
+                    let options = QueryOptions { offset, ..options };
+                    let page = bed.run(&LaneQuery { k, options, ..query.clone() }).unwrap();
+                    assert_eq!(
+                        page.len(),
+                        k.min(wanted.len().saturating_sub(offset)),
+                        "{offset} {options:?}"
+                    );
+                    paged.extend(page);
+                }
+                assert_eq!(paged, wanted, "{options:?} {:?}", query.combine);
+            }
+            let options = QueryOptions { offset: 1000, ..QueryOptions::default() };
+            assert_eq!(bed.run(&LaneQuery { k: 9, options, ..query.clone() }).unwrap(), []);
         }
     }
 }
@@ -170,4 +192,47 @@ fn effort_is_that_of_the_request() {
     assert!(distances.is_sorted() && distances[0] * 4 < distances[2], "{distances:?}");
     assert!(recalls[0] < recalls[1] && recalls[1] < recalls[2], "{recalls:?}");
     assert_eq!(recalls[3], 400);
+}
+
+/// With an exact search every point is scored by the examples, also one that lies far from their middle, where candidates are sought otherwise.
+#[test]
+fn exact_searches_by_examples_score_every_point() {
+    for metric in [Metric::L2, Metric::Cosine] {
+        let bed = Bed::new(metric);
+        let mut differ = 0;
+        for round in 0..20 {
+            let positive = [round, 100 - round, 2 * round + 40];
+            let negative = if metric == Metric::L2 { vec![] } else { vec![round + 50] };
+            let named: Vec<u64> = positive.iter().chain(&negative).copied().collect();
+            let similarity = |id: u64, v: &[f32]| {
+                let distance = bed.distance(&bed.vectors[&id], v);
+                if metric == Metric::Cosine { 1.0 - distance } else { -distance }
+            };
+            let most = |ids: &[u64], v: &[f32]| {
+                ids.iter().map(|id| similarity(*id, v)).fold(f32::NEG_INFINITY, f32::max)
+            };
+            let matches = |id: u64| round % 2 == 0 || id % 2 == 0;
+            let best = bed.ranked(|id, v| {
+                let (near, far) = (most(&positive, v), most(&negative, v));
+                let score = if negative.is_empty() || near > far { near } else { -far };
+                (!named.contains(&id) && matches(id)).then_some((-score, 0.0))
+            });
+            let recommend = Recommend {
+                positive: ids(&positive),
+                negative: ids(&negative),
+                strategy: Strategy::BestScore,
+            };
+            let filter = if round % 2 == 0 { None } else { even() };
+            let lane = Leaf { filter, ..leaf(Source::Recommend(recommend), 3) };
+            let found = |effort| {
+                let options = QueryOptions { effort, ..QueryOptions::default() };
+                let found = bed.run(&LaneQuery { options, ..fuse_all(vec![lane.clone()], 3) }).unwrap();
+                found.into_iter().map(|hit| (hit.0, hit.2)).collect::<Vec<_>>()
+            };
+            let wanted: Vec<_> = best.iter().take(3).map(|hit| (hit.0, -hit.1)).collect();
+            assert_eq!(found(Effort::Exact), wanted, "{metric:?} {round}");
+            differ += usize::from(found(Effort::Configured) != wanted);
+        }
+        assert!(differ > 0, "{metric:?}: candidates near the middle were enough each time");
+    }
 }
