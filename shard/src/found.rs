@@ -91,10 +91,11 @@ impl Shown {
     }
 }
 
-/// The bytes that the vectors of a hit take at most.
-fn vectors_bytes(dense: &Dense, row: &[u8]) -> usize {
+/// The bytes that the vectors of a hit take.
+fn vectors_bytes(dense: &Dense, slot: Slot, row: &[u8]) -> usize {
     let bytes = |dim: usize| VECTOR_HEAD_BYTES + dim * size_of::<f32>();
-    let spaces: usize = dense.spaces().iter().map(|space| bytes(space.config().dim)).sum();
+    let held = dense.spaces().iter().filter(|space| space.holds(slot));
+    let spaces: usize = held.map(|space| bytes(space.config().dim)).sum();
     let tokens = match row {
         [] => 0,
         row => {
@@ -160,10 +161,8 @@ pub(crate) async fn found_points(
     };
     // Parts of rows are taken out before anything is counted, so that an answer is refused for what it would hold alone.
     let (mut parts, mut part_bytes) = (Vec::new(), 0);
-    let mut _parts_charge = None;
+    let mut parts_charge: Option<Charge> = None;
     if shown.payload != ShownPayload::All {
-        let whole: usize = found_rows.iter().map(|row| bytes_without_tokens(row)).sum();
-        _parts_charge = charge_answer(account, whole.min(ANSWER_ROWS_MAX_BYTES))?;
         for row in &found_rows {
             let part = shown.row(row);
             part_bytes += part.len();
@@ -171,6 +170,13 @@ pub(crate) async fn found_points(
                 return Err(too_long(part_bytes));
             }
             parts.push(part);
+            let charged = parts_charge.as_ref().map_or(ANSWER_UNCOUNTED_BYTES as u64, Charge::bytes);
+            if part_bytes as u64 > charged {
+                // Twice as much each time, so that counting costs little.
+                let bytes = (2 * part_bytes).min(ANSWER_ROWS_MAX_BYTES);
+                drop(parts_charge.take());
+                parts_charge = charge_answer(account, bytes)?;
+            }
             pace.step(1 + row.len() / STEP_BYTES).await.map_err(SearchError::from)?;
         }
     }
@@ -179,7 +185,7 @@ pub(crate) async fn found_points(
         _ => part_bytes,
     };
     let vector_bytes: usize = match shown.vectors {
-        true => found_rows.iter().map(|row| vectors_bytes(dense, row)).sum(),
+        true => hits.iter().zip(&found_rows).map(|(hit, row)| vectors_bytes(dense, hit.slot, row)).sum(),
         false => 0,
     };
     let bytes: usize = row_bytes + vector_bytes;

@@ -71,6 +71,19 @@ impl Answer {
         let _fits = part.encode(&mut self.out);
     }
 
+    /// Appends a message that was encoded before, as the field with this number.
+    pub fn put_encoded(&mut self, field: u32, message: &[u8]) {
+        prost::encoding::encode_key(field, prost::encoding::WireType::LengthDelimited, &mut self.out);
+        prost::encoding::encode_varint(message.len() as u64, &mut self.out);
+        self.out.extend_from_slice(message);
+    }
+
+    /// Whether there is no place for so many bytes more: the message would be longer than it may be, or there is no room for it.
+    pub fn is_full_with(&mut self, bytes: usize) -> bool {
+        self.out.len() + bytes > PREFIX_BYTES + GRPC_MESSAGE_MAX_BYTES
+            || !self.room.holds(self.out.len() + bytes)
+    }
+
     /// Bytes so far.
     pub fn len(&self) -> usize {
         self.out.len()
@@ -103,6 +116,11 @@ impl Answer {
         self.out[1..PREFIX_BYTES].copy_from_slice(&len.to_be_bytes());
         Ok(Bytes::from_owner(Counted { bytes: self.out, charge: self.room.into_charge() }))
     }
+}
+
+/// The start of a group: its key.
+pub fn group_key(group: &FoundGroup) -> Group {
+    Group { key_json: text(|out| write_value(out, &scalar(&group.key))), hits: Vec::new() }
 }
 
 /// The refusal of an answer that others leave no room for.
@@ -167,12 +185,9 @@ impl HitFormat {
         MVResult { id, score, metadata_json, hit_vectors: self.vectors(hit) }
     }
 
-    /// Hits that have a value in common.
-    pub fn group(&self, group: &FoundGroup) -> Group {
-        Group {
-            key_json: text(|out| write_value(out, &scalar(&group.key))),
-            hits: group.hits.iter().map(|hit| self.document(hit)).collect(),
-        }
+    /// A part of a group with one hit: a message that is encoded in parts, one behind the other, is decoded as one.
+    pub fn part_of_group(&self, hit: &FoundPoint) -> Group {
+        Group { hits: vec![self.document(hit)], ..Group::default() }
     }
 
     fn vectors(&self, hit: &FoundPoint) -> Option<HitVectors> {
@@ -185,8 +200,9 @@ impl HitFormat {
                 HitVectors { vector, sparse_indices, sparse_values, ..HitVectors::default() }
             }
             Shape::Spaces(spaces) => {
+                // Hits have no sparse vectors of named spaces on any transport.
                 let dense: Vec<_> = vectors.collect();
-                HitVectors { vectors: named_vectors(&dense, &hit.row, spaces), ..HitVectors::default() }
+                HitVectors { vectors: named_vectors(&dense, &[], spaces), ..HitVectors::default() }
             }
             Shape::Tokens => {
                 let tokens = vectors.map(|(_, values)| TokenVector { values }).collect();

@@ -13,6 +13,7 @@ use crate::wire::proto::messages::*;
 use nigh_shard::core::{
     AliasChange, FoundGroup, FoundPoint, PointFields, QueryAnswer, QueryOutcome, Shown, ShownPayload, Written,
 };
+use prost::Message as _;
 
 /// Bytes of a result of a batch at most.
 const BATCH_RESULT_BYTES: usize = 2 + 11 + 11 + 2;
@@ -152,8 +153,7 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             let outcome = permit.run(request).await?;
             let (incomplete, format) = (outcome.incomplete, format(permit, &outcome, shape));
             if let QueryAnswer::Groups(groups) = outcome.answer {
-                let page = |groups| SearchGroupsResponse { groups, ..Default::default() };
-                put_groups(permit, &groups, &format, out, page).await;
+                put_groups(permit, &groups, &format, out, SEARCH_GROUPS_FIELD).await;
             }
             out.put(&SearchGroupsResponse { incomplete, ..Default::default() });
         }
@@ -291,8 +291,7 @@ async fn query<O: Operation<Output = QueryOutcome>>(
 ) -> Result<(), ApiError> {
     let outcome = permit.run(request).await?;
     if let QueryAnswer::Groups(groups) = &outcome.answer {
-        let page = |groups| SearchResponse { groups, ..Default::default() };
-        put_groups(permit, groups, &format(permit, &outcome, shape), out, page).await;
+        put_groups(permit, groups, &format(permit, &outcome, shape), out, QUERY_GROUPS_FIELD).await;
         out.put(&SearchResponse { incomplete: outcome.incomplete, ..Default::default() });
         return Ok(());
     }
@@ -343,25 +342,37 @@ pub async fn put_found<M: prost::Message>(
     }
 }
 
-/// Appends groups, likewise: whole ones.
-async fn put_groups<M: prost::Message>(
+/// The number of `groups` in `SearchGroupsResponse`.
+const SEARCH_GROUPS_FIELD: u32 = 1;
+/// The number of `groups` in `SearchResponse`.
+const QUERY_GROUPS_FIELD: u32 = 4;
+
+/// Appends groups, likewise, as the field with this number. Each is encoded hit by hit, as it may have thousands of long ones.
+async fn put_groups(
     permit: &Permit,
     groups: &[FoundGroup],
     format: &HitFormat,
     out: &mut Answer,
-    page: impl Fn(Vec<Group>) -> M,
+    field: u32,
 ) {
     let (mut before, mut hits) = (out.len(), 0);
     for group in groups {
-        out.put(&page(vec![format.group(group)]));
-        hits += group.hits.len();
-        if hits >= PAGE_POINTS || out.len() - before > PAGE_BYTES {
-            if out.is_full() {
-                return;
+        let mut encoded = answers::group_key(group).encode_to_vec();
+        for hit in &group.hits {
+            // A vector of bytes grows as needed, so that there is always room.
+            let _fits = format.part_of_group(hit).encode(&mut encoded);
+            hits += 1;
+            if hits >= PAGE_POINTS || out.len() + encoded.len() - before > PAGE_BYTES {
+                if out.is_full_with(encoded.len()) {
+                    // Too long from now on, or refused for want of room, which the end of the answer finds.
+                    out.put_encoded(field, &encoded);
+                    return;
+                }
+                (before, hits) = (out.len() + encoded.len(), 0);
+                permit.env().breathe().await;
             }
-            (before, hits) = (out.len(), 0);
-            permit.env().breathe().await;
         }
+        out.put_encoded(field, &encoded);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Operations on payloads, of one point or of many.
 
+use crate::limits;
 use crate::op::{Action, ApiError, ErrorKind, Operation, WriteOptions, check_ids, check_key_ttls};
 use nigh_engine::filter::Predicate;
 use nigh_engine::kv::operate::{Call, OperateError};
@@ -13,6 +14,11 @@ fn check_change(change: &PayloadChange) -> Result<(), ApiError> {
     match change {
         PayloadChange::Merge { key_ttl_ms, .. } | PayloadChange::Overwrite { key_ttl_ms, .. } => {
             check_key_ttls(key_ttl_ms)
+        }
+        // Each key is looked for in the row of each point.
+        PayloadChange::DeleteKeys(keys) if keys.len() > limits::PAYLOAD_KEYS_MAX => {
+            let most = limits::PAYLOAD_KEYS_MAX;
+            Err(ApiError::invalid(format!("a request may name at most {most} keys, found more")))
         }
         PayloadChange::DeleteKeys(_) | PayloadChange::Clear => Ok(()),
     }

@@ -88,7 +88,7 @@ pub struct DiversePoints {
     pub k: i64,
     /// Above 0 and at most 1, where 1 is by distance alone.
     pub lambda: f64,
-    /// Neighbours they are chosen from; less than `k` = four times that, at least 50.
+    /// Neighbours they are chosen from; less than `k` = four times that, at least 50. With an offset, at least `offset + k`.
     pub fetch_k: i64,
     /// Which points.
     pub filter: Option<Arc<Predicate>>,
@@ -353,6 +353,14 @@ impl Operation for DiversePoints {
             return Err(ApiError::invalid(format!("fetch_k must be at most {max}, found {fetch_k}")));
         }
         self.options.validate(self.k, limits::DIVERSE_K_MAX)?;
+        // Pages fit together only if all of them are chosen from the same candidates.
+        let reach = self.options.offset.saturating_add(self.k);
+        if self.options.offset > 0 && self.fetch_k < reach {
+            let (offset, k, fetch_k) = (self.options.offset, self.k, self.fetch_k);
+            return Err(ApiError::invalid(format!(
+                "with an offset, fetch_k must be at least offset + k = {offset} + {k}, and the same for each page, found {fetch_k}"
+            )));
+        }
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
@@ -423,7 +431,9 @@ impl Operation for QueryPoints {
             )));
         }
         self.lanes.iter().chain(&self.root).try_for_each(|leaf| check_source(&leaf.source))?;
-        self.options.validate(self.k, limits::K_MAX)?;
+        // Behind an offset there is nothing that the lanes cannot reach.
+        let k = if self.k < 1 { limits::QUERY_K_DEFAULT as i64 } else { self.k };
+        self.options.validate(k, limits::QUERY_POOL_MAX as i64)?;
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {

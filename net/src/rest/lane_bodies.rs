@@ -124,8 +124,8 @@ json_object! {
 json_object! {
     /// Examples.
     pub struct RecommendBody {
-        "positive" => positive: Vec<u64>,
-        "negative" => negative: Vec<u64>,
+        "positive" => positive: UpTo<u64, { limits::QUERY_EXAMPLES_MAX }>,
+        "negative" => negative: UpTo<u64, { limits::QUERY_EXAMPLES_MAX }>,
         "positive_vecs" => positive_vecs: UpTo<Floats, { limits::QUERY_EXAMPLES_MAX }>,
         "negative_vecs" => negative_vecs: UpTo<Floats, { limits::QUERY_EXAMPLES_MAX }>,
         "strategy" => strategy: String,
@@ -317,8 +317,8 @@ impl LeafBody {
 
 impl RecommendBody {
     fn into_recommend(self) -> Result<Recommend, ApiError> {
-        let examples = |ids: Option<Vec<u64>>, vectors: Option<UpTo<Floats, _>>| -> Vec<Anchor> {
-            let ids = ids.unwrap_or_default().into_iter().map(Anchor::Id);
+        let examples = |ids: Option<UpTo<u64, _>>, vectors: Option<UpTo<Floats, _>>| -> Vec<Anchor> {
+            let ids = ids.unwrap_or_default().0.into_iter().map(Anchor::Id);
             ids.chain(vectors.unwrap_or_default().0.into_iter().map(|vector| Anchor::Vector(vector.0)))
                 .collect()
         };

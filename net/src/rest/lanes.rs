@@ -90,7 +90,7 @@ impl RestService {
                 let bytes =
                     groups.iter().map(|group| size_of_val(group) + size_of_val(&group.hits[..])).sum();
                 let format = HitFormat { kind: HitKind::Document, ..format };
-                let mut pages = GroupPages { groups, at: 0, format, incomplete, explained };
+                let mut pages = GroupPages { groups, at: 0, hits: 0, format, incomplete, explained };
                 pages.write(&mut first);
                 stream_pages(permit, first, pages, bytes)?
             }
@@ -103,16 +103,19 @@ impl RestService {
 /// The answer in groups, written page by page.
 struct GroupPages {
     groups: Vec<FoundGroup>,
+    /// How many groups were written.
     at: usize,
+    /// How many hits of the next group were written.
+    hits: usize,
     format: HitFormat,
     incomplete: bool,
     explained: Option<Explained>,
 }
 
 impl GroupPages {
-    /// Appends the next page: whole groups.
+    /// Appends the next page, which may begin and end within a group: a group may have thousands of long hits.
     fn write(&mut self, out: &mut Vec<u8>) {
-        if self.at == 0 {
+        if self.at == 0 && self.hits == 0 {
             out.extend_from_slice(b"{\"groups\":[");
         }
         let (mut written, start) = (0, out.len());
@@ -120,18 +123,24 @@ impl GroupPages {
             && out.len() - start < PAGE_BYTES
             && let Some(group) = self.groups.get(self.at)
         {
-            out.extend_from_slice(if self.at == 0 { b"{\"key\":" } else { b",{\"key\":" });
-            write_value(out, &scalar(&group.key));
-            out.extend_from_slice(b",\"hits\":[");
-            for (index, hit) in group.hits.iter().enumerate() {
-                if index > 0 {
+            if self.hits == 0 {
+                out.extend_from_slice(if self.at == 0 { b"{\"key\":" } else { b",{\"key\":" });
+                write_value(out, &scalar(&group.key));
+                out.extend_from_slice(b",\"hits\":[");
+            }
+            if let Some(hit) = group.hits.get(self.hits) {
+                if self.hits > 0 {
                     out.push(b',');
                 }
                 self.format.write(out, hit);
+                self.hits += 1;
+                written += 1;
             }
-            out.extend_from_slice(b"]}");
-            self.at += 1;
-            written += group.hits.len();
+            if self.hits >= group.hits.len() {
+                out.extend_from_slice(b"]}");
+                self.at += 1;
+                self.hits = 0;
+            }
         }
         if self.at == self.groups.len() {
             write_end(out, true, Some(self.incomplete), self.explained.as_ref());

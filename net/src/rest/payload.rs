@@ -4,10 +4,11 @@
 //! points has a key for each of its parts.
 
 use super::delete::Ids;
+use crate::limits;
 use crate::op::{ApiError, ChangePayloads, ErrorKind, VectorOp, WriteOptions, compile_filter};
 use crate::rest::parameters::{ConditionsBody, WriteParameters};
 use crate::wire::filter::WireFilter;
-use crate::wire::json::{IntMap, Key, decode, field, field_seed, is_object, json_object};
+use crate::wire::json::{IntMap, Key, UpTo, decode, field, field_seed, is_object, json_object};
 use crate::wire::value::{UnknownKeys, ValueSeed, WirePayload};
 use nigh_engine::payload::Value;
 use nigh_shard::core::PayloadChange;
@@ -54,7 +55,7 @@ impl<'de> Deserialize<'de> for PayloadBody {
 json_object! {
     /// Body of `…/payload/delete`.
     pub struct KeysBody {
-        "keys" => keys: Vec<String>,
+        "keys" => keys: UpTo<String, { limits::PAYLOAD_KEYS_MAX }>,
         "write_consistency_factor" => write_consistency_factor: i64,
         "wait" => wait: bool,
         "expected_version" => expected_version: u64,
@@ -78,7 +79,7 @@ json_object! {
     pub struct DeleteKeysOfManyBody {
         "filter" => filter: WireFilter,
         "ids" => ids: Ids,
-        "keys" => keys: Vec<String>,
+        "keys" => keys: UpTo<String, { limits::PAYLOAD_KEYS_MAX }>,
         "write_consistency_factor" => write_consistency_factor: i64,
         "wait" => wait: bool,
     }
@@ -123,6 +124,12 @@ pub fn decode_changes(
     Ok(match op {
         VectorOp::SetPayloadByFilter | VectorOp::OverwritePayloadByFilter => {
             let body: SetManyBody = decode(body)?;
+            // A payload that was left out by mistake must not erase those of many points.
+            if op == VectorOp::OverwritePayloadByFilter && body.payload.is_none() {
+                return Err(ApiError::invalid(
+                    "missing field \"payload\": what is to replace the payloads; \"…/points/payload/clear\" removes them",
+                ));
+            }
             let entries = body.payload.unwrap_or_default().0;
             let key_ttl_ms = body.key_ttl_ms.unwrap_or_default().0;
             let change = match op {
@@ -133,7 +140,7 @@ pub fn decode_changes(
         }
         VectorOp::DeletePayloadKeysByFilter => {
             let body: DeleteKeysOfManyBody = decode(body)?;
-            let change = PayloadChange::DeleteKeys(body.keys.unwrap_or_default());
+            let change = PayloadChange::DeleteKeys(body.keys.unwrap_or_default().0);
             request!(body, change)
         }
         VectorOp::ClearPayloadByFilter => {
@@ -171,7 +178,7 @@ pub fn decode_change(
                 wait: body.wait,
                 expected_version: body.expected_version,
             };
-            PayloadChange::DeleteKeys(body.keys.unwrap_or_default())
+            PayloadChange::DeleteKeys(body.keys.unwrap_or_default().0)
         }
         VectorOp::ClearPayload => {
             // The interface ignores this body. An object in it is meant, and may hold a condition.

@@ -1,6 +1,7 @@
 //! Deleting many points, or changing their payloads: those that match a filter or those that are named, on the core that owns them.
 
 use super::Core;
+use crate::account::{Account, Charge, MemoryUse};
 use crate::error::OpError;
 use crate::journal::{Journal, Purpose, Ticket};
 use crate::owner::{Owned, effect, settle_texts};
@@ -36,7 +37,43 @@ struct Many<'a> {
     last_ticket: Option<Ticket>,
     record: Vec<u8>,
     /// Points that took another slot when they were changed. A walk over slots may meet them there once more.
-    moved: HashSet<u64>,
+    moved: Moved,
+}
+
+/// Ids of points that have moved, whose memory counts as that of a request.
+#[derive(Default)]
+struct Moved {
+    ids: HashSet<u64>,
+    charge: Option<Charge>,
+}
+
+/// The bytes of an id in a hash set, with the room that is left for others.
+const MOVED_BYTES: usize = 32;
+/// This many ids are not counted.
+const MOVED_UNCOUNTED: usize = 1 << 12;
+
+impl Moved {
+    /// Makes room for one more id.
+    ///
+    /// # Errors
+    /// [`OpError::Busy`] if there is no memory for it.
+    fn make_room(&mut self, account: &Arc<Account>) -> Result<(), OpError> {
+        let wanted = (self.ids.len() + 1) * MOVED_BYTES;
+        let charged =
+            self.charge.as_ref().map_or(MOVED_UNCOUNTED * MOVED_BYTES, |charge| charge.bytes() as usize);
+        if wanted <= charged {
+            return Ok(());
+        }
+        drop(self.charge.take());
+        self.charge = account.charge(MemoryUse::Requests, 2 * wanted as u64, u64::MAX);
+        match self.charge {
+            Some(_) => Ok(()),
+            None => Err(OpError::Busy(format!(
+                "there is no memory left to change more than {} texts in one request; name fewer points",
+                self.ids.len()
+            ))),
+        }
+    }
 }
 
 impl Core {
@@ -69,7 +106,7 @@ impl Core {
         act: Act,
     ) -> Result<u64, OpError> {
         let owned = self.collections.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
-        let (record, moved) = (Vec::new(), HashSet::new());
+        let (record, moved) = (Vec::new(), Moved::default());
         let mut many = Many { owned: &owned, act, points: 0, last_ticket: None, record, moved };
         let ended = match selection {
             Selection::Matching(filter) => self.each_matching(&mut many, filter).await,
@@ -173,6 +210,9 @@ impl Core {
         version: Option<u64>,
     ) -> Result<bool, OpError> {
         let Many { owned, act, points, last_ticket, record, moved } = many;
+        if matches!(act, Act::Change(_)) {
+            moved.make_room(&self.node().account)?;
+        }
         let ticket = match act {
             Act::Delete => {
                 let (is_gone, ticket) = self.collections.delete_point(owned, id, None, record).await?;
@@ -180,12 +220,12 @@ impl Core {
                 settle_texts(self.env(), &owned.writer).await;
                 ticket
             }
-            Act::Change(_) if moved.contains(&id) => None,
+            Act::Change(_) if moved.ids.contains(&id) => None,
             Act::Change(change) => match self.collections.change_one(owned, id, change, version).await {
                 Ok(changed) => {
                     *points += 1;
                     if changed.has_moved {
-                        moved.insert(id);
+                        moved.ids.insert(id);
                     }
                     changed.ticket
                 }

@@ -273,6 +273,6 @@ impl Core {
 
 /// Whether no lane of the search that has just ended could have found more.
 fn is_exhausted(hits: &[Found], lanes: &LaneQuery, scratch: &QueryScratch) -> bool {
-    // What lies behind a hit that a threshold has removed is beyond the threshold too.
-    scratch.is_cut || hits.len() < lanes.k && scratch.reports.iter().all(|lane| lane.hits < lane.pool)
+    scratch.ends_at_threshold
+        || hits.len() < lanes.k && scratch.reports.iter().all(|lane| lane.hits < lane.pool)
 }

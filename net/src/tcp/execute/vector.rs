@@ -1,7 +1,7 @@
 //! Carrying out operations on collections, through the door that serves REST as well.
 
 use crate::door::Permit;
-use crate::limits::PAGE_POINTS;
+use crate::limits::{PAGE_BYTES, PAGE_POINTS};
 use crate::op::{ApiError, ChangePayloadIfPresent, GetPoints, SamplePoints, Scroll, SearchOptions};
 use crate::paged::{PointReader, ScrollReader};
 use crate::room::Room;
@@ -284,12 +284,12 @@ async fn found(
     let shape = extended.map(|collection| permit.shape(&collection)).transpose()?;
     let hits = match (&outcome.answer, &shape) {
         (QueryAnswer::Groups(groups), None) => {
-            put_groups(permit, groups, answers::put_group, begun, room, out).await;
+            put_groups(permit, groups, answers::put_doc, begun, room, out).await;
             return Ok(());
         }
         (QueryAnswer::Groups(groups), Some(shape)) => {
-            let put = |out: &mut Vec<u8>, group: &FoundGroup, now_ms| {
-                answers::put_found_group(out, group, shape, now_ms);
+            let put = |out: &mut Vec<u8>, hit: &FoundPoint, now_ms| {
+                answers::put_found(out, hit, shape, now_ms);
             };
             put_groups(permit, groups, put, begun, room, out).await;
             return Ok(());
@@ -325,15 +325,37 @@ async fn put_pages(
     out: &mut Vec<u8>,
 ) {
     let now_ms = permit.unix_ms();
+    let mut page = Page::begin(out);
     answers::put_count(out, hits.len());
-    for page in hits.chunks(PAGE_POINTS) {
-        page.iter().for_each(|hit| put(out, hit, now_ms));
-        if page.len() == PAGE_POINTS {
-            permit.env().breathe().await;
-        }
-        if begun.is_full(out, room) {
+    for hit in hits {
+        put(out, hit, now_ms);
+        if !page.goes_on(permit, begun, room, out).await {
             return;
         }
+    }
+}
+
+/// What was appended since others had a chance.
+struct Page {
+    start: usize,
+    points: usize,
+}
+
+impl Page {
+    fn begin(out: &[u8]) -> Page {
+        Page { start: out.len(), points: 0 }
+    }
+
+    /// Counts one more point, and gives others a chance when there are enough of them, or enough bytes. False when the answer is not to be
+    /// continued.
+    async fn goes_on(&mut self, permit: &Permit, begun: &Begun, room: &mut Room, out: &[u8]) -> bool {
+        self.points += 1;
+        if self.points < PAGE_POINTS && out.len() - self.start < PAGE_BYTES {
+            return true;
+        }
+        *self = Page::begin(out);
+        permit.env().breathe().await;
+        !begun.is_full(out, room)
     }
 }
 
@@ -341,24 +363,23 @@ async fn put_pages(
 async fn put_groups(
     permit: &Permit,
     groups: &[FoundGroup],
-    put: impl Fn(&mut Vec<u8>, &FoundGroup, u64),
+    put: impl Fn(&mut Vec<u8>, &FoundPoint, u64),
     begun: &Begun,
     room: &mut Room,
     out: &mut Vec<u8>,
 ) {
     let now_ms = permit.unix_ms();
+    let mut page = Page::begin(out);
     answers::put_count(out, groups.len());
-    let mut written = 0;
     for group in groups {
-        put(out, group, now_ms);
-        written += group.hits.len();
-        if written >= PAGE_POINTS {
-            written = 0;
-            permit.env().breathe().await;
+        let hits = answers::begin_group(out, group);
+        for hit in &group.hits {
+            put(out, hit, now_ms);
+            if !page.goes_on(permit, begun, room, out).await {
+                return;
+            }
         }
-        if begun.is_full(out, room) {
-            return;
-        }
+        answers::end_framed(out, hits);
     }
 }
 

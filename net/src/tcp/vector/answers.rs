@@ -37,9 +37,19 @@ pub fn put_count(out: &mut Vec<u8>, count: usize) {
 
 /// Appends what `write` appends behind its length of four bytes.
 fn put_framed(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    out.extend_from_slice(&[0; 4]);
+    let start = begin_framed(out);
     write(out);
+    end_framed(out, start);
+}
+
+/// Appends the place of a length, and returns where it is.
+fn begin_framed(out: &mut Vec<u8>) -> usize {
+    out.extend_from_slice(&[0; 4]);
+    out.len() - 4
+}
+
+/// Writes the length of what was appended since [`begin_framed`] returned `start`.
+pub fn end_framed(out: &mut [u8], start: usize) {
     let len = (out.len() - start - 4) as u32;
     out[start..start + 4].copy_from_slice(&len.to_be_bytes());
 }
@@ -127,9 +137,18 @@ pub fn put_groups(out: &mut Vec<u8>, groups: &[FoundGroup], now_ms: u64) {
 }
 
 /// Appends one of `groups`; how many there are stands before the first.
-pub fn put_group(out: &mut Vec<u8>, group: &FoundGroup, now_ms: u64) {
+fn put_group(out: &mut Vec<u8>, group: &FoundGroup, now_ms: u64) {
+    let hits = begin_group(out, group);
+    group.hits.iter().for_each(|hit| put_doc(out, hit, now_ms));
+    end_framed(out, hits);
+}
+
+/// Appends one of `groups` up to its hits, which are `docs` or `found`. [`end_framed`] ends it with what this returns.
+pub fn begin_group(out: &mut Vec<u8>, group: &FoundGroup) -> usize {
     put_framed(out, |out| write_value(out, &scalar(&group.key)));
-    put_framed(out, |out| put_docs(out, &group.hits, now_ms));
+    let hits = begin_framed(out);
+    put_count(out, group.hits.len());
+    hits
 }
 
 /// What stands before the hits of `query` that are not grouped.
@@ -155,15 +174,6 @@ pub fn put_found(out: &mut Vec<u8>, hit: &FoundPoint, shape: &Shape, now_ms: u64
     if *shape == Shape::One {
         put_sparse(out, !vectors.is_empty(), &hit.row);
     }
-}
-
-/// Appends one of `groups` whose hits are `found`; how many there are stands before the first.
-pub fn put_found_group(out: &mut Vec<u8>, group: &FoundGroup, shape: &Shape, now_ms: u64) {
-    put_framed(out, |out| write_value(out, &scalar(&group.key)));
-    put_framed(out, |out| {
-        put_count(out, group.hits.len());
-        group.hits.iter().for_each(|hit| put_found(out, hit, shape, now_ms));
-    });
 }
 
 /// Appends vectors, each with its number, as a point of this shape has them.

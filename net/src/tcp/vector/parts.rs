@@ -12,6 +12,7 @@
 //! S             nothing; or 4f s32 JSON                     the options of a search, last
 //! ```
 
+use crate::limits;
 use crate::op::{ApiError, ReadOptions, SearchOptions, WriteOptions};
 use crate::tcp::reader::ArgsReader;
 use crate::wire::embedded::{filter_of, invalid, payload_of};
@@ -84,8 +85,11 @@ pub fn ids(args: &mut ArgsReader<'_>, count: u32) -> Result<Vec<u64>, ApiError> 
 pub fn keys(args: &mut ArgsReader<'_>) -> Result<Vec<String>, ApiError> {
     let count = args.u32("n")?;
     let count = args.fits(count.into(), 2, "key")?;
-    // Not reserved: a key takes twelve times its shortest encoding.
-    let mut keys = Vec::new();
+    if count > limits::PAYLOAD_KEYS_MAX {
+        let most = limits::PAYLOAD_KEYS_MAX;
+        return Err(ApiError::invalid(format!("a request may name at most {most} keys, found {count}")));
+    }
+    let mut keys = Vec::with_capacity(count);
     for _ in 0..count {
         keys.push(args.text16("key")?.to_owned());
     }
