@@ -4,9 +4,9 @@ use super::parts::{filter, read, ttls};
 use super::request::Request;
 use crate::op::{
     ApiError, ChangePayloads, CountPoints, FacetPoints, GetCollection, OperatePoint, SamplePoints,
-    WriteOptions, check_call, listed,
+    WriteOptions, check_call, check_overwriting, listed,
 };
-use crate::wire::embedded::{invalid, payload_of};
+use crate::wire::embedded::{invalid, is_payload, payload_of};
 use crate::wire::proto::messages::*;
 use nigh_engine::filter::Predicate;
 use nigh_shard::core::PayloadChange;
@@ -56,6 +56,9 @@ fn changed(
 /// A payload that is merged into many, or replaces them.
 pub(super) fn set_payloads(bytes: &[u8], overwrite: bool) -> Result<Request, ApiError> {
     let message: SetPayloadByFilterRequest = read(bytes)?;
+    if overwrite {
+        check_overwriting(is_payload(message.payload_json.as_bytes()))?;
+    }
     let entries = payload_of("payload_json", message.payload_json.as_bytes())?.0;
     let key_ttl_ms = ttls(message.key_ttl_ms);
     let change = match overwrite {

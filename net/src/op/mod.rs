@@ -36,7 +36,8 @@ pub use multi_vector::{
 pub use named::{GetNamedConfig, HybridNamed, NamedPoint, QueryNamed, SearchNamed, UpsertNamed};
 pub use node::{CheckReady, ListTasks, ReadKvMetrics, ReadMetrics};
 pub use payload::{
-    ChangePayload, ChangePayloadIfPresent, ChangePayloads, OperatePoint, check_call, operated,
+    ChangePayload, ChangePayloadIfPresent, ChangePayloads, OperatePoint, check_call, check_overwriting,
+    operated,
 };
 pub use points::{BatchBuilder, DeletePoint, DeletePoints, GetPoints, WritePoints, check_ids};
 pub use query::{

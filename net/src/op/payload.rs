@@ -24,6 +24,19 @@ fn check_change(change: &PayloadChange) -> Result<(), ApiError> {
     }
 }
 
+/// Checks that a change that overwrites the payloads of many points says what with: a payload that was left out by mistake must not erase them.
+///
+/// # Errors
+/// 400.
+pub fn check_overwriting(is_given: bool) -> Result<(), ApiError> {
+    match is_given {
+        true => Ok(()),
+        false => Err(ApiError::invalid(
+            "payload is missing: overwriting the payloads of many points needs one, which may be {}; clearing payloads removes them",
+        )),
+    }
+}
+
 /// Changes the payload of one point.
 pub struct ChangePayload {
     /// Name as sent.

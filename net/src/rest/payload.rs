@@ -5,7 +5,9 @@
 
 use super::delete::Ids;
 use crate::limits;
-use crate::op::{ApiError, ChangePayloads, ErrorKind, VectorOp, WriteOptions, compile_filter};
+use crate::op::{
+    ApiError, ChangePayloads, ErrorKind, VectorOp, WriteOptions, check_overwriting, compile_filter,
+};
 use crate::rest::parameters::{ConditionsBody, WriteParameters};
 use crate::wire::filter::WireFilter;
 use crate::wire::json::{IntMap, Key, UpTo, decode, field, field_seed, is_object, json_object};
@@ -124,11 +126,8 @@ pub fn decode_changes(
     Ok(match op {
         VectorOp::SetPayloadByFilter | VectorOp::OverwritePayloadByFilter => {
             let body: SetManyBody = decode(body)?;
-            // A payload that was left out by mistake must not erase those of many points.
-            if op == VectorOp::OverwritePayloadByFilter && body.payload.is_none() {
-                return Err(ApiError::invalid(
-                    "missing field \"payload\": what is to replace the payloads; \"…/points/payload/clear\" removes them",
-                ));
+            if op == VectorOp::OverwritePayloadByFilter {
+                check_overwriting(body.payload.is_some())?;
             }
             let entries = body.payload.unwrap_or_default().0;
             let key_ttl_ms = body.key_ttl_ms.unwrap_or_default().0;

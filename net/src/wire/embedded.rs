@@ -27,13 +27,18 @@ pub fn filter_of(field: &str, json: &[u8]) -> Result<Option<Arc<Predicate>>, Api
     compile_filter(filter.map(|filter| filter.0))
 }
 
+/// Whether there is a payload: `null` and nothing at all are none.
+pub fn is_payload(json: &[u8]) -> bool {
+    !matches!(json.trim_ascii(), b"" | b"null")
+}
+
 /// A payload object as JSON; `null` and nothing at all are empty. Unknown keys inside its values are ignored, as in the binary bodies
 /// of REST.
 ///
 /// # Errors
 /// A bad request that names `field`.
 pub fn payload_of(field: &str, json: &[u8]) -> Result<WirePayload, ApiError> {
-    if matches!(json.trim_ascii(), b"" | b"null") {
+    if !is_payload(json) {
         return Ok(WirePayload::default());
     }
     let mut deserializer = serde_json::Deserializer::from_slice(json);

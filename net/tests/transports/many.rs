@@ -397,6 +397,32 @@ fn payloads_of_many_points_change_the_same_everywhere() {
                 }
             }
         }
+        for transport in 0..3 {
+            // Without a payload nothing is overwritten; an empty one is meant.
+            let selection = (&below(1), None);
+            let refused = change(&mut clients, &family, (1, transport), selection, &Value::Null).unwrap_err();
+            assert!(refused.contains("payload is missing"), "{transport}: {refused}");
+            let keys: Vec<String> = (0..=16_384).map(|key| key.to_string()).collect();
+            let refused = match transport {
+                0 => {
+                    let body = json!({"ids": [1], "keys": keys});
+                    asked(&mut clients.rest, "POST", &format!("{}/payload/delete", family.points), body).1
+                }
+                1 => {
+                    let args = Args::on("c").s32(b"").u8(1).u32(1).u64(1).u32(keys.len());
+                    let args = keys.iter().fold(args, |args, key| args.s16(key));
+                    let operation = format!("{}delete_payload_keys_by_filter", family.operation);
+                    clients.binary.ask(&operation, &args).unwrap_err().into()
+                }
+                _ => {
+                    let request = json!({"collection": "c", "ids": [1], "keys": keys});
+                    let method = format!("{}DeletePayloadKeysByFilter", family.method);
+                    clients.grpc.call(&method, request).unwrap_err().1.into()
+                }
+            };
+            let refused = refused.to_string();
+            assert!(refused.contains("a request may name at most 16384 keys"), "{transport}: {refused}");
+        }
         assert_eq!(stored(&mut clients, &family), twin);
     }
 }

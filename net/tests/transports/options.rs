@@ -492,7 +492,7 @@ fn every_search_takes_the_same_options_over_every_transport() {
             (json!({"ef_search": 0}), "ef_search must be between 1 and 65536, found 0"),
             (json!({"exact": true, "ef_search": 9}), "leave one of them out"),
             (json!({"offset": -1}), "offset must not be negative"),
-            (json!({"offset": 65_536}), "offset and k together must be at most 65536"),
+            (json!({"offset": 65_536}), "offset and k together must be at most"),
             (json!({"with_payload": "group"}), "true, false, or an array of payload keys"),
             (json!({"limit": 3}), "unknown field \"limit\""),
         ] {
@@ -540,4 +540,36 @@ fn an_offset_counts_groups() {
             .all(|hit| { hit["distance"].as_f64() <= farthest.as_f64() })
     );
     assert!((1..=4).contains(&near.len()));
+}
+
+/// Results of a query lie within what its lanes can find, and pages of a diverse result are chosen from the same candidates.
+#[test]
+fn offsets_that_cannot_be_reached_are_refused() {
+    let server = Server::start();
+    let mut clients = server.clients();
+    let mut seed = 3;
+    dense(&mut clients, &mut seed);
+    let query = "/v1/collections/points/points/query";
+    let lanes = |offset: u64, k: u64| {
+        json!({"prefetch": [{"dense": [0, 0, 0]}], "k": k, "offset": offset}).to_string()
+    };
+    let sentence = "offset and k together must be at most 10000, found 9995 and 10";
+    clients.rest.refused("POST", query, &lanes(9_995, 0), 400, sentence);
+    let found = clients.rest.json("POST", query, serde_json::from_str(&lanes(9_990, 0)).unwrap());
+    assert_eq!(found["results"], json!([]));
+
+    let mmr = "/v1/collections/points/points/search/mmr";
+    let body = |offset: u64, k: u64, fetch_k: u64| json!({"query": [0, 0, 0], "k": k, "lambda": 0.3, "offset": offset, "fetch_k": fetch_k});
+    for fetch_k in [0, 7] {
+        let text = body(5, 3, fetch_k).to_string();
+        clients.rest.refused("POST", mmr, &text, 400, "fetch_k must be at least offset + k = 5 + 3");
+    }
+    let mut found = |offset, k| {
+        let found = clients.rest.json("POST", mmr, body(offset, k, 20));
+        found["documents"].as_array().unwrap().clone()
+    };
+    let whole = found(0, 20);
+    assert_eq!(whole.len(), 20);
+    let pages: Vec<Value> = (0..20).step_by(4).flat_map(|offset| found(offset, 4)).collect();
+    assert_eq!(pages, whole);
 }

@@ -14,13 +14,13 @@
 //! ids = 00, or 01 u32 n, (u64 id)* with an empty filter
 //! ```
 
-use super::parts::{collection, filter, ids, key_ttl, keys, payload};
+use super::parts::{collection, filter, ids, key_ttl, keys};
 use crate::op::{
     ApiError, ChangePayloads, CountPoints, FacetPoints, GetCollection, SamplePoints, WriteOptions, check_ids,
-    listed,
+    check_overwriting, listed,
 };
 use crate::tcp::reader::ArgsReader;
-use crate::wire::embedded::invalid;
+use crate::wire::embedded::{invalid, is_payload, payload_of};
 use nigh_shard::core::PayloadChange;
 
 pub fn info(args: &mut ArgsReader<'_>) -> Result<GetCollection, ApiError> {
@@ -53,7 +53,11 @@ fn limit(args: &mut ArgsReader<'_>) -> Result<usize, ApiError> {
 /// Merges a payload into many, or replaces them by it.
 pub fn set_payload(args: &mut ArgsReader<'_>, overwrite: bool) -> Result<ChangePayloads, ApiError> {
     changed(args, |args| {
-        let (entries, key_ttl_ms) = (payload(args, "meta")?.0, key_ttl(args)?);
+        let json = args.s32("meta")?;
+        if overwrite {
+            check_overwriting(is_payload(json))?;
+        }
+        let (entries, key_ttl_ms) = (payload_of("meta", json)?.0, key_ttl(args)?);
         Ok(match overwrite {
             true => PayloadChange::Overwrite { entries, key_ttl_ms },
             false => PayloadChange::Merge { entries, key_ttl_ms },
