@@ -180,6 +180,9 @@ pub(crate) async fn found_points(
             pace.step(1 + row.len() / STEP_BYTES).await.map_err(SearchError::from)?;
         }
     }
+    if let Some(charge) = &mut parts_charge {
+        let _less_is_always_held = charge.resize(charge.bytes().min(part_bytes as u64), u64::MAX);
+    }
     let row_bytes = match shown.payload {
         ShownPayload::All => found_rows.iter().map(|row| bytes_without_tokens(row)).sum(),
         _ => part_bytes,

@@ -26,7 +26,7 @@ pub use multi_vector_config::{MultiVectorConfig, QUERY_TOKENS_MAX, TOKENS_MAX};
 pub use named_config::{NamedConfig, NamedSpace, SPACE_NAME_MAX, SPACES_MAX};
 pub use parts::{Part, Parts};
 pub use points::{HitsWanted, MatchCursor, Matching, Points, PointsWriter, RowWrite, SparseQuery};
-pub(crate) use points::{ParentsView, View};
+pub(crate) use points::{ParentsView, RefusedParents, View};
 pub use quantizer_config::Quantizer;
 pub(crate) use space::Among;
 pub use space::{

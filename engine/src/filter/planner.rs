@@ -133,6 +133,14 @@ impl Gate<'_> {
 }
 
 impl Gate<'_> {
+    /// One bit for each of the slots `64 * index ..` that passes.
+    pub fn word(&self, index: usize) -> u64 {
+        match self {
+            Gate::Bits(words) => words.get(index).copied().unwrap_or(0),
+            _ => (0..64).filter(|at| self.passes(64 * index as u32 + at)).fold(0, |word, at| word | 1 << at),
+        }
+    }
+
     /// All slots below `slots` that pass, ascending.
     fn list(&self, slots: usize) -> Vec<u32> {
         let mut listed = Vec::new();

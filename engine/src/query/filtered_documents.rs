@@ -13,17 +13,17 @@
 
 use super::lane_query::{CANDIDATES_MAX, LaneError, MaxSim};
 use super::lanes::QueryScratch;
-use super::max_sim::{Best, LOOKS_STEP, Scorer, default_per_token};
+use super::matching_slots::MatchingSlots;
+use super::max_sim::{Best, Scorer, default_per_token};
 use super::run::Run;
 use super::token_gate::{CANDIDATE_NS, Limits, STEP_NS};
-use crate::collection::{Explain, View};
+use crate::collection::Explain;
 use crate::filter::cost::Situation;
 use crate::filter::lists::look_up;
 use crate::filter::planner::Plan;
 use crate::filter::{Estimate, Path, Predicate};
 use crate::pace::Pace;
-use crate::payload::index::Walk;
-use crate::slot::Slot;
+use ahash::{HashSet, HashSetExt};
 
 /// For each token of the query, at least this many times `k` tokens are searched for, and at least [`PER_TOKEN_MIN`].
 const PER_HIT: usize = 8;
@@ -48,8 +48,6 @@ const ROW_NS: f64 = 250.0;
 const BYTE_NS: f64 = 0.2;
 /// The cost to multiply one component of a token of a document with one of a token of the query.
 const PRODUCT_NS: f64 = 0.05;
-/// Skipping this many slots that do not match counts as one step.
-const PASSED_PER_STEP: usize = 64;
 
 /// What one query costs in each of the two ways.
 struct Costs {
@@ -110,26 +108,33 @@ impl Run<'_> {
             query.tokens.len() as f64 * (of_token + per_token as f64 * CANDIDATE_NS)
         };
 
+        let widest = (CANDIDATES_MAX / query.tokens.len().max(1)).min(PER_TOKEN_MAX).min(tokens);
+        let least = k.saturating_mul(PER_HIT).clamp(PER_TOKEN_MIN, PER_TOKEN_MIN_CUT);
+        // How many tokens are searched for without a gate if this share of the documents matches.
+        let ungated = |share: f64| ((wanted as f64 / share).ceil() as usize).max(least).min(widest);
         if !self.is_exact()
+            && widest > 0
             && let Some(share) = known.filter(|share| share * costs.documents > FEW)
         {
-            let per_token =
-                wanted.min(CANDIDATES_MAX / query.tokens.len().max(1)).min(PER_TOKEN_MAX).min(tokens);
-            let unfiltered_ns = searched_ns(((wanted as f64 / share).ceil() as usize).min(tokens));
-            let limits = Limits { walk_ns: unfiltered_ns, exact_ns: costs.exact_ns(share), document_ns };
+            let per_token = wanted.min(widest);
+            let limits =
+                Limits { walk_ns: searched_ns(ungated(share)), exact_ns: costs.exact_ns(share), document_ns };
             let gate = points.gate_of(filter, self.pin, &lists, &situation);
             if let Some(gate) = gate.and_then(|gate| self.token_gate((query, per_token), share, gate, limits))
             {
-                let found = self
-                    .gated_documents(query, gate, (&mut view, &situation), pace, scratch, explain)
-                    .await?;
+                let found =
+                    self.gated_documents(query, gate, (&view, &situation), pace, scratch, explain).await?;
                 let all = found.len();
-                let hits = self.matching(filter, found, pace).await?;
+                let mut hits = self.matching(filter, found, pace).await?;
                 explain.rejects += (all - hits.len()) as u64;
+                let mut seen = HashSet::with_capacity(hits.len());
+                hits.retain(|hit| seen.insert(hit.id));
                 // If the gate is much wider than the filter, too few of the documents that it led to remain.
                 if hits.len() >= k && 2 * hits.len() >= all {
                     let expected = Some((share * costs.documents) as u64);
-                    explain.estimate = Estimate { path: explain.path, expected, ..Estimate::default() };
+                    let by_complement = explain.path == Path::Complement;
+                    explain.estimate =
+                        Estimate { path: explain.path, expected, by_complement, ..Estimate::default() };
                     explain.exact = false;
                     points.count_rejects(explain.rejects);
                     return self.score_hits(hits, scorer, best, pace).await;
@@ -137,10 +142,8 @@ impl Run<'_> {
             }
         }
 
-        let widest = (CANDIDATES_MAX / query.tokens.len().max(1)).min(PER_TOKEN_MAX).min(tokens);
         let mut share = known.unwrap_or(1.0);
-        let least = k.saturating_mul(PER_HIT).clamp(PER_TOKEN_MIN, PER_TOKEN_MIN_CUT);
-        let mut per_token = ((wanted as f64 / share).ceil() as usize).max(least).min(widest);
+        let mut per_token = ungated(share);
         let few = self.is_exact()
             || widest == 0
             || costs.documents <= FEW
@@ -180,7 +183,7 @@ impl Run<'_> {
             Plan::Points { walk, exact } => (Some(walk), exact),
             Plan::Everything | Plan::Graph(_) => (None, false),
         };
-        let mut matching = Matching { walk, is_whole, from: Some(0), end: points.slots().min(Slot::MAX - 1) };
+        let mut matching = MatchingSlots::of(walk, is_whole, points.slots());
         let mut slots = Vec::new();
         while matching.next(&mut view, &mut slots, pace).await? {
             self.score_slots(&slots, scorer, best, pace).await?;
@@ -188,41 +191,5 @@ impl Run<'_> {
         explain.rejects += view.filter_rejects;
         points.count_rejects(explain.rejects);
         Ok(())
-    }
-}
-
-/// The slots of the documents that match, part by part, as one view shows them.
-struct Matching<'p> {
-    /// The slots that the payload index names; `None` stands for all slots.
-    walk: Option<Walk<'p>>,
-    /// Whether the index decides the filter exactly, so that the predicate need not be evaluated.
-    is_whole: bool,
-    from: Option<Slot>,
-    end: Slot,
-}
-
-impl Matching<'_> {
-    /// Replaces `slots` with those of the next part; false if there is no further part.
-    async fn next(
-        &mut self,
-        view: &mut View<'_>,
-        slots: &mut Vec<Slot>,
-        pace: &mut impl Pace,
-    ) -> Result<bool, LaneError> {
-        let Some(from) = self.from else { return Ok(false) };
-        slots.clear();
-        self.from = match &mut self.walk {
-            Some(walk) => walk.part(from, self.end, LOOKS_STEP, slots),
-            None => {
-                let to = self.end.min(from.saturating_add(LOOKS_STEP as Slot));
-                slots.extend(from..to);
-                (to < self.end).then_some(to)
-            }
-        };
-        let steps = LOOKS_STEP / PASSED_PER_STEP + slots.len();
-        slots.retain(|&slot| view.visible(slot) && view.confirms(slot, self.is_whole));
-        pace.step(steps + view.steps_taken()).await?;
-        view.settle_open(pace, |slot| slots.push(slot)).await?;
-        Ok(true)
     }
 }

@@ -6,8 +6,8 @@ use crate::distance::Metric;
 use crate::filter::Path;
 use crate::filter::{Node, Predicate};
 use crate::memory::{Domain, Participant};
-use crate::pace::{Pieces, at_once};
-use crate::payload::{RowBuilder, Value};
+use crate::pace::{Pace, Pieces, TooLong, at_once};
+use crate::payload::{PayloadRow, RowBuilder, Value};
 use crate::random::SplitMix64;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,6 +33,61 @@ fn unit(random: &mut SplitMix64) -> Vec<f32> {
     let vector: Vec<f32> = (0..DIM).map(|_| (random.unit() * 2.0 - 1.0) as f32).collect();
     let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
     vector.into_iter().map(|x| x / norm).collect()
+}
+
+/// Whether most tokens of a document lie on one side.
+fn mostly_right(vectors: &[Vec<f32>]) -> bool {
+    vectors.iter().filter(|vector| vector[0] > 0.0).count() >= 3
+}
+
+/// An owner that replaces a document at each step of a search: by one with the same payload and the same vectors, whose tokens are new.
+struct Replacing<'b> {
+    documents: &'b mut DenseWriter,
+    tokens: &'b mut DenseWriter,
+    id: u64,
+    vectors: &'b [Vec<f32>],
+    next_number: &'b mut u32,
+    /// How often it does.
+    times: usize,
+}
+
+impl Pace for Replacing<'_> {
+    async fn step(&mut self, _: usize) -> Result<(), TooLong> {
+        if self.times == 0 {
+            return Ok(());
+        }
+        self.times -= 1;
+        let before: Vec<u32> = match self.documents.points().check_rewrite(self.id, None, 0) {
+            Ok(Some((row, _))) => PayloadRow::trusted(row).tokens().numbers().collect(),
+            _ => Vec::new(),
+        };
+        let numbers: Vec<u32> = (0..TOKENS as u32).map(|at| *self.next_number + at).collect();
+        *self.next_number += TOKENS as u32;
+        for (number, vector) in numbers.iter().zip(self.vectors) {
+            let (id, version) = token_of(self.id, *number);
+            let (seq, parts) = (self.tokens.seq() + 1, Parts::Only(vector));
+            self.tokens.apply(Write { seq, id, version, parts, row: &[], deadline_ms: 0 });
+        }
+        let mut row = RowBuilder::new();
+        row.set("part", Value::Int((self.id * 7 % 1_000) as i64), 0);
+        row.set_tokens(numbers.clone(), self.vectors.concat());
+        let (row, no_parts) = (row.finish(), [] as [Part<'_>; 0]);
+        let version = self.documents.points().next_version(self.id);
+        let (seq, parts) = (self.documents.seq() + 1, Parts::Each(&no_parts));
+        self.documents.apply(Write { seq, id: self.id, version, parts, row: &row, deadline_ms: 0 });
+        let slot = self.documents.points().slot(self.id).unwrap();
+        let ids = numbers.iter().map(|number| token_of(self.id, *number).0);
+        self.tokens.points().set_parent(ids, slot);
+        for number in before {
+            let seq = self.tokens.seq() + 1;
+            self.tokens.apply_delete(seq, token_of(self.id, number).0);
+        }
+        Ok(())
+    }
+
+    fn foresee(&self, _: usize) -> Result<(), TooLong> {
+        Ok(())
+    }
 }
 
 impl Bed {
@@ -67,6 +122,7 @@ impl Bed {
             row.set("part", Value::Int((id * 7 % 1_000) as i64), 0);
             // Whether the whole document lies on one side: its neighbours are alike.
             row.set("side", Value::Bool(vectors.iter().all(|vector| vector[0] > 0.0)), 0);
+            row.set("mostly", Value::Bool(mostly_right(&vectors)), 0);
             if id % 2 == 0 {
                 row.set("even", Value::Int(1), 0);
             }
@@ -144,6 +200,40 @@ fn filters_have_no_cliff_of_recall() {
     }
 }
 
+/// Whatever moment a document is replaced at, a search that it matches before and after returns it.
+#[test]
+fn documents_replaced_during_a_gated_search_are_found() {
+    let mut bed = Bed::new();
+    bed.set_parents(1);
+    let mut next_number = DOCUMENTS as u32 * TOKENS as u32;
+    let filter = Arc::new(Predicate::compile(&leaf("lt", "part", Some(Value::Int(200)))).unwrap());
+    let mut gated = 0;
+    for id in (1..DOCUMENTS).filter(|id| id * 7 % 1_000 < 200 && id % EXPIRED != 0).step_by(400) {
+        let vectors = bed.all[id as usize].clone();
+        let source = Source::MaxSim(MaxSim { tokens: vectors.clone(), per_token: 60 });
+        let lane = Leaf { source, space: 0, pool: K, filter: Some(filter.clone()) };
+        let combine = Combine::Fuse(Method::Rrf { c: 0.0 });
+        let query = LaneQuery { lanes: vec![lane], combine, k: K, options: QueryOptions::default() };
+        let (dense, tokens) = (bed.documents.shared().clone(), bed.tokens.shared().clone());
+        let searched = Searched { dense: &dense, tokens: Some(&tokens) };
+        let (pin, mut scratch) = (bed.seat.pin(), QueryScratch::default());
+        let mut pace = Replacing {
+            documents: &mut bed.documents,
+            tokens: &mut bed.tokens,
+            id,
+            vectors: &vectors,
+            next_number: &mut next_number,
+            times: 200,
+        };
+        let found =
+            at_once(search_lanes_paced(searched, &pin, &query, NOW, &mut pace, &mut scratch)).unwrap();
+        assert_eq!(found.iter().filter(|hit| hit.id == id).count(), 1, "document {id}: {found:?}");
+        assert_eq!(found.len(), K);
+        gated += usize::from(matches!(scratch.explain.unwrap().path, Path::Gate | Path::Column));
+    }
+    assert!(gated > 5, "{gated} searches went through a gate");
+}
+
 /// Compares searches with many filters with a loop over all documents. Returns the paths taken for each filter.
 fn check_filters(bed: &Bed) -> BTreeMap<String, Vec<Path>> {
     let mut paths: BTreeMap<String, Vec<Path>> = BTreeMap::new();
@@ -193,6 +283,9 @@ fn check_filters(bed: &Bed) -> BTreeMap<String, Vec<Path>> {
     check("even is missing and part below 2", Some(both), &|id| id % 2 == 1 && part_of(id) < 2, false);
     let side = leaf("eq", "side", Some(Value::Bool(true)));
     check("far from what matches", Some(side.clone()), &side_of, true);
+    // So many match that a walk does not seek them behind others, but looks at all that it meets.
+    let mostly = leaf("eq", "mostly", Some(Value::Bool(true)));
+    check("many, and far away", Some(mostly), &|id| mostly_right(&bed.all[id as usize]), true);
     let other = Node { op: Some("not".into()), not: Some(Box::new(side)), ..Node::default() };
     check("the other side", Some(other), &|id| !side_of(id), false);
     let ids: Vec<u64> = (0..900).map(|at| at * 31).collect();

@@ -5,9 +5,12 @@ use super::cut::RankedBy;
 use super::examples::Examples;
 use super::fusion::{FusedHit, Fusion, Lane, Ranking, fuse, lane_weights};
 use super::lane_query::{Combine, Found, LaneError, LaneQuery, Leaf, Method, Source, by_score};
+use super::matching_slots::MatchingSlots;
 use super::run::{Run, Searched};
 use crate::collection::{Dense, Explain, HitsWanted, IndexType, Query, SearchError, SparseQuery};
-use crate::filter::{Allowance, Path, Predicate};
+use crate::filter::lists::look_up;
+use crate::filter::planner::Plan;
+use crate::filter::{Allowance, Predicate};
 use crate::index::Scratch;
 use crate::memory::Pin;
 use crate::pace::{Pace, TooLong, Whole, at_once};
@@ -16,8 +19,6 @@ use crate::slot::Slot;
 use crate::sparse::{LaneScratch, LaneStats};
 use ahash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
-/// How many slots are looked at between two calls of the pace.
-const SCANNED_STEP: Slot = 256;
 /// How many points are scored between two calls of the pace: one may take some hundred distances.
 const SCORED_STEP: usize = 16;
 /// Hits of a lane that room is made for before any is found.
@@ -309,22 +310,39 @@ impl Run<'_> {
     ) -> Result<Vec<Found>, LaneError> {
         let (points, space) = (self.dense.points(), self.space(leaf.space));
         let filter = leaf.filter.as_deref().filter(|filter| !filter.is_trivially_true());
-        let mut view = points.view_at(self.pin, filter, self.now_ms);
-        // After the snapshot: every slot that it shows is below.
-        let end = points.slots();
-        pace.foresee((points.live() as usize).saturating_mul(examples.distances()))?;
+        let mut view = points.view_to_plan(self.pin, filter, self.now_ms);
+        let mut explain = Explain { exact: true, ..Explain::default() };
+        let situation = points.counted(space.situation(0, true));
+        let plan = match filter {
+            Some(filter) => {
+                let index = points.index(self.pin);
+                let lists = look_up(filter, index, view.ids.clone(), &situation, pace).await?;
+                let (plan, estimate) = points.planned(filter, self.pin, &lists, &situation, &view);
+                (explain.estimate, explain.path) = (estimate, estimate.path);
+                plan
+            }
+            None => Plan::Everything,
+        };
+        let expected = explain.estimate.expected.unwrap_or(points.live());
+        pace.foresee((expected as usize).saturating_mul(examples.distances()))?;
+        let (walk, is_whole) = match plan {
+            Plan::Nothing => {
+                scratch.explain = Some(explain);
+                return Ok(Vec::new());
+            }
+            Plan::Points { walk, exact } => (Some(walk), exact),
+            Plan::Everything | Plan::Graph(_) => (None, false),
+        };
+        let mut matching = MatchingSlots::of(walk, is_whole, points.slots());
         let (mut slots, mut hits) = (Vec::new(), Vec::new());
-        for from in (0..end).step_by(SCANNED_STEP as usize) {
-            slots.clear();
-            slots.extend(from..end.min(from.saturating_add(SCANNED_STEP)));
-            slots.retain(|&slot| space.holds(slot) && view.visible(slot) && view.confirms(slot, false));
-            pace.step(1 + view.steps_taken()).await?;
-            view.settle_open(pace, |slot| slots.push(slot)).await?;
+        while matching.next(&mut view, &mut slots, pace).await? {
+            slots.retain(|&slot| space.holds(slot));
             for part in slots.chunks(SCORED_STEP) {
                 for &slot in part {
                     let (distance, score) = examples.score(self, leaf.space, slot);
                     hits.push(Found { id: points.id(slot), distance, score, slot });
                 }
+                explain.distances += (part.len() * examples.distances()) as u64;
                 pace.step(part.len() * examples.distances()).await?;
             }
             if hits.len() >= 2 * pool + HITS_AT_FIRST {
@@ -332,15 +350,8 @@ impl Run<'_> {
             }
         }
         best_by(examples, named, pool, &mut hits);
-        let distances = (points.live() as usize * examples.distances()) as u64;
-        let path = if filter.is_some() { Path::Everything } else { Path::Unfiltered };
-        scratch.explain = Some(Explain {
-            exact: true,
-            distances,
-            path,
-            rejects: view.filter_rejects,
-            ..Explain::default()
-        });
+        explain.rejects = view.filter_rejects;
+        scratch.explain = Some(explain);
         points.count_rejects(view.filter_rejects);
         Ok(hits)
     }

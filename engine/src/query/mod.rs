@@ -8,6 +8,7 @@ mod filtered_documents_tests;
 mod fusion;
 mod lane_query;
 mod lanes;
+mod matching_slots;
 mod max_sim;
 mod mmr;
 mod options;

@@ -1,14 +1,15 @@
 //! A search of the index of tokens that finds only tokens of documents that match a filter.
 //!
-//! The payload index makes a gate for the documents, one bit or a few numbers each. The walk through the graph of tokens asks each token that it
-//! meets for its document ([`ParentsView`](crate::collection::ParentsView)), and that document for its bit, and looks through the tokens that do not
-//! pass as any filtered walk does. So a token of the query needs no more candidates than without a filter, however few documents match.
+//! The payload index makes a gate for the documents, one bit each. The walk through the graph of tokens asks each token that it meets for its
+//! document ([`ParentsView`]) and that document for its bit, and looks through the tokens that do not pass as any filtered walk does. If the walks
+//! would ask more often than there are tokens, all tokens are asked before, one after the other, and have a bit each. So a token of the query needs no
+//! more candidates than without a filter, however few documents match.
 
 use super::lane_query::{CANDIDATES_MAX, Found, LaneError, MaxSim};
 use super::lanes::QueryScratch;
 use super::max_sim::{LOOKS_STEP, document_of};
 use super::run::Run;
-use crate::collection::{Among, Explain, ParentsView, Query, View};
+use crate::collection::{Among, Explain, ParentsView, Query, RefusedParents, View};
 use crate::filter::Path;
 use crate::filter::cost::Situation;
 use crate::filter::planner::{Gate, GatePlan, bit};
@@ -20,8 +21,16 @@ use ahash::{HashSet, HashSetExt};
 pub(super) const CANDIDATE_NS: f64 = 150.0;
 /// The time that one step of a pace stands for, in nanoseconds.
 pub(super) const STEP_NS: f64 = 100.0;
-/// The cost to look up the document of a token and its bit, in nanoseconds.
-const ASKED_NS: f64 = 5.0;
+/// The cost to ask a token for its document and that for its bit in the course of a walk, in nanoseconds.
+const ASKED_NS: f64 = 12.0;
+/// The cost to ask a token that has a bit of its own, in nanoseconds.
+const BIT_NS: f64 = 3.0;
+/// The cost to give a token its bit where all tokens get theirs, in nanoseconds.
+const MARKED_NS: f64 = 1.2;
+/// A time at which nothing has expired.
+const NEVER: u64 = 0;
+/// How many words of such bits are made between two calls of the pace.
+const WORDS_STEP: usize = 256;
 /// About so many different documents own the tokens that are found for a query, per token found.
 const DOCUMENTS_PER_TOKEN: f64 = 0.5;
 
@@ -41,12 +50,18 @@ pub(super) struct TokenGate<'p> {
     plan: GatePlan<'p>,
     /// Nanoseconds to build the gate.
     gate_ns: f64,
+    /// Nanoseconds of the whole search, without scoring.
+    walk_ns: f64,
+    /// Nanoseconds of a distance of a walk, with what is asked and looked through for it.
+    distance_ns: f64,
     /// How many tokens are found for each token of the query.
     per_token: usize,
     /// The share of the documents that pass.
     share: f64,
     /// How many distances the walk for one token of the query may compute.
     effort: usize,
+    /// Whether all tokens get a bit before the walks.
+    marks: bool,
 }
 
 impl<'a> Run<'a> {
@@ -61,31 +76,45 @@ impl<'a> Run<'a> {
         let index = self.tokens?;
         let parents = index.points().parents()?;
         let beam = self.token_beam(query, per_token);
-        let of_token = index.space().candidates_among_ns(per_token, beam, share, ASKED_NS)?;
+        let cost = index.space().candidates_among_cost(per_token, beam, share)?;
         let tokens = query.tokens.len() as f64;
         let found = tokens * per_token as f64;
-        let walk_ns = gate_ns + tokens * of_token + found * CANDIDATE_NS;
+        let bits_ns = f64::from(index.points().slots()) * MARKED_NS;
+        let marks = bits_ns + tokens * cost.asked * BIT_NS < tokens * cost.asked * ASKED_NS;
+        let (bits_ns, asked_ns) = if marks { (bits_ns, BIT_NS) } else { (0.0, ASKED_NS) };
+        let distance_ns = cost.distance_ns + cost.asked / cost.distances.max(1.0) * asked_ns;
+        let walk_ns = gate_ns + bits_ns + tokens * cost.distances * distance_ns + found * CANDIDATE_NS;
         let scored = (found * DOCUMENTS_PER_TOKEN).min(share * self.dense.points().live() as f64);
         let is_cheapest = walk_ns < limits.walk_ns && walk_ns + scored * limits.document_ns < limits.exact_ns;
-        let distance_ns = index.space().situation(per_token, false).walked_ns();
         let effort = (limits.exact_ns / tokens.max(1.0) / distance_ns) as usize;
-        is_cheapest.then_some(TokenGate { parents, plan, gate_ns, per_token, share, effort })
+        is_cheapest.then_some(TokenGate {
+            parents,
+            plan,
+            gate_ns,
+            walk_ns,
+            distance_ns,
+            per_token,
+            share,
+            effort,
+            marks,
+        })
     }
 
-    /// Finds documents by their tokens that are near those of the query and pass the gate, and does not score them. Nothing is found if a walk
-    /// was given up, or if rows have changed that a complement left out.
+    /// Finds documents by their tokens that are near those of the query and pass the gate, and does not score them. A document may be found twice if
+    /// it is replaced meanwhile. Nothing is found if a walk was given up, or if rows have changed that a complement left out.
     pub(super) async fn gated_documents(
         &self,
         query: &MaxSim,
         gate: TokenGate<'_>,
-        (view, situation): (&mut View<'_>, &Situation),
+        (view, situation): (&View<'_>, &Situation),
         pace: &mut impl Pace,
         scratch: &mut QueryScratch,
         explain: &mut Explain,
     ) -> Result<Vec<Found>, LaneError> {
-        let TokenGate { parents, plan, gate_ns, per_token, share, effort } = gate;
-        let (documents, is_complement) = plan.build(situation);
-        pace.step((gate_ns / STEP_NS) as usize).await?;
+        let index = self.tokens.ok_or(LaneError::NoTokens)?;
+        pace.foresee((gate.walk_ns / STEP_NS) as usize)?;
+        let (documents, is_complement) = gate.plan.build(situation);
+        pace.step((gate.gate_ns / STEP_NS) as usize).await?;
         if is_complement && view.was_replaced() {
             return Ok(Vec::new());
         }
@@ -94,60 +123,92 @@ impl<'a> Run<'a> {
             (false, Gate::Columns(..)) => Path::Column,
             (false, _) => Path::Gate,
         };
-        // A token whose document is not known passes.
-        let slots = match &documents {
-            Gate::Bits(words) => {
-                let gate = |token: Slot| parents.get(token).is_none_or(|document| bit(words, document));
-                self.tokens_among(
-                    query,
-                    Among { gate, share, effort },
-                    (parents, per_token, view),
-                    pace,
-                    scratch,
-                    explain,
-                )
-                .await?
+        let refused = self.refused(&documents, view, situation.slots, pace).await?;
+        let parents = gate.parents;
+        let walks = Walks {
+            parents,
+            per_token: gate.per_token,
+            share: gate.share,
+            effort: gate.effort,
+            looked_ns: (gate.distance_ns - STEP_NS).max(0.0),
+        };
+        let slots = if gate.marks {
+            let mut words = vec![0; (index.points().slots() as usize).div_ceil(64)];
+            for (step, part) in words.chunks_mut(WORDS_STEP).enumerate() {
+                parents.mark_refused(step * WORDS_STEP, part, &refused);
+                pace.step((64.0 * part.len() as f64 * MARKED_NS / STEP_NS) as usize).await?;
             }
-            documents => {
-                let gate = |token: Slot| parents.get(token).is_none_or(|document| documents.passes(document));
-                self.tokens_among(
-                    query,
-                    Among { gate, share, effort },
-                    (parents, per_token, view),
-                    pace,
-                    scratch,
-                    explain,
-                )
+            self.tokens_among(query, |token| !bit(&words, token), (&walks, view), pace, scratch, explain)
                 .await?
-            }
+        } else {
+            let gate = |token| parents.passes(token, &refused);
+            self.tokens_among(query, gate, (&walks, view), pace, scratch, explain).await?
         };
         let points = self.dense.points();
         let found = |slot| Found { id: points.id(slot), distance: 0.0, score: 0.0, slot };
         Ok(slots.into_iter().flatten().map(found).collect())
     }
 
+    /// The documents that do not pass the gate. Only those that the snapshot shows are among them: a slot that is free now may have another document
+    /// before the search has ended, one that was replaced and matches.
+    async fn refused(
+        &self,
+        documents: &Gate<'_>,
+        view: &View<'_>,
+        slots: usize,
+        pace: &mut impl Pace,
+    ) -> Result<RefusedParents, LaneError> {
+        let points = self.dense.points();
+        let mut refused = RefusedParents::none(slots);
+        for index in 0..slots.div_ceil(64) {
+            let first = 64 * index;
+            let all = if slots - first < 64 { (1 << (slots - first)) - 1 } else { u64::MAX };
+            let mut bits = all & !documents.word(index);
+            let mut special = bits & points.special_word(index);
+            while special != 0 {
+                let at = special.trailing_zeros();
+                special &= special - 1;
+                // A document that has expired is there until it is swept.
+                if !points.visible(first as Slot + at, view.seq, NEVER) {
+                    bits &= !(1 << at);
+                }
+            }
+            refused.refuse(index, bits);
+            if index % WORDS_STEP == WORDS_STEP - 1 {
+                pace.step(WORDS_STEP).await?;
+            }
+        }
+        Ok(refused)
+    }
+
     /// The slots of the documents that own the tokens found behind a gate; `None` if a walk was given up.
     async fn tokens_among(
         &self,
         query: &MaxSim,
-        among: Among<impl Fn(Slot) -> bool>,
-        (parents, per_token, view): (ParentsView<'_>, usize, &mut View<'_>),
+        gate: impl Fn(Slot) -> bool,
+        (walks, view): (&Walks<'_>, &View<'_>),
         pace: &mut impl Pace,
         scratch: &mut QueryScratch,
         explain: &mut Explain,
     ) -> Result<Option<HashSet<Slot>>, LaneError> {
         let (index, points) = (self.tokens.ok_or(LaneError::NoTokens)?, self.dense.points());
         let (mut slots, mut near) = (HashSet::new(), Vec::new());
+        let Walks { parents, per_token, share, effort, looked_ns } = *walks;
+        let among = Among { gate, share, effort };
         let ef = self.token_beam(query, per_token);
         for token in &query.tokens {
             let query =
                 Query { vector: token, k: per_token, ef, filter: None, exact: false, now_ms: self.now_ms };
-            let searched = index
+            let (searched, is_complete) = index
                 .space()
                 .candidates_among(self.pin, &query, &among, pace, &mut scratch.dense, &mut near)
                 .await?;
-            let Some(searched) = searched else { return Ok(None) };
             explain.distances += searched.distances;
+            // The walk has told its distances alone.
+            pace.step((searched.distances as f64 * looked_ns / STEP_NS) as usize).await?;
+            if !is_complete {
+                return Ok(None);
+            }
             for near in near.chunks(LOOKS_STEP) {
                 slots.extend(near.iter().filter_map(|hit| {
                     let parent = parents.get(hit.slot).filter(|slot| view.visible(*slot));
@@ -164,4 +225,14 @@ impl<'a> Run<'a> {
         }
         Ok(Some(slots))
     }
+}
+
+/// How the graph of tokens is walked for each token of a query.
+struct Walks<'p> {
+    parents: ParentsView<'p>,
+    per_token: usize,
+    share: f64,
+    effort: usize,
+    /// Nanoseconds that a distance takes in addition to a step of the pace.
+    looked_ns: f64,
 }

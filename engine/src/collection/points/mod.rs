@@ -60,7 +60,7 @@ pub use lane_search::{HitsWanted, SparseQuery};
 pub(crate) use matching::Sought;
 pub use matching::{MatchCursor, Matching};
 pub(crate) use meta::Birth;
-pub(crate) use parents::ParentsView;
+pub(crate) use parents::{ParentsView, RefusedParents};
 pub(crate) use reclaim::{Retired, Unseen, UnseenCodes, UnseenSlot, UnseenVectors, slot_steps};
 pub(crate) use rewrite::Rewritten;
 pub use rewrite::RowWrite;

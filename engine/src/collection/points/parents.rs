@@ -3,6 +3,7 @@
 //!
 //! A parent is a hint. It is unknown from the birth of a point until the owner sets it, and after a start until the owner has found it again.
 use super::{Points, PointsWriter};
+use crate::filter::planner::bit;
 use crate::memory::Arena;
 use crate::slot::Slot;
 use std::sync::OnceLock;
@@ -38,10 +39,53 @@ impl Parents {
 pub(crate) struct ParentsView<'p>(&'p Arena<AtomicU32>);
 
 impl ParentsView<'_> {
-    /// The parent of the point in a slot, if it is known. One load.
+    #[inline]
+    fn number(self, slot: Slot) -> u32 {
+        self.0.cells(slot as usize)[0].load(Ordering::Relaxed)
+    }
+
+    /// The parent of the point in a slot, if it is known.
     #[inline]
     pub fn get(self, slot: Slot) -> Option<Slot> {
-        self.0.cells(slot as usize)[0].load(Ordering::Relaxed).checked_sub(1)
+        self.number(slot).checked_sub(1)
+    }
+
+    /// Whether the parent of the point in a slot is not refused. Two loads and no branch that depends on them.
+    #[inline]
+    pub fn passes(self, slot: Slot, refused: &RefusedParents) -> bool {
+        !bit(&refused.numbers, self.number(slot))
+    }
+
+    /// Sets one bit for each of the slots `64 * first ..` whose parent is refused, in words that are 0.
+    pub fn mark_refused(self, first: usize, words: &mut [u64], refused: &RefusedParents) {
+        let end = (64 * (first + words.len())).min(self.0.capacity());
+        for (word, numbers) in words.iter_mut().zip(self.0.cells_of(64 * first, end).chunks(64)) {
+            for (at, number) in numbers.iter().enumerate() {
+                *word |= u64::from(bit(&refused.numbers, number.load(Ordering::Relaxed))) << at;
+            }
+        }
+    }
+}
+
+/// The parents that do not pass. All others do, also those that are not known and those that are younger than this set.
+pub(crate) struct RefusedParents {
+    /// One bit for each number of the column.
+    numbers: Vec<u64>,
+}
+
+impl RefusedParents {
+    /// None of the parents in slots below `slots`.
+    pub fn none(slots: usize) -> RefusedParents {
+        RefusedParents { numbers: vec![0; slots / 64 + 1] }
+    }
+
+    /// Refuses those of the slots `64 * index ..` whose bits are set.
+    pub fn refuse(&mut self, index: usize, bits: u64) {
+        // Numbers are 1 more than slots.
+        self.numbers[index] |= bits << 1;
+        if bits >> 63 != 0 {
+            self.numbers[index + 1] |= 1;
+        }
     }
 }
 

@@ -95,6 +95,15 @@ pub(super) struct Gated<'a, A, G> {
     pub gate: G,
     pub admission: &'a mut A,
     pub rejects: u64,
+    /// Once so many were refused everything is admitted, so that the beam fills and the walk ends, given up: what passes lies far away.
+    pub effort: u64,
+}
+
+impl<A, G> Gated<'_, A, G> {
+    /// Whether the walk is to be given up.
+    pub fn is_spent(&self) -> bool {
+        self.rejects > self.effort
+    }
 }
 
 impl<A: Admit, G: Fn(Slot) -> bool> Admit for Gated<'_, A, G> {
@@ -102,7 +111,7 @@ impl<A: Admit, G: Fn(Slot) -> bool> Admit for Gated<'_, A, G> {
     fn admits(&mut self, slot: Slot) -> bool {
         let passes = (self.gate)(slot);
         self.rejects += u64::from(!passes);
-        passes && self.admission.admits(slot)
+        self.is_spent() || passes && self.admission.admits(slot)
     }
 
     #[inline]

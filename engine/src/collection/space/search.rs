@@ -47,6 +47,17 @@ pub(crate) struct Among<G> {
     pub effort: usize,
 }
 
+/// What a search among some points costs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AmongCost {
+    /// How many distances it computes.
+    pub distances: f64,
+    /// The nanoseconds of one of them, and of looking through what does not pass, without asking the gate.
+    pub distance_ns: f64,
+    /// How often the gate is asked.
+    pub asked: f64,
+}
+
 impl Space {
     /// Any core. Replaces `out` with the `k` nearest visible points, nearest first, ties by id; fewer only when fewer match.
     ///
@@ -122,7 +133,7 @@ impl Space {
     }
 
     /// Finds points as [`Self::candidates_paced`] does without a filter, but only among those that pass a gate. The graph is walked in any case.
-    /// Fewer than `k` hits may come although more points pass; `None` if the walk was given up.
+    /// Fewer than `k` hits may come although more points pass. Returns how the search went, and false if the walk was given up.
     ///
     /// # Errors
     /// As [`Self::search_paced`].
@@ -134,7 +145,7 @@ impl Space {
         pace: &mut impl Pace,
         scratch: &mut Scratch,
         out: &mut Vec<Hit>,
-    ) -> Result<Option<Explain>, SearchError> {
+    ) -> Result<(Explain, bool), SearchError> {
         out.clear();
         self.check_query(query.vector)?;
         let precision = self.precision_of_candidates();
@@ -152,7 +163,7 @@ impl Space {
         };
         let is_complete = search.search_graph_behind(&walked, &among.gate).await?;
         let explain = search.counted();
-        Ok(is_complete.then_some(explain))
+        Ok((explain, is_complete))
     }
 
     async fn search_as(
@@ -279,17 +290,16 @@ impl Space {
         Cow::Borrowed(self.graph.vector(slot))
     }
 
-    /// About how many nanoseconds [`Self::candidates_among`] takes for `k` candidates with this beam (0 = the collection's), if this share of the
-    /// points passes the gate and asking it takes `asked_ns` nanoseconds; `None` if there is no graph to walk, or so few points that all are
+    /// About what [`Self::candidates_among`] costs for `k` candidates with this beam (0 = the collection's) if this share of the points passes the
+    /// gate; `None` if there is no graph to walk, or so few points that all are
     /// compared.
-    pub(crate) fn candidates_among_ns(&self, k: usize, ef: usize, share: f64, asked_ns: f64) -> Option<f64> {
+    pub(crate) fn candidates_among_cost(&self, k: usize, ef: usize, share: f64) -> Option<AmongCost> {
         let ef = self.beam_of(k, ef, self.precision_of_candidates(), false);
         let has_walk = matches!(self.index, Index::Graph) && !self.scans_at_once(ef, self.vectors() as usize);
         let situation = self.situation(ef, false);
         let walk = situation.gated_walk(share);
-        has_walk.then(|| {
-            walk.distances * (situation.walked_ns() + walk.look_ns) + situation.asked(share) * asked_ns
-        })
+        let distance_ns = situation.walked_ns() + walk.look_ns;
+        has_walk.then(|| AmongCost { distances: walk.distances, distance_ns, asked: situation.asked(share) })
     }
 
     /// About how many nanoseconds [`Self::candidates_paced`] takes for `k` candidates without a filter, with this beam (0 = the collection's).

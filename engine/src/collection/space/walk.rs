@@ -86,12 +86,13 @@ impl<P: Pace> Search<'_, P> {
                 let beam = GatedBeam { ef, effort, gate: &gate, admit: &mut admit };
                 space.graph.search_gated(query, wanted, beam, asking, self.scratch).await?
             } else {
-                let mut gated = Gated { gate: &gate, admission: &mut admit, rejects: 0 };
+                let mut gated =
+                    Gated { gate: &gate, admission: &mut admit, rejects: 0, effort: walked.effort as u64 };
                 let found =
                     space.graph.search_paced(query, wanted, ef, asking, self.scratch, &mut gated).await?;
-                let rejects = gated.rejects;
+                let (rejects, is_spent) = (gated.rejects, gated.is_spent());
                 admit.view.filter_rejects += rejects;
-                Some(found)
+                (!is_spent).then_some(found)
             };
             let (refusals_left, open) = (admit.refusals_left, admit.open);
             if open.is_empty() {
