@@ -38,7 +38,6 @@ macro_rules! hybrid {
             k: $message.k.into(),
             dense_k: $message.dense_k.into(),
             other_k: $message.sparse_k.into(),
-            explain: false,
             options: search_options(&$message.options_json)?,
         }
     };
@@ -227,7 +226,6 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
                 group_by: message.group_by,
                 group_size: message.group_size.into(),
                 fetch_k: message.fetch_k.into(),
-                explain: false,
                 options: search_options(&message.options_json)?,
             })
         }
@@ -249,7 +247,6 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
                 filter: filter(&message.filter_json)?,
                 collection: message.collection,
                 k: message.k.into(),
-                explain: false,
                 options: search_options(&message.options_json)?,
             })
         }
@@ -291,7 +288,6 @@ fn search(message: SearchRequest, with_rows: bool) -> Result<SearchPoints, ApiEr
         vector: message.query,
         k: message.k.into(),
         with_rows,
-        explain: false,
         options: search_options(&message.options_json)?,
     })
 }

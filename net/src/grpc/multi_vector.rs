@@ -52,7 +52,6 @@ pub fn decode(op: MultiVectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, A
                 query: tokens(message.query),
                 k: message.k.into(),
                 candidates_per_token: message.candidates_per_token.into(),
-                explain: false,
                 options: search_options(&message.options_json)?,
             })
         }
@@ -68,7 +67,6 @@ pub fn decode(op: MultiVectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, A
                 k: message.k.into(),
                 dense_k: message.dense_k.into(),
                 sparse_k: message.sparse_k.into(),
-                explain: false,
                 options: search_options(&message.options_json)?,
             })
         }

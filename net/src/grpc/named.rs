@@ -61,7 +61,6 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
                 space: message.vector_name,
                 k: message.k.into(),
                 with_rows: false,
-                explain: false,
                 options: search_options(&message.options_json)?,
             })
         }
@@ -78,7 +77,6 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
                 k: message.k.into(),
                 dense_k: message.dense_k.into(),
                 sparse_k: message.sparse_k.into(),
-                explain: false,
                 options: search_options(&message.options_json)?,
             })
         }
@@ -140,7 +138,6 @@ fn search(message: NamedSearchRequest, with_rows: bool) -> Result<SearchNamed, A
         space: message.vector_name,
         k: message.k.into(),
         with_rows,
-        explain: false,
         options: search_options(&message.options_json)?,
     })
 }

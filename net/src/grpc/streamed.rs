@@ -164,8 +164,8 @@ async fn search(
         true => compile(),
         false => permit.compute(compile).await,
     }?;
-    let (k, explain) = (k.into(), false);
-    permit.run(SearchPoints { collection, vector, k, filter, with_rows, explain, options, read }).await
+    let k = k.into();
+    permit.run(SearchPoints { collection, vector, k, filter, with_rows, options, read }).await
 }
 
 /// An error with the place of the search in its batch.

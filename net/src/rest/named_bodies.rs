@@ -274,7 +274,6 @@ pub fn decode_search(
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         with_rows,
-        explain: body.explain.unwrap_or(false),
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -298,7 +297,6 @@ pub fn decode_sparse_search(
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         with_rows: false,
-        explain: body.explain.unwrap_or(false),
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -320,7 +318,6 @@ pub fn decode_hybrid(collection: String, body: &[u8], read: ReadParameters) -> R
         method: method(body.method.as_deref(), body.alpha, body.rrf_k)?,
         dense_k: body.dense_k.unwrap_or(0),
         sparse_k: body.sparse_k.unwrap_or(0),
-        explain: body.explain.unwrap_or(false),
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -358,7 +355,6 @@ pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Re
         k: body.k.unwrap_or(0),
         group_by: body.group_by.unwrap_or_default(),
         group_size: body.group_size.unwrap_or(0),
-        explain: body.explain.unwrap_or(false),
         options,
         read: read.with_body(read_parameters!(body))?,
     };

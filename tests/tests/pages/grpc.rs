@@ -32,8 +32,9 @@ Rules for all methods:
   node has nobody to wait for, so that they change nothing.
 * **Vector and payload** of a read are both returned where neither is asked for; where one is, it is returned alone.
 * **Queries** (`VectorQuery`) may not yet have a query inside a query, which is refused with INVALID_ARGUMENT.
-* **Options of a search** are one JSON object, the field `options_json` of its request, with the keys that [REST](../guide/search-options.md) takes beside
-  `explain`. With `with_payload`, `Result` and `NamedResult` have `payload_json`; with `with_vector`, every hit has `hit_vectors`.
+* **Options of a search** are one JSON object, the field `options_json` of its request, with the keys that [REST](../guide/search-options.md) takes.
+  With `with_payload`, `Result` and `NamedResult` have `payload_json`; with `with_vector`, every hit has `hit_vectors`; with `explain`, the answer has
+  `explain_json`.
 * **Limits** of connections and calls stand under [limits](limits.md), codes under [errors](errors.md).
 
 Beside its own service the server has `grpc.health.v1.Health`, with `Check` and `Watch`: it serves as long as `GET /v1/ready` says so over REST.

@@ -151,6 +151,8 @@ pub struct MvSearchResponse {
     pub degraded: bool,
     #[prost(uint32, repeated, tag = "3")]
     pub missing: ::prost::alloc::vec::Vec<u32>,
+    #[prost(string, tag = "100")]
+    pub explain_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MvHybridRequest {

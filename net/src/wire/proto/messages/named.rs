@@ -135,6 +135,8 @@ pub struct NamedResult {
 pub struct NamedSearchResponse {
     #[prost(message, repeated, tag = "1")]
     pub results: ::prost::alloc::vec::Vec<NamedResult>,
+    #[prost(string, tag = "100")]
+    pub explain_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NamedSparseSearchRequest {
@@ -200,6 +202,8 @@ pub struct NamedHybridRequest {
 pub struct NamedSearchDocsResponse {
     #[prost(message, repeated, tag = "1")]
     pub documents: ::prost::alloc::vec::Vec<Document>,
+    #[prost(string, tag = "100")]
+    pub explain_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NamedDeleteRequest {

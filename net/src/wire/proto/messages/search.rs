@@ -72,6 +72,8 @@ pub struct SearchResponse {
     pub groups: ::prost::alloc::vec::Vec<Group>,
     #[prost(bool, tag = "5")]
     pub incomplete: bool,
+    #[prost(string, tag = "100")]
+    pub explain_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BatchSearch {
@@ -111,6 +113,8 @@ pub struct SearchBatchResponse {
     pub degraded: bool,
     #[prost(uint32, repeated, tag = "5")]
     pub missing: ::prost::alloc::vec::Vec<u32>,
+    #[prost(string, tag = "100")]
+    pub explain_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Document {
@@ -135,6 +139,8 @@ pub struct SearchDocsResponse {
     pub degraded: bool,
     #[prost(uint32, repeated, tag = "3")]
     pub missing: ::prost::alloc::vec::Vec<u32>,
+    #[prost(string, tag = "100")]
+    pub explain_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SearchGroupsRequest {
@@ -178,6 +184,8 @@ pub struct SearchGroupsResponse {
     pub missing: ::prost::alloc::vec::Vec<u32>,
     #[prost(bool, tag = "4")]
     pub incomplete: bool,
+    #[prost(string, tag = "100")]
+    pub explain_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HybridRequest {
