@@ -5,8 +5,8 @@ use super::parts::{
     clear_payload, delete, delete_by_filter, delete_payload_keys, filter, fusion, get, get_batch, no_config,
     read, read_options, scroll, search_options, set_payload, ttls, write_options,
 };
-use super::request::{Request, SearchBatch};
-use super::{inspect, multi_vector, named};
+use super::request::Request;
+use super::{batch, inspect, multi_vector, named};
 use crate::limits;
 use crate::op::table::Row;
 use crate::op::{
@@ -23,6 +23,7 @@ use crate::wire::value::encode_point_row;
 use nigh_engine::collection::WriteMode;
 use nigh_engine::query::Source;
 use nigh_shard::core::{AliasChange, PointFields};
+use nigh_shard::family::Family;
 use prost::Message;
 
 /// A hybrid search of a message, whose other lane is given.
@@ -206,14 +207,7 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
         VectorOp::DeletePayloadKeys => delete_payload_keys(bytes)?,
         VectorOp::ClearPayload => clear_payload(bytes)?,
         VectorOp::Search => Request::Search(search(read(bytes)?, false)?),
-        VectorOp::SearchBatch => {
-            let message: SearchBatchRequest = read(bytes)?;
-            let read: ReadOptions = read_options!(message);
-            read.validate()?;
-            let options = search_options(&message.options_json)?;
-            let SearchBatchRequest { collection, searches, with_documents: with_rows, .. } = message;
-            Request::SearchBatch(SearchBatch { collection, searches, with_rows, options, read })
-        }
+        VectorOp::SearchBatch => batch::decode(Family::Dense, bytes)?,
         VectorOp::SearchDocs => Request::SearchDocs(search(read(bytes)?, true)?),
         VectorOp::SearchGroups => {
             let message: SearchGroupsRequest = read(bytes)?;

@@ -1,11 +1,11 @@
 //! Decodes messages about collections of named spaces into the same operations that REST and the binary protocol use.
 
-use super::inspect;
 use super::parts::{
     clear_payload, delete, delete_by_filter, delete_payload_keys, filter, fusion, get, get_batch, read,
     read_options, scroll, search_options, set_payload, ttls, write_options,
 };
 use super::request::Request;
+use super::{batch, inspect};
 use crate::op::NamedOp;
 use crate::op::{
     ApiError, CreateCollection, DropCollection, ErrorKind, GetNamedConfig, HybridNamed, NamedPoint,
@@ -51,6 +51,7 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
         NamedOp::ClearPayload => clear_payload(bytes)?,
         NamedOp::Search => Request::SearchNamed(search(read(bytes)?, false)?),
         NamedOp::SearchDocs => Request::SearchNamed(search(read(bytes)?, true)?),
+        NamedOp::SearchBatch => batch::decode(Family::Named, bytes)?,
         NamedOp::SparseSearch => {
             let message: NamedSparseSearchRequest = read(bytes)?;
             Request::SearchNamed(SearchNamed {

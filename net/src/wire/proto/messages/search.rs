@@ -83,6 +83,8 @@ pub struct BatchSearch {
     pub k: i32,
     #[prost(string, tag = "3")]
     pub filter_json: ::prost::alloc::string::String,
+    #[prost(string, tag = "100")]
+    pub options_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SearchBatchRequest {
@@ -100,6 +102,8 @@ pub struct SearchBatchRequest {
     pub max_staleness: u64,
     #[prost(string, tag = "100")]
     pub options_json: ::prost::alloc::string::String,
+    #[prost(bool, tag = "101")]
+    pub with_errors: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SearchBatchResponse {
@@ -115,6 +119,10 @@ pub struct SearchBatchResponse {
     pub missing: ::prost::alloc::vec::Vec<u32>,
     #[prost(string, tag = "100")]
     pub explain_json: ::prost::alloc::string::String,
+    #[prost(string, tag = "101")]
+    pub error: ::prost::alloc::string::String,
+    #[prost(int32, tag = "102")]
+    pub code: i32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Document {
