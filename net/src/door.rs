@@ -246,6 +246,15 @@ impl Permit {
         })
     }
 
+    /// Looks a collection up for a request that may come to no operation on it.
+    ///
+    /// # Errors
+    /// There is no such collection of the family of the permit.
+    pub fn expect(&self, collection: &str) -> Result<(), ApiError> {
+        check_name(collection)?;
+        Ok(self.core.expect_family(collection, self.family)?)
+    }
+
     /// What vectors the points of a collection have.
     ///
     /// # Errors

@@ -31,6 +31,7 @@ mod room;
 mod sim_tests;
 mod socket;
 pub mod tcp;
+mod together;
 mod wire;
 
 use nigh_shard::disk::LocalBoxFuture;

@@ -207,14 +207,15 @@ pub const GRPC_IDLE_MAX_SECONDS: u32 = 1800;
 pub const GRPC_QUOTED_BYTES: usize = 96;
 /// Ids of one request. An answer has room for no more points than that.
 pub const GRPC_IDS_MAX: usize = 1 << 20;
-/// Searches of one batch. The shortest has two bytes in its message and some 60 in memory.
-pub const GRPC_SEARCHES_MAX: usize = 65_536;
-/// Searches of a batch that are under way at a time, and whose answers wait for the client together: enough for cores that are idle.
-pub const GRPC_SEARCHES_TOGETHER_MAX: usize = 8;
 /// Aliases that are changed in one request.
 pub const ALIAS_ACTIONS_MAX: usize = 65_536;
 /// Scopes of one key.
 pub const GRPC_KEY_SCOPES_MAX: usize = 1024;
+
+/// Searches of one batch. The shortest has two bytes in its request and some 40 in memory.
+pub const SEARCHES_MAX: usize = 65_536;
+/// Searches of a batch that are under way at a time, and whose answers wait for the client together: enough for cores that are idle.
+pub const SEARCHES_TOGETHER_MAX: usize = 8;
 
 /// Most keys of one order (interface).
 pub const ORDER_KEYS_MAX: usize = 16;

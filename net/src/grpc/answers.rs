@@ -7,6 +7,7 @@ use crate::limits::GRPC_MESSAGE_MAX_BYTES;
 use crate::op::{ApiError, ErrorKind};
 use crate::room::Room;
 use crate::wire::config::spaces_object;
+use crate::wire::explain;
 use crate::wire::info::{configuration_of, state};
 use crate::wire::proto::TokenVector;
 use crate::wire::proto::messages::*;
@@ -19,8 +20,8 @@ use nigh_engine::collection::{DenseConfig, MultiVectorConfig, NamedConfig};
 use nigh_engine::payload::PayloadRow;
 use nigh_shard::account::{Account, Charge};
 use nigh_shard::core::{
-    ANSWERS_CROWDED, Alias, CollectionInfo, FacetValue, FoundGroup, FoundPoint, SpaceInfo, StoredPoint,
-    Written,
+    ANSWERS_CROWDED, Alias, CollectionInfo, Explained, FacetValue, FoundGroup, FoundPoint, SpaceInfo,
+    StoredPoint, Written,
 };
 use nigh_shard::family::CollectionConfig;
 use prost::Message;
@@ -270,6 +271,11 @@ fn named_vectors(
         }
     }
     all
+}
+
+/// The report of a search.
+pub fn explanation(explained: &Explained) -> String {
+    text(|out| write_json(out, &explain::explanation(explained)))
 }
 
 /// A point of named spaces that was found among others.

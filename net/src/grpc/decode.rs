@@ -5,8 +5,8 @@ use super::parts::{
     clear_payload, delete, delete_by_filter, delete_payload_keys, filter, fusion, get, get_batch, no_config,
     read, read_options, scroll, search_options, set_payload, ttls, write_options,
 };
-use super::request::{Request, SearchBatch};
-use super::{inspect, multi_vector, named};
+use super::request::Request;
+use super::{batch, inspect, multi_vector, named};
 use crate::limits;
 use crate::op::table::Row;
 use crate::op::{
@@ -23,6 +23,7 @@ use crate::wire::value::encode_point_row;
 use nigh_engine::collection::WriteMode;
 use nigh_engine::query::Source;
 use nigh_shard::core::{AliasChange, PointFields};
+use nigh_shard::family::Family;
 use prost::Message;
 
 /// A hybrid search of a message, whose other lane is given.
@@ -38,7 +39,6 @@ macro_rules! hybrid {
             k: $message.k.into(),
             dense_k: $message.dense_k.into(),
             other_k: $message.sparse_k.into(),
-            explain: false,
             options: search_options(&$message.options_json)?,
         }
     };
@@ -207,14 +207,7 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
         VectorOp::DeletePayloadKeys => delete_payload_keys(bytes)?,
         VectorOp::ClearPayload => clear_payload(bytes)?,
         VectorOp::Search => Request::Search(search(read(bytes)?, false)?),
-        VectorOp::SearchBatch => {
-            let message: SearchBatchRequest = read(bytes)?;
-            let read: ReadOptions = read_options!(message);
-            read.validate()?;
-            let options = search_options(&message.options_json)?;
-            let SearchBatchRequest { collection, searches, with_documents: with_rows, .. } = message;
-            Request::SearchBatch(SearchBatch { collection, searches, with_rows, options, read })
-        }
+        VectorOp::SearchBatch => batch::decode(Family::Dense, bytes)?,
         VectorOp::SearchDocs => Request::SearchDocs(search(read(bytes)?, true)?),
         VectorOp::SearchGroups => {
             let message: SearchGroupsRequest = read(bytes)?;
@@ -227,7 +220,6 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
                 group_by: message.group_by,
                 group_size: message.group_size.into(),
                 fetch_k: message.fetch_k.into(),
-                explain: false,
                 options: search_options(&message.options_json)?,
             })
         }
@@ -249,7 +241,6 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
                 filter: filter(&message.filter_json)?,
                 collection: message.collection,
                 k: message.k.into(),
-                explain: false,
                 options: search_options(&message.options_json)?,
             })
         }
@@ -291,7 +282,6 @@ fn search(message: SearchRequest, with_rows: bool) -> Result<SearchPoints, ApiEr
         vector: message.query,
         k: message.k.into(),
         with_rows,
-        explain: false,
         options: search_options(&message.options_json)?,
     })
 }

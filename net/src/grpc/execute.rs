@@ -151,6 +151,7 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
         Request::SearchGroups(request) => {
             let shape = shape(permit, &request.options, &request.collection)?;
             let outcome = permit.run(request).await?;
+            put_explanation(&outcome, out);
             let (incomplete, format) = (outcome.incomplete, format(permit, &outcome, shape));
             if let QueryAnswer::Groups(groups) = outcome.answer {
                 put_groups(permit, &groups, &format, out, SEARCH_GROUPS_FIELD).await;
@@ -282,6 +283,14 @@ pub fn format(permit: &Permit, outcome: &QueryOutcome, shape: Option<Shape>) -> 
     HitFormat { with_payload, shape, now_ms: permit.unix_ms() }
 }
 
+/// Appends the report of a search, if it has one.
+fn put_explanation(outcome: &QueryOutcome, out: &mut Answer) {
+    if let Some(explained) = &outcome.explained {
+        // The field `explain_json` has the same number in the answers of all searches.
+        out.put(&SearchResponse { explain_json: answers::explanation(explained), ..Default::default() });
+    }
+}
+
 /// A query of any lanes.
 async fn query<O: Operation<Output = QueryOutcome>>(
     permit: &Permit,
@@ -291,6 +300,7 @@ async fn query<O: Operation<Output = QueryOutcome>>(
 ) -> Result<(), ApiError> {
     let outcome = permit.run(request).await?;
     if let QueryAnswer::Groups(groups) = &outcome.answer {
+        put_explanation(&outcome, out);
         put_groups(permit, groups, &format(permit, &outcome, shape), out, QUERY_GROUPS_FIELD).await;
         out.put(&SearchResponse { incomplete: outcome.incomplete, ..Default::default() });
         return Ok(());
@@ -325,6 +335,7 @@ pub async fn put_found<M: prost::Message>(
     message: impl Fn(&HitFormat, &[FoundPoint]) -> M,
 ) {
     let format = format(permit, &outcome, shape);
+    put_explanation(&outcome, out);
     let QueryAnswer::Hits(hits) = outcome.answer else { return };
     // Hits with payloads or vectors may be long, and are appended one by one.
     let is_bare = outcome.shown == Shown::default();

@@ -9,6 +9,7 @@
 //! The messages are those of `net/proto`; their code is in `wire/proto/messages`.
 
 mod answers;
+mod batch;
 mod call;
 mod config;
 mod configuration;

@@ -1,12 +1,12 @@
 //! Decodes messages about multi-vector collections into the same operations that REST and the binary protocol use.
 
 use super::configuration::tokens_config_of;
-use super::inspect;
 use super::parts::{
     clear_payload, delete, delete_by_filter, delete_payload_keys, filter, fusion, get, get_batch, no_config,
     read, read_options, scroll, search_options, set_payload, ttls, write_options,
 };
 use super::request::Request;
+use super::{batch, inspect};
 use crate::op::MultiVectorOp;
 use crate::op::{
     AddDocuments, ApiError, CreateCollection, Document, DropCollection, ErrorKind, GetMultiVectorConfig,
@@ -52,10 +52,10 @@ pub fn decode(op: MultiVectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, A
                 query: tokens(message.query),
                 k: message.k.into(),
                 candidates_per_token: message.candidates_per_token.into(),
-                explain: false,
                 options: search_options(&message.options_json)?,
             })
         }
+        MultiVectorOp::SearchBatch => batch::decode(Family::MultiVector, bytes)?,
         MultiVectorOp::HybridSearch => {
             let message: MVHybridRequest = read(bytes)?;
             Request::HybridDocuments(HybridDocuments {
@@ -68,7 +68,6 @@ pub fn decode(op: MultiVectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, A
                 k: message.k.into(),
                 dense_k: message.dense_k.into(),
                 sparse_k: message.sparse_k.into(),
-                explain: false,
                 options: search_options(&message.options_json)?,
             })
         }

@@ -1,11 +1,11 @@
 //! Decodes messages about collections of named spaces into the same operations that REST and the binary protocol use.
 
-use super::inspect;
 use super::parts::{
     clear_payload, delete, delete_by_filter, delete_payload_keys, filter, fusion, get, get_batch, read,
     read_options, scroll, search_options, set_payload, ttls, write_options,
 };
 use super::request::Request;
+use super::{batch, inspect};
 use crate::op::NamedOp;
 use crate::op::{
     ApiError, CreateCollection, DropCollection, ErrorKind, GetNamedConfig, HybridNamed, NamedPoint,
@@ -51,6 +51,7 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
         NamedOp::ClearPayload => clear_payload(bytes)?,
         NamedOp::Search => Request::SearchNamed(search(read(bytes)?, false)?),
         NamedOp::SearchDocs => Request::SearchNamed(search(read(bytes)?, true)?),
+        NamedOp::SearchBatch => batch::decode(Family::Named, bytes)?,
         NamedOp::SparseSearch => {
             let message: NamedSparseSearchRequest = read(bytes)?;
             Request::SearchNamed(SearchNamed {
@@ -61,7 +62,6 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
                 space: message.vector_name,
                 k: message.k.into(),
                 with_rows: false,
-                explain: false,
                 options: search_options(&message.options_json)?,
             })
         }
@@ -78,7 +78,6 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
                 k: message.k.into(),
                 dense_k: message.dense_k.into(),
                 sparse_k: message.sparse_k.into(),
-                explain: false,
                 options: search_options(&message.options_json)?,
             })
         }
@@ -140,7 +139,6 @@ fn search(message: NamedSearchRequest, with_rows: bool) -> Result<SearchNamed, A
         space: message.vector_name,
         k: message.k.into(),
         with_rows,
-        explain: false,
         options: search_options(&message.options_json)?,
     })
 }

@@ -7,7 +7,6 @@ use crate::op::{
     QueryDocuments, QueryNamed, QueryPoints, ReadOptions, SamplePoints, Scroll, SearchDocuments, SearchNamed,
     SearchOptions, SearchPoints, TextPoints, Unmet, UpsertNamed, WritePoints,
 };
-use crate::wire::proto::messages::BatchSearch;
 use nigh_shard::core::AliasChange;
 
 /// What a call asks for, and by its kind the message it is answered with.
@@ -60,7 +59,7 @@ pub enum Request {
     Sample(SamplePoints),
     /// `SearchResponse`.
     Search(SearchPoints),
-    /// `SearchBatchResponse`, one for each.
+    /// `SearchBatchResponse` for each, in a multi-vector collection `MVSearchBatchResponse`.
     SearchBatch(SearchBatch),
     /// `SearchDocsResponse`.
     SearchDocs(SearchPoints),
@@ -138,15 +137,24 @@ impl Request {
     }
 }
 
-/// Many searches of one collection. Their filters are compiled when it is their turn: all of them at once would take a multiple of the message.
+/// Many searches of one collection.
 pub struct SearchBatch {
-    /// Name as sent.
+    /// The messages of the searches, in order.
+    pub searches: Vec<Vec<u8>>,
+    /// Whether a search that is refused has an answer, and does not end the call.
+    pub with_errors: bool,
+    /// What they have in common.
+    pub common: Common,
+}
+
+/// What the searches of a batch have in common.
+#[derive(Clone)]
+pub struct Common {
+    /// The name of the collection as sent.
     pub collection: String,
-    /// The searches, in order.
-    pub searches: Vec<BatchSearch>,
-    /// Whether documents are asked for.
+    /// Whether documents are asked for, which those of a multi-vector collection are in any case.
     pub with_rows: bool,
-    /// The beam width, thresholds, the offset, and what is returned with hits.
+    /// The options of searches without options of their own.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,

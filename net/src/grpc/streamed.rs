@@ -2,23 +2,23 @@
 //! memory than a message of it.
 
 use super::answers::{self, Answer, HitFormat};
+use super::batch::One;
 use super::call::Call;
-use super::execute::{put_found, shape};
+use super::execute::put_found;
 use super::message::Fault;
-use super::request::{Request, SearchBatch};
+use super::request::{Common, Request, SearchBatch};
+use super::status::Status;
 use crate::door::{Permit, Shape};
-use crate::limits::{GRPC_SEARCHES_TOGETHER_MAX, INLINE_JSON_MAX_BYTES};
-use crate::op::{ApiError, ErrorKind, ReadOptions, Scroll, SearchOptions, SearchPoints};
+use crate::limits::{INLINE_JSON_MAX_BYTES, SEARCHES_TOGETHER_MAX};
+use crate::op::{ApiError, ErrorKind, Scroll};
 use crate::paged::ScrollReader;
 use crate::room::Room;
-use crate::wire::embedded::filter_of;
-use crate::wire::proto::messages::{BatchSearch, ScrollResponse, SearchBatchResponse};
+use crate::together::together;
+use crate::wire::proto::messages::{MVSearchBatchResponse, ScrollResponse, SearchBatchResponse};
 use bytes::Bytes;
 use nigh_shard::account::MemoryUse;
 use nigh_shard::core::{FoundPoint, QueryOutcome};
-use std::future::poll_fn;
-use std::pin::Pin;
-use std::task::Poll;
+use nigh_shard::family::Family;
 use std::time::Instant;
 
 /// Answers a call of a method with a stream. Each message is sent before the next one is made.
@@ -65,31 +65,27 @@ async fn scroll(call: &Call, permit: &Permit, request: Scroll) -> Result<(), Fau
 }
 
 async fn search_batch(call: &Call, permit: &Permit, batch: SearchBatch) -> Result<(), Fault> {
-    let SearchBatch { collection, searches, with_rows, options, read } = batch;
+    let SearchBatch { mut searches, with_errors, common } = batch;
     // No search may be there to do it.
-    permit.components(&collection)?;
-    let shape = shape(permit, &options, &collection)?;
-    let (mut at, mut most) = (0, GRPC_SEARCHES_TOGETHER_MAX);
+    permit.expect(&common.collection)?;
+    let (mut at, mut most) = (0, SEARCHES_TOGETHER_MAX);
     while at < searches.len() {
-        let group = searches[at..].iter().take(most).cloned().map(|one| {
-            let (collection, options) = (collection.clone(), options.clone());
-            async move {
-                let began = Instant::now();
-                let found = search(permit, collection, one, with_rows, options, read).await;
-                if found.is_ok() {
-                    call.searched(began.elapsed());
-                }
-                found
-            }
-        });
+        let end = searches.len().min(at + most);
+        let group = searches[at..end].iter().map(|one| search(call, permit, common.clone(), one.clone()));
         // All of them end before any is sent: one that waits while the client takes its time might keep what other searches wait for.
         // And what was found becomes messages, which are counted, before that.
         let (mut messages, mut fault) = (Vec::with_capacity(most), None);
         for (index, found) in (at as u32..).zip(together(group).await) {
-            match search_message(permit, index, found, shape.clone(), with_rows).await {
+            match search_message(permit, index, found, &common).await {
                 Ok(message) => messages.push(message),
+                // Messages that find no room together may find it one by one.
+                Err(error)
+                    if with_errors && (error.kind != ErrorKind::Unavailable || messages.is_empty()) =>
+                {
+                    messages.push(refused_message(permit, index, error)?);
+                }
                 Err(error) => {
-                    fault = Some(error);
+                    fault = Some(located(index, error));
                     break;
                 }
             }
@@ -99,7 +95,6 @@ async fn search_batch(call: &Call, permit: &Permit, batch: SearchBatch) -> Resul
             call.send_message(message).await?;
         }
         match fault {
-            // Messages that find no room together may find it one by one.
             Some(error) if made > 0 && error.kind == ErrorKind::Unavailable => {
                 most = 1;
                 call.taken().await?;
@@ -107,6 +102,7 @@ async fn search_batch(call: &Call, permit: &Permit, batch: SearchBatch) -> Resul
             Some(error) => return Err(error.into()),
             None => {}
         }
+        searches[at..at + made].fill(Vec::new());
         at += made;
         permit.env().breathe().await;
     }
@@ -117,22 +113,29 @@ async fn search_batch(call: &Call, permit: &Permit, batch: SearchBatch) -> Resul
 async fn search_message(
     permit: &Permit,
     index: u32,
-    found: Result<QueryOutcome, ApiError>,
-    shape: Option<Shape>,
-    with_rows: bool,
+    found: Result<(QueryOutcome, Option<Shape>), ApiError>,
+    common: &Common,
 ) -> Result<Bytes, ApiError> {
-    let found = found.map_err(|error| located(index, error))?;
+    let (found, shape) = found?;
     let mut out = Answer::new(permit.account());
+    // The fields of both answers have the same numbers.
     out.put(&SearchBatchResponse { index, ..Default::default() });
-    match with_rows {
-        true => {
+    match (permit.family(), common.with_rows) {
+        (Family::MultiVector, _) => {
+            let scored = |format: &HitFormat, hits: &[FoundPoint]| {
+                let results = hits.iter().map(|hit| format.scored(hit)).collect();
+                MVSearchBatchResponse { results, ..Default::default() }
+            };
+            put_found(permit, found, shape, &mut out, scored).await;
+        }
+        (_, true) => {
             let documents = |format: &HitFormat, hits: &[FoundPoint]| {
                 let documents = hits.iter().map(|hit| format.document(hit)).collect();
                 SearchBatchResponse { documents, ..Default::default() }
             };
             put_found(permit, found, shape, &mut out, documents).await;
         }
-        false => {
+        (_, false) => {
             let results = |format: &HitFormat, hits: &[FoundPoint]| {
                 let results = hits.iter().map(|hit| format.result(hit)).collect();
                 SearchBatchResponse { results, ..Default::default() }
@@ -140,53 +143,44 @@ async fn search_message(
             put_found(permit, found, shape, &mut out, results).await;
         }
     }
-    out.finish().map_err(|error| located(index, error))
+    out.finish()
 }
 
+/// The message of a search that was refused.
+fn refused_message(permit: &Permit, index: u32, error: ApiError) -> Result<Bytes, ApiError> {
+    let Status { code, message: error } = error.into();
+    let mut out = Answer::new(permit.account());
+    out.put(&SearchBatchResponse { index, error, code: code as i32, ..Default::default() });
+    out.finish()
+}
+
+/// Carries out one search of a batch, whose hits are shown with vectors of this shape.
 async fn search(
+    call: &Call,
     permit: &Permit,
-    collection: String,
-    search: BatchSearch,
-    with_rows: bool,
-    options: SearchOptions,
-    read: ReadOptions,
-) -> Result<QueryOutcome, ApiError> {
-    let BatchSearch { query: vector, k, filter_json } = search;
-    let is_short = filter_json.len() <= INLINE_JSON_MAX_BYTES;
+    common: Common,
+    message: Vec<u8>,
+) -> Result<(QueryOutcome, Option<Shape>), ApiError> {
+    let (began, family) = (Instant::now(), permit.family());
+    let collection = common.collection.clone();
+    let is_short = message.len() <= INLINE_JSON_MAX_BYTES;
     // Counted by itself: the work goes on when the call has been given up.
-    let held =
-        permit.account().hold(MemoryUse::Requests, if is_short { 0 } else { filter_json.len() as u64 });
-    let compile = move || {
+    let held = permit.account().hold(MemoryUse::Requests, if is_short { 0 } else { message.len() as u64 });
+    let decode = move || {
         let _held = held;
-        filter_of("filter_json", filter_json.as_bytes())
+        One::decode(family, common, &message)
     };
-    let filter = match is_short {
-        true => compile(),
-        false => permit.compute(compile).await,
+    let one = match is_short {
+        true => decode(),
+        false => permit.compute(decode).await,
     }?;
-    let (k, explain) = (k.into(), false);
-    permit.run(SearchPoints { collection, vector, k, filter, with_rows, explain, options, read }).await
+    let found = one.run(permit).await?;
+    let shape = found.shown.vectors.then(|| permit.shape(&collection)).transpose()?;
+    call.searched(began.elapsed());
+    Ok((found, shape))
 }
 
 /// An error with the place of the search in its batch.
 fn located(index: u32, error: ApiError) -> ApiError {
     ApiError { message: format!("searches[{index}]: {error}"), ..error }
-}
-
-/// Waits for all of them, which run at the same time; what they come to, in their order.
-async fn together<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<Pin<Box<F>>> = all.map(Box::pin).collect();
-    let mut outputs: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
-    poll_fn(|cx| {
-        let mut is_ready = true;
-        for (one, output) in running.iter_mut().zip(&mut outputs).filter(|(_, output)| output.is_none()) {
-            match one.as_mut().poll(cx) {
-                Poll::Ready(ended) => *output = Some(ended),
-                Poll::Pending => is_ready = false,
-            }
-        }
-        if is_ready { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    outputs.into_iter().flatten().collect()
 }

@@ -57,9 +57,7 @@ pub struct SearchDocuments {
     pub candidates_per_token: i64,
     /// The filter that documents must match.
     pub filter: Option<Arc<Predicate>>,
-    /// Whether the answer reports how the search was carried out.
-    pub explain: bool,
-    /// The beam width, thresholds, the offset, and what is returned with hits.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -83,9 +81,7 @@ pub struct HybridDocuments {
     pub dense_k: i64,
     /// The number of hits of the sparse lane, 0 = `max(k, 50)`.
     pub sparse_k: i64,
-    /// Whether the answer reports how the search was carried out.
-    pub explain: bool,
-    /// The beam width, thresholds, the offset, and what is returned with hits.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -164,7 +160,7 @@ impl Operation for SearchDocuments {
         let source = token_source(self.query, self.candidates_per_token);
         let pool = self.options.reach(self.k as usize);
         let lane = Leaf { source, space: 0, pool, filter: self.filter };
-        let request = |lanes| self.options.request(lanes, true, self.explain);
+        let request = |lanes| self.options.request(lanes, true);
         one_lane(&core, &self.collection, lane, self.options.query(false), request).await
     }
 }
@@ -204,7 +200,7 @@ impl Operation for HybridDocuments {
         }
         let options = self.options.query(false);
         let lanes = LaneQuery { lanes, combine: Combine::Fuse(self.method), k, options };
-        Ok(core.query(&self.collection, self.options.request(lanes, false, self.explain)).await?)
+        Ok(core.query(&self.collection, self.options.request(lanes, false)).await?)
     }
 }
 

@@ -61,9 +61,7 @@ pub struct SearchNamed {
     pub filter: Option<Arc<Predicate>>,
     /// Return payload rows.
     pub with_rows: bool,
-    /// Say how it went.
-    pub explain: bool,
-    /// The beam width, thresholds, the offset, and what is returned with hits.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -87,9 +85,7 @@ pub struct HybridNamed {
     pub dense_k: i64,
     /// Hits of the sparse lane, likewise.
     pub sparse_k: i64,
-    /// Say how it went.
-    pub explain: bool,
-    /// The beam width, thresholds, the offset, and what is returned with hits.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -283,7 +279,7 @@ impl Operation for SearchNamed {
         }
         let pool = self.options.reach(self.k as usize);
         let lane = Leaf { source: self.source, space, pool, filter: self.filter };
-        let request = |lanes| self.options.request(lanes, self.with_rows, self.explain);
+        let request = |lanes| self.options.request(lanes, self.with_rows);
         one_lane(&core, &self.collection, lane, self.options.query(false), request).await
     }
 }
@@ -327,7 +323,7 @@ impl Operation for HybridNamed {
         }
         let options = self.options.query(false);
         let lanes = LaneQuery { lanes, combine: Combine::Fuse(self.method), k, options };
-        Ok(core.query(&self.collection, self.options.request(lanes, false, self.explain)).await?)
+        Ok(core.query(&self.collection, self.options.request(lanes, false)).await?)
     }
 }
 

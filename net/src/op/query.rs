@@ -28,9 +28,7 @@ pub struct HybridPoints {
     pub dense_k: i64,
     /// Hits of the other lane, likewise.
     pub other_k: i64,
-    /// Say how it went.
-    pub explain: bool,
-    /// The beam width, thresholds, the offset, and what is returned with hits.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -46,9 +44,7 @@ pub struct TextPoints {
     pub k: i64,
     /// Which points.
     pub filter: Option<Arc<Predicate>>,
-    /// Say how it went.
-    pub explain: bool,
-    /// The beam width, thresholds, the offset, and what is returned with hits.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -70,9 +66,7 @@ pub struct GroupPoints {
     pub fetch_k: i64,
     /// Which points.
     pub filter: Option<Arc<Predicate>>,
-    /// Say how it went.
-    pub explain: bool,
-    /// The beam width, thresholds, the offset, and what is returned with hits.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -92,9 +86,7 @@ pub struct DiversePoints {
     pub fetch_k: i64,
     /// Which points.
     pub filter: Option<Arc<Predicate>>,
-    /// Say how it went.
-    pub explain: bool,
-    /// The beam width, thresholds, the offset, and what is returned with hits.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -130,9 +122,7 @@ pub struct QueryPoints {
     pub group_by: String,
     /// Hits per group, below 1 = 1.
     pub group_size: i64,
-    /// Say how it went.
-    pub explain: bool,
-    /// The beam width, thresholds, the offset, and what is returned with hits.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -305,7 +295,7 @@ impl Operation for HybridPoints {
         // Kept when it is empty: the collection may not have such a lane at all, which is to be said.
         lanes.push(leaf(self.other, self.other_k));
         let lanes = LaneQuery { lanes, combine: Combine::Fuse(self.method), k, options };
-        Ok(core.query(&self.collection, self.options.request(lanes, false, self.explain)).await?)
+        Ok(core.query(&self.collection, self.options.request(lanes, false)).await?)
     }
 }
 
@@ -325,7 +315,7 @@ impl Operation for TextPoints {
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
         let pool = self.options.reach(self.k as usize);
         let lane = Leaf { source: self.text, space: 0, pool, filter: self.filter };
-        let request = |lanes| self.options.request(lanes, true, self.explain);
+        let request = |lanes| self.options.request(lanes, true);
         one_lane(&core, &self.collection, lane, self.options.query(false), request).await
     }
 }
@@ -369,7 +359,7 @@ impl Operation for DiversePoints {
         let lane = Leaf { source: Source::Dense(self.vector), space: 0, pool, filter: self.filter };
         let combine = Combine::Diversify { lambda: self.lambda as f32 };
         let lanes = LaneQuery { lanes: vec![lane], combine, k, options: self.options.query(false) };
-        Ok(core.query(&self.collection, self.options.request(lanes, true, self.explain)).await?)
+        Ok(core.query(&self.collection, self.options.request(lanes, true)).await?)
     }
 }
 
@@ -398,7 +388,7 @@ impl Operation for GroupPoints {
         // Who says how many hits groups are made from gets groups made from these.
         let pool_max = enough(made, size, self.fetch_k).unwrap_or(limits::LANE_POOL_MAX as usize);
         let group = GroupBy { field: self.group_by, groups, offset, size, pool_max };
-        let request = |lanes| self.options.grouped(lanes, group, self.explain);
+        let request = |lanes| self.options.grouped(lanes, group);
         one_lane(&core, &self.collection, lane, self.options.query(true), request).await
     }
 }
@@ -456,9 +446,9 @@ impl Operation for QueryPoints {
         let request = match grouped {
             true => {
                 let group = GroupBy { field: self.group_by, groups: wanted, offset, size, pool_max };
-                self.options.grouped(lanes, group, self.explain)
+                self.options.grouped(lanes, group)
             }
-            false => self.options.request(lanes, false, self.explain),
+            false => self.options.request(lanes, false),
         };
         Ok(core.query(&self.collection, request).await?)
     }

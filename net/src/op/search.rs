@@ -21,9 +21,7 @@ pub struct SearchPoints {
     pub filter: Option<Arc<Predicate>>,
     /// Return payload rows.
     pub with_rows: bool,
-    /// Say how it went.
-    pub explain: bool,
-    /// The beam width, thresholds, the offset, and what is returned with hits.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -42,11 +40,11 @@ impl Operation for SearchPoints {
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
-        let SearchPoints { collection, vector, k, filter, with_rows, explain, options, .. } = self;
+        let SearchPoints { collection, vector, k, filter, with_rows, options, .. } = self;
         let k = k as usize;
-        if explain || options != SearchOptions::default() {
+        if options != SearchOptions::default() {
             let lane = Leaf { source: Source::Dense(vector), space: 0, pool: options.reach(k), filter };
-            let request = |lanes| options.request(lanes, with_rows, explain);
+            let request = |lanes| options.request(lanes, with_rows);
             return one_lane(&core, &collection, lane, options.query(false), request).await;
         }
         // A device may answer this one.

@@ -24,6 +24,8 @@ pub struct SearchOptions {
     pub with_payload: Option<ShownPayload>,
     /// Whether vectors are returned.
     pub with_vector: bool,
+    /// Whether the answer reports how the search was carried out.
+    pub explain: bool,
 }
 
 impl SearchOptions {
@@ -98,13 +100,13 @@ impl SearchOptions {
     }
 
     /// The request for a query without groups.
-    pub(super) fn request(&self, lanes: LaneQuery, payloads: bool, explain: bool) -> QueryRequest {
-        QueryRequest { lanes, group: None, shown: self.shown(payloads), explain }
+    pub(super) fn request(&self, lanes: LaneQuery, payloads: bool) -> QueryRequest {
+        QueryRequest { lanes, group: None, shown: self.shown(payloads), explain: self.explain }
     }
 
     /// The request for a query by groups, whose hits have whole payloads by default.
-    pub(super) fn grouped(&self, lanes: LaneQuery, group: GroupBy, explain: bool) -> QueryRequest {
-        QueryRequest { lanes, group: Some(group), shown: self.shown(true), explain }
+    pub(super) fn grouped(&self, lanes: LaneQuery, group: GroupBy) -> QueryRequest {
+        QueryRequest { lanes, group: Some(group), shown: self.shown(true), explain: self.explain }
     }
 }
 

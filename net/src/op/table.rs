@@ -438,7 +438,10 @@ pub const TABLE: &[Row] = &[
         .rest(Post, "/v1/collections/{name}/points/search")
         .takes(READ_OPTIONS)
         .grpc("Search"),
-    vector("vector_search_batch", VectorOp::SearchBatch, Read).grpc_stream("SearchBatch"),
+    vector("vector_search_batch", VectorOp::SearchBatch, Read)
+        .rest(Post, "/v1/collections/{name}/points/search/batch")
+        .takes(READ_OPTIONS)
+        .grpc_stream("SearchBatch"),
     vector("vector_search_docs", VectorOp::SearchDocs, Read)
         .tcp(AfterFlags)
         .rest(Post, "/v1/collections/{name}/points/search/docs")
@@ -603,6 +606,10 @@ pub const TABLE: &[Row] = &[
         .rest(Post, "/v1/multivector/{name}/search")
         .takes(READ_OPTIONS)
         .grpc("MVSearch"),
+    in_multi_vector("vector_mv_search_batch", MultiVectorOp::SearchBatch, Read)
+        .rest(Post, "/v1/multivector/{name}/search/batch")
+        .takes(READ_OPTIONS)
+        .grpc_stream("MVSearchBatch"),
     in_multi_vector("vector_mv_hybrid_search", MultiVectorOp::HybridSearch, Read)
         .tcp(AfterFlags)
         .rest(Post, "/v1/multivector/{name}/hybrid-search")
@@ -729,6 +736,10 @@ pub const TABLE: &[Row] = &[
         .rest(Post, "/v1/named/{name}/search")
         .takes(READ_OPTIONS)
         .grpc("NamedSearch"),
+    in_named("vector_named_search_batch", NamedOp::SearchBatch, Read)
+        .rest(Post, "/v1/named/{name}/search/batch")
+        .takes(READ_OPTIONS)
+        .grpc_stream("NamedSearchBatch"),
     in_named("vector_named_search_docs", NamedOp::SearchDocs, Read)
         .tcp(First)
         .rest(Post, "/v1/named/{name}/search/docs")
@@ -822,7 +833,7 @@ mod tests {
         let of = |op: fn(Op) -> bool| TABLE.iter().filter(|row| row.tcp.is_some() && op(row.op)).count();
         assert_eq!(of(|op| matches!(op, Op::Kv(_))), 19);
         assert_eq!(of(|op| matches!(op, Op::Vector(_))), 35);
-        assert_eq!((GRPC_METHODS, grpc_methods().filter(|(_, method)| method.is_streamed).count()), (103, 3));
+        assert_eq!((GRPC_METHODS, grpc_methods().filter(|(_, method)| method.is_streamed).count()), (105, 5));
         assert_eq!(TABLE.iter().filter(|row| row.right == Right::OfInner).count(), 1);
     }
 }

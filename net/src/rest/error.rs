@@ -24,15 +24,24 @@ pub fn status(kind: ErrorKind) -> StatusCode {
     }
 }
 
+/// Appends `{"error":…` of a failure.
+fn write_reason(out: &mut Vec<u8>, error: &ApiError) {
+    out.extend_from_slice(b"{\"error\":");
+    // The reason of an internal error is for the log, not for strangers.
+    write_string(out, if error.kind == ErrorKind::Internal { "internal error" } else { &error.message });
+}
+
+/// Appends the answer to a part of a request that has failed, with the status that it would have as a request of its own.
+pub fn write_failure(out: &mut Vec<u8>, error: &ApiError) {
+    write_reason(out, error);
+    // Writing to memory does not fail.
+    let _ = write!(out, ",\"status\":{}}}", status(error.kind).as_u16());
+}
+
 /// The answer to a failed request.
 pub fn error_reply(error: &ApiError) -> Reply {
     let mut body = Vec::with_capacity(64 + error.message.len());
-    body.extend_from_slice(b"{\"error\":");
-    // The reason of an internal error is for the log, not for strangers.
-    write_string(
-        &mut body,
-        if error.kind == ErrorKind::Internal { "internal error" } else { &error.message },
-    );
+    write_reason(&mut body, error);
     if let Some(committed) = error.committed {
         // Writing to memory does not fail.
         let _ = write!(body, ",\"committed\":{committed}");

@@ -164,7 +164,6 @@ macro_rules! hybrid {
             method: method($body.method.as_deref(), $body.alpha, $body.rrf_k)?,
             dense_k: $body.dense_k.unwrap_or(0),
             other_k: $body.sparse_k.unwrap_or(0),
-            explain: $body.explain.unwrap_or(false),
             options,
             read: $read.with_body(read_parameters!($body))?,
         })
@@ -212,7 +211,6 @@ pub fn decode_text(collection: String, body: &[u8], read: ReadParameters) -> Res
         text: words_of(body.text.as_deref().unwrap_or(""), body.matching)?,
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
-        explain: body.explain.unwrap_or(false),
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -229,7 +227,6 @@ pub fn decode_groups(collection: String, body: &[u8], read: ReadParameters) -> R
         group_size: body.group_size.unwrap_or(0),
         fetch_k: body.fetch_k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
-        explain: body.explain.unwrap_or(false),
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -245,7 +242,6 @@ pub fn decode_mmr(collection: String, body: &[u8], read: ReadParameters) -> Resu
         lambda: body.lambda.unwrap_or(LAMBDA_DEFAULT),
         fetch_k: body.fetch_k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
-        explain: body.explain.unwrap_or(false),
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -281,7 +277,6 @@ pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Re
         k: body.k.unwrap_or(0),
         group_by: body.group_by.unwrap_or_default(),
         group_size: body.group_size.unwrap_or(0),
-        explain: body.explain.unwrap_or(false),
         options,
         read: read.with_body(read_parameters!(body))?,
     })

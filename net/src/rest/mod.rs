@@ -33,6 +33,7 @@ mod records;
 mod routes;
 mod scroll;
 mod search;
+mod search_batch;
 mod shared;
 mod vectors;
 
@@ -317,6 +318,7 @@ impl RestService {
             VectorOp::Sample => shared::sample(permit, collection, body).await,
             VectorOp::Search => self.search(permit, head, collection, query, body, false).await,
             VectorOp::SearchDocs => self.search(permit, head, collection, query, body, true).await,
+            VectorOp::SearchBatch => self.search_batch(permit, collection, query, body).await,
             VectorOp::SetPayload
             | VectorOp::OverwritePayload
             | VectorOp::DeletePayloadKeys
@@ -354,7 +356,6 @@ impl RestService {
             | VectorOp::InsertIfAbsent
             | VectorOp::Exists
             | VectorOp::GetConfig
-            | VectorOp::SearchBatch
             | VectorOp::BulkStagePayload => Ok(not_found()),
         }
     }

@@ -231,7 +231,6 @@ pub fn decode_search(
         k: body.k.unwrap_or(0),
         candidates_per_token: body.candidates_per_token.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
-        explain: body.explain.unwrap_or(false),
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -257,7 +256,6 @@ pub fn decode_hybrid(
         method: method(body.method.as_deref(), body.alpha, body.rrf_k)?,
         dense_k: body.dense_k.unwrap_or(0),
         sparse_k: body.sparse_k.unwrap_or(0),
-        explain: body.explain.unwrap_or(false),
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -306,7 +304,6 @@ pub fn decode_query(
         k: body.k.unwrap_or(0),
         group_by: body.group_by.unwrap_or_default(),
         group_size: body.group_size.unwrap_or(0),
-        explain: body.explain.unwrap_or(false),
         options,
         read: read.with_body(read_parameters!(body))?,
     }))

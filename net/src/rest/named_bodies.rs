@@ -22,6 +22,7 @@ use nigh_engine::query::Source;
 use nigh_engine::quoted::quoted;
 use nigh_shard::core::PointFields;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -53,6 +54,16 @@ search_body! {
     pub struct SearchBody {
         "vector_name" => vector_name: String,
         "query" => query: Floats,
+        "k" => k: i64,
+        "filter" => filter: WireFilter,
+    }
+}
+
+search_body! {
+    /// One search of `…/search/batch`.
+    pub struct BatchSearchBody {
+        "vector_name" => vector_name: String,
+        "query" => query: DenseOrSparse,
         "k" => k: i64,
         "filter" => filter: WireFilter,
     }
@@ -274,7 +285,6 @@ pub fn decode_search(
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         with_rows,
-        explain: body.explain.unwrap_or(false),
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -298,7 +308,52 @@ pub fn decode_sparse_search(
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         with_rows: false,
-        explain: body.explain.unwrap_or(false),
+        options,
+        read: read.with_body(read_parameters!(body))?,
+    })
+}
+
+/// The query of a search in a space that is dense or sparse: an array is a dense vector.
+pub enum DenseOrSparse {
+    /// An array.
+    Dense(Floats),
+    /// An object.
+    Sparse(SparseBody),
+}
+
+impl<'de> Deserialize<'de> for DenseOrSparse {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let json = <&RawValue>::deserialize(deserializer)?.get();
+        match json.starts_with('{') {
+            true => serde_json::from_str(json).map(DenseOrSparse::Sparse),
+            false => serde_json::from_str(json).map(DenseOrSparse::Dense),
+        }
+        .map_err(|error| D::Error::custom(in_words(&error)))
+    }
+}
+
+/// Decodes one search of a batch, in a dense or in a sparse space.
+///
+/// # Errors
+/// 400.
+pub fn decode_batch_search(
+    collection: String,
+    body: &[u8],
+    read: ReadParameters,
+) -> Result<SearchNamed, ApiError> {
+    let mut body: BatchSearchBody = decode(body)?;
+    let options = body.options();
+    Ok(SearchNamed {
+        collection,
+        space: body.vector_name.unwrap_or_default(),
+        source: match body.query {
+            Some(DenseOrSparse::Dense(vector)) => Source::Dense(vector.0),
+            Some(DenseOrSparse::Sparse(vector)) => Source::Sparse(vector.into_vector()?),
+            None => Source::Dense(Vec::new()),
+        },
+        k: body.k.unwrap_or(0),
+        filter: compile_filter(body.filter.map(|filter| filter.0))?,
+        with_rows: false,
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -320,7 +375,6 @@ pub fn decode_hybrid(collection: String, body: &[u8], read: ReadParameters) -> R
         method: method(body.method.as_deref(), body.alpha, body.rrf_k)?,
         dense_k: body.dense_k.unwrap_or(0),
         sparse_k: body.sparse_k.unwrap_or(0),
-        explain: body.explain.unwrap_or(false),
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -358,7 +412,6 @@ pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Re
         k: body.k.unwrap_or(0),
         group_by: body.group_by.unwrap_or_default(),
         group_size: body.group_size.unwrap_or(0),
-        explain: body.explain.unwrap_or(false),
         options,
         read: read.with_body(read_parameters!(body))?,
     };

@@ -7,13 +7,12 @@ use crate::rest::binary::decode_query;
 use crate::rest::pages::Pages;
 use crate::rest::parameters::{ReadParameters, read_parameters};
 use crate::rest::vectors::write_vectors;
+use crate::wire::explain::explanation;
 use crate::wire::filter::WireFilter;
 use crate::wire::json::{Floats, decode};
 use crate::wire::search_options::search_body;
 use crate::wire::value::{write_document, write_json, write_payload, write_sparse};
-use nigh_engine::query::LaneReport;
 use nigh_shard::core::{Explained, FoundPoint, Shown, ShownPayload};
-use serde_json::json;
 
 search_body! {
     /// Body of `…/search` and `…/search/docs`.
@@ -42,7 +41,6 @@ pub fn decode_json(
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         with_rows,
-        explain: body.explain.unwrap_or(false),
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -65,7 +63,6 @@ pub fn decode_binary(
         k: i64::from(query.k),
         filter: compile_filter(query.filter)?,
         with_rows,
-        explain: false,
         options: SearchOptions::default(),
         read: read.with_header(query.read)?,
     })
@@ -246,31 +243,8 @@ pub fn write_end(
         out.extend_from_slice(format!(",\"incomplete\":{incomplete}").as_bytes());
     }
     if let Some(explained) = explained {
-        let lane = |lane: &LaneReport| {
-            let mut report = json!({"lane": lane.lane, "pool": lane.pool, "hits": lane.hits,
-                "microseconds": lane.ns / 1000});
-            if let Some(near) = &lane.near {
-                let estimate = &near.estimate;
-                report["plan"] = near.path.name().into();
-                report["exact"] = near.exact.into();
-                // A way that is out of the question costs infinitely much, which JSON says as null.
-                report["estimate"] = json!({"plan": estimate.path.name(), "at_most": estimate.at_most,
-                    "expected": estimate.expected, "points_ns": estimate.points_ns,
-                    "walk_ns": estimate.walk_ns, "everything_ns": estimate.everything_ns});
-                report["distances"] = near.distances.into();
-                report["rejects"] = near.rejects.into();
-            }
-            if let Some(lists) = &lane.lists {
-                report["postings"] = lists.postings.into();
-                report["scored"] = lists.scored.into();
-            }
-            report
-        };
-        let lanes: Vec<_> = explained.lanes.iter().map(lane).collect();
         out.extend_from_slice(b",\"explain\":");
-        let stages = json!({"waiting": explained.waited_us, "combining": explained.combined_us,
-            "copying": explained.copied_us});
-        write_json(out, &json!({"microseconds": explained.us, "stages": stages, "lanes": lanes}));
+        write_json(out, &explanation(explained));
     }
     out.extend_from_slice(b"}\n");
 }

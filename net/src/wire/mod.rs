@@ -1,9 +1,10 @@
-//! What codecs share: values, filters and configurations as JSON, the decoding of typed JSON, messages of protocol buffers, floats, cursors and pages. The binary protocol
+//! What codecs share: values, filters, configurations and reports of searches as JSON, the decoding of typed JSON, messages of protocol buffers, floats, cursors and pages. The binary protocol
 //! carries payloads, filters and configurations as JSON as well.
 
 pub mod config;
 pub mod cursors;
 pub mod embedded;
+pub mod explain;
 pub mod filter;
 pub mod floats;
 pub mod info;

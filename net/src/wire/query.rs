@@ -69,7 +69,6 @@ fn lanes_of(spec: proto::QuerySpec, family: Family) -> Result<(QueryPoints, Vec<
         k: spec.k.into(),
         group_by: spec.group_by,
         group_size: spec.group_size.into(),
-        explain: false,
         options: Default::default(),
         read: Default::default(),
     };

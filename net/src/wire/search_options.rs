@@ -20,6 +20,7 @@ json_object! {
         "with_score" => with_score: bool,
         "with_payload" => with_payload: WithPayload,
         "with_vector" => with_vector: bool,
+        "explain" => explain: bool,
     }
 }
 
@@ -66,6 +67,7 @@ impl OptionsBody {
             with_score: self.with_score.unwrap_or(false),
             with_payload: self.with_payload.map(|shown| shown.0),
             with_vector: self.with_vector.unwrap_or(false),
+            explain: self.explain.unwrap_or(false),
         }
     }
 }
@@ -118,6 +120,7 @@ macro_rules! search_body {
                     with_score: self.with_score.take(),
                     with_payload: self.with_payload.take(),
                     with_vector: self.with_vector.take(),
+                    explain: self.explain.take(),
                 };
                 body.into_options()
             }
@@ -140,7 +143,7 @@ mod tests {
         assert_eq!(options("null"), Ok(SearchOptions::default()));
         assert_eq!(options("{}"), Ok(SearchOptions::default()));
         let all = r#"{"ef_search":9,"exact":true,"offset":3,"score_threshold":0.5,"distance_threshold":-1,
-            "with_score":true,"with_payload":["b","a"],"with_vector":true}"#;
+            "with_score":true,"with_payload":["b","a"],"with_vector":true,"explain":true}"#;
         let keys = ShownPayload::Keys(vec!["a".into(), "b".into()]);
         assert_eq!(
             options(all),
@@ -153,6 +156,7 @@ mod tests {
                 with_score: true,
                 with_payload: Some(keys),
                 with_vector: true,
+                explain: true,
             })
         );
         let with_payload =

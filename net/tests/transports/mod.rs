@@ -1,4 +1,5 @@
 //! The same requests over every transport: they mean the same, and are answered with the same.
+mod batches;
 mod many;
 mod multi_vector;
 mod named;

@@ -180,8 +180,32 @@ impl Search {
             assert_eq!(args.u8("hits"), Ok(1));
         }
         let found = binary_found(&mut args, self.family, options["with_vector"] == true);
+        if options["explain"] == true {
+            let report: Value = serde_json::from_str(args.text32("explain").unwrap()).unwrap();
+            assert!(report["lanes"].is_array(), "{report}");
+        }
         assert!(args.is_empty(), "{}", self.binary.0);
         Ok(found)
+    }
+
+    /// What the search says of itself over each transport.
+    fn reports(&self, clients: &mut Clients, options: &Value) -> [Value; 3] {
+        let mut body = self.rest.1.clone();
+        let keys = options.as_object().unwrap().iter();
+        keys.for_each(|(key, value)| body[key] = value.clone());
+        let rest = clients.rest.json("POST", &self.rest.0, body)["explain"].clone();
+        let mut message = self.grpc.1.clone();
+        message["options_json"] = options.to_string().into();
+        let grpc = clients.grpc.call(self.grpc.0, message).unwrap();
+        let args = self.binary.1.clone().u8(b'O').s32(options.to_string().as_bytes());
+        let bytes = clients.binary.ask(self.binary.0, &args).unwrap();
+        let mut args = ArgsReader::new(&bytes);
+        if self.binary.0.ends_with("_query") {
+            assert_eq!(args.u8("hits"), Ok(1));
+        }
+        binary_found(&mut args, self.family, false);
+        let parsed = |text: &str| serde_json::from_str(text).unwrap();
+        [rest, parsed(grpc["explain_json"].as_str().unwrap()), parsed(args.text32("explain").unwrap())]
     }
 
     /// What the options leave of the whole result.
@@ -264,6 +288,9 @@ fn random_options(seed: &mut u64, has_distances: bool, whole: &[Hit]) -> Value {
     }
     if numbers(seed).is_multiple_of(2) {
         options["with_vector"] = json!(true);
+    }
+    if numbers(seed).is_multiple_of(3) {
+        options["explain"] = json!(true);
     }
     options
 }
@@ -482,7 +509,10 @@ fn every_search_takes_the_same_options_over_every_transport() {
             };
             assert_eq!(told(&rest, true), told(&naive, true), "{place}");
             assert_eq!(told(&grpc, true), told(&rest, true), "{place}");
-            if ["with_payload", "with_vector", "with_score"].iter().any(|key| !options[*key].is_null()) {
+            if ["with_payload", "with_vector", "with_score", "explain"]
+                .iter()
+                .any(|key| !options[*key].is_null())
+            {
                 let binary = search.over_binary(&mut clients, &options).unwrap();
                 // Hits of the binary protocol have no payload unless it is asked for, nor are documents of tokens without distances.
                 assert_eq!(told(&binary, true), told(&rest, true), "{place}");
@@ -508,6 +538,71 @@ fn every_search_takes_the_same_options_over_every_transport() {
             assert!(refused.contains("distance_threshold needs a lane that ranks by distance"), "{refused}");
         }
     }
+}
+
+/// A report without its times, and without what is estimated from times that were measured.
+fn timeless(report: &Value) -> Value {
+    let mut report = report.clone();
+    let object = |value: &mut Value, keys: &[&str]| {
+        for key in keys {
+            assert!(value.as_object_mut().unwrap().remove(*key).is_some(), "{key} is missing");
+        }
+    };
+    object(&mut report, &["microseconds", "stages"]);
+    for lane in report["lanes"].as_array_mut().unwrap() {
+        object(lane, &["microseconds"]);
+        lane.as_object_mut().unwrap().remove("estimate");
+    }
+    report
+}
+
+/// A search says the same of itself over every transport, if it is asked, and nothing if it is not.
+#[test]
+fn every_search_explains_itself_over_every_transport() {
+    let server = Server::start();
+    let mut clients = server.clients();
+    let mut seed = 17;
+    let mut searches = dense(&mut clients, &mut seed);
+    searches.extend(named(&mut clients, &mut seed));
+    searches.extend(multi_vector(&mut clients, &mut seed));
+    for search in searches {
+        for options in [json!({"explain": true}), json!({"explain": true, "exact": true, "offset": 2})] {
+            let [rest, grpc, binary] = search.reports(&mut clients, &options);
+            assert!(!rest["lanes"].as_array().unwrap().is_empty(), "{rest}");
+            assert_eq!(timeless(&grpc), timeless(&rest), "{} {options}", search.grpc.0);
+            assert_eq!(timeless(&binary), timeless(&rest), "{} {options}", search.binary.0);
+        }
+        let plain = clients.rest.json("POST", &search.rest.0, search.rest.1.clone());
+        assert_eq!(plain.get("explain"), None);
+        let plain = clients.grpc.call(search.grpc.0, search.grpc.1.clone()).unwrap();
+        assert_eq!(plain.get("explain_json"), None);
+    }
+    // Groups are explained as well.
+    let query = [0.25f32, -1.0, 2.0];
+    let options = json!({"explain": true}).to_string();
+    let groups = json!({"query": query, "k": 2, "group_by": "group", "explain": true});
+    let rest = clients.rest.json("POST", "/v1/collections/points/points/search/groups", groups);
+    let groups =
+        json!({"collection": "points", "query": query, "k": 2, "group_by": "group", "options_json": options});
+    let grpc = clients.grpc.call("SearchGroups", groups).unwrap();
+    let report: Value = serde_json::from_str(grpc["explain_json"].as_str().unwrap()).unwrap();
+    assert_eq!(timeless(&report), timeless(&rest["explain"]));
+    let args = Args::on("points").u32(2).u32(0).u32(0).s16("group").floats(&query).u32(0).u8(0);
+    let args = args.u8(b'O').s32(options.as_bytes());
+    let bytes = clients.binary.ask("vector_search_groups", &args).unwrap();
+    let mut args = ArgsReader::new(&bytes);
+    assert_eq!(args.u32("n"), Ok(2));
+    for _ in 0..2 {
+        args.text32("key").unwrap();
+        let found = args.s32("found").unwrap();
+        assert_eq!(binary_found(&mut ArgsReader::new(found), Family::Dense, false).len(), 1);
+    }
+    let report: Value = serde_json::from_str(args.text32("explain").unwrap()).unwrap();
+    assert_eq!(timeless(&report), timeless(&rest["explain"]));
+    // What has nothing to search has nothing to say.
+    let args = Args::on("named").s16("image").u32(0).floats(&[0.0, 0.0]).u32(0).u8(0);
+    let args = args.u8(b'O').s32(options.as_bytes());
+    assert_eq!(clients.binary.ask("vector_named_search", &args), Ok(vec![0; 8]));
 }
 
 /// Groups are left out by their number, and their hits have what was asked for.

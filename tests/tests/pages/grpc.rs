@@ -18,9 +18,10 @@ connects to a server that is started with `-grpc-alias` and that package.
 
 Rules for all methods:
 
-* **Calls** have one message each way, but for two methods that answer with a stream of messages: `ScrollStream` sends the documents of a
-  scroll as they are read, however many they are, and each message has the cursor that goes on behind it; `SearchBatch` carries out many
-  searches of one collection and sends the answer to each, in their order. Fields that the server does not know are ignored.
+* **Calls** have one message each way, but for five methods that answer with a stream of messages: `ScrollStream` and `NamedScrollStream` send the
+  documents of a scroll as they are read, however many they are, and each message has the cursor that goes on behind it; `SearchBatch`,
+  `NamedSearchBatch` and `MVSearchBatch` carry out many searches of one collection and send the answer to each, in their order. With `with_errors` a
+  search that is refused is answered with `error` and `code`; without it, the call ends there. Fields that the server does not know are ignored.
 * **Tokens** are sent as the metadata `authorization: Bearer <key>`. Every failure is UNAUTHENTICATED, with one text. Nothing of a call without a
   valid token is received beyond its headers.
 * **Messages** have at most 64 MiB in either direction, each of a stream for itself. They may be compressed with gzip; answers are not.
@@ -32,8 +33,9 @@ Rules for all methods:
   node has nobody to wait for, so that they change nothing.
 * **Vector and payload** of a read are both returned where neither is asked for; where one is, it is returned alone.
 * **Queries** (`VectorQuery`) may not yet have a query inside a query, which is refused with INVALID_ARGUMENT.
-* **Options of a search** are one JSON object, the field `options_json` of its request, with the keys that [REST](../guide/search-options.md) takes beside
-  `explain`. With `with_payload`, `Result` and `NamedResult` have `payload_json`; with `with_vector`, every hit has `hit_vectors`.
+* **Options of a search** are one JSON object, the field `options_json` of its request, with the keys that [REST](../guide/search-options.md) takes.
+  With `with_payload`, `Result` and `NamedResult` have `payload_json`; with `with_vector`, every hit has `hit_vectors`; with `explain`, the answer has
+  `explain_json`.
 * **Limits** of connections and calls stand under [limits](limits.md), codes under [errors](errors.md).
 
 Beside its own service the server has `grpc.health.v1.Health`, with `Check` and `Watch`: it serves as long as `GET /v1/ready` says so over REST.

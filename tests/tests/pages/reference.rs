@@ -670,7 +670,8 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ),
                 ("Watches of the health service on one connection", of!(GRPC_WATCHES_MAX), Count),
                 ("Ids of `GetBatch`", of!(GRPC_IDS_MAX), Count),
-                ("Searches of `SearchBatch`", of!(GRPC_SEARCHES_MAX), Count),
+                ("Searches of `search/batch` and `SearchBatch`", of!(SEARCHES_MAX), Count),
+                ("Searches of a batch that are carried out together", of!(SEARCHES_TOGETHER_MAX), Count),
                 ("Actions of `aliases/batch` and `AliasBatch`", of!(ALIAS_ACTIONS_MAX), Count),
                 ("Scopes of `KeysAdd`", of!(GRPC_KEY_SCOPES_MAX), Count),
                 (

@@ -2,7 +2,9 @@
 
 use super::operation::{Operation, responses};
 use super::schema::{about, boolean, integer, named as schema, natural, or, uint64};
-use super::{answers, collections, many, multi_vector, named, node, points, requests, searches, values};
+use super::{
+    answers, batches, collections, many, multi_vector, named, node, points, requests, searches, values,
+};
 use serde_json::{Map, Value, json};
 
 const ABOUT: &str = "Vector search over REST. Every error is `{\"error\": text}`; the text names what is wrong, and a \
@@ -18,6 +20,7 @@ pub fn operations() -> Vec<Operation> {
         collections::operations(),
         points::operations(),
         searches::operations(),
+        batches::operations(),
         named::operations(),
         multi_vector::operations(),
         many::operations(),
@@ -65,6 +68,7 @@ pub fn schemas() -> Map<String, Value> {
         values::schemas(),
         requests::schemas(),
         answers::schemas(),
+        batches::schemas(),
         named::schemas(),
         multi_vector::schemas(),
         many::schemas(),

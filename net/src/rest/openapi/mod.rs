@@ -2,11 +2,13 @@
 //!
 //! What is served is the checked-in file `net/openapi.json`. It is made by the rooms below, which exist in tests alone:
 //! `schema` (how schemas are spelled), `values`, `requests`, `answers` and `config` (the schemas), `operation` and the tables of
-//! operations (`node`, `collections`, `points`, `searches`, `named`, `multi_vector`), `document` (all of it put together). A test makes it again and
+//! operations (`node`, `collections`, `points`, `searches`, `batches`, `named`, `multi_vector`), `document` (all of it put together). A test makes it again and
 //! fails when the file differs; `coverage` holds it against the router and the decoders.
 
 #[cfg(test)]
 mod answers;
+#[cfg(test)]
+mod batches;
 #[cfg(test)]
 mod collections;
 #[cfg(test)]

@@ -267,21 +267,50 @@ enum HitLayout {
     Query,
 }
 
-/// The layout of the hits, and the collection whose family decides how vectors are laid out if the options extend the hits.
-fn extended(options: &SearchOptions, collection: &str, layout: HitLayout) -> (HitLayout, Option<String>) {
-    (layout, options.extends_hits().then(|| collection.to_owned()))
+/// What the options of a search make of its result.
+struct Extended {
+    /// The layout of the hits without options.
+    layout: HitLayout,
+    /// The collection whose family decides how vectors are laid out, if the hits are laid out as `found`.
+    collection: Option<String>,
+    /// Whether the report of the search follows the hits.
+    explains: bool,
 }
 
-/// Appends the result of a search, with a chance for others after each page.
+fn extended(options: &SearchOptions, collection: &str, layout: HitLayout) -> Extended {
+    let explains = options.explain;
+    let is_extended = options.extends_hits() || explains;
+    Extended { layout, collection: is_extended.then(|| collection.to_owned()), explains }
+}
+
+/// Appends the result of a search.
 async fn found(
     permit: &Permit,
-    (layout, extended): (HitLayout, Option<String>),
+    extended: Extended,
+    mut outcome: QueryOutcome,
+    begun: &Begun,
+    room: &mut Room,
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
+    let explained = outcome.explained.take();
+    let explains = extended.explains;
+    put_hits(permit, extended, outcome, begun, room, out).await?;
+    if explains {
+        answers::put_explanation(out, explained.as_ref());
+    }
+    Ok(())
+}
+
+/// Appends the hits of a search, with a chance for others after each page.
+async fn put_hits(
+    permit: &Permit,
+    Extended { layout, collection, .. }: Extended,
     outcome: QueryOutcome,
     begun: &Begun,
     room: &mut Room,
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
-    let shape = extended.map(|collection| permit.shape(&collection)).transpose()?;
+    let shape = collection.map(|collection| permit.shape(&collection)).transpose()?;
     let hits = match (&outcome.answer, &shape) {
         (QueryAnswer::Groups(groups), None) => {
             put_groups(permit, groups, answers::put_doc, begun, room, out).await;

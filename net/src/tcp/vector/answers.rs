@@ -17,18 +17,20 @@
 //!          vectors, all of length 0 = not asked for: vec, u8 sparsePresent, ?sparse; of named spaces u32 n, (s16 space, vec)*;
 //!          of a multi-vector collection u32 tokens, u32 dim, f32*
 //! ```
-//! `found` stands in place of `hits12`, `hits16`, `docs` and `scored` if the options of a search ask for `with_payload`, `with_vector` or `with_score`.
+//! `found` stands in place of `hits12`, `hits16`, `docs` and `scored` if the options of a search ask for `with_payload`, `with_vector`, `with_score` or
+//! `explain`. With `explain` the result ends with `s32` JSON, the report that `explain` is over REST; its length is 0 if nothing had to be searched.
 //! One node is never degraded. Only a scroll says so, where the cursor follows; in the other results, whose readers take its
 //! absence for a no, it would be three bytes of nothing.
 
 use crate::door::Shape;
 use crate::wire::config::spaces_object;
+use crate::wire::explain::explanation;
 use crate::wire::value::{
     content, facet_value, scalar, write_json, write_metadata, write_payload, write_value,
 };
 use nigh_engine::collection::NamedConfig;
 use nigh_engine::payload::PayloadRow;
-use nigh_shard::core::{FacetValue, FoundGroup, FoundPoint, QueryAnswer, StoredPoint};
+use nigh_shard::core::{Explained, FacetValue, FoundGroup, FoundPoint, QueryAnswer, StoredPoint};
 
 /// Appends `u32 n`; memory holds fewer than 2^32 of anything here.
 pub fn put_count(out: &mut Vec<u8>, count: usize) {
@@ -174,6 +176,15 @@ pub fn put_found(out: &mut Vec<u8>, hit: &FoundPoint, shape: &Shape, now_ms: u64
     if *shape == Shape::One {
         put_sparse(out, !vectors.is_empty(), &hit.row);
     }
+}
+
+/// Appends the report of a search, the end of its result: `s32` JSON, empty if nothing had to be searched.
+pub fn put_explanation(out: &mut Vec<u8>, explained: Option<&Explained>) {
+    put_framed(out, |out| {
+        if let Some(explained) = explained {
+            write_json(out, &explanation(explained));
+        }
+    });
 }
 
 /// Appends vectors, each with its number, as a point of this shape has them.
@@ -367,6 +378,15 @@ mod tests {
         let answer = QueryAnswer::Hits(hits[1..].to_vec());
         assert_eq!(written(|out| put_query(out, &answer, NOW_MS)), [&[1], &sixteen[..]].concat());
         assert_eq!(written(|out| put_hits12(out, &[])), [0; 4]);
+    }
+
+    #[test]
+    fn explanations() {
+        let explained = Explained { lanes: vec![], us: 7, waited_us: 1, combined_us: 2, copied_us: 3 };
+        let json = br#"{"microseconds":7,"stages":{"waiting":1,"combining":2,"copying":3},"lanes":[]}"#;
+        let bytes = written(|out| put_explanation(out, Some(&explained)));
+        assert_eq!(bytes, [&b"\0\0\0\x4e"[..], json].concat());
+        assert_eq!(written(|out| put_explanation(out, None)), [0; 4]);
     }
 
     /// Id, distance, score, content, metadata of each, as a client reads them.

@@ -880,6 +880,10 @@ fn options_of_searches_are_read() {
     let text = "00 04646f6373 0000000a V 4f 0000000c 7b226f6666736574223a337d";
     let Ok(VectorRequest::Search(search)) = read(VectorOp::Search, text) else { panic!() };
     assert_eq!((search.options.offset, search.k), (3, 10));
+    // {"explain":true}
+    let text = "00 04646f6373 0000000a V 4f 00000010 7b226578706c61696e223a747275657d";
+    let Ok(VectorRequest::Search(search)) = read(VectorOp::Search, text) else { panic!() };
+    assert!(search.options.explain);
     let text = "04646f6373 00000012 120932070a03010203180a2203727266380a 00 4f 00000000";
     let Ok(VectorRequest::Query(query)) = read(VectorOp::Query, text) else { panic!() };
     assert_eq!(query.options, crate::op::SearchOptions::default());

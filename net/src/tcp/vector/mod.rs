@@ -224,7 +224,7 @@ fn decode_named(op: NamedOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<V
         NamedOp::Facet => VectorRequest::Facet(inspect::facet(args)?),
         NamedOp::Sample => VectorRequest::Sample(inspect::sample(args, now_ms)?),
         NamedOp::Operate => VectorRequest::Operate(points::operate(args)?),
-        NamedOp::UpsertBatch => return Err(ArgsError::NotRegistered.into()),
+        NamedOp::UpsertBatch | NamedOp::SearchBatch => return Err(ArgsError::NotRegistered.into()),
     })
 }
 
@@ -269,6 +269,6 @@ fn decode_multi_vector(
         MultiVectorOp::Facet => VectorRequest::Facet(inspect::facet(args)?),
         MultiVectorOp::Sample => VectorRequest::Sample(inspect::sample(args, now_ms)?),
         MultiVectorOp::Operate => VectorRequest::Operate(points::operate(args)?),
-        MultiVectorOp::AddBatch => return Err(ArgsError::NotRegistered.into()),
+        MultiVectorOp::AddBatch | MultiVectorOp::SearchBatch => return Err(ArgsError::NotRegistered.into()),
     })
 }

@@ -120,7 +120,7 @@ pub fn search(args: &mut ArgsReader<'_>) -> Result<SearchDocuments, ApiError> {
     }
     let filter = if marker & SEARCH_FILTER != 0 { filter(args)? } else { None };
     let options = search_options(args)?;
-    Ok(SearchDocuments { collection, query, k, candidates_per_token, filter, explain: false, options, read })
+    Ok(SearchDocuments { collection, query, k, candidates_per_token, filter, options, read })
 }
 
 pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridDocuments, ApiError> {
@@ -140,7 +140,6 @@ pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridDocuments, ApiError> {
         method,
         dense_k,
         sparse_k: other_k,
-        explain: false,
         options: search_options(args)?,
         read,
     })

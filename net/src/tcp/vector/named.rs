@@ -101,7 +101,7 @@ pub fn search(args: &mut ArgsReader<'_>, with_rows: bool) -> Result<SearchNamed,
     let (collection, space, k) = (collection(args)?, args.text16("space")?.to_owned(), args.u32("k")?.into());
     let source = Source::Dense(args.vector("vector")?);
     let (filter, read, options) = (filter(args)?, trailer(args)?, search_options(args)?);
-    Ok(SearchNamed { collection, space, source, k, filter, with_rows, explain: false, options, read })
+    Ok(SearchNamed { collection, space, source, k, filter, with_rows, options, read })
 }
 
 /// A search in a sparse space.
@@ -109,7 +109,7 @@ pub fn sparse_search(args: &mut ArgsReader<'_>) -> Result<SearchNamed, ApiError>
     let (collection, space, k) = (collection(args)?, args.text16("space")?.to_owned(), args.u32("k")?.into());
     let source = Source::Sparse(sparse(args)?);
     let (filter, read, options) = (filter(args)?, trailer(args)?, search_options(args)?);
-    Ok(SearchNamed { collection, space, source, k, filter, with_rows: false, explain: false, options, read })
+    Ok(SearchNamed { collection, space, source, k, filter, with_rows: false, options, read })
 }
 
 pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridNamed, ApiError> {
@@ -132,7 +132,6 @@ pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridNamed, ApiError> {
         method,
         dense_k,
         sparse_k: other_k,
-        explain: false,
         options: search_options(args)?,
         read,
     })

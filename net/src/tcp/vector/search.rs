@@ -45,7 +45,6 @@ pub fn search(args: &mut ArgsReader<'_>, with_rows: bool) -> Result<SearchPoints
         vector: args.vector("vector")?,
         filter: filter_if(args, flags, FILTER)?,
         with_rows,
-        explain: false,
         read: options_if(args, flags, OPTIONS)?,
         options: search_options(args)?,
     })
@@ -60,7 +59,6 @@ pub fn groups(args: &mut ArgsReader<'_>) -> Result<GroupPoints, ApiError> {
         group_by: args.text16("groupBy")?.to_owned(),
         vector: args.vector("vector")?,
         filter: filter(args)?,
-        explain: false,
         read: marked_options(args)?,
         options: search_options(args)?,
     })
@@ -102,8 +100,8 @@ pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridPoints, ApiError> {
     let filter = filter_if(args, flags, FILTER)?;
     let read = options_if(args, flags, HYBRID_OPTIONS)?;
     let other = Source::Sparse(sparse);
-    let (explain, options) = (false, search_options(args)?);
-    Ok(HybridPoints { collection, dense, other, k, filter, method, dense_k, other_k, explain, options, read })
+    let options = search_options(args)?;
+    Ok(HybridPoints { collection, dense, other, k, filter, method, dense_k, other_k, options, read })
 }
 
 fn words(args: &mut ArgsReader<'_>, flags: u8) -> Result<Source, ApiError> {
@@ -119,8 +117,8 @@ pub fn hybrid_text(args: &mut ArgsReader<'_>) -> Result<HybridPoints, ApiError> 
     let other = words(args, flags)?;
     let filter = filter_if(args, flags, FILTER)?;
     let read = options_if(args, flags, OPTIONS)?;
-    let (explain, options) = (false, search_options(args)?);
-    Ok(HybridPoints { collection, dense, other, k, filter, method, dense_k, other_k, explain, options, read })
+    let options = search_options(args)?;
+    Ok(HybridPoints { collection, dense, other, k, filter, method, dense_k, other_k, options, read })
 }
 
 pub fn text(args: &mut ArgsReader<'_>) -> Result<TextPoints, ApiError> {
@@ -131,7 +129,6 @@ pub fn text(args: &mut ArgsReader<'_>) -> Result<TextPoints, ApiError> {
         k: args.u32("k")?.into(),
         text: words(args, flags)?,
         filter: filter_if(args, flags, FILTER)?,
-        explain: false,
         read: options_if(args, flags, OPTIONS)?,
         options: search_options(args)?,
     })

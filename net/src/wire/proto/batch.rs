@@ -1,4 +1,4 @@
-//! A batch of points whose messages are decoded one by one.
+//! Batches of points and of searches whose messages are decoded one by one.
 
 use super::messages::{NamedUpsertBatchRequest, UpsertBatchRequest};
 use super::{Bound, Bounded};
@@ -41,4 +41,30 @@ pub struct NamedUpsertBatchParts {
 impl Bounded for NamedUpsertBatchParts {
     const NAME: &'static str = NamedUpsertBatchRequest::NAME;
     const BOUNDS: &'static [Bound] = NamedUpsertBatchRequest::BOUNDS;
+}
+
+/// A batch of searches in a collection of any family, with its searches as they came: a decoded token vector takes twelve times its bytes where it is
+/// short. [`SearchBatchRequest`](super::messages::SearchBatchRequest), [`NamedSearchBatchRequest`](super::messages::NamedSearchBatchRequest) and
+/// [`MVSearchBatchRequest`](super::messages::MVSearchBatchRequest) have the same fields.
+#[derive(Clone, PartialEq, Message)]
+pub struct SearchBatchParts {
+    #[prost(string, tag = "1")]
+    pub collection: String,
+    /// Each a [`BatchSearch`](super::messages::BatchSearch), a [`NamedBatchSearch`](super::messages::NamedBatchSearch) or an
+    /// [`MVBatchSearch`](super::messages::MVBatchSearch).
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub searches: Vec<Vec<u8>>,
+    /// Not in a multi-vector collection.
+    #[prost(bool, tag = "3")]
+    pub with_documents: bool,
+    #[prost(uint32, tag = "4")]
+    pub read_consistency: u32,
+    #[prost(uint32, tag = "5")]
+    pub on_partition_unavailable: u32,
+    #[prost(uint64, tag = "6")]
+    pub max_staleness: u64,
+    #[prost(string, tag = "100")]
+    pub options_json: String,
+    #[prost(bool, tag = "101")]
+    pub with_errors: bool,
 }

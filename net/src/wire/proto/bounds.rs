@@ -50,6 +50,10 @@ const fn tokens(number: u32) -> Bound {
     list(number, "a document may have", limits::TOKENS_MAX, "token vectors", Item::Message(&[]))
 }
 
+/// A search of a batch in a collection of named spaces.
+const SPACE_SEARCH: &[Bound] = &[sought(3)];
+/// A search of a batch in a multi-vector collection.
+const TOKEN_SEARCH: &[Bound] = &[query_tokens(1)];
 const NAMED_BATCH_POINT: &[Bound] = &[spaces(2), ttls(7)];
 const BATCH_POINT: &[Bound] = &[indices(6), ttls(10)];
 const CONFIG: &[Bound] = &[Bound::one(26, "a config may have its full_text", &[])];
@@ -95,7 +99,7 @@ bounded! {
     DeletePayloadKeysRequest[list(3, "a request may name", limits::PAYLOAD_KEYS_MAX, "keys", Item::Text)],
     ClearPayloadRequest,
     SearchRequest,
-    SearchBatchRequest[list(2, "a batch may have", limits::GRPC_SEARCHES_MAX, "searches", Item::Message(&[]))],
+    SearchBatchRequest[list(2, "a batch may have", limits::SEARCHES_MAX, "searches", Item::Message(&[]))],
     SearchGroupsRequest,
     HybridRequest[sought(4)],
     TextSearchRequest,
@@ -118,6 +122,7 @@ bounded! {
     ],
     NamedSearchRequest,
     NamedSparseSearchRequest[sought(3)],
+    NamedSearchBatchRequest[list(2, "a batch may have", limits::SEARCHES_MAX, "searches", Item::Message(SPACE_SEARCH))],
     NamedHybridRequest[sought(5)],
     NamedScrollRequest[Bound::one(7, "a request may have its order_by", ORDER)],
     NamedGetConfigRequest,
@@ -125,6 +130,7 @@ bounded! {
     MVCreateRequest[Bound::one(2, "a request may have its config", &[])],
     MVAddRequest[tokens(3), ttls(9), indices(10)],
     MVSearchRequest[query_tokens(2)],
+    MVSearchBatchRequest[list(2, "a batch may have", limits::SEARCHES_MAX, "searches", Item::Message(TOKEN_SEARCH))],
     MVHybridRequest[query_tokens(2), sought(3)],
     MVScrollRequest[Bound::one(7, "a request may have its order_by", ORDER)],
     MVVectorQueryRequest[Bound::one(2, "a request may have its spec", QuerySpec::BOUNDS)],

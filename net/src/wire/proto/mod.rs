@@ -5,7 +5,7 @@ mod bounds;
 pub mod messages;
 mod query;
 
-pub use batch::{NamedUpsertBatchParts, UpsertBatchParts};
+pub use batch::{NamedUpsertBatchParts, SearchBatchParts, UpsertBatchParts};
 pub use query::*;
 
 use crate::op::ApiError;
@@ -67,6 +67,15 @@ const BOUNDS_MAX: usize = 8;
 pub fn decode<M: Bounded>(bytes: &[u8]) -> Result<M, ApiError> {
     check::<M>(bytes, M::BOUNDS)?;
     M::decode(bytes).map_err(|error| malformed::<M>(&in_words(&error.to_string())))
+}
+
+/// Decodes a message of type `M` into parts of it that are left as they came.
+///
+/// # Errors
+/// As of [`decode`].
+pub fn decode_parts<M: Bounded, P: Message + Default>(bytes: &[u8]) -> Result<P, ApiError> {
+    check::<M>(bytes, M::BOUNDS)?;
+    decode_part::<M, P>(bytes)
 }
 
 /// Decodes a message that lies in an `M`, and was looked through with it.

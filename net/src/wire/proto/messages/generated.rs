@@ -3,6 +3,7 @@
 //! `NIGH_REWRITE_PROTO=1 cargo test -p nigh-net --lib generated` writes them. A build needs neither a compiler of `.proto` files nor the
 //! time that one takes: only tests do.
 
+use crate::wire::proto::SearchBatchParts;
 use prost::Message;
 use prost_build::{Config, Module};
 use protox::prost_reflect::{DynamicMessage, Kind, MapKey, MessageDescriptor, Value};
@@ -181,7 +182,7 @@ fn the_code_reads_and_writes_these_bytes() {
         CountRequest CountResponse FacetRequest FacetResponse SampleRequest SampleResponse
         GetInfoRequest GetInfoResponse MVGetConfigRequest MVGetConfigResponse
         SetPayloadByFilterRequest DeletePayloadKeysByFilterRequest ClearPayloadByFilterRequest PayloadByFilterResponse
-        OperateRequest OperateResponse
+        OperateRequest OperateResponse NamedSearchBatchRequest MVSearchBatchRequest MVSearchBatchResponse MVSearchResponse
     }
 }
 
@@ -199,6 +200,9 @@ fn what_is_read_and_written_as_another_message_has_its_fields() {
     check::<super::SearchResponse>("NamedSearchResponse");
     check::<super::SearchDocsResponse>("NamedSearchDocsResponse");
     check::<super::ScrollResponse>("NamedScrollResponse");
+    check::<SearchBatchParts>("SearchBatchRequest");
+    check::<SearchBatchParts>("NamedSearchBatchRequest");
+    check::<SearchBatchParts>("MVSearchBatchRequest");
 }
 
 #[test]

@@ -34,16 +34,18 @@ pub use inspect::{
     MvGetConfigResponse as MVGetConfigResponse, SampleRequest, SampleResponse,
 };
 pub use multi_vector::{
-    MvAddRequest as MVAddRequest, MvBatchGetPoint as MVBatchGetPoint, MvConfig as MVConfig,
-    MvCreateRequest as MVCreateRequest, MvGetBatchResponse as MVGetBatchResponse,
+    MvAddRequest as MVAddRequest, MvBatchGetPoint as MVBatchGetPoint, MvBatchSearch as MVBatchSearch,
+    MvConfig as MVConfig, MvCreateRequest as MVCreateRequest, MvGetBatchResponse as MVGetBatchResponse,
     MvGetResponse as MVGetResponse, MvHybridRequest as MVHybridRequest, MvResult as MVResult,
-    MvScrollRequest as MVScrollRequest, MvSearchRequest as MVSearchRequest,
+    MvScrollRequest as MVScrollRequest, MvSearchBatchRequest as MVSearchBatchRequest,
+    MvSearchBatchResponse as MVSearchBatchResponse, MvSearchRequest as MVSearchRequest,
     MvSearchResponse as MVSearchResponse, MvVectorQueryRequest as MVVectorQueryRequest,
 };
 pub use named::{
-    NamedBatchGetPoint, NamedBatchPoint, NamedCreateRequest, NamedGetBatchResponse, NamedGetConfigRequest,
-    NamedGetConfigResponse, NamedGetResponse, NamedHybridRequest, NamedScrollRequest, NamedSearchRequest,
-    NamedSparseSearchRequest, NamedUpsertBatchRequest, NamedUpsertRequest, NamedVectorQueryRequest,
+    NamedBatchGetPoint, NamedBatchPoint, NamedBatchSearch, NamedCreateRequest, NamedGetBatchResponse,
+    NamedGetConfigRequest, NamedGetConfigResponse, NamedGetResponse, NamedHybridRequest, NamedScrollRequest,
+    NamedSearchBatchRequest, NamedSearchRequest, NamedSparseSearchRequest, NamedUpsertBatchRequest,
+    NamedUpsertRequest, NamedVectorQueryRequest,
 };
 pub use payloads::*;
 pub use points::*;

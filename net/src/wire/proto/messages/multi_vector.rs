@@ -144,6 +144,49 @@ pub struct MvResult {
     pub hit_vectors: ::core::option::Option<HitVectors>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MvBatchSearch {
+    #[prost(message, repeated, tag = "1")]
+    pub query: ::prost::alloc::vec::Vec<crate::wire::proto::TokenVector>,
+    #[prost(int32, tag = "2")]
+    pub k: i32,
+    #[prost(int32, tag = "3")]
+    pub candidates_per_token: i32,
+    #[prost(string, tag = "4")]
+    pub filter_json: ::prost::alloc::string::String,
+    #[prost(string, tag = "100")]
+    pub options_json: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MvSearchBatchRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub searches: ::prost::alloc::vec::Vec<MvBatchSearch>,
+    #[prost(uint32, tag = "4")]
+    pub read_consistency: u32,
+    #[prost(uint32, tag = "5")]
+    pub on_partition_unavailable: u32,
+    #[prost(uint64, tag = "6")]
+    pub max_staleness: u64,
+    #[prost(string, tag = "100")]
+    pub options_json: ::prost::alloc::string::String,
+    #[prost(bool, tag = "101")]
+    pub with_errors: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MvSearchBatchResponse {
+    #[prost(uint32, tag = "1")]
+    pub index: u32,
+    #[prost(message, repeated, tag = "2")]
+    pub results: ::prost::alloc::vec::Vec<MvResult>,
+    #[prost(string, tag = "100")]
+    pub explain_json: ::prost::alloc::string::String,
+    #[prost(string, tag = "101")]
+    pub error: ::prost::alloc::string::String,
+    #[prost(int32, tag = "102")]
+    pub code: i32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MvSearchResponse {
     #[prost(message, repeated, tag = "1")]
     pub results: ::prost::alloc::vec::Vec<MvResult>,
@@ -151,6 +194,8 @@ pub struct MvSearchResponse {
     pub degraded: bool,
     #[prost(uint32, repeated, tag = "3")]
     pub missing: ::prost::alloc::vec::Vec<u32>,
+    #[prost(string, tag = "100")]
+    pub explain_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MvHybridRequest {

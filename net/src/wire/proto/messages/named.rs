@@ -135,6 +135,8 @@ pub struct NamedResult {
 pub struct NamedSearchResponse {
     #[prost(message, repeated, tag = "1")]
     pub results: ::prost::alloc::vec::Vec<NamedResult>,
+    #[prost(string, tag = "100")]
+    pub explain_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NamedSparseSearchRequest {
@@ -158,6 +160,42 @@ pub struct NamedSparseSearchRequest {
     pub max_staleness: u64,
     #[prost(string, tag = "100")]
     pub options_json: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NamedBatchSearch {
+    #[prost(string, tag = "1")]
+    pub vector_name: ::prost::alloc::string::String,
+    #[prost(float, repeated, tag = "2")]
+    pub query: ::prost::alloc::vec::Vec<f32>,
+    #[prost(uint32, repeated, tag = "3")]
+    pub sparse_indices: ::prost::alloc::vec::Vec<u32>,
+    #[prost(float, repeated, tag = "4")]
+    pub sparse_values: ::prost::alloc::vec::Vec<f32>,
+    #[prost(int32, tag = "5")]
+    pub k: i32,
+    #[prost(string, tag = "6")]
+    pub filter_json: ::prost::alloc::string::String,
+    #[prost(string, tag = "100")]
+    pub options_json: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NamedSearchBatchRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub searches: ::prost::alloc::vec::Vec<NamedBatchSearch>,
+    #[prost(bool, tag = "3")]
+    pub with_documents: bool,
+    #[prost(uint32, tag = "4")]
+    pub read_consistency: u32,
+    #[prost(uint32, tag = "5")]
+    pub on_partition_unavailable: u32,
+    #[prost(uint64, tag = "6")]
+    pub max_staleness: u64,
+    #[prost(string, tag = "100")]
+    pub options_json: ::prost::alloc::string::String,
+    #[prost(bool, tag = "101")]
+    pub with_errors: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NamedHybridRequest {
@@ -200,6 +238,8 @@ pub struct NamedHybridRequest {
 pub struct NamedSearchDocsResponse {
     #[prost(message, repeated, tag = "1")]
     pub documents: ::prost::alloc::vec::Vec<Document>,
+    #[prost(string, tag = "100")]
+    pub explain_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NamedDeleteRequest {

@@ -72,6 +72,8 @@ pub struct SearchResponse {
     pub groups: ::prost::alloc::vec::Vec<Group>,
     #[prost(bool, tag = "5")]
     pub incomplete: bool,
+    #[prost(string, tag = "100")]
+    pub explain_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BatchSearch {
@@ -81,6 +83,8 @@ pub struct BatchSearch {
     pub k: i32,
     #[prost(string, tag = "3")]
     pub filter_json: ::prost::alloc::string::String,
+    #[prost(string, tag = "100")]
+    pub options_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SearchBatchRequest {
@@ -98,6 +102,8 @@ pub struct SearchBatchRequest {
     pub max_staleness: u64,
     #[prost(string, tag = "100")]
     pub options_json: ::prost::alloc::string::String,
+    #[prost(bool, tag = "101")]
+    pub with_errors: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SearchBatchResponse {
@@ -111,6 +117,12 @@ pub struct SearchBatchResponse {
     pub degraded: bool,
     #[prost(uint32, repeated, tag = "5")]
     pub missing: ::prost::alloc::vec::Vec<u32>,
+    #[prost(string, tag = "100")]
+    pub explain_json: ::prost::alloc::string::String,
+    #[prost(string, tag = "101")]
+    pub error: ::prost::alloc::string::String,
+    #[prost(int32, tag = "102")]
+    pub code: i32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Document {
@@ -135,6 +147,8 @@ pub struct SearchDocsResponse {
     pub degraded: bool,
     #[prost(uint32, repeated, tag = "3")]
     pub missing: ::prost::alloc::vec::Vec<u32>,
+    #[prost(string, tag = "100")]
+    pub explain_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SearchGroupsRequest {
@@ -178,6 +192,8 @@ pub struct SearchGroupsResponse {
     pub missing: ::prost::alloc::vec::Vec<u32>,
     #[prost(bool, tag = "4")]
     pub incomplete: bool,
+    #[prost(string, tag = "100")]
+    pub explain_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HybridRequest {

@@ -1,0 +1,256 @@
+//! Many searches of one collection in one request, `…/search/batch`: some at a time are carried out together, and each has the answer that it would
+//! have alone, or says why it was refused.
+//!
+//! A search is decoded when its turn comes, and what it found is forgotten when it has been written. So memory holds the text of the request,
+//! and the searches that are under way together.
+
+use super::envelope::Envelope;
+use super::error::write_failure;
+use super::pages::{Pages, stream_pages};
+use super::parameters::{Query, ReadParameters};
+use super::points::read_envelope;
+use super::search::{FoundPages, HitFormat, HitKind, decode_json};
+use super::{RestService, multi_vector_bodies, named_bodies};
+use crate::door::Permit;
+use crate::http::{BodyReader, HttpConfig, Reply, json_reply};
+use crate::limits;
+use crate::op::{ApiError, Operation};
+use crate::together::together;
+use http::StatusCode;
+use nigh_shard::account::{Charge, MemoryUse};
+use nigh_shard::core::{ANSWERS_CROWDED, QueryOutcome, charge_answer};
+use nigh_shard::family::Family;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// The searches of a body as they came.
+#[derive(Default)]
+struct Searches(Vec<Box<[u8]>>);
+
+impl Envelope for Searches {
+    const ARRAY: &'static str = "searches";
+
+    fn restart(&mut self) {
+        self.0.clear();
+    }
+
+    fn element(&mut self, json: &[u8]) -> Result<(), ApiError> {
+        if self.0.len() >= limits::SEARCHES_MAX {
+            return Err(ApiError::too_many("searches", limits::SEARCHES_MAX as u64));
+        }
+        self.0.push(json.into());
+        Ok(())
+    }
+
+    fn field(&mut self, _: &str, _: &[u8]) -> Result<bool, ApiError> {
+        Ok(false)
+    }
+}
+
+impl RestService {
+    /// Answers many searches.
+    ///
+    /// # Errors
+    /// 400 when the body is not an object with the array of the searches; 404; 413; 503 when other answers leave no room. What is wrong with a
+    /// search is said in its place of the answer.
+    pub(super) async fn search_batch(
+        &self,
+        permit: &Permit,
+        collection: String,
+        query: Query<'_>,
+        mut body: BodyReader,
+    ) -> Result<Reply, ApiError> {
+        let read = ReadParameters::of(query)?;
+        read.with_body(ReadParameters::default())?.validate()?;
+        body.limit(limits::JSON_BODY_MAX_BYTES)?;
+        let Searches(searches) = read_envelope(&mut body, Searches::default()).await?;
+        permit.expect(&collection)?;
+        let bytes = searches.iter().map(|search| search.len() + size_of_val(search)).sum::<usize>();
+        let mut pages = BatchPages {
+            permit: permit.clone(),
+            config: self.config.clone(),
+            collection,
+            read,
+            searches,
+            at: 0,
+            most: limits::SEARCHES_TOGETHER_MAX,
+            found: Vec::new().into_iter(),
+            current: None,
+            written: 0,
+            is_done: false,
+            held: permit.account().hold(MemoryUse::Requests, bytes as u64),
+        };
+        let mut first = Vec::new();
+        pages.next(&mut first).await?;
+        // What was found is counted with each answer.
+        Ok(json_reply(StatusCode::OK, stream_pages(permit, first, pages, 0)?))
+    }
+}
+
+/// The answer to one search.
+enum Answer {
+    /// What was found.
+    Found {
+        pages: FoundPages,
+        #[allow(dead_code, reason = "held until the hits have been written")]
+        charge: Option<Charge>,
+    },
+    /// Why it was refused.
+    Refused(ApiError),
+}
+
+/// The answer to a batch, written page by page.
+struct BatchPages {
+    permit: Permit,
+    config: Rc<HttpConfig>,
+    collection: String,
+    read: ReadParameters,
+    /// The searches, of which those that have ended are empty.
+    searches: Vec<Box<[u8]>>,
+    /// The first search whose turn has not come.
+    at: usize,
+    /// The number of searches that are carried out together.
+    most: usize,
+    /// What those that ended last have come to.
+    found: std::vec::IntoIter<Answer>,
+    /// The answer that is being written.
+    current: Option<Answer>,
+    /// The answers that have been written.
+    written: usize,
+    is_done: bool,
+    /// Counts the text of the searches.
+    #[allow(dead_code, reason = "held until the answer has been written")]
+    held: Charge,
+}
+
+impl BatchPages {
+    /// Carries out the next searches, all of them at the same time.
+    async fn search(&mut self) {
+        let end = self.searches.len().min(self.at + self.most);
+        let (permit, config, read) = (&self.permit, &self.config, self.read);
+        let searches = self.searches[self.at..end].iter().map(|body| {
+            let (collection, body) = (self.collection.clone(), body.clone());
+            async move {
+                let began = Instant::now();
+                let answer = answer(permit, collection, body, read).await;
+                if answer.is_ok() {
+                    config.telemetry.core(permit.env().index()).searches.record(began.elapsed());
+                }
+                answer.unwrap_or_else(Answer::Refused)
+            }
+        });
+        let mut found = together(searches).await;
+        // What finds no room together may find it one by one, once the answers before it have been written.
+        let is_crowded =
+            |answer: &Answer| matches!(answer, Answer::Refused(error) if error.message == ANSWERS_CROWDED);
+        if let Some(crowded) = found.iter().position(is_crowded).filter(|crowded| *crowded > 0) {
+            found.truncate(crowded);
+            self.most = 1;
+        }
+        let end = self.at + found.len();
+        self.searches[self.at..end].fill(Box::default());
+        self.at = end;
+        self.found = found.into_iter();
+    }
+
+    /// Appends the rest of the answer that is being written, or as much of it as a page may have; whether it is at its end.
+    fn write(answer: &mut Answer, out: &mut Vec<u8>) -> bool {
+        match answer {
+            Answer::Refused(error) => write_failure(out, error),
+            Answer::Found { pages, .. } => {
+                pages.write(out);
+                if !pages.is_done() {
+                    return false;
+                }
+                // Answers of their own end with a line feed.
+                out.truncate(out.trim_ascii_end().len());
+            }
+        }
+        true
+    }
+}
+
+/// Carries out a search whose body is given.
+async fn answer(
+    permit: &Permit,
+    collection: String,
+    body: Box<[u8]>,
+    read: ReadParameters,
+) -> Result<Answer, ApiError> {
+    let name = collection.clone();
+    let (outcome, kind, says_missing) = match permit.family() {
+        Family::Dense => {
+            let decode = move |body: &[u8]| decode_json(collection, body, read, false);
+            (run(permit, body, decode).await?, HitKind::Result, true)
+        }
+        Family::Named => {
+            let decode = move |body: &[u8]| named_bodies::decode_batch_search(collection, body, read);
+            (run(permit, body, decode).await?, HitKind::Result, false)
+        }
+        Family::MultiVector => {
+            let decode = move |body: &[u8]| multi_vector_bodies::decode_search(collection, body, read);
+            (run(permit, body, decode).await?, HitKind::Scored, true)
+        }
+    };
+    let QueryOutcome { answer, explained, shown, .. } = outcome;
+    let shape = if shown.vectors { Some(permit.shape(&name)?) } else { None };
+    let format = HitFormat { kind, shown, shape, now_ms: permit.unix_ms() };
+    // None of these searches makes groups.
+    let hits = answer.into_hits();
+    let charge = charge_answer(permit.account(), size_of_val(&hits[..]))?;
+    Ok(Answer::Found { pages: FoundPages::new(hits, format, says_missing, explained), charge })
+}
+
+/// Decodes a search here, or a very large one on a thread that may be busy for long, and runs it.
+async fn run<O: Operation<Output = QueryOutcome> + Send>(
+    permit: &Permit,
+    body: Box<[u8]>,
+    decode: impl FnOnce(&[u8]) -> Result<O, ApiError> + Send + 'static,
+) -> Result<QueryOutcome, ApiError> {
+    let search = match body.len() <= limits::INLINE_JSON_MAX_BYTES {
+        true => decode(&body)?,
+        false => permit.compute(move || decode(&body)).await?,
+    };
+    permit.run(search).await
+}
+
+impl Pages for BatchPages {
+    async fn next(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        if self.written == 0 && self.current.is_none() {
+            out.extend_from_slice(b"{\"results\":[");
+        }
+        if self.current.is_none() && self.found.len() == 0 {
+            self.search().await;
+        }
+        // Each answer is at least one page of its own for the work that it makes; short ones share a page until it is full.
+        let start = out.len();
+        while out.len() - start < limits::PAGE_BYTES {
+            let mut answer = match self.current.take() {
+                Some(answer) => answer,
+                None => match self.found.next() {
+                    Some(answer) => {
+                        if self.written > 0 {
+                            out.push(b',');
+                        }
+                        answer
+                    }
+                    None => break,
+                },
+            };
+            if !Self::write(&mut answer, out) {
+                self.current = Some(answer);
+                break;
+            }
+            self.written += 1;
+        }
+        if self.current.is_none() && self.found.len() == 0 && self.at == self.searches.len() {
+            out.extend_from_slice(b"]}\n");
+            self.is_done = true;
+        }
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_done
+    }
+}
