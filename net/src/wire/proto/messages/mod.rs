@@ -43,7 +43,8 @@ pub use multi_vector::{
 pub use named::{
     NamedBatchGetPoint, NamedBatchPoint, NamedCreateRequest, NamedGetBatchResponse, NamedGetConfigRequest,
     NamedGetConfigResponse, NamedGetResponse, NamedHybridRequest, NamedScrollRequest, NamedSearchRequest,
-    NamedSparseSearchRequest, NamedUpsertBatchRequest, NamedUpsertRequest, NamedVectorQueryRequest,
+    NamedSparseSearchRequest, NamedUpdateVectorsRequest, NamedUpdateVectorsResponse, NamedUpsertBatchRequest,
+    NamedUpsertRequest, NamedVectorQueryRequest,
 };
 pub use payloads::*;
 pub use points::*;
